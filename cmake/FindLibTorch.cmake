@@ -1,0 +1,57 @@
+# Imported targets over the folder of the pinned `torch` wheel.
+#
+#   LibTorch::cpu    headers, libtorch_cpu, libc10 and the one OpenMP runtime that the wheel carries
+#   LibTorch::cuda   libtorch_cuda, libc10_cuda and the wheel's cudart (only when CUDA is enabled)
+#
+# find_package(Torch) is not used: with a CUDA wheel and no CUDA toolkit it stops the configuration, and it sets
+# architecture flags behind our back.  The wheel is looked for in .venv, then in LIBTORCH_PYTHON's site-packages.
+
+set(LIBTORCH_VERSION_WANTED 2.11.0)
+set(LIBTORCH_PYTHON "${CMAKE_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "Python whose site-packages hold the torch wheel")
+
+execute_process(
+  COMMAND "${LIBTORCH_PYTHON}" -c
+          "import importlib.util as u, os; s = u.find_spec('torch'); print(os.path.dirname(s.origin) if s else '')"
+  OUTPUT_VARIABLE LIBTORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT LIBTORCH_DIR)
+  message(FATAL_ERROR "The torch wheel was not found by ${LIBTORCH_PYTHON}: expected torch ${LIBTORCH_VERSION_WANTED}; "
+                      "run scripts/setup, or pass -DLIBTORCH_PYTHON=/path/to/python of an environment that has it.")
+endif()
+file(STRINGS "${LIBTORCH_DIR}/version.py" _torch_version_line REGEX "^__version__ = ")
+string(REGEX REPLACE "^__version__ = '([^'+]+).*" "\\1" LIBTORCH_VERSION "${_torch_version_line}")
+if(NOT LIBTORCH_VERSION VERSION_EQUAL LIBTORCH_VERSION_WANTED)
+  message(FATAL_ERROR "The torch wheel in ${LIBTORCH_DIR} is ${LIBTORCH_VERSION}, expected ${LIBTORCH_VERSION_WANTED}: "
+                      "run scripts/setup to install the pinned version.")
+endif()
+message(STATUS "LibTorch ${LIBTORCH_VERSION}: ${LIBTORCH_DIR}")
+
+get_filename_component(_site_packages "${LIBTORCH_DIR}" DIRECTORY)
+set(LIBTORCH_NVIDIA_DIR "${_site_packages}/nvidia")
+file(GLOB _libgomp "${LIBTORCH_DIR}/lib/libgomp*.so*")
+if(NOT _libgomp)
+  message(FATAL_ERROR "${LIBTORCH_DIR}/lib holds no libgomp: expected the OpenMP runtime of the wheel; reinstall torch.")
+endif()
+list(GET _libgomp 0 _libgomp)
+
+add_library(LibTorch::c10 SHARED IMPORTED)
+set_target_properties(LibTorch::c10 PROPERTIES IMPORTED_LOCATION "${LIBTORCH_DIR}/lib/libc10.so")
+
+add_library(LibTorch::cpu SHARED IMPORTED)
+set_target_properties(LibTorch::cpu PROPERTIES IMPORTED_LOCATION "${LIBTORCH_DIR}/lib/libtorch_cpu.so")
+target_include_directories(LibTorch::cpu SYSTEM INTERFACE "${LIBTORCH_DIR}/include"
+                                                          "${LIBTORCH_DIR}/include/torch/csrc/api/include")
+# Compiling with -fopenmp but linking the wheel's own libgomp keeps a single OpenMP runtime in the process.
+target_compile_options(LibTorch::cpu INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+# libtorch_cpu needs CUDA libraries that it finds through its own RPATH; the linker need not resolve them again.
+target_link_libraries(LibTorch::cpu INTERFACE LibTorch::c10 "${_libgomp}" "-Wl,--allow-shlib-undefined")
+
+if(CMAKE_CUDA_COMPILER)
+  add_library(LibTorch::c10_cuda SHARED IMPORTED)
+  set_target_properties(LibTorch::c10_cuda PROPERTIES IMPORTED_LOCATION "${LIBTORCH_DIR}/lib/libc10_cuda.so")
+  add_library(LibTorch::cuda SHARED IMPORTED)
+  set_target_properties(LibTorch::cuda PROPERTIES IMPORTED_LOCATION "${LIBTORCH_DIR}/lib/libtorch_cuda.so")
+  target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu LibTorch::c10_cuda)
+endif()
+
+set(CMAKE_BUILD_RPATH "${LIBTORCH_DIR}/lib;${LIBTORCH_NVIDIA_DIR}/nccl/lib;${LIBTORCH_NVIDIA_DIR}/cu13/lib")
+set(LibTorch_FOUND TRUE)

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace clover::data {
+
+/// The whole of a text file.  InputError when it cannot be read or is larger than `limit` bytes.
+std::string read_file(const std::filesystem::path& file, size_t limit = size_t{1} << 30);
+
+/// Parses a JSON file; InputError names the file and the byte where it breaks, duplicate keys and nesting deeper than 64.
+nlohmann::json read_json(const std::filesystem::path& file);
+
+/// Parses one JSON text with the same strictness; `where` begins the message.
+nlohmann::json parse_json(std::string_view text, const std::string& where);
+
+/// Writes a file so that it is either whole or untouched: temporary file beside it, fsync, rename.
+void write_file_atomically(const std::filesystem::path& file, std::string_view bytes);
+
+}  // namespace clover::data
