@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace clover::infer {
+
+/// Guesses for one sequence.  Node 0 is the root (the token the target has chosen but not read yet); a parent
+/// stands before its children; siblings hold different tokens.
+struct CandidateTree {
+  std::vector<int64_t> ids;                   // [N]
+  std::vector<int32_t> parent;                // [N], -1 for the root
+  std::vector<int32_t> depth;                 // [N], 0 for the root
+  std::vector<float> probability_by_drafter;  // [N] joint along the path, 1 for the root
+
+  static CandidateTree of_root(int64_t id) { return {{id}, {-1}, {0}, {1.0f}}; }
+  int64_t size() const { return static_cast<int64_t>(ids.size()); }
+  int32_t add(int64_t id, int32_t of_parent, float probability) {
+    ids.push_back(id);
+    parent.push_back(of_parent);
+    depth.push_back(depth[of_parent] + 1);
+    probability_by_drafter.push_back(probability);
+    return static_cast<int32_t>(ids.size()) - 1;
+  }
+};
+
+}  // namespace clover::infer

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "infer/cost_model.h"
+#include "infer/grow.h"
+#include "infer/request.h"
+#include "model/drafter.h"
+#include "model/kv_cache.h"
+#include "model/target.h"
+
+namespace clover::infer {
+
+struct EngineOptions {
+  GrowthRule growth{Policy::automatic};
+  int64_t budget = -1;   // nodes a sequence, root excluded; -1: the policy's own (clover 4, chain all, static
+                         // all, auto no cap)
+  bool typical = false;  // lossy verification
+  int64_t max_batch = 16;       // sequences decoded at once
+  int64_t kv_memory = 0;        // bytes for keys and values; 0: a quarter of the machine's free memory
+  int64_t page_size = 64;       // tokens a page
+  int64_t prefill_chunk = 512;  // prompt tokens a pass
+};
+
+/// Running totals of an engine.  Tokens per step = (tokens - first tokens) / passes, summed over sequences.
+struct EngineStats {
+  int64_t requests = 0;      // finished
+  int64_t tokens = 0;        // emitted by finished and running requests
+  int64_t first_tokens = 0;  // of which prefill yielded
+  int64_t passes = 0;        // decode passes summed over sequences
+  int64_t steps = 0;         // decode passes of the batch
+  int64_t rows = 0;          // rows the decode passes computed
+  int64_t prompt_tokens = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;  // all of a decode step, drafting included
+  double calibration_seconds = 0;
+  double target_seconds = 0, drafter_seconds = 0, grow_seconds = 0,
+         verify_seconds = 0;  // parts of decode_seconds
+  std::vector<int64_t> accepted_histogram;
+  double tokens_per_step() const { return passes ? double(tokens - first_tokens) / double(passes) : 0; }
+};
+
+/// Decodes any number of requests, at most max_batch at once, each advancing by its own accepted length,
+/// joining and leaving at any step.  Token ids depend on nothing but the request (design.md, promise 1).
+class Engine {
+ public:
+  /// `drafter` may be null (plain decoding) and must be frozen in the target's dtype.  All are borrowed.
+  Engine(const model::Target& target, model::Drafter* drafter, const data::Tokenizer& tokenizer,
+         EngineOptions options);
+  ~Engine();
+
+  /// Queues a request.  InputError when its prompt is empty, holds an id outside the vocabulary or leaves no
+  /// room in the context or in the cache.
+  void submit(Request request);
+
+  bool idle() const { return waiting_.empty() && live_.empty(); }
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t running() const { return static_cast<int64_t>(live_.size()); }
+
+  /// One pass: admits and prefills what has room, else decodes one step.  Returns what finished, in order of
+  /// completion.
+  std::vector<Completion> step();
+
+  /// Called with every newly certain piece of text of a request.
+  void on_text(std::function<void(int64_t tag, const std::string& text)> callback) {
+    on_text_ = std::move(callback);
+  }
+
+  const EngineStats& stats() const { return stats_; }
+  void reset_stats() { stats_ = {}; }
+
+ private:
+  struct Live;
+  void admit();
+  void prefill(Live& sequence);
+  std::vector<CandidateTree> draft();
+  void commit(Live& sequence, const Accepted& accepted, const model::Features& features);
+  std::vector<Completion> collect();
+
+  const model::Target& target_;
+  model::Drafter* drafter_;
+  const data::Tokenizer& tokenizer_;
+  EngineOptions options_;
+  model::KvCache cache_;
+  CostModel costs_;
+  std::deque<Request> waiting_;
+  std::vector<std::unique_ptr<Live>> live_;
+  EngineStats stats_;
+  std::function<void(int64_t, const std::string&)> on_text_;
+};
+
+}  // namespace clover::infer

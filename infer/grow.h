@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "infer/candidate_tree.h"
+#include "model/drafter.h"
+
+namespace clover::infer {
+
+/// Growth policies by name.  `automatic` is chosen by the engine, step by step, out of the others.
+enum class Policy { automatic, off, chain, fixed_tree, clover };
+
+/// "auto" | "off" | "chain" | "static" | "clover"; InputError listing them otherwise (also for beam and
+/// best-first, which are not built yet).
+Policy parse_policy(const std::string& name);
+std::string to_string(Policy policy);
+
+/// How a tree is grown (design.md 6, drafters.md 3.4).
+struct GrowthRule {
+  Policy policy = Policy::clover;
+  double top_p = 0.8;          // clover: children kept while their cumulative mass stays within
+  double relative_cut = 0.25;  // clover: children below this share of their parent's best are dropped
+};
+
+/// What one sequence may grow: at most `budget` nodes besides the root, none deeper than `max_depth` (context
+/// and max-token limits).
+struct GrowthLimit {
+  int64_t budget;
+  int64_t max_depth;
+};
+
+/// Grows one tree a sequence.  `state` has one frontier row a sequence, in order; roots are the sequences'
+/// root tokens.  All live rows of the batch go through each head in one product; probabilities are the
+/// softmax over the drafter's vocabulary at temperature 1; ties go to the lowest token id.  A sequence with
+/// budget 0 gets a bare root.
+std::vector<CandidateTree> grow(model::Drafter& drafter, const model::DraftState& state,
+                                std::span<const int64_t> roots, const GrowthRule& rule,
+                                std::span<const GrowthLimit> limits);
+
+}  // namespace clover::infer

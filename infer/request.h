@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "infer/verify.h"
+#include "kernels/sample.h"
+
+namespace clover::infer {
+
+/// One sequence to continue.
+struct Request {
+  int64_t tag = 0;              // the caller's; comes back with the completion
+  std::vector<int64_t> prompt;  // token ids, not empty
+  kernels::SamplingRule sampling;
+  RandomKey random;
+  int64_t max_tokens = 0;         // >= 1; cut to what the context holds
+  std::vector<std::string> stop;  // strings that end the answer
+};
+
+/// The answer.  `token_ids` is all that the model emitted, the end token included; `text` is without it and
+/// without the stop string.
+struct Completion {
+  int64_t tag = 0;
+  std::vector<int64_t> token_ids;
+  std::string text;
+  std::string finish_reason;  // stop | length
+  int64_t prompt_tokens = 0;
+  int64_t steps = 0;                        // decode passes this sequence took part in
+  std::vector<int64_t> accepted_histogram;  // [a] = steps that kept a guesses
+};
+
+}  // namespace clover::infer

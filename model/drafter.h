@@ -1,0 +1,98 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/packed_weight.h"
+#include "model/kv_cache.h"
+#include "model/row_batch.h"
+#include "model/target.h"
+
+namespace clover::model {
+
+/// Frontier rows F of a draft: what the next guess is computed from.
+struct DraftState {
+  at::Tensor hidden;  // fp32 [F, H]
+  int64_t depth = 0;  // guesses already fed: 0 right after `prime`
+};
+
+/// The vocabulary product of a head.  Index j of its logits is token token_map[j], or j itself without a map.
+struct OutputHead {
+  kernels::PackedWeight packed;  // [V', D] in the model's dtype
+  at::Tensor dense;  // the same weights [V', D], for training; undefined when only inference was asked for
+  at::Tensor token_map;  // i64 [V'] ascending, or undefined
+  int64_t size() const { return packed.outputs(); }
+};
+
+/// A drafter's own layers of the target's cache.
+struct DraftKv {
+  KvCache* cache;
+  int64_t first_layer;
+};
+
+/// A light speculative head: scoring only.  It never builds trees or samples.  Training and inference call
+/// the same functions; training passes no DraftKv, and every row may be a frontier.
+///
+/// Geometry: row t carries the target's feature at t and the token x[t+1]; the guess at depth i is for
+/// x[t+2+i].
+class Drafter : public torch::nn::Module {
+ public:
+  virtual std::string kind() const = 0;
+  virtual FeatureTaps features() const = 0;
+  virtual int64_t max_depth() const = 0;            // K
+  virtual int64_t kv_layers() const { return 0; }   // layers of its own in the cache
+  virtual bool regressive() const { return true; }  // whether `extend` looks at the ids it is given
+
+  /// features: [R, ..] of the rows of `segments`, in order; next_ids i64 [R]: the token after each; frontier
+  /// i64 [F]: rows a guess is wanted at.  With `kv`, the segments continue what the cache holds; without
+  /// (training), each begins at 0.
+  virtual DraftState prime(const Features& features, const at::Tensor& next_ids,
+                           std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv) = 0;
+
+  /// [F, D] fp32: the input of head(state.depth)'s product, which guesses one token for each frontier row.
+  virtual at::Tensor output(const DraftState& state) = 0;
+
+  /// One token deeper: row j continues row parents[j] of `state` with token ids[j].  Both i64 [F'].
+  virtual DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) = 0;
+
+  const OutputHead& head(int64_t /*depth*/) const { return head_; }
+
+  /// Settings that make it again: the "drafter" object of config.json, without the token map.
+  virtual nlohmann::json settings() const = 0;
+
+  /// Packs the present weights in `dtype` for inference; until `thaw`, calls run on the row-independent
+  /// kernels without autograd.  `thaw` returns to the trainable weights.
+  void freeze(at::ScalarType dtype);
+  void thaw();
+  bool frozen() const { return frozen_; }
+
+  /// Products of training calls in `dtype` (bf16 where the machine multiplies it faster); sums and norms stay
+  /// fp32.
+  void set_training_dtype(at::ScalarType dtype) { training_dtype_ = dtype; }
+
+ protected:
+  Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable);
+  virtual void pack(at::ScalarType dtype) = 0;
+  virtual void unpack() = 0;
+
+  TargetView target_;
+  OutputHead head_;
+  bool frozen_ = false;
+  at::ScalarType training_dtype_ = at::kFloat;
+};
+
+/// Makes a drafter of `kind` ("clover", "medusa") with initial weights.  `settings` as `Drafter::settings`;
+/// missing keys take their defaults, unknown ones are an InputError.  token_map: i64 [V'] ascending,
+/// undefined for the whole vocabulary. `trainable`: also keep what training needs (a dense head).  Weights
+/// are drawn from `seed`.
+std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
+                                      const TargetView& target, const at::Tensor& token_map, bool trainable,
+                                      uint64_t seed);
+std::vector<std::string> drafter_kinds();
+
+}  // namespace clover::model

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "model/row_batch.h"
+
+namespace clover::model {
+
+/// Where the rows of a pass go in the cache, and what each attends to.
+struct Placement {
+  at::Tensor cos, sin;  // fp32 [R, d/2]
+  at::Tensor slots;     // i64 [R]
+  kernels::AttentionRows rows;
+};
+
+struct KvShape {
+  int64_t layers;  // the target's and, behind them, the drafter's own
+  int64_t kv_heads;
+  int64_t head_dim;
+  at::ScalarType dtype;
+  std::vector<double> frequencies;  // rotary, [d/2]
+};
+
+/// Paged keys and values of many sequences of different lengths.  A sequence has `length` committed tokens in
+/// slots 0 .. length-1; the rows of a pass are written behind them and become committed, or not, by `keep`.
+class KvCache {
+ public:
+  KvCache(KvShape shape, int64_t pages, int64_t page_size);
+
+  static int64_t bytes_per_page(const KvShape& shape, int64_t page_size);
+
+  int32_t open();                // a new, empty sequence
+  void close(int32_t sequence);  // its pages are free again
+  int64_t length(int32_t sequence) const { return sequences_[sequence].length; }
+
+  /// Whether `sequence` can hold `rows` more rows now (the pages it has and the free ones).
+  bool fits(int32_t sequence, int64_t rows) const;
+  int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
+  int64_t pages() const { return pages_; }
+  int64_t page_size() const { return page_size_; }
+
+  /// Slots, positions and paths for a pass of the target; takes the pages it needs.  c10::Error when they do
+  /// not suffice (ask `fits` first).
+  Placement place(const RowBatch& batch);
+
+  /// The same for committed rows of a drafter's own layer.
+  Placement place(std::span<const Segment> segments);
+
+  /// Commits rows of the last pass: `kept` are row numbers within the sequence's rows of that pass,
+  /// ascending, a path from the root (0, 3, 7: the root, its fourth row, ...).  Their keys and values move
+  /// together behind the committed ones, in the layers below `layers`; pages no longer needed are freed.
+  void keep(int32_t sequence, std::span<const int32_t> kept, int64_t layers);
+
+  at::Tensor keys(int64_t layer) const { return keys_[layer]; }      // [pages, page_size, Hkv, d]
+  at::Tensor values(int64_t layer) const { return values_[layer]; }  // the same
+  const KvShape& shape() const { return shape_; }
+
+ private:
+  struct Sequence {
+    std::vector<int32_t> pages;
+    int64_t length = 0;
+    bool open = false;
+  };
+  void reserve(Sequence& sequence, int64_t slots);
+  int64_t slot(const Sequence& sequence, int64_t index) const {
+    return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
+  }
+  at::Tensor page_table(std::span<const int32_t> sequences) const;
+  void rotary(const std::vector<int32_t>& positions, Placement& placement) const;
+
+  KvShape shape_;
+  int64_t pages_;
+  int64_t page_size_;
+  std::vector<at::Tensor> keys_, values_;
+  std::vector<Sequence> sequences_;
+  std::vector<int32_t> closed_;  // sequence numbers to use again
+  std::vector<int32_t> free_;    // page numbers, the next one last
+};
+
+}  // namespace clover::model

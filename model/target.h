@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/packed_weight.h"
+#include "model/decoder_layer.h"
+#include "model/kv_cache.h"
+#include "model/row_batch.h"
+#include "model/target_config.h"
+
+namespace clover::model {
+
+/// What a drafter reads of the target, captured at every row of a pass.
+struct FeatureTaps {
+  bool pre_norm = false;   // u: the residual stream after the last layer
+  bool post_norm = false;  // h: u through the final norm, what the head reads
+};
+
+/// Captured features, each [R, H] in the model's dtype, undefined when not tapped.
+struct Features {
+  at::Tensor pre_norm;
+  at::Tensor post_norm;
+
+  Features rows(const at::Tensor& index /* i64 [R'] */) const;
+};
+
+/// What drafters may use of the target without owning it.
+struct TargetView {
+  const TargetConfig* config;
+  const kernels::PackedWeight* head;  // [V, H]
+  const at::Tensor* final_norm;       // fp32 [H]
+  const DecoderWeights* last_layer;
+  at::ScalarType dtype;
+};
+
+struct TargetOutput {
+  at::Tensor logits;  // fp32 [W, V] of the batch's wanted rows, undefined when none
+  Features features;  // of all rows
+};
+
+/// A frozen decoder-only language model.
+class Target {
+ public:
+  /// Reads a Hugging Face folder strictly: every tensor the architecture needs, in its shape, and no other
+  /// than the names its family is known to carry along.  InputError in one sentence otherwise.
+  static std::unique_ptr<Target> load(const std::filesystem::path& folder, at::ScalarType dtype);
+
+  /// One pass over `batch`; keys and values go to `cache` (layers 0 .. config.layers-1).  Runs without
+  /// autograd.
+  TargetOutput forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const;
+
+  const TargetConfig& config() const { return config_; }
+  at::ScalarType dtype() const { return dtype_; }
+  TargetView view() const;
+  int64_t weight_bytes() const;  // what one pass reads at least once
+
+  /// 16 hex digits of shapes and sampled values in bf16 under canonical names: the same for any sharding or
+  /// container.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  /// KvCache layout for this target with `drafter_layers` more layers.
+  KvShape kv_shape(int64_t drafter_layers) const;
+
+ private:
+  TargetConfig config_;
+  at::ScalarType dtype_;
+  std::string fingerprint_;
+  kernels::PackedWeight embedding_;  // [V, H]; undefined when tied to the head
+  kernels::PackedWeight head_;       // [V, H]
+  at::Tensor final_norm_;            // fp32 [H]
+  std::vector<DecoderWeights> layers_;
+};
+
+}  // namespace clover::model

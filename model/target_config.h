@@ -1,0 +1,54 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace clover::model {
+
+/// How rotary frequencies are stretched beyond the pre-training context ("rope_scaling" of config.json).
+struct RopeScaling {
+  enum class Kind { none, linear, llama3 };
+  Kind kind = Kind::none;
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_context = 8192;
+};
+
+/// What `config.json` and `generation_config.json` of a Hugging Face folder say about a decoder-only target.
+struct TargetConfig {
+  std::string family;  // model_type
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t intermediate = 0;
+  int64_t vocab = 0;
+  int64_t context = 0;
+  double rope_theta = 10000;
+  double norm_eps = 1e-5;
+  RopeScaling rope_scaling;
+  bool tied_head = false;
+  c10::ScalarType stored_dtype = c10::ScalarType::BFloat16;
+  std::vector<int64_t> end_ids;  // tokens that end an answer
+
+  int64_t query_width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+
+  /// InputError when the folder, a key or a family is missing, unknown or inconsistent.
+  static TargetConfig read(const std::filesystem::path& folder);
+};
+
+/// Rotary inverse frequencies [head_dim / 2], in double (Hugging Face's `modeling_rope_utils`: default,
+/// linear, llama3).
+std::vector<double> rope_frequencies(const TargetConfig& config);
+
+/// "bfloat16" | "float16" | "float32"; InputError otherwise.
+c10::ScalarType parse_dtype(const std::string& name);
+std::string dtype_name(c10::ScalarType dtype);
+
+}  // namespace clover::model
