@@ -1,0 +1,108 @@
+#include "data/files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "data/error.h"
+#include "data/hash.h"
+
+namespace clover::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class FilesTest : public ::testing::Test {
+ protected:
+  FilesTest() {
+    folder_ = std::filesystem::path(CLOVER_BINARY_DIR) / "files_test" /
+              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~FilesTest() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+};
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "(no InputError)";
+}
+
+std::string json_error(const std::string& text) {
+  return error_of([&] { parse_json(text, "settings.json"); });
+}
+
+TEST(Hash, IsFnv1aOnEveryMachine) {
+  // Test vectors published with the algorithm.
+  EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325ull);
+  EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cull);
+  EXPECT_EQ(fnv1a("foobar"), 0x85944171f73967e8ull);
+  EXPECT_EQ(fnv1a("bar", fnv1a("foo")), fnv1a("foobar"));
+  EXPECT_EQ(hex(0xaf63dc4c8601ec8cull), "af63dc4c8601ec8c");
+  EXPECT_EQ(hex(0x1f), "000000000000001f");
+}
+
+TEST(ParseJson, ReadsWhatIsValid) {
+  const nlohmann::json value = parse_json(R"({"a": [1, 2.5, "\u00e9", null], "b": {"a": true}})", "x");
+  EXPECT_EQ(value["a"][2], "\xC3\xA9");
+  EXPECT_EQ(value["b"]["a"], true);
+  EXPECT_EQ(parse_json(std::string(64, '[') + std::string(64, ']'), "x").size(), 1u);
+}
+
+TEST(ParseJson, NamesFileAndByteOfAnError) {
+  EXPECT_THAT(json_error(R"({"a": 1,})"), AllOf(HasSubstr("settings.json"), HasSubstr("byte 9")));
+  EXPECT_THAT(json_error(""), HasSubstr("settings.json"));
+  EXPECT_THAT(json_error("{} {}"), HasSubstr("settings.json"));
+  EXPECT_THAT(json_error("1e999"), HasSubstr("settings.json"));
+  EXPECT_THAT(json_error("\"\xFF\""), HasSubstr("settings.json"));
+  EXPECT_THAT(json_error(R"("\ud800")"), HasSubstr("settings.json"));
+}
+
+TEST(ParseJson, RefusesDuplicateKeysAndDeepNesting) {
+  EXPECT_THAT(json_error(R"({"lr": 1, "b": {"lr": 2}, "lr": 3})"), HasSubstr("\"lr\" twice"));
+  EXPECT_THAT(json_error(std::string(65, '[') + std::string(65, ']')), HasSubstr("64"));
+  EXPECT_THAT(json_error(std::string(1000000, '[')), HasSubstr("64"));
+  std::string objects;
+  for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
+  EXPECT_THAT(json_error(objects), HasSubstr("64"));
+}
+
+TEST_F(FilesTest, WritesAtomicallyAndReadsBack) {
+  const std::string bytes("a\0b\r\n\xFF", 6);
+  write_file_atomically(folder_ / "f", "older and longer than the next");
+  write_file_atomically(folder_ / "f", bytes);
+  EXPECT_EQ(read_file(folder_ / "f"), bytes);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);  // no temporary left
+}
+
+TEST_F(FilesTest, FailedWriteLeavesTheOldFileAlone) {
+  EXPECT_THAT(error_of([&] { write_file_atomically(folder_ / "absent" / "f", "x"); }), HasSubstr("absent"));
+  std::filesystem::create_directories(folder_ / "taken" / "inside");
+  EXPECT_THAT(error_of([&] { write_file_atomically(folder_ / "taken", "x"); }), HasSubstr("taken"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(FilesTest, RefusesWhatCannotBeRead) {
+  std::ofstream(folder_ / "ten") << "0123456789";
+  EXPECT_EQ(read_file(folder_ / "ten", 10), "0123456789");
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "ten", 9); }),
+              AllOf(HasSubstr("ten"), HasSubstr("9 bytes")));
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "absent"); }), HasSubstr("No such file"));
+  EXPECT_THAT(error_of([&] { read_file(folder_); }), HasSubstr("directory"));
+  std::ofstream(folder_ / "broken.json") << "{\"a\"";
+  EXPECT_THAT(error_of([&] { read_json(folder_ / "broken.json"); }),
+              HasSubstr("broken.json: expected valid JSON"));
+}
+
+}  // namespace
+}  // namespace clover::data
