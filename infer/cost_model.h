@@ -1,51 +1,67 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "infer/candidate_tree.h"
+#include "infer/cost_curve.h"
 
 namespace clover::infer {
 
 /// What `auto` knows: seconds of a target pass by its number of rows, seconds of drafting, and how often
 /// guesses of a given drafter probability were accepted.  Only speed depends on it, never tokens.
+///
+/// A step: worth_drafting, then (if so) grow, trim; the pass; observe_pass, and if drafted observe_draft and
+/// observe_tree.
 class CostModel {
  public:
-  /// A pass of `rows` rows took `seconds`.  Kept as a running mean by row count, made monotone when asked.
-  void observe_pass(int64_t rows, double seconds);
+  /// A pass of `rows` rows took `seconds`.  Kept as a running mean by row count, made monotone.
+  void observe_pass(int64_t rows, double seconds) { passes_.observe(rows, seconds); }
   /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth).
-  void observe_draft(int64_t sequences, double seconds);
-  /// Whether each node that could be judged (its parent was accepted) was accepted.
+  void observe_draft(int64_t sequences, double seconds) { drafts_.observe(sequences, seconds); }
+  /// Which nodes of a verified tree were accepted: the target's own path says it of every node.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes);
 
-  double pass_seconds(int64_t rows) const;  // interpolated between what was measured
-  double draft_seconds(int64_t sequences) const;
-  double calibrated(
-      float probability_by_drafter) const;  // expected acceptance of a node of that joint probability
+  /// Interpolated between what was measured; 0 while nothing was.
+  double pass_seconds(int64_t rows) const { return passes_.at(rows); }
+  double draft_seconds(int64_t sequences) const { return drafts_.at(sequences); }
 
-  bool knows_pass(int64_t rows) const;
+  /// Expected acceptance of a node of that joint probability: the drafter's own word, corrected by what
+  /// became of nodes like it.
+  double calibrated(float probability_by_drafter) const;
+
+  bool knows_pass(int64_t rows) const { return passes_.knows(rows); }
 
   /// Cuts the trees of the whole batch to the nodes that pay: nodes are taken in order of expected acceptance
-  /// over all trees, parents first, while expected tokens a second rise.  May leave bare roots.
-  void trim(std::vector<CandidateTree>& trees) const;
+  /// over all trees, parents first, as many as make expected tokens a second largest.  May leave bare roots.
+  /// While the cost of a row is unknown (fewer than two row counts observed) the best 4 nodes a tree stay.
+  void trim(std::vector<CandidateTree>& trees);
 
-  /// Whether drafting is expected to pay for a batch of `sequences` at all; false now and then turns into
-  /// true to look again.
+  /// Whether drafting is expected to pay for a batch of `sequences` at all, from what recent trims promised
+  /// for batches of about that size.  Where it says no, two steps of every 64 still say yes, to look again.
   bool worth_drafting(int64_t sequences);
 
  private:
-  struct Mean {
-    double value = 0;
-    int64_t count = 0;
-    void add(double sample);
-  };
   static constexpr int bins = 20;
-  std::vector<Mean> passes_;  // by rows
-  std::vector<Mean> drafts_;  // by sequences
-  Mean hits_[bins];           // by probability
-  double expected_gain_ = 1;  // running: accepted guesses a sequence and step when drafted
-  int64_t skipped_ = 0;
+  struct Bin {
+    double hits = 0;
+    double expected = 0;  // sum of the drafter's probabilities
+  };
+  struct Advantage {
+    double ratio = 0;  // running mean of tokens a second when drafting / when not
+    double weight = 0;
+  };
+  std::optional<double> known_advantage(int64_t sequences) const;
+  void note_advantage(int64_t sequences, double ratio);
+
+  CostCurve passes_;                         // by rows
+  CostCurve drafts_;                         // by sequences
+  Bin bins_[bins];                           // by joint probability
+  std::map<int64_t, Advantage> advantages_;  // by sequences
+  int64_t skipped_ = 0;                      // steps since drafting last paid
 };
 
 }  // namespace clover::infer

@@ -1,0 +1,140 @@
+#include "infer/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace clover::infer {
+namespace {
+
+// Calibration: a bin starts as if it had seen this much probability confirmed, and halves what it knows every
+// few hundred nodes.
+constexpr double prior = 2;
+constexpr double forgetting = 1 - 1.0 / 512;
+
+constexpr int64_t blind_nodes = 4;  // nodes a tree while costs are unknown
+
+constexpr double advantage_memory = 32;  // trims remembered
+constexpr double advantage_least = 8;    // trims before drafting may be given up
+constexpr double advantage_needed = 1.01;
+constexpr int64_t probe_period = 64, probes = 2;  // the first pays for catching up, the second shows the cost
+
+// Bins are finer near 0, where most nodes are.
+int bin_of(float probability, int bins) {
+  const double clamped = probability > 0 ? std::min(double(probability), 1.0) : 0.0;
+  return std::min(static_cast<int>(std::sqrt(clamped) * bins), bins - 1);
+}
+
+struct Worth {
+  double expected;
+  int32_t tree, node;
+};
+
+// All nodes but roots, worthiest first; a parent stands before its children.
+std::vector<Worth> ranked(const std::vector<CandidateTree>& trees, const CostModel& model) {
+  std::vector<Worth> nodes;
+  for (int32_t t = 0; t < std::ssize(trees); ++t) {
+    const CandidateTree& tree = trees[t];
+    std::vector<double> expected(tree.size(), 1.0);
+    for (int32_t i = 1; i < tree.size(); ++i) {
+      expected[i] = std::min(model.calibrated(tree.probability_by_drafter[i]), expected[tree.parent[i]]);
+      nodes.push_back({expected[i], t, i});
+    }
+  }
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [](const Worth& a, const Worth& b) { return a.expected > b.expected; });
+  return nodes;
+}
+
+// The nodes of `tree` that `keep` marks, in their order; the root is kept anyway.
+CandidateTree pruned(const CandidateTree& tree, const std::vector<char>& keep) {
+  CandidateTree kept = CandidateTree::of_root(tree.ids[0]);
+  std::vector<int32_t> place(tree.size(), 0);
+  for (int32_t i = 1; i < tree.size(); ++i)
+    if (keep[i]) place[i] = kept.add(tree.ids[i], place[tree.parent[i]], tree.probability_by_drafter[i]);
+  return kept;
+}
+
+void prune(std::vector<CandidateTree>& trees, std::span<const Worth> kept) {
+  std::vector<std::vector<char>> keep;
+  for (const CandidateTree& tree : trees) keep.emplace_back(tree.size(), 0);
+  for (const Worth& node : kept) keep[node.tree][node.node] = 1;
+  for (size_t t = 0; t < trees.size(); ++t) trees[t] = pruned(trees[t], keep[t]);
+}
+
+}  // namespace
+
+void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes) {
+  std::vector<char> accepted(tree.size(), 0);
+  for (const int32_t node : accepted_nodes) accepted.at(node) = 1;
+  for (int64_t i = 1; i < tree.size(); ++i) {
+    Bin& bin = bins_[bin_of(tree.probability_by_drafter[i], bins)];
+    bin.hits = bin.hits * forgetting + accepted[i];
+    bin.expected = bin.expected * forgetting + tree.probability_by_drafter[i];
+  }
+}
+
+double CostModel::calibrated(float probability_by_drafter) const {
+  const Bin& bin = bins_[bin_of(probability_by_drafter, bins)];
+  const double correction = (bin.hits + prior) / (bin.expected + prior);
+  return std::clamp(probability_by_drafter * correction, 0.0, 1.0);
+}
+
+void CostModel::trim(std::vector<CandidateTree>& trees) {
+  if (trees.empty()) return;
+  const std::vector<Worth> nodes = ranked(trees, *this);
+  if (passes_.points() < 2) {
+    std::vector<Worth> kept;
+    std::vector<int64_t> taken(trees.size(), 0);
+    for (const Worth& node : nodes)
+      if (taken[node.tree]++ < blind_nodes) kept.push_back(node);
+    return prune(trees, kept);
+  }
+  const int64_t sequences = std::ssize(trees);
+  const double drafting = draft_seconds(sequences);
+  double tokens = static_cast<double>(sequences);
+  double best_rate = tokens / (pass_seconds(sequences) + drafting);
+  size_t best = 0;
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    tokens += nodes[n].expected;
+    const double rate = tokens / (pass_seconds(sequences + static_cast<int64_t>(n) + 1) + drafting);
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = n + 1;
+    }
+  }
+  note_advantage(sequences, best_rate * pass_seconds(sequences) / static_cast<double>(sequences));
+  prune(trees, {nodes.data(), best});
+}
+
+void CostModel::note_advantage(int64_t sequences, double ratio) {
+  Advantage& advantage = advantages_[sequences];
+  advantage.weight = std::min(advantage.weight + 1, advantage_memory);
+  advantage.ratio += (ratio - advantage.ratio) / advantage.weight;
+}
+
+// Of this batch size, else of all within a factor of 1.5; nothing before enough trims were seen.
+std::optional<double> CostModel::known_advantage(int64_t sequences) const {
+  const auto own = advantages_.find(sequences);
+  if (own != advantages_.end() && own->second.weight >= advantage_least) return own->second.ratio;
+  Advantage near;
+  for (const auto& [size, advantage] : advantages_) {
+    if (2 * std::max(size, sequences) > 3 * std::min(size, sequences)) continue;
+    near.weight += advantage.weight;
+    near.ratio += (advantage.ratio - near.ratio) * advantage.weight / near.weight;
+  }
+  if (near.weight < advantage_least) return std::nullopt;
+  return near.ratio;
+}
+
+bool CostModel::worth_drafting(int64_t sequences) {
+  const std::optional<double> advantage = known_advantage(sequences);
+  if (!advantage || *advantage >= advantage_needed) {
+    skipped_ = 0;
+    return true;
+  }
+  skipped_ = skipped_ % probe_period + 1;
+  return skipped_ > probe_period - probes;
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,96 @@
+#include "infer/verify.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/top_k.h"
+
+namespace clover::infer {
+namespace {
+
+void check(const CandidateTree& tree, const at::Tensor& logits) {
+  TORCH_CHECK(logits.dim() == 2 && logits.size(0) == tree.size() && logits.scalar_type() == at::kFloat &&
+                  logits.is_contiguous(),
+              "verify: contiguous fp32 logits [", tree.size(), ", V] expected, found ", logits.sizes());
+}
+
+// The child of `node` that holds `id`, or -1.
+int32_t child_with(const CandidateTree& tree, int32_t node, int64_t id) {
+  for (int32_t i = node + 1; i < tree.size(); ++i)
+    if (tree.parent[i] == node && tree.ids[i] == id) return i;
+  return -1;
+}
+
+// What the target thinks of the children of one node.
+struct Judgement {
+  at::Tensor probabilities;  // fp32 [V]
+  double threshold = 0;
+};
+
+Judgement judge(const at::Tensor& logits, double temperature, double epsilon, double delta) {
+  if (temperature <= 0) {  // the limit: all mass on the arg-max, no entropy
+    at::Tensor certain = at::zeros_like(logits);
+    certain[kernels::arg_max(logits.unsqueeze(0)).item<int64_t>()] = 1.0;
+    return {certain, std::min(epsilon, delta)};
+  }
+  const at::Tensor probabilities = (logits / temperature).softmax(0);
+  const double entropy = -(probabilities * (probabilities + 1e-5).log()).sum().item<double>();
+  return {probabilities, std::min(epsilon, delta * std::exp(-entropy))};
+}
+
+}  // namespace
+
+Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const kernels::SamplingRule& rule,
+                      const RandomKey& key, int64_t position) {
+  const at::Tensor on_host = logits.cpu();
+  check(tree, on_host);
+  const int64_t vocab = on_host.size(1);
+  Accepted accepted;
+  for (int32_t node = 0; node >= 0;) {
+    const uint64_t at = static_cast<uint64_t>(position) + accepted.tokens.size();
+    const double uniform = kernels::philox_uniform(key.seed, key.request, 0, at);
+    const int64_t token =
+        kernels::sample(on_host.const_data_ptr<float>() + node * vocab, vocab, rule, uniform);
+    accepted.nodes.push_back(node);
+    accepted.tokens.push_back(token);
+    node = child_with(tree, node, token);
+  }
+  return accepted;
+}
+
+Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,
+                        double epsilon, double delta) {
+  check(tree, logits);
+  std::vector<Judgement> judgements(tree.size());
+  std::vector<char> accepts(tree.size(), 0);
+  std::vector<double> likelihood(tree.size(), 0);  // sum of log-probabilities along the path
+  accepts[0] = 1;
+  int32_t last = 0;
+  for (int32_t i = 1; i < tree.size(); ++i) {
+    const int32_t parent = tree.parent[i];
+    if (!accepts[parent]) continue;
+    Judgement& by_target = judgements[parent];
+    if (!by_target.probabilities.defined()) by_target = judge(logits[parent], temperature, epsilon, delta);
+    const double probability = by_target.probabilities[tree.ids[i]].item<double>();
+    accepts[i] = probability > by_target.threshold;
+    if (!accepts[i]) continue;
+    likelihood[i] = likelihood[parent] + std::log(probability);
+    const bool longer = tree.depth[i] > tree.depth[last];
+    if (longer || (tree.depth[i] == tree.depth[last] && likelihood[i] > likelihood[last])) last = i;
+  }
+
+  Accepted accepted;
+  accepted.tokens.push_back(kernels::arg_max(logits[last].unsqueeze(0)).item<int64_t>());
+  for (int32_t node = last; node >= 0; node = tree.parent[node]) {
+    accepted.nodes.push_back(node);
+    if (node > 0) accepted.tokens.push_back(tree.ids[node]);
+  }
+  std::reverse(accepted.nodes.begin(), accepted.nodes.end());
+  std::reverse(accepted.tokens.begin(), accepted.tokens.end());
+  return accepted;
+}
+
+}  // namespace clover::infer
