@@ -1,0 +1,61 @@
+"""check_layers.py finds each kind of forbidden arrow, and nothing else."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check_layers.py"
+
+
+def check(files: dict[str, str]) -> tuple[int, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        run = subprocess.run([sys.executable, SCRIPT, "--root", folder], capture_output=True, text=True)
+        return run.returncode, run.stdout
+
+
+class CheckLayers(unittest.TestCase):
+    def test_arrows_down_the_path_are_fine(self):
+        files = {
+            "kernels/a.cc": '#include "kernels/a.h"\n#include <vector>\n',
+            "data/a.h": "#include <nlohmann/json.hpp>\n",
+            "model/a.cc": '#include "kernels/a.h"\n#include "data/a.h"\n',
+            "infer/a.cc": '#include "model/drafters/a.h"\n',
+            "train/a.cc": '#include "infer/a.h"\n  #  include "model/a.h"\n',
+        }
+        self.assertEqual(check(files)[0], 0)
+
+    def test_each_forbidden_arrow_is_named(self):
+        for room, header in [
+            ("kernels", "data/a.h"),
+            ("data", "kernels/a.h"),
+            ("kernels", "model/a.h"),
+            ("data", "infer/a.h"),
+            ("model", "infer/a.h"),
+            ("model", "train/a.h"),
+            ("infer", "train/a.h"),
+            ("infer", "../train/a.h"),
+        ]:
+            for suffix in ["h", "cc", "cu"]:
+                code, output = check({f"{room}/deep/x.{suffix}" if ".." not in header else f"{room}/x.{suffix}":
+                                      f'\n#include "{header}"\n'})
+                self.assertEqual(code, 1, (room, header))
+                self.assertIn(f"x.{suffix}:2: {room} includes {header}", output)
+
+    def test_long_files_are_named(self):
+        self.assertEqual(check({"data/a.cc": "\n" * 400})[0], 0)
+        code, output = check({"data/a.cc": "\n" * 401})
+        self.assertEqual(code, 1)
+        self.assertIn("data/a.cc:401", output)
+
+    def test_an_empty_tree_is_no_success(self):
+        self.assertEqual(check({})[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
