@@ -54,7 +54,8 @@ class Drafter : public torch::nn::Module {
   virtual DraftState prime(const Features& features, const at::Tensor& next_ids,
                            std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv) = 0;
 
-  /// [F, D] fp32: the input of head(state.depth)'s product, which guesses one token for each frontier row.
+  /// [F, D], fp32 or the frozen dtype: the input of head(state.depth)'s product, which guesses one token a
+  /// row.
   virtual at::Tensor output(const DraftState& state) = 0;
 
   /// One token deeper: row j continues row parents[j] of `state` with token ids[j].  Both i64 [F'].

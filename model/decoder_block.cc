@@ -1,0 +1,126 @@
+#include "model/decoder_block.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+namespace clover::model {
+namespace {
+
+/// Rotates [R, heads, d] by the angles of each row's position; cos and sin are fp32 [R, 1, d/2].
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const auto halves = x.chunk(2, -1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
+}
+
+/// Positions i64 [R] of rows whose segments each begin at 0.
+at::Tensor positions_of(std::span<const Segment> segments) {
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) parts.push_back(at::arange(segment.count, at::kLong));
+  return at::cat(parts);
+}
+
+}  // namespace
+
+DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, bool with_mlp)
+    : config_(&config), frequencies_(rope_frequencies(config)) {
+  const auto linear = [this](const char* name, const at::Tensor& weight) {
+    auto module = register_module(name, std::make_shared<Linear>(weight.size(0), weight.size(1), false));
+    torch::NoGradGuard no_grad;
+    module->weight.copy_(weight);
+    return module;
+  };
+  const auto norm = [&](const char* name, const at::Tensor& weight) {
+    return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
+  };
+  const auto qkv =
+      initial.qkv.unpack().split_with_sizes({config.query_width(), config.kv_width(), config.kv_width()}, 0);
+  input_layernorm_ = norm("input_layernorm", initial.input_norm);
+  q_proj_ = linear("q_proj", qkv[0]);
+  k_proj_ = linear("k_proj", qkv[1]);
+  v_proj_ = linear("v_proj", qkv[2]);
+  o_proj_ = linear("o_proj", initial.output.unpack());
+  if (!with_mlp) return;
+  const auto gate_up = initial.gate_up.unpack().chunk(2, 0);
+  post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
+  gate_proj_ = linear("gate_proj", gate_up[0]);
+  up_proj_ = linear("up_proj", gate_up[1]);
+  down_proj_ = linear("down_proj", initial.down.unpack());
+}
+
+void DecoderBlock::pack(at::ScalarType dtype) {
+  const auto stacked = [dtype](std::initializer_list<std::shared_ptr<Linear>> parts) {
+    std::vector<at::Tensor> weights;
+    for (const auto& part : parts) weights.push_back(part->weight.detach().to(dtype));
+    return kernels::PackedWeight::pack(weights);
+  };
+  packed_.input_norm = input_layernorm_->weight.detach();
+  packed_.qkv = stacked({q_proj_, k_proj_, v_proj_});
+  packed_.output = stacked({o_proj_});
+  if (!post_attention_layernorm_) return;
+  packed_.post_attention_norm = post_attention_layernorm_->weight.detach();
+  packed_.gate_up = stacked({gate_proj_, up_proj_});
+  packed_.down = stacked({down_proj_});
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments, KvCache& cache,
+                                 int64_t layer) const {
+  at::Tensor y = x.clone();
+  decoder_layer(packed_, *config_, cache.place(segments), cache, layer, y);
+  return y;
+}
+
+at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                std::span<const Segment> segments, const at::Tensor& frontier) const {
+  std::vector<at::Tensor> outputs;
+  const int64_t* rows = frontier.data_ptr<int64_t>();
+  int64_t begin = 0, first = 0;
+  for (const Segment& segment : segments) {
+    int64_t last = first;
+    while (last < frontier.size(0) && rows[last] < begin + segment.count) ++last;
+    if (last > first) {
+      const auto batch = [](const at::Tensor& part) {
+        return part.transpose(0, 1).unsqueeze(0);
+      };                                                              // [1, heads, T, d]
+      const at::Tensor own = frontier.slice(0, first, last) - begin;  // [F']
+      const at::Tensor mask =
+          own.unsqueeze(1) >= at::arange(segment.count, at::kLong).unsqueeze(0);  // [F', T]
+      const int64_t group = config_->heads / config_->kv_heads;
+      const at::Tensor mixed = at::scaled_dot_product_attention(
+          batch(query.slice(0, first, last)),
+          batch(key.slice(0, begin, begin + segment.count)).repeat_interleave(group, 1),
+          batch(value.slice(0, begin, begin + segment.count)).repeat_interleave(group, 1), mask);
+      outputs.push_back(mixed.squeeze(0).transpose(0, 1).reshape({last - first, config_->query_width()}));
+    }
+    first = last;
+    begin += segment.count;
+  }
+  return at::cat(outputs);
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
+                                 const at::Tensor& frontier, at::ScalarType training_dtype) const {
+  const int64_t rows = x.size(0), queries = frontier.size(0);
+  const at::Tensor frequencies = torch::tensor(frequencies_, at::kDouble);
+  const at::Tensor angles = positions_of(segments).to(at::kDouble).unsqueeze(1) * frequencies;  // [R, d/2]
+  const at::Tensor cos = angles.cos().to(at::kFloat).unsqueeze(1),
+                   sin = angles.sin().to(at::kFloat).unsqueeze(1);
+
+  const at::Tensor normed = input_layernorm_->forward(x);
+  const at::Tensor key = rotate(
+      k_proj_->forward(normed, training_dtype).view({rows, config_->kv_heads, config_->head_dim}), cos, sin);
+  const at::Tensor value =
+      v_proj_->forward(normed, training_dtype).view({rows, config_->kv_heads, config_->head_dim});
+  const at::Tensor query = rotate(q_proj_->forward(normed.index_select(0, frontier), training_dtype)
+                                      .view({queries, config_->heads, config_->head_dim}),
+                                  cos.index_select(0, frontier), sin.index_select(0, frontier));
+  at::Tensor y = x.index_select(0, frontier) +
+                 o_proj_->forward(attend(query, key, value, segments, frontier), training_dtype);
+  if (!post_attention_layernorm_) return y;
+  const at::Tensor inner_in = post_attention_layernorm_->forward(y);
+  const at::Tensor inner =
+      at::silu(gate_proj_->forward(inner_in, training_dtype)) * up_proj_->forward(inner_in, training_dtype);
+  return y + down_proj_->forward(inner, training_dtype);
+}
+
+}  // namespace clover::model

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <span>
+
+#include "model/decoder_layer.h"
+#include "model/drafter.h"
+#include "model/layers.h"
+
+namespace clover::model {
+
+/// A trainable Llama decoder layer that begins as a copy of one of the target's (Clover's augmenting block).
+/// Frozen, it is `decoder_layer` on packed weights; trainable, the same maths in ATen over packed ragged
+/// rows.
+class DecoderBlock : public torch::nn::Module {
+ public:
+  /// `with_mlp` false keeps the attention half only.
+  DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, bool with_mlp);
+
+  /// Frozen.  x fp32 [R, H] of the segments' rows, in order -> fp32 [R, H]; keys and values go to `layer` of
+  /// `cache`.
+  at::Tensor forward(const at::Tensor& x, std::span<const Segment> segments, KvCache& cache,
+                     int64_t layer) const;
+
+  /// Trainable.  Every segment begins at position 0 and is causal.  Keys and values come from all rows, the
+  /// rest is computed at `frontier` rows (i64 [F], ascending) alone: -> fp32 [F, H].
+  at::Tensor forward(const at::Tensor& x, std::span<const Segment> segments, const at::Tensor& frontier,
+                     at::ScalarType training_dtype) const;
+
+  void pack(at::ScalarType dtype);
+  void unpack() { packed_ = {}; }
+
+ private:
+  at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                    std::span<const Segment> segments, const at::Tensor& frontier) const;
+
+  const TargetConfig* config_;
+  std::vector<double> frequencies_;
+  std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;
+  std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, o_proj_, gate_proj_, up_proj_, down_proj_;
+  DecoderWeights packed_;
+};
+
+}  // namespace clover::model

@@ -1,0 +1,43 @@
+#include "model/drafter.h"
+
+#include "data/error.h"
+#include "model/drafters/factory.h"
+
+namespace clover::model {
+
+Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable) : target_(target) {
+  head_.token_map = token_map;
+  const at::Tensor rows = token_map.defined() ? target.head->rows(token_map) : at::Tensor();
+  // The whole vocabulary shares the target's own packed head: no second copy of it.
+  head_.packed = rows.defined() ? kernels::PackedWeight::pack({rows}) : *target.head;
+  if (trainable) head_.dense = rows.defined() ? rows : target.head->unpack();
+}
+
+void Drafter::freeze(at::ScalarType dtype) {
+  pack(dtype);
+  frozen_ = true;
+}
+
+void Drafter::thaw() {
+  unpack();
+  frozen_ = false;
+}
+
+std::vector<std::string> drafter_kinds() {
+  std::vector<std::string> kinds;
+  for (const DrafterFactory& factory : drafter_factories()) kinds.emplace_back(factory.kind);
+  return kinds;
+}
+
+std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
+                                      const TargetView& target, const at::Tensor& token_map, bool trainable,
+                                      uint64_t seed) {
+  std::string known;
+  for (const DrafterFactory& factory : drafter_factories()) {
+    if (kind == factory.kind) return factory.make({settings, target, token_map, trainable, seed});
+    known += (known.empty() ? "" : ", ") + std::string(factory.kind);
+  }
+  throw data::InputError("Drafter kind \"" + kind + "\" is unknown; expected one of: " + known + ".");
+}
+
+}  // namespace clover::model

@@ -1,0 +1,220 @@
+// Clover (arXiv 2405.00263; drafters.md 3): heads that feed each guess to the next.
+//
+//   s_0 = Block(u)                                   augmenting block: one decoder layer, causal over the
+//   sequence s_i = s_{i-1} + AttentionDecoder(s_{i-1}, e(x))  x: the token chosen or guessed before; e(x):
+//   its normed LM-head row guess i: LM head . norm(ResBlock_i(s_i))
+//
+// The ingredients are switches, the rungs of the paper's ablation (design.md 5):
+//   regression  attention (the paper) | concat (an MLP over [s; e] in place of attention decoder and residual
+//   block) | none block       full | attention (no MLP half) | none
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <optional>
+
+#include "data/error.h"
+#include "kernels/activation.h"
+#include "model/decoder_block.h"
+#include "model/drafters/factory.h"
+#include "model/layers.h"
+
+namespace clover::model {
+namespace {
+
+enum class Regression { none, concat, attention };
+
+/// g = cosine(W_Q RMS(s), W_K RMS(e)) a group of the width; s + silu(g * W_V RMS(e)).  W_Q and W_K begin near
+/// the identity, W_V at zero, so the decoder begins as the identity on s.
+class AttentionDecoder : public torch::nn::Module {
+ public:
+  AttentionDecoder(int64_t hidden, int64_t groups, double eps, at::Generator generator)
+      : groups_(groups), eps_(eps) {
+    state_norm = register_module("state_norm", std::make_shared<RmsNorm>(torch::ones({hidden}), eps));
+    token_norm = register_module("token_norm", std::make_shared<RmsNorm>(torch::ones({hidden}), eps));
+    query = register_module("query", std::make_shared<Linear>(hidden, hidden, false));
+    key = register_module("key", std::make_shared<Linear>(hidden, hidden, false));
+    value = register_module("value", std::make_shared<Linear>(hidden, hidden, false));
+    torch::NoGradGuard no_grad;
+    for (const auto& near_identity : {query, key}) {
+      near_identity->weight.copy_(
+          torch::eye(hidden) +
+          at::normal(0.0, 0.01 / std::sqrt(static_cast<double>(hidden)), {hidden, hidden}, generator));
+    }
+  }
+
+  /// s, e fp32 [F, H] -> fp32 [F, H]
+  at::Tensor forward(const at::Tensor& s, const at::Tensor& e, at::ScalarType training_dtype) const {
+    const at::Tensor token = token_norm->forward(e);
+    const at::Tensor q = query->forward(state_norm->forward(s), training_dtype);
+    const at::Tensor k = key->forward(token, training_dtype);
+    const at::Tensor v = value->forward(token, training_dtype);
+    if (!v.requires_grad()) {
+      at::Tensor next = s.clone();
+      kernels::add_gated_(next, q, k, v, groups_, eps_);
+      return next;
+    }
+    const auto grouped = [this](const at::Tensor& x) { return x.view({x.size(0), groups_, -1}); };
+    const at::Tensor gate =
+        at::cosine_similarity(grouped(q), grouped(k), -1, eps_).unsqueeze(-1);  // [F, groups, 1]
+    return s + at::silu((gate * grouped(v)).flatten(1));
+  }
+
+  std::shared_ptr<RmsNorm> state_norm, token_norm;
+  std::shared_ptr<Linear> query, key, value;
+
+ private:
+  int64_t groups_;
+  double eps_;
+};
+
+class Clover final : public Drafter {
+ public:
+  explicit Clover(const DrafterInput& input) : Drafter(input.target, input.token_map, input.trainable) {
+    SettingsReader reader("clover", input.settings);
+    count_ = reader.integer("heads", 3, 1, 16);
+    gate_groups_ = reader.integer("gate_groups", 1, 1, 1024);
+    regression_name_ = reader.choice("regression", "attention", {"attention", "concat", "none"});
+    block_name_ = reader.choice("block", "full", {"full", "attention", "none"});
+    reader.finish();
+    const TargetConfig& config = *target_.config;
+    if (config.hidden % gate_groups_ != 0) {
+      throw data::InputError("Setting \"gate_groups\" of drafter clover is " + std::to_string(gate_groups_) +
+                             ", expected a divisor of the hidden size " + std::to_string(config.hidden) +
+                             ".");
+    }
+    regression_ = regression_name_ == "attention" ? Regression::attention
+                  : regression_name_ == "concat"  ? Regression::concat
+                                                  : Regression::none;
+    build(config, input.seed);
+  }
+
+  std::string kind() const override { return "clover"; }
+  int64_t max_depth() const override { return count_; }
+  int64_t kv_layers() const override { return block_ ? 1 : 0; }
+  bool regressive() const override { return regression_ != Regression::none; }
+  nlohmann::json settings() const override {
+    return {{"heads", count_},
+            {"regression", regression_name_},
+            {"block", block_name_},
+            {"gate_groups", gate_groups_}};
+  }
+  FeatureTaps features() const override {
+    return plain() ? FeatureTaps{.post_norm = true} : FeatureTaps{.pre_norm = true};
+  }
+
+  DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
+                   const at::Tensor& frontier, DraftKv* kv) override {
+    const at::Tensor& feature = plain() ? features.post_norm : features.pre_norm;
+    DraftState state;
+    if (!block_) {
+      state.hidden = feature.index_select(0, frontier).to(at::kFloat);
+    } else if (kv) {
+      state.hidden = block_->forward(feature.to(at::kFloat), segments, *kv->cache, kv->first_layer)
+                         .index_select(0, frontier);
+    } else {
+      state.hidden = block_->forward(feature.to(at::kFloat), segments, frontier, training_dtype_);
+    }
+    feed(state, next_ids.index_select(0, frontier));
+    return state;
+  }
+
+  at::Tensor output(const DraftState& state) override {
+    const at::Tensor z =
+        heads_.empty() ? state.hidden : heads_[state.depth]->forward(state.hidden, training_dtype_);
+    return norm_ ? norm_->forward(z) : z;
+  }
+
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) override {
+    DraftState next{state.hidden.index_select(0, parents), state.depth + 1};
+    feed(next, ids);
+    return next;
+  }
+
+ private:
+  /// Without block and regression it is Medusa: it reads what the LM head reads and needs no norm of its own.
+  bool plain() const { return !block_ && regression_ == Regression::none; }
+
+  void build(const TargetConfig& config, uint64_t seed) {
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    if (block_name_ != "none") {
+      block_ = register_module(
+          "block", std::make_shared<DecoderBlock>(config, *target_.last_layer, block_name_ == "full"));
+    }
+    if (regression_ == Regression::attention) {
+      attention_decoder_ = register_module(
+          "attention_decoder",
+          std::make_shared<AttentionDecoder>(config.hidden, gate_groups_, config.norm_eps, generator));
+    }
+    if (regression_ == Regression::concat) {
+      state_norm_ = register_module("state_norm",
+                                    std::make_shared<RmsNorm>(torch::ones({config.hidden}), config.norm_eps));
+      token_norm_ = register_module("token_norm",
+                                    std::make_shared<RmsNorm>(torch::ones({config.hidden}), config.norm_eps));
+    }
+    for (int64_t i = 0; i < count_; ++i) {
+      const std::string name = std::to_string(i);
+      if (regression_ == Regression::concat) {
+        concat_.push_back(register_module("concat" + name,
+                                          std::make_shared<Linear>(config.hidden, 2 * config.hidden, true)));
+      } else {
+        heads_.push_back(register_module("head" + name, std::make_shared<ResBlock>(config.hidden)));
+      }
+    }
+    if (!plain())
+      norm_ = register_module("norm", std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
+  }
+
+  /// Regressive connection: takes one token into the state of each frontier row.  ids i64 [F].
+  void feed(DraftState& state, const at::Tensor& ids) const {
+    if (regression_ == Regression::none) return;
+    const at::Tensor token = target_.head->rows(ids).to(at::kFloat);  // e(x), [F, H]
+    if (attention_decoder_) {
+      state.hidden = attention_decoder_->forward(state.hidden, token, training_dtype_);
+      return;
+    }
+    const at::Tensor both =
+        at::cat({state_norm_->forward(state.hidden), token_norm_->forward(token)}, -1);  // [F, 2H]
+    state.hidden = add_silu(state.hidden, concat_[state.depth]->forward(both, training_dtype_));
+  }
+
+  template <typename Action>
+  void for_each_layer(Action action) {
+    if (block_) action(*block_);
+    if (attention_decoder_) {
+      action(*attention_decoder_->state_norm);
+      action(*attention_decoder_->token_norm);
+      action(*attention_decoder_->query);
+      action(*attention_decoder_->key);
+      action(*attention_decoder_->value);
+    }
+    if (state_norm_) action(*state_norm_);
+    if (token_norm_) action(*token_norm_);
+    for (const auto& linear : concat_) action(*linear);
+    for (const auto& head : heads_) action(*head);
+    if (norm_) action(*norm_);
+  }
+  void pack(at::ScalarType dtype) override {
+    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
+  }
+  void unpack() override {
+    for_each_layer([](auto& layer) { layer.unpack(); });
+  }
+
+  int64_t count_, gate_groups_;
+  std::string regression_name_, block_name_;
+  Regression regression_;
+  std::shared_ptr<DecoderBlock> block_;
+  std::shared_ptr<AttentionDecoder> attention_decoder_;
+  std::shared_ptr<RmsNorm> state_norm_, token_norm_, norm_;
+  std::vector<std::shared_ptr<Linear>> concat_;
+  std::vector<std::shared_ptr<ResBlock>> heads_;
+};
+
+}  // namespace
+
+std::shared_ptr<Drafter> make_clover(const DrafterInput& input) {
+  return std::make_shared<Clover>(input);
+}
+
+}  // namespace clover::model

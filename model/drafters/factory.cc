@@ -1,0 +1,64 @@
+#include "model/drafters/factory.h"
+
+#include <algorithm>
+#include <array>
+
+#include "data/error.h"
+
+namespace clover::model {
+
+std::span<const DrafterFactory> drafter_factories() {
+  static constexpr std::array<DrafterFactory, 2> factories{{
+      {"clover", make_clover},
+      {"medusa", make_medusa},
+  }};
+  return factories;
+}
+
+SettingsReader::SettingsReader(const char* kind, const nlohmann::json& settings)
+    : kind_(kind), settings_(settings) {
+  if (!settings.is_object()) {
+    throw data::InputError("Settings of drafter " + kind_ + " are " + settings.dump() +
+                           ", expected a JSON object.");
+  }
+}
+
+const nlohmann::json* SettingsReader::find(const std::string& key) {
+  asked_.push_back(key);
+  const auto found = settings_.find(key);
+  return found == settings_.end() ? nullptr : &*found;
+}
+
+int64_t SettingsReader::integer(const std::string& key, int64_t fallback, int64_t low, int64_t high) {
+  const nlohmann::json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_number_integer() || value->get<int64_t>() < low || value->get<int64_t>() > high) {
+    throw data::InputError("Setting \"" + key + "\" of drafter " + kind_ + " is " + value->dump() +
+                           ", expected an integer from " + std::to_string(low) + " to " +
+                           std::to_string(high) + ".");
+  }
+  return value->get<int64_t>();
+}
+
+std::string SettingsReader::choice(const std::string& key, const std::string& fallback,
+                                   std::initializer_list<const char*> allowed) {
+  const nlohmann::json* value = find(key);
+  if (!value) return fallback;
+  std::string names;
+  for (const char* name : allowed) {
+    if (value->is_string() && value->get<std::string>() == name) return name;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  throw data::InputError("Setting \"" + key + "\" of drafter " + kind_ + " is " + value->dump() +
+                         ", expected one of: " + names + ".");
+}
+
+void SettingsReader::finish() const {
+  for (const auto& [key, value] : settings_.items()) {
+    if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) {
+      throw data::InputError("Setting \"" + key + "\" is unknown to drafter " + kind_ + ".");
+    }
+  }
+}
+
+}  // namespace clover::model

@@ -1,0 +1,238 @@
+#include "model/heads_checkpoint.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data/error.h"
+#include "data/files.h"
+#include "data/safetensors.h"
+#include "kernels/linear.h"
+#include "kernels/top_k.h"
+
+namespace clover::model {
+namespace {
+
+using data::InputError;
+using nlohmann::json;
+
+constexpr int64_t format_version = 1;
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+json describe(const Target& target) {
+  const TargetConfig& config = target.config();
+  return {{"fingerprint", target.fingerprint()},
+          {"model_type", config.family},
+          {"hidden_size", config.hidden},
+          {"num_hidden_layers", config.layers},
+          {"vocab_size", config.vocab}};
+}
+
+void check_target(const std::string& where, const json& recorded, const Target& target) {
+  const json expected = describe(target);
+  for (const auto& [key, value] : expected.items()) {
+    if (!recorded.is_object() || !recorded.contains(key) || recorded.at(key) != value) {
+      throw InputError(
+          where + ": these heads belong to another target: " + key + " is " +
+          (recorded.is_object() && recorded.contains(key) ? recorded.at(key).dump() : "missing") +
+          ", the given target's is " + value.dump() + "; use the target they were trained on.");
+    }
+  }
+}
+
+/// i64 [V'] ascending ids of the target's vocabulary, or undefined when the heads guess among all tokens.
+at::Tensor read_token_map(const std::string& where, const data::SafetensorsReader& reader, const json& config,
+                          const Target& target) {
+  const json& size = config.at("draft_vocab");
+  const int64_t vocab = target.config().vocab;
+  if (!size.is_number_integer() || size.get<int64_t>() < 1 || size.get<int64_t>() > vocab) {
+    throw InputError(where + ": \"draft_vocab\" is " + size.dump() + ", expected an integer from 1 to " +
+                     std::to_string(vocab) + ".");
+  }
+  if (!reader.contains("token_map") && size.get<int64_t>() == vocab) return {};
+  const at::Tensor map = reader.read("token_map", {size.get<int64_t>()});
+  if (map.scalar_type() != at::kLong) throw InputError(where + ": tensor token_map must be int64.");
+  const int64_t* ids = map.data_ptr<int64_t>();
+  for (int64_t i = 0; i < map.size(0); ++i) {
+    if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= vocab) {
+      throw InputError(where + ": token_map[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
+                       ", expected ascending token ids below " + std::to_string(vocab) + ".");
+    }
+  }
+  return map.clone();
+}
+
+void read_weights(const std::string& where, const data::SafetensorsReader& reader, Drafter& drafter,
+                  bool has_map) {
+  const at::NoGradGuard no_grad;
+  std::set<std::string> expected;
+  if (has_map) expected.insert("token_map");
+  for (auto& parameter : drafter.named_parameters()) {
+    expected.insert(parameter.key());
+    if (!reader.contains(parameter.key()))
+      throw InputError(where + ": tensor " + parameter.key() + " is missing.");
+    const at::Tensor stored = reader.read(parameter.key(), parameter.value().sizes());
+    if (!stored.is_floating_point() || stored.element_size() < 2) {
+      throw InputError(where + ": tensor " + parameter.key() + " must be bfloat16, float16 or float32.");
+    }
+    parameter.value().copy_(stored);
+  }
+  for (const std::string& name : reader.names()) {
+    if (!expected.contains(name)) {
+      throw InputError(where + ": tensor " + name + " " + shape_text(reader.info(name).shape) +
+                       " is not part of these heads; expected only the tensors of kind " + drafter.kind() +
+                       ".");
+    }
+  }
+}
+
+}  // namespace
+
+HeadsInfo read_heads_info(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "config.json";
+  if (!std::filesystem::is_directory(folder)) {
+    throw InputError("Heads folder " + folder.string() +
+                     " does not exist: give a folder that clover-train wrote "
+                     "(config.json and model.safetensors).");
+  }
+  HeadsInfo info{data::read_json(file), 0};
+  const std::string where = file.string();
+  if (!info.config.is_object() || !info.config.contains("format_version")) {
+    throw InputError(where + ": \"format_version\" is missing, so this is not a Clover heads folder.");
+  }
+  if (info.config.at("format_version") != format_version) {
+    throw InputError(where + ": format_version is " + info.config.at("format_version").dump() +
+                     ", this build reads " + std::to_string(format_version) + ".");
+  }
+  const std::set<std::string> required{"format_version", "kind", "drafter", "draft_vocab", "target"};
+  const std::set<std::string> optional{"tokenizer", "chat_template", "training", "golden"};
+  for (const std::string& key : required) {
+    if (!info.config.contains(key)) throw InputError(where + ": \"" + key + "\" is missing.");
+  }
+  for (const auto& [key, value] : info.config.items()) {
+    if (!required.contains(key) && !optional.contains(key))
+      throw InputError(where + ": key \"" + key + "\" is unknown.");
+  }
+  if (!info.config.at("kind").is_string()) throw InputError(where + ": \"kind\" must be a string.");
+  std::error_code error;
+  info.bytes = std::filesystem::file_size(folder / "model.safetensors", error);
+  if (error)
+    throw InputError((folder / "model.safetensors").string() + " is missing; the heads folder is not whole.");
+  return info;
+}
+
+std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const Target& target,
+                                    bool trainable) {
+  const HeadsInfo info = read_heads_info(folder);
+  const std::string where = (folder / "config.json").string();
+  check_target(where, info.config.at("target"), target);
+  const auto reader = data::SafetensorsReader::open(folder / "model.safetensors");
+  const std::string weights = (folder / "model.safetensors").string();
+  const at::Tensor map = read_token_map(weights, reader, info.config, target);
+  const auto drafter = make_drafter(info.config.at("kind").get<std::string>(), info.config.at("drafter"),
+                                    target.view(), map, trainable, /*seed=*/0);
+  read_weights(weights, reader, *drafter, map.defined());
+  if (!trainable) drafter->freeze(target.dtype());
+  return drafter;
+}
+
+void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Target& target,
+                const json& about, at::ScalarType dtype) {
+  json config = about.is_null() ? json::object() : about;
+  config["format_version"] = format_version;
+  config["kind"] = drafter.kind();
+  config["drafter"] = drafter.settings();
+  config["draft_vocab"] = drafter.head(0).size();
+  config["target"] = describe(target);
+  data::NamedTensors tensors;
+  for (const auto& parameter : drafter.named_parameters()) {
+    tensors.emplace_back(parameter.key(), parameter.value().detach().to(dtype));
+  }
+  if (drafter.head(0).token_map.defined()) tensors.emplace_back("token_map", drafter.head(0).token_map);
+
+  // Built beside its place, then exchanged by rename: a reader finds the old folder or the new one, whole.
+  const std::filesystem::path parent = std::filesystem::absolute(folder).parent_path();
+  std::filesystem::create_directories(parent);
+  const std::string suffix = "." + std::to_string(::getpid());
+  const std::filesystem::path fresh = parent / ("." + folder.filename().string() + ".new" + suffix);
+  const std::filesystem::path old = parent / ("." + folder.filename().string() + ".old" + suffix);
+  std::filesystem::remove_all(fresh);
+  std::filesystem::create_directory(fresh);
+  data::write_safetensors(fresh / "model.safetensors", tensors, {{"format", "pt"}});
+  data::write_file_atomically(fresh / "config.json", config.dump(2) + "\n");
+  if (std::filesystem::exists(folder)) std::filesystem::rename(folder, old);
+  std::filesystem::rename(fresh, folder);
+  std::filesystem::remove_all(old);
+}
+
+namespace {
+
+/// The drafter's best first guess at every position t < ids.size() - 1, given the token after it: i64 [T -
+/// 1].
+std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const std::vector<int64_t>& ids) {
+  const at::NoGradGuard no_grad;
+  const int64_t rows = static_cast<int64_t>(ids.size()) - 1, page = 64;
+  KvCache cache(target.kv_shape(drafter.kv_layers()), (rows + page - 1) / page, page);
+  const int32_t sequence = cache.open();
+  RowBatch batch;
+  std::vector<int32_t> kept;
+  for (int64_t row = 0; row < rows; ++row) {
+    batch.add(ids[row], sequence, static_cast<int32_t>(row) - 1);
+    kept.push_back(static_cast<int32_t>(row));
+  }
+  const TargetOutput read = target.forward(batch, cache, drafter.features());
+  cache.keep(sequence, kept, target.config().layers);
+  const at::Tensor next = at::from_blob(const_cast<int64_t*>(ids.data()) + 1, {rows}, at::kLong);
+  const Segment segment{sequence, 0, static_cast<int32_t>(rows)};
+  DraftKv kv{&cache, target.config().layers};
+  const DraftState state =
+      drafter.prime(read.features, next, {&segment, 1}, at::arange(rows, at::kLong), &kv);
+  const OutputHead& head = drafter.head(0);
+  at::Tensor logits = at::empty({rows, head.size()}, at::kFloat);
+  kernels::linear(drafter.output(state).to(head.packed.dtype()), head.packed, {}, logits);
+  at::Tensor best = kernels::arg_max(logits);
+  if (head.token_map.defined()) best = head.token_map.index_select(0, best);
+  return {best.data_ptr<int64_t>(), best.data_ptr<int64_t>() + rows};
+}
+
+}  // namespace
+
+json make_golden(Drafter& drafter, const Target& target, const std::vector<int64_t>& ids) {
+  return {{"ids", ids}, {"first_guesses", first_guesses(drafter, target, ids)}};
+}
+
+double golden_agreement(Drafter& drafter, const Target& target, const json& golden) {
+  if (!golden.is_object() || !golden.contains("ids") || !golden.contains("first_guesses")) return -1;
+  std::vector<int64_t> ids, recorded;
+  try {
+    ids = golden.at("ids").get<std::vector<int64_t>>();
+    recorded = golden.at("first_guesses").get<std::vector<int64_t>>();
+  } catch (const json::exception&) {
+    throw InputError(
+        "config.json: \"golden\" must hold two lists of token ids, \"ids\" and \"first_guesses\".");
+  }
+  const bool in_range =
+      std::all_of(ids.begin(), ids.end(), [&](int64_t id) { return id >= 0 && id < target.config().vocab; });
+  if (ids.size() < 2 || recorded.size() + 1 != ids.size() || !in_range ||
+      static_cast<int64_t>(ids.size()) > target.config().context) {
+    throw InputError(
+        "config.json: \"golden\" is inconsistent: expected ids of the target's vocabulary and one guess "
+        "fewer.");
+  }
+  const std::vector<int64_t> now = first_guesses(drafter, target, ids);
+  int64_t same = 0;
+  for (size_t i = 0; i < now.size(); ++i) same += now[i] == recorded[i];
+  return static_cast<double>(same) / static_cast<double>(now.size());
+}
+
+}  // namespace clover::model

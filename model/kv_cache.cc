@@ -1,0 +1,190 @@
+#include "model/kv_cache.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace clover::model {
+namespace {
+
+at::Tensor to_tensor(const std::vector<int32_t>& values) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kInt);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<int32_t>());
+  return tensor;
+}
+
+}  // namespace
+
+KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
+    : shape_(std::move(shape)), pages_(pages), page_size_(page_size) {
+  TORCH_CHECK(pages > 0 && page_size > 0,
+              "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
+              page_size);
+  // Untouched pages cost address space only: the operating system hands out memory when a page is first
+  // written.
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    keys_.push_back(at::empty({pages, page_size, shape_.kv_heads, shape_.head_dim}, shape_.dtype));
+    values_.push_back(at::empty({pages, page_size, shape_.kv_heads, shape_.head_dim}, shape_.dtype));
+  }
+  for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
+}
+
+int64_t KvCache::bytes_per_page(const KvShape& shape, int64_t page_size) {
+  return 2 * shape.layers * page_size * shape.kv_heads * shape.head_dim *
+         static_cast<int64_t>(c10::elementSize(shape.dtype));
+}
+
+int32_t KvCache::open() {
+  int32_t number;
+  if (!closed_.empty()) {
+    number = closed_.back();
+    closed_.pop_back();
+  } else {
+    number = static_cast<int32_t>(sequences_.size());
+    sequences_.emplace_back();
+  }
+  sequences_[number] = Sequence{};
+  sequences_[number].open = true;
+  return number;
+}
+
+void KvCache::close(int32_t sequence) {
+  Sequence& closing = sequences_[sequence];
+  TORCH_CHECK(closing.open, "KvCache: sequence ", sequence, " is not open");
+  free_.insert(free_.end(), closing.pages.rbegin(), closing.pages.rend());
+  closing = Sequence{};
+  closed_.push_back(sequence);
+}
+
+bool KvCache::fits(int32_t sequence, int64_t rows) const {
+  const Sequence& entry = sequences_[sequence];
+  const int64_t wanted = (entry.length + rows + page_size_ - 1) / page_size_;
+  return wanted - static_cast<int64_t>(entry.pages.size()) <= free_pages();
+}
+
+void KvCache::reserve(Sequence& sequence, int64_t slots) {
+  while (static_cast<int64_t>(sequence.pages.size()) * page_size_ < slots) {
+    TORCH_CHECK(!free_.empty(), "KvCache: no free page left of ", pages_);
+    sequence.pages.push_back(free_.back());
+    free_.pop_back();
+  }
+}
+
+void KvCache::rotary(const std::vector<int32_t>& positions, Placement& placement) const {
+  const int64_t half = static_cast<int64_t>(shape_.frequencies.size());
+  const int64_t rows = static_cast<int64_t>(positions.size());
+  placement.cos = at::empty({rows, half}, at::kFloat);
+  placement.sin = at::empty({rows, half}, at::kFloat);
+  float* cos = placement.cos.data_ptr<float>();
+  float* sin = placement.sin.data_ptr<float>();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = positions[row] * shape_.frequencies[i];
+      cos[row * half + i] = static_cast<float>(std::cos(angle));
+      sin[row * half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
+  size_t longest = 1;
+  for (const int32_t number : sequences) longest = std::max(longest, sequences_[number].pages.size());
+  at::Tensor table =
+      at::empty({static_cast<int64_t>(sequences.size()), static_cast<int64_t>(longest)}, at::kInt).zero_();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto& pages = sequences_[sequences[i]].pages;
+    std::copy(pages.begin(), pages.end(), table.data_ptr<int32_t>() + i * longest);
+  }
+  return table;
+}
+
+Placement KvCache::place(const RowBatch& batch) {
+  const int64_t rows = batch.size();
+  std::vector<int32_t> tables;  // sequences in order of appearance
+  std::vector<int32_t> table_of(rows), contiguous(rows), positions(rows), path, path_begin{0};
+  Placement placement;
+  placement.slots = at::empty({rows}, at::kLong);
+  int64_t first = 0;  // first row of the present sequence
+  for (int64_t row = 0; row < rows; ++row) {
+    Sequence& sequence = sequences_[batch.sequence[row]];
+    if (row == 0 || batch.sequence[row] != batch.sequence[row - 1]) {
+      first = row;
+      tables.push_back(batch.sequence[row]);
+      int64_t count = 1;
+      while (row + count < rows && batch.sequence[row + count] == batch.sequence[row]) ++count;
+      reserve(sequence, sequence.length + count);
+    }
+    const int32_t parent = batch.parent[row];
+    TORCH_CHECK(parent == -1 || (parent >= first && parent < row), "RowBatch: row ", row, " has parent ",
+                parent, ", expected -1 or an earlier row of its sequence");
+    table_of[row] = static_cast<int32_t>(tables.size()) - 1;
+    const int32_t own = static_cast<int32_t>(sequence.length + row - first);
+    positions[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : positions[parent] + 1;
+    contiguous[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : contiguous[parent];
+    if (parent >= 0) {
+      for (int32_t i = path_begin[parent]; i < path_begin[parent + 1]; ++i) path.push_back(path[i]);
+    }
+    if (static_cast<int32_t>(path.size()) == path_begin[row] && own == contiguous[row]) {
+      ++contiguous[row];  // still one run of slots from 0
+    } else {
+      path.push_back(own);
+    }
+    path_begin.push_back(static_cast<int32_t>(path.size()));
+    placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own);
+  }
+  rotary(positions, placement);
+  placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
+                    page_table(tables)};
+  return placement;
+}
+
+Placement KvCache::place(std::span<const Segment> segments) {
+  std::vector<int32_t> tables, table_of, contiguous, positions;
+  std::vector<int64_t> slots;
+  for (const Segment& segment : segments) {
+    const Sequence& sequence = sequences_[segment.sequence];
+    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= sequence.length, "KvCache: segment ",
+                segment.begin, " + ", segment.count, " is beyond the ", sequence.length, " committed tokens");
+    for (int32_t i = 0; i < segment.count; ++i) {
+      table_of.push_back(static_cast<int32_t>(tables.size()));
+      positions.push_back(segment.begin + i);
+      contiguous.push_back(segment.begin + i + 1);
+      slots.push_back(slot(sequence, segment.begin + i));
+    }
+    tables.push_back(segment.sequence);
+  }
+  Placement placement;
+  placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
+  std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
+  rotary(positions, placement);
+  placement.rows = {to_tensor(table_of), to_tensor(contiguous),
+                    to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
+  return placement;
+}
+
+void KvCache::keep(int32_t number, std::span<const int32_t> kept, int64_t layers) {
+  Sequence& sequence = sequences_[number];
+  const size_t row_bytes = shape_.kv_heads * shape_.head_dim * c10::elementSize(shape_.dtype);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const int64_t to = sequence.length + static_cast<int64_t>(i), from = sequence.length + kept[i];
+    if (to == from) continue;  // ascending rows: a destination is never a later source
+    const int64_t to_slot = slot(sequence, to), from_slot = slot(sequence, from);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      for (const at::Tensor& tensor : {keys_[layer], values_[layer]}) {
+        char* base = static_cast<char*>(tensor.data_ptr());
+        std::memcpy(base + to_slot * row_bytes, base + from_slot * row_bytes, row_bytes);
+      }
+    }
+  }
+  sequence.length += static_cast<int64_t>(kept.size());
+  const size_t needed = static_cast<size_t>((sequence.length + page_size_ - 1) / page_size_);
+  while (sequence.pages.size() > needed) {
+    free_.push_back(sequence.pages.back());
+    sequence.pages.pop_back();
+  }
+}
+
+}  // namespace clover::model

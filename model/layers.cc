@@ -1,0 +1,54 @@
+#include "model/layers.h"
+
+#include <torch/torch.h>
+
+#include "kernels/activation.h"
+#include "kernels/linear.h"
+#include "kernels/rms_norm.h"
+
+namespace clover::model {
+
+Linear::Linear(int64_t outputs, int64_t inputs, bool with_bias) {
+  weight = register_parameter("weight", torch::zeros({outputs, inputs}));
+  if (with_bias) bias = register_parameter("bias", torch::zeros({outputs}));
+}
+
+at::Tensor Linear::forward(const at::Tensor& x, at::ScalarType training_dtype) const {
+  if (!packed_.defined()) {
+    const at::Tensor y = at::linear(x.to(training_dtype), weight.to(training_dtype)).to(at::kFloat);
+    return bias.defined() ? y + bias : y;
+  }
+  at::Tensor y = at::empty({x.size(0), packed_.outputs()}, at::kFloat);
+  kernels::linear(x.to(packed_.dtype()).contiguous(), packed_, bias.defined() ? bias.detach() : bias, y);
+  return y;
+}
+
+RmsNorm::RmsNorm(const at::Tensor& initial, double eps) : eps_(eps) {
+  weight = register_parameter("weight", initial.detach().to(at::kFloat).clone());
+}
+
+at::Tensor RmsNorm::forward(const at::Tensor& x) const {
+  if (frozen_ == at::ScalarType::Undefined) {
+    return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps_) * weight;
+  }
+  at::Tensor out = at::empty(x.sizes(), x.options().dtype(frozen_));
+  kernels::rms_norm(x, weight.detach(), eps_, out);
+  return out;
+}
+
+ResBlock::ResBlock(int64_t hidden) {
+  linear_ = register_module("linear", std::make_shared<Linear>(hidden, hidden, true));
+}
+
+at::Tensor ResBlock::forward(const at::Tensor& z, at::ScalarType training_dtype) const {
+  return add_silu(z, linear_->forward(z, training_dtype));
+}
+
+at::Tensor add_silu(const at::Tensor& x, const at::Tensor& a) {
+  if (a.requires_grad()) return x + at::silu(a);
+  at::Tensor sum = x.clone();
+  kernels::add_silu_(sum, a);
+  return sum;
+}
+
+}  // namespace clover::model

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+
+#include "kernels/packed_weight.h"
+
+namespace clover::model {
+
+/// The layers drafters are made of.  Each has two bodies behind one call: a trainable one (fp32 weights,
+/// ATen, autograd) and, between `pack` and `unpack`, a frozen one on the row-independent kernels.
+
+/// y = x W^T (+ b): [R, K] -> fp32 [R, N].
+class Linear : public torch::nn::Module {
+ public:
+  Linear(int64_t outputs, int64_t inputs, bool with_bias);  // all zero
+  /// `training_dtype`: what a trainable product is multiplied in.
+  at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
+  void pack(at::ScalarType dtype) { packed_ = kernels::PackedWeight::pack({weight.detach().to(dtype)}); }
+  void unpack() { packed_ = {}; }
+
+  at::Tensor weight;  // fp32 [N, K]
+  at::Tensor bias;    // fp32 [N] or undefined
+
+ private:
+  kernels::PackedWeight packed_;
+};
+
+/// w * x / sqrt(mean(x^2) + eps): fp32 [R, H] -> fp32 [R, H], or the frozen dtype when packed.
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(const at::Tensor& initial /* [H] */, double eps);
+  at::Tensor forward(const at::Tensor& x) const;
+  void pack(at::ScalarType dtype) { frozen_ = dtype; }
+  void unpack() { frozen_ = at::ScalarType::Undefined; }
+
+  at::Tensor weight;  // fp32 [H]
+
+ private:
+  double eps_;
+  at::ScalarType frozen_ = at::ScalarType::Undefined;
+};
+
+/// z + silu(A z + b), A and b zero at first: Medusa's residual block.  fp32 [R, H] -> fp32 [R, H].
+class ResBlock : public torch::nn::Module {
+ public:
+  explicit ResBlock(int64_t hidden);
+  at::Tensor forward(const at::Tensor& z, at::ScalarType training_dtype) const;
+  void pack(at::ScalarType dtype) { linear_->pack(dtype); }
+  void unpack() { linear_->unpack(); }
+
+ private:
+  std::shared_ptr<Linear> linear_;
+};
+
+/// x + silu(a), both fp32 [R, H]: differentiable where `a` needs gradients, else the kernel.
+at::Tensor add_silu(const at::Tensor& x, const at::Tensor& a);
+
+}  // namespace clover::model

@@ -1,0 +1,184 @@
+#include "model/target.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data/error.h"
+#include "data/hash.h"
+#include "data/safetensors.h"
+#include "kernels/linear.h"
+#include "kernels/rms_norm.h"
+
+namespace clover::model {
+namespace {
+
+using data::InputError;
+using data::SafetensorsReader;
+
+/// Hashes shapes and evenly spaced values of tensors, rounded to bf16, so that a fingerprint of gigabytes
+/// takes milliseconds and does not depend on the container.
+class Fingerprint {
+ public:
+  void add(const std::string& name, const at::Tensor& tensor) {
+    constexpr int64_t samples = 1024;
+    state_ = data::fnv1a(name, state_);
+    for (const int64_t size : tensor.sizes()) state_ = data::fnv1a("," + std::to_string(size), state_);
+    const at::Tensor flat = tensor.reshape({-1});
+    const int64_t stride = std::max<int64_t>(1, flat.numel() / samples);
+    const at::Tensor values = flat.slice(0, 0, flat.numel(), stride).to(at::kBFloat16).contiguous();
+    state_ = data::fnv1a({static_cast<const char*>(values.data_ptr()), static_cast<size_t>(values.nbytes())},
+                         state_);
+  }
+  std::string hex() const { return data::hex(state_); }
+
+ private:
+  uint64_t state_ = data::fnv_start;
+};
+
+/// Reads tensors by name, remembers which were used and folds them into the fingerprint in the order of
+/// reading.
+class WeightSource {
+ public:
+  WeightSource(const std::filesystem::path& folder, at::ScalarType dtype)
+      : folder_(folder), reader_(SafetensorsReader::open(folder)), dtype_(dtype) {}
+
+  at::Tensor matrix(const std::string& name, int64_t outputs, int64_t inputs) {
+    return read(name, {outputs, inputs}).to(dtype_).contiguous();
+  }
+  at::Tensor vector(const std::string& name, int64_t size) {
+    return read(name, {size}).to(at::kFloat).contiguous();
+  }
+
+  /// InputError when the folder holds a tensor that nobody read and that is not known to travel along.
+  void finish(bool tied) const {
+    for (const std::string& name : reader_.names()) {
+      if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+      if (tied && name == "lm_head.weight") continue;
+      throw InputError(folder_.string() + ": tensor " + name +
+                       " is not part of a llama model; the folder and its config.json "
+                       "do not belong together.");
+    }
+  }
+  bool contains(const std::string& name) const { return reader_.contains(name); }
+  std::string fingerprint() const { return fingerprint_.hex(); }
+
+ private:
+  at::Tensor read(const std::string& name, at::IntArrayRef shape) {
+    const at::Tensor tensor = reader_.read(name, shape);
+    if (!tensor.is_floating_point() || tensor.element_size() < 2) {
+      throw InputError(folder_.string() + ": tensor " + name + " is " + c10::toString(tensor.scalar_type()) +
+                       ", expected bfloat16, float16 or float32.");
+    }
+    used_.insert(name);
+    fingerprint_.add(name, tensor);
+    return tensor;
+  }
+
+  std::filesystem::path folder_;
+  SafetensorsReader reader_;
+  at::ScalarType dtype_;
+  std::set<std::string> used_;
+  Fingerprint fingerprint_;
+};
+
+DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int64_t layer) {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  DecoderWeights weights;
+  weights.input_norm = source.vector(prefix + "input_layernorm.weight", config.hidden);
+  weights.qkv = kernels::PackedWeight::pack(
+      {source.matrix(prefix + "self_attn.q_proj.weight", config.query_width(), config.hidden),
+       source.matrix(prefix + "self_attn.k_proj.weight", config.kv_width(), config.hidden),
+       source.matrix(prefix + "self_attn.v_proj.weight", config.kv_width(), config.hidden)});
+  weights.output = kernels::PackedWeight::pack(
+      {source.matrix(prefix + "self_attn.o_proj.weight", config.hidden, config.query_width())});
+  weights.post_attention_norm = source.vector(prefix + "post_attention_layernorm.weight", config.hidden);
+  weights.gate_up = kernels::PackedWeight::pack(
+      {source.matrix(prefix + "mlp.gate_proj.weight", config.intermediate, config.hidden),
+       source.matrix(prefix + "mlp.up_proj.weight", config.intermediate, config.hidden)});
+  weights.down = kernels::PackedWeight::pack(
+      {source.matrix(prefix + "mlp.down_proj.weight", config.hidden, config.intermediate)});
+  return weights;
+}
+
+}  // namespace
+
+Features Features::rows(const at::Tensor& index) const {
+  Features picked;
+  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, index);
+  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, index);
+  return picked;
+}
+
+std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::ScalarType dtype) {
+  auto target = std::make_unique<Target>();
+  target->config_ = TargetConfig::read(folder);
+  target->dtype_ = dtype;
+  TargetConfig& config = target->config_;
+  WeightSource source(folder, dtype);
+  const at::Tensor embedding = source.matrix("model.embed_tokens.weight", config.vocab, config.hidden);
+  // A folder without a head of its own is tied, whatever its config.json says (Hugging Face's default is
+  // true).
+  config.tied_head = config.tied_head || !source.contains("lm_head.weight");
+  if (config.tied_head) {
+    target->head_ = kernels::PackedWeight::pack({embedding});
+  } else {
+    target->embedding_ = kernels::PackedWeight::pack({embedding});
+    target->head_ =
+        kernels::PackedWeight::pack({source.matrix("lm_head.weight", config.vocab, config.hidden)});
+  }
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    target->layers_.push_back(load_layer(source, config, layer));
+  }
+  target->final_norm_ = source.vector("model.norm.weight", config.hidden);
+  source.finish(config.tied_head);
+  target->fingerprint_ = source.fingerprint();
+  return target;
+}
+
+TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const {
+  const at::NoGradGuard no_grad;
+  const Placement placement = cache.place(batch);
+  const at::Tensor ids = at::from_blob(const_cast<int64_t*>(batch.ids.data()), {batch.size()}, at::kLong);
+  at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(ids).to(at::kFloat);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    decoder_layer(layers_[layer], config_, placement, cache, layer, x);
+  }
+
+  TargetOutput output;
+  if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
+  const int64_t wanted = static_cast<int64_t>(batch.wanted.size());
+  if (!taps.post_norm && wanted == 0) return output;
+  at::Tensor normed = at::empty({batch.size(), config_.hidden}, dtype_);
+  kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
+  if (taps.post_norm) output.features.post_norm = normed;
+  if (wanted == 0) return output;
+  if (wanted != batch.size()) {
+    normed =
+        normed.index_select(0, at::from_blob(const_cast<int64_t*>(batch.wanted.data()), {wanted}, at::kLong));
+  }
+  output.logits = at::empty({wanted, config_.vocab}, at::kFloat);
+  kernels::linear(normed, head_, {}, output.logits);
+  return output;
+}
+
+TargetView Target::view() const {
+  return {&config_, &head_, &final_norm_, &layers_.back(), dtype_};
+}
+
+int64_t Target::weight_bytes() const {
+  int64_t bytes = head_.bytes();
+  for (const DecoderWeights& layer : layers_) {
+    bytes += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
+  }
+  return bytes;
+}
+
+KvShape Target::kv_shape(int64_t drafter_layers) const {
+  return {config_.layers + drafter_layers, config_.kv_heads, config_.head_dim, dtype_,
+          rope_frequencies(config_)};
+}
+
+}  // namespace clover::model
