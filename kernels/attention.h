@@ -4,10 +4,11 @@
 
 namespace clover::kernels {
 
-/// Where each of R query rows finds its keys in a paged cache.  Row r attends to logical positions 0 .. length-1 of its
-/// own path, in that order: the first contiguous[r] of them sit in slots 0 .. contiguous[r]-1 of its sequence, the
-/// rest (the tree ancestors that lie elsewhere, and the row itself) in slots path[path_begin[r] .. path_begin[r+1]).
-/// Slot s of sequence b is row s % page_size of page page_table[b, s / page_size].
+/// Where each of R query rows finds its keys in a paged cache.  Row r attends to logical positions 0 ..
+/// length-1 of its own path, in that order: the first contiguous[r] of them sit in slots 0 .. contiguous[r]-1
+/// of its sequence, the rest (the tree ancestors that lie elsewhere, and the row itself) in slots
+/// path[path_begin[r] .. path_begin[r+1]). Slot s of sequence b is row s % page_size of page page_table[b, s
+/// / page_size].
 struct AttentionRows {
   at::Tensor sequence;    // i32 [R], row of page_table
   at::Tensor contiguous;  // i32 [R]
@@ -16,21 +17,23 @@ struct AttentionRows {
   at::Tensor page_table;  // i32 [B, pages of the longest sequence]
 };
 
-/// Rotates the query and key parts of `qkv` (rotate-half layout of Hugging Face's Llama: element i pairs with i + d/2),
-/// leaves the queries in `q` and writes keys and values, rounded to the cache's dtype, into their slots.
+/// Rotates the query and key parts of `qkv` (rotate-half layout of Hugging Face's Llama: element i pairs with
+/// i + d/2), leaves the queries in `q` and writes keys and values, rounded to the cache's dtype, into their
+/// slots.
 ///   qkv      fp32 [R, (Hq + 2 Hkv) * d] contiguous, queries first, then keys, then values
 ///   cos,sin  fp32 [R, d/2]
 ///   slots    i64 [R]: page * page_size + row within the page
 ///   q        fp32 [R, Hq, d], written
 ///   k,v      [pages, page_size, Hkv, d] bf16|fp16|fp32, written in place at the slots
-void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& slots,
-                    at::Tensor& q, at::Tensor& k, at::Tensor& v);
+void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
 
-/// out[r, h, :] = softmax(scale * q[r, h] . K) V over the row's path, grouped-query heads (Hq a multiple of Hkv).
+/// out[r, h, :] = softmax(scale * q[r, h] . K) V over the row's path, grouped-query heads (Hq a multiple of
+/// Hkv).
 ///   q fp32 [R, Hq, d]; k, v [pages, page_size, Hkv, d] bf16|fp16|fp32; out [R, Hq * d] bf16|fp16|fp32
-/// Keys are taken in blocks of `attention_block` logical positions, aligned to position 0, merged in order by a running
-/// maximum: one row's result is the same bits for any tree, batch, page layout, prefill chunk or thread count.
-/// A row with an empty path yields zeros.
+/// Keys are taken in blocks of `attention_block` logical positions, aligned to position 0, merged in order by
+/// a running maximum: one row's result is the same bits for any tree, batch, page layout, prefill chunk or
+/// thread count. A row with an empty path yields zeros.
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
 

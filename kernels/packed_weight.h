@@ -6,18 +6,18 @@ namespace clover::kernels {
 
 /// A weight matrix [N, K] (N outputs, K inputs) held once, in the one layout that every CPU path streams:
 /// panels of 16 outputs, zero-padded at the end.
-///   bf16        [ceil(N/16), ceil(K/32)*16, 16, 2]: pairs of inputs side by side (what VDPBF16PS and AMX tiles read)
-///   fp16, fp32  [ceil(N/16), K, 16]
+///   bf16        [ceil(N/16), ceil(K/32)*16, 16, 2]: pairs of inputs side by side (what VDPBF16PS and AMX
+///   tiles read) fp16, fp32  [ceil(N/16), K, 16]
 class PackedWeight {
  public:
   PackedWeight() = default;
 
-  /// Packs `weights` ([N_i, K], same dtype bf16|fp16|fp32, CPU) stacked along their outputs.  The sources are read
-  /// one by one, so they need not exist concatenated.
+  /// Packs `weights` ([N_i, K], same dtype bf16|fp16|fp32, CPU) stacked along their outputs.  The sources are
+  /// read one by one, so they need not exist concatenated.
   static PackedWeight pack(at::TensorList weights);
 
-  /// Rows `ids` (i64 [R], each in [0, N)) as a dense [R, K] tensor of the weight's dtype: the embedding look-up of a
-  /// tied head.
+  /// Rows `ids` (i64 [R], each in [0, N)) as a dense [R, K] tensor of the weight's dtype: the embedding
+  /// look-up of a tied head.
   at::Tensor rows(const at::Tensor& ids) const;
 
   /// The whole matrix, dense [N, K].

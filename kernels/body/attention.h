@@ -1,0 +1,280 @@
+#pragma once
+
+#include "kernels/body/lanes.h"
+
+// Attention of a few rows of one sequence to one kv head, block by block of logical positions.  Tiles below
+// only decide which independent sums are computed side by side; each score, weight and output keeps its own
+// order.
+namespace clover::kernels::cpu {
+namespace {
+
+constexpr int64_t block_size = attention_keys;
+
+/// One query head of one row, and its running softmax.
+struct Query {
+  const float* q;  // [d]
+  float* sum;      // [d], weighted values so far
+  float* score;    // [block_size]
+  float largest;
+  float mass;
+};
+
+struct Span {
+  int64_t contiguous;  // leading positions in slots 0 .. contiguous-1
+  int64_t length;
+  const int32_t* rest;  // slots of positions contiguous .. length-1
+};
+
+struct Group {
+  const AttentionCall& call;
+  const int32_t* pages;
+  int64_t kv_head, heads;  // heads: query heads of one kv head
+  Query* queries;          // [rows * heads]
+  float* block;            // [block_size, d] keys, then values
+};
+
+/// Where position p's row of this kv head begins in the cache.
+CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
+  const AttentionCall& call = group.call;
+  const int64_t page = group.pages[slot / call.page_size];
+  return ((page * call.page_size + slot % call.page_size) * call.kv_heads + group.kv_head) * call.head_size;
+}
+
+void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {
+  const AttentionCall& call = group.call;
+  const int64_t stride = call.kv_heads * call.head_size;
+  int64_t i = 0;
+  while (i < count && start + i < span.contiguous) {  // one look-up a page
+    const int64_t slot = start + i;
+    int64_t run = call.page_size - slot % call.page_size;
+    if (run > count - i) run = count - i;
+    if (run > span.contiguous - slot) run = span.contiguous - slot;
+    const int64_t first = cache_offset(group, slot);
+    for (int64_t j = 0; j < run; ++j) offsets[i + j] = first + j * stride;
+    i += run;
+  }
+  for (; i < count; ++i) offsets[i] = cache_offset(group, span.rest[start + i - span.contiguous]);
+}
+
+template <class T>
+void load_block(const T* cache, const int64_t* offsets, int64_t count, int64_t d, float* block) {
+  for (int64_t j = 0; j < count; ++j) {
+    const T* from = cache + offsets[j];
+    for (int64_t i = 0; i < d; i += 8) store8(block + j * d + i, load8(from + i));
+  }
+}
+
+/// The lane sums (sum8's order) of four vectors.
+CLOVER_INLINE void sum8_of_four(const F8* x, float* out) {
+#if defined(__AVX2__)
+  const __m256 low = _mm256_hadd_ps((__m256)x[0], (__m256)x[1]),
+               high = _mm256_hadd_ps((__m256)x[2], (__m256)x[3]);
+  const __m256 halves = _mm256_hadd_ps(low, high);
+  _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
+#else
+  for (int j = 0; j < 4; ++j) out[j] = sum8(x[j]);
+#endif
+}
+
+template <int Q, int J>
+CLOVER_INLINE void score_tile(const Query* const* queries, const float* keys, int64_t d, int64_t j,
+                              float scale) {
+  F8 sum[Q][J] = {};
+  for (int64_t i = 0; i < d; i += 8) {
+    F8 key[J];
+    for (int b = 0; b < J; ++b) key[b] = load8(keys + (j + b) * d + i);
+    for (int a = 0; a < Q; ++a) {
+      const F8 q = load8(queries[a]->q + i);
+      for (int b = 0; b < J; ++b) sum[a][b] = madd(q, key[b], sum[a][b]);
+    }
+  }
+  for (int a = 0; a < Q; ++a) {
+    float* to = queries[a]->score + j;
+    if constexpr (J == 4) {
+      sum8_of_four(sum[a], to);
+    } else {
+      for (int b = 0; b < J; ++b) to[b] = sum8(sum[a][b]);
+    }
+    for (int b = 0; b < J; ++b) to[b] *= scale;
+  }
+}
+
+template <int Q>
+void score(const Query* const* queries, const float* keys, int64_t d, int64_t count, float scale) {
+  int64_t j = 0;
+  for (; j + 4 <= count; j += 4) score_tile<Q, 4>(queries, keys, d, j, scale);
+  for (; j < count; ++j) score_tile<Q, 1>(queries, keys, d, j, scale);
+}
+
+/// Turns a block's scores into weights and rescales what came before.
+void merge_block(Query& query, int64_t count, int64_t d) {
+  for (int64_t j = count; j % 8 != 0; ++j) query.score[j] = -__builtin_inff();
+  F8 best = splat(query.largest);
+  for (int64_t j = 0; j < count; j += 8) best = larger(load8(query.score + j), best);
+  const float largest = max8(best);
+  F8 mass{};
+  for (int64_t j = 0; j < count; j += 8) {
+    const F8 weight = exp8(load8(query.score + j) - largest);
+    store8(query.score + j, weight);
+    mass += weight;
+  }
+  const float shrink = exp8(splat(query.largest - largest))[0];
+  query.mass = query.mass * shrink + sum8(mass);
+  query.largest = largest;
+  for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
+}
+
+template <int Q, int D>
+CLOVER_INLINE void weigh_tile(Query* const* queries, const float* values, int64_t d, int64_t i, int64_t begin,
+                              int64_t end) {
+  F8 sum[Q][D];
+  for (int a = 0; a < Q; ++a) {
+    for (int b = 0; b < D; ++b) sum[a][b] = load8(queries[a]->sum + i + 8 * b);
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    F8 value[D];
+    for (int b = 0; b < D; ++b) value[b] = load8(values + j * d + i + 8 * b);
+    for (int a = 0; a < Q; ++a) {
+      const F8 weight = splat(queries[a]->score[j]);
+      for (int b = 0; b < D; ++b) sum[a][b] = madd(weight, value[b], sum[a][b]);
+    }
+  }
+  for (int a = 0; a < Q; ++a) {
+    for (int b = 0; b < D; ++b) store8(queries[a]->sum + i + 8 * b, sum[a][b]);
+  }
+}
+
+template <int Q>
+void weigh(Query* const* queries, const float* values, int64_t d, int64_t begin, int64_t end) {
+  if (begin >= end) return;
+  int64_t i = 0;
+  for (; i + 32 <= d; i += 32) weigh_tile<Q, 4>(queries, values, d, i, begin, end);
+  for (; i < d; i += 8) weigh_tile<Q, 1>(queries, values, d, i, begin, end);
+}
+
+/// One block of keys against all query heads of the `members` rows, whose counts of keys in it may differ.
+template <class T>
+void attend_block(const Group& group, const int64_t* offsets, const int* members, const int64_t* counts,
+                  int64_t rows) {
+  const AttentionCall& call = group.call;
+  const int64_t d = call.head_size;
+  Query* queries[attention_group_queries];
+  int64_t count[attention_group_queries];
+  int64_t total = 0, longest = 0;
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t h = 0; h < group.heads; ++h, ++total) {
+      queries[total] = group.queries + members[m] * group.heads + h;
+      count[total] = counts[members[m]];
+    }
+    if (counts[members[m]] > longest) longest = counts[members[m]];
+  }
+  load_block(static_cast<const T*>(call.k), offsets, longest, d, group.block);
+  int64_t i = 0;
+  for (; i + 2 <= total; i += 2) {
+    score<2>(queries + i, group.block, d, count[i] > count[i + 1] ? count[i] : count[i + 1], call.scale);
+  }
+  if (i < total) score<1>(queries + i, group.block, d, count[i], call.scale);
+  for (i = 0; i < total; ++i) merge_block(*queries[i], count[i], d);
+
+  load_block(static_cast<const T*>(call.v), offsets, longest, d, group.block);
+  for (i = 0; i + 2 <= total; i += 2) {
+    const int64_t both = count[i] < count[i + 1] ? count[i] : count[i + 1];
+    weigh<2>(queries + i, group.block, d, 0, both);
+    weigh<1>(queries + i, group.block, d, both, count[i]);
+    weigh<1>(queries + i + 1, group.block, d, both, count[i + 1]);
+  }
+  if (i < total) weigh<1>(queries + i, group.block, d, 0, count[i]);
+}
+
+Span span_of(const AttentionCall& call, int64_t row) {
+  const int32_t *path = call.path + call.path_begin[row], *end = call.path + call.path_begin[row + 1];
+  Span span{call.contiguous[row], call.contiguous[row] + (end - path), path};
+  // A path that goes on where the contiguous part stops is part of it: such rows share their blocks.
+  while (span.rest < end && *span.rest == span.contiguous) {
+    ++span.contiguous;
+    ++span.rest;
+  }
+  return span;
+}
+
+template <class T>
+void attend_rows(Group& group, int64_t first_row, int64_t rows) {
+  Span spans[attention_group_queries];
+  int64_t longest = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    spans[r] = span_of(group.call, first_row + r);
+    if (spans[r].length > longest) longest = spans[r].length;
+  }
+  int64_t offsets[block_size];
+  for (int64_t start = 0; start < longest; start += block_size) {
+    int shared[attention_group_queries];
+    int64_t counts[attention_group_queries];
+    int64_t shared_rows = 0;
+    int widest = 0;
+    for (int r = 0; r < rows; ++r) {
+      counts[r] = spans[r].length - start < block_size ? spans[r].length - start : block_size;
+      if (counts[r] <= 0) continue;
+      if (spans[r].contiguous - start >= counts[r]) {
+        if (shared_rows == 0 || counts[r] > counts[widest]) widest = r;
+        shared[shared_rows++] = r;
+      } else {  // tree ancestors that lie elsewhere: a block of its own
+        find_block(group, spans[r], start, counts[r], offsets);
+        attend_block<T>(group, offsets, &r, counts, 1);
+      }
+    }
+    if (shared_rows == 0) continue;
+    find_block(group, spans[widest], start, counts[widest], offsets);
+    attend_block<T>(group, offsets, shared, counts, shared_rows);
+  }
+}
+
+template <class T>
+void store_result(const Group& group, int64_t first_row, int64_t rows, T* out) {
+  const int64_t d = group.call.head_size;
+  for (int64_t r = 0; r < rows; ++r) {
+    T* to = out + ((first_row + r) * group.call.query_heads + group.kv_head * group.heads) * d;
+    for (int64_t h = 0; h < group.heads; ++h) {
+      const Query& query = group.queries[r * group.heads + h];
+      const float mass = query.mass == 0 ? 1.0f : query.mass;  // an empty path leaves zeros
+      for (int64_t i = 0; i < d; i += 8) store8(to + h * d + i, load8(query.sum + i) / mass);
+    }
+  }
+}
+
+void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head,
+                     float* scratch) {
+  const int64_t d = call.head_size, heads = call.query_heads / call.kv_heads;
+  Query queries[attention_group_queries];
+  Group group{call,    call.page_table + call.sequence[first_row] * call.pages_per_sequence,
+              kv_head, heads,
+              queries, scratch};
+  float* next = scratch + block_size * d;
+  for (int64_t i = 0; i < rows * heads; ++i) {
+    const int64_t row = first_row + i / heads, head = kv_head * heads + i % heads;
+    queries[i] = {call.q + (row * call.query_heads + head) * d, next, next + d, -__builtin_inff(), 0};
+    std::memset(next, 0, d * sizeof(float));
+    next += d + block_size;
+  }
+  switch (call.cache) {
+    case Element::fp32:
+      attend_rows<float>(group, first_row, rows);
+      break;
+    case Element::bf16:
+      attend_rows<Bf16>(group, first_row, rows);
+      break;
+    case Element::fp16:
+      attend_rows<Fp16>(group, first_row, rows);
+      break;
+  }
+  switch (call.result) {
+    case Element::fp32:
+      return store_result(group, first_row, rows, static_cast<float*>(call.out));
+    case Element::bf16:
+      return store_result(group, first_row, rows, static_cast<Bf16*>(call.out));
+    case Element::fp16:
+      return store_result(group, first_row, rows, static_cast<Fp16*>(call.out));
+  }
+}
+
+}  // namespace
+}  // namespace clover::kernels::cpu

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu_bodies.h"
+
+// Eight fp32 lanes and the conversions at their edges.  Only IEEE operations whose result is defined to the
+// bit, so that every instruction family computes the same; fused multiply-adds are written out as madd().
+namespace clover::kernels::cpu {
+namespace {
+
+using F8 = float __attribute__((vector_size(32)));
+using I8 = int32_t __attribute__((vector_size(32)));
+using U8 = uint32_t __attribute__((vector_size(32)));
+using H8 = uint16_t __attribute__((vector_size(16)));
+
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
+#define CLOVER_INLINE inline __attribute__((always_inline))
+
+CLOVER_INLINE F8 splat(float x) {
+  return F8{x, x, x, x, x, x, x, x};
+}
+
+CLOVER_INLINE F8 load8(const float* from) {
+  F8 x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
+CLOVER_INLINE void store8(float* to, F8 x) {
+  std::memcpy(to, &x, sizeof x);
+}
+
+CLOVER_INLINE U8 load_halves(const uint16_t* from) {
+  H8 h;
+  std::memcpy(&h, from, sizeof h);
+  return __builtin_convertvector(h, U8);
+}
+CLOVER_INLINE void store_halves(uint16_t* to, U8 x) {
+  const H8 h = __builtin_convertvector(x, H8);
+  std::memcpy(to, &h, sizeof h);
+}
+
+CLOVER_INLINE F8 load8(const Bf16* from) {
+  return (F8)(load_halves(&from->bits) << 16);
+}
+CLOVER_INLINE void store8(Bf16* to, F8 x) {
+  const U8 bits = (U8)x;
+  const U8 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  store_halves(&to->bits, x == x ? rounded : (U8)(I8{} + 0x7fc0));
+}
+
+#if defined(__F16C__)
+CLOVER_INLINE F8 load8(const Fp16* from) {
+  return (F8)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+CLOVER_INLINE void store8(Fp16* to, F8 x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#else
+CLOVER_INLINE F8 load8(const Fp16* from) {
+  const U8 h = load_halves(&from->bits);
+  const U8 magnitude = h & 0x7fffu;
+  // Subnormals: 2^-1 + m * 2^-24 is exact in fp32, and so is the difference.
+  const F8 subnormal = (F8)(magnitude | 0x3f000000u) - 0.5f;
+  const U8 normal = (magnitude << 13) + (112u << 23);
+  const U8 special = normal + (112u << 23);  // infinities and NaN
+  const U8 value = magnitude < 0x400u ? (U8)subnormal : (magnitude < 0x7c00u ? normal : special);
+  return (F8)(value | ((h & 0x8000u) << 16));
+}
+CLOVER_INLINE void store8(Fp16* to, F8 x) {
+  const U8 bits = (U8)x;
+  const U8 magnitude = bits & 0x7fffffffu;
+  const U8 subnormal = (U8)((F8)magnitude + 0.5f) - 0x3f000000u;
+  const U8 normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const U8 special = magnitude > 0x7f800000u ? (U8)(I8{} + 0x7e00) : (U8)(I8{} + 0x7c00);
+  const U8 value = magnitude < 0x38800000u ? subnormal : (magnitude < 0x47800000u ? normal : special);
+  store_halves(&to->bits, value | ((bits >> 16) & 0x8000u));
+}
+#endif
+
+/// a * b + c, rounded once.
+CLOVER_INLINE F8 madd(F8 a, F8 b, F8 c) {
+#if defined(__FMA__)
+  return (F8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  for (int lane = 0; lane < 8; ++lane) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+  return c;
+#endif
+}
+
+/// The first n < 8 elements, the rest `fill`.
+template <class T>
+CLOVER_INLINE F8 load_part(const T* from, int64_t n, float fill = 0) {
+  T padded[8] = {};
+  std::memcpy(padded, from, n * sizeof(T));
+  F8 x = load8(padded);
+  for (int64_t lane = n; lane < 8; ++lane) x[lane] = fill;
+  return x;
+}
+template <class T>
+CLOVER_INLINE void store_part(T* to, int64_t n, F8 x) {
+  T padded[8];
+  store8(padded, x);
+  std::memcpy(to, padded, n * sizeof(T));
+}
+
+/// The lanes added as ((0+1)+(2+3)) + ((4+5)+(6+7)).
+CLOVER_INLINE float sum8(F8 x) {
+  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
+
+CLOVER_INLINE F8 larger(F8 x, F8 best) {
+  return x > best ? x : best;
+}  // keeps `best` where x is NaN
+
+CLOVER_INLINE float max8(F8 x) {
+  float best = x[0];
+  for (int lane = 1; lane < 8; ++lane) best = x[lane] > best ? x[lane] : best;
+  return best;
+}
+
+/// See exp_f32 in activation.h.
+CLOVER_INLINE F8 exp8(F8 x) {
+  F8 t = x < -87.3f ? splat(-87.3f) : x;
+  t = t > 88.7f ? splat(88.7f) : t;
+  // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+  const F8 shifted = t * 1.44269504f + 12582912.0f;
+  const I8 n = (I8)shifted - 0x4b400000;
+  const F8 whole = shifted - 12582912.0f;
+  // ln 2 in two parts, the first with few enough bits for an exact product.
+  const F8 r = (t - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  F8 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const I8 half = n >> 1;
+  const F8 scaled = p * (F8)((half + 127) << 23) * (F8)((n - half + 127) << 23);
+  const F8 floored = x < -87.3f ? splat(0.0f) : scaled;
+  return x > 88.7f ? splat(__builtin_inff()) : floored;
+}
+
+CLOVER_INLINE F8 silu8(F8 x) {
+  return x / (1.0f + exp8(-x));
+}
+
+}  // namespace
+}  // namespace clover::kernels::cpu

@@ -1,0 +1,183 @@
+#pragma once
+
+#include "kernels/body/lanes.h"
+
+// Tiles of P panels (16 outputs each) by M rows.  Each output is one chain of fused multiply-adds over k,
+// whatever the tile, so a row's result does not depend on the shape it was computed in.
+namespace clover::kernels::cpu {
+namespace {
+
+/// Weights of 16 outputs for two successive inputs, and how far apart such pairs lie (in elements).
+struct Bf16Panel {
+  using Element = uint16_t;
+  static CLOVER_INLINE U8 word(const Element* pair, int half) {
+    U8 words;
+    std::memcpy(&words, pair + 16 * half, sizeof words);
+    return words;
+  }
+  static CLOVER_INLINE F8 first(const Element* pair, int half) { return (F8)(word(pair, half) << 16); }
+  static CLOVER_INLINE F8 second(const Element* pair, int half) {
+    return (F8)(word(pair, half) & 0xffff0000u);
+  }
+};
+template <class T>
+struct PlainPanel {
+  using Element = T;
+  static CLOVER_INLINE F8 first(const Element* pair, int half) { return load8(pair + 8 * half); }
+  static CLOVER_INLINE F8 second(const Element* pair, int half) { return load8(pair + 16 + 8 * half); }
+};
+
+constexpr int64_t linear_tile_rows = 6;
+
+/// Rows of x as fp32, k-major within a tile of `rows` rows.
+template <class T>
+void pack_tile(const T* x, int64_t rows, int64_t inputs, float* to) {
+  for (int64_t m = 0; m < rows; ++m) {
+    const T* row = x + m * inputs;
+    int64_t k = 0;
+    for (; k + 8 <= inputs; k += 8) {
+      const F8 eight = load8(row + k);
+      for (int lane = 0; lane < 8; ++lane) to[(k + lane) * rows + m] = eight[lane];
+    }
+    if (k < inputs) {
+      const F8 part = load_part(row + k, inputs - k);
+      for (int lane = 0; k < inputs; ++lane, ++k) to[k * rows + m] = part[lane];
+    }
+  }
+}
+
+struct Tiles {
+  int64_t rows, count;
+  explicit Tiles(int64_t all) : rows(all), count((all + linear_tile_rows - 1) / linear_tile_rows) {}
+  int64_t begin(int64_t tile) const { return tile * rows / count; }
+};
+
+void linear_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_end) {
+  const Tiles tiles(call.rows);
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    const int64_t first = tiles.begin(tile), rows = tiles.begin(tile + 1) - first;
+    float* to = call.scratch + linear_scratch(first, call.inputs);
+    switch (call.element) {
+      case Element::fp32:
+        pack_tile(static_cast<const float*>(call.x) + first * call.inputs, rows, call.inputs, to);
+        break;
+      case Element::bf16:
+        pack_tile(static_cast<const Bf16*>(call.x) + first * call.inputs, rows, call.inputs, to);
+        break;
+      case Element::fp16:
+        pack_tile(static_cast<const Fp16*>(call.x) + first * call.inputs, rows, call.inputs, to);
+        break;
+    }
+  }
+}
+
+/// Adds the start value and writes eight outputs of one row.
+CLOVER_INLINE void finish(const LinearCall& call, int64_t row, int64_t output, F8 sum) {
+  const int64_t count = call.outputs - output < 8 ? call.outputs - output : 8;
+  if (count <= 0) return;
+  float* to = call.y + row * call.outputs + output;
+  const float* start = call.accumulate ? to : call.bias != nullptr ? call.bias + output : nullptr;
+  if (count == 8) {
+    store8(to, start != nullptr ? load8(start) + sum : sum);
+  } else {
+    store_part(to, count, start != nullptr ? load_part(start, count) + sum : sum);
+  }
+}
+
+template <class Panel, int P, int M>
+void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_elements) {
+  using T = typename Panel::Element;
+  const T* weights = static_cast<const T*>(call.panels) + panel * panel_elements;
+  const float* x = call.scratch + linear_scratch(row, call.inputs);
+  F8 sum[P][2][M] = {};
+  for (int64_t pair = 0; pair < call.inputs / 2; ++pair, weights += 32, x += 2 * M) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const F8 first = Panel::first(weights + p * panel_elements, half);
+#pragma GCC unroll 6
+        for (int m = 0; m < M; ++m) sum[p][half][m] = madd(splat(x[m]), first, sum[p][half][m]);
+        const F8 second = Panel::second(weights + p * panel_elements, half);
+#pragma GCC unroll 6
+        for (int m = 0; m < M; ++m) sum[p][half][m] = madd(splat(x[M + m]), second, sum[p][half][m]);
+      }
+    }
+  }
+  if (call.inputs % 2 != 0) {
+    for (int p = 0; p < P; ++p) {
+      for (int half = 0; half < 2; ++half) {
+        const F8 last = Panel::first(weights + p * panel_elements, half);
+        for (int m = 0; m < M; ++m) sum[p][half][m] = madd(splat(x[m]), last, sum[p][half][m]);
+      }
+    }
+  }
+  for (int p = 0; p < P; ++p) {
+    for (int m = 0; m < M; ++m) {
+      for (int half = 0; half < 2; ++half)
+        finish(call, row + m, (panel + p) * 16 + 8 * half, sum[p][half][m]);
+    }
+  }
+}
+
+/// As many panels side by side as the registers hold with M rows.
+template <int M>
+constexpr int panels_beside = M == 1   ? 4
+                              : M <= 3 ? 2
+                                       : 1;
+
+template <class Panel, int M>
+void linear_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t panel_elements) {
+  constexpr int beside = panels_beside<M>;
+  int64_t panel = begin;
+  for (; panel + beside <= end; panel += beside)
+    linear_tile<Panel, beside, M>(call, panel, row, panel_elements);
+  for (; panel < end; ++panel) linear_tile<Panel, 1, M>(call, panel, row, panel_elements);
+}
+
+template <class Panel>
+void linear_any(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end,
+                int64_t panel_elements) {
+  const Tiles tiles(call.rows);
+  // With several tiles a panel stays in the nearest cache while all of them use it.
+  const int64_t step = tile_end - tile_begin > 1 ? 1 : end - begin;
+  for (int64_t panel = begin; panel < end; panel += step) {
+    for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+      const int64_t row = tiles.begin(tile);
+      switch (tiles.begin(tile + 1) - row) {
+        case 1:
+          linear_rows<Panel, 1>(call, panel, panel + step, row, panel_elements);
+          break;
+        case 2:
+          linear_rows<Panel, 2>(call, panel, panel + step, row, panel_elements);
+          break;
+        case 3:
+          linear_rows<Panel, 3>(call, panel, panel + step, row, panel_elements);
+          break;
+        case 4:
+          linear_rows<Panel, 4>(call, panel, panel + step, row, panel_elements);
+          break;
+        case 5:
+          linear_rows<Panel, 5>(call, panel, panel + step, row, panel_elements);
+          break;
+        case 6:
+          linear_rows<Panel, 6>(call, panel, panel + step, row, panel_elements);
+          break;
+      }
+    }
+  }
+}
+
+void linear_panels(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
+  switch (call.element) {
+    case Element::fp32:
+      return linear_any<PlainPanel<float>>(call, begin, end, tile_begin, tile_end, call.inputs * 16);
+    case Element::bf16:
+      return linear_any<Bf16Panel>(call, begin, end, tile_begin, tile_end, (call.inputs + 31) / 32 * 32 * 16);
+    case Element::fp16:
+      return linear_any<PlainPanel<Fp16>>(call, begin, end, tile_begin, tile_end, call.inputs * 16);
+  }
+}
+
+}  // namespace
+}  // namespace clover::kernels::cpu

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "kernels/body/attention.h"
+#include "kernels/body/lanes.h"
+#include "kernels/body/linear.h"
+#include "kernels/body/rows.h"
+#include "kernels/body/vocabulary.h"
+
+namespace clover::kernels::cpu {
+namespace {
+
+const CpuBodies table = {
+    .linear_tile_rows = linear_tile_rows,
+    .linear_pack = linear_pack,
+    .linear_panels = linear_panels,
+    .attention_group = attention_group,
+    .rope = rope,
+    .rms_norm = rms_norm,
+    .silu_mul = silu_mul,
+    .add_silu = add_silu,
+    .add_gated = add_gated,
+    .exp = exp_one,
+    .maximum = maximum,
+    .block_maxima = block_maxima,
+    .first_equal = first_equal,
+    .sum_exp = sum_exp,
+    .boltzmann = boltzmann,
+};
+
+}  // namespace
+}  // namespace clover::kernels::cpu

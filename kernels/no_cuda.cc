@@ -1,0 +1,48 @@
+#include <c10/util/Exception.h>
+
+#include "kernels/cuda.h"
+
+// A build without CUDA kernels: every CUDA twin says so.
+namespace clover::kernels::cuda {
+namespace {
+
+[[noreturn]] void missing(const char* function) {
+  TORCH_CHECK(false, function, ": this program was built without CUDA kernels; use the device cpu.");
+}
+
+}  // namespace
+
+void linear(const at::Tensor&, const PackedWeight&, const at::Tensor&, at::Tensor&, bool) {
+  missing("linear");
+}
+void rope_and_store(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
+                    at::Tensor&, at::Tensor&) {
+  missing("rope_and_store");
+}
+void tree_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionRows&, double,
+                    at::Tensor&) {
+  missing("tree_attention");
+}
+void rms_norm(const at::Tensor&, const at::Tensor&, double, at::Tensor&) {
+  missing("rms_norm");
+}
+void silu_mul(const at::Tensor&, at::Tensor&) {
+  missing("silu_mul");
+}
+void add_silu_(at::Tensor&, const at::Tensor&) {
+  missing("add_silu_");
+}
+void add_gated_(at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double) {
+  missing("add_gated_");
+}
+std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor&, int64_t) {
+  missing("top_k");
+}
+at::Tensor arg_max(const at::Tensor&) {
+  missing("arg_max");
+}
+at::Tensor log_sum_exp(const at::Tensor&) {
+  missing("log_sum_exp");
+}
+
+}  // namespace clover::kernels::cuda
