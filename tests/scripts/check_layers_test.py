@@ -1,12 +1,15 @@
 """check_layers.py finds each kind of forbidden arrow, and nothing else."""
 
+import contextlib
+import io
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check_layers.py"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.dont_write_bytecode = True
+import check_layers  # noqa: E402
 
 
 def check(files: dict[str, str]) -> tuple[int, str]:
@@ -15,8 +18,11 @@ def check(files: dict[str, str]) -> tuple[int, str]:
             path = pathlib.Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        run = subprocess.run([sys.executable, SCRIPT, "--root", folder], capture_output=True, text=True)
-        return run.returncode, run.stdout
+        sys.argv = ["check_layers.py", "--root", folder]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            code = check_layers.main()
+        return code, output.getvalue()
 
 
 class CheckLayers(unittest.TestCase):
