@@ -5,9 +5,10 @@
 namespace clover::infer {
 namespace {
 
-constexpr double memory = 32;        // observations a point remembers
+constexpr double memory = 64;        // observations a point remembers
 constexpr double drift_memory = 16;  // observations the common drift remembers
-constexpr double outlier = 2;        // a timing this much slower than expected counts as this much slower
+constexpr double settled = 8;        // observations before a point has a say in the drift
+constexpr double outlier = 2;        // a timing further off than this factor counts as this far
 
 }  // namespace
 
@@ -18,15 +19,16 @@ void CostCurve::observe(int64_t count, double seconds) {
                        [](const Point& point, int64_t wanted) { return point.count < wanted; });
   if (place == points_.end() || place->count != count) {
     points_.insert(place, {count, seconds / drift_, 1, 0});
-  } else if (const double ratio = seconds / (place->seconds * drift_); ratio < 1 / outlier) {
-    // What was known came from a cold start: begin again.
-    place->seconds = seconds / drift_;
-    place->weight = 1;
   } else {
-    const double bounded = std::min(ratio, outlier);
-    if (place->weight > 1) drift_ *= 1 + (bounded - 1) / drift_memory;
-    place->weight = std::min(place->weight + 1, memory);
-    place->seconds *= 1 + (bounded - 1) / place->weight;
+    const double ratio = seconds / (place->seconds * drift_);
+    if (place->weight == 1 && ratio < 1 / outlier) {
+      place->seconds = seconds / drift_;  // what was known is a cold start
+    } else {
+      const double bounded = std::clamp(ratio, 1 / outlier, outlier);
+      if (place->weight >= settled) drift_ *= 1 + (bounded - 1) / drift_memory;
+      place->weight = std::min(place->weight + 1, memory);
+      place->seconds *= 1 + (bounded - 1) / place->weight;
+    }
   }
   make_monotone();
 }
