@@ -1,6 +1,6 @@
 #include "model/decoder_block.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cmath>
 
@@ -26,7 +26,7 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
     : config_(&config), frequencies_(rope_frequencies(config)) {
   const auto linear = [this](const char* name, const at::Tensor& weight) {
     auto module = register_module(name, std::make_shared<Linear>(weight.size(0), weight.size(1), false));
-    torch::NoGradGuard no_grad;
+    at::NoGradGuard no_grad;
     module->weight.copy_(weight);
     return module;
   };
@@ -101,7 +101,7 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
                                  const at::Tensor& frontier, at::ScalarType training_dtype) const {
   const int64_t rows = x.size(0), queries = frontier.size(0);
-  const at::Tensor frequencies = torch::tensor(frequencies_, at::kDouble);
+  const at::Tensor frequencies = at::tensor(frequencies_, at::kDouble);
   const at::Tensor angles = positions_of(segments).to(at::kDouble).unsqueeze(1) * frequencies;  // [R, d/2]
   const at::Tensor cos = angles.cos().to(at::kFloat).unsqueeze(1),
                    sin = angles.sin().to(at::kFloat).unsqueeze(1);

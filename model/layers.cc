@@ -1,6 +1,6 @@
 #include "model/layers.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "kernels/activation.h"
 #include "kernels/linear.h"
@@ -9,8 +9,8 @@
 namespace clover::model {
 
 Linear::Linear(int64_t outputs, int64_t inputs, bool with_bias) {
-  weight = register_parameter("weight", torch::zeros({outputs, inputs}));
-  if (with_bias) bias = register_parameter("bias", torch::zeros({outputs}));
+  weight = register_parameter("weight", at::zeros({outputs, inputs}));
+  if (with_bias) bias = register_parameter("bias", at::zeros({outputs}));
 }
 
 at::Tensor Linear::forward(const at::Tensor& x, at::ScalarType training_dtype) const {

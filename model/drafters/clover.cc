@@ -8,7 +8,7 @@
 //   regression  attention (the paper) | concat (an MLP over [s; e] in place of attention decoder and residual
 //   block) | none block       full | attention (no MLP half) | none
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cmath>
 #include <optional>
@@ -30,15 +30,15 @@ class AttentionDecoder : public torch::nn::Module {
  public:
   AttentionDecoder(int64_t hidden, int64_t groups, double eps, at::Generator generator)
       : groups_(groups), eps_(eps) {
-    state_norm = register_module("state_norm", std::make_shared<RmsNorm>(torch::ones({hidden}), eps));
-    token_norm = register_module("token_norm", std::make_shared<RmsNorm>(torch::ones({hidden}), eps));
+    state_norm = register_module("state_norm", std::make_shared<RmsNorm>(at::ones({hidden}), eps));
+    token_norm = register_module("token_norm", std::make_shared<RmsNorm>(at::ones({hidden}), eps));
     query = register_module("query", std::make_shared<Linear>(hidden, hidden, false));
     key = register_module("key", std::make_shared<Linear>(hidden, hidden, false));
     value = register_module("value", std::make_shared<Linear>(hidden, hidden, false));
-    torch::NoGradGuard no_grad;
+    at::NoGradGuard no_grad;
     for (const auto& near_identity : {query, key}) {
       near_identity->weight.copy_(
-          torch::eye(hidden) +
+          at::eye(hidden) +
           at::normal(0.0, 0.01 / std::sqrt(static_cast<double>(hidden)), {hidden, hidden}, generator));
     }
   }
@@ -148,9 +148,9 @@ class Clover final : public Drafter {
     }
     if (regression_ == Regression::concat) {
       state_norm_ = register_module("state_norm",
-                                    std::make_shared<RmsNorm>(torch::ones({config.hidden}), config.norm_eps));
+                                    std::make_shared<RmsNorm>(at::ones({config.hidden}), config.norm_eps));
       token_norm_ = register_module("token_norm",
-                                    std::make_shared<RmsNorm>(torch::ones({config.hidden}), config.norm_eps));
+                                    std::make_shared<RmsNorm>(at::ones({config.hidden}), config.norm_eps));
     }
     for (int64_t i = 0; i < count_; ++i) {
       const std::string name = std::to_string(i);
