@@ -12,6 +12,9 @@ namespace {
 constexpr double prior = 2;
 constexpr double forgetting = 1 - 1.0 / 512;
 
+// What grow may be asked to leave out: never the likely, always what is hopeless.
+constexpr double least_joint_ever = 0.02, most_joint_asked = 0.3;
+
 constexpr int64_t blind_nodes = 4;  // nodes a tree while costs are unknown
 
 constexpr double advantage_memory = 32;  // trims remembered
@@ -64,6 +67,11 @@ void prune(std::vector<CandidateTree>& trees, std::span<const Worth> kept) {
 
 }  // namespace
 
+void CostModel::observe_draft(int64_t sequences, double seconds) {
+  if (!behind_) drafts_.observe(sequences, seconds);
+  behind_ = false;
+}
+
 void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes) {
   std::vector<char> accepted(tree.size(), 0);
   for (const int32_t node : accepted_nodes) accepted.at(node) = 1;
@@ -78,6 +86,19 @@ double CostModel::calibrated(float probability_by_drafter) const {
   const Bin& bin = bins_[bin_of(probability_by_drafter, bins)];
   const double correction = (bin.hits + prior) / (bin.expected + prior);
   return std::clamp(probability_by_drafter * correction, 0.0, 1.0);
+}
+
+// A node pays when it raises tokens a second: acceptance above the seconds of its row times the rate without
+// it, which is at least that of plain decoding.  Rows may be cheap only in numbers, so the best of several is
+// asked; half of it, because calibration may find the drafter too modest.
+double CostModel::least_worth(int64_t sequences) const {
+  if (passes_.points() < 2 || sequences < 1) return least_joint_ever;
+  const double plain = pass_seconds(sequences);
+  double cheapest = 1;
+  for (int64_t nodes = sequences; nodes <= 16 * sequences; nodes *= 2)
+    cheapest = std::min(cheapest, (pass_seconds(sequences + nodes) - plain) / static_cast<double>(nodes));
+  const double worth = cheapest * static_cast<double>(sequences) / plain;
+  return std::clamp(worth / 2, least_joint_ever, most_joint_asked);
 }
 
 void CostModel::trim(std::vector<CandidateTree>& trees) {
@@ -134,7 +155,9 @@ bool CostModel::worth_drafting(int64_t sequences) {
     return true;
   }
   skipped_ = skipped_ % probe_period + 1;
-  return skipped_ > probe_period - probes;
+  const bool looks_again = skipped_ > probe_period - probes;
+  behind_ |= !looks_again;
+  return looks_again;
 }
 
 }  // namespace clover::infer

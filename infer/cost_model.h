@@ -20,8 +20,9 @@ class CostModel {
  public:
   /// A pass of `rows` rows took `seconds`.  Kept as a running mean by row count, made monotone.
   void observe_pass(int64_t rows, double seconds) { passes_.observe(rows, seconds); }
-  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth).
-  void observe_draft(int64_t sequences, double seconds) { drafts_.observe(sequences, seconds); }
+  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth).  The first time
+  /// after steps that did not draft is left out: it also read what they had skipped.
+  void observe_draft(int64_t sequences, double seconds);
   /// Which nodes of a verified tree were accepted: the target's own path says it of every node.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes);
 
@@ -34,6 +35,10 @@ class CostModel {
   double calibrated(float probability_by_drafter) const;
 
   bool knows_pass(int64_t rows) const { return passes_.knows(rows); }
+
+  /// The acceptance below which a node is not worth its row in a batch of `sequences`, on the generous side:
+  /// what grow need not look at (GrowthRule::least_joint), because trim would drop it.
+  double least_worth(int64_t sequences) const;
 
   /// Cuts the trees of the whole batch to the nodes that pay: nodes are taken in order of expected acceptance
   /// over all trees, parents first, as many as make expected tokens a second largest.  May leave bare roots.
@@ -62,6 +67,7 @@ class CostModel {
   Bin bins_[bins];                           // by joint probability
   std::map<int64_t, Advantage> advantages_;  // by sequences
   int64_t skipped_ = 0;                      // steps since drafting last paid
+  bool behind_ = false;                      // the last step did not draft
 };
 
 }  // namespace clover::infer

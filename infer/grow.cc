@@ -16,9 +16,6 @@ namespace {
 
 // Sums of fp32 probabilities that reach a bound exactly must not fail it by rounding.
 constexpr double rounding = 1e-5;
-// `automatic` has no budget to stop it: what is this unlikely costs more head rows than it ever returns.  It
-// bounds a level to 1 / least_joint nodes.
-constexpr float least_joint = 0.03f;
 constexpr int64_t automatic_width = 16;
 
 // A node that may have children, and the row of the state that guesses them.
@@ -88,7 +85,7 @@ void add_children(const CandidateTree& tree, const Sprout& sprout, const Guesses
     const bool unlikely = probability <= 0 || probability < rule.relative_cut * best * (1 - rounding);
     if (rank > 0 && (rule.policy == Policy::chain || unlikely || mass > rule.top_p + rounding)) break;
     const float joint = tree.probability_by_drafter[sprout.node] * probability;
-    if (rule.policy == Policy::automatic && joint < least_joint) break;
+    if (rule.policy == Policy::automatic && joint < rule.least_joint) break;
     children.push_back({guesses.id(sprout.row, rank), sprout.node, sprout.row, joint});
   }
 }

@@ -23,6 +23,8 @@ struct GrowthRule {
   Policy policy = Policy::clover;
   double top_p = 0.8;          // clover: children kept while their cumulative mass stays within
   double relative_cut = 0.25;  // clover: children below this share of their parent's best are dropped
+  double least_joint = 0.03;   // automatic: nodes of a lower joint probability are dropped, even rank 0; it
+                               // bounds a level to 1 / least_joint nodes where no budget does
 };
 
 /// What one sequence may grow: at most `budget` nodes besides the root, none deeper than `max_depth` (context
@@ -33,9 +35,9 @@ struct GrowthLimit {
 };
 
 /// Grows one tree a sequence.  `state` has one frontier row a sequence, in order; roots are the sequences'
-/// root tokens.  All live rows of the batch go through each head in one product; probabilities are the
-/// softmax over the drafter's vocabulary at temperature 1; ties go to the lowest token id.  A sequence with
-/// budget 0 gets a bare root.
+/// root tokens.  `automatic` grows like `clover`, at most 16 children a node.  All live rows of the batch go
+/// through each head in one product; probabilities are the softmax over the drafter's vocabulary at
+/// temperature 1; ties go to the lowest token id.  A sequence with budget 0 gets a bare root.
 std::vector<CandidateTree> grow(model::Drafter& drafter, const model::DraftState& state,
                                 std::span<const int64_t> roots, const GrowthRule& rule,
                                 std::span<const GrowthLimit> limits);
