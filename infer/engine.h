@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "infer/cost_model.h"
 #include "infer/grow.h"
+#include "infer/live_sequence.h"
 #include "infer/request.h"
 #include "model/drafter.h"
 #include "model/kv_cache.h"
@@ -53,7 +54,6 @@ class Engine {
   /// `drafter` may be null (plain decoding) and must be frozen in the target's dtype.  All are borrowed.
   Engine(const model::Target& target, model::Drafter* drafter, const data::Tokenizer& tokenizer,
          EngineOptions options);
-  ~Engine();
 
   /// Queues a request.  InputError when its prompt is empty, holds an id outside the vocabulary or leaves no
   /// room in the context or in the cache.
@@ -76,21 +76,31 @@ class Engine {
   void reset_stats() { stats_ = {}; }
 
  private:
-  struct Live;
   void admit();
-  void prefill(Live& sequence);
+  void prefill(LiveSequence& live);
+  void decode();
+  void calibrate();
   std::vector<CandidateTree> draft();
-  void commit(Live& sequence, const Accepted& accepted, const model::Features& features);
+  model::DraftState prime();
+  GrowthLimit limit(const LiveSequence& live) const;
+  bool drafting() const { return drafter_ != nullptr && options_.growth.policy != Policy::off; }
+  int64_t most_pages(const Request& request) const;
+  Accepted verify(const CandidateTree& tree, const at::Tensor& logits, const LiveSequence& live,
+                  int64_t position) const;
+  model::RowBatch rows_of(const std::vector<CandidateTree>& trees) const;
+  void settle(LiveSequence& live, const CandidateTree& tree, const model::TargetOutput& output, int64_t base);
   std::vector<Completion> collect();
 
   const model::Target& target_;
   model::Drafter* drafter_;
-  const data::Tokenizer& tokenizer_;
   EngineOptions options_;
+  const data::Tokenizer& tokenizer_;
   model::KvCache cache_;
   CostModel costs_;
+  bool calibrated_ = false;
+  int64_t promised_pages_ = 0;  // what running requests may come to need
   std::deque<Request> waiting_;
-  std::vector<std::unique_ptr<Live>> live_;
+  std::vector<std::unique_ptr<LiveSequence>> live_;
   EngineStats stats_;
   std::function<void(int64_t, const std::string&)> on_text_;
 };

@@ -1,0 +1,113 @@
+#include "infer/live_sequence.h"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+
+namespace clover::infer {
+namespace {
+
+at::Tensor joined(const std::vector<model::Features>& parts, at::Tensor model::Features::*member) {
+  std::vector<at::Tensor> tensors;
+  for (const model::Features& part : parts) tensors.push_back(part.*member);
+  if (!tensors.front().defined()) return {};
+  return tensors.size() == 1 ? tensors.front() : at::cat(tensors);
+}
+
+}  // namespace
+
+LiveSequence::LiveSequence(Request request, int32_t sequence, const data::Tokenizer& tokenizer,
+                           const std::vector<int64_t>& end_ids)
+    : request_(std::move(request)), sequence_(sequence), end_ids_(&end_ids), decoder_(tokenizer) {
+  completion_.tag = request_.tag;
+  completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
+  for (const std::string& stop : request_.stop) longest_stop_ = std::max(longest_stop_, stop.size());
+}
+
+bool LiveSequence::hits_stop_string(size_t old_size) {
+  std::string& text = completion_.text;
+  size_t first = std::string::npos;
+  for (const std::string& stop : request_.stop) {
+    if (stop.empty()) continue;
+    // A new hit ends in the new text, so it begins at most one byte less than the stop string before it.
+    const size_t from = old_size >= stop.size() ? old_size - stop.size() + 1 : 0;
+    first = std::min(first, text.find(stop, from));
+  }
+  if (first == std::string::npos) return false;
+  text.resize(first);
+  return true;
+}
+
+int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
+  int64_t taken = 0;
+  for (const int64_t token : tokens) {
+    if (finished()) break;
+    ++taken;
+    completion_.token_ids.push_back(token);
+    if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {
+      completion_.finish_reason = "stop";
+      completion_.text += decoder_.finish();
+      break;
+    }
+    const size_t old_size = completion_.text.size();
+    completion_.text += decoder_.push(token);
+    if (hits_stop_string(old_size)) {
+      completion_.finish_reason = "stop";
+    } else if (tokens_left() <= 0) {
+      completion_.finish_reason = "length";
+      completion_.text += decoder_.finish();
+    }
+  }
+  return taken;
+}
+
+void LiveSequence::count_pass(int64_t taken) {
+  ++completion_.steps;
+  const size_t accepted = static_cast<size_t>(taken - 1);
+  if (completion_.accepted_histogram.size() <= accepted) completion_.accepted_histogram.resize(accepted + 1);
+  ++completion_.accepted_histogram[accepted];
+}
+
+std::string LiveSequence::take_text() {
+  const size_t held = finished() || longest_stop_ == 0 ? 0 : longest_stop_ - 1;
+  size_t until = completion_.text.size() > held ? completion_.text.size() - held : 0;
+  // Holding back must not cut a character in two.
+  while (until > 0 && until < completion_.text.size() && (completion_.text[until] & 0xC0) == 0x80) --until;
+  if (until <= handed_out_) return {};
+  std::string text = completion_.text.substr(handed_out_, until - handed_out_);
+  handed_out_ = until;
+  return text;
+}
+
+void LiveSequence::remember(const model::Features& features, std::vector<int64_t> next_ids, bool last_only) {
+  if (last_only) {
+    seen_ += static_cast<int64_t>(pending_next_ids_.size() + next_ids.size()) - 1;
+    const int64_t last = static_cast<int64_t>(next_ids.size()) - 1;
+    model::Features row;
+    if (features.pre_norm.defined()) row.pre_norm = features.pre_norm.slice(0, last);
+    if (features.post_norm.defined()) row.post_norm = features.post_norm.slice(0, last);
+    pending_ = {row};
+    pending_next_ids_ = {next_ids.back()};
+    return;
+  }
+  pending_.push_back(features);
+  pending_next_ids_.insert(pending_next_ids_.end(), next_ids.begin(), next_ids.end());
+}
+
+LiveSequence::Pending LiveSequence::take_pending() {
+  Pending pending;
+  pending.features.pre_norm = joined(pending_, &model::Features::pre_norm);
+  pending.features.post_norm = joined(pending_, &model::Features::post_norm);
+  pending.begin = static_cast<int32_t>(seen_);
+  seen_ += static_cast<int64_t>(pending_next_ids_.size());
+  pending.next_ids = std::move(pending_next_ids_);
+  pending_next_ids_.clear();
+  pending_.clear();
+  return pending;
+}
+
+Completion LiveSequence::take_completion() {
+  return std::move(completion_);
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "infer/request.h"
+#include "infer/verify.h"
+#include "model/target.h"
+
+namespace clover::infer {
+
+/// One request while it is decoded: what it has emitted, when it stops, and which accepted rows the drafter
+/// has not seen yet.
+class LiveSequence {
+ public:
+  /// `sequence`: its number in the KvCache.  `end_ids` is borrowed.
+  LiveSequence(Request request, int32_t sequence, const data::Tokenizer& tokenizer,
+               const std::vector<int64_t>& end_ids);
+
+  /// Takes the target's tokens one by one, as plain decoding would, and stops where it would: at an end
+  /// token, a stop string or max_tokens.  Returns how many were taken; the rest is dropped.
+  int64_t emit(const std::vector<int64_t>& tokens);
+
+  /// Counts a decode pass that yielded `taken` tokens.
+  void count_pass(int64_t taken);
+
+  /// Text that is certain and has not been handed out: a stop string can no longer take it back.
+  std::string take_text();
+
+  /// Accepted rows for the drafter: `features` [n, ..] and the token after each.  Without layers of its own a
+  /// drafter needs the last row only.
+  void remember(const model::Features& features, std::vector<int64_t> next_ids, bool last_only);
+  struct Pending {
+    model::Features features;       // [n, ..]
+    std::vector<int64_t> next_ids;  // [n]
+    int32_t begin;                  // position of the first
+  };
+  /// What the drafter is to be primed with; nothing is pending afterwards.
+  Pending take_pending();
+
+  bool finished() const { return !completion_.finish_reason.empty(); }
+  Completion take_completion();
+
+  const Request& request() const { return request_; }
+  int32_t sequence() const { return sequence_; }
+  int64_t root() const { return completion_.token_ids.back(); }
+  int64_t tokens_left() const {
+    return request_.max_tokens - static_cast<int64_t>(completion_.token_ids.size());
+  }
+
+ private:
+  bool hits_stop_string(size_t old_size);
+
+  Request request_;
+  int32_t sequence_;
+  const std::vector<int64_t>* end_ids_;
+  data::StreamDecoder decoder_;
+  Completion completion_;
+  size_t handed_out_ = 0;    // bytes of text given to take_text
+  size_t longest_stop_ = 0;  // bytes
+  std::vector<model::Features> pending_;
+  std::vector<int64_t> pending_next_ids_;
+  int64_t seen_ = 0;  // rows the drafter has been primed with or may skip
+};
+
+}  // namespace clover::infer

@@ -1,0 +1,210 @@
+#include "model/drafter.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/error.h"
+#include "data/safetensors.h"
+#include "tests/support/reading.h"
+
+namespace clover {
+namespace {
+
+using model::Drafter;
+using model::DraftState;
+using model::Segment;
+using nlohmann::json;
+
+struct Case {
+  const char* name;
+  const char* kind;
+  json settings;
+};
+
+class EveryDrafter : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    target_ = model::Target::load(tests::golden_target("tied-bf16"), at::kFloat);
+    const auto golden =
+        data::SafetensorsReader::open(tests::golden_target("tied-bf16") / "golden.safetensors");
+    ids_ = tests::to_ids(golden.read("ids"));
+    drafter_ =
+        model::make_drafter(GetParam().kind, GetParam().settings, target_->view(), {}, /*trainable=*/true, 3);
+    at::NoGradGuard no_grad;
+    // Away from the zero start, so that every weight matters.
+    auto generator = at::globalContext().defaultGenerator(at::kCPU);
+    generator.set_current_seed(11);
+    for (auto& parameter : drafter_->parameters()) parameter.add_(at::randn(parameter.sizes()) * 0.05);
+  }
+
+  /// Outputs [T - 1, H] at each depth of teacher-forced training calls over the whole text.
+  std::vector<at::Tensor> teacher_forced() {
+    const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
+    const auto read = tests::read_text(*target_, ids_);
+    const at::Tensor all = at::tensor(ids_, at::kLong);
+    const Segment segment{0, 0, static_cast<int32_t>(rows)};
+    DraftState state = drafter_->prime(read.features.rows(at::arange(rows, at::kLong)), all.slice(0, 1),
+                                       {&segment, 1}, at::arange(rows, at::kLong), nullptr);
+    std::vector<at::Tensor> outputs{drafter_->output(state)};
+    for (int64_t depth = 1; depth < drafter_->max_depth(); ++depth) {
+      const int64_t left = rows - depth;
+      state = drafter_->extend(state, at::arange(left, at::kLong), all.slice(0, 1 + depth, 1 + depth + left));
+      outputs.push_back(drafter_->output(state));
+    }
+    return outputs;
+  }
+
+  std::unique_ptr<model::Target> target_;
+  std::shared_ptr<Drafter> drafter_;
+  std::vector<int64_t> ids_;
+};
+
+/// The recurrence of training is the one of decoding: primed in uneven pieces over a paged cache, guess by
+/// guess.
+TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
+  const auto expected = teacher_forced();
+  drafter_->freeze(at::kFloat);
+  model::KvCache cache(target_->kv_shape(drafter_->kv_layers()), 32, 4);
+  const int32_t sequence = cache.open();
+  model::DraftKv kv{&cache, target_->config().layers};
+  const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
+  at::NoGradGuard no_grad;
+  int64_t primed = 0;
+  for (int64_t t = 0; t < rows; t += 1 + t % 3) {
+    const std::vector<int64_t> piece(ids_.begin() + primed, ids_.begin() + t + 1);
+    const auto read = tests::read_text(*target_, piece, 2, cache, sequence);
+    const std::vector<int64_t> next(ids_.begin() + primed + 1, ids_.begin() + t + 2);
+    const Segment segment{sequence, static_cast<int32_t>(primed), static_cast<int32_t>(piece.size())};
+    DraftState state = drafter_->prime(read.features, at::tensor(next, at::kLong), {&segment, 1},
+                                       at::tensor({t - primed}, at::kLong), &kv);
+    for (int64_t depth = 0; depth < drafter_->max_depth() && t + 1 + depth < rows + 1; ++depth) {
+      if (depth > 0)
+        state =
+            drafter_->extend(state, at::tensor({0}, at::kLong), at::tensor({ids_[t + 1 + depth]}, at::kLong));
+      if (t >= expected[depth].size(0)) break;
+      const at::Tensor difference = (drafter_->output(state)[0] - expected[depth][t]).abs().max();
+      EXPECT_LT(difference.item<float>(), 2e-4) << "position " << t << ", depth " << depth;
+    }
+    primed = t + 1;
+  }
+}
+
+/// Training computes only the frontier; what it leaves out must not change what it keeps.
+TEST_P(EveryDrafter, AFrontierIsARowSelection) {
+  const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
+  const auto features = tests::read_text(*target_, ids_).features.rows(at::arange(rows, at::kLong));
+  const at::Tensor next = at::tensor(ids_, at::kLong).slice(0, 1);
+  const std::vector<Segment> segments{{0, 0, 10}, {0, 0, static_cast<int32_t>(rows) - 10}};
+  const at::Tensor all = at::arange(rows, at::kLong), some = at::tensor({3, 9, 10, 17, 38}, at::kLong);
+  const at::Tensor whole = drafter_->output(drafter_->prime(features, next, segments, all, nullptr));
+  const at::Tensor part = drafter_->output(drafter_->prime(features, next, segments, some, nullptr));
+  EXPECT_LT((whole.index_select(0, some) - part).abs().max().item<float>(), 1e-5);
+}
+
+/// Gradients against central differences in a few random directions of all parameters at once.
+TEST_P(EveryDrafter, GradientsAgreeWithFiniteDifferences) {
+  const auto loss = [&] {
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    for (const at::Tensor& output : teacher_forced()) sum = sum + output.to(at::kDouble).sin().mean();
+    return sum;
+  };
+  loss().backward();
+  auto parameters = drafter_->parameters();
+  for (uint64_t direction = 0; direction < 3; ++direction) {
+    auto generator = at::globalContext().defaultGenerator(at::kCPU);
+    generator.set_current_seed(100 + direction);
+    double predicted = 0;
+    std::vector<at::Tensor> steps;
+    for (const at::Tensor& parameter : parameters) {
+      steps.push_back(at::randn(parameter.sizes()));
+      ASSERT_TRUE(parameter.grad().defined());
+      predicted += (parameter.grad() * steps.back()).sum().item<double>();
+    }
+    const double size = 1e-3;
+    const auto moved = [&](double by) {
+      at::NoGradGuard no_grad;
+      for (size_t i = 0; i < parameters.size(); ++i) parameters[i].add_(steps[i], by);
+    };
+    moved(size);
+    const double above = loss().item<double>();
+    moved(-2 * size);
+    const double below = loss().item<double>();
+    moved(size);
+    EXPECT_NEAR((above - below) / (2 * size), predicted, 0.02 * std::abs(predicted) + 2e-3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, EveryDrafter,
+    testing::Values(Case{"clover", "clover", json::object()},
+                    Case{"clover_gate_groups", "clover", {{"gate_groups", 4}}},
+                    Case{"clover_concat", "clover", {{"regression", "concat"}}},
+                    Case{"clover_no_regression", "clover", {{"regression", "none"}}},
+                    Case{"clover_attention_block", "clover", {{"block", "attention"}}},
+                    Case{"clover_no_block", "clover", {{"block", "none"}, {"heads", 4}}},
+                    Case{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
+                    Case{"medusa", "medusa", json::object()}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Clover, BeginsAsTheTargetsLastLayerWithoutSayingAnythingNew) {
+  const auto target = model::Target::load(tests::golden_target("tied-bf16"), at::kFloat);
+  const auto drafter = model::make_drafter("clover", json::object(), target->view(), {}, true, 1);
+  const auto ids = tests::to_ids(
+      data::SafetensorsReader::open(tests::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
+  const auto features = tests::read_text(*target, ids).features;
+  const Segment segment{0, 0, static_cast<int32_t>(ids.size())};
+  const at::Tensor rows = at::arange(segment.count, at::kLong);
+  const at::Tensor next = at::tensor(ids, at::kLong);
+  const DraftState first = drafter->prime(features, next, {&segment, 1}, rows, nullptr);
+  // W_V = 0 and zero residual blocks: tokens fed do not matter yet, nor does depth.
+  const DraftState second = drafter->extend(first, rows, next.flip(0));
+  EXPECT_TRUE(at::equal(first.hidden, second.hidden));
+  EXPECT_TRUE(at::equal(drafter->output(first), drafter->output(second)));
+}
+
+/// The bottom rung of the ablation is Medusa itself.
+TEST(Clover, WithoutBlockAndRegressionIsMedusaBitForBit) {
+  const auto target = model::Target::load(tests::golden_target("tied-bf16"), at::kBFloat16);
+  const auto medusa = model::make_drafter("medusa", json::object(), target->view(), {}, true, 1);
+  const auto plain =
+      model::make_drafter("clover", {{"block", "none"}, {"regression", "none"}}, target->view(), {}, true, 1);
+  at::NoGradGuard no_grad;
+  auto theirs = plain->named_parameters();
+  for (auto& parameter : medusa->named_parameters()) {
+    parameter.value().copy_(at::randn(parameter.value().sizes()));
+    theirs[parameter.key()].copy_(parameter.value());
+  }
+  const at::Tensor h = at::randn({7, target->config().hidden}).to(at::kBFloat16);
+  const Segment segment{0, 0, 7};
+  const at::Tensor rows = at::arange(7, at::kLong);
+  for (const bool frozen : {false, true}) {
+    if (frozen) {
+      medusa->freeze(at::kBFloat16);
+      plain->freeze(at::kBFloat16);
+    }
+    const auto one = medusa->prime({.post_norm = h}, rows, {&segment, 1}, rows, nullptr);
+    const auto other = plain->prime({.post_norm = h}, rows, {&segment, 1}, rows, nullptr);
+    EXPECT_TRUE(at::equal(medusa->output(one), plain->output(other)));
+  }
+}
+
+TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
+  const auto target = model::Target::load(tests::golden_target("tied-bf16"), at::kFloat);
+  const auto message = [&](const char* kind, const json& settings) -> std::string {
+    try {
+      model::make_drafter(kind, settings, target->view(), {}, false, 0);
+    } catch (const data::InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message("hydra", json::object()), testing::HasSubstr("clover, medusa"));
+  EXPECT_THAT(message("clover", {{"hedas", 3}}), testing::HasSubstr("hedas"));
+  EXPECT_THAT(message("clover", {{"heads", 0}}), testing::HasSubstr("from 1 to"));
+  EXPECT_THAT(message("clover", {{"block", "half"}}), testing::HasSubstr("full, attention, none"));
+  EXPECT_THAT(message("clover", {{"gate_groups", 7}}), testing::HasSubstr("divisor"));
+}
+
+}  // namespace
+}  // namespace clover

@@ -1,0 +1,141 @@
+#include "model/heads_checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+
+#include "data/error.h"
+#include "data/safetensors.h"
+#include "tests/support/reading.h"
+
+namespace clover {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class HeadsCheckpoint : public testing::Test {
+ protected:
+  void SetUp() override {
+    target_ = model::Target::load(tests::golden_target("tied-bf16"), at::kBFloat16);
+    folder_ = fs::path(testing::TempDir()) / "heads-checkpoint";
+    fs::remove_all(folder_);
+    map_ = at::arange(0, 100, 2, at::kLong);
+    drafter_ = model::make_drafter("clover", json::object(), target_->view(), map_, true, 5);
+    model::save_heads(folder_, *drafter_, *target_, {{"training", {{"tokens", 12}}}}, at::kBFloat16);
+  }
+
+  /// The sentence that loading ends in after `change`; "" when it loads.
+  std::string error_after(const std::function<void()>& change, const model::Target* target = nullptr) {
+    change();
+    try {
+      model::load_heads(folder_, target ? *target : *target_, false);
+    } catch (const data::InputError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  void edit(const std::function<void(json&)>& change) {
+    json config;
+    std::ifstream(folder_ / "config.json") >> config;
+    change(config);
+    std::ofstream(folder_ / "config.json") << config;
+  }
+  void edit_tensors(const std::function<void(std::map<std::string, at::Tensor>&)>& change) {
+    std::map<std::string, at::Tensor> tensors;
+    {
+      const auto reader = data::SafetensorsReader::open(folder_ / "model.safetensors");
+      for (const std::string& name : reader.names()) tensors[name] = reader.read(name).clone();
+    }
+    change(tensors);
+    data::write_safetensors(folder_ / "model.safetensors", {tensors.begin(), tensors.end()});
+  }
+
+  std::unique_ptr<model::Target> target_;
+  std::shared_ptr<model::Drafter> drafter_;
+  at::Tensor map_;
+  fs::path folder_;
+};
+
+TEST_F(HeadsCheckpoint, ComesBackAsItWas) {
+  const auto loaded = model::load_heads(folder_, *target_, true);
+  EXPECT_EQ(loaded->settings(), drafter_->settings());
+  EXPECT_TRUE(at::equal(loaded->head(0).token_map, map_));
+  auto expected = drafter_->named_parameters();
+  for (const auto& parameter : loaded->named_parameters()) {
+    EXPECT_TRUE(at::equal(parameter.value(), expected[parameter.key()].to(at::kBFloat16).to(at::kFloat)))
+        << parameter.key();
+  }
+}
+
+TEST_F(HeadsCheckpoint, GoldenPromptRecognisesTheHeadsAndOthers) {
+  const auto ids = tests::to_ids(
+      data::SafetensorsReader::open(tests::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
+  const auto loaded = model::load_heads(folder_, *target_, false);
+  const json golden = model::make_golden(*loaded, *target_, ids);
+  EXPECT_EQ(model::golden_agreement(*loaded, *target_, golden), 1.0);
+  at::NoGradGuard no_grad;
+  for (auto& parameter : drafter_->parameters()) parameter.copy_(at::randn(parameter.sizes()));
+  drafter_->freeze(at::kBFloat16);
+  EXPECT_LT(model::golden_agreement(*drafter_, *target_, golden), 0.9);
+  EXPECT_THROW(model::golden_agreement(*drafter_, *target_, {{"ids", {1, 2}}, {"first_guesses", {1, 2, 3}}}),
+               data::InputError);
+}
+
+TEST_F(HeadsCheckpoint, EveryDamageIsOneSentence) {
+  EXPECT_THAT(error_after([&] { edit([](json& config) { config["format_version"] = 7; }); }),
+              testing::HasSubstr("format_version is 7"));
+  edit([](json& config) { config["format_version"] = 1; });
+  EXPECT_THAT(error_after([&] { edit([](json& config) { config["extra"] = 1; }); }),
+              testing::HasSubstr("\"extra\" is unknown"));
+  edit([](json& config) { config.erase("extra"); });
+  EXPECT_THAT(error_after([&] { edit([](json& config) { config["drafter"]["wings"] = 2; }); }),
+              testing::HasSubstr("wings"));
+  edit([](json& config) { config["drafter"].erase("wings"); });
+  EXPECT_THAT(error_after([&] { edit([](json& config) { config["draft_vocab"] = 51; }); }),
+              testing::HasSubstr("token_map"));
+  edit([](json& config) { config["draft_vocab"] = 50; });
+  EXPECT_EQ(error_after([] {}), "");
+
+  using Tensors = std::map<std::string, at::Tensor>;
+  const std::string whole = [&] {
+    std::ifstream file(folder_ / "model.safetensors", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }();
+  const auto restore = [&](size_t size) {
+    std::ofstream(folder_ / "model.safetensors", std::ios::binary)
+        .write(whole.data(), static_cast<std::streamsize>(size));
+  };
+  EXPECT_THAT(error_after([&] { edit_tensors([](Tensors& tensors) { tensors.erase("norm.weight"); }); }),
+              testing::HasSubstr("norm.weight is missing"));
+  restore(whole.size());
+  EXPECT_THAT(error_after([&] {
+                edit_tensors([](Tensors& tensors) { tensors["head9.weight"] = at::ones({2, 3}); });
+              }),
+              testing::HasSubstr("head9.weight [2, 3]"));
+  restore(whole.size());
+  EXPECT_THAT(
+      error_after([&] { edit_tensors([](Tensors& tensors) { tensors["norm.weight"] = at::ones({3}); }); }),
+      testing::HasSubstr("[3]"));
+  restore(whole.size());
+  EXPECT_THAT(error_after([&] { edit_tensors([](Tensors& tensors) { tensors["token_map"][1] = 0; }); }),
+              testing::HasSubstr("token_map[1]"));
+  for (const size_t size : {size_t{0}, size_t{5}, whole.size() / 2, whole.size() - 1}) {
+    restore(size);
+    EXPECT_NE(error_after([] {}), "") << size << " bytes";
+  }
+  EXPECT_THAT(error_after([&] { fs::remove(folder_ / "model.safetensors"); }),
+              testing::HasSubstr("not whole"));
+  EXPECT_THAT(error_after([&] { fs::remove_all(folder_); }), testing::HasSubstr("does not exist"));
+}
+
+TEST_F(HeadsCheckpoint, RefusesAnotherTarget) {
+  const auto other = model::Target::load(tests::golden_target("untied-fp32"), at::kBFloat16);
+  EXPECT_THAT(error_after([] {}, other.get()), testing::HasSubstr("another target"));
+}
+
+}  // namespace
+}  // namespace clover

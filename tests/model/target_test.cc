@@ -1,0 +1,157 @@
+// Oracle: tensors recorded from Hugging Face transformers by scripts/make_target_goldens.py.
+#include "model/target.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include "data/error.h"
+#include "data/safetensors.h"
+#include "tests/support/reading.h"
+
+namespace clover {
+namespace {
+
+using model::KvCache;
+using model::RowBatch;
+using model::Target;
+using tests::golden_target;
+using tests::read_text;
+using tests::to_ids;
+
+class TinyTarget : public testing::TestWithParam<std::string> {};
+
+TEST_P(TinyTarget, LogitsAndFeaturesAgreeWithTransformers) {
+  const auto target = Target::load(golden_target(GetParam()), at::kFloat);
+  const auto golden = data::SafetensorsReader::open(golden_target(GetParam()) / "golden.safetensors");
+  const auto output = read_text(*target, to_ids(golden.read("ids")));
+  EXPECT_LT((output.logits - golden.read("logits")).abs().max().item<float>(), 1e-4);
+  EXPECT_LT((output.features.pre_norm - golden.read("pre_norm")).abs().max().item<float>(), 1e-4);
+  EXPECT_LT((output.features.post_norm - golden.read("post_norm")).abs().max().item<float>(), 1e-4);
+}
+
+TEST_P(TinyTarget, PrefillChunksAndDtypesKeepEveryBit) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const auto target = Target::load(golden_target(GetParam()), dtype);
+    const auto ids =
+        to_ids(data::SafetensorsReader::open(golden_target(GetParam()) / "golden.safetensors").read("ids"));
+    const at::Tensor whole = read_text(*target, ids).logits;
+    for (const int64_t chunk : {1, 3, 16, 17}) {
+      EXPECT_TRUE(at::equal(whole, read_text(*target, ids, chunk).logits)) << chunk << " rows, " << dtype;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, TinyTarget,
+                         testing::Values("tied-bf16", "untied-fp32", "llama3-rope-fp16",
+                                         "sharded-linear-rope", "rope-parameters"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+/// A tree beside another sequence gives each node the bits of reading its path alone.
+TEST(Target, TreeRowsEqualTheirPathReadAlone) {
+  const auto target = Target::load(golden_target("tied-bf16"), at::kBFloat16);
+  const std::vector<int64_t> prefix{5, 9, 33, 70, 12, 101, 4, 77, 60, 2, 31};
+  KvCache cache(target->kv_shape(0), 64, 4);
+  const int32_t other = cache.open(), sequence = cache.open();
+  read_text(*target, {8, 8, 20, 30, 40}, 2, cache, other);
+  read_text(*target, prefix, 5, cache, sequence);
+
+  RowBatch batch;
+  batch.add(41, other, -1);
+  // root, two children, a grandchild under each, a second grandchild under the first
+  const std::vector<int64_t> ids{50, 60, 61, 70, 71, 72};
+  const std::vector<int32_t> parents{-1, 0, 0, 1, 2, 1};
+  for (size_t i = 0; i < ids.size(); ++i) batch.add(ids[i], sequence, parents[i] < 0 ? -1 : parents[i] + 1);
+  batch.wanted = {0, 1, 2, 3, 4, 5, 6};
+  const auto tree = target->forward(batch, cache, {});
+
+  for (size_t node = 0; node < ids.size(); ++node) {
+    std::vector<int64_t> path;
+    for (int32_t at = static_cast<int32_t>(node); at >= 0; at = parents[at])
+      path.insert(path.begin(), ids[at]);
+    path.insert(path.begin(), prefix.begin(), prefix.end());
+    EXPECT_TRUE(at::equal(read_text(*target, path).logits[-1], tree.logits[node + 1])) << "node " << node;
+  }
+
+  // Keeping the path root, 2, 4 leaves the cache as if it had been read in order.
+  cache.keep(sequence, std::vector<int32_t>{0, 2, 4}, target->config().layers);
+  const at::Tensor next = read_text(*target, {90}, 1, cache, sequence).logits;
+  std::vector<int64_t> whole = prefix;
+  for (const int64_t id : {50, 61, 71, 90}) whole.push_back(id);
+  EXPECT_TRUE(at::equal(read_text(*target, whole).logits[-1], next[0]));
+}
+
+TEST(Target, FingerprintIgnoresTheContainer) {
+  const std::filesystem::path source = golden_target("sharded-linear-rope");
+  const std::filesystem::path copy = std::filesystem::path(testing::TempDir()) / "one-file-target";
+  std::filesystem::remove_all(copy);
+  std::filesystem::create_directories(copy);
+  std::filesystem::copy(source / "config.json", copy / "config.json");
+  const auto reader = data::SafetensorsReader::open(source);
+  data::NamedTensors tensors;
+  for (const std::string& name : reader.names()) tensors.emplace_back(name, reader.read(name));
+  data::write_safetensors(copy / "model.safetensors", tensors);
+  EXPECT_EQ(Target::load(source, at::kFloat)->fingerprint(),
+            Target::load(copy, at::kBFloat16)->fingerprint());
+  EXPECT_NE(Target::load(source, at::kFloat)->fingerprint(),
+            Target::load(golden_target("tied-bf16"), at::kFloat)->fingerprint());
+}
+
+/// Message of the InputError that loading a changed copy of a folder ends in; "" when it loads.
+std::string load_error(
+    const std::function<void(nlohmann::json&, std::map<std::string, at::Tensor>&)>& change) {
+  const std::filesystem::path copy = std::filesystem::path(testing::TempDir()) / "changed-target";
+  std::filesystem::remove_all(copy);
+  std::filesystem::create_directories(copy);
+  const auto reader = data::SafetensorsReader::open(golden_target("untied-fp32"));
+  std::map<std::string, at::Tensor> tensors;
+  for (const std::string& name : reader.names()) tensors[name] = reader.read(name);
+  nlohmann::json config;
+  std::ifstream(golden_target("untied-fp32") / "config.json") >> config;
+  change(config, tensors);
+  std::ofstream(copy / "config.json") << config.dump();
+  data::write_safetensors(copy / "model.safetensors", {tensors.begin(), tensors.end()});
+  try {
+    Target::load(copy, at::kFloat);
+  } catch (const data::InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Target, RefusesFoldersThatDoNotFitTogether) {
+  using Tensors = std::map<std::string, at::Tensor>;
+  EXPECT_EQ(load_error([](nlohmann::json&, Tensors&) {}), "");
+  EXPECT_EQ(load_error([](nlohmann::json&, Tensors& tensors) {
+              tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({8});
+            }),
+            "")
+      << "a buffer that old folders carry along";
+  EXPECT_THAT(load_error([](nlohmann::json&, Tensors& tensors) { tensors.erase("model.norm.weight"); }),
+              testing::HasSubstr("model.norm.weight"));
+  EXPECT_THAT(load_error([](nlohmann::json&, Tensors& tensors) { tensors["model.extra"] = at::ones({2}); }),
+              testing::HasSubstr("model.extra"));
+  EXPECT_THAT(
+      load_error([](nlohmann::json&, Tensors& tensors) { tensors["model.norm.weight"] = at::ones({47}); }),
+      testing::HasSubstr("[47]"));
+  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) { config["model_type"] = "mamba"; }),
+              testing::HasSubstr("mamba"));
+  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) { config["hidden_size"] = -3; }),
+              testing::HasSubstr("hidden_size"));
+  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) {
+                config["rope_scaling"] = {{"rope_type", "yarn"}};
+              }),
+              testing::HasSubstr("yarn"));
+  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) { config.erase("num_hidden_layers"); }),
+              testing::HasSubstr("num_hidden_layers"));
+}
+
+}  // namespace
+}  // namespace clover

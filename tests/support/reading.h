@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include "model/target.h"
+
+namespace clover::tests {
+
+inline std::filesystem::path golden_target(const std::string& name) {
+  return std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/targets" / name;
+}
+
+inline std::vector<int64_t> to_ids(const at::Tensor& ids) {
+  const at::Tensor dense = ids.contiguous();
+  return {dense.data_ptr<int64_t>(), dense.data_ptr<int64_t>() + dense.numel()};
+}
+
+/// Reads `ids` as one sequence, `chunk` rows a pass, logits of every row: what a plain prefill sees.
+inline model::TargetOutput read_text(const model::Target& target, const std::vector<int64_t>& ids,
+                                     int64_t chunk, model::KvCache& cache, int32_t sequence) {
+  std::vector<at::Tensor> logits, pre_norm, post_norm;
+  const int64_t length = static_cast<int64_t>(ids.size());
+  for (int64_t begin = 0; begin < length; begin += chunk) {
+    model::RowBatch batch;
+    for (int64_t i = begin; i < std::min(length, begin + chunk); ++i) {
+      batch.wanted.push_back(batch.size());
+      batch.add(ids[i], sequence, static_cast<int32_t>(i - begin) - 1);
+    }
+    const model::TargetOutput output = target.forward(batch, cache, {.pre_norm = true, .post_norm = true});
+    std::vector<int32_t> kept(batch.size());
+    std::iota(kept.begin(), kept.end(), 0);
+    cache.keep(sequence, kept, target.config().layers);
+    logits.push_back(output.logits);
+    pre_norm.push_back(output.features.pre_norm);
+    post_norm.push_back(output.features.post_norm);
+  }
+  return {at::cat(logits), {at::cat(pre_norm), at::cat(post_norm)}};
+}
+
+inline model::TargetOutput read_text(const model::Target& target, const std::vector<int64_t>& ids,
+                                     int64_t chunk = 1 << 20) {
+  model::KvCache cache(target.kv_shape(0), static_cast<int64_t>(ids.size()) / 16 + 8, 16);
+  return read_text(target, ids, chunk, cache, cache.open());
+}
+
+}  // namespace clover::tests
