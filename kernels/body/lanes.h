@@ -26,6 +26,20 @@ struct Fp16 {
 };
 
 #define CLOVER_INLINE inline __attribute__((always_inline))
+#define CLOVER_INLINED __attribute__((always_inline))  // of a lambda
+
+/// body(0), body(1) .. body(N - 1), each with a constant: an array indexed by it can live in registers.
+template <int I>
+struct Constant {
+  constexpr operator int() const { return I; }
+};
+template <int N, int I = 0, class Body>
+CLOVER_INLINE void each(const Body& body) {
+  if constexpr (I < N) {
+    body(Constant<I>{});
+    each<N, I + 1>(body);
+  }
+}
 
 CLOVER_INLINE F8 splat(float x) {
   return F8{x, x, x, x, x, x, x, x};

@@ -29,6 +29,17 @@ struct PlainPanel {
 
 constexpr int64_t linear_tile_rows = 6;
 
+/// sum + value * weight.  Written as the instruction that overwrites the sum: left to choose, the compiler overwrites
+/// an operand now and then, moves sums among registers and runs out of them.
+CLOVER_INLINE F8 accumulate(F8 sum, F8 value, F8 weight) {
+#if defined(__FMA__)
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(value), "v"(weight));
+  return sum;
+#else
+  return madd(value, weight, sum);
+#endif
+}
+
 /// Rows of x as fp32, k-major within a tile of `rows` rows.
 template <class T>
 void pack_tile(const T* x, int64_t rows, int64_t inputs, float* to) {
@@ -45,6 +56,8 @@ void pack_tile(const T* x, int64_t rows, int64_t inputs, float* to) {
     }
   }
 }
+
+constexpr int64_t prefetch_bytes = 2048;
 
 struct Tiles {
   int64_t rows, count;
@@ -84,40 +97,51 @@ CLOVER_INLINE void finish(const LinearCall& call, int64_t row, int64_t output, F
   }
 }
 
+/// Which weights to ask memory for while a tile computes: `from` the first panel's byte, `step` bytes further a pair.
+struct Prefetch {
+  int64_t from, step;
+};
+
 template <class Panel, int P, int M>
-void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_elements) {
+void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_elements, Prefetch prefetch) {
   using T = typename Panel::Element;
   const T* weights = static_cast<const T*>(call.panels) + panel * panel_elements;
   const float* x = call.scratch + linear_scratch(row, call.inputs);
   F8 sum[P][2][M] = {};
-  for (int64_t pair = 0; pair < call.inputs / 2; ++pair, weights += 32, x += 2 * M) {
-#pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) {
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const F8 first = Panel::first(weights + p * panel_elements, half);
-#pragma GCC unroll 6
-        for (int m = 0; m < M; ++m) sum[p][half][m] = madd(splat(x[m]), first, sum[p][half][m]);
-        const F8 second = Panel::second(weights + p * panel_elements, half);
-#pragma GCC unroll 6
-        for (int m = 0; m < M; ++m) sum[p][half][m] = madd(splat(x[M + m]), second, sum[p][half][m]);
-      }
-    }
+  // One input against a panel: the two halves of its weights, then each row's value in turn.
+  const auto add_input = [&](auto p, F8 low, F8 high, const float* input) CLOVER_INLINED {
+    // Hides where the values come from, or the compiler keeps every row's in a register it needs for sums.
+    asm volatile("" : "+r"(input));
+    each<M>([&](auto m) CLOVER_INLINED {
+      const F8 value = splat(input[m]);
+      sum[p][0][m] = accumulate(sum[p][0][m], value, low);
+      sum[p][1][m] = accumulate(sum[p][1][m], value, high);
+    });
+  };
+  const int64_t pairs = call.inputs / 2;
+  const char* ahead = reinterpret_cast<const char*>(weights) + prefetch.from;
+  for (int64_t pair = 0; pair < pairs; ++pair, weights += 32, x += 2 * M, ahead += prefetch.step) {
+    each<P>([&](auto p) CLOVER_INLINED {
+      const T* at = weights + p * panel_elements;
+      __builtin_prefetch(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)));
+      if (sizeof(T) == 4) __builtin_prefetch(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
+      add_input(p, Panel::first(at, 0), Panel::first(at, 1), x);
+      add_input(p, Panel::second(at, 0), Panel::second(at, 1), x + M);
+    });
   }
   if (call.inputs % 2 != 0) {
-    for (int p = 0; p < P; ++p) {
-      for (int half = 0; half < 2; ++half) {
-        const F8 last = Panel::first(weights + p * panel_elements, half);
-        for (int m = 0; m < M; ++m) sum[p][half][m] = madd(splat(x[m]), last, sum[p][half][m]);
-      }
-    }
+    each<P>([&](auto p) CLOVER_INLINED {
+      const T* at = weights + p * panel_elements;
+      add_input(p, Panel::first(at, 0), Panel::first(at, 1), x);
+    });
   }
-  for (int p = 0; p < P; ++p) {
-    for (int m = 0; m < M; ++m) {
-      for (int half = 0; half < 2; ++half)
+  each<P>([&](auto p) CLOVER_INLINED {
+    each<M>([&](auto m) CLOVER_INLINED {
+      each<2>([&](auto half) CLOVER_INLINED {
         finish(call, row + m, (panel + p) * 16 + 8 * half, sum[p][half][m]);
-    }
-  }
+      });
+    });
+  });
 }
 
 /// As many panels side by side as the registers hold with M rows.
@@ -127,43 +151,52 @@ constexpr int panels_beside = M == 1   ? 4
                                        : 1;
 
 template <class Panel, int M>
-void linear_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t panel_elements) {
+void linear_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t panel_elements,
+                 Prefetch prefetch) {
   constexpr int beside = panels_beside<M>;
   int64_t panel = begin;
-  for (; panel + beside <= end; panel += beside)
-    linear_tile<Panel, beside, M>(call, panel, row, panel_elements);
-  for (; panel < end; ++panel) linear_tile<Panel, 1, M>(call, panel, row, panel_elements);
+  for (; panel + beside <= end; panel += beside) {
+    linear_tile<Panel, beside, M>(call, panel, row, panel_elements, prefetch);
+  }
+  for (; panel < end; ++panel) linear_tile<Panel, 1, M>(call, panel, row, panel_elements, prefetch);
+}
+
+template <class Panel>
+void linear_tile_of(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t rows,
+                    int64_t panel_elements, Prefetch prefetch) {
+  switch (rows) {
+    case 1:
+      return linear_rows<Panel, 1>(call, begin, end, row, panel_elements, prefetch);
+    case 2:
+      return linear_rows<Panel, 2>(call, begin, end, row, panel_elements, prefetch);
+    case 3:
+      return linear_rows<Panel, 3>(call, begin, end, row, panel_elements, prefetch);
+    case 4:
+      return linear_rows<Panel, 4>(call, begin, end, row, panel_elements, prefetch);
+    case 5:
+      return linear_rows<Panel, 5>(call, begin, end, row, panel_elements, prefetch);
+    case 6:
+      return linear_rows<Panel, 6>(call, begin, end, row, panel_elements, prefetch);
+  }
 }
 
 template <class Panel>
 void linear_any(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end,
                 int64_t panel_elements) {
+  constexpr int64_t pair_bytes = 32 * sizeof(typename Panel::Element);
   const Tiles tiles(call.rows);
-  // With several tiles a panel stays in the nearest cache while all of them use it.
-  const int64_t step = tile_end - tile_begin > 1 ? 1 : end - begin;
-  for (int64_t panel = begin; panel < end; panel += step) {
+  const int64_t count = tile_end - tile_begin, panel_bytes = panel_elements * (pair_bytes / 32);
+  if (count == 1) {
+    const int64_t row = tiles.begin(tile_begin);
+    return linear_tile_of<Panel>(call, begin, end, row, tiles.begin(tile_end) - row, panel_elements,
+                                 {prefetch_bytes, pair_bytes});
+  }
+  // With several tiles a panel stays in the nearest cache while all of them use it, each fetching a part of the next.
+  for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
       const int64_t row = tiles.begin(tile);
-      switch (tiles.begin(tile + 1) - row) {
-        case 1:
-          linear_rows<Panel, 1>(call, panel, panel + step, row, panel_elements);
-          break;
-        case 2:
-          linear_rows<Panel, 2>(call, panel, panel + step, row, panel_elements);
-          break;
-        case 3:
-          linear_rows<Panel, 3>(call, panel, panel + step, row, panel_elements);
-          break;
-        case 4:
-          linear_rows<Panel, 4>(call, panel, panel + step, row, panel_elements);
-          break;
-        case 5:
-          linear_rows<Panel, 5>(call, panel, panel + step, row, panel_elements);
-          break;
-        case 6:
-          linear_rows<Panel, 6>(call, panel, panel + step, row, panel_elements);
-          break;
-      }
+      linear_tile_of<Panel>(call, panel, panel + 1, row, tiles.begin(tile + 1) - row, panel_elements,
+                            {panel_bytes + (tile - tile_begin) * panel_bytes / count, pair_bytes / count});
     }
   }
 }
