@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/training_input.h"
@@ -14,9 +16,12 @@
 namespace clover::data {
 
 enum class Split { train, held_out };
+inline constexpr const char* split_names[2] = {"train", "held_out"};
+inline constexpr int64_t token_store_version = 1;
 
-/// Versioned, memory-mapped training set: `store.json` (version, counts, hashes of tokenizer, template and target, sources) and
-/// `tokens.safetensors` (ids, supervised mask, offsets, category of each sample).  Written whole or not at all.
+/// Versioned, memory-mapped training set: `store.json` (version, counts, hashes of tokenizer, template and
+/// target, sources) and `tokens.safetensors` (ids, supervised mask, offsets, category of each sample).
+/// Written whole or not at all.
 class TokenStore {
  public:
   struct Sample {
@@ -28,37 +33,48 @@ class TokenStore {
   /// InputError when it is missing, of another version, truncated or inconsistent.
   static TokenStore open(const std::filesystem::path& folder);
 
-  int64_t size(Split split) const;                       // samples
-  Sample sample(Split split, int64_t index) const;       // 0 <= index < size(split)
+  int64_t size(Split split) const;                  // samples
+  Sample sample(Split split, int64_t index) const;  // 0 <= index < size(split)
   int64_t supervised_tokens(Split split) const;
-  const nlohmann::json& about() const;                   // store.json
+  const nlohmann::json& about() const;  // store.json
 
  private:
   struct State;
   std::shared_ptr<const State> state_;
 };
 
-/// Every sample goes to one split, chosen by a hash of its content and `holdout` (the share held out, 0 <= holdout < 1), so
-/// that the same sample is on the same side in any order of input.
+/// Every sample goes to one split, chosen by a hash of its tokens and `holdout` (the share held out, 0 <=
+/// holdout < 1), so that the same sample is on the same side in any order of input.  With holdout > 0 and two
+/// samples or more, neither split is empty: the sample with the smallest (largest) hash is moved.
 class TokenStoreWriter {
  public:
+  /// InputError when `holdout` is out of range.
   TokenStoreWriter(std::filesystem::path folder, double holdout, int64_t vocab_size);
+
+  /// InputError when the sample is empty or an id is outside the vocabulary.
   void add(const TrainingSample& sample);
-  /// Writes the store; `about` (sources, hashes) is merged into store.json.  InputError when there is no sample.
+
+  /// Writes the store; `about` (sources, hashes) is merged into store.json.  InputError when there is no
+  /// sample.
   void finish(const nlohmann::json& about);
 
  private:
-  std::filesystem::path folder_;
-  double holdout_;
-  int64_t vocab_size_;
   struct Column {
     std::vector<int32_t> ids;
     std::vector<uint8_t> supervised;
     std::vector<int64_t> offsets{0};
-    std::vector<int32_t> category;
+    std::vector<int32_t> category;  // index into categories_
+    std::vector<uint64_t> hashes;
   };
-  Column columns_[2];
-  std::vector<std::string> categories_;
+  void append(Column& column, std::span<const int32_t> ids, std::span<const uint8_t> supervised,
+              int32_t category, uint64_t hash);
+  void fill_empty_split();
+
+  std::filesystem::path folder_;
+  double holdout_;
+  int64_t vocab_size_;
+  Column columns_[2];  // by Split
+  std::map<std::string, int32_t> categories_;
 };
 
 }  // namespace clover::data

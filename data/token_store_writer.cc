@@ -1,0 +1,135 @@
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "data/error.h"
+#include "data/files.h"
+#include "data/hash.h"
+#include "data/safetensors.h"
+#include "data/token_store.h"
+
+namespace clover::data {
+namespace {
+
+template <typename T>
+std::string_view bytes_of(std::span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+uint64_t content_hash(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
+  uint64_t hash = fnv1a(bytes_of(supervised), fnv1a(bytes_of(ids)));
+  // FNV leaves the high bits of short inputs poorly mixed, and the split looks at these.
+  hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdull;
+  hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53ull;
+  return hash ^ hash >> 33;
+}
+
+template <typename T>
+at::Tensor view_of(std::vector<T>& values) {
+  return at::from_blob(values.data(), {static_cast<int64_t>(values.size())},
+                       at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
+}
+
+}  // namespace
+
+TokenStoreWriter::TokenStoreWriter(std::filesystem::path folder, double holdout, int64_t vocab_size)
+    : folder_(std::move(folder)), holdout_(holdout), vocab_size_(vocab_size) {
+  if (!(holdout >= 0 && holdout < 1)) {
+    throw InputError("holdout: expected a share of at least 0 and below 1, found " + std::to_string(holdout));
+  }
+}
+
+void TokenStoreWriter::append(Column& column, std::span<const int32_t> ids,
+                              std::span<const uint8_t> supervised, int32_t category, uint64_t hash) {
+  column.ids.insert(column.ids.end(), ids.begin(), ids.end());
+  column.supervised.insert(column.supervised.end(), supervised.begin(), supervised.end());
+  column.offsets.push_back(static_cast<int64_t>(column.ids.size()));
+  column.category.push_back(category);
+  column.hashes.push_back(hash);
+}
+
+void TokenStoreWriter::add(const TrainingSample& sample) {
+  if (sample.ids.empty() || sample.ids.size() != sample.supervised.size()) {
+    throw InputError("the sample: expected tokens and as many mask values, found " +
+                     std::to_string(sample.ids.size()) + " and " + std::to_string(sample.supervised.size()));
+  }
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> supervised;
+  for (size_t i = 0; i < sample.ids.size(); ++i) {
+    if (sample.ids[i] < 0 || sample.ids[i] >= vocab_size_) {
+      throw InputError("token id " + std::to_string(sample.ids[i]) + ": expected 0 <= id < " +
+                       std::to_string(vocab_size_));
+    }
+    ids.push_back(static_cast<int32_t>(sample.ids[i]));
+    supervised.push_back(sample.supervised[i] != 0);
+  }
+  const int32_t category =
+      categories_.emplace(sample.category, static_cast<int32_t>(categories_.size())).first->second;
+  const uint64_t hash = content_hash(ids, supervised);
+  const bool held_out = std::ldexp(static_cast<double>(hash), -64) < holdout_;
+  append(columns_[held_out ? 1 : 0], ids, supervised, category, hash);
+}
+
+/// Samples of equal content stay together, unless there is nothing but copies of one sample.
+void TokenStoreWriter::fill_empty_split() {
+  const bool train_is_empty = columns_[0].hashes.empty();
+  Column& full = columns_[train_is_empty ? 1 : 0];
+  Column& empty = columns_[train_is_empty ? 0 : 1];
+  if (holdout_ == 0 || !empty.hashes.empty() || full.hashes.size() < 2) return;
+  const auto [smallest, largest] = std::minmax_element(full.hashes.begin(), full.hashes.end());
+  const uint64_t moved = train_is_empty ? *largest : *smallest;
+  const bool only_copies = *smallest == *largest;
+  Column kept;
+  for (size_t i = 0; i < full.hashes.size(); ++i) {
+    const bool move = only_copies ? i == 0 : full.hashes[i] == moved;
+    const size_t begin = full.offsets[i], length = full.offsets[i + 1] - begin;
+    append(move ? empty : kept, std::span(full.ids).subspan(begin, length),
+           std::span(full.supervised).subspan(begin, length), full.category[i], full.hashes[i]);
+  }
+  full = std::move(kept);
+}
+
+void TokenStoreWriter::finish(const nlohmann::json& about) {
+  if (columns_[0].hashes.empty() && columns_[1].hashes.empty()) {
+    throw InputError(folder_.string() + ": there is no sample to store");
+  }
+  fill_empty_split();
+
+  nlohmann::json store = about.is_object() ? about : nlohmann::json::object();
+  std::vector<std::string> categories(categories_.size());
+  for (const auto& [category, index] : categories_) categories[index] = category;
+  NamedTensors tensors;
+  uint64_t hash = fnv_start;
+  for (int split = 0; split < 2; ++split) {
+    Column& column = columns_[split];
+    const std::string name = split_names[split];
+    store[name] = {{"samples", column.hashes.size()},
+                   {"tokens", column.ids.size()},
+                   {"supervised_tokens", std::count(column.supervised.begin(), column.supervised.end(), 1)}};
+    tensors.emplace_back(name + ".ids", view_of(column.ids));
+    tensors.emplace_back(name + ".supervised", view_of(column.supervised));
+    tensors.emplace_back(name + ".offsets", view_of(column.offsets));
+    tensors.emplace_back(name + ".category", view_of(column.category));
+    for (size_t i = 0; i < column.hashes.size(); ++i) {
+      hash = fnv1a(categories[column.category[i]], fnv1a(hex(column.hashes[i]), hash));
+    }
+    hash = fnv1a("/", hash);
+  }
+  store["version"] = token_store_version;
+  store["vocab_size"] = vocab_size_;
+  store["holdout"] = holdout_;
+  store["categories"] = categories;
+  store["content_hash"] = hex(hash);
+
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) throw InputError(folder_.string() + ": cannot be created: " + error.message());
+  // store.json comes last and names the content of the other file: a store torn between the two does not
+  // open.
+  write_safetensors(folder_ / "tokens.safetensors", tensors, {{"content_hash", hex(hash)}});
+  write_file_atomically(folder_ / "store.json", store.dump(1) + "\n");
+}
+
+}  // namespace clover::data

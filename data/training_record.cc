@@ -1,0 +1,229 @@
+#include "data/training_record.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "data/error.h"
+#include "data/files.h"
+
+namespace clover::data {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string kind_of(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return "a number";
+  }
+}
+
+[[noreturn]] void fail_expected(const std::string& path, const char* expected, const std::string& found) {
+  throw InputError(path + ": expected " + expected + ", found " + found);
+}
+
+std::string element(const std::string& path, size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
+/// The member `key` of an object at `path` ("" for the record itself).
+const Json& member(const Json& object, const std::string& path, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) {
+    fail_expected(path.empty() ? "the record" : path, (std::string("the field \"") + key + "\"").c_str(),
+                  "none");
+  }
+  return *found;
+}
+
+const std::string& as_string(const Json& value, const std::string& path) {
+  if (!value.is_string()) fail_expected(path, "a string", kind_of(value));
+  return value.get_ref<const std::string&>();
+}
+
+const std::string& string_field(const Json& record, const char* key) {
+  return as_string(member(record, "", key), key);
+}
+
+const Json& as_list(const Json& value, const std::string& path) {
+  if (!value.is_array()) fail_expected(path, "a list", kind_of(value));
+  return value;
+}
+
+std::vector<std::string> as_strings(const Json& value, const std::string& path) {
+  std::vector<std::string> strings;
+  for (const Json& item : as_list(value, path))
+    strings.push_back(as_string(item, element(path, strings.size())));
+  return strings;
+}
+
+std::vector<int64_t> as_token_ids(const Json& value, const std::string& path) {
+  std::vector<int64_t> ids;
+  for (const Json& item : as_list(value, path)) {
+    // Out-of-vocabulary ids are found later; here only what does not fit the type.
+    if (!item.is_number_integer()) {
+      fail_expected(element(path, ids.size()), "a token id",
+                    item.is_number() ? "the number " + item.dump() : kind_of(item));
+    }
+    if (item.is_number_unsigned() && item.get<uint64_t>() > std::numeric_limits<int32_t>::max()) {
+      fail_expected(element(path, ids.size()), "a token id", item.dump());
+    }
+    ids.push_back(item.get<int64_t>());
+  }
+  return ids;
+}
+
+std::vector<Message> as_messages(const Json& value, const std::string& path) {
+  std::vector<Message> messages;
+  for (const Json& item : as_list(value, path)) {
+    const std::string here = element(path, messages.size());
+    if (!item.is_object()) fail_expected(here, "an object", kind_of(item));
+    Message message{as_string(member(item, here, "role"), here + ".role"),
+                    as_string(member(item, here, "content"), here + ".content")};
+    if (message.role != "system" && message.role != "user" && message.role != "assistant") {
+      fail_expected(here + ".role", "system, user or assistant", "\"" + message.role + "\"");
+    }
+    messages.push_back(std::move(message));
+  }
+  if (messages.empty()) fail_expected(path, "at least one message", "none");
+  return messages;
+}
+
+/// ShareGPT: who speaks is in "from", what they say in "value".
+std::vector<Message> as_sharegpt(const Json& value) {
+  std::vector<Message> messages;
+  for (const Json& item : as_list(value, "conversations")) {
+    const std::string here = element("conversations", messages.size());
+    if (!item.is_object()) fail_expected(here, "an object", kind_of(item));
+    const std::string& from = as_string(member(item, here, "from"), here + ".from");
+    const char* role = from == "human" || from == "user"                           ? "user"
+                       : from == "gpt" || from == "assistant" || from == "chatgpt" ? "assistant"
+                       : from == "system"                                          ? "system"
+                                                                                   : nullptr;
+    if (role == nullptr) fail_expected(here + ".from", "human, gpt or system", "\"" + from + "\"");
+    messages.push_back({role, as_string(member(item, here, "value"), here + ".value")});
+  }
+  if (messages.empty()) fail_expected("conversations", "at least one message", "none");
+  return messages;
+}
+
+TokensRecord tokens_record(const Json& record) {
+  TokensRecord tokens{as_token_ids(record["token_ids"], "token_ids"), {}};
+  for (const Json& item : as_list(record["loss_mask"], "loss_mask")) {
+    const bool fits = item.is_boolean() || (item.is_number_integer() && (item == 0 || item == 1));
+    if (!fits) {
+      fail_expected(element("loss_mask", tokens.supervised.size()), "0 or 1",
+                    item.is_number() ? item.dump() : kind_of(item));
+    }
+    tokens.supervised.push_back(item == 1 || item == true);
+  }
+  if (tokens.supervised.size() != tokens.ids.size()) {
+    fail_expected("loss_mask",
+                  ("as many values as token_ids (" + std::to_string(tokens.ids.size()) + ")").c_str(),
+                  std::to_string(tokens.supervised.size()));
+  }
+  return tokens;
+}
+
+AnsweredRecord answered_record(const Json& record) {
+  AnsweredRecord answered;
+  const Json& ids = as_list(record["token_ids"], "token_ids");
+  if (!record.contains("turns")) {
+    answered.answers.push_back(as_token_ids(ids, "token_ids"));
+    answered.texts.push_back(string_field(record, "text"));
+    answered.is_chat = record.contains("messages");
+    if (answered.is_chat) {
+      answered.messages = as_messages(record["messages"], "messages");
+    } else {
+      answered.prompt = string_field(record, "prompt");
+    }
+    return answered;
+  }
+  answered.is_chat = true;
+  answered.later_turns = as_strings(record["turns"], "turns");
+  if (answered.later_turns.empty()) fail_expected("turns", "at least one turn", "none");
+  answered.messages.push_back({"user", answered.later_turns.front()});
+  answered.later_turns.erase(answered.later_turns.begin());
+  for (const Json& item : ids) {
+    answered.answers.push_back(as_token_ids(item, element("token_ids", answered.answers.size())));
+  }
+  answered.texts = as_strings(member(record, "", "text"), "text");
+  if (answered.answers.empty() || answered.answers.size() > answered.later_turns.size() + 1) {
+    fail_expected("token_ids", "one list a turn", std::to_string(answered.answers.size()) + " lists");
+  }
+  if (answered.texts.size() != answered.answers.size()) {
+    fail_expected("text",
+                  ("as many answers as token_ids (" + std::to_string(answered.answers.size()) + ")").c_str(),
+                  std::to_string(answered.texts.size()));
+  }
+  return answered;
+}
+
+ChatRecord question_and_answer(std::string question, const std::string& answer) {
+  return {{{"user", std::move(question)}, {"assistant", answer}}};
+}
+
+std::string key_list(const Json& record) {
+  std::string keys;
+  for (const auto& [key, value] : record.items()) {
+    if (keys.size() > 200) return keys + ", ...";
+    keys += (keys.empty() ? "\"" : ", \"") + key + "\"";
+  }
+  return keys.empty() ? "an empty object" : keys;
+}
+
+}  // namespace
+
+TrainingRecord parse_training_record(std::string_view line) {
+  // The JSON parser takes a NUL byte for the end of its input.
+  if (line.find('\0') != line.npos) throw InputError("the record: expected valid JSON, found a NUL byte");
+  const Json record = parse_json(line, "the record");
+  if (!record.is_object()) fail_expected("the record", "a JSON object", kind_of(record));
+  const auto has = [&](const char* key) { return record.contains(key); };
+
+  TrainingRecord parsed;
+  if (has("category")) parsed.category = string_field(record, "category");
+  if (has("token_ids") && has("loss_mask")) {
+    parsed.content = tokens_record(record);
+  } else if (has("token_ids") && has("finish_reason")) {
+    parsed.content = answered_record(record);
+  } else if (has("token_ids")) {
+    fail_expected("the record", "\"loss_mask\" or \"finish_reason\" beside \"token_ids\"", "neither");
+  } else if (has("error") && !record["error"].is_null()) {
+    throw InputError("the record is an error of a batch job: " + record["error"].dump().substr(0, 200));
+  } else if (has("messages")) {
+    parsed.content = ChatRecord{as_messages(record["messages"], "messages")};
+  } else if (has("conversations")) {
+    parsed.content = ChatRecord{as_sharegpt(record["conversations"])};
+  } else if (has("prompt") && has("completion")) {
+    parsed.content = CompletionRecord{string_field(record, "prompt"), string_field(record, "completion")};
+  } else if (has("question") && has("answer")) {
+    parsed.content = question_and_answer(string_field(record, "question"), string_field(record, "answer"));
+  } else if (has("instruction") && has("output")) {
+    std::string question = string_field(record, "instruction");
+    if (has("input") && !string_field(record, "input").empty())
+      question += "\n\n" + string_field(record, "input");
+    parsed.content = question_and_answer(std::move(question), string_field(record, "output"));
+  } else if (has("text")) {
+    parsed.content = TextRecord{string_field(record, "text")};
+  } else {
+    fail_expected(
+        "the record",
+        "messages, conversations, prompt and completion, question and answer, instruction and output, text, "
+        "token_ids and loss_mask, or a line of a batch job's output",
+        key_list(record));
+  }
+  return parsed;
+}
+
+}  // namespace clover::data

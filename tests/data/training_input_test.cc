@@ -1,0 +1,369 @@
+#include "data/training_input.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "data/error.h"
+
+namespace clover::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// A token a byte, but for a few pieces that are taken whole wherever they occur.
+class PieceTokenizer : public Tokenizer {
+ public:
+  explicit PieceTokenizer(bool adds_bos = false) : adds_bos_(adds_bos) {}
+
+  Encoding encode_with_spans(std::string_view text, const EncodeOptions& options) const override {
+    Encoding encoding;
+    if (options.add_bos) {
+      encoding.ids.push_back(bos_id);
+      encoding.spans.emplace_back(0, 0);
+    }
+    for (size_t at = 0; at < text.size();) {
+      int64_t id = static_cast<unsigned char>(text[at]);
+      size_t length = 1;
+      for (size_t i = 0; i < std::size(pieces); ++i) {
+        if (pieces[i].size() > length && text.substr(at).starts_with(pieces[i])) {
+          id = 256 + static_cast<int64_t>(i);
+          length = pieces[i].size();
+        }
+      }
+      encoding.ids.push_back(id);
+      encoding.spans.emplace_back(at, at + length);
+      at += length;
+    }
+    return encoding;
+  }
+  std::string token_bytes(int64_t id, bool) const override {
+    return id < 256 ? std::string(1, static_cast<char>(id)) : std::string(pieces[id - 256]);
+  }
+  bool is_special(int64_t id) const override { return id >= 256 && id < 260; }
+  std::optional<int64_t> token_id(std::string_view) const override { return {}; }
+  int64_t vocab_size() const override { return 256 + std::size(pieces); }
+  std::optional<int64_t> bos() const override { return bos_id; }
+  bool adds_bos() const override { return adds_bos_; }
+  std::string hash() const override { return "0"; }
+
+  static constexpr std::string_view pieces[] = {"<|im_start|>", "<|im_end|>", "<s>", "</s>", "the", "\nJoin"};
+  static constexpr int64_t im_end = 257, bos_id = 258, the = 260;
+
+ private:
+  bool adds_bos_;
+};
+
+class TrainingInputTest : public ::testing::Test {
+ protected:
+  TrainingInputTest() {
+    folder_ = fs::path(CLOVER_BINARY_DIR) / "training_input_test" /
+              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~TrainingInputTest() override { fs::remove_all(folder_); }
+
+  ChatTemplate format(const std::string& name) const { return ChatTemplate::load(folder_, name); }
+
+  TrainingSample parse(const json& record, const std::string& name = "chatml",
+                       int64_t max_length = 1000) const {
+    const ChatTemplate chat_template = format(name);
+    return TrainingReader(tokenizer_, chat_template, max_length, tokenizer_.vocab_size())
+        .parse(record.dump());
+  }
+
+  std::string error_of(const std::string& line, int64_t max_length = 1000) const {
+    const ChatTemplate chat_template = format("chatml");
+    try {
+      TrainingReader(tokenizer_, chat_template, max_length, tokenizer_.vocab_size()).parse(line);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "(no InputError)";
+  }
+
+  std::vector<int64_t> ids(const std::string& text) const { return tokenizer_.encode(text); }
+
+  /// The text with what is supervised in braces.
+  std::string shown(const TrainingSample& sample) const {
+    std::string text;
+    bool inside = false;
+    for (size_t i = 0; i <= sample.ids.size(); ++i) {
+      const bool supervised = i < sample.ids.size() && sample.supervised[i];
+      if (supervised != inside) text += supervised ? "{" : "}";
+      inside = supervised;
+      if (i < sample.ids.size()) text += tokenizer_.token_bytes(sample.ids[i], i == 0);
+    }
+    return text;
+  }
+
+  PieceTokenizer tokenizer_;
+  fs::path folder_;
+};
+
+const json two_turns = {{{"role", "system"}, {"content", "Be brief."}},
+                        {{"role", "user"}, {"content", "hi"}},
+                        {{"role", "assistant"}, {"content", "yo the"}},
+                        {{"role", "user"}, {"content", "and?"}},
+                        {{"role", "assistant"}, {"content", "bye"}}};
+const std::string two_turns_shown =
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    "{yo the<|im_end|>}\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n{bye<|im_end|>}\n";
+
+TEST_F(TrainingInputTest, SupervisesWhatTheAssistantWroteAndItsEndToken) {
+  const TrainingSample sample = parse({{"messages", two_turns}, {"category", "chat"}, {"id", 7}});
+  EXPECT_EQ(shown(sample), two_turns_shown);
+  EXPECT_EQ(sample.ids.size(), sample.supervised.size());
+  EXPECT_EQ(sample.category, "chat");
+  EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), PieceTokenizer::the), 1);
+}
+
+TEST_F(TrainingInputTest, ATokenThatBeginsBeforeTheAnswerIsNoLabel) {
+  const TrainingSample sample = parse({{"question", "q"}, {"answer", "Join us"}});
+  EXPECT_THAT(shown(sample), HasSubstr("assistant\nJoin{ us<|im_end|>}\n"));
+}
+
+TEST_F(TrainingInputTest, EveryWayToWriteAQuestionAndItsAnswerIsTheSameSample) {
+  const std::string expected =
+      "<|im_start|>user\nhow\n\nmuch<|im_end|>\n<|im_start|>assistant\n{7<|im_end|>}\n";
+  const json equal[] = {
+      {{"messages",
+        {{{"role", "user"}, {"content", "how\n\nmuch"}}, {{"role", "assistant"}, {"content", "7"}}}}},
+      {{"conversations", {{{"from", "human"}, {"value", "how\n\nmuch"}}, {{"from", "gpt"}, {"value", "7"}}}}},
+      {{"question", "how\n\nmuch"}, {"answer", "7"}},
+      {{"instruction", "how"}, {"input", "much"}, {"output", "7"}},
+      {{"instruction", "how\n\nmuch"}, {"input", ""}, {"output", "7"}},
+      {{"instruction", "how\n\nmuch"}, {"output", "7"}},
+  };
+  for (const json& record : equal) EXPECT_EQ(shown(parse(record)), expected) << record;
+}
+
+TEST_F(TrainingInputTest, PromptAndCompletionAreReadAsTheyStand) {
+  const json record = {{"prompt", "2+2="}, {"completion", "4"}};
+  EXPECT_EQ(shown(parse(record)), "2+2={4<|im_end|>}");
+  EXPECT_EQ(shown(parse(record, "vicuna")), "2+2={4</s>}");
+  EXPECT_EQ(shown(parse(record, "llama-2")), "2+2={4</s>}");
+  EXPECT_EQ(shown(parse(record, "none")), "2+2={4}");
+  EXPECT_EQ(shown(parse({{"text", "a the b"}})), "{a the b}");
+}
+
+TEST_F(TrainingInputTest, AddsTheBosThatTheTokenizerAddsUnlessTheTemplateWroteIt) {
+  tokenizer_ = PieceTokenizer(true);
+  EXPECT_EQ(shown(parse({{"prompt", ""}, {"completion", "4"}})), "<s>{4<|im_end|>}");
+  EXPECT_THAT(shown(parse({{"question", "q"}, {"answer", "a"}}, "llama-2")),
+              StartsWith("<s>[INST] q [/INST]{ a </s>}"));
+  EXPECT_THAT(shown(parse({{"question", "q"}, {"answer", "a"}}, "chatml")), StartsWith("<|im_start|>user"));
+  EXPECT_THAT(shown(parse({{"question", "q"}, {"answer", "a"}}, "vicuna")), StartsWith("<s>A chat between"));
+  EXPECT_EQ(parse({{"text", "ab"}}).ids.front(), PieceTokenizer::bos_id);
+}
+
+TEST_F(TrainingInputTest, TokenIdsAndMaskAreTakenAsTheyAre) {
+  const TrainingSample sample =
+      parse({{"token_ids", {5, 6, 260}}, {"loss_mask", {0, true, false}}, {"text", "?"}});
+  EXPECT_THAT(sample.ids, ElementsAre(5, 6, 260));
+  EXPECT_THAT(sample.supervised, ElementsAre(0, 1, 0));
+}
+
+TEST_F(TrainingInputTest, ABatchAnswerKeepsTheModelsOwnTokens) {
+  // "the" as three tokens: not what the tokenizer would write, but what the model said.
+  const std::vector<int64_t> answer{'t', 'h', 'e', PieceTokenizer::im_end};
+  const json result = {{"text", "the"},
+                       {"token_ids", answer},
+                       {"finish_reason", "stop"},
+                       {"usage", json::object()},
+                       {"line", 1}};
+  json chat = result;
+  chat["messages"] = json::array({{{"role", "user"}, {"content", "hi"}}});
+  const TrainingSample sample = parse(chat);
+  EXPECT_EQ(shown(sample), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n{the<|im_end|>}");
+  EXPECT_EQ(std::vector<int64_t>(sample.ids.end() - 4, sample.ids.end()), answer);
+
+  json plain = result;
+  plain["prompt"] = "say ";
+  EXPECT_EQ(shown(parse(plain)), "say {the<|im_end|>}");
+  plain["token_ids"] = {'t', 'h'};
+  plain["finish_reason"] = "length";
+  EXPECT_EQ(shown(parse(plain)), "say {th}") << "no end token when the answer was cut by its length";
+}
+
+TEST_F(TrainingInputTest, BatchTurnsFollowEachOther) {
+  json record = {{"turns", {"hi", "and?"}},
+                 {"text", {"yo the", "bye"}},
+                 {"token_ids", {ids("yo the<|im_end|>"), ids("bye<|im_end|>")}},
+                 {"finish_reason", {"stop", "stop"}}};
+  json equal = two_turns;
+  equal.erase(0);
+  const TrainingSample whole = parse({{"messages", equal}});
+  const TrainingSample sample = parse(record);
+  EXPECT_EQ(shown(sample) + "\n", shown(whole));
+  EXPECT_EQ(sample.ids, std::vector<int64_t>(whole.ids.begin(), whole.ids.end() - 1));
+
+  // The first answer was cut: its end token is read by the second turn, and is no label.
+  record["token_ids"][0] = {'y', 'o', ' ', 't', 'h', 'e'};
+  record["finish_reason"][0] = "length";
+  EXPECT_THAT(
+      shown(parse(record)),
+      HasSubstr("assistant\n{yo "
+                "the}<|im_end|>\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n{bye<|im_end|>}"));
+  EXPECT_THAT(shown(parse(record, "llama-2")),
+              HasSubstr("[/INST]{yo the}</s><s>[INST] and? [/INST]{bye<|im_end|>}"));
+
+  record["text"].erase(1);
+  record["token_ids"].erase(1);
+  EXPECT_THAT(shown(parse(record)), ::testing::EndsWith("assistant\n{yo the}"))
+      << "a job may stop within a conversation";
+}
+
+TEST_F(TrainingInputTest, CutsAtTheMaximumLengthAndRefusesWhatThenTeachesNothing) {
+  const json record = {{"token_ids", {1, 2, 3, 4, 5}}, {"loss_mask", {0, 0, 1, 0, 1}}};
+  EXPECT_THAT(parse(record, "chatml", 3).ids, ElementsAre(1, 2, 3));
+  EXPECT_THAT(parse(record, "chatml", 3).supervised, ElementsAre(0, 0, 1));
+  EXPECT_THAT(error_of(record.dump(), 2), AllOf(HasSubstr("5 tokens"), HasSubstr("maximum length of 2")));
+  EXPECT_THAT(error_of(R"({"token_ids":[1,2],"loss_mask":[1,0]})"),
+              HasSubstr("at least one token to learn from"))
+      << "the first token is never predicted";
+}
+
+TEST_F(TrainingInputTest, ErrorsSayWhichFieldAndWhatWasFound) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "the record: expected valid JSON"},
+      {"{", "the record: expected valid JSON"},
+      {std::string("{\"text\":\"a\"}\0{", 14), "NUL"},
+      {R"({"text":"a","text":"b"})", "\"text\" twice"},
+      {"[1]", "the record: expected a JSON object, found a list"},
+      {R"({"tekst":"a"})", "found \"tekst\""},
+      {"{}", "found an empty object"},
+      {R"({"text":""})", "at least one token"},
+      {R"({"text":5})", "text: expected a string, found a number"},
+      {R"({"text":"a","category":null})", "category: expected a string, found null"},
+      {R"({"messages":{}})", "messages: expected a list, found an object"},
+      {R"({"messages":[]})", "messages: expected at least one message, found none"},
+      {R"({"messages":["hi"]})", "messages[0]: expected an object, found a string"},
+      {R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"a"},{"role":"user","content":5}]})",
+       "messages[2].content: expected a string, found a number"},
+      {R"({"messages":[{"role":"user"}]})", "messages[0]: expected the field \"content\", found none"},
+      {R"({"messages":[{"role":"tool","content":"a"}]})",
+       "messages[0].role: expected system, user or assistant, found \"tool\""},
+      {R"({"messages":[{"role":"user","content":"a"}]})", "expected an assistant's answer, found none"},
+      {R"({"conversations":[{"from":"alien","value":"a"}]})",
+       "conversations[0].from: expected human, gpt or system"},
+      {R"({"conversations":[{"from":"human","value":[]}]})",
+       "conversations[0].value: expected a string, found a list"},
+      {R"({"prompt":["a"],"completion":"b"})", "prompt: expected a string, found a list"},
+      {R"({"instruction":"a","input":7,"output":"b"})", "input: expected a string, found a number"},
+      {R"({"token_ids":[1,2]})", "\"loss_mask\" or \"finish_reason\""},
+      {R"({"token_ids":[1,2],"loss_mask":[1]})",
+       "loss_mask: expected as many values as token_ids (2), found 1"},
+      {R"({"token_ids":[1,2],"loss_mask":[0,2]})", "loss_mask[1]: expected 0 or 1, found 2"},
+      {R"({"token_ids":[1,2],"loss_mask":[0,"x"]})", "loss_mask[1]: expected 0 or 1, found a string"},
+      {R"({"token_ids":[1,2.5],"loss_mask":[0,1]})",
+       "token_ids[1]: expected a token id, found the number 2.5"},
+      {R"({"token_ids":[1,"a"],"loss_mask":[0,1]})", "token_ids[1]: expected a token id, found a string"},
+      {R"({"token_ids":[1,99999999999],"loss_mask":[0,1]})",
+       "token_ids[1]: expected a token id, found 99999999999"},
+      {R"({"token_ids":[1,-2],"loss_mask":[0,1]})", "token id -2: expected 0 <= id < 262"},
+      {R"({"token_ids":[1,262],"loss_mask":[0,1]})", "token id 262: expected 0 <= id < 262"},
+      {R"({"prompt":"a","token_ids":[],"text":"","finish_reason":"stop"})", "at least one token"},
+      {R"({"token_ids":[1],"text":"a","finish_reason":"stop"})", "expected the field \"prompt\", found none"},
+      {R"({"turns":["a"],"token_ids":[1],"text":["a"],"finish_reason":["stop"]})",
+       "token_ids[0]: expected a list"},
+      {R"({"turns":["a"],"token_ids":[[1],[2]],"text":["a","b"],"finish_reason":["stop"]})",
+       "expected one list a turn, found 2 lists"},
+      {R"({"turns":["a","b"],"token_ids":[[1],[2]],"text":["a"],"finish_reason":["stop"]})",
+       "as many answers as token_ids (2), found 1"},
+      {R"({"line":3,"error":{"message":"no such field"}})", "an error of a batch job"},
+  };
+  for (const auto& [line, message] : cases) EXPECT_THAT(error_of(line), HasSubstr(message)) << line;
+}
+
+TEST_F(TrainingInputTest, ReadsAFileLineByLineAndReportsBadOnes) {
+  const fs::path file = folder_ / "data.jsonl";
+  std::ofstream(file, std::ios::binary)
+      << "\xef\xbb\xbf{\"text\":\"one\"}\r\n\n  \r\n{\"text\":2}\nnonsense\n{\"text\":\"\xff\"}\n"
+      << "{\"text\":\"last\"}";
+  const ChatTemplate chat_template = format("chatml");
+  const TrainingReader reader(tokenizer_, chat_template, 1000, tokenizer_.vocab_size());
+  std::vector<std::string> texts;
+  std::vector<BadRecord> bad;
+  reader.read(
+      file, [&](TrainingSample&& sample) { texts.push_back(shown(sample)); },
+      [&](const BadRecord& record) { bad.push_back(record); });
+  EXPECT_THAT(texts, ElementsAre("{one}", "{last}"));
+  ASSERT_EQ(bad.size(), 3u);
+  EXPECT_EQ(bad[0].file, file.string());
+  EXPECT_EQ(bad[0].line, 4);
+  EXPECT_EQ(bad[0].reason, "text: expected a string, found a number");
+  EXPECT_EQ(bad[1].line, 5);
+  EXPECT_EQ(bad[2].line, 6);
+  EXPECT_THROW(reader.read(folder_ / "missing", nullptr, nullptr), InputError);
+  // What goes wrong behind the reader is not a bad record.
+  EXPECT_THROW(reader.read(
+                   file, [](TrainingSample&&) { throw InputError("disk"); }, [](const BadRecord&) {}),
+               InputError);
+}
+
+TEST_F(TrainingInputTest, SurvivesMutatedRecords) {
+  const std::string seeds[] = {
+      json({{"messages", two_turns}}).dump(),
+      R"({"turns":["a","b"],"token_ids":[[1,257],[2]],"text":["a","b"],"finish_reason":["stop","length"]})",
+      R"({"token_ids":[1,2,3],"loss_mask":[0,1,1],"category":"c"})",
+      R"({"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]})"};
+  const std::string pieces[] = {"[",
+                                "]",
+                                "{",
+                                "}",
+                                ",",
+                                ":",
+                                "\"",
+                                "null",
+                                "-1",
+                                "1e99",
+                                "\\ud800",
+                                "\xc3",
+                                "true",
+                                std::string(1, '\0'),
+                                "99999999999999999999"};
+  const ChatTemplate chat_template = format("chatml");
+  const TrainingReader reader(tokenizer_, chat_template, 1000, tokenizer_.vocab_size());
+  std::mt19937 random(99);
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string line = seeds[random() % std::size(seeds)];
+    for (int edits = 1 + random() % 3; edits > 0; --edits) {
+      const size_t at = random() % line.size();
+      switch (random() % 3) {
+        case 0:
+          line.erase(at, 1 + random() % 8);
+          break;
+        case 1:
+          line.insert(at, pieces[random() % std::size(pieces)]);
+          break;
+        default:
+          line[at] = static_cast<char>(random());
+      }
+      if (line.empty()) line = " ";
+    }
+    try {
+      const TrainingSample sample = reader.parse(line);
+      ASSERT_EQ(sample.ids.size(), sample.supervised.size());
+      ASSERT_THAT(sample.supervised, Each(::testing::Le(1)));
+    } catch (const InputError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace clover::data
