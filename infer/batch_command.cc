@@ -1,0 +1,216 @@
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "data/error.h"
+#include "infer/batch_job.h"
+#include "infer/command_line.h"
+#include "infer/commands.h"
+#include "infer/decode_options.h"
+#include "infer/exit_code.h"
+#include "infer/interrupt.h"
+#include "infer/machine.h"
+#include "infer/progress.h"
+#include "infer/report.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+struct BatchOptions {
+  ModelOptions model;
+  DecodeOptions decode;
+  std::string input, output, stats, report;
+  bool retry_errors = false;
+};
+
+// What must be the same when a job continues, so that its answers are those of one uninterrupted run.  Batch
+// size, threads, heads and growth are not among it: under `match` they change no token.
+json affects_output(const BatchOptions& options, const LoadedModel& model) {
+  const SamplingFields& sampling = options.decode.sampling;
+  json settings = {{"target", model.target->fingerprint()},
+                   {"tokenizer", model.prompts->tokenizer().hash()},
+                   {"dtype", model::dtype_name(model.target->dtype())},
+                   {"template", model.prompts->template_name()},
+                   {"template-hash", model.prompts->template_hash()},
+                   {"verify", options.decode.verify},
+                   {"max-tokens", sampling.max_tokens},
+                   {"temperature", sampling.rule.temperature},
+                   {"top-p", sampling.rule.top_p},
+                   {"top-k", sampling.rule.top_k},
+                   {"seed", sampling.seed},
+                   {"stop", sampling.stop}};
+  if (options.decode.verify == "typical") {  // lossy: the tree has a say
+    settings["heads"] = options.model.heads;
+    settings["draft"] = options.decode.draft;
+    settings["budget"] = options.decode.budget;
+    settings["tree-top-p"] = options.decode.tree_top_p;
+    settings["tree-cut"] = options.decode.tree_cut;
+  }
+  return settings;
+}
+
+void check_files(const BatchOptions& options) {
+  namespace fs = std::filesystem;
+  const auto same = [](const std::string& one, const std::string& other) {
+    std::error_code ignored;
+    return !one.empty() && !other.empty() &&
+           (fs::weakly_canonical(one, ignored) == fs::weakly_canonical(other, ignored));
+  };
+  const std::pair<const char*, const std::string*> files[] = {{"--input", &options.input},
+                                                              {"--output", &options.output},
+                                                              {"--stats", &options.stats},
+                                                              {"--json", &options.report}};
+  for (size_t i = 0; i < std::size(files); ++i) {
+    for (size_t j = i + 1; j < std::size(files); ++j) {
+      if (same(*files[i].second, *files[j].second)) {
+        throw data::InputError(std::string(files[j].first) + " " + *files[j].second +
+                               ": expected another file than that of " + files[i].first);
+      }
+    }
+  }
+}
+
+void print_summary(const BatchOptions& options, const RunOutcome& run, const BatchJob::Outcome& outcome,
+                   const BatchOutput& output, int64_t before) {
+  std::fprintf(stderr, "%lld answered, %lld failed", static_cast<long long>(outcome.answered),
+               static_cast<long long>(outcome.failed));
+  if (before) std::fprintf(stderr, ", %lld done before", static_cast<long long>(before));
+  std::fprintf(stderr, "; %s holds %lld lines, %lld of them errors\n", options.output.c_str(),
+               static_cast<long long>(output.done_lines()), static_cast<long long>(output.failed_lines()));
+  if (run.all.requests == 0) return;
+  std::fprintf(stderr, "prompt tokens        %lld in %.1f s\n", static_cast<long long>(run.all.prompt_tokens),
+               run.stats.prefill_seconds);
+  std::fprintf(stderr, "tokens               %lld in %.1f s\n", static_cast<long long>(run.all.tokens),
+               run.seconds);
+  std::fprintf(stderr, "decoding             %.1f tokens/s\n", run.tokens_per_second());
+  std::fprintf(stderr,
+               "tokens/step          %.3f  ((tokens - first of each answer) / decode passes of each "
+               "sequence; 1 without drafting)\n",
+               run.all.tokens_per_step());
+  std::fprintf(stderr, "guesses kept a step  %s\n", show_histogram(run.all.accepted_histogram).c_str());
+  const json share = time_share(run.stats);
+  std::fprintf(
+      stderr, "time                 target %.0f%%  drafter %.0f%%  grow %.0f%%  verify %.0f%%  host %.0f%%\n",
+      100 * share["target"].get<double>(), 100 * share["drafter"].get<double>(),
+      100 * share["grow"].get<double>(), 100 * share["verify"].get<double>(),
+      100 * share["host"].get<double>());
+}
+
+std::string speed_note(const EngineStats& stats) {
+  char note[64];
+  std::snprintf(
+      note, sizeof note, "%.0f tokens/s, %.2f tokens/step",
+      static_cast<double>(stats.tokens) / std::max(1e-9, stats.prefill_seconds + stats.decode_seconds),
+      stats.tokens_per_step());
+  return note;
+}
+
+json report_entry(const BatchOptions& options, const EngineOptions& settings, const RunOutcome& run,
+                  const BatchJob::Outcome& outcome) {
+  json entry = describe_growth(settings, options.model.heads);
+  entry.update(describe_outcome(run));
+  entry["temperature"] = options.decode.sampling.rule.temperature;
+  entry["answered"] = outcome.answered;
+  entry["failed"] = outcome.failed;
+  entry["interrupted"] = outcome.interrupted;
+  entry["rounds"] = json::array({{{"seconds", run.seconds},
+                                  {"tokens_per_second", run.tokens_per_second()},
+                                  {"tokens_per_step", run.all.tokens_per_step()}}});
+  entry["ratio_to_off"] = nullptr;  // plain decoding was not run; see bench
+  entry["differs_from_off"] = nullptr;
+  return entry;
+}
+
+int batch(const BatchOptions& options, const json& settings) {
+  const EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
+  check_files(options);
+  const FileSummary input = summarise_file(options.input);
+  const LoadedModel model = load_model(options.model);
+  model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
+  Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
+  BatchOutput output(options.output,
+                     {{"settings", settings},
+                      {"affects_output", affects_output(options, model)},
+                      {"input", {{"lines", input.lines}, {"hash", input.hash}}},
+                      {"machine", describe_machine()},
+                      {"build", describe_build()}},
+                     options.retry_errors);
+  const int64_t before = output.done_lines();
+  EngineDecoder decoder(engine);
+  BatchJob job({options.input, options.decode.sampling, model.target->config().context,
+                4 * engine_settings.max_batch, engine_settings.typical, options.stats},
+               *model.prompts, decoder, output);
+  watch_for_interrupts();
+  const auto begin = std::chrono::steady_clock::now();
+  Progress progress("batch", input.filled_lines);
+  progress.update(before);
+  const BatchJob::Outcome outcome = job.run(interrupted, [&](const BatchJob::Outcome&) {
+    progress.update(output.done_lines(), speed_note(engine.stats()));
+  });
+  progress.finish();
+  RunOutcome run;
+  run.stats = engine.stats();
+  run.all = outcome.all;
+  run.by_category = outcome.by_category;
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  run.peak_memory = peak_memory();
+  print_summary(options, run, outcome, output, before);
+  if (!options.report.empty()) {
+    const json entry = report_entry(options, engine_settings, run, outcome);
+    write_report(options.report, report_of(json::array({entry}), model.target->weight_bytes()));
+  }
+  if (outcome.interrupted) {
+    std::fprintf(stderr, "interrupted: what is complete is safe in %s; the same command continues\n",
+                 options.output.c_str());
+    return exit_interrupted;
+  }
+  return output.failed_lines() > 0 ? exit_some_failed : exit_done;
+}
+
+}  // namespace
+
+Action declare_batch(CLI::App& app) {
+  auto options = std::make_shared<BatchOptions>();
+  app.add_option("--input", options->input, "Requests, one JSON object a line (see below)")
+      ->required()
+      ->type_name("FILE");
+  app.add_option(
+         "--output", options->output,
+         "Answers, one a line in order of completion; settings go to FILE.run.json; an existing one is "
+         "continued")
+      ->required()
+      ->type_name("FILE");
+  app.add_flag("--retry-errors", options->retry_errors, "Do the lines again that failed in an earlier run");
+  app.add_option("--stats", options->stats, "Also write steps and accepted guesses of every request here")
+      ->type_name("FILE");
+  app.add_option("--json", options->report, "Also write the figures of the whole run here")
+      ->type_name("FILE");
+  add_model_options(app, options->model, HeadsOption::one);
+  add_sampling_options(app, options->decode.sampling);
+  add_draft_options(app, options->decode);
+  add_scheduling_options(app, options->decode);
+  app.footer(
+      "\nLines may mix:\n"
+      "  {\"prompt\": \"Once upon a time\"}                           the text as it is\n"
+      "  {\"id\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}  through the chat template\n"
+      "  {\"turns\": [\"Hi\", \"And in French?\"]}                      a conversation, answered turn by "
+      "turn\n"
+      "  OpenAI batch requests (custom_id, method, url, body)\n"
+      "with their own temperature, top_p, top_k, seed, max_tokens, stop.  A line's answer depends on nothing "
+      "but the\n"
+      "line and these flags.  A bad line becomes an error record, and the job goes on.\n\n"
+      "Exit codes: 0 done, 2 bad input or settings, 3 done but some lines failed, 75 interrupted (the same "
+      "command\n"
+      "continues), 1 anything else.\n\nExamples:\n"
+      "  clover-infer batch --target models/SmolLM2-135M-Instruct --heads heads-clover \\\n"
+      "      --input questions.jsonl --output answers.jsonl --max-tokens 256\n"
+      "  clover-infer batch --config batch.toml --input questions.jsonl --output answers.jsonl "
+      "--retry-errors\n");
+  return [options, &app] { return batch(*options, resolved_settings(app)); };
+}
+
+}  // namespace clover::infer

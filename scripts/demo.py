@@ -1,0 +1,238 @@
+"""Runs the steps of scripts/demo: generate, prepare, fit, eval and bench, each by the programs a user would call."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
+QUESTIONS = ROOT / "scripts" / "demo_data"
+KINDS = ("clover", "medusa")
+
+
+@dataclass
+class Plan:
+    """How much of everything; `share` scales the training questions on machines that would take too long."""
+
+    name: str
+    train_questions: int
+    eval_questions: int
+    answer_tokens: int
+    bench_questions: int
+    bench_tokens: int
+    batch_sizes: str
+    rounds: int
+    fit: list[str]
+
+
+FULL = Plan("demo", 1600, 32, 256, 16, 160, "1,4,8", 3, [])
+QUICK = Plan(
+    "demo-quick", 40, 8, 96, 8, 64, "1,4", 1,
+    ["--epochs", "4", "--warmup", "5", "--eval-prompts", "4", "--eval-every", "0", "--eval-max-tokens", "48"],
+)
+# Milliseconds of a 16-row step with which the full plan takes about 35 minutes; slower machines take fewer questions.
+FULL_STEP_MS = 40.0
+
+
+def say(text: str) -> None:
+    print(f"demo: {text}", flush=True)
+
+
+def program(name: str) -> str:
+    return str(ROOT / "build" / "bin" / name)
+
+
+def run(log: Path, *command: str) -> None:
+    """Runs one program; its progress goes to the terminal, a copy of its command line to the log."""
+    line = " ".join(command)
+    with log.open("a") as file:
+        file.write(line + "\n")
+    say(line.replace(str(ROOT) + "/", ""))
+    code = subprocess.run(command, cwd=ROOT).returncode
+    if code != 0:
+        sys.exit(f"demo: error: the command above ended with exit code {code}; what was finished is kept, run scripts/demo again")
+
+
+def first_lines(source: Path, count: int, target: Path) -> None:
+    with source.open() as lines:
+        chosen = [line for _, line in zip(range(count), lines)]
+    target.write_text("".join(chosen))
+
+
+def step_milliseconds(work: Path) -> float:
+    """A step of 16 rows on this machine, measured by the program itself."""
+    file = work / "rows.json"
+    run(work / "commands.log", program("clover-infer"), "bench", "--target", str(MODEL), "--rows", "16", "--context", "256",
+        "--rounds", "5", "--json", str(file))
+    return json.loads(file.read_text())["configurations"][0]["seconds"] * 1000
+
+
+def scaled(plan: Plan, work: Path) -> Plan:
+    milliseconds = step_milliseconds(work)
+    share = min(1.0, FULL_STEP_MS / milliseconds)
+    questions = max(200, int(plan.train_questions * share))
+    if questions < plan.train_questions:
+        say(f"a step of 16 rows takes {milliseconds:.0f} ms here, so {questions} of {plan.train_questions} training questions are "
+            "used: heads will be a little worse than the README's")
+    plan.train_questions = questions
+    return plan
+
+
+def answer(work: Path, questions: Path, answers: Path, tokens: int) -> None:
+    run(work / "commands.log", program("clover-infer"), "batch", "--target", str(MODEL), "--input", str(questions),
+        "--output", str(answers), "--draft", "off", "--max-batch", "16", "--max-tokens", str(tokens))
+
+
+def train(work: Path, kind: str, plan: Plan) -> Path:
+    folder = work / f"run-{kind}"
+    heads = work / f"heads-{kind}"
+    resume = ["--resume", "auto"] if folder.exists() else []
+    run(work / "commands.log", program("clover-train"), "fit", "--config", str(ROOT / "configs" / f"demo-{kind}.toml"),
+        "--target", str(MODEL), "--data", str(work / "store"), "--output", str(folder), *plan.fit, *resume)
+    shutil.rmtree(heads, ignore_errors=True)
+    shutil.copytree(folder / "best", heads)
+    return heads
+
+
+def measure(work: Path, plan: Plan) -> dict:
+    for kind in KINDS:
+        run(work / "commands.log", program("clover-train"), "eval", "--target", str(MODEL), "--heads",
+            str(work / f"heads-{kind}"), "--input", str(work / "eval_answers.jsonl"), "--json",
+            str(work / f"eval-{kind}.json"), "--max-tokens", str(plan.answer_tokens))
+    first_lines(work / "eval_questions.jsonl", plan.bench_questions, work / "bench_questions.jsonl")
+    run(work / "commands.log", program("clover-infer"), "bench", "--target", str(MODEL), "--heads",
+        str(work / "heads-clover"), "--heads", str(work / "heads-medusa"), "--input", str(work / "bench_questions.jsonl"),
+        "--batch-sizes", plan.batch_sizes, "--max-tokens", str(plan.bench_tokens), "--draft", "off,clover,auto", "--budgets", "4",
+        "--rounds", str(plan.rounds), "--json", str(work / "bench.json"))
+    return {kind: json.loads((work / f"eval-{kind}.json").read_text()) for kind in KINDS}
+
+
+def table_rows(bench: dict, evals: dict) -> list[dict]:
+    rows = []
+    for entry in bench["configurations"]:
+        heads = Path(entry["heads"]).name.removeprefix("heads-") if entry.get("heads") else ""
+        # Plain decoding is measured once; heads that are loaded but off say nothing new.
+        method = "plain" if entry["draft"] == "off" else f"{heads}, {entry['draft']}"
+        accuracy = evals.get(heads, {}) if entry["draft"] != "off" else {}
+        rows.append({
+            "method": method, "heads": heads if entry["draft"] != "off" else None, "draft": entry["draft"],
+            "batch_size": entry["batch_size"], "tokens_per_step": entry["tokens_per_step"],
+            "tokens_per_second": entry["tokens_per_second"], "ratio_to_plain": entry["ratio_to_off"],
+            "differs_from_plain": entry["differs_from_off"],
+            "top1": [head["teacher_forced"][0] for head in accuracy.get("heads", [])],
+            "top5": [head["teacher_forced"][4] for head in accuracy.get("heads", [])],
+        })
+    seen, unique = set(), []
+    for row in rows:
+        key = (row["method"], row["batch_size"])
+        if key not in seen:
+            seen.add(key)
+            unique.append(row)
+    return unique
+
+
+def percent(values: list[float]) -> str:
+    return "/".join(f"{100 * value:.0f}" for value in values) or "-"
+
+
+def markdown(rows: list[dict]) -> str:
+    lines = ["| method | batch | tokens/step | top-1 per head, % | top-5 per head, % | tokens/s | ratio to plain | answers that differ |",
+             "|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        lines.append(f"| {row['method']} | {row['batch_size']} | {row['tokens_per_step']:.2f} | {percent(row['top1'])} | "
+                     f"{percent(row['top5'])} | {row['tokens_per_second']:.1f} | {row['ratio_to_plain']:.2f} | "
+                     f"{row['differs_from_plain']} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(rows: list[dict], machine: dict, file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    sizes = sorted({row["batch_size"] for row in rows})
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    width = 0.8 / len(methods)
+    for index, method in enumerate(methods):
+        values = {row["batch_size"]: row["tokens_per_second"] for row in rows if row["method"] == method}
+        positions = [place + (index - (len(methods) - 1) / 2) * width for place in range(len(sizes))]
+        bars = axes.bar(positions, [values.get(size, 0) for size in sizes], width, label=method)
+        axes.bar_label(bars, fmt="%.0f", fontsize=7)
+    axes.set_xticks(range(len(sizes)), [f"batch {size}" for size in sizes])
+    axes.set_ylabel("tokens/s, decoding")
+    axes.set_title(f"SmolLM2-135M bf16, unseen GSM8K questions, {machine.get('cpu', 'CPU')}, "
+                   f"{machine.get('threads', '?')} threads", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(file, dpi=160)
+
+
+def fill_full_results(work: Path, names: list[str]) -> None:
+    """A quick run stands in for the full one only where there is none."""
+    full = work.parent / FULL.name
+    if (full / "table.json").exists():
+        return
+    full.mkdir(exist_ok=True)
+    for name in names:
+        source, target = work / name, full / name
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+        else:
+            shutil.copy2(source, target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little data: about 3 minutes instead of up to 40")
+    quick = parser.parse_args().quick
+    started = time.monotonic()
+    plan = QUICK if quick else FULL
+    work = ROOT / "build" / plan.name
+    work.mkdir(parents=True, exist_ok=True)
+    say(f"{'about 3' if quick else 'at most 40'} minutes on 2 cores; results go to {work.relative_to(ROOT)}/")
+
+    questions = work / "train_questions.jsonl"
+    if not questions.exists():
+        if not quick:
+            plan = scaled(plan, work)
+        first_lines(QUESTIONS / "train_questions.jsonl", plan.train_questions, questions)
+        first_lines(QUESTIONS / "eval_questions.jsonl", plan.eval_questions, work / "eval_questions.jsonl")
+    say("1/5 the model answers the questions, 16 at a time (a job that was cut off continues)")
+    answer(work, questions, work / "train_answers.jsonl", plan.answer_tokens)
+    answer(work, work / "eval_questions.jsonl", work / "eval_answers.jsonl", plan.answer_tokens)
+    say("2/5 the answers become a training set")
+    if not (work / "store" / "store.json").exists():
+        run(work / "commands.log", program("clover-train"), "prepare", "--target", str(MODEL), "--input",
+            str(work / "train_answers.jsonl"), "--output", str(work / "store"), "--holdout", "0.1" if quick else "0.02",
+            "--preview", "1")
+    for number, kind in enumerate(KINDS):
+        say(f"{3 + number}/5 {kind} heads are trained")
+        if not (work / f"heads-{kind}" / "config.json").exists():
+            train(work, kind, plan)
+    say("5/5 on questions neither has seen")
+    evals = measure(work, plan)
+    bench = json.loads((work / "bench.json").read_text())
+    rows = table_rows(bench, evals)
+    (work / "table.json").write_text(json.dumps({"machine": bench["machine"], "build": bench["build"], "rows": rows}, indent=1) + "\n")
+    (work / "table.md").write_text(markdown(rows))
+    plot(rows, bench["machine"], work / "speed.png")
+    if quick:
+        fill_full_results(work, ["heads-clover", "heads-medusa", "table.json", "table.md", "speed.png", "commands.log"])
+    print(markdown(rows))
+    different = sum(row["differs_from_plain"] for row in rows)
+    say(f"{'every answer is' if different == 0 else f'{different} answers are NOT'} the same as plain decoding's")
+    say(f"done in {(time.monotonic() - started) / 60:.1f} minutes: {work.relative_to(ROOT)}/table.md, speed.png, heads-clover/, heads-medusa/")
+    if different:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
