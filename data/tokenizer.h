@@ -16,20 +16,23 @@ struct EncodeOptions {
   bool parse_special = true;  // "<|im_end|>" in the text becomes the control token
 };
 
-/// Token ids and, for each, the byte range [begin, end) of the encoded text it came from (empty for an added BOS).
+/// Token ids and, for each, the byte range [begin, end) of the encoded text it came from (empty for an added
+/// BOS).
 struct Encoding {
   std::vector<int64_t> ids;
   std::vector<std::pair<size_t, size_t>> spans;
 };
 
-/// A tokenizer read from a model folder: `tokenizer.json` (byte-level BPE with the GPT-2, Llama-3 or digits pre-tokenizer)
-/// or `tokenizer.model` (SentencePiece), with `tokenizer_config.json` and `generation_config.json` beside it.
-/// Text that is not UTF-8 is read with U+FFFD in place of each maximal broken part.  Thread-safe after loading.
+/// A tokenizer read from a model folder: `tokenizer.json` (byte-level BPE with the GPT-2, Llama-3 or digits
+/// pre-tokenizer) or `tokenizer.model` (SentencePiece), with `tokenizer_config.json` and
+/// `generation_config.json` beside it. Text that is not UTF-8 is read with U+FFFD in place of each maximal
+/// broken part.  Thread-safe after loading.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// InputError in one sentence when the folder has neither file, or the file asks for something not supported.
+  /// InputError in one sentence when the folder has neither file, or the file asks for something not
+  /// supported.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& folder);
 
   virtual Encoding encode_with_spans(std::string_view text, const EncodeOptions& options) const = 0;
@@ -37,8 +40,8 @@ class Tokenizer {
     return encode_with_spans(text, options).ids;
   }
 
-  /// Bytes of one token as it continues a text ("" for ids beyond the vocabulary).  `first`: the token begins the text
-  /// (SentencePiece drops its leading space there).
+  /// Bytes of one token as it continues a text ("" for ids beyond the vocabulary).  `first`: the token begins
+  /// the text (SentencePiece drops its leading space there).
   virtual std::string token_bytes(int64_t id, bool first) const = 0;
 
   /// Bytes of the ids; special tokens are left out when `skip_special`.
@@ -48,12 +51,12 @@ class Tokenizer {
   virtual std::optional<int64_t> token_id(std::string_view token) const = 0;  // of one whole token's text
   virtual int64_t vocab_size() const = 0;                                     // one past the largest id
   virtual std::optional<int64_t> bos() const = 0;
-  virtual bool adds_bos() const = 0;  // whether the tokenizer puts BOS in front of plain text by itself
+  virtual bool adds_bos() const = 0;     // whether the tokenizer puts BOS in front of plain text by itself
   virtual std::string hash() const = 0;  // 16 hex digits of what defines it
 };
 
-/// Turns a stream of ids into text, never emitting half a character: bytes that may still become a character are held
-/// back, and bytes that cannot are emitted as U+FFFD.
+/// Turns a stream of ids into text, never emitting half a character: bytes that may still become a character
+/// are held back, and bytes that cannot are emitted as U+FFFD.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace clover::data {
+
+/// Cuts text into the pieces that byte-pair merges may not cross, as the `pre_tokenizer` of a byte-level
+/// `tokenizer.json` says.  Each known regular expression is a hand-written scanner: linear in the text and
+/// equal to the expression.
+class PreTokenizer {
+ public:
+  /// One stage; a later one cuts the pieces of an earlier one.
+  enum class Rule { gpt2, llama3, qwen2, each_digit, digit_runs };
+
+  explicit PreTokenizer(std::vector<Rule> rules) : rules_(std::move(rules)) {}
+
+  /// InputError (beginning with `where`) naming the type or pattern that is not supported.
+  static PreTokenizer from_json(const nlohmann::json& config, const std::string& where);
+
+  /// Byte ranges [begin, end) that cover `text`, in order; `text` must be UTF-8.
+  std::vector<std::pair<size_t, size_t>> split(std::string_view text) const;
+
+  const std::vector<Rule>& rules() const { return rules_; }
+
+ private:
+  std::vector<Rule> rules_;
+};
+
+}  // namespace clover::data

@@ -1,0 +1,202 @@
+#include "data/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <unordered_map>
+
+#include "data/error.h"
+#include "data/files.h"
+#include "data/hash.h"
+#include "data/utf8.h"
+
+namespace clover::data {
+namespace {
+
+using sentencepiece::SentencePieceProcessor;
+
+constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, how pieces write a space
+
+// A later message of the same field overrides single fields of it: normalizer_spec { add_dummy_prefix: false
+// }.
+constexpr std::string_view without_dummy_prefix("\x1A\x02\x18\x00", 4);
+
+std::unique_ptr<SentencePieceProcessor> parse_model(std::string_view bytes,
+                                                    const std::filesystem::path& file) {
+  auto processor = std::make_unique<SentencePieceProcessor>();
+  const auto status = processor->LoadFromSerializedProto({bytes.data(), bytes.size()});
+  if (!status.ok()) {
+    throw InputError(file.string() + ": expected a SentencePiece model, found something else (" +
+                     status.ToString() + ")");
+  }
+  return processor;
+}
+
+std::string piece_bytes(const SentencePieceProcessor& model, int id) {
+  const std::string& piece = model.IdToPiece(id);
+  if (model.IsByte(id) && piece.size() == 6) {  // "<0x0A>"
+    uint8_t byte = 0;
+    std::from_chars(piece.data() + 3, piece.data() + 5, byte, 16);
+    return std::string(1, static_cast<char>(byte));
+  }
+  std::string bytes;
+  for (size_t i = 0; i < piece.size();) {
+    if (std::string_view(piece).substr(i).starts_with(space_mark)) {
+      bytes += ' ';
+      i += space_mark.size();
+    } else {
+      bytes += piece[i++];
+    }
+  }
+  return bytes;
+}
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  SentencePieceTokenizer(const std::filesystem::path& file, const TokenizerSettings& settings);
+
+  Encoding encode_with_spans(std::string_view text, const EncodeOptions& options) const override;
+  std::string token_bytes(int64_t id, bool first) const override;
+  bool is_special(int64_t id) const override {
+    return id >= 0 && id < vocab_size() && special_[static_cast<size_t>(id)];
+  }
+  std::optional<int64_t> token_id(std::string_view token) const override;
+  int64_t vocab_size() const override { return static_cast<int64_t>(bytes_of_id_.size()); }
+  std::optional<int64_t> bos() const override { return bos_; }
+  bool adds_bos() const override { return adds_bos_; }
+  std::string hash() const override { return hex(hash_); }
+
+ private:
+  void add_token(const AddedToken& token);
+  void encode_segment(const SentencePieceProcessor& model, std::string_view segment, size_t offset,
+                      const MappedText& repaired, Encoding& encoding) const;
+
+  std::unique_ptr<SentencePieceProcessor> model_;         // as the file says
+  std::unique_ptr<SentencePieceProcessor> continuation_;  // without the space before a text
+  bool dummy_prefix_ = false;
+  AddedTokens added_;
+  std::unordered_map<std::string, int64_t> ids_;
+  std::vector<std::string> bytes_of_id_;
+  std::vector<bool> special_;
+  std::optional<int64_t> bos_;
+  bool adds_bos_ = false;
+  uint64_t hash_;
+};
+
+SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file,
+                                               const TokenizerSettings& settings) {
+  const std::string serialized = read_file(file);
+  model_ = parse_model(serialized, file);
+  continuation_ = settings.legacy ? parse_model(serialized, file)
+                                  : parse_model(serialized + std::string(without_dummy_prefix), file);
+  const auto probe = model_->EncodeAsImmutableProto("a");
+  dummy_prefix_ = probe.pieces_size() > 0 && probe.pieces(0).piece().starts_with(space_mark);
+
+  const int pieces = model_->GetPieceSize();
+  bytes_of_id_.resize(static_cast<size_t>(pieces));
+  special_.resize(static_cast<size_t>(pieces));
+  for (int id = 0; id < pieces; ++id) {
+    bytes_of_id_[static_cast<size_t>(id)] = piece_bytes(*model_, id);
+    ids_.emplace(model_->IdToPiece(id), id);
+  }
+  hash_ = fnv1a(serialized);
+  for (const AddedToken& token : settings.added_tokens) add_token(token);
+  for (int id = 0; id < pieces; ++id) {
+    if (!model_->IsControl(id) && !model_->IsUnknown(id)) continue;
+    const std::string& content = model_->IdToPiece(id);
+    const auto same = [&](const AddedToken& token) { return token.content == content; };
+    if (std::any_of(settings.added_tokens.begin(), settings.added_tokens.end(), same)) continue;
+    AddedToken token;
+    token.id = id;
+    token.content = content;
+    token.special = true;
+    add_token(token);
+  }
+  if (settings.bos_token) bos_ = token_id(*settings.bos_token);
+  if (!bos_ && model_->bos_id() >= 0) bos_ = model_->bos_id();
+  adds_bos_ = bos_.has_value() && settings.add_bos.value_or(true);
+  hash_ = fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-") + (settings.legacy ? "l" : ""),
+                hash_);
+}
+
+void SentencePieceTokenizer::add_token(const AddedToken& token) {
+  const auto id = static_cast<size_t>(token.id);
+  if (id >= bytes_of_id_.size()) {
+    bytes_of_id_.resize(id + 1);
+    special_.resize(id + 1);
+  }
+  bytes_of_id_[id] = token.content;
+  special_[id] = token.special;
+  ids_[token.content] = token.id;
+  added_.add(token);
+  const int flags = token.special + 2 * token.single_word + 4 * token.lstrip + 8 * token.rstrip;
+  hash_ = fnv1a(token.content + "\n" + std::to_string(token.id) + " " + std::to_string(flags) + "\n", hash_);
+}
+
+Encoding SentencePieceTokenizer::encode_with_spans(std::string_view text,
+                                                   const EncodeOptions& options) const {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw InputError("text to tokenize: expected at most 2 GiB, found " + std::to_string(text.size()) +
+                     " bytes");
+  }
+  Encoding encoding;
+  if (options.add_bos && adds_bos_) {
+    encoding.ids.push_back(*bos_);
+    encoding.spans.emplace_back(0, 0);
+  }
+  const MappedText repaired = repair_utf8_mapped(text);
+  for (const AddedTokens::Part& part : added_.split(repaired.text(), options.parse_special)) {
+    if (part.token != nullptr) {
+      encoding.ids.push_back(part.token->id);
+      encoding.spans.push_back(repaired.source_range(part.begin, part.end));
+    } else {
+      const std::string_view segment = repaired.text().substr(part.begin, part.end - part.begin);
+      encode_segment(part.begin == 0 ? *model_ : *continuation_, segment, part.begin, repaired, encoding);
+    }
+  }
+  return encoding;
+}
+
+void SentencePieceTokenizer::encode_segment(const SentencePieceProcessor& model, std::string_view segment,
+                                            size_t offset, const MappedText& repaired,
+                                            Encoding& encoding) const {
+  const auto encoded = model.EncodeAsImmutableProto({segment.data(), segment.size()});  // owns the pieces
+  const size_t first = encoding.ids.size();
+  for (const auto& piece : encoded.pieces()) {
+    encoding.ids.push_back(piece.id());
+    encoding.spans.push_back(repaired.source_range(offset + piece.begin(), offset + piece.end()));
+  }
+  // The library gives a character's bytes to the last of its byte tokens; all of them came from it.
+  for (size_t i = encoding.ids.size(); i-- > first + 1;) {
+    auto& before = encoding.spans[i - 1];
+    const bool both_bytes = model.IsByte(static_cast<int>(encoding.ids[i - 1])) &&
+                            model.IsByte(static_cast<int>(encoding.ids[i]));
+    if (both_bytes && before.first == before.second) before = encoding.spans[i];
+  }
+}
+
+std::string SentencePieceTokenizer::token_bytes(int64_t id, bool first) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  const std::string& bytes = bytes_of_id_[static_cast<size_t>(id)];
+  const bool drops_space = first && dummy_prefix_ && bytes.starts_with(' ') && id < model_->GetPieceSize();
+  return drops_space ? bytes.substr(1) : bytes;
+}
+
+std::optional<int64_t> SentencePieceTokenizer::token_id(std::string_view token) const {
+  std::string key;
+  for (char c : token) c == ' ' ? key += space_mark : key += c;
+  if (const auto entry = ids_.find(std::string(token)); entry != ids_.end()) return entry->second;
+  if (const auto entry = ids_.find(key); entry != ids_.end()) return entry->second;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& file,
+                                              const TokenizerSettings& settings) {
+  return std::make_unique<SentencePieceTokenizer>(file, settings);
+}
+
+}  // namespace clover::data

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "data/tokenizer.h"
+#include "data/tokenizer_settings.h"
+
+namespace clover::data {
+
+/// The tokenizer of a SentencePiece `tokenizer.model`.  Added and control tokens are found first; what lies
+/// between them goes through the library, and the space it puts before a text is put before the first part
+/// only (before every part when tokenizer_config.json says `legacy`).  InputError when the file is not a
+/// SentencePiece model.
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& file,
+                                              const TokenizerSettings& settings);
+
+}  // namespace clover::data

@@ -1,0 +1,68 @@
+#include "data/tokenizer.h"
+
+#include "data/byte_level_bpe.h"
+#include "data/error.h"
+#include "data/files.h"
+#include "data/sentencepiece_tokenizer.h"
+#include "data/utf8.h"
+
+namespace clover::data {
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
+  const std::filesystem::path json_file = folder / "tokenizer.json";
+  const std::filesystem::path model_file = folder / "tokenizer.model";
+  const bool has_json = std::filesystem::exists(json_file);
+  const bool has_model = std::filesystem::exists(model_file);
+  if (!has_json && !has_model) {
+    throw InputError(folder.string() +
+                     ": expected tokenizer.json or tokenizer.model in the model's folder, found neither");
+  }
+  const TokenizerSettings settings = TokenizerSettings::load(folder);
+  if (has_json) {
+    const nlohmann::json tokenizer = read_json(json_file);
+    // A SentencePiece model's folder often carries a conversion to JSON too; the model file is the original.
+    if (ByteLevelVocabulary::describes(tokenizer) || !has_model) {
+      return std::make_unique<ByteLevelBpe>(ByteLevelVocabulary::from_json(tokenizer, json_file.string()),
+                                            settings);
+    }
+  }
+  return load_sentencepiece(model_file, settings);
+}
+
+std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special) const {
+  std::string bytes;
+  bool first = true;
+  for (int64_t id : ids) {
+    if (skip_special && is_special(id)) continue;
+    bytes += token_bytes(id, first);
+    first = false;
+  }
+  return bytes;
+}
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
+    : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+
+std::string StreamDecoder::push(int64_t id) {
+  if (skip_special_ && tokenizer_->is_special(id)) return {};
+  held_ += tokenizer_->token_bytes(id, first_);
+  first_ = false;
+  std::string certain;
+  size_t position = 0;
+  while (position < held_.size()) {
+    const Utf8Step step = decode_utf8(held_, position);
+    if (step.cut) break;
+    append_utf8(certain, step.code_point);
+    position += step.length;
+  }
+  held_.erase(0, position);
+  return certain;
+}
+
+std::string StreamDecoder::finish() {
+  const std::string rest = repair_utf8(held_);
+  held_.clear();
+  return rest;
+}
+
+}  // namespace clover::data
