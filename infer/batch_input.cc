@@ -1,0 +1,226 @@
+#include "infer/batch_input.h"
+
+#include "data/error.h"
+#include "data/files.h"
+#include "data/hash.h"
+#include "infer/line_reader.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* shapes_of_lines =
+    "expected an object with \"prompt\", \"messages\" or \"turns\", or an OpenAI batch request with \"body\"";
+
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
+}
+
+std::string text_field(const json& value, const std::string& name, bool may_be_empty) {
+  if (!value.is_string()) {
+    throw data::InputError(name + ": expected a string, found " + std::string(value.type_name()));
+  }
+  std::string text = value.get<std::string>();
+  if (text.empty() && !may_be_empty)
+    throw data::InputError(name + ": expected a text, found an empty string");
+  return text;
+}
+
+// A string, or the OpenAI list of parts of which only text is supported.
+std::string message_content(const json& content, const std::string& where) {
+  if (!content.is_array()) return text_field(content, where + ".content", true);
+  std::string text;
+  for (const json& part : content) {
+    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text")) {
+      throw data::InputError(where + ".content: expected parts of type \"text\" only, found " + shown(part));
+    }
+    text += text_field(part["text"], where + ".content", true);
+  }
+  return text;
+}
+
+std::vector<data::Message> read_messages(const json& messages) {
+  if (!messages.is_array() || messages.empty()) {
+    throw data::InputError("messages: expected a list of {\"role\", \"content\"} that is not empty, found " +
+                           shown(messages));
+  }
+  std::vector<data::Message> read;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    const json& message = messages[i];
+    if (!message.is_object() || !message.contains("role") || !message.contains("content")) {
+      throw data::InputError(where + ": expected {\"role\", \"content\"}, found " + shown(message));
+    }
+    for (const char* unsupported : {"tool_calls", "tool_call_id", "function_call"}) {
+      if (message.contains(unsupported) && !message[unsupported].is_null()) {
+        throw data::InputError(where + ": " + unsupported + " is not supported");
+      }
+    }
+    read.push_back(
+        {text_field(message["role"], where + ".role", false), message_content(message["content"], where)});
+  }
+  return read;
+}
+
+std::vector<std::string> read_turns(const json& turns) {
+  if (!turns.is_array() || turns.empty()) {
+    throw data::InputError("turns: expected a list of texts that is not empty, found " + shown(turns));
+  }
+  std::vector<std::string> read;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    read.push_back(text_field(turns[i], "turns[" + std::to_string(i) + "]", false));
+  }
+  return read;
+}
+
+void read_id(const json& record, const char* name, json& id) {
+  const auto at = record.find(name);
+  if (at == record.end() || at->is_null()) return;
+  if (!at->is_string() && !at->is_number()) {
+    throw data::InputError(std::string(name) + ": expected a string or a number, found " + shown(*at));
+  }
+  id = *at;
+}
+
+void read_openai(BatchLine& line, const SamplingFields& defaults) {
+  const json& record = line.record;
+  const json method = record.value("method", json("POST"));
+  if (method != "POST") throw data::InputError("method: expected \"POST\", found " + shown(method));
+  const json url = record.value("url", json());
+  if (url == "/v1/completions") {
+    line.shape = LineShape::completion;
+  } else if (url != "/v1/chat/completions") {
+    throw data::InputError("url: expected \"/v1/chat/completions\" or \"/v1/completions\", found " +
+                           shown(url));
+  }
+  const json body = record.value("body", json());
+  if (!body.is_object()) {
+    throw data::InputError("body: expected an object, found " + std::string(body.type_name()));
+  }
+  const std::string source = line.shape == LineShape::chat ? "messages" : "prompt";
+  if (!body.contains(source)) throw data::InputError("body: expected \"" + source + "\", found none");
+  line.sampling = read_sampling_fields(body, defaults, true, {source});
+  if (line.shape == LineShape::chat) {
+    line.messages = read_messages(body["messages"]);
+  } else {
+    line.prompt = text_field(body["prompt"], "prompt", false);
+  }
+}
+
+void read_short_form(BatchLine& line, const SamplingFields& defaults, bool tokenize) {
+  const json& record = line.record;
+  std::vector<std::string> sources;
+  for (const char* name : {"prompt", "messages", "turns"}) {
+    if (record.contains(name)) sources.push_back(name);
+  }
+  if (sources.empty() && tokenize && record.contains("text")) sources.push_back("text");
+  if (sources.size() != 1) {
+    const std::string expected =
+        tokenize ? "expected an object with \"prompt\", \"messages\" or \"text\", or an OpenAI batch request"
+                 : shapes_of_lines;
+    throw data::InputError(expected + ", found " +
+                           (sources.empty() ? "none of them" : sources[0] + " and " + sources[1]));
+  }
+  const json& source = record[sources[0]];
+  if (sources[0] == "messages") {
+    line.shape = LineShape::messages;
+    line.messages = read_messages(source);
+  } else if (sources[0] == "turns") {
+    if (tokenize)
+      throw data::InputError("turns: expected a line that is one text, found a conversation to be answered");
+    line.shape = LineShape::turns;
+    line.turns = read_turns(source);
+    line.messages = {{"user", line.turns[0]}};
+  } else {
+    line.shape = sources[0] == "text" ? LineShape::text : LineShape::prompt;
+    line.prompt = text_field(source, sources[0], tokenize);
+  }
+  line.sampling = tokenize ? defaults : read_sampling_fields(record, defaults, false);
+}
+
+void read_line(BatchLine& line, const SamplingFields& defaults, bool tokenize) {
+  const json& record = line.record;
+  if (!record.is_object()) throw data::InputError(std::string(shapes_of_lines) + ", found " + shown(record));
+  const bool openai = record.contains("custom_id") || record.contains("body");
+  if (openai) line.shape = LineShape::chat;
+  read_id(record, openai ? "custom_id" : "id", line.id);
+  const auto category = record.find("category");
+  if (category != record.end() && category->is_string()) line.category = category->get<std::string>();
+  if (openai) {
+    read_openai(line, defaults);
+  } else {
+    read_short_form(line, defaults, tokenize);
+  }
+}
+
+std::string id_text(const BatchLine& line) {
+  if (line.id.is_null()) return std::to_string(line.number);
+  return line.id.is_string() ? line.id.get<std::string>() : line.id.dump();
+}
+
+}  // namespace
+
+RandomKey BatchLine::random_key() const {
+  return {sampling.seed, sampling.own_seed ? 0 : data::fnv1a(id_text(*this))};
+}
+
+json BadLine::record() const {
+  if (openai) {
+    return {{"id", "batch_req_" + std::to_string(number)},
+            {"custom_id", id},
+            {"response", nullptr},
+            {"error", {{"code", "invalid_request"}, {"message", message}, {"line", number}}}};
+  }
+  return {{"line", number}, {"id", id}, {"error", {{"message", message}}}};
+}
+
+std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_view text,
+                                                  const SamplingFields& defaults, bool tokenize) {
+  BatchLine line;
+  line.number = number;
+  try {
+    line.record = data::parse_json(text, "the line");
+    read_line(line, defaults, tokenize);
+    return line;
+  } catch (const data::InputError& error) {
+    return BadLine{number, line.id, line.openai(), error.what()};
+  }
+}
+
+std::variant<BatchLine, BadLine> BatchParser::parse(int64_t number, std::string_view text) {
+  auto parsed = parse_batch_line(number, text, defaults_, tokenize_);
+  const json& id = std::holds_alternative<BatchLine>(parsed) ? std::get<BatchLine>(parsed).id
+                                                             : std::get<BadLine>(parsed).id;
+  if (id.is_null() || seen_.insert(id.dump()).second) return parsed;
+  const bool openai = std::holds_alternative<BatchLine>(parsed) ? std::get<BatchLine>(parsed).openai()
+                                                                : std::get<BadLine>(parsed).openai;
+  return BadLine{number, id, openai,
+                 "id " + shown(id) + " stands on an earlier line already; every id must be used once"};
+}
+
+BadLine overlong_line(int64_t number, size_t limit) {
+  return {number, nullptr, false,
+          "line " + std::to_string(number) + ": expected at most " + std::to_string(limit) +
+              " bytes, found a longer line"};
+}
+
+std::vector<BatchLine> read_batch_file(const std::string& file, const SamplingFields& defaults) {
+  LineReader reader(file);
+  BatchParser parser(defaults);
+  std::vector<BatchLine> lines;
+  for (std::string text; reader.next(text);) {
+    if (is_blank(text)) continue;
+    auto parsed = reader.too_long() ? overlong_line(reader.number(), reader.limit())
+                                    : parser.parse(reader.number(), text);
+    if (const BadLine* bad = std::get_if<BadLine>(&parsed)) {
+      throw data::InputError(file + ", line " + std::to_string(bad->number) + ": " + bad->message);
+    }
+    lines.push_back(std::move(std::get<BatchLine>(parsed)));
+  }
+  if (lines.empty()) throw data::InputError(file + ": expected at least one request, found none");
+  return lines;
+}
+
+}  // namespace clover::infer

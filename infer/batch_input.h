@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include "data/chat_template.h"
+#include "infer/request_fields.h"
+#include "infer/verify.h"
+
+namespace clover::infer {
+
+/// The kinds of lines that a batch file may mix.
+enum class LineShape {
+  prompt,      // {"prompt"}: text as it is
+  messages,    // {"messages"}: through the chat template
+  turns,       // {"turns"}: user messages answered one after the other
+  text,        // {"text"}: only for `tokenize`
+  chat,        // OpenAI batch request to /v1/chat/completions
+  completion,  // OpenAI batch request to /v1/completions
+};
+
+/// One request of a batch file, checked but not tokenised.
+struct BatchLine {
+  int64_t number = 0;  // 1-based
+  LineShape shape = LineShape::prompt;
+  nlohmann::json record;  // the whole line
+  nlohmann::json id;      // "id" or "custom_id": a string, a number or null
+  std::string category;
+  std::string prompt;                   // prompt, text, completion
+  std::vector<data::Message> messages;  // messages, chat; grows as turns are answered
+  std::vector<std::string> turns;
+  SamplingFields sampling;
+
+  bool openai() const { return shape == LineShape::chat || shape == LineShape::completion; }
+  bool conversation() const {
+    return shape != LineShape::prompt && shape != LineShape::text && shape != LineShape::completion;
+  }
+
+  /// Keyed by the request alone: a stable hash of the id's text (of the line number without an id), or 0 when
+  /// the request brings its own seed.
+  RandomKey random_key() const;
+};
+
+/// A line that cannot be answered, and what is known of it.
+struct BadLine {
+  int64_t number = 0;
+  nlohmann::json id;
+  bool openai = false;
+  std::string message;
+
+  /// The error record of the output: {"line", "id", "error": {"message"}}, or the OpenAI batch form.
+  nlohmann::json record() const;
+};
+
+/// Parses one line.  Never throws for what the line holds.  `tokenize` also accepts {"text"}, and empty
+/// texts.
+std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_view text,
+                                                  const SamplingFields& defaults, bool tokenize = false);
+
+/// Parses the lines of one file in order, which also makes a repeated id the later line's error.
+class BatchParser {
+ public:
+  explicit BatchParser(SamplingFields defaults, bool tokenize = false)
+      : defaults_(std::move(defaults)), tokenize_(tokenize) {}
+
+  std::variant<BatchLine, BadLine> parse(int64_t number, std::string_view text);
+
+ private:
+  SamplingFields defaults_;
+  bool tokenize_;
+  std::unordered_set<std::string> seen_;
+};
+
+/// Error record of a line that was never parsed because it is longer than `limit` bytes.
+BadLine overlong_line(int64_t number, size_t limit);
+
+/// Every request of a file.  InputError for the first bad line and for a file without requests: commands that
+/// measure or compare begin with sound input only.
+std::vector<BatchLine> read_batch_file(const std::string& file, const SamplingFields& defaults);
+
+}  // namespace clover::infer

@@ -1,0 +1,250 @@
+#include "infer/batch_output.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "data/error.h"
+#include "data/files.h"
+#include "infer/line_reader.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto sync_interval = std::chrono::seconds(2);
+// Records carry their input line, which may be as long as the reader's limit, and the answer.
+constexpr size_t record_limit = 4 * LineReader::default_limit;
+
+void write_all(int descriptor, const std::string& bytes, const std::filesystem::path& file) {
+  size_t written = 0;
+  while (written < bytes.size()) {
+    const ssize_t count = ::write(descriptor, bytes.data() + written, bytes.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw std::runtime_error(file.string() + ": writing failed: " + std::strerror(errno));
+    written += static_cast<size_t>(count);
+  }
+}
+
+std::string dumped(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Writes the kept lines beside the file and renames: whole or untouched, in bounded memory.
+class Rewrite {
+ public:
+  explicit Rewrite(const std::filesystem::path& file) : file_(file), temporary_(file) {
+    temporary_ += ".rewrite";
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) {
+      throw data::InputError(temporary_.string() + ": expected to be able to create this file, found " +
+                             std::strerror(errno));
+    }
+  }
+  ~Rewrite() {
+    if (descriptor_ < 0) return;
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());
+  }
+  void add(const std::string& line) {
+    pending_ += line + "\n";
+    if (pending_.size() > (size_t{1} << 20)) flush();
+  }
+  void commit() {
+    flush();
+    if (::fsync(descriptor_) != 0 || ::rename(temporary_.c_str(), file_.c_str()) != 0) {
+      throw std::runtime_error(file_.string() + ": replacing it failed: " + std::strerror(errno));
+    }
+    ::close(std::exchange(descriptor_, -1));
+  }
+
+ private:
+  void flush() {
+    write_all(descriptor_, pending_, temporary_);
+    pending_.clear();
+  }
+  std::filesystem::path file_, temporary_;
+  std::string pending_;
+  int descriptor_ = -1;
+};
+
+int open_and_lock(const std::filesystem::path& file) {
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    throw data::InputError(file.string() + ": expected a file that can be written, found " +
+                           std::strerror(errno) + "; choose a folder that exists and can be written");
+  }
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    ::close(descriptor);
+    throw data::InputError(file.string() +
+                           ": another process is writing this file; wait for it, or choose "
+                           "another output");
+  }
+  return descriptor;
+}
+
+// A kill may leave half a record, or the system a tail of zeros: everything behind the last line feed goes.
+void cut_torn_tail(int descriptor, const std::filesystem::path& file) {
+  off_t size = ::lseek(descriptor, 0, SEEK_END);
+  const off_t before = size;
+  std::vector<char> chunk(1 << 16);
+  while (size > 0) {
+    const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(chunk.size()));
+    const ssize_t got = ::pread(descriptor, chunk.data(), static_cast<size_t>(size - begin), begin);
+    if (got != size - begin) throw std::runtime_error(file.string() + ": reading its end failed");
+    const auto* feed = static_cast<const char*>(::memrchr(chunk.data(), '\n', static_cast<size_t>(got)));
+    size = feed ? begin + (feed - chunk.data()) + 1 : begin;
+    if (feed) break;
+  }
+  if (size != before && ::ftruncate(descriptor, size) != 0) {
+    throw std::runtime_error(file.string() + ": cutting its torn last line failed: " + std::strerror(errno));
+  }
+}
+
+std::string shown(const json& value) {
+  return value.is_null() ? "nothing" : dumped(value);
+}
+
+}  // namespace
+
+std::filesystem::path run_file_of(const std::filesystem::path& output) {
+  return output.string() + ".run.json";
+}
+
+int64_t line_of_record(const json& record) {
+  if (!record.is_object()) return 0;
+  const auto line = record.find("line");
+  if (line != record.end() && line->is_number_integer()) return line->get<int64_t>();
+  const std::string prefix = "batch_req_";
+  const auto id = record.find("id");
+  if (id == record.end() || !id->is_string() || !record.contains("custom_id")) return 0;
+  const std::string& text = id->get_ref<const std::string&>();
+  return text.compare(0, prefix.size(), prefix) == 0 ? std::atoll(text.c_str() + prefix.size()) : 0;
+}
+
+bool is_error_record(const json& record) {
+  const auto error = record.find("error");
+  // A short form's own "error" field travels along; only records without an answer are errors.
+  return error != record.end() && !error->is_null() && !record.contains("token_ids");
+}
+
+BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors)
+    : file_(std::move(file)), synced_(std::chrono::steady_clock::now()) {
+  std::error_code ignored;
+  if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
+    throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
+  }
+  const bool has_answers = std::filesystem::exists(file_, ignored) && std::filesystem::file_size(file_) > 0;
+  if (has_answers) check_same_job(run);
+  descriptor_ = open_and_lock(file_);
+  run["format_version"] = 1;
+  data::write_file_atomically(run_file_of(file_),
+                              run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  if (!has_answers) return;
+  cut_torn_tail(descriptor_, file_);
+  read_done(retry_errors, run["input"]["lines"].get<int64_t>());
+}
+
+BatchOutput::~BatchOutput() {
+  if (descriptor_ < 0) return;
+  ::fsync(descriptor_);
+  ::close(descriptor_);
+}
+
+void BatchOutput::check_same_job(const json& run) const {
+  const std::filesystem::path run_file = run_file_of(file_);
+  std::error_code ignored;
+  if (!std::filesystem::exists(run_file, ignored)) {
+    throw data::InputError(
+        file_.string() + ": this file exists, but " + run_file.string() +
+        ", which a batch job writes beside it, does not; choose another output or remove it");
+  }
+  const json before = data::read_json(run_file);
+  if (!before.is_object() || before.value("format_version", json()) != 1) {
+    throw data::InputError(
+        run_file.string() +
+        ": expected the settings of a batch job with format_version 1, found something else");
+  }
+  const std::string advice =
+      "; continue with the settings of " + run_file.string() + ", or choose another output";
+  const json input_before = before.value("input", json::object());
+  if (input_before.value("hash", json()) != run["input"]["hash"]) {
+    throw data::InputError(file_.string() + ": it was begun with another input (its bytes differ)" + advice);
+  }
+  const json settings_before = before.value("affects_output", json::object());
+  for (const auto& [name, value] : run["affects_output"].items()) {
+    const json had = settings_before.value(name, json());
+    if (had != value) {
+      throw data::InputError(file_.string() + ": it was begun with " + name + " " + shown(had) + ", not " +
+                             shown(value) + advice);
+    }
+  }
+}
+
+void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {
+  std::unordered_set<int64_t> errors;
+  LineReader reader(file_, record_limit);
+  for (std::string text; reader.next(text);) {
+    const std::string where = file_.string() + ", line " + std::to_string(reader.number());
+    const json record = data::parse_json(text, where);
+    const int64_t line = line_of_record(record);
+    if (line < 1 || line > input_lines || !done_.insert(line).second) {
+      throw data::InputError(where +
+                             ": expected the only answer to a line of the input, found something else; "
+                             "repair the file or choose another output");
+    }
+    if (is_error_record(record)) errors.insert(line);
+  }
+  failed_ = static_cast<int64_t>(errors.size());
+  if (!retry_errors || errors.empty()) return;
+  for (const int64_t line : errors) done_.erase(line);
+  failed_ = 0;
+  keep_records(file_, done_);
+  const int replaced = open_and_lock(file_);
+  ::close(std::exchange(descriptor_, replaced));
+}
+
+void BatchOutput::write(int64_t line, const json& record) {
+  write_all(descriptor_, dumped(record) + "\n", file_);
+  done_.insert(line);
+  if (is_error_record(record)) ++failed_;
+  if (std::chrono::steady_clock::now() - synced_ > sync_interval) sync();
+}
+
+void BatchOutput::sync() {
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
+    throw std::runtime_error(file_.string() + ": putting it on disk failed: " + std::strerror(errno));
+  }
+  synced_ = std::chrono::steady_clock::now();
+}
+
+void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& keep_line) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return;
+  LineReader reader(file, record_limit);
+  std::unordered_set<int64_t> kept;
+  Rewrite rewrite(file);
+  bool changed = false;
+  for (std::string text; reader.next(text);) {
+    int64_t line = 0;
+    if (reader.ended()) {
+      try {
+        line = line_of_record(data::parse_json(text, file.string()));
+      } catch (const data::InputError&) {
+      }
+    }
+    if (keep_line.count(line) && kept.insert(line).second) {
+      rewrite.add(text);
+    } else {
+      changed = true;
+    }
+  }
+  if (changed) rewrite.commit();
+}
+
+}  // namespace clover::infer

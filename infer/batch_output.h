@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_set>
+
+namespace clover::infer {
+
+/// The output file of a job that may be killed at any instant and continued.  OUTPUT.run.json beside it holds
+/// the settings; what is in OUTPUT is done and never written again.
+class BatchOutput {
+ public:
+  /// run: {"settings": all resolved options, "affects_output": what the answers depend on, "input": {"lines",
+  /// "hash"}}.  Continues what is there: a torn last line is cut off; with `retry_errors`, error records are
+  /// dropped so that their lines are done again.  InputError, with nothing changed, when OUTPUT belongs to
+  /// another input or to settings that give other answers, naming the first that differs; when it was not
+  /// written by a job at all; or when another process is writing it.
+  BatchOutput(std::filesystem::path file, nlohmann::json run, bool retry_errors);
+  ~BatchOutput();
+  BatchOutput(const BatchOutput&) = delete;
+  BatchOutput& operator=(const BatchOutput&) = delete;
+
+  bool done(int64_t line) const { return done_.count(line) > 0; }
+  int64_t done_lines() const { return static_cast<int64_t>(done_.size()); }
+  int64_t failed_lines() const { return failed_; }  // of which error records
+
+  /// Appends one record with one write.  std::runtime_error when the disk is full.
+  void write(int64_t line, const nlohmann::json& record);
+
+  /// Puts on disk what was written.
+  void sync();
+
+  const std::filesystem::path& file() const { return file_; }
+
+ private:
+  void check_same_job(const nlohmann::json& run) const;
+  void read_done(bool retry_errors, int64_t input_lines);
+
+  std::filesystem::path file_;
+  int descriptor_ = -1;
+  std::unordered_set<int64_t> done_;
+  int64_t failed_ = 0;
+  std::chrono::steady_clock::time_point synced_;
+};
+
+/// The file that holds a job's settings.
+std::filesystem::path run_file_of(const std::filesystem::path& output);
+
+/// Line number of an output record of either form, 0 when it is none.
+int64_t line_of_record(const nlohmann::json& record);
+bool is_error_record(const nlohmann::json& record);
+
+/// Keeps of a JSON-lines file only the records of `keep_line` lines, each once, and no torn last line; writes
+/// it anew only when something changes.  A missing file stays missing.
+void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& keep_line);
+
+}  // namespace clover::infer

@@ -1,0 +1,199 @@
+#include "infer/bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "data/error.h"
+#include "infer/decode_options.h"
+#include "infer/report.h"
+#include "infer/request_run.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+// What is kept of the rounds of one configuration.
+struct Measured {
+  std::vector<RunOutcome> rounds;
+  std::vector<double> ratio_to_off;
+  std::vector<bool> differs;  // by request, in any round
+};
+
+bool same_batch_size(const BenchConfiguration& one, const BenchConfiguration& other) {
+  return one.options.max_batch == other.options.max_batch;
+}
+
+template <typename Field>
+double median_of(const std::vector<RunOutcome>& rounds, Field field) {
+  std::vector<double> values;
+  for (const RunOutcome& round : rounds) values.push_back(field(round));
+  return median(std::move(values));
+}
+
+json round_figures(const RunOutcome& round, double ratio_to_off) {
+  return {{"seconds", round.seconds},
+          {"prefill_seconds", round.stats.prefill_seconds},
+          {"calibration_seconds", round.stats.calibration_seconds},
+          {"decode_seconds", round.stats.decode_seconds},
+          {"tokens", round.all.tokens},
+          {"passes", round.all.passes},
+          {"tokens_per_second", round.tokens_per_second()},
+          {"tokens_per_step", round.all.tokens_per_step()},
+          {"time_share", time_share(round.stats)},
+          {"peak_memory", round.peak_memory},
+          {"ratio_to_off", ratio_to_off}};
+}
+
+json summarise(const BenchConfiguration& configuration, const Measured& measured,
+               const std::vector<BatchLine>& lines) {
+  json entry = describe_growth(configuration.options, configuration.heads);
+  entry.update(describe_outcome(measured.rounds.front()));
+  entry["temperature"] = lines.front().sampling.rule.temperature;
+  const auto set_median = [&](const char* name, auto field) {
+    entry[name] = median_of(measured.rounds, field);
+  };
+  set_median("seconds", [](const RunOutcome& r) { return r.seconds; });
+  set_median("prefill_seconds", [](const RunOutcome& r) { return r.stats.prefill_seconds; });
+  set_median("calibration_seconds", [](const RunOutcome& r) { return r.stats.calibration_seconds; });
+  set_median("decode_seconds", [](const RunOutcome& r) { return r.stats.decode_seconds; });
+  set_median("tokens_per_second", [](const RunOutcome& r) { return r.tokens_per_second(); });
+  set_median("tokens_per_step", [](const RunOutcome& r) { return r.all.tokens_per_step(); });
+  for (const char* part : {"target", "drafter", "grow", "verify", "host"}) {
+    entry["time_share"][part] = median_of(
+        measured.rounds, [&](const RunOutcome& r) { return time_share(r.stats)[part].get<double>(); });
+  }
+  int64_t peak = 0;
+  json rounds = json::array();
+  for (size_t round = 0; round < measured.rounds.size(); ++round) {
+    peak = std::max(peak, measured.rounds[round].peak_memory);
+    rounds.push_back(round_figures(measured.rounds[round], measured.ratio_to_off[round]));
+  }
+  entry["peak_memory"] = peak;
+  entry["rounds"] = rounds;
+  entry["ratio_to_off"] = median(measured.ratio_to_off);
+  entry["differs_from_off"] = std::count(measured.differs.begin(), measured.differs.end(), true);
+  return entry;
+}
+
+std::string label(const BenchConfiguration& configuration) {
+  const json budget = resolved_budget(configuration.options.growth, configuration.options.budget);
+  return to_string(configuration.options.growth.policy) +
+         (budget.is_null() ? "" : " budget " + budget.dump()) + " batch " +
+         std::to_string(configuration.options.max_batch);
+}
+
+void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan,
+                       const std::string& draft, const NamedDrafter& heads, int64_t batch_size,
+                       int64_t budget) {
+  BenchConfiguration configuration{heads.folder, heads.drafter.get(), plan.base};
+  configuration.options.growth.policy = parse_policy(draft);
+  if (configuration.options.growth.policy == Policy::off) {
+    configuration.heads.clear();
+    configuration.drafter = nullptr;
+  }
+  configuration.options.max_batch = batch_size;
+  configuration.options.budget = budget;
+  planned.push_back(configuration);
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
+                                                    const std::vector<NamedDrafter>& drafters) {
+  std::vector<BenchConfiguration> planned;
+  const std::vector<int64_t> own_budget{-1};
+  for (const int64_t batch_size : plan.batch_sizes) {
+    add_configuration(planned, plan, "off", {}, batch_size, -1);
+    for (const std::string& draft : plan.drafts) {
+      const Policy policy = parse_policy(draft);
+      if (policy == Policy::off) continue;
+      const bool has_budget = policy == Policy::clover || policy == Policy::fixed_tree;
+      if (drafters.empty() && policy != Policy::automatic) {
+        throw data::InputError("--draft " + draft + ": expected --heads DIR to draft with, found none");
+      }
+      if (drafters.empty()) add_configuration(planned, plan, draft, {}, batch_size, -1);
+      for (const NamedDrafter& heads : drafters) {
+        for (const int64_t budget : has_budget && !plan.budgets.empty() ? plan.budgets : own_budget) {
+          add_configuration(planned, plan, draft, heads, batch_size, budget);
+        }
+      }
+    }
+  }
+  return planned;
+}
+
+json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
+               const std::vector<BatchLine>& lines, int64_t rounds,
+               const std::function<void(const std::string&)>& say) {
+  std::vector<Measured> measured(configurations.size());
+  // Untimed: first touch of the weights, and of every drafter.
+  std::vector<BatchLine> few(lines.begin(), lines.begin() + std::min<size_t>(lines.size(), 2));
+  for (BatchLine& line : few) line.sampling.max_tokens = std::min<int64_t>(line.sampling.max_tokens, 8);
+  for (const BenchConfiguration& configuration : configurations) {
+    run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, few);
+  }
+  for (int64_t round = 0; round < rounds; ++round) {
+    size_t off = 0;
+    for (size_t i = 0; i < configurations.size(); ++i) {
+      const BenchConfiguration& configuration = configurations[i];
+      if (!same_batch_size(configuration, configurations[off]))
+        off = i;  // `off` comes first of its batch size
+      measured[i].rounds.push_back(
+          run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, lines));
+      const RunOutcome& mine = measured[i].rounds.back();
+      const RunOutcome& plain = measured[off].rounds.back();
+      measured[i].ratio_to_off.push_back(
+          plain.tokens_per_second() > 0 ? mine.tokens_per_second() / plain.tokens_per_second() : 0);
+      measured[i].differs.resize(lines.size());
+      for (size_t line = 0; line < lines.size(); ++line) {
+        if (mine.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
+      }
+      char figures[96];
+      std::snprintf(figures, sizeof figures, ": %.1f tokens/s, %.3f of off", mine.tokens_per_second(),
+                    measured[i].ratio_to_off.back());
+      say("round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
+          label(configuration) + figures);
+    }
+  }
+  json entries = json::array();
+  for (size_t i = 0; i < configurations.size(); ++i) {
+    entries.push_back(summarise(configurations[i], measured[i], lines));
+  }
+  return entries;
+}
+
+std::string bench_table(const json& configurations) {
+  std::string table =
+      "batch  draft    budget  heads                 tokens/s  x off  tokens/step  draft+grow  differ\n";
+  for (const json& entry : configurations) {
+    const std::string heads =
+        entry["heads"].is_null()
+            ? "-"
+            : std::filesystem::path(entry["heads"].get<std::string>()).lexically_normal().filename().string();
+    const json& share = entry["time_share"];
+    char row[200];
+    std::snprintf(row, sizeof row, "%5lld  %-7s  %6s  %-20.20s  %8.1f  %5.3f  %11.3f  %9.1f%%  %6lld\n",
+                  static_cast<long long>(entry["batch_size"].get<int64_t>()),
+                  entry["draft"].get<std::string>().c_str(),
+                  entry["budget"].is_null() ? "-" : entry["budget"].dump().c_str(), heads.c_str(),
+                  entry["tokens_per_second"].get<double>(), entry["ratio_to_off"].get<double>(),
+                  entry["tokens_per_step"].get<double>(),
+                  100 * (share["drafter"].get<double>() + share["grow"].get<double>()),
+                  static_cast<long long>(entry["differs_from_off"].get<int64_t>()));
+    table += row;
+  }
+  return table +
+         "tokens/step: (tokens - first of each answer) / decode passes of each sequence, the target's own "
+         "token included; off is 1.\n";
+}
+
+}  // namespace clover::infer

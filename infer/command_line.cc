@@ -1,0 +1,183 @@
+#include "infer/command_line.h"
+
+#include <c10/util/Exception.h>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+#include <new>
+#include <set>
+
+#include "data/error.h"
+#include "infer/exit_code.h"
+#include "infer/interrupt.h"
+
+namespace clover::infer {
+namespace {
+
+std::string overview(const std::string& program, const std::string& summary,
+                     const std::vector<Command>& commands) {
+  std::string text = summary + "\n\nUsage: " + program + " COMMAND [OPTIONS]\n\nCommands:\n";
+  for (const Command& command : commands) {
+    text += "  " + command.name + std::string(16 - std::min<size_t>(15, command.name.size()), ' ') +
+            command.summary + "\n";
+  }
+  return text + "\n" + program + " COMMAND --help explains a command and shows examples.\n";
+}
+
+int complain(const std::string& program, const std::string& message, int code) {
+  std::cerr << program << ": " << message << std::endl;
+  return code;
+}
+
+// Names the keys of a config file that are no option of the command, which CLI11's own message does not
+// explain.
+void check_config_keys(const CLI::App& app, const std::string& file) {
+  std::set<std::string> seen;
+  for (const CLI::ConfigItem& item : app.get_config_formatter()->from_file(file)) {
+    const CLI::Option* option = item.parents.empty() ? app.get_option_no_throw("--" + item.name) : nullptr;
+    if (!option || !option->get_configurable()) {
+      throw data::InputError(file + ": unknown key \"" + item.fullname() + "\"; `" + app.get_name() +
+                             " --help` lists the options, a key is the name of one without the dashes");
+    }
+    if (!seen.insert(item.name).second) {
+      throw data::InputError(file + ": key \"" + item.name + "\" is set twice; keep one of them");
+    }
+  }
+}
+
+// The file named by --config, found before CLI11 reads it.
+std::string config_file_of(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
+    if (arguments[i].rfind("--config=", 0) == 0) return arguments[i].substr(9);
+  }
+  return "";
+}
+
+void parse(CLI::App& app, std::vector<std::string> arguments) {
+  const std::string config = config_file_of(arguments);
+  if (!config.empty()) {
+    if (!CLI::ExistingFile(config).empty()) {
+      throw data::InputError("--config " + config + ": expected a file that can be read, found none");
+    }
+    check_config_keys(app, config);
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  app.parse(arguments);
+}
+
+int run_command(const std::string& program, const Command& command,
+                const std::vector<std::string>& arguments) {
+  CLI::App app(command.summary, program + " " + command.name);
+  app.option_defaults()->always_capture_default();
+  app.get_formatter()->column_width(34);
+  const auto action = command.declare(app);
+  app.set_config("--config", "", "TOML file of these options; the command line wins")
+      ->type_name("FILE")
+      ->configurable(false);
+  bool print_config = false;
+  app.add_flag("--print-config", print_config, "Print all settings as a --config file, and stop")
+      ->configurable(false);
+  try {
+    parse(app, arguments);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return exit_done;
+  } catch (const CLI::ParseError& error) {
+    return complain(app.get_name(), std::string(error.what()) + " (--help explains the options)",
+                    exit_bad_input);
+  }
+  if (print_config) {
+    std::cout << resolved_config(app);
+    return exit_done;
+  }
+  return action();
+}
+
+int run_guarded(const std::string& program, const Command& command,
+                const std::vector<std::string>& arguments) {
+  const std::string name = program + " " + command.name;
+  try {
+    return run_command(program, command, arguments);
+  } catch (const data::InputError& error) {
+    return complain(name, error.what(), exit_bad_input);
+  } catch (const Interrupted&) {
+    return complain(name, "interrupted", exit_interrupted);
+  } catch (const std::bad_alloc&) {
+    return complain(
+        name, "out of memory; complete lines and files already written are safe, try a smaller --max-batch",
+        exit_failed);
+  } catch (const c10::Error& error) {
+    return complain(name,
+                    std::string("failed: ") + error.what_without_backtrace() +
+                        "; complete lines and files already written are safe",
+                    exit_failed);
+  } catch (const std::exception& error) {
+    return complain(
+        name, std::string("failed: ") + error.what() + "; complete lines and files already written are safe",
+        exit_failed);
+  }
+}
+
+}  // namespace
+
+int run_program(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
+                int argc, char** argv) {
+  // A reader that goes away (head, less) is an error of writing, not a reason to die without an exit code.
+  std::signal(SIGPIPE, SIG_IGN);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) {
+    std::cerr << overview(program, summary, commands);
+    return exit_bad_input;
+  }
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    std::cout << overview(program, summary, commands);
+    return exit_done;
+  }
+  if (arguments[0] == "--version") {
+    std::cout << program << " " << CLOVER_VERSION << "\n";
+    return exit_done;
+  }
+  for (const Command& command : commands) {
+    if (command.name != arguments[0]) continue;
+    return run_guarded(program, command, {arguments.begin() + 1, arguments.end()});
+  }
+  std::string names;
+  for (const Command& command : commands) names += (names.empty() ? "" : ", ") + command.name;
+  return complain(program, "expected a command (" + names + "), found \"" + arguments[0] + "\"",
+                  exit_bad_input);
+}
+
+nlohmann::json resolved_settings(const CLI::App& app) {
+  nlohmann::json settings = nlohmann::json::object();
+  for (const CLI::Option* option : app.get_options({})) {
+    if (!option->get_configurable() || option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames().front();
+    if (name == "help") continue;
+    std::vector<std::string> values = option->reduced_results();
+    if (values.empty() && !option->get_default_str().empty()) values = {option->get_default_str()};
+    if (option->get_expected_max() == 0) {
+      settings[name] = !values.empty() && values.front() != "false";
+    } else if (option->get_expected_max() > 1) {
+      settings[name] = values;
+    } else {
+      settings[name] = values.empty() ? "" : values.front();
+    }
+  }
+  return settings;
+}
+
+std::string resolved_config(const CLI::App& app) {
+  std::string text, line;
+  std::istringstream all(app.config_to_str(true, false));
+  while (std::getline(all, line)) {
+    const bool unset = line.size() >= 3 && line.compare(line.size() - 3, 3, "=\"\"") == 0;
+    if (!unset) text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace clover::infer

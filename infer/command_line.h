@@ -1,0 +1,32 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace clover::infer {
+
+/// One command of a program: `program NAME --options`.
+struct Command {
+  std::string name;
+  std::string summary;
+  std::function<std::function<int()>(CLI::App&)>
+      declare;  // declares options; returns what runs after parsing
+};
+
+/// A whole program: finds the command, reads options and `--config FILE` (TOML of the same names; unknown
+/// keys are errors), answers --help, --version and --print-config, runs, and turns every error into one
+/// sentence on stderr and an exit code (infer/exit_code.h).
+int run_program(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
+                int argc, char** argv);
+
+/// Every option of a parsed command by its long name, defaults included: text, a list of texts, or true and
+/// false.
+nlohmann::json resolved_settings(const CLI::App& app);
+
+/// The same as a TOML file that --config reads.
+std::string resolved_config(const CLI::App& app);
+
+}  // namespace clover::infer

@@ -1,0 +1,106 @@
+#include "infer/decode_options.h"
+
+#include "data/error.h"
+
+namespace clover::infer {
+
+void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
+  const std::string group = "Answers";
+  app.add_option("--max-tokens", sampling.max_tokens, "Longest answer, in tokens")
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--temperature", sampling.rule.temperature, "0: always the most probable token")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--top-p", sampling.rule.top_p, "Sample from the most probable tokens that hold this mass")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--top-k", sampling.rule.top_k, "Sample from the K most probable tokens; 0: all")
+      ->type_name("K")
+      ->group(group);
+  app.add_option("--seed", sampling.seed, "Seed of sampling; the same request gives the same answer")
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--stop", sampling.stop, "Texts that end an answer (and are not part of it)")
+      ->type_name("TEXT")
+      ->group(group);
+}
+
+void add_draft_options(CLI::App& app, DecodeOptions& options) {
+  const std::string group = "Drafting";
+  app.add_option(
+         "--draft", options.draft,
+         "Growth policy: auto (measures and chooses), off, chain, static, clover; never changes tokens")
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option(
+         "--budget", options.budget,
+         "Guesses to check per sequence and step (default: clover 4, chain its depth, static its table, "
+         "auto no cap; 0: off)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{-1}, int64_t{4096}))
+      ->group(group);
+  app.add_option("--tree-top-p", options.tree_top_p, "clover: guesses of a node kept within this mass")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+  app.add_option("--tree-cut", options.tree_cut,
+                 "clover: guesses below this share of their node's best are dropped")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+  app.add_option("--verify", options.verify,
+                 "match: exactly the target's answers; typical: faster, lossy, and marked so in the output")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"match", "typical"}))
+      ->group(group);
+  app.add_option("--suffix", options.suffix,
+                 "Guesses copied from the text so far: auto, off (on: not built yet)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->group(group);
+}
+
+void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
+  const std::string group = "Scheduling";
+  app.add_option("--max-batch", options.max_batch, "Sequences decoded at once")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->group(group);
+  app.add_option("--kv-memory", options.kv_memory,
+                 "Memory for keys and values, in bytes or as 512MB, 4GB; 0: a quarter of what is free")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(false))
+      ->group(group);
+}
+
+void check_suffix(const std::string& suffix) {
+  if (suffix == "on") {
+    throw data::InputError("--suffix on: guesses from the text so far are not built yet; use auto or off");
+  }
+}
+
+EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
+  check_suffix(options.suffix);
+  check_sampling(options.sampling);
+  EngineOptions engine;
+  engine.growth = {parse_policy(options.draft), options.tree_top_p, options.tree_cut};
+  if (!with_heads && engine.growth.policy != Policy::automatic && engine.growth.policy != Policy::off) {
+    throw data::InputError("--draft " + options.draft + ": expected --heads DIR to draft with, found none");
+  }
+  if (options.budget == 0) engine.growth.policy = Policy::off;
+  engine.budget = options.budget;
+  engine.typical = options.verify == "typical";
+  engine.max_batch = options.max_batch;
+  engine.kv_memory = static_cast<int64_t>(options.kv_memory);
+  return engine;
+}
+
+nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget) {
+  if (rule.policy == Policy::off) return 0;
+  if (budget >= 0) return budget;
+  if (rule.policy == Policy::clover) return 4;
+  return nullptr;
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "infer/engine.h"
+#include "infer/loaded_model.h"
+#include "infer/request_fields.h"
+
+namespace clover::infer {
+
+/// Options of decoding, as they stand on the command line.
+struct DecodeOptions {
+  std::string draft = "auto";
+  int64_t budget = -1;  // -1: the policy's own
+  double tree_top_p = GrowthRule{}.top_p;
+  double tree_cut = GrowthRule{}.relative_cut;
+  std::string verify = "match";
+  std::string suffix = "auto";
+  int64_t max_batch = 16;
+  uint64_t kv_memory = 0;
+  SamplingFields sampling;
+};
+
+/// --temperature, --top-p, --top-k, --seed, --max-tokens, --stop.
+void add_sampling_options(CLI::App& app, SamplingFields& sampling);
+
+/// --draft, --budget, the tree's own parameters, --verify, --suffix.
+void add_draft_options(CLI::App& app, DecodeOptions& options);
+
+/// --max-batch, --kv-memory.
+void add_scheduling_options(CLI::App& app, DecodeOptions& options);
+
+/// What the engine needs; InputError for a policy that is unknown, not built, or asks for heads that are not
+/// there.
+EngineOptions engine_options(const DecodeOptions& options, bool with_heads);
+
+/// Budget a policy uses when none is given; null: no limit of its own.
+nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget);
+
+/// --suffix on is refused (not built yet), auto and off are accepted.
+void check_suffix(const std::string& suffix);
+
+}  // namespace clover::infer

@@ -1,0 +1,14 @@
+#pragma once
+
+namespace clover::infer {
+
+/// What every program of the project returns (design: commands).
+enum ExitCode : int {
+  exit_done = 0,
+  exit_failed = 1,       // anything else; the message says what is safe on disk
+  exit_bad_input = 2,    // bad input or configuration, found before work began
+  exit_some_failed = 3,  // done, but some lines or records failed
+  exit_interrupted = 75  // SIGTERM or SIGINT; the same command continues
+};
+
+}  // namespace clover::infer

@@ -1,0 +1,119 @@
+#include "infer/loaded_model.h"
+
+#include <ATen/Parallel.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "data/error.h"
+#include "model/heads_checkpoint.h"
+
+namespace clover::infer {
+
+void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) {
+  const std::string group = "Model";
+  app.add_option("--target", options.target,
+                 "Folder of the frozen model (config.json, safetensors, tokenizer)")
+      ->required()
+      ->type_name("DIR")
+      ->group(group);
+  if (heads == HeadsOption::one) {
+    app.add_option("--heads", options.heads, "Folder of drafter heads trained for this target")
+        ->type_name("DIR")
+        ->group(group);
+  }
+  app.add_option("--dtype", options.dtype, "bfloat16, float16 or float32 (default: as the model is stored)")
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option("--device", options.device, "cpu")->type_name("NAME")->group(group);
+  app.add_option("--template", options.chat_template,
+                 "Chat template by name (default: recognised from the model folder)")
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option("--threads", options.threads, "Threads to compute with; 0: every core this process may use")
+      ->type_name("N")
+      ->check(CLI::Range(0, 4096))
+      ->group(group);
+}
+
+PromptEncoder::PromptEncoder(const std::string& folder, const std::string& template_name)
+    : tokenizer_(data::Tokenizer::load(folder)) {
+  try {
+    template_ = data::ChatTemplate::load(folder, template_name);
+  } catch (const data::InputError& error) {
+    if (!template_name.empty()) throw;
+    no_template_ = error.what();
+  }
+}
+
+std::string PromptEncoder::text_of(const BatchLine& line) const {
+  if (!line.conversation()) return line.prompt;
+  if (!template_) throw data::InputError(no_template_);
+  return template_->render(line.messages, true).text;
+}
+
+std::vector<int64_t> PromptEncoder::encode(const BatchLine& line) const {
+  const std::string text = text_of(line);
+  data::EncodeOptions options;
+  // A {"text"} line asks for the tokens of exactly this text.
+  options.add_bos =
+      line.conversation() ? !template_->text_has_bos() : line.shape != LineShape::text && !text.empty();
+  return tokenizer_->encode(text, options);
+}
+
+int default_threads() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void prepare_device(const ModelOptions& options) {
+  if (options.device.rfind("cuda", 0) == 0) {
+    throw data::InputError("--device " + options.device +
+                           ": this build of Clover decodes on the CPU only; use --device cpu");
+  }
+  if (options.device != "cpu") {
+    throw data::InputError("--device: expected cpu or cuda[:n], found \"" + options.device + "\"");
+  }
+  const int threads = options.threads > 0 ? options.threads : default_threads();
+  at::set_num_threads(threads);
+  omp_set_num_threads(threads);
+}
+
+c10::ScalarType chosen_dtype(const ModelOptions& options) {
+  if (!options.dtype.empty()) return model::parse_dtype(options.dtype);
+  return model::TargetConfig::read(options.target).stored_dtype;
+}
+
+LoadedModel load_model(const ModelOptions& options) {
+  prepare_device(options);
+  LoadedModel loaded;
+  // The cheap parts first, so that a wrong folder or name is refused before gigabytes are read.
+  const c10::ScalarType dtype = chosen_dtype(options);
+  if (!options.heads.empty()) model::read_heads_info(options.heads);
+  loaded.prompts = std::make_unique<PromptEncoder>(options.target, options.chat_template);
+  loaded.target = model::Target::load(options.target, dtype);
+  if (!options.heads.empty()) {
+    loaded.drafter = load_drafter(options.heads, *loaded.target, loaded.prompts->tokenizer());
+  }
+  return loaded;
+}
+
+std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,
+                                             const data::Tokenizer& tokenizer) {
+  const nlohmann::json config = model::read_heads_info(folder).config;
+  const auto about = config.find("tokenizer");
+  const nlohmann::json trained_with = about == config.end() ? nlohmann::json()
+                                      : about->is_object()  ? about->value("hash", nlohmann::json())
+                                                            : *about;
+  if (trained_with.is_string() && !trained_with.get_ref<const std::string&>().empty() &&
+      trained_with != tokenizer.hash()) {
+    throw data::InputError(folder + ": these heads were trained with the tokenizer " +
+                           trained_with.get<std::string>() + ", but the target's is " + tokenizer.hash() +
+                           "; use the target folder they were trained on");
+  }
+  std::shared_ptr<model::Drafter> drafter = model::load_heads(folder, target, false);
+  if (!drafter->frozen()) drafter->freeze(target.dtype());
+  return drafter;
+}
+
+}  // namespace clover::infer

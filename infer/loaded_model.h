@@ -1,0 +1,76 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/chat_template.h"
+#include "data/tokenizer.h"
+#include "infer/batch_input.h"
+#include "model/drafter.h"
+#include "model/target.h"
+
+namespace clover::infer {
+
+/// Options that every command with a model shares.
+struct ModelOptions {
+  std::string target;
+  std::string heads;  // empty: none
+  std::string dtype;  // empty: as the target is stored
+  std::string device = "cpu";
+  std::string chat_template;  // empty: recognised from the folder
+  int threads = 0;            // 0: every core this process may use
+};
+
+enum class HeadsOption { none, one };
+void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads);
+
+/// Turns the text of requests into token ids.
+class PromptEncoder {
+ public:
+  /// Reads tokenizer and chat template.  A folder without a known template is an error only once a
+  /// conversation is to be rendered, or when `template_name` asks for one by name.
+  PromptEncoder(const std::string& folder, const std::string& template_name);
+
+  /// Chat template (or the text as given) and tokens.  InputError when a conversation cannot be rendered.
+  std::string text_of(const BatchLine& line) const;
+  std::vector<int64_t> encode(const BatchLine& line) const;
+
+  bool has_template() const { return template_.has_value(); }
+  std::string template_name() const { return template_ ? template_->name() : ""; }
+  std::string template_hash() const { return template_ ? template_->hash() : ""; }
+  const data::Tokenizer& tokenizer() const { return *tokenizer_; }
+
+ private:
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::optional<data::ChatTemplate> template_;
+  std::string no_template_;  // why there is none
+};
+
+/// Everything a command works with, read strictly before work begins.
+struct LoadedModel {
+  std::unique_ptr<PromptEncoder> prompts;
+  std::unique_ptr<model::Target> target;
+  std::shared_ptr<model::Drafter> drafter;  // null without heads
+};
+
+/// Sets the number of threads and reads what the options name.  InputError in one sentence.
+LoadedModel load_model(const ModelOptions& options);
+
+/// Heads for `target`, ready for decoding; InputError also when they were trained with another tokenizer.
+std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,
+                                             const data::Tokenizer& tokenizer);
+
+/// Checks the device and sets the number of threads of the process.
+void prepare_device(const ModelOptions& options);
+
+/// The dtype the options ask for.
+c10::ScalarType chosen_dtype(const ModelOptions& options);
+
+/// Threads used when none are asked for.
+int default_threads();
+
+}  // namespace clover::infer

@@ -1,0 +1,90 @@
+#include "infer/machine.h"
+
+#include <ATen/Parallel.h>
+#include <sys/resource.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu_path.h"
+
+namespace clover::infer {
+namespace {
+
+std::string value_of_line(const char* file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    const size_t begin = line.find_first_not_of(" \t:", key.size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+uint64_t sum_words(const uint64_t* words, int64_t begin, int64_t end) {
+  // Four chains, so that additions wait for memory and not for each other.
+  uint64_t sum[4] = {};
+  int64_t i = begin;
+  for (; i + 4 <= end; i += 4) {
+    for (int chain = 0; chain < 4; ++chain) sum[chain] += words[i + chain];
+  }
+  for (; i < end; ++i) sum[0] += words[i];
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+}  // namespace
+
+nlohmann::json describe_machine() {
+  const int64_t memory = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  return {{"cpu", value_of_line("/proc/cpuinfo", "model name")},
+          {"cores", std::thread::hardware_concurrency()},
+          {"threads", at::get_num_threads()},
+          {"memory_bytes", memory},
+          {"kernels", kernels::to_string(kernels::cpu_path())}};
+}
+
+nlohmann::json describe_build() {
+  return {{"version", CLOVER_VERSION},
+          {"compiler", std::string("g++ ") + __VERSION__},
+          {"build_type", CLOVER_BUILD_TYPE},
+          {"libtorch", TORCH_VERSION},
+          {"cuda", false}};
+}
+
+double measure_read_bandwidth(int64_t bytes) {
+  const int64_t words = std::max<int64_t>(bytes, int64_t{1} << 24) / 8;
+  const auto buffer = std::make_unique<uint64_t[]>(words);  // zeroed, so every page is there
+  std::atomic<uint64_t> sum{0};
+  std::vector<double> seconds;
+  for (int pass = 0; pass < 7; ++pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    at::parallel_for(0, words, 1 << 16,
+                     [&](int64_t first, int64_t last) { sum += sum_words(buffer.get(), first, last); });
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
+  // Using the sum keeps the reads: it is zero, but the compiler cannot know.
+  return static_cast<double>(words * 8 + static_cast<int64_t>(sum.load())) / seconds[3];
+}
+
+int64_t peak_memory() {
+  const std::string peak = value_of_line("/proc/self/status", "VmHWM");
+  if (!peak.empty()) return std::stoll(peak) * 1024;
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void restart_peak_memory() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+}  // namespace clover::infer

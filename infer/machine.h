@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+namespace clover::infer {
+
+/// What figures depend on: {"cpu", "cores", "threads", "memory_bytes", "kernels"}.
+nlohmann::json describe_machine();
+
+/// {"version", "compiler", "build_type", "libtorch", "cuda"}.
+nlohmann::json describe_build();
+
+/// Bytes a second at which all threads together read a buffer of `bytes` (the model's weights, say): the
+/// median of several passes.  A decode step cannot be faster than its weights divided by this.
+double measure_read_bandwidth(int64_t bytes);
+
+/// Largest resident memory, in bytes, since the last `restart_peak_memory` (since the start of the process
+/// where the system cannot restart it).
+int64_t peak_memory();
+void restart_peak_memory();
+
+}  // namespace clover::infer

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "infer/engine.h"
+#include "infer/request.h"
+
+namespace clover::infer {
+
+/// Sums over finished requests.
+struct Tally {
+  int64_t requests = 0;
+  int64_t tokens = 0;
+  int64_t passes = 0;  // decode passes summed over sequences
+  int64_t prompt_tokens = 0;
+  std::vector<int64_t> accepted_histogram;  // [a] = passes that kept a guesses
+
+  void add(const Completion& completion);
+  /// (tokens - first token of each sequence) / passes; plain decoding is exactly 1.
+  double tokens_per_step() const;
+};
+
+/// What one run of an engine did.
+struct RunOutcome {
+  EngineStats stats;
+  double seconds = 0;  // wall clock, everything included
+  Tally all;
+  std::map<std::string, Tally> by_category;
+  std::vector<std::vector<int64_t>> token_ids;  // of each line, its turns one after the other
+  int64_t peak_memory = 0;                      // bytes
+
+  double tokens_per_second() const;  // decoding only
+};
+
+/// {"policy", "draft", "budget"} of a configuration, and figures of a run: the entries of "configurations" in
+/// `--json` of batch and bench (design: commands).
+nlohmann::json describe_growth(const EngineOptions& options, const std::string& heads);
+nlohmann::json describe_outcome(const RunOutcome& outcome);
+
+/// Shares of decoding time: {"target", "drafter", "grow", "verify", "host"}.
+nlohmann::json time_share(const EngineStats& stats);
+
+/// {"machine", "build", "read_bandwidth", "configurations"}; measures the bandwidth over `model_bytes`.
+nlohmann::json report_of(const nlohmann::json& configurations, int64_t model_bytes);
+
+/// Writes a report; "" writes nothing.
+void write_report(const std::string& file, const nlohmann::json& report);
+
+/// "0: 60% 1: 25% 2: 15%" for people.
+std::string show_histogram(const std::vector<int64_t>& histogram);
+
+}  // namespace clover::infer

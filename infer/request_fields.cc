@@ -1,0 +1,165 @@
+#include "infer/request_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "data/error.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+// Parameters of the OpenAI interface and of well-known engines that would change the answer, each with the
+// value at which it does nothing.
+const std::map<std::string, json>& unsupported_parameters() {
+  static const std::map<std::string, json> neutral = {
+      {"n", 1},
+      {"best_of", 1},
+      {"stream", false},
+      {"echo", false},
+      {"logprobs", false},
+      {"top_logprobs", 0},
+      {"prompt_logprobs", 0},
+      {"logit_bias", json::object()},
+      {"presence_penalty", 0},
+      {"frequency_penalty", 0},
+      {"repetition_penalty", 1},
+      {"length_penalty", 1},
+      {"min_p", 0},
+      {"typical_p", 1},
+      {"min_tokens", 0},
+      {"use_beam_search", false},
+      {"ignore_eos", false},
+      {"stop_token_ids", json::array()},
+      {"bad_words", json::array()},
+      {"tools", json::array()},
+      {"tool_choice", "none"},
+      {"functions", json::array()},
+      {"function_call", "none"},
+      {"response_format", json{{"type", "text"}}},
+      {"suffix", ""},
+      {"modalities", json::array({"text"})},
+      {"audio", json()},
+      {"prediction", json()},
+      {"reasoning_effort", json()},
+      {"guided_json", json()},
+      {"guided_regex", json()},
+      {"guided_choice", json()},
+      {"chat_template_kwargs", json::object()},
+  };
+  return neutral;
+}
+
+const std::vector<std::string> supported_parameters = {
+    "temperature", "top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "stop"};
+
+// Of the OpenAI interface, and without influence on the answer here.
+const std::vector<std::string> harmless_parameters = {"model",
+                                                      "user",
+                                                      "metadata",
+                                                      "store",
+                                                      "service_tier",
+                                                      "stream_options",
+                                                      "parallel_tool_calls",
+                                                      "safety_identifier",
+                                                      "prompt_cache_key"};
+
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string shortened(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.size() > 40 ? text.substr(0, 40) + "..." : text;
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& expected, const json& found) {
+  throw data::InputError(name + ": expected " + expected + ", found " + shortened(found));
+}
+
+const json* find(const json& fields, const std::string& name) {
+  const auto at = fields.find(name);
+  return at == fields.end() || at->is_null() ? nullptr : &*at;
+}
+
+void read_number(const json& fields, const std::string& name, const std::string& expected, double& into) {
+  if (const json* value = find(fields, name)) {
+    if (!value->is_number()) refuse(name, expected, *value);
+    into = value->get<double>();
+  }
+}
+
+void read_integer(const json& fields, const std::string& name, const std::string& expected, int64_t& into) {
+  if (const json* value = find(fields, name)) {
+    if (!value->is_number_integer() ||
+        (value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX})) {
+      refuse(name, expected, *value);
+    }
+    into = value->get<int64_t>();
+  }
+}
+
+void read_stop(const json& fields, std::vector<std::string>& stop) {
+  const json* value = find(fields, "stop");
+  if (!value) return;
+  const std::string expected = "a string or a list of strings, none of them empty";
+  stop.clear();
+  for (const json& one : value->is_array() ? *value : json::array({*value})) {
+    if (!one.is_string() || one.get_ref<const std::string&>().empty()) refuse("stop", expected, *value);
+    stop.push_back(one.get<std::string>());
+  }
+}
+
+void refuse_unsupported(const json& fields, bool strict, const std::vector<std::string>& also_known) {
+  for (const auto& [name, value] : fields.items()) {
+    if (value.is_null() || holds(supported_parameters, name) || holds(also_known, name)) continue;
+    const auto unsupported = unsupported_parameters().find(name);
+    if (unsupported != unsupported_parameters().end()) {
+      if (value == unsupported->second) continue;
+      throw data::InputError(
+          "parameter " + name + " is not supported (found " + shortened(value) + "); remove it" +
+          (unsupported->second.is_null() ? "" : " or set it to " + unsupported->second.dump()));
+    }
+    if (strict && !holds(harmless_parameters, name)) {
+      throw data::InputError("parameter " + name + " is not known (found " + shortened(value) +
+                             "); remove it from the request");
+    }
+  }
+}
+
+}  // namespace
+
+SamplingFields read_sampling_fields(const json& fields, const SamplingFields& defaults, bool strict,
+                                    const std::vector<std::string>& also_known) {
+  refuse_unsupported(fields, strict, also_known);
+  SamplingFields read = defaults;
+  read_number(fields, "temperature", "a number >= 0", read.rule.temperature);
+  read_number(fields, "top_p", "a number above 0 and at most 1", read.rule.top_p);
+  read_integer(fields, "top_k", "an integer >= 0 (0: all tokens)", read.rule.top_k);
+  read_integer(fields, "max_tokens", "an integer >= 1", read.max_tokens);
+  read_integer(fields, "max_completion_tokens", "an integer >= 1", read.max_tokens);
+  if (const json* seed = find(fields, "seed")) {
+    if (!seed->is_number_integer()) refuse("seed", "an integer", *seed);
+    read.seed =
+        seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>());
+    read.own_seed = true;
+  }
+  read_stop(fields, read.stop);
+  check_sampling(read);
+  return read;
+}
+
+void check_sampling(const SamplingFields& fields) {
+  const double temperature = fields.rule.temperature, top_p = fields.rule.top_p;
+  if (!std::isfinite(temperature) || temperature < 0) refuse("temperature", "a number >= 0", temperature);
+  if (!(top_p > 0 && top_p <= 1)) refuse("top_p", "a number above 0 and at most 1", top_p);
+  if (fields.rule.top_k < 0) refuse("top_k", "an integer >= 0 (0: all tokens)", fields.rule.top_k);
+  if (fields.max_tokens < 1) refuse("max_tokens", "an integer >= 1", fields.max_tokens);
+  for (const std::string& stop : fields.stop) {
+    if (stop.empty()) throw data::InputError("stop: expected a text that is not empty, found \"\"");
+  }
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "infer/batch_input.h"
+#include "infer/bench.h"
+#include "infer/loaded_model.h"
+
+namespace clover::infer {
+
+/// Where the tokens of a configuration leave those of plain decoding.
+struct Difference {
+  std::string configuration;
+  int64_t line = 0;
+  int64_t position = 0;      // index into the answer's tokens
+  int64_t plain_token = -1;  // -1: the answer had ended
+  int64_t other_token = -1;
+  std::optional<double> top_two_gap;  // of the target's logits there; tiny: a near tie
+};
+
+struct EqualityReport {
+  int64_t configurations = 0;
+  int64_t requests = 0;
+  std::vector<Difference> differences;  // the first of each configuration and line
+};
+
+/// Decodes `lines` plainly, one at a time, and then with every configuration; tokens must be the same
+/// (design: promise 1).
+EqualityReport compare_outputs(const LoadedModel& model,
+                               const std::vector<BenchConfiguration>& configurations,
+                               const std::vector<BatchLine>& lines,
+                               const std::function<void(const std::string&)>& say);
+
+/// The first position at which two answers differ; none when they are equal.
+std::optional<int64_t> first_difference(const std::vector<int64_t>& plain, const std::vector<int64_t>& other);
+
+/// The two most probable tokens behind `ids` and the gap of their logits, by one teacher-forced pass.
+double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids);
+
+/// "clover budget 4, batch 3, page 16, prefill chunk 37"
+std::string name_of(const BenchConfiguration& configuration);
+
+}  // namespace clover::infer
