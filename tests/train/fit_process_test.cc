@@ -1,0 +1,212 @@
+// Promise 3 on real processes: killed at any moment and continued, a run ends with the same bits.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data/files.h"
+#include "data/safetensors.h"
+#include "tests/train/tiny_run.h"
+
+namespace clover::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FitProcessTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fresh_folder("fit_process_test");
+    write_counting_store(folder_ / "store", 20);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::vector<std::string> command(const fs::path& output, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words{CLOVER_BINARY_DIR "/bin/clover-train",
+                                   "fit",
+                                   "--target",
+                                   tiny_target(),
+                                   "--data",
+                                   folder_ / "store",
+                                   "--output",
+                                   output,
+                                   "--steps",
+                                   "40",
+                                   "--batch",
+                                   "4",
+                                   "--micro-batch",
+                                   "3",
+                                   "--draft-vocab",
+                                   "100",
+                                   "--eval-prompts",
+                                   "0",
+                                   "--checkpoint-every",
+                                   "3",
+                                   "--threads",
+                                   "1",
+                                   "--warmup",
+                                   "5"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  pid_t start(const std::vector<std::string>& words) const {
+    const pid_t process = ::fork();
+    if (process == 0) {
+      const int out = ::open((folder_ / "stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+      ::dup2(out, STDERR_FILENO);
+      ::dup2(out, STDOUT_FILENO);
+      std::vector<char*> arguments;
+      for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+      arguments.push_back(nullptr);
+      ::execv(arguments[0], arguments.data());
+      ::_exit(127);
+    }
+    return process;
+  }
+
+  /// Exit code, or minus the signal.
+  static int wait(pid_t process) {
+    int status = 0;
+    ::waitpid(process, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int run(const std::vector<std::string>& words) const { return wait(start(words)); }
+
+  static int64_t logged_steps(const fs::path& output) {
+    if (!fs::exists(output / "log.jsonl")) return 0;
+    const std::string text = data::read_file(output / "log.jsonl");
+    return std::count(text.begin(), text.end(), '\n');
+  }
+
+  /// Sends `signal` once `steps` lines are logged, or lets it end.
+  int interrupt_after(const std::vector<std::string>& words, const fs::path& output, int64_t steps,
+                      int signal) const {
+    const pid_t process = start(words);
+    for (int tick = 0; tick < 60000; ++tick) {
+      int status = 0;
+      if (::waitpid(process, &status, WNOHANG) == process)
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+      if (logged_steps(output) >= steps) ::kill(process, signal);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ::kill(process, SIGKILL);
+    return wait(process);
+  }
+
+  std::string messages() const { return data::read_file(folder_ / "stderr"); }
+  static std::string weights(const fs::path& output) {
+    return data::read_file(output / "last/model.safetensors");
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(FitProcessTest, KilledAgainAndAgainItEndsWithTheSameBits) {
+  const fs::path whole = folder_ / "whole", broken = folder_ / "broken";
+  ASSERT_EQ(run(command(whole)), 0) << messages();
+  int kills = 0;
+  int code = -1;
+  for (const int64_t after : {1, 5, 11, 12, 20, 31}) {
+    code = interrupt_after(command(broken, {"--resume", "auto"}), broken, after, SIGKILL);
+    kills += code == -SIGKILL;
+  }
+  EXPECT_GE(kills, 3);
+  ASSERT_EQ(run(command(broken, {"--resume", "auto"})), 0) << messages();
+  EXPECT_TRUE(weights(whole) == weights(broken));
+
+  // The log is that of one run: every step once, in order, with the same losses.
+  const auto lines = [](const fs::path& output) {
+    std::vector<std::pair<int64_t, double>> steps;
+    std::istringstream text(data::read_file(output / "log.jsonl"));
+    for (std::string line; std::getline(text, line);) {
+      const auto json = nlohmann::json::parse(line);
+      steps.emplace_back(json["step"], json["loss"]);
+    }
+    return steps;
+  };
+  EXPECT_EQ(lines(broken), lines(whole));
+  EXPECT_EQ(lines(whole).size(), 40u);
+  EXPECT_LT(lines(whole).back().second, 0.7 * lines(whole).front().second);  // and it learned
+}
+
+TEST_F(FitProcessTest, SigtermLeavesACheckpointAndCode75) {
+  const fs::path whole = folder_ / "whole", broken = folder_ / "broken";
+  ASSERT_EQ(run(command(whole)), 0) << messages();
+  const int code = interrupt_after(command(broken), broken, 4, SIGTERM);
+  // A second signal of the same kind ends the process at once, so either answer is right; both must continue.
+  EXPECT_THAT(code, testing::AnyOf(75, -SIGTERM)) << messages();
+  ASSERT_EQ(run(command(broken, {"--resume", "auto"})), 0) << messages();
+  EXPECT_TRUE(weights(whole) == weights(broken));
+}
+
+TEST_F(FitProcessTest, WatchingARunChangesNoWeight) {
+  const fs::path often = folder_ / "often", seldom = folder_ / "seldom";
+  ASSERT_EQ(run(command(often, {"--feature-cache", "0"})), 0) << messages();
+  ASSERT_EQ(run(command(seldom, {"--checkpoint-every", "100", "--feature-cache", "1000000000"})), 0)
+      << messages();
+  EXPECT_TRUE(weights(often) == weights(seldom));
+}
+
+TEST_F(FitProcessTest, RefusesWhatWouldSpoilARun) {
+  const fs::path output = folder_ / "run";
+  ASSERT_EQ(run(command(output, {"--keep-checkpoints", "2"})), 0) << messages();
+  EXPECT_EQ(std::distance(fs::directory_iterator(output / "checkpoints"), fs::directory_iterator()), 2);
+  EXPECT_EQ(run(command(output)), 2);  // holds a run
+  EXPECT_THAT(messages(), testing::HasSubstr("already holds a run"));
+  EXPECT_EQ(run(command(output, {"--resume", "auto", "--lr", "0.5"})), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("Setting --lr is 0.5"));
+  EXPECT_EQ(run(command(folder_ / "other", {"--heads", "0"})), 2);
+  EXPECT_FALSE(fs::exists(folder_ / "other"));
+  data::write_file_atomically(folder_ / "bad.toml", "heads = 3\nno-such-key = 1\n");
+  EXPECT_EQ(run(command(folder_ / "other", {"--config", folder_ / "bad.toml"})), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("no-such-key"));
+}
+
+TEST_F(FitProcessTest, RunTomlIsAConfigThatRunsAgain) {
+  const fs::path output = folder_ / "run", again = folder_ / "again";
+  ASSERT_EQ(run(command(output)), 0) << messages();
+  ASSERT_EQ(
+      run({CLOVER_BINARY_DIR "/bin/clover-train", "fit", "--config", output / "run.toml", "--output", again}),
+      0)
+      << messages();
+  EXPECT_TRUE(weights(output) == weights(again));
+}
+
+TEST_F(FitProcessTest, DryRunWritesNothing) {
+  const fs::path output = folder_ / "run";
+  ASSERT_EQ(run(command(output, {"--dry-run"})), 0) << messages();
+  EXPECT_FALSE(fs::exists(output));
+  EXPECT_THAT(messages(), testing::HasSubstr("answer_tokens_per_second"));
+}
+
+TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
+  const fs::path output = folder_ / "run";
+  const std::string program = CLOVER_BINARY_DIR "/bin/clover-train";
+  ASSERT_EQ(run(command(output, {"--kind", "medusa"})), 0) << messages();
+  ASSERT_EQ(run({program, "export", "--run", output, "--format", "medusa", "--output", folder_ / "medusa"}),
+            0)
+      << messages();
+  const auto reader = data::SafetensorsReader::open(folder_ / "medusa/medusa_lm_head.safetensors");
+  EXPECT_THAT(reader.names(),
+              testing::ElementsAre("0.0.linear.bias", "0.0.linear.weight", "1.0.linear.bias",
+                                   "1.0.linear.weight", "2.0.linear.bias", "2.0.linear.weight"));
+  ASSERT_EQ(run({program, "export", "--run", output, "--dtype", "bfloat16", "--output", folder_ / "clover"}),
+            0)
+      << messages();
+  EXPECT_TRUE(data::read_file(folder_ / "clover/model.safetensors") == weights(output));
+  EXPECT_EQ(run({program, "export", "--run", output, "--format", "eagle", "--output", folder_ / "no"}), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("medusa"));
+}
+
+}  // namespace
+}  // namespace clover::train

@@ -1,0 +1,62 @@
+#include "train/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/error.h"
+
+namespace clover::train {
+namespace {
+
+FitSettings sound() {
+  FitSettings settings;
+  settings.target = "target";
+  settings.data = "data";
+  return settings;
+}
+
+std::string complaint(const FitSettings& settings) {
+  try {
+    settings.check();
+  } catch (const data::InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SettingsTest, NamesTheSettingThatIsOutOfRange) {
+  EXPECT_EQ(complaint(sound()), "");
+  FitSettings settings = sound();
+  settings.lr = 0;
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--lr"));
+  settings = sound();
+  settings.kind = "eagle";
+  EXPECT_THAT(complaint(settings), testing::AllOf(testing::HasSubstr("eagle"), testing::HasSubstr("medusa")));
+  settings = sound();
+  settings.head_decay = std::nan("");
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--head-decay"));
+  settings = sound();
+  settings.target = "";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--target"));
+}
+
+TEST(SettingsTest, AContinuedRunMayChangeOnlyWhatTouchesNoWeight) {
+  const nlohmann::json recorded = sound().to_json();
+  FitSettings settings = sound();
+  settings.eval_every = 7;
+  settings.checkpoint_every = 9;
+  settings.feature_cache = 5;
+  EXPECT_NO_THROW(settings.check_continues(recorded));
+  settings.threads = 64;
+  EXPECT_THROW(settings.check_continues(recorded), data::InputError);
+}
+
+TEST(SettingsTest, MedusaHasNoCloverSettings) {
+  FitSettings settings = sound();
+  EXPECT_EQ(settings.drafter().size(), 4u);
+  settings.kind = "medusa";
+  EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}}));
+}
+
+}  // namespace
+}  // namespace clover::train

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/token_store.h"
+#include "data/tokenizer.h"
+#include "infer/engine.h"
+#include "model/drafter.h"
+#include "model/target.h"
+
+namespace clover::train {
+
+/// A prompt to continue.
+struct EvalPrompt {
+  std::vector<int64_t> ids;
+  std::string category;
+};
+
+/// Prompts of held-out samples: the ids before the first supervised token; of a sample supervised from its
+/// start, its first quarter.  At most `limit`, those too long for the context left out.
+std::vector<EvalPrompt> held_out_prompts(const data::TokenStore& store, int64_t limit, int64_t context,
+                                         int64_t max_tokens);
+
+struct AcceptanceSettings {
+  int64_t max_tokens = 128;
+  int64_t budget = 4;
+  int64_t max_batch = 8;
+};
+
+/// What the real decoder makes of a drafter.
+struct AcceptanceFigures {
+  double tokens_per_step = 0;
+  int64_t tokens = 0;
+  int64_t passes = 0;
+  int64_t differs = 0;  // answers that are not what plain decoding yields: must be 0
+  double seconds = 0;
+  std::vector<int64_t> accepted_histogram;
+  nlohmann::json by_category;
+};
+
+/// Decodes prompts greedily with and without a drafter.  The plain answers are computed once, at the first
+/// measurement.
+class Acceptance {
+ public:
+  Acceptance(const model::Target& target, const data::Tokenizer& tokenizer, std::vector<EvalPrompt> prompts,
+             AcceptanceSettings settings);
+
+  /// `drafter` must be trainable or frozen; it is frozen in the target's dtype for the measurement and thawed
+  /// again if it was not frozen before.
+  AcceptanceFigures measure(model::Drafter& drafter);
+
+  const std::vector<EvalPrompt>& prompts() const { return prompts_; }
+
+  /// Token ids of the plain answers, in the order of the prompts.
+  const std::vector<std::vector<int64_t>>& plain_answers();
+
+ private:
+  std::vector<infer::Completion> decode(model::Drafter* drafter, infer::EngineStats& stats);
+
+  const model::Target& target_;
+  const data::Tokenizer& tokenizer_;
+  std::vector<EvalPrompt> prompts_;
+  AcceptanceSettings settings_;
+  std::vector<std::vector<int64_t>> plain_;
+};
+
+}  // namespace clover::train

@@ -1,0 +1,90 @@
+#include "train/export_formats.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data/error.h"
+#include "data/files.h"
+#include "data/safetensors.h"
+#include "model/heads_checkpoint.h"
+
+namespace clover::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+data::NamedTensors read_all(const fs::path& file, c10::ScalarType dtype) {
+  const auto reader = data::SafetensorsReader::open(file);
+  data::NamedTensors tensors;
+  for (const auto& name : reader.names()) {
+    const at::Tensor tensor = reader.read(name);
+    tensors.emplace_back(name, tensor.is_floating_point() ? tensor.to(dtype) : tensor);
+  }
+  return tensors;
+}
+
+void write_clover(const fs::path& heads, const fs::path& folder, c10::ScalarType dtype) {
+  const auto info = model::read_heads_info(heads);
+  data::write_safetensors(folder / "model.safetensors", read_all(heads / "model.safetensors", dtype),
+                          {{"format", "pt"}});
+  data::write_file_atomically(folder / "config.json", info.config.dump(2) + "\n");
+}
+
+/// head0.linear.weight here is 0.0.linear.weight there: {head}.{layer}.
+std::string medusa_name(const std::string& own) {
+  const std::string prefix = "head";
+  const auto dot = std::find(own.begin(), own.end(), '.');
+  if (own.rfind(prefix, 0) != 0 || dot == own.end()) {
+    throw data::InputError("Tensor " + own + " is not one of a residual block's: these heads are not Medusa's.");
+  }
+  return std::string(own.begin() + prefix.size(), dot) + ".0" + std::string(dot, own.end());
+}
+
+void write_medusa(const fs::path& heads, const fs::path& folder, c10::ScalarType dtype) {
+  const auto info = model::read_heads_info(heads);
+  if (info.config.at("kind") != "medusa") {
+    throw data::InputError(heads.string() + " holds " + info.config.at("kind").get<std::string>() +
+                           " heads, which the format medusa cannot express: export them as clover.");
+  }
+  data::NamedTensors tensors;
+  for (const auto& [name, tensor] : read_all(heads / "model.safetensors", dtype)) {
+    // A trimmed vocabulary is a matter of speed: these readers multiply with the whole head.
+    if (name != "token_map") tensors.emplace_back(medusa_name(name), tensor);
+  }
+  data::write_safetensors(folder / "medusa_lm_head.safetensors", tensors, {{"format", "pt"}});
+  const nlohmann::json config{{"medusa_num_heads", info.config.at("drafter").at("heads")},
+                              {"medusa_num_layers", 1},
+                              {"base_model_name_or_path", ""},
+                              {"model_type", "medusa"}};
+  data::write_file_atomically(folder / "config.json", config.dump(2) + "\n");
+}
+
+}  // namespace
+
+std::string list_export_formats() {
+  return "clover (this project's own), medusa (Medusa's and TGI's medusa_lm_head.safetensors; heads of kind "
+         "medusa)";
+}
+
+void export_heads(const fs::path& heads, const std::string& format, const fs::path& output,
+                  c10::ScalarType dtype) {
+  if (format != "clover" && format != "medusa") {
+    throw data::InputError("Format \"" + format + "\" is unknown; expected one of: " + list_export_formats() +
+                           ".");
+  }
+  if (fs::exists(output)) throw data::InputError(output.string() + " already exists: give another --output.");
+  const fs::path parent = fs::absolute(output).parent_path();
+  const fs::path fresh = parent / ("." + output.filename().string() + ".new." + std::to_string(::getpid()));
+  fs::create_directories(fresh);
+  try {
+    format == "clover" ? write_clover(heads, fresh, dtype) : write_medusa(heads, fresh, dtype);
+  } catch (...) {
+    fs::remove_all(fresh);
+    throw;
+  }
+  fs::rename(fresh, output);
+}
+
+}  // namespace clover::train

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <filesystem>
+#include <string>
+
+namespace clover::train {
+
+/// "clover: .. \n medusa: ..": the formats and who reads them.
+std::string list_export_formats();
+
+/// Writes heads read from a heads folder in another format; InputError for an unknown format (listing the
+/// known ones), heads the format cannot hold, and an output that exists.
+///   clover  config.json and model.safetensors in `dtype` (docs/checkpoint-format.md)
+///   medusa  config.json and medusa_lm_head.safetensors, the residual blocks under Medusa's names; the
+///   target's own head is shared
+void export_heads(const std::filesystem::path& heads, const std::string& format,
+                  const std::filesystem::path& output, c10::ScalarType dtype);
+
+}  // namespace clover::train

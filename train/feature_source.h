@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/token_store.h"
+#include "model/kv_cache.h"
+#include "model/target.h"
+
+namespace clover::train {
+
+/// The frozen target's features of training samples.  A sample's features are the same bits in any batch and
+/// in every epoch, so they are computed once and kept while they fit in memory; the rest is computed again
+/// each time.
+class FeatureSource {
+ public:
+  /// longest: tokens of the longest sample.  cache_bytes: memory for features of later epochs; 0: none.
+  FeatureSource(const model::Target& target, model::FeatureTaps taps, int64_t longest, int64_t cache_bytes);
+
+  /// Features of rows 0 .. rows[i]-1 of each sample, sample after sample.  `keys` name the samples (>= 0,
+  /// dense); a key of -1 is never kept.
+  model::Features of(std::span<const data::TokenStore::Sample> samples, std::span<const int64_t> rows,
+                     std::span<const int64_t> keys);
+
+  int64_t cached_bytes() const { return cached_bytes_; }
+  int64_t computed_rows() const { return computed_rows_; }
+
+ private:
+  std::vector<model::Features> compute(std::span<const data::TokenStore::Sample> samples,
+                                       std::span<const int64_t> rows);
+  void keep(int64_t key, const model::Features& features);
+
+  const model::Target& target_;
+  model::FeatureTaps taps_;
+  model::KvCache kv_;
+  int64_t cache_bytes_;
+  int64_t cached_bytes_ = 0;
+  int64_t computed_rows_ = 0;
+  std::vector<model::Features> kept_;  // by key
+};
+
+}  // namespace clover::train

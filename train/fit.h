@@ -1,0 +1,15 @@
+#pragma once
+
+#include "train/fit_job.h"
+
+namespace clover::train {
+
+/// Trains the job's drafter into its run folder: run.toml, log.jsonl, TensorBoard events, checkpoints/, best/
+/// and last/.  Returns an exit code: done, or interrupted with a checkpoint that `--resume auto` continues
+/// from.
+int fit(FitJob& job);
+
+/// Prints what the run would take; writes nothing.
+int dry_run(FitJob& job);
+
+}  // namespace clover::train

@@ -1,0 +1,41 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "train/commands.h"
+#include "train/fit.h"
+#include "train/fit_job.h"
+#include "train/settings.h"
+
+namespace clover::train {
+
+Action declare_fit(CLI::App& app) {
+  struct Options {
+    FitSettings settings;
+    FitFolders folders;
+    std::string output;
+    bool dry_run = false;
+  };
+  const auto options = std::make_shared<Options>();
+  FitSettings::each(options->settings, [&](const char* name, auto& value, const char* help) {
+    app.add_option(std::string("--") + name, value, help)->group("Settings");
+  });
+  app.add_option("--output", options->output, "Folder of this run")->type_name("DIR");
+  app.add_option("--resume", options->folders.resume,
+                 "auto: continue from the newest checkpoint of --output, or begin when there is none; or a "
+                 "checkpoint folder")
+      ->type_name("auto|DIR");
+  app.add_flag("--dry-run", options->dry_run, "Check everything, estimate memory and time, write nothing");
+  app.footer(
+      "Example:\n"
+      "  clover-train fit --config configs/clover.toml --target models/SmolLM2-135M-Instruct --data store "
+      "--output run\n"
+      "  clover-train fit ... --output run --resume auto      the same command continues after any "
+      "interruption");
+  return [options] {
+    options->folders.output = options->output;
+    FitJob job = prepare_job(options->settings, options->folders);
+    return options->dry_run ? dry_run(job) : fit(job);
+  };
+}
+
+}  // namespace clover::train

@@ -1,0 +1,197 @@
+#include "train/fit_job.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "data/error.h"
+#include "infer/loaded_model.h"
+#include "kernels/cpu_path.h"
+#include "model/heads_checkpoint.h"
+#include "train/data_order.h"
+#include "train/heads_about.h"
+#include "train/teacher_forcing.h"
+#include "train/token_map.h"
+
+namespace clover::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_output(const FitFolders& folders) {
+  if (folders.output.empty())
+    throw data::InputError("No output: give --output RUN_DIR, the folder of this run.");
+  const bool holds_run =
+      fs::exists(folders.output / "run.toml") || fs::exists(folders.output / "checkpoints");
+  if (holds_run && folders.resume.empty()) {
+    throw data::InputError(folders.output.string() +
+                           " already holds a run: continue it with --resume auto, or give another --output.");
+  }
+}
+
+std::optional<fs::path> find_checkpoint(const FitFolders& folders) {
+  if (folders.resume.empty()) return std::nullopt;
+  if (folders.resume == "auto") return Checkpoints(folders.output).newest();
+  return fs::path(folders.resume);
+}
+
+void check_store(const data::TokenStore& store, const FitSettings& settings,
+                 const model::TargetConfig& config) {
+  const auto& about = store.about();
+  const auto vocab = about.find("vocab_size");
+  if (vocab != about.end() && vocab->is_number_integer() && *vocab > config.vocab) {
+    throw data::InputError(settings.data + " was prepared for a vocabulary of " + vocab->dump() +
+                           " tokens, but " + settings.target + " has " + std::to_string(config.vocab) +
+                           ": prepare the data with this target.");
+  }
+  if (store.size(data::Split::train) == 0) {
+    throw data::InputError(settings.data +
+                           " holds no training samples: prepare it with a smaller --holdout.");
+  }
+}
+
+void check_fingerprint(const data::TokenStore& store, const FitSettings& settings,
+                       const model::Target& target) {
+  const auto& about = store.about();
+  if (!about.contains("target") || !about["target"].is_object()) return;
+  const auto& recorded = about["target"].value("fingerprint", nlohmann::json());
+  if (recorded.is_string() && recorded != target.fingerprint()) {
+    throw data::InputError(settings.data + " was prepared for the target " + recorded.get<std::string>() +
+                           ", but " + settings.target + " is " + target.fingerprint() +
+                           ": prepare the data with this target.");
+  }
+}
+
+/// What was left to the machine stays as it was where the run began: bits depend on it.
+void keep_choices(FitSettings& settings, const SavedRun& saved) {
+  const nlohmann::json before = saved.identity.value("settings", nlohmann::json::object());
+  if (settings.threads == 0) settings.threads = before.value("threads", int64_t{0});
+  if (settings.dtype == "auto") settings.dtype = before.value("dtype", "auto");
+  if (settings.compute_dtype == "auto") settings.compute_dtype = before.value("compute-dtype", "auto");
+}
+
+/// The drafter a new run begins with.
+void begin_drafter(FitJob& job) {
+  const FitSettings& settings = job.settings;
+  if (settings.init_heads.empty()) {
+    job.token_map = frequent_tokens(job.store, settings.draft_vocab, job.target->config().vocab);
+    job.drafter = model::make_drafter(settings.kind, settings.drafter(), job.target->view(), job.token_map,
+                                      /*trainable=*/true, settings.seed);
+    return;
+  }
+  job.drafter = model::load_heads(settings.init_heads, *job.target, /*trainable=*/true);
+  job.token_map = job.drafter->head(0).token_map;
+  if (job.drafter->kind() != settings.kind || job.drafter->settings() != settings.drafter()) {
+    throw data::InputError(settings.init_heads + " holds " + job.drafter->kind() + " heads with " +
+                           job.drafter->settings().dump() + ", but the settings ask for " + settings.kind +
+                           " with " + settings.drafter().dump() + ": give the settings of these heads.");
+  }
+}
+
+void continue_drafter(FitJob& job) {
+  const SavedRun saved = read_checkpoint(*job.checkpoint);
+  job.settings.check_continues(saved.identity.value("settings", nlohmann::json::object()));
+  job.token_map = saved.token_map;
+  job.state = saved.state;
+  job.drafter =
+      model::make_drafter(job.settings.kind, job.settings.drafter(), job.target->view(), job.token_map,
+                          /*trainable=*/true, job.settings.seed);
+  const nlohmann::json own = job.identity();
+  for (const char* what : {"target", "data"}) {
+    if (saved.identity.value(what, "") != own.value(what, "")) {
+      throw data::InputError(job.checkpoint->string() + " belongs to another " + what + " (" +
+                             saved.identity.value(what, "") + ", not " + own.value(what, "") +
+                             "): continue with the one the run was started with.");
+    }
+  }
+}
+
+}  // namespace
+
+int64_t free_memory() {
+  std::ifstream in("/proc/meminfo");
+  std::string key, unit;
+  for (int64_t kilobytes = 0; in >> key >> kilobytes; std::getline(in, unit)) {
+    if (key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return int64_t{4} << 30;
+}
+
+void resolve(FitSettings& settings) {
+  infer::ModelOptions device;
+  device.threads = static_cast<int>(settings.threads);
+  infer::prepare_device(device);
+  settings.threads = at::get_num_threads();
+  if (settings.dtype == "auto") {
+    settings.dtype = model::dtype_name(model::TargetConfig::read(settings.target).stored_dtype);
+  }
+  if (settings.compute_dtype == "auto") {
+    // Without bf16 products in hardware ATen emulates them, slower than fp32.
+    const auto paths = kernels::available_cpu_paths();
+    const bool fast = std::find(paths.begin(), paths.end(), kernels::CpuPath::avx512_bf16) != paths.end();
+    settings.compute_dtype = fast ? "bfloat16" : "float32";
+  }
+  if (settings.feature_cache < 0) settings.feature_cache = free_memory() / 4;
+}
+
+data::TokenStore::Sample FitJob::sample(int64_t index) const {
+  auto sample = store.sample(data::Split::train, index);
+  const size_t length = std::min(sample.ids.size(), static_cast<size_t>(settings.max_length));
+  return {sample.ids.subspan(0, length), sample.supervised.subspan(0, length), sample.category};
+}
+
+std::vector<int64_t> FitJob::golden_ids() const {
+  constexpr size_t longest_golden = 128;
+  const auto ids = sample(0).ids;
+  return {ids.begin(), ids.begin() + std::min(longest_golden, ids.size())};
+}
+
+nlohmann::json FitJob::identity() const {
+  return {{"settings", settings.to_json()},
+          {"target", target->fingerprint()},
+          {"data", store.about().value("content_hash", "")},
+          {"origin", origin_of_data(store.about())},
+          {"golden_ids", golden_ids()}};
+}
+
+FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
+  settings.check();
+  check_output(folders);
+  const auto checkpoint = find_checkpoint(folders);
+  if (checkpoint) keep_choices(settings, read_checkpoint(*checkpoint));  // refused before gigabytes are read
+  const model::TargetConfig config = model::TargetConfig::read(settings.target);
+  FitJob job{
+      settings, folders, data::TokenStore::open(settings.data), nullptr, nullptr, nullptr, {}, checkpoint, {},
+      0,        0};
+  check_store(job.store, settings, config);
+  resolve(job.settings);
+  if (job.settings.eval_prompts > 0) job.tokenizer = data::Tokenizer::load(settings.target);
+  job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype));
+  check_fingerprint(job.store, settings, *job.target);
+  checkpoint ? continue_drafter(job) : begin_drafter(job);
+  job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));
+
+  const int64_t samples = job.store.size(data::Split::train);
+  int64_t useful = 0;
+  for (int64_t i = 0; i < samples; ++i) {
+    job.longest = std::max(job.longest, static_cast<int64_t>(job.sample(i).ids.size()));
+    useful += useful_rows(job.sample(i), job.drafter->max_depth()) > 0;
+  }
+  if (useful == 0)
+    throw data::InputError(settings.data + " holds no sample with a label the heads could learn.");
+  if (job.longest > config.context) {
+    throw data::InputError("A sample of " + settings.data + " has " + std::to_string(job.longest) +
+                           " tokens, but " + settings.target + " reads " + std::to_string(config.context) +
+                           ": give --max-length " + std::to_string(config.context) + ".");
+  }
+  const DataOrder order(samples, job.settings.batch, job.settings.seed);
+  job.total_steps = job.settings.steps > 0
+                        ? job.settings.steps
+                        : std::max<int64_t>(1, std::llround(job.settings.epochs *
+                                                            static_cast<double>(order.steps_per_epoch())));
+  return job;
+}
+
+}  // namespace clover::train

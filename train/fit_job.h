@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "data/token_store.h"
+#include "data/tokenizer.h"
+#include "model/drafter.h"
+#include "model/target.h"
+#include "train/checkpoint.h"
+#include "train/settings.h"
+
+namespace clover::train {
+
+/// Where a run lives and how it begins.
+struct FitFolders {
+  std::filesystem::path output;
+  std::string resume;  // "", "auto" or a checkpoint folder
+};
+
+/// Everything `fit` works with, read and checked before work begins; settings without an "auto" left.
+struct FitJob {
+  FitSettings settings;
+  FitFolders folders;
+  data::TokenStore store;
+  std::unique_ptr<data::Tokenizer> tokenizer;  // null without evaluation
+  std::unique_ptr<model::Target> target;
+  std::shared_ptr<model::Drafter> drafter;          // trainable
+  at::Tensor token_map;                             // i64 [V'] or undefined
+  std::optional<std::filesystem::path> checkpoint;  // to continue from
+  RunState state;
+  int64_t total_steps = 0;
+  int64_t longest = 0;  // tokens of the longest training sample as used
+
+  /// Training sample `index`, cut to max_length.
+  data::TokenStore::Sample sample(int64_t index) const;
+
+  /// The golden prompt of the run's heads: the first sample, cut.
+  std::vector<int64_t> golden_ids() const;
+
+  /// What a checkpoint must agree with to continue this run.
+  nlohmann::json identity() const;
+};
+
+/// Loads and checks all that the settings name.  InputError in one sentence; nothing is written.
+FitJob prepare_job(FitSettings settings, const FitFolders& folders);
+
+/// Replaces every "auto" by what this machine and this target make of it, and sets the number of threads.
+void resolve(FitSettings& settings);
+
+/// Bytes of memory that are free now.
+int64_t free_memory();
+
+}  // namespace clover::train

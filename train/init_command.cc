@@ -1,0 +1,112 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "data/chat_template.h"
+#include "data/error.h"
+#include "data/token_store.h"
+#include "data/tokenizer.h"
+#include "infer/exit_code.h"
+#include "infer/loaded_model.h"
+#include "train/commands.h"
+#include "train/heads_about.h"
+#include "train/settings.h"
+#include "train/token_map.h"
+
+namespace clover::train {
+namespace {
+
+struct InitOptions {
+  infer::ModelOptions model;
+  FitSettings drafter;
+  std::string data;
+  std::string output;
+  int64_t draft_vocab = 0;
+  bool random = false;
+};
+
+/// Every matrix drawn anew with the spread of its inputs: heads that guess, and guess badly.
+void randomise(model::Drafter& drafter, uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  for (auto& parameter : drafter.named_parameters()) {
+    at::Tensor& value = parameter.value();
+    const double spread = value.dim() >= 2 ? 1 / std::sqrt(static_cast<double>(value.size(1))) : 0.1;
+    const at::Tensor noise = at::empty_like(value).normal_(0, spread, generator);
+    value.dim() >= 2 ? value.copy_(noise) : value.add_(noise);
+  }
+}
+
+struct Origin {
+  nlohmann::json about = nlohmann::json::object();
+  std::vector<int64_t> golden_ids;
+};
+
+/// Hashes of tokenizer and template when the folder has them: a model without is fine for tests.
+Origin origin_of(const InitOptions& options, int64_t vocab) {
+  Origin origin;
+  try {
+    const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
+    origin.about["tokenizer"] = {{"hash", prompts.tokenizer().hash()}};
+    if (prompts.has_template()) {
+      origin.about["chat_template"] = {{"name", prompts.template_name()}, {"hash", prompts.template_hash()}};
+    }
+    origin.golden_ids =
+        prompts.tokenizer().encode("The quick brown fox jumps over the lazy dog, and then it sleeps.");
+  } catch (const data::InputError&) {
+    for (int64_t id = 0; id < std::min<int64_t>(16, vocab); ++id) origin.golden_ids.push_back(id);
+  }
+  return origin;
+}
+
+int init(const InitOptions& options) {
+  if (std::filesystem::exists(options.output)) {
+    throw data::InputError(options.output + " already exists: give another --output.");
+  }
+  infer::prepare_device(options.model);
+  if (options.draft_vocab > 0 && options.data.empty()) {
+    throw data::InputError(
+        "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
+  }
+  const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
+  const int64_t vocab = target->config().vocab;
+  at::Tensor token_map;
+  if (options.draft_vocab > 0) {
+    token_map = frequent_tokens(data::TokenStore::open(options.data), options.draft_vocab, vocab);
+  }
+  const auto drafter =
+      model::make_drafter(options.drafter.kind, options.drafter.drafter(), target->view(), token_map,
+                          /*trainable=*/true, options.drafter.seed);
+  if (options.random) randomise(*drafter, options.drafter.seed);
+  Origin origin = origin_of(options, vocab);
+  origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.drafter.seed}};
+  write_heads(options.output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
+  return infer::exit_done;
+}
+
+}  // namespace
+
+Action declare_init(CLI::App& app) {
+  const auto options = std::make_shared<InitOptions>();
+  infer::add_model_options(app, options->model, infer::HeadsOption::none);
+  FitSettings& drafter = options->drafter;
+  app.add_option("--kind", drafter.kind, "Kind of heads: clover, medusa")->required();
+  app.add_option("--heads", drafter.heads, "Number of heads")->type_name("K");
+  app.add_option("--regression", drafter.regression, "clover: attention, concat or none");
+  app.add_option("--block", drafter.block, "clover: full, attention or none");
+  app.add_option("--gate-groups", drafter.gate_groups, "clover: gates of the attention decoder");
+  app.add_option("--draft-vocab", options->draft_vocab, "Most frequent tokens of --data to keep; 0: all");
+  app.add_option("--data", options->data, "Token store for --draft-vocab")->type_name("DIR");
+  app.add_option("--seed", drafter.seed, "Seed of the weights");
+  app.add_flag("--random", options->random, "Draw every weight, so that the guesses are bad");
+  app.add_option("--output", options->output, "Folder of the heads")->required()->type_name("DIR");
+  app.footer(
+      "Example:\n  clover-train init --target models/SmolLM2-135M-Instruct --kind clover --output heads");
+  return [options] { return init(*options); };
+}
+
+}  // namespace clover::train

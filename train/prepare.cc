@@ -1,0 +1,189 @@
+#include "train/prepare.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "data/chat_template.h"
+#include "data/error.h"
+#include "data/token_store.h"
+#include "data/tokenizer.h"
+#include "data/training_input.h"
+#include "infer/exit_code.h"
+#include "infer/interrupt.h"
+#include "infer/progress.h"
+#include "model/target.h"
+#include "train/commands.h"
+#include "train/preview.h"
+
+namespace clover::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check(const PrepareOptions& options) {
+  if (!(options.holdout >= 0 && options.holdout < 1)) {
+    throw data::InputError("--holdout is " + std::to_string(options.holdout) +
+                           ", expected a share from 0 up to 1.");
+  }
+  if (options.max_length < 3) {
+    throw data::InputError("--max-length is " + std::to_string(options.max_length) +
+                           ", expected at least 3: the first guess is two tokens ahead.");
+  }
+  if (options.output.empty() && options.preview == 0) {
+    throw data::InputError("Nothing to do: give --output DIR, or --preview N to look at samples only.");
+  }
+  for (const auto& file : options.input) {
+    if (!fs::is_regular_file(file)) throw data::InputError(file + " is no file that can be read.");
+  }
+}
+
+struct Counts {
+  int64_t samples = 0, bad = 0, tokens = 0, supervised = 0;
+};
+
+/// One pass over the input.
+class Preparation {
+ public:
+  Preparation(const PrepareOptions& options, const data::Tokenizer& tokenizer,
+              const data::ChatTemplate& chat_template, int64_t vocab)
+      : options_(options),
+        tokenizer_(tokenizer),
+        reader_(tokenizer, chat_template, options.max_length, vocab),
+        marks_(::isatty(STDOUT_FILENO) ? Marks::terminal : Marks::brackets) {
+    if (!options.output.empty())
+      writer_ = std::make_unique<data::TokenStoreWriter>(options.output, options.holdout, vocab);
+  }
+
+  void read(const std::string& file, infer::Progress& progress) {
+    const int64_t before = counts_.samples, bad_before = counts_.bad;
+    reader_.read(
+        file,
+        [&](data::TrainingSample&& sample) {
+          infer::stop_if_interrupted();
+          take(sample);
+          progress.update(counts_.samples + counts_.bad, "");
+        },
+        [&](const data::BadRecord& record) { report(record); });
+    sources_.push_back({{"file", fs::path(file).filename().string()},
+                        {"bytes", fs::file_size(file)},
+                        {"samples", counts_.samples - before},
+                        {"bad_records", counts_.bad - bad_before}});
+  }
+
+  void write(const nlohmann::json& about) {
+    if (!writer_) return;
+    nlohmann::json whole = about;
+    whole["sources"] = sources_;
+    writer_->finish(whole);
+  }
+
+  const Counts& counts() const { return counts_; }
+
+  /// InputError when more records are bad than a few slips explain.
+  void check_bad_records() const {
+    const int64_t limit = options_.max_bad_records >= 0
+                              ? options_.max_bad_records
+                              : std::max<int64_t>(100, (counts_.samples + counts_.bad) / 100);
+    if (counts_.bad > limit) {
+      throw data::InputError(std::to_string(counts_.bad) + " of " +
+                             std::to_string(counts_.samples + counts_.bad) +
+                             " records are bad, more than the " + std::to_string(limit) +
+                             " allowed; nothing was written: mend them, or raise --max-bad-records.");
+    }
+  }
+
+ private:
+  void take(const data::TrainingSample& sample) {
+    if (counts_.samples < options_.preview) {
+      std::cout << "--- sample " << counts_.samples + 1 << ": " << sample.ids.size() << " tokens, "
+                << std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1})
+                << " supervised\n"
+                << preview(sample, tokenizer_, marks_) << "\n";
+    }
+    ++counts_.samples;
+    counts_.tokens += static_cast<int64_t>(sample.ids.size());
+    counts_.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
+    if (writer_) writer_->add(sample);
+  }
+
+  void report(const data::BadRecord& record) {
+    constexpr int64_t shown = 100;
+    if (++counts_.bad <= shown) {
+      std::cerr << record.file << ":" << record.line << ": " << record.reason << "\n";
+    } else if (counts_.bad == shown + 1) {
+      std::cerr << "further bad records are only counted\n";
+    }
+  }
+
+  const PrepareOptions& options_;
+  const data::Tokenizer& tokenizer_;
+  data::TrainingReader reader_;
+  Marks marks_;
+  std::unique_ptr<data::TokenStoreWriter> writer_;
+  nlohmann::json sources_ = nlohmann::json::array();
+  Counts counts_;
+};
+
+}  // namespace
+
+int prepare(const PrepareOptions& options) {
+  check(options);
+  const auto tokenizer = data::Tokenizer::load(options.target);
+  const auto chat_template = data::ChatTemplate::load(options.target, options.chat_template);
+  const model::TargetConfig config = model::TargetConfig::read(options.target);
+  std::string fingerprint;  // needs the weights, so only when something is written
+  if (!options.output.empty())
+    fingerprint = model::Target::load(options.target, config.stored_dtype)->fingerprint();
+
+  infer::watch_for_interrupts();
+  Preparation preparation(options, *tokenizer, chat_template, config.vocab);
+  {
+    infer::Progress progress("records", 0, 0);
+    for (const auto& file : options.input) preparation.read(file, progress);
+  }
+  preparation.check_bad_records();
+  const Counts& counts = preparation.counts();
+  if (counts.supervised == 0) {
+    throw data::InputError(
+        "None of the records has a token to learn from; nothing was written: look at them with --preview 5.");
+  }
+  preparation.write({{"tokenizer", {{"hash", tokenizer->hash()}}},
+                     {"chat_template", {{"name", chat_template.name()}, {"hash", chat_template.hash()}}},
+                     {"target", {{"fingerprint", fingerprint}}},
+                     {"max_length", options.max_length},
+                     {"holdout", options.holdout}});
+  std::cerr << counts.samples << " samples, " << counts.tokens << " tokens, " << counts.supervised
+            << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
+            << " bad records skipped\n";
+  return counts.bad > 0 ? infer::exit_some_failed : infer::exit_done;
+}
+
+Action declare_prepare(CLI::App& app) {
+  const auto options = std::make_shared<PrepareOptions>();
+  app.add_option("--target", options->target, "Folder of the language model")->required()->type_name("DIR");
+  app.add_option("--input", options->input, "JSONL files of records")->required()->type_name("FILE");
+  app.add_option("--output", options->output, "Folder of the token store")->type_name("DIR");
+  app.add_option("--holdout", options->holdout, "Share of samples kept out of training, for evaluation");
+  app.add_option("--preview", options->preview, "Show the first N samples with what is learned marked")
+      ->type_name("N");
+  app.add_option("--template", options->chat_template,
+                 "Chat template by name (default: recognised from the folder)")
+      ->type_name("NAME");
+  app.add_option("--max-length", options->max_length, "Longer samples are cut to this many tokens")
+      ->type_name("N");
+  app.add_option("--max-bad-records", options->max_bad_records,
+                 "Bad records to skip before giving up; -1: 100, or one in a hundred if that is more")
+      ->type_name("N");
+  app.footer(
+      "Example:\n  clover-train prepare --target models/SmolLM2-135M-Instruct --input answers.jsonl --output "
+      "store --preview 3");
+  return [options] { return prepare(*options); };
+}
+
+}  // namespace clover::train

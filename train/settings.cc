@@ -1,0 +1,115 @@
+#include "train/settings.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <type_traits>
+
+#include "data/error.h"
+
+namespace clover::train {
+namespace {
+
+[[noreturn]] void refuse(const std::string& name, const std::string& expected, const std::string& found) {
+  throw data::InputError("Setting --" + name + " is " + found + ", expected " + expected + ".");
+}
+
+template <class Number>
+void at_least(const char* name, Number value, Number least) {
+  if (!(value >= least)) {  // also refuses NaN
+    std::ostringstream expected, found;
+    expected << "at least " << least;
+    found << value;
+    refuse(name, expected.str(), found.str());
+  }
+}
+
+void one_of(const char* name, const std::string& value, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return;
+  std::string list;
+  for (const auto& word : known) list += (list.empty() ? "" : ", ") + word;
+  refuse(name, "one of: " + list, "\"" + value + "\"");
+}
+
+void in_unit(const char* name, double value) {
+  if (!(value >= 0 && value < 1))
+    refuse(name, "a number from 0 up to, but not including, 1", std::to_string(value));
+}
+
+/// Settings that only watch, or that only decide how fast the same numbers are computed.
+const std::set<std::string> free_to_change{
+    "eval-every", "eval-prompts", "eval-max-tokens", "checkpoint-every", "keep-checkpoints", "feature-cache",
+    "target",     "data",         "init-heads"};
+
+}  // namespace
+
+void FitSettings::check() const {
+  one_of("kind", kind, {"clover", "medusa"});
+  at_least("heads", heads, int64_t{1});
+  one_of("regression", regression, {"attention", "concat", "none"});
+  one_of("block", block, {"full", "attention", "none"});
+  at_least("gate-groups", gate_groups, int64_t{1});
+  at_least("draft-vocab", draft_vocab, int64_t{0});
+  if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
+  if (steps == 0 && !(epochs > 0)) refuse("epochs", "a number above 0", std::to_string(epochs));
+  at_least("steps", steps, int64_t{0});
+  at_least("batch", batch, int64_t{1});
+  at_least("micro-batch", micro_batch, int64_t{1});
+  at_least("warmup", warmup, int64_t{0});
+  at_least("clip", clip, 0.0);
+  at_least("weight-decay", weight_decay, 0.0);
+  in_unit("beta1", beta1);
+  in_unit("beta2", beta2);
+  if (!(eps > 0)) refuse("eps", "a number above 0", std::to_string(eps));
+  if (!(head_decay > 0 && head_decay <= 1))
+    refuse("head-decay", "above 0 and at most 1", std::to_string(head_decay));
+  at_least("max-length", max_length, int64_t{3});
+  at_least("threads", threads, int64_t{0});
+  one_of("dtype", dtype, {"auto", "bfloat16", "float16", "float32"});
+  one_of("compute-dtype", compute_dtype, {"auto", "bfloat16", "float32"});
+  at_least("feature-cache", feature_cache, int64_t{-1});
+  at_least("eval-every", eval_every, int64_t{0});
+  at_least("eval-prompts", eval_prompts, int64_t{0});
+  at_least("eval-max-tokens", eval_max_tokens, int64_t{1});
+  at_least("checkpoint-every", checkpoint_every, int64_t{1});
+  at_least("keep-checkpoints", keep_checkpoints, int64_t{0});
+  if (target.empty())
+    throw data::InputError("No target: give --target DIR, the folder of the language model.");
+  if (data.empty())
+    throw data::InputError("No data: give --data DIR, a folder that `clover-train prepare` wrote.");
+}
+
+nlohmann::json FitSettings::drafter() const {
+  if (kind == "medusa") return {{"heads", heads}};
+  return {{"heads", heads}, {"regression", regression}, {"block", block}, {"gate_groups", gate_groups}};
+}
+
+nlohmann::json FitSettings::to_json() const {
+  nlohmann::json all = nlohmann::json::object();
+  each(*this, [&](const char* name, const auto& value, const char*) { all[name] = value; });
+  return all;
+}
+
+std::string FitSettings::to_toml() const {
+  std::string text;
+  each(*this, [&](const char* name, const auto& value, const char*) {
+    // JSON's spelling of strings and numbers is also TOML's.
+    text += std::string(name) + " = " + nlohmann::json(value).dump() + "\n";
+  });
+  return text;
+}
+
+void FitSettings::check_continues(const nlohmann::json& recorded) const {
+  const nlohmann::json own = to_json();
+  for (const auto& [name, value] : own.items()) {
+    if (free_to_change.contains(name)) continue;
+    const nlohmann::json before = recorded.value(name, nlohmann::json());
+    if (before != value) {
+      throw data::InputError("Setting --" + name + " is " + value.dump() +
+                             ", but the run to continue was started with " + before.dump() +
+                             ": give the same value, or begin a new run in another folder.");
+    }
+  }
+}
+
+}  // namespace clover::train

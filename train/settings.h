@@ -1,0 +1,109 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace clover::train {
+
+/// Everything that decides what `fit` computes, by the names it has on the command line, in configs/*.toml
+/// and in run.toml.
+struct FitSettings {
+  // The drafter.
+  std::string kind = "clover";
+  int64_t heads = 3;
+  std::string regression = "attention";  // clover: attention | concat | none
+  std::string block = "full";            // clover: full | attention | none
+  int64_t gate_groups = 1;
+  int64_t draft_vocab = 8192;  // 0: all
+
+  // The work.
+  std::string target;
+  std::string data;
+  std::string init_heads;  // begin with these heads instead of fresh ones
+  double lr = 2e-3;
+  double epochs = 2;
+  int64_t steps = 0;  // 0: as many as `epochs` takes
+  int64_t batch = 16;
+  int64_t micro_batch = 8;
+  int64_t warmup = 20;
+  double clip = 1.0;
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double head_decay = 0.8;
+  uint64_t seed = 1;
+  int64_t max_length = 2048;
+
+  // How it is computed.
+  int64_t threads = 0;                 // 0: all cores
+  std::string dtype = "auto";          // of the target: auto is how it is stored
+  std::string compute_dtype = "auto";  // of the drafter's products while training
+  int64_t feature_cache = -1;          // bytes; -1: a quarter of the free memory
+
+  // What is watched and kept; changes no weight.
+  int64_t eval_every = 200;
+  int64_t eval_prompts = 32;
+  int64_t eval_max_tokens = 128;
+  int64_t checkpoint_every = 100;
+  int64_t keep_checkpoints = 2;
+
+  /// Calls visit(name, field, help) for each, in the order above.
+  template <class Self, class Visit>
+  static void each(Self& self, Visit&& visit);
+
+  /// InputError naming the setting that is out of range, what is expected and what was found.
+  void check() const;
+
+  /// The "drafter" settings of the kind: make_drafter's argument.
+  nlohmann::json drafter() const;
+
+  nlohmann::json to_json() const;
+  std::string to_toml() const;  // a file that --config reads again
+
+  /// InputError naming the first setting that would make a continued run differ from the one `recorded`
+  /// began.
+  void check_continues(const nlohmann::json& recorded) const;
+};
+
+template <class Self, class Visit>
+void FitSettings::each(Self& self, Visit&& visit) {
+  visit("kind", self.kind, "kind of heads: clover, medusa");
+  visit("heads", self.heads, "number of heads: how many tokens ahead are guessed");
+  visit("regression", self.regression, "clover: attention (the paper), concat or none");
+  visit("block", self.block, "clover: augmenting block: full, attention or none");
+  visit("gate-groups", self.gate_groups, "clover: gates of the attention decoder");
+  visit("draft-vocab", self.draft_vocab, "tokens the heads can say, the most frequent ones; 0: all");
+  visit("target", self.target, "folder of the frozen language model");
+  visit("data", self.data, "folder that `prepare` wrote");
+  visit("init-heads", self.init_heads, "heads folder to start from");
+  visit("lr", self.lr, "highest learning rate");
+  visit("epochs", self.epochs, "passes over the data (a fraction is fine)");
+  visit("steps", self.steps, "optimiser steps; 0: as many as --epochs takes");
+  visit("batch", self.batch, "answers a step");
+  visit("micro-batch", self.micro_batch, "answers computed at once; more need more memory");
+  visit("warmup", self.warmup, "steps of linear warm-up; then a cosine to 0");
+  visit("clip", self.clip, "limit of the global gradient norm; 0: none");
+  visit("weight-decay", self.weight_decay, "AdamW weight decay of matrices");
+  visit("beta1", self.beta1, "AdamW beta 1");
+  visit("beta2", self.beta2, "AdamW beta 2");
+  visit("eps", self.eps, "AdamW epsilon");
+  visit("head-decay", self.head_decay, "weight of head i's loss is this to the power i");
+  visit("seed", self.seed, "seed of initial weights and data order");
+  visit("max-length", self.max_length, "tokens of a sample that are used");
+  visit("threads", self.threads, "CPU threads; 0: all cores");
+  visit("dtype", self.dtype, "dtype of the target: auto (as stored), bfloat16, float16 or float32");
+  visit("compute-dtype", self.compute_dtype,
+        "dtype of training products: auto (bfloat16 where it is faster), bfloat16, float32");
+  visit("feature-cache", self.feature_cache,
+        "bytes of target features kept for the next epoch; -1: a quarter of free memory");
+  visit("eval-every", self.eval_every, "steps between evaluations by the real decoder; 0: only at the end");
+  visit("eval-prompts", self.eval_prompts, "held-out prompts an evaluation decodes; 0: no evaluation");
+  visit("eval-max-tokens", self.eval_max_tokens, "tokens an evaluation decodes for each prompt");
+  visit("checkpoint-every", self.checkpoint_every, "steps between checkpoints");
+  visit("keep-checkpoints", self.keep_checkpoints, "newest checkpoints kept; 0: all");
+}
+
+}  // namespace clover::train
