@@ -17,8 +17,9 @@ struct TensorInfo {
 };
 
 /// Read-only view of one `.safetensors` file or of a folder that holds `model.safetensors` or
-/// `model.safetensors.index.json` with its shards.  Opening checks every header strictly (the format's own rules: no holes, no
-/// overlap, no overflow, whole file accounted for) and throws InputError in one sentence; the bytes are memory-mapped.
+/// `model.safetensors.index.json` with its shards.  Opening checks every header strictly (the format's own
+/// rules: no holes, no overlap, no overflow, whole file accounted for) and throws InputError in one sentence;
+/// the bytes are memory-mapped.
 class SafetensorsReader {
  public:
   static SafetensorsReader open(const std::filesystem::path& file_or_folder);
@@ -42,9 +43,9 @@ class SafetensorsReader {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Writes one file atomically (temporary file beside it, fsync, rename), loadable by the reference implementation:
-/// tensors ordered by alignment then name, header padded to 8 bytes.  bool, u8, i8, i16, i32, i64, fp16, bf16, fp32, fp64; any
-/// layout or device.
+/// Writes one file atomically (temporary file beside it, fsync, rename), loadable by the reference
+/// implementation: tensors ordered by alignment then name, header padded to 8 bytes.  bool, u8, i8, i16, i32,
+/// i64, fp16, bf16, fp32, fp64; any layout or device.
 void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

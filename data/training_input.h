@@ -24,18 +24,22 @@ struct BadRecord {
   std::string reason;
 };
 
-/// Reads records of every shape of design.md 8, "Training input", one JSON object a line:
-/// {"messages"}, {"conversations"}, {"prompt","completion"}, {"question","answer"}, {"instruction","input","output"}, {"text"},
-/// {"token_ids","loss_mask"}, and the output of `clover-infer batch` (its `token_ids` as they are, behind the prompt
-/// rendered from the same fields).  `max_length` cuts samples; one whose supervised tokens are all cut away, or that has none, is bad.
+/// Reads records of every shape of training data, one JSON object a line:
+/// {"messages"}, {"conversations"}, {"prompt","completion"}, {"question","answer"},
+/// {"instruction","input","output"}, {"text"},
+/// {"token_ids","loss_mask"}, and the output of `clover-infer batch` (its `token_ids` as they are, behind the
+/// prompt rendered from the same fields).  `max_length` cuts samples; one whose supervised tokens are all cut
+/// away, or that has none, is bad.
 class TrainingReader {
  public:
-  TrainingReader(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length, int64_t vocab_size);
+  TrainingReader(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
+                 int64_t vocab_size);
 
   /// One record; InputError says what is wrong with it.
   TrainingSample parse(std::string_view line) const;
 
-  /// All lines of a file in order; bad ones go to `on_bad` and are skipped.  InputError when the file cannot be read.
+  /// All lines of a file in order; bad ones go to `on_bad` and are skipped.  InputError when the file cannot
+  /// be read.
   void read(const std::filesystem::path& file, const std::function<void(TrainingSample&&)>& on_sample,
             const std::function<void(const BadRecord&)>& on_bad) const;
 
