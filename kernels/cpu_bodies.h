@@ -10,7 +10,8 @@ namespace clover::kernels::cpu {
 
 enum class Element { fp32, bf16, fp16 };
 
-/// linear() after its checks.  Rows are cut into tiles of at most `tile_rows`; `scratch` holds them repacked.
+/// linear() after its checks.  Rows are cut into
+/// ceil(rows / linear_tile_rows(element)) tiles; `scratch` holds them repacked.
 struct LinearCall {
   const void* x;       // [rows, inputs]
   const void* panels;  // PackedWeight's layout
@@ -45,7 +46,7 @@ struct RopeCall {
 
 /// Every member computes each row (or element) by itself, so callers may split the range as they like.
 struct CpuBodies {
-  int64_t linear_tile_rows;
+  int64_t (*linear_tile_rows)(Element);
   /// Repacks tiles [begin, end) of x into scratch.
   void (*linear_pack)(const LinearCall&, int64_t tile_begin, int64_t tile_end);
   /// Computes the outputs of panels [begin, end) for tiles [tile_begin, tile_end).

@@ -25,9 +25,9 @@ int64_t share(int64_t count, int64_t part, int64_t parts) {
 }
 
 /// One block of rows: the tiles of x are repacked together, then each thread takes its panels.
-void run_block(const CpuBodies& body, const LinearCall& call) {
+void run_block(const CpuBodies& body, const LinearCall& call, int64_t tile_rows) {
   const int64_t panels = (call.outputs + 15) / 16;
-  const int64_t tiles = (call.rows + body.linear_tile_rows - 1) / body.linear_tile_rows;
+  const int64_t tiles = (call.rows + tile_rows - 1) / tile_rows;
   const int64_t work = call.rows * call.outputs * call.inputs;
   const int64_t threads = work < serial_work ? 1 : std::min<int64_t>(at::get_num_threads(), panels);
   if (threads == 1 || at::in_parallel_region()) {
@@ -54,7 +54,7 @@ void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& b
             bool accumulate) {
   const CpuBodies& body = bodies();
   const int64_t rows = x.size(0), inputs = weight.inputs(), outputs = weight.outputs();
-  const int64_t tile = body.linear_tile_rows;
+  const int64_t tile = body.linear_tile_rows(element_of(weight.dtype()));
   const int64_t fitting = block_bytes / (linear_scratch(1, inputs) * static_cast<int64_t>(sizeof(float)));
   const int64_t block = std::clamp<int64_t>(fitting / tile, 8, 64) * tile;
   LinearCall call{};
@@ -69,7 +69,7 @@ void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& b
     call.rows = std::min(block, rows - first);
     call.x = static_cast<const char*>(x.const_data_ptr()) + first * inputs * x.element_size();
     call.y = y.mutable_data_ptr<float>() + first * outputs;
-    run_block(body, call);
+    run_block(body, call, tile);
   }
 }
 

@@ -12,8 +12,8 @@ double philox_uniform(uint64_t seed, uint64_t request, uint64_t choice, uint64_t
 
 struct SamplingRule {
   double temperature = 0;  // 0: arg-max
-  double top_p = 1;  // keep the smallest set of most probable tokens whose mass reaches top_p (the crossing
-                     // one included, as Hugging Face does); 1: all
+  double top_p = 1;   // keep the smallest set of most probable tokens whose mass reaches top_p (the crossing
+                      // one included, as Hugging Face does); 1: all
   int64_t top_k = 0;  // keep the k most probable (ties at the edge to the lowest id); 0: all
 };
 

@@ -28,9 +28,12 @@ struct PlainPanel {
 };
 
 constexpr int64_t linear_tile_rows = 6;
+int64_t tile_rows(Element) {
+  return linear_tile_rows;
+}
 
-/// sum + value * weight.  Written as the instruction that overwrites the sum: left to choose, the compiler overwrites
-/// an operand now and then, moves sums among registers and runs out of them.
+/// sum + value * weight.  Written as the instruction that overwrites the sum: left to choose, the compiler
+/// overwrites an operand now and then, moves sums among registers and runs out of them.
 CLOVER_INLINE F8 accumulate(F8 sum, F8 value, F8 weight) {
 #if defined(__FMA__)
   asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(value), "v"(weight));
@@ -59,9 +62,10 @@ void pack_tile(const T* x, int64_t rows, int64_t inputs, float* to) {
 
 constexpr int64_t prefetch_bytes = 2048;
 
+/// Rows cut into tiles of almost equal height.
 struct Tiles {
   int64_t rows, count;
-  explicit Tiles(int64_t all) : rows(all), count((all + linear_tile_rows - 1) / linear_tile_rows) {}
+  explicit Tiles(int64_t all, int64_t most = linear_tile_rows) : rows(all), count((all + most - 1) / most) {}
   int64_t begin(int64_t tile) const { return tile * rows / count; }
 };
 
@@ -97,13 +101,15 @@ CLOVER_INLINE void finish(const LinearCall& call, int64_t row, int64_t output, F
   }
 }
 
-/// Which weights to ask memory for while a tile computes: `from` the first panel's byte, `step` bytes further a pair.
+/// Which weights to ask memory for while a tile computes: `from` the first panel's byte, `step` bytes further
+/// a pair.
 struct Prefetch {
   int64_t from, step;
 };
 
 template <class Panel, int P, int M>
-void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_elements, Prefetch prefetch) {
+void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_elements,
+                 Prefetch prefetch) {
   using T = typename Panel::Element;
   const T* weights = static_cast<const T*>(call.panels) + panel * panel_elements;
   const float* x = call.scratch + linear_scratch(row, call.inputs);
@@ -124,7 +130,8 @@ void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t pan
     each<P>([&](auto p) CLOVER_INLINED {
       const T* at = weights + p * panel_elements;
       __builtin_prefetch(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)));
-      if (sizeof(T) == 4) __builtin_prefetch(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
+      if (sizeof(T) == 4)
+        __builtin_prefetch(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
       add_input(p, Panel::first(at, 0), Panel::first(at, 1), x);
       add_input(p, Panel::second(at, 0), Panel::second(at, 1), x + M);
     });
@@ -137,9 +144,8 @@ void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t pan
   }
   each<P>([&](auto p) CLOVER_INLINED {
     each<M>([&](auto m) CLOVER_INLINED {
-      each<2>([&](auto half) CLOVER_INLINED {
-        finish(call, row + m, (panel + p) * 16 + 8 * half, sum[p][half][m]);
-      });
+      each<2>([&](auto half)
+                  CLOVER_INLINED { finish(call, row + m, (panel + p) * 16 + 8 * half, sum[p][half][m]); });
     });
   });
 }
@@ -191,7 +197,8 @@ void linear_any(const LinearCall& call, int64_t begin, int64_t end, int64_t tile
     return linear_tile_of<Panel>(call, begin, end, row, tiles.begin(tile_end) - row, panel_elements,
                                  {prefetch_bytes, pair_bytes});
   }
-  // With several tiles a panel stays in the nearest cache while all of them use it, each fetching a part of the next.
+  // With several tiles a panel stays in the nearest cache while all of them use it, each fetching a part of
+  // the next.
   for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
       const int64_t row = tiles.begin(tile);

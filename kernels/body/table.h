@@ -10,7 +10,7 @@ namespace clover::kernels::cpu {
 namespace {
 
 const CpuBodies table = {
-    .linear_tile_rows = linear_tile_rows,
+    .linear_tile_rows = tile_rows,
     .linear_pack = linear_pack,
     .linear_panels = linear_panels,
     .attention_group = attention_group,

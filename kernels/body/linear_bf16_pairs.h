@@ -1,0 +1,128 @@
+#pragma once
+
+#include "kernels/body/linear.h"
+#if defined(CLOVER_EMULATE_AVX512_BF16)  // tests on machines without the instruction
+#include <simde/x86/avx512/dpbf16.h>
+#endif
+
+// bf16 tiles of the family that multiplies pairs of inputs at once (VDPBF16PS): one line of a panel, 16
+// outputs by two inputs, against one row's pair.  Each output is one chain of such steps over k.
+namespace clover::kernels::cpu {
+namespace {
+
+using F16 = float __attribute__((vector_size(64)));
+using U16 = uint32_t __attribute__((vector_size(64)));
+
+constexpr int64_t pair_tile_rows = 12;
+
+CLOVER_INLINE F16 add_products(F16 sum, U16 weights, U16 pair) {
+#if defined(CLOVER_EMULATE_AVX512_BF16)
+  return (F16)simde_mm512_dpbf16_ps((simde__m512)sum, (simde__m512bh)weights, (simde__m512bh)pair);
+#else
+  return (F16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)pair);
+#endif
+}
+
+CLOVER_INLINE U16 splat_pair(uint32_t pair) {
+  return U16{pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair};
+}
+
+// By value: an array whose elements' addresses are taken would live in memory.
+CLOVER_INLINE U16 load_line(const uint32_t* from) {
+  U16 line;
+  std::memcpy(&line, from, sizeof line);
+  return line;
+}
+CLOVER_INLINE void finish_panel(const LinearCall& call, int64_t row, int64_t output, F16 sum) {
+  float out[16];
+  std::memcpy(out, &sum, sizeof out);
+  finish(call, row, output, load8(out));
+  finish(call, row, output + 8, load8(out + 8));
+}
+
+/// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.
+void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* to) {
+  for (int64_t m = 0; m < rows; ++m) {
+    const uint16_t* row = x + m * inputs;
+    for (int64_t pair = 0; pair < inputs / 2; ++pair) std::memcpy(to + pair * rows + m, row + 2 * pair, 4);
+    if (inputs % 2 != 0) to[inputs / 2 * rows + m] = row[inputs - 1];
+  }
+}
+
+void pair_linear_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_end) {
+  if (call.element != Element::bf16) return linear_pack(call, tile_begin, tile_end);
+  const Tiles tiles(call.rows, pair_tile_rows);
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    const int64_t first = tiles.begin(tile);
+    pack_pair_tile(static_cast<const uint16_t*>(call.x) + first * call.inputs, tiles.begin(tile + 1) - first,
+                   call.inputs,
+                   reinterpret_cast<uint32_t*>(call.scratch + linear_scratch(first, call.inputs)));
+  }
+}
+
+template <int P, int M>
+void pair_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_words, Prefetch prefetch) {
+  const uint32_t* weights = static_cast<const uint32_t*>(call.panels) + panel * panel_words;
+  const char* ahead = reinterpret_cast<const char*>(weights) + prefetch.from;
+  const uint32_t* x = reinterpret_cast<const uint32_t*>(call.scratch + linear_scratch(row, call.inputs));
+  F16 sum[P][M] = {};
+  const int64_t pairs = (call.inputs + 1) / 2;
+  for (int64_t pair = 0; pair < pairs; ++pair, weights += 16, x += M, ahead += prefetch.step) {
+    U16 line[P];
+    each<P>([&](auto p) CLOVER_INLINED {
+      line[p] = load_line(weights + p * panel_words);
+      __builtin_prefetch(ahead + p * panel_words * 4);
+    });
+    each<M>([&](auto m) CLOVER_INLINED {
+      const U16 value = splat_pair(x[m]);
+      each<P>([&](auto p) CLOVER_INLINED { sum[p][m] = add_products(sum[p][m], line[p], value); });
+    });
+  }
+  each<P>([&](auto p) CLOVER_INLINED {
+    each<M>([&](auto m) CLOVER_INLINED { finish_panel(call, row + m, (panel + p) * 16, sum[p][m]); });
+  });
+}
+
+template <int M>
+constexpr int pair_panels_beside = M == 1   ? 8
+                                   : M == 2 ? 6
+                                   : M <= 4 ? 4
+                                   : M <= 8 ? 3
+                                            : 2;
+
+/// Calls the tile function of `rows` rows (1 .. pair_tile_rows).
+template <int M = 1>
+void pair_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t rows,
+               int64_t panel_words, Prefetch prefetch) {
+  if constexpr (M <= pair_tile_rows) {
+    if (rows != M) return pair_rows<M + 1>(call, begin, end, row, rows, panel_words, prefetch);
+    constexpr int beside = pair_panels_beside<M>;
+    int64_t panel = begin;
+    for (; panel + beside <= end; panel += beside)
+      pair_tile<beside, M>(call, panel, row, panel_words, prefetch);
+    for (; panel < end; ++panel) pair_tile<1, M>(call, panel, row, panel_words, prefetch);
+  }
+}
+
+void pair_linear_panels(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin,
+                        int64_t tile_end) {
+  if (call.element != Element::bf16) return linear_panels(call, begin, end, tile_begin, tile_end);
+  const Tiles tiles(call.rows, pair_tile_rows);
+  const int64_t panel_words = (call.inputs + 31) / 32 * 16 * 16;
+  const int64_t count = tile_end - tile_begin;
+  // With several tiles a few panels stay in the nearest cache while all tiles use them, each fetching a part
+  // of the next ones.
+  const int64_t step = count == 1 ? end - begin : 2;
+  for (int64_t panel = begin; panel < end; panel += step) {
+    const int64_t last = panel + step < end ? panel + step : end;
+    for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+      const int64_t row = tiles.begin(tile);
+      const int64_t ahead = step * panel_words * 4 + (tile - tile_begin) * panel_words * 4 / count;
+      const Prefetch prefetch = count == 1 ? Prefetch{prefetch_bytes, 64} : Prefetch{ahead, 64 / count};
+      pair_rows(call, panel, last, row, tiles.begin(tile + 1) - row, panel_words, prefetch);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace clover::kernels::cpu

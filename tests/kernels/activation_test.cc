@@ -1,0 +1,181 @@
+#include "kernels/activation.h"
+
+#include <ATen/ATen.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/paths.h"
+
+namespace clover::kernels {
+namespace {
+
+constexpr float infinite = std::numeric_limits<float>::infinity();
+
+double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+
+TEST(ExpF32, IsWithinTwoUnitsInTheLastPlace) {
+  double worst = 0;
+  const auto compare = [&](float x) {
+    const double expected = std::exp(static_cast<double>(x));
+    const float nearest = static_cast<float>(expected);
+    const double unit = std::nextafter(nearest, infinite) - nearest;
+    worst = std::max(worst, std::abs(exp_f32(x) - expected) / unit);
+  };
+  for (uint32_t bits = 0; bits < std::bit_cast<uint32_t>(88.7f); bits += 1009)
+    compare(std::bit_cast<float>(bits));
+  for (uint32_t bits = 0; bits < std::bit_cast<uint32_t>(87.3f); bits += 1009)
+    compare(-std::bit_cast<float>(bits));
+  EXPECT_LE(worst, 2);
+}
+
+TEST(ExpF32, TreatsItsEdgesAsPromised) {
+  on_every_path([] {
+    EXPECT_EQ(exp_f32(0), 1);
+    EXPECT_EQ(exp_f32(-0.0f), 1);
+    EXPECT_EQ(exp_f32(-87.31f), 0);
+    EXPECT_EQ(exp_f32(-infinite), 0);
+    EXPECT_GT(exp_f32(-87.29f), 0);
+    EXPECT_TRUE(std::isfinite(exp_f32(88.69f)));
+    EXPECT_EQ(exp_f32(88.73f), infinite);
+    EXPECT_EQ(exp_f32(infinite), infinite);
+    EXPECT_TRUE(std::isnan(exp_f32(std::numeric_limits<float>::quiet_NaN())));
+  });
+}
+
+TEST(SiluMul, IsThePlainLoopAndUsesTheSameExp) {
+  at::manual_seed(1);
+  on_every_path([] {
+    for (int64_t width : {1, 7, 8, 9, 100}) {
+      const at::Tensor gate_up = at::randn({3, 2 * width}) * 5;
+      at::Tensor out = at::empty({3, width});
+      silu_mul(gate_up, out);
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t i = 0; i < width; ++i) {
+          const float gate = gate_up[r][i].item<float>(), up = gate_up[r][width + i].item<float>();
+          ASSERT_NEAR(out[r][i].item<double>(), silu(gate) * up, 1e-6 * std::abs(silu(gate) * up) + 1e-12);
+          // The vector body and the tail are the scalar function, to the bit.
+          ASSERT_EQ(out[r][i].item<float>(), gate / (1.0f + exp_f32(-gate)) * up);
+        }
+      }
+    }
+  });
+}
+
+TEST(SiluMul, SurvivesLargeValuesAndRoundsOnce) {
+  on_every_path([] {
+    at::Tensor gate_up = at::tensor({-200.0f, 200.0f, -infinite, 1.0f, 1.0f, 2.0f}).reshape({1, 6});
+    at::Tensor out = at::empty({1, 3});
+    silu_mul(gate_up, out);
+    EXPECT_EQ(out[0][0].item<float>(), 0);
+    EXPECT_EQ(out[0][1].item<float>(), 200);
+    const at::Tensor wide = at::randn({4, 74});
+    at::Tensor full = at::empty({4, 37});
+    silu_mul(wide, full);
+    for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      at::Tensor rounded = at::empty({4, 37}, type);
+      silu_mul(wide, rounded);
+      EXPECT_TRUE(same_bits(rounded, full.to(type)));
+    }
+  });
+}
+
+// Every value of fp32's exponents, so that subnormals, rounding to infinity and NaN are among them.
+TEST(SiluMul, RoundsAsTorchDoesOnEveryPath) {
+  std::vector<float> values;
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 65537 * 3) {
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  }
+  const int64_t count = static_cast<int64_t>(values.size());
+  // silu(128) is exactly 128, a power of two.
+  const at::Tensor up = at::tensor(values).reshape({count, 1});
+  const at::Tensor gate = at::full({count, 1}, 128.0f);
+  const at::Tensor exact = up * 128.0f;
+  on_every_path([&] {
+    for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      at::Tensor out = at::empty({count, 1}, type);
+      silu_mul(at::cat({gate, up}, 1), out);
+      const at::Tensor expected = exact.to(type);
+      EXPECT_TRUE(same_bits(out.isnan(), expected.isnan()));
+      EXPECT_TRUE(same_bits(out.nan_to_num(1), expected.nan_to_num(1)));
+    }
+  });
+}
+
+TEST(AddSilu, AddsInPlaceWhateverTheSplit) {
+  on_every_path([] {
+    const at::Tensor a = at::randn({257, 131}), before = at::randn({257, 131});
+    at::Tensor alone = before.clone(), together = before.clone();
+    with_threads(1, [&] { add_silu_(alone, a); });
+    with_threads(2, [&] { add_silu_(together, a); });
+    EXPECT_TRUE(same_bits(alone, together));
+    for (int64_t r : {0, 100, 256}) {
+      at::Tensor row = before.slice(0, r, r + 1).clone();
+      add_silu_(row, a.slice(0, r, r + 1));
+      EXPECT_TRUE(same_bits(row, alone.slice(0, r, r + 1)));
+    }
+    for (int64_t i : {0, 60, 130}) {
+      const double expected = before[5][i].item<double>() + silu(a[5][i].item<double>());
+      EXPECT_NEAR(alone[5][i].item<double>(), expected, 1e-6);
+    }
+  });
+}
+
+TEST(AddGated, IsThePlainLoop) {
+  on_every_path([] {
+    for (auto [width, groups] : {std::pair{24, 1}, {24, 3}, {60, 4}, {64, 1}, {9, 9}}) {
+      const at::Tensor q = at::randn({3, width}), k = at::randn({3, width}), v = at::randn({3, width});
+      const at::Tensor before = at::randn({3, width});
+      at::Tensor s = before.clone();
+      add_gated_(s, q, k, v, groups, 1e-8);
+      const int64_t slice = width / groups;
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t g = 0; g < groups; ++g) {
+          double qk = 0, qq = 0, kk = 0;
+          for (int64_t i = g * slice; i < (g + 1) * slice; ++i) {
+            const double a = q[r][i].item<double>(), b = k[r][i].item<double>();
+            qk += a * b;
+            qq += a * a;
+            kk += b * b;
+          }
+          const double gate = qk / std::sqrt(qq) / std::sqrt(kk);
+          for (int64_t i = g * slice; i < (g + 1) * slice; ++i) {
+            const double expected = before[r][i].item<double>() + silu(gate * v[r][i].item<double>());
+            ASSERT_NEAR(s[r][i].item<double>(), expected, 2e-6);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(AddGated, ZeroQueriesLeaveTheStateAloneAndRowsAreIndependent) {
+  on_every_path([] {
+    const at::Tensor k = at::randn({90, 96}), v = at::randn({90, 96}), before = at::randn({90, 96});
+    at::Tensor s = before.clone();
+    add_gated_(s, at::zeros({90, 96}), k, v, 1, 1e-6);
+    EXPECT_TRUE(same_bits(s, before));
+    const at::Tensor q = at::randn({90, 96});
+    at::Tensor all = before.clone(), one = before.slice(0, 77, 78).clone();
+    add_gated_(all, q, k, v, 3, 1e-6);
+    add_gated_(one, q.slice(0, 77, 78), k.slice(0, 77, 78), v.slice(0, 77, 78), 3, 1e-6);
+    EXPECT_TRUE(same_bits(one, all.slice(0, 77, 78)));
+  });
+}
+
+TEST(Activation, SaysWhatDoesNotFit) {
+  at::Tensor out = at::empty({2, 4}), s = at::ones({2, 6});
+  EXPECT_NE(error_of([&] {
+              silu_mul(at::ones({2, 7}), out);
+            }).find("7 columns, expected an even number"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { add_silu_(s, at::ones({2, 5})); }).find("a has shape [2, 5]"), std::string::npos);
+  EXPECT_NE(error_of([&] { add_gated_(s, s, s, s, 4, 1e-6); }).find("4 groups do not divide the width 6"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace clover::kernels

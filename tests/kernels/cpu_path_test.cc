@@ -1,0 +1,56 @@
+#include "kernels/cpu_path.h"
+
+#include <cstdlib>
+
+#include "tests/kernels/paths.h"
+
+namespace clover::kernels {
+namespace {
+
+TEST(CpuPath, PortableIsAlwaysThereAndFirst) {
+  const auto paths = available_cpu_paths();
+  ASSERT_FALSE(paths.empty());
+  EXPECT_EQ(paths.front(), CpuPath::portable);
+}
+
+TEST(CpuPath, FollowsTheChoice) {
+  on_every_path([] {
+    const std::string chosen = to_string(cpu_path());
+    EXPECT_NE(chosen, "unknown");
+  });
+  set_cpu_path(CpuPath::portable);
+  EXPECT_EQ(cpu_path(), CpuPath::portable);
+  set_cpu_path(available_cpu_paths().back());
+  EXPECT_EQ(cpu_path(), available_cpu_paths().back());
+}
+
+TEST(CpuPath, RefusesWhatTheMachineLacks) {
+  if (available_cpu_paths().back() == CpuPath::avx512_bf16) GTEST_SKIP() << "this machine has every family";
+  const std::string error = error_of([] { set_cpu_path(CpuPath::avx512_bf16); });
+  EXPECT_NE(error.find("avx512_bf16 needs instructions that this machine lacks: choose one of portable"),
+            std::string::npos)
+      << error;
+}
+
+// The variable is read once a process, hence in processes of their own.
+void choose_and_exit(const char* name) {
+  setenv("CLOVER_CPU_PATH", name, 1);
+  std::string said;
+  try {
+    said = to_string(cpu_path());
+  } catch (const c10::Error& error) {
+    said = error.what_without_backtrace();
+  }
+  std::fprintf(stderr, "%s\n", said.c_str());
+  std::exit(0);
+}
+
+TEST(CpuPathDeathTest, TheEnvironmentChooses) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(choose_and_exit("portable"), testing::ExitedWithCode(0), "^portable");
+  EXPECT_EXIT(choose_and_exit("sse9"), testing::ExitedWithCode(0),
+              "CLOVER_CPU_PATH is 'sse9', expected one of portable");
+}
+
+}  // namespace
+}  // namespace clover::kernels

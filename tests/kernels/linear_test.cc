@@ -1,0 +1,159 @@
+#include "kernels/linear.h"
+
+#include <ATen/ATen.h>
+
+#include "tests/kernels/paths.h"
+
+namespace clover::kernels {
+namespace {
+
+struct Shape {
+  int64_t rows, outputs, inputs;
+};
+
+at::Tensor run(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias = {}) {
+  at::Tensor y = at::full({x.size(0), weight.outputs()}, 77.0f);
+  linear(x, weight, bias, y);
+  return y;
+}
+
+/// The plain loop, in double, and how far an fp32 chain may stray from it.
+void expect_close(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& start) {
+  const at::Tensor xd = x.to(at::kDouble), wd = w.to(at::kDouble), sd = start.to(at::kDouble);
+  const auto a = xd.accessor<double, 2>(), b = wd.accessor<double, 2>(), s = sd.accessor<double, 2>();
+  const auto out = y.accessor<float, 2>();
+  for (int64_t r = 0; r < x.size(0); ++r) {
+    for (int64_t n = 0; n < w.size(0); ++n) {
+      double sum = s[r][n], size = std::abs(s[r][n]);
+      for (int64_t k = 0; k < x.size(1); ++k) {
+        sum += a[r][k] * b[n][k];
+        size += std::abs(a[r][k] * b[n][k]);
+      }
+      ASSERT_NEAR(out[r][n], sum, 1e-6 * size * (4 + 0.05 * static_cast<double>(x.size(1))))
+          << r << ", " << n;
+    }
+  }
+}
+
+TEST(Linear, IsThePlainLoop) {
+  at::manual_seed(1);
+  on_every_path([] {
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (const Shape& shape :
+           {Shape{1, 1, 1}, {2, 16, 32}, {3, 17, 33}, {5, 100, 7}, {7, 48, 129}, {13, 40, 64}}) {
+        const at::Tensor x = at::randn({shape.rows, shape.inputs}).to(type);
+        const at::Tensor w = at::randn({shape.outputs, shape.inputs}).to(type);
+        const at::Tensor bias = at::randn({shape.outputs});
+        const PackedWeight packed = PackedWeight::pack({w});
+        const at::Tensor zero = at::zeros({shape.rows, shape.outputs});
+        expect_close(run(x, packed), x, w, zero);
+        expect_close(run(x, packed, bias), x, w, bias.expand_as(zero));
+        const at::Tensor start = at::randn({shape.rows, shape.outputs});
+        at::Tensor y = start.clone();
+        linear(x, packed, {}, y, true);
+        expect_close(y, x, w, start);
+      }
+    }
+  });
+}
+
+// Promise 1 rests on this: a row's outputs are the same bits whoever travels with it.
+TEST(Linear, ARowDoesNotDependOnItsNeighboursOrThreads) {
+  at::manual_seed(2);
+  on_every_path([] {
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor w = at::randn({217, 131}).to(type), all = at::randn({40, 131}).to(type);
+      const at::Tensor bias = at::randn({217});
+      const PackedWeight packed = PackedWeight::pack({w});
+      std::vector<at::Tensor> alone;
+      for (int64_t r = 0; r < 40; ++r) alone.push_back(run(all.slice(0, r, r + 1), packed, bias));
+      const at::Tensor expected = at::cat(alone);
+      for (int threads : {1, 2, 3}) {
+        with_threads(threads, [&] {
+          for (int64_t rows = 1; rows <= 40; ++rows) {
+            const int64_t first = (rows * 7) % (41 - rows);
+            ASSERT_TRUE(same_bits(run(all.slice(0, first, first + rows), packed, bias),
+                                  expected.slice(0, first, first + rows)))
+                << type << ", " << rows << " rows, " << threads << " threads";
+          }
+        });
+      }
+    }
+  });
+}
+
+TEST(Linear, ManyRowsInBlocksAreTheSameBits) {
+  at::manual_seed(3);
+  on_every_path([] {
+    const at::Tensor w = at::randn({33, 1600}).to(at::kBFloat16),
+                     x = at::randn({203, 1600}).to(at::kBFloat16);
+    const PackedWeight packed = PackedWeight::pack({w});
+    const at::Tensor together = run(x, packed);
+    for (int64_t r : {0, 1, 59, 60, 101, 202}) {
+      ASSERT_TRUE(same_bits(run(x.slice(0, r, r + 1), packed), together.slice(0, r, r + 1))) << r;
+    }
+  });
+}
+
+// Where the machine has AVX2, the portable loop is its twin to the bit.
+TEST(Linear, PortableAndAvx2AreTheSameBits) {
+  const auto paths = available_cpu_paths();
+  if (std::find(paths.begin(), paths.end(), CpuPath::avx2) == paths.end()) GTEST_SKIP() << "no AVX2 here";
+  const CpuPath before = cpu_path();
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor x = at::randn({9, 77}).to(type);
+    const PackedWeight packed = PackedWeight::pack({at::randn({50, 77}).to(type)});
+    set_cpu_path(CpuPath::portable);
+    const at::Tensor expected = run(x, packed);
+    set_cpu_path(CpuPath::avx2);
+    EXPECT_TRUE(same_bits(run(x, packed), expected)) << type;
+  }
+  set_cpu_path(before);
+}
+
+TEST(Linear, OneBadRowLeavesTheOthersAlone) {
+  on_every_path([] {
+    const at::Tensor x = at::randn({6, 48}).to(at::kBFloat16), w = at::randn({20, 48}).to(at::kBFloat16);
+    const PackedWeight packed = PackedWeight::pack({w});
+    const at::Tensor clean = run(x, packed);
+    at::Tensor spoiled = x.clone();
+    spoiled[2][5] = std::numeric_limits<float>::quiet_NaN();
+    spoiled[4][0] = std::numeric_limits<float>::infinity();
+    const at::Tensor y = run(spoiled, packed);
+    for (int64_t r : {0, 1, 3, 5}) EXPECT_TRUE(same_bits(y[r], clean[r]));
+    EXPECT_TRUE(y[2].isnan().all().item<bool>());
+    EXPECT_FALSE(y[4].isfinite().any().item<bool>());
+  });
+}
+
+TEST(Linear, NoRowsAreNoWork) {
+  const PackedWeight packed = PackedWeight::pack({at::ones({4, 8})});
+  at::Tensor y = at::empty({0, 4});
+  linear(at::empty({0, 8}), packed, {}, y);
+}
+
+TEST(Linear, SaysWhatDoesNotFit) {
+  const PackedWeight packed = PackedWeight::pack({at::ones({4, 8})});
+  at::Tensor y = at::empty({2, 4});
+  const at::Tensor x = at::ones({2, 8});
+  EXPECT_NE(error_of([&] {
+              linear(at::ones({2, 9}), packed, {}, y);
+            }).find("x has shape [2, 9], expected [-1, 8]"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { linear(x.to(at::kHalf), packed, {}, y); }).find("x is Half, expected Float"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { linear(x, packed, at::ones({4}), y, true); }).find("bias"), std::string::npos);
+  EXPECT_NE(error_of([&] { linear(x, packed, at::ones({5}), y); }).find("bias has shape [5]"),
+            std::string::npos);
+  at::Tensor wrong = at::empty({3, 4});
+  EXPECT_NE(error_of([&] { linear(x, packed, {}, wrong); }).find("y has shape [3, 4]"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              linear(at::ones({8, 2}).t(), packed, {}, y);
+            }).find("not contiguous"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { linear(x, PackedWeight(), {}, y); }).find("weight is undefined"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace clover::kernels

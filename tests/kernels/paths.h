@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernels/cpu_path.h"
+
+namespace clover::kernels {
+
+/// Runs `body` on every instruction family of this machine, then restores the choice.
+template <class Body>
+void on_every_path(const Body& body) {
+  const CpuPath before = cpu_path();
+  for (CpuPath path : available_cpu_paths()) {
+    SCOPED_TRACE(to_string(path));
+    set_cpu_path(path);
+    body();
+  }
+  set_cpu_path(before);
+}
+
+/// Runs `body` with that many threads.
+template <class Body>
+void with_threads(int threads, const Body& body) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(threads);
+  body();
+  at::set_num_threads(before);
+}
+
+/// Equal to the bit, so that NaN equals itself and -0 differs from 0.
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
+         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+/// The sentence of the c10::Error that `body` throws; empty if none.
+template <class Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+}  // namespace clover::kernels

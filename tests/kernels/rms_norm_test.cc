@@ -1,0 +1,74 @@
+#include "kernels/rms_norm.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "tests/kernels/paths.h"
+
+namespace clover::kernels {
+namespace {
+
+at::Tensor run(const at::Tensor& x, const at::Tensor& weight, double eps, at::ScalarType type) {
+  at::Tensor out = at::empty(x.sizes(), x.options().dtype(type));
+  rms_norm(x, weight, eps, out);
+  return out;
+}
+
+TEST(RmsNorm, IsThePlainLoop) {
+  at::manual_seed(1);
+  on_every_path([] {
+    for (int64_t width : {1, 3, 8, 16, 20, 31, 576, 601}) {
+      const at::Tensor x = at::randn({4, width}) * 3, weight = at::randn({width});
+      const at::Tensor out = run(x, weight, 1e-5, at::kFloat);
+      for (int64_t r = 0; r < 4; ++r) {
+        double mean = 0;
+        for (int64_t h = 0; h < width; ++h)
+          mean += std::pow(x[r][h].item<double>(), 2) / static_cast<double>(width);
+        for (int64_t h = 0; h < width; ++h) {
+          const double expected = x[r][h].item<double>() / std::sqrt(mean + 1e-5) * weight[h].item<double>();
+          ASSERT_NEAR(out[r][h].item<double>(), expected, 2e-6 * std::abs(expected) + 1e-12);
+        }
+      }
+    }
+  });
+}
+
+TEST(RmsNorm, RoundsOnceToItsOutput) {
+  on_every_path([] {
+    const at::Tensor x = at::randn({3, 45}), weight = at::randn({45});
+    const at::Tensor full = run(x, weight, 1e-6, at::kFloat);
+    for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      EXPECT_TRUE(same_bits(run(x, weight, 1e-6, type), full.to(type)));
+    }
+  });
+}
+
+TEST(RmsNorm, ARowDoesNotDependOnItsNeighboursThreadsOrPath) {
+  const at::Tensor x = at::randn({100, 577}), weight = at::randn({577});
+  const at::Tensor expected = run(x, weight, 1e-5, at::kBFloat16);
+  on_every_path([&] {
+    for (int threads : {1, 2}) {
+      with_threads(threads, [&] { EXPECT_TRUE(same_bits(run(x, weight, 1e-5, at::kBFloat16), expected)); });
+    }
+    for (int64_t r : {0, 57, 99}) {
+      EXPECT_TRUE(
+          same_bits(run(x.slice(0, r, r + 1), weight, 1e-5, at::kBFloat16), expected.slice(0, r, r + 1)));
+    }
+  });
+}
+
+TEST(RmsNorm, SaysWhatDoesNotFit) {
+  at::Tensor out = at::empty({2, 8});
+  EXPECT_NE(error_of([&] {
+              rms_norm(at::ones({2, 8}), at::ones({9}), 1e-5, out);
+            }).find("weight has shape [9]"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              rms_norm(at::ones({3, 8}), at::ones({8}), 1e-5, out);
+            }).find("out has shape [2, 8]"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace clover::kernels

@@ -1,0 +1,136 @@
+#include "kernels/top_k.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tests/kernels/paths.h"
+
+namespace clover::kernels {
+namespace {
+
+constexpr float infinite = std::numeric_limits<float>::infinity();
+const float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+/// Indices of a whole row, best first, by the rules of the contract.
+std::vector<int64_t> ranking(const at::Tensor& row) {
+  std::vector<float> values(row.const_data_ptr<float>(), row.const_data_ptr<float>() + row.numel());
+  for (float& value : values) value = std::isnan(value) ? -infinite : value;
+  std::vector<int64_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return values[a] > values[b]; });
+  return order;
+}
+
+/// Rows that have led top-k's astray: ties everywhere, sorted both ways, infinities, nothing but NaN.
+at::Tensor awkward_rows(int64_t width) {
+  std::vector<at::Tensor> rows = {at::randn({width}),
+                                  at::randn({width}).mul(3).round(),
+                                  at::arange(width).to(at::kFloat),
+                                  at::arange(width).neg().to(at::kFloat),
+                                  at::zeros({width}),
+                                  at::full({width}, not_a_number),
+                                  at::full({width}, -infinite)};
+  at::Tensor spoiled = at::randn({width});
+  for (int64_t i = 0; i < width; i += 3) spoiled[i] = not_a_number;
+  spoiled[width / 2] = infinite;
+  spoiled[width - 1] = infinite;
+  rows.push_back(spoiled);
+  return at::stack(rows);
+}
+
+TEST(TopK, IsAStableSort) {
+  at::manual_seed(1);
+  on_every_path([] {
+    for (int64_t width : {1, 5, 63, 64, 65, 1000, 5003}) {
+      const at::Tensor logits = awkward_rows(width);
+      for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{10}, int64_t{64}, width / 2, width}) {
+        if (k < 1 || k > width) continue;
+        const auto [values, indices] = top_k(logits, k);
+        for (int64_t r = 0; r < logits.size(0); ++r) {
+          const std::vector<int64_t> expected = ranking(logits[r]);
+          for (int64_t i = 0; i < k; ++i) {
+            ASSERT_EQ(indices[r][i].item<int64_t>(), expected[i])
+                << "row " << r << ", " << k << " of " << width;
+            const float value = logits[r][expected[i]].item<float>();
+            ASSERT_EQ(values[r][i].item<float>(), std::isnan(value) ? -infinite : value);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(ArgMax, IsTheFirstOfAStableSort) {
+  at::manual_seed(2);
+  on_every_path([] {
+    for (int64_t width : {1, 7, 8, 31, 32, 33, 4097}) {
+      const at::Tensor logits = awkward_rows(width), best = arg_max(logits);
+      for (int64_t r = 0; r < logits.size(0); ++r) {
+        ASSERT_EQ(best[r].item<int64_t>(), ranking(logits[r])[0]) << "row " << r << " of width " << width;
+      }
+    }
+  });
+}
+
+TEST(LogSumExp, IsThePlainLoop) {
+  at::manual_seed(3);
+  on_every_path([] {
+    for (int64_t width : {1, 3, 8, 33, 1000, 49152}) {
+      const at::Tensor logits = at::randn({3, width}) * 8 + 40, out = log_sum_exp(logits);
+      for (int64_t r = 0; r < 3; ++r) {
+        double sum = 0;
+        const float* row = logits[r].const_data_ptr<float>();
+        for (int64_t i = 0; i < width; ++i) sum += std::exp(static_cast<double>(row[i]));
+        ASSERT_NEAR(out[r].item<double>(), std::log(sum), 2e-5);
+      }
+    }
+  });
+}
+
+TEST(LogSumExp, TreatsInfinities) {
+  on_every_path([] {
+    const at::Tensor out = log_sum_exp(
+        at::tensor({-infinite, -infinite, -infinite, 1.0f, infinite, 2.0f, 0.5f, -infinite, -infinite})
+            .reshape({3, 3}));
+    EXPECT_EQ(out[0].item<float>(), -infinite);
+    EXPECT_EQ(out[1].item<float>(), infinite);
+    EXPECT_EQ(out[2].item<float>(), 0.5f);
+  });
+}
+
+TEST(Vocabulary, ARowDoesNotDependOnItsNeighboursThreadsOrPath) {
+  const at::Tensor logits = at::randn({17, 3001}) * 4;
+  const at::Tensor mass = log_sum_exp(logits), best = arg_max(logits);
+  const auto [values, indices] = top_k(logits, 13);
+  on_every_path([&] {
+    for (int threads : {1, 2}) {
+      with_threads(threads, [&] {
+        EXPECT_TRUE(same_bits(log_sum_exp(logits), mass));
+        EXPECT_TRUE(same_bits(arg_max(logits), best));
+        EXPECT_TRUE(same_bits(std::get<1>(top_k(logits, 13)), indices));
+      });
+    }
+    for (int64_t r = 0; r < 17; ++r) {
+      EXPECT_TRUE(same_bits(log_sum_exp(logits.slice(0, r, r + 1)), mass.slice(0, r, r + 1)));
+    }
+  });
+}
+
+TEST(Vocabulary, NoRowsAreNoWorkAndMistakesAreNamed) {
+  EXPECT_EQ(arg_max(at::empty({0, 5})).sizes(), (at::IntArrayRef{0}));
+  EXPECT_EQ(std::get<0>(top_k(at::empty({0, 5}), 2)).sizes(), (at::IntArrayRef{0, 2}));
+  EXPECT_NE(error_of([] { top_k(at::ones({1, 5}), 6); }).find("k is 6, expected 1 to 5"), std::string::npos);
+  EXPECT_NE(error_of([] { top_k(at::ones({1, 5}), 0); }).find("k is 0"), std::string::npos);
+  EXPECT_NE(error_of([] { arg_max(at::ones({1, 0})); }).find("no columns"), std::string::npos);
+  EXPECT_NE(error_of([] {
+              log_sum_exp(at::ones({1, 5}, at::kHalf));
+            }).find("Half, expected Float"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace clover::kernels
