@@ -31,33 +31,20 @@ class FitProcessTest : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   std::vector<std::string> command(const fs::path& output, std::vector<std::string> more = {}) const {
-    std::vector<std::string> words{CLOVER_BINARY_DIR "/bin/clover-train",
-                                   "fit",
-                                   "--target",
-                                   tiny_target(),
-                                   "--data",
-                                   folder_ / "store",
-                                   "--output",
-                                   output,
-                                   "--steps",
-                                   "40",
-                                   "--batch",
-                                   "4",
-                                   "--micro-batch",
-                                   "3",
-                                   "--draft-vocab",
-                                   "100",
-                                   "--eval-prompts",
-                                   "0",
-                                   "--checkpoint-every",
-                                   "3",
-                                   "--threads",
-                                   "1",
-                                   "--warmup",
-                                   "5"};
+    const std::string settings =
+        "steps = 40\nbatch = 4\nmicro-batch = 3\ndraft-vocab = 100\neval-prompts = 0\ncheckpoint-every = 3\n"
+        "threads = 1\nwarmup = 5\n";
+    data::write_file_atomically(folder_ / "tiny.toml", settings);
+    std::vector<std::string> words{program(),  "fit",         "--config", folder_ / "tiny.toml",
+                                   "--target", tiny_target(), "--data",   folder_ / "store",
+                                   "--output", output};
+    // A --config of the test's own takes the place of the common one.
+    if (!more.empty() && more[0] == "--config") words.erase(words.begin() + 2, words.begin() + 4);
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
+
+  static std::string program() { return CLOVER_BINARY_DIR "/bin/clover-train"; }
 
   pid_t start(const std::vector<std::string>& words) const {
     const pid_t process = ::fork();
@@ -175,10 +162,7 @@ TEST_F(FitProcessTest, RefusesWhatWouldSpoilARun) {
 TEST_F(FitProcessTest, RunTomlIsAConfigThatRunsAgain) {
   const fs::path output = folder_ / "run", again = folder_ / "again";
   ASSERT_EQ(run(command(output)), 0) << messages();
-  ASSERT_EQ(
-      run({CLOVER_BINARY_DIR "/bin/clover-train", "fit", "--config", output / "run.toml", "--output", again}),
-      0)
-      << messages();
+  ASSERT_EQ(run({program(), "fit", "--config", output / "run.toml", "--output", again}), 0) << messages();
   EXPECT_TRUE(weights(output) == weights(again));
 }
 
@@ -191,20 +175,19 @@ TEST_F(FitProcessTest, DryRunWritesNothing) {
 
 TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
   const fs::path output = folder_ / "run";
-  const std::string program = CLOVER_BINARY_DIR "/bin/clover-train";
   ASSERT_EQ(run(command(output, {"--kind", "medusa"})), 0) << messages();
-  ASSERT_EQ(run({program, "export", "--run", output, "--format", "medusa", "--output", folder_ / "medusa"}),
+  ASSERT_EQ(run({program(), "export", "--run", output, "--format", "medusa", "--output", folder_ / "medusa"}),
             0)
       << messages();
   const auto reader = data::SafetensorsReader::open(folder_ / "medusa/medusa_lm_head.safetensors");
   EXPECT_THAT(reader.names(),
               testing::ElementsAre("0.0.linear.bias", "0.0.linear.weight", "1.0.linear.bias",
                                    "1.0.linear.weight", "2.0.linear.bias", "2.0.linear.weight"));
-  ASSERT_EQ(run({program, "export", "--run", output, "--dtype", "bfloat16", "--output", folder_ / "clover"}),
-            0)
+  ASSERT_EQ(
+      run({program(), "export", "--run", output, "--dtype", "bfloat16", "--output", folder_ / "clover"}), 0)
       << messages();
   EXPECT_TRUE(data::read_file(folder_ / "clover/model.safetensors") == weights(output));
-  EXPECT_EQ(run({program, "export", "--run", output, "--format", "eagle", "--output", folder_ / "no"}), 2);
+  EXPECT_EQ(run({program(), "export", "--run", output, "--format", "eagle", "--output", folder_ / "no"}), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("medusa"));
 }
 
