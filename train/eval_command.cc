@@ -166,7 +166,9 @@ class Evaluation {
       for (const ScoredLabel& label : score_labels(*drafter_, features, batch, label_map, weight, feed)) {
         const EvalSample& sample = samples_[begin + label.sample];
         all_.add(label, feed);
-        by_category_.try_emplace(sample.category, drafter_->max_depth()).first->second.add(label, feed);
+        if (!sample.category.empty()) {
+          by_category_.try_emplace(sample.category, drafter_->max_depth()).first->second.add(label, feed);
+        }
         const int64_t bucket = bucket_of(label.position - sample.prompt_length());
         by_position_.try_emplace(bucket, drafter_->max_depth()).first->second.add(label, feed);
       }
