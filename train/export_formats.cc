@@ -37,7 +37,8 @@ std::string medusa_name(const std::string& own) {
   const std::string prefix = "head";
   const auto dot = std::find(own.begin(), own.end(), '.');
   if (own.rfind(prefix, 0) != 0 || dot == own.end()) {
-    throw data::InputError("Tensor " + own + " is not one of a residual block's: these heads are not Medusa's.");
+    throw data::InputError("Tensor " + own +
+                           " is not one of a residual block's: these heads are not Medusa's.");
   }
   return std::string(own.begin() + prefix.size(), dot) + ".0" + std::string(dot, own.end());
 }
