@@ -30,13 +30,13 @@ class Plan:
     fit: list[str]
 
 
-FULL = Plan("demo", 1600, 32, 256, 16, 160, "1,4,8", 3, [])
+FULL = Plan("demo", 1600, 32, 256, 12, 128, "1,4,8", 3, [])
 QUICK = Plan(
     "demo-quick", 40, 8, 96, 8, 64, "1,4", 1,
     ["--epochs", "4", "--warmup", "5", "--eval-prompts", "4", "--eval-every", "0", "--eval-max-tokens", "48"],
 )
 # Milliseconds of a 16-row step with which the full plan takes about 35 minutes; slower machines take fewer questions.
-FULL_STEP_MS = 40.0
+FULL_STEP_MS = 20.0
 
 
 def say(text: str) -> None:
