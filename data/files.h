@@ -11,7 +11,8 @@ namespace clover::data {
 /// The whole of a text file.  InputError when it cannot be read or is larger than `limit` bytes.
 std::string read_file(const std::filesystem::path& file, size_t limit = size_t{1} << 30);
 
-/// Parses a JSON file; InputError names the file and the byte where it breaks, duplicate keys and nesting deeper than 64.
+/// Parses a JSON file; InputError names the file and the byte where it breaks, duplicate keys and nesting
+/// deeper than 64.
 nlohmann::json read_json(const std::filesystem::path& file);
 
 /// Parses one JSON text with the same strictness; `where` begins the message.

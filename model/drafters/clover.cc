@@ -7,8 +7,8 @@
 // The ingredients are switches, the rungs of the paper's ablation (design.md 5):
 //   regression  attention (the paper) | concat (an MLP over [s; e] in place of attention decoder and residual
 //   block) | none block       full | attention (no MLP half) | none
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <cmath>
 #include <optional>
@@ -37,9 +37,9 @@ class AttentionDecoder : public torch::nn::Module {
     value = register_module("value", std::make_shared<Linear>(hidden, hidden, false));
     at::NoGradGuard no_grad;
     for (const auto& near_identity : {query, key}) {
-      near_identity->weight.copy_(
-          at::eye(hidden) +
-          at::normal(0.0, 0.01 / std::sqrt(static_cast<double>(hidden)), {hidden, hidden}, generator));
+      near_identity->weight.copy_(at::eye(hidden) + at::normal(0.0,
+                                                               0.01 / std::sqrt(static_cast<double>(hidden)),
+                                                               {hidden, hidden}, generator));
     }
   }
 
