@@ -4,6 +4,7 @@
 #include <unicode/regex.h>
 #include <unicode/utext.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 
