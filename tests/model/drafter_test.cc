@@ -183,8 +183,8 @@ TEST(Clover, WithoutBlockAndRegressionIsMedusaBitForBit) {
       medusa->freeze(at::kBFloat16);
       plain->freeze(at::kBFloat16);
     }
-    const auto one = medusa->prime({.post_norm = h}, rows, {&segment, 1}, rows, nullptr);
-    const auto other = plain->prime({.post_norm = h}, rows, {&segment, 1}, rows, nullptr);
+    const auto one = medusa->prime({at::Tensor(), h}, rows, {&segment, 1}, rows, nullptr);
+    const auto other = plain->prime({at::Tensor(), h}, rows, {&segment, 1}, rows, nullptr);
     EXPECT_TRUE(at::equal(medusa->output(one), plain->output(other)));
   }
 }
