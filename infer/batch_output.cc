@@ -141,19 +141,19 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors
   }
   const bool has_answers = std::filesystem::exists(file_, ignored) && std::filesystem::file_size(file_) > 0;
   if (has_answers) check_same_job(run);
-  descriptor_ = open_and_lock(file_);
+  descriptor_.number = open_and_lock(file_);
   run["format_version"] = 1;
   data::write_file_atomically(run_file_of(file_),
                               run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   if (!has_answers) return;
-  cut_torn_tail(descriptor_, file_);
+  cut_torn_tail(descriptor_.number, file_);
   read_done(retry_errors, run["input"]["lines"].get<int64_t>());
 }
 
-BatchOutput::~BatchOutput() {
-  if (descriptor_ < 0) return;
-  ::fsync(descriptor_);
-  ::close(descriptor_);
+BatchOutput::Descriptor::~Descriptor() {
+  if (number < 0) return;
+  ::fsync(number);
+  ::close(number);
 }
 
 void BatchOutput::check_same_job(const json& run) const {
@@ -206,18 +206,18 @@ void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {
   failed_ = 0;
   keep_records(file_, done_);
   const int replaced = open_and_lock(file_);
-  ::close(std::exchange(descriptor_, replaced));
+  ::close(std::exchange(descriptor_.number, replaced));
 }
 
 void BatchOutput::write(int64_t line, const json& record) {
-  write_all(descriptor_, dumped(record) + "\n", file_);
+  write_all(descriptor_.number, dumped(record) + "\n", file_);
   done_.insert(line);
   if (is_error_record(record)) ++failed_;
   if (std::chrono::steady_clock::now() - synced_ > sync_interval) sync();
 }
 
 void BatchOutput::sync() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
+  if (::fsync(descriptor_.number) != 0 && errno != EINVAL && errno != EROFS) {
     throw std::runtime_error(file_.string() + ": putting it on disk failed: " + std::strerror(errno));
   }
   synced_ = std::chrono::steady_clock::now();

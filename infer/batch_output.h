@@ -19,9 +19,6 @@ class BatchOutput {
   /// another input or to settings that give other answers, naming the first that differs; when it was not
   /// written by a job at all; or when another process is writing it.
   BatchOutput(std::filesystem::path file, nlohmann::json run, bool retry_errors);
-  ~BatchOutput();
-  BatchOutput(const BatchOutput&) = delete;
-  BatchOutput& operator=(const BatchOutput&) = delete;
 
   bool done(int64_t line) const { return done_.count(line) > 0; }
   int64_t done_lines() const { return static_cast<int64_t>(done_.size()); }
@@ -36,11 +33,19 @@ class BatchOutput {
   const std::filesystem::path& file() const { return file_; }
 
  private:
+  // Closes also when the constructor refuses the file, so that its lock goes too.
+  struct Descriptor {
+    Descriptor() = default;
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor();
+    int number = -1;
+  };
   void check_same_job(const nlohmann::json& run) const;
   void read_done(bool retry_errors, int64_t input_lines);
 
   std::filesystem::path file_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::unordered_set<int64_t> done_;
   int64_t failed_ = 0;
   std::chrono::steady_clock::time_point synced_;

@@ -1,0 +1,155 @@
+#include "infer/batch_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/error.h"
+#include "temporary_folder.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json answer(int64_t line) {
+  return {{"line", line}, {"text", "answer"}, {"token_ids", {1, 2}}};
+}
+json failure(int64_t line) {
+  return {{"line", line}, {"id", nullptr}, {"error", {{"message", "no"}}}};
+}
+json openai_answer(int64_t line) {
+  return {
+      {"id", "batch_req_" + std::to_string(line)}, {"custom_id", "c"}, {"response", {}}, {"error", nullptr}};
+}
+
+class BatchOutputTest : public testing::Test {
+ protected:
+  BatchOutput open(bool retry_errors = false) { return BatchOutput(file, run, retry_errors); }
+
+  std::string refusal(bool retry_errors = false) {
+    try {
+      open(retry_errors);
+    } catch (const data::InputError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  test::TemporaryFolder folder;
+  std::filesystem::path file = folder / "out.jsonl";
+  json run = {{"settings", {{"max-batch", "4"}}},
+              {"affects_output", {{"seed", 1}, {"dtype", "bfloat16"}}},
+              {"input", {{"lines", 10}, {"hash", "aa"}}}};
+};
+
+TEST_F(BatchOutputTest, WritesALineAtOnceAndTheSettingsBesideIt) {
+  BatchOutput output = open();
+  output.write(2, answer(2));
+  EXPECT_EQ(test::records_of(file).size(), 1u);  // before it is closed
+  const json settings = json::parse(test::text_of(run_file_of(file)));
+  EXPECT_EQ(settings["affects_output"]["seed"], 1);
+  EXPECT_EQ(settings["settings"]["max-batch"], "4");
+  EXPECT_EQ(settings["input"]["hash"], "aa");
+}
+
+TEST_F(BatchOutputTest, KnowsWhatIsDoneWhenContinued) {
+  {
+    BatchOutput output = open();
+    output.write(2, answer(2));
+    output.write(5, failure(5));
+    output.write(7, openai_answer(7));
+  }
+  run["settings"]["max-batch"] = "16";  // changes no token
+  BatchOutput output = open();
+  EXPECT_EQ(output.done_lines(), 3);
+  EXPECT_EQ(output.failed_lines(), 1);
+  EXPECT_TRUE(output.done(2) && output.done(5) && output.done(7));
+  EXPECT_FALSE(output.done(1));
+  output.write(1, answer(1));
+  EXPECT_EQ(test::records_of(file).size(), 4u);
+}
+
+TEST_F(BatchOutputTest, CutsOffATornLastLine) {
+  { open().write(2, answer(2)); }
+  const std::string whole = test::text_of(file);
+  for (size_t torn : {size_t{1}, size_t{5}, size_t{200000}}) {
+    folder.write("out.jsonl", whole + std::string(torn, '{'));
+    BatchOutput output = open();
+    EXPECT_EQ(output.done_lines(), 1);
+    EXPECT_EQ(test::text_of(file), whole);
+  }
+  folder.write("out.jsonl", whole.substr(0, whole.size() - 1));  // even when only the line feed is missing
+  EXPECT_EQ(open().done_lines(), 0);
+  EXPECT_EQ(test::text_of(file), "");
+}
+
+TEST_F(BatchOutputTest, DropsErrorRecordsToDoThemAgain) {
+  {
+    BatchOutput output = open();
+    output.write(2, answer(2));
+    output.write(5, failure(5));
+    output.write(6, answer(6));
+  }
+  BatchOutput output = open(true);
+  EXPECT_EQ(output.done_lines(), 2);
+  EXPECT_EQ(output.failed_lines(), 0);
+  EXPECT_FALSE(output.done(5));
+  output.write(5, answer(5));  // goes to the file that replaced the old one
+  const std::vector<json> records = test::records_of(file);
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[2]["line"], 5);
+}
+
+TEST_F(BatchOutputTest, RefusesOtherSettingsByName) {
+  { open().write(2, answer(2)); }
+  const std::string before = test::text_of(file), settings = test::text_of(run_file_of(file));
+  run["affects_output"]["seed"] = 2;
+  EXPECT_THAT(refusal(), HasSubstr("seed 1, not 2"));
+  run["affects_output"]["seed"] = 1;
+  run["input"]["hash"] = "bb";
+  EXPECT_THAT(refusal(), HasSubstr("another input"));
+  EXPECT_EQ(test::text_of(file), before);
+  EXPECT_EQ(test::text_of(run_file_of(file)), settings);
+}
+
+TEST_F(BatchOutputTest, RefusesAFileThatNoJobWrote) {
+  folder.write("out.jsonl", "precious\n");
+  EXPECT_THAT(refusal(), HasSubstr("run.json"));
+  EXPECT_EQ(test::text_of(file), "precious\n");
+}
+
+TEST_F(BatchOutputTest, RefusesAnswersThatAreNotOfThisInput) {
+  { open().write(2, answer(2)); }
+  const std::string whole = test::text_of(file);
+  for (const std::string& wrong :
+       {answer(11).dump(), answer(2).dump(), std::string("{\"text\": \"x\"}"), std::string("not json")}) {
+    folder.write("out.jsonl", whole + wrong + "\n");
+    EXPECT_THAT(refusal(), HasSubstr("line 2")) << wrong;
+  }
+}
+
+TEST_F(BatchOutputTest, LetsOnlyOneProcessWrite) {
+  BatchOutput output = open();
+  output.write(1, answer(1));
+  EXPECT_THAT(refusal(), HasSubstr("another process"));
+}
+
+TEST_F(BatchOutputTest, RefusesAFolderThatDoesNotExist) {
+  file = folder / "none/out.jsonl";
+  EXPECT_THAT(refusal(), HasSubstr("none/out.jsonl"));
+}
+
+TEST_F(BatchOutputTest, KeepRecordsLeavesEachWantedLineOnce) {
+  const auto stats = folder.write(
+      "stats", answer(1).dump() + "\n" + answer(2).dump() + "\n" + answer(1).dump() + "\n{\"line\": 3");
+  keep_records(stats, {1, 3});
+  const std::vector<json> records = test::records_of(stats);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0]["line"], 1);
+  keep_records(folder / "none", {1});
+  EXPECT_FALSE(std::filesystem::exists(folder / "none"));
+}
+
+}  // namespace
+}  // namespace clover::infer
