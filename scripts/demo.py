@@ -117,7 +117,8 @@ def table_rows(bench: dict, evals: dict) -> list[dict]:
     for entry in bench["configurations"]:
         heads = Path(entry["heads"]).name.removeprefix("heads-") if entry.get("heads") else ""
         # Plain decoding is measured once; heads that are loaded but off say nothing new.
-        method = "plain" if entry["draft"] == "off" else f"{heads}, {entry['draft']}"
+        limit = f"budget {entry['budget']}" if entry["draft"] == "clover" else entry["draft"]
+        method = "plain" if entry["draft"] == "off" else f"{heads.capitalize()}, {limit}"
         accuracy = evals.get(heads, {}) if entry["draft"] != "off" else {}
         rows.append({
             "method": method, "heads": heads if entry["draft"] != "off" else None, "draft": entry["draft"],
