@@ -171,7 +171,7 @@ def plot(rows: list[dict], machine: dict, file: Path) -> None:
     axes.set_title(f"SmolLM2-135M bf16, unseen GSM8K questions, {machine.get('cpu', 'CPU')}, "
                    f"{machine.get('threads', '?')} threads", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(file, dpi=160)
 
 
