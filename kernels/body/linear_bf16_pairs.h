@@ -27,17 +27,14 @@ CLOVER_INLINE U16 splat_pair(uint32_t pair) {
   return U16{pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair};
 }
 
-// By value: an array whose elements' addresses are taken would live in memory.
-CLOVER_INLINE U16 load_line(const uint32_t* from) {
-  U16 line;
-  std::memcpy(&line, from, sizeof line);
-  return line;
-}
+using UnalignedU16 = uint32_t __attribute__((vector_size(64), aligned(4), may_alias));
+
+// Not by memcpy: compilers keep 64 bytes whose address was taken in memory.
+CLOVER_INLINE U16 load_line(const uint32_t* from) { return *reinterpret_cast<const UnalignedU16*>(from); }
+
 CLOVER_INLINE void finish_panel(const LinearCall& call, int64_t row, int64_t output, F16 sum) {
-  float out[16];
-  std::memcpy(out, &sum, sizeof out);
-  finish(call, row, output, load8(out));
-  finish(call, row, output + 8, load8(out + 8));
+  finish(call, row, output, __builtin_shufflevector(sum, sum, 0, 1, 2, 3, 4, 5, 6, 7));
+  finish(call, row, output + 8, __builtin_shufflevector(sum, sum, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 
 /// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.
