@@ -35,6 +35,19 @@ class Commands : public testing::Test {
     return test::run_program(folder, arguments);
   }
 
+  // Exit code 2, one sentence that holds `message`, and nothing written.
+  void expect_refusal(const std::string& command, const std::string& message) {
+    std::istringstream words(command);
+    std::vector<std::string> arguments;
+    for (std::string word; words >> word;) arguments.push_back(word);
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.code, 2) << command;
+    EXPECT_THAT(ran.err, HasSubstr(message)) << command;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_FALSE(std::filesystem::exists(out)) << command;
+    EXPECT_FALSE(std::filesystem::exists(out + ".run.json")) << command;
+  }
+
   std::vector<std::string> batch(const std::string& input, const std::string& output,
                                  const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {"batch", "--target", target, "--input", input, "--output", output};
@@ -99,38 +112,31 @@ TEST_F(Commands, TeachThemselves) {
 }
 
 TEST_F(Commands, RefuseBadSettingsInOneSentenceAndWriteNothing) {
-  const std::string input = questions(1);
+  const std::string input = questions(1), folder_name = folder.path().string();
   const std::string config = folder.write("bad.toml", "max-tokens = 4\nno-such-key = 1\n");
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"nonsense"}, "nonsense"},
-      {{"batch", "--input", input, "--output", out}, "--target"},
-      {batch(input, out, {"--no-such-option"}), "--no-such-option"},
-      {batch(input, out, {"--max-tokens", "many"}), "--max-tokens"},
-      {batch(input, out, {"--max-tokens", "0"}), "max_tokens"},
-      {batch(input, out, {"--temperature", "-1"}), "temperature"},
-      {batch(input, out, {"--draft", "beam"}), "beam"},
-      {batch(input, out, {"--draft", "clover"}), "--heads"},
-      {batch(input, out, {"--suffix", "on"}), "not built yet"},
-      {batch(input, out, {"--device", "cuda"}), "cuda"},
-      {batch(input, out, {"--dtype", "int8"}), "int8"},
-      {batch(input, out, {"--template", "none-such"}), "none-such"},
-      {batch(input, out, {"--heads", (folder / "no-heads").string()}), "no-heads"},
-      {batch((folder / "absent.jsonl").string(), out), "absent.jsonl"},
-      {batch(input, input), "--input"},
-      {batch(input, out, {"--config", config}), "no-such-key"},
-      {batch(input, out, {"--config", (folder / "absent.toml").string()}), "absent.toml"},
-      {{"batch", "--target", folder.path().string(), "--input", input, "--output", out}, "config.json"},
-      {{"bench", "--target", target}, "--input"},
-      {{"inspect", folder.path().string()}, "config.json"},
-  };
-  for (const auto& [arguments, message] : cases) {
-    const Ran ran = run(arguments);
-    EXPECT_EQ(ran.code, 2) << message;
-    EXPECT_THAT(ran.err, HasSubstr(message));
-    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
-    EXPECT_FALSE(std::filesystem::exists(out)) << message;
-    EXPECT_FALSE(std::filesystem::exists(out + ".run.json")) << message;
-  }
+  const std::string batch_with = "batch --target " + target + " --input " + input + " --output " + out + " ";
+  expect_refusal("nonsense", "nonsense");
+  expect_refusal("batch --input " + input + " --output " + out, "--target");
+  expect_refusal(batch_with + "--no-such-option", "--no-such-option");
+  expect_refusal(batch_with + "--max-tokens many", "--max-tokens");
+  expect_refusal(batch_with + "--max-tokens 0", "max_tokens");
+  expect_refusal(batch_with + "--temperature -1", "temperature");
+  expect_refusal(batch_with + "--draft beam", "beam");
+  expect_refusal(batch_with + "--draft clover", "--heads");
+  expect_refusal(batch_with + "--suffix on", "not built yet");
+  expect_refusal(batch_with + "--device cuda", "cuda");
+  expect_refusal(batch_with + "--dtype int8", "int8");
+  expect_refusal(batch_with + "--template none-such", "none-such");
+  expect_refusal(batch_with + "--heads " + folder_name + "/no-heads", "no-heads");
+  expect_refusal(batch_with + "--config " + config, "no-such-key");
+  expect_refusal(batch_with + "--config " + folder_name + "/absent.toml", "absent.toml");
+  expect_refusal(
+      "batch --target " + target + " --output " + out + " --input " + folder_name + "/absent.jsonl",
+      "absent.jsonl");
+  expect_refusal("batch --target " + target + " --output " + input + " --input " + input, "--input");
+  expect_refusal("batch --target " + folder_name + " --output " + out + " --input " + input, "config.json");
+  expect_refusal("bench --target " + target, "--input");
+  expect_refusal("inspect " + folder_name, "config.json");
 }
 
 TEST_F(Commands, PrintSettingsThatReadBack) {
