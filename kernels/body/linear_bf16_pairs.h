@@ -30,7 +30,9 @@ CLOVER_INLINE U16 splat_pair(uint32_t pair) {
 using UnalignedU16 = uint32_t __attribute__((vector_size(64), aligned(4), may_alias));
 
 // Not by memcpy: compilers keep 64 bytes whose address was taken in memory.
-CLOVER_INLINE U16 load_line(const uint32_t* from) { return *reinterpret_cast<const UnalignedU16*>(from); }
+CLOVER_INLINE U16 load_line(const uint32_t* from) {
+  return *reinterpret_cast<const UnalignedU16*>(from);
+}
 
 CLOVER_INLINE void finish_panel(const LinearCall& call, int64_t row, int64_t output, F16 sum) {
   finish(call, row, output, __builtin_shufflevector(sum, sum, 0, 1, 2, 3, 4, 5, 6, 7));
