@@ -9,6 +9,7 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::data {
 namespace {
@@ -19,20 +20,13 @@ using ::testing::HasSubstr;
 
 class ChatTemplateTest : public ::testing::Test {
  protected:
-  ChatTemplateTest() {
-    folder_ = std::filesystem::path(CLOVER_BINARY_DIR) / "chat_template_test" /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~ChatTemplateTest() override { std::filesystem::remove_all(folder_); }
-
   ChatTemplate load_from(const json& tokenizer_config, const std::string& name = "") {
     write_file_atomically(folder_ / "tokenizer_config.json", tokenizer_config.dump());
     return ChatTemplate::load(folder_, name);
   }
 
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 std::string error_of(const std::function<void()>& action) {

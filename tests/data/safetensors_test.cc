@@ -14,6 +14,7 @@
 #include <random>
 
 #include "data/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::data {
 namespace {
@@ -25,20 +26,13 @@ using ::testing::HasSubstr;
 
 class SafetensorsTest : public ::testing::Test {
  protected:
-  SafetensorsTest() {
-    folder_ = fs::path(CLOVER_BINARY_DIR) / "safetensors_test" /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~SafetensorsTest() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const std::string& bytes) const {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
     return folder_ / name;
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 std::string bytes_of(const fs::path& file) {

@@ -14,6 +14,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/utf8.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::data {
 namespace {
@@ -284,14 +285,6 @@ TEST(SmolLm2, EncodesLikeTheReference) {
 
 class BrokenFolder : public ::testing::Test {
  protected:
-  BrokenFolder() {
-    folder_ = std::filesystem::path(CLOVER_BINARY_DIR) / "tokenizer_test" /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~BrokenFolder() override { std::filesystem::remove_all(folder_); }
-
   void write(const std::string& name, std::string_view bytes) {
     write_file_atomically(folder_ / name, bytes);
   }
@@ -313,7 +306,8 @@ class BrokenFolder : public ::testing::Test {
     return error();
   }
 
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(BrokenFolder, EmptyFolderNamesBothFiles) {
@@ -337,6 +331,16 @@ TEST_F(BrokenFolder, NamesWhatIsNotSupported) {
                 t["post_processor"] = {{"type", "BertProcessing"}};
               }),
               HasSubstr("BertProcessing"));
+  const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const json token = {{"SpecialToken", {{"id", "<|im_end|>"}, {"type_id", 0}}}};
+  for (const json& single : {json::array({text, token}), json::array({token, text, token}),
+                             json::array({token, token, text}), json::array()}) {
+    EXPECT_THAT(error_after([&](json& t) {
+                  t["post_processor"] = {{"type", "TemplateProcessing"}, {"single", single}};
+                }),
+                HasSubstr("none behind"))
+        << single;
+  }
   EXPECT_THAT(error_after([](json& t) { t["model"]["byte_fallback"] = true; }), HasSubstr("byte_fallback"));
   EXPECT_THAT(error_after([](json& t) { t["model"]["dropout"] = 0.1; }), HasSubstr("dropout"));
   EXPECT_THAT(error_after([](json& t) { t["model"]["end_of_word_suffix"] = "</w>"; }), HasSubstr("</w>"));

@@ -6,7 +6,7 @@
 #include "data/error.h"
 #include "data/hash.h"
 #include "infer/line_reader.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "data/error.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tiny_tokenizer.h"
 
 namespace clover::infer {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "data/error.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
 namespace {

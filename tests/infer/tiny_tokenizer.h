@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::test {
 

@@ -25,10 +25,10 @@ struct Case {
 class EveryDrafter : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    target_ = model::Target::load(tests::golden_target("tied-bf16"), at::kFloat);
+    target_ = model::Target::load(test::golden_target("tied-bf16"), at::kFloat);
     const auto golden =
-        data::SafetensorsReader::open(tests::golden_target("tied-bf16") / "golden.safetensors");
-    ids_ = tests::to_ids(golden.read("ids"));
+        data::SafetensorsReader::open(test::golden_target("tied-bf16") / "golden.safetensors");
+    ids_ = test::to_ids(golden.read("ids"));
     drafter_ =
         model::make_drafter(GetParam().kind, GetParam().settings, target_->view(), {}, /*trainable=*/true, 3);
     at::NoGradGuard no_grad;
@@ -41,7 +41,7 @@ class EveryDrafter : public testing::TestWithParam<Case> {
   /// Outputs [T - 1, H] at each depth of teacher-forced training calls over the whole text.
   std::vector<at::Tensor> teacher_forced() {
     const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
-    const auto read = tests::read_text(*target_, ids_);
+    const auto read = test::read_text(*target_, ids_);
     const at::Tensor all = at::tensor(ids_, at::kLong);
     const Segment segment{0, 0, static_cast<int32_t>(rows)};
     DraftState state = drafter_->prime(read.features.rows(at::arange(rows, at::kLong)), all.slice(0, 1),
@@ -73,7 +73,7 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
   int64_t primed = 0;
   for (int64_t t = 0; t < rows; t += 1 + t % 3) {
     const std::vector<int64_t> piece(ids_.begin() + primed, ids_.begin() + t + 1);
-    const auto read = tests::read_text(*target_, piece, 2, cache, sequence);
+    const auto read = test::read_text(*target_, piece, 2, cache, sequence);
     const std::vector<int64_t> next(ids_.begin() + primed + 1, ids_.begin() + t + 2);
     const Segment segment{sequence, static_cast<int32_t>(primed), static_cast<int32_t>(piece.size())};
     DraftState state = drafter_->prime(read.features, at::tensor(next, at::kLong), {&segment, 1},
@@ -93,7 +93,7 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
 /// Training computes only the frontier; what it leaves out must not change what it keeps.
 TEST_P(EveryDrafter, AFrontierIsARowSelection) {
   const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
-  const auto features = tests::read_text(*target_, ids_).features.rows(at::arange(rows, at::kLong));
+  const auto features = test::read_text(*target_, ids_).features.rows(at::arange(rows, at::kLong));
   const at::Tensor next = at::tensor(ids_, at::kLong).slice(0, 1);
   const std::vector<Segment> segments{{0, 0, 10}, {0, 0, static_cast<int32_t>(rows) - 10}};
   const at::Tensor all = at::arange(rows, at::kLong), some = at::tensor({3, 9, 10, 17, 38}, at::kLong);
@@ -148,11 +148,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Clover, BeginsAsTheTargetsLastLayerWithoutSayingAnythingNew) {
-  const auto target = model::Target::load(tests::golden_target("tied-bf16"), at::kFloat);
+  const auto target = model::Target::load(test::golden_target("tied-bf16"), at::kFloat);
   const auto drafter = model::make_drafter("clover", json::object(), target->view(), {}, true, 1);
-  const auto ids = tests::to_ids(
-      data::SafetensorsReader::open(tests::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
-  const auto features = tests::read_text(*target, ids).features;
+  const auto ids = test::to_ids(
+      data::SafetensorsReader::open(test::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
+  const auto features = test::read_text(*target, ids).features;
   const Segment segment{0, 0, static_cast<int32_t>(ids.size())};
   const at::Tensor rows = at::arange(segment.count, at::kLong);
   const at::Tensor next = at::tensor(ids, at::kLong);
@@ -165,7 +165,7 @@ TEST(Clover, BeginsAsTheTargetsLastLayerWithoutSayingAnythingNew) {
 
 /// The bottom rung of the ablation is Medusa itself.
 TEST(Clover, WithoutBlockAndRegressionIsMedusaBitForBit) {
-  const auto target = model::Target::load(tests::golden_target("tied-bf16"), at::kBFloat16);
+  const auto target = model::Target::load(test::golden_target("tied-bf16"), at::kBFloat16);
   const auto medusa = model::make_drafter("medusa", json::object(), target->view(), {}, true, 1);
   const auto plain =
       model::make_drafter("clover", {{"block", "none"}, {"regression", "none"}}, target->view(), {}, true, 1);
@@ -190,7 +190,7 @@ TEST(Clover, WithoutBlockAndRegressionIsMedusaBitForBit) {
 }
 
 TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
-  const auto target = model::Target::load(tests::golden_target("tied-bf16"), at::kFloat);
+  const auto target = model::Target::load(test::golden_target("tied-bf16"), at::kFloat);
   const auto message = [&](const char* kind, const json& settings) -> std::string {
     try {
       model::make_drafter(kind, settings, target->view(), {}, false, 0);

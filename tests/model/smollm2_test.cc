@@ -11,12 +11,12 @@ const std::filesystem::path folder =
     std::filesystem::path(CLOVER_SOURCE_DIR) / "models/SmolLM2-135M-Instruct";
 
 data::SafetensorsReader golden() {
-  return data::SafetensorsReader::open(tests::golden_target("smollm2.safetensors"));
+  return data::SafetensorsReader::open(test::golden_target("smollm2.safetensors"));
 }
 
 TEST(SmolLM2, Fp32LogitsAgreeWithTransformers) {
   const auto target = model::Target::load(folder, at::kFloat);
-  const at::Tensor logits = tests::read_text(*target, tests::to_ids(golden().read("ids"))).logits;
+  const at::Tensor logits = test::read_text(*target, test::to_ids(golden().read("ids"))).logits;
   const at::Tensor best = at::gather(logits, 1, golden().read("top_ids").to(at::kLong));
   EXPECT_LT((best - golden().read("top_logits")).abs().max().item<float>(), 2e-3);
   const at::Tensor rows = logits.index_select(0, golden().read("rows").to(at::kLong));
@@ -26,7 +26,7 @@ TEST(SmolLM2, Fp32LogitsAgreeWithTransformers) {
 
 TEST(SmolLM2, Bf16BestTokensAgreeWithTransformers) {
   const auto target = model::Target::load(folder, at::kBFloat16);
-  const at::Tensor best = tests::read_text(*target, tests::to_ids(golden().read("ids"))).logits.argmax(1);
+  const at::Tensor best = test::read_text(*target, test::to_ids(golden().read("ids"))).logits.argmax(1);
   const auto share = [&](const at::Tensor& other) {
     return (best == other).to(at::kFloat).mean().item<float>();
   };

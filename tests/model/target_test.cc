@@ -11,6 +11,7 @@
 #include "data/error.h"
 #include "data/safetensors.h"
 #include "tests/support/reading.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover {
 namespace {
@@ -18,9 +19,9 @@ namespace {
 using model::KvCache;
 using model::RowBatch;
 using model::Target;
-using tests::golden_target;
-using tests::read_text;
-using tests::to_ids;
+using test::golden_target;
+using test::read_text;
+using test::to_ids;
 
 class TinyTarget : public testing::TestWithParam<std::string> {};
 
@@ -90,9 +91,7 @@ TEST(Target, TreeRowsEqualTheirPathReadAlone) {
 
 TEST(Target, FingerprintIgnoresTheContainer) {
   const std::filesystem::path source = golden_target("sharded-linear-rope");
-  const std::filesystem::path copy = std::filesystem::path(testing::TempDir()) / "one-file-target";
-  std::filesystem::remove_all(copy);
-  std::filesystem::create_directories(copy);
+  const test::TemporaryFolder copy;
   std::filesystem::copy(source / "config.json", copy / "config.json");
   const auto reader = data::SafetensorsReader::open(source);
   data::NamedTensors tensors;
@@ -107,9 +106,7 @@ TEST(Target, FingerprintIgnoresTheContainer) {
 /// Message of the InputError that loading a changed copy of a folder ends in; "" when it loads.
 std::string load_error(
     const std::function<void(nlohmann::json&, std::map<std::string, at::Tensor>&)>& change) {
-  const std::filesystem::path copy = std::filesystem::path(testing::TempDir()) / "changed-target";
-  std::filesystem::remove_all(copy);
-  std::filesystem::create_directories(copy);
+  const test::TemporaryFolder copy;
   const auto reader = data::SafetensorsReader::open(golden_target("untied-fp32"));
   std::map<std::string, at::Tensor> tensors;
   for (const std::string& name : reader.names()) tensors[name] = reader.read(name);

@@ -8,7 +8,7 @@
 
 #include "model/target.h"
 
-namespace clover::tests {
+namespace clover::test {
 
 inline std::filesystem::path golden_target(const std::string& name) {
   return std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/targets" / name;
@@ -47,4 +47,4 @@ inline model::TargetOutput read_text(const model::Target& target, const std::vec
   return read_text(target, ids, chunk, cache, cache.open());
 }
 
-}  // namespace clover::tests
+}  // namespace clover::test

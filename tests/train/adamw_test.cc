@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "data/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::train {
 namespace {
@@ -70,7 +71,8 @@ TEST(AdamWTest, ClipsByTheNormOverAllParameters) {
 }
 
 TEST(AdamWTest, ContinuesBitForBitFromItsSavedState) {
-  const auto file = std::filesystem::temp_directory_path() / "clover_adamw_test.safetensors";
+  const test::TemporaryFolder folder;
+  const auto file = folder / "adamw.safetensors";
   at::Tensor whole = at::linspace(-1, 1, 40).view({5, 8}).requires_grad_(true);
   AdamW uninterrupted({{"w", whole}}, {});
   for (int64_t step = 1; step <= 10; ++step) {

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "data/files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/tiny_run.h"
 
 namespace clover::train {
 namespace {
 
 TEST(LogTest, ContinuingDropsLaterStepsAndATornLine) {
-  const auto folder = fresh_folder("log_test");
+  const test::TemporaryFolder folder;
   const auto file = folder / "log.jsonl";
   {
     Log log(file, -1);
@@ -29,7 +30,6 @@ TEST(LogTest, ContinuingDropsLaterStepsAndATornLine) {
   EXPECT_EQ(read[2]["again"], true);
   { Log log(file, -1); }
   EXPECT_EQ(data::read_file(file), "");  // a new run begins a new log
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

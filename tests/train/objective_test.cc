@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/train/tiny_run.h"
 #include "train/adamw.h"
 #include "train/feature_source.h"
@@ -27,12 +28,10 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
     at::NoGradGuard no_grad;
     at::manual_seed(1);
     for (auto& parameter : drafter_->parameters()) parameter.add_(at::randn_like(parameter) * 0.02);
-    folder_ = fresh_folder("objective_test_" + GetParam().kind);
     write_counting_store(folder_ / "store", 6);
     store_ = data::TokenStore::open(folder_ / "store");
     for (int64_t i = 0; i < 6; ++i) samples_.push_back(store_->sample(data::Split::train, i));
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   /// Loss and gradients of the samples computed in groups of `size`, with the denominators of all of them.
   std::pair<double, std::map<std::string, at::Tensor>> in_groups_of(size_t size) {
@@ -69,7 +68,8 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
 
   std::unique_ptr<model::Target> target_;
   std::shared_ptr<model::Drafter> drafter_;
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
   std::optional<data::TokenStore> store_;
   std::vector<data::TokenStore::Sample> samples_;
   std::vector<HeadFigures> figures_;

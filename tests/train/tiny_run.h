@@ -1,7 +1,5 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <random>
 #include <string>
@@ -12,15 +10,6 @@ namespace clover::train {
 
 inline std::filesystem::path tiny_target() {
   return std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/targets/tied-bf16";
-}
-
-/// A new, empty folder for one test process.
-inline std::filesystem::path fresh_folder(const std::string& name) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("clover_" + name + "_" + std::to_string(::getpid()));
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  return folder;
 }
 
 /// Writes a token store for the tiny target: sequences that count upwards, so that there is something to

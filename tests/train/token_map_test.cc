@@ -5,22 +5,23 @@
 
 #include <filesystem>
 
+#include "data/error.h"
+#include "tests/support/temporary_folder.h"
+
 namespace clover::train {
 namespace {
 
 class TokenMapTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / "clover_token_map_test";
-    std::filesystem::remove_all(folder_);
     data::TokenStoreWriter writer(folder_, 0.0, 10);
     //            supervised: 7 three times, 2 and 5 twice, 9 once; 1 is frequent but never a label
     writer.add({{1, 1, 1, 1, 7, 2, 5}, {0, 0, 0, 0, 1, 1, 1}, ""});
     writer.add({{1, 7, 7, 5, 2, 9}, {0, 1, 1, 1, 1, 1}, ""});
     writer.finish({});
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_ / "store";
 };
 
 TEST_F(TokenMapTest, KeepsTheMostFrequentLabelsInAscendingOrder) {
@@ -38,6 +39,10 @@ TEST_F(TokenMapTest, ZeroOrTooManyMeansTheWholeVocabulary) {
   EXPECT_FALSE(frequent_tokens(store, 0, 10).defined());
   EXPECT_FALSE(frequent_tokens(store, 10, 10).defined());
   EXPECT_EQ(LabelMap({}, 10).index_of(9), 9);
+}
+
+TEST_F(TokenMapTest, AStoreOfALargerVocabularyIsRefused) {
+  EXPECT_THROW(frequent_tokens(data::TokenStore::open(folder_), 4, 9), data::InputError);
 }
 
 TEST_F(TokenMapTest, LabelsMapToTheirIndexOrToNothing) {

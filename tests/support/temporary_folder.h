@@ -11,7 +11,7 @@
 
 namespace clover::test {
 
-/// A folder of its own that goes away with the object.
+/// A new, empty folder that no other test shares and that goes away with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -27,6 +27,7 @@ class TemporaryFolder {
 
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
   const std::filesystem::path& path() const { return path_; }
+  operator const std::filesystem::path&() const { return path_; }
 
   std::filesystem::path write(const std::string& name, const std::string& text) const {
     std::ofstream(path_ / name, std::ios::binary) << text;
