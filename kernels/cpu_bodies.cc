@@ -13,6 +13,8 @@ const CpuBodies& bodies() {
       return avx2_bodies();
     case CpuPath::avx512_bf16:
       return avx512_bf16_bodies();
+    case CpuPath::amx:
+      return amx_bodies();
   }
 #endif
   return portable_bodies();

@@ -3,15 +3,15 @@
 #include <cstdint>
 
 // The inner loops of the CPU twins, compiled once for each instruction family (cpu_portable.cc, cpu_avx2.cc,
-// cpu_avx512_bf16.cc) from the same sources in kernels/body/.  Raw pointers only: those files are compiled
-// with wider instruction sets than the rest, and an inline function of a shared header would carry them
-// everywhere.
+// cpu_avx512_bf16.cc, cpu_amx.cc) from the same sources in kernels/body/.  Raw pointers only: those files are
+// compiled with wider instruction sets than the rest, and an inline function of a shared header would carry
+// them everywhere.
 namespace clover::kernels::cpu {
 
 enum class Element { fp32, bf16, fp16 };
 
 /// linear() after its checks.  Rows are cut into
-/// ceil(rows / linear_tile_rows(element)) tiles; `scratch` holds them repacked.
+/// ceil(rows / linear_tile_rows(element)) tiles; `scratch` holds them repacked, the last one at full height.
 struct LinearCall {
   const void* x;       // [rows, inputs]
   const void* panels;  // PackedWeight's layout
@@ -20,7 +20,7 @@ struct LinearCall {
   int64_t rows, outputs, inputs;
   Element element;
   bool accumulate;
-  float* scratch;  // linear_scratch(rows, inputs) floats
+  float* scratch;  // linear_scratch(rows of all tiles, inputs) floats, best on a cache line
 };
 
 /// tree_attention() after its checks; see attention.h.
@@ -82,13 +82,14 @@ struct CpuBodies {
 const CpuBodies& portable_bodies();
 const CpuBodies& avx2_bodies();
 const CpuBodies& avx512_bf16_bodies();
+const CpuBodies& amx_bodies();
 
 /// Those of cpu_path().
 const CpuBodies& bodies();
 
 /// Floats that LinearCall::scratch holds, and attention_group's scratch.
 constexpr int64_t linear_scratch(int64_t rows, int64_t inputs) {
-  return rows * ((inputs + 1) / 2 * 2);
+  return rows * ((inputs + 31) / 32 * 32);
 }
 constexpr int64_t attention_keys = 64;  // attention_block
 constexpr int64_t attention_group_queries = 48;

@@ -13,11 +13,12 @@ constexpr int64_t block_bytes = 384 << 10;
 /// Multiply-adds below which one thread does it all.
 constexpr int64_t serial_work = 64 << 10;
 
-/// Grows once; then calls allocate nothing.
+/// So many floats from the start of a cache line.  Grows once; then calls allocate nothing.
 float* scratch(int64_t floats) {
   thread_local std::vector<float> storage;
   if (static_cast<int64_t>(storage.size()) < floats + 16) storage.resize(floats + 16);
-  return storage.data();
+  const uintptr_t address = reinterpret_cast<uintptr_t>(storage.data());
+  return storage.data() + (64 - address % 64) % 64 / sizeof(float);
 }
 
 int64_t share(int64_t count, int64_t part, int64_t parts) {
@@ -64,7 +65,8 @@ void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& b
   call.inputs = inputs;
   call.element = element_of(weight.dtype());
   call.accumulate = accumulate;
-  call.scratch = scratch(linear_scratch(std::min(rows, block), inputs));
+  const int64_t tiles = (std::min(rows, block) + tile - 1) / tile;
+  call.scratch = scratch(linear_scratch(tiles * tile, inputs));
   for (int64_t first = 0; first < rows; first += block) {
     call.rows = std::min(block, rows - first);
     call.x = static_cast<const char*>(x.const_data_ptr()) + first * inputs * x.element_size();

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/body/lanes.h"
+#include "kernels/body/linear_result.h"
 
 // Tiles of P panels (16 outputs each) by M rows.  Each output is one chain of fused multiply-adds over k,
 // whatever the tile, so a row's result does not depend on the shape it was computed in.
@@ -85,19 +85,6 @@ void linear_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_end) {
         pack_tile(static_cast<const Fp16*>(call.x) + first * call.inputs, rows, call.inputs, to);
         break;
     }
-  }
-}
-
-/// Adds the start value and writes eight outputs of one row.
-CLOVER_INLINE void finish(const LinearCall& call, int64_t row, int64_t output, F8 sum) {
-  const int64_t count = call.outputs - output < 8 ? call.outputs - output : 8;
-  if (count <= 0) return;
-  float* to = call.y + row * call.outputs + output;
-  const float* start = call.accumulate ? to : call.bias != nullptr ? call.bias + output : nullptr;
-  if (count == 8) {
-    store8(to, start != nullptr ? load8(start) + sum : sum);
-  } else {
-    store_part(to, count, start != nullptr ? load_part(start, count) + sum : sum);
   }
 }
 

@@ -35,6 +35,8 @@ double read_bandwidth() {
                        int64_t sums[4] = {};
                        for (int64_t i = begin; i < begin + quarter; i += 16) {
                          for (int stream = 0; stream < 4; ++stream) {
+                           __builtin_prefetch(words + stream * quarter + i + 256);
+                           __builtin_prefetch(words + stream * quarter + i + 264);
                            for (int j = 0; j < 16; ++j) sums[stream] += words[stream * quarter + i + j];
                          }
                        }

@@ -9,12 +9,17 @@
 namespace clover::kernels::cpu {
 
 const CpuBodies& emulated_avx512_bf16_bodies();
+const CpuBodies& emulated_amx_bodies();
 
 namespace {
 
-at::Tensor run(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor y,
-               bool accumulate) {
-  const CpuBodies& body = emulated_avx512_bf16_bodies();
+struct Family {
+  const char* name;
+  const CpuBodies& (*bodies)();
+};
+
+at::Tensor run(const CpuBodies& body, const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias,
+               at::Tensor y, bool accumulate) {
   LinearCall call{};
   call.x = x.const_data_ptr();
   call.panels = weight.panels().const_data_ptr();
@@ -27,50 +32,68 @@ at::Tensor run(const at::Tensor& x, const PackedWeight& weight, const at::Tensor
                  : x.scalar_type() == at::kHalf   ? Element::fp16
                                                   : Element::fp32;
   call.accumulate = accumulate;
-  std::vector<float> scratch(linear_scratch(call.rows, call.inputs),
+  const int64_t height = body.linear_tile_rows(call.element), tiles = (call.rows + height - 1) / height;
+  std::vector<float> scratch(linear_scratch(tiles * height, call.inputs),
                              3.0e38f);  // nothing may be read unwritten
   call.scratch = scratch.data();
-  const int64_t height = body.linear_tile_rows(call.element), tiles = (call.rows + height - 1) / height;
   body.linear_pack(call, 0, tiles);
-  body.linear_panels(call, 0, (call.outputs + 15) / 16, 0, tiles);
+  // As threads share the panels: some here, some there.
+  const int64_t panels = (call.outputs + 15) / 16, middle = panels > 1 ? panels / 3 + 1 : panels;
+  body.linear_panels(call, 0, middle, 0, tiles);
+  if (middle < panels) body.linear_panels(call, middle, panels, 0, tiles);
   return y;
 }
 
-TEST(Avx512Bf16, IsThePlainLoop) {
+class EmulatedLinear : public testing::TestWithParam<Family> {
+ protected:
+  const CpuBodies& body_ = GetParam().bodies();
+};
+
+TEST_P(EmulatedLinear, IsThePlainLoop) {
   at::manual_seed(4);
   for (at::ScalarType type : {at::kBFloat16, at::kFloat, at::kHalf}) {
-    for (auto [rows, outputs, inputs] :
-         {std::tuple{1, 1, 1}, {1, 300, 64}, {2, 130, 33}, {4, 90, 20}, {9, 48, 65}, {31, 70, 32}}) {
+    for (auto [rows, outputs, inputs] : {std::tuple{1, 1, 1},
+                                         {1, 300, 64},
+                                         {2, 130, 33},
+                                         {4, 90, 20},
+                                         {9, 48, 65},
+                                         {31, 70, 32},
+                                         {50, 130, 96}}) {
       const at::Tensor x = at::randn({rows, inputs}).to(type), w = at::randn({outputs, inputs}).to(type);
       const PackedWeight packed = PackedWeight::pack({w});
       const at::Tensor bias = at::randn({outputs}), start = at::randn({rows, outputs});
       const at::Tensor exact = at::matmul(x.to(at::kDouble), w.to(at::kDouble).t());
       const double slack = 2e-6 * inputs;
-      EXPECT_TRUE(at::allclose(run(x, packed, bias, at::empty({rows, outputs}), false).to(at::kDouble),
+      EXPECT_TRUE(at::allclose(run(body_, x, packed, bias, at::empty({rows, outputs}), false).to(at::kDouble),
                                exact + bias.to(at::kDouble), slack, slack + 1e-5));
-      EXPECT_TRUE(at::allclose(run(x, packed, {}, start.clone(), true).to(at::kDouble),
+      EXPECT_TRUE(at::allclose(run(body_, x, packed, {}, start.clone(), true).to(at::kDouble),
                                exact + start.to(at::kDouble), slack, slack + 1e-5));
     }
   }
 }
 
-TEST(Avx512Bf16, ARowDoesNotDependOnItsNeighbours) {
+TEST_P(EmulatedLinear, ARowDoesNotDependOnItsNeighbours) {
   at::manual_seed(5);
   for (at::ScalarType type : {at::kBFloat16, at::kFloat}) {
     const at::Tensor w = at::randn({217, 51}).to(type), all = at::randn({40, 51}).to(type);
     const PackedWeight packed = PackedWeight::pack({w});
     std::vector<at::Tensor> alone;
     for (int64_t r = 0; r < 40; ++r) {
-      alone.push_back(run(all.slice(0, r, r + 1), packed, {}, at::empty({1, 217}), false));
+      alone.push_back(run(body_, all.slice(0, r, r + 1), packed, {}, at::empty({1, 217}), false));
     }
     const at::Tensor expected = at::cat(alone);
     for (int64_t rows = 1; rows <= 40; ++rows) {
-      ASSERT_TRUE(same_bits(run(all.slice(0, 0, rows), packed, {}, at::empty({rows, 217}), false),
+      ASSERT_TRUE(same_bits(run(body_, all.slice(0, 0, rows), packed, {}, at::empty({rows, 217}), false),
                             expected.slice(0, 0, rows)))
           << rows << " rows";
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, EmulatedLinear,
+                         testing::Values(Family{"avx512_bf16", emulated_avx512_bf16_bodies},
+                                         Family{"amx", emulated_amx_bodies}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace clover::kernels::cpu
