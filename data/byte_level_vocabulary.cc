@@ -147,16 +147,19 @@ std::optional<std::string> leading_token(const json& processor, const std::strin
   }
   if (type == "TemplateProcessing" && processor.contains("single") && processor["single"].is_array()) {
     const json& single = processor["single"];
-    if (single.empty() || !single[0].is_object() || !single[0].contains("SpecialToken")) return std::nullopt;
-    const json& token = single[0]["SpecialToken"];
-    if (token.is_object() && token.contains("id") && token["id"].is_string() &&
-        (single.size() < 2 || !single[1].is_object() || !single[1].contains("SpecialToken"))) {
-      return token["id"].get<std::string>();
+    const auto holds = [&](size_t i, const char* kind) {
+      return single[i].is_object() && single[i].contains(kind);
+    };
+    if (single.size() == 1 && holds(0, "Sequence")) return std::nullopt;
+    if (single.size() == 2 && holds(0, "SpecialToken") && holds(1, "Sequence")) {
+      const json& token = single[0]["SpecialToken"];
+      if (token.is_object() && token.contains("id") && token["id"].is_string())
+        return token["id"].get<std::string>();
     }
   }
   throw InputError(where +
                    ": post_processor: expected ByteLevel or TemplateProcessing with at most one token in " +
-                   "front, found " + shown(processor));
+                   "front and none behind, found " + shown(processor));
 }
 
 uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {

@@ -17,6 +17,7 @@ namespace clover::data {
 namespace {
 
 constexpr int max_json_depth = 64;
+constexpr size_t largest_json = size_t{128} << 20;  // bytes; parsed it takes many times its own size
 
 class FileDescriptor {
  public:
@@ -57,6 +58,16 @@ void write_new_file(const std::filesystem::path& file, std::string_view bytes) {
     throw std::runtime_error(file.string() + ": writing " + std::to_string(bytes.size()) +
                              " bytes failed: " + reason);
   }
+}
+
+std::filesystem::path temporary_beside(const std::filesystem::path& file) {
+  static std::atomic<uint64_t> counter{0};
+  std::string name = ".";
+  name += file.filename().string() + "." + std::to_string(::getpid()) + "." +
+          std::to_string(counter.fetch_add(1));
+  std::filesystem::path temporary = file.parent_path() / (name + ".tmp");
+  ::unlink(temporary.c_str());  // of a killed process that had our number
+  return temporary;
 }
 
 // Checks while the parser runs, so that hostile nesting and repeated keys stop it at once.
@@ -123,6 +134,11 @@ std::string read_file(const std::filesystem::path& file, size_t limit) {
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& where) {
+  // The parser takes a NUL byte for the end of its input and would ignore what follows.
+  if (const size_t nul = text.find('\0'); nul != text.npos) {
+    throw InputError(where + ": expected valid JSON, found a NUL byte at byte " + std::to_string(nul + 1) +
+                     " of " + std::to_string(text.size()));
+  }
   StrictnessCheck check(where);
   const nlohmann::json::parser_callback_t callback = std::ref(check);
   try {
@@ -136,16 +152,21 @@ nlohmann::json parse_json(std::string_view text, const std::string& where) {
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {
-  return parse_json(read_file(file), file.string());
+  return parse_json(read_file(file, largest_json), file.string());
+}
+
+void check_can_write(const std::filesystem::path& file) {
+  std::error_code ignored;  // the attempt below says what is wrong
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw InputError(file.string() + ": expected a file that can be replaced, found a folder");
+  }
+  const std::filesystem::path temporary = temporary_beside(file);
+  write_new_file(temporary, "");
+  ::unlink(temporary.c_str());
 }
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view bytes) {
-  static std::atomic<uint64_t> counter{0};
-  std::string name = ".";
-  name += file.filename().string() + "." + std::to_string(::getpid()) + "." +
-          std::to_string(counter.fetch_add(1));
-  const std::filesystem::path temporary = file.parent_path() / (name + ".tmp");
-  ::unlink(temporary.c_str());  // of a killed process that had our number
+  const std::filesystem::path temporary = temporary_beside(file);
   write_new_file(temporary, bytes);
   if (::rename(temporary.c_str(), file.c_str()) != 0) {
     const std::string reason = std::strerror(errno);

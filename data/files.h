@@ -11,12 +11,15 @@ namespace clover::data {
 /// The whole of a text file.  InputError when it cannot be read or is larger than `limit` bytes.
 std::string read_file(const std::filesystem::path& file, size_t limit = size_t{1} << 30);
 
-/// Parses a JSON file; InputError names the file and the byte where it breaks, duplicate keys and nesting
-/// deeper than 64.
+/// Parses a JSON file of at most 128 MB; InputError names the file and the byte where it breaks, duplicate
+/// keys and nesting deeper than 64.
 nlohmann::json read_json(const std::filesystem::path& file);
 
 /// Parses one JSON text with the same strictness; `where` begins the message.
 nlohmann::json parse_json(std::string_view text, const std::string& where);
+
+/// InputError when `file` could not be written now, found before the work whose result it is to hold.
+void check_can_write(const std::filesystem::path& file);
 
 /// Writes a file so that it is either whole or untouched: temporary file beside it, fsync, rename.
 void write_file_atomically(const std::filesystem::path& file, std::string_view bytes);

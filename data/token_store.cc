@@ -1,13 +1,9 @@
 #include "data/token_store.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 
 #include "data/error.h"
 #include "data/files.h"
-#include "data/hash.h"
 #include "data/safetensors.h"
 
 namespace clover::data {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/training_input.h"
+#include "data/unfinished_folder.h"
 
 namespace clover::data {
 
@@ -21,7 +22,7 @@ inline constexpr int64_t token_store_version = 1;
 
 /// Versioned, memory-mapped training set: `store.json` (version, counts, hashes of tokenizer, template and
 /// target, sources) and `tokens.safetensors` (ids, supervised mask, offsets, category of each sample).
-/// Written whole or not at all.
+/// Written whole or not at all, an older store being there until the new one takes its place.
 class TokenStore {
  public:
   struct Sample {
@@ -48,7 +49,7 @@ class TokenStore {
 /// samples or more, neither split is empty: the sample with the smallest (largest) hash is moved.
 class TokenStoreWriter {
  public:
-  /// InputError when `holdout` is out of range.
+  /// InputError when `holdout` is out of range, the folder holds something else or cannot be written.
   TokenStoreWriter(std::filesystem::path folder, double holdout, int64_t vocab_size);
 
   /// InputError when the sample is empty or an id is outside the vocabulary.
@@ -73,6 +74,7 @@ class TokenStoreWriter {
   std::filesystem::path folder_;
   double holdout_;
   int64_t vocab_size_;
+  UnfinishedFolder fresh_;
   Column columns_[2];  // by Split
   std::map<std::string, int32_t> categories_;
 };

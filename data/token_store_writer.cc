@@ -32,14 +32,39 @@ at::Tensor view_of(std::vector<T>& values) {
                        at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
 }
 
-}  // namespace
-
-TokenStoreWriter::TokenStoreWriter(std::filesystem::path folder, double holdout, int64_t vocab_size)
-    : folder_(std::move(folder)), holdout_(holdout), vocab_size_(vocab_size) {
+double checked_share(double holdout) {
   if (!(holdout >= 0 && holdout < 1)) {
     throw InputError("holdout: expected a share of at least 0 and below 1, found " + std::to_string(holdout));
   }
+  return holdout;
 }
+
+/// A store is replaced as a whole, so nothing else may lie in its folder.
+const std::filesystem::path& checked_place(const std::filesystem::path& folder) {
+  remove_unfinished(folder);
+  if (!std::filesystem::exists(folder)) return folder;
+  if (!std::filesystem::is_directory(folder)) {
+    throw InputError(folder.string() + ": expected a folder for the token store, found a file");
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool own = name == "store.json" || name == "tokens.safetensors" ||
+                     name.rfind(".store.json.", 0) == 0 || name.rfind("tokens.safetensors.tmp-", 0) == 0;
+    if (!own) {
+      throw InputError(folder.string() + ": expected a token store or an empty folder, found " + name +
+                       " in it; choose another folder");
+    }
+  }
+  return folder;
+}
+
+}  // namespace
+
+TokenStoreWriter::TokenStoreWriter(std::filesystem::path folder, double holdout, int64_t vocab_size)
+    : folder_(std::move(folder)),
+      holdout_(checked_share(holdout)),
+      vocab_size_(vocab_size),
+      fresh_(checked_place(folder_)) {}
 
 void TokenStoreWriter::append(Column& column, std::span<const int32_t> ids,
                               std::span<const uint8_t> supervised, int32_t category, uint64_t hash) {
@@ -123,13 +148,9 @@ void TokenStoreWriter::finish(const nlohmann::json& about) {
   store["categories"] = categories;
   store["content_hash"] = hex(hash);
 
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) throw InputError(folder_.string() + ": cannot be created: " + error.message());
-  // store.json comes last and names the content of the other file: a store torn between the two does not
-  // open.
-  write_safetensors(folder_ / "tokens.safetensors", tensors, {{"content_hash", hex(hash)}});
-  write_file_atomically(folder_ / "store.json", store.dump(1) + "\n");
+  write_safetensors(fresh_.path() / "tokens.safetensors", tensors, {{"content_hash", hex(hash)}});
+  write_file_atomically(fresh_.path() / "store.json", store.dump(1) + "\n");
+  fresh_.finish();
 }
 
 }  // namespace clover::data

@@ -83,13 +83,27 @@ std::vector<int64_t> as_token_ids(const Json& value, const std::string& path) {
   return ids;
 }
 
+/// What is said: a string, or OpenAI's list of parts, of which only text can be learned.
+std::string as_content(const Json& value, const std::string& path) {
+  if (!value.is_array()) return as_string(value, path);
+  std::string text;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string here = element(path, i);
+    if (!value[i].is_object()) fail_expected(here, "an object", kind_of(value[i]));
+    const std::string& type = as_string(member(value[i], here, "type"), here + ".type");
+    if (type != "text") fail_expected(here + ".type", "\"text\"", "\"" + type + "\"");
+    text += as_string(member(value[i], here, "text"), here + ".text");
+  }
+  return text;
+}
+
 std::vector<Message> as_messages(const Json& value, const std::string& path) {
   std::vector<Message> messages;
   for (const Json& item : as_list(value, path)) {
     const std::string here = element(path, messages.size());
     if (!item.is_object()) fail_expected(here, "an object", kind_of(item));
     Message message{as_string(member(item, here, "role"), here + ".role"),
-                    as_string(member(item, here, "content"), here + ".content")};
+                    as_content(member(item, here, "content"), here + ".content")};
     if (message.role != "system" && message.role != "user" && message.role != "assistant") {
       fail_expected(here + ".role", "system, user or assistant", "\"" + message.role + "\"");
     }
@@ -185,14 +199,12 @@ std::string key_list(const Json& record) {
 }  // namespace
 
 TrainingRecord parse_training_record(std::string_view line) {
-  // The JSON parser takes a NUL byte for the end of its input.
-  if (line.find('\0') != line.npos) throw InputError("the record: expected valid JSON, found a NUL byte");
   const Json record = parse_json(line, "the record");
   if (!record.is_object()) fail_expected("the record", "a JSON object", kind_of(record));
   const auto has = [&](const char* key) { return record.contains(key); };
 
   TrainingRecord parsed;
-  if (has("category")) parsed.category = string_field(record, "category");
+  if (has("category") && !record["category"].is_null()) parsed.category = string_field(record, "category");
   if (has("token_ids") && has("loss_mask")) {
     parsed.content = tokens_record(record);
   } else if (has("token_ids") && has("finish_reason")) {

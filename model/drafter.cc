@@ -4,6 +4,18 @@
 #include "model/drafters/factory.h"
 
 namespace clover::model {
+namespace {
+
+const DrafterFactory& factory_of(const std::string& kind) {
+  std::string known;
+  for (const DrafterFactory& factory : drafter_factories()) {
+    if (kind == factory.kind) return factory;
+    known += (known.empty() ? "" : ", ") + std::string(factory.kind);
+  }
+  throw data::InputError("Drafter kind \"" + kind + "\" is unknown; expected one of: " + known + ".");
+}
+
+}  // namespace
 
 Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable) : target_(target) {
   head_.token_map = token_map;
@@ -29,15 +41,18 @@ std::vector<std::string> drafter_kinds() {
   return kinds;
 }
 
+nlohmann::json settings_of_kind(const std::string& kind, const nlohmann::json& settings) {
+  nlohmann::json own = nlohmann::json::object();
+  for (const char* name : factory_of(kind).settings) {
+    if (settings.contains(name)) own[name] = settings.at(name);
+  }
+  return own;
+}
+
 std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
                                       const TargetView& target, const at::Tensor& token_map, bool trainable,
                                       uint64_t seed) {
-  std::string known;
-  for (const DrafterFactory& factory : drafter_factories()) {
-    if (kind == factory.kind) return factory.make({settings, target, token_map, trainable, seed});
-    known += (known.empty() ? "" : ", ") + std::string(factory.kind);
-  }
-  throw data::InputError("Drafter kind \"" + kind + "\" is unknown; expected one of: " + known + ".");
+  return factory_of(kind).make({settings, target, token_map, trainable, seed});
 }
 
 }  // namespace clover::model

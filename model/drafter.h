@@ -96,4 +96,8 @@ std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::j
                                       uint64_t seed);
 std::vector<std::string> drafter_kinds();
 
+/// Of settings for any kind, those that `kind` reads: `make_drafter`'s argument.  InputError for an unknown
+/// kind.
+nlohmann::json settings_of_kind(const std::string& kind, const nlohmann::json& settings);
+
 }  // namespace clover::model

@@ -3,8 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <set>
@@ -12,6 +10,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/safetensors.h"
+#include "data/unfinished_folder.h"
 #include "kernels/linear.h"
 #include "kernels/top_k.h"
 
@@ -61,14 +60,7 @@ at::Tensor read_token_map(const std::string& where, const data::SafetensorsReade
   }
   if (!reader.contains("token_map") && size.get<int64_t>() == vocab) return {};
   const at::Tensor map = reader.read("token_map", {size.get<int64_t>()});
-  if (map.scalar_type() != at::kLong) throw InputError(where + ": tensor token_map must be int64.");
-  const int64_t* ids = map.data_ptr<int64_t>();
-  for (int64_t i = 0; i < map.size(0); ++i) {
-    if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= vocab) {
-      throw InputError(where + ": token_map[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
-                       ", expected ascending token ids below " + std::to_string(vocab) + ".");
-    }
-  }
+  check_token_map(where, map, vocab);
   return map.clone();
 }
 
@@ -124,11 +116,30 @@ HeadsInfo read_heads_info(const std::filesystem::path& folder) {
       throw InputError(where + ": key \"" + key + "\" is unknown.");
   }
   if (!info.config.at("kind").is_string()) throw InputError(where + ": \"kind\" must be a string.");
+  if (!info.config.at("drafter").is_object()) {
+    throw InputError(where + ": \"drafter\" is " + info.config.at("drafter").dump().substr(0, 80) +
+                     ", expected an object of settings.");
+  }
   std::error_code error;
   info.bytes = std::filesystem::file_size(folder / "model.safetensors", error);
   if (error)
     throw InputError((folder / "model.safetensors").string() + " is missing; the heads folder is not whole.");
   return info;
+}
+
+void check_token_map(const std::string& where, const at::Tensor& map, int64_t vocab) {
+  if (map.scalar_type() != at::kLong || map.dim() != 1) {
+    throw InputError(where + ": tensor token_map is " + c10::toString(map.scalar_type()) + " " +
+                     shape_text(map.sizes()) + ", expected int64 of one dimension.");
+  }
+  const at::Tensor dense = map.contiguous();
+  const int64_t* ids = dense.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < dense.size(0); ++i) {
+    if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= vocab) {
+      throw InputError(where + ": token_map[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
+                       ", expected ascending token ids below " + std::to_string(vocab) + ".");
+    }
+  }
 }
 
 std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const Target& target,
@@ -160,19 +171,10 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
   }
   if (drafter.head(0).token_map.defined()) tensors.emplace_back("token_map", drafter.head(0).token_map);
 
-  // Built beside its place, then exchanged by rename: a reader finds the old folder or the new one, whole.
-  const std::filesystem::path parent = std::filesystem::absolute(folder).parent_path();
-  std::filesystem::create_directories(parent);
-  const std::string suffix = "." + std::to_string(::getpid());
-  const std::filesystem::path fresh = parent / ("." + folder.filename().string() + ".new" + suffix);
-  const std::filesystem::path old = parent / ("." + folder.filename().string() + ".old" + suffix);
-  std::filesystem::remove_all(fresh);
-  std::filesystem::create_directory(fresh);
-  data::write_safetensors(fresh / "model.safetensors", tensors, {{"format", "pt"}});
-  data::write_file_atomically(fresh / "config.json", config.dump(2) + "\n");
-  if (std::filesystem::exists(folder)) std::filesystem::rename(folder, old);
-  std::filesystem::rename(fresh, folder);
-  std::filesystem::remove_all(old);
+  data::UnfinishedFolder fresh(folder);
+  data::write_safetensors(fresh.path() / "model.safetensors", tensors, {{"format", "pt"}});
+  data::write_file_atomically(fresh.path() / "config.json", config.dump(2) + "\n");
+  fresh.finish();
 }
 
 namespace {

@@ -9,26 +9,27 @@
 
 namespace clover::model {
 
-/// A heads folder: config.json and model.safetensors (docs/checkpoint-format.md).
-///   config.json: format_version, kind, drafter (settings), draft_vocab, target {fingerprint, hidden, vocab,
-///   ...},
-///                tokenizer, chat_template (hashes), training (cost), golden (prompt, answer, agreement)
+/// A heads folder: config.json and model.safetensors (docs/checkpoint-format.md lists what they hold).
 struct HeadsInfo {
-  nlohmann::json config;
-  uint64_t bytes = 0;
+  nlohmann::json config;  // config.json
+  uint64_t bytes = 0;     // of model.safetensors
 };
 
 /// Reads heads strictly for `target`: InputError when anything is missing, extra, mis-shaped, truncated, of
-/// another version or of another target.  Frozen in `dtype` unless trainable.
+/// another version or of another target.  Frozen in the target's dtype unless trainable.
 std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const Target& target,
                                     bool trainable);
 
 /// config.json of a heads folder, checked for version and keys.
 HeadsInfo read_heads_info(const std::filesystem::path& folder);
 
-/// Writes a heads folder atomically (a temporary folder beside it, then rename; an older one is replaced).
-/// `about`: the objects "tokenizer", "chat_template", "training", "golden" of config.json.  Weights are
-/// stored in `dtype`.
+/// InputError, beginning with `where`, unless `map` is a draft vocabulary: i64 [V'], ascending ids below
+/// `vocab`.
+void check_token_map(const std::string& where, const at::Tensor& map, int64_t vocab);
+
+/// Writes a heads folder whole or not at all (built beside its place; an older one is replaced).  `about`:
+/// the objects "tokenizer", "chat_template", "training", "golden" of config.json.  Weights are stored in
+/// `dtype`.
 void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Target& target,
                 const nlohmann::json& about, at::ScalarType dtype);
 
@@ -36,8 +37,7 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
 /// the checkpoint; -1 when it carries none.
 double golden_agreement(Drafter& drafter, const Target& target, const nlohmann::json& golden);
 
-/// Makes the "golden" object: ids (prompt and answer, from the target itself) and the first guesses at each
-/// position.
+/// Makes the "golden" object: `ids`, a text of the target's tokens, and the first guesses at each position.
 nlohmann::json make_golden(Drafter& drafter, const Target& target, const std::vector<int64_t>& ids);
 
 }  // namespace clover::model

@@ -9,12 +9,6 @@
 namespace clover::train {
 namespace {
 
-int64_t prompt_length(const data::TokenStore::Sample& sample) {
-  const auto first = std::find(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
-  const int64_t before = first - sample.supervised.begin();
-  return before > 0 ? before : std::max<int64_t>(1, static_cast<int64_t>(sample.ids.size()) / 4);
-}
-
 struct Share {
   int64_t tokens = 0;  // first tokens left out
   int64_t steps = 0;
@@ -23,13 +17,18 @@ struct Share {
 
 }  // namespace
 
+int64_t prompt_length(std::span<const uint8_t> supervised) {
+  const int64_t before = std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
+  return before > 0 ? before : std::max<int64_t>(1, static_cast<int64_t>(supervised.size()) / 4);
+}
+
 std::vector<EvalPrompt> held_out_prompts(const data::TokenStore& store, int64_t limit, int64_t context,
                                          int64_t max_tokens) {
   std::vector<EvalPrompt> prompts;
   for (int64_t i = 0; i < store.size(data::Split::held_out) && static_cast<int64_t>(prompts.size()) < limit;
        ++i) {
     const auto sample = store.sample(data::Split::held_out, i);
-    const int64_t length = prompt_length(sample);
+    const int64_t length = prompt_length(sample.supervised);
     if (length + max_tokens > context) continue;
     prompts.push_back({{sample.ids.begin(), sample.ids.begin() + length}, std::string(sample.category)});
   }

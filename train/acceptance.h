@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,11 @@ struct EvalPrompt {
   std::string category;
 };
 
-/// Prompts of held-out samples: the ids before the first supervised token; of a sample supervised from its
-/// start, its first quarter.  At most `limit`, those too long for the context left out.
+/// How many ids of a sample are the prompt its answer is decoded from: those before the first supervised
+/// one; of a sample supervised from its start, its first quarter; of one that is not supervised, all.
+int64_t prompt_length(std::span<const uint8_t> supervised);
+
+/// Prompts of held-out samples, at most `limit`, those too long for the context left out.
 std::vector<EvalPrompt> held_out_prompts(const data::TokenStore& store, int64_t limit, int64_t context,
                                          int64_t max_tokens);
 

@@ -1,7 +1,6 @@
 #include "train/adamw.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -11,6 +10,19 @@
 #include "data/error.h"
 
 namespace clover::train {
+namespace {
+
+constexpr const char* weight_prefix = "weight.";
+constexpr const char* first_prefix = "exp_avg.";
+constexpr const char* second_prefix = "exp_avg_sq.";
+
+std::string shown(at::ScalarType dtype, at::IntArrayRef shape) {
+  std::string text = std::string(c10::toString(dtype)) + " [";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+}  // namespace
 
 AdamW::AdamW(data::NamedTensors parameters, AdamWSettings settings)
     : parameters_(std::move(parameters)), settings_(settings) {
@@ -73,22 +85,36 @@ data::NamedTensors AdamW::state() const {
   data::NamedTensors tensors;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
-    tensors.emplace_back("weight." + name, parameter.detach());
-    tensors.emplace_back("exp_avg." + name, first_[i]);
-    tensors.emplace_back("exp_avg_sq." + name, second_[i]);
+    tensors.emplace_back(weight_prefix + name, parameter.detach());
+    tensors.emplace_back(first_prefix + name, first_[i]);
+    tensors.emplace_back(second_prefix + name, second_[i]);
   }
   return tensors;
 }
 
+void AdamW::check_state(const data::NamedTensors& parameters, const data::SafetensorsReader& file,
+                        const std::string& where) {
+  for (const auto& [name, parameter] : parameters) {
+    for (const char* prefix : {weight_prefix, first_prefix, second_prefix}) {
+      const data::TensorInfo& info = file.info(prefix + name);
+      if (info.dtype != at::kFloat || parameter.sizes() != info.shape) {
+        throw data::InputError(where + ": tensor " + prefix + name + " is " + shown(info.dtype, info.shape) +
+                               ", expected " + shown(at::kFloat, parameter.sizes()) +
+                               ": continue from another checkpoint.");
+      }
+    }
+  }
+  if (file.names().size() != 3 * parameters.size()) {
+    throw data::InputError(where + " holds " + std::to_string(file.names().size()) + " tensors, expected " +
+                           std::to_string(3 * parameters.size()) + " for the run's settings: continue from " +
+                           "another checkpoint.");
+  }
+}
+
 void AdamW::restore(const data::SafetensorsReader& file, const std::string& where, int64_t steps) {
   at::NoGradGuard no_grad;
-  const auto own = state();
-  if (file.names().size() != own.size()) {
-    throw data::InputError(where + " holds " + std::to_string(file.names().size()) + " tensors, expected " +
-                           std::to_string(own.size()) +
-                           " for these settings: continue with the run's own settings.");
-  }
-  for (const auto& [name, tensor] : own) at::Tensor(tensor).copy_(file.read(name, tensor.sizes()));
+  check_state(parameters_, file, where);
+  for (const auto& [name, tensor] : state()) at::Tensor(tensor).copy_(file.read(name));
   for (auto& group : groups_) {
     for (auto& count : group.steps) count.fill_(static_cast<double>(steps));
   }

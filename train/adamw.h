@@ -34,7 +34,12 @@ class AdamW {
   /// Parameters and moments: "weight.<name>", "exp_avg.<name>", "exp_avg_sq.<name>".
   data::NamedTensors state() const;
 
-  /// Back to a saved state after `steps` updates; InputError when a tensor is missing, extra or mis-shaped.
+  /// InputError unless `file` holds such a state of these parameters: every tensor, no other, its shape,
+  /// fp32.
+  static void check_state(const data::NamedTensors& parameters, const data::SafetensorsReader& file,
+                          const std::string& where);
+
+  /// Back to a saved state after `steps` updates; InputError as `check_state`, nothing being changed.
   void restore(const data::SafetensorsReader& file, const std::string& where, int64_t steps);
 
  private:

@@ -9,12 +9,14 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/unfinished_folder.h"
+#include "train/settings.h"
 
 namespace clover::train {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int format_version = 1;
+constexpr int format_version = 2;
 const std::string half_written = ".partial-";
 
 /// A rename is on disk only when the folder that holds the name is.
@@ -58,34 +60,59 @@ std::vector<fs::path> whole_ones(const fs::path& folder) {
   return found;
 }
 
-nlohmann::json to_json(const RunState& state, const nlohmann::json& identity) {
-  return {{"format_version", format_version},
-          {"step", state.step},
-          {"tokens", state.tokens},
-          {"seconds", state.seconds},
-          {"best", state.best},
-          {"best_step", state.best_step},
-          {"evaluated_step", state.evaluated_step},
-          {"identity", identity}};
+std::string to_text(const RunState& state, const RunRecord& record, const at::Tensor& token_map) {
+  const nlohmann::json json{{"format_version", format_version},
+                            {"step", state.step},
+                            {"tokens", state.tokens},
+                            {"seconds", state.seconds},
+                            {"best", state.best},
+                            {"best_step", state.best_step},
+                            {"evaluated_step", state.evaluated_step},
+                            {"evaluation", state.evaluation},
+                            {"draft_vocab", token_map.defined() ? token_map.numel() : 0},  // 0: all
+                            {"identity", record.identity},
+                            {"about", record.about}};
+  return json.dump(1) + "\n";
 }
 
-}  // namespace
+/// Whether the whole checkpoint of this name is of the same run, so that its weights are the same bits.
+bool is_of_same_run(const fs::path& checkpoint, const nlohmann::json& identity) {
+  if (!fs::exists(checkpoint / "state.json")) return false;
+  try {
+    const nlohmann::json before = read_checkpoint(checkpoint).identity;
+    return before.at("target") == identity.at("target") && before.at("data") == identity.at("data") &&
+           FitSettings::same_weights(before.at("settings"), identity.at("settings"));
+  } catch (const data::InputError&) {
+    return false;
+  }
+}
 
-void Checkpoints::save(const RunState& state, const nlohmann::json& identity, const AdamW& optimiser,
-                       const at::Tensor& token_map, int64_t keep) const {
-  const fs::path temporary = folder_ / (half_written + name_of(state.step));
-  const fs::path final_name = at_step(state.step);
+void write_new(const fs::path& temporary, const std::string& state, const AdamW& optimiser,
+               const at::Tensor& token_map) {
   fs::remove_all(temporary);
   fs::create_directories(temporary);
   data::write_safetensors(temporary / "state.safetensors", optimiser.state());
   if (token_map.defined())
     data::write_safetensors(temporary / "token_map.safetensors", {{"token_map", token_map}});
-  data::write_file_atomically(temporary / "state.json", to_json(state, identity).dump(1) + "\n");
+  data::write_file_atomically(temporary / "state.json", state);
   sync_folder(temporary);
-  // The same step again (a run continued from it) holds the same values: the old one may go.
-  if (fs::exists(final_name)) discard(final_name);
-  fs::rename(temporary, final_name);
-  sync_folder(folder_);
+}
+
+}  // namespace
+
+void Checkpoints::save(const RunState& state, const RunRecord& record, const AdamW& optimiser,
+                       const at::Tensor& token_map, int64_t keep) const {
+  const fs::path final_name = at_step(state.step);
+  const std::string text = to_text(state, record, token_map);
+  if (is_of_same_run(final_name, record.identity)) {
+    // The same step again, of a run continued from it: at no instant is it away, since it may be the only
+    // one.
+    data::write_file_atomically(final_name / "state.json", text);
+  } else {
+    const fs::path temporary = folder_ / (half_written + name_of(state.step));
+    write_new(temporary, text, optimiser, token_map);
+    data::replace_folder(temporary, final_name);
+  }
   const auto all = whole_ones(folder_);
   if (keep == 0) return;
   for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) discard(all[i]);
@@ -105,10 +132,40 @@ void Checkpoints::remove_leftovers() const {
   if (!fs::is_directory(folder_)) return;
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    if (entry.path().filename().string().rfind(half_written, 0) == 0) leftovers.push_back(entry.path());
+    // Whatever is hidden: half-written, or on its way out (".step-..." where names cannot be exchanged).
+    if (entry.path().filename().string().rfind('.', 0) == 0) leftovers.push_back(entry.path());
   }
   for (const auto& leftover : leftovers) fs::remove_all(leftover);
 }
+
+namespace {
+
+void check_types(const nlohmann::json& identity, const std::string& where) {
+  const auto is = [&](const char* key, nlohmann::json::value_t type) {
+    return identity.is_object() && identity.contains(key) && identity.at(key).type() == type;
+  };
+  if (!is("settings", nlohmann::json::value_t::object) || !is("target", nlohmann::json::value_t::string) ||
+      !is("data", nlohmann::json::value_t::string)) {
+    throw data::InputError(where +
+                           ": \"identity\" must hold the object \"settings\" and the texts \"target\" and "
+                           "\"data\": use another checkpoint.");
+  }
+}
+
+at::Tensor read_token_map(const fs::path& checkpoint, int64_t size) {
+  const fs::path file = checkpoint / "token_map.safetensors";
+  if (size == 0) {
+    if (fs::exists(file)) {
+      throw data::InputError(file.string() +
+                             " lies beside a state.json that knows of no trimmed vocabulary: use another "
+                             "checkpoint.");
+    }
+    return {};
+  }
+  return data::SafetensorsReader::open(file).read("token_map", {size}).clone();
+}
+
+}  // namespace
 
 SavedRun read_checkpoint(const fs::path& checkpoint) {
   const fs::path file = checkpoint / "state.json";
@@ -119,21 +176,35 @@ SavedRun read_checkpoint(const fs::path& checkpoint) {
   }
   const nlohmann::json json = data::read_json(file);
   SavedRun saved;
+  int64_t draft_vocab = 0;
   try {
     if (json.at("format_version") != format_version) {
       throw data::InputError(file.string() + " has format_version " + json.at("format_version").dump() +
-                             ", expected 1: it was written by another version of this program.");
+                             ", expected " + std::to_string(format_version) +
+                             ": it was written by another version of this program.");
     }
-    saved.state = {json.at("step"), json.at("tokens"),    json.at("seconds"),
-                   json.at("best"), json.at("best_step"), json.at("evaluated_step")};
+    saved.state = {json.at("step"),      json.at("tokens"),         json.at("seconds"),   json.at("best"),
+                   json.at("best_step"), json.at("evaluated_step"), json.at("evaluation")};
     saved.identity = json.at("identity");
+    saved.about = json.at("about");
+    draft_vocab = json.at("draft_vocab");
   } catch (const nlohmann::json::exception& error) {
     throw data::InputError(file.string() + " is not a checkpoint's state (" + error.what() +
                            "): use another checkpoint.");
   }
-  const fs::path map = checkpoint / "token_map.safetensors";
-  if (fs::exists(map)) saved.token_map = data::SafetensorsReader::open(map).read("token_map").clone();
+  if (saved.state.step < 0 || draft_vocab < 0 || !saved.about.is_object()) {
+    throw data::InputError(file.string() +
+                           ": \"step\" and \"draft_vocab\" must not be negative, and \"about\" must be an "
+                           "object: use another checkpoint.");
+  }
+  check_types(saved.identity, file.string());
+  saved.token_map = read_token_map(checkpoint, draft_vocab);
   return saved;
+}
+
+void check_optimiser(const fs::path& checkpoint, const data::NamedTensors& parameters) {
+  const fs::path file = checkpoint / "state.safetensors";
+  AdamW::check_state(parameters, data::SafetensorsReader::open(file), file.string());
 }
 
 void restore_optimiser(const fs::path& checkpoint, int64_t steps, AdamW& optimiser) {

@@ -18,6 +18,13 @@ struct RunState {
   double best = -1;    // tokens per step of the best evaluation, -1 before the first
   int64_t best_step = -1;
   int64_t evaluated_step = -1;  // of the last evaluation
+  nlohmann::json evaluation;    // its figures
+};
+
+/// What makes a run this run, and what its heads say of themselves.
+struct RunRecord {
+  nlohmann::json identity;  // "settings", "target", "data", "golden_ids"
+  nlohmann::json about;     // of the heads: "tokenizer", "chat_template", "training"
 };
 
 /// RUN/checkpoints/step-NNNNNN: state.json, state.safetensors (fp32 weights and both moments),
@@ -27,9 +34,8 @@ class Checkpoints {
  public:
   explicit Checkpoints(std::filesystem::path run_folder) : folder_(std::move(run_folder) / "checkpoints") {}
 
-  /// `identity`: what makes the run this run (settings, kind, drafter, target, data), returned by
-  /// `read_identity`.  Then removes all but the newest `keep` (0: none is removed).
-  void save(const RunState& state, const nlohmann::json& identity, const AdamW& optimiser,
+  /// `token_map`: i64 [V'] or undefined.  Then removes all but the newest `keep` (0: none is removed).
+  void save(const RunState& state, const RunRecord& record, const AdamW& optimiser,
             const at::Tensor& token_map, int64_t keep) const;
 
   std::optional<std::filesystem::path> newest() const;  // the newest whole one
@@ -42,14 +48,16 @@ class Checkpoints {
   std::filesystem::path folder_;
 };
 
-struct SavedRun {
+struct SavedRun : RunRecord {
   RunState state;
-  nlohmann::json identity;
-  at::Tensor token_map;  // i64 [V'] or undefined
+  at::Tensor token_map;  // [V'] as stored, or undefined
 };
 
 /// Everything but weights and moments; InputError when the folder is no checkpoint.
 SavedRun read_checkpoint(const std::filesystem::path& checkpoint);
+
+/// InputError unless weights and moments are whole and those of `parameters`.
+void check_optimiser(const std::filesystem::path& checkpoint, const data::NamedTensors& parameters);
 
 /// Weights and moments.
 void restore_optimiser(const std::filesystem::path& checkpoint, int64_t steps, AdamW& optimiser);

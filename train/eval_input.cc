@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <optional>
 
 #include "data/chat_template.h"
 #include "data/error.h"
@@ -11,15 +10,18 @@
 #include "data/training_input.h"
 #include "infer/batch_input.h"
 #include "infer/line_reader.h"
+#include "train/preview.h"
+#include "train/store_check.h"
 
 namespace clover::train {
 namespace {
 
-EvalInput from_store(const std::string& folder, int64_t max_length, int64_t limit) {
-  const data::TokenStore store = data::TokenStore::open(folder);
+EvalInput from_store(const EvalSource& source, int64_t max_length, const model::Target& target) {
+  const data::TokenStore store = data::TokenStore::open(source.input);
+  check_prepared_for({store, source.input, source.target_folder}, target);
   const auto split = store.size(data::Split::held_out) > 0 ? data::Split::held_out : data::Split::train;
   EvalInput input;
-  for (int64_t i = 0; i < store.size(split) && static_cast<int64_t>(input.samples.size()) < limit; ++i) {
+  for (int64_t i = 0; i < std::min(store.size(split), source.limit); ++i) {
     const auto sample = store.sample(split, i);
     const size_t length = std::min(sample.ids.size(), static_cast<size_t>(max_length));
     input.samples.push_back({{sample.ids.begin(), sample.ids.begin() + length},
@@ -30,38 +32,53 @@ EvalInput from_store(const std::string& folder, int64_t max_length, int64_t limi
 }
 
 /// A line that asks without answering.
-EvalSample bare_prompt(const std::string& text, int64_t number, const infer::PromptEncoder& prompts) {
+EvalSample bare_prompt(const std::string& text, int64_t number, const infer::PromptEncoder& prompts,
+                       int64_t vocab) {
   auto parsed = infer::parse_batch_line(number, text, {});
   if (const auto* bad = std::get_if<infer::BadLine>(&parsed)) throw data::InputError(bad->message);
   auto& line = std::get<infer::BatchLine>(parsed);
   if (line.messages.empty() && !line.turns.empty()) line.messages.push_back({"user", line.turns[0]});
   EvalSample sample{prompts.encode(line), {}, line.category};
   sample.supervised.assign(sample.ids.size(), 0);
+  const auto beyond =
+      std::find_if(sample.ids.begin(), sample.ids.end(), [&](int64_t id) { return id >= vocab; });
+  if (beyond != sample.ids.end())
+    throw data::InputError("token id " + std::to_string(*beyond) + " is not of the target's vocabulary");
   return sample;
 }
 
-EvalInput from_lines(const std::string& file, const infer::PromptEncoder& prompts,
-                     const data::ChatTemplate& chat_template, int64_t max_length, int64_t limit,
+/// One line of a file; InputError says why it is neither an answered record nor a request.
+EvalSample read_line(const std::string& text, int64_t number, const data::TrainingReader& reader,
+                     const infer::PromptEncoder& prompts, int64_t vocab) {
+  std::string reason;
+  try {
+    data::TrainingSample sample = reader.parse(text);
+    return {std::move(sample.ids), std::move(sample.supervised), std::move(sample.category)};
+  } catch (const data::InputError& error) {
+    reason = error.what();
+  }
+  try {
+    return bare_prompt(text, number, prompts, vocab);
+  } catch (const data::InputError& error) {
+    throw data::InputError("neither an answered record (" + reason + ") nor a request (" + error.what() +
+                           ")");
+  }
+}
+
+EvalInput from_lines(const EvalSource& source, int64_t max_length, const infer::PromptEncoder& prompts,
                      int64_t vocab) {
+  const auto chat_template = data::ChatTemplate::load(source.target_folder, source.chat_template);
   const data::TrainingReader reader(prompts.tokenizer(), chat_template, max_length, vocab);
   EvalInput input;
-  infer::LineReader lines(file);
-  for (std::string text; static_cast<int64_t>(input.samples.size()) < limit && lines.next(text);) {
+  infer::LineReader lines(source.input);
+  for (std::string text; static_cast<int64_t>(input.samples.size()) < source.limit && lines.next(text);) {
     if (infer::is_blank(text)) continue;
-    std::string reason;
     try {
-      data::TrainingSample sample = reader.parse(text);
-      input.samples.push_back(
-          {std::move(sample.ids), std::move(sample.supervised), std::move(sample.category)});
-      continue;
+      if (lines.too_long())
+        throw data::InputError("expected at most " + std::to_string(lines.limit()) + " bytes, found more");
+      input.samples.push_back(read_line(text, lines.number(), reader, prompts, vocab));
     } catch (const data::InputError& error) {
-      reason = error.what();
-    }
-    try {
-      input.samples.push_back(bare_prompt(text, lines.number(), prompts));
-    } catch (const data::InputError& error) {
-      std::cerr << file << ":" << lines.number() << ": neither an answered record (" << reason
-                << ") nor a request (" << error.what() << ")\n";
+      std::cerr << source.input << ":" << lines.number() << ": " << printable(error.what()) << "\n";
       ++input.bad_records;
     }
   }
@@ -70,26 +87,18 @@ EvalInput from_lines(const std::string& file, const infer::PromptEncoder& prompt
 
 }  // namespace
 
-int64_t EvalSample::prompt_length() const {
+int64_t EvalSample::answer_begin() const {
   return std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
 }
 
-bool EvalSample::answered() const {
-  return prompt_length() < static_cast<int64_t>(ids.size());
-}
-
-EvalInput read_eval_input(const std::string& input, const infer::PromptEncoder& prompts,
-                          const std::string& target, const std::string& template_name, int64_t max_length,
-                          int64_t limit, int64_t vocab) {
-  EvalInput read;
-  if (std::filesystem::is_directory(input)) {
-    read = from_store(input, max_length, limit);
-  } else {
-    read =
-        from_lines(input, prompts, data::ChatTemplate::load(target, template_name), max_length, limit, vocab);
-  }
+EvalInput read_eval_input(const EvalSource& source, const infer::PromptEncoder& prompts,
+                          const model::Target& target) {
+  const int64_t max_length = std::min(source.max_length, target.config().context);
+  EvalInput read = std::filesystem::is_directory(source.input)
+                       ? from_store(source, max_length, target)
+                       : from_lines(source, max_length, prompts, target.config().vocab);
   if (read.samples.empty())
-    throw data::InputError(input + " holds nothing to measure on: give records or requests.");
+    throw data::InputError(source.input + " holds nothing to measure on: give records or requests.");
   return read;
 }
 

@@ -1,18 +1,17 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 
 #include "data/error.h"
 #include "data/safetensors.h"
+#include "data/unfinished_folder.h"
 #include "infer/exit_code.h"
 #include "model/heads_checkpoint.h"
 #include "train/checkpoint.h"
 #include "train/commands.h"
 #include "train/export_formats.h"
 #include "train/heads_about.h"
-#include "train/settings.h"
+#include "train/saved_drafter.h"
 
 namespace clover::train {
 namespace {
@@ -34,44 +33,38 @@ fs::path chosen_checkpoint(const ExportOptions& options) {
   return *newest;
 }
 
-FitSettings settings_of(const SavedRun& saved, const fs::path& checkpoint) {
-  FitSettings settings;
-  try {
-    const nlohmann::json& recorded = saved.identity.at("settings");
-    FitSettings::each(settings,
-                      [&](const char* name, auto& value, const char*) { recorded.at(name).get_to(value); });
-  } catch (const nlohmann::json::exception& error) {
-    throw data::InputError(checkpoint.string() + " does not hold the settings of a run (" + error.what() +
-                           ").");
+/// The run's golden prompt, ids of the target's vocabulary.
+std::vector<int64_t> golden_ids_of(const SavedRun& saved, const fs::path& checkpoint, int64_t vocab) {
+  const nlohmann::json ids = saved.identity.value("golden_ids", nlohmann::json::array());
+  std::vector<int64_t> golden;
+  for (const auto& id : ids.is_array() ? ids : nlohmann::json::array({nullptr})) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab) {
+      throw data::InputError((checkpoint / "state.json").string() +
+                             ": \"golden_ids\" must be a list of the target's token ids, found " +
+                             id.dump().substr(0, 80) + ": use another checkpoint.");
+    }
+    golden.push_back(id.get<int64_t>());
   }
-  return settings;
+  return golden;
 }
 
 /// A checkpoint's weights as a heads folder.
 void write_checkpoint_heads(const ExportOptions& options, const fs::path& folder) {
   const fs::path checkpoint = chosen_checkpoint(options);
   const SavedRun saved = read_checkpoint(checkpoint);
-  const FitSettings settings = settings_of(saved, checkpoint);
+  const FitSettings settings = settings_of_run(saved, checkpoint);
   const std::string target_folder = options.target.empty() ? settings.target : options.target;
   const auto target = model::Target::load(target_folder, model::parse_dtype(settings.dtype));
-  if (saved.identity.value("target", "") != target->fingerprint()) {
+  const auto trained_on = saved.identity.at("target").get<std::string>();
+  if (trained_on != target->fingerprint()) {
     throw data::InputError(target_folder + " is not the target of this run (" + target->fingerprint() +
-                           ", not " + saved.identity.value("target", "") + "): give it with --target.");
+                           ", not " + trained_on + "): give it with --target.");
   }
-  const auto drafter = model::make_drafter(settings.kind, settings.drafter(), target->view(), saved.token_map,
-                                           /*trainable=*/true, settings.seed);
-  data::NamedTensors parameters;
-  for (const auto& item : drafter->named_parameters()) parameters.emplace_back(item.key(), item.value());
-  AdamW optimiser(parameters, {});
+  const auto drafter = make_saved_drafter(saved, checkpoint, settings, *target);
+  AdamW optimiser(parameters_of(*drafter), {});
   restore_optimiser(checkpoint, saved.state.step, optimiser);
-
-  nlohmann::json about = saved.identity.value("origin", nlohmann::json::object());
-  about["training"] = {{"steps", saved.state.step},
-                       {"answer_tokens", saved.state.tokens},
-                       {"device_seconds", saved.state.seconds},
-                       {"settings", settings.to_json()}};
-  const auto golden = saved.identity.value("golden_ids", std::vector<int64_t>());
-  write_heads(folder, *drafter, *target, about, golden, c10::ScalarType::Float);
+  write_heads(folder, *drafter, *target, saved.about,
+              golden_ids_of(saved, checkpoint, target->config().vocab), c10::ScalarType::Float);
 }
 
 c10::ScalarType stored_dtype(const ExportOptions& options, const fs::path& heads) {
@@ -92,18 +85,13 @@ int run_export(const ExportOptions& options) {
     export_heads(options.heads, options.format, options.output, stored_dtype(options, options.heads));
     return infer::exit_done;
   }
-  const fs::path parent = fs::absolute(options.output).parent_path();
-  const fs::path between = parent / (".export." + std::to_string(::getpid()));
-  try {
-    if (fs::exists(options.output))
-      throw data::InputError(options.output + " already exists: give another --output.");
-    write_checkpoint_heads(options, between);
-    export_heads(between, options.format, options.output, stored_dtype(options, between));
-  } catch (...) {
-    fs::remove_all(between);
-    throw;
-  }
-  fs::remove_all(between);
+  check_export(options.format, options.output);
+  const fs::path beside = data::folder_name(options.output).parent_path() / "export";
+  data::remove_unfinished(beside);
+  const data::UnfinishedFolder between(beside);  // gone in the end, whatever happens
+  const fs::path heads = between.path() / "heads";
+  write_checkpoint_heads(options, heads);
+  export_heads(heads, options.format, options.output, stored_dtype(options, heads));
   return infer::exit_done;
 }
 

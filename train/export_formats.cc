@@ -1,13 +1,12 @@
 #include "train/export_formats.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "data/error.h"
 #include "data/files.h"
 #include "data/safetensors.h"
+#include "data/unfinished_folder.h"
 #include "model/heads_checkpoint.h"
 
 namespace clover::train {
@@ -55,7 +54,13 @@ void write_medusa(const fs::path& heads, const fs::path& folder, c10::ScalarType
     if (name != "token_map") tensors.emplace_back(medusa_name(name), tensor);
   }
   data::write_safetensors(folder / "medusa_lm_head.safetensors", tensors, {{"format", "pt"}});
-  const nlohmann::json config{{"medusa_num_heads", info.config.at("drafter").at("heads")},
+  const int64_t blocks = static_cast<int64_t>(tensors.size()) / 2;  // each a weight and a bias
+  const nlohmann::json recorded = info.config.at("drafter").value("heads", nlohmann::json());
+  if (recorded != blocks) {
+    throw data::InputError((heads / "config.json").string() + ": \"heads\" is " + recorded.dump() +
+                           ", but the weights are those of " + std::to_string(blocks) + ".");
+  }
+  const nlohmann::json config{{"medusa_num_heads", blocks},
                               {"medusa_num_layers", 1},
                               {"base_model_name_or_path", ""},
                               {"model_type", "medusa"}};
@@ -69,23 +74,22 @@ std::string list_export_formats() {
          "medusa)";
 }
 
-void export_heads(const fs::path& heads, const std::string& format, const fs::path& output,
-                  c10::ScalarType dtype) {
+void check_export(const std::string& format, const fs::path& output) {
   if (format != "clover" && format != "medusa") {
     throw data::InputError("Format \"" + format + "\" is unknown; expected one of: " + list_export_formats() +
                            ".");
   }
-  if (fs::exists(output)) throw data::InputError(output.string() + " already exists: give another --output.");
-  const fs::path parent = fs::absolute(output).parent_path();
-  const fs::path fresh = parent / ("." + output.filename().string() + ".new." + std::to_string(::getpid()));
-  fs::create_directories(fresh);
-  try {
-    format == "clover" ? write_clover(heads, fresh, dtype) : write_medusa(heads, fresh, dtype);
-  } catch (...) {
-    fs::remove_all(fresh);
-    throw;
-  }
-  fs::rename(fresh, output);
+  if (fs::exists(data::folder_name(output)))
+    throw data::InputError(output.string() + " already exists: give another --output.");
+}
+
+void export_heads(const fs::path& heads, const std::string& format, const fs::path& output,
+                  c10::ScalarType dtype) {
+  check_export(format, output);
+  data::remove_unfinished(output);
+  data::UnfinishedFolder fresh(output);
+  format == "clover" ? write_clover(heads, fresh.path(), dtype) : write_medusa(heads, fresh.path(), dtype);
+  fresh.finish();
 }
 
 }  // namespace clover::train

@@ -10,8 +10,11 @@ namespace clover::train {
 /// "clover: .. \n medusa: ..": the formats and who reads them.
 std::string list_export_formats();
 
-/// Writes heads read from a heads folder in another format; InputError for an unknown format (listing the
-/// known ones), heads the format cannot hold, and an output that exists.
+/// InputError for an unknown format (listing the known ones) and for an output that exists.
+void check_export(const std::string& format, const std::filesystem::path& output);
+
+/// Writes heads read from a heads folder in another format, whole or not at all; InputError as `check_export`
+/// and for heads the format cannot hold.
 ///   clover  config.json and model.safetensors in `dtype` (docs/checkpoint-format.md)
 ///   medusa  config.json and medusa_lm_head.safetensors, the residual blocks under Medusa's names; the
 ///   target's own head is shared

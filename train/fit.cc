@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <sstream>
 
 #include "data/files.h"
+#include "data/unfinished_folder.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/machine.h"
@@ -16,6 +18,7 @@
 #include "train/folder_lock.h"
 #include "train/heads_about.h"
 #include "train/log.h"
+#include "train/once_begun.h"
 #include "train/tensorboard_events.h"
 #include "train/trainer.h"
 
@@ -41,6 +44,7 @@ class Run {
   void record(const StepFigures& figures, double seconds);
   void evaluate();
   void save_checkpoint();
+  nlohmann::json about() const;
   void save_heads(const fs::path& folder);
   int interrupted();
   void finish();
@@ -54,17 +58,15 @@ class Run {
   Log log_;
   TensorBoardWriter board_;
   std::unique_ptr<Acceptance> acceptance_;  // null without held-out prompts
-  nlohmann::json last_evaluation_;
   std::unique_ptr<infer::Progress> progress_;
 };
 
-/// The run folder, with its settings, before anything else is written there.
-fs::path begin_folder(const FitJob& job) {
-  const fs::path folder = job.folders.output;
-  fs::create_directories(folder);
+/// The run's settings in its folder, which must be locked, and nothing that a killed process left there.
+void begin_folder(const FitJob& job) {
+  const fs::path& folder = job.folders.output;
   data::write_file_atomically(folder / "run.toml", job.settings.to_toml());
   Checkpoints(folder).remove_leftovers();
-  return folder;
+  for (const char* heads : {"best", "last"}) data::remove_unfinished(folder / heads);
 }
 
 int64_t resume_step(const FitJob& job) {
@@ -74,13 +76,18 @@ int64_t resume_step(const FitJob& job) {
 Run::Run(FitJob& job)
     : job_(job),
       settings_(job.settings),
-      folder_(begin_folder(job)),
+      folder_(job.folders.output),
       state_(job.state),
       trainer_(job),
       checkpoints_(folder_),
       log_(folder_ / "log.jsonl", resume_step(job)),
-      board_(folder_, job.checkpoint ? job.state.step + 1 : -1) {
+      board_(folder_, resume_step(job)) {
   if (job.checkpoint) restore_optimiser(*job.checkpoint, state_.step, trainer_.optimiser());
+  if (!fs::exists(folder_ / "best")) {
+    // Of another run's checkpoint, or removed: what is measured next, here if it is due here, is the best.
+    state_.best = -1;
+    state_.best_step = state_.evaluated_step = -1;
+  }
   auto prompts = held_out_prompts(job.store, settings_.eval_prompts, job.target->config().context,
                                   settings_.eval_max_tokens);
   if (!prompts.empty()) {
@@ -144,14 +151,14 @@ void Run::record(const StepFigures& figures, double seconds) {
 void Run::evaluate() {
   progress_->clear();
   const AcceptanceFigures figures = acceptance_->measure(*job_.drafter);
-  last_evaluation_ = {{"step", state_.step},
-                      {"tokens_per_step", figures.tokens_per_step},
-                      {"tokens", figures.tokens},
-                      {"passes", figures.passes},
-                      {"differs_from_plain", figures.differs},
-                      {"accepted_histogram", figures.accepted_histogram},
-                      {"by_category", figures.by_category}};
-  log_.write({{"step", state_.step}, {"evaluation", last_evaluation_}, {"seconds", figures.seconds}});
+  state_.evaluation = {{"step", state_.step},
+                       {"tokens_per_step", figures.tokens_per_step},
+                       {"tokens", figures.tokens},
+                       {"passes", figures.passes},
+                       {"differs_from_plain", figures.differs},
+                       {"accepted_histogram", figures.accepted_histogram},
+                       {"by_category", figures.by_category}};
+  log_.write({{"step", state_.step}, {"evaluation", state_.evaluation}, {"seconds", figures.seconds}});
   board_.scalar("evaluation/tokens_per_step", figures.tokens_per_step, state_.step);
   board_.scalar("evaluation/differs_from_plain", static_cast<double>(figures.differs), state_.step);
   board_.flush();
@@ -168,7 +175,7 @@ void Run::evaluate() {
   }
 }
 
-void Run::save_heads(const fs::path& folder) {
+nlohmann::json Run::about() const {
   nlohmann::json about = origin_of_data(job_.store.about());
   about["training"] = {{"steps", state_.step},
                        {"total_steps", job_.total_steps},
@@ -177,13 +184,17 @@ void Run::save_heads(const fs::path& folder) {
                        {"machine", infer::describe_machine()},
                        {"settings", settings_.to_json()},
                        {"data", job_.store.about()},
-                       {"evaluation", last_evaluation_}};
-  write_heads(folder, *job_.drafter, *job_.target, about, job_.golden_ids(), job_.target->dtype());
+                       {"evaluation", state_.evaluation}};
+  return about;
+}
+
+void Run::save_heads(const fs::path& folder) {
+  write_heads(folder, *job_.drafter, *job_.target, about(), job_.golden_ids(), job_.target->dtype());
 }
 
 void Run::save_checkpoint() {
   save_heads(folder_ / "last");
-  checkpoints_.save(state_, job_.identity(), trainer_.optimiser(), job_.token_map,
+  checkpoints_.save(state_, {job_.identity(), about()}, trainer_.optimiser(), job_.token_map,
                     settings_.keep_checkpoints);
   board_.flush();
 }
@@ -228,11 +239,14 @@ int Run::to_the_end() {
 int fit(FitJob& job) {
   const FolderLock lock(job.folders.output);
   infer::watch_for_interrupts();
-  return Run(job).to_the_end();
+  begin_folder(job);
+  return once_begun([&] { return Run(job).to_the_end(); });
 }
 
 int dry_run(FitJob& job) {
-  std::cout << job.settings.to_toml() << "\n# estimate\n" << estimate(job).dump(2) << "\n";
+  std::cout << job.settings.to_toml() << "\n# estimate\n";
+  std::istringstream lines(estimate(job).dump(2));  // as comments: what is printed is a --config file
+  for (std::string line; std::getline(lines, line);) std::cout << "# " << line << "\n";
   return infer::exit_done;
 }
 

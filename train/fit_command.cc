@@ -16,7 +16,7 @@ Action declare_fit(CLI::App& app) {
     bool dry_run = false;
   };
   const auto options = std::make_shared<Options>();
-  FitSettings::each(options->settings, [&](const char* name, auto& value, const char* help) {
+  FitSettings::each(options->settings, [&](const char* name, auto& value, const std::string& help) {
     app.add_option(std::string("--") + name, value, help)->group("Settings");
   });
   app.add_option("--output", options->output, "Folder of this run")->type_name("DIR");

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "data/error.h"
 #include "infer/loaded_model.h"
+#include "infer/machine.h"
 #include "kernels/cpu_path.h"
 #include "model/heads_checkpoint.h"
 #include "train/data_order.h"
-#include "train/heads_about.h"
+#include "train/saved_drafter.h"
+#include "train/store_check.h"
 #include "train/teacher_forcing.h"
 #include "train/token_map.h"
 
@@ -37,39 +38,16 @@ std::optional<fs::path> find_checkpoint(const FitFolders& folders) {
   return fs::path(folders.resume);
 }
 
-void check_store(const data::TokenStore& store, const FitSettings& settings,
-                 const model::TargetConfig& config) {
-  const auto& about = store.about();
-  const auto vocab = about.find("vocab_size");
-  if (vocab != about.end() && vocab->is_number_integer() && *vocab > config.vocab) {
-    throw data::InputError(settings.data + " was prepared for a vocabulary of " + vocab->dump() +
-                           " tokens, but " + settings.target + " has " + std::to_string(config.vocab) +
-                           ": prepare the data with this target.");
-  }
-  if (store.size(data::Split::train) == 0) {
-    throw data::InputError(settings.data +
-                           " holds no training samples: prepare it with a smaller --holdout.");
-  }
-}
-
-void check_fingerprint(const data::TokenStore& store, const FitSettings& settings,
-                       const model::Target& target) {
-  const auto& about = store.about();
-  if (!about.contains("target") || !about["target"].is_object()) return;
-  const auto& recorded = about["target"].value("fingerprint", nlohmann::json());
-  if (recorded.is_string() && recorded != target.fingerprint()) {
-    throw data::InputError(settings.data + " was prepared for the target " + recorded.get<std::string>() +
-                           ", but " + settings.target + " is " + target.fingerprint() +
-                           ": prepare the data with this target.");
-  }
+void check_samples(const data::TokenStore& store, const std::string& folder) {
+  if (store.size(data::Split::train) == 0)
+    throw data::InputError(folder + " holds no training samples: prepare it with a smaller --holdout.");
 }
 
 /// What was left to the machine stays as it was where the run began: bits depend on it.
-void keep_choices(FitSettings& settings, const SavedRun& saved) {
-  const nlohmann::json before = saved.identity.value("settings", nlohmann::json::object());
-  if (settings.threads == 0) settings.threads = before.value("threads", int64_t{0});
-  if (settings.dtype == "auto") settings.dtype = before.value("dtype", "auto");
-  if (settings.compute_dtype == "auto") settings.compute_dtype = before.value("compute-dtype", "auto");
+void keep_choices(FitSettings& settings, const FitSettings& before) {
+  if (settings.threads == 0) settings.threads = before.threads;
+  if (settings.dtype == "auto") settings.dtype = before.dtype;
+  if (settings.compute_dtype == "auto") settings.compute_dtype = before.compute_dtype;
 }
 
 /// The drafter a new run begins with.
@@ -92,35 +70,26 @@ void begin_drafter(FitJob& job) {
 
 void continue_drafter(FitJob& job) {
   const SavedRun saved = read_checkpoint(*job.checkpoint);
-  job.settings.check_continues(saved.identity.value("settings", nlohmann::json::object()));
-  job.token_map = saved.token_map;
-  job.state = saved.state;
-  job.drafter =
-      model::make_drafter(job.settings.kind, job.settings.drafter(), job.target->view(), job.token_map,
-                          /*trainable=*/true, job.settings.seed);
+  job.settings.check_continues(saved.identity.at("settings"));
   const nlohmann::json own = job.identity();
   for (const char* what : {"target", "data"}) {
-    if (saved.identity.value(what, "") != own.value(what, "")) {
+    if (saved.identity.at(what) != own.at(what)) {
       throw data::InputError(job.checkpoint->string() + " belongs to another " + what + " (" +
-                             saved.identity.value(what, "") + ", not " + own.value(what, "") +
+                             saved.identity.at(what).get<std::string>() + ", not " +
+                             own.at(what).get<std::string>() +
                              "): continue with the one the run was started with.");
     }
   }
+  job.drafter = make_saved_drafter(saved, *job.checkpoint, job.settings, *job.target);
+  job.token_map = saved.token_map;
+  job.state = saved.state;
 }
 
 }  // namespace
 
-int64_t free_memory() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  for (int64_t kilobytes = 0; in >> key >> kilobytes; std::getline(in, unit)) {
-    if (key == "MemAvailable:") return kilobytes * 1024;
-  }
-  return int64_t{4} << 30;
-}
-
 void resolve(FitSettings& settings) {
   infer::ModelOptions device;
+  device.device = settings.device;
   device.threads = static_cast<int>(settings.threads);
   infer::prepare_device(device);
   settings.threads = at::get_num_threads();
@@ -133,7 +102,7 @@ void resolve(FitSettings& settings) {
     const bool fast = std::find(paths.begin(), paths.end(), kernels::CpuPath::avx512_bf16) != paths.end();
     settings.compute_dtype = fast ? "bfloat16" : "float32";
   }
-  if (settings.feature_cache < 0) settings.feature_cache = free_memory() / 4;
+  if (settings.feature_cache < 0) settings.feature_cache = infer::available_memory() / 4;
 }
 
 data::TokenStore::Sample FitJob::sample(int64_t index) const {
@@ -151,8 +120,7 @@ std::vector<int64_t> FitJob::golden_ids() const {
 nlohmann::json FitJob::identity() const {
   return {{"settings", settings.to_json()},
           {"target", target->fingerprint()},
-          {"data", store.about().value("content_hash", "")},
-          {"origin", origin_of_data(store.about())},
+          {"data", store.about().at("content_hash")},
           {"golden_ids", golden_ids()}};
 }
 
@@ -160,16 +128,19 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   settings.check();
   check_output(folders);
   const auto checkpoint = find_checkpoint(folders);
-  if (checkpoint) keep_choices(settings, read_checkpoint(*checkpoint));  // refused before gigabytes are read
+  if (checkpoint)  // a broken one is refused before gigabytes are read
+    keep_choices(settings, settings_of_run(read_checkpoint(*checkpoint), *checkpoint));
   const model::TargetConfig config = model::TargetConfig::read(settings.target);
   FitJob job{
       settings, folders, data::TokenStore::open(settings.data), nullptr, nullptr, nullptr, {}, checkpoint, {},
       0,        0};
-  check_store(job.store, settings, config);
+  const StoreUse use{job.store, settings.data, settings.target};
+  check_vocabulary(use, config);
+  check_samples(job.store, settings.data);
   resolve(job.settings);
   if (job.settings.eval_prompts > 0) job.tokenizer = data::Tokenizer::load(settings.target);
   job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype));
-  check_fingerprint(job.store, settings, *job.target);
+  check_prepared_for(use, *job.target);
   checkpoint ? continue_drafter(job) : begin_drafter(job);
   job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));
 

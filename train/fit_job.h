@@ -51,7 +51,4 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders);
 /// Replaces every "auto" by what this machine and this target make of it, and sets the number of threads.
 void resolve(FitSettings& settings);
 
-/// Bytes of memory that are free now.
-int64_t free_memory();
-
 }  // namespace clover::train

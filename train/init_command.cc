@@ -10,11 +10,13 @@
 #include "data/error.h"
 #include "data/token_store.h"
 #include "data/tokenizer.h"
+#include "data/unfinished_folder.h"
 #include "infer/exit_code.h"
 #include "infer/loaded_model.h"
 #include "train/commands.h"
 #include "train/heads_about.h"
 #include "train/settings.h"
+#include "train/store_check.h"
 #include "train/token_map.h"
 
 namespace clover::train {
@@ -63,9 +65,18 @@ Origin origin_of(const InitOptions& options, int64_t vocab) {
   return origin;
 }
 
+/// The most frequent tokens of --data, or undefined for the whole vocabulary.
+at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target) {
+  if (options.draft_vocab <= 0) return {};
+  const auto store = data::TokenStore::open(options.data);
+  check_prepared_for({store, options.data, options.model.target}, target);
+  return frequent_tokens(store, options.draft_vocab, target.config().vocab);
+}
+
 int init(const InitOptions& options) {
-  if (std::filesystem::exists(options.output)) {
-    throw data::InputError(options.output + " already exists: give another --output.");
+  const std::filesystem::path output = data::folder_name(options.output);
+  if (std::filesystem::exists(output)) {
+    throw data::InputError(output.string() + " already exists: give another --output.");
   }
   infer::prepare_device(options.model);
   if (options.draft_vocab > 0 && options.data.empty()) {
@@ -73,18 +84,13 @@ int init(const InitOptions& options) {
         "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
   }
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
-  const int64_t vocab = target->config().vocab;
-  at::Tensor token_map;
-  if (options.draft_vocab > 0) {
-    token_map = frequent_tokens(data::TokenStore::open(options.data), options.draft_vocab, vocab);
-  }
-  const auto drafter =
-      model::make_drafter(options.drafter.kind, options.drafter.drafter(), target->view(), token_map,
-                          /*trainable=*/true, options.drafter.seed);
+  const auto drafter = model::make_drafter(options.drafter.kind, options.drafter.drafter(), target->view(),
+                                           chosen_tokens(options, *target),
+                                           /*trainable=*/true, options.drafter.seed);
   if (options.random) randomise(*drafter, options.drafter.seed);
-  Origin origin = origin_of(options, vocab);
+  Origin origin = origin_of(options, target->config().vocab);
   origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.drafter.seed}};
-  write_heads(options.output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
+  write_heads(output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
   return infer::exit_done;
 }
 
@@ -94,7 +100,7 @@ Action declare_init(CLI::App& app) {
   const auto options = std::make_shared<InitOptions>();
   infer::add_model_options(app, options->model, infer::HeadsOption::none);
   FitSettings& drafter = options->drafter;
-  app.add_option("--kind", drafter.kind, "Kind of heads: clover, medusa")->required();
+  app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds())->required();
   app.add_option("--heads", drafter.heads, "Number of heads")->type_name("K");
   app.add_option("--regression", drafter.regression, "clover: attention, concat or none");
   app.add_option("--block", drafter.block, "clover: full, attention or none");

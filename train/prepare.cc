@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -18,7 +17,7 @@
 #include "infer/interrupt.h"
 #include "infer/progress.h"
 #include "model/target.h"
-#include "train/commands.h"
+#include "train/once_begun.h"
 #include "train/preview.h"
 
 namespace clover::train {
@@ -80,7 +79,7 @@ class Preparation {
     if (!writer_) return;
     nlohmann::json whole = about;
     whole["sources"] = sources_;
-    writer_->finish(whole);
+    once_begun([&] { writer_->finish(whole); });
   }
 
   const Counts& counts() const { return counts_; }
@@ -115,7 +114,7 @@ class Preparation {
   void report(const data::BadRecord& record) {
     constexpr int64_t shown = 100;
     if (++counts_.bad <= shown) {
-      std::cerr << record.file << ":" << record.line << ": " << record.reason << "\n";
+      std::cerr << record.file << ":" << record.line << ": " << printable(record.reason) << "\n";
     } else if (counts_.bad == shown + 1) {
       std::cerr << "further bad records are only counted\n";
     }
@@ -134,15 +133,16 @@ class Preparation {
 
 int prepare(const PrepareOptions& options) {
   check(options);
-  const auto tokenizer = data::Tokenizer::load(options.target);
-  const auto chat_template = data::ChatTemplate::load(options.target, options.chat_template);
-  const model::TargetConfig config = model::TargetConfig::read(options.target);
-  std::string fingerprint;  // needs the weights, so only when something is written
-  if (!options.output.empty())
-    fingerprint = model::Target::load(options.target, config.stored_dtype)->fingerprint();
-
+  infer::prepare_device(options.model);
+  const std::string& folder = options.model.target;
+  const auto tokenizer = data::Tokenizer::load(folder);
+  const auto chat_template = data::ChatTemplate::load(folder, options.model.chat_template);
+  const model::TargetConfig config = model::TargetConfig::read(folder);
   infer::watch_for_interrupts();
   Preparation preparation(options, *tokenizer, chat_template, config.vocab);
+  std::string fingerprint;  // needs the weights, so only when something is written
+  if (!options.output.empty())
+    fingerprint = model::Target::load(folder, infer::chosen_dtype(options.model))->fingerprint();
   {
     infer::Progress progress("records", 0, 0);
     for (const auto& file : options.input) preparation.read(file, progress);
@@ -162,28 +162,6 @@ int prepare(const PrepareOptions& options) {
             << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
             << " bad records skipped\n";
   return counts.bad > 0 ? infer::exit_some_failed : infer::exit_done;
-}
-
-Action declare_prepare(CLI::App& app) {
-  const auto options = std::make_shared<PrepareOptions>();
-  app.add_option("--target", options->target, "Folder of the language model")->required()->type_name("DIR");
-  app.add_option("--input", options->input, "JSONL files of records")->required()->type_name("FILE");
-  app.add_option("--output", options->output, "Folder of the token store")->type_name("DIR");
-  app.add_option("--holdout", options->holdout, "Share of samples kept out of training, for evaluation");
-  app.add_option("--preview", options->preview, "Show the first N samples with what is learned marked")
-      ->type_name("N");
-  app.add_option("--template", options->chat_template,
-                 "Chat template by name (default: recognised from the folder)")
-      ->type_name("NAME");
-  app.add_option("--max-length", options->max_length, "Longer samples are cut to this many tokens")
-      ->type_name("N");
-  app.add_option("--max-bad-records", options->max_bad_records,
-                 "Bad records to skip before giving up; -1: 100, or one in a hundred if that is more")
-      ->type_name("N");
-  app.footer(
-      "Example:\n  clover-train prepare --target models/SmolLM2-135M-Instruct --input answers.jsonl --output "
-      "store --preview 3");
-  return [options] { return prepare(*options); };
 }
 
 }  // namespace clover::train

@@ -4,15 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "infer/loaded_model.h"
+
 namespace clover::train {
 
 struct PrepareOptions {
-  std::string target;
+  infer::ModelOptions model;
   std::vector<std::string> input;
   std::string output;  // may be empty with a preview
   double holdout = 0.02;
   int64_t preview = 0;
-  std::string chat_template;
   int64_t max_length = 2048;
   int64_t max_bad_records = -1;  // -1: 100, or one in a hundred if that is more
 };

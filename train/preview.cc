@@ -2,25 +2,28 @@
 
 #include <cstdio>
 
-namespace clover::train {
-namespace {
+#include "data/utf8.h"
 
-std::string printable(const std::string& text) {
+namespace clover::train {
+std::string printable(std::string_view text) {
   std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
-      char spelled[8];
-      std::snprintf(spelled, sizeof spelled, "\\x%02x", byte);
-      shown += spelled;
+  for (size_t at = 0; at < text.size();) {
+    const data::Utf8Step step = data::decode_utf8(text, at);
+    const char32_t c = step.code_point;
+    const bool control = (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0);  // C0, DEL, C1
+    if (step.valid && !control) {
+      shown += text.substr(at, step.length);
     } else {
-      shown += c;
+      for (const char byte : text.substr(at, step.length)) {
+        char spelled[8];
+        std::snprintf(spelled, sizeof spelled, "\\x%02x", static_cast<unsigned char>(byte));
+        shown += spelled;
+      }
     }
+    at += step.length;
   }
   return shown;
 }
-
-}  // namespace
 
 std::string preview(const data::TrainingSample& sample, const data::Tokenizer& tokenizer, Marks marks) {
   const std::string open = marks == Marks::terminal ? "\033[4;32m" : "«";

@@ -1,11 +1,13 @@
 #include "train/settings.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <type_traits>
 
 #include "data/error.h"
+#include "model/drafter.h"
 
 namespace clover::train {
 namespace {
@@ -43,8 +45,19 @@ const std::set<std::string> free_to_change{
 
 }  // namespace
 
+std::string list_drafter_kinds() {
+  std::string list;
+  for (const std::string& kind : model::drafter_kinds()) list += (list.empty() ? "" : ", ") + kind;
+  return list;
+}
+
 void FitSettings::check() const {
-  one_of("kind", kind, {"clover", "medusa"});
+  each(*this, [](const char* name, const auto& value, const std::string&) {
+    if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>) {
+      if (!std::isfinite(value)) refuse(name, "a finite number", std::to_string(value));
+    }
+  });
+  one_of("kind", kind, model::drafter_kinds());
   at_least("heads", heads, int64_t{1});
   one_of("regression", regression, {"attention", "concat", "none"});
   one_of("block", block, {"full", "attention", "none"});
@@ -80,23 +93,32 @@ void FitSettings::check() const {
 }
 
 nlohmann::json FitSettings::drafter() const {
-  if (kind == "medusa") return {{"heads", heads}};
-  return {{"heads", heads}, {"regression", regression}, {"block", block}, {"gate_groups", gate_groups}};
+  return model::settings_of_kind(
+      kind, {{"heads", heads}, {"regression", regression}, {"block", block}, {"gate_groups", gate_groups}});
 }
 
 nlohmann::json FitSettings::to_json() const {
   nlohmann::json all = nlohmann::json::object();
-  each(*this, [&](const char* name, const auto& value, const char*) { all[name] = value; });
+  each(*this, [&](const char* name, const auto& value, const std::string&) { all[name] = value; });
   return all;
 }
 
 std::string FitSettings::to_toml() const {
   std::string text;
-  each(*this, [&](const char* name, const auto& value, const char*) {
+  each(*this, [&](const char* name, const auto& value, const std::string&) {
     // JSON's spelling of strings and numbers is also TOML's.
     text += std::string(name) + " = " + nlohmann::json(value).dump() + "\n";
   });
   return text;
+}
+
+bool FitSettings::same_weights(nlohmann::json one, nlohmann::json other) {
+  for (const std::string& name : free_to_change) {
+    if (name == "init-heads") continue;  // a continued run needs them no more; what it began with they decide
+    one.erase(name);
+    other.erase(name);
+  }
+  return one == other;
 }
 
 void FitSettings::check_continues(const nlohmann::json& recorded) const {

@@ -38,6 +38,7 @@ struct FitSettings {
   int64_t max_length = 2048;
 
   // How it is computed.
+  std::string device = "cpu";
   int64_t threads = 0;                 // 0: all cores
   std::string dtype = "auto";          // of the target: auto is how it is stored
   std::string compute_dtype = "auto";  // of the drafter's products while training
@@ -66,11 +67,17 @@ struct FitSettings {
   /// InputError naming the first setting that would make a continued run differ from the one `recorded`
   /// began.
   void check_continues(const nlohmann::json& recorded) const;
+
+  /// Whether two recorded settings lead to the same weights, bit for bit, from the same target and data.
+  static bool same_weights(nlohmann::json one, nlohmann::json other);
 };
+
+/// "clover, medusa": the kinds of heads, for people.
+std::string list_drafter_kinds();
 
 template <class Self, class Visit>
 void FitSettings::each(Self& self, Visit&& visit) {
-  visit("kind", self.kind, "kind of heads: clover, medusa");
+  visit("kind", self.kind, "kind of heads: " + list_drafter_kinds());
   visit("heads", self.heads, "number of heads: how many tokens ahead are guessed");
   visit("regression", self.regression, "clover: attention (the paper), concat or none");
   visit("block", self.block, "clover: augmenting block: full, attention or none");
@@ -93,6 +100,7 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("head-decay", self.head_decay, "weight of head i's loss is this to the power i");
   visit("seed", self.seed, "seed of initial weights and data order");
   visit("max-length", self.max_length, "tokens of a sample that are used");
+  visit("device", self.device, "cpu");
   visit("threads", self.threads, "CPU threads; 0: all cores");
   visit("dtype", self.dtype, "dtype of the target: auto (as stored), bfloat16, float16 or float32");
   visit("compute-dtype", self.compute_dtype,

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/error.h"
+
 namespace clover::train {
 
 at::Tensor frequent_tokens(const data::TokenStore& store, int64_t size, int64_t vocab) {
@@ -12,7 +14,14 @@ at::Tensor frequent_tokens(const data::TokenStore& store, int64_t size, int64_t 
   std::vector<int64_t> count(vocab, 0);
   for (int64_t index = 0; index < store.size(data::Split::train); ++index) {
     const auto sample = store.sample(data::Split::train, index);
-    for (size_t t = 0; t < sample.ids.size(); ++t) count[sample.ids[t]] += sample.supervised[t];
+    for (size_t t = 0; t < sample.ids.size(); ++t) {
+      if (sample.ids[t] >= vocab) {
+        throw data::InputError("The token store holds the id " + std::to_string(sample.ids[t]) +
+                               ", but the target's vocabulary has " + std::to_string(vocab) +
+                               " tokens: prepare the data with this target.");
+      }
+      count[sample.ids[t]] += sample.supervised[t];
+    }
   }
   std::vector<int64_t> ids(vocab);
   std::iota(ids.begin(), ids.end(), 0);

@@ -11,7 +11,7 @@ namespace clover::train {
 
 /// The draft vocabulary: the `size` tokens most often supervised in the training split (ties to the lowest
 /// id; tokens never seen fill up, lowest id first), i64 [size] ascending.  Undefined, meaning the whole
-/// vocabulary, for size 0 or size >= vocab.
+/// vocabulary, for size 0 or size >= vocab.  InputError when the store holds an id outside the vocabulary.
 at::Tensor frequent_tokens(const data::TokenStore& store, int64_t size, int64_t vocab);
 
 /// From a token id to its index in the drafter's vocabulary.

@@ -4,17 +4,9 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "train/saved_drafter.h"
+
 namespace clover::train {
-namespace {
-
-data::NamedTensors parameters_of(const model::Drafter& drafter) {
-  data::NamedTensors parameters;
-  for (const auto& item : drafter.named_parameters()) parameters.emplace_back(item.key(), item.value());
-  return parameters;
-}
-
-}  // namespace
-
 Trainer::Trainer(const FitJob& job)
     : job_(job),
       label_map_(job.token_map, job.target->config().vocab),

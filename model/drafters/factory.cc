@@ -8,9 +8,11 @@
 namespace clover::model {
 
 std::span<const DrafterFactory> drafter_factories() {
+  static constexpr const char* clover[] = {"heads", "regression", "block", "gate_groups"};
+  static constexpr const char* medusa[] = {"heads"};
   static constexpr std::array<DrafterFactory, 2> factories{{
-      {"clover", make_clover},
-      {"medusa", make_medusa},
+      {"clover", make_clover, clover},
+      {"medusa", make_medusa, medusa},
   }};
   return factories;
 }

@@ -18,6 +18,7 @@ struct DrafterInput {
 struct DrafterFactory {
   const char* kind;
   std::shared_ptr<Drafter> (*make)(const DrafterInput&);
+  std::span<const char* const> settings;  // names of those it reads
 };
 
 /// The table of kinds: a new drafter is a file beside this one and a line in factory.cc.

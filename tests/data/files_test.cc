@@ -9,6 +9,7 @@
 
 #include "data/error.h"
 #include "data/hash.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::data {
 namespace {
@@ -18,15 +19,8 @@ using ::testing::HasSubstr;
 
 class FilesTest : public ::testing::Test {
  protected:
-  FilesTest() {
-    folder_ = std::filesystem::path(CLOVER_BINARY_DIR) / "files_test" /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~FilesTest() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 std::string error_of(const std::function<void()>& action) {
@@ -68,6 +62,11 @@ TEST(ParseJson, NamesFileAndByteOfAnError) {
   EXPECT_THAT(json_error(R"("\ud800")"), HasSubstr("settings.json"));
 }
 
+TEST(ParseJson, ANulByteDoesNotEndTheText) {
+  EXPECT_THAT(json_error(std::string("{\"a\": 1}\0 and more", 18)),
+              AllOf(HasSubstr("NUL"), HasSubstr("byte 9 of 18")));
+}
+
 TEST(ParseJson, RefusesDuplicateKeysAndDeepNesting) {
   EXPECT_THAT(json_error(R"({"lr": 1, "b": {"lr": 2}, "lr": 3})"), HasSubstr("\"lr\" twice"));
   EXPECT_THAT(json_error(std::string(65, '[') + std::string(65, ']')), HasSubstr("64"));
@@ -90,6 +89,16 @@ TEST_F(FilesTest, FailedWriteLeavesTheOldFileAlone) {
   std::filesystem::create_directories(folder_ / "taken" / "inside");
   EXPECT_THAT(error_of([&] { write_file_atomically(folder_ / "taken", "x"); }), HasSubstr("taken"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(FilesTest, KnowsBeforehandWhereNothingCanBeWritten) {
+  EXPECT_EQ(error_of([&] { check_can_write(folder_ / "new"); }), "(no InputError)");
+  write_file_atomically(folder_ / "old", "kept");
+  EXPECT_EQ(error_of([&] { check_can_write(folder_ / "old"); }), "(no InputError)");
+  EXPECT_EQ(read_file(folder_ / "old"), "kept");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_THAT(error_of([&] { check_can_write(folder_ / "absent" / "f"); }), HasSubstr("absent"));
+  EXPECT_THAT(error_of([&] { check_can_write(folder_); }), HasSubstr("found a folder"));
 }
 
 TEST_F(FilesTest, RefusesWhatCannotBeRead) {

@@ -12,6 +12,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/safetensors.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::data {
 namespace {
@@ -22,13 +23,6 @@ using ::testing::HasSubstr;
 
 class TokenStoreTest : public ::testing::Test {
  protected:
-  TokenStoreTest() {
-    folder_ = fs::path(CLOVER_BINARY_DIR) / "token_store_test" /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(folder_);
-  }
-  ~TokenStoreTest() override { fs::remove_all(folder_); }
-
   TokenStore write(const std::vector<TrainingSample>& samples, double holdout,
                    const nlohmann::json& about = {}) {
     TokenStoreWriter writer(folder_, holdout, 1000);
@@ -37,7 +31,8 @@ class TokenStoreTest : public ::testing::Test {
     return TokenStore::open(folder_);
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_ / "store";
 };
 
 std::string error_of(const std::function<void()>& action) {
@@ -181,6 +176,26 @@ TEST_F(TokenStoreTest, RefusesOffsetsThatDoNotDivideTheTokens) {
     write_safetensors(folder_ / "tokens.safetensors", tensors, reader.metadata());
     EXPECT_THAT(error_of([&] { TokenStore::open(folder_); }), HasSubstr("offsets of train"));
   }
+}
+
+TEST_F(TokenStoreTest, TheOlderStoreStaysUntilTheNewOneIsWhole) {
+  write({{{1, 2, 3}, {1, 1, 1}, ""}}, 0);
+  fs::create_directories(temporary_ / ".store.new.999999999");  // of a process that was killed
+  {
+    TokenStoreWriter writer(folder_, 0, 1000);
+    writer.add({{4, 5}, {1, 1}, ""});
+    EXPECT_THAT(TokenStore::open(folder_).sample(Split::train, 0).ids, ElementsAre(1, 2, 3));
+  }
+  EXPECT_THAT(TokenStore::open(folder_).sample(Split::train, 0).ids, ElementsAre(1, 2, 3));
+  EXPECT_EQ(std::distance(fs::directory_iterator(temporary_.path()), {}), 1);
+}
+
+TEST_F(TokenStoreTest, RefusesAFolderThatHoldsSomethingElse) {
+  fs::create_directories(folder_);
+  write_file_atomically(folder_ / "letter", "dear");
+  EXPECT_THAT(error_of([&] { TokenStoreWriter(folder_, 0, 10); }), HasSubstr("letter"));
+  EXPECT_THAT(error_of([&] { TokenStoreWriter(folder_ / "letter", 0, 10); }), HasSubstr("found a file"));
+  EXPECT_EQ(read_file(folder_ / "letter"), "dear");
 }
 
 TEST_F(TokenStoreTest, AnOlderStoreIsReplacedAndAReaderOfItGoesOn) {

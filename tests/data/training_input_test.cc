@@ -9,6 +9,7 @@
 #include <random>
 
 #include "data/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover::data {
 namespace {
@@ -66,14 +67,6 @@ class PieceTokenizer : public Tokenizer {
 
 class TrainingInputTest : public ::testing::Test {
  protected:
-  TrainingInputTest() {
-    folder_ = fs::path(CLOVER_BINARY_DIR) / "training_input_test" /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~TrainingInputTest() override { fs::remove_all(folder_); }
-
   ChatTemplate format(const std::string& name) const { return ChatTemplate::load(folder_, name); }
 
   TrainingSample parse(const json& record, const std::string& name = "chatml",
@@ -109,7 +102,8 @@ class TrainingInputTest : public ::testing::Test {
   }
 
   PieceTokenizer tokenizer_;
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 const json two_turns = {{{"role", "system"}, {"content", "Be brief."}},
@@ -173,6 +167,16 @@ TEST_F(TrainingInputTest, TokenIdsAndMaskAreTakenAsTheyAre) {
       parse({{"token_ids", {5, 6, 260}}, {"loss_mask", {0, true, false}}, {"text", "?"}});
   EXPECT_THAT(sample.ids, ElementsAre(5, 6, 260));
   EXPECT_THAT(sample.supervised, ElementsAre(0, 1, 0));
+}
+
+TEST_F(TrainingInputTest, TakesWhatBatchTakes) {
+  json parts = two_turns;
+  for (json& message : parts) {
+    const std::string text = message["content"];
+    message["content"] = {{{"type", "text"}, {"text", text.substr(0, 1)}},
+                          {{"type", "text"}, {"text", text.substr(1)}}};
+  }
+  EXPECT_EQ(parse({{"messages", parts}, {"category", nullptr}}).ids, parse({{"messages", two_turns}}).ids);
 }
 
 TEST_F(TrainingInputTest, ABatchAnswerKeepsTheModelsOwnTokens) {
@@ -246,7 +250,11 @@ TEST_F(TrainingInputTest, ErrorsSayWhichFieldAndWhatWasFound) {
       {"{}", "found an empty object"},
       {R"({"text":""})", "at least one token"},
       {R"({"text":5})", "text: expected a string, found a number"},
-      {R"({"text":"a","category":null})", "category: expected a string, found null"},
+      {R"({"text":"a","category":5})", "category: expected a string, found a number"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})",
+       "messages[0].content[0].type: expected \"text\", found \"image_url\""},
+      {R"({"messages":[{"role":"user","content":[{"type":"text","text":5}]}]})",
+       "messages[0].content[0].text: expected a string, found a number"},
       {R"({"messages":{}})", "messages: expected a list, found an object"},
       {R"({"messages":[]})", "messages: expected at least one message, found none"},
       {R"({"messages":["hi"]})", "messages[0]: expected an object, found a string"},

@@ -10,6 +10,7 @@
 #include "data/error.h"
 #include "data/safetensors.h"
 #include "tests/support/reading.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover {
 namespace {
@@ -20,9 +21,7 @@ using nlohmann::json;
 class HeadsCheckpoint : public testing::Test {
  protected:
   void SetUp() override {
-    target_ = model::Target::load(tests::golden_target("tied-bf16"), at::kBFloat16);
-    folder_ = fs::path(testing::TempDir()) / "heads-checkpoint";
-    fs::remove_all(folder_);
+    target_ = model::Target::load(test::golden_target("tied-bf16"), at::kBFloat16);
     map_ = at::arange(0, 100, 2, at::kLong);
     drafter_ = model::make_drafter("clover", json::object(), target_->view(), map_, true, 5);
     model::save_heads(folder_, *drafter_, *target_, {{"training", {{"tokens", 12}}}}, at::kBFloat16);
@@ -57,7 +56,8 @@ class HeadsCheckpoint : public testing::Test {
   std::unique_ptr<model::Target> target_;
   std::shared_ptr<model::Drafter> drafter_;
   at::Tensor map_;
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_ / "heads";
 };
 
 TEST_F(HeadsCheckpoint, ComesBackAsItWas) {
@@ -72,8 +72,8 @@ TEST_F(HeadsCheckpoint, ComesBackAsItWas) {
 }
 
 TEST_F(HeadsCheckpoint, GoldenPromptRecognisesTheHeadsAndOthers) {
-  const auto ids = tests::to_ids(
-      data::SafetensorsReader::open(tests::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
+  const auto ids = test::to_ids(
+      data::SafetensorsReader::open(test::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
   const auto loaded = model::load_heads(folder_, *target_, false);
   const json golden = model::make_golden(*loaded, *target_, ids);
   EXPECT_EQ(model::golden_agreement(*loaded, *target_, golden), 1.0);
@@ -98,6 +98,10 @@ TEST_F(HeadsCheckpoint, EveryDamageIsOneSentence) {
   EXPECT_THAT(error_after([&] { edit([](json& config) { config["draft_vocab"] = 51; }); }),
               testing::HasSubstr("token_map"));
   edit([](json& config) { config["draft_vocab"] = 50; });
+  const json settings = drafter_->settings();
+  EXPECT_THAT(error_after([&] { edit([](json& config) { config["drafter"] = 3; }); }),
+              testing::HasSubstr("\"drafter\" is 3"));
+  edit([&](json& config) { config["drafter"] = settings; });
   EXPECT_EQ(error_after([] {}), "");
 
   using Tensors = std::map<std::string, at::Tensor>;
@@ -132,8 +136,15 @@ TEST_F(HeadsCheckpoint, EveryDamageIsOneSentence) {
   EXPECT_THAT(error_after([&] { fs::remove_all(folder_); }), testing::HasSubstr("does not exist"));
 }
 
+TEST_F(HeadsCheckpoint, IsReplacedWholeUnderANameThatEndsWithASlash) {
+  model::save_heads(folder_.string() + "/", *drafter_, *target_, {{"training", {{"tokens", 13}}}},
+                    at::kBFloat16);
+  EXPECT_EQ(model::read_heads_info(folder_).config["training"]["tokens"], 13);
+  EXPECT_EQ(std::distance(fs::directory_iterator(temporary_.path()), {}), 1);
+}
+
 TEST_F(HeadsCheckpoint, RefusesAnotherTarget) {
-  const auto other = model::Target::load(tests::golden_target("untied-fp32"), at::kBFloat16);
+  const auto other = model::Target::load(test::golden_target("untied-fp32"), at::kBFloat16);
   EXPECT_THAT(error_after([] {}, other.get()), testing::HasSubstr("another target"));
 }
 

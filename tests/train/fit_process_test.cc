@@ -1,4 +1,5 @@
 // Promise 3 on real processes: killed at any moment and continued, a run ends with the same bits.
+#include <ATen/ATen.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -15,6 +18,7 @@
 
 #include "data/files.h"
 #include "data/safetensors.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/tiny_run.h"
 
 namespace clover::train {
@@ -24,11 +28,7 @@ namespace fs = std::filesystem;
 
 class FitProcessTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fresh_folder("fit_process_test");
-    write_counting_store(folder_ / "store", 20);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { write_counting_store(folder_ / "store", 20); }
 
   std::vector<std::string> command(const fs::path& output, std::vector<std::string> more = {}) const {
     const std::string settings =
@@ -90,12 +90,32 @@ class FitProcessTest : public testing::Test {
     return wait(process);
   }
 
+  /// Every file of a folder by name.
+  static std::map<std::string, std::string> contents_of(const fs::path& folder) {
+    std::map<std::string, std::string> contents;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (entry.is_regular_file()) contents[entry.path()] = data::read_file(entry.path());
+    }
+    return contents;
+  }
+
+  /// Rewrites one tensor of a file.
+  static void change_tensor(const fs::path& file, const std::string& name,
+                            const std::function<at::Tensor(const at::Tensor&)>& change) {
+    data::NamedTensors tensors;
+    const auto reader = data::SafetensorsReader::open(file);
+    for (const std::string& each : reader.names())
+      tensors.emplace_back(each, each == name ? change(reader.read(each)) : reader.read(each).clone());
+    data::write_safetensors(file, tensors);
+  }
+
   std::string messages() const { return data::read_file(folder_ / "stderr"); }
   static std::string weights(const fs::path& output) {
     return data::read_file(output / "last/model.safetensors");
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(FitProcessTest, KilledAgainAndAgainItEndsWithTheSameBits) {
@@ -153,10 +173,50 @@ TEST_F(FitProcessTest, RefusesWhatWouldSpoilARun) {
   EXPECT_EQ(run(command(output, {"--resume", "auto", "--lr", "0.5"})), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("Setting --lr is 0.5"));
   EXPECT_EQ(run(command(folder_ / "other", {"--heads", "0"})), 2);
+  EXPECT_EQ(run(command(folder_ / "other", {"--device", "cuda"})), 2);
   EXPECT_FALSE(fs::exists(folder_ / "other"));
   data::write_file_atomically(folder_ / "bad.toml", "heads = 3\nno-such-key = 1\n");
   EXPECT_EQ(run(command(folder_ / "other", {"--config", folder_ / "bad.toml"})), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("no-such-key"));
+}
+
+TEST_F(FitProcessTest, ADamagedCheckpointIsRefusedBeforeAnythingIsWritten) {
+  const fs::path output = folder_ / "run", checkpoint = output / "checkpoints/step-000006";
+  ASSERT_EQ(run(command(output, {"--steps", "6", "--keep-checkpoints", "1"})), 0) << messages();
+  const fs::path state = checkpoint / "state.safetensors", map = checkpoint / "token_map.safetensors";
+  const std::string name = data::SafetensorsReader::open(state).names().front();
+  const std::vector<std::function<void()>> damages{
+      [&] { fs::remove(state); },
+      [&] { fs::resize_file(state, fs::file_size(state) / 2); },
+      [&] {
+        change_tensor(state, name, [](const at::Tensor& tensor) { return tensor.unsqueeze(0).clone(); });
+      },
+      [&] { change_tensor(state, name, [](const at::Tensor& tensor) { return tensor.to(at::kDouble); }); },
+      [&] { fs::remove(map); },
+      [&] { change_tensor(map, "token_map", [](const at::Tensor& ids) { return ids.to(at::kInt); }); },
+      [&] { change_tensor(map, "token_map", [](const at::Tensor& ids) { return ids + 100; }); },
+  };
+  const auto whole = contents_of(checkpoint);
+  for (size_t i = 0; i < damages.size(); ++i) {
+    damages[i]();
+    const auto before = contents_of(output);
+    EXPECT_EQ(run(command(output, {"--steps", "6", "--resume", "auto"})), 2) << i << messages();
+    EXPECT_TRUE(contents_of(output) == before) << i;
+    for (const auto& [file, bytes] : whole) data::write_file_atomically(file, bytes);
+  }
+  EXPECT_EQ(run(command(output, {"--steps", "6", "--resume", "auto"})), 0) << messages();
+}
+
+TEST_F(FitProcessTest, TensorBoardDropsWhatFollowsTheCheckpointOnly) {
+  const fs::path output = folder_ / "run";
+  ASSERT_EQ(run(command(output, {"--steps", "6"})), 0) << messages();
+  ASSERT_EQ(run(command(output, {"--steps", "6", "--resume", "auto"})), 0) << messages();
+  std::string events;
+  for (const auto& [file, bytes] : contents_of(output)) {
+    if (file.find("tfevents") != std::string::npos) events += bytes;
+  }
+  // Event: step = 7, session log = START
+  EXPECT_THAT(events, testing::HasSubstr("\x10\x07\x3a\x02\x08\x01"));
 }
 
 TEST_F(FitProcessTest, RunTomlIsAConfigThatRunsAgain) {
@@ -170,7 +230,14 @@ TEST_F(FitProcessTest, DryRunWritesNothing) {
   const fs::path output = folder_ / "run";
   ASSERT_EQ(run(command(output, {"--dry-run"})), 0) << messages();
   EXPECT_FALSE(fs::exists(output));
-  EXPECT_THAT(messages(), testing::HasSubstr("answer_tokens_per_second"));
+  // All of it is a --config file.
+  std::istringstream lines(messages());
+  bool estimated = false;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.empty() || line[0] == '#' || line.find(" = ") != std::string::npos) << line;
+    estimated |= line.find("answer_tokens_per_second") != std::string::npos;
+  }
+  EXPECT_TRUE(estimated);
 }
 
 TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
@@ -183,9 +250,13 @@ TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
   EXPECT_THAT(reader.names(),
               testing::ElementsAre("0.0.linear.bias", "0.0.linear.weight", "1.0.linear.bias",
                                    "1.0.linear.weight", "2.0.linear.bias", "2.0.linear.weight"));
-  ASSERT_EQ(
-      run({program(), "export", "--run", output, "--dtype", "bfloat16", "--output", folder_ / "clover"}), 0)
+  ASSERT_EQ(run({program(), "export", "--run", output, "--dtype", "bfloat16", "--output",
+                 (folder_ / "clover").string() + "/"}),
+            0)
       << messages();
+  EXPECT_EQ(data::read_json(folder_ / "clover/config.json")["training"],
+            data::read_json(output / "last/config.json")["training"]);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 6) << "nothing is left beside";
   EXPECT_TRUE(data::read_file(folder_ / "clover/model.safetensors") == weights(output));
   EXPECT_EQ(run({program(), "export", "--run", output, "--format", "eagle", "--output", folder_ / "no"}), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("medusa"));

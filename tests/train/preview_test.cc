@@ -31,6 +31,9 @@ TEST(PreviewTest, MarksSupervisedRunsAndKeepsCharactersWhole) {
 TEST(PreviewTest, DataCannotDriveTheTerminal) {
   const data::TrainingSample sample{{4}, {0}, ""};
   EXPECT_EQ(preview(sample, ByteStrings(), Marks::terminal), "\\x1b[31m");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m \x9b \x7f\t\n\xc3\xa9"),
+            "\\xc2\\x9b31m \\x9b \\x7f\t\n\xc3\xa9");
 }
 
 }  // namespace

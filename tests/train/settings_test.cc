@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "data/error.h"
 
 namespace clover::train {
@@ -35,6 +37,9 @@ TEST(SettingsTest, NamesTheSettingThatIsOutOfRange) {
   settings = sound();
   settings.head_decay = std::nan("");
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--head-decay"));
+  settings = sound();
+  settings.epochs = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--epochs is inf"));
   settings = sound();
   settings.target = "";
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--target"));

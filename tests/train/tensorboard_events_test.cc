@@ -10,6 +10,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "tests/support/temporary_folder.h"
+
 namespace clover::train {
 namespace {
 
@@ -132,14 +134,8 @@ std::vector<Event> read_events(const fs::path& file) {
 
 class TensorBoardTest : public ::testing::Test {
  protected:
-  TensorBoardTest() {
-    folder_ = fs::path(CLOVER_BINARY_DIR) / "tensorboard_events_test" /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(folder_);
-  }
-  ~TensorBoardTest() override { fs::remove_all(folder_); }
-
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_ / "events";
 };
 
 TEST(Crc32c, HasThePublishedValues) {

@@ -1,0 +1,177 @@
+// prepare, init, fit and eval as a user runs them one after the other, on a tiny target with a tokenizer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data/files.h"
+#include "data/token_store.h"
+#include "tests/infer/run_program.h"
+#include "tests/infer/tiny_tokenizer.h"
+#include "tests/train/tiny_run.h"
+
+namespace clover::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+
+class CommandsProcessTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"config.json", "generation_config.json", "model.safetensors"})
+      fs::copy_file(tiny_target() / name, target_ / name);
+    test::write_tiny_tokenizer(target_);
+    // The target has 130 tokens: ASCII, then ChatML's two.
+    json tokenizer = data::read_json(target_ / "tokenizer.json");
+    json vocab = json::object();
+    for (const auto& [token, id] : tokenizer["model"]["vocab"].items()) {
+      if (id < 128) vocab[token] = id;
+    }
+    tokenizer["model"]["vocab"] = vocab;
+    for (int i = 0; i < 2; ++i) tokenizer["added_tokens"][i]["id"] = 128 + i;
+    target_.write("tokenizer.json", tokenizer.dump());
+  }
+
+  test::Ran run(const std::string& command, std::vector<std::string> words) const {
+    std::vector<std::string> arguments{CLOVER_BINARY_DIR "/bin/clover-train", command, "--target",
+                                       target_.path()};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    return test::run_program(folder_, arguments);
+  }
+
+  /// Exit code 2 and one sentence that holds `message`.
+  void expect_refusal(const std::string& command, const std::vector<std::string>& words,
+                      const std::string& message) const {
+    const test::Ran ran = run(command, words);
+    EXPECT_EQ(ran.code, 2) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(message));
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  }
+
+  /// Twelve conversations, and a line that is no record and would drive a terminal.
+  std::string records() const {
+    std::string lines;
+    for (int i = 0; i < 12; ++i) {
+      const std::string number = std::to_string(i);
+      const json part = {{"type", "text"}, {"text", "say " + number}};
+      const json question = {{"role", "user"}, {"content", json::array({part})}};
+      const json answer = {{"role", "assistant"}, {"content", "it is " + number}};
+      lines +=
+          json{{"category", i % 2 ? "odd" : "even"}, {"messages", json::array({question, answer})}}.dump() +
+          "\n";
+    }
+    return folder_.write("records.jsonl", lines + "{\"\\u009b\": 1}\n");
+  }
+
+  std::vector<std::string> prepare(const std::string& output) const {
+    return {"--template", "chatml", "--input", records(), "--output", output, "--holdout", "0.3"};
+  }
+  std::string prepared() const {
+    EXPECT_EQ(run("prepare", prepare(folder_ / "store")).code, 3);
+    return folder_ / "store";
+  }
+  std::string heads() const {
+    EXPECT_EQ(run("init", {"--kind", "medusa", "--output", (folder_ / "heads").string() + "/"}).code, 0);
+    return folder_ / "heads";
+  }
+  std::vector<std::string> eval(const std::string& heads, const std::string& input) const {
+    return {"--template",          "chatml",       "--heads", heads, "--input", input, "--json",
+            folder_ / "eval.json", "--max-tokens", "8"};
+  }
+
+  const test::TemporaryFolder target_, folder_;
+};
+
+TEST_F(CommandsProcessTest, PrepareWritesAStoreShowsItAndSkipsWhatIsBad) {
+  auto words = prepare(folder_ / "store");
+  for (const char* word : {"--preview", "1", "--threads", "1", "--device", "cpu", "--dtype", "float32"})
+    words.push_back(word);
+  const test::Ran ran = run("prepare", words);
+  EXPECT_EQ(ran.code, 3) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("«it is 0<|im_end|>"));
+  EXPECT_THAT(ran.err, HasSubstr("records.jsonl:13: the record: expected messages"));
+  EXPECT_THAT(ran.err, HasSubstr("found \"\\xc2\\x9b\""));
+  const auto store = data::TokenStore::open(folder_ / "store");
+  EXPECT_EQ(store.size(data::Split::train) + store.size(data::Split::held_out), 12);
+  EXPECT_GE(store.size(data::Split::held_out), 1);
+}
+
+TEST_F(CommandsProcessTest, PrepareRefusesAnOutputItWouldSpoilBeforeItReads) {
+  folder_.write("file", "");
+  fs::create_directories(folder_ / "home");
+  folder_.write("home/letter", "dear");
+  expect_refusal("prepare", prepare(folder_ / "file" / "store"), "cannot be written");
+  expect_refusal("prepare", prepare(folder_ / "home"), "found letter in it");
+  EXPECT_TRUE(fs::exists(folder_ / "home/letter"));
+  auto words = prepare(folder_ / "store");
+  words.insert(words.end(), {"--device", "cuda"});
+  expect_refusal("prepare", words, "--device cuda");
+  EXPECT_FALSE(fs::exists(folder_ / "store"));
+}
+
+TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
+  const std::string store = prepared(), untrained = heads();
+  test::Ran ran = run("eval", eval(untrained, store));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  json report = data::read_json(folder_ / "eval.json");
+  EXPECT_EQ(report["heads"].size(), 3u);
+  EXPECT_GE(report["tokens_per_step"].get<double>(), 1.0);
+  EXPECT_EQ(report["decoder"]["differs_from_plain"], 0);
+  EXPECT_GT(report["heads"][0]["labels"].get<int64_t>(), 0);
+  EXPECT_FALSE(report["by_category"].empty());
+
+  // A bare prompt, a text longer than the context, and one line that is neither.
+  const std::string lines = folder_.write(
+      "lines.jsonl", "{\"prompt\": \"say\"}\n{\"text\": \"" + std::string(1000, 'x') + "\"}\n{\"a\": 1}\n");
+  ran = run("eval", eval(untrained, lines));
+  ASSERT_EQ(ran.code, 3) << ran.err;
+  report = data::read_json(folder_ / "eval.json");
+  EXPECT_EQ(report["samples"], 2);
+  EXPECT_EQ(report["bad_records"], 1);
+}
+
+TEST_F(CommandsProcessTest, EvalAndInitRefuseWhatDoesNotBelongTogether) {
+  const std::string untrained = heads(), foreign = folder_ / "foreign";
+  data::TokenStoreWriter writer(foreign, 0.0, 1000);
+  writer.add({{999, 1, 2, 3, 4}, {1, 1, 1, 1, 1}, ""});
+  writer.finish({});
+  expect_refusal("eval", eval(untrained, foreign), "vocabulary of 1000");
+  expect_refusal("init",
+                 {"--kind", "medusa", "--draft-vocab", "50", "--data", foreign, "--output", folder_ / "no"},
+                 "vocabulary of 1000");
+  expect_refusal("eval", eval(folder_ / "absent", records()), "does not exist");
+  json config = data::read_json(folder_ / "heads/config.json");
+  config["tokenizer"]["hash"] = "0123456789abcdef";
+  folder_.write("heads/config.json", config.dump());
+  expect_refusal("eval", eval(untrained, records()), "0123456789abcdef");
+  EXPECT_FALSE(fs::exists(folder_ / "eval.json"));
+}
+
+TEST_F(CommandsProcessTest, EvalFindsAnUnwritableReportBeforeItMeasures) {
+  expect_refusal(
+      "eval", {"--heads", folder_ / "none", "--input", records(), "--json", folder_ / "absent" / "eval.json"},
+      "absent");
+}
+
+TEST_F(CommandsProcessTest, TheBestHeadsComeBackWhenARunIsContinuedWithoutThem) {
+  const std::vector<std::string> fit{"--data",         prepared(), "--output",          folder_ / "run",
+                                     "--kind",         "medusa",   "--steps",           "4",
+                                     "--batch",        "4",        "--threads",         "1",
+                                     "--eval-prompts", "2",        "--eval-max-tokens", "8",
+                                     "--resume",       "auto"};
+  ASSERT_EQ(run("fit", fit).code, 0);
+  fs::remove_all(folder_ / "run/best");
+  const test::Ran ran = run("fit", fit);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(fs::exists(folder_ / "run/best/config.json"));
+  // What was measured is still known where nothing is measured again.
+  const json before = data::read_json(folder_ / "run/last/config.json")["training"]["evaluation"];
+  EXPECT_TRUE(before.is_object());
+  ASSERT_EQ(run("fit", fit).code, 0);
+  EXPECT_EQ(data::read_json(folder_ / "run/last/config.json")["training"]["evaluation"], before);
+}
+
+}  // namespace
+}  // namespace clover::train
