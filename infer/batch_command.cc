@@ -47,6 +47,7 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
     settings["heads"] = options.model.heads;
     settings["draft"] = options.decode.draft;
     settings["budget"] = options.decode.budget;
+    settings["suffix"] = options.decode.suffix;
     settings["tree-top-p"] = options.decode.tree_top_p;
     settings["tree-cut"] = options.decode.tree_cut;
   }
@@ -60,8 +61,10 @@ void check_files(const BatchOptions& options) {
     return !one.empty() && !other.empty() &&
            (fs::weakly_canonical(one, ignored) == fs::weakly_canonical(other, ignored));
   };
+  const std::string run_file = run_file_of(options.output).string();
   const std::pair<const char*, const std::string*> files[] = {{"--input", &options.input},
                                                               {"--output", &options.output},
+                                                              {"the settings beside --output", &run_file},
                                                               {"--stats", &options.stats},
                                                               {"--json", &options.report}};
   for (size_t i = 0; i < std::size(files); ++i) {
@@ -72,6 +75,8 @@ void check_files(const BatchOptions& options) {
       }
     }
   }
+  check_report_file(options.report);
+  check_stats_file(options.stats, options.output);
 }
 
 void print_summary(const BatchOptions& options, const RunOutcome& run, const BatchJob::Outcome& outcome,
@@ -82,8 +87,9 @@ void print_summary(const BatchOptions& options, const RunOutcome& run, const Bat
   std::fprintf(stderr, "; %s holds %lld lines, %lld of them errors\n", options.output.c_str(),
                static_cast<long long>(output.done_lines()), static_cast<long long>(output.failed_lines()));
   if (run.all.requests == 0) return;
-  std::fprintf(stderr, "prompt tokens        %lld in %.1f s\n", static_cast<long long>(run.all.prompt_tokens),
-               run.stats.prefill_seconds);
+  std::fprintf(stderr, "prompt tokens        %lld in %.1f s, %lld of them shared\n",
+               static_cast<long long>(run.all.prompt_tokens), run.stats.prefill_seconds,
+               static_cast<long long>(run.stats.shared_prompt_tokens));
   std::fprintf(stderr, "tokens               %lld in %.1f s\n", static_cast<long long>(run.all.tokens),
                run.seconds);
   std::fprintf(stderr, "decoding             %.1f tokens/s\n", run.tokens_per_second());
@@ -129,7 +135,9 @@ int batch(const BatchOptions& options, const json& settings) {
   const EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
   check_files(options);
   const FileSummary input = summarise_file(options.input);
+  watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
+  stop_if_interrupted();
   model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
   BatchOutput output(options.output,
@@ -144,7 +152,6 @@ int batch(const BatchOptions& options, const json& settings) {
   BatchJob job({options.input, options.decode.sampling, model.target->config().context,
                 4 * engine_settings.max_batch, engine_settings.typical, options.stats},
                *model.prompts, decoder, output);
-  watch_for_interrupts();
   const auto begin = std::chrono::steady_clock::now();
   Progress progress("batch", input.filled_lines);
   progress.update(before);

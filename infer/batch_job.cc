@@ -32,7 +32,7 @@ BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Deco
 BatchJob::Outcome BatchJob::run(const std::function<bool()>& stop,
                                 const std::function<void(const Outcome&)>& on_step) {
   for (;;) {
-    fill();
+    fill(stop);
     if (decoder_.idle()) break;
     for (Completion& completion : decoder_.step()) finish(std::move(completion));
     on_step(outcome_);
@@ -45,9 +45,9 @@ BatchJob::Outcome BatchJob::run(const std::function<bool()>& stop,
   return outcome_;
 }
 
-void BatchJob::fill() {
+void BatchJob::fill(const std::function<bool()>& stop) {
   std::string text;
-  while (!exhausted_ && decoder_.waiting() < settings_.max_waiting) {
+  while (!exhausted_ && decoder_.waiting() < settings_.max_waiting && !stop()) {
     if (!reader_.next(text)) {
       exhausted_ = true;
       return;

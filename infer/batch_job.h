@@ -67,7 +67,7 @@ class BatchJob {
   Outcome run(const std::function<bool()>& stop, const std::function<void(const Outcome&)>& on_step);
 
  private:
-  void fill();
+  void fill(const std::function<bool()>& stop);
   void start(BatchTask task);
   void finish(Completion completion);
   void fail(const BatchLine& line, const std::string& message);

@@ -139,9 +139,9 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors
   if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
     throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
   }
-  const bool has_answers = std::filesystem::exists(file_, ignored) && std::filesystem::file_size(file_) > 0;
+  descriptor_.number = open_and_lock(file_);  // before looking: another job may be about to finish
+  const bool has_answers = std::filesystem::file_size(file_) > 0;
   if (has_answers) check_same_job(run);
-  descriptor_.number = open_and_lock(file_);
   run["format_version"] = 1;
   data::write_file_atomically(run_file_of(file_),
                               run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
@@ -221,6 +221,29 @@ void BatchOutput::sync() {
     throw std::runtime_error(file_.string() + ": putting it on disk failed: " + std::strerror(errno));
   }
   synced_ = std::chrono::steady_clock::now();
+}
+
+void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output) {
+  std::error_code ignored;
+  if (file.empty() || !std::filesystem::exists(file, ignored)) return;
+  const std::string advice = "; choose another file or remove it";
+  if (!std::filesystem::is_regular_file(file, ignored))
+    throw data::InputError("--stats " + file.string() + ": expected a regular file" + advice);
+  const bool begun = std::filesystem::exists(output, ignored);
+  LineReader reader(file, record_limit);
+  for (std::string text; reader.next(text);) {
+    if (!reader.ended()) break;  // torn by a kill
+    int64_t line = 0;
+    try {
+      line = line_of_record(data::parse_json(text, file.string()));
+    } catch (const data::InputError&) {
+    }
+    if (!begun || line < 1) {
+      throw data::InputError("--stats " + file.string() + ", line " + std::to_string(reader.number()) +
+                             ": expected records of the job that is continued, found " +
+                             (begun ? "something else" : "a file of another job") + advice);
+    }
+  }
 }
 
 void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& keep_line) {

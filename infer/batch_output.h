@@ -30,8 +30,6 @@ class BatchOutput {
   /// Puts on disk what was written.
   void sync();
 
-  const std::filesystem::path& file() const { return file_; }
-
  private:
   // Closes also when the constructor refuses the file, so that its lock goes too.
   struct Descriptor {
@@ -57,6 +55,10 @@ std::filesystem::path run_file_of(const std::filesystem::path& output);
 /// Line number of an output record of either form, 0 when it is none.
 int64_t line_of_record(const nlohmann::json& record);
 bool is_error_record(const nlohmann::json& record);
+
+/// InputError when `file` holds anything but the statistics of the job whose answers go to `output`: it would
+/// be lost.
+void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output);
 
 /// Keeps of a JSON-lines file only the records of `keep_line` lines, each once, and no torn last line; writes
 /// it anew only when something changes.  A missing file stays missing.

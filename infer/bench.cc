@@ -93,6 +93,7 @@ void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan
     configuration.heads.clear();
     configuration.drafter = nullptr;
   }
+  configuration.options.suffix = suffix_wanted(plan.suffix, configuration.options.growth.policy);
   configuration.options.max_batch = batch_size;
   configuration.options.budget = budget;
   planned.push_back(configuration);

@@ -23,6 +23,7 @@ struct BenchPlan {
   std::vector<int64_t> budgets;  // multiply clover and static; empty: the policy's own
   std::vector<int64_t> batch_sizes;
   int64_t rounds = 5;
+  std::string suffix = "auto";
   EngineOptions base;  // everything that is not varied
 };
 

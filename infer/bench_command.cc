@@ -39,6 +39,7 @@ int bench_rows(const BenchOptions& options) {
   if (!options.input.empty()) {
     throw data::InputError("--rows measures the target alone: expected no --input, found " + options.input);
   }
+  check_report_file(options.report);
   const LoadedModel model = load_model(options.model);
   const json entries = run_row_bench(*model.target, options.rows, options.context, options.rounds);
   const int64_t bytes = model.target->weight_bytes();
@@ -57,11 +58,13 @@ int bench_requests(const BenchOptions& options) {
   plan.batch_sizes = options.batch_sizes;
   plan.rounds = options.rounds;
   plan.drafts = options.drafts;
+  plan.suffix = options.decode.suffix;
   if (plan.drafts.empty()) {
     plan.drafts = options.heads.empty() ? std::vector<std::string>{"off", "auto"}
                                         : std::vector<std::string>{"off", "auto", "clover"};
   }
-  // Refuses what cannot be planned before the model is read.
+  // Refuses what cannot be planned or written before the model is read.
+  check_report_file(options.report);
   std::vector<NamedDrafter> names;
   for (const std::string& folder : options.heads) names.push_back({folder, nullptr});
   plan_configurations(plan, names);
@@ -70,8 +73,8 @@ int bench_requests(const BenchOptions& options) {
   const std::vector<NamedDrafter> drafters = load_drafters(options, model);
   const json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
                                  [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
-  write_report(options.report, report_of(entries, model.target->weight_bytes()));
   std::fputs(bench_table(entries).c_str(), stderr);
+  write_report(options.report, report_of(entries, model.target->weight_bytes()));
   return exit_done;
 }
 
@@ -107,16 +110,8 @@ Action declare_bench(CLI::App& app) {
       ->type_name("N,...")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->group(what);
-  app.add_option("--tree-top-p", options->decode.tree_top_p,
-                 "clover: guesses of a node kept within this mass")
-      ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(what);
-  app.add_option("--tree-cut", options->decode.tree_cut,
-                 "clover: guesses below this share of the best are dropped")
-      ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(what);
+  add_tree_options(app, options->decode, what);
+  add_suffix_option(app, options->decode);
   app.add_option("--kv-memory", options->decode.kv_memory,
                  "Memory for keys and values; 0: what the input needs")
       ->type_name("BYTES")

@@ -5,6 +5,9 @@
 
 namespace clover::infer {
 
+/// Who guessed a node.
+enum class Proposer : uint8_t { heads, suffix };
+
 /// Guesses for one sequence.  Node 0 is the root (the token the target has chosen but not read yet); a parent
 /// stands before its children; siblings hold different tokens.
 struct CandidateTree {
@@ -12,14 +15,16 @@ struct CandidateTree {
   std::vector<int32_t> parent;                // [N], -1 for the root
   std::vector<int32_t> depth;                 // [N], 0 for the root
   std::vector<float> probability_by_drafter;  // [N] joint along the path, 1 for the root
+  std::vector<Proposer> proposer;             // [N], whose word the probability is
 
-  static CandidateTree of_root(int64_t id) { return {{id}, {-1}, {0}, {1.0f}}; }
+  static CandidateTree of_root(int64_t id) { return {{id}, {-1}, {0}, {1.0f}, {Proposer::heads}}; }
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
-  int32_t add(int64_t id, int32_t of_parent, float probability) {
+  int32_t add(int64_t id, int32_t of_parent, float probability, Proposer by = Proposer::heads) {
     ids.push_back(id);
     parent.push_back(of_parent);
     depth.push_back(depth[of_parent] + 1);
     probability_by_drafter.push_back(probability);
+    proposer.push_back(by);
     return static_cast<int32_t>(ids.size()) - 1;
   }
 };

@@ -8,11 +8,11 @@
 #include <csignal>
 #include <iostream>
 #include <new>
-#include <set>
 
 #include "data/error.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
+#include "infer/toml_config.h"
 
 namespace clover::infer {
 namespace {
@@ -35,15 +35,17 @@ int complain(const std::string& program, const std::string& message, int code) {
 // Names the keys of a config file that are no option of the command, which CLI11's own message does not
 // explain.
 void check_config_keys(const CLI::App& app, const std::string& file) {
-  std::set<std::string> seen;
-  for (const CLI::ConfigItem& item : app.get_config_formatter()->from_file(file)) {
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = app.get_config_formatter()->from_file(file);
+  } catch (const data::InputError& error) {
+    throw data::InputError(file + ", " + error.what());
+  }
+  for (const CLI::ConfigItem& item : items) {
     const CLI::Option* option = item.parents.empty() ? app.get_option_no_throw("--" + item.name) : nullptr;
     if (!option || !option->get_configurable()) {
       throw data::InputError(file + ": unknown key \"" + item.fullname() + "\"; `" + app.get_name() +
                              " --help` lists the options, a key is the name of one without the dashes");
-    }
-    if (!seen.insert(item.name).second) {
-      throw data::InputError(file + ": key \"" + item.name + "\" is set twice; keep one of them");
     }
   }
 }
@@ -65,6 +67,7 @@ void parse(CLI::App& app, std::vector<std::string> arguments) {
     }
     check_config_keys(app, config);
   }
+  keep_brackets(app, arguments);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   app.parse(arguments);
 }
@@ -75,6 +78,7 @@ int run_command(const std::string& program, const Command& command,
   app.option_defaults()->always_capture_default();
   app.get_formatter()->column_width(34);
   const auto action = command.declare(app);
+  app.config_formatter(std::make_shared<TomlConfig>(app));
   app.set_config("--config", "", "TOML file of these options; the command line wins")
       ->type_name("FILE")
       ->configurable(false);
@@ -91,7 +95,7 @@ int run_command(const std::string& program, const Command& command,
                     exit_bad_input);
   }
   if (print_config) {
-    std::cout << resolved_config(app);
+    std::cout << app.config_to_str(true, false);
     return exit_done;
   }
   return action();
@@ -168,16 +172,6 @@ nlohmann::json resolved_settings(const CLI::App& app) {
     }
   }
   return settings;
-}
-
-std::string resolved_config(const CLI::App& app) {
-  std::string text, line;
-  std::istringstream all(app.config_to_str(true, false));
-  while (std::getline(all, line)) {
-    const bool unset = line.size() >= 3 && line.compare(line.size() - 3, 3, "=\"\"") == 0;
-    if (!unset) text += line + "\n";
-  }
-  return text;
 }
 
 }  // namespace clover::infer

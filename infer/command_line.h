@@ -26,7 +26,4 @@ int run_program(const std::string& program, const std::string& summary, const st
 /// false.
 nlohmann::json resolved_settings(const CLI::App& app);
 
-/// The same as a TOML file that --config reads.
-std::string resolved_config(const CLI::App& app);
-
 }  // namespace clover::infer

@@ -18,11 +18,15 @@ void CostCurve::observe(int64_t count, double seconds) {
       std::lower_bound(points_.begin(), points_.end(), count,
                        [](const Point& point, int64_t wanted) { return point.count < wanted; });
   if (place == points_.end() || place->count != count) {
-    points_.insert(place, {count, seconds / drift_, 1, 0});
+    points_.insert(place, {count, seconds / drift_, 1, 0, 0});
   } else {
     const double ratio = seconds / (place->seconds * drift_);
-    if (place->weight == 1 && ratio < 1 / outlier) {
-      place->seconds = seconds / drift_;  // what was known is a cold start
+    const int side = ratio > outlier ? 1 : ratio < 1 / outlier ? -1 : 0;
+    const bool again = side != 0 && side == place->far_side;  // once is a hiccup, twice is how things are now
+    place->far_side = side;
+    if (again || (place->weight == 1 && side < 0)) {  // or what was known is a cold start
+      place->seconds = seconds / drift_;
+      place->weight = 1;
     } else {
       const double bounded = std::clamp(ratio, 1 / outlier, outlier);
       if (place->weight >= settled) drift_ *= 1 + (bounded - 1) / drift_memory;

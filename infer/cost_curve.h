@@ -24,6 +24,7 @@ class CostCurve {
     double seconds;   // running mean, in units of drift_
     double weight;    // how many observations it stands for
     double monotone;  // `seconds` made non-decreasing along the curve
+    int far_side;     // of the mean the last timing was an outlier on: 1 above, -1 below, 0 neither
   };
   void make_monotone();
 

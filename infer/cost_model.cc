@@ -19,8 +19,17 @@ constexpr int64_t blind_nodes = 4;  // nodes a tree while costs are unknown
 
 constexpr double advantage_memory = 32;  // trims remembered
 constexpr double advantage_least = 8;    // trims before drafting may be given up
+constexpr double hopeless = 0.95;        // what is seen to be this bad ..
+constexpr double hopeless_least = 3;     // .. takes fewer
 constexpr double advantage_needed = 1.01;
-constexpr int64_t probe_period = 64, probes = 2;  // the first pays for catching up, the second shows the cost
+constexpr double surprise_memory = 4;  // trims remembered when one says that drafting pays by now
+// Steps between looks at whether drafting pays by now, doubled while it does not.
+constexpr int64_t shortest_period = 64, longest_period = 1024;
+constexpr int64_t probes = 2;  // the first pays for catching up, the second shows the cost
+
+bool enough(double ratio, double weight) {
+  return weight >= (ratio < hopeless ? hopeless_least : advantage_least);
+}
 
 // Bins are finer near 0, where most nodes are.
 int bin_of(float probability, int bins) {
@@ -28,40 +37,22 @@ int bin_of(float probability, int bins) {
   return std::min(static_cast<int>(std::sqrt(clamped) * bins), bins - 1);
 }
 
-struct Worth {
-  double expected;
-  int32_t tree, node;
-};
-
-// All nodes but roots, worthiest first; a parent stands before its children.
-std::vector<Worth> ranked(const std::vector<CandidateTree>& trees, const CostModel& model) {
-  std::vector<Worth> nodes;
-  for (int32_t t = 0; t < std::ssize(trees); ++t) {
-    const CandidateTree& tree = trees[t];
-    std::vector<double> expected(tree.size(), 1.0);
-    for (int32_t i = 1; i < tree.size(); ++i) {
-      expected[i] = std::min(model.calibrated(tree.probability_by_drafter[i]), expected[tree.parent[i]]);
-      nodes.push_back({expected[i], t, i});
-    }
-  }
-  std::stable_sort(nodes.begin(), nodes.end(),
-                   [](const Worth& a, const Worth& b) { return a.expected > b.expected; });
-  return nodes;
-}
-
 // The nodes of `tree` that `keep` marks, in their order; the root is kept anyway.
 CandidateTree pruned(const CandidateTree& tree, const std::vector<char>& keep) {
   CandidateTree kept = CandidateTree::of_root(tree.ids[0]);
   std::vector<int32_t> place(tree.size(), 0);
   for (int32_t i = 1; i < tree.size(); ++i)
-    if (keep[i]) place[i] = kept.add(tree.ids[i], place[tree.parent[i]], tree.probability_by_drafter[i]);
+    if (keep[i])
+      place[i] =
+          kept.add(tree.ids[i], place[tree.parent[i]], tree.probability_by_drafter[i], tree.proposer[i]);
   return kept;
 }
 
-void prune(std::vector<CandidateTree>& trees, std::span<const Worth> kept) {
+template <class Nodes>
+void prune(std::vector<CandidateTree>& trees, const Nodes& kept) {
   std::vector<std::vector<char>> keep;
   for (const CandidateTree& tree : trees) keep.emplace_back(tree.size(), 0);
-  for (const Worth& node : kept) keep[node.tree][node.node] = 1;
+  for (const auto& node : kept) keep[node.tree][node.node] = 1;
   for (size_t t = 0; t < trees.size(); ++t) trees[t] = pruned(trees[t], keep[t]);
 }
 
@@ -76,14 +67,14 @@ void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t>
   std::vector<char> accepted(tree.size(), 0);
   for (const int32_t node : accepted_nodes) accepted.at(node) = 1;
   for (int64_t i = 1; i < tree.size(); ++i) {
-    Bin& bin = bins_[bin_of(tree.probability_by_drafter[i], bins)];
+    Bin& bin = bins_[static_cast<int>(tree.proposer[i])][bin_of(tree.probability_by_drafter[i], bins)];
     bin.hits = bin.hits * forgetting + accepted[i];
     bin.expected = bin.expected * forgetting + tree.probability_by_drafter[i];
   }
 }
 
-double CostModel::calibrated(float probability_by_drafter) const {
-  const Bin& bin = bins_[bin_of(probability_by_drafter, bins)];
+double CostModel::calibrated(float probability_by_drafter, Proposer proposer) const {
+  const Bin& bin = bins_[static_cast<int>(proposer)][bin_of(probability_by_drafter, bins)];
   const double correction = (bin.hits + prior) / (bin.expected + prior);
   return std::clamp(probability_by_drafter * correction, 0.0, 1.0);
 }
@@ -101,9 +92,38 @@ double CostModel::least_worth(int64_t sequences) const {
   return std::clamp(worth / 2, least_joint_ever, most_joint_asked);
 }
 
-void CostModel::trim(std::vector<CandidateTree>& trees) {
+// All nodes but roots, worthiest first; a parent stands before its children.
+std::vector<CostModel::Worth> CostModel::ranked(const std::vector<CandidateTree>& trees) const {
+  std::vector<Worth> nodes;
+  for (int32_t t = 0; t < std::ssize(trees); ++t) {
+    const CandidateTree& tree = trees[t];
+    std::vector<double> expected(tree.size(), 1.0);
+    for (int32_t i = 1; i < tree.size(); ++i) {
+      const double own = calibrated(tree.probability_by_drafter[i], tree.proposer[i]);
+      expected[i] = std::min(own, expected[tree.parent[i]]);
+      nodes.push_back({expected[i], t, i, tree.proposer[i]});
+    }
+  }
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [](const Worth& a, const Worth& b) { return a.expected > b.expected; });
+  return nodes;
+}
+
+// The number of nodes, from the worthiest, that makes expected tokens a second largest.
+CostModel::Choice CostModel::best_of(std::span<const Worth> nodes, int64_t sequences, double drafting) const {
+  double tokens = static_cast<double>(sequences);
+  Choice best{0, tokens / (pass_seconds(sequences) + drafting)};
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    tokens += nodes[n].expected;
+    const double rate = tokens / (pass_seconds(sequences + static_cast<int64_t>(n) + 1) + drafting);
+    if (rate > best.tokens_per_second) best = {n + 1, rate};
+  }
+  return best;
+}
+
+void CostModel::trim(std::vector<CandidateTree>& trees, bool drafted) {
   if (trees.empty()) return;
-  const std::vector<Worth> nodes = ranked(trees, *this);
+  std::vector<Worth> nodes = ranked(trees);
   if (passes_.points() < 2) {
     std::vector<Worth> kept;
     std::vector<int64_t> taken(trees.size(), 0);
@@ -112,24 +132,21 @@ void CostModel::trim(std::vector<CandidateTree>& trees) {
     return prune(trees, kept);
   }
   const int64_t sequences = std::ssize(trees);
-  const double drafting = draft_seconds(sequences);
-  double tokens = static_cast<double>(sequences);
-  double best_rate = tokens / (pass_seconds(sequences) + drafting);
-  size_t best = 0;
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    tokens += nodes[n].expected;
-    const double rate = tokens / (pass_seconds(sequences + static_cast<int64_t>(n) + 1) + drafting);
-    if (rate > best_rate) {
-      best_rate = rate;
-      best = n + 1;
-    }
-  }
-  note_advantage(sequences, best_rate * pass_seconds(sequences) / static_cast<double>(sequences));
-  prune(trees, {nodes.data(), best});
+  const Choice best = best_of(nodes, sequences, drafted ? draft_seconds(sequences) : 0);
+  prune(trees, std::span(nodes).first(best.nodes));
+  if (!drafted) return;
+  std::erase_if(nodes, [](const Worth& node) { return node.proposer == Proposer::heads; });
+  const Choice without_heads = best_of(nodes, sequences, 0);
+  note_advantage(sequences, best.tokens_per_second / without_heads.tokens_per_second);
 }
 
 void CostModel::note_advantage(int64_t sequences, double ratio) {
   Advantage& advantage = advantages_[sequences];
+  if (ratio >= advantage_needed &&
+      advantage.ratio < advantage_needed) {  // times may have changed: look closer
+    advantage.weight = std::min(advantage.weight, surprise_memory);
+    period_ = shortest_period;
+  }
   advantage.weight = std::min(advantage.weight + 1, advantage_memory);
   advantage.ratio += (ratio - advantage.ratio) / advantage.weight;
 }
@@ -137,14 +154,14 @@ void CostModel::note_advantage(int64_t sequences, double ratio) {
 // Of this batch size, else of all within a factor of 1.5; nothing before enough trims were seen.
 std::optional<double> CostModel::known_advantage(int64_t sequences) const {
   const auto own = advantages_.find(sequences);
-  if (own != advantages_.end() && own->second.weight >= advantage_least) return own->second.ratio;
+  if (own != advantages_.end() && enough(own->second.ratio, own->second.weight)) return own->second.ratio;
   Advantage near;
   for (const auto& [size, advantage] : advantages_) {
     if (2 * std::max(size, sequences) > 3 * std::min(size, sequences)) continue;
     near.weight += advantage.weight;
     near.ratio += (advantage.ratio - near.ratio) * advantage.weight / near.weight;
   }
-  if (near.weight < advantage_least) return std::nullopt;
+  if (near.weight == 0 || !enough(near.ratio, near.weight)) return std::nullopt;
   return near.ratio;
 }
 
@@ -152,10 +169,14 @@ bool CostModel::worth_drafting(int64_t sequences) {
   const std::optional<double> advantage = known_advantage(sequences);
   if (!advantage || *advantage >= advantage_needed) {
     skipped_ = 0;
+    period_ = shortest_period;
     return true;
   }
-  skipped_ = skipped_ % probe_period + 1;
-  const bool looks_again = skipped_ > probe_period - probes;
+  const bool looks_again = ++skipped_ > period_ - probes;
+  if (skipped_ == period_) {
+    skipped_ = 0;
+    period_ = std::min(2 * period_, longest_period);
+  }
   behind_ |= !looks_again;
   return looks_again;
 }

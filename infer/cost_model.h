@@ -14,7 +14,7 @@ namespace clover::infer {
 /// What `auto` knows: seconds of a target pass by its number of rows, seconds of drafting, and how often
 /// guesses of a given drafter probability were accepted.  Only speed depends on it, never tokens.
 ///
-/// A step: worth_drafting, then (if so) grow, trim; the pass; observe_pass, and if drafted observe_draft and
+/// A step: worth_drafting, then (if so) grow and observe_draft; trim; the pass; observe_pass and
 /// observe_tree.
 class CostModel {
  public:
@@ -30,9 +30,9 @@ class CostModel {
   double pass_seconds(int64_t rows) const { return passes_.at(rows); }
   double draft_seconds(int64_t sequences) const { return drafts_.at(sequences); }
 
-  /// Expected acceptance of a node of that joint probability: the drafter's own word, corrected by what
+  /// Expected acceptance of a node of that joint probability: the proposer's own word, corrected by what
   /// became of nodes like it.
-  double calibrated(float probability_by_drafter) const;
+  double calibrated(float probability_by_drafter, Proposer proposer = Proposer::heads) const;
 
   bool knows_pass(int64_t rows) const { return passes_.knows(rows); }
 
@@ -43,10 +43,13 @@ class CostModel {
   /// Cuts the trees of the whole batch to the nodes that pay: nodes are taken in order of expected acceptance
   /// over all trees, parents first, as many as make expected tokens a second largest.  May leave bare roots.
   /// While the cost of a row is unknown (fewer than two row counts observed) the best 4 nodes a tree stay.
-  void trim(std::vector<CandidateTree>& trees);
+  /// `drafted`: whether the heads were asked; what they gained over the other nodes is remembered for
+  /// worth_drafting.
+  void trim(std::vector<CandidateTree>& trees, bool drafted = true);
 
   /// Whether drafting is expected to pay for a batch of `sequences` at all, from what recent trims promised
-  /// for batches of about that size.  Where it says no, two steps of every 64 still say yes, to look again.
+  /// for batches of about that size.  Where it says no, two steps of every 64 still say yes, to look again;
+  /// of every 128, 256 .. 1024 when that was for nothing.
   bool worth_drafting(int64_t sequences);
 
  private:
@@ -55,18 +58,30 @@ class CostModel {
     double hits = 0;
     double expected = 0;  // sum of the drafter's probabilities
   };
+  struct Worth {
+    double expected;
+    int32_t tree, node;
+    Proposer proposer;
+  };
+  struct Choice {
+    size_t nodes;
+    double tokens_per_second;
+  };
   struct Advantage {
     double ratio = 0;  // running mean of tokens a second when drafting / when not
     double weight = 0;
   };
+  std::vector<Worth> ranked(const std::vector<CandidateTree>& trees) const;
+  Choice best_of(std::span<const Worth> nodes, int64_t sequences, double drafting) const;
   std::optional<double> known_advantage(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
 
   CostCurve passes_;                         // by rows
   CostCurve drafts_;                         // by sequences
-  Bin bins_[bins];                           // by joint probability
+  Bin bins_[2][bins];                        // by proposer and joint probability
   std::map<int64_t, Advantage> advantages_;  // by sequences
-  int64_t skipped_ = 0;                      // steps since drafting last paid
+  int64_t skipped_ = 0;                      // steps since drafting last paid or was last looked at
+  int64_t period_ = 64;                      // steps from one look to the next
   bool behind_ = false;                      // the last step did not draft
 };
 

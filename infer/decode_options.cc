@@ -40,6 +40,16 @@ void add_draft_options(CLI::App& app, DecodeOptions& options) {
       ->type_name("N")
       ->check(CLI::Range(int64_t{-1}, int64_t{4096}))
       ->group(group);
+  add_tree_options(app, options, group);
+  app.add_option("--verify", options.verify,
+                 "match: exactly the target's answers; typical: faster, lossy, and marked so in the output")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"match", "typical"}))
+      ->group(group);
+  add_suffix_option(app, options);
+}
+
+void add_tree_options(CLI::App& app, DecodeOptions& options, const std::string& group) {
   app.add_option("--tree-top-p", options.tree_top_p, "clover: guesses of a node kept within this mass")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0))
@@ -49,16 +59,14 @@ void add_draft_options(CLI::App& app, DecodeOptions& options) {
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0))
       ->group(group);
-  app.add_option("--verify", options.verify,
-                 "match: exactly the target's answers; typical: faster, lossy, and marked so in the output")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"match", "typical"}))
-      ->group(group);
+}
+
+void add_suffix_option(CLI::App& app, DecodeOptions& options) {
   app.add_option("--suffix", options.suffix,
-                 "Guesses copied from the text so far: auto, off (on: not built yet)")
+                 "Guesses copied from the text so far: auto (under --draft auto, where they pay), on, off")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->group(group);
+      ->group("Drafting");
 }
 
 void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
@@ -74,14 +82,12 @@ void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
       ->group(group);
 }
 
-void check_suffix(const std::string& suffix) {
-  if (suffix == "on") {
-    throw data::InputError("--suffix on: guesses from the text so far are not built yet; use auto or off");
-  }
+bool suffix_wanted(const std::string& suffix, Policy policy) {
+  if (policy == Policy::off) return false;  // `off` never drafts
+  return suffix == "on" || (suffix == "auto" && policy == Policy::automatic);
 }
 
 EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
-  check_suffix(options.suffix);
   check_sampling(options.sampling);
   EngineOptions engine;
   engine.growth = {parse_policy(options.draft), options.tree_top_p, options.tree_cut};
@@ -91,6 +97,7 @@ EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
   if (options.budget == 0) engine.growth.policy = Policy::off;
   engine.budget = options.budget;
   engine.typical = options.verify == "typical";
+  engine.suffix = suffix_wanted(options.suffix, engine.growth.policy);
   engine.max_batch = options.max_batch;
   engine.kv_memory = static_cast<int64_t>(options.kv_memory);
   return engine;

@@ -30,6 +30,12 @@ void add_sampling_options(CLI::App& app, SamplingFields& sampling);
 /// --draft, --budget, the tree's own parameters, --verify, --suffix.
 void add_draft_options(CLI::App& app, DecodeOptions& options);
 
+/// --tree-top-p, --tree-cut.
+void add_tree_options(CLI::App& app, DecodeOptions& options, const std::string& group);
+
+/// --suffix.
+void add_suffix_option(CLI::App& app, DecodeOptions& options);
+
 /// --max-batch, --kv-memory.
 void add_scheduling_options(CLI::App& app, DecodeOptions& options);
 
@@ -40,7 +46,7 @@ EngineOptions engine_options(const DecodeOptions& options, bool with_heads);
 /// Budget a policy uses when none is given; null: no limit of its own.
 nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget);
 
-/// --suffix on is refused (not built yet), auto and off are accepted.
-void check_suffix(const std::string& suffix);
+/// Whether --suffix auto|on|off asks for guesses from the text so far under `policy`.
+bool suffix_wanted(const std::string& suffix, Policy policy);
 
 }  // namespace clover::infer

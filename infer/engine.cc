@@ -1,15 +1,18 @@
 #include "infer/engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <unistd.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <chrono>
 #include <numeric>
 
 #include "data/error.h"
+#include "infer/machine.h"
 
 namespace clover::infer {
 namespace {
@@ -18,6 +21,8 @@ using data::InputError;
 
 // The widest tree any policy grows; a sequence is given cache pages for so many rows behind its last token.
 constexpr int64_t most_tree_rows = 64;
+// Of them copied from the text so far: under `auto`, which trims them, and under the other policies.
+constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
 
 /// Adds the seconds of its lifetime to a total.
 class Timer {
@@ -33,18 +38,16 @@ class Timer {
   std::chrono::steady_clock::time_point start_;
 };
 
-int64_t free_memory() {
-  return int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-}
-
 model::KvCache make_cache(const model::Target& target, const model::Drafter* drafter,
                           const EngineOptions& options) {
   const model::KvShape shape = target.kv_shape(drafter ? drafter->kv_layers() : 0);
   const int64_t page_bytes = model::KvCache::bytes_per_page(shape, options.page_size);
-  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : free_memory() / 4;
+  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : available_memory() / 4;
   // More than every sequence of a full batch at full length can use would be address space for nothing.
   const int64_t longest = (target.config().context + most_tree_rows) / options.page_size + 1;
-  const int64_t pages = std::min(memory / page_bytes, options.max_batch * longest);
+  int64_t pages = std::min(memory / page_bytes, options.max_batch * longest);
+  // Whether a line is answered must not hang on how much memory happens to be free.
+  if (options.kv_memory <= 0) pages = std::max(pages, longest);
   if (pages < 1) {
     throw InputError("--kv-memory " + std::to_string(memory) +
                      " holds no page of keys and values: one page of " + std::to_string(options.page_size) +
@@ -73,6 +76,7 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       cache_(make_cache(target, drafter, options)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
   if (options_.budget == 0) options_.growth.policy = Policy::off;
+  if (options_.growth.policy == Policy::off) options_.suffix = false;
 }
 
 int64_t Engine::most_pages(const Request& request) const {
@@ -105,7 +109,7 @@ void Engine::submit(Request request) {
 
 std::vector<Completion> Engine::step() {
   const at::NoGradGuard no_grad;
-  if (drafting() && options_.growth.policy == Policy::automatic && !calibrated_) calibrate();
+  if (drafting() && options_.growth.policy == Policy::automatic) calibrate();
   admit();
   // A first token can end an answer: such a sequence takes no part in decoding.
   std::vector<Completion> completions = collect();
@@ -124,7 +128,6 @@ std::vector<Completion> Engine::collect() {
     }
     if (!live->finished()) continue;
     cache_.close(live->sequence());
-    promised_pages_ -= most_pages(live->request());
     ++stats_.requests;
     completions.push_back(live->take_completion());
     live.reset();
@@ -133,15 +136,27 @@ std::vector<Completion> Engine::collect() {
   return completions;
 }
 
+// What running requests may come to need: pages of their own, and those they share.
+int64_t Engine::promised_pages() const {
+  int64_t pages = cache_.shared_pages();
+  for (const auto& live : live_) pages += most_pages(live->request()) - cache_.shared_pages(live->sequence());
+  return pages;
+}
+
 void Engine::admit() {
   while (!waiting_.empty() && running() < options_.max_batch) {
     // A request joins only when it can run to its end, so nothing ever has to be thrown out again.
-    const int64_t pages = most_pages(waiting_.front());
-    if (promised_pages_ + pages > cache_.pages()) break;
-    promised_pages_ += pages;
-    live_.push_back(std::make_unique<LiveSequence>(std::move(waiting_.front()), cache_.open(), tokenizer_,
-                                                   target_.config().end_ids));
+    const int32_t sequence = cache_.open();
+    const int64_t shared = cache_.share(sequence, waiting_.front().prompt);
+    const int64_t own = most_pages(waiting_.front()) - cache_.shared_pages(sequence);
+    if (promised_pages() + own > cache_.pages()) {
+      cache_.close(sequence);
+      break;
+    }
+    live_.push_back(std::make_unique<LiveSequence>(std::move(waiting_.front()), sequence, tokenizer_,
+                                                   target_.config().end_ids, options_.suffix));
     waiting_.pop_front();
+    stats_.shared_prompt_tokens += shared;
     prefill(*live_.back());
   }
 }
@@ -150,40 +165,56 @@ void Engine::prefill(LiveSequence& live) {
   Timer timer(stats_.prefill_seconds);
   const std::vector<int64_t>& prompt = live.request().prompt;
   const int64_t length = static_cast<int64_t>(prompt.size());
+  live.skip(cache_.length(live.sequence()));
   model::TargetOutput output;
-  for (int64_t begin = 0; begin < length; begin += options_.prefill_chunk) {
-    const int64_t end = std::min(length, begin + options_.prefill_chunk);
+  int64_t last_row = 0;  // of the last chunk
+  for (int64_t begin = cache_.length(live.sequence()), end; begin < length; begin = end) {
+    end = std::min(length, begin + options_.prefill_chunk);
+    last_row = end - begin - 1;
     model::RowBatch batch;
     for (int64_t i = begin; i < end; ++i)
       batch.add(prompt[i], live.sequence(), static_cast<int32_t>(i - begin) - 1);
-    if (end == length) batch.wanted = {end - begin - 1};
+    if (end == length) batch.wanted = {last_row};
     output = target_.forward(batch, cache_, drafting() ? drafter_->features() : model::FeatureTaps{});
     std::vector<int32_t> kept(end - begin);
     std::iota(kept.begin(), kept.end(), 0);
     cache_.keep(live.sequence(), kept, target_.config().layers);
-    if (end < length && drafting()) {
-      live.remember(output.features, {prompt.begin() + begin + 1, prompt.begin() + end + 1},
-                    drafter_->kv_layers() == 0);
-    }
+    if (drafting()) prime_prompt(live, output.features, begin, std::min(end, length - 1));
   }
+  // The drafter has not seen the last token, whose successor is not known yet.
+  cache_.publish(live.sequence(), std::span(prompt).first(length - 1));
   const Accepted first = verify(CandidateTree::of_root(prompt.back()), output.logits, live, length);
   live.emit(first.tokens);
   if (drafting()) {
-    const int64_t last_begin = (length - 1) / options_.prefill_chunk * options_.prefill_chunk;
-    std::vector<int64_t> next(prompt.begin() + last_begin + 1, prompt.end());
-    next.push_back(live.root());
-    live.remember(output.features, std::move(next), drafter_->kv_layers() == 0);
+    const at::Tensor last = at::full({1}, last_row, at::kLong);
+    live.remember(output.features.rows(last), {live.root()}, drafter_->kv_layers() == 0);
   }
   stats_.prompt_tokens += length;
   ++stats_.tokens;
   ++stats_.first_tokens;
 }
 
+/// The drafter's own layers read the prompt with the target, so that what is published holds them too.
+void Engine::prime_prompt(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end) {
+  if (begin >= end) return;
+  live.skip(end - begin);
+  if (drafter_->kv_layers() == 0) return;
+  const std::vector<int64_t>& prompt = live.request().prompt;
+  std::vector<int64_t> next(prompt.begin() + begin + 1, prompt.begin() + end + 1);
+  const model::Segment segment{live.sequence(), static_cast<int32_t>(begin),
+                               static_cast<int32_t>(end - begin)};
+  model::DraftKv kv{&cache_, target_.config().layers};
+  drafter_->prime(features.rows(at::arange(end - begin, at::kLong)), ids_tensor(next), {&segment, 1},
+                  at::empty({0}, at::kLong), &kv);
+}
+
+// Once, when it first matters what a row costs: a pass of few rows twice, for they are what is weighed most.
 void Engine::calibrate() {
-  Timer timer(stats_.calibration_seconds);
+  if (calibrated_) return;
   calibrated_ = true;
-  for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64}) {
-    if (rows > options_.max_batch * 16 || !live_.empty()) break;
+  Timer timer(stats_.calibration_seconds);
+  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 32, 64, 1, 2, 4, 8}) {
+    if (rows > options_.max_batch * 16) continue;
     const int32_t sequence = cache_.open();
     if (cache_.fits(sequence, rows)) {
       model::RowBatch batch;
@@ -191,31 +222,33 @@ void Engine::calibrate() {
         batch.add(0, sequence, static_cast<int32_t>(row) - 1);
         batch.wanted.push_back(row);
       }
-      for (int attempt = 0; attempt < 3; ++attempt) {
-        double seconds = 0;
-        {
-          Timer pass(seconds);
-          target_.forward(batch, cache_, drafter_->features());
-        }
-        if (attempt > 0) costs_.observe_pass(rows, seconds);  // the first one warms caches
+      double seconds = 0;
+      {
+        Timer pass(seconds);
+        target_.forward(batch, cache_, drafting() ? drafter_->features() : model::FeatureTaps{});
       }
+      costs_.observe_pass(rows, seconds);  // the very first one warms caches, which CostCurve allows for
     }
     cache_.keep(sequence, {}, target_.config().layers);
     cache_.close(sequence);
   }
 }
 
-GrowthLimit Engine::limit(const LiveSequence& live) const {
-  // The last token of an answer is never read, and a guess beyond it could not be used.
+// The last token of an answer is never read, and a guess beyond it could not be used.
+int64_t Engine::longest_guess(const LiveSequence& live) const {
   const int64_t room = target_.config().context - 1 - cache_.length(live.sequence());
-  const int64_t depth = std::min({drafter_->max_depth(), live.tokens_left() - 1, room});
-  int64_t budget = most_tree_rows - 1;
+  return std::max<int64_t>(0, std::min(live.tokens_left() - 1, room));
+}
+
+GrowthLimit Engine::limit(const LiveSequence& live) const {
+  const int64_t depth = std::min(drafter_->max_depth(), longest_guess(live));
+  int64_t budget = most_tree_rows - 1 - (options_.suffix ? most_suffix_automatic : 0);
   if (options_.budget > 0) {
     budget = std::min(budget, options_.budget);
   } else if (options_.growth.policy == Policy::clover) {
     budget = 4;
   }
-  return {depth > 0 ? budget : 0, std::max<int64_t>(depth, 0)};
+  return {depth > 0 ? budget : 0, depth};
 }
 
 model::DraftState Engine::prime() {
@@ -236,39 +269,57 @@ model::DraftState Engine::prime() {
 }
 
 std::vector<CandidateTree> Engine::draft() {
-  std::vector<int64_t> roots;
-  for (const auto& live : live_) roots.push_back(live->root());
-  std::vector<CandidateTree> trees;
   const bool automatic = options_.growth.policy == Policy::automatic;
-  if (!drafting() || (automatic && !costs_.worth_drafting(running()))) {
-    for (const int64_t root : roots) trees.push_back(CandidateTree::of_root(root));
-    return trees;
+  const bool with_heads = drafting() && (!automatic || costs_.worth_drafting(running()));
+  std::vector<CandidateTree> trees;
+  if (with_heads) {
+    double seconds = 0;
+    trees = draft_with_heads(seconds);
+    if (automatic) costs_.observe_draft(running(), seconds);
+  } else {
+    for (const auto& live : live_) trees.push_back(CandidateTree::of_root(live->root()));
   }
-  std::vector<GrowthLimit> limits;
-  for (const auto& live : live_) limits.push_back(limit(*live));
-  double seconds = 0;
-  {
-    Timer timer(seconds);
-    model::DraftState state;
-    {
-      Timer priming(stats_.drafter_seconds);
-      state = prime();
-    }
-    Timer growing(stats_.grow_seconds);
-    GrowthRule rule = options_.growth;
-    if (automatic) {
-      // Wide where rows are cheap: what cannot pay for its row bounds growth, and `trim` decides on the rest.
-      rule.least_joint = costs_.least_worth(running());
-      rule.top_p = 0.95;
-      rule.relative_cut = 0;
-    }
-    trees = grow(*drafter_, state, roots, rule, limits);
-  }
-  if (automatic) {
-    costs_.observe_draft(running(), seconds);
-    costs_.trim(trees);
-  }
+  const bool grafted = options_.suffix && graft_suffixes(trees);
+  if (automatic && grafted) calibrate();
+  if (automatic) costs_.trim(trees, with_heads);
   return trees;
+}
+
+std::vector<CandidateTree> Engine::draft_with_heads(double& seconds) {
+  std::vector<int64_t> roots;
+  std::vector<GrowthLimit> limits;
+  for (const auto& live : live_) {
+    roots.push_back(live->root());
+    limits.push_back(limit(*live));
+  }
+  Timer timer(seconds);
+  model::DraftState state;
+  {
+    Timer priming(stats_.drafter_seconds);
+    state = prime();
+  }
+  Timer growing(stats_.grow_seconds);
+  GrowthRule rule = options_.growth;
+  if (rule.policy == Policy::automatic) {
+    // Wide where rows are cheap: what cannot pay for its row bounds growth, and `trim` decides on the rest.
+    rule.least_joint = costs_.least_worth(running());
+    rule.top_p = 0.95;
+    rule.relative_cut = 0;
+  }
+  return grow(*drafter_, state, roots, rule, limits);
+}
+
+bool Engine::graft_suffixes(std::vector<CandidateTree>& trees) {
+  Timer growing(stats_.grow_seconds);
+  const bool automatic = options_.growth.policy == Policy::automatic;
+  const int64_t most = automatic ? most_suffix_automatic : most_suffix_fixed;
+  bool any = false;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    const SuffixMatcher::Guess guess = live_[i]->suffix().guess(std::min(most, longest_guess(*live_[i])));
+    any |= !guess.ids.empty();
+    graft(trees[i], guess);
+  }
+  return any;
 }
 
 Accepted Engine::verify(const CandidateTree& tree, const at::Tensor& logits, const LiveSequence& live,
@@ -297,7 +348,9 @@ model::RowBatch Engine::rows_of(const std::vector<CandidateTree>& trees) const {
 
 void Engine::decode() {
   Timer timer(stats_.decode_seconds);
+  const double calibrated = stats_.calibration_seconds;
   const std::vector<CandidateTree> trees = draft();
+  stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
   const model::RowBatch batch = rows_of(trees);
   double seconds = 0;
   model::TargetOutput output;
@@ -330,8 +383,8 @@ void Engine::settle(LiveSequence& live, const CandidateTree& tree, const model::
   stats_.tokens += taken;
   if (static_cast<int64_t>(stats_.accepted_histogram.size()) < taken) stats_.accepted_histogram.resize(taken);
   ++stats_.accepted_histogram[taken - 1];
-  if (!drafting() || live.finished()) return;
   if (tree.size() > 1) costs_.observe_tree(tree, accepted.nodes);
+  if (!drafting() || live.finished()) return;
   std::vector<int64_t> index(accepted.nodes.begin(), accepted.nodes.end());
   for (int64_t& row : index) row += base;
   live.remember(output.features.rows(ids_tensor(index)), accepted.tokens, drafter_->kv_layers() == 0);

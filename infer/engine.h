@@ -23,6 +23,7 @@ struct EngineOptions {
   int64_t budget = -1;   // nodes a sequence, root excluded; -1: the policy's own (clover 4, chain all, static
                          // all, auto no cap)
   bool typical = false;  // lossy verification
+  bool suffix = false;   // also guess what followed earlier places like the present one
   int64_t max_batch = 16;       // sequences decoded at once
   int64_t kv_memory = 0;        // bytes for keys and values; 0: a quarter of the machine's free memory
   int64_t page_size = 64;       // tokens a page
@@ -38,6 +39,7 @@ struct EngineStats {
   int64_t steps = 0;         // decode passes of the batch
   int64_t rows = 0;          // rows the decode passes computed
   int64_t prompt_tokens = 0;
+  int64_t shared_prompt_tokens = 0;  // of which were taken from requests that began alike
   double prefill_seconds = 0;
   double decode_seconds = 0;  // all of a decode step, drafting included
   double calibration_seconds = 0;
@@ -73,18 +75,22 @@ class Engine {
   }
 
   const EngineStats& stats() const { return stats_; }
-  void reset_stats() { stats_ = {}; }
 
  private:
   void admit();
   void prefill(LiveSequence& live);
+  void prime_prompt(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end);
   void decode();
   void calibrate();
   std::vector<CandidateTree> draft();
+  std::vector<CandidateTree> draft_with_heads(double& seconds);
+  bool graft_suffixes(std::vector<CandidateTree>& trees);
   model::DraftState prime();
+  int64_t longest_guess(const LiveSequence& live) const;
   GrowthLimit limit(const LiveSequence& live) const;
   bool drafting() const { return drafter_ != nullptr && options_.growth.policy != Policy::off; }
   int64_t most_pages(const Request& request) const;
+  int64_t promised_pages() const;
   Accepted verify(const CandidateTree& tree, const at::Tensor& logits, const LiveSequence& live,
                   int64_t position) const;
   model::RowBatch rows_of(const std::vector<CandidateTree>& trees) const;
@@ -98,7 +104,6 @@ class Engine {
   model::KvCache cache_;
   CostModel costs_;
   bool calibrated_ = false;
-  int64_t promised_pages_ = 0;  // what running requests may come to need
   std::deque<Request> waiting_;
   std::vector<std::unique_ptr<LiveSequence>> live_;
   EngineStats stats_;

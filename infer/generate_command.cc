@@ -46,22 +46,24 @@ void say_timing(const EngineStats& stats, const Completion& answer) {
 
 int generate(const GenerateOptions& options) {
   EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
+  watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
+  stop_if_interrupted();
   BatchTask task(line_of(options, *model.prompts));
   Request request = task.start(*model.prompts, model.target->config().context);
   model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
   engine_settings.max_batch = 1;
   if (engine_settings.kv_memory == 0) {
-    const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
+    const int64_t context = model.target->config().context;
+    const int64_t tokens =
+        static_cast<int64_t>(request.prompt.size()) + std::min(request.max_tokens, context);
     engine_settings.kv_memory =
-        kv_memory_for(*model.target, drafter, 1, std::min(tokens, model.target->config().context),
-                      engine_settings.page_size);
+        kv_memory_for(*model.target, drafter, 1, std::min(tokens, context), engine_settings.page_size);
   }
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
   if (options.stream) {
     engine.on_text([](int64_t, const std::string& text) { std::cout << text << std::flush; });
   }
-  watch_for_interrupts();
   engine.submit(std::move(request));
   while (!engine.idle()) {
     for (const Completion& answer : engine.step()) {

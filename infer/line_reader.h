@@ -12,7 +12,7 @@ namespace clover::infer {
 /// Reads a text file line by line in bounded memory.
 class LineReader {
  public:
-  static constexpr size_t default_limit = size_t{64} << 20;
+  static constexpr size_t default_limit = size_t{16} << 20;
 
   /// InputError when the file cannot be read.
   explicit LineReader(const std::filesystem::path& file, size_t limit = default_limit);

@@ -17,8 +17,13 @@ at::Tensor joined(const std::vector<model::Features>& parts, at::Tensor model::F
 }  // namespace
 
 LiveSequence::LiveSequence(Request request, int32_t sequence, const data::Tokenizer& tokenizer,
-                           const std::vector<int64_t>& end_ids)
-    : request_(std::move(request)), sequence_(sequence), end_ids_(&end_ids), decoder_(tokenizer) {
+                           const std::vector<int64_t>& end_ids, bool with_suffix)
+    : request_(std::move(request)),
+      sequence_(sequence),
+      end_ids_(&end_ids),
+      decoder_(tokenizer),
+      with_suffix_(with_suffix) {
+  if (with_suffix_) suffix_.append(request_.prompt);
   completion_.tag = request_.tag;
   completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
   for (const std::string& stop : request_.stop) longest_stop_ = std::max(longest_stop_, stop.size());
@@ -44,6 +49,7 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
     if (finished()) break;
     ++taken;
     completion_.token_ids.push_back(token);
+    if (with_suffix_) suffix_.append({&token, 1});
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {
       completion_.finish_reason = "stop";
       completion_.text += decoder_.finish();

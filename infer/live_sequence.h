@@ -7,6 +7,7 @@
 
 #include "data/tokenizer.h"
 #include "infer/request.h"
+#include "infer/suffix_matcher.h"
 #include "infer/verify.h"
 #include "model/target.h"
 
@@ -16,9 +17,10 @@ namespace clover::infer {
 /// has not seen yet.
 class LiveSequence {
  public:
-  /// `sequence`: its number in the KvCache.  `end_ids` is borrowed.
+  /// `sequence`: its number in the KvCache.  `end_ids` is borrowed.  `with_suffix`: keeps what `suffix`
+  /// needs.
   LiveSequence(Request request, int32_t sequence, const data::Tokenizer& tokenizer,
-               const std::vector<int64_t>& end_ids);
+               const std::vector<int64_t>& end_ids, bool with_suffix);
 
   /// Takes the target's tokens one by one, as plain decoding would, and stops where it would: at an end
   /// token, a stop string or max_tokens.  Returns how many were taken; the rest is dropped.
@@ -29,6 +31,9 @@ class LiveSequence {
 
   /// Text that is certain and has not been handed out: a stop string can no longer take it back.
   std::string take_text();
+
+  /// The drafter needs nothing of the next `rows` rows.
+  void skip(int64_t rows) { seen_ += rows; }
 
   /// Accepted rows for the drafter: `features` [n, ..] and the token after each.  Without layers of its own a
   /// drafter needs the last row only.
@@ -46,6 +51,7 @@ class LiveSequence {
 
   const Request& request() const { return request_; }
   int32_t sequence() const { return sequence_; }
+  const SuffixMatcher& suffix() const { return suffix_; }  // of prompt and answer so far
   int64_t root() const { return completion_.token_ids.back(); }
   int64_t tokens_left() const {
     return request_.max_tokens - static_cast<int64_t>(completion_.token_ids.size());
@@ -58,6 +64,8 @@ class LiveSequence {
   int32_t sequence_;
   const std::vector<int64_t>* end_ids_;
   data::StreamDecoder decoder_;
+  bool with_suffix_;
+  SuffixMatcher suffix_;
   Completion completion_;
   size_t handed_out_ = 0;    // bytes of text given to take_text
   size_t longest_stop_ = 0;  // bytes

@@ -4,9 +4,9 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "data/error.h"
+#include "infer/machine.h"
 #include "model/heads_checkpoint.h"
 
 namespace clover::infer {
@@ -63,7 +63,7 @@ std::vector<int64_t> PromptEncoder::encode(const BatchLine& line) const {
 }
 
 int default_threads() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return usable_cores();
 }
 
 void prepare_device(const ModelOptions& options) {

@@ -1,6 +1,7 @@
 #include "infer/machine.h"
 
 #include <ATen/Parallel.h>
+#include <omp.h>
 #include <sys/resource.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -11,7 +12,6 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "kernels/cpu_path.h"
@@ -45,7 +45,7 @@ uint64_t sum_words(const uint64_t* words, int64_t begin, int64_t end) {
 nlohmann::json describe_machine() {
   const int64_t memory = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   return {{"cpu", value_of_line("/proc/cpuinfo", "model name")},
-          {"cores", std::thread::hardware_concurrency()},
+          {"cores", usable_cores()},
           {"threads", at::get_num_threads()},
           {"memory_bytes", memory},
           {"kernels", kernels::to_string(kernels::cpu_path())}};
@@ -60,7 +60,8 @@ nlohmann::json describe_build() {
 }
 
 double measure_read_bandwidth(int64_t bytes) {
-  const int64_t words = std::max<int64_t>(bytes, int64_t{1} << 24) / 8;
+  const int64_t wanted = std::min(bytes, available_memory() / 4);
+  const int64_t words = std::max<int64_t>(wanted, int64_t{1} << 24) / 8;
   const auto buffer = std::make_unique<uint64_t[]>(words);  // zeroed, so every page is there
   std::atomic<uint64_t> sum{0};
   std::vector<double> seconds;
@@ -73,6 +74,21 @@ double measure_read_bandwidth(int64_t bytes) {
   std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
   // Using the sum keeps the reads: it is zero, but the compiler cannot know.
   return static_cast<double>(words * 8 + static_cast<int64_t>(sum.load())) / seconds[3];
+}
+
+int64_t available_memory() {
+  constexpr int64_t unknown = int64_t{4} << 30;
+  const std::string available = value_of_line("/proc/meminfo", "MemAvailable");
+  int64_t bytes = available.empty() ? unknown : std::stoll(available) * 1024;
+  const std::string limit = value_of_line("/sys/fs/cgroup/memory.max", "");
+  const std::string used = value_of_line("/sys/fs/cgroup/memory.current", "");
+  if (!limit.empty() && limit != "max" && !used.empty())
+    bytes = std::min(bytes, std::max<int64_t>(0, std::stoll(limit) - std::stoll(used)));
+  return bytes;
+}
+
+int usable_cores() {
+  return std::max(1, omp_get_num_procs());  // heeds the process's affinity
 }
 
 int64_t peak_memory() {

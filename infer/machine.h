@@ -11,9 +11,16 @@ nlohmann::json describe_machine();
 /// {"version", "compiler", "build_type", "libtorch", "cuda"}.
 nlohmann::json describe_build();
 
-/// Bytes a second at which all threads together read a buffer of `bytes` (the model's weights, say): the
-/// median of several passes.  A decode step cannot be faster than its weights divided by this.
+/// Bytes a second at which all threads together read a buffer of `bytes` (the model's weights, say), at most
+/// a quarter of the memory that is left: the median of several passes.  A decode step cannot be faster than
+/// its weights divided by this.
 double measure_read_bandwidth(int64_t bytes);
+
+/// Bytes of memory that a process may still take without swapping: MemAvailable, or what its cgroup leaves.
+int64_t available_memory();
+
+/// Cores this process may run on.
+int usable_cores();
 
 /// Largest resident memory, in bytes, since the last `restart_peak_memory` (since the start of the process
 /// where the system cannot restart it).

@@ -1,18 +1,19 @@
 #include "infer/report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
+#include "data/error.h"
 #include "data/files.h"
 #include "infer/decode_options.h"
 #include "infer/machine.h"
 
 namespace clover::infer {
-namespace {
 
 using nlohmann::json;
-
-}  // namespace
 
 void Tally::add(const Completion& completion) {
   ++requests;
@@ -45,6 +46,7 @@ json describe_growth(const EngineOptions& options, const std::string& heads) {
           {"heads", heads.empty() ? json() : json(heads)},
           {"budget", resolved_budget(options.growth, options.budget)},
           {"policy", policy},
+          {"suffix", options.suffix},
           {"verify", options.typical ? "typical" : "match"},
           {"batch_size", options.max_batch}};
 }
@@ -73,6 +75,7 @@ json describe_outcome(const RunOutcome& outcome) {
           {"tokens", outcome.all.tokens},
           {"passes", outcome.all.passes},
           {"prompt_tokens", outcome.all.prompt_tokens},
+          {"shared_prompt_tokens", outcome.stats.shared_prompt_tokens},
           {"seconds", outcome.seconds},
           {"prefill_seconds", outcome.stats.prefill_seconds},
           {"calibration_seconds", outcome.stats.calibration_seconds},
@@ -91,6 +94,17 @@ json report_of(const json& configurations, int64_t model_bytes) {
           {"read_bandwidth", measure_read_bandwidth(model_bytes)},
           {"model_bytes", model_bytes},
           {"configurations", configurations}};
+}
+
+void check_report_file(const std::string& file) {
+  if (file.empty()) return;
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::absolute(file).parent_path();
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored) || !fs::is_directory(folder, ignored) ||
+      ::access(folder.c_str(), W_OK) != 0) {
+    throw data::InputError("--json " + file + ": expected a file in a folder that exists and can be written");
+  }
 }
 
 void write_report(const std::string& file, const json& report) {

@@ -47,6 +47,9 @@ nlohmann::json time_share(const EngineStats& stats);
 /// {"machine", "build", "read_bandwidth", "configurations"}; measures the bandwidth over `model_bytes`.
 nlohmann::json report_of(const nlohmann::json& configurations, int64_t model_bytes);
 
+/// InputError when no report could be written to `file` at the end of the work: said before it begins.
+void check_report_file(const std::string& file);
+
 /// Writes a report; "" writes nothing.
 void write_report(const std::string& file, const nlohmann::json& report);
 

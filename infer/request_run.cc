@@ -30,10 +30,11 @@ int64_t kv_memory_for(const model::Target& target, const model::Drafter* drafter
 int64_t longest_sequence(const std::vector<BatchLine>& lines, const PromptEncoder& prompts, int64_t context) {
   int64_t longest = 1;
   for (const BatchLine& line : lines) {
-    int64_t length = static_cast<int64_t>(prompts.encode(line).size()) + line.sampling.max_tokens;
+    const int64_t answer = std::min(line.sampling.max_tokens, context);
+    int64_t length = static_cast<int64_t>(prompts.encode(line).size()) + answer;
     for (size_t turn = 1; turn < line.turns.size(); ++turn) {
       // A byte is at most a token; the template adds a few around each message.
-      length += static_cast<int64_t>(line.turns[turn].size()) + 32 + line.sampling.max_tokens;
+      length += static_cast<int64_t>(line.turns[turn].size()) + 32 + answer;
     }
     longest = std::max(longest, length);
   }
@@ -55,7 +56,11 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
   for (const BatchLine& line : lines) {
     index[line.number] = tasks.size();
     tasks.emplace_back(line);
-    engine.submit(tasks.back().start(prompts, context));
+    try {
+      engine.submit(tasks.back().start(prompts, context));
+    } catch (const data::InputError& error) {
+      throw data::InputError("line " + std::to_string(line.number) + ": " + error.what());
+    }
   }
   RunOutcome outcome;
   const auto begin = std::chrono::steady_clock::now();

@@ -5,6 +5,7 @@
 #include "infer/decode_options.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
+#include "infer/report.h"
 #include "infer/verify_equal.h"
 
 namespace clover::infer {
@@ -27,6 +28,7 @@ std::vector<BenchConfiguration> varied(const VerifyEqualOptions& options,
   BenchPlan plan;
   plan.base = engine_options(options.decode, false);
   plan.drafts = options.drafts;
+  plan.suffix = options.decode.suffix;
   if (plan.drafts.empty()) {
     plan.drafts = {"auto"};
     if (!options.model.heads.empty()) plan.drafts = {"auto", "chain", "static", "clover"};
@@ -60,6 +62,7 @@ int verify_equal(const VerifyEqualOptions& options) {
   std::vector<NamedDrafter> drafters;
   if (!options.model.heads.empty()) drafters.push_back({options.model.heads, nullptr});
   varied(options, drafters);
+  check_report_file(options.report);
   const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
   const LoadedModel model = load_model(options.model);
   if (!drafters.empty()) drafters[0].drafter = model.drafter;
@@ -102,6 +105,7 @@ Action declare_verify_equal(CLI::App& app) {
       ->delimiter(',')
       ->type_name("N,...")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  add_suffix_option(app, options->decode);
   add_sampling_options(app, options->decode.sampling);
   app.footer(
       "\nDecodes the input plainly, one request at a time, then with every policy, budget and batch size, "

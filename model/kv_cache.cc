@@ -10,6 +10,10 @@
 namespace clover::model {
 namespace {
 
+// Published pages that nobody uses may hold this part of the cache: memory that was never touched is better
+// left so.
+constexpr int64_t most_idle = 4;
+
 at::Tensor to_tensor(const std::vector<int32_t>& values) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kInt);
   std::copy(values.begin(), values.end(), tensor.data_ptr<int32_t>());
@@ -19,7 +23,7 @@ at::Tensor to_tensor(const std::vector<int32_t>& values) {
 }  // namespace
 
 KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
-    : shape_(std::move(shape)), pages_(pages), page_size_(page_size) {
+    : shape_(std::move(shape)), pages_(pages), page_size_(page_size), prefixes_(page_size) {
   TORCH_CHECK(pages > 0 && page_size > 0,
               "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
               page_size);
@@ -54,9 +58,48 @@ int32_t KvCache::open() {
 void KvCache::close(int32_t sequence) {
   Sequence& closing = sequences_[sequence];
   TORCH_CHECK(closing.open, "KvCache: sequence ", sequence, " is not open");
-  free_.insert(free_.end(), closing.pages.rbegin(), closing.pages.rend());
+  for (int64_t i = std::ssize(closing.pages) - 1; i >= 0; --i) {
+    if (i < closing.shared)
+      prefixes_.release(closing.pages[i]);
+    else
+      free_.push_back(closing.pages[i]);
+  }
+  while (prefixes_.idle() > pages_ / most_idle) free_.push_back(prefixes_.evict());
   closing = Sequence{};
   closed_.push_back(sequence);
+}
+
+int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
+  Sequence& sequence = sequences_[number];
+  TORCH_CHECK(sequence.open && sequence.pages.empty(), "KvCache: only a new sequence can share pages");
+  if (ids.empty()) return 0;
+  sequence.pages = prefixes_.find(ids.first(ids.size() - 1));
+  for (const int32_t page : sequence.pages) prefixes_.use(page);
+  sequence.shared = std::ssize(sequence.pages);
+  sequence.length = sequence.shared * page_size_;
+  return sequence.length;
+}
+
+void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
+  Sequence& sequence = sequences_[number];
+  TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
+              sequence.length, " are committed");
+  while ((sequence.shared + 1) * page_size_ <= std::ssize(ids)) {
+    const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
+    // A page that another sequence published for the same tokens stays the one to share.
+    if (!prefixes_.add(parent, ids.subspan(sequence.shared * page_size_, page_size_),
+                       sequence.pages[sequence.shared]))
+      return;
+    ++sequence.shared;
+  }
+}
+
+int32_t KvCache::take_page() {
+  if (free_.empty() && prefixes_.idle() > 0) return prefixes_.evict();
+  TORCH_CHECK(!free_.empty(), "KvCache: no free page left of ", pages_);
+  const int32_t page = free_.back();
+  free_.pop_back();
+  return page;
 }
 
 bool KvCache::fits(int32_t sequence, int64_t rows) const {
@@ -67,9 +110,7 @@ bool KvCache::fits(int32_t sequence, int64_t rows) const {
 
 void KvCache::reserve(Sequence& sequence, int64_t slots) {
   while (static_cast<int64_t>(sequence.pages.size()) * page_size_ < slots) {
-    TORCH_CHECK(!free_.empty(), "KvCache: no free page left of ", pages_);
-    sequence.pages.push_back(free_.back());
-    free_.pop_back();
+    sequence.pages.push_back(take_page());
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "model/prefix_pages.h"
 #include "model/row_batch.h"
 
 namespace clover::model {
@@ -28,6 +29,8 @@ struct KvShape {
 
 /// Paged keys and values of many sequences of different lengths.  A sequence has `length` committed tokens in
 /// slots 0 .. length-1; the rows of a pass are written behind them and become committed, or not, by `keep`.
+/// Full pages are never written again, so sequences that begin with the same tokens share them: whoever
+/// computed them publishes them, and they stay, while nobody needs the room, when their sequences are gone.
 class KvCache {
  public:
   KvCache(KvShape shape, int64_t pages, int64_t page_size);
@@ -35,12 +38,23 @@ class KvCache {
   static int64_t bytes_per_page(const KvShape& shape, int64_t page_size);
 
   int32_t open();                // a new, empty sequence
-  void close(int32_t sequence);  // its pages are free again
+  void close(int32_t sequence);  // its pages are free again, or idle if they were published
+
+  /// A new sequence takes the published pages that hold the beginning of `ids`: returns how many tokens are
+  /// committed by that, a multiple of the page size below ids.size() (the last one's logits are wanted).
+  int64_t share(int32_t sequence, std::span<const int64_t> ids);
+
+  /// Lets others share the full pages that hold `ids`, committed tokens from the beginning.  Layers of a
+  /// drafter must hold them too.
+  void publish(int32_t sequence, std::span<const int64_t> ids);
   int64_t length(int32_t sequence) const { return sequences_[sequence].length; }
 
   /// Whether `sequence` can hold `rows` more rows now (the pages it has and the free ones).
   bool fits(int32_t sequence, int64_t rows) const;
-  int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
+  int64_t free_pages() const { return static_cast<int64_t>(free_.size()) + prefixes_.idle(); }
+  /// Pages of `sequence` that others may share, and those of all open sequences, each counted once.
+  int64_t shared_pages(int32_t sequence) const { return sequences_[sequence].shared; }
+  int64_t shared_pages() const { return prefixes_.used(); }
   int64_t pages() const { return pages_; }
   int64_t page_size() const { return page_size_; }
 
@@ -64,8 +78,10 @@ class KvCache {
   struct Sequence {
     std::vector<int32_t> pages;
     int64_t length = 0;
+    int64_t shared = 0;  // of its pages, from the first, are published
     bool open = false;
   };
+  int32_t take_page();
   void reserve(Sequence& sequence, int64_t slots);
   int64_t slot(const Sequence& sequence, int64_t index) const {
     return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
@@ -80,6 +96,7 @@ class KvCache {
   std::vector<Sequence> sequences_;
   std::vector<int32_t> closed_;  // sequence numbers to use again
   std::vector<int32_t> free_;    // page numbers, the next one last
+  PrefixPages prefixes_;
 };
 
 }  // namespace clover::model

@@ -119,9 +119,7 @@ std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::Sc
   TargetConfig& config = target->config_;
   WeightSource source(folder, dtype);
   const at::Tensor embedding = source.matrix("model.embed_tokens.weight", config.vocab, config.hidden);
-  // A folder without a head of its own is tied, whatever its config.json says (Hugging Face's default is
-  // true).
-  config.tied_head = config.tied_head || !source.contains("lm_head.weight");
+  if (config.tie_unstated) config.tied_head = !source.contains("lm_head.weight");
   if (config.tied_head) {
     target->head_ = kernels::PackedWeight::pack({embedding});
   } else {

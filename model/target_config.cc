@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -10,6 +11,9 @@
 
 namespace clover::model {
 namespace {
+
+// What kernels/attention.h computes.
+constexpr int64_t most_head_dim = 1024, most_queries_a_key = 48;
 
 using data::InputError;
 using nlohmann::json;
@@ -143,13 +147,24 @@ TargetConfig TargetConfig::read(const std::filesystem::path& folder) {
   result.rope_scaling = read_rope_scaling(config, file.string(), result.rope_theta);
   result.norm_eps = keys.number_or("rms_norm_eps", 1e-6);
   result.tied_head = keys.flag_or("tie_word_embeddings", false);
-  result.stored_dtype = parse_dtype(keys.text_or("dtype", keys.text_or("torch_dtype", "bfloat16")));
+  result.tie_unstated = !keys.has("tie_word_embeddings");
+  try {
+    result.stored_dtype = parse_dtype(keys.text_or("dtype", keys.text_or("torch_dtype", "bfloat16")));
+  } catch (const InputError& error) {
+    throw InputError(file.string() + ": " + error.what());
+  }
   if (result.heads % result.kv_heads != 0 || result.head_dim % 8 != 0) {
     throw InputError(
         file.string() +
         ": expected num_attention_heads to be a multiple of num_key_value_heads and head_dim of 8, found " +
         std::to_string(result.heads) + ", " + std::to_string(result.kv_heads) + " and " +
         std::to_string(result.head_dim) + ".");
+  }
+  if (result.head_dim > most_head_dim || result.heads / result.kv_heads > most_queries_a_key) {
+    throw InputError(file.string() + ": expected head_dim up to " + std::to_string(most_head_dim) +
+                     " and up to " + std::to_string(most_queries_a_key) + " query heads a key head, found " +
+                     std::to_string(result.head_dim) + " and " +
+                     std::to_string(result.heads / result.kv_heads) + ".");
   }
   read_end_ids(config, result.end_ids);
   if (std::filesystem::exists(folder / "generation_config.json")) {

@@ -32,7 +32,8 @@ struct TargetConfig {
   double rope_theta = 10000;
   double norm_eps = 1e-5;
   RopeScaling rope_scaling;
-  bool tied_head = false;
+  bool tied_head = false;     // the head is the embedding
+  bool tie_unstated = false;  // config.json does not say; a folder without a head of its own is tied
   c10::ScalarType stored_dtype = c10::ScalarType::BFloat16;
   std::vector<int64_t> end_ids;  // tokens that end an answer
 

@@ -10,7 +10,7 @@
 #include "infer/batch_output.h"
 #include "model/heads_checkpoint.h"
 #include "run_program.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace clover {
 namespace {
@@ -123,7 +123,7 @@ TEST_F(Commands, RefuseBadSettingsInOneSentenceAndWriteNothing) {
   expect_refusal(batch_with + "--temperature -1", "temperature");
   expect_refusal(batch_with + "--draft beam", "beam");
   expect_refusal(batch_with + "--draft clover", "--heads");
-  expect_refusal(batch_with + "--suffix on", "not built yet");
+  expect_refusal(batch_with + "--suffix perhaps", "--suffix");
   expect_refusal(batch_with + "--device cuda", "cuda");
   expect_refusal(batch_with + "--dtype int8", "int8");
   expect_refusal(batch_with + "--template none-such", "none-such");
@@ -141,16 +141,30 @@ TEST_F(Commands, RefuseBadSettingsInOneSentenceAndWriteNothing) {
 
 TEST_F(Commands, PrintSettingsThatReadBack) {
   const std::string input = questions(1);
-  const Ran printed =
-      run(batch(input, out, {"--max-tokens", "7", "--seed", "3", "--stop", "a b", "--print-config"}));
+  const Ran printed = run(batch(input, out,
+                                {"--max-tokens", "7", "--seed", "3", "--stop", "a b", "[END]", "###",
+                                 "--stop=\n\"x\"", "--print-config"}));
   ASSERT_EQ(printed.code, 0) << printed.err;
   const Ran again = run({"batch", "--config", folder.write("job.toml", printed.out), "--print-config"});
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(again.out, printed.out);
-  EXPECT_THAT(printed.out, HasSubstr("max-tokens=7"));
+  EXPECT_THAT(printed.out, HasSubstr("max-tokens = 7"));
+  EXPECT_THAT(printed.out, HasSubstr(R"(stop = ["a b", "[END]", "###", "\n\"x\""])"));
   const Ran changed =
       run({"batch", "--config", (folder / "job.toml").string(), "--max-tokens", "8", "--print-config"});
-  EXPECT_THAT(changed.out, HasSubstr("max-tokens=8"));  // the command line wins
+  EXPECT_THAT(changed.out, HasSubstr("max-tokens = 8"));  // the command line wins
+}
+
+TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
+  const std::string input = questions(1);
+  const std::string notes = folder.write("notes.txt", "remember\n");
+  const Ran refused = run(batch(input, out, {"--stats", notes}));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("notes.txt"));
+  EXPECT_EQ(test::text_of(notes), "remember\n");
+  EXPECT_EQ(run(batch(input, out, {"--json", out + ".run.json"})).code, 2);
+  EXPECT_EQ(run(batch(input, out, {"--json", (folder / "absent/report.json").string()})).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST_F(Commands, BatchAnswersEveryKindOfLineAndMarksBadOnes) {

@@ -81,5 +81,79 @@ TEST(KvCache, RefusesAParentOfAnotherSequence) {
   EXPECT_THROW(cache.place(batch), c10::Error);
 }
 
+/// Reads `ids` into a new sequence, sharing what it can; returns the sequence and how much was shared.
+std::pair<int32_t, int64_t> read(KvCache& cache, const std::vector<int64_t>& ids) {
+  const int32_t sequence = cache.open();
+  const int64_t shared = cache.share(sequence, ids), rest = std::ssize(ids) - shared;
+  cache.place(chain(sequence, rest));
+  std::vector<int32_t> kept;
+  for (int32_t row = 0; row < rest; ++row) kept.push_back(row);
+  cache.keep(sequence, kept, 2);
+  cache.publish(sequence, ids);
+  return {sequence, shared};
+}
+
+TEST(KvCache, SequencesThatBeginAlikeShareFullPages) {
+  KvCache cache(tiny_shape(), 16, 4);
+  const std::vector<int64_t> ids = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto [first, nothing] = read(cache, ids);
+  EXPECT_EQ(nothing, 0);
+  EXPECT_EQ(cache.free_pages(), 13);
+  const auto [second, shared] = read(cache, ids);
+  EXPECT_EQ(shared, 8);
+  EXPECT_EQ(cache.free_pages(), 12) << "one page more";
+  EXPECT_EQ(cache.shared_pages(), 2);
+  EXPECT_EQ(read(cache, {1, 2, 3, 4, 5, 6, 7, 0, 9}).second, 4);
+  EXPECT_EQ(read(cache, {2, 2, 3, 4, 5}).second, 0);
+  EXPECT_EQ(read(cache, {1, 2, 3, 4}).second, 0) << "the last token's logits are wanted";
+  cache.close(first);
+  EXPECT_EQ(read(cache, ids).second, 8) << "the second still uses them";
+}
+
+TEST(KvCache, PublishedPagesStayUntilTheRoomIsNeeded) {
+  KvCache cache(tiny_shape(), 8, 4);
+  const std::vector<int64_t> ids = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  cache.close(read(cache, ids).first);
+  EXPECT_EQ(cache.free_pages(), 8);
+  const auto [again, shared] = read(cache, ids);
+  EXPECT_EQ(shared, 8);
+  cache.close(again);
+  const int32_t large = cache.open();
+  EXPECT_TRUE(cache.fits(large, 32));
+  cache.place(chain(large, 32));  // takes the idle pages too
+  cache.keep(large, {}, 2);
+  cache.close(large);
+  EXPECT_EQ(read(cache, ids).second, 0);
+}
+
+TEST(KvCache, OldPagesNeverComeBackUnderANewName) {
+  KvCache cache(tiny_shape(), 8, 2);
+  for (int64_t round = 0; round < 50; ++round) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < 3 + round % 5; ++i) ids.push_back(i < 2 ? 1 : (round * 7 + i * i) % 3);
+    const int32_t sequence = cache.open();
+    const int64_t shared = cache.share(sequence, ids);
+    at::Tensor keys = cache.keys(0).view({-1, 8});
+    const Placement placement = cache.place(chain(sequence, std::ssize(ids) - shared));
+    // Every slot is marked with the whole text before it, so a page taken for another's would show.
+    double text = 1;
+    std::vector<double> marks;
+    for (const int64_t id : ids) marks.push_back(text = std::fmod(text * 5 + static_cast<double>(id), 9973));
+    for (int64_t i = shared; i < std::ssize(ids); ++i)
+      keys[placement.slots[i - shared].item<int64_t>()].fill_(marks[i]);
+    std::vector<int32_t> kept;
+    for (int32_t row = 0; row < std::ssize(ids) - shared; ++row) kept.push_back(row);
+    cache.keep(sequence, kept, 2);
+    cache.publish(sequence, ids);
+    const at::Tensor table = cache.place(chain(sequence, 1)).rows.page_table;
+    for (int64_t i = 0; i < std::ssize(ids); ++i) {
+      const int64_t slot = table[0][i / 2].item<int32_t>() * 2 + i % 2;
+      ASSERT_EQ(keys[slot][0].item<double>(), marks[i]) << "round " << round << ", token " << i;
+    }
+    cache.keep(sequence, {}, 2);
+    cache.close(sequence);
+  }
+}
+
 }  // namespace
 }  // namespace clover::model
