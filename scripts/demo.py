@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -30,13 +31,15 @@ class Plan:
     fit: list[str]
 
 
-FULL = Plan("demo", 1600, 32, 256, 12, 128, "1,4,8", 3, [])
+FULL = Plan("demo", 1600, 32, 256, 12, 96, "1,4,8", 3, [])
 QUICK = Plan(
     "demo-quick", 40, 8, 96, 8, 64, "1,4", 1,
     ["--epochs", "4", "--warmup", "5", "--eval-prompts", "4", "--eval-every", "0", "--eval-max-tokens", "48"],
 )
 # Milliseconds of a 16-row step with which the full plan takes about 35 minutes; slower machines take fewer questions.
-FULL_STEP_MS = 20.0
+FULL_STEP_MS = 17.0
+# In build/demo/: what lies there is a quick run's, standing in for the full one.
+STAND_IN = "from-a-quick-run"
 
 
 def say(text: str) -> None:
@@ -61,7 +64,23 @@ def run(log: Path, *command: str) -> None:
 def first_lines(source: Path, count: int, target: Path) -> None:
     with source.open() as lines:
         chosen = [line for _, line in zip(range(count), lines)]
-    target.write_text("".join(chosen))
+    whole_file(target, "".join(chosen))
+
+
+def whole_file(target: Path, text: str) -> None:
+    """Written whole or not at all, so that an interrupted demo goes on where it was."""
+    unfinished = target.with_name(target.name + ".new")
+    unfinished.write_text(text)
+    os.replace(unfinished, target)
+
+
+def whole_copy(source: Path, target: Path) -> None:
+    """A folder copied whole or not at all."""
+    unfinished = target.with_name(target.name + ".new")
+    for old in (unfinished, target):
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(source, unfinished)
+    os.replace(unfinished, target)
 
 
 def step_milliseconds(work: Path) -> float:
@@ -88,15 +107,13 @@ def answer(work: Path, questions: Path, answers: Path, tokens: int) -> None:
         "--output", str(answers), "--draft", "off", "--max-batch", "16", "--max-tokens", str(tokens))
 
 
-def train(work: Path, kind: str, plan: Plan) -> Path:
+def train(work: Path, kind: str, plan: Plan) -> None:
     folder = work / f"run-{kind}"
     heads = work / f"heads-{kind}"
     resume = ["--resume", "auto"] if folder.exists() else []
     run(work / "commands.log", program("clover-train"), "fit", "--config", str(ROOT / "configs" / f"demo-{kind}.toml"),
         "--target", str(MODEL), "--data", str(work / "store"), "--output", str(folder), *plan.fit, *resume)
-    shutil.rmtree(heads, ignore_errors=True)
-    shutil.copytree(folder / "best", heads)
-    return heads
+    whole_copy(folder / "best", heads)
 
 
 def measure(work: Path, plan: Plan) -> dict:
@@ -176,18 +193,17 @@ def plot(rows: list[dict], machine: dict, file: Path) -> None:
 
 
 def fill_full_results(work: Path, names: list[str]) -> None:
-    """A quick run stands in for the full one only where there is none."""
+    """A quick run stands in for the full one only where there is none, not even an unfinished one."""
     full = work.parent / FULL.name
-    if (full / "table.json").exists():
+    if full.exists() and not (full / STAND_IN).exists():
         return
     full.mkdir(exist_ok=True)
+    (full / STAND_IN).touch()
     for name in names:
-        source, target = work / name, full / name
-        if source.is_dir():
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target)
+        if (work / name).is_dir():
+            whole_copy(work / name, full / name)
         else:
-            shutil.copy2(source, target)
+            shutil.copy2(work / name, full / name)
 
 
 def main() -> None:
@@ -197,6 +213,8 @@ def main() -> None:
     started = time.monotonic()
     plan = QUICK if quick else FULL
     work = ROOT / "build" / plan.name
+    if (work / STAND_IN).exists():
+        shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     say(f"{'about 3' if quick else 'at most 40'} minutes on 2 cores; results go to {work.relative_to(ROOT)}/")
 
@@ -204,8 +222,8 @@ def main() -> None:
     if not questions.exists():
         if not quick:
             plan = scaled(plan, work)
-        first_lines(QUESTIONS / "train_questions.jsonl", plan.train_questions, questions)
         first_lines(QUESTIONS / "eval_questions.jsonl", plan.eval_questions, work / "eval_questions.jsonl")
+        first_lines(QUESTIONS / "train_questions.jsonl", plan.train_questions, questions)
     say("1/5 the model answers the questions, 16 at a time (a job that was cut off continues)")
     answer(work, questions, work / "train_answers.jsonl", plan.answer_tokens)
     answer(work, work / "eval_questions.jsonl", work / "eval_answers.jsonl", plan.answer_tokens)
