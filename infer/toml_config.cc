@@ -49,7 +49,9 @@ std::string written(const std::string& value) {
   } catch (const data::InputError&) {
   }
   std::ostringstream quoted;
-  quoted << toml::value<std::string>(value);
+  // Basic strings only: a literal one that begins with a line feed would lose it when it is read.
+  const toml::value<std::string> text(value);
+  quoted << toml::toml_formatter(text, toml::format_flags::allow_unicode_strings);
   return quoted.str();
 }
 
