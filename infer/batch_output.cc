@@ -106,7 +106,7 @@ void cut_torn_tail(int descriptor, const std::filesystem::path& file) {
   }
 }
 
-std::string shown(const json& value) {
+std::string or_nothing(const json& value) {
   return value.is_null() ? "nothing" : dumped(value);
 }
 
@@ -180,8 +180,8 @@ void BatchOutput::check_same_job(const json& run) const {
   for (const auto& [name, value] : run["affects_output"].items()) {
     const json had = settings_before.value(name, json());
     if (had != value) {
-      throw data::InputError(file_.string() + ": it was begun with " + name + " " + shown(had) + ", not " +
-                             shown(value) + advice);
+      throw data::InputError(file_.string() + ": it was begun with " + name + " " + or_nothing(had) +
+                             ", not " + or_nothing(value) + advice);
     }
   }
 }

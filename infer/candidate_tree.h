@@ -18,6 +18,12 @@ struct CandidateTree {
   std::vector<Proposer> proposer;             // [N], whose word the probability is
 
   static CandidateTree of_root(int64_t id) { return {{id}, {-1}, {0}, {1.0f}, {Proposer::heads}}; }
+  /// The child of `node` that holds `id`, -1 when there is none.
+  int32_t child(int32_t node, int64_t id) const {
+    for (int32_t i = node + 1; i < size(); ++i)
+      if (parent[i] == node && ids[i] == id) return i;
+    return -1;
+  }
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int32_t add(int64_t id, int32_t of_parent, float probability, Proposer by = Proposer::heads) {
     ids.push_back(id);

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t page_size = 64;
-constexpr int64_t chunk = 256;
+constexpr int64_t rows_a_pass = 256;
 constexpr int steps_of_a_round = 8;
 
 // Any ids serve: the work does not depend on them.
@@ -26,11 +26,11 @@ int64_t some_id(int64_t position, int64_t vocab) {
 }
 
 model::KvCache cached_context(const model::Target& target, int64_t context, int64_t rows) {
-  const int64_t pages = (context + std::max(rows, chunk)) / page_size + 2;
+  const int64_t pages = (context + std::max(rows, rows_a_pass)) / page_size + 2;
   model::KvCache cache(target.kv_shape(0), pages, page_size);
   const int32_t sequence = cache.open();
   for (int64_t done = 0; done < context;) {
-    const int64_t count = std::min(chunk, context - done);
+    const int64_t count = std::min(rows_a_pass, context - done);
     model::RowBatch batch;
     std::vector<int32_t> kept;
     for (int64_t i = 0; i < count; ++i) {

@@ -17,12 +17,6 @@ double trust(int64_t match) {
   return 1 - 2.0 / static_cast<double>(match + 1);
 }
 
-int32_t child_with(const CandidateTree& tree, int32_t parent, int64_t id) {
-  for (int32_t node = parent + 1; node < tree.size(); ++node)
-    if (tree.parent[node] == parent && tree.ids[node] == id) return node;
-  return -1;
-}
-
 }  // namespace
 
 void SuffixMatcher::append(std::span<const int64_t> ids) {
@@ -64,7 +58,7 @@ void graft(CandidateTree& tree, const SuffixMatcher::Guess& guess) {
   int64_t match = guess.match;
   for (const int64_t id : guess.ids) {
     joint *= trust(match++);
-    const int32_t there = child_with(tree, node, id);
+    const int32_t there = tree.child(node, id);
     node = there >= 0 ? there : tree.add(id, node, static_cast<float>(joint), Proposer::suffix);
   }
 }

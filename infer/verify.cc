@@ -18,12 +18,6 @@ void check(const CandidateTree& tree, const at::Tensor& logits) {
 }
 
 // The child of `node` that holds `id`, or -1.
-int32_t child_with(const CandidateTree& tree, int32_t node, int64_t id) {
-  for (int32_t i = node + 1; i < tree.size(); ++i)
-    if (tree.parent[i] == node && tree.ids[i] == id) return i;
-  return -1;
-}
-
 // What the target thinks of the children of one node.
 struct Judgement {
   at::Tensor probabilities;  // fp32 [V]
@@ -56,7 +50,7 @@ Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const
         kernels::sample(on_host.const_data_ptr<float>() + node * vocab, vocab, rule, uniform);
     accepted.nodes.push_back(node);
     accepted.tokens.push_back(token);
-    node = child_with(tree, node, token);
+    node = tree.child(node, token);
   }
   return accepted;
 }
