@@ -12,8 +12,9 @@ void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v,
   check_tensor(function, "v", v, k.sizes(), k.scalar_type(), device);
   TORCH_CHECK(k.size(1) >= 1 && k.size(2) >= 1, function, ": k has shape ", k.sizes(),
               ", expected at least one row a page and one head.");
-  TORCH_CHECK(k.size(3) >= 8 && k.size(3) <= 1024 && k.size(3) % 8 == 0, function, ": the head size is ",
-              k.size(3), ", expected a multiple of 8 from 8 to 1024.");
+  TORCH_CHECK(k.size(3) >= 8 && k.size(3) <= largest_head_size && k.size(3) % 8 == 0, function,
+              ": the head size is ", k.size(3), ", expected a multiple of 8 from 8 to ", largest_head_size,
+              ".");
 }
 
 void check_rows(const AttentionRows& rows, int64_t count, at::Device device) {

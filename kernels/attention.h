@@ -38,5 +38,7 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
                     double scale, at::Tensor& out);
 
 constexpr int64_t attention_block = 64;
+/// Head sizes are multiples of 8 up to this, query heads a key head at most so many.
+constexpr int64_t largest_head_size = 1024, most_queries_a_key = 48;
 
 }  // namespace clover::kernels

@@ -8,7 +8,7 @@
 namespace clover::kernels::cpu {
 namespace {
 
-static_assert(attention_keys == attention_block);
+static_assert(attention_keys == attention_block && attention_group_queries == most_queries_a_key);
 
 /// Successive rows of one sequence, which share the conversion of their keys and values.
 struct RowGroup {

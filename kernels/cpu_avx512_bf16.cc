@@ -5,15 +5,9 @@
 namespace clover::kernels::cpu {
 namespace {
 
-int64_t tile_rows_of(Element element) {
-  return element == Element::bf16 ? pair_tile_rows : linear_tile_rows;
-}
-
 CpuBodies with_pairs() {
   CpuBodies bodies = table;
-  bodies.linear_tile_rows = tile_rows_of;
-  bodies.linear_pack = pair_linear_pack;
-  bodies.linear_panels = pair_linear_panels;
+  bodies.linear_bf16 = {pair_tile_rows, pair_linear_pack, pair_linear_panels};
   return bodies;
 }
 

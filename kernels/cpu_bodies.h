@@ -10,8 +10,8 @@ namespace clover::kernels::cpu {
 
 enum class Element { fp32, bf16, fp16 };
 
-/// linear() after its checks.  Rows are cut into
-/// ceil(rows / linear_tile_rows(element)) tiles; `scratch` holds them repacked, the last one at full height.
+/// linear() after its checks.  Rows are cut into ceil(rows / LinearBody::tile_rows) tiles; `scratch` holds
+/// them repacked, the last one at full height.
 struct LinearCall {
   const void* x;       // [rows, inputs]
   const void* panels;  // PackedWeight's layout
@@ -44,13 +44,20 @@ struct RopeCall {
   Element cache;
 };
 
+struct LinearBody {
+  int64_t tile_rows;
+  /// Repacks tiles [begin, end) of x into scratch.
+  void (*pack)(const LinearCall&, int64_t tile_begin, int64_t tile_end);
+  /// Computes the outputs of panels [begin, end) for tiles [tile_begin, tile_end).
+  void (*panels)(const LinearCall&, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end);
+};
+
 /// Every member computes each row (or element) by itself, so callers may split the range as they like.
 struct CpuBodies {
-  int64_t (*linear_tile_rows)(Element);
-  /// Repacks tiles [begin, end) of x into scratch.
-  void (*linear_pack)(const LinearCall&, int64_t tile_begin, int64_t tile_end);
-  /// Computes the outputs of panels [begin, end) for tiles [tile_begin, tile_end).
-  void (*linear_panels)(const LinearCall&, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end);
+  LinearBody linear_bf16, linear_any;  // the second for every other element
+  const LinearBody& linear(Element element) const {
+    return element == Element::bf16 ? linear_bf16 : linear_any;
+  }
 
   /// Rows [first_row, first_row + rows) of one sequence, the query heads of one kv head.
   void (*attention_group)(const AttentionCall&, int64_t first_row, int64_t rows, int64_t kv_head,

@@ -26,26 +26,26 @@ int64_t share(int64_t count, int64_t part, int64_t parts) {
 }
 
 /// One block of rows: the tiles of x are repacked together, then each thread takes its panels.
-void run_block(const CpuBodies& body, const LinearCall& call, int64_t tile_rows) {
+void run_block(const LinearBody& body, const LinearCall& call) {
   const int64_t panels = (call.outputs + 15) / 16;
-  const int64_t tiles = (call.rows + tile_rows - 1) / tile_rows;
+  const int64_t tiles = (call.rows + body.tile_rows - 1) / body.tile_rows;
   const int64_t work = call.rows * call.outputs * call.inputs;
   const int64_t threads = work < serial_work ? 1 : std::min<int64_t>(at::get_num_threads(), panels);
   if (threads == 1 || at::in_parallel_region()) {
-    body.linear_pack(call, 0, tiles);
-    body.linear_panels(call, 0, panels, 0, tiles);
+    body.pack(call, 0, tiles);
+    body.panels(call, 0, panels, 0, tiles);
     return;
   }
   // A few rows are repacked sooner than threads can meet.
   const bool pack_together = tiles >= 2 * threads;
-  if (!pack_together) body.linear_pack(call, 0, tiles);
+  if (!pack_together) body.pack(call, 0, tiles);
 #pragma omp parallel for schedule(static) num_threads(threads) if (pack_together)
   for (int64_t part = 0; part < threads; ++part) {
-    if (pack_together) body.linear_pack(call, share(tiles, part, threads), share(tiles, part + 1, threads));
+    if (pack_together) body.pack(call, share(tiles, part, threads), share(tiles, part + 1, threads));
   }
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t part = 0; part < threads; ++part) {
-    body.linear_panels(call, share(panels, part, threads), share(panels, part + 1, threads), 0, tiles);
+    body.panels(call, share(panels, part, threads), share(panels, part + 1, threads), 0, tiles);
   }
 }
 
@@ -53,9 +53,9 @@ void run_block(const CpuBodies& body, const LinearCall& call, int64_t tile_rows)
 
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  const CpuBodies& body = bodies();
+  const LinearBody& body = bodies().linear(element_of(weight.dtype()));
   const int64_t rows = x.size(0), inputs = weight.inputs(), outputs = weight.outputs();
-  const int64_t tile = body.linear_tile_rows(element_of(weight.dtype()));
+  const int64_t tile = body.tile_rows;
   const int64_t fitting = block_bytes / (linear_scratch(1, inputs) * static_cast<int64_t>(sizeof(float)));
   const int64_t block = std::clamp<int64_t>(fitting / tile, 8, 64) * tile;
   LinearCall call{};
@@ -71,7 +71,7 @@ void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& b
     call.rows = std::min(block, rows - first);
     call.x = static_cast<const char*>(x.const_data_ptr()) + first * inputs * x.element_size();
     call.y = y.mutable_data_ptr<float>() + first * outputs;
-    run_block(body, call, tile);
+    run_block(body, call);
   }
 }
 

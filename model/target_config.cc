@@ -8,14 +8,14 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "kernels/attention.h"
 
 namespace clover::model {
 namespace {
 
-// What kernels/attention.h computes.
-constexpr int64_t most_head_dim = 1024, most_queries_a_key = 48;
-
 using data::InputError;
+using kernels::largest_head_size;
+using kernels::most_queries_a_key;
 using nlohmann::json;
 
 /// Reads typed keys of one JSON object with messages that name file and key.
@@ -160,8 +160,8 @@ TargetConfig TargetConfig::read(const std::filesystem::path& folder) {
         std::to_string(result.heads) + ", " + std::to_string(result.kv_heads) + " and " +
         std::to_string(result.head_dim) + ".");
   }
-  if (result.head_dim > most_head_dim || result.heads / result.kv_heads > most_queries_a_key) {
-    throw InputError(file.string() + ": expected head_dim up to " + std::to_string(most_head_dim) +
+  if (result.head_dim > largest_head_size || result.heads / result.kv_heads > most_queries_a_key) {
+    throw InputError(file.string() + ": expected head_dim up to " + std::to_string(largest_head_size) +
                      " and up to " + std::to_string(most_queries_a_key) + " query heads a key head, found " +
                      std::to_string(result.head_dim) + " and " +
                      std::to_string(result.heads / result.kv_heads) + ".");

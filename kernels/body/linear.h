@@ -28,9 +28,6 @@ struct PlainPanel {
 };
 
 constexpr int64_t linear_tile_rows = 6;
-int64_t tile_rows(Element) {
-  return linear_tile_rows;
-}
 
 /// sum + value * weight.  Written as the instruction that overwrites the sum: left to choose, the compiler
 /// overwrites an operand now and then, moves sums among registers and runs out of them.

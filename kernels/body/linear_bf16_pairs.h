@@ -49,7 +49,6 @@ void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* t
 }
 
 void pair_linear_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_end) {
-  if (call.element != Element::bf16) return linear_pack(call, tile_begin, tile_end);
   const Tiles tiles(call.rows, pair_tile_rows);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t first = tiles.begin(tile);
@@ -105,7 +104,6 @@ void pair_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, 
 
 void pair_linear_panels(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin,
                         int64_t tile_end) {
-  if (call.element != Element::bf16) return linear_panels(call, begin, end, tile_begin, tile_end);
   const Tiles tiles(call.rows, pair_tile_rows);
   const int64_t panel_words = (call.inputs + 31) / 32 * 16 * 16;
   const int64_t count = tile_end - tile_begin;

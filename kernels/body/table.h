@@ -10,9 +10,8 @@ namespace clover::kernels::cpu {
 namespace {
 
 const CpuBodies table = {
-    .linear_tile_rows = tile_rows,
-    .linear_pack = linear_pack,
-    .linear_panels = linear_panels,
+    .linear_bf16 = {linear_tile_rows, linear_pack, linear_panels},
+    .linear_any = {linear_tile_rows, linear_pack, linear_panels},
     .attention_group = attention_group,
     .rope = rope,
     .rms_norm = rms_norm,

@@ -18,8 +18,8 @@ struct Family {
   const CpuBodies& (*bodies)();
 };
 
-at::Tensor run(const CpuBodies& body, const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias,
-               at::Tensor y, bool accumulate) {
+at::Tensor run(const CpuBodies& bodies, const at::Tensor& x, const PackedWeight& weight,
+               const at::Tensor& bias, at::Tensor y, bool accumulate) {
   LinearCall call{};
   call.x = x.const_data_ptr();
   call.panels = weight.panels().const_data_ptr();
@@ -32,15 +32,16 @@ at::Tensor run(const CpuBodies& body, const at::Tensor& x, const PackedWeight& w
                  : x.scalar_type() == at::kHalf   ? Element::fp16
                                                   : Element::fp32;
   call.accumulate = accumulate;
-  const int64_t height = body.linear_tile_rows(call.element), tiles = (call.rows + height - 1) / height;
+  const LinearBody& body = bodies.linear(call.element);
+  const int64_t height = body.tile_rows, tiles = (call.rows + height - 1) / height;
   std::vector<float> scratch(linear_scratch(tiles * height, call.inputs),
                              3.0e38f);  // nothing may be read unwritten
   call.scratch = scratch.data();
-  body.linear_pack(call, 0, tiles);
+  body.pack(call, 0, tiles);
   // As threads share the panels: some here, some there.
   const int64_t panels = (call.outputs + 15) / 16, middle = panels > 1 ? panels / 3 + 1 : panels;
-  body.linear_panels(call, 0, middle, 0, tiles);
-  if (middle < panels) body.linear_panels(call, middle, panels, 0, tiles);
+  body.panels(call, 0, middle, 0, tiles);
+  if (middle < panels) body.panels(call, middle, panels, 0, tiles);
   return y;
 }
 
