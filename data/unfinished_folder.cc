@@ -76,7 +76,14 @@ fs::path folder_name(const fs::path& folder) {
   return fs::is_symlink(name, error) ? fs::weakly_canonical(name) : name;
 }
 
+fs::path new_folder_name(const fs::path& folder) {
+  const fs::path name = folder_name(folder);
+  if (fs::exists(name)) throw InputError(name.string() + " already exists: give another --output.");
+  return name;
+}
+
 void replace_folder(const fs::path& fresh, const fs::path& place) {
+  sync_folder(fresh);
   if (!fs::exists(place)) {
     fs::rename(fresh, place);
     sync_folder(place.parent_path());
@@ -117,7 +124,6 @@ UnfinishedFolder::~UnfinishedFolder() {
 }
 
 void UnfinishedFolder::finish() {
-  sync_folder(fresh_);
   replace_folder(fresh_, place_);
   finished_ = true;
 }

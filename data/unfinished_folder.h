@@ -8,6 +8,9 @@ namespace clover::data {
 /// it has no name.
 std::filesystem::path folder_name(const std::filesystem::path& folder);
 
+/// `folder_name`, and InputError when something stands there already.
+std::filesystem::path new_folder_name(const std::filesystem::path& folder);
+
 /// Puts the finished folder `fresh` where `place` is and removes what stood there; both lie in one folder.
 /// One step where the file system can exchange two names, so a reader finds the old folder or the new one,
 /// whole; elsewhere two, and `remove_unfinished` mends what a kill between them leaves.  On disk when it

@@ -22,12 +22,6 @@ using nlohmann::json;
 
 constexpr int64_t format_version = 1;
 
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 json describe(const Target& target) {
   const TargetConfig& config = target.config();
   return {{"fingerprint", target.fingerprint()},
@@ -81,7 +75,7 @@ void read_weights(const std::string& where, const data::SafetensorsReader& reade
   }
   for (const std::string& name : reader.names()) {
     if (!expected.contains(name)) {
-      throw InputError(where + ": tensor " + name + " " + shape_text(reader.info(name).shape) +
+      throw InputError(where + ": tensor " + name + " " + c10::str(at::IntArrayRef(reader.info(name).shape)) +
                        " is not part of these heads; expected only the tensors of kind " + drafter.kind() +
                        ".");
     }
@@ -130,7 +124,7 @@ HeadsInfo read_heads_info(const std::filesystem::path& folder) {
 void check_token_map(const std::string& where, const at::Tensor& map, int64_t vocab) {
   if (map.scalar_type() != at::kLong || map.dim() != 1) {
     throw InputError(where + ": tensor token_map is " + c10::toString(map.scalar_type()) + " " +
-                     shape_text(map.sizes()) + ", expected int64 of one dimension.");
+                     c10::str(map.sizes()) + ", expected int64 of one dimension.");
   }
   const at::Tensor dense = map.contiguous();
   const int64_t* ids = dense.const_data_ptr<int64_t>();

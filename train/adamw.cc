@@ -17,9 +17,7 @@ constexpr const char* first_prefix = "exp_avg.";
 constexpr const char* second_prefix = "exp_avg_sq.";
 
 std::string shown(at::ScalarType dtype, at::IntArrayRef shape) {
-  std::string text = std::string(c10::toString(dtype)) + " [";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
+  return c10::str(dtype, " ", shape);
 }
 
 }  // namespace

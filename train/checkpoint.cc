@@ -1,8 +1,5 @@
 #include "train/checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <vector>
@@ -18,14 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int format_version = 2;
 const std::string half_written = ".partial-";
-
-/// A rename is on disk only when the folder that holds the name is.
-void sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY);
-  if (descriptor < 0) return;
-  ::fsync(descriptor);
-  ::close(descriptor);
-}
 
 std::string name_of(int64_t step) {
   char name[32];
@@ -95,7 +84,6 @@ void write_new(const fs::path& temporary, const std::string& state, const AdamW&
   if (token_map.defined())
     data::write_safetensors(temporary / "token_map.safetensors", {{"token_map", token_map}});
   data::write_file_atomically(temporary / "state.json", state);
-  sync_folder(temporary);
 }
 
 }  // namespace

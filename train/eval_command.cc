@@ -23,22 +23,15 @@ struct EvalOptions {
   std::string json;
 };
 
-/// Heads that can be scored as well as decoded with, refused where the decoder would refuse them.
-std::shared_ptr<model::Drafter> load_trainable(const std::string& folder, const model::Target& target,
-                                               const data::Tokenizer& tokenizer) {
-  infer::load_drafter(folder, target, tokenizer);
-  return model::load_heads(folder, target, /*trainable=*/true);
-}
-
 int eval(const EvalOptions& options) {
   if (options.model.heads.empty()) throw data::InputError("No heads: give --heads DIR.");
   if (!options.json.empty()) data::check_can_write(options.json);
   infer::watch_for_interrupts();
   infer::prepare_device(options.model);
-  model::read_heads_info(options.model.heads);
   const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
+  infer::check_tokenizer(options.model.heads, prompts.tokenizer());
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
-  const auto drafter = load_trainable(options.model.heads, *target, prompts.tokenizer());
+  const auto drafter = model::load_heads(options.model.heads, *target, /*trainable=*/true);
   EvalSource source = options.source;
   source.target_folder = options.model.target;
   source.chat_template = options.model.chat_template;

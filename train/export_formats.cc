@@ -79,8 +79,7 @@ void check_export(const std::string& format, const fs::path& output) {
     throw data::InputError("Format \"" + format + "\" is unknown; expected one of: " + list_export_formats() +
                            ".");
   }
-  if (fs::exists(data::folder_name(output)))
-    throw data::InputError(output.string() + " already exists: give another --output.");
+  data::new_folder_name(output);
 }
 
 void export_heads(const fs::path& heads, const std::string& format, const fs::path& output,

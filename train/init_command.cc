@@ -74,10 +74,7 @@ at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target
 }
 
 int init(const InitOptions& options) {
-  const std::filesystem::path output = data::folder_name(options.output);
-  if (std::filesystem::exists(output)) {
-    throw data::InputError(output.string() + " already exists: give another --output.");
-  }
+  const std::filesystem::path output = data::new_folder_name(options.output);
   infer::prepare_device(options.model);
   if (options.draft_vocab > 0 && options.data.empty()) {
     throw data::InputError(
