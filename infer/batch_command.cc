@@ -48,6 +48,7 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
     settings["draft"] = options.decode.draft;
     settings["budget"] = options.decode.budget;
     settings["suffix"] = options.decode.suffix;
+    settings["suffix-answers"] = options.decode.suffix_answers;
     settings["tree-top-p"] = options.decode.tree_top_p;
     settings["tree-cut"] = options.decode.tree_cut;
   }

@@ -223,6 +223,19 @@ void BatchOutput::sync() {
   synced_ = std::chrono::steady_clock::now();
 }
 
+namespace {
+
+// The line of the input that a line of `file` answers; 0 when it is no record.
+int64_t line_of_text(const std::string& text, const std::filesystem::path& file) {
+  try {
+    return line_of_record(data::parse_json(text, file.string()));
+  } catch (const data::InputError&) {
+    return 0;
+  }
+}
+
+}  // namespace
+
 void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output) {
   std::error_code ignored;
   if (file.empty() || !std::filesystem::exists(file, ignored)) return;
@@ -233,11 +246,7 @@ void check_stats_file(const std::filesystem::path& file, const std::filesystem::
   LineReader reader(file, record_limit);
   for (std::string text; reader.next(text);) {
     if (!reader.ended()) break;  // torn by a kill
-    int64_t line = 0;
-    try {
-      line = line_of_record(data::parse_json(text, file.string()));
-    } catch (const data::InputError&) {
-    }
+    const int64_t line = line_of_text(text, file);
     if (!begun || line < 1) {
       throw data::InputError("--stats " + file.string() + ", line " + std::to_string(reader.number()) +
                              ": expected records of the job that is continued, found " +
@@ -254,13 +263,7 @@ void keep_records(const std::filesystem::path& file, const std::unordered_set<in
   Rewrite rewrite(file);
   bool changed = false;
   for (std::string text; reader.next(text);) {
-    int64_t line = 0;
-    if (reader.ended()) {
-      try {
-        line = line_of_record(data::parse_json(text, file.string()));
-      } catch (const data::InputError&) {
-      }
-    }
+    const int64_t line = reader.ended() ? line_of_text(text, file) : 0;
     if (keep_line.count(line) && kept.insert(line).second) {
       rewrite.add(text);
     } else {

@@ -59,6 +59,7 @@ json summarise(const BenchConfiguration& configuration, const Measured& measured
   set_median("calibration_seconds", [](const RunOutcome& r) { return r.stats.calibration_seconds; });
   set_median("decode_seconds", [](const RunOutcome& r) { return r.stats.decode_seconds; });
   set_median("tokens_per_second", [](const RunOutcome& r) { return r.tokens_per_second(); });
+  set_median("read_bytes_per_second", [](const RunOutcome& r) { return r.read_bytes_per_second(); });
   set_median("tokens_per_step", [](const RunOutcome& r) { return r.all.tokens_per_step(); });
   for (const char* part : {"target", "drafter", "grow", "verify", "host"}) {
     entry["time_share"][part] = median_of(
@@ -172,29 +173,37 @@ json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& 
   return entries;
 }
 
-std::string bench_table(const json& configurations) {
+std::string bench_table(const json& configurations, double read_bandwidth) {
   std::string table =
-      "batch  draft    budget  heads                 tokens/s  x off  tokens/step  draft+grow  differ\n";
+      "batch  draft    budget  heads             tokens/s  x off  tokens/step  of bound  target  draft  "
+      "verify  "
+      "host  differ\n";
   for (const json& entry : configurations) {
     const std::string heads =
         entry["heads"].is_null()
             ? "-"
             : std::filesystem::path(entry["heads"].get<std::string>()).lexically_normal().filename().string();
     const json& share = entry["time_share"];
+    const auto percent = [&](const char* part) { return 100 * share[part].get<double>(); };
     char row[200];
-    std::snprintf(row, sizeof row, "%5lld  %-7s  %6s  %-20.20s  %8.1f  %5.3f  %11.3f  %9.1f%%  %6lld\n",
+    std::snprintf(row, sizeof row,
+                  "%5lld  %-7s  %6s  %-16.16s  %8.1f  %5.3f  %11.3f  %7.0f%%  %5.0f%%  %4.0f%%  %5.0f%%  "
+                  "%3.0f%%  %6lld\n",
                   static_cast<long long>(entry["batch_size"].get<int64_t>()),
                   entry["draft"].get<std::string>().c_str(),
                   entry["budget"].is_null() ? "-" : entry["budget"].dump().c_str(), heads.c_str(),
                   entry["tokens_per_second"].get<double>(), entry["ratio_to_off"].get<double>(),
                   entry["tokens_per_step"].get<double>(),
-                  100 * (share["drafter"].get<double>() + share["grow"].get<double>()),
+                  100 * entry["read_bytes_per_second"].get<double>() / read_bandwidth, percent("target"),
+                  percent("drafter") + percent("grow"), percent("verify"), percent("host"),
                   static_cast<long long>(entry["differs_from_off"].get<int64_t>()));
     table += row;
   }
   return table +
          "tokens/step: (tokens - first of each answer) / decode passes of each sequence, the target's own "
-         "token included; off is 1.\n";
+         "token included; off is 1.\nof bound: bytes of weights, keys and values a pass must read, over the "
+         "time and the "
+         "bandwidth at which these threads read memory; shares of the time follow.\n";
 }
 
 }  // namespace clover::infer

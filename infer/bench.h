@@ -49,7 +49,7 @@ nlohmann::json run_bench(const LoadedModel& model, const std::vector<BenchConfig
                          const std::function<void(const std::string&)>& say);
 
 /// The table for people.
-std::string bench_table(const nlohmann::json& configurations);
+std::string bench_table(const nlohmann::json& configurations, double read_bandwidth);
 
 double median(std::vector<double> values);
 

@@ -161,8 +161,7 @@ nlohmann::json resolved_settings(const CLI::App& app) {
     if (!option->get_configurable() || option->get_lnames().empty()) continue;
     const std::string& name = option->get_lnames().front();
     if (name == "help") continue;
-    std::vector<std::string> values = option->reduced_results();
-    if (values.empty() && !option->get_default_str().empty()) values = {option->get_default_str()};
+    const std::vector<std::string> values = values_of(*option);
     if (option->get_expected_max() == 0) {
       settings[name] = !values.empty() && values.front() != "false";
     } else if (option->get_expected_max() > 1) {

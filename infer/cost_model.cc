@@ -48,12 +48,51 @@ CandidateTree pruned(const CandidateTree& tree, const std::vector<char>& keep) {
   return kept;
 }
 
-template <class Nodes>
-void prune(std::vector<CandidateTree>& trees, const Nodes& kept) {
+struct Worth {
+  double expected;
+  int32_t tree, node;
+  Proposer proposer;
+};
+
+void prune(std::vector<CandidateTree>& trees, std::span<const Worth> kept) {
   std::vector<std::vector<char>> keep;
   for (const CandidateTree& tree : trees) keep.emplace_back(tree.size(), 0);
-  for (const auto& node : kept) keep[node.tree][node.node] = 1;
+  for (const Worth& node : kept) keep[node.tree][node.node] = 1;
   for (size_t t = 0; t < trees.size(); ++t) trees[t] = pruned(trees[t], keep[t]);
+}
+
+// All nodes but roots, worthiest first; a parent stands before its children.
+std::vector<Worth> ranked(const CostModel& model, const std::vector<CandidateTree>& trees) {
+  std::vector<Worth> nodes;
+  for (int32_t t = 0; t < std::ssize(trees); ++t) {
+    const CandidateTree& tree = trees[t];
+    std::vector<double> expected(tree.size(), 1.0);
+    for (int32_t i = 1; i < tree.size(); ++i) {
+      const double own = model.calibrated(tree.probability_by_drafter[i], tree.proposer[i]);
+      expected[i] = std::min(own, expected[tree.parent[i]]);
+      nodes.push_back({expected[i], t, i, tree.proposer[i]});
+    }
+  }
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [](const Worth& a, const Worth& b) { return a.expected > b.expected; });
+  return nodes;
+}
+
+struct Choice {
+  size_t nodes;
+  double tokens_per_second;
+};
+
+// The number of nodes, from the worthiest, that makes expected tokens a second largest.
+Choice best_of(const CostModel& model, std::span<const Worth> nodes, int64_t sequences, double drafting) {
+  double tokens = static_cast<double>(sequences);
+  Choice best{0, tokens / (model.pass_seconds(sequences) + drafting)};
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    tokens += nodes[n].expected;
+    const double rate = tokens / (model.pass_seconds(sequences + static_cast<int64_t>(n) + 1) + drafting);
+    if (rate > best.tokens_per_second) best = {n + 1, rate};
+  }
+  return best;
 }
 
 }  // namespace
@@ -92,38 +131,9 @@ double CostModel::least_worth(int64_t sequences) const {
   return std::clamp(worth / 2, least_joint_ever, most_joint_asked);
 }
 
-// All nodes but roots, worthiest first; a parent stands before its children.
-std::vector<CostModel::Worth> CostModel::ranked(const std::vector<CandidateTree>& trees) const {
-  std::vector<Worth> nodes;
-  for (int32_t t = 0; t < std::ssize(trees); ++t) {
-    const CandidateTree& tree = trees[t];
-    std::vector<double> expected(tree.size(), 1.0);
-    for (int32_t i = 1; i < tree.size(); ++i) {
-      const double own = calibrated(tree.probability_by_drafter[i], tree.proposer[i]);
-      expected[i] = std::min(own, expected[tree.parent[i]]);
-      nodes.push_back({expected[i], t, i, tree.proposer[i]});
-    }
-  }
-  std::stable_sort(nodes.begin(), nodes.end(),
-                   [](const Worth& a, const Worth& b) { return a.expected > b.expected; });
-  return nodes;
-}
-
-// The number of nodes, from the worthiest, that makes expected tokens a second largest.
-CostModel::Choice CostModel::best_of(std::span<const Worth> nodes, int64_t sequences, double drafting) const {
-  double tokens = static_cast<double>(sequences);
-  Choice best{0, tokens / (pass_seconds(sequences) + drafting)};
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    tokens += nodes[n].expected;
-    const double rate = tokens / (pass_seconds(sequences + static_cast<int64_t>(n) + 1) + drafting);
-    if (rate > best.tokens_per_second) best = {n + 1, rate};
-  }
-  return best;
-}
-
 void CostModel::trim(std::vector<CandidateTree>& trees, bool drafted) {
   if (trees.empty()) return;
-  std::vector<Worth> nodes = ranked(trees);
+  std::vector<Worth> nodes = ranked(*this, trees);
   if (passes_.points() < 2) {
     std::vector<Worth> kept;
     std::vector<int64_t> taken(trees.size(), 0);
@@ -132,11 +142,11 @@ void CostModel::trim(std::vector<CandidateTree>& trees, bool drafted) {
     return prune(trees, kept);
   }
   const int64_t sequences = std::ssize(trees);
-  const Choice best = best_of(nodes, sequences, drafted ? draft_seconds(sequences) : 0);
+  const Choice best = best_of(*this, nodes, sequences, drafted ? draft_seconds(sequences) : 0);
   prune(trees, std::span(nodes).first(best.nodes));
   if (!drafted) return;
   std::erase_if(nodes, [](const Worth& node) { return node.proposer == Proposer::heads; });
-  const Choice without_heads = best_of(nodes, sequences, 0);
+  const Choice without_heads = best_of(*this, nodes, sequences, 0);
   note_advantage(sequences, best.tokens_per_second / without_heads.tokens_per_second);
 }
 

@@ -58,21 +58,10 @@ class CostModel {
     double hits = 0;
     double expected = 0;  // sum of the drafter's probabilities
   };
-  struct Worth {
-    double expected;
-    int32_t tree, node;
-    Proposer proposer;
-  };
-  struct Choice {
-    size_t nodes;
-    double tokens_per_second;
-  };
   struct Advantage {
     double ratio = 0;  // running mean of tokens a second when drafting / when not
     double weight = 0;
   };
-  std::vector<Worth> ranked(const std::vector<CandidateTree>& trees) const;
-  Choice best_of(std::span<const Worth> nodes, int64_t sequences, double drafting) const;
   std::optional<double> known_advantage(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
 

@@ -67,6 +67,9 @@ void add_suffix_option(CLI::App& app, DecodeOptions& options) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->group("Drafting");
+  app.add_flag("--suffix-answers", options.suffix_answers,
+               "Copy from finished answers of the job too: for jobs whose answers resemble each other")
+      ->group("Drafting");
 }
 
 void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
@@ -98,6 +101,7 @@ EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
   engine.budget = options.budget;
   engine.typical = options.verify == "typical";
   engine.suffix = suffix_wanted(options.suffix, engine.growth.policy);
+  engine.suffix_answers = options.suffix_answers;
   engine.max_batch = options.max_batch;
   engine.kv_memory = static_cast<int64_t>(options.kv_memory);
   return engine;

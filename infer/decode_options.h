@@ -19,6 +19,7 @@ struct DecodeOptions {
   double tree_cut = GrowthRule{}.relative_cut;
   std::string verify = "match";
   std::string suffix = "auto";
+  bool suffix_answers = false;
   int64_t max_batch = 16;
   uint64_t kv_memory = 0;
   SamplingFields sampling;
@@ -33,7 +34,7 @@ void add_draft_options(CLI::App& app, DecodeOptions& options);
 /// --tree-top-p, --tree-cut.
 void add_tree_options(CLI::App& app, DecodeOptions& options, const std::string& group);
 
-/// --suffix.
+/// --suffix, --suffix-answers.
 void add_suffix_option(CLI::App& app, DecodeOptions& options);
 
 /// --max-batch, --kv-memory.

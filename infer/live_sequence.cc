@@ -16,17 +16,27 @@ at::Tensor joined(const std::vector<model::Features>& parts, at::Tensor model::F
 
 }  // namespace
 
-LiveSequence::LiveSequence(Request request, int32_t sequence, const data::Tokenizer& tokenizer,
+LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
                            const std::vector<int64_t>& end_ids, bool with_suffix)
-    : request_(std::move(request)),
-      sequence_(sequence),
-      end_ids_(&end_ids),
-      decoder_(tokenizer),
-      with_suffix_(with_suffix) {
-  if (with_suffix_) suffix_.append(request_.prompt);
+    : request_(std::move(request)), end_ids_(&end_ids), decoder_(tokenizer), with_suffix_(with_suffix) {
   completion_.tag = request_.tag;
   completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
   for (const std::string& stop : request_.stop) longest_stop_ = std::max(longest_stop_, stop.size());
+}
+
+void LiveSequence::join(int32_t sequence, int64_t held) {
+  sequence_ = sequence;
+  seen_ = held;
+  if (with_suffix_ && !answered()) suffix_.append(request_.prompt);
+}
+
+void LiveSequence::leave() {
+  sequence_ = -1;
+  pending_.clear();
+  pending_next_ids_.clear();
+  if (!answered()) return;
+  to_read_ = request_.prompt;
+  to_read_.insert(to_read_.end(), completion_.token_ids.begin(), completion_.token_ids.end() - 1);
 }
 
 bool LiveSequence::hits_stop_string(size_t old_size) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,10 +17,18 @@ namespace clover::infer {
 /// has not seen yet.
 class LiveSequence {
  public:
-  /// `sequence`: its number in the KvCache.  `end_ids` is borrowed.  `with_suffix`: keeps what `suffix`
-  /// needs.
-  LiveSequence(Request request, int32_t sequence, const data::Tokenizer& tokenizer,
-               const std::vector<int64_t>& end_ids, bool with_suffix);
+  /// `end_ids` is borrowed.  `with_suffix`: keeps what `suffix` needs.
+  LiveSequence(Request request, const data::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
+               bool with_suffix);
+
+  /// It is `sequence` in the KvCache from now on, which holds the first `held` of its tokens.
+  void join(int32_t sequence, int64_t held);
+  /// The KvCache holds nothing of it any more; it may join again and goes on where it was.
+  void leave();
+  /// What the KvCache has to hold before it can be decoded: the prompt and, when it joins again, its answer
+  /// but the last token, which is the root.
+  std::span<const int64_t> to_read() const { return answered() ? to_read_ : request_.prompt; }
+  bool answered() const { return !completion_.token_ids.empty(); }  // one token or more
 
   /// Takes the target's tokens one by one, as plain decoding would, and stops where it would: at an end
   /// token, a stop string or max_tokens.  Returns how many were taken; the rest is dropped.
@@ -61,7 +69,8 @@ class LiveSequence {
   bool hits_stop_string(size_t old_size);
 
   Request request_;
-  int32_t sequence_;
+  int32_t sequence_ = -1;
+  std::vector<int64_t> to_read_;
   const std::vector<int64_t>* end_ids_;
   data::StreamDecoder decoder_;
   bool with_suffix_;

@@ -62,10 +62,6 @@ std::vector<int64_t> PromptEncoder::encode(const BatchLine& line) const {
   return tokenizer_->encode(text, options);
 }
 
-int default_threads() {
-  return usable_cores();
-}
-
 void prepare_device(const ModelOptions& options) {
   if (options.device.rfind("cuda", 0) == 0) {
     throw data::InputError("--device " + options.device +
@@ -74,7 +70,7 @@ void prepare_device(const ModelOptions& options) {
   if (options.device != "cpu") {
     throw data::InputError("--device: expected cpu or cuda[:n], found \"" + options.device + "\"");
   }
-  const int threads = options.threads > 0 ? options.threads : default_threads();
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
   at::set_num_threads(threads);
   omp_set_num_threads(threads);
 }
@@ -98,8 +94,7 @@ LoadedModel load_model(const ModelOptions& options) {
   return loaded;
 }
 
-std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,
-                                             const data::Tokenizer& tokenizer) {
+void check_tokenizer(const std::string& folder, const data::Tokenizer& tokenizer) {
   const nlohmann::json config = model::read_heads_info(folder).config;
   const auto about = config.find("tokenizer");
   const nlohmann::json trained_with = about == config.end() ? nlohmann::json()
@@ -111,6 +106,11 @@ std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const mo
                            trained_with.get<std::string>() + ", but the target's is " + tokenizer.hash() +
                            "; use the target folder they were trained on");
   }
+}
+
+std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,
+                                             const data::Tokenizer& tokenizer) {
+  check_tokenizer(folder, tokenizer);
   std::shared_ptr<model::Drafter> drafter = model::load_heads(folder, target, false);
   if (!drafter->frozen()) drafter->freeze(target.dtype());
   return drafter;

@@ -60,7 +60,10 @@ struct LoadedModel {
 /// Sets the number of threads and reads what the options name.  InputError in one sentence.
 LoadedModel load_model(const ModelOptions& options);
 
-/// Heads for `target`, ready for decoding; InputError also when they were trained with another tokenizer.
+/// InputError when the heads in `folder` were trained with another tokenizer.
+void check_tokenizer(const std::string& folder, const data::Tokenizer& tokenizer);
+
+/// Heads for `target`, ready for decoding; InputError as check_tokenizer.
 std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,
                                              const data::Tokenizer& tokenizer);
 
@@ -69,8 +72,5 @@ void prepare_device(const ModelOptions& options);
 
 /// The dtype the options ask for.
 c10::ScalarType chosen_dtype(const ModelOptions& options);
-
-/// Threads used when none are asked for.
-int default_threads();
 
 }  // namespace clover::infer

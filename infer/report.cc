@@ -1,12 +1,8 @@
 #include "infer/report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
-#include "data/error.h"
 #include "data/files.h"
 #include "infer/decode_options.h"
 #include "infer/machine.h"
@@ -35,6 +31,10 @@ double Tally::tokens_per_step() const {
 double RunOutcome::tokens_per_second() const {
   const double decoded = static_cast<double>(stats.tokens - stats.first_tokens);
   return stats.decode_seconds > 0 ? decoded / stats.decode_seconds : 0;
+}
+
+double RunOutcome::read_bytes_per_second() const {
+  return stats.decode_seconds > 0 ? static_cast<double>(stats.bytes_read) / stats.decode_seconds : 0;
 }
 
 json describe_growth(const EngineOptions& options, const std::string& heads) {
@@ -76,11 +76,13 @@ json describe_outcome(const RunOutcome& outcome) {
           {"passes", outcome.all.passes},
           {"prompt_tokens", outcome.all.prompt_tokens},
           {"shared_prompt_tokens", outcome.stats.shared_prompt_tokens},
+          {"sent_away", outcome.stats.sent_away},
           {"seconds", outcome.seconds},
           {"prefill_seconds", outcome.stats.prefill_seconds},
           {"calibration_seconds", outcome.stats.calibration_seconds},
           {"decode_seconds", outcome.stats.decode_seconds},
           {"tokens_per_second", outcome.tokens_per_second()},
+          {"read_bytes_per_second", outcome.read_bytes_per_second()},
           {"tokens_per_step", outcome.all.tokens_per_step()},
           {"accepted_histogram", outcome.all.accepted_histogram},
           {"by_category", categories},
@@ -97,14 +99,7 @@ json report_of(const json& configurations, int64_t model_bytes) {
 }
 
 void check_report_file(const std::string& file) {
-  if (file.empty()) return;
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::absolute(file).parent_path();
-  std::error_code ignored;
-  if (fs::is_directory(file, ignored) || !fs::is_directory(folder, ignored) ||
-      ::access(folder.c_str(), W_OK) != 0) {
-    throw data::InputError("--json " + file + ": expected a file in a folder that exists and can be written");
-  }
+  if (!file.empty()) data::check_can_write(file);
 }
 
 void write_report(const std::string& file, const json& report) {

@@ -33,7 +33,8 @@ struct RunOutcome {
   std::vector<std::vector<int64_t>> token_ids;  // of each line, its turns one after the other
   int64_t peak_memory = 0;                      // bytes
 
-  double tokens_per_second() const;  // decoding only
+  double tokens_per_second() const;      // decoding only
+  double read_bytes_per_second() const;  // what decode passes had to read by the time decoding took
 };
 
 /// {"policy", "draft", "budget"} of a configuration, and figures of a run: the entries of "configurations" in

@@ -11,12 +11,12 @@ namespace clover::infer {
 
 /// Cost of one step of the target by its number of rows: one sequence with `context` tokens cached, a root
 /// and rows-1 tree rows behind it, logits and arg-max of all.  Row counts alternate within a round; `seconds`
-/// is the median.  Returns the "configurations" of the JSON contract: {"rows", "context", "seconds",
-/// "rounds"}. InputError when a row count does not fit the model's context.
+/// is the median.  Returns the "configurations" of the JSON contract: {"rows", "context", "bytes_read",
+/// "seconds", "rounds"}. InputError when a row count does not fit the model's context.
 nlohmann::json run_row_bench(const model::Target& target, const std::vector<int64_t>& rows, int64_t context,
                              int64_t rounds);
 
-std::string row_bench_table(const nlohmann::json& configurations, int64_t weight_bytes,
-                            double read_bandwidth);
+/// For people; read_bandwidth in bytes a second.
+std::string row_bench_table(const nlohmann::json& configurations, double read_bandwidth);
 
 }  // namespace clover::infer

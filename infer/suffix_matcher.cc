@@ -1,12 +1,16 @@
 #include "infer/suffix_matcher.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace clover::infer {
 namespace {
 
 // Places looked at, and tokens compared at each: what a step may spend on text that repeats without end.
 constexpr int64_t most_places = 64, longest_match = 32;
+
+constexpr int64_t most_answered = 500'000;  // tokens before the older half is forgotten
+constexpr int64_t between_answers = -1;     // no token's id
 
 uint64_t pair_of(int64_t first, int64_t second) {
   return static_cast<uint64_t>(first) << 32 | static_cast<uint64_t>(second);
@@ -32,23 +36,38 @@ void SuffixMatcher::append(std::span<const int64_t> ids) {
   }
 }
 
-SuffixMatcher::Guess SuffixMatcher::guess(int64_t most) const {
+SuffixMatcher::Guess SuffixMatcher::after(std::span<const int64_t> text, int64_t most) const {
   Guess guess;
-  if (ids_.empty() || most < 1) return guess;
-  const int64_t last = std::ssize(ids_) - 1;
-  int64_t best = -1;
-  int64_t places = most_places;
-  for (int32_t place = earlier_[last]; place >= 0 && places-- > 0; place = earlier_[place]) {
+  const int64_t last = std::ssize(text) - 1, end = std::ssize(ids_);
+  if (last < 1 || most < 1) return guess;
+  const auto newest = newest_.find(pair_of(text[last - 1], text[last]));
+  if (newest == newest_.end()) return guess;
+  int64_t best = -1, places = most_places;
+  for (int32_t place = newest->second; place >= 0 && places-- > 0; place = earlier_[place]) {
+    if (place + 1 == end) continue;  // nothing follows there
     int64_t match = 2;
-    while (match < longest_match && match <= place && ids_[place - match] == ids_[last - match]) ++match;
+    while (match < longest_match && match <= std::min<int64_t>(place, last) &&
+           ids_[place - match] == text[last - match])
+      ++match;
     if (match <= guess.match) continue;
     guess.match = match;
     best = place;
     if (match == longest_match) break;
   }
-  if (best < 0) return guess;
-  const int64_t end = std::min(last + 1, best + 1 + most);
-  guess.ids.assign(ids_.begin() + best + 1, ids_.begin() + end);
+  if (best >= 0) guess.ids.assign(ids_.begin() + best + 1, ids_.begin() + std::min(end, best + 1 + most));
+  return guess;
+}
+
+void AnswerMatcher::append(std::span<const int64_t> answer) {
+  if (std::ssize(newer_.ids()) > most_answered) older_ = std::exchange(newer_, {});
+  newer_.append(answer);
+  newer_.append({&between_answers, 1});
+}
+
+SuffixMatcher::Guess AnswerMatcher::after(std::span<const int64_t> text, int64_t most) const {
+  SuffixMatcher::Guess guess = newer_.after(text, most), old = older_.after(text, most);
+  if (old.match > guess.match) guess = std::move(old);
+  guess.ids.erase(std::find(guess.ids.begin(), guess.ids.end(), between_answers), guess.ids.end());
   return guess;
 }
 

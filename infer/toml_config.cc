@@ -55,19 +55,20 @@ std::string written(const std::string& value) {
   return quoted.str();
 }
 
-std::vector<std::string> values_of(const CLI::Option& option, bool default_also) {
+}  // namespace
+
+std::vector<std::string> values_of(const CLI::Option& option) {
   if (option.count() > 0) return option.reduced_results();
-  if (default_also && !option.get_default_str().empty()) return {option.get_default_str()};
+  if (!option.get_default_str().empty()) return {option.get_default_str()};
   return {};
 }
-
-}  // namespace
 
 std::string TomlConfig::to_config(const CLI::App* app, bool default_also, bool, std::string) const {
   std::string text;
   for (const CLI::Option* option : app->get_options({})) {
     if (!option->get_configurable() || option->get_lnames().empty()) continue;
-    const std::vector<std::string> values = values_of(*option, default_also);
+    if (!default_also && option->count() == 0) continue;
+    const std::vector<std::string> values = values_of(*option);
     if (values.empty()) continue;
     std::string list;
     for (const std::string& value : values) list += (list.empty() ? "" : ", ") + written(value);

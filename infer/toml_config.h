@@ -20,6 +20,9 @@ class TomlConfig : public CLI::Config {
   const CLI::App& app_;
 };
 
+/// What was given for an option, or its default; empty when there is neither.
+std::vector<std::string> values_of(const CLI::Option& option);
+
 /// CLI11 takes a value in brackets for a list: "[END]" would become "END".  Marks such values of options that
 /// take several, on the command line and in files, and takes the marks away when they are read.
 void keep_brackets(CLI::App& app, std::vector<std::string>& arguments);

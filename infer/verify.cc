@@ -17,7 +17,6 @@ void check(const CandidateTree& tree, const at::Tensor& logits) {
               "verify: contiguous fp32 logits [", tree.size(), ", V] expected, found ", logits.sizes());
 }
 
-// The child of `node` that holds `id`, or -1.
 // What the target thinks of the children of one node.
 struct Judgement {
   at::Tensor probabilities;  // fp32 [V]

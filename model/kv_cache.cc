@@ -102,10 +102,10 @@ int32_t KvCache::take_page() {
   return page;
 }
 
-bool KvCache::fits(int32_t sequence, int64_t rows) const {
+int64_t KvCache::missing_pages(int32_t sequence, int64_t rows) const {
   const Sequence& entry = sequences_[sequence];
   const int64_t wanted = (entry.length + rows + page_size_ - 1) / page_size_;
-  return wanted - static_cast<int64_t>(entry.pages.size()) <= free_pages();
+  return std::max<int64_t>(0, wanted - std::ssize(entry.pages));
 }
 
 void KvCache::reserve(Sequence& sequence, int64_t slots) {

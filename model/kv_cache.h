@@ -49,12 +49,10 @@ class KvCache {
   void publish(int32_t sequence, std::span<const int64_t> ids);
   int64_t length(int32_t sequence) const { return sequences_[sequence].length; }
 
-  /// Whether `sequence` can hold `rows` more rows now (the pages it has and the free ones).
-  bool fits(int32_t sequence, int64_t rows) const;
+  /// Pages that `sequence` lacks to hold `rows` more rows, and whether so many are free.
+  int64_t missing_pages(int32_t sequence, int64_t rows) const;
+  bool fits(int32_t sequence, int64_t rows) const { return missing_pages(sequence, rows) <= free_pages(); }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()) + prefixes_.idle(); }
-  /// Pages of `sequence` that others may share, and those of all open sequences, each counted once.
-  int64_t shared_pages(int32_t sequence) const { return sequences_[sequence].shared; }
-  int64_t shared_pages() const { return prefixes_.used(); }
   int64_t pages() const { return pages_; }
   int64_t page_size() const { return page_size_; }
 

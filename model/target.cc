@@ -174,6 +174,11 @@ int64_t Target::weight_bytes() const {
   return bytes;
 }
 
+int64_t Target::kv_bytes() const {
+  return 2 * config_.layers * config_.kv_heads * config_.head_dim *
+         static_cast<int64_t>(c10::elementSize(dtype_));
+}
+
 KvShape Target::kv_shape(int64_t drafter_layers) const {
   return {config_.layers + drafter_layers, config_.kv_heads, config_.head_dim, dtype_,
           rope_frequencies(config_)};

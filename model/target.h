@@ -57,7 +57,8 @@ class Target {
   const TargetConfig& config() const { return config_; }
   at::ScalarType dtype() const { return dtype_; }
   TargetView view() const;
-  int64_t weight_bytes() const;  // what one pass reads at least once
+  int64_t weight_bytes() const;  // what one pass reads at least once ..
+  int64_t kv_bytes() const;      // .. and of every token in front of its rows
 
   /// 16 hex digits of shapes and sampled values in bf16 under canonical names: the same for any sharding or
   /// container.

@@ -218,16 +218,56 @@ TEST_F(EngineTest, ASharedBeginningIsReadOnce) {
   EXPECT_EQ(stats_.shared_prompt_tokens, 0) << "41 tokens fill no page of 64";
 }
 
-TEST_F(EngineTest, LittleMemoryMakesRequestsWaitAndLosesNothing) {
-  const auto all = requests(60, 0);
+TEST_F(EngineTest, LittleMemorySendsRequestsAwayAndLosesNothing) {
+  for (const double temperature : {0.0, 0.8}) {
+    auto all = requests(40, temperature);
+    for (Request& request : all) request.max_tokens = 70 + request.tag % 9;
+    const Answers expected = plain(all);
+    RecordedDrafter drafter(target_->config().vocab, record_of(all, expected), 3);
+    for (const Policy policy : {Policy::off, Policy::clover, Policy::automatic}) {
+      SCOPED_TRACE(to_string(policy) + " temperature " + std::to_string(temperature));
+      EngineOptions chosen = options(policy, -1, 16);
+      chosen.page_size = 8;
+      chosen.prefill_chunk = 16;
+      chosen.suffix = policy == Policy::automatic;
+      const int64_t page = model::KvCache::bytes_per_page(target_->kv_shape(1), chosen.page_size);
+      chosen.kv_memory = 26 * page;  // the longest request may need 25 pages
+      expect_equal(expected, run(all, chosen, &drafter));
+      EXPECT_GT(stats_.sent_away, 0);
+    }
+  }
+}
+
+TEST_F(EngineTest, ARequestThatCouldNeverFitIsRefused) {
   EngineOptions chosen = options(Policy::off, -1, 16);
   chosen.page_size = 8;
-  const int64_t page = model::KvCache::bytes_per_page(target_->kv_shape(0), chosen.page_size);
-  chosen.kv_memory = 22 * page;  // the longest request needs 21 pages
-  expect_equal(plain(all), run(all, chosen));
-  chosen.kv_memory = 4 * page;
+  chosen.kv_memory = 4 * model::KvCache::bytes_per_page(target_->kv_shape(0), chosen.page_size);
   Engine engine(*target_, nullptr, *tokenizer_, chosen);
-  EXPECT_THROW(engine.submit(all[4]), data::InputError);
+  EXPECT_THROW(engine.submit(requests(5, 0)[4]), data::InputError);
+}
+
+TEST_F(EngineTest, DecodingGoesOnWhileALongPromptIsRead) {
+  Request chatting = requests(2, 0)[1], lengthy = chatting;
+  chatting.stop.clear();
+  chatting.max_tokens = 100;
+  lengthy.tag = 2;
+  for (int64_t i = 0; i < 100; ++i) lengthy.prompt.push_back(5 + i % 90);
+  const Answers expected = plain({chatting, lengthy});
+  EngineOptions chosen = options(Policy::off, -1, 4);
+  chosen.prefill_chunk = 5;
+  Engine engine(*target_, nullptr, *tokenizer_, chosen);
+  engine.submit(chatting);
+  Answers answers;
+  const auto step = [&] {
+    for (Completion& done : engine.step()) answers.emplace(done.tag, std::move(done));
+  };
+  step();
+  engine.submit(lengthy);
+  const int64_t before = engine.stats().passes;
+  while (engine.stats().first_tokens < 2) step();
+  EXPECT_GE(engine.stats().passes - before, std::ssize(lengthy.prompt) / 5 - 1) << "a step for every chunk";
+  while (!engine.idle()) step();
+  expect_equal(expected, answers);
 }
 
 }  // namespace

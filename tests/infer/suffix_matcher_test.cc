@@ -48,6 +48,18 @@ TEST(SuffixMatcher, AgreesWithASearchOfTheWholeText) {
   }
 }
 
+TEST(AnswerMatcher, CopiesFromOneAnswerAtATime) {
+  AnswerMatcher answers;
+  answers.append(Ids{5, 6, 7, 8});
+  answers.append(Ids{9, 6, 7, 1, 2});
+  const Ids text{4, 5, 6, 7};
+  EXPECT_EQ(answers.after(text, 8).ids, (Ids{8})) << "5 6 7 of the first answer, and not beyond its end";
+  EXPECT_EQ(answers.after(Ids{6, 7}, 8).ids, (Ids{1, 2})) << "the latest";
+  EXPECT_TRUE(answers.after(Ids{7, 8}, 8).ids.empty());
+  for (int i = 0; i < 40; ++i) answers.append(Ids(40'000, 3));
+  EXPECT_TRUE(answers.after(text, 8).ids.empty()) << "forgotten by now";
+}
+
 TEST(SuffixMatcher, GraftsAlongWhatTheTreeAlreadySays) {
   CandidateTree tree = CandidateTree::of_root(3);
   const int32_t first = tree.add(9, 0, 0.7f);

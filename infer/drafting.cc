@@ -1,0 +1,197 @@
+#include "infer/drafting.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "infer/timer.h"
+
+namespace clover::infer {
+namespace {
+
+// Guesses copied from the text so far: under `auto`, which trims them, and under the other policies.
+constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
+
+at::Tensor ids_tensor(std::vector<int64_t>& ids) {
+  return at::from_blob(ids.data(), {std::ssize(ids)}, at::kLong);
+}
+
+at::Tensor joined(const std::vector<at::Tensor>& parts) {
+  if (!parts.front().defined()) return {};
+  return parts.size() == 1 ? parts.front() : at::cat(parts);
+}
+
+}  // namespace
+
+Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
+                   const EngineOptions& options, EngineStats& stats)
+    : target_(target),
+      drafter_(drafter),
+      cache_(cache),
+      options_(options),
+      stats_(stats),
+      with_heads_(drafter != nullptr && options.growth.policy != Policy::off) {}
+
+// A pass of few rows twice, for they are what is weighed most.
+void Drafting::calibrate() {
+  if (calibrated_) return;
+  calibrated_ = true;
+  Timer timer(stats_.calibration_seconds);
+  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 32, 64, 1, 2, 4, 8}) {
+    if (rows > options_.max_batch * 16) continue;
+    const int32_t sequence = cache_.open();
+    if (cache_.fits(sequence, rows)) {
+      model::RowBatch batch;
+      for (int64_t row = 0; row < rows; ++row) {
+        batch.add(0, sequence, static_cast<int32_t>(row) - 1);
+        batch.wanted.push_back(row);
+      }
+      double seconds = 0;
+      {
+        Timer pass(seconds);
+        target_.forward(batch, cache_, taps());
+      }
+      costs_.observe_pass(rows, seconds);  // the very first one warms caches, which CostCurve allows for
+    }
+    cache_.keep(sequence, {}, target_.config().layers);
+    cache_.close(sequence);
+  }
+}
+
+std::vector<CandidateTree> Drafting::propose(Sequences sequences) {
+  const int64_t count = std::ssize(sequences);
+  if (with_heads_ && automatic()) calibrate();
+  const bool asked = with_heads_ && (!automatic() || costs_.worth_drafting(count));
+  std::vector<CandidateTree> trees;
+  if (asked) {
+    trees = with_heads(sequences);
+  } else {
+    for (const auto& live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
+  }
+  const bool grafted = options_.suffix && graft_suffixes(sequences, trees);
+  if (automatic() && grafted) calibrate();
+  if (automatic()) costs_.trim(trees, asked);
+  return trees;
+}
+
+std::vector<CandidateTree> Drafting::with_heads(Sequences sequences) {
+  std::vector<int64_t> roots;
+  std::vector<GrowthLimit> limits;
+  for (const auto& live : sequences) {
+    roots.push_back(live->root());
+    limits.push_back(limit(*live));
+  }
+  GrowthRule rule = options_.growth;
+  if (automatic()) {
+    // Wide where rows are cheap: what cannot pay for its row bounds growth, and `trim` decides on the rest.
+    rule.least_joint = costs_.least_worth(std::ssize(sequences));
+    rule.top_p = 0.95;
+    rule.relative_cut = 0;
+  }
+  double priming = 0, growing = 0;
+  model::DraftState state;
+  {
+    Timer timer(priming);
+    state = prime(sequences);
+  }
+  std::vector<CandidateTree> trees;
+  {
+    Timer timer(growing);
+    trees = grow(*drafter_, state, roots, rule, limits);
+  }
+  stats_.drafter_seconds += priming;
+  stats_.grow_seconds += growing;
+  if (automatic()) costs_.observe_draft(std::ssize(sequences), priming + growing);
+  return trees;
+}
+
+model::DraftState Drafting::prime(Sequences sequences) {
+  std::vector<at::Tensor> pre_norm, post_norm;
+  std::vector<int64_t> next_ids, frontier;
+  std::vector<model::Segment> segments;
+  for (const auto& live : sequences) {
+    LiveSequence::Pending pending = live->take_pending();
+    pre_norm.push_back(pending.features.pre_norm);
+    post_norm.push_back(pending.features.post_norm);
+    next_ids.insert(next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
+    segments.push_back({live->sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
+    frontier.push_back(std::ssize(next_ids) - 1);
+  }
+  model::DraftKv kv{&cache_, target_.config().layers};
+  return drafter_->prime({joined(pre_norm), joined(post_norm)}, ids_tensor(next_ids), segments,
+                         ids_tensor(frontier), &kv);
+}
+
+bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
+  Timer growing(stats_.grow_seconds);
+  const int64_t most = automatic() ? most_suffix_automatic : most_suffix_fixed;
+  bool any = false;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    const LiveSequence& live = *sequences[i];
+    const int64_t longest = std::min(most, longest_guess(live));
+    SuffixMatcher::Guess guess = live.suffix().guess(longest);
+    if (options_.suffix_answers) {
+      SuffixMatcher::Guess other = answers_.after(live.suffix().ids(), longest);
+      if (other.match > guess.match) guess = std::move(other);
+    }
+    any |= !guess.ids.empty();
+    graft(trees[i], guess);
+  }
+  return any;
+}
+
+// The last token of an answer is never read, and a guess beyond it could not be used.
+int64_t Drafting::longest_guess(const LiveSequence& live) const {
+  const int64_t room = target_.config().context - 1 - cache_.length(live.sequence());
+  return std::max<int64_t>(0, std::min(live.tokens_left() - 1, room));
+}
+
+GrowthLimit Drafting::limit(const LiveSequence& live) const {
+  const int64_t depth = std::min(drafter_->max_depth(), longest_guess(live));
+  int64_t budget = most_tree_rows - 1 - (options_.suffix ? most_suffix_automatic : 0);
+  if (options_.budget > 0) {
+    budget = std::min(budget, options_.budget);
+  } else if (options_.growth.policy == Policy::clover) {
+    budget = 4;
+  }
+  return {depth > 0 ? budget : 0, depth};
+}
+
+// The drafter's own layers read a prompt with the target, so that pages which others share hold them too.
+void Drafting::read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end) {
+  if (!with_heads_ || begin >= end) return;
+  live.skip(end - begin);
+  if (drafter_->kv_layers() == 0) return;
+  const std::span<const int64_t> after = live.to_read().subspan(begin + 1, end - begin);
+  std::vector<int64_t> next(after.begin(), after.end());
+  const model::Segment segment{live.sequence(), static_cast<int32_t>(begin),
+                               static_cast<int32_t>(end - begin)};
+  model::DraftKv kv{&cache_, target_.config().layers};
+  drafter_->prime(features.rows(at::arange(end - begin, at::kLong)), ids_tensor(next), {&segment, 1},
+                  at::empty({0}, at::kLong), &kv);
+}
+
+void Drafting::remember(LiveSequence& live, const model::Features& features, std::vector<int64_t> rows,
+                        const std::vector<int64_t>& next_ids) {
+  if (!with_heads_ || live.finished()) return;
+  live.remember(features.rows(ids_tensor(rows)), next_ids, drafter_->kv_layers() == 0);
+}
+
+void Drafting::finished(const LiveSequence& live) {
+  if (options_.suffix && options_.suffix_answers)
+    answers_.append(live.suffix().ids().subspan(live.request().prompt.size()));
+}
+
+void Drafting::observe_pass(int64_t rows, double seconds) {
+  if (automatic()) costs_.observe_pass(rows, seconds);
+}
+
+void Drafting::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted) {
+  if (tree.size() > 1) costs_.observe_tree(tree, accepted);
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "infer/candidate_tree.h"
+#include "infer/cost_model.h"
+#include "infer/engine_options.h"
+#include "infer/live_sequence.h"
+#include "model/drafter.h"
+#include "model/kv_cache.h"
+#include "model/target.h"
+
+namespace clover::infer {
+
+/// The widest tree any policy grows, in rows.
+constexpr int64_t most_tree_rows = 64;
+
+/// What is guessed for the sequences of a batch: by the heads and from the text so far, under `auto` as much
+/// as pays for its rows on this machine.
+class Drafting {
+ public:
+  /// `drafter` may be null.  All are borrowed; seconds of drafting are added to `stats`.
+  Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
+           const EngineOptions& options, EngineStats& stats);
+
+  /// Captured in every pass of the target.
+  model::FeatureTaps taps() const { return with_heads_ ? drafter_->features() : model::FeatureTaps{}; }
+
+  /// Measures what a row costs, the first time.
+  void calibrate();
+
+  /// One tree a sequence, its root alone where no guess pays.
+  std::vector<CandidateTree> propose(std::span<const std::unique_ptr<LiveSequence>> sequences);
+
+  /// Tokens [begin, end) of what a joining sequence reads passed through the target; features [end - begin
+  /// or more, ..].  end is below the last token's index, whose successor is not known yet.
+  void read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end);
+
+  /// Rows of `features` whose tokens were kept, and the token after each.
+  void remember(LiveSequence& live, const model::Features& features, std::vector<int64_t> rows,
+                const std::vector<int64_t>& next_ids);
+
+  /// The answer is complete: later ones may go on alike.
+  void finished(const LiveSequence& live);
+
+  /// A pass of `rows` rows took `seconds`; of `tree` these nodes were accepted.
+  void observe_pass(int64_t rows, double seconds);
+  void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
+
+ private:
+  using Sequences = std::span<const std::unique_ptr<LiveSequence>>;
+  bool automatic() const { return options_.growth.policy == Policy::automatic; }
+  std::vector<CandidateTree> with_heads(Sequences sequences);
+  model::DraftState prime(Sequences sequences);
+  bool graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees);
+  int64_t longest_guess(const LiveSequence& live) const;
+  GrowthLimit limit(const LiveSequence& live) const;
+
+  const model::Target& target_;
+  model::Drafter* drafter_;
+  model::KvCache& cache_;
+  EngineOptions options_;
+  EngineStats& stats_;
+  bool with_heads_;
+  CostModel costs_;
+  AnswerMatcher answers_;
+  bool calibrated_ = false;
+};
+
+}  // namespace clover::infer
