@@ -38,6 +38,7 @@ QUICK = Plan(
 )
 # Milliseconds of a 16-row step with which the full plan takes about 35 minutes; slower machines take fewer questions.
 FULL_STEP_MS = 17.0
+FEATURES = "features.safetensors"  # what the target says of the training set, asked once for all kinds of heads
 # In build/demo/: what lies there is a quick run's, standing in for the full one.
 STAND_IN = "from-a-quick-run"
 
@@ -112,7 +113,8 @@ def train(work: Path, kind: str, plan: Plan) -> None:
     heads = work / f"heads-{kind}"
     resume = ["--resume", "auto"] if folder.exists() else []
     run(work / "commands.log", program("clover-train"), "fit", "--config", str(ROOT / "configs" / f"demo-{kind}.toml"),
-        "--target", str(MODEL), "--data", str(work / "store"), "--output", str(folder), *plan.fit, *resume)
+        "--target", str(MODEL), "--data", str(work / "store"), "--output", str(folder), "--feature-file",
+        str(work / FEATURES), *plan.fit, *resume)
     whole_copy(folder / "best", heads)
 
 
@@ -236,6 +238,7 @@ def main() -> None:
         say(f"{3 + number}/5 {kind} heads are trained")
         if not (work / f"heads-{kind}" / "config.json").exists():
             train(work, kind, plan)
+    (work / FEATURES).unlink(missing_ok=True)
     say("5/5 on questions neither has seen")
     evals = measure(work, plan)
     bench = json.loads((work / "bench.json").read_text())

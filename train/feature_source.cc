@@ -36,6 +36,12 @@ model::Features join(const std::vector<model::Features>& parts) {
   return joined;
 }
 
+int64_t rows_of(const model::Features& features) {
+  return features.pre_norm.defined()    ? features.pre_norm.size(0)
+         : features.post_norm.defined() ? features.post_norm.size(0)
+                                        : 0;
+}
+
 int64_t bytes_of(const model::Features& features) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : {features.pre_norm, features.post_norm}) {
@@ -46,9 +52,25 @@ int64_t bytes_of(const model::Features& features) {
 
 }  // namespace
 
-FeatureSource::FeatureSource(const model::Target& target, model::FeatureTaps taps, int64_t longest,
+FeatureSource::FeatureSource(const model::Target& target, model::FeatureTaps wanted, int64_t longest,
                              int64_t cache_bytes)
-    : target_(target), taps_(taps), kv_(make_cache(target, longest)), cache_bytes_(cache_bytes) {}
+    : target_(target),
+      wanted_(wanted),
+      taps_(wanted),
+      kv_(make_cache(target, longest)),
+      cache_bytes_(cache_bytes) {}
+
+void FeatureSource::keep_for(const FeatureFile& file, int64_t samples) {
+  taps_ = {true, true};
+  if (std::filesystem::exists(file.path))
+    kept_ = file.read(samples, target_.config().hidden, target_.dtype());
+}
+
+const std::vector<model::Features>* FeatureSource::all(int64_t samples) const {
+  const bool whole = std::ssize(known_) == samples &&
+                     std::all_of(known_.begin(), known_.end(), [](char known) { return known != 0; });
+  return whole && std::ssize(kept_) == samples ? &kept_ : nullptr;
+}
 
 model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samples,
                                   std::span<const int64_t> rows, std::span<const int64_t> keys) {
@@ -58,8 +80,8 @@ model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samp
   std::vector<model::Features> parts(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     const int64_t key = keys[i];
-    if (key >= 0 && key < static_cast<int64_t>(kept_.size()) && bytes_of(kept_[key]) > 0) {
-      parts[i] = kept_[key];
+    if (key >= 0 && key < std::ssize(kept_) && rows_of(kept_[key]) >= std::max<int64_t>(rows[i], 1)) {
+      parts[i] = {slice(kept_[key].pre_norm, 0, rows[i]), slice(kept_[key].post_norm, 0, rows[i])};
     } else {
       missing.push_back(samples[i]);
       missing_rows.push_back(rows[i]);
@@ -71,14 +93,19 @@ model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samp
     parts[missing_index[m]] = computed[m];
     keep(keys[missing_index[m]], computed[m]);
   }
+  for (model::Features& part : parts) {
+    if (!wanted_.pre_norm) part.pre_norm.reset();
+    if (!wanted_.post_norm) part.post_norm.reset();
+  }
   return join(parts);
 }
 
 void FeatureSource::keep(int64_t key, const model::Features& features) {
   const int64_t bytes = bytes_of(features);
-  if (key < 0 || bytes == 0 || cached_bytes_ + bytes > cache_bytes_) return;
-  if (key >= static_cast<int64_t>(kept_.size())) kept_.resize(key + 1);
+  if (key < 0 || cached_bytes_ + bytes > cache_bytes_) return;
+  if (key >= std::ssize(kept_)) kept_.resize(key + 1), known_.resize(key + 1);
   kept_[key] = features;
+  known_[key] = 1;
   cached_bytes_ += bytes;
 }
 

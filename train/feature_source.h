@@ -7,6 +7,7 @@
 #include "data/token_store.h"
 #include "model/kv_cache.h"
 #include "model/target.h"
+#include "train/feature_file.h"
 
 namespace clover::train {
 
@@ -15,8 +16,15 @@ namespace clover::train {
 /// each time.
 class FeatureSource {
  public:
-  /// longest: tokens of the longest sample.  cache_bytes: memory for features of later epochs; 0: none.
-  FeatureSource(const model::Target& target, model::FeatureTaps taps, int64_t longest, int64_t cache_bytes);
+  /// wanted: what the drafter reads.  longest: tokens of the longest sample.  cache_bytes: memory for
+  /// features of later epochs; 0: none.
+  FeatureSource(const model::Target& target, model::FeatureTaps wanted, int64_t longest, int64_t cache_bytes);
+
+  /// Keeps all features of each sample, whatever the drafter reads, beginning with those in `file` if it is
+  /// there.  InputError as FeatureFile::read.
+  void keep_for(const FeatureFile& file, int64_t samples);
+  /// By sample, undefined where a sample has no useful row; nothing while some are not known or not kept.
+  const std::vector<model::Features>* all(int64_t samples) const;
 
   /// Features of rows 0 .. rows[i]-1 of each sample, sample after sample.  `keys` name the samples (>= 0,
   /// dense); a key of -1 is never kept.
@@ -32,12 +40,13 @@ class FeatureSource {
   void keep(int64_t key, const model::Features& features);
 
   const model::Target& target_;
-  model::FeatureTaps taps_;
+  model::FeatureTaps wanted_, taps_;
   model::KvCache kv_;
   int64_t cache_bytes_;
   int64_t cached_bytes_ = 0;
   int64_t computed_rows_ = 0;
   std::vector<model::Features> kept_;  // by key
+  std::vector<char> known_;            // by key: kept, or without a row to keep
 };
 
 }  // namespace clover::train

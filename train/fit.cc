@@ -41,6 +41,7 @@ class Run {
  private:
   bool evaluation_due() const;
   void train_step();
+  void keep_features();
   void record(const StepFigures& figures, double seconds);
   void evaluate();
   void save_checkpoint();
@@ -106,10 +107,17 @@ void Run::train_step() {
   const auto start = Clock::now();
   const StepFigures figures = trainer_.step(state_.step);
   const double seconds = seconds_since(start);
+  keep_features();
   ++state_.step;
   state_.tokens += figures.answer_tokens;
   state_.seconds += seconds;
   record(figures, seconds);
+}
+
+void Run::keep_features() {
+  if (settings_.feature_file.empty() || fs::exists(settings_.feature_file)) return;
+  if (const auto* all = trainer_.features().all(job_.store.size(data::Split::train)))
+    job_.feature_file().write(*all);
 }
 
 void Run::record(const StepFigures& figures, double seconds) {
@@ -227,6 +235,11 @@ int Run::to_the_end() {
   }
   finish();
   progress_.reset();
+  if (!settings_.feature_file.empty() && !fs::exists(settings_.feature_file)) {
+    std::fprintf(stderr, "%s was not written: %s\n", settings_.feature_file.c_str(),
+                 job_.total_steps < trainer_.steps_per_epoch() ? "the run saw a part of the data"
+                                                               : "not all features fit into --feature-cache");
+  }
   std::fprintf(stderr, "%lld steps, %lld answer tokens, %.0f s (%.0f answer tokens/s); heads in %s\n",
                static_cast<long long>(state_.step), static_cast<long long>(state_.tokens), state_.seconds,
                static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9),

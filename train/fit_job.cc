@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "data/error.h"
+#include "data/files.h"
 #include "infer/loaded_model.h"
 #include "infer/machine.h"
 #include "kernels/cpu_path.h"
@@ -85,6 +86,15 @@ void continue_drafter(FitJob& job) {
   job.state = saved.state;
 }
 
+// Refused here, before anything is written.
+void check_feature_file(const FitJob& job) {
+  const std::string& file = job.settings.feature_file;
+  if (file.empty()) return;
+  if (!std::filesystem::exists(file)) return data::check_can_write(file);
+  job.feature_file().read(job.store.size(data::Split::train), job.target->config().hidden,
+                          job.target->dtype());
+}
+
 }  // namespace
 
 void resolve(FitSettings& settings) {
@@ -117,6 +127,14 @@ std::vector<int64_t> FitJob::golden_ids() const {
   return {ids.begin(), ids.begin() + std::min(longest_golden, ids.size())};
 }
 
+FeatureFile FitJob::feature_file() const {
+  return {settings.feature_file,
+          {{"target", target->fingerprint()},
+           {"data", store.about().at("content_hash").get<std::string>()},
+           {"dtype", settings.dtype},
+           {"max-length", std::to_string(settings.max_length)}}};
+}
+
 nlohmann::json FitJob::identity() const {
   return {{"settings", settings.to_json()},
           {"target", target->fingerprint()},
@@ -145,6 +163,7 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));
 
   const int64_t samples = job.store.size(data::Split::train);
+  check_feature_file(job);
   int64_t useful = 0;
   for (int64_t i = 0; i < samples; ++i) {
     job.longest = std::max(job.longest, static_cast<int64_t>(job.sample(i).ids.size()));

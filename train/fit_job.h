@@ -11,6 +11,7 @@
 #include "model/drafter.h"
 #include "model/target.h"
 #include "train/checkpoint.h"
+#include "train/feature_file.h"
 #include "train/settings.h"
 
 namespace clover::train {
@@ -40,6 +41,9 @@ struct FitJob {
 
   /// The golden prompt of the run's heads: the first sample, cut.
   std::vector<int64_t> golden_ids() const;
+
+  /// Where settings.feature_file lies, and what its features depend on.
+  FeatureFile feature_file() const;
 
   /// What a checkpoint must agree with to continue this run.
   nlohmann::json identity() const;

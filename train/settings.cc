@@ -39,9 +39,10 @@ void in_unit(const char* name, double value) {
 }
 
 /// Settings that only watch, or that only decide how fast the same numbers are computed.
-const std::set<std::string> free_to_change{
-    "eval-every", "eval-prompts", "eval-max-tokens", "checkpoint-every", "keep-checkpoints", "feature-cache",
-    "target",     "data",         "init-heads"};
+const std::set<std::string> free_to_change{"eval-every",       "eval-prompts",     "eval-max-tokens",
+                                           "checkpoint-every", "keep-checkpoints", "feature-cache",
+                                           "feature-file",     "target",           "data",
+                                           "init-heads"};
 
 }  // namespace
 

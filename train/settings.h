@@ -43,6 +43,7 @@ struct FitSettings {
   std::string dtype = "auto";          // of the target: auto is how it is stored
   std::string compute_dtype = "auto";  // of the drafter's products while training
   int64_t feature_cache = -1;          // bytes; -1: a quarter of the free memory
+  std::string feature_file;            // "": features are not kept on disk
 
   // What is watched and kept; changes no weight.
   int64_t eval_every = 200;
@@ -107,6 +108,8 @@ void FitSettings::each(Self& self, Visit&& visit) {
         "dtype of training products: auto (bfloat16 where it is faster), bfloat16, float32");
   visit("feature-cache", self.feature_cache,
         "bytes of target features kept for the next epoch; -1: a quarter of free memory");
+  visit("feature-file", self.feature_file,
+        "file of the target's features: written once all are known, read by later runs on the same data");
   visit("eval-every", self.eval_every, "steps between evaluations by the real decoder; 0: only at the end");
   visit("eval-prompts", self.eval_prompts, "held-out prompts an evaluation decodes; 0: no evaluation");
   visit("eval-max-tokens", self.eval_max_tokens, "tokens an evaluation decodes for each prompt");

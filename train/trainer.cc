@@ -15,7 +15,10 @@ Trainer::Trainer(const FitJob& job)
       features_(*job.target, job.drafter->features(), job.longest, job.settings.feature_cache),
       optimiser_(parameters_of(*job.drafter),
                  {job.settings.beta1, job.settings.beta2, job.settings.eps, job.settings.weight_decay}),
-      weight_(loss_weight(*job.drafter, model::parse_dtype(job.settings.compute_dtype))) {}
+      weight_(loss_weight(*job.drafter, model::parse_dtype(job.settings.compute_dtype))) {
+  if (!job.settings.feature_file.empty())
+    features_.keep_for(job.feature_file(), job.store.size(data::Split::train));
+}
 
 void Trainer::micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale,
                           StepFigures& figures) {

@@ -164,6 +164,33 @@ TEST_F(FitProcessTest, WatchingARunChangesNoWeight) {
   EXPECT_TRUE(weights(often) == weights(seldom));
 }
 
+TEST_F(FitProcessTest, FeaturesOnDiskServeLaterRunsAndChangeNoWeight) {
+  const fs::path plain = folder_ / "plain", first = folder_ / "first", second = folder_ / "second";
+  const fs::path file = folder_ / "features.safetensors";
+  const std::vector<std::string> with_file{"--feature-file", file};
+  ASSERT_EQ(run(command(plain)), 0) << messages();
+  ASSERT_EQ(run(command(first, with_file)), 0) << messages();
+  ASSERT_TRUE(fs::exists(file));
+  ASSERT_EQ(run(command(second, with_file)), 0) << messages();
+  EXPECT_TRUE(weights(first) == weights(plain));
+  EXPECT_TRUE(weights(second) == weights(plain));
+
+  EXPECT_EQ(run(command(folder_ / "other", {"--feature-file", file, "--max-length", "7"})), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("features of another max-length (2048, not 7)"));
+  const auto metadata = data::SafetensorsReader::open(file).metadata();
+  data::NamedTensors tensors;
+  for (const char* name : {"pre_norm", "post_norm", "rows"})
+    tensors.emplace_back(name, data::SafetensorsReader::open(file).read(name).clone());
+  tensors[0].second += 1;  // other features make other heads: the file is what is read
+  data::write_safetensors(file, tensors, metadata);
+  ASSERT_EQ(run(command(folder_ / "moved", with_file)), 0) << messages();
+  EXPECT_FALSE(weights(folder_ / "moved") == weights(plain));
+  tensors[2].second += 1;
+  data::write_safetensors(file, tensors, metadata);
+  EXPECT_EQ(run(command(folder_ / "other", with_file)), 2);
+  EXPECT_FALSE(fs::exists(folder_ / "other"));
+}
+
 TEST_F(FitProcessTest, RefusesWhatWouldSpoilARun) {
   const fs::path output = folder_ / "run";
   ASSERT_EQ(run(command(output, {"--keep-checkpoints", "2"})), 0) << messages();

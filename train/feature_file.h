@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/target.h"
+
+namespace clover::train {
+
+/// What the frozen target says of training samples, on disk: several runs on the same data (a sweep, another
+/// kind of heads) ask it once.  One safetensors file: "rows" i64 [N], and "pre_norm" and "post_norm" [R, H]
+/// in the target's dtype, sample after sample.
+struct FeatureFile {
+  std::filesystem::path path;
+  std::map<std::string, std::string> identity;  // what the features depend on
+
+  /// By sample; they lie in the mapped file.  InputError when it is broken or of another identity.
+  std::vector<model::Features> read(int64_t samples, int64_t hidden, at::ScalarType dtype) const;
+
+  /// Whole or not at all.  Undefined features stand for samples without a useful row.
+  void write(const std::vector<model::Features>& by_sample) const;
+};
+
+}  // namespace clover::train
