@@ -156,13 +156,17 @@ nlohmann::json read_json(const std::filesystem::path& file) {
 }
 
 void check_can_write(const std::filesystem::path& file) {
-  std::error_code ignored;  // the attempt below says what is wrong
+  std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
     throw InputError(file.string() + ": expected a file that can be replaced, found a folder");
   }
-  const std::filesystem::path temporary = temporary_beside(file);
-  write_new_file(temporary, "");
-  ::unlink(temporary.c_str());
+  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  if (!std::filesystem::is_directory(folder, ignored) || ::access(folder.c_str(), W_OK) != 0) {
+    throw InputError(
+        file.string() +
+        ": expected a file in a folder that exists and can be written; make the folder or choose "
+        "another file");
+  }
 }
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view bytes) {

@@ -5,59 +5,16 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/json_fields.h"
+#include "data/messages.h"
 
 namespace clover::data {
 namespace {
 
 using Json = nlohmann::json;
 
-std::string kind_of(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::null:
-      return "null";
-    case Json::value_t::boolean:
-      return "a boolean";
-    case Json::value_t::string:
-      return "a string";
-    case Json::value_t::array:
-      return "a list";
-    case Json::value_t::object:
-      return "an object";
-    default:
-      return "a number";
-  }
-}
-
-[[noreturn]] void fail_expected(const std::string& path, const char* expected, const std::string& found) {
-  throw InputError(path + ": expected " + expected + ", found " + found);
-}
-
-std::string element(const std::string& path, size_t index) {
-  return path + "[" + std::to_string(index) + "]";
-}
-
-/// The member `key` of an object at `path` ("" for the record itself).
-const Json& member(const Json& object, const std::string& path, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end()) {
-    fail_expected(path.empty() ? "the record" : path, (std::string("the field \"") + key + "\"").c_str(),
-                  "none");
-  }
-  return *found;
-}
-
-const std::string& as_string(const Json& value, const std::string& path) {
-  if (!value.is_string()) fail_expected(path, "a string", kind_of(value));
-  return value.get_ref<const std::string&>();
-}
-
 const std::string& string_field(const Json& record, const char* key) {
   return as_string(member(record, "", key), key);
-}
-
-const Json& as_list(const Json& value, const std::string& path) {
-  if (!value.is_array()) fail_expected(path, "a list", kind_of(value));
-  return value;
 }
 
 std::vector<std::string> as_strings(const Json& value, const std::string& path) {
@@ -81,36 +38,6 @@ std::vector<int64_t> as_token_ids(const Json& value, const std::string& path) {
     ids.push_back(item.get<int64_t>());
   }
   return ids;
-}
-
-/// What is said: a string, or OpenAI's list of parts, of which only text can be learned.
-std::string as_content(const Json& value, const std::string& path) {
-  if (!value.is_array()) return as_string(value, path);
-  std::string text;
-  for (size_t i = 0; i < value.size(); ++i) {
-    const std::string here = element(path, i);
-    if (!value[i].is_object()) fail_expected(here, "an object", kind_of(value[i]));
-    const std::string& type = as_string(member(value[i], here, "type"), here + ".type");
-    if (type != "text") fail_expected(here + ".type", "\"text\"", "\"" + type + "\"");
-    text += as_string(member(value[i], here, "text"), here + ".text");
-  }
-  return text;
-}
-
-std::vector<Message> as_messages(const Json& value, const std::string& path) {
-  std::vector<Message> messages;
-  for (const Json& item : as_list(value, path)) {
-    const std::string here = element(path, messages.size());
-    if (!item.is_object()) fail_expected(here, "an object", kind_of(item));
-    Message message{as_string(member(item, here, "role"), here + ".role"),
-                    as_content(member(item, here, "content"), here + ".content")};
-    if (message.role != "system" && message.role != "user" && message.role != "assistant") {
-      fail_expected(here + ".role", "system, user or assistant", "\"" + message.role + "\"");
-    }
-    messages.push_back(std::move(message));
-  }
-  if (messages.empty()) fail_expected(path, "at least one message", "none");
-  return messages;
 }
 
 /// ShareGPT: who speaks is in "from", what they say in "value".
@@ -157,7 +84,7 @@ AnsweredRecord answered_record(const Json& record) {
     answered.texts.push_back(string_field(record, "text"));
     answered.is_chat = record.contains("messages");
     if (answered.is_chat) {
-      answered.messages = as_messages(record["messages"], "messages");
+      answered.messages = read_messages(record["messages"], "messages");
     } else {
       answered.prompt = string_field(record, "prompt");
     }
@@ -214,7 +141,7 @@ TrainingRecord parse_training_record(std::string_view line) {
   } else if (has("error") && !record["error"].is_null()) {
     throw InputError("the record is an error of a batch job: " + record["error"].dump().substr(0, 200));
   } else if (has("messages")) {
-    parsed.content = ChatRecord{as_messages(record["messages"], "messages")};
+    parsed.content = ChatRecord{read_messages(record["messages"], "messages")};
   } else if (has("conversations")) {
     parsed.content = ChatRecord{as_sharegpt(record["conversations"])};
   } else if (has("prompt") && has("completion")) {

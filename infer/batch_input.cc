@@ -3,6 +3,8 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
+#include "data/json_fields.h"
+#include "data/messages.h"
 #include "infer/line_reader.h"
 
 namespace clover::infer {
@@ -28,40 +30,15 @@ std::string text_field(const json& value, const std::string& name, bool may_be_e
   return text;
 }
 
-// A string, or the OpenAI list of parts of which only text is supported.
-std::string message_content(const json& content, const std::string& where) {
-  if (!content.is_array()) return text_field(content, where + ".content", true);
-  std::string text;
-  for (const json& part : content) {
-    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text")) {
-      throw data::InputError(where + ".content: expected parts of type \"text\" only, found " + shown(part));
-    }
-    text += text_field(part["text"], where + ".content", true);
-  }
-  return text;
-}
-
 std::vector<data::Message> read_messages(const json& messages) {
-  if (!messages.is_array() || messages.empty()) {
-    throw data::InputError("messages: expected a list of {\"role\", \"content\"} that is not empty, found " +
-                           shown(messages));
-  }
-  std::vector<data::Message> read;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string where = "messages[" + std::to_string(i) + "]";
-    const json& message = messages[i];
-    if (!message.is_object() || !message.contains("role") || !message.contains("content")) {
-      throw data::InputError(where + ": expected {\"role\", \"content\"}, found " + shown(message));
-    }
+  const std::string path = "messages";
+  for (size_t i = 0; messages.is_array() && i < messages.size(); ++i) {
     for (const char* unsupported : {"tool_calls", "tool_call_id", "function_call"}) {
-      if (message.contains(unsupported) && !message[unsupported].is_null()) {
-        throw data::InputError(where + ": " + unsupported + " is not supported");
-      }
+      if (messages[i].is_object() && !messages[i].value(unsupported, json()).is_null())
+        throw data::InputError(data::element(path, i) + ": " + unsupported + " is not supported");
     }
-    read.push_back(
-        {text_field(message["role"], where + ".role", false), message_content(message["content"], where)});
   }
-  return read;
+  return data::read_messages(messages, path);
 }
 
 std::vector<std::string> read_turns(const json& turns) {

@@ -102,6 +102,10 @@ EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
   engine.typical = options.verify == "typical";
   engine.suffix = suffix_wanted(options.suffix, engine.growth.policy);
   engine.suffix_answers = options.suffix_answers;
+  if (engine.suffix_answers && !engine.suffix)
+    throw data::InputError(
+        "--suffix-answers: expected guesses from the text to be on, found them off; give --suffix on, or "
+        "--draft auto");
   engine.max_batch = options.max_batch;
   engine.kv_memory = static_cast<int64_t>(options.kv_memory);
   return engine;

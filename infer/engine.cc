@@ -48,12 +48,14 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       tokenizer_(tokenizer),
       cache_(make_cache(target, drafter, options)),
       schedule_(cache_, options.max_batch),
-      drafting_(target, drafter, cache_, options_, stats_) {
+      drafting_(target, drafter, cache_, options_, stats_),
+      weight_bytes_(target.weight_bytes()),
+      kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
 }
 
 int64_t Engine::most_pages(const Request& request) const {
-  const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + request.max_tokens + most_tree_rows;
+  const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   return (tokens + options_.page_size - 1) / options_.page_size;
 }
 
@@ -205,9 +207,7 @@ void Engine::decode() {
   }
   stats_.target_seconds += seconds;
   drafting_.observe_pass(batch.size(), seconds);
-  stats_.bytes_read += target_.weight_bytes();
-  for (const auto& live : schedule_.decoding())
-    stats_.bytes_read += cache_.length(live->sequence()) * target_.kv_bytes();
+  stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
   ++stats_.steps;
   stats_.rows += batch.size();
 

@@ -63,6 +63,7 @@ class Engine {
   Scheduler schedule_;
   EngineStats stats_;
   Drafting drafting_;
+  int64_t weight_bytes_, kv_bytes_;  // of a pass, and of a token in the target's layers
   std::function<void(int64_t, const std::string&)> on_text_;
 };
 

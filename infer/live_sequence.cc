@@ -27,7 +27,7 @@ LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
 void LiveSequence::join(int32_t sequence, int64_t held) {
   sequence_ = sequence;
   seen_ = held;
-  if (with_suffix_ && !answered()) suffix_.append(request_.prompt);
+  if (with_suffix_ && suffix_.ids().empty()) suffix_.append(request_.prompt);
 }
 
 void LiveSequence::leave() {

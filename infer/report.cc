@@ -47,6 +47,7 @@ json describe_growth(const EngineOptions& options, const std::string& heads) {
           {"budget", resolved_budget(options.growth, options.budget)},
           {"policy", policy},
           {"suffix", options.suffix},
+          {"suffix_answers", options.suffix_answers},
           {"verify", options.typical ? "typical" : "match"},
           {"batch_size", options.max_batch}};
 }

@@ -91,7 +91,8 @@ json run_row_bench(const model::Target& target, const std::vector<int64_t>& rows
   for (size_t i = 0; i < rows.size(); ++i) {
     entries.push_back({{"rows", rows[i]},
                        {"context", context},
-                       {"bytes_read", target.weight_bytes() + context * target.kv_bytes()},
+                       {"bytes_read", target.weight_bytes() +
+                                          context * model::KvCache::bytes_per_page(target.kv_shape(0), 1)},
                        {"seconds", median(seconds[i])},
                        {"rounds", round_seconds[i]}});
   }

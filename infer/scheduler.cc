@@ -16,12 +16,8 @@ LiveSequence* Scheduler::joining(int64_t rows) {
   if (!joining_ && !admit()) return nullptr;
   const int32_t number = joining_->sequence();
   const int64_t unread = std::ssize(joining_->to_read()) - cache_.length(number);
-  // Decoding may have taken since what was free when it was let in.
-  if (!cache_.fits(number, std::min(rows, unread))) {
-    send_away(std::exchange(joining_, nullptr));
-    return nullptr;
-  }
-  return joining_.get();
+  // Decoding may have taken since what was free when it was let in: then it waits where it is.
+  return cache_.fits(number, std::min(rows, unread)) ? joining_.get() : nullptr;
 }
 
 bool Scheduler::admit() {
@@ -37,7 +33,7 @@ bool Scheduler::admit() {
   joining_ = std::move(waiting_.front());
   waiting_.pop_front();
   joining_->join(number, shared);
-  if (!joining_->answered()) shared_tokens_ += shared;
+  newly_shared_ = joining_->answered() ? 0 : shared;
   return true;
 }
 
@@ -51,6 +47,7 @@ int64_t Scheduler::soon_needed() const {
 }
 
 void Scheduler::joined() {
+  shared_tokens_ += newly_shared_;
   decoding_.push_back(std::exchange(joining_, nullptr));
 }
 

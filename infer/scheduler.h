@@ -54,6 +54,7 @@ class Scheduler {
   std::deque<std::unique_ptr<LiveSequence>> waiting_;
   std::unique_ptr<LiveSequence> joining_;
   std::vector<std::unique_ptr<LiveSequence>> decoding_;  // in the order they joined
+  int64_t newly_shared_ = 0;                             // prompt tokens of joining_ that others had read
   int64_t sent_away_ = 0, shared_tokens_ = 0;
 };
 

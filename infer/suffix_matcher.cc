@@ -44,7 +44,7 @@ SuffixMatcher::Guess SuffixMatcher::after(std::span<const int64_t> text, int64_t
   if (newest == newest_.end()) return guess;
   int64_t best = -1, places = most_places;
   for (int32_t place = newest->second; place >= 0 && places-- > 0; place = earlier_[place]) {
-    if (place + 1 == end) continue;  // nothing follows there
+    if (place + 1 == end || ids_[place + 1] == between_answers) continue;  // nothing follows there
     int64_t match = 2;
     while (match < longest_match && match <= std::min<int64_t>(place, last) &&
            ids_[place - match] == text[last - match])

@@ -108,6 +108,12 @@ int64_t KvCache::missing_pages(int32_t sequence, int64_t rows) const {
   return std::max<int64_t>(0, wanted - std::ssize(entry.pages));
 }
 
+int64_t KvCache::tokens() const {
+  int64_t tokens = prefixes_.used() * page_size_;
+  for (const Sequence& sequence : sequences_) tokens += sequence.length - sequence.shared * page_size_;
+  return tokens;
+}
+
 void KvCache::reserve(Sequence& sequence, int64_t slots) {
   while (static_cast<int64_t>(sequence.pages.size()) * page_size_ < slots) {
     sequence.pages.push_back(take_page());

@@ -53,6 +53,8 @@ class KvCache {
   int64_t missing_pages(int32_t sequence, int64_t rows) const;
   bool fits(int32_t sequence, int64_t rows) const { return missing_pages(sequence, rows) <= free_pages(); }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()) + prefixes_.idle(); }
+  /// Committed tokens of all open sequences, shared ones counted once.
+  int64_t tokens() const;
   int64_t pages() const { return pages_; }
   int64_t page_size() const { return page_size_; }
 

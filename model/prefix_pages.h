@@ -28,6 +28,7 @@ class PrefixPages {
   void use(int32_t page);
   void release(int32_t page);
 
+  int64_t used() const { return static_cast<int64_t>(pages_.size() - idle_.size()); }
   int64_t idle() const { return static_cast<int64_t>(idle_.size()); }  // known, used by nobody
 
   /// Forgets the page that has been idle the longest and returns it; idle() must not be 0.  Pages behind it

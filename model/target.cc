@@ -105,6 +105,10 @@ DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int6
 
 }  // namespace
 
+int64_t Features::size() const {
+  return pre_norm.defined() ? pre_norm.size(0) : post_norm.defined() ? post_norm.size(0) : 0;
+}
+
 Features Features::rows(const at::Tensor& index) const {
   Features picked;
   if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, index);
@@ -172,11 +176,6 @@ int64_t Target::weight_bytes() const {
     bytes += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
   }
   return bytes;
-}
-
-int64_t Target::kv_bytes() const {
-  return 2 * config_.layers * config_.kv_heads * config_.head_dim *
-         static_cast<int64_t>(c10::elementSize(dtype_));
 }
 
 KvShape Target::kv_shape(int64_t drafter_layers) const {

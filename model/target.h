@@ -27,6 +27,7 @@ struct Features {
   at::Tensor post_norm;
 
   Features rows(const at::Tensor& index /* i64 [R'] */) const;
+  int64_t size() const;  // R, 0 when nothing is tapped
 };
 
 /// What drafters may use of the target without owning it.
@@ -57,8 +58,7 @@ class Target {
   const TargetConfig& config() const { return config_; }
   at::ScalarType dtype() const { return dtype_; }
   TargetView view() const;
-  int64_t weight_bytes() const;  // what one pass reads at least once ..
-  int64_t kv_bytes() const;      // .. and of every token in front of its rows
+  int64_t weight_bytes() const;  // what one pass reads at least once
 
   /// 16 hex digits of shapes and sampled values in bf16 under canonical names: the same for any sharding or
   /// container.

@@ -28,7 +28,8 @@ nlohmann::json estimate(const FitJob& job) {
   }
   for (const auto& parameter : job.drafter->parameters()) parameters += parameter.numel();
 
-  const model::FeatureTaps taps = job.drafter->features();
+  const model::FeatureTaps taps =
+      job.settings.feature_file.empty() ? job.drafter->features() : model::FeatureTaps{true, true};
   const int64_t row_bytes = job.target->config().hidden *
                             static_cast<int64_t>(c10::elementSize(job.target->dtype())) *
                             (int64_t{taps.pre_norm} + int64_t{taps.post_norm});

@@ -7,14 +7,6 @@
 #include "data/safetensors.h"
 
 namespace clover::train {
-namespace {
-
-int64_t rows_of(const model::Features& features) {
-  return features.pre_norm.defined() ? features.pre_norm.size(0) : 0;
-}
-
-}  // namespace
-
 std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, at::ScalarType dtype) const {
   const auto reader = data::SafetensorsReader::open(path);
   const auto refuse = [&](const std::string& what) {
@@ -53,8 +45,8 @@ void FeatureFile::write(const std::vector<model::Features>& by_sample) const {
   std::vector<at::Tensor> pre_norm, post_norm;
   at::Tensor rows = at::empty({std::ssize(by_sample)}, at::kLong);
   for (size_t i = 0; i < by_sample.size(); ++i) {
-    rows.data_ptr<int64_t>()[i] = rows_of(by_sample[i]);
-    if (rows_of(by_sample[i]) == 0) continue;
+    rows.data_ptr<int64_t>()[i] = by_sample[i].size();
+    if (by_sample[i].size() == 0) continue;
     pre_norm.push_back(by_sample[i].pre_norm);
     post_norm.push_back(by_sample[i].post_norm);
   }

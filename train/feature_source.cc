@@ -36,12 +36,6 @@ model::Features join(const std::vector<model::Features>& parts) {
   return joined;
 }
 
-int64_t rows_of(const model::Features& features) {
-  return features.pre_norm.defined()    ? features.pre_norm.size(0)
-         : features.post_norm.defined() ? features.post_norm.size(0)
-                                        : 0;
-}
-
 int64_t bytes_of(const model::Features& features) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : {features.pre_norm, features.post_norm}) {
@@ -62,8 +56,10 @@ FeatureSource::FeatureSource(const model::Target& target, model::FeatureTaps wan
 
 void FeatureSource::keep_for(const FeatureFile& file, int64_t samples) {
   taps_ = {true, true};
-  if (std::filesystem::exists(file.path))
-    kept_ = file.read(samples, target_.config().hidden, target_.dtype());
+  cache_bytes_ /= 2;  // the other half is for the one piece they are written in
+  if (!std::filesystem::exists(file.path)) return;
+  kept_ = file.read(samples, target_.config().hidden, target_.dtype());
+  known_.assign(samples, 1);
 }
 
 const std::vector<model::Features>* FeatureSource::all(int64_t samples) const {
@@ -80,7 +76,7 @@ model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samp
   std::vector<model::Features> parts(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     const int64_t key = keys[i];
-    if (key >= 0 && key < std::ssize(kept_) && rows_of(kept_[key]) >= std::max<int64_t>(rows[i], 1)) {
+    if (key >= 0 && key < std::ssize(kept_) && kept_[key].size() >= std::max<int64_t>(rows[i], 1)) {
       parts[i] = {slice(kept_[key].pre_norm, 0, rows[i]), slice(kept_[key].post_norm, 0, rows[i])};
     } else {
       missing.push_back(samples[i]);

@@ -60,6 +60,7 @@ class Run {
   TensorBoardWriter board_;
   std::unique_ptr<Acceptance> acceptance_;  // null without held-out prompts
   std::unique_ptr<infer::Progress> progress_;
+  bool features_wanted_;  // on disk, and not there yet
 };
 
 /// The run's settings in its folder, which must be locked, and nothing that a killed process left there.
@@ -82,7 +83,8 @@ Run::Run(FitJob& job)
       trainer_(job),
       checkpoints_(folder_),
       log_(folder_ / "log.jsonl", resume_step(job)),
-      board_(folder_, resume_step(job)) {
+      board_(folder_, resume_step(job)),
+      features_wanted_(!settings_.feature_file.empty() && !fs::exists(settings_.feature_file)) {
   if (job.checkpoint) restore_optimiser(*job.checkpoint, state_.step, trainer_.optimiser());
   if (!fs::exists(folder_ / "best")) {
     // Of another run's checkpoint, or removed: what is measured next, here if it is due here, is the best.
@@ -115,9 +117,17 @@ void Run::train_step() {
 }
 
 void Run::keep_features() {
-  if (settings_.feature_file.empty() || fs::exists(settings_.feature_file)) return;
-  if (const auto* all = trainer_.features().all(job_.store.size(data::Split::train)))
+  if (!features_wanted_) return;
+  const auto* all = trainer_.features().all(job_.store.size(data::Split::train));
+  if (all == nullptr) return;
+  features_wanted_ = false;
+  try {
     job_.feature_file().write(*all);
+  } catch (const std::exception& error) {  // they only save time: training goes on
+    progress_->clear();
+    std::fprintf(stderr, "--feature-file %s was not written: %s\n", settings_.feature_file.c_str(),
+                 error.what());
+  }
 }
 
 void Run::record(const StepFigures& figures, double seconds) {
@@ -235,10 +245,11 @@ int Run::to_the_end() {
   }
   finish();
   progress_.reset();
-  if (!settings_.feature_file.empty() && !fs::exists(settings_.feature_file)) {
-    std::fprintf(stderr, "%s was not written: %s\n", settings_.feature_file.c_str(),
-                 job_.total_steps < trainer_.steps_per_epoch() ? "the run saw a part of the data"
-                                                               : "not all features fit into --feature-cache");
+  if (features_wanted_) {
+    std::fprintf(stderr,
+                 "--feature-file %s was not written: this process did not read every sample, or half of "
+                 "--feature-cache does not hold them\n",
+                 settings_.feature_file.c_str());
   }
   std::fprintf(stderr, "%lld steps, %lld answer tokens, %.0f s (%.0f answer tokens/s); heads in %s\n",
                static_cast<long long>(state_.step), static_cast<long long>(state_.tokens), state_.seconds,

@@ -132,6 +132,7 @@ FeatureFile FitJob::feature_file() const {
           {{"target", target->fingerprint()},
            {"data", store.about().at("content_hash").get<std::string>()},
            {"dtype", settings.dtype},
+           {"kernels", kernels::to_string(kernels::cpu_path())},
            {"max-length", std::to_string(settings.max_length)}}};
 }
 

@@ -32,9 +32,10 @@ void Trainer::micro_batch(std::span<const int64_t> indices, std::span<const doub
   const PackedBatch batch = pack(samples, heads);
   figures.answer_tokens += batch.supervised;
   figures.rows += batch.rows;
+  const model::Features features = features_.of(samples, rows, indices);
   if (batch.rows == 0) return;
-  const at::Tensor loss = teacher_forced_loss(*job_.drafter, features_.of(samples, rows, indices), batch,
-                                              label_map_, weight_, head_scale, figures.heads);
+  const at::Tensor loss =
+      teacher_forced_loss(*job_.drafter, features, batch, label_map_, weight_, head_scale, figures.heads);
   if (!loss.defined()) return;
   figures.loss += loss.item<double>();
   loss.backward();

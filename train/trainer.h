@@ -33,7 +33,6 @@ class Trainer {
   StepFigures step(int64_t step);
 
   int64_t epoch_of(int64_t step) const { return order_.epoch_of(step); }
-  int64_t steps_per_epoch() const { return order_.steps_per_epoch(); }
   AdamW& optimiser() { return optimiser_; }
   const AdamW& optimiser() const { return optimiser_; }
   const FeatureSource& features() const { return features_; }

@@ -171,6 +171,7 @@ TEST_F(EngineTest, TokensDependOnNothingButTheRequest) {
           chosen.page_size = batch == 3 ? 8 : 64;
           chosen.prefill_chunk = batch == 16 ? 512 : 5;
           chosen.suffix = policy != Policy::off && batch != 1;
+          chosen.suffix_answers = batch == 3;
           expect_equal(expected, run(all, chosen, drafter));
         }
       }
@@ -223,16 +224,22 @@ TEST_F(EngineTest, LittleMemorySendsRequestsAwayAndLosesNothing) {
     auto all = requests(40, temperature);
     for (Request& request : all) request.max_tokens = 70 + request.tag % 9;
     const Answers expected = plain(all);
-    RecordedDrafter drafter(target_->config().vocab, record_of(all, expected), 3);
-    for (const Policy policy : {Policy::off, Policy::clover, Policy::automatic}) {
+    RecordedDrafter mixed(target_->config().vocab, record_of(all, expected), 3);
+    auto random = model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 3);
+    random->freeze(at::kBFloat16);
+    for (const auto& [policy, drafter] :
+         std::initializer_list<std::pair<Policy, model::Drafter*>>{{Policy::off, &mixed},
+                                                                   {Policy::clover, &mixed},
+                                                                   {Policy::chain, random.get()},
+                                                                   {Policy::automatic, random.get()}}) {
       SCOPED_TRACE(to_string(policy) + " temperature " + std::to_string(temperature));
       EngineOptions chosen = options(policy, -1, 16);
       chosen.page_size = 8;
       chosen.prefill_chunk = 16;
       chosen.suffix = policy == Policy::automatic;
       const int64_t page = model::KvCache::bytes_per_page(target_->kv_shape(1), chosen.page_size);
-      chosen.kv_memory = 26 * page;  // the longest request may need 25 pages
-      expect_equal(expected, run(all, chosen, &drafter));
+      chosen.kv_memory = 19 * page;  // the longest request may need 18 pages
+      expect_equal(expected, run(all, chosen, drafter));
       EXPECT_GT(stats_.sent_away, 0);
     }
   }

@@ -56,6 +56,8 @@ TEST(AnswerMatcher, CopiesFromOneAnswerAtATime) {
   EXPECT_EQ(answers.after(text, 8).ids, (Ids{8})) << "5 6 7 of the first answer, and not beyond its end";
   EXPECT_EQ(answers.after(Ids{6, 7}, 8).ids, (Ids{1, 2})) << "the latest";
   EXPECT_TRUE(answers.after(Ids{7, 8}, 8).ids.empty());
+  answers.append(Ids{4, 5, 6, 7});
+  EXPECT_EQ(answers.after(text, 8).ids, (Ids{8})) << "a longer match that nothing follows is none";
   for (int i = 0; i < 40; ++i) answers.append(Ids(40'000, 3));
   EXPECT_TRUE(answers.after(text, 8).ids.empty()) << "forgotten by now";
 }

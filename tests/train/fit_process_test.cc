@@ -167,6 +167,7 @@ TEST_F(FitProcessTest, WatchingARunChangesNoWeight) {
 TEST_F(FitProcessTest, FeaturesOnDiskServeLaterRunsAndChangeNoWeight) {
   const fs::path plain = folder_ / "plain", first = folder_ / "first", second = folder_ / "second";
   const fs::path file = folder_ / "features.safetensors";
+  write_counting_store(folder_ / "store", 20, /*useless=*/4);
   const std::vector<std::string> with_file{"--feature-file", file};
   ASSERT_EQ(run(command(plain)), 0) << messages();
   ASSERT_EQ(run(command(first, with_file)), 0) << messages();

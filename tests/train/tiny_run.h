@@ -13,8 +13,8 @@ inline std::filesystem::path tiny_target() {
 }
 
 /// Writes a token store for the tiny target: sequences that count upwards, so that there is something to
-/// learn.
-inline void write_counting_store(const std::filesystem::path& folder, int64_t samples) {
+/// learn; behind them some without a supervised token.
+inline void write_counting_store(const std::filesystem::path& folder, int64_t samples, int64_t useless = 0) {
   constexpr int64_t vocab = 130;
   std::mt19937 random(3);
   data::TokenStoreWriter writer(folder, 0.0, vocab);
@@ -28,6 +28,7 @@ inline void write_counting_store(const std::filesystem::path& folder, int64_t sa
     }
     writer.add(sample);
   }
+  for (int64_t i = 0; i < useless; ++i) writer.add({{5, 6, 7}, {0, 0, 0}, ""});
   writer.finish({});
 }
 

@@ -1,0 +1,53 @@
+#include "data/json_fields.h"
+
+#include "data/error.h"
+
+namespace clover::data {
+
+using Json = nlohmann::json;
+
+std::string kind_of(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return "a number";
+  }
+}
+
+void fail_expected(const std::string& path, const char* expected, const std::string& found) {
+  throw InputError(path + ": expected " + expected + ", found " + found);
+}
+
+std::string element(const std::string& path, size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
+const Json& member(const Json& object, const std::string& path, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) {
+    fail_expected(path.empty() ? "the record" : path, (std::string("the field \"") + key + "\"").c_str(),
+                  "none");
+  }
+  return *found;
+}
+
+const std::string& as_string(const Json& value, const std::string& path) {
+  if (!value.is_string()) fail_expected(path, "a string", kind_of(value));
+  return value.get_ref<const std::string&>();
+}
+
+const Json& as_list(const Json& value, const std::string& path) {
+  if (!value.is_array()) fail_expected(path, "a list", kind_of(value));
+  return value;
+}
+
+}  // namespace clover::data
