@@ -56,12 +56,31 @@ void find_block(const Group& group, const Span& span, int64_t start, int64_t cou
   for (; i < count; ++i) offsets[i] = cache_offset(group, span.rest[start + i - span.contiguous]);
 }
 
+/// Keys or values of a block where they lie in the cache: converted anew for every use.
 template <class T>
-void load_block(const T* cache, const int64_t* offsets, int64_t count, int64_t d, float* block) {
-  for (int64_t j = 0; j < count; ++j) {
-    const T* from = cache + offsets[j];
-    for (int64_t i = 0; i < d; i += 8) store8(block + j * d + i, load8(from + i));
+struct CacheRows {
+  const T* cache;
+  const int64_t* offsets;
+  CLOVER_INLINE const T* operator()(int64_t j) const { return cache + offsets[j]; }
+  CLOVER_INLINE void fetch(int64_t j, int64_t d) const {
+    for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T)))
+      __builtin_prefetch(cache + offsets[j] + i);
   }
+};
+
+/// The same in fp32, for many uses.
+struct BlockRows {
+  const float* block;
+  int64_t d;
+  CLOVER_INLINE const float* operator()(int64_t j) const { return block + j * d; }
+};
+
+template <class T>
+BlockRows load_block(const CacheRows<T>& rows, int64_t count, int64_t d, float* block) {
+  for (int64_t j = 0; j < count; ++j) {
+    for (int64_t i = 0; i < d; i += 8) store8(block + j * d + i, load8(rows(j) + i));
+  }
+  return {block, d};
 }
 
 /// The lane sums (sum8's order) of four vectors.
@@ -76,19 +95,19 @@ CLOVER_INLINE void sum8_of_four(const F8* x, float* out) {
 #endif
 }
 
-template <int Q, int J>
-CLOVER_INLINE void score_tile(const Query* const* queries, const float* keys, int64_t d, int64_t j,
+template <int Q, int J, class Rows>
+CLOVER_INLINE void score_tile(const Query* const* queries, const Rows& keys, int64_t d, int64_t j,
                               float scale) {
   F8 sum[Q][J] = {};
   for (int64_t i = 0; i < d; i += 8) {
-    F8 key[J];
-    for (int b = 0; b < J; ++b) key[b] = load8(keys + (j + b) * d + i);
-    for (int a = 0; a < Q; ++a) {
-      const F8 q = load8(queries[a]->q + i);
-      for (int b = 0; b < J; ++b) sum[a][b] = madd(q, key[b], sum[a][b]);
-    }
+    F8 q[Q];
+    each<Q>([&](auto a) CLOVER_INLINED { q[a] = load8(queries[a]->q + i); });
+    each<J>([&](auto b) CLOVER_INLINED {
+      const F8 key = load8(keys(j + b) + i);
+      each<Q>([&](auto a) CLOVER_INLINED { sum[a][b] = madd(q[a], key, sum[a][b]); });
+    });
   }
-  for (int a = 0; a < Q; ++a) {
+  each<Q>([&](auto a) CLOVER_INLINED {
     float* to = queries[a]->score + j;
     if constexpr (J == 4) {
       sum8_of_four(sum[a], to);
@@ -96,11 +115,11 @@ CLOVER_INLINE void score_tile(const Query* const* queries, const float* keys, in
       for (int b = 0; b < J; ++b) to[b] = sum8(sum[a][b]);
     }
     for (int b = 0; b < J; ++b) to[b] *= scale;
-  }
+  });
 }
 
-template <int Q>
-void score(const Query* const* queries, const float* keys, int64_t d, int64_t count, float scale) {
+template <int Q, class Rows>
+void score(const Query* const* queries, const Rows& keys, int64_t d, int64_t count, float scale) {
   int64_t j = 0;
   for (; j + 4 <= count; j += 4) score_tile<Q, 4>(queries, keys, d, j, scale);
   for (; j < count; ++j) score_tile<Q, 1>(queries, keys, d, j, scale);
@@ -124,32 +143,64 @@ void merge_block(Query& query, int64_t count, int64_t d) {
   for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
 }
 
-template <int Q, int D>
-CLOVER_INLINE void weigh_tile(Query* const* queries, const float* values, int64_t d, int64_t i, int64_t begin,
+template <int Q, int D, class Rows>
+CLOVER_INLINE void weigh_tile(Query* const* queries, const Rows& values, int64_t i, int64_t begin,
                               int64_t end) {
   F8 sum[Q][D];
-  for (int a = 0; a < Q; ++a) {
-    for (int b = 0; b < D; ++b) sum[a][b] = load8(queries[a]->sum + i + 8 * b);
-  }
+  each<Q>([&](auto a) CLOVER_INLINED {
+    each<D>([&](auto b) CLOVER_INLINED { sum[a][b] = load8(queries[a]->sum + i + 8 * b); });
+  });
   for (int64_t j = begin; j < end; ++j) {
-    F8 value[D];
-    for (int b = 0; b < D; ++b) value[b] = load8(values + j * d + i + 8 * b);
-    for (int a = 0; a < Q; ++a) {
-      const F8 weight = splat(queries[a]->score[j]);
-      for (int b = 0; b < D; ++b) sum[a][b] = madd(weight, value[b], sum[a][b]);
-    }
+    F8 weight[Q];
+    each<Q>([&](auto a) CLOVER_INLINED { weight[a] = splat(queries[a]->score[j]); });
+    each<D>([&](auto b) CLOVER_INLINED {
+      const F8 value = load8(values(j) + i + 8 * b);
+      each<Q>([&](auto a) CLOVER_INLINED { sum[a][b] = madd(weight[a], value, sum[a][b]); });
+    });
   }
-  for (int a = 0; a < Q; ++a) {
-    for (int b = 0; b < D; ++b) store8(queries[a]->sum + i + 8 * b, sum[a][b]);
-  }
+  each<Q>([&](auto a) CLOVER_INLINED {
+    each<D>([&](auto b) CLOVER_INLINED { store8(queries[a]->sum + i + 8 * b, sum[a][b]); });
+  });
 }
 
-template <int Q>
-void weigh(Query* const* queries, const float* values, int64_t d, int64_t begin, int64_t end) {
+template <int Q, class Rows>
+void weigh(Query* const* queries, const Rows& values, int64_t d, int64_t begin, int64_t end) {
   if (begin >= end) return;
   int64_t i = 0;
-  for (; i + 32 <= d; i += 32) weigh_tile<Q, 4>(queries, values, d, i, begin, end);
-  for (; i < d; i += 8) weigh_tile<Q, 1>(queries, values, d, i, begin, end);
+  for (; i + 32 <= d; i += 32) weigh_tile<Q, 4>(queries, values, i, begin, end);
+  for (; i < d; i += 8) weigh_tile<Q, 1>(queries, values, i, begin, end);
+}
+
+/// Query heads from the first on that can go three by three: their counts of keys are the same.
+int64_t in_threes(const int64_t* count, int64_t total) {
+  int64_t i = 0;
+  while (i + 3 <= total && count[i] == count[i + 1] && count[i] == count[i + 2]) i += 3;
+  return i;
+}
+
+template <class Rows>
+void score_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& keys, int64_t d,
+               float scale) {
+  const int64_t threes = in_threes(count, total);
+  int64_t i = 0;
+  for (; i < threes; i += 3) score<3>(queries + i, keys, d, count[i], scale);
+  for (; i + 2 <= total; i += 2)
+    score<2>(queries + i, keys, d, count[i] > count[i + 1] ? count[i] : count[i + 1], scale);
+  if (i < total) score<1>(queries + i, keys, d, count[i], scale);
+}
+
+template <class Rows>
+void weigh_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& values, int64_t d) {
+  const int64_t threes = in_threes(count, total);
+  int64_t i = 0;
+  for (; i < threes; i += 3) weigh<3>(queries + i, values, d, 0, count[i]);
+  for (; i + 2 <= total; i += 2) {
+    const int64_t both = count[i] < count[i + 1] ? count[i] : count[i + 1];
+    weigh<2>(queries + i, values, d, 0, both);
+    weigh<1>(queries + i, values, d, both, count[i]);
+    weigh<1>(queries + i + 1, values, d, both, count[i + 1]);
+  }
+  if (i < total) weigh<1>(queries + i, values, d, 0, count[i]);
 }
 
 /// One block of keys against all query heads of the `members` rows, whose counts of keys in it may differ.
@@ -168,22 +219,24 @@ void attend_block(const Group& group, const int64_t* offsets, const int* members
     }
     if (counts[members[m]] > longest) longest = counts[members[m]];
   }
-  load_block(static_cast<const T*>(call.k), offsets, longest, d, group.block);
-  int64_t i = 0;
-  for (; i + 2 <= total; i += 2) {
-    score<2>(queries + i, group.block, d, count[i] > count[i + 1] ? count[i] : count[i + 1], call.scale);
+  // Rows of the cache lie apart and were not read since the last step: all are asked for before the first is
+  // used.
+  const CacheRows<T> keys{static_cast<const T*>(call.k), offsets},
+      values{static_cast<const T*>(call.v), offsets};
+  for (int64_t j = 0; j < longest; ++j) keys.fetch(j, d);
+  for (int64_t j = 0; j < longest; ++j) values.fetch(j, d);
+  const bool once = total <= 3;  // one pass over the block: no use for a copy in fp32
+  if (once) {
+    score_all(queries, count, total, keys, d, call.scale);
+  } else {
+    score_all(queries, count, total, load_block(keys, longest, d, group.block), d, call.scale);
   }
-  if (i < total) score<1>(queries + i, group.block, d, count[i], call.scale);
-  for (i = 0; i < total; ++i) merge_block(*queries[i], count[i], d);
-
-  load_block(static_cast<const T*>(call.v), offsets, longest, d, group.block);
-  for (i = 0; i + 2 <= total; i += 2) {
-    const int64_t both = count[i] < count[i + 1] ? count[i] : count[i + 1];
-    weigh<2>(queries + i, group.block, d, 0, both);
-    weigh<1>(queries + i, group.block, d, both, count[i]);
-    weigh<1>(queries + i + 1, group.block, d, both, count[i + 1]);
+  for (int64_t i = 0; i < total; ++i) merge_block(*queries[i], count[i], d);
+  if (once) {
+    weigh_all(queries, count, total, values, d);
+  } else {
+    weigh_all(queries, count, total, load_block(values, longest, d, group.block), d);
   }
-  if (i < total) weigh<1>(queries + i, group.block, d, 0, count[i]);
 }
 
 Span span_of(const AttentionCall& call, int64_t row) {
