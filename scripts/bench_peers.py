@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Decodes the same prompts with Hugging Face transformers and Clover, side by side in one run.
+
+    scripts/bench_peers.py [--heads DIR] [--batch-sizes 1,4,8,16,32] [--rounds 3] [--output build/peers]
+
+Greedy, bf16 weights, the same number of threads and of new tokens for all (end tokens are ignored); within a round
+every program decodes in turn, and ratios are medians over rounds. Makes its own virtual environment in build/peers/
+the first time. Leaves peers.json, peers.md and peers.png.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ["torch==2.11.0", "transformers==5.23.0", "matplotlib==3.11.2"]
+LONG_PROMPT = 1000  # tokens, for the speed of reading prompts
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.worker:
+        return serve(arguments)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    python = environment(arguments.output)
+    if Path(sys.prefix) != python.parent.parent:
+        os.execv(python, [str(python), __file__, *sys.argv[1:]])
+    questions = arguments.input.read_text().splitlines()
+    programs = {"HF transformers": Worker("hf", arguments), "Clover": Clover(arguments, "off")}
+    if arguments.heads:
+        programs["Clover with heads"] = Clover(arguments, "auto")
+    figures = measure(programs, questions, arguments)
+    write_results(figures, arguments)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", type=Path, default=ROOT / "models" / "SmolLM2-135M-Instruct")
+    parser.add_argument("--heads", type=Path, help="also measure Clover with these heads and --draft auto")
+    parser.add_argument("--input", type=Path, default=ROOT / "scripts" / "demo_data" / "eval_questions.jsonl")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "peers")
+    parser.add_argument("--batch-sizes", default="1,4,8,16,32")
+    parser.add_argument("--tokens", type=int, default=96, help="new tokens for each prompt")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--worker", choices=["hf"], help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def say(text: str) -> None:
+    print(f"bench_peers: {text}", file=sys.stderr, flush=True)
+
+
+def environment(folder: Path) -> Path:
+    """The interpreter of a virtual environment that holds PACKAGES."""
+    python = folder.resolve() / ".venv" / "bin" / "python"
+    done = folder / ".venv" / "installed.json"
+    if not done.exists() or json.loads(done.read_text()) != PACKAGES:
+        say("installing " + ", ".join(PACKAGES))
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / ".venv")], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        done.write_text(json.dumps(PACKAGES))
+    return python
+
+
+# ---- the peers, each in a process of its own that answers {"prompts", "tokens"} lines
+
+
+class HuggingFace:
+    """A bare loop over the model's forward pass, without what generate() adds to it."""
+
+    def __init__(self, arguments: argparse.Namespace):
+        import torch
+        import transformers
+
+        torch.set_num_threads(arguments.threads)
+        self.torch = torch
+        self.cache = transformers.DynamicCache
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(arguments.target, dtype=torch.bfloat16).eval()
+
+    def decode(self, prompts: list[list[int]], tokens: int) -> dict:
+        torch, longest = self.torch, max(map(len, prompts))
+        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        cache, chosen, started, read = self.cache(), [], time.perf_counter(), 0.0
+        with torch.inference_mode():
+            for _ in range(tokens):
+                output = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
+                                    use_cache=True, logits_to_keep=1)
+                ids = output.logits[:, -1].argmax(-1, keepdim=True)
+                chosen.append(ids)
+                read = read or time.perf_counter()
+                mask = torch.cat([mask, torch.ones_like(ids)], 1)
+                positions = positions[:, -1:] + 1
+        ended = time.perf_counter()
+        return {"read": read - started, "decode": ended - read, "ids": torch.cat(chosen, 1).tolist()}
+
+
+def serve(arguments: argparse.Namespace) -> None:
+    peer = {"hf": HuggingFace}[arguments.worker](arguments)
+    for line in sys.stdin:
+        print(json.dumps(peer.decode(**json.loads(line))), flush=True)
+
+
+class Worker:
+    def __init__(self, name: str, arguments: argparse.Namespace):
+        command = [sys.executable, __file__, "--worker", name, "--target", str(arguments.target), "--output", str(arguments.output),
+                   "--threads", str(arguments.threads)]
+        # Waiting threads of one program must not take the cores of the next.
+        quiet = os.environ | {"OMP_WAIT_POLICY": "passive", "TRANSFORMERS_VERBOSITY": "error"}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=quiet)
+
+    def decode(self, prompts: list[dict], tokens: int) -> dict:
+        self.process.stdin.write(json.dumps({"prompts": [prompt["ids"] for prompt in prompts], "tokens": tokens}) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit("bench_peers: a peer stopped; its message stands above")
+        return json.loads(answer)
+
+
+class Clover:
+    """clover-infer batch, as a user runs it, on a copy of the model's folder that names no end token."""
+
+    def __init__(self, arguments: argparse.Namespace, draft: str):
+        self.work = arguments.output.resolve() / "clover"
+        self.target = endless(arguments.target.resolve(), self.work / "target")
+        self.common = ["--target", str(self.target), "--threads", str(arguments.threads)]
+        self.options = ["--draft", draft] + (["--heads", str(arguments.heads)] if draft != "off" else [])
+
+    def tokenize(self, texts: list[str]) -> list[dict]:
+        write_lines(self.work / "texts.jsonl", [{"prompt": text} for text in texts])
+        command = [infer(), "tokenize", "--target", str(self.target), "--input", str(self.work / "texts.jsonl")]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        return [{"text": text, "ids": json.loads(line)["token_ids"]} for text, line in zip(texts, lines)]
+
+    def decode(self, prompts: list[dict], tokens: int) -> dict:
+        answers, report = self.work / "answers.jsonl", self.work / "report.json"
+        for old in (answers, Path(f"{answers}.run.json")):
+            old.unlink(missing_ok=True)
+        write_lines(self.work / "prompts.jsonl", [{"prompt": prompt["text"]} for prompt in prompts])
+        command = [infer(), "batch", *self.common, *self.options, "--input", str(self.work / "prompts.jsonl"), "--output", str(answers),
+                   "--json", str(report), "--max-batch", str(len(prompts)), "--max-tokens", str(tokens)]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        run = json.loads(report.read_text())["configurations"][0]
+        lines = sorted((json.loads(line) for line in answers.read_text().splitlines()), key=lambda line: line["line"])
+        return {"read": run["prefill_seconds"], "decode": run["decode_seconds"], "ids": [line["token_ids"] for line in lines]}
+
+
+def infer() -> str:
+    return str(ROOT / "build" / "bin" / "clover-infer")
+
+
+def write_lines(file: Path, records: list[dict]) -> None:
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def endless(model: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in model.iterdir():
+        place = folder / source.name
+        place.unlink(missing_ok=True)
+        if source.name in ("config.json", "generation_config.json"):
+            place.write_text(json.dumps(json.loads(source.read_text()) | {"eos_token_id": None}))
+        else:
+            place.symlink_to(source)
+    return folder
+
+
+# ---- what is measured
+
+
+def measure(programs: dict, questions: list[str], arguments: argparse.Namespace) -> dict:
+    clover = programs["Clover"]
+    chats = [f"<|im_start|>user\n{question(line)}<|im_end|>\n<|im_start|>assistant\n" for line in questions]
+    prompts = clover.tokenize(chats)
+    article = " ".join(question(line) for line in questions)
+    long = clover.tokenize([article[: LONG_PROMPT * 4]])
+    sizes = [int(size) for size in arguments.batch_sizes.split(",")]
+    figures = {"sizes": sizes, "rounds": [], "agreement": {}, "long_prompt": len(long[0]["ids"])}
+    for number in range(1, arguments.rounds + 1):
+        decode = {name: {} for name in programs}
+        for size in sizes:
+            chosen = (prompts * (size // len(prompts) + 1))[:size]
+            answers = {name: program.decode(chosen, arguments.tokens) for name, program in programs.items()}
+            for name, answer in answers.items():
+                decode[name][size] = size * (arguments.tokens - 1) / answer["decode"]
+                figures["agreement"].setdefault(name, []).append(agreement(answers["Clover"]["ids"], answer["ids"]))
+            say(f"round {number}, batch {size}: " + ", ".join(f"{name} {decode[name][size]:.1f}" for name in programs) + " tokens/s")
+        read = {name: len(long[0]["ids"]) / program.decode(long, 2)["read"] for name, program in programs.items()}
+        figures["rounds"].append({"decode": decode, "read": read})
+    return figures
+
+
+def question(line: str) -> str:
+    return json.loads(line)["messages"][0]["content"]
+
+
+def agreement(one: list[list[int]], other: list[list[int]]) -> float:
+    """Share of each answer that is the same up to the first difference; rounding parts equal models sooner or later."""
+    shares = []
+    for left, right in zip(one, other):
+        same = next((i for i, (a, b) in enumerate(zip(left, right)) if a != b), len(left))
+        shares.append(same / len(left))
+    return statistics.mean(shares)
+
+
+# ---- what is written
+
+
+def median(figures: dict, pick) -> float:
+    return statistics.median(pick(entry) for entry in figures["rounds"])
+
+
+def write_results(figures: dict, arguments: argparse.Namespace) -> None:
+    machine = json.loads((arguments.output / "clover" / "report.json").read_text())["machine"]
+    figures["machine"], figures["date"] = machine, time.strftime("%Y-%m-%d")
+    (arguments.output / "peers.json").write_text(json.dumps(figures, indent=1) + "\n")
+    table = markdown(figures, arguments.tokens)
+    (arguments.output / "peers.md").write_text(table)
+    plot(figures, arguments.output / "peers.png")
+    print(table)
+
+
+def markdown(figures: dict, tokens: int) -> str:
+    machine, sizes = figures["machine"], figures["sizes"]
+    lines = [f"{machine['cpu']}, {machine['threads']} threads, {machine['kernels']} kernels, {figures['date']}; bf16, greedy, {tokens} new tokens a "
+             f"prompt, medians of {len(figures['rounds'])} rounds.", "",
+             "| tokens/s | " + " | ".join(f"batch {size}" for size in sizes) + f" | reading {figures['long_prompt']} tokens |",
+             "|---|" + "---:|" * (len(sizes) + 1)]
+    for name in figures["rounds"][0]["decode"]:
+        cells = [f"{median(figures, lambda entry: entry['decode'][name][size]):.0f}" for size in sizes]
+        cells.append(f"{median(figures, lambda entry: entry['read'][name]):.0f}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for peer in ("HF transformers",):
+        cells = [f"{median(figures, lambda entry: entry['decode']['Clover'][size] / entry['decode'][peer][size]):.2f}" for size in sizes]
+        cells.append(f"{median(figures, lambda entry: entry['read']['Clover'] / entry['read'][peer]):.2f}")
+        lines.append(f"| Clover / {peer} | " + " | ".join(cells) + " |")
+    shares = ", ".join(f"{name} {statistics.mean(values):.0%}" for name, values in figures["agreement"].items())
+    return "\n".join(lines) + f"\n\nShare of the answers equal to Clover's up to the first difference: {shares}.\n"
+
+
+def plot(figures: dict, file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for name in figures["rounds"][0]["decode"]:
+        speeds = [median(figures, lambda entry: entry["decode"][name][size]) for size in figures["sizes"]]
+        axes.plot(figures["sizes"], speeds, marker="o", label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(figures["sizes"], [str(size) for size in figures["sizes"]])
+    axes.set(xlabel="sequences at once", ylabel="tokens/s", title=f"Decoding on {figures['machine']['cpu']}, {figures['machine']['threads']} threads")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
