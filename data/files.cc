@@ -167,6 +167,9 @@ void check_can_write(const std::filesystem::path& file) {
         ": expected a file in a folder that exists and can be written; make the folder or choose "
         "another file");
   }
+  const std::filesystem::path temporary = temporary_beside(file);  // a full disk shows only when it is tried
+  write_new_file(temporary, "");
+  ::unlink(temporary.c_str());
 }
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view bytes) {
