@@ -1,7 +1,6 @@
 #include "infer/drafting.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -18,11 +17,6 @@ constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
 
 at::Tensor ids_tensor(std::vector<int64_t>& ids) {
   return at::from_blob(ids.data(), {std::ssize(ids)}, at::kLong);
-}
-
-at::Tensor joined(const std::vector<at::Tensor>& parts) {
-  if (!parts.front().defined()) return {};
-  return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
 }  // namespace

@@ -7,14 +7,18 @@
 namespace clover::infer {
 namespace {
 
-at::Tensor joined(const std::vector<model::Features>& parts, at::Tensor model::Features::*member) {
+at::Tensor joined_member(const std::vector<model::Features>& parts, at::Tensor model::Features::*member) {
   std::vector<at::Tensor> tensors;
   for (const model::Features& part : parts) tensors.push_back(part.*member);
-  if (!tensors.front().defined()) return {};
-  return tensors.size() == 1 ? tensors.front() : at::cat(tensors);
+  return joined(tensors);
 }
 
 }  // namespace
+
+at::Tensor joined(const std::vector<at::Tensor>& parts) {
+  if (!parts.front().defined()) return {};
+  return parts.size() == 1 ? parts.front() : at::cat(parts);
+}
 
 LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
                            const std::vector<int64_t>& end_ids, bool with_suffix)
@@ -112,8 +116,8 @@ void LiveSequence::remember(const model::Features& features, std::vector<int64_t
 
 LiveSequence::Pending LiveSequence::take_pending() {
   Pending pending;
-  pending.features.pre_norm = joined(pending_, &model::Features::pre_norm);
-  pending.features.post_norm = joined(pending_, &model::Features::post_norm);
+  pending.features.pre_norm = joined_member(pending_, &model::Features::pre_norm);
+  pending.features.post_norm = joined_member(pending_, &model::Features::post_norm);
   pending.begin = static_cast<int32_t>(seen_);
   seen_ += static_cast<int64_t>(pending_next_ids_.size());
   pending.next_ids = std::move(pending_next_ids_);

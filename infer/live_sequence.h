@@ -83,4 +83,7 @@ class LiveSequence {
   int64_t seen_ = 0;  // rows the drafter has been primed with or may skip
 };
 
+/// Rows of the parts, one or more, one after the other; undefined when they are (not tapped).
+at::Tensor joined(const std::vector<at::Tensor>& parts);
+
 }  // namespace clover::infer
