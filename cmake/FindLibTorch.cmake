@@ -1,7 +1,8 @@
 # Imported targets over the folder of the pinned `torch` wheel.
 #
 #   LibTorch::cpu    headers, libtorch_cpu, libc10 and the one OpenMP runtime that the wheel carries
-#   LibTorch::cuda   libtorch_cuda, libc10_cuda and the wheel's cudart (only when CUDA is enabled)
+#   LibTorch::c10_cuda  streams and memory of a GPU, and the wheel's cudart (only when CUDA is enabled).  libtorch_cuda,
+#                    whose loading takes a second, is opened by the program that is asked for a GPU
 #
 # find_package(Torch) is not used: with a CUDA wheel and no CUDA toolkit it stops the configuration, and it sets
 # architecture flags behind our back.  The wheel is looked for in .venv, then in LIBTORCH_PYTHON's site-packages.
@@ -46,11 +47,16 @@ target_compile_options(LibTorch::cpu INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenm
 target_link_libraries(LibTorch::cpu INTERFACE LibTorch::c10 "${_libgomp}" "-Wl,--allow-shlib-undefined")
 
 if(CMAKE_CUDA_COMPILER)
+  file(GLOB _cudart "${LIBTORCH_NVIDIA_DIR}/cu13/lib/libcudart.so.*")
+  if(NOT _cudart)
+    message(FATAL_ERROR "${LIBTORCH_NVIDIA_DIR}/cu13/lib holds no libcudart: expected the one that torch was installed with; "
+                        "reinstall torch, or pass -DCLOVER_CUDA=OFF.")
+  endif()
+  list(GET _cudart 0 _cudart)
   add_library(LibTorch::c10_cuda SHARED IMPORTED)
   set_target_properties(LibTorch::c10_cuda PROPERTIES IMPORTED_LOCATION "${LIBTORCH_DIR}/lib/libc10_cuda.so")
-  add_library(LibTorch::cuda SHARED IMPORTED)
-  set_target_properties(LibTorch::cuda PROPERTIES IMPORTED_LOCATION "${LIBTORCH_DIR}/lib/libtorch_cuda.so")
-  target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu LibTorch::c10_cuda)
+  target_include_directories(LibTorch::c10_cuda SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+  target_link_libraries(LibTorch::c10_cuda INTERFACE LibTorch::c10 "${_cudart}")
 endif()
 
 set(CMAKE_BUILD_RPATH "${LIBTORCH_DIR}/lib;${LIBTORCH_NVIDIA_DIR}/nccl/lib;${LIBTORCH_NVIDIA_DIR}/cu13/lib")

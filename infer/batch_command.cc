@@ -145,7 +145,7 @@ int batch(const BatchOptions& options, const json& settings) {
                      {{"settings", settings},
                       {"affects_output", affects_output(options, model)},
                       {"input", {{"lines", input.lines}, {"hash", input.hash}}},
-                      {"machine", describe_machine()},
+                      {"machine", describe_machine(model.target->device())},
                       {"build", describe_build()}},
                      options.retry_errors);
   const int64_t before = output.done_lines();
@@ -169,7 +169,7 @@ int batch(const BatchOptions& options, const json& settings) {
   print_summary(options, run, outcome, output, before);
   if (!options.report.empty()) {
     const json entry = report_entry(options, engine_settings, run, outcome);
-    write_report(options.report, report_of(json::array({entry}), model.target->weight_bytes()));
+    write_report(options.report, report_of(json::array({entry}), *model.target));
   }
   if (outcome.interrupted) {
     std::fprintf(stderr, "interrupted: what is complete is safe in %s; the same command continues\n",

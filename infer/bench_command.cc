@@ -42,7 +42,7 @@ int bench_rows(const BenchOptions& options) {
   check_report_file(options.report);
   const LoadedModel model = load_model(options.model);
   const json entries = run_row_bench(*model.target, options.rows, options.context, options.rounds);
-  const json report = report_of(entries, model.target->weight_bytes());
+  const json report = report_of(entries, *model.target);
   write_report(options.report, report);
   std::fputs(row_bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
   return exit_done;
@@ -72,7 +72,7 @@ int bench_requests(const BenchOptions& options) {
   const std::vector<NamedDrafter> drafters = load_drafters(options, model);
   const json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
                                  [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
-  const json report = report_of(entries, model.target->weight_bytes());
+  const json report = report_of(entries, *model.target);
   write_report(options.report, report);
   std::fputs(bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
   return exit_done;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "infer/timer.h"
+#include "kernels/gpu.h"
 
 namespace clover::infer {
 namespace {
@@ -15,8 +16,9 @@ namespace {
 // Guesses copied from the text so far: under `auto`, which trims them, and under the other policies.
 constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
 
-at::Tensor ids_tensor(std::vector<int64_t>& ids) {
-  return at::from_blob(ids.data(), {std::ssize(ids)}, at::kLong);
+/// A view of `ids` on the CPU, a copy elsewhere.
+at::Tensor ids_tensor(std::vector<int64_t>& ids, at::Device device) {
+  return at::from_blob(ids.data(), {std::ssize(ids)}, at::kLong).to(device);
 }
 
 }  // namespace
@@ -48,6 +50,7 @@ void Drafting::calibrate() {
       {
         Timer pass(seconds);
         target_.forward(batch, cache_, taps());
+        kernels::wait_for(target_.device());
       }
       costs_.observe_pass(rows, seconds);  // the very first one warms caches, which CostCurve allows for
     }
@@ -116,8 +119,8 @@ model::DraftState Drafting::prime(Sequences sequences) {
     frontier.push_back(std::ssize(next_ids) - 1);
   }
   model::DraftKv kv{&cache_, target_.config().layers};
-  return drafter_->prime({joined(pre_norm), joined(post_norm)}, ids_tensor(next_ids), segments,
-                         ids_tensor(frontier), &kv);
+  return drafter_->prime({joined(pre_norm), joined(post_norm)}, ids_tensor(next_ids, target_.device()),
+                         segments, ids_tensor(frontier, target_.device()), &kv);
 }
 
 bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
@@ -165,14 +168,15 @@ void Drafting::read(LiveSequence& live, const model::Features& features, int64_t
   const model::Segment segment{live.sequence(), static_cast<int32_t>(begin),
                                static_cast<int32_t>(end - begin)};
   model::DraftKv kv{&cache_, target_.config().layers};
-  drafter_->prime(features.rows(at::arange(end - begin, at::kLong)), ids_tensor(next), {&segment, 1},
-                  at::empty({0}, at::kLong), &kv);
+  const at::Tensor next_ids = ids_tensor(next, target_.device());
+  drafter_->prime(features.rows(at::arange(end - begin, at::kLong)), next_ids, {&segment, 1},
+                  at::empty({0}, next_ids.options()), &kv);
 }
 
 void Drafting::remember(LiveSequence& live, const model::Features& features, std::vector<int64_t> rows,
                         const std::vector<int64_t>& next_ids) {
   if (!with_heads_ || live.finished()) return;
-  live.remember(features.rows(ids_tensor(rows)), next_ids, drafter_->kv_layers() == 0);
+  live.remember(features.rows(ids_tensor(rows, at::kCPU)), next_ids, drafter_->kv_layers() == 0);
 }
 
 void Drafting::finished(const LiveSequence& live) {

@@ -9,6 +9,8 @@
 #include "data/error.h"
 #include "infer/machine.h"
 #include "infer/timer.h"
+#include "kernels/gpu.h"
+#include "kernels/top_k.h"
 
 namespace clover::infer {
 namespace {
@@ -19,7 +21,9 @@ model::KvCache make_cache(const model::Target& target, const model::Drafter* dra
                           const EngineOptions& options) {
   const model::KvShape shape = target.kv_shape(drafter ? drafter->kv_layers() : 0);
   const int64_t page_bytes = model::KvCache::bytes_per_page(shape, options.page_size);
-  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : available_memory() / 4;
+  const int64_t unasked =
+      shape.device.is_cpu() ? available_memory() / 4 : kernels::free_gpu_memory(shape.device) * 8 / 10;
+  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : unasked;
   // More than every sequence of a full batch at full length can use would be address space for nothing.
   const int64_t longest = (target.config().context + most_tree_rows) / options.page_size + 1;
   int64_t pages = std::min(memory / page_bytes, options.max_batch * longest);
@@ -204,6 +208,7 @@ void Engine::decode() {
   {
     Timer pass(seconds);
     output = target_.forward(batch, cache_, drafting_.taps());
+    kernels::wait_for(target_.device());
   }
   stats_.target_seconds += seconds;
   drafting_.observe_pass(batch.size(), seconds);

@@ -4,9 +4,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 
 #include "data/error.h"
 #include "infer/machine.h"
+#include "kernels/gpu.h"
 #include "model/heads_checkpoint.h"
 
 namespace clover::infer {
@@ -26,7 +29,10 @@ void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) 
   app.add_option("--dtype", options.dtype, "bfloat16, float16 or float32 (default: as the model is stored)")
       ->type_name("NAME")
       ->group(group);
-  app.add_option("--device", options.device, "cpu")->type_name("NAME")->group(group);
+  app.add_option("--device", options.device,
+                 "cpu, cuda (the launcher's local rank, else the first GPU) or cuda:N")
+      ->type_name("NAME")
+      ->group(group);
   app.add_option("--template", options.chat_template,
                  "Chat template by name (default: recognised from the model folder)")
       ->type_name("NAME")
@@ -62,17 +68,47 @@ std::vector<int64_t> PromptEncoder::encode(const BatchLine& line) const {
   return tokenizer_->encode(text, options);
 }
 
-void prepare_device(const ModelOptions& options) {
-  if (options.device.rfind("cuda", 0) == 0) {
-    throw data::InputError("--device " + options.device +
-                           ": this build of Clover decodes on the CPU only; use --device cpu");
+namespace {
+
+/// The N of cuda:N; of cuda alone the rank that a launcher (torchrun, Slurm) gave this process on its
+/// machine.
+int64_t gpu_number(const std::string& device) {
+  std::string digits = device == "cuda" ? "0" : device.substr(device.find(':') + 1);
+  if (device == "cuda") {
+    for (const char* name : {"LOCAL_RANK", "SLURM_LOCALID"})
+      if (const char* rank = std::getenv(name)) {
+        digits = rank;
+        break;
+      }
   }
-  if (options.device != "cpu") {
-    throw data::InputError("--device: expected cpu or cuda[:n], found \"" + options.device + "\"");
-  }
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 0)
+    throw data::InputError("--device " + device + ": expected a number of a GPU, found \"" + digits + "\"");
+  return number;
+}
+
+}  // namespace
+
+at::Device prepare_device(const ModelOptions& options) {
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   at::set_num_threads(threads);
   omp_set_num_threads(threads);
+  if (options.device == "cpu") return at::kCPU;
+  if (options.device != "cuda" && options.device.rfind("cuda:", 0) != 0)
+    throw data::InputError("--device: expected cpu, cuda or cuda:N, found \"" + options.device + "\"");
+  const int64_t number = gpu_number(options.device);
+  try {
+    return kernels::open_gpu(number);
+  } catch (const c10::Error& error) {
+    throw data::InputError("--device " + options.device + ": " + error.what_without_backtrace());
+  }
+}
+
+void prepare_cpu(const ModelOptions& options) {
+  if (!prepare_device(options).is_cpu())
+    throw data::InputError("--device " + options.device +
+                           ": training and its evaluation run on the CPU so far; use --device cpu");
 }
 
 c10::ScalarType chosen_dtype(const ModelOptions& options) {
@@ -81,13 +117,13 @@ c10::ScalarType chosen_dtype(const ModelOptions& options) {
 }
 
 LoadedModel load_model(const ModelOptions& options) {
-  prepare_device(options);
+  const at::Device device = prepare_device(options);
   LoadedModel loaded;
   // The cheap parts first, so that a wrong folder or name is refused before gigabytes are read.
   const c10::ScalarType dtype = chosen_dtype(options);
   if (!options.heads.empty()) model::read_heads_info(options.heads);
   loaded.prompts = std::make_unique<PromptEncoder>(options.target, options.chat_template);
-  loaded.target = model::Target::load(options.target, dtype);
+  loaded.target = model::Target::load(options.target, dtype, device);
   if (!options.heads.empty()) {
     loaded.drafter = load_drafter(options.heads, *loaded.target, loaded.prompts->tokenizer());
   }

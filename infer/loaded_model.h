@@ -67,8 +67,11 @@ void check_tokenizer(const std::string& folder, const data::Tokenizer& tokenizer
 std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,
                                              const data::Tokenizer& tokenizer);
 
-/// Checks the device and sets the number of threads of the process.
-void prepare_device(const ModelOptions& options);
+/// Sets the number of threads of the process and opens the device.  InputError when it cannot be had.
+at::Device prepare_device(const ModelOptions& options);
+
+/// The same for work that is only built for the CPU: InputError for any other device.
+void prepare_cpu(const ModelOptions& options);
 
 /// The dtype the options ask for.
 c10::ScalarType chosen_dtype(const ModelOptions& options);

@@ -1,5 +1,6 @@
 #include "infer/machine.h"
 
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <omp.h>
 #include <sys/resource.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "kernels/cpu_path.h"
+#include "kernels/gpu.h"
 
 namespace clover::infer {
 namespace {
@@ -42,13 +44,15 @@ uint64_t sum_words(const uint64_t* words, int64_t begin, int64_t end) {
 
 }  // namespace
 
-nlohmann::json describe_machine() {
+nlohmann::json describe_machine(at::Device device) {
   const int64_t memory = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
-  return {{"cpu", value_of_line("/proc/cpuinfo", "model name")},
-          {"cores", usable_cores()},
-          {"threads", at::get_num_threads()},
-          {"memory_bytes", memory},
-          {"kernels", kernels::to_string(kernels::cpu_path())}};
+  nlohmann::json machine = {{"cpu", value_of_line("/proc/cpuinfo", "model name")},
+                            {"cores", usable_cores()},
+                            {"threads", at::get_num_threads()},
+                            {"memory_bytes", memory},
+                            {"kernels", kernels::to_string(kernels::cpu_path())}};
+  if (device.is_cuda()) machine["gpu"] = kernels::gpu_name(device);
+  return machine;
 }
 
 nlohmann::json describe_build() {
@@ -56,7 +60,7 @@ nlohmann::json describe_build() {
           {"compiler", std::string("g++ ") + __VERSION__},
           {"build_type", CLOVER_BUILD_TYPE},
           {"libtorch", TORCH_VERSION},
-          {"cuda", false}};
+          {"cuda", kernels::has_cuda_kernels}};
 }
 
 double measure_read_bandwidth(int64_t bytes) {
@@ -74,6 +78,22 @@ double measure_read_bandwidth(int64_t bytes) {
   std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
   // Using the sum keeps the reads: it is zero, but the compiler cannot know.
   return static_cast<double>(words * 8 + static_cast<int64_t>(sum.load())) / seconds[3];
+}
+
+double measure_copy_bandwidth(int64_t bytes, at::Device gpu) {
+  const int64_t size =
+      std::max<int64_t>(int64_t{1} << 28, std::min(bytes, kernels::free_gpu_memory(gpu) / 4));
+  const at::Tensor from = at::zeros({size}, at::TensorOptions(at::kByte).device(gpu));
+  at::Tensor to = at::empty_like(from);
+  std::vector<double> seconds;
+  for (int pass = 0; pass < 7; ++pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    to.copy_(from);
+    kernels::wait_for(gpu);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
+  return 2 * static_cast<double>(size) / seconds[3];
 }
 
 int64_t available_memory() {

@@ -1,12 +1,14 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
 namespace clover::infer {
 
-/// What figures depend on: {"cpu", "cores", "threads", "memory_bytes", "kernels"}.
-nlohmann::json describe_machine();
+/// What figures depend on: {"cpu", "cores", "threads", "memory_bytes", "kernels"} and, for a GPU, "gpu".
+nlohmann::json describe_machine(at::Device device = at::kCPU);
 
 /// {"version", "compiler", "build_type", "libtorch", "cuda"}.
 nlohmann::json describe_build();
@@ -15,6 +17,9 @@ nlohmann::json describe_build();
 /// a quarter of the memory that is left: the median of several passes.  A decode step cannot be faster than
 /// its weights divided by this.
 double measure_read_bandwidth(int64_t bytes);
+
+/// Bytes a second that a GPU reads and writes while it copies a buffer of `bytes`.
+double measure_copy_bandwidth(int64_t bytes, at::Device gpu);
 
 /// Bytes of memory that a process may still take without swapping: MemAvailable, or what its cgroup leaves.
 int64_t available_memory();

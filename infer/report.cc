@@ -91,11 +91,14 @@ json describe_outcome(const RunOutcome& outcome) {
           {"peak_memory", outcome.peak_memory}};
 }
 
-json report_of(const json& configurations, int64_t model_bytes) {
-  return {{"machine", describe_machine()},
+json report_of(const json& configurations, const model::Target& target) {
+  const int64_t bytes = target.weight_bytes();
+  const at::Device device = target.device();
+  return {{"machine", describe_machine(device)},
           {"build", describe_build()},
-          {"read_bandwidth", measure_read_bandwidth(model_bytes)},
-          {"model_bytes", model_bytes},
+          {"read_bandwidth",
+           device.is_cpu() ? measure_read_bandwidth(bytes) : measure_copy_bandwidth(bytes, device)},
+          {"model_bytes", bytes},
           {"configurations", configurations}};
 }
 

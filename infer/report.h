@@ -45,8 +45,9 @@ nlohmann::json describe_outcome(const RunOutcome& outcome);
 /// Shares of decoding time: {"target", "drafter", "grow", "verify", "host"}.
 nlohmann::json time_share(const EngineStats& stats);
 
-/// {"machine", "build", "read_bandwidth", "configurations"}; measures the bandwidth over `model_bytes`.
-nlohmann::json report_of(const nlohmann::json& configurations, int64_t model_bytes);
+/// {"machine", "build", "read_bandwidth", "configurations"}; measures the bandwidth over a buffer
+/// of the target's size where it lies (of a GPU: reading and writing at once).
+nlohmann::json report_of(const nlohmann::json& configurations, const model::Target& target);
 
 /// InputError when no report could be written to `file` at the end of the work: said before it begins.
 void check_report_file(const std::string& file);

@@ -9,6 +9,7 @@
 #include "data/error.h"
 #include "infer/bench.h"
 #include "infer/interrupt.h"
+#include "kernels/gpu.h"
 #include "model/kv_cache.h"
 
 namespace clover::infer {
@@ -59,6 +60,7 @@ double step_seconds(const model::Target& target, model::KvCache& cache, const mo
   const auto begin = std::chrono::steady_clock::now();
   const model::TargetOutput output = target.forward(batch, cache, {});
   const at::Tensor chosen = at::argmax(output.logits, -1);
+  kernels::wait_for(target.device());
   const auto end = std::chrono::steady_clock::now();
   cache.keep(0, {}, target.config().layers);  // forgets the rows
   return std::chrono::duration<double>(end - begin).count();

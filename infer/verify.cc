@@ -38,15 +38,19 @@ Judgement judge(const at::Tensor& logits, double temperature, double epsilon, do
 
 Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const kernels::SamplingRule& rule,
                       const RandomKey& key, int64_t position) {
-  const at::Tensor on_host = logits.cpu();
-  check(tree, on_host);
-  const int64_t vocab = on_host.size(1);
+  check(tree, logits);
+  const int64_t vocab = logits.size(1);
+  // From a GPU the choices come back, not the logits.
+  const bool only_best = !logits.is_cpu() && rule.temperature == 0;
+  const at::Tensor best = only_best ? kernels::arg_max(logits).cpu() : at::Tensor();
+  const at::Tensor on_host = only_best ? at::Tensor() : logits.cpu();
   Accepted accepted;
   for (int32_t node = 0; node >= 0;) {
     const uint64_t at = static_cast<uint64_t>(position) + accepted.tokens.size();
     const double uniform = kernels::philox_uniform(key.seed, key.request, 0, at);
     const int64_t token =
-        kernels::sample(on_host.const_data_ptr<float>() + node * vocab, vocab, rule, uniform);
+        only_best ? best.const_data_ptr<int64_t>()[node]
+                  : kernels::sample(on_host.const_data_ptr<float>() + node * vocab, vocab, rule, uniform);
     accepted.nodes.push_back(node);
     accepted.tokens.push_back(token);
     node = tree.child(node, token);

@@ -32,12 +32,13 @@ void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tens
 /// Hkv).
 ///   q fp32 [R, Hq, d]; k, v [pages, page_size, Hkv, d] bf16|fp16|fp32; out [R, Hq * d] bf16|fp16|fp32
 /// Keys are taken in blocks of `attention_block` logical positions, aligned to position 0, merged in order by
-/// a running maximum: one row's result is the same bits for any tree, batch, page layout, prefill chunk or
-/// thread count. A row with an empty path yields zeros.
+/// a running maximum; every `attention_split` positions make a partial result, and partial results are merged
+/// in order: one row's result is the same bits for any tree, batch, page layout, prefill chunk or thread
+/// count. A row with an empty path yields zeros.
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
 
-constexpr int64_t attention_block = 64;
+constexpr int64_t attention_block = 64, attention_split = 256;
 /// Head sizes are multiples of 8 up to this, query heads a key head at most so many.
 constexpr int64_t largest_head_size = 1024, most_queries_a_key = 48;
 

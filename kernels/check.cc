@@ -23,11 +23,4 @@ void check_tensor(const char* function, const char* name, const at::Tensor& tens
   TORCH_CHECK(tensor.is_contiguous(), function, ": ", name, " is not contiguous.");
 }
 
-bool on_cuda(const char* function, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.defined(), function, ": its first tensor is undefined.");
-  TORCH_CHECK(tensor.is_cpu() || tensor.is_cuda(), function, ": tensors on ", tensor.device(),
-              " are not supported, expected cpu or cuda.");
-  return tensor.is_cuda();
-}
-
 }  // namespace clover::kernels

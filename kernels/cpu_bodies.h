@@ -2,54 +2,39 @@
 
 #include <cstdint>
 
+#include "kernels/calls.h"
+
 // The inner loops of the CPU twins, compiled once for each instruction family (cpu_portable.cc, cpu_avx2.cc,
 // cpu_avx512_bf16.cc, cpu_amx.cc) from the same sources in kernels/body/.  Raw pointers only: those files are
 // compiled with wider instruction sets than the rest, and an inline function of a shared header would carry
 // them everywhere.
 namespace clover::kernels::cpu {
 
-enum class Element { fp32, bf16, fp16 };
-
-/// linear() after its checks.  Rows are cut into ceil(rows / LinearBody::tile_rows) tiles; `scratch` holds
-/// them repacked, the last one at full height.
-struct LinearCall {
-  const void* x;       // [rows, inputs]
-  const void* panels;  // PackedWeight's layout
-  const float* bias;   // [outputs] or null
-  float* y;            // [rows, outputs]
-  int64_t rows, outputs, inputs;
-  Element element;
-  bool accumulate;
-  float* scratch;  // linear_scratch(rows of all tiles, inputs) floats, best on a cache line
+/// A product whose rows of x are cut into ceil(rows / LinearBody::tile_rows) tiles and repacked.
+struct LinearWork : LinearCall {
+  float* scratch;  // the tiles, the last one at full height: linear_scratch(rows of all tiles, inputs)
+                   // floats, best on a cache line
 };
 
-/// tree_attention() after its checks; see attention.h.
-struct AttentionCall {
-  const float* q;
-  const void* k;
-  const void* v;
-  void* out;
-  const int32_t *sequence, *contiguous, *path_begin, *path, *page_table;
-  int64_t query_heads, kv_heads, head_size, page_size, pages_per_sequence;
-  Element cache, result;
-  float scale;
+/// Partial results of attention, for threads that share the keys of few rows: [R * Hq, count, d + 2] floats,
+/// the last two the largest score and the mass.  None where each row's keys are taken by one thread.
+struct AttentionSplits {
+  float* partials;
+  int64_t count;
 };
 
-struct RopeCall {
-  const float *qkv, *cos, *sin;
-  const int64_t* slots;
-  float* q;
-  void *k, *v;
-  int64_t query_heads, kv_heads, head_size;
-  Element cache;
-};
+/// How many partial results a path of `length` has.
+constexpr int64_t split_keys = 256;  // attention_split
+constexpr int64_t attention_splits(int64_t length) {
+  return length <= split_keys ? 1 : (length + split_keys - 1) / split_keys;
+}
 
 struct LinearBody {
   int64_t tile_rows;
   /// Repacks tiles [begin, end) of x into scratch.
-  void (*pack)(const LinearCall&, int64_t tile_begin, int64_t tile_end);
+  void (*pack)(const LinearWork&, int64_t tile_begin, int64_t tile_end);
   /// Computes the outputs of panels [begin, end) for tiles [tile_begin, tile_end).
-  void (*panels)(const LinearCall&, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end);
+  void (*panels)(const LinearWork&, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end);
 };
 
 /// Every member computes each row (or element) by itself, so callers may split the range as they like.
@@ -59,8 +44,11 @@ struct CpuBodies {
     return element == Element::bf16 ? linear_bf16 : linear_any;
   }
 
-  /// Rows [first_row, first_row + rows) of one sequence, the query heads of one kv head.
+  /// Rows [first_row, first_row + rows) of one sequence, the query heads of one kv head: all keys, or those
+  /// of one split for attention_merge.
   void (*attention_group)(const AttentionCall&, int64_t first_row, int64_t rows, int64_t kv_head,
+                          int64_t split, const AttentionSplits&, float* scratch);
+  void (*attention_merge)(const AttentionCall&, const AttentionSplits&, int64_t begin, int64_t end,
                           float* scratch);
   void (*rope)(const RopeCall&, int64_t begin, int64_t end);
 
@@ -94,14 +82,14 @@ const CpuBodies& amx_bodies();
 /// Those of cpu_path().
 const CpuBodies& bodies();
 
-/// Floats that LinearCall::scratch holds, and attention_group's scratch.
+/// Floats that LinearWork::scratch holds, and attention_group's scratch.
 constexpr int64_t linear_scratch(int64_t rows, int64_t inputs) {
   return rows * ((inputs + 31) / 32 * 32);
 }
 constexpr int64_t attention_keys = 64;  // attention_block
 constexpr int64_t attention_group_queries = 48;
 constexpr int64_t attention_scratch(int64_t head_size) {
-  return attention_keys * head_size + attention_group_queries * (head_size + attention_keys);
+  return attention_keys * head_size + attention_group_queries * (2 * head_size + attention_keys);
 }
 
 }  // namespace clover::kernels::cpu

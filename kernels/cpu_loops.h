@@ -1,18 +1,12 @@
 #pragma once
 
 #include <ATen/Parallel.h>
-#include <c10/core/ScalarType.h>
 
+#include "kernels/call_of.h"
 #include "kernels/cpu_bodies.h"
 
-// What the CPU twins share: element kinds and the split of rows among threads.
+// What the CPU twins share: the split of rows among threads.
 namespace clover::kernels::cpu {
-
-inline Element element_of(c10::ScalarType type) {
-  TORCH_CHECK(type == c10::kFloat || type == c10::kBFloat16 || type == c10::kHalf,
-              "Kernels take bfloat16, float16 or float32, found ", type, ".");
-  return type == c10::kFloat ? Element::fp32 : type == c10::kBFloat16 ? Element::bf16 : Element::fp16;
-}
 
 /// Elements below which waking the other threads costs more than it saves.
 constexpr int64_t parallel_elements = 16384;

@@ -26,7 +26,7 @@ int64_t share(int64_t count, int64_t part, int64_t parts) {
 }
 
 /// One block of rows: the tiles of x are repacked together, then each thread takes its panels.
-void run_block(const LinearBody& body, const LinearCall& call) {
+void run_block(const LinearBody& body, const LinearWork& call) {
   const int64_t panels = (call.outputs + 15) / 16;
   const int64_t tiles = (call.rows + body.tile_rows - 1) / body.tile_rows;
   const int64_t work = call.rows * call.outputs * call.inputs;
@@ -53,18 +53,12 @@ void run_block(const LinearBody& body, const LinearCall& call) {
 
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  const LinearBody& body = bodies().linear(element_of(weight.dtype()));
-  const int64_t rows = x.size(0), inputs = weight.inputs(), outputs = weight.outputs();
+  LinearWork call{call_of(x, weight, bias, y, accumulate), nullptr};
+  const LinearBody& body = bodies().linear(call.element);
+  const int64_t rows = call.rows, inputs = call.inputs, outputs = call.outputs;
   const int64_t tile = body.tile_rows;
   const int64_t fitting = block_bytes / (linear_scratch(1, inputs) * static_cast<int64_t>(sizeof(float)));
   const int64_t block = std::clamp<int64_t>(fitting / tile, 8, 64) * tile;
-  LinearCall call{};
-  call.panels = weight.panels().const_data_ptr();
-  call.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
-  call.outputs = outputs;
-  call.inputs = inputs;
-  call.element = element_of(weight.dtype());
-  call.accumulate = accumulate;
   const int64_t tiles = (std::min(rows, block) + tile - 1) / tile;
   call.scratch = scratch(linear_scratch(tiles * tile, inputs));
   for (int64_t first = 0; first < rows; first += block) {

@@ -1,8 +1,28 @@
 #include <c10/util/Exception.h>
 
 #include "kernels/cuda.h"
+#include "kernels/gpu.h"
 
 // A build without CUDA kernels: every CUDA twin says so.
+namespace clover::kernels {
+
+const bool has_cuda_kernels = false;
+
+at::Device open_gpu(int64_t /*index*/) {
+  TORCH_CHECK(
+      false,
+      "This program was built without CUDA kernels (scripts/setup --cuda builds them); use --device cpu.");
+}
+std::string gpu_name(at::Device /*gpu*/) {
+  return "";
+}
+int64_t free_gpu_memory(at::Device /*gpu*/) {
+  return 0;
+}
+void wait_for(at::Device /*device*/) {}
+
+}  // namespace clover::kernels
+
 namespace clover::kernels::cuda {
 namespace {
 

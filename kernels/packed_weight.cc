@@ -1,8 +1,7 @@
 #include "kernels/packed_weight.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
@@ -95,8 +94,36 @@ PackedWeight PackedWeight::pack(at::TensorList weights) {
   return packed;
 }
 
+PackedWeight PackedWeight::for_tensor_cores() const {
+  PackedWeight paired = *this;
+  if (dtype() != at::kHalf || panels_.dim() == 4) return paired;
+  const int64_t panels = panels_.size(0), padded = (inputs_ + 31) / 32 * 32;
+  at::Tensor filled = at::zeros({panels, padded, panel_outputs}, panels_.options());
+  filled.narrow(1, 0, inputs_).copy_(panels_);
+  paired.panels_ = filled.view({panels, padded / 2, 2, panel_outputs}).transpose(2, 3).contiguous();
+  return paired;
+}
+
+PackedWeight PackedWeight::to(at::Device device) const {
+  TORCH_CHECK(defined() && panels_.is_cpu(), "PackedWeight: only a weight on the CPU can be moved.");
+  if (device.is_cpu()) return *this;
+  PackedWeight moved = for_tensor_cores();
+  moved.panels_ = moved.panels_.to(device);
+  return moved;
+}
+
+/// Rows by ATen's indexing, wherever the panels lie: [.., panel, output of the panel] is what an id splits
+/// into.
+at::Tensor PackedWeight::gather(const at::Tensor& ids) const {
+  const at::Tensor panel = ids.div(panel_outputs, "floor"), output = ids.remainder(panel_outputs);
+  const at::Tensor by_output = panels_.transpose(1, 2);  // [P, 16, K, ..] or [P, 16, pairs, 2]
+  const at::Tensor dense = by_output.index({panel, output}).reshape({ids.size(0), -1});
+  return dense.narrow(1, 0, inputs_).contiguous();
+}
+
 at::Tensor PackedWeight::rows(const at::Tensor& ids) const {
   TORCH_CHECK(defined(), "PackedWeight: rows were asked of an undefined weight.");
+  if (!panels_.is_cpu()) return gather(ids);
   check_tensor("PackedWeight::rows", "ids", ids, {-1}, at::kLong, at::kCPU);
   const int64_t* id = ids.const_data_ptr<int64_t>();
   const int64_t count = ids.size(0);
@@ -119,6 +146,7 @@ at::Tensor PackedWeight::rows(const at::Tensor& ids) const {
 
 at::Tensor PackedWeight::unpack() const {
   TORCH_CHECK(defined(), "PackedWeight: unpack was asked of an undefined weight.");
+  if (!panels_.is_cpu()) return gather(at::arange(outputs_, panels_.options().dtype(at::kLong))).cpu();
   at::Tensor dense = at::empty({outputs_, inputs_}, panels_.options());
   const Layout layout = layout_of(dtype(), inputs_);
   with_word(dtype(), [&](auto word) {

@@ -6,8 +6,10 @@ namespace clover::kernels {
 
 /// A weight matrix [N, K] (N outputs, K inputs) held once, in the one layout that every CPU path streams:
 /// panels of 16 outputs, zero-padded at the end.
-///   bf16        [ceil(N/16), ceil(K/32)*16, 16, 2]: pairs of inputs side by side (what VDPBF16PS and AMX
-///   tiles read) fp16, fp32  [ceil(N/16), K, 16]
+///   bf16        [ceil(N/16), ceil(K/32)*16, 16, 2]: pairs of inputs side by side (what VDPBF16PS, AMX tiles
+///   and
+///               tensor cores read)
+///   fp16, fp32  [ceil(N/16), K, 16]; on a GPU fp16 is paired as bf16 is
 class PackedWeight {
  public:
   PackedWeight() = default;
@@ -16,21 +18,30 @@ class PackedWeight {
   /// read one by one, so they need not exist concatenated.
   static PackedWeight pack(at::TensorList weights);
 
-  /// Rows `ids` (i64 [R], each in [0, N)) as a dense [R, K] tensor of the weight's dtype: the embedding
-  /// look-up of a tied head.
+  /// The same on `device`.
+  PackedWeight to(at::Device device) const;
+
+  /// The same with 16-bit inputs paired, where it lies: what the kernels of a GPU read.
+  PackedWeight for_tensor_cores() const;
+
+  /// Rows `ids` (i64 [R], each in [0, N), on the weight's device) as a dense [R, K] tensor of the weight's
+  /// dtype: the embedding look-up of a tied head.
   at::Tensor rows(const at::Tensor& ids) const;
 
-  /// The whole matrix, dense [N, K].
+  /// The whole matrix, dense [N, K] on the CPU.
   at::Tensor unpack() const;
 
   bool defined() const { return panels_.defined(); }
   int64_t outputs() const { return outputs_; }  // N
   int64_t inputs() const { return inputs_; }    // K
   at::ScalarType dtype() const { return panels_.scalar_type(); }
+  at::Device device() const { return panels_.device(); }
   const at::Tensor& panels() const { return panels_; }
   int64_t bytes() const { return panels_.numel() * panels_.element_size(); }
 
  private:
+  at::Tensor gather(const at::Tensor& ids) const;
+
   at::Tensor panels_;
   int64_t outputs_ = 0;
   int64_t inputs_ = 0;

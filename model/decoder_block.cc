@@ -51,8 +51,8 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
 void DecoderBlock::pack(at::ScalarType dtype) {
   const auto stacked = [dtype](std::initializer_list<std::shared_ptr<Linear>> parts) {
     std::vector<at::Tensor> weights;
-    for (const auto& part : parts) weights.push_back(part->weight.detach().to(dtype));
-    return kernels::PackedWeight::pack(weights);
+    for (const auto& part : parts) weights.push_back(part->weight.detach().cpu().to(dtype));
+    return kernels::PackedWeight::pack(weights).to((*parts.begin())->weight.device());
   };
   packed_.input_norm = input_layernorm_->weight.detach();
   packed_.qkv = stacked({q_proj_, k_proj_, v_proj_});

@@ -18,14 +18,16 @@ const DrafterFactory& factory_of(const std::string& kind) {
 }  // namespace
 
 Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable) : target_(target) {
-  head_.token_map = token_map;
-  const at::Tensor rows = token_map.defined() ? target.head->rows(token_map) : at::Tensor();
+  const at::Device device = target.head->device();
+  head_.token_map = token_map.defined() ? token_map.to(device) : token_map;
+  const at::Tensor rows = token_map.defined() ? target.head->rows(head_.token_map).cpu() : at::Tensor();
   // The whole vocabulary shares the target's own packed head: no second copy of it.
-  head_.packed = rows.defined() ? kernels::PackedWeight::pack({rows}) : *target.head;
+  head_.packed = rows.defined() ? kernels::PackedWeight::pack({rows}).to(device) : *target.head;
   if (trainable) head_.dense = rows.defined() ? rows : target.head->unpack();
 }
 
 void Drafter::freeze(at::ScalarType dtype) {
+  to(target_.head->device());
   pack(dtype);
   frozen_ = true;
 }

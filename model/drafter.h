@@ -25,7 +25,7 @@ struct DraftState {
 struct OutputHead {
   kernels::PackedWeight packed;  // [V', D] in the model's dtype
   at::Tensor dense;  // the same weights [V', D], for training; undefined when only inference was asked for
-  at::Tensor token_map;  // i64 [V'] ascending, or undefined
+  at::Tensor token_map;  // i64 [V'] ascending, on the target's device, or undefined
   int64_t size() const { return packed.outputs(); }
 };
 
@@ -49,8 +49,8 @@ class Drafter : public torch::nn::Module {
   virtual bool regressive() const { return true; }  // whether `extend` looks at the ids it is given
 
   /// features: [R, ..] of the rows of `segments`, in order; next_ids i64 [R]: the token after each; frontier
-  /// i64 [F]: rows a guess is wanted at.  With `kv`, the segments continue what the cache holds; without
-  /// (training), each begins at 0.
+  /// i64 [F]: rows a guess is wanted at; all on the target's device.  With `kv`, the segments continue what
+  /// the cache holds; without (training), each begins at 0.
   virtual DraftState prime(const Features& features, const at::Tensor& next_ids,
                            std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv) = 0;
 
@@ -66,8 +66,8 @@ class Drafter : public torch::nn::Module {
   /// Settings that make it again: the "drafter" object of config.json, without the token map.
   virtual nlohmann::json settings() const = 0;
 
-  /// Packs the present weights in `dtype` for inference; until `thaw`, calls run on the row-independent
-  /// kernels without autograd.  `thaw` returns to the trainable weights.
+  /// Moves to the target's device and packs the present weights in `dtype` for inference; until `thaw`, calls
+  /// run on the row-independent kernels without autograd.  `thaw` returns to the trainable weights.
   void freeze(at::ScalarType dtype);
   void thaw();
   bool frozen() const { return frozen_; }

@@ -161,9 +161,9 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
   config["target"] = describe(target);
   data::NamedTensors tensors;
   for (const auto& parameter : drafter.named_parameters()) {
-    tensors.emplace_back(parameter.key(), parameter.value().detach().to(dtype));
+    tensors.emplace_back(parameter.key(), parameter.value().detach().to(at::kCPU, dtype));
   }
-  if (drafter.head(0).token_map.defined()) tensors.emplace_back("token_map", drafter.head(0).token_map);
+  if (drafter.head(0).token_map.defined()) tensors.emplace_back("token_map", drafter.head(0).token_map.cpu());
 
   data::UnfinishedFolder fresh(folder);
   data::write_safetensors(fresh.path() / "model.safetensors", tensors, {{"format", "pt"}});
@@ -188,16 +188,18 @@ std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const
   }
   const TargetOutput read = target.forward(batch, cache, drafter.features());
   cache.keep(sequence, kept, target.config().layers);
-  const at::Tensor next = at::from_blob(const_cast<int64_t*>(ids.data()) + 1, {rows}, at::kLong);
+  const at::Tensor next =
+      at::from_blob(const_cast<int64_t*>(ids.data()) + 1, {rows}, at::kLong).to(target.device());
   const Segment segment{sequence, 0, static_cast<int32_t>(rows)};
   DraftKv kv{&cache, target.config().layers};
   const DraftState state =
-      drafter.prime(read.features, next, {&segment, 1}, at::arange(rows, at::kLong), &kv);
+      drafter.prime(read.features, next, {&segment, 1}, at::arange(rows, next.options()), &kv);
   const OutputHead& head = drafter.head(0);
-  at::Tensor logits = at::empty({rows, head.size()}, at::kFloat);
+  at::Tensor logits = at::empty({rows, head.size()}, next.options().dtype(at::kFloat));
   kernels::linear(drafter.output(state).to(head.packed.dtype()), head.packed, {}, logits);
   at::Tensor best = kernels::arg_max(logits);
   if (head.token_map.defined()) best = head.token_map.index_select(0, best);
+  best = best.cpu();
   return {best.data_ptr<int64_t>(), best.data_ptr<int64_t>() + rows};
 }
 

@@ -1,6 +1,6 @@
 #include "model/kv_cache.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -29,10 +29,9 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
               page_size);
   // Untouched pages cost address space only: the operating system hands out memory when a page is first
   // written.
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    keys_.push_back(at::empty({pages, page_size, shape_.kv_heads, shape_.head_dim}, shape_.dtype));
-    values_.push_back(at::empty({pages, page_size, shape_.kv_heads, shape_.head_dim}, shape_.dtype));
-  }
+  rows_ = at::empty({2 * shape_.layers, pages, page_size, shape_.kv_heads, shape_.head_dim},
+                    at::TensorOptions(shape_.dtype).device(shape_.device));
+  parts_ = rows_.unbind(0);
   for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
 }
 
@@ -148,6 +147,35 @@ at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
   return table;
 }
 
+// In one copy, for each would wait for the GPU.
+Placement KvCache::on_device(Placement placement) const {
+  if (shape_.device.is_cpu()) return placement;
+  constexpr int64_t alignment = 16;
+  kernels::AttentionRows& rows = placement.rows;
+  at::Tensor* const tensors[] = {&placement.cos,   &placement.sin,   &placement.slots, &rows.sequence,
+                                 &rows.contiguous, &rows.path_begin, &rows.path,       &rows.page_table};
+  const auto room = [](const at::Tensor& tensor) {
+    return (static_cast<int64_t>(tensor.nbytes()) + alignment - 1) / alignment * alignment;
+  };
+  int64_t total = 0;
+  for (const at::Tensor* tensor : tensors) total += room(*tensor);
+  const at::Tensor host = at::empty({total}, at::kByte);
+  int64_t begin = 0;
+  for (const at::Tensor* tensor : tensors) {
+    if (tensor->nbytes() > 0)
+      std::memcpy(host.data_ptr<uint8_t>() + begin, tensor->data_ptr(), tensor->nbytes());
+    begin += room(*tensor);
+  }
+  const at::Tensor there = host.to(shape_.device);
+  begin = 0;
+  for (at::Tensor* tensor : tensors) {
+    const at::Tensor bytes = there.narrow(0, begin, static_cast<int64_t>(tensor->nbytes()));
+    begin += room(*tensor);
+    *tensor = bytes.view(tensor->scalar_type()).view(tensor->sizes());
+  }
+  return placement;
+}
+
 Placement KvCache::place(const RowBatch& batch) {
   const int64_t rows = batch.size();
   std::vector<int32_t> tables;  // sequences in order of appearance
@@ -185,7 +213,7 @@ Placement KvCache::place(const RowBatch& batch) {
   rotary(positions, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
                     page_table(tables)};
-  return placement;
+  return on_device(std::move(placement));
 }
 
 Placement KvCache::place(std::span<const Segment> segments) {
@@ -209,23 +237,38 @@ Placement KvCache::place(std::span<const Segment> segments) {
   rotary(positions, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous),
                     to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
-  return placement;
+  return on_device(std::move(placement));
+}
+
+void KvCache::move_rows(std::span<const int64_t> from, std::span<const int64_t> to, int64_t layers) {
+  if (from.empty()) return;
+  const int64_t width = shape_.kv_heads * shape_.head_dim;
+  if (shape_.device.is_cpu()) {
+    const int64_t row_bytes = width * static_cast<int64_t>(c10::elementSize(shape_.dtype));
+    char* base = static_cast<char*>(rows_.data_ptr());
+    for (int64_t part = 0; part < 2 * layers; ++part, base += pages_ * page_size_ * row_bytes) {
+      for (size_t i = 0; i < from.size(); ++i)
+        std::memcpy(base + to[i] * row_bytes, base + from[i] * row_bytes, row_bytes);
+    }
+    return;
+  }
+  const auto on_device = [this](std::span<const int64_t> slots) {
+    return at::from_blob(const_cast<int64_t*>(slots.data()), {std::ssize(slots)}, at::kLong)
+        .to(shape_.device);
+  };
+  at::Tensor parts = rows_.view({2 * shape_.layers, pages_ * page_size_, width}).narrow(0, 0, 2 * layers);
+  parts.index_copy_(1, on_device(to), parts.index_select(1, on_device(from)));
 }
 
 void KvCache::keep(int32_t number, std::span<const int32_t> kept, int64_t layers) {
   Sequence& sequence = sequences_[number];
-  const size_t row_bytes = shape_.kv_heads * shape_.head_dim * c10::elementSize(shape_.dtype);
+  std::vector<int64_t> from, to;  // slots; ascending rows: a destination is never a later source
   for (size_t i = 0; i < kept.size(); ++i) {
-    const int64_t to = sequence.length + static_cast<int64_t>(i), from = sequence.length + kept[i];
-    if (to == from) continue;  // ascending rows: a destination is never a later source
-    const int64_t to_slot = slot(sequence, to), from_slot = slot(sequence, from);
-    for (int64_t layer = 0; layer < layers; ++layer) {
-      for (const at::Tensor& tensor : {keys_[layer], values_[layer]}) {
-        char* base = static_cast<char*>(tensor.data_ptr());
-        std::memcpy(base + to_slot * row_bytes, base + from_slot * row_bytes, row_bytes);
-      }
-    }
+    if (kept[i] == static_cast<int32_t>(i)) continue;
+    from.push_back(slot(sequence, sequence.length + kept[i]));
+    to.push_back(slot(sequence, sequence.length + static_cast<int64_t>(i)));
   }
+  move_rows(from, to, layers);
   sequence.length += static_cast<int64_t>(kept.size());
   const size_t needed = static_cast<size_t>((sequence.length + page_size_ - 1) / page_size_);
   while (sequence.pages.size() > needed) {

@@ -12,7 +12,7 @@
 
 namespace clover::model {
 
-/// Where the rows of a pass go in the cache, and what each attends to.
+/// Where the rows of a pass go in the cache, and what each attends to; on the cache's device.
 struct Placement {
   at::Tensor cos, sin;  // fp32 [R, d/2]
   at::Tensor slots;     // i64 [R]
@@ -25,6 +25,7 @@ struct KvShape {
   int64_t head_dim;
   at::ScalarType dtype;
   std::vector<double> frequencies;  // rotary, [d/2]
+  at::Device device = at::kCPU;
 };
 
 /// Paged keys and values of many sequences of different lengths.  A sequence has `length` committed tokens in
@@ -70,8 +71,8 @@ class KvCache {
   /// together behind the committed ones, in the layers below `layers`; pages no longer needed are freed.
   void keep(int32_t sequence, std::span<const int32_t> kept, int64_t layers);
 
-  at::Tensor keys(int64_t layer) const { return keys_[layer]; }      // [pages, page_size, Hkv, d]
-  at::Tensor values(int64_t layer) const { return values_[layer]; }  // the same
+  at::Tensor keys(int64_t layer) const { return parts_[2 * layer]; }        // [pages, page_size, Hkv, d]
+  at::Tensor values(int64_t layer) const { return parts_[2 * layer + 1]; }  // the same
   const KvShape& shape() const { return shape_; }
 
  private:
@@ -87,12 +88,15 @@ class KvCache {
     return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
+  Placement on_device(Placement placement) const;
+  void move_rows(std::span<const int64_t> from, std::span<const int64_t> to, int64_t layers);
   void rotary(const std::vector<int32_t>& positions, Placement& placement) const;
 
   KvShape shape_;
   int64_t pages_;
   int64_t page_size_;
-  std::vector<at::Tensor> keys_, values_;
+  at::Tensor rows_;                // [2 * layers, pages, page_size, Hkv, d]: a layer's keys, then its values
+  std::vector<at::Tensor> parts_;  // views of its first dimension
   std::vector<Sequence> sequences_;
   std::vector<int32_t> closed_;  // sequence numbers to use again
   std::vector<int32_t> free_;    // page numbers, the next one last

@@ -18,13 +18,13 @@ at::Tensor Linear::forward(const at::Tensor& x, at::ScalarType training_dtype) c
     const at::Tensor y = at::linear(x.to(training_dtype), weight.to(training_dtype)).to(at::kFloat);
     return bias.defined() ? y + bias : y;
   }
-  at::Tensor y = at::empty({x.size(0), packed_.outputs()}, at::kFloat);
+  at::Tensor y = at::empty({x.size(0), packed_.outputs()}, x.options().dtype(at::kFloat));
   kernels::linear(x.to(packed_.dtype()).contiguous(), packed_, bias.defined() ? bias.detach() : bias, y);
   return y;
 }
 
 RmsNorm::RmsNorm(const at::Tensor& initial, double eps) : eps_(eps) {
-  weight = register_parameter("weight", initial.detach().to(at::kFloat).clone());
+  weight = register_parameter("weight", initial.detach().to(at::kCPU, at::kFloat).clone());
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {

@@ -9,7 +9,8 @@
 namespace clover::model {
 
 /// The layers drafters are made of.  Each has two bodies behind one call: a trainable one (fp32 weights,
-/// ATen, autograd) and, between `pack` and `unpack`, a frozen one on the row-independent kernels.
+/// ATen, autograd) and, between `pack` and `unpack`, a frozen one on the row-independent kernels.  Made on
+/// the CPU; `pack` where the weights have been moved.
 
 /// y = x W^T (+ b): [R, K] -> fp32 [R, N].
 class Linear : public torch::nn::Module {
@@ -17,7 +18,9 @@ class Linear : public torch::nn::Module {
   Linear(int64_t outputs, int64_t inputs, bool with_bias);  // all zero
   /// `training_dtype`: what a trainable product is multiplied in.
   at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
-  void pack(at::ScalarType dtype) { packed_ = kernels::PackedWeight::pack({weight.detach().to(dtype)}); }
+  void pack(at::ScalarType dtype) {
+    packed_ = kernels::PackedWeight::pack({weight.detach().cpu().to(dtype)}).to(weight.device());
+  }
   void unpack() { packed_ = {}; }
 
   at::Tensor weight;  // fp32 [N, K]

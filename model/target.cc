@@ -42,14 +42,17 @@ class Fingerprint {
 /// reading.
 class WeightSource {
  public:
-  WeightSource(const std::filesystem::path& folder, at::ScalarType dtype)
-      : folder_(folder), reader_(SafetensorsReader::open(folder)), dtype_(dtype) {}
+  WeightSource(const std::filesystem::path& folder, at::ScalarType dtype, at::Device device)
+      : folder_(folder), reader_(SafetensorsReader::open(folder)), dtype_(dtype), device_(device) {}
 
   at::Tensor matrix(const std::string& name, int64_t outputs, int64_t inputs) {
     return read(name, {outputs, inputs}).to(dtype_).contiguous();
   }
   at::Tensor vector(const std::string& name, int64_t size) {
-    return read(name, {size}).to(at::kFloat).contiguous();
+    return read(name, {size}).to(at::kFloat).contiguous().to(device_);
+  }
+  kernels::PackedWeight pack(at::TensorList matrices) const {
+    return kernels::PackedWeight::pack(matrices).to(device_);
   }
 
   /// InputError when the folder holds a tensor that nobody read and that is not known to travel along.
@@ -80,6 +83,7 @@ class WeightSource {
   std::filesystem::path folder_;
   SafetensorsReader reader_;
   at::ScalarType dtype_;
+  at::Device device_;
   std::set<std::string> used_;
   Fingerprint fingerprint_;
 };
@@ -88,18 +92,18 @@ DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int6
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   DecoderWeights weights;
   weights.input_norm = source.vector(prefix + "input_layernorm.weight", config.hidden);
-  weights.qkv = kernels::PackedWeight::pack(
-      {source.matrix(prefix + "self_attn.q_proj.weight", config.query_width(), config.hidden),
-       source.matrix(prefix + "self_attn.k_proj.weight", config.kv_width(), config.hidden),
-       source.matrix(prefix + "self_attn.v_proj.weight", config.kv_width(), config.hidden)});
-  weights.output = kernels::PackedWeight::pack(
-      {source.matrix(prefix + "self_attn.o_proj.weight", config.hidden, config.query_width())});
+  weights.qkv =
+      source.pack({source.matrix(prefix + "self_attn.q_proj.weight", config.query_width(), config.hidden),
+                   source.matrix(prefix + "self_attn.k_proj.weight", config.kv_width(), config.hidden),
+                   source.matrix(prefix + "self_attn.v_proj.weight", config.kv_width(), config.hidden)});
+  weights.output =
+      source.pack({source.matrix(prefix + "self_attn.o_proj.weight", config.hidden, config.query_width())});
   weights.post_attention_norm = source.vector(prefix + "post_attention_layernorm.weight", config.hidden);
-  weights.gate_up = kernels::PackedWeight::pack(
-      {source.matrix(prefix + "mlp.gate_proj.weight", config.intermediate, config.hidden),
-       source.matrix(prefix + "mlp.up_proj.weight", config.intermediate, config.hidden)});
-  weights.down = kernels::PackedWeight::pack(
-      {source.matrix(prefix + "mlp.down_proj.weight", config.hidden, config.intermediate)});
+  weights.gate_up =
+      source.pack({source.matrix(prefix + "mlp.gate_proj.weight", config.intermediate, config.hidden),
+                   source.matrix(prefix + "mlp.up_proj.weight", config.intermediate, config.hidden)});
+  weights.down =
+      source.pack({source.matrix(prefix + "mlp.down_proj.weight", config.hidden, config.intermediate)});
   return weights;
 }
 
@@ -111,25 +115,25 @@ int64_t Features::size() const {
 
 Features Features::rows(const at::Tensor& index) const {
   Features picked;
-  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, index);
-  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, index);
+  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, index.to(pre_norm.device()));
+  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, index.to(post_norm.device()));
   return picked;
 }
 
-std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::ScalarType dtype) {
+std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::ScalarType dtype,
+                                     at::Device device) {
   auto target = std::make_unique<Target>();
   target->config_ = TargetConfig::read(folder);
   target->dtype_ = dtype;
   TargetConfig& config = target->config_;
-  WeightSource source(folder, dtype);
+  WeightSource source(folder, dtype, device);
   const at::Tensor embedding = source.matrix("model.embed_tokens.weight", config.vocab, config.hidden);
   if (config.tie_unstated) config.tied_head = !source.contains("lm_head.weight");
   if (config.tied_head) {
-    target->head_ = kernels::PackedWeight::pack({embedding});
+    target->head_ = source.pack({embedding});
   } else {
-    target->embedding_ = kernels::PackedWeight::pack({embedding});
-    target->head_ =
-        kernels::PackedWeight::pack({source.matrix("lm_head.weight", config.vocab, config.hidden)});
+    target->embedding_ = source.pack({embedding});
+    target->head_ = source.pack({source.matrix("lm_head.weight", config.vocab, config.hidden)});
   }
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     target->layers_.push_back(load_layer(source, config, layer));
@@ -143,8 +147,10 @@ std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::Sc
 TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const {
   const at::NoGradGuard no_grad;
   const Placement placement = cache.place(batch);
-  const at::Tensor ids = at::from_blob(const_cast<int64_t*>(batch.ids.data()), {batch.size()}, at::kLong);
-  at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(ids).to(at::kFloat);
+  const auto on_device = [this](const std::vector<int64_t>& values) {
+    return at::from_blob(const_cast<int64_t*>(values.data()), {std::ssize(values)}, at::kLong).to(device());
+  };
+  at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(on_device(batch.ids)).to(at::kFloat);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     decoder_layer(layers_[layer], config_, placement, cache, layer, x);
   }
@@ -153,15 +159,12 @@ TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const Featur
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
   const int64_t wanted = static_cast<int64_t>(batch.wanted.size());
   if (!taps.post_norm && wanted == 0) return output;
-  at::Tensor normed = at::empty({batch.size(), config_.hidden}, dtype_);
+  at::Tensor normed = at::empty({batch.size(), config_.hidden}, x.options().dtype(dtype_));
   kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
   if (taps.post_norm) output.features.post_norm = normed;
   if (wanted == 0) return output;
-  if (wanted != batch.size()) {
-    normed =
-        normed.index_select(0, at::from_blob(const_cast<int64_t*>(batch.wanted.data()), {wanted}, at::kLong));
-  }
-  output.logits = at::empty({wanted, config_.vocab}, at::kFloat);
+  if (wanted != batch.size()) normed = normed.index_select(0, on_device(batch.wanted));
+  output.logits = at::empty({wanted, config_.vocab}, x.options());
   kernels::linear(normed, head_, {}, output.logits);
   return output;
 }
@@ -180,7 +183,7 @@ int64_t Target::weight_bytes() const {
 
 KvShape Target::kv_shape(int64_t drafter_layers) const {
   return {config_.layers + drafter_layers, config_.kv_heads, config_.head_dim, dtype_,
-          rope_frequencies(config_)};
+          rope_frequencies(config_),       device()};
 }
 
 }  // namespace clover::model

@@ -49,7 +49,8 @@ class Target {
  public:
   /// Reads a Hugging Face folder strictly: every tensor the architecture needs, in its shape, and no other
   /// than the names its family is known to carry along.  InputError in one sentence otherwise.
-  static std::unique_ptr<Target> load(const std::filesystem::path& folder, at::ScalarType dtype);
+  static std::unique_ptr<Target> load(const std::filesystem::path& folder, at::ScalarType dtype,
+                                      at::Device device = at::kCPU);
 
   /// One pass over `batch`; keys and values go to `cache` (layers 0 .. config.layers-1).  Runs without
   /// autograd.
@@ -57,6 +58,7 @@ class Target {
 
   const TargetConfig& config() const { return config_; }
   at::ScalarType dtype() const { return dtype_; }
+  at::Device device() const { return head_.device(); }
   TargetView view() const;
   int64_t weight_bytes() const;  // what one pass reads at least once
 

@@ -27,7 +27,7 @@ int eval(const EvalOptions& options) {
   if (options.model.heads.empty()) throw data::InputError("No heads: give --heads DIR.");
   if (!options.json.empty()) data::check_can_write(options.json);
   infer::watch_for_interrupts();
-  infer::prepare_device(options.model);
+  infer::prepare_cpu(options.model);
   const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
   infer::check_tokenizer(options.model.heads, prompts.tokenizer());
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));

@@ -101,7 +101,7 @@ void resolve(FitSettings& settings) {
   infer::ModelOptions device;
   device.device = settings.device;
   device.threads = static_cast<int>(settings.threads);
-  infer::prepare_device(device);
+  infer::prepare_cpu(device);
   settings.threads = at::get_num_threads();
   if (settings.dtype == "auto") {
     settings.dtype = model::dtype_name(model::TargetConfig::read(settings.target).stored_dtype);

@@ -75,7 +75,7 @@ at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target
 
 int init(const InitOptions& options) {
   const std::filesystem::path output = data::new_folder_name(options.output);
-  infer::prepare_device(options.model);
+  infer::prepare_cpu(options.model);
   if (options.draft_vocab > 0 && options.data.empty()) {
     throw data::InputError(
         "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");

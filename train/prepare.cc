@@ -133,7 +133,7 @@ class Preparation {
 
 int prepare(const PrepareOptions& options) {
   check(options);
-  infer::prepare_device(options.model);
+  infer::prepare_cpu(options.model);
   const std::string& folder = options.model.target;
   const auto tokenizer = data::Tokenizer::load(folder);
   const auto chat_template = data::ChatTemplate::load(folder, options.model.chat_template);

@@ -1,243 +1,11 @@
 #pragma once
 
-#include "kernels/body/lanes.h"
+#include "kernels/body/attention_block.h"
 
-// Attention of a few rows of one sequence to one kv head, block by block of logical positions.  Tiles below
-// only decide which independent sums are computed side by side; each score, weight and output keeps its own
-// order.
+// Attention of a few rows of one sequence to one kv head: splits of the keys, block by block of logical
+// positions.
 namespace clover::kernels::cpu {
 namespace {
-
-constexpr int64_t block_size = attention_keys;
-
-/// One query head of one row, and its running softmax.
-struct Query {
-  const float* q;  // [d]
-  float* sum;      // [d], weighted values so far
-  float* score;    // [block_size]
-  float largest;
-  float mass;
-};
-
-struct Span {
-  int64_t contiguous;  // leading positions in slots 0 .. contiguous-1
-  int64_t length;
-  const int32_t* rest;  // slots of positions contiguous .. length-1
-};
-
-struct Group {
-  const AttentionCall& call;
-  const int32_t* pages;
-  int64_t kv_head, heads;  // heads: query heads of one kv head
-  Query* queries;          // [rows * heads]
-  float* block;            // [block_size, d] keys, then values
-};
-
-/// Where position p's row of this kv head begins in the cache.
-CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
-  const AttentionCall& call = group.call;
-  const int64_t page = group.pages[slot / call.page_size];
-  return ((page * call.page_size + slot % call.page_size) * call.kv_heads + group.kv_head) * call.head_size;
-}
-
-void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {
-  const AttentionCall& call = group.call;
-  const int64_t stride = call.kv_heads * call.head_size;
-  int64_t i = 0;
-  while (i < count && start + i < span.contiguous) {  // one look-up a page
-    const int64_t slot = start + i;
-    int64_t run = call.page_size - slot % call.page_size;
-    if (run > count - i) run = count - i;
-    if (run > span.contiguous - slot) run = span.contiguous - slot;
-    const int64_t first = cache_offset(group, slot);
-    for (int64_t j = 0; j < run; ++j) offsets[i + j] = first + j * stride;
-    i += run;
-  }
-  for (; i < count; ++i) offsets[i] = cache_offset(group, span.rest[start + i - span.contiguous]);
-}
-
-/// Keys or values of a block where they lie in the cache: converted anew for every use.
-template <class T>
-struct CacheRows {
-  const T* cache;
-  const int64_t* offsets;
-  CLOVER_INLINE const T* operator()(int64_t j) const { return cache + offsets[j]; }
-  CLOVER_INLINE void fetch(int64_t j, int64_t d) const {
-    for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T)))
-      __builtin_prefetch(cache + offsets[j] + i);
-  }
-};
-
-/// The same in fp32, for many uses.
-struct BlockRows {
-  const float* block;
-  int64_t d;
-  CLOVER_INLINE const float* operator()(int64_t j) const { return block + j * d; }
-};
-
-template <class T>
-BlockRows load_block(const CacheRows<T>& rows, int64_t count, int64_t d, float* block) {
-  for (int64_t j = 0; j < count; ++j) {
-    for (int64_t i = 0; i < d; i += 8) store8(block + j * d + i, load8(rows(j) + i));
-  }
-  return {block, d};
-}
-
-/// The lane sums (sum8's order) of four vectors.
-CLOVER_INLINE void sum8_of_four(const F8* x, float* out) {
-#if defined(__AVX2__)
-  const __m256 low = _mm256_hadd_ps((__m256)x[0], (__m256)x[1]),
-               high = _mm256_hadd_ps((__m256)x[2], (__m256)x[3]);
-  const __m256 halves = _mm256_hadd_ps(low, high);
-  _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
-#else
-  for (int j = 0; j < 4; ++j) out[j] = sum8(x[j]);
-#endif
-}
-
-template <int Q, int J, class Rows>
-CLOVER_INLINE void score_tile(const Query* const* queries, const Rows& keys, int64_t d, int64_t j,
-                              float scale) {
-  F8 sum[Q][J] = {};
-  for (int64_t i = 0; i < d; i += 8) {
-    F8 q[Q];
-    each<Q>([&](auto a) CLOVER_INLINED { q[a] = load8(queries[a]->q + i); });
-    each<J>([&](auto b) CLOVER_INLINED {
-      const F8 key = load8(keys(j + b) + i);
-      each<Q>([&](auto a) CLOVER_INLINED { sum[a][b] = madd(q[a], key, sum[a][b]); });
-    });
-  }
-  each<Q>([&](auto a) CLOVER_INLINED {
-    float* to = queries[a]->score + j;
-    if constexpr (J == 4) {
-      sum8_of_four(sum[a], to);
-    } else {
-      for (int b = 0; b < J; ++b) to[b] = sum8(sum[a][b]);
-    }
-    for (int b = 0; b < J; ++b) to[b] *= scale;
-  });
-}
-
-template <int Q, class Rows>
-void score(const Query* const* queries, const Rows& keys, int64_t d, int64_t count, float scale) {
-  int64_t j = 0;
-  for (; j + 4 <= count; j += 4) score_tile<Q, 4>(queries, keys, d, j, scale);
-  for (; j < count; ++j) score_tile<Q, 1>(queries, keys, d, j, scale);
-}
-
-/// Turns a block's scores into weights and rescales what came before.
-void merge_block(Query& query, int64_t count, int64_t d) {
-  for (int64_t j = count; j % 8 != 0; ++j) query.score[j] = -__builtin_inff();
-  F8 best = splat(query.largest);
-  for (int64_t j = 0; j < count; j += 8) best = larger(load8(query.score + j), best);
-  const float largest = max8(best);
-  F8 mass{};
-  for (int64_t j = 0; j < count; j += 8) {
-    const F8 weight = exp8(load8(query.score + j) - largest);
-    store8(query.score + j, weight);
-    mass += weight;
-  }
-  const float shrink = exp8(splat(query.largest - largest))[0];
-  query.mass = query.mass * shrink + sum8(mass);
-  query.largest = largest;
-  for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
-}
-
-template <int Q, int D, class Rows>
-CLOVER_INLINE void weigh_tile(Query* const* queries, const Rows& values, int64_t i, int64_t begin,
-                              int64_t end) {
-  F8 sum[Q][D];
-  each<Q>([&](auto a) CLOVER_INLINED {
-    each<D>([&](auto b) CLOVER_INLINED { sum[a][b] = load8(queries[a]->sum + i + 8 * b); });
-  });
-  for (int64_t j = begin; j < end; ++j) {
-    F8 weight[Q];
-    each<Q>([&](auto a) CLOVER_INLINED { weight[a] = splat(queries[a]->score[j]); });
-    each<D>([&](auto b) CLOVER_INLINED {
-      const F8 value = load8(values(j) + i + 8 * b);
-      each<Q>([&](auto a) CLOVER_INLINED { sum[a][b] = madd(weight[a], value, sum[a][b]); });
-    });
-  }
-  each<Q>([&](auto a) CLOVER_INLINED {
-    each<D>([&](auto b) CLOVER_INLINED { store8(queries[a]->sum + i + 8 * b, sum[a][b]); });
-  });
-}
-
-template <int Q, class Rows>
-void weigh(Query* const* queries, const Rows& values, int64_t d, int64_t begin, int64_t end) {
-  if (begin >= end) return;
-  int64_t i = 0;
-  for (; i + 32 <= d; i += 32) weigh_tile<Q, 4>(queries, values, i, begin, end);
-  for (; i < d; i += 8) weigh_tile<Q, 1>(queries, values, i, begin, end);
-}
-
-/// Query heads from the first on that can go three by three: their counts of keys are the same.
-int64_t in_threes(const int64_t* count, int64_t total) {
-  int64_t i = 0;
-  while (i + 3 <= total && count[i] == count[i + 1] && count[i] == count[i + 2]) i += 3;
-  return i;
-}
-
-template <class Rows>
-void score_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& keys, int64_t d,
-               float scale) {
-  const int64_t threes = in_threes(count, total);
-  int64_t i = 0;
-  for (; i < threes; i += 3) score<3>(queries + i, keys, d, count[i], scale);
-  for (; i + 2 <= total; i += 2)
-    score<2>(queries + i, keys, d, count[i] > count[i + 1] ? count[i] : count[i + 1], scale);
-  if (i < total) score<1>(queries + i, keys, d, count[i], scale);
-}
-
-template <class Rows>
-void weigh_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& values, int64_t d) {
-  const int64_t threes = in_threes(count, total);
-  int64_t i = 0;
-  for (; i < threes; i += 3) weigh<3>(queries + i, values, d, 0, count[i]);
-  for (; i + 2 <= total; i += 2) {
-    const int64_t both = count[i] < count[i + 1] ? count[i] : count[i + 1];
-    weigh<2>(queries + i, values, d, 0, both);
-    weigh<1>(queries + i, values, d, both, count[i]);
-    weigh<1>(queries + i + 1, values, d, both, count[i + 1]);
-  }
-  if (i < total) weigh<1>(queries + i, values, d, 0, count[i]);
-}
-
-/// One block of keys against all query heads of the `members` rows, whose counts of keys in it may differ.
-template <class T>
-void attend_block(const Group& group, const int64_t* offsets, const int* members, const int64_t* counts,
-                  int64_t rows) {
-  const AttentionCall& call = group.call;
-  const int64_t d = call.head_size;
-  Query* queries[attention_group_queries];
-  int64_t count[attention_group_queries] = {};
-  int64_t total = 0, longest = 0;
-  for (int64_t m = 0; m < rows; ++m) {
-    for (int64_t h = 0; h < group.heads; ++h, ++total) {
-      queries[total] = group.queries + members[m] * group.heads + h;
-      count[total] = counts[members[m]];
-    }
-    if (counts[members[m]] > longest) longest = counts[members[m]];
-  }
-  // Rows of the cache lie apart and were not read since the last step: all are asked for before the first is
-  // used.
-  const CacheRows<T> keys{static_cast<const T*>(call.k), offsets},
-      values{static_cast<const T*>(call.v), offsets};
-  for (int64_t j = 0; j < longest; ++j) keys.fetch(j, d);
-  for (int64_t j = 0; j < longest; ++j) values.fetch(j, d);
-  const bool once = total <= 3;  // one pass over the block: no use for a copy in fp32
-  if (once) {
-    score_all(queries, count, total, keys, d, call.scale);
-  } else {
-    score_all(queries, count, total, load_block(keys, longest, d, group.block), d, call.scale);
-  }
-  for (int64_t i = 0; i < total; ++i) merge_block(*queries[i], count[i], d);
-  if (once) {
-    weigh_all(queries, count, total, values, d);
-  } else {
-    weigh_all(queries, count, total, load_block(values, longest, d, group.block), d);
-  }
-}
 
 Span span_of(const AttentionCall& call, int64_t row) {
   const int32_t *path = call.path + call.path_begin[row], *end = call.path + call.path_begin[row + 1];
@@ -250,82 +18,151 @@ Span span_of(const AttentionCall& call, int64_t row) {
   return span;
 }
 
-template <class T>
-void attend_rows(Group& group, int64_t first_row, int64_t rows) {
-  Span spans[attention_group_queries];
-  int64_t longest = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    spans[r] = span_of(group.call, first_row + r);
-    if (spans[r].length > longest) longest = spans[r].length;
-  }
-  int64_t offsets[block_size];
-  for (int64_t start = 0; start < longest; start += block_size) {
-    int shared[attention_group_queries];
-    int64_t counts[attention_group_queries];
-    int64_t shared_rows = 0;
-    int widest = 0;
+/// Which rows of a group have keys in the block that begins at `start`, and how.
+struct BlockShare {
+  int64_t counts[attention_group_queries];
+  int shared[attention_group_queries];  // rows whose keys there are contiguous: one block serves them all
+  int64_t shared_rows = 0;
+  int widest = 0;  // of them
+
+  BlockShare(const Span* spans, int64_t rows, int64_t start) {
     for (int r = 0; r < rows; ++r) {
       counts[r] = spans[r].length - start < block_size ? spans[r].length - start : block_size;
-      if (counts[r] <= 0) continue;
-      if (spans[r].contiguous - start >= counts[r]) {
-        if (shared_rows == 0 || counts[r] > counts[widest]) widest = r;
-        shared[shared_rows++] = r;
-      } else {  // tree ancestors that lie elsewhere: a block of its own
-        find_block(group, spans[r], start, counts[r], offsets);
-        attend_block<T>(group, offsets, &r, counts, 1);
-      }
+      if (counts[r] <= 0 || spans[r].contiguous - start < counts[r]) continue;
+      if (shared_rows == 0 || counts[r] > counts[widest]) widest = r;
+      shared[shared_rows++] = r;
     }
-    if (shared_rows == 0) continue;
-    find_block(group, spans[widest], start, counts[widest], offsets);
-    attend_block<T>(group, offsets, shared, counts, shared_rows);
+  }
+  /// Tree ancestors that lie elsewhere: a block of its own.
+  bool alone(const Span* spans, int r, int64_t start) const {
+    return counts[r] > 0 && spans[r].contiguous - start < counts[r];
+  }
+};
+
+/// The keys of one split, for every row that has any there.
+template <class T>
+void attend_split(const Group& group, const Span* spans, int64_t rows, int64_t begin) {
+  const T *k = static_cast<const T*>(group.call.k), *v = static_cast<const T*>(group.call.v);
+  int64_t places[2][block_size];
+  Ahead<T> ahead{{k, places[0]}, {v, places[0]}, 0, group.call.head_size};
+  const auto find_shared = [&](int64_t start, int64_t* offsets) {
+    const BlockShare share(spans, rows, start);
+    const int64_t count = share.shared_rows > 0 ? share.counts[share.widest] : 0;
+    if (count > 0) find_block(group, spans[share.widest], start, count, offsets);
+    ahead = {{k, offsets}, {v, offsets}, count, group.call.head_size};
+  };
+  find_shared(begin, places[0]);
+  ahead.fetch(0, block_size);
+  int turn = 0;
+  for (int64_t start = begin; start < begin + split_keys; start += block_size, turn ^= 1) {
+    const BlockShare share(spans, rows, start);
+    const bool last = start + block_size == begin + split_keys;
+    ahead.count = 0;
+    for (int r = 0; r < rows; ++r) {
+      if (!share.alone(spans, r, start)) continue;
+      int64_t offsets[block_size];
+      find_block(group, spans[r], start, share.counts[r], offsets);
+      attend_block<T>(group, offsets, &r, share.counts, 1, ahead);
+    }
+    if (!last) find_shared(start + block_size, places[turn ^ 1]);
+    if (share.shared_rows > 0)
+      attend_block<T>(group, places[turn], share.shared, share.counts, share.shared_rows, ahead);
   }
 }
 
-template <class T>
-void store_result(const Group& group, int64_t first_row, int64_t rows, T* out) {
-  const int64_t d = group.call.head_size;
-  for (int64_t r = 0; r < rows; ++r) {
-    T* to = out + ((first_row + r) * group.call.query_heads + group.kv_head * group.heads) * d;
-    for (int64_t h = 0; h < group.heads; ++h) {
-      const Query& query = group.queries[r * group.heads + h];
-      const float mass = query.mass == 0 ? 1.0f : query.mass;  // an empty path leaves zeros
-      for (int64_t i = 0; i < d; i += 8) store8(to + h * d + i, load8(query.sum + i) / mass);
-    }
+void attend_split_of(const Group& group, const Span* spans, int64_t rows, int64_t begin) {
+  switch (group.call.cache) {
+    case Element::fp32:
+      return attend_split<float>(group, spans, rows, begin);
+    case Element::bf16:
+      return attend_split<Bf16>(group, spans, rows, begin);
+    case Element::fp16:
+      return attend_split<Fp16>(group, spans, rows, begin);
   }
+}
+
+/// The result of query head `index` among all rows' (row * query_heads + head).
+template <class T>
+void store_as(const AttentionCall& call, int64_t index, const Softmax& all) {
+  T* to = static_cast<T*>(call.out) + index * call.head_size;
+  const float mass = all.mass == 0 ? 1.0f : all.mass;  // an empty path leaves zeros
+  for (int64_t i = 0; i < call.head_size; i += 8) store8(to + i, load8(all.sum + i) / mass);
+}
+
+void store_result(const AttentionCall& call, int64_t index, const Softmax& all) {
+  switch (call.result) {
+    case Element::fp32:
+      return store_as<float>(call, index, all);
+    case Element::bf16:
+      return store_as<Bf16>(call, index, all);
+    case Element::fp16:
+      return store_as<Fp16>(call, index, all);
+  }
+}
+
+/// Where a partial result lies among `partials`: [R * Hq, splits, d + 2].
+Softmax partial_at(const AttentionCall& call, int64_t index, int64_t split, const AttentionSplits& splits) {
+  float* at = splits.partials + (index * splits.count + split) * (call.head_size + 2);
+  return {at, at[call.head_size], at[call.head_size + 1]};
+}
+
+void keep_partial(const AttentionCall& call, int64_t index, int64_t split, const AttentionSplits& splits,
+                  const Softmax& of_split) {
+  float* at = splits.partials + (index * splits.count + split) * (call.head_size + 2);
+  std::memcpy(at, of_split.sum, call.head_size * sizeof(float));
+  at[call.head_size] = of_split.largest;
+  at[call.head_size + 1] = of_split.mass;
 }
 
 void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head,
-                     float* scratch) {
+                     int64_t split, const AttentionSplits& splits, float* scratch) {
   const int64_t d = call.head_size, heads = call.query_heads / call.kv_heads;
+  const bool apart = splits.partials != nullptr;
   Query queries[attention_group_queries];
   Group group{call,    call.page_table + call.sequence[first_row] * call.pages_per_sequence,
               kv_head, heads,
               queries, scratch};
   float* next = scratch + block_size * d;
-  for (int64_t i = 0; i < rows * heads; ++i) {
-    const int64_t row = first_row + i / heads, head = kv_head * heads + i % heads;
-    queries[i] = {call.q + (row * call.query_heads + head) * d, next, next + d, -__builtin_inff(), 0};
-    std::memset(next, 0, d * sizeof(float));
-    next += d + block_size;
+  const auto index_of = [&](int64_t query) {
+    return (first_row + query / heads) * call.query_heads + kv_head * heads + query % heads;
+  };
+  for (int64_t i = 0; i < rows * heads; ++i, next += 2 * d + block_size) {
+    queries[i].q = call.q + index_of(i) * d;
+    queries[i].score = next;
+    queries[i].sum = next + block_size;
+    queries[i].before.sum = next + block_size + d;
+    queries[i].before.clear(d);
   }
-  switch (call.cache) {
-    case Element::fp32:
-      attend_rows<float>(group, first_row, rows);
-      break;
-    case Element::bf16:
-      attend_rows<Bf16>(group, first_row, rows);
-      break;
-    case Element::fp16:
-      attend_rows<Fp16>(group, first_row, rows);
-      break;
+  Span spans[attention_group_queries];
+  int64_t longest = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    spans[r] = span_of(call, first_row + r);
+    if (spans[r].length > longest) longest = spans[r].length;
   }
-  switch (call.result) {
-    case Element::fp32:
-      return store_result(group, first_row, rows, static_cast<float*>(call.out));
-    case Element::bf16:
-      return store_result(group, first_row, rows, static_cast<Bf16*>(call.out));
-    case Element::fp16:
-      return store_result(group, first_row, rows, static_cast<Fp16*>(call.out));
+  const int64_t needed = attention_splits(longest), end = apart ? split + 1 : needed;
+  for (int64_t s = apart ? split : 0; s < end && s < needed; ++s) {
+    for (int64_t i = 0; i < rows * heads; ++i) queries[i].clear(d);
+    attend_split_of(group, spans, rows, s * split_keys);
+    for (int64_t i = 0; i < rows * heads; ++i) {
+      if (apart)
+        keep_partial(call, index_of(i), s, splits, queries[i]);
+      else
+        merge_splits(queries[i].before, queries[i], d);
+    }
+  }
+  if (apart) return;
+  for (int64_t i = 0; i < rows * heads; ++i) store_result(call, index_of(i), queries[i].before);
+}
+
+/// Query heads [begin, end) of all rows' from their partial results.
+void attention_merge(const AttentionCall& call, const AttentionSplits& splits, int64_t begin, int64_t end,
+                     float* scratch) {
+  for (int64_t index = begin; index < end; ++index) {
+    Softmax all{scratch, 0, 0};
+    all.clear(call.head_size);
+    const int64_t own = attention_splits(span_of(call, index / call.query_heads).length);
+    for (int64_t s = 0; s < own; ++s) merge_splits(all, partial_at(call, index, s, splits), call.head_size);
+    store_result(call, index, all);
   }
 }
 

@@ -66,7 +66,7 @@ struct Tiles {
   int64_t begin(int64_t tile) const { return tile * rows / count; }
 };
 
-void linear_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_end) {
+void linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
   const Tiles tiles(call.rows);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t first = tiles.begin(tile), rows = tiles.begin(tile + 1) - first;
@@ -92,7 +92,7 @@ struct Prefetch {
 };
 
 template <class Panel, int P, int M>
-void linear_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_elements,
+void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_elements,
                  Prefetch prefetch) {
   using T = typename Panel::Element;
   const T* weights = static_cast<const T*>(call.panels) + panel * panel_elements;
@@ -141,7 +141,7 @@ constexpr int panels_beside = M == 1   ? 4
                                        : 1;
 
 template <class Panel, int M>
-void linear_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t panel_elements,
+void linear_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t row, int64_t panel_elements,
                  Prefetch prefetch) {
   constexpr int beside = panels_beside<M>;
   int64_t panel = begin;
@@ -152,7 +152,7 @@ void linear_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row
 }
 
 template <class Panel>
-void linear_tile_of(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t rows,
+void linear_tile_of(const LinearWork& call, int64_t begin, int64_t end, int64_t row, int64_t rows,
                     int64_t panel_elements, Prefetch prefetch) {
   switch (rows) {
     case 1:
@@ -171,7 +171,7 @@ void linear_tile_of(const LinearCall& call, int64_t begin, int64_t end, int64_t 
 }
 
 template <class Panel>
-void linear_any(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end,
+void linear_any(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end,
                 int64_t panel_elements) {
   constexpr int64_t pair_bytes = 32 * sizeof(typename Panel::Element);
   const Tiles tiles(call.rows);
@@ -192,7 +192,7 @@ void linear_any(const LinearCall& call, int64_t begin, int64_t end, int64_t tile
   }
 }
 
-void linear_panels(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
+void linear_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
   switch (call.element) {
     case Element::fp32:
       return linear_any<PlainPanel<float>>(call, begin, end, tile_begin, tile_end, call.inputs * 16);

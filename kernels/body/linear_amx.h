@@ -11,21 +11,21 @@ namespace {
 
 constexpr int64_t block_inputs = 32;
 
-int64_t blocks_of(const LinearCall& call) {
+int64_t blocks_of(const LinearWork& call) {
   return (call.inputs + block_inputs - 1) / block_inputs;
 }
 
-char* packed_rows(const LinearCall& call, int64_t tile) {
+char* packed_rows(const LinearWork& call, int64_t tile) {
   return reinterpret_cast<char*>(call.scratch) + tile * blocks_of(call) * register_bytes;
 }
 
-int64_t rows_of_tile(const LinearCall& call, int64_t tile) {
+int64_t rows_of_tile(const LinearWork& call, int64_t tile) {
   const int64_t left = call.rows - tile * register_lines;
   return left < register_lines ? left : register_lines;
 }
 
 /// Rows a tile register at a time, zero where a block of inputs or (beside other tiles) of rows is not full.
-void amx_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_end) {
+void amx_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
   const int64_t row_bytes = call.inputs * 2;
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const char* x = static_cast<const char*>(call.x) + tile * register_lines * row_bytes;
@@ -52,7 +52,7 @@ struct Ahead {
 
 /// T tiles of rows by P panels; the registers: T * P sums, T of rows, the rest of weights in turn.
 template <int P, int T>
-void amx_tiles(const LinearCall& call, int64_t panel, int64_t tile, Ahead ahead) {
+void amx_tiles(const LinearWork& call, int64_t panel, int64_t tile, Ahead ahead) {
   static_assert(P * T <= 4 && T <= 2);
   const int64_t blocks = blocks_of(call), panel_bytes = blocks * register_bytes;
   const char* weights = static_cast<const char*>(call.panels) + panel * panel_bytes;
@@ -85,7 +85,7 @@ void amx_tiles(const LinearCall& call, int64_t panel, int64_t tile, Ahead ahead)
 }
 
 /// One tile of rows: bound by memory, three panels side by side, two blocks ahead.
-void amx_few_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t tile) {
+void amx_few_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t tile) {
   configure(5, static_cast<int>(rows_of_tile(call, tile)));
   const Ahead ahead{2 * register_bytes, 3, 0, register_lines};
   int64_t panel = begin;
@@ -95,7 +95,7 @@ void amx_few_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t ti
 
 /// Many rows: bound by arithmetic; two panels stay in the nearest cache while all tiles of rows pass by, each
 /// pair of which fetches a part of the next panels.
-void amx_many_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
+void amx_many_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
   configure(0, 0);
   const int64_t panel_bytes = blocks_of(call) * register_bytes;
   for (int64_t panel = begin; panel < end; panel += 2) {
@@ -113,7 +113,7 @@ void amx_many_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t t
   }
 }
 
-void amx_panels(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
+void amx_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
   if (call.rows <= register_lines) {
     amx_few_rows(call, begin, end, tile_begin);
   } else {

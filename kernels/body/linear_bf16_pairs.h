@@ -34,7 +34,7 @@ CLOVER_INLINE U16 load_line(const uint32_t* from) {
   return *reinterpret_cast<const UnalignedU16*>(from);
 }
 
-CLOVER_INLINE void finish_panel(const LinearCall& call, int64_t row, int64_t output, F16 sum) {
+CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t output, F16 sum) {
   finish(call, row, output, __builtin_shufflevector(sum, sum, 0, 1, 2, 3, 4, 5, 6, 7));
   finish(call, row, output + 8, __builtin_shufflevector(sum, sum, 8, 9, 10, 11, 12, 13, 14, 15));
 }
@@ -48,7 +48,7 @@ void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* t
   }
 }
 
-void pair_linear_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_end) {
+void pair_linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
   const Tiles tiles(call.rows, pair_tile_rows);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t first = tiles.begin(tile);
@@ -59,7 +59,7 @@ void pair_linear_pack(const LinearCall& call, int64_t tile_begin, int64_t tile_e
 }
 
 template <int P, int M>
-void pair_tile(const LinearCall& call, int64_t panel, int64_t row, int64_t panel_words, Prefetch prefetch) {
+void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_words, Prefetch prefetch) {
   const uint32_t* weights = static_cast<const uint32_t*>(call.panels) + panel * panel_words;
   const char* ahead = reinterpret_cast<const char*>(weights) + prefetch.from;
   const uint32_t* x = reinterpret_cast<const uint32_t*>(call.scratch + linear_scratch(row, call.inputs));
@@ -90,7 +90,7 @@ constexpr int pair_panels_beside = M == 1   ? 8
 
 /// Calls the tile function of `rows` rows (1 .. pair_tile_rows).
 template <int M = 1>
-void pair_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, int64_t rows,
+void pair_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t row, int64_t rows,
                int64_t panel_words, Prefetch prefetch) {
   if constexpr (M <= pair_tile_rows) {
     if (rows != M) return pair_rows<M + 1>(call, begin, end, row, rows, panel_words, prefetch);
@@ -102,7 +102,7 @@ void pair_rows(const LinearCall& call, int64_t begin, int64_t end, int64_t row, 
   }
 }
 
-void pair_linear_panels(const LinearCall& call, int64_t begin, int64_t end, int64_t tile_begin,
+void pair_linear_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin,
                         int64_t tile_end) {
   const Tiles tiles(call.rows, pair_tile_rows);
   const int64_t panel_words = (call.inputs + 31) / 32 * 16 * 16;

@@ -6,7 +6,7 @@ namespace clover::kernels::cpu {
 namespace {
 
 /// Adds the start value and writes eight outputs of one row.
-CLOVER_INLINE void finish(const LinearCall& call, int64_t row, int64_t output, F8 sum) {
+CLOVER_INLINE void finish(const LinearWork& call, int64_t row, int64_t output, F8 sum) {
   const int64_t count = call.outputs - output < 8 ? call.outputs - output : 8;
   if (count <= 0) return;
   float* to = call.y + row * call.outputs + output;

@@ -13,6 +13,7 @@ const CpuBodies table = {
     .linear_bf16 = {linear_tile_rows, linear_pack, linear_panels},
     .linear_any = {linear_tile_rows, linear_pack, linear_panels},
     .attention_group = attention_group,
+    .attention_merge = attention_merge,
     .rope = rope,
     .rms_norm = rms_norm,
     .silu_mul = silu_mul,

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/paths.h"
+#include "tests/kernels/here.h"
 
 namespace clover::kernels {
 namespace {
@@ -52,7 +52,7 @@ TEST(SiluMul, IsThePlainLoopAndUsesTheSameExp) {
     for (int64_t width : {1, 7, 8, 9, 100}) {
       const at::Tensor gate_up = at::randn({3, 2 * width}) * 5;
       at::Tensor out = at::empty({3, width});
-      silu_mul(gate_up, out);
+      here::silu_mul(gate_up, out);
       for (int64_t r = 0; r < 3; ++r) {
         for (int64_t i = 0; i < width; ++i) {
           const float gate = gate_up[r][i].item<float>(), up = gate_up[r][width + i].item<float>();
@@ -69,15 +69,15 @@ TEST(SiluMul, SurvivesLargeValuesAndRoundsOnce) {
   on_every_path([] {
     at::Tensor gate_up = at::tensor({-200.0f, 200.0f, -infinite, 1.0f, 1.0f, 2.0f}).reshape({1, 6});
     at::Tensor out = at::empty({1, 3});
-    silu_mul(gate_up, out);
+    here::silu_mul(gate_up, out);
     EXPECT_EQ(out[0][0].item<float>(), 0);
     EXPECT_EQ(out[0][1].item<float>(), 200);
     const at::Tensor wide = at::randn({4, 74});
     at::Tensor full = at::empty({4, 37});
-    silu_mul(wide, full);
+    here::silu_mul(wide, full);
     for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       at::Tensor rounded = at::empty({4, 37}, type);
-      silu_mul(wide, rounded);
+      here::silu_mul(wide, rounded);
       EXPECT_TRUE(same_bits(rounded, full.to(type)));
     }
   });
@@ -97,7 +97,7 @@ TEST(SiluMul, RoundsAsTorchDoesOnEveryPath) {
   on_every_path([&] {
     for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       at::Tensor out = at::empty({count, 1}, type);
-      silu_mul(at::cat({gate, up}, 1), out);
+      here::silu_mul(at::cat({gate, up}, 1), out);
       const at::Tensor expected = exact.to(type);
       EXPECT_TRUE(same_bits(out.isnan(), expected.isnan()));
       EXPECT_TRUE(same_bits(out.nan_to_num(1), expected.nan_to_num(1)));
@@ -109,12 +109,12 @@ TEST(AddSilu, AddsInPlaceWhateverTheSplit) {
   on_every_path([] {
     const at::Tensor a = at::randn({257, 131}), before = at::randn({257, 131});
     at::Tensor alone = before.clone(), together = before.clone();
-    with_threads(1, [&] { add_silu_(alone, a); });
-    with_threads(2, [&] { add_silu_(together, a); });
+    with_threads(1, [&] { here::add_silu_(alone, a); });
+    with_threads(2, [&] { here::add_silu_(together, a); });
     EXPECT_TRUE(same_bits(alone, together));
     for (int64_t r : {0, 100, 256}) {
       at::Tensor row = before.slice(0, r, r + 1).clone();
-      add_silu_(row, a.slice(0, r, r + 1));
+      here::add_silu_(row, a.slice(0, r, r + 1));
       EXPECT_TRUE(same_bits(row, alone.slice(0, r, r + 1)));
     }
     for (int64_t i : {0, 60, 130}) {
@@ -130,7 +130,7 @@ TEST(AddGated, IsThePlainLoop) {
       const at::Tensor q = at::randn({3, width}), k = at::randn({3, width}), v = at::randn({3, width});
       const at::Tensor before = at::randn({3, width});
       at::Tensor s = before.clone();
-      add_gated_(s, q, k, v, groups, 1e-8);
+      here::add_gated_(s, q, k, v, groups, 1e-8);
       const int64_t slice = width / groups;
       for (int64_t r = 0; r < 3; ++r) {
         for (int64_t g = 0; g < groups; ++g) {
@@ -156,12 +156,12 @@ TEST(AddGated, ZeroQueriesLeaveTheStateAloneAndRowsAreIndependent) {
   on_every_path([] {
     const at::Tensor k = at::randn({90, 96}), v = at::randn({90, 96}), before = at::randn({90, 96});
     at::Tensor s = before.clone();
-    add_gated_(s, at::zeros({90, 96}), k, v, 1, 1e-6);
+    here::add_gated_(s, at::zeros({90, 96}), k, v, 1, 1e-6);
     EXPECT_TRUE(same_bits(s, before));
     const at::Tensor q = at::randn({90, 96});
     at::Tensor all = before.clone(), one = before.slice(0, 77, 78).clone();
-    add_gated_(all, q, k, v, 3, 1e-6);
-    add_gated_(one, q.slice(0, 77, 78), k.slice(0, 77, 78), v.slice(0, 77, 78), 3, 1e-6);
+    here::add_gated_(all, q, k, v, 3, 1e-6);
+    here::add_gated_(one, q.slice(0, 77, 78), k.slice(0, 77, 78), v.slice(0, 77, 78), 3, 1e-6);
     EXPECT_TRUE(same_bits(one, all.slice(0, 77, 78)));
   });
 }
@@ -169,12 +169,16 @@ TEST(AddGated, ZeroQueriesLeaveTheStateAloneAndRowsAreIndependent) {
 TEST(Activation, SaysWhatDoesNotFit) {
   at::Tensor out = at::empty({2, 4}), s = at::ones({2, 6});
   EXPECT_NE(error_of([&] {
-              silu_mul(at::ones({2, 7}), out);
+              here::silu_mul(at::ones({2, 7}), out);
             }).find("7 columns, expected an even number"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { add_silu_(s, at::ones({2, 5})); }).find("a has shape [2, 5]"), std::string::npos);
-  EXPECT_NE(error_of([&] { add_gated_(s, s, s, s, 4, 1e-6); }).find("4 groups do not divide the width 6"),
+  EXPECT_NE(error_of([&] {
+              here::add_silu_(s, at::ones({2, 5}));
+            }).find("a has shape [2, 5]"),
             std::string::npos);
+  EXPECT_NE(
+      error_of([&] { here::add_gated_(s, s, s, s, 4, 1e-6); }).find("4 groups do not divide the width 6"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/kernels/paths.h"
+#include "tests/kernels/here.h"
 
 namespace clover::kernels {
 namespace {
@@ -79,7 +79,7 @@ at::Tensor attend(const Scene& scene, const std::vector<int64_t>& chosen, int64_
   const AttentionRows rows{ints(sequence), ints(contiguous), ints(begin), ints(path), table};
   const int64_t count = static_cast<int64_t>(chosen.size());
   at::Tensor out = at::full({count, scene.heads.query * scene.heads.size}, 5.0f, at::TensorOptions(result));
-  tree_attention(at::stack(q), k, v, rows, 1 / std::sqrt(scene.heads.size), out);
+  here::tree_attention(at::stack(q), k, v, rows, 1 / std::sqrt(scene.heads.size), out);
   return out;
 }
 
@@ -135,12 +135,46 @@ std::vector<Row> mixed_rows() {
 TEST(TreeAttention, IsThePlainLoop) {
   at::manual_seed(1);
   on_every_path([] {
-    for (const Heads& heads : {Heads{2, 1, 8}, {3, 3, 16}, {9, 3, 64}, {4, 2, 80}, {2, 2, 96}}) {
+    for (const Heads& heads :
+         {Heads{2, 1, 8}, {3, 3, 16}, {9, 3, 64}, {4, 2, 80}, {2, 2, 96}, {1, 1, 128}, {20, 1, 8}}) {
       for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const Scene scene = make_scene(heads, 2, 150, mixed_rows(), type);
         const at::Tensor out = attend(scene, everyone(scene), 16, 1);
         EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5))
             << heads.query << "/" << heads.kv << " heads of " << heads.size << ", " << type;
+      }
+    }
+  });
+}
+
+/// A tree and single rows behind hundreds of tokens, ancestors on both sides of the edges of blocks.
+std::vector<Row> long_rows() {
+  return {{0, 600, {600}},
+          {0, 600, {600, 601}},
+          {0, 600, {600, 602}},
+          {0, 600, {600, 601, 603}},
+          {0, 511, {650, 651}},
+          {0, 512, {}},
+          {0, 513, {}},
+          {0, 256, {}},
+          {0, 255, {640, 2}},
+          {0, 640, {690}},
+          {0, 1, {}}};
+}
+
+TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
+  on_every_path([] {
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const Scene scene = make_scene({4, 2, 16}, 1, 700, long_rows(), type);
+      const at::Tensor out = attend(scene, everyone(scene), 64, 1);
+      EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5)) << type;
+      for (const int64_t row : everyone(scene))
+        ASSERT_TRUE(same_bits(attend(scene, {row}, 16, 2)[0], out[row])) << "row " << row;
+      // With threads to spare a row's keys are shared out among them.
+      for (int threads : {1, 2, 3}) {
+        with_threads(threads, [&] {
+          EXPECT_TRUE(same_bits(attend(scene, {3, 9}, 64, 3)[0], out[3])) << threads;
+        });
       }
     }
   });
@@ -242,7 +276,7 @@ TEST(RopeAndStore, TurnsPairsAndStoresAtTheSlots) {
         const at::Tensor slots = at::tensor({13, 0, 6}, at::kLong);
         at::Tensor q = at::empty({3, heads.query, d});
         at::Tensor k = at::full({4, page_size, heads.kv, d}, 7.0f, at::TensorOptions(type)), v = k.clone();
-        rope_and_store(qkv, cos, sin, slots, q, k, v);
+        here::rope_and_store(qkv, cos, sin, slots, q, k, v);
         const auto turned = [&](int64_t r, int64_t column, int64_t i) {
           const double here = qkv[r][column + i].item<double>();
           const double there = qkv[r][column + (i + half) % d].item<double>();
@@ -275,11 +309,11 @@ TEST(RopeAndStore, ARowDoesNotDependOnItsNeighboursOrPath) {
   const at::Tensor qkv = at::randn({50, 4 * 40}), cos = at::randn({50, 20}), sin = at::randn({50, 20});
   const at::Tensor slots = at::randperm(50);
   at::Tensor q = at::empty({50, 2, 40}), k = at::zeros({50, 1, 1, 40}, at::kBFloat16), v = k.clone();
-  rope_and_store(qkv, cos, sin, slots, q, k, v);
+  here::rope_and_store(qkv, cos, sin, slots, q, k, v);
   on_every_path([&] {
     at::Tensor one_q = at::empty({1, 2, 40}), one_k = at::zeros_like(k), one_v = at::zeros_like(v);
-    rope_and_store(qkv.slice(0, 31, 32), cos.slice(0, 31, 32), sin.slice(0, 31, 32), slots.slice(0, 31, 32),
-                   one_q, one_k, one_v);
+    here::rope_and_store(qkv.slice(0, 31, 32), cos.slice(0, 31, 32), sin.slice(0, 31, 32),
+                         slots.slice(0, 31, 32), one_q, one_k, one_v);
     const int64_t slot = slots[31].item<int64_t>();
     EXPECT_TRUE(same_bits(one_q[0], q[31]));
     EXPECT_TRUE(same_bits(one_k[slot], k[slot]));
@@ -294,7 +328,7 @@ TEST(TreeAttention, SaysWhatDoesNotFit) {
   const at::Tensor k = at::zeros({2, 16, 1, 8});
   at::Tensor out = at::empty({1, 16});
   const auto attempt = [&](const at::Tensor& q, const at::Tensor& keys, const AttentionRows& some) {
-    return error_of([&] { tree_attention(q, keys, keys, some, 1, out); });
+    return error_of([&] { here::tree_attention(q, keys, keys, some, 1, out); });
   };
   EXPECT_EQ(attempt(scene.q, k, rows), "");
   EXPECT_NE(attempt(scene.q, at::zeros({2, 16, 1, 12}), rows).find("head size is 12"), std::string::npos);

@@ -1,7 +1,11 @@
 #include "kernels/cpu_path.h"
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
 #include <cstdlib>
 
+#include "kernels/linear.h"
 #include "tests/kernels/paths.h"
 
 namespace clover::kernels {
@@ -30,6 +34,27 @@ TEST(CpuPath, RefusesWhatTheMachineLacks) {
   EXPECT_NE(error.find("amx needs instructions that this machine lacks: choose one of portable"),
             std::string::npos)
       << error;
+}
+
+// Where the machine has AVX2, the portable loop is its twin to the bit.
+TEST(CpuPath, PortableAndAvx2MultiplyToTheSameBits) {
+  const auto paths = available_cpu_paths();
+  if (std::find(paths.begin(), paths.end(), CpuPath::avx2) == paths.end()) GTEST_SKIP() << "no AVX2 here";
+  const CpuPath before = cpu_path();
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor x = at::randn({9, 77}).to(type);
+    const PackedWeight packed = PackedWeight::pack({at::randn({50, 77}).to(type)});
+    const auto run = [&] {
+      at::Tensor y = at::empty({9, 50});
+      linear(x, packed, {}, y);
+      return y;
+    };
+    set_cpu_path(CpuPath::portable);
+    const at::Tensor expected = run();
+    set_cpu_path(CpuPath::avx2);
+    EXPECT_TRUE(same_bits(run(), expected)) << type;
+  }
+  set_cpu_path(before);
 }
 
 // The variable is read once a process, hence in processes of their own.

@@ -20,7 +20,7 @@ struct Family {
 
 at::Tensor run(const CpuBodies& bodies, const at::Tensor& x, const PackedWeight& weight,
                const at::Tensor& bias, at::Tensor y, bool accumulate) {
-  LinearCall call{};
+  LinearWork call{};
   call.x = x.const_data_ptr();
   call.panels = weight.panels().const_data_ptr();
   call.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;

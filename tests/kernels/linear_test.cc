@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "tests/kernels/paths.h"
+#include "tests/kernels/here.h"
 
 namespace clover::kernels {
 namespace {
@@ -13,7 +13,7 @@ struct Shape {
 
 at::Tensor run(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias = {}) {
   at::Tensor y = at::full({x.size(0), weight.outputs()}, 77.0f);
-  linear(x, weight, bias, y);
+  here::linear(x, weight, bias, y);
   return y;
 }
 
@@ -50,7 +50,7 @@ TEST(Linear, IsThePlainLoop) {
         expect_close(run(x, packed, bias), x, w, bias.expand_as(zero));
         const at::Tensor start = at::randn({shape.rows, shape.outputs});
         at::Tensor y = start.clone();
-        linear(x, packed, {}, y, true);
+        here::linear(x, packed, {}, y, true);
         expect_close(y, x, w, start);
       }
     }
@@ -95,22 +95,6 @@ TEST(Linear, ManyRowsInBlocksAreTheSameBits) {
   });
 }
 
-// Where the machine has AVX2, the portable loop is its twin to the bit.
-TEST(Linear, PortableAndAvx2AreTheSameBits) {
-  const auto paths = available_cpu_paths();
-  if (std::find(paths.begin(), paths.end(), CpuPath::avx2) == paths.end()) GTEST_SKIP() << "no AVX2 here";
-  const CpuPath before = cpu_path();
-  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const at::Tensor x = at::randn({9, 77}).to(type);
-    const PackedWeight packed = PackedWeight::pack({at::randn({50, 77}).to(type)});
-    set_cpu_path(CpuPath::portable);
-    const at::Tensor expected = run(x, packed);
-    set_cpu_path(CpuPath::avx2);
-    EXPECT_TRUE(same_bits(run(x, packed), expected)) << type;
-  }
-  set_cpu_path(before);
-}
-
 TEST(Linear, OneBadRowLeavesTheOthersAlone) {
   on_every_path([] {
     const at::Tensor x = at::randn({6, 48}).to(at::kBFloat16), w = at::randn({20, 48}).to(at::kBFloat16);
@@ -129,7 +113,7 @@ TEST(Linear, OneBadRowLeavesTheOthersAlone) {
 TEST(Linear, NoRowsAreNoWork) {
   const PackedWeight packed = PackedWeight::pack({at::ones({4, 8})});
   at::Tensor y = at::empty({0, 4});
-  linear(at::empty({0, 8}), packed, {}, y);
+  here::linear(at::empty({0, 8}), packed, {}, y);
 }
 
 TEST(Linear, SaysWhatDoesNotFit) {
@@ -137,21 +121,23 @@ TEST(Linear, SaysWhatDoesNotFit) {
   at::Tensor y = at::empty({2, 4});
   const at::Tensor x = at::ones({2, 8});
   EXPECT_NE(error_of([&] {
-              linear(at::ones({2, 9}), packed, {}, y);
+              here::linear(at::ones({2, 9}), packed, {}, y);
             }).find("x has shape [2, 9], expected [-1, 8]"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { linear(x.to(at::kHalf), packed, {}, y); }).find("x is Half, expected Float"),
+  EXPECT_NE(error_of([&] { here::linear(x.to(at::kHalf), packed, {}, y); }).find("x is Half, expected Float"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { linear(x, packed, at::ones({4}), y, true); }).find("bias"), std::string::npos);
-  EXPECT_NE(error_of([&] { linear(x, packed, at::ones({5}), y); }).find("bias has shape [5]"),
+  EXPECT_NE(error_of([&] { here::linear(x, packed, at::ones({4}), y, true); }).find("bias"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { here::linear(x, packed, at::ones({5}), y); }).find("bias has shape [5]"),
             std::string::npos);
   at::Tensor wrong = at::empty({3, 4});
-  EXPECT_NE(error_of([&] { linear(x, packed, {}, wrong); }).find("y has shape [3, 4]"), std::string::npos);
+  EXPECT_NE(error_of([&] { here::linear(x, packed, {}, wrong); }).find("y has shape [3, 4]"),
+            std::string::npos);
   EXPECT_NE(error_of([&] {
-              linear(at::ones({8, 2}).t(), packed, {}, y);
+              here::linear(at::ones({8, 2}).t(), packed, {}, y);
             }).find("not contiguous"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { linear(x, PackedWeight(), {}, y); }).find("weight is undefined"),
+  EXPECT_NE(error_of([&] { here::linear(x, PackedWeight(), {}, y); }).find("weight is undefined"),
             std::string::npos);
 }
 

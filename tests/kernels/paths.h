@@ -5,22 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-
-#include "kernels/cpu_path.h"
+#include <functional>
+#include <string>
 
 namespace clover::kernels {
 
-/// Runs `body` on every instruction family of this machine, then restores the choice.
-template <class Body>
-void on_every_path(const Body& body) {
-  const CpuPath before = cpu_path();
-  for (CpuPath path : available_cpu_paths()) {
-    SCOPED_TRACE(to_string(path));
-    set_cpu_path(path);
-    body();
-  }
-  set_cpu_path(before);
-}
+/// Runs `body` on every path of the program that this is linked into: each instruction family of this machine
+/// (cpu_paths.cc), the kernels of a GPU (cuda_paths.cc), or the same kernels emulated (emulated_paths.cc).
+void on_every_path(const std::function<void()>& body);
 
 /// Runs `body` with that many threads.
 template <class Body>

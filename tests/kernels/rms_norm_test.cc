@@ -4,14 +4,14 @@
 
 #include <cmath>
 
-#include "tests/kernels/paths.h"
+#include "tests/kernels/here.h"
 
 namespace clover::kernels {
 namespace {
 
 at::Tensor run(const at::Tensor& x, const at::Tensor& weight, double eps, at::ScalarType type) {
   at::Tensor out = at::empty(x.sizes(), x.options().dtype(type));
-  rms_norm(x, weight, eps, out);
+  here::rms_norm(x, weight, eps, out);
   return out;
 }
 
@@ -61,11 +61,11 @@ TEST(RmsNorm, ARowDoesNotDependOnItsNeighboursThreadsOrPath) {
 TEST(RmsNorm, SaysWhatDoesNotFit) {
   at::Tensor out = at::empty({2, 8});
   EXPECT_NE(error_of([&] {
-              rms_norm(at::ones({2, 8}), at::ones({9}), 1e-5, out);
+              here::rms_norm(at::ones({2, 8}), at::ones({9}), 1e-5, out);
             }).find("weight has shape [9]"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
-              rms_norm(at::ones({3, 8}), at::ones({8}), 1e-5, out);
+              here::rms_norm(at::ones({3, 8}), at::ones({8}), 1e-5, out);
             }).find("out has shape [2, 8]"),
             std::string::npos);
 }

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/kernels/paths.h"
+#include "tests/kernels/here.h"
 
 namespace clover::kernels {
 namespace {
@@ -48,8 +48,8 @@ TEST(TopK, IsAStableSort) {
     for (int64_t width : {1, 5, 63, 64, 65, 1000, 5003}) {
       const at::Tensor logits = awkward_rows(width);
       for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{10}, int64_t{64}, width / 2, width}) {
-        if (k < 1 || k > width) continue;
-        const auto [values, indices] = top_k(logits, k);
+        if (k < 1 || k > width || (here::emulated() && k * width > 100'000)) continue;
+        const auto [values, indices] = here::top_k(logits, k);
         for (int64_t r = 0; r < logits.size(0); ++r) {
           const std::vector<int64_t> expected = ranking(logits[r]);
           for (int64_t i = 0; i < k; ++i) {
@@ -68,7 +68,7 @@ TEST(ArgMax, IsTheFirstOfAStableSort) {
   at::manual_seed(2);
   on_every_path([] {
     for (int64_t width : {1, 7, 8, 31, 32, 33, 4097}) {
-      const at::Tensor logits = awkward_rows(width), best = arg_max(logits);
+      const at::Tensor logits = awkward_rows(width), best = here::arg_max(logits);
       for (int64_t r = 0; r < logits.size(0); ++r) {
         ASSERT_EQ(best[r].item<int64_t>(), ranking(logits[r])[0]) << "row " << r << " of width " << width;
       }
@@ -80,7 +80,7 @@ TEST(LogSumExp, IsThePlainLoop) {
   at::manual_seed(3);
   on_every_path([] {
     for (int64_t width : {1, 3, 8, 33, 1000, 49152}) {
-      const at::Tensor logits = at::randn({3, width}) * 8 + 40, out = log_sum_exp(logits);
+      const at::Tensor logits = at::randn({3, width}) * 8 + 40, out = here::log_sum_exp(logits);
       for (int64_t r = 0; r < 3; ++r) {
         double sum = 0;
         const float* row = logits[r].const_data_ptr<float>();
@@ -93,7 +93,7 @@ TEST(LogSumExp, IsThePlainLoop) {
 
 TEST(LogSumExp, TreatsInfinities) {
   on_every_path([] {
-    const at::Tensor out = log_sum_exp(
+    const at::Tensor out = here::log_sum_exp(
         at::tensor({-infinite, -infinite, -infinite, 1.0f, infinite, 2.0f, 0.5f, -infinite, -infinite})
             .reshape({3, 3}));
     EXPECT_EQ(out[0].item<float>(), -infinite);
@@ -104,30 +104,33 @@ TEST(LogSumExp, TreatsInfinities) {
 
 TEST(Vocabulary, ARowDoesNotDependOnItsNeighboursThreadsOrPath) {
   const at::Tensor logits = at::randn({17, 3001}) * 4;
-  const at::Tensor mass = log_sum_exp(logits), best = arg_max(logits);
-  const auto [values, indices] = top_k(logits, 13);
+  const at::Tensor mass = here::log_sum_exp(logits), best = here::arg_max(logits);
+  const auto [values, indices] = here::top_k(logits, 13);
   on_every_path([&] {
     for (int threads : {1, 2}) {
       with_threads(threads, [&] {
-        EXPECT_TRUE(same_bits(log_sum_exp(logits), mass));
-        EXPECT_TRUE(same_bits(arg_max(logits), best));
-        EXPECT_TRUE(same_bits(std::get<1>(top_k(logits, 13)), indices));
+        EXPECT_TRUE(same_bits(here::log_sum_exp(logits), mass));
+        EXPECT_TRUE(same_bits(here::arg_max(logits), best));
+        EXPECT_TRUE(same_bits(std::get<1>(here::top_k(logits, 13)), indices));
       });
     }
     for (int64_t r = 0; r < 17; ++r) {
-      EXPECT_TRUE(same_bits(log_sum_exp(logits.slice(0, r, r + 1)), mass.slice(0, r, r + 1)));
+      EXPECT_TRUE(same_bits(here::log_sum_exp(logits.slice(0, r, r + 1)), mass.slice(0, r, r + 1)));
     }
   });
 }
 
 TEST(Vocabulary, NoRowsAreNoWorkAndMistakesAreNamed) {
-  EXPECT_EQ(arg_max(at::empty({0, 5})).sizes(), (at::IntArrayRef{0}));
-  EXPECT_EQ(std::get<0>(top_k(at::empty({0, 5}), 2)).sizes(), (at::IntArrayRef{0, 2}));
-  EXPECT_NE(error_of([] { top_k(at::ones({1, 5}), 6); }).find("k is 6, expected 1 to 5"), std::string::npos);
-  EXPECT_NE(error_of([] { top_k(at::ones({1, 5}), 0); }).find("k is 0"), std::string::npos);
-  EXPECT_NE(error_of([] { arg_max(at::ones({1, 0})); }).find("no columns"), std::string::npos);
+  EXPECT_EQ(here::arg_max(at::empty({0, 5})).sizes(), (at::IntArrayRef{0}));
+  EXPECT_EQ(std::get<0>(here::top_k(at::empty({0, 5}), 2)).sizes(), (at::IntArrayRef{0, 2}));
   EXPECT_NE(error_of([] {
-              log_sum_exp(at::ones({1, 5}, at::kHalf));
+              here::top_k(at::ones({1, 5}), 6);
+            }).find("k is 6, expected 1 to 5"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { here::top_k(at::ones({1, 5}), 0); }).find("k is 0"), std::string::npos);
+  EXPECT_NE(error_of([] { here::arg_max(at::ones({1, 0})); }).find("no columns"), std::string::npos);
+  EXPECT_NE(error_of([] {
+              here::log_sum_exp(at::ones({1, 5}, at::kHalf));
             }).find("Half, expected Float"),
             std::string::npos);
 }

@@ -1,0 +1,191 @@
+#include "kernels/device/attention_tile.h"
+#include "kernels/device/launchers.h"
+
+// Attention of the rows of a pass to their paths.  A tile of 16 queries, successive rows of one sequence by
+// the query heads of one kv head, takes keys in blocks of 64 absolute positions; 256 of them make a partial
+// result, and partial results are merged in order: what a row gets depends on its own path alone.
+namespace clover::kernels::cuda {
+namespace {
+
+/// One partial result: keys [begin, begin + split_keys) of every row of the tile.
+template <class T, int Pieces>
+__device__ inline void attend_split(const Work& work, const Tile& tile, const Span* spans, int begin,
+                                    Sums<Pieces>& sums) {
+  for (int start = begin; start < begin + split_keys; start += block_keys) {
+    int count[tile_queries], widest = 0;
+    unsigned shared = 0, own = 0;
+    for (int row = 0; row < work.rows; ++row) {
+      count[row] = count_in_block(spans[row], start);
+      if (count[row] <= 0) continue;
+      if (spans[row].contiguous - start < count[row]) {
+        own |= 1u << row;  // tree ancestors that lie elsewhere
+      } else {
+        if (shared == 0 || count[row] > count[widest]) widest = row;
+        shared |= 1u << row;
+      }
+    }
+    if (shared != 0) attend_block<T>(work, tile, spans[widest], start, count[widest], count, shared, sums);
+    for (int row = 0; row < work.rows; ++row)
+      if (own >> row & 1u) attend_block<T>(work, tile, spans[row], start, count[row], count, 1u << row, sums);
+  }
+}
+
+/// A partial result of one query in the workspace: head_size sums, the largest score, the mass.
+CLOVER_BOTH int64_t partial_size(int64_t head_size) {
+  return head_size + 2;
+}
+
+/// Adds a later partial result to what came before.
+CLOVER_BOTH void merge(float& sum, float& mass, float& largest, float next_sum, float next_mass,
+                       float next_largest) {
+  const float top = larger(next_largest, largest);
+  // No keys yet leave -inf, whose difference with itself is not a number.
+  const float shrink = largest == top ? 1 : exp_one(largest - top);
+  const float next_shrink = next_largest == top ? 1 : exp_one(next_largest - top);
+  sum = sum * shrink + next_sum * next_shrink;
+  mass = mass * shrink + next_mass * next_shrink;
+  largest = top;
+}
+
+__device__ inline void store_as(void* out, Element element, int64_t index, float x) {
+  switch (element) {
+    case Element::fp32:
+      return from_float(x, static_cast<float*>(out)[index]);
+    case Element::bf16:
+      return from_float(x, static_cast<Bf16*>(out)[index]);
+    case Element::fp16:
+      return from_float(x, static_cast<Fp16*>(out)[index]);
+  }
+}
+
+template <int Pieces>
+__device__ inline void write_partial(const Work& work, const Tile& tile, const Span* spans, int split,
+                                     int splits, const Sums<Pieces>& sums, float* workspace) {
+  const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
+  const int64_t d = work.call.head_size;
+  const auto at = [&](int query) {
+    return workspace + (work.index_of(query) * splits + split) * partial_size(d);
+  };
+  const auto has = [&](int query) {
+    return query < work.queries() && split < splits_of(spans[query / work.heads].length);
+  };
+  for (int piece = 0; piece < Pieces; ++piece) {
+    for (int i = 0; i < 4; ++i) {
+      const int query = group + i / 2 * 8, dimension = 8 * (warp + warps * piece) + 2 * in_group + i % 2;
+      if (has(query) && dimension < d) at(query)[dimension] = sums.x[piece][i];
+    }
+  }
+  const int query = threadIdx.x;
+  if (query < tile_queries && has(query)) {
+    at(query)[d] = tile.largest[query];
+    at(query)[d + 1] = tile.mass[query];
+  }
+}
+
+/// Partial result blockIdx.z of the tiles of kv head blockIdx.y.
+template <class T, int Pieces>
+__global__ void __launch_bounds__(threads) attend(AttentionCall call, float* workspace) {
+  __shared__ Span spans[tile_queries];
+  const TileShape shape(call);
+  const Tile tile = Tile::of<T>(call.head_size);
+  const int64_t kv_head = blockIdx.y / shape.head_parts(), part = blockIdx.y % shape.head_parts();
+  const int split = blockIdx.z, splits = gridDim.z;
+  for (int64_t wanted = blockIdx.x;; wanted += gridDim.x) {
+    int64_t first_row = 0;
+    const int rows = find_tile(call, shape.rows, wanted, first_row);
+    if (rows == 0) return;
+    const int64_t head = part * shape.heads_here;
+    const int heads =
+        static_cast<int>(shape.heads - head < shape.heads_here ? shape.heads - head : shape.heads_here);
+    const Work work{call,
+                    call.page_table + call.sequence[first_row] * call.pages_per_sequence,
+                    first_row,
+                    kv_head,
+                    kv_head * shape.heads + head,
+                    rows,
+                    heads};
+    __syncthreads();  // the last tile's spans have been read
+    if (static_cast<int>(threadIdx.x) < rows) spans[threadIdx.x] = span_of(call, first_row + threadIdx.x);
+    if (threadIdx.x < tile_queries) {
+      tile.largest[threadIdx.x] = minus_infinity();
+      tile.mass[threadIdx.x] = 0;
+    }
+    load_queries(work, tile);
+    __syncthreads();
+    Sums<Pieces> sums = {};
+    attend_split<T>(work, tile, spans, split * split_keys, sums);
+    write_partial(work, tile, spans, split, splits, sums, workspace);
+  }
+}
+
+/// A block a query head of a row.
+__global__ void merge_partials(AttentionCall call, int splits, const float* workspace) {
+  const int64_t index = blockIdx.x, row = index / call.query_heads, d = call.head_size;
+  const int own = splits_of(span_of(call, row).length);
+  for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
+    float sum = 0, mass = 0, largest = minus_infinity();
+    for (int split = 0; split < own; ++split) {
+      const float* partial = workspace + (index * splits + split) * partial_size(d);
+      merge(sum, mass, largest, partial[i], partial[d + 1], partial[d]);
+    }
+    store_as(call.out, call.result, index * d + i, mass == 0 ? 0 : sum / mass);  // an empty path leaves zeros
+  }
+}
+
+template <class T, int Pieces>
+void launch_attend(const AttentionCall& call, int splits, float* workspace, Stream stream) {
+  const TileShape shape(call);
+  const int64_t tiles = shape.tiles(call.rows, call.sequences);
+  launch("tree_attention", attend<T, Pieces>, dim3(tiles, call.kv_heads * shape.head_parts(), splits),
+         threads, Tile::bytes<T>(call.head_size), stream, call, workspace);
+}
+
+template <class T>
+void launch_attend(const AttentionCall& call, int splits, float* workspace, Stream stream) {
+  if (call.head_size <= 64) return launch_attend<T, 2>(call, splits, workspace, stream);
+  if (call.head_size <= 128) return launch_attend<T, 4>(call, splits, workspace, stream);
+  launch_attend<T, 8>(call, splits, workspace, stream);
+}
+
+__global__ void rope_rows(RopeCall call) {
+  const int64_t row = blockIdx.x, d = call.head_size, half = d / 2;
+  const int64_t query = call.query_heads * d, kv = call.kv_heads * d;
+  const float* from = call.qkv + row * (query + 2 * kv);
+  const float *cos = call.cos + row * half, *sin = call.sin + row * half;
+  const int64_t slot = call.slots[row] * kv;
+  for (int64_t i = threadIdx.x; i < (query + kv) / 2; i += blockDim.x) {
+    const int64_t head = i / half * d, pair = i % half;
+    const float low = from[head + pair], high = from[head + pair + half];
+    const float turned_low = low * cos[pair] - high * sin[pair],
+                turned_high = high * cos[pair] + low * sin[pair];
+    if (head < query) {
+      call.q[row * query + head + pair] = turned_low;
+      call.q[row * query + head + pair + half] = turned_high;
+    } else {
+      store_as(call.k, call.cache, slot + head - query + pair, turned_low);
+      store_as(call.k, call.cache, slot + head - query + pair + half, turned_high);
+    }
+  }
+  for (int64_t i = threadIdx.x; i < kv; i += blockDim.x)
+    store_as(call.v, call.cache, slot + i, from[query + kv + i]);
+}
+
+}  // namespace
+
+int64_t attention_workspace(const AttentionCall& call, int64_t longest) {
+  return call.rows * call.query_heads * splits_of(static_cast<int>(longest)) * partial_size(call.head_size);
+}
+
+void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream) {
+  const int splits = splits_of(static_cast<int>(longest));
+  with_element(call.cache,
+               [&](auto zero) { launch_attend<decltype(zero)>(call, splits, workspace, stream); });
+  launch("tree_attention", merge_partials, dim3(call.rows * call.query_heads), 128, 0, stream, call, splits,
+         workspace);
+}
+
+void launch_rope_and_store(const RopeCall& call, Stream stream) {
+  launch("rope_and_store", rope_rows, dim3(call.rows), 256, 0, stream, call);
+}
+
+}  // namespace clover::kernels::cuda

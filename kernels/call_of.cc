@@ -1,0 +1,71 @@
+#include "kernels/call_of.h"
+
+#include <c10/util/Exception.h>
+
+namespace clover::kernels {
+
+Element element_of(at::ScalarType type) {
+  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf,
+              "Kernels take bfloat16, float16 or float32, found ", type, ".");
+  return type == at::kFloat ? Element::fp32 : type == at::kBFloat16 ? Element::bf16 : Element::fp16;
+}
+
+LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+                   bool accumulate) {
+  LinearCall call{};
+  call.x = x.const_data_ptr();
+  call.panels = weight.panels().const_data_ptr();
+  call.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+  call.y = y.mutable_data_ptr<float>();
+  call.rows = x.size(0);
+  call.outputs = weight.outputs();
+  call.inputs = weight.inputs();
+  call.element = element_of(weight.dtype());
+  call.accumulate = accumulate;
+  return call;
+}
+
+AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const AttentionRows& rows, double scale, at::Tensor& out) {
+  AttentionCall call{};
+  call.q = q.const_data_ptr<float>();
+  call.k = k.const_data_ptr();
+  call.v = v.const_data_ptr();
+  call.out = out.mutable_data_ptr();
+  call.sequence = rows.sequence.const_data_ptr<int32_t>();
+  call.contiguous = rows.contiguous.const_data_ptr<int32_t>();
+  call.path_begin = rows.path_begin.const_data_ptr<int32_t>();
+  call.path = rows.path.const_data_ptr<int32_t>();
+  call.page_table = rows.page_table.const_data_ptr<int32_t>();
+  call.rows = q.size(0);
+  call.sequences = rows.page_table.size(0);
+  call.query_heads = q.size(1);
+  call.kv_heads = k.size(2);
+  call.head_size = k.size(3);
+  call.page_size = k.size(1);
+  call.pages_per_sequence = rows.page_table.size(1);
+  call.cache = element_of(k.scalar_type());
+  call.result = element_of(out.scalar_type());
+  call.scale = static_cast<float>(scale);
+  return call;
+}
+
+RopeCall call_of(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& slots,
+                 at::Tensor& q, at::Tensor& k, at::Tensor& v) {
+  RopeCall call{};
+  call.qkv = qkv.const_data_ptr<float>();
+  call.cos = cos.const_data_ptr<float>();
+  call.sin = sin.const_data_ptr<float>();
+  call.slots = slots.const_data_ptr<int64_t>();
+  call.q = q.mutable_data_ptr<float>();
+  call.k = k.mutable_data_ptr();
+  call.v = v.mutable_data_ptr();
+  call.rows = q.size(0);
+  call.query_heads = q.size(1);
+  call.kv_heads = k.size(2);
+  call.head_size = k.size(3);
+  call.cache = element_of(k.scalar_type());
+  return call;
+}
+
+}  // namespace clover::kernels

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/attention.h"
+#include "kernels/calls.h"
+#include "kernels/packed_weight.h"
+
+// From an op's checked arguments to what its kernels are called with, on either device.
+namespace clover::kernels {
+
+/// c10::Error for other than bf16, fp16 and fp32.
+Element element_of(at::ScalarType type);
+
+LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+                   bool accumulate);
+AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const AttentionRows& rows, double scale, at::Tensor& out);
+RopeCall call_of(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& slots,
+                 at::Tensor& q, at::Tensor& k, at::Tensor& v);
+
+}  // namespace clover::kernels

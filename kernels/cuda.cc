@@ -1,0 +1,89 @@
+#include "kernels/cuda.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include "kernels/call_of.h"
+#include "kernels/cuda_stream.h"
+#include "kernels/device/attention_plan.h"
+#include "kernels/device/launchers.h"
+
+// The CUDA twins: from tensors to launches on the current stream.
+namespace clover::kernels::cuda {
+
+static_assert(block_keys == attention_block && split_keys == attention_split);
+
+void launch_failed(const char* name, const char* reason) {
+  TORCH_CHECK(false, name, ": the CUDA kernel could not be started: ", reason, ".");
+}
+
+void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+            bool accumulate) {
+  launch_linear(call_of(x, weight, bias, y, accumulate), current_stream(x));
+}
+
+void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
+  launch_rope_and_store(call_of(qkv, cos, sin, slots, q, k, v), current_stream(qkv));
+}
+
+void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
+                    double scale, at::Tensor& out) {
+  const AttentionCall call = call_of(q, k, v, rows, scale, out);
+  TORCH_CHECK(call.head_size <= largest_head, "tree_attention: the head size is ", call.head_size,
+              ", expected at most ", largest_head, " on a GPU.");
+  // Paths are no longer than the pages of the longest sequence, wherever their slots lie.
+  const int64_t longest = call.pages_per_sequence * call.page_size;
+  at::Tensor workspace = at::empty({attention_workspace(call, longest)}, q.options());
+  launch_tree_attention(call, longest, workspace.mutable_data_ptr<float>(), current_stream(q));
+}
+
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out) {
+  launch_rms_norm(x.const_data_ptr<float>(), weight.const_data_ptr<float>(), static_cast<float>(eps),
+                  x.size(0), x.size(1), out.mutable_data_ptr(), element_of(out.scalar_type()),
+                  current_stream(x));
+}
+
+void silu_mul(const at::Tensor& gate_up, at::Tensor& out) {
+  launch_silu_mul(gate_up.const_data_ptr<float>(), out.size(0), out.size(1), out.mutable_data_ptr(),
+                  element_of(out.scalar_type()), current_stream(gate_up));
+}
+
+void add_silu_(at::Tensor& z, const at::Tensor& a) {
+  launch_add_silu(z.mutable_data_ptr<float>(), a.const_data_ptr<float>(), z.numel(), current_stream(z));
+}
+
+void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,
+                double eps) {
+  launch_add_gated(s.mutable_data_ptr<float>(), q.const_data_ptr<float>(), k.const_data_ptr<float>(),
+                   v.const_data_ptr<float>(), s.size(0), s.size(1), groups, static_cast<float>(eps),
+                   current_stream(s));
+}
+
+std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
+  const int64_t rows = logits.size(0);
+  at::Tensor values = at::empty({rows, k}, logits.options()),
+             indices = at::empty({rows, k}, logits.options().dtype(at::kLong));
+  if (rows == 0) return {values, indices};
+  launch_top_k(logits.const_data_ptr<float>(), rows, logits.size(1), k, values.mutable_data_ptr<float>(),
+               indices.mutable_data_ptr<int64_t>(), current_stream(logits));
+  return {values, indices};
+}
+
+at::Tensor arg_max(const at::Tensor& logits) {
+  at::Tensor indices = at::empty({logits.size(0)}, logits.options().dtype(at::kLong));
+  if (logits.size(0) == 0) return indices;
+  launch_arg_max(logits.const_data_ptr<float>(), logits.size(0), logits.size(1),
+                 indices.mutable_data_ptr<int64_t>(), current_stream(logits));
+  return indices;
+}
+
+at::Tensor log_sum_exp(const at::Tensor& logits) {
+  at::Tensor out = at::empty({logits.size(0)}, logits.options());
+  if (logits.size(0) == 0) return out;
+  launch_log_sum_exp(logits.const_data_ptr<float>(), logits.size(0), logits.size(1),
+                     out.mutable_data_ptr<float>(), current_stream(logits));
+  return out;
+}
+
+}  // namespace clover::kernels::cuda

@@ -1,0 +1,309 @@
+#pragma once
+
+#include "kernels/device/attention_plan.h"
+#include "kernels/device/cuda.h"
+
+// A tile of 16 queries against one block of 64 keys, on tensor cores yet in fp32: a number of 24 bits is the
+// sum of three of bf16's 8, so queries and weights go in as three parts, cached keys and values as one
+// (bf16), two (fp16) or three (fp32), and products below 2^-24 are left out.
+namespace clover::kernels::cuda {
+namespace {
+
+constexpr int warps = 4, threads = warps * warp_size;
+constexpr int score_stride = block_keys + 4, weight_stride = block_keys + 8;
+
+template <class T>
+constexpr int parts_of = 1;  // Bf16
+template <>
+constexpr int parts_of<Fp16> = 2;
+template <>
+constexpr int parts_of<float> = 3;
+constexpr int query_parts = 3;
+
+/// Keys and values of several parts take turns in the same room, or the largest heads would not fit.
+template <class T>
+constexpr bool share_room = parts_of<T> > 1;
+
+/// Which parts' products count.
+CLOVER_BOTH bool counts(int part, int other) {
+  return part + other < query_parts;
+}
+
+CLOVER_BOTH Bf16 take_part(float& x) {
+  Bf16 part;
+  from_float(x, part);
+  x -= to_float(part);
+  return part;
+}
+
+/// Shared memory of a tile.
+class Tile {
+ public:
+  Bf16 *query, *key, *value, *weight;  // [parts, 16 | 64 | 64 | 16, stride]
+  float *score, *largest, *mass, *shrink;
+  int64_t* place;                  // [64] index of each key in the cache, -1 beyond the last
+  int size, key_step, value_step;  // head size in whole steps of 16, elements from row to row
+
+  template <class T>
+  CLOVER_BOTH static int64_t bytes(int64_t head_size) {
+    const int size = static_cast<int>(head_size + 15) / 16 * 16;
+    const int64_t cached = share_room<T> ? larger_of(key_stride(size), value_stride(size))
+                                         : key_stride(size) + value_stride(size);
+    const int64_t halves = query_parts * tile_queries * key_stride(size) + parts_of<T> * block_keys * cached +
+                           query_parts * tile_queries * weight_stride;
+    return block_keys * 8 + halves * 2 + (tile_queries * (score_stride + 3)) * 4;
+  }
+  template <class T>
+  __device__ static Tile of(int64_t head_size) {
+    return Tile(head_size, parts_of<T>, share_room<T>);
+  }
+
+ private:
+  CLOVER_BOTH static int larger_of(int a, int b) { return a > b ? a : b; }
+  __device__ Tile(int64_t head_size, int parts, bool share) {
+    size = static_cast<int>(head_size + 15) / 16 * 16;
+    key_step = key_stride(size);
+    value_step = value_stride(size);
+    place = shared_memory<int64_t>();
+    query = reinterpret_cast<Bf16*>(place + block_keys);
+    key = query + query_parts * tile_queries * key_step;
+    const int key_room = parts * block_keys * key_step, value_room = parts * block_keys * value_step;
+    value = share ? key : key + key_room;
+    weight = share ? key + larger_of(key_room, value_room) : value + value_room;
+    score = reinterpret_cast<float*>(weight + query_parts * tile_queries * weight_stride);
+    largest = score + tile_queries * score_stride;
+    mass = largest + tile_queries;
+    shrink = mass + tile_queries;
+  }
+};
+
+/// What a block of threads works on: queries of `rows` rows from `first_row` by `heads` heads from
+/// `first_head`.
+struct Work {
+  const AttentionCall& call;
+  const int32_t* pages;
+  int64_t first_row, kv_head, first_head;
+  int rows, heads;
+
+  __device__ int queries() const { return rows * heads; }
+  __device__ int64_t row_of(int query) const { return first_row + query / heads; }
+  /// Index among all rows' query heads.
+  __device__ int64_t index_of(int query) const {
+    return row_of(query) * call.query_heads + first_head + query % heads;
+  }
+};
+
+/// First row and number of rows of the `wanted`-th tile; none when there are not so many.  Every warp finds
+/// it for itself.
+__device__ inline int find_tile(const AttentionCall& call, int rows_a_tile, int64_t wanted,
+                                int64_t& first_row) {
+  const int lane = threadIdx.x % warp_size;
+  int64_t run = 0;  // where the present sequence's rows begin
+  for (int64_t base = 0; base < call.rows; base += warp_size) {
+    const int64_t row = base + lane;
+    const bool exists = row < call.rows;
+    const bool begins = exists && (row == 0 || call.sequence[row] != call.sequence[row - 1]);
+    const unsigned beginnings = __ballot_sync(all_lanes, begins);
+    const unsigned mine = beginnings & (all_lanes >> (warp_size - 1 - lane));
+    const int64_t own_run = mine != 0 ? base + highest_bit(mine) : run;
+    const unsigned tiles = __ballot_sync(all_lanes, exists && (row - own_run) % rows_a_tile == 0);
+    if (beginnings != 0) run = base + highest_bit(beginnings);
+    if (wanted >= count_bits(tiles)) {
+      wanted -= count_bits(tiles);
+      continue;
+    }
+    unsigned left = tiles;
+    for (; wanted > 0; --wanted) left &= left - 1;
+    first_row = base + highest_bit(left & (~left + 1));
+    int rows = 1;
+    while (rows < rows_a_tile && first_row + rows < call.rows &&
+           call.sequence[first_row + rows] == call.sequence[first_row])
+      ++rows;
+    return rows;
+  }
+  return 0;
+}
+
+__device__ inline void load_queries(const Work& work, const Tile& tile) {
+  const int64_t d = work.call.head_size;
+  for (int i = threadIdx.x; i < tile_queries * tile.size; i += threads) {
+    const int query = i / tile.size, at = i % tile.size;
+    const bool inside = query < work.queries() && at < d;
+    float x = inside ? work.call.q[work.index_of(query) * d + at] : 0;
+    for (int part = 0; part < query_parts; ++part)
+      tile.query[(part * tile_queries + query) * tile.key_step + at] = take_part(x);
+  }
+}
+
+__device__ inline void find_keys(const Work& work, const Tile& tile, const Span& span, int start, int count) {
+  for (int key = threadIdx.x; key < block_keys; key += threads) {
+    const int position = start + key;
+    tile.place[key] = -1;
+    if (key >= count) continue;
+    const int64_t slot = position < span.contiguous ? position : span.rest[position - span.contiguous];
+    tile.place[key] = cache_index(work.call, work.pages, slot, work.kv_head);
+  }
+}
+
+/// A block of keys or values to shared memory, zeros beyond the last and behind the head's end.
+template <class T>
+__device__ inline void load_block(const AttentionCall& call, const Tile& tile, const void* cache, Bf16* to,
+                                  int step) {
+  const T* from = static_cast<const T*>(cache);
+  const int chunks = tile.size / 8, used = static_cast<int>(call.head_size / 8);
+  for (int i = threadIdx.x; i < block_keys * chunks; i += threads) {
+    const int key = i / chunks, chunk = i % chunks;
+    const bool nothing = tile.place[key] < 0 || chunk >= used;
+    const T* source = nothing ? from : from + tile.place[key] + chunk * 8;
+    Bf16* row = to + key * step + chunk * 8;
+    if constexpr (parts_of<T> == 1) {
+      copy_async(row, source, nothing);
+    } else {
+      for (int at = 0; at < 8; ++at) {
+        float x = nothing ? 0 : to_float(source[at]);
+        for (int part = 0; part < parts_of<T>; ++part) row[part * block_keys * step + at] = take_part(x);
+      }
+    }
+  }
+  end_copy_group();
+}
+
+__device__ inline uint2 two_words(const Bf16* from) {
+  return *reinterpret_cast<const uint2*>(from);
+}
+__device__ inline uint32_t one_word(const Bf16* from) {
+  return *reinterpret_cast<const uint32_t*>(from);
+}
+
+/// score[query, key] for the warp's sixteen keys.
+template <int Parts>
+__device__ inline void score_block(const AttentionCall& call, const Tile& tile) {
+  const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
+  float sum[2][4] = {};
+  for (int at = 4 * in_group; at < tile.size; at += 16) {
+    uint2 key[Parts][2];
+#pragma unroll
+    for (int part = 0; part < Parts; ++part)
+      for (int half = 0; half < 2; ++half)
+        key[part][half] =
+            two_words(tile.key + (part * block_keys + warp * 16 + half * 8 + group) * tile.key_step + at);
+#pragma unroll
+    for (int part = 0; part < query_parts; ++part) {
+      const Bf16* query = tile.query + (part * tile_queries + group) * tile.key_step + at;
+      const uint2 low = two_words(query), high = two_words(query + 8 * tile.key_step);
+      const uint32_t a[4] = {low.x, high.x, low.y, high.y};
+#pragma unroll
+      for (int other = 0; other < Parts; ++other) {
+        if (!counts(part, other)) continue;
+        for (int half = 0; half < 2; ++half)
+          multiply_add(sum[half], a, key[other][half].x, key[other][half].y, Bf16{});
+      }
+    }
+  }
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < 4; ++i) {
+      const int query = group + i / 2 * 8, key = warp * 16 + half * 8 + 2 * in_group + i % 2;
+      tile.score[query * score_stride + key] = sum[half][i] * call.scale;
+    }
+  }
+}
+
+/// Turns the scores of a query into weights and moves its running maximum; `count` 0: the block is not the
+/// query's.
+__device__ inline void weigh_query(const Tile& tile, int query, int count) {
+  const int lane = threadIdx.x % warp_size;
+  float* score = tile.score + query * score_stride;
+  const float before = tile.largest[query];
+  float largest = before, x[2], total = 0;
+  for (int i = 0; i < 2; ++i) {
+    x[i] = lane + i * warp_size < count ? score[lane + i * warp_size] : minus_infinity();
+    largest = larger(x[i], largest);
+  }
+  largest = warp_max(largest);
+  for (int i = 0; i < 2; ++i) {
+    float weight = count > 0 ? exp_one(x[i] - largest) : 0;
+    total += weight;
+    for (int part = 0; part < query_parts; ++part)
+      tile.weight[(part * tile_queries + query) * weight_stride + lane + i * warp_size] = take_part(weight);
+  }
+  total = warp_sum(total);
+  if (lane != 0) return;
+  const float shrink = count > 0 ? exp_one(before - largest) : 1;
+  tile.shrink[query] = count > 0 ? shrink : -1;  // none of its business
+  tile.mass[query] = tile.mass[query] * shrink + total;
+  tile.largest[query] = largest;
+}
+
+/// Weighted values of queries (g, g + 8) at dimensions 8 (warp + 4 i) + 2t, + 1.
+template <int Pieces>
+struct Sums {
+  float x[Pieces][4];
+};
+
+template <int Parts, int Pieces>
+__device__ inline void add_block(const Tile& tile, Sums<Pieces>& sums) {
+  const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
+  const int value_row = threadIdx.x % 16;
+  Sums<Pieces> block = {};
+#pragma unroll
+  for (int at = 0; at < block_keys; at += 16) {
+    uint32_t a[query_parts][4];
+#pragma unroll
+    for (int part = 0; part < query_parts; ++part) {
+      const Bf16* weight = tile.weight + (part * tile_queries + group) * weight_stride + at + 2 * in_group;
+      a[part][0] = one_word(weight), a[part][1] = one_word(weight + 8 * weight_stride);
+      a[part][2] = one_word(weight + 8), a[part][3] = one_word(weight + 8 * weight_stride + 8);
+    }
+#pragma unroll
+    for (int piece = 0; piece < Pieces; ++piece) {
+      const int dimension = 8 * (warp + warps * piece);
+      if (dimension >= tile.size) continue;
+#pragma unroll
+      for (int other = 0; other < Parts; ++other) {
+        uint32_t b0, b1;
+        load_columns(b0, b1,
+                     tile.value + (other * block_keys + at + value_row) * tile.value_step + dimension);
+        for (int part = 0; part < query_parts; ++part)
+          if (counts(part, other)) multiply_add(block.x[piece], a[part], b0, b1, Bf16{});
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float shrink = tile.shrink[group + i / 2 * 8];
+    if (shrink < 0) continue;
+#pragma unroll
+    for (int piece = 0; piece < Pieces; ++piece)
+      sums.x[piece][i] = sums.x[piece][i] * shrink + block.x[piece][i];
+  }
+}
+
+/// One block of keys for the rows marked in `members`, whose counts of keys lie in `count`; their paths agree
+/// on it with `span`, the longest one's.
+template <class T, int Pieces>
+__device__ inline void attend_block(const Work& work, const Tile& tile, const Span& span, int start,
+                                    int widest, const int* count, unsigned members, Sums<Pieces>& sums) {
+  constexpr int parts = parts_of<T>;
+  const int warp = threadIdx.x / warp_size;
+  find_keys(work, tile, span, start, widest);
+  __syncthreads();
+  load_block<T>(work.call, tile, work.call.k, tile.key, tile.key_step);
+  if (!share_room<T>) load_block<T>(work.call, tile, work.call.v, tile.value, tile.value_step);
+  wait_for_copies<share_room<T> ? 0 : 1>();
+  __syncthreads();
+  score_block<parts>(work.call, tile);
+  __syncthreads();
+  if (share_room<T>) load_block<T>(work.call, tile, work.call.v, tile.value, tile.value_step);
+  for (int query = warp; query < tile_queries; query += warps) {
+    const int row = query / work.heads;
+    const bool member = query < work.queries() && (members >> row & 1u) != 0;
+    weigh_query(tile, query, member ? count[row] : 0);
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+  add_block<parts>(tile, sums);
+  __syncthreads();  // before the next block's keys come
+}
+
+}  // namespace
+}  // namespace clover::kernels::cuda

@@ -1,0 +1,147 @@
+#pragma once
+
+// The CUDA that kernels are written in: launches, the few instructions without a C++ spelling, and reductions
+// in a fixed order.  tests/support/cuda_emulation.h stands in for the compiler and the runtime where a kernel
+// is compiled as C++ and run on the CPU.
+#if !defined(CLOVER_CUDA_EMULATION)
+#include <cuda_runtime.h>
+#endif
+
+#include <cstdint>
+
+#include "kernels/calls.h"
+#include "kernels/device/numbers.h"
+#include "kernels/device/stream.h"
+
+namespace clover::kernels::cuda {
+
+constexpr int warp_size = 32;
+constexpr unsigned all_lanes = 0xffffffffu;
+
+#if !defined(CLOVER_CUDA_EMULATION)
+
+/// Starts `kernel` on `stream`.
+template <class... Parameters, class... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
+            Stream stream, const Arguments&... arguments) {
+  constexpr int64_t granted_unasked = 48 << 10;
+  if (shared_bytes > granted_unasked) {
+    const cudaError_t granted = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     static_cast<int>(shared_bytes));
+    if (granted != cudaSuccess) launch_failed(name, cudaGetErrorString(granted));
+  }
+  kernel<<<grid, threads, shared_bytes, stream>>>(arguments...);
+  const cudaError_t started = cudaGetLastError();
+  if (started != cudaSuccess) launch_failed(name, cudaGetErrorString(started));
+}
+
+template <class T>
+__device__ inline T* shared_memory() {
+  extern __shared__ __align__(16) unsigned char clover_shared_memory[];
+  return reinterpret_cast<T*>(clover_shared_memory);
+}
+
+/// d += a b for a 16 x 16 tile `a` of 16-bit floats and a 16 x 8 tile `b`, summed in fp32.  Lane 4g + t holds
+///   a: rows g, g+8, g, g+8; columns 2t, 2t+1 in the first two words, 2t+8, 2t+9 in the others
+///   b: rows 2t, 2t+1, then 2t+8, 2t+9, of column g
+///   d: (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)
+/// (PTX ISA, "Matrix fragments for mma.m16n8k16".)
+__device__ inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Bf16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Fp16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// A 16 x 8 tile `b` of multiply_add out of 16 rows of shared memory, `row` being the address of this lane's
+/// (lane % 16) eight elements.
+__device__ inline void load_columns(uint32_t& b0, uint32_t& b1, const void* row) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+               : "=r"(b0), "=r"(b1)
+               : "r"(address)
+               : "memory");
+}
+
+/// Copies 16 bytes to shared memory behind the back of this thread, or zeros; in groups that are waited for
+/// in order.
+__device__ inline void copy_async(void* to, const void* from, bool zeros) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  const int bytes = zeros ? 0 : 16;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+               : "memory");
+}
+__device__ inline void end_copy_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Until at most `Pending` of this thread's groups are under way.
+template <int Pending>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+/// Weights are read once a step: they should not push anything out of the nearest cache.
+__device__ inline uint2 load_once(const uint2* from) {
+  uint2 x;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
+  return x;
+}
+
+#endif  // CLOVER_CUDA_EMULATION
+
+/// body(T{}) for the element's type.
+template <class Body>
+void with_element(Element element, const Body& body) {
+  switch (element) {
+    case Element::fp32:
+      return body(float{});
+    case Element::bf16:
+      return body(Bf16{});
+    case Element::fp16:
+      return body(Fp16{});
+  }
+}
+
+/// Every lane gets the warp's sum, or its largest value: the same tree whatever the data.
+__device__ inline float warp_sum(float x) {
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(all_lanes, x, apart);
+  return x;
+}
+__device__ inline float warp_max(float x) {
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) x = larger(__shfl_xor_sync(all_lanes, x, apart), x);
+  return x;
+}
+
+/// The same for a block of `Warps` warps; all of its threads must call it.
+template <int Warps, class Warp, class Two>
+__device__ inline float block_reduce(float x, float nothing, const Warp& of_warp, const Two& of_two) {
+  __shared__ float parts[Warps];
+  x = of_warp(x);
+  __syncthreads();  // the last call's parts have been read
+  if (threadIdx.x % warp_size == 0) parts[threadIdx.x / warp_size] = x;
+  __syncthreads();
+  float all = nothing;
+  for (int warp = 0; warp < Warps; ++warp) all = of_two(all, parts[warp]);
+  return all;
+}
+template <int Warps>
+__device__ inline float block_sum(float x) {
+  return block_reduce<Warps>(
+      x, 0.0f, [](float a) { return warp_sum(a); }, [](float a, float b) { return a + b; });
+}
+template <int Warps>
+__device__ inline float block_max(float x) {
+  return block_reduce<Warps>(
+      x, minus_infinity(), [](float a) { return warp_max(a); },
+      [](float a, float b) { return larger(b, a); });
+}
+
+}  // namespace clover::kernels::cuda

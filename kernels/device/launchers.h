@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/calls.h"
+#include "kernels/device/stream.h"
+
+// What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
+namespace clover::kernels::cuda {
+
+void launch_linear(const LinearCall& call, Stream stream);
+void launch_rope_and_store(const RopeCall& call, Stream stream);
+/// `workspace`: attention_workspace(call, longest) floats; `longest` bounds the length of every row's path.
+void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream);
+int64_t attention_workspace(const AttentionCall& call, int64_t longest);
+
+/// Row-wise: x [rows, width] and so on, as in rms_norm.h, activation.h and top_k.h.
+void launch_rms_norm(const float* x, const float* weight, float eps, int64_t rows, int64_t width, void* out,
+                     Element element, Stream stream);
+void launch_silu_mul(const float* gate_up, int64_t rows, int64_t width, void* out, Element element,
+                     Stream stream);
+void launch_add_silu(float* z, const float* a, int64_t count, Stream stream);
+void launch_add_gated(float* s, const float* q, const float* k, const float* v, int64_t rows, int64_t width,
+                      int64_t groups, float eps, Stream stream);
+void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, float* values,
+                  int64_t* indices, Stream stream);
+void launch_arg_max(const float* logits, int64_t rows, int64_t width, int64_t* indices, Stream stream);
+void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, float* out, Stream stream);
+
+}  // namespace clover::kernels::cuda

@@ -1,0 +1,114 @@
+#pragma once
+
+// Numbers on the device: 16-bit floats, the project's own exponential, and index arithmetic, as functions
+// that the host can call too.
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#define CLOVER_BOTH __host__ __device__ __forceinline__
+#else
+#define CLOVER_BOTH inline
+#endif
+
+namespace clover::kernels::cuda {
+
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
+template <class To, class From>
+CLOVER_BOTH To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  __builtin_memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+CLOVER_BOTH float minus_infinity() {
+  return bits_as<float>(0xff800000u);
+}
+
+/// `best` where x is not a number.
+CLOVER_BOTH float larger(float x, float best) {
+  return x > best ? x : best;
+}
+
+CLOVER_BOTH float to_float(float x) {
+  return x;
+}
+CLOVER_BOTH float to_float(Bf16 x) {
+  return bits_as<float>(static_cast<uint32_t>(x.bits) << 16);
+}
+CLOVER_BOTH float to_float(Fp16 x) {
+#if defined(__CUDA_ARCH__)
+  return __half2float(bits_as<__half>(x.bits));
+#elif defined(__CUDACC__)
+  return 0;  // never called on nvcc's host side
+#else
+  return static_cast<float>(bits_as<_Float16>(x.bits));
+#endif
+}
+
+/// Rounded to the nearest, ties to even; every NaN becomes one.
+CLOVER_BOTH void from_float(float x, float& to) {
+  to = x;
+}
+CLOVER_BOTH void from_float(float x, Bf16& to) {
+  const uint32_t bits = bits_as<uint32_t>(x);
+  to.bits = x == x ? static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16) : uint16_t{0x7fc0};
+}
+CLOVER_BOTH void from_float(float x, Fp16& to) {
+#if defined(__CUDA_ARCH__)
+  to.bits = bits_as<uint16_t>(__float2half_rn(x));
+#elif defined(__CUDACC__)
+  to.bits = 0;
+#else
+  to.bits = bits_as<uint16_t>(static_cast<_Float16>(x));
+#endif
+}
+
+/// See exp_f32 in activation.h: the same polynomial.
+CLOVER_BOTH float exp_one(float x) {
+  if (x < -87.3f) return 0;
+  if (x > 88.7f) return bits_as<float>(0x7f800000u);
+  if (!(x == x)) return x;
+  const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to the nearest integer, left in the low bits
+  const int n = bits_as<int32_t>(shifted) - 0x4b400000;
+  const float whole = shifted - 12582912.0f;
+  const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  float p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const int half = n >> 1;
+  return p * bits_as<float>((half + 127) << 23) * bits_as<float>((n - half + 127) << 23);
+}
+
+CLOVER_BOTH float silu_one(float x) {
+  return x / (1.0f + exp_one(-x));
+}
+
+/// Number of the highest bit that is set (of any), and how many are.
+CLOVER_BOTH int highest_bit(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return 31 - __clz(static_cast<int>(bits));
+#else
+  return 31 - __builtin_clz(bits);
+#endif
+}
+CLOVER_BOTH int count_bits(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __popc(bits);
+#else
+  return __builtin_popcount(bits);
+#endif
+}
+
+}  // namespace clover::kernels::cuda

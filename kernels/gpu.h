@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+// The GPUs of this machine.  A build without CUDA has none.
+namespace clover::kernels {
+
+extern const bool has_cuda_kernels;  // of this build
+
+/// GPU number `index`, ready for ops.  c10::Error in one sentence when this build, machine or driver has
+/// none.
+at::Device open_gpu(int64_t index);
+
+std::string gpu_name(at::Device gpu);
+
+/// Bytes of a GPU that nobody uses.
+int64_t free_gpu_memory(at::Device gpu);
+
+/// Until the ops begun on `device` are done; nothing to wait for on the CPU.
+void wait_for(at::Device device);
+
+}  // namespace clover::kernels

@@ -1,0 +1,29 @@
+#include "kernels/cpu_path.h"
+#include "tests/kernels/here.h"
+
+namespace clover::kernels {
+
+void on_every_path(const std::function<void()>& body) {
+  const CpuPath before = cpu_path();
+  for (CpuPath path : available_cpu_paths()) {
+    SCOPED_TRACE(to_string(path));
+    set_cpu_path(path);
+    body();
+  }
+  set_cpu_path(before);
+}
+
+namespace here {
+
+at::Tensor place(const at::Tensor& tensor) {
+  return tensor;
+}
+PackedWeight place(const PackedWeight& weight) {
+  return weight;
+}
+bool emulated() {
+  return false;
+}
+
+}  // namespace here
+}  // namespace clover::kernels

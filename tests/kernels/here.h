@@ -1,0 +1,83 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <tuple>
+
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/linear.h"
+#include "kernels/rms_norm.h"
+#include "kernels/top_k.h"
+#include "tests/kernels/paths.h"
+
+// The ops on CPU tensors, run where the program under test runs them (see paths.h): one test for all twins.
+namespace clover::kernels::here {
+
+/// What ops are called with instead: a copy on the GPU, or the argument itself.
+at::Tensor place(const at::Tensor& tensor);
+PackedWeight place(const PackedWeight& weight);
+
+/// So slow that large cases are left out.
+bool emulated();
+
+/// `op` on the placed tensor, whose new contents come back.
+template <class Op>
+void in_place(at::Tensor& tensor, const Op& op) {
+  at::Tensor placed = place(tensor);
+  op(placed);
+  if (!placed.is_same(tensor)) tensor.copy_(placed);
+}
+inline at::Tensor place_if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? place(tensor) : tensor;
+}
+
+inline void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+                   bool accumulate = false) {
+  in_place(y, [&](at::Tensor& to) {
+    kernels::linear(place(x), weight.defined() ? place(weight) : weight, place_if_defined(bias), to,
+                    accumulate);
+  });
+}
+inline void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionRows& rows, double scale, at::Tensor& out) {
+  const AttentionRows placed{place(rows.sequence), place(rows.contiguous), place(rows.path_begin),
+                             place(rows.path), place(rows.page_table)};
+  in_place(out,
+           [&](at::Tensor& to) { kernels::tree_attention(place(q), place(k), place(v), placed, scale, to); });
+}
+inline void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                           const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
+  in_place(q, [&](at::Tensor& to_q) {
+    in_place(k, [&](at::Tensor& to_k) {
+      in_place(v, [&](at::Tensor& to_v) {
+        kernels::rope_and_store(place(qkv), place(cos), place(sin), place(slots), to_q, to_k, to_v);
+      });
+    });
+  });
+}
+inline void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out) {
+  in_place(out, [&](at::Tensor& to) { kernels::rms_norm(place(x), place(weight), eps, to); });
+}
+inline void silu_mul(const at::Tensor& gate_up, at::Tensor& out) {
+  in_place(out, [&](at::Tensor& to) { kernels::silu_mul(place(gate_up), to); });
+}
+inline void add_silu_(at::Tensor& z, const at::Tensor& a) {
+  in_place(z, [&](at::Tensor& to) { kernels::add_silu_(to, place(a)); });
+}
+inline void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       int64_t groups, double eps) {
+  in_place(s, [&](at::Tensor& to) { kernels::add_gated_(to, place(q), place(k), place(v), groups, eps); });
+}
+inline std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
+  const auto [values, indices] = kernels::top_k(place(logits), k);
+  return {values.cpu(), indices.cpu()};
+}
+inline at::Tensor arg_max(const at::Tensor& logits) {
+  return kernels::arg_max(place(logits)).cpu();
+}
+inline at::Tensor log_sum_exp(const at::Tensor& logits) {
+  return kernels::log_sum_exp(place(logits)).cpu();
+}
+
+}  // namespace clover::kernels::here

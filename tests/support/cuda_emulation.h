@@ -1,0 +1,145 @@
+#pragma once
+
+// Stands in for the CUDA compiler and runtime: included before a kernel's source (-include), it lets a C++
+// compiler build it, and each thread of a block becomes a fiber of one CPU thread.  What the language
+// promises is kept and no more: threads run in turn from barrier to barrier, in an order that changes from
+// block to block, shared memory begins as NaN, asynchronous copies arrive only when they are waited for, and
+// a warp that parts at a collective is an error.
+#define CLOVER_CUDA_EMULATION 1
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "kernels/device/stream.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(int64_t of_x = 1, int64_t of_y = 1, int64_t of_z = 1)
+      : x(static_cast<unsigned>(of_x)), y(static_cast<unsigned>(of_y)), z(static_cast<unsigned>(of_z)) {}
+};
+struct uint2 {
+  uint32_t x, y;
+};
+struct uint4 {
+  uint32_t x, y, z, w;
+};
+struct float2 {
+  float x, y;
+};
+
+namespace clover::kernels::cuda {
+
+namespace emulation {
+
+struct Place {
+  dim3 thread, block, block_size, grid;
+};
+/// Of the thread that runs now.
+const Place& here();
+
+void block_barrier();
+/// What every lane of the warp brought: `bytes` at most 64, lane l's at 64 * l.
+const unsigned char* exchange(const void* mine, size_t bytes);
+void* shared_memory();
+void copy_async(void* to, const void* from, bool zeros);
+void end_copy_group();
+void wait_for_copies(int pending);
+void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                  float (*to_float)(uint16_t));
+
+/// Runs `thread` for every thread of every block, one block after the other.
+void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void()>& thread);
+
+}  // namespace emulation
+
+template <class... Parameters, class... Arguments>
+void launch(const char*, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes, Stream,
+            const Arguments&... arguments) {
+  emulation::run(grid, threads, shared_bytes, [&] { kernel(arguments...); });
+}
+
+template <class T>
+T* shared_memory() {
+  return static_cast<T*>(emulation::shared_memory());
+}
+
+inline void load_columns(uint32_t& b0, uint32_t& b1, const void* row) {
+  const unsigned char* rows = emulation::exchange(&row, sizeof row);
+  const unsigned lane = emulation::here().thread.x % 32, column = lane / 4, first = lane % 4 * 2;
+  const auto element = [&](unsigned of_row) {
+    const uint16_t* from;
+    std::memcpy(&from, rows + 64 * of_row, sizeof from);
+    return static_cast<uint32_t>(from[column]);
+  };
+  b0 = element(first) | element(first + 1) << 16;
+  b1 = element(8 + first) | element(8 + first + 1) << 16;
+}
+
+inline void copy_async(void* to, const void* from, bool zeros) {
+  emulation::copy_async(to, from, zeros);
+}
+inline void end_copy_group() {
+  emulation::end_copy_group();
+}
+template <int Pending>
+void wait_for_copies() {
+  emulation::wait_for_copies(Pending);
+}
+inline uint2 load_once(const uint2* from) {
+  return *from;
+}
+
+}  // namespace clover::kernels::cuda
+
+#define threadIdx (::clover::kernels::cuda::emulation::here().thread)
+#define blockIdx (::clover::kernels::cuda::emulation::here().block)
+#define blockDim (::clover::kernels::cuda::emulation::here().block_size)
+#define gridDim (::clover::kernels::cuda::emulation::here().grid)
+
+inline void __syncthreads() {
+  clover::kernels::cuda::emulation::block_barrier();
+}
+inline void __syncwarp() {
+  clover::kernels::cuda::emulation::exchange("", 0);
+}
+
+template <class T>
+T __shfl_sync(unsigned, T mine, int lane) {
+  T other;
+  std::memcpy(&other, clover::kernels::cuda::emulation::exchange(&mine, sizeof mine) + 64 * (lane % 32),
+              sizeof other);
+  return other;
+}
+template <class T>
+T __shfl_xor_sync(unsigned all, T mine, int apart) {
+  return __shfl_sync(all, mine, static_cast<int>(threadIdx.x % 32) ^ apart);
+}
+
+inline unsigned __ballot_sync(unsigned, bool mine) {
+  const unsigned char vote = mine ? 1 : 0;
+  const unsigned char* votes = clover::kernels::cuda::emulation::exchange(&vote, 1);
+  unsigned all = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) all |= static_cast<unsigned>(votes[64 * lane]) << lane;
+  return all;
+}
+
+#include "kernels/device/numbers.h"
+
+namespace clover::kernels::cuda {
+
+inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Bf16) {
+  emulation::multiply_add(d, a, b0, b1, [](uint16_t bits) { return to_float(Bf16{bits}); });
+}
+inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Fp16) {
+  emulation::multiply_add(d, a, b0, b1, [](uint16_t bits) { return to_float(Fp16{bits}); });
+}
+
+}  // namespace clover::kernels::cuda
