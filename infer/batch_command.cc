@@ -34,6 +34,7 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
   json settings = {{"target", model.target->fingerprint()},
                    {"tokenizer", model.prompts->tokenizer().hash()},
                    {"dtype", model::dtype_name(model.target->dtype())},
+                   {"device", model.target->device().is_cpu() ? "cpu" : "cuda"},  // last bits differ
                    {"template", model.prompts->template_name()},
                    {"template-hash", model.prompts->template_hash()},
                    {"verify", options.decode.verify},

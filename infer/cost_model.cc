@@ -22,6 +22,9 @@ constexpr double advantage_least = 8;    // trims before drafting may be given u
 constexpr double hopeless = 0.95;        // what is seen to be this bad ..
 constexpr double hopeless_least = 3;     // .. takes fewer
 constexpr double advantage_needed = 1.01;
+// Before a batch size was ever drafted for: heads whose every guess is accepted so often, for a drafting cost
+// of so much of a pass, are as good as can be hoped for.
+constexpr double hoped_acceptance = 0.8, hoped_drafting = 0.05;
 constexpr double surprise_memory = 4;  // trims remembered when one says that drafting pays by now
 // Steps between looks at whether drafting pays by now, doubled while it does not.
 constexpr int64_t shortest_period = 64, longest_period = 1024;
@@ -175,8 +178,20 @@ std::optional<double> CostModel::known_advantage(int64_t sequences) const {
   return near.ratio;
 }
 
+double CostModel::best_hope(int64_t sequences) const {
+  const double plain = pass_seconds(sequences);
+  double best = 0;
+  for (const int64_t nodes : {sequences / 2, sequences, 2 * sequences}) {
+    const double tokens = static_cast<double>(sequences) + hoped_acceptance * static_cast<double>(nodes);
+    const double seconds = pass_seconds(sequences + nodes) + hoped_drafting * plain;
+    best = std::max(best, tokens / static_cast<double>(sequences) * plain / seconds);
+  }
+  return best;
+}
+
 bool CostModel::worth_drafting(int64_t sequences) {
-  const std::optional<double> advantage = known_advantage(sequences);
+  std::optional<double> advantage = known_advantage(sequences);
+  if (!advantage && passes_.points() >= 2 && best_hope(sequences) < advantage_needed) advantage = 0;
   if (!advantage || *advantage >= advantage_needed) {
     skipped_ = 0;
     period_ = shortest_period;

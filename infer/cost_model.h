@@ -48,8 +48,9 @@ class CostModel {
   void trim(std::vector<CandidateTree>& trees, bool drafted = true);
 
   /// Whether drafting is expected to pay for a batch of `sequences` at all, from what recent trims promised
-  /// for batches of about that size.  Where it says no, two steps of every 64 still say yes, to look again;
-  /// of every 128, 256 .. 1024 when that was for nothing.
+  /// for batches of about that size; at first, whether rows are cheap enough for excellent heads to pay.
+  /// Where it says no, two steps of every 64 still say yes, to look again; of every 128, 256 .. 1024 when
+  /// that was for nothing.
   bool worth_drafting(int64_t sequences);
 
  private:
@@ -63,6 +64,8 @@ class CostModel {
     double weight = 0;
   };
   std::optional<double> known_advantage(int64_t sequences) const;
+  /// Tokens a second with excellent heads over those without.
+  double best_hope(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
 
   CostCurve passes_;                         // by rows

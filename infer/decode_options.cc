@@ -79,7 +79,8 @@ void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->group(group);
   app.add_option("--kv-memory", options.kv_memory,
-                 "Memory for keys and values, in bytes or as 512MB, 4GB; 0: a quarter of what is free")
+                 "Memory for keys and values, in bytes or as 512MB, 4GB; 0: a quarter of what is free, of a "
+                 "GPU four fifths")
       ->type_name("BYTES")
       ->transform(CLI::AsSizeValue(false))
       ->group(group);

@@ -17,6 +17,8 @@ namespace {
 // Sums of fp32 probabilities that reach a bound exactly must not fail it by rounding.
 constexpr double rounding = 1e-5;
 constexpr int64_t automatic_width = 16;
+// Frontier rows whose logits are held at a time: large batches must not take memory by the hundred megabytes.
+constexpr int64_t rows_at_once = 256;
 
 // A node that may have children, and the row of the state that guesses them.
 struct Sprout {
@@ -50,9 +52,8 @@ struct Child {
   float joint;
 };
 
-Guesses guess(model::Drafter& drafter, const model::DraftState& state, int64_t width) {
-  const model::OutputHead& head = drafter.head(state.depth);
-  const at::Tensor input = drafter.output(state).to(head.packed.dtype()).contiguous();
+// Adds those of the rows `input` ([F', D], the head's dtype).
+void guess_rows(const model::OutputHead& head, const at::Tensor& input, int64_t width, Guesses& guesses) {
   at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
   kernels::linear(input, head.packed, at::Tensor(), logits);
   auto [values, indices] = kernels::top_k(logits, width);
@@ -63,13 +64,21 @@ Guesses guess(model::Drafter& drafter, const model::DraftState& state, int64_t w
 
   const int64_t count = input.size(0) * width;
   const int64_t* id = indices.const_data_ptr<int64_t>();
-  Guesses guesses{width, {id, id + count}, std::vector<float>(count)};
+  guesses.ids.insert(guesses.ids.end(), id, id + count);
   for (int64_t i = 0; i < count; ++i) {
     const double logarithm =
         double(values.const_data_ptr<float>()[i]) - normaliser.const_data_ptr<float>()[i / width];
     const double probability = std::exp(logarithm);
-    guesses.probabilities[i] = probability > 0 ? float(std::min(probability, 1.0)) : 0.0f;  // NaN: 0
+    guesses.probabilities.push_back(probability > 0 ? float(std::min(probability, 1.0)) : 0.0f);  // NaN: 0
   }
+}
+
+Guesses guess(model::Drafter& drafter, const model::DraftState& state, int64_t width) {
+  const model::OutputHead& head = drafter.head(state.depth);
+  const at::Tensor input = drafter.output(state).to(head.packed.dtype()).contiguous();
+  Guesses guesses{width, {}, {}};
+  for (int64_t first = 0; first < input.size(0); first += rows_at_once)
+    guess_rows(head, input.slice(0, first, std::min(input.size(0), first + rows_at_once)), width, guesses);
   return guesses;
 }
 

@@ -75,11 +75,8 @@ namespace {
 int64_t gpu_number(const std::string& device) {
   std::string digits = device == "cuda" ? "0" : device.substr(device.find(':') + 1);
   if (device == "cuda") {
-    for (const char* name : {"LOCAL_RANK", "SLURM_LOCALID"})
-      if (const char* rank = std::getenv(name)) {
-        digits = rank;
-        break;
-      }
+    for (const char* name : {"SLURM_LOCALID", "LOCAL_RANK"})
+      if (const char* rank = std::getenv(name)) digits = rank;
   }
   int64_t number = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -99,7 +96,9 @@ at::Device prepare_device(const ModelOptions& options) {
     throw data::InputError("--device: expected cpu, cuda or cuda:N, found \"" + options.device + "\"");
   const int64_t number = gpu_number(options.device);
   try {
-    return kernels::open_gpu(number);
+    // A launcher may show each of its processes one GPU alone, whatever their ranks.
+    const bool any = options.device == "cuda";
+    return kernels::open_gpu(any ? number % std::max<int64_t>(1, kernels::gpu_count()) : number);
   } catch (const c10::Error& error) {
     throw data::InputError("--device " + options.device + ": " + error.what_without_backtrace());
   }

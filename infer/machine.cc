@@ -81,8 +81,7 @@ double measure_read_bandwidth(int64_t bytes) {
 }
 
 double measure_copy_bandwidth(int64_t bytes, at::Device gpu) {
-  const int64_t size =
-      std::max<int64_t>(int64_t{1} << 28, std::min(bytes, kernels::free_gpu_memory(gpu) / 4));
+  const int64_t size = std::max<int64_t>(1, std::min(bytes, kernels::free_gpu_memory(gpu) / 4));
   const at::Tensor from = at::zeros({size}, at::TensorOptions(at::kByte).device(gpu));
   at::Tensor to = at::empty_like(from);
   std::vector<double> seconds;

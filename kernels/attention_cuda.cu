@@ -69,7 +69,9 @@ __device__ inline void write_partial(const Work& work, const Tile& tile, const S
   const auto has = [&](int query) {
     return query < work.queries() && split < splits_of(spans[query / work.heads].length);
   };
+#pragma unroll
   for (int piece = 0; piece < Pieces; ++piece) {
+#pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int query = group + i / 2 * 8, dimension = 8 * (warp + warps * piece) + 2 * in_group + i % 2;
       if (has(query) && dimension < d) at(query)[dimension] = sums.x[piece][i];

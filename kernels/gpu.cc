@@ -12,15 +12,29 @@ namespace clover::kernels {
 
 const bool has_cuda_kernels = true;
 
+namespace {
+
+/// Why libtorch_cuda could not be opened, or nothing.  Opened only when asked for: loading it takes seconds,
+/// which work on the CPU need not wait for.
+const std::string& loading_problem() {
+  static const std::string problem = ::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) ? "" : ::dlerror();
+  return problem;
+}
+
+}  // namespace
+
+int64_t gpu_count() {
+  return loading_problem().empty() && at::hasCUDA() ? c10::cuda::device_count() : 0;
+}
+
 at::Device open_gpu(int64_t index) {
-  // Opened only now: loading it takes seconds, which work on the CPU need not wait for.
-  static void* const library = ::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
-  TORCH_CHECK(library != nullptr, "The GPU cannot be used: ", ::dlerror(), "; use --device cpu.");
-  const int64_t count = at::hasCUDA() ? c10::cuda::device_count() : 0;
+  TORCH_CHECK(loading_problem().empty(), "The GPU cannot be used: ", loading_problem(),
+              "; use --device cpu.");
+  const int64_t count = gpu_count();
   TORCH_CHECK(count > 0, "No GPU was found that this driver and LibTorch can use; use --device cpu.");
   TORCH_CHECK(index >= 0 && index < count, "GPU ", index, " does not exist, expected 0 to ", count - 1, ".");
-  at::globalContext().lazyInitDevice(at::kCUDA);
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+  at::globalContext().lazyInitDevice(at::kCUDA);
   return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

@@ -9,6 +9,9 @@ namespace clover::kernels {
 
 extern const bool has_cuda_kernels;  // of this build
 
+/// How many this driver and LibTorch can use.
+int64_t gpu_count();
+
 /// GPU number `index`, ready for ops.  c10::Error in one sentence when this build, machine or driver has
 /// none.
 at::Device open_gpu(int64_t index);

@@ -134,7 +134,8 @@ __device__ inline uint2 read_two(const uint32_t* from) {
 }
 
 template <class T>
-__device__ inline void multiply_step(const uint32_t* stage, const Lane& lane, float (&sum)[2][8][4]) {
+__device__ __forceinline__ void multiply_step(const uint32_t* stage, const Lane& lane,
+                                              float (&sum)[2][8][4]) {
   uint32_t a[2][4];
 #pragma unroll
   for (int panel = 0; panel < 2; ++panel) {
@@ -169,32 +170,28 @@ __global__ void __launch_bounds__(ManyTile::warps* warp_size) linear_many(Linear
   for (int step = 0; step < Tile::stages - 1; ++step) fetch(step);
   float total[2][8][4] = {}, sum[2][8][4];
   for (int64_t segment = 0; segment < KCut::segments; ++segment) {
-    for (auto& panel : sum)
-      for (auto& tile : panel)
-        for (float& x : tile) x = 0;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) sum[i / 32][i / 4 % 8][i % 4] = 0;
     for (int64_t step = cut.begin(segment); step < cut.begin(segment + 1); ++step) {
       wait_for_copies<Tile::stages - 2>();
       __syncthreads();  // everyone's copies are there, and everyone has left the stage that is filled next
       fetch(step + Tile::stages - 1);
       multiply_step<T>(stages + step % Tile::stages * Tile::stage_words, lane, sum);
     }
-    for (int panel = 0; panel < 2; ++panel)
-      for (int tile = 0; tile < 8; ++tile)
-        for (int i = 0; i < 4; ++i) total[panel][tile][i] += sum[panel][tile][i];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) total[i / 32][i / 4 % 8][i % 4] += sum[i / 32][i / 4 % 8][i % 4];
   }
-  for (int panel = 0; panel < 2; ++panel) {
-    for (int tile = 0; tile < 8; ++tile) {
-      for (int i = 0; i < 4; ++i) {
-        const int64_t output = (first_panel + lane.warp * 2 + panel) * 16 + 2 * lane.group + i / 2;
-        store(call, first_row + tile * 8 + 2 * lane.in_group + i % 2, output, total[panel][tile][i]);
-      }
-    }
+#pragma unroll
+  for (int i = 0; i < 64; ++i) {
+    const int panel = i / 32, tile = i / 4 % 8;
+    const int64_t output = (first_panel + lane.warp * 2 + panel) * 16 + 2 * lane.group + i % 4 / 2;
+    store(call, first_row + tile * 8 + 2 * lane.in_group + i % 2, output, total[panel][tile][i % 4]);
   }
 }
 
 /// fp32, for comparisons: a thread an output of one row, one chain of fused multiply-adds.
 __global__ void linear_fp32(LinearCall call) {
-  const int64_t output = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, row = blockIdx.y;
+  const int64_t output = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x, row = blockIdx.x;
   if (output >= call.outputs) return;
   const float* x = static_cast<const float*>(call.x) + row * call.inputs;
   const float* w = static_cast<const float*>(call.panels) + output / 16 * call.inputs * 16 + output % 16;
@@ -245,7 +242,7 @@ void launch_linear(const LinearCall& call, Stream stream) {
       return launch_16_bit<Fp16>(call, stream);
     case Element::fp32: {
       constexpr int threads = 128;
-      const dim3 grid((call.outputs + threads - 1) / threads, call.rows);
+      const dim3 grid(call.rows, (call.outputs + threads - 1) / threads);
       return launch("linear", linear_fp32, grid, threads, 0, stream, call);
     }
   }

@@ -8,6 +8,9 @@ namespace clover::kernels {
 
 const bool has_cuda_kernels = false;
 
+int64_t gpu_count() {
+  return 0;
+}
 at::Device open_gpu(int64_t /*index*/) {
   TORCH_CHECK(
       false,

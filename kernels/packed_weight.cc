@@ -112,13 +112,10 @@ PackedWeight PackedWeight::to(at::Device device) const {
   return moved;
 }
 
-/// Rows by ATen's indexing, wherever the panels lie: [.., panel, output of the panel] is what an id splits
-/// into.
 at::Tensor PackedWeight::gather(const at::Tensor& ids) const {
   const at::Tensor panel = ids.div(panel_outputs, "floor"), output = ids.remainder(panel_outputs);
-  const at::Tensor by_output = panels_.transpose(1, 2);  // [P, 16, K, ..] or [P, 16, pairs, 2]
-  const at::Tensor dense = by_output.index({panel, output}).reshape({ids.size(0), -1});
-  return dense.narrow(1, 0, inputs_).contiguous();
+  const at::Tensor by_output = panels_.transpose(1, 2);  // [P, 16, K] or [P, 16, pairs, 2]
+  return by_output.index({panel, output}).flatten(1).narrow(1, 0, inputs_).contiguous();
 }
 
 at::Tensor PackedWeight::rows(const at::Tensor& ids) const {

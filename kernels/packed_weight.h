@@ -28,6 +28,9 @@ class PackedWeight {
   /// dtype: the embedding look-up of a tied head.
   at::Tensor rows(const at::Tensor& ids) const;
 
+  /// The same by ATen's indexing, of either layout on any device.
+  at::Tensor gather(const at::Tensor& ids) const;
+
   /// The whole matrix, dense [N, K] on the CPU.
   at::Tensor unpack() const;
 
@@ -40,8 +43,6 @@ class PackedWeight {
   int64_t bytes() const { return panels_.numel() * panels_.element_size(); }
 
  private:
-  at::Tensor gather(const at::Tensor& ids) const;
-
   at::Tensor panels_;
   int64_t outputs_ = 0;
   int64_t inputs_ = 0;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Decodes the same prompts with Hugging Face transformers and Clover, side by side in one run.
+"""Decodes the same prompts with Hugging Face transformers, llama.cpp and Clover, side by side in one run.
 
     scripts/bench_peers.py [--heads DIR] [--batch-sizes 1,4,8,16,32] [--rounds 3] [--output build/peers]
 
 Greedy, bf16 weights, the same number of threads and of new tokens for all (end tokens are ignored); within a round
 every program decodes in turn, and ratios are medians over rounds. Makes its own virtual environment in build/peers/
-the first time. Leaves peers.json, peers.md and peers.png.
+the first time (llama.cpp is compiled: about 15 minutes on 2 cores). Leaves peers.json, peers.md and peers.png.
 """
 import argparse
 import json
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ["torch==2.11.0", "transformers==5.23.0", "matplotlib==3.11.2"]
+PACKAGES = ["torch==2.11.0", "transformers==5.23.0", "llama-cpp-python==0.3.36", "gguf", "safetensors", "numpy", "matplotlib"]
 LONG_PROMPT = 1000  # tokens, for the speed of reading prompts
 
 
@@ -29,8 +29,9 @@ def main() -> None:
     python = environment(arguments.output)
     if Path(sys.prefix) != python.parent.parent:
         os.execv(python, [str(python), __file__, *sys.argv[1:]])
+    write_gguf(arguments.target, arguments.output / "bf16.gguf")
     questions = arguments.input.read_text().splitlines()
-    programs = {"HF transformers": Worker("hf", arguments), "Clover": Clover(arguments, "off")}
+    programs = {"HF transformers": Worker("hf", arguments), "llama.cpp": Worker("llama", arguments), "Clover": Clover(arguments, "off")}
     if arguments.heads:
         programs["Clover with heads"] = Clover(arguments, "auto")
     figures = measure(programs, questions, arguments)
@@ -47,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=96, help="new tokens for each prompt")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--worker", choices=["hf"], help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=["hf", "llama"], help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -62,7 +63,8 @@ def environment(folder: Path) -> Path:
     if not done.exists() or json.loads(done.read_text()) != PACKAGES:
         say("installing " + ", ".join(PACKAGES))
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / ".venv")], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        lean = os.environ | {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF"}  # without what llama.cpp does with pictures
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], check=True, env=lean)
         done.write_text(json.dumps(PACKAGES))
     return python
 
@@ -101,8 +103,66 @@ class HuggingFace:
         return {"read": read - started, "decode": ended - read, "ids": torch.cat(chosen, 1).tolist()}
 
 
+class LlamaCpp:
+    """llama_decode over batches of token ids; arg-max of the logits by numpy."""
+
+    def __init__(self, arguments: argparse.Namespace):
+        import llama_cpp
+        import numpy
+
+        self.api, self.numpy, self.threads = llama_cpp, numpy, arguments.threads
+        llama_cpp.llama_backend_init()
+        quiet = llama_cpp.llama_log_callback(lambda *_: None)
+        self.quiet = quiet  # referenced for as long as it may be called
+        llama_cpp.llama_log_set(quiet, None)
+        path = str(arguments.output / "bf16.gguf").encode()
+        self.model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
+        if not self.model:
+            sys.exit(f"bench_peers: llama.cpp cannot read {path.decode()}")
+        self.vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def decode(self, prompts: list[list[int]], tokens: int) -> dict:
+        api = self.api
+        parameters = api.llama_context_default_params()
+        room = (max(map(len, prompts)) + tokens + 255) // 256 * 256
+        parameters.n_ctx, parameters.n_seq_max = room * len(prompts), len(prompts)
+        parameters.n_batch = parameters.n_ubatch = 512
+        parameters.n_threads = parameters.n_threads_batch = self.threads
+        context = api.llama_init_from_model(self.model, parameters)
+        batch = api.llama_batch_init(512, 0, 1)
+        started = time.perf_counter()
+        last = [self.read(context, batch, sequence, prompt) for sequence, prompt in enumerate(prompts)]
+        read = time.perf_counter()
+        answers = [[token] for token in last]
+        for step in range(tokens - 1):
+            rows = [(answers[i][-1], len(prompt) + step, i, True) for i, prompt in enumerate(prompts)]
+            for answer, token in zip(answers, self.run(context, batch, rows)):
+                answer.append(token)
+        ended = time.perf_counter()
+        api.llama_batch_free(batch)
+        api.llama_free(context)
+        return {"read": read - started, "decode": ended - read, "ids": answers}
+
+    def read(self, context, batch, sequence: int, prompt: list[int]) -> int:
+        chosen = []
+        for begin in range(0, len(prompt), 512):
+            part = prompt[begin : begin + 512]
+            chosen = self.run(context, batch, [(token, begin + i, sequence, begin + i + 1 == len(prompt)) for i, token in enumerate(part)])
+        return chosen[0]
+
+    def run(self, context, batch, rows: list[tuple]) -> list[int]:
+        batch.n_tokens = len(rows)
+        for i, (token, position, sequence, wanted) in enumerate(rows):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, position, 1, wanted
+            batch.seq_id[i][0] = sequence
+        if self.api.llama_decode(context, batch) != 0:
+            sys.exit("bench_peers: llama_decode failed")
+        logits = [self.api.llama_get_logits_ith(context, i) for i, row in enumerate(rows) if row[3]]
+        return [int(self.numpy.ctypeslib.as_array(pointer, (self.vocab,)).argmax()) for pointer in logits]
+
+
 def serve(arguments: argparse.Namespace) -> None:
-    peer = {"hf": HuggingFace}[arguments.worker](arguments)
+    peer = {"hf": HuggingFace, "llama": LlamaCpp}[arguments.worker](arguments)
     for line in sys.stdin:
         print(json.dumps(peer.decode(**json.loads(line))), flush=True)
 
@@ -172,6 +232,50 @@ def endless(model: Path, folder: Path) -> Path:
     return folder
 
 
+def write_gguf(model: Path, file: Path) -> None:
+    """The model's bf16 weights as llama.cpp reads them; prompts come as token ids, so it needs no vocabulary."""
+    if file.exists():
+        return
+    import gguf
+    import numpy
+    import torch
+    from safetensors.torch import load_file
+
+    config = json.loads((model / "config.json").read_text())
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    unfinished = file.with_name(file.name + ".new")
+    writer = gguf.GGUFWriter(unfinished, "llama")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_dimension_count(config["hidden_size"] // heads)
+    writer.add_rope_freq_base((config.get("rope_parameters") or config).get("rope_theta", 10000.0))
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_tokenizer_model("no_vocab")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    for name, tensor in load_file(model / "model.safetensors").items():
+        values = tensor.to(torch.float32).numpy()
+        for part, count in (("q_proj", heads), ("k_proj", kv_heads)):
+            if part in name:  # llama.cpp rotates neighbours, Hugging Face halves
+                values = values.reshape(count, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
+        place = names.get_name(name, try_suffixes=(".weight",))
+        if values.ndim == 1:
+            writer.add_tensor(place, numpy.ascontiguousarray(values))
+        else:
+            kind = gguf.GGMLQuantizationType.BF16
+            writer.add_tensor(place, gguf.quants.quantize(numpy.ascontiguousarray(values), kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    unfinished.rename(file)
+
+
 # ---- what is measured
 
 
@@ -237,7 +341,7 @@ def markdown(figures: dict, tokens: int) -> str:
         cells = [f"{median(figures, lambda entry: entry['decode'][name][size]):.0f}" for size in sizes]
         cells.append(f"{median(figures, lambda entry: entry['read'][name]):.0f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    for peer in ("HF transformers",):
+    for peer in ("HF transformers", "llama.cpp"):
         cells = [f"{median(figures, lambda entry: entry['decode']['Clover'][size] / entry['decode'][peer][size]):.2f}" for size in sizes]
         cells.append(f"{median(figures, lambda entry: entry['read']['Clover'] / entry['read'][peer]):.2f}")
         lines.append(f"| Clover / {peer} | " + " | ".join(cells) + " |")

@@ -177,7 +177,7 @@ __device__ inline uint32_t one_word(const Bf16* from) {
 
 /// score[query, key] for the warp's sixteen keys.
 template <int Parts>
-__device__ inline void score_block(const AttentionCall& call, const Tile& tile) {
+__device__ __forceinline__ void score_block(const AttentionCall& call, const Tile& tile) {
   const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
   float sum[2][4] = {};
   for (int at = 4 * in_group; at < tile.size; at += 16) {
@@ -241,7 +241,7 @@ struct Sums {
 };
 
 template <int Parts, int Pieces>
-__device__ inline void add_block(const Tile& tile, Sums<Pieces>& sums) {
+__device__ __forceinline__ void add_block(const Tile& tile, Sums<Pieces>& sums) {
   const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
   const int value_row = threadIdx.x % 16;
   Sums<Pieces> block = {};
@@ -281,8 +281,9 @@ __device__ inline void add_block(const Tile& tile, Sums<Pieces>& sums) {
 /// One block of keys for the rows marked in `members`, whose counts of keys lie in `count`; their paths agree
 /// on it with `span`, the longest one's.
 template <class T, int Pieces>
-__device__ inline void attend_block(const Work& work, const Tile& tile, const Span& span, int start,
-                                    int widest, const int* count, unsigned members, Sums<Pieces>& sums) {
+__device__ __forceinline__ void attend_block(const Work& work, const Tile& tile, const Span& span, int start,
+                                             int widest, const int* count, unsigned members,
+                                             Sums<Pieces>& sums) {
   constexpr int parts = parts_of<T>;
   const int warp = threadIdx.x / warp_size;
   find_keys(work, tile, span, start, widest);

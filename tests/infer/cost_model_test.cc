@@ -264,6 +264,15 @@ TEST(WorthDrafting, CostsUnderThreePercentWhereItDoesNotPay) {
   }
 }
 
+// A short job has no time to find out.
+TEST(WorthDrafting, DoesNotEvenTryWhereRowsAreTooDearForAnyGuess) {
+  CostModel dear = measured([](int64_t rows) { return 0.001 * double(rows); });
+  for (int step = 0; step < 40; ++step) EXPECT_FALSE(dear.worth_drafting(16)) << step;
+  CostModel cheap = measured([](int64_t rows) { return 0.02 + 0.0005 * double(rows); });
+  EXPECT_TRUE(cheap.worth_drafting(16));
+  EXPECT_TRUE(CostModel().worth_drafting(16));  // nothing is known yet
+}
+
 TEST(WorthDrafting, ComesBackWhenDraftingPaysAgain) {
   CostModel model = measured([](int64_t rows) { return 0.01 + 0.0001 * double(rows); });
   run(model, 400, 2, 0.02, 0.0001, 0.6);

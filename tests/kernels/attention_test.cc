@@ -135,8 +135,15 @@ std::vector<Row> mixed_rows() {
 TEST(TreeAttention, IsThePlainLoop) {
   at::manual_seed(1);
   on_every_path([] {
-    for (const Heads& heads :
-         {Heads{2, 1, 8}, {3, 3, 16}, {9, 3, 64}, {4, 2, 80}, {2, 2, 96}, {1, 1, 128}, {20, 1, 8}}) {
+    for (const Heads& heads : {Heads{2, 1, 8},
+                               {3, 3, 16},
+                               {9, 3, 64},
+                               {4, 2, 80},
+                               {2, 2, 96},
+                               {1, 1, 128},
+                               {20, 1, 8},
+                               {2, 1, 160},
+                               {2, 1, 256}}) {
       for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const Scene scene = make_scene(heads, 2, 150, mixed_rows(), type);
         const at::Tensor out = attend(scene, everyone(scene), 16, 1);
