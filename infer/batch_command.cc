@@ -34,7 +34,6 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
   json settings = {{"target", model.target->fingerprint()},
                    {"tokenizer", model.prompts->tokenizer().hash()},
                    {"dtype", model::dtype_name(model.target->dtype())},
-                   {"device", model.target->device().is_cpu() ? "cpu" : "cuda"},  // last bits differ
                    {"template", model.prompts->template_name()},
                    {"template-hash", model.prompts->template_hash()},
                    {"verify", options.decode.verify},
@@ -44,6 +43,7 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
                    {"top-k", sampling.rule.top_k},
                    {"seed", sampling.seed},
                    {"stop", sampling.stop}};
+  if (!model.target->device().is_cpu()) settings["device"] = "cuda";  // the last bits differ from the CPU's
   if (options.decode.verify == "typical") {  // lossy: the tree has a say
     settings["heads"] = options.model.heads;
     settings["draft"] = options.decode.draft;
