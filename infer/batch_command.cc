@@ -44,7 +44,7 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
                    {"seed", sampling.seed},
                    {"stop", sampling.stop}};
   if (!model.target->device().is_cpu()) settings["device"] = "cuda";  // the last bits differ from the CPU's
-  if (options.decode.verify == "typical") {  // lossy: the tree has a say
+  if (options.decode.verify == "typical") {                           // lossy: the tree has a say
     settings["heads"] = options.model.heads;
     settings["draft"] = options.decode.draft;
     settings["budget"] = options.decode.budget;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <numeric>
 
 #include "data/error.h"
 #include "infer/decode_options.h"
@@ -133,38 +134,55 @@ std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
   return planned;
 }
 
+namespace {
+
+// Untimed: first touch of the weights, and of every drafter.
+void warm_up(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
+             const std::vector<BatchLine>& lines) {
+  std::vector<BatchLine> few(lines.begin(), lines.begin() + std::min<size_t>(lines.size(), 2));
+  for (BatchLine& line : few) line.sampling.max_tokens = std::min<int64_t>(line.sampling.max_tokens, 8);
+  for (const BenchConfiguration& configuration : configurations)
+    run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, few);
+}
+
+// The last round of every configuration beside that of plain decoding.
+void compare_with_off(const std::vector<BenchConfiguration>& configurations,
+                      std::vector<Measured>& measured) {
+  size_t off = 0;
+  for (size_t i = 0; i < configurations.size(); ++i) {
+    if (!same_batch_size(configurations[i], configurations[off])) off = i;  // first of its batch size
+    const RunOutcome& mine = measured[i].rounds.back();
+    const RunOutcome& plain = measured[off].rounds.back();
+    measured[i].ratio_to_off.push_back(
+        plain.tokens_per_second() > 0 ? mine.tokens_per_second() / plain.tokens_per_second() : 0);
+    measured[i].differs.resize(mine.token_ids.size());
+    for (size_t line = 0; line < mine.token_ids.size(); ++line)
+      if (mine.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
+  }
+}
+
+}  // namespace
+
 json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
                const std::vector<BatchLine>& lines, int64_t rounds,
                const std::function<void(const std::string&)>& say) {
   std::vector<Measured> measured(configurations.size());
-  // Untimed: first touch of the weights, and of every drafter.
-  std::vector<BatchLine> few(lines.begin(), lines.begin() + std::min<size_t>(lines.size(), 2));
-  for (BatchLine& line : few) line.sampling.max_tokens = std::min<int64_t>(line.sampling.max_tokens, 8);
-  for (const BenchConfiguration& configuration : configurations) {
-    run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, few);
-  }
-  for (int64_t round = 0; round < rounds; ++round) {
-    size_t off = 0;
-    for (size_t i = 0; i < configurations.size(); ++i) {
+  warm_up(model, configurations, lines);
+  // To and fro, so that a machine that slows down or recovers favours none.
+  std::vector<size_t> order(configurations.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (int64_t round = 0; round < rounds; ++round, std::reverse(order.begin(), order.end())) {
+    for (const size_t i : order) {
       const BenchConfiguration& configuration = configurations[i];
-      if (!same_batch_size(configuration, configurations[off]))
-        off = i;  // `off` comes first of its batch size
       measured[i].rounds.push_back(
           run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, lines));
-      const RunOutcome& mine = measured[i].rounds.back();
-      const RunOutcome& plain = measured[off].rounds.back();
-      measured[i].ratio_to_off.push_back(
-          plain.tokens_per_second() > 0 ? mine.tokens_per_second() / plain.tokens_per_second() : 0);
-      measured[i].differs.resize(lines.size());
-      for (size_t line = 0; line < lines.size(); ++line) {
-        if (mine.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
-      }
-      char figures[96];
-      std::snprintf(figures, sizeof figures, ": %.1f tokens/s, %.3f of off", mine.tokens_per_second(),
-                    measured[i].ratio_to_off.back());
+      char figures[64];
+      std::snprintf(figures, sizeof figures, ": %.1f tokens/s",
+                    measured[i].rounds.back().tokens_per_second());
       say("round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
           label(configuration) + figures);
     }
+    compare_with_off(configurations, measured);
   }
   json entries = json::array();
   for (size_t i = 0; i < configurations.size(); ++i) {

@@ -32,53 +32,97 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
       stats_(stats),
       with_heads_(drafter != nullptr && options.growth.policy != Policy::off) {}
 
-// A pass of few rows twice, for they are what is weighed most.
-void Drafting::calibrate() {
-  if (calibrated_) return;
-  calibrated_ = true;
+std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
+  std::vector<int64_t> tokens;
+  for (const auto& live : sequences) tokens.push_back(cache_.length(live->sequence()));
+  return tokens;
+}
+
+// What a row costs, once; what attention adds, whenever the longest context is twice as long as it was.
+void Drafting::calibrate(std::span<const int64_t> contexts, Sequences sequences) {
   Timer timer(stats_.calibration_seconds);
-  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 32, 64, 1, 2, 4, 8}) {
-    if (rows > options_.max_batch * 16) continue;
+  if (!std::exchange(calibrated_, true)) calibrate_rows();
+  const auto longest = std::max_element(contexts.begin(), contexts.end());
+  if (longest == contexts.end() || *longest < 2 * longest_calibrated_) return;
+  longest_calibrated_ = *longest;
+  calibrate_attention(sequences[longest - contexts.begin()]->sequence());
+}
+
+// Passes of few rows twice, for they are what is weighed most.  Where twice the rows take nearly twice as
+// long, more rows will too, and need not be waited for.
+void Drafting::calibrate_rows() {
+  constexpr double nearly_twice = 1.6;
+  const auto observe = [this](int64_t rows) {
     const int32_t sequence = cache_.open();
+    double seconds = 0;
     if (cache_.fits(sequence, rows)) {
-      model::RowBatch batch;
-      for (int64_t row = 0; row < rows; ++row) {
-        batch.add(0, sequence, static_cast<int32_t>(row) - 1);
-        batch.wanted.push_back(row);
-      }
-      double seconds = 0;
-      {
-        // What a GPU runs for the first time it loads first.
-        if (!target_.device().is_cpu()) target_.forward(batch, cache_, taps());
-        kernels::wait_for(target_.device());
-        Timer pass(seconds);
-        target_.forward(batch, cache_, taps());
-        kernels::wait_for(target_.device());
-      }
-      costs_.observe_pass(rows, seconds);  // the very first one warms caches, which CostCurve allows for
+      seconds = timed_pass(sequence, rows);
+      costs_.passes().observe(rows, 0, seconds);
     }
-    cache_.keep(sequence, {}, target_.config().layers);
     cache_.close(sequence);
+    return seconds;
+  };
+  // The very first one warms caches, which CostCurve allows for.
+  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4}) observe(rows);
+  double before = observe(8);
+  for (int64_t rows = 16; rows <= std::min<int64_t>(64, options_.max_batch * 16); rows *= 2) {
+    const double seconds = observe(rows);
+    if (seconds > nearly_twice * before) return;
+    before = seconds;
   }
 }
 
+// Without and with what `sequence` holds, in turn, because machines speed up and slow down.
+void Drafting::calibrate_attention(int32_t sequence) {
+  constexpr int64_t rows = 4;
+  const int32_t empty = cache_.open();
+  const int64_t context = cache_.length(sequence);
+  if (context + rows < target_.config().context && cache_.fits(empty, rows) && cache_.fits(sequence, rows)) {
+    double without = timed_pass(empty, rows), with = timed_pass(sequence, rows);
+    without = std::min(without, timed_pass(empty, rows));
+    with = std::min(with, timed_pass(sequence, rows));
+    costs_.passes().observe_attention(rows * context, without, with);
+  }
+  cache_.close(empty);
+}
+
+/// Seconds of a pass of a chain of `rows` rows after what `sequence` holds; nothing of it is kept.
+double Drafting::timed_pass(int32_t sequence, int64_t rows) {
+  model::RowBatch batch;
+  for (int64_t row = 0; row < rows; ++row) {
+    batch.add(0, sequence, static_cast<int32_t>(row) - 1);
+    batch.wanted.push_back(row);
+  }
+  double seconds = 0;
+  {
+    // What a GPU runs for the first time it loads first.
+    if (!target_.device().is_cpu()) target_.forward(batch, cache_, taps());
+    kernels::wait_for(target_.device());
+    Timer pass(seconds);
+    target_.forward(batch, cache_, taps());
+    kernels::wait_for(target_.device());
+  }
+  cache_.keep(sequence, {}, target_.config().layers);
+  return seconds;
+}
+
 std::vector<CandidateTree> Drafting::propose(Sequences sequences) {
-  const int64_t count = std::ssize(sequences);
-  if (with_heads_ && automatic()) calibrate();
-  const bool asked = with_heads_ && (!automatic() || costs_.worth_drafting(count));
+  const std::vector<int64_t> held = contexts(sequences);
+  if (with_heads_ && automatic()) calibrate(held, sequences);
+  const bool asked = with_heads_ && (!automatic() || costs_.worth_drafting(held));
   std::vector<CandidateTree> trees;
   if (asked) {
-    trees = with_heads(sequences);
+    trees = with_heads(sequences, held);
   } else {
     for (const auto& live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
   }
   const bool grafted = options_.suffix && graft_suffixes(sequences, trees);
-  if (automatic() && grafted) calibrate();
-  if (automatic()) costs_.trim(trees, asked);
+  if (automatic() && grafted) calibrate(held, sequences);
+  if (automatic()) costs_.trim(trees, held, asked);
   return trees;
 }
 
-std::vector<CandidateTree> Drafting::with_heads(Sequences sequences) {
+std::vector<CandidateTree> Drafting::with_heads(Sequences sequences, std::span<const int64_t> contexts) {
   std::vector<int64_t> roots;
   std::vector<GrowthLimit> limits;
   for (const auto& live : sequences) {
@@ -88,7 +132,7 @@ std::vector<CandidateTree> Drafting::with_heads(Sequences sequences) {
   GrowthRule rule = options_.growth;
   if (automatic()) {
     // Wide where rows are cheap: what cannot pay for its row bounds growth, and `trim` decides on the rest.
-    rule.least_joint = costs_.least_worth(std::ssize(sequences));
+    rule.least_joint = costs_.least_worth(contexts);
     rule.top_p = 0.95;
     rule.relative_cut = 0;
   }
@@ -187,12 +231,18 @@ void Drafting::finished(const LiveSequence& live) {
     answers_.append(live.suffix().ids().subspan(live.request().prompt.size()));
 }
 
-void Drafting::observe_pass(int64_t rows, double seconds) {
-  if (automatic()) costs_.observe_pass(rows, seconds);
+void Drafting::observe_pass(Sequences sequences, std::span<const CandidateTree> trees, double seconds) {
+  if (!automatic()) return;
+  int64_t rows = 0, positions = 0;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    rows += trees[i].size();
+    positions += trees[i].size() * cache_.length(sequences[i]->sequence());
+  }
+  costs_.observe_pass(rows, positions, seconds);
 }
 
 void Drafting::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted) {
-  if (tree.size() > 1) costs_.observe_tree(tree, accepted);
+  if (automatic()) costs_.observe_tree(tree, accepted);
 }
 
 }  // namespace clover::infer

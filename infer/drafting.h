@@ -22,6 +22,8 @@ constexpr int64_t most_tree_rows = 64;
 /// as pays for its rows on this machine.
 class Drafting {
  public:
+  using Sequences = std::span<const std::unique_ptr<LiveSequence>>;
+
   /// `drafter` may be null.  All are borrowed; seconds of drafting are added to `stats`.
   Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
            const EngineOptions& options, EngineStats& stats);
@@ -29,11 +31,8 @@ class Drafting {
   /// Captured in every pass of the target.
   model::FeatureTaps taps() const { return with_heads_ ? drafter_->features() : model::FeatureTaps{}; }
 
-  /// Measures what a row costs, the first time.
-  void calibrate();
-
   /// One tree a sequence, its root alone where no guess pays.
-  std::vector<CandidateTree> propose(std::span<const std::unique_ptr<LiveSequence>> sequences);
+  std::vector<CandidateTree> propose(Sequences sequences);
 
   /// Tokens [begin, end) of what a joining sequence reads passed through the target; features [end - begin
   /// or more, ..].  end is below the last token's index, whose successor is not known yet.
@@ -46,14 +45,19 @@ class Drafting {
   /// The answer is complete: later ones may go on alike.
   void finished(const LiveSequence& live);
 
-  /// A pass of `rows` rows took `seconds`; of `tree` these nodes were accepted.
-  void observe_pass(int64_t rows, double seconds);
+  /// A pass over these trees, before any of their nodes is kept, took `seconds`.
+  void observe_pass(Sequences sequences, std::span<const CandidateTree> trees, double seconds);
+  /// Of `tree` these nodes were accepted.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
 
  private:
-  using Sequences = std::span<const std::unique_ptr<LiveSequence>>;
   bool automatic() const { return options_.growth.policy == Policy::automatic; }
-  std::vector<CandidateTree> with_heads(Sequences sequences);
+  void calibrate(std::span<const int64_t> contexts, Sequences sequences);
+  void calibrate_rows();
+  void calibrate_attention(int32_t sequence);
+  double timed_pass(int32_t sequence, int64_t rows);
+  std::vector<int64_t> contexts(Sequences sequences) const;
+  std::vector<CandidateTree> with_heads(Sequences sequences, std::span<const int64_t> contexts);
   model::DraftState prime(Sequences sequences);
   bool graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees);
   int64_t longest_guess(const LiveSequence& live) const;
@@ -68,6 +72,7 @@ class Drafting {
   CostModel costs_;
   AnswerMatcher answers_;
   bool calibrated_ = false;
+  int64_t longest_calibrated_ = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
 };
 
 }  // namespace clover::infer

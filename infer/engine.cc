@@ -211,7 +211,7 @@ void Engine::decode() {
     kernels::wait_for(target_.device());
   }
   stats_.target_seconds += seconds;
-  drafting_.observe_pass(batch.size(), seconds);
+  drafting_.observe_pass(schedule_.decoding(), trees, seconds);
   stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
   ++stats_.steps;
   stats_.rows += batch.size();

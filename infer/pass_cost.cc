@@ -1,0 +1,28 @@
+#include "infer/pass_cost.h"
+
+#include <algorithm>
+
+namespace clover::infer {
+namespace {
+
+constexpr double memory = 32;  // passes that a position's cost remembers
+constexpr double outlier = 2;  // a timing further off than this factor counts as this far
+
+}  // namespace
+
+void PassCost::observe(int64_t rows, int64_t positions, double seconds) {
+  const double of_rows = by_rows_.at(rows), expected = at(rows, positions);
+  const double share = expected > 0 ? of_rows / expected : 1;
+  by_rows_.observe(rows, seconds * share);
+  if (share < 1) {
+    const double ratio = std::clamp(seconds / expected, 1 / outlier, outlier);
+    per_position_ *= 1 + (ratio - 1) * (1 - share) / memory;
+  }
+}
+
+void PassCost::observe_attention(int64_t positions, double seconds_without, double seconds_with) {
+  if (positions < 1) return;
+  per_position_ = std::max(0.0, seconds_with - seconds_without) / static_cast<double>(positions);
+}
+
+}  // namespace clover::infer
