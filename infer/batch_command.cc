@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
+#include <optional>
 
 #include "data/error.h"
 #include "infer/batch_job.h"
@@ -13,6 +15,7 @@
 #include "infer/interrupt.h"
 #include "infer/machine.h"
 #include "infer/progress.h"
+#include "infer/rank_output.h"
 #include "infer/report.h"
 
 namespace clover::infer {
@@ -81,14 +84,19 @@ void check_files(const BatchOptions& options) {
   check_stats_file(options.stats, options.output);
 }
 
-void print_summary(const BatchOptions& options, const RunOutcome& run, const BatchJob::Outcome& outcome,
-                   const BatchOutput& output, int64_t before) {
+void print_counts(const BatchJob::Outcome& outcome, int64_t before) {
   std::fprintf(stderr, "%lld answered, %lld failed", static_cast<long long>(outcome.answered),
                static_cast<long long>(outcome.failed));
   if (before) std::fprintf(stderr, ", %lld done before", static_cast<long long>(before));
-  std::fprintf(stderr, "; %s holds %lld lines, %lld of them errors\n", options.output.c_str(),
-               static_cast<long long>(output.done_lines()), static_cast<long long>(output.failed_lines()));
-  if (run.all.requests == 0) return;
+  std::fprintf(stderr, "\n");
+}
+
+void print_held(const std::string& output, int64_t lines, int64_t failed) {
+  std::fprintf(stderr, "%s holds %lld lines, %lld of them errors\n", output.c_str(),
+               static_cast<long long>(lines), static_cast<long long>(failed));
+}
+
+void print_figures(const RunOutcome& run) {
   std::fprintf(stderr, "prompt tokens        %lld in %.1f s, %lld of them shared\n",
                static_cast<long long>(run.all.prompt_tokens), run.stats.prefill_seconds,
                static_cast<long long>(run.stats.shared_prompt_tokens));
@@ -133,8 +141,114 @@ json report_entry(const BatchOptions& options, const EngineOptions& settings, co
   return entry;
 }
 
-int batch(const BatchOptions& options, const json& settings) {
+/// A job ready to run: everything that can be refused has been looked at.
+struct Job {
+  const BatchOptions& options;
+  const EngineOptions& settings;
+  const FileSummary& input;
+  const LoadedModel& model;
+  Engine& engine;
+  json run;  // of BatchOutput
+};
+
+struct Work {
+  BatchJob::Outcome outcome;
+  RunOutcome run;
+};
+
+// Enough that none waits for the file; a rank leaves what it cannot begin soon to the others.
+int64_t waiting_lines(const Job& job, bool shared) {
+  return shared ? job.settings.max_batch : 4 * job.settings.max_batch;
+}
+
+/// Answers the lines that `output` lacks and that are `mine`.  `on_step` hears how many lines were read.
+Work answer(const Job& job, BatchOutput& output, std::function<bool(int64_t line)> mine,
+            const std::function<void(int64_t lines_read)>& on_step) {
+  EngineDecoder decoder(job.engine);
+  BatchJob lines(
+      {job.options.input, job.options.decode.sampling, job.model.target->config().context,
+       waiting_lines(job, mine != nullptr), job.settings.typical, job.options.stats, std::move(mine)},
+      *job.model.prompts, decoder, output);
+  const auto begin = std::chrono::steady_clock::now();
+  Work work;
+  work.outcome = lines.run(interrupted, [&](const BatchJob::Outcome&) { on_step(lines.lines_read()); });
+  work.run.stats = job.engine.stats();
+  work.run.all = work.outcome.all;
+  work.run.by_category = work.outcome.by_category;
+  work.run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  work.run.peak_memory = peak_memory();
+  return work;
+}
+
+void report(const Job& job, const Work& work) {
+  if (work.run.all.requests > 0) print_figures(work.run);
+  if (job.options.report.empty()) return;
+  const json entry = report_entry(job.options, job.settings, work.run, work.outcome);
+  write_report(job.options.report, report_of(json::array({entry}), *job.model.target));
+}
+
+int say_incomplete(const char* why, const std::string& output) {
+  std::fprintf(stderr, "%s: what is complete is safe in %s; the same command continues\n", why,
+               output.c_str());
+  return exit_interrupted;
+}
+
+int answer_alone(const Job& job) {
+  const std::string& file = job.options.output;
+  RankOutput::join_left_behind(file, job.run);
+  BatchOutput output(file, job.run, job.options.retry_errors);
+  const int64_t before = output.done_lines();
+  Progress progress("batch", job.input.filled_lines);
+  progress.update(before);
+  const Work work = answer(job, output, nullptr, [&](int64_t) {
+    progress.update(output.done_lines(), speed_note(job.engine.stats()));
+  });
+  progress.finish();
+  print_counts(work.outcome, before);
+  print_held(file, output.done_lines(), output.failed_lines());
+  report(job, work);
+  if (work.outcome.interrupted) return say_incomplete("interrupted", file);
+  return output.failed_lines() > 0 ? exit_some_failed : exit_done;
+}
+
+/// Lines are claimed in order, so that how far one rank has read is about how far all of them are.
+int answer_as_rank(const Job& job, Rank rank) {
+  const std::string& file = job.options.output;
+  RankOutput output(file, rank, job.run, job.options.retry_errors);
+  std::optional<Progress> progress;
+  if (rank.number == 0) progress.emplace("batch", job.input.lines);
+  const Work work = answer(
+      job, output.part(), [&output](int64_t line) { return output.claim(line); },
+      [&](int64_t lines_read) {
+        if (progress) progress->update(lines_read, speed_note(job.engine.stats()));
+      });
+  if (progress) progress->finish();
+  const RankOutput::Joined joined = output.finish();
+  std::fprintf(stderr, "rank %lld of %lld: ", static_cast<long long>(rank.number),
+               static_cast<long long>(rank.count));
+  print_counts(work.outcome, 0);
+  if (joined.last) print_held(file, joined.done, joined.failed);
+  report(job, work);
+  if (work.outcome.interrupted) return say_incomplete("interrupted", file);
+  if (!joined.last) return exit_done;
+  if (joined.done < job.input.filled_lines)
+    return say_incomplete("lines are missing that a rank had claimed and did not answer", file);
+  return joined.failed > 0 ? exit_some_failed : exit_done;
+}
+
+void check_rank(const BatchOptions& options, Rank rank) {
+  if (rank.count > 1 && !options.stats.empty()) {
+    throw data::InputError("--stats " + options.stats + ": expected one process, found " +
+                           std::to_string(rank.count) +
+                           " ranks; the steps of every answer are in the output");
+  }
+}
+
+int batch(BatchOptions options, const json& settings) {
   const EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
+  const Rank rank = Rank::of_launcher();
+  check_rank(options, rank);
+  if (rank.count > 1 && !options.report.empty()) options.report += ".rank-" + std::to_string(rank.number);
   check_files(options);
   const FileSummary input = summarise_file(options.input);
   watch_for_interrupts();
@@ -142,42 +256,17 @@ int batch(const BatchOptions& options, const json& settings) {
   stop_if_interrupted();
   model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
-  BatchOutput output(options.output,
-                     {{"settings", settings},
-                      {"affects_output", affects_output(options, model)},
-                      {"input", {{"lines", input.lines}, {"hash", input.hash}}},
-                      {"machine", describe_machine(model.target->device())},
-                      {"build", describe_build()}},
-                     options.retry_errors);
-  const int64_t before = output.done_lines();
-  EngineDecoder decoder(engine);
-  BatchJob job({options.input, options.decode.sampling, model.target->config().context,
-                4 * engine_settings.max_batch, engine_settings.typical, options.stats},
-               *model.prompts, decoder, output);
-  const auto begin = std::chrono::steady_clock::now();
-  Progress progress("batch", input.filled_lines);
-  progress.update(before);
-  const BatchJob::Outcome outcome = job.run(interrupted, [&](const BatchJob::Outcome&) {
-    progress.update(output.done_lines(), speed_note(engine.stats()));
-  });
-  progress.finish();
-  RunOutcome run;
-  run.stats = engine.stats();
-  run.all = outcome.all;
-  run.by_category = outcome.by_category;
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  run.peak_memory = peak_memory();
-  print_summary(options, run, outcome, output, before);
-  if (!options.report.empty()) {
-    const json entry = report_entry(options, engine_settings, run, outcome);
-    write_report(options.report, report_of(json::array({entry}), *model.target));
-  }
-  if (outcome.interrupted) {
-    std::fprintf(stderr, "interrupted: what is complete is safe in %s; the same command continues\n",
-                 options.output.c_str());
-    return exit_interrupted;
-  }
-  return output.failed_lines() > 0 ? exit_some_failed : exit_done;
+  const Job job{options,
+                engine_settings,
+                input,
+                model,
+                engine,
+                {{"settings", settings},
+                 {"affects_output", affects_output(options, model)},
+                 {"input", {{"lines", input.lines}, {"hash", input.hash}}},
+                 {"machine", describe_machine(model.target->device())},
+                 {"build", describe_build()}}};
+  return rank.count > 1 ? answer_as_rank(job, rank) : answer_alone(job);
 }
 
 }  // namespace
@@ -214,11 +303,17 @@ Action declare_batch(CLI::App& app) {
       "line and these flags.  A bad line becomes an error record, and the job goes on.\n\n"
       "Exit codes: 0 done, 2 bad input or settings, 3 done but some lines failed, 75 interrupted (the same "
       "command\n"
-      "continues), 1 anything else.\n\nExamples:\n"
+      "continues), 1 anything else.\n\n"
+      "Started several times over by torchrun or Slurm, the processes share the lines as they go and leave "
+      "one "
+      "output;\nwhat was interrupted may go on with any number of them.\n\nExamples:\n"
       "  clover-infer batch --target models/SmolLM2-135M-Instruct --heads heads-clover \\\n"
       "      --input questions.jsonl --output answers.jsonl --max-tokens 256\n"
       "  clover-infer batch --config batch.toml --input questions.jsonl --output answers.jsonl "
-      "--retry-errors\n");
+      "--retry-errors\n"
+      "  srun -n 8 --gpus-per-task 1 clover-infer batch --device cuda --config batch.toml --input "
+      "questions.jsonl "
+      "\\\n      --output answers.jsonl\n");
   return [options, &app] { return batch(*options, resolved_settings(app)); };
 }
 

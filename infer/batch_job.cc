@@ -55,7 +55,7 @@ void BatchJob::fill(const std::function<bool()>& stop) {
     if (!reader_.too_long() && is_blank(text)) continue;
     auto parsed = reader_.too_long() ? overlong_line(reader_.number(), reader_.limit())
                                      : parser_.parse(reader_.number(), text);  // a done line's id counts too
-    if (output_.done(reader_.number())) continue;
+    if (output_.done(reader_.number()) || (settings_.mine && !settings_.mine(reader_.number()))) continue;
     if (const BadLine* bad = std::get_if<BadLine>(&parsed)) {
       write_failure(*bad);
     } else {

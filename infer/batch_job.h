@@ -47,6 +47,8 @@ struct BatchJobSettings {
   int64_t max_waiting = 0;  // requests queued in the engine; the rest stays in the file
   bool typical = false;
   std::string stats_file;  // "": none
+  std::function<bool(int64_t line)> mine =
+      nullptr;  // whether a line is this process's to answer; null: all are
 };
 
 /// Answers the lines of a file that the output does not hold yet, in order of completion, in bounded memory.
@@ -65,6 +67,8 @@ class BatchJob {
   /// Runs until the input is exhausted or `stop` says so, which is asked between two steps; what is complete
   /// by then is in the output.  `on_step` is called after every step.
   Outcome run(const std::function<bool()>& stop, const std::function<void(const Outcome&)>& on_step);
+
+  int64_t lines_read() const { return reader_.number(); }
 
  private:
   void fill(const std::function<bool()>& stop);

@@ -10,7 +10,6 @@
 
 #include "data/error.h"
 #include "data/files.h"
-#include "infer/line_reader.h"
 
 namespace clover::infer {
 namespace {
@@ -18,8 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr auto sync_interval = std::chrono::seconds(2);
-// Records carry their input line, which may be as long as the reader's limit, and the answer.
-constexpr size_t record_limit = 4 * LineReader::default_limit;
 
 void write_all(int descriptor, const std::string& bytes, const std::filesystem::path& file) {
   size_t written = 0;
@@ -243,7 +240,7 @@ void check_stats_file(const std::filesystem::path& file, const std::filesystem::
   if (!std::filesystem::is_regular_file(file, ignored))
     throw data::InputError("--stats " + file.string() + ": expected a regular file" + advice);
   const bool begun = std::filesystem::exists(output, ignored);
-  LineReader reader(file, record_limit);
+  LineReader reader(file, BatchOutput::record_limit);
   for (std::string text; reader.next(text);) {
     if (!reader.ended()) break;  // torn by a kill
     const int64_t line = line_of_text(text, file);
@@ -258,7 +255,7 @@ void check_stats_file(const std::filesystem::path& file, const std::filesystem::
 void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& keep_line) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return;
-  LineReader reader(file, record_limit);
+  LineReader reader(file, BatchOutput::record_limit);
   std::unordered_set<int64_t> kept;
   Rewrite rewrite(file);
   bool changed = false;

@@ -7,12 +7,17 @@
 #include <string>
 #include <unordered_set>
 
+#include "infer/line_reader.h"
+
 namespace clover::infer {
 
 /// The output file of a job that may be killed at any instant and continued.  OUTPUT.run.json beside it holds
 /// the settings; what is in OUTPUT is done and never written again.
 class BatchOutput {
  public:
+  /// Records carry their input line, which may be as long as the reader's limit, and the answer.
+  static constexpr size_t record_limit = 4 * LineReader::default_limit;
+
   /// run: {"settings": all resolved options, "affects_output": what the answers depend on, "input": {"lines",
   /// "hash"}}.  Continues what is there: a torn last line is cut off; with `retry_errors`, error records are
   /// dropped so that their lines are done again.  InputError, with nothing changed, when OUTPUT belongs to
@@ -21,6 +26,7 @@ class BatchOutput {
   BatchOutput(std::filesystem::path file, nlohmann::json run, bool retry_errors);
 
   bool done(int64_t line) const { return done_.count(line) > 0; }
+  const std::unordered_set<int64_t>& lines() const { return done_; }
   int64_t done_lines() const { return static_cast<int64_t>(done_.size()); }
   int64_t failed_lines() const { return failed_; }  // of which error records
 

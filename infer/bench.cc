@@ -51,6 +51,7 @@ json summarise(const BenchConfiguration& configuration, const Measured& measured
                const std::vector<BatchLine>& lines) {
   json entry = describe_growth(configuration.options, configuration.heads);
   entry.update(describe_outcome(measured.rounds.front()));
+  if (configuration.drafter) entry["kind"] = configuration.drafter->kind();
   entry["temperature"] = lines.front().sampling.rule.temperature;
   const auto set_median = [&](const char* name, auto field) {
     entry[name] = median_of(measured.rounds, field);

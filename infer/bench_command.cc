@@ -1,13 +1,18 @@
+#include <ATen/ops/arange.h>
+
 #include <cstdio>
 
 #include "data/error.h"
+#include "data/files.h"
 #include "infer/bench.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
+#include "infer/machine.h"
 #include "infer/report.h"
-#include "infer/row_bench.h"
+#include "infer/step_bench.h"
+#include "kernels/gpu.h"
 
 namespace clover::infer {
 namespace {
@@ -21,10 +26,15 @@ struct BenchOptions {
   std::string input, report;
   std::vector<std::string> drafts;
   std::vector<int64_t> budgets;
-  std::vector<int64_t> batch_sizes = {1, 4, 8, 16};
+  std::vector<int64_t> batch_sizes;  // empty: the default of what is measured
+  int64_t rounds = 5;
+  // Steps without requests:
   std::vector<int64_t> rows;
   int64_t context = 512;
-  int64_t rounds = 5;
+  std::string random_weights;
+  std::vector<std::string> random_heads;
+  std::vector<int64_t> draft_vocabs = {0};
+  std::string assumed;
 };
 
 std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const LoadedModel& model) {
@@ -35,26 +45,88 @@ std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const Loade
   return drafters;
 }
 
-int bench_rows(const BenchOptions& options) {
-  if (!options.input.empty()) {
-    throw data::InputError("--rows measures the target alone: expected no --input, found " + options.input);
+/// A model of the shape that a config.json describes.  InputError when its weights do not fit.
+std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
+  const model::TargetConfig config = model::TargetConfig::read_file(options.random_weights);
+  const at::Device device = prepare_device(options.model);
+  const c10::ScalarType dtype =
+      options.model.dtype.empty() ? config.stored_dtype : model::parse_dtype(options.model.dtype);
+  const double gigabyte = 1e9, bytes = static_cast<double>(config.weights()) * c10::elementSize(dtype);
+  const double left =
+      static_cast<double>(device.is_cpu() ? available_memory() : kernels::free_gpu_memory(device));
+  if (bytes > left) {
+    char sentence[160];
+    std::snprintf(
+        sentence, sizeof sentence,
+        ": its weights take %.1f GB in %s, %.1f GB are free on %s; choose a smaller shape or a device with "
+        "more memory",
+        bytes / gigabyte, model::dtype_name(dtype).c_str(), left / gigabyte, device.str().c_str());
+    throw data::InputError(options.random_weights + sentence);
   }
-  check_report_file(options.report);
-  const LoadedModel model = load_model(options.model);
-  const json entries = run_row_bench(*model.target, options.rows, options.context, options.rounds);
-  const json report = report_of(entries, *model.target);
+  return model::Target::random(config, dtype, device);
+}
+
+std::vector<NamedDrafter> random_drafters(const BenchOptions& options, const model::Target& target) {
+  std::vector<NamedDrafter> drafters;
+  for (const std::string& kind : options.random_heads) {
+    for (const int64_t size : options.draft_vocabs) {
+      const int64_t kept = std::min(size, target.config().vocab);
+      const at::Tensor map = kept > 0 ? at::arange(kept, at::kLong) : at::Tensor();
+      NamedDrafter named{"random " + kind,
+                         model::make_drafter(kind, nlohmann::json::object(), target.view(), map,
+                                             /*trainable=*/false, /*seed=*/0)};
+      named.drafter->freeze(target.dtype());
+      drafters.push_back(std::move(named));
+    }
+  }
+  return drafters;
+}
+
+void show_steps(const BenchOptions& options, const model::Target& target, const json& entries) {
+  json report = report_of(entries, target);
+  std::fputs(step_bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
+  if (!options.assumed.empty()) {
+    report["projection"] = project_speed(entries, data::read_json(options.assumed));
+    std::fputs(projection_table(report["projection"]).c_str(), stderr);
+  }
   write_report(options.report, report);
-  std::fputs(row_bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
+}
+
+int bench_steps(const BenchOptions& options) {
+  if (!options.input.empty())
+    throw data::InputError(
+        "--rows and --random-weights measure steps without requests: expected no --input, found " +
+        options.input);
+  check_report_file(options.report);
+  if (!options.assumed.empty()) project_speed(json::array(), data::read_json(options.assumed));  // is it one?
+  StepBenchPlan plan;
+  plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
+  plan.context = options.context;
+  plan.rounds = options.rounds;
+  if (!options.batch_sizes.empty()) plan.batch_sizes = options.batch_sizes;
+  if (!options.random_weights.empty()) {
+    const auto target = random_target(options);
+    show_steps(options, *target, run_step_bench(*target, random_drafters(options, *target), plan));
+  } else {
+    const LoadedModel model = load_model(options.model);
+    std::vector<NamedDrafter> drafters = load_drafters(options, model);
+    for (NamedDrafter& random : random_drafters(options, *model.target))
+      drafters.push_back(std::move(random));
+    show_steps(options, *model.target, run_step_bench(*model.target, drafters, plan));
+  }
   return exit_done;
 }
 
 int bench_requests(const BenchOptions& options) {
   if (options.input.empty())
     throw data::InputError("expected --input FILE.jsonl (or --rows N,...), found neither");
+  if (!options.assumed.empty() || !options.random_heads.empty())
+    throw data::InputError(
+        "--assume-acceptance and --random-heads belong to --random-weights or --rows, found --input");
   BenchPlan plan;
   plan.base = engine_options(options.decode, false);
   plan.budgets = options.budgets;
-  plan.batch_sizes = options.batch_sizes;
+  plan.batch_sizes = options.batch_sizes.empty() ? std::vector<int64_t>{1, 4, 8, 16} : options.batch_sizes;
   plan.rounds = options.rounds;
   plan.drafts = options.drafts;
   plan.suffix = options.decode.suffix;
@@ -78,12 +150,44 @@ int bench_requests(const BenchOptions& options) {
   return exit_done;
 }
 
+void add_step_options(CLI::App& app, BenchOptions& options) {
+  const std::string steps = "Cost of a step (instead of --input)";
+  app.add_option("--rows", options.rows, "Rows of each sequence in one step of the target (default: 1,5)")
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->group(steps);
+  app.add_option("--context", options.context, "Tokens that each sequence has cached before the step")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->group(steps);
+  app.add_option("--random-weights", options.random_weights,
+                 "Instead of --target: a config.json, whose shape is measured with random weights")
+      ->type_name("FILE")
+      ->group(steps);
+  app.add_option("--random-heads", options.random_heads,
+                 "Kinds of heads to time beside the target, untrained")
+      ->delimiter(',')
+      ->type_name("KIND,...")
+      ->group(steps);
+  app.add_option("--draft-vocab", options.draft_vocabs, "Vocabularies of the random heads; 0: the target's")
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->group(steps);
+  app.add_option("--assume-acceptance", options.assumed,
+                 "A --json of bench with real heads: what they got accepted turns steps into tokens/s")
+      ->type_name("FILE")
+      ->group(steps);
+}
+
 }  // namespace
 
 Action declare_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   options->decode.sampling.max_tokens = 128;
   add_model_options(app, options->model, HeadsOption::none);
+  app.get_option("--target")->required(false);
   app.add_option("--heads", options->heads, "Folders of drafter heads to compare")
       ->type_name("DIR")
       ->group("Model");
@@ -94,7 +198,8 @@ Action declare_bench(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1000}));
   const std::string what = "What to measure";
   app.add_option("--input", options->input, "Requests as for batch")->type_name("FILE")->group(what);
-  app.add_option("--batch-sizes", options->batch_sizes, "Sequences decoded at once")
+  app.add_option("--batch-sizes", options->batch_sizes,
+                 "Sequences decoded at once (default: 1,4,8,16; 1 for steps without requests)")
       ->delimiter(',')
       ->type_name("N,...")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
@@ -118,16 +223,7 @@ Action declare_bench(CLI::App& app) {
       ->transform(CLI::AsSizeValue(false))
       ->group(what);
   add_sampling_options(app, options->decode.sampling);
-  const std::string by_rows = "Cost of a step by rows (instead of --input)";
-  app.add_option("--rows", options->rows, "Rows of one step of the target")
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
-      ->group(by_rows);
-  app.add_option("--context", options->context, "Tokens cached before the step")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
-      ->group(by_rows);
+  add_step_options(app, *options);
   app.footer(
       "\nThe table goes to stderr, all figures to --json.  tokens/s counts decoding, not "
       "prefill.\n\nExamples:\n"
@@ -135,10 +231,17 @@ Action declare_bench(CLI::App& app) {
       "      --input questions.jsonl --draft off,auto,clover --budgets 2,4,8 --batch-sizes 1,8 --json "
       "speed.json\n"
       "  clover-infer bench --target models/SmolLM2-135M-Instruct --rows 1,5,16 --context 512 --json "
-      "rows.json\n");
+      "rows.json\n"
+      "  clover-infer bench --random-weights configs/targets/vicuna-7b.json --device cuda --batch-sizes "
+      "1,4,16,48 "
+      "\\\n"
+      "      --random-heads clover,medusa --draft-vocab 0,8192 --assume-acceptance speed.json\n");
   return [options] {
     watch_for_interrupts();
-    return options->rows.empty() ? bench_requests(*options) : bench_rows(*options);
+    if (options->model.target.empty() == options->random_weights.empty())
+      throw data::InputError("expected either --target DIR or --random-weights FILE");
+    return options->rows.empty() && options->random_weights.empty() ? bench_requests(*options)
+                                                                    : bench_steps(*options);
   };
 }
 

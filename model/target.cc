@@ -1,9 +1,11 @@
 #include "model/target.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "data/error.h"
@@ -38,12 +40,13 @@ class Fingerprint {
   uint64_t state_ = data::fnv_start;
 };
 
-/// Reads tensors by name, remembers which were used and folds them into the fingerprint in the order of
-/// reading.
+}  // namespace
+
+/// Where the weights of a target come from.
 class WeightSource {
  public:
-  WeightSource(const std::filesystem::path& folder, at::ScalarType dtype, at::Device device)
-      : folder_(folder), reader_(SafetensorsReader::open(folder)), dtype_(dtype), device_(device) {}
+  WeightSource(at::ScalarType dtype, at::Device device) : dtype_(dtype), device_(device) {}
+  virtual ~WeightSource() = default;
 
   at::Tensor matrix(const std::string& name, int64_t outputs, int64_t inputs) {
     return read(name, {outputs, inputs}).to(dtype_).contiguous();
@@ -54,6 +57,24 @@ class WeightSource {
   kernels::PackedWeight pack(at::TensorList matrices) const {
     return kernels::PackedWeight::pack(matrices).to(device_);
   }
+
+ protected:
+  /// A floating-point tensor on the CPU.
+  virtual at::Tensor read(const std::string& name, at::IntArrayRef shape) = 0;
+
+ private:
+  at::ScalarType dtype_;
+  at::Device device_;
+};
+
+namespace {
+
+/// Reads tensors by name, remembers which were used and folds them into the fingerprint in the order of
+/// reading.
+class FolderSource : public WeightSource {
+ public:
+  FolderSource(const std::filesystem::path& folder, at::ScalarType dtype, at::Device device)
+      : WeightSource(dtype, device), folder_(folder), reader_(SafetensorsReader::open(folder)) {}
 
   /// InputError when the folder holds a tensor that nobody read and that is not known to travel along.
   void finish(bool tied) const {
@@ -68,8 +89,8 @@ class WeightSource {
   bool contains(const std::string& name) const { return reader_.contains(name); }
   std::string fingerprint() const { return fingerprint_.hex(); }
 
- private:
-  at::Tensor read(const std::string& name, at::IntArrayRef shape) {
+ protected:
+  at::Tensor read(const std::string& name, at::IntArrayRef shape) override {
     const at::Tensor tensor = reader_.read(name, shape);
     if (!tensor.is_floating_point() || tensor.element_size() < 2) {
       throw InputError(folder_.string() + ": tensor " + name + " is " + c10::toString(tensor.scalar_type()) +
@@ -80,12 +101,40 @@ class WeightSource {
     return tensor;
   }
 
+ private:
   std::filesystem::path folder_;
   SafetensorsReader reader_;
-  at::ScalarType dtype_;
-  at::Device device_;
   std::set<std::string> used_;
   Fingerprint fingerprint_;
+};
+
+/// Norms of 1, and matrices that keep the size of what they multiply: a cut, somewhere else for each, of one
+/// stretch of random numbers, because drawing billions would take minutes.
+class RandomSource : public WeightSource {
+ public:
+  RandomSource(at::ScalarType dtype, at::Device device) : WeightSource(dtype, device) {
+    at::Generator generator = at::detail::createCPUGenerator(0);
+    drawn_ = at::empty({int64_t{1} << 20}, at::kFloat).uniform_(-1.7, 1.7, generator).to(dtype);
+  }
+
+ protected:
+  at::Tensor read(const std::string& /*name*/, at::IntArrayRef shape) override {
+    if (shape.size() == 1) return at::ones(shape, at::kFloat);
+    const at::Tensor scaled = drawn_ / std::sqrt(static_cast<double>(shape[1]));
+    at::Tensor matrix = at::empty(shape, drawn_.options());
+    const at::Tensor flat = matrix.view({-1});
+    for (int64_t done = 0; done < flat.numel();) {
+      const int64_t begin = (7919 * ++cuts_) % (drawn_.numel() / 2);
+      const int64_t count = std::min(flat.numel() - done, drawn_.numel() - begin);
+      flat.narrow(0, done, count).copy_(scaled.narrow(0, begin, count));
+      done += count;
+    }
+    return matrix;
+  }
+
+ private:
+  at::Tensor drawn_;
+  int64_t cuts_ = 0;
 };
 
 DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int64_t layer) {
@@ -120,27 +169,40 @@ Features Features::rows(const at::Tensor& index) const {
   return picked;
 }
 
+void Target::take_weights(WeightSource& source) {
+  const at::Tensor embedding = source.matrix("model.embed_tokens.weight", config_.vocab, config_.hidden);
+  if (config_.tied_head) {
+    head_ = source.pack({embedding});
+  } else {
+    embedding_ = source.pack({embedding});
+    head_ = source.pack({source.matrix("lm_head.weight", config_.vocab, config_.hidden)});
+  }
+  for (int64_t layer = 0; layer < config_.layers; ++layer)
+    layers_.push_back(load_layer(source, config_, layer));
+  final_norm_ = source.vector("model.norm.weight", config_.hidden);
+}
+
 std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::ScalarType dtype,
                                      at::Device device) {
   auto target = std::make_unique<Target>();
   target->config_ = TargetConfig::read(folder);
   target->dtype_ = dtype;
+  FolderSource source(folder, dtype, device);
   TargetConfig& config = target->config_;
-  WeightSource source(folder, dtype, device);
-  const at::Tensor embedding = source.matrix("model.embed_tokens.weight", config.vocab, config.hidden);
   if (config.tie_unstated) config.tied_head = !source.contains("lm_head.weight");
-  if (config.tied_head) {
-    target->head_ = source.pack({embedding});
-  } else {
-    target->embedding_ = source.pack({embedding});
-    target->head_ = source.pack({source.matrix("lm_head.weight", config.vocab, config.hidden)});
-  }
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    target->layers_.push_back(load_layer(source, config, layer));
-  }
-  target->final_norm_ = source.vector("model.norm.weight", config.hidden);
+  target->take_weights(source);
   source.finish(config.tied_head);
   target->fingerprint_ = source.fingerprint();
+  return target;
+}
+
+std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarType dtype, at::Device device) {
+  auto target = std::make_unique<Target>();
+  target->config_ = config;
+  target->dtype_ = dtype;
+  RandomSource source(dtype, device);
+  target->take_weights(source);
+  target->fingerprint_ = "random";
   return target;
 }
 

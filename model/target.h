@@ -52,6 +52,10 @@ class Target {
   static std::unique_ptr<Target> load(const std::filesystem::path& folder, at::ScalarType dtype,
                                       at::Device device = at::kCPU);
 
+  /// A model of that shape with weights drawn at random: to measure steps, not to write text.
+  static std::unique_ptr<Target> random(const TargetConfig& config, at::ScalarType dtype,
+                                        at::Device device = at::kCPU);
+
   /// One pass over `batch`; keys and values go to `cache` (layers 0 .. config.layers-1).  Runs without
   /// autograd.
   TargetOutput forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const;
@@ -70,6 +74,8 @@ class Target {
   KvShape kv_shape(int64_t drafter_layers) const;
 
  private:
+  void take_weights(class WeightSource& source);
+
   TargetConfig config_;
   at::ScalarType dtype_;
   std::string fingerprint_;

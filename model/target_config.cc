@@ -116,7 +116,15 @@ TargetConfig TargetConfig::read(const std::filesystem::path& folder) {
                      " does not exist: give a Hugging Face model folder (scripts/setup "
                      "makes models/SmolLM2-135M-Instruct).");
   }
-  const std::filesystem::path file = folder / "config.json";
+  TargetConfig result = read_file(folder / "config.json");
+  if (std::filesystem::exists(folder / "generation_config.json")) {
+    const json generation = data::read_json(folder / "generation_config.json");
+    if (generation.is_object()) read_end_ids(generation, result.end_ids);
+  }
+  return result;
+}
+
+TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
   const json config = data::read_json(file);
   if (!config.is_object()) throw InputError(file.string() + ": expected a JSON object.");
   const Keys keys(config, file.string());
@@ -167,11 +175,12 @@ TargetConfig TargetConfig::read(const std::filesystem::path& folder) {
                      std::to_string(result.heads / result.kv_heads) + ".");
   }
   read_end_ids(config, result.end_ids);
-  if (std::filesystem::exists(folder / "generation_config.json")) {
-    const json generation = data::read_json(folder / "generation_config.json");
-    if (generation.is_object()) read_end_ids(generation, result.end_ids);
-  }
   return result;
+}
+
+int64_t TargetConfig::weights() const {
+  const int64_t attention = hidden * (query_width() + 2 * kv_width()) + query_width() * hidden;
+  return layers * (attention + 3 * hidden * intermediate) + vocab * hidden * (tied_head ? 1 : 2);
 }
 
 std::vector<double> rope_frequencies(const TargetConfig& config) {

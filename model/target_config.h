@@ -40,8 +40,14 @@ struct TargetConfig {
   int64_t query_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
 
+  /// Numbers in all matrices: one copy of a tied embedding and head.
+  int64_t weights() const;
+
   /// InputError when the folder, a key or a family is missing, unknown or inconsistent.
   static TargetConfig read(const std::filesystem::path& folder);
+
+  /// The same of a config.json anywhere, on its own.
+  static TargetConfig read_file(const std::filesystem::path& file);
 };
 
 /// Rotary inverse frequencies [head_dim / 2], in double (Hugging Face's `modeling_rope_utils`: default,

@@ -371,6 +371,46 @@ TEST_F(Commands, BenchMeasuresStepsByRows) {
   EXPECT_GT(entries[1]["seconds"].get<double>(), 0);
 }
 
+TEST_F(Commands, BenchMeasuresAShapeWithoutItsWeights) {
+  const std::string shapes = CLOVER_SOURCE_DIR "/configs/targets/";
+  const std::string report = (folder / "steps.json").string();
+  const std::string real = folder.write("real.json", R"({"configurations": [
+      {"draft": "clover", "kind": "clover", "budget": 2, "accepted_histogram": [1, 1, 2]}]})");
+  const std::vector<std::string> steps = {"bench",
+                                          "--random-weights",
+                                          shapes + "smollm2-135m.json",
+                                          "--batch-sizes",
+                                          "2",
+                                          "--context",
+                                          "64",
+                                          "--rounds",
+                                          "1",
+                                          "--random-heads",
+                                          "clover,medusa",
+                                          "--draft-vocab",
+                                          "512",
+                                          "--assume-acceptance",
+                                          real,
+                                          "--json",
+                                          report};
+  EXPECT_EQ(run(steps).code, 2);  // 3 rows were not measured
+  std::vector<std::string> with_rows = steps;
+  with_rows.insert(with_rows.end(), {"--rows", "1,3"});
+  const Ran ran = run(with_rows);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("A projection"));
+  const json figures = json::parse(test::text_of(report));
+  EXPECT_EQ(figures["configurations"].size(), 4u);
+  EXPECT_EQ(figures["configurations"][3]["draft_vocab"], 512);
+  const json& configurations = figures["configurations"];
+  const double seconds =
+      configurations[1]["seconds"].get<double>() + configurations[2]["seconds"].get<double>();
+  EXPECT_EQ(figures["projection"].size(), 2u);  // plain and clover: nothing is known of medusa
+  EXPECT_NEAR(figures["projection"][1]["tokens_per_second"].get<double>(), 2 * 2.25 / seconds, 1e-6);
+  expect_refusal("bench --random-weights " + shapes + "llama-3.1-70b.json --dtype float32",
+                 "its weights take 282.");
+}
+
 TEST_F(Commands, VerifyEqualFindsNoDifference) {
   const Ran ran = run({"verify-equal", "--target", target, "--heads", heads(), "--input", questions(3),
                        "--max-tokens", "8", "--budgets", "4", "--batch-sizes", "1,3"});

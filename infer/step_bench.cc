@@ -1,0 +1,234 @@
+#include "infer/step_bench.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "data/error.h"
+#include "infer/grow.h"
+#include "infer/interrupt.h"
+#include "infer/machine.h"
+#include "kernels/gpu.h"
+#include "model/kv_cache.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t page_size = 64;
+constexpr int64_t rows_a_chunk = 256;
+constexpr int64_t accepted_rows = 2;  // that a drafter is primed with: about what heads get accepted
+constexpr int steps_of_a_round = 8;
+
+// Any ids serve: the work does not depend on them.
+int64_t some_id(int64_t position, int64_t vocab) {
+  return (position * 7919 + 13) % vocab;
+}
+
+/// A batch whose sequences have so many tokens cached, of random keys and values.
+class CachedBatch {
+ public:
+  CachedBatch(const model::Target& target, int64_t drafter_layers, int64_t batch_size,
+              const StepBenchPlan& plan)
+      : target_(target), context_(plan.context), cache_(room_for(target, drafter_layers, batch_size, plan)) {
+    for (int64_t layer = 0; layer < cache_.shape().layers; ++layer) {
+      cache_.keys(layer).normal_();
+      cache_.values(layer).normal_();
+    }
+    for (int64_t i = 0; i < batch_size; ++i) fill(cache_.open());
+  }
+
+  /// A root and binary branches a sequence: paths of the lengths a candidate tree has.
+  model::RowBatch trees(int64_t rows) const {
+    model::RowBatch batch;
+    for (int32_t sequence = 0; sequence < size_; ++sequence) {
+      const int32_t base = static_cast<int32_t>(batch.size());
+      for (int64_t i = 0; i < rows; ++i) {
+        const int32_t parent = static_cast<int32_t>((i + 1) / 2 - 1);
+        batch.add(some_id(1000 + i, target_.config().vocab), sequence, i == 0 ? -1 : base + parent);
+        batch.wanted.push_back(base + i);
+      }
+    }
+    return batch;
+  }
+
+  void run_target(const model::RowBatch& batch) {
+    const model::TargetOutput output = target_.forward(batch, cache_, {});
+    const at::Tensor chosen = at::argmax(output.logits, -1);
+    kernels::wait_for(target_.device());
+    for (int32_t sequence = 0; sequence < size_; ++sequence)
+      cache_.keep(sequence, {}, target_.config().layers);  // forgets the rows
+  }
+
+  void run_drafter(model::Drafter& drafter) {
+    const int64_t rows = size_ * accepted_rows, hidden = target_.config().hidden;
+    const at::Tensor features =
+        at::zeros({rows, hidden}, at::TensorOptions(target_.dtype()).device(target_.device()));
+    const at::Tensor ids = at::arange(rows, at::TensorOptions(at::kLong).device(target_.device()));
+    std::vector<model::Segment> segments;
+    std::vector<int64_t> roots;
+    for (int32_t sequence = 0; sequence < size_; ++sequence) {
+      segments.push_back({sequence, static_cast<int32_t>(context_ - accepted_rows), accepted_rows});
+      roots.push_back(some_id(sequence, target_.config().vocab));
+    }
+    model::DraftKv kv{&cache_, target_.config().layers};
+    const model::DraftState state = drafter.prime({features, features}, ids, segments,
+                                                  ids.slice(0, accepted_rows - 1, rows, accepted_rows), &kv);
+    GrowthRule rule;
+    rule.policy = Policy::chain;  // through every head, whatever they guess
+    const std::vector<GrowthLimit> limits(size_, GrowthLimit{drafter.max_depth(), drafter.max_depth()});
+    grow(drafter, state, roots, rule, limits);
+    kernels::wait_for(target_.device());
+  }
+
+ private:
+  static model::KvCache room_for(const model::Target& target, int64_t drafter_layers, int64_t batch_size,
+                                 const StepBenchPlan& plan) {
+    const model::KvShape shape = target.kv_shape(drafter_layers);
+    const int64_t most = std::max(rows_a_chunk, *std::max_element(plan.rows.begin(), plan.rows.end()));
+    const int64_t pages = batch_size * ((plan.context + most) / page_size + 2);
+    const int64_t bytes = pages * model::KvCache::bytes_per_page(shape, page_size);
+    const int64_t left = shape.device.is_cpu() ? available_memory() : kernels::free_gpu_memory(shape.device);
+    if (bytes > left) {
+      throw data::InputError("Keys and values of " + std::to_string(batch_size) + " sequences of " +
+                             std::to_string(plan.context) + " tokens take " + std::to_string(bytes >> 20) +
+                             " MiB, " + std::to_string(left >> 20) +
+                             " MiB are free; lower --batch-sizes or --context");
+    }
+    return model::KvCache(shape, pages, page_size);
+  }
+
+  void fill(int32_t sequence) {
+    ++size_;
+    for (int64_t done = 0; done < context_;) {
+      const int64_t count = std::min(rows_a_chunk, context_ - done);
+      model::RowBatch batch;
+      for (int64_t i = 0; i < count; ++i) batch.add(0, sequence, static_cast<int32_t>(i) - 1);
+      std::vector<int32_t> kept(count);
+      std::iota(kept.begin(), kept.end(), 0);
+      cache_.place(batch);
+      cache_.keep(sequence, kept, 0);
+      done += count;
+    }
+  }
+
+  const model::Target& target_;
+  int64_t context_;
+  model::KvCache cache_;
+  int32_t size_ = 0;
+};
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Something to time, and what is written of it.
+struct Part {
+  json entry;
+  std::function<void()> work;
+  std::vector<double> seconds, rounds;
+};
+
+void time_in_turn(std::vector<Part>& parts, int64_t rounds) {
+  for (int64_t round = -1; round < rounds; ++round) {  // round -1 warms up
+    for (Part& part : parts) {
+      std::vector<double> steps;
+      for (int step = 0; step < steps_of_a_round; ++step) steps.push_back(seconds_of(part.work));
+      stop_if_interrupted();
+      if (round < 0) continue;
+      part.rounds.push_back(median(steps));
+      part.seconds.insert(part.seconds.end(), steps.begin(), steps.end());
+    }
+  }
+}
+
+void check_fits(const model::Target& target, const StepBenchPlan& plan) {
+  const int64_t most = *std::max_element(plan.rows.begin(), plan.rows.end());
+  if (plan.context + most > target.config().context) {
+    throw data::InputError("--context " + std::to_string(plan.context) + " and --rows " +
+                           std::to_string(most) + ": expected together at most the model's context of " +
+                           std::to_string(target.config().context) + " tokens");
+  }
+}
+
+}  // namespace
+
+json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>& drafters,
+                    const StepBenchPlan& plan) {
+  check_fits(target, plan);
+  if (!drafters.empty() && plan.context < accepted_rows)
+    throw data::InputError("--context " + std::to_string(plan.context) + ": expected at least " +
+                           std::to_string(accepted_rows) + " tokens to draft behind");
+  int64_t drafter_layers = 0;
+  for (const NamedDrafter& named : drafters)
+    drafter_layers = std::max(drafter_layers, named.drafter->kv_layers());
+  const int64_t token_bytes = model::KvCache::bytes_per_page(target.kv_shape(0), 1);
+  json entries = json::array();
+  for (const int64_t batch_size : plan.batch_sizes) {
+    CachedBatch batch(target, drafter_layers, batch_size, plan);
+    std::vector<Part> parts;
+    for (const int64_t rows : plan.rows)
+      parts.push_back({{{"batch_size", batch_size},
+                        {"rows", rows},
+                        {"context", plan.context},
+                        {"bytes_read", target.weight_bytes() + batch_size * plan.context * token_bytes}},
+                       [&batch, trees = batch.trees(rows)] { batch.run_target(trees); },
+                       {},
+                       {}});
+    for (const NamedDrafter& named : drafters)
+      parts.push_back({{{"batch_size", batch_size},
+                        {"heads", named.folder},
+                        {"kind", named.drafter->kind()},
+                        {"draft_vocab", named.drafter->head(0).size()},
+                        {"context", plan.context}},
+                       [&batch, &named] { batch.run_drafter(*named.drafter); },
+                       {},
+                       {}});
+    time_in_turn(parts, plan.rounds);
+    for (Part& part : parts) {
+      part.entry["seconds"] = median(part.seconds);
+      part.entry["rounds"] = part.rounds;
+      entries.push_back(part.entry);
+    }
+  }
+  return entries;
+}
+
+std::string step_bench_table(const json& configurations, double read_bandwidth) {
+  std::string table =
+      "batch  rows each  context   ms/step  x first  of the bound (reading weights, keys and values)\n";
+  double first = 0;
+  int64_t batch_size = 0;
+  for (const json& entry : configurations) {
+    const double seconds = entry["seconds"].get<double>();
+    if (std::exchange(batch_size, entry["batch_size"].get<int64_t>()) != entry["batch_size"]) first = seconds;
+    char line[160];
+    const auto number = [&entry](const char* key) {
+      return static_cast<long long>(entry[key].get<int64_t>());
+    };
+    if (entry.contains("rows")) {
+      std::snprintf(line, sizeof line, "%5lld  %9lld  %7lld  %8.2f  %7.2f  %11.0f%%\n", number("batch_size"),
+                    number("rows"), number("context"), 1e3 * seconds, seconds / first,
+                    100 * entry["bytes_read"].get<double>() / read_bandwidth / seconds);
+    } else {
+      std::snprintf(line, sizeof line, "%5lld  %9s  %7lld  %8.2f  %7.2f  drafting, %s, vocabulary %lld\n",
+                    number("batch_size"), "-", number("context"), 1e3 * seconds, seconds / first,
+                    entry["kind"].get<std::string>().c_str(), number("draft_vocab"));
+    }
+    table += line;
+  }
+  return table;
+}
+
+}  // namespace clover::infer

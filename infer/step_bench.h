@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "infer/bench.h"
+#include "model/target.h"
+
+namespace clover::infer {
+
+/// The parts of a decoding step, timed without requests: what a step costs does not depend on the text.
+struct StepBenchPlan {
+  std::vector<int64_t> batch_sizes = {1};
+  std::vector<int64_t> rows = {1};  // of each sequence: a root and rows-1 tree rows behind it
+  int64_t context = 512;            // tokens that each sequence has cached
+  int64_t rounds = 5;
+};
+
+/// Times passes of the target (logits and arg-max of all rows) and, for every drafter, priming it with two
+/// accepted rows a sequence and guessing a token with each of its heads.  Settings alternate within a round;
+/// "seconds" is the median.  Returns the "configurations" of the JSON contract: {"batch_size", "rows",
+/// "context", "bytes_read", "seconds", "rounds"}, and of drafting {"batch_size", "heads", "kind",
+/// "draft_vocab", "context", "seconds", "rounds"}.  InputError when rows do not fit the model's context
+/// or the keys and values the memory.
+nlohmann::json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>& drafters,
+                              const StepBenchPlan& plan);
+
+/// For people; read_bandwidth in bytes a second.
+std::string step_bench_table(const nlohmann::json& configurations, double read_bandwidth);
+
+/// Tokens a second of each batch size, plain and with each drafter, from measured steps and the guesses kept
+/// in a real run: `real` is a --json of bench or batch, whose "clover" configurations name their kind of
+/// heads.  InputError when none was measured with such heads, or steps of their budget were not.
+nlohmann::json project_speed(const nlohmann::json& configurations, const nlohmann::json& real);
+std::string projection_table(const nlohmann::json& projections);
+
+}  // namespace clover::infer
