@@ -148,7 +148,8 @@ struct Job {
   const FileSummary& input;
   const LoadedModel& model;
   Engine& engine;
-  json run;  // of BatchOutput
+  double bandwidth;  // bytes a second, when a report is asked for
+  json run;          // of BatchOutput
 };
 
 struct Work {
@@ -184,7 +185,7 @@ void report(const Job& job, const Work& work) {
   if (work.run.all.requests > 0) print_figures(work.run);
   if (job.options.report.empty()) return;
   const json entry = report_entry(job.options, job.settings, work.run, work.outcome);
-  write_report(job.options.report, report_of(json::array({entry}), *job.model.target));
+  write_report(job.options.report, report_of(json::array({entry}), *job.model.target, job.bandwidth));
 }
 
 int say_incomplete(const char* why, const std::string& output) {
@@ -229,7 +230,7 @@ int answer_as_rank(const Job& job, Rank rank) {
   print_counts(work.outcome, 0);
   if (joined.last) print_held(file, joined.done, joined.failed);
   report(job, work);
-  if (work.outcome.interrupted) return say_incomplete("interrupted", file);
+  if (work.outcome.interrupted) return say_incomplete("interrupted", joined.last ? file : file + ".ranks");
   if (!joined.last) return exit_done;
   if (joined.done < job.input.filled_lines)
     return say_incomplete("lines are missing that a rank had claimed and did not answer", file);
@@ -254,6 +255,8 @@ int batch(BatchOptions options, const json& settings) {
   watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
   stop_if_interrupted();
+  // Its buffer goes before the cache comes: the peak of memory is the job's own.
+  const double bandwidth = options.report.empty() ? 0 : bandwidth_of(*model.target);
   model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
   const Job job{options,
@@ -261,6 +264,7 @@ int batch(BatchOptions options, const json& settings) {
                 input,
                 model,
                 engine,
+                bandwidth,
                 {{"settings", settings},
                  {"affects_output", affects_output(options, model)},
                  {"input", {{"lines", input.lines}, {"hash", input.hash}}},
@@ -285,7 +289,8 @@ Action declare_batch(CLI::App& app) {
   app.add_flag("--retry-errors", options->retry_errors, "Do the lines again that failed in an earlier run");
   app.add_option("--stats", options->stats, "Also write steps and accepted guesses of every request here")
       ->type_name("FILE");
-  app.add_option("--json", options->report, "Also write the figures of the whole run here")
+  app.add_option("--json", options->report,
+                 "Also write the figures of the whole run here (a rank N of several: FILE.rank-N)")
       ->type_name("FILE");
   add_model_options(app, options->model, HeadsOption::one);
   add_sampling_options(app, options->decode.sampling);
@@ -306,7 +311,9 @@ Action declare_batch(CLI::App& app) {
       "continues), 1 anything else.\n\n"
       "Started several times over by torchrun or Slurm, the processes share the lines as they go and leave "
       "one "
-      "output;\nwhat was interrupted may go on with any number of them.\n\nExamples:\n"
+      "output;\nwhat was interrupted may go on with any number of them.  On several machines their common "
+      "file system "
+      "must\nsupport flock across machines.\n\nExamples:\n"
       "  clover-infer batch --target models/SmolLM2-135M-Instruct --heads heads-clover \\\n"
       "      --input questions.jsonl --output answers.jsonl --max-tokens 256\n"
       "  clover-infer batch --config batch.toml --input questions.jsonl --output answers.jsonl "

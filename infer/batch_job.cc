@@ -33,7 +33,10 @@ BatchJob::Outcome BatchJob::run(const std::function<bool()>& stop,
                                 const std::function<void(const Outcome&)>& on_step) {
   for (;;) {
     fill(stop);
-    if (decoder_.idle()) break;
+    if (decoder_.idle()) {
+      outcome_.interrupted = !exhausted_;  // nothing was begun when `stop` said so
+      break;
+    }
     for (Completion& completion : decoder_.step()) finish(std::move(completion));
     on_step(outcome_);
     if (stop()) {

@@ -130,35 +130,12 @@ bool is_error_record(const json& record) {
   return error != record.end() && !error->is_null() && !record.contains("token_ids");
 }
 
-BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors)
-    : file_(std::move(file)), synced_(std::chrono::steady_clock::now()) {
-  std::error_code ignored;
-  if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
-    throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
-  }
-  descriptor_.number = open_and_lock(file_);  // before looking: another job may be about to finish
-  const bool has_answers = std::filesystem::file_size(file_) > 0;
-  if (has_answers) check_same_job(run);
-  run["format_version"] = 1;
-  data::write_file_atomically(run_file_of(file_),
-                              run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-  if (!has_answers) return;
-  cut_torn_tail(descriptor_.number, file_);
-  read_done(retry_errors, run["input"]["lines"].get<int64_t>());
-}
-
-BatchOutput::Descriptor::~Descriptor() {
-  if (number < 0) return;
-  ::fsync(number);
-  ::close(number);
-}
-
-void BatchOutput::check_same_job(const json& run) const {
-  const std::filesystem::path run_file = run_file_of(file_);
+void check_same_job(const std::filesystem::path& file, const json& run) {
+  const std::filesystem::path run_file = run_file_of(file);
   std::error_code ignored;
   if (!std::filesystem::exists(run_file, ignored)) {
     throw data::InputError(
-        file_.string() + ": this file exists, but " + run_file.string() +
+        file.string() + ": this file exists, but " + run_file.string() +
         ", which a batch job writes beside it, does not; choose another output or remove it");
   }
   const json before = data::read_json(run_file);
@@ -171,16 +148,45 @@ void BatchOutput::check_same_job(const json& run) const {
       "; continue with the settings of " + run_file.string() + ", or choose another output";
   const json input_before = before.value("input", json::object());
   if (input_before.value("hash", json()) != run["input"]["hash"]) {
-    throw data::InputError(file_.string() + ": it was begun with another input (its bytes differ)" + advice);
+    throw data::InputError(file.string() + ": it was begun with another input (its bytes differ)" + advice);
   }
   const json settings_before = before.value("affects_output", json::object());
   for (const auto& [name, value] : run["affects_output"].items()) {
     const json had = settings_before.value(name, json());
     if (had != value) {
-      throw data::InputError(file_.string() + ": it was begun with " + name + " " + or_nothing(had) +
+      throw data::InputError(file.string() + ": it was begun with " + name + " " + or_nothing(had) +
                              ", not " + or_nothing(value) + advice);
     }
   }
+  for (const auto& [name, value] : settings_before.items()) {
+    // Jobs on the CPU used to say so.
+    if (run["affects_output"].contains(name) || (name == "device" && value == "cpu")) continue;
+    throw data::InputError(file.string() + ": it was begun with " + name + " " + or_nothing(value) +
+                           ", not without" + advice);
+  }
+}
+
+BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors)
+    : file_(std::move(file)), synced_(std::chrono::steady_clock::now()) {
+  std::error_code ignored;
+  if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
+    throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
+  }
+  descriptor_.number = open_and_lock(file_);  // before looking: another job may be about to finish
+  const bool has_answers = std::filesystem::file_size(file_) > 0;
+  if (has_answers) check_same_job(file_, run);
+  run["format_version"] = 1;
+  data::write_file_atomically(run_file_of(file_),
+                              run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  if (!has_answers) return;
+  cut_torn_tail(descriptor_.number, file_);
+  read_done(retry_errors, run["input"]["lines"].get<int64_t>());
+}
+
+BatchOutput::Descriptor::~Descriptor() {
+  if (number < 0) return;
+  ::fsync(number);
+  ::close(number);
 }
 
 void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {

@@ -45,7 +45,6 @@ class BatchOutput {
     ~Descriptor();
     int number = -1;
   };
-  void check_same_job(const nlohmann::json& run) const;
   void read_done(bool retry_errors, int64_t input_lines);
 
   std::filesystem::path file_;
@@ -57,6 +56,10 @@ class BatchOutput {
 
 /// The file that holds a job's settings.
 std::filesystem::path run_file_of(const std::filesystem::path& output);
+
+/// InputError, naming the first difference, when the job that writes `file` has other answers than `run`
+/// would, or when no job writes it.
+void check_same_job(const std::filesystem::path& file, const nlohmann::json& run);
 
 /// Line number of an output record of either form, 0 when it is none.
 int64_t line_of_record(const nlohmann::json& record);

@@ -1,6 +1,7 @@
 #include <ATen/ops/arange.h>
 
 #include <cstdio>
+#include <map>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -27,7 +28,7 @@ struct BenchOptions {
   std::vector<std::string> drafts;
   std::vector<int64_t> budgets;
   std::vector<int64_t> batch_sizes;  // empty: the default of what is measured
-  int64_t rounds = 5;
+  int64_t rounds = 6;                // an even number: settings run to and fro
   // Steps without requests:
   std::vector<int64_t> rows;
   int64_t context = 512;
@@ -51,7 +52,7 @@ std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
   const at::Device device = prepare_device(options.model);
   const c10::ScalarType dtype =
       options.model.dtype.empty() ? config.stored_dtype : model::parse_dtype(options.model.dtype);
-  const double gigabyte = 1e9, bytes = static_cast<double>(config.weights()) * c10::elementSize(dtype);
+  const double gigabyte = 1e9, bytes = config.weights() * static_cast<double>(c10::elementSize(dtype));
   const double left =
       static_cast<double>(device.is_cpu() ? available_memory() : kernels::free_gpu_memory(device));
   if (bytes > left) {
@@ -82,11 +83,12 @@ std::vector<NamedDrafter> random_drafters(const BenchOptions& options, const mod
   return drafters;
 }
 
-void show_steps(const BenchOptions& options, const model::Target& target, const json& entries) {
+void show_steps(const BenchOptions& options, const model::Target& target, const json& entries,
+                const std::map<std::string, Acceptance>& acceptance) {
   json report = report_of(entries, target);
   std::fputs(step_bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
   if (!options.assumed.empty()) {
-    report["projection"] = project_speed(entries, data::read_json(options.assumed));
+    report["projection"] = project_speed(entries, acceptance);
     std::fputs(projection_table(report["projection"]).c_str(), stderr);
   }
   write_report(options.report, report);
@@ -98,21 +100,29 @@ int bench_steps(const BenchOptions& options) {
         "--rows and --random-weights measure steps without requests: expected no --input, found " +
         options.input);
   check_report_file(options.report);
-  if (!options.assumed.empty()) project_speed(json::array(), data::read_json(options.assumed));  // is it one?
   StepBenchPlan plan;
   plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
   plan.context = options.context;
   plan.rounds = options.rounds;
   if (!options.batch_sizes.empty()) plan.batch_sizes = options.batch_sizes;
+  std::map<std::string, Acceptance> acceptance;
+  if (!options.assumed.empty()) acceptance = read_acceptance(data::read_json(options.assumed), plan.rows);
+  for (const std::string& kind : options.random_heads)
+    model::settings_of_kind(kind, json::object());  // known?
   if (!options.random_weights.empty()) {
+    if (!options.heads.empty())
+      throw data::InputError(
+          "--heads " + options.heads.front() +
+          ": trained heads need their --target; with --random-weights give --random-heads");
     const auto target = random_target(options);
-    show_steps(options, *target, run_step_bench(*target, random_drafters(options, *target), plan));
+    show_steps(options, *target, run_step_bench(*target, random_drafters(options, *target), plan),
+               acceptance);
   } else {
     const LoadedModel model = load_model(options.model);
     std::vector<NamedDrafter> drafters = load_drafters(options, model);
     for (NamedDrafter& random : random_drafters(options, *model.target))
       drafters.push_back(std::move(random));
-    show_steps(options, *model.target, run_step_bench(*model.target, drafters, plan));
+    show_steps(options, *model.target, run_step_bench(*model.target, drafters, plan), acceptance);
   }
   return exit_done;
 }
@@ -193,7 +203,7 @@ Action declare_bench(CLI::App& app) {
       ->group("Model");
   app.add_option("--json", options->report, "Write all figures here")->type_name("FILE");
   app.add_option("--rounds", options->rounds,
-                 "Times everything is measured; settings alternate within a round")
+                 "Times everything is measured, settings in turn, to and fro; an even number favours none")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}));
   const std::string what = "What to measure";

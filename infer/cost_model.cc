@@ -84,7 +84,7 @@ std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> c
   std::vector<double> costs;
   for (const int64_t context : contexts) {
     const double more = passes.at(2 * sequences, positions + sequences * context) - plain;
-    costs.push_back(std::max(more / static_cast<double>(sequences), 1e-9 * plain));
+    costs.push_back(std::max(more / static_cast<double>(sequences), 1e-9 * plain + 1e-12));
   }
   return costs;
 }
@@ -140,10 +140,9 @@ void CostModel::observe_pass(int64_t rows, int64_t positions, double seconds) {
   promise_.seconds_seen += seconds;
 }
 
-void CostModel::observe_draft(int64_t sequences, double seconds) {
-  promise_.seconds_seen += behind_ ? draft_seconds(sequences) : seconds;
-  if (!behind_) drafts_.observe(sequences, seconds);
-  behind_ = false;
+void CostModel::observe_draft(int64_t sequences, double seconds, bool caught_up) {
+  promise_.seconds_seen += caught_up ? draft_seconds(sequences) : seconds;
+  if (!caught_up) drafts_.observe(sequences, seconds);
 }
 
 void CostModel::Bin::add(bool hit, double probability) {
@@ -191,7 +190,7 @@ double CostModel::least_worth(std::span<const int64_t> contexts) const {
   return std::clamp(worth / 2, least_joint_ever, most_joint_asked);
 }
 
-void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, bool drafted) {
+void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, int64_t drafted) {
   if (trees.empty()) return;
   std::vector<Worth> nodes = ranked(*this, trees, contexts);
   if (passes_.points() < 2) {
@@ -202,9 +201,9 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
     return prune(trees, kept);
   }
   const int64_t sequences = std::ssize(trees);
-  const Choice best = best_of(passes_, nodes, contexts, drafted ? draft_seconds(sequences) : 0);
+  const Choice best = best_of(passes_, nodes, contexts, drafted > 0 ? draft_seconds(drafted) : 0);
   prune(trees, std::span(nodes).first(best.nodes));
-  if (!drafted) return;
+  if (drafted == 0) return;
   std::erase_if(nodes, [](const Worth& node) { return node.proposer == Proposer::heads; });
   const Choice without_heads = best_of(passes_, nodes, contexts, 0);
   note_advantage(sequences, best.rate() / without_heads.rate());
@@ -281,7 +280,6 @@ bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
     skipped_ = 0;
     period_ = std::min(2 * period_, longest_period);
   }
-  behind_ |= !looks_again;
   return looks_again;
 }
 

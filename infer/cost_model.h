@@ -26,9 +26,9 @@ class CostModel {
 
   /// The pass of a step, of `rows` rows over `positions` (see PassCost), took `seconds`.
   void observe_pass(int64_t rows, int64_t positions, double seconds);
-  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth).  The first time
-  /// after steps that did not draft is left out: it also read what they had skipped.
-  void observe_draft(int64_t sequences, double seconds);
+  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth); `caught_up`: it also
+  /// read what steps that did not draft for all of them had skipped, and says nothing of the next.
+  void observe_draft(int64_t sequences, double seconds, bool caught_up = false);
   /// Which nodes of a verified tree were accepted, the root first: the target's own path says it of every
   /// node.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes);
@@ -47,9 +47,9 @@ class CostModel {
   /// Cuts the trees of the whole batch to the nodes that pay: nodes are taken in order of expected acceptance
   /// over all trees, parents first, as many as make expected tokens a second largest.  May leave bare roots.
   /// While the cost of a row is unknown (fewer than two row counts observed) the best 4 nodes a tree stay.
-  /// `drafted`: whether the heads were asked; what they gained over the other nodes is remembered for
-  /// worth_drafting.
-  void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, bool drafted = true);
+  /// `drafted`: for how many sequences the heads were asked; what they gained over the other nodes is
+  /// remembered for worth_drafting.
+  void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, int64_t drafted);
 
   /// Whether drafting is expected to pay for a batch at all, from what recent trims promised for batches of
   /// about that size; at first, whether rows are cheap enough for excellent heads to pay.
@@ -96,7 +96,6 @@ class CostModel {
   Promise promise_;                          // of the step that is under way
   int64_t skipped_ = 0;                      // steps since drafting last paid or was last looked at
   int64_t period_ = 64;                      // steps from one look to the next
-  bool behind_ = false;                      // the last step did not draft
 };
 
 }  // namespace clover::infer

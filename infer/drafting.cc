@@ -109,25 +109,46 @@ double Drafting::timed_pass(int32_t sequence, int64_t rows) {
 std::vector<CandidateTree> Drafting::propose(Sequences sequences) {
   const std::vector<int64_t> held = contexts(sequences);
   if (with_heads_ && automatic()) calibrate(held, sequences);
-  const bool asked = with_heads_ && (!automatic() || costs_.worth_drafting(held));
   std::vector<CandidateTree> trees;
-  if (asked) {
-    trees = with_heads(sequences, held);
-  } else {
-    for (const auto& live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
-  }
+  for (const auto& live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
+  const std::vector<size_t> asked = whom_to_draft_for(sequences, held);
+  if (!asked.empty()) draft(sequences, asked, held, trees);
   const bool grafted = options_.suffix && graft_suffixes(sequences, trees);
-  if (automatic() && grafted) calibrate(held, sequences);
-  if (automatic()) costs_.trim(trees, held, asked);
+  if (automatic()) {
+    if (grafted) calibrate(held, sequences);
+    costs_.trim(trees, held, std::ssize(asked));
+    note_rest(sequences, asked, trees);
+  }
   return trees;
 }
 
-std::vector<CandidateTree> Drafting::with_heads(Sequences sequences, std::span<const int64_t> contexts) {
+std::vector<size_t> Drafting::whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts) {
+  std::vector<size_t> asked;
+  if (!with_heads_ || (automatic() && !costs_.worth_drafting(contexts))) return asked;
+  for (size_t i = 0; i < sequences.size(); ++i)
+    if (!automatic() || sequences[i]->rest().over()) asked.push_back(i);
+  return asked;
+}
+
+void Drafting::note_rest(Sequences sequences, std::span<const size_t> asked,
+                         std::span<const CandidateTree> trees) {
+  for (const size_t i : asked) {
+    const auto& proposers = trees[i].proposer;
+    sequences[i]->rest().note(std::find(proposers.begin() + 1, proposers.end(), Proposer::heads) !=
+                              proposers.end());
+  }
+}
+
+// Grows the trees of those who are asked for.
+void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::span<const int64_t> contexts,
+                     std::vector<CandidateTree>& trees) {
   std::vector<int64_t> roots;
   std::vector<GrowthLimit> limits;
-  for (const auto& live : sequences) {
-    roots.push_back(live->root());
-    limits.push_back(limit(*live));
+  bool caught_up = false;
+  for (const size_t i : asked) {
+    roots.push_back(sequences[i]->root());
+    limits.push_back(limit(*sequences[i]));
+    caught_up |= sequences[i]->passes_unseen() > 1;
   }
   GrowthRule rule = options_.growth;
   if (automatic()) {
@@ -140,29 +161,29 @@ std::vector<CandidateTree> Drafting::with_heads(Sequences sequences, std::span<c
   model::DraftState state;
   {
     Timer timer(priming);
-    state = prime(sequences);
+    state = prime(sequences, asked);
   }
-  std::vector<CandidateTree> trees;
   {
     Timer timer(growing);
-    trees = grow(*drafter_, state, roots, rule, limits);
+    std::vector<CandidateTree> grown = grow(*drafter_, state, roots, rule, limits);
+    for (size_t i = 0; i < asked.size(); ++i) trees[asked[i]] = std::move(grown[i]);
   }
   stats_.drafter_seconds += priming;
   stats_.grow_seconds += growing;
-  if (automatic()) costs_.observe_draft(std::ssize(sequences), priming + growing);
-  return trees;
+  if (automatic()) costs_.observe_draft(std::ssize(asked), priming + growing, caught_up);
 }
 
-model::DraftState Drafting::prime(Sequences sequences) {
+model::DraftState Drafting::prime(Sequences sequences, std::span<const size_t> asked) {
   std::vector<at::Tensor> pre_norm, post_norm;
   std::vector<int64_t> next_ids, frontier;
   std::vector<model::Segment> segments;
-  for (const auto& live : sequences) {
-    LiveSequence::Pending pending = live->take_pending();
+  for (const size_t i : asked) {
+    LiveSequence& live = *sequences[i];
+    LiveSequence::Pending pending = live.take_pending();
     pre_norm.push_back(pending.features.pre_norm);
     post_norm.push_back(pending.features.post_norm);
     next_ids.insert(next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
-    segments.push_back({live->sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
+    segments.push_back({live.sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
     frontier.push_back(std::ssize(next_ids) - 1);
   }
   model::DraftKv kv{&cache_, target_.config().layers};

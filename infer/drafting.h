@@ -57,8 +57,11 @@ class Drafting {
   void calibrate_attention(int32_t sequence);
   double timed_pass(int32_t sequence, int64_t rows);
   std::vector<int64_t> contexts(Sequences sequences) const;
-  std::vector<CandidateTree> with_heads(Sequences sequences, std::span<const int64_t> contexts);
-  model::DraftState prime(Sequences sequences);
+  std::vector<size_t> whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts);
+  void draft(Sequences sequences, std::span<const size_t> asked, std::span<const int64_t> contexts,
+             std::vector<CandidateTree>& trees);
+  model::DraftState prime(Sequences sequences, std::span<const size_t> asked);
+  void note_rest(Sequences sequences, std::span<const size_t> asked, std::span<const CandidateTree> trees);
   bool graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees);
   int64_t longest_guess(const LiveSequence& live) const;
   GrowthLimit limit(const LiveSequence& live) const;

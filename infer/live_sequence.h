@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
+#include "infer/draft_rest.h"
 #include "infer/request.h"
 #include "infer/suffix_matcher.h"
 #include "infer/verify.h"
@@ -54,11 +55,15 @@ class LiveSequence {
   /// What the drafter is to be primed with; nothing is pending afterwards.
   Pending take_pending();
 
+  /// Passes of the target whose rows are pending.
+  int64_t passes_unseen() const { return static_cast<int64_t>(pending_.size()); }
+
   bool finished() const { return !completion_.finish_reason.empty(); }
   Completion take_completion();
 
   const Request& request() const { return request_; }
   int32_t sequence() const { return sequence_; }
+  DraftRest& rest() { return rest_; }
   const SuffixMatcher& suffix() const { return suffix_; }  // of prompt and answer so far
   int64_t root() const { return completion_.token_ids.back(); }
   int64_t tokens_left() const {
@@ -75,6 +80,7 @@ class LiveSequence {
   data::StreamDecoder decoder_;
   bool with_suffix_;
   SuffixMatcher suffix_;
+  DraftRest rest_;
   Completion completion_;
   size_t handed_out_ = 0;    // bytes of text given to take_text
   size_t longest_stop_ = 0;  // bytes

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
@@ -19,37 +20,41 @@ double tokens_a_pass(const json& histogram) {
   return passes > 0 ? tokens / passes : 0;
 }
 
-struct Acceptance {
-  int64_t budget = 0;
-  double tokens = 0;
-};
+}  // namespace
 
-// Of each kind of heads, from fixed trees: `auto` chose its own by the costs of another machine.
-std::map<std::string, Acceptance> acceptance_of(const json& real) {
+std::map<std::string, Acceptance> read_acceptance(const json& real, const std::vector<int64_t>& rows) {
   std::map<std::string, Acceptance> found;
+  std::string budgets;  // found, but of steps that are not measured
   try {
     for (const json& configuration : real.at("configurations")) {
+      // `auto` chose its trees by the costs of another machine.
       if (configuration.value("draft", "") != "clover" || !configuration.contains("kind")) continue;
+      const int64_t budget = configuration.at("budget").get<int64_t>();
       const double tokens = tokens_a_pass(configuration.at("accepted_histogram"));
       if (tokens < 1) continue;
-      found.try_emplace(configuration.at("kind").get<std::string>(),
-                        Acceptance{configuration.at("budget").get<int64_t>(), tokens});
+      if (std::find(rows.begin(), rows.end(), budget + 1) != rows.end())
+        found.try_emplace(configuration.at("kind").get<std::string>(), Acceptance{budget, tokens});
+      else
+        budgets += (budgets.empty() ? "" : ", ") + std::to_string(budget);
     }
   } catch (const json::exception& error) {
     throw data::InputError(std::string("--assume-acceptance: expected the --json of bench, found ") +
                            error.what());
   }
+  if (found.empty() && !budgets.empty()) {
+    throw data::InputError("--assume-acceptance: it was measured with budgets of " + budgets +
+                           "; add one of them, plus 1 for the root, to --rows");
+  }
   if (found.empty()) {
     throw data::InputError(
-        "--assume-acceptance: expected a --json of bench with --draft clover and heads, found none in it");
+        "--assume-acceptance: expected a --json of this version's bench with --draft clover and heads, found "
+        "none in "
+        "it");
   }
   return found;
 }
 
-}  // namespace
-
-json project_speed(const json& configurations, const json& real) {
-  const std::map<std::string, Acceptance> acceptance = acceptance_of(real);
+json project_speed(const json& configurations, const std::map<std::string, Acceptance>& acceptance) {
   std::map<std::pair<int64_t, int64_t>, double> pass;  // seconds by batch size and rows each
   for (const json& entry : configurations)
     if (entry.contains("rows"))
@@ -69,15 +74,9 @@ json project_speed(const json& configurations, const json& real) {
   for (const json& entry : configurations) {
     const auto assumed = entry.contains("kind") ? acceptance.find(entry["kind"]) : acceptance.end();
     if (assumed == acceptance.end()) continue;
-    const int64_t batch_size = entry["batch_size"], rows = assumed->second.budget + 1;
-    const auto step = pass.find({batch_size, rows});
-    if (step == pass.end()) {
-      throw data::InputError(
-          "--assume-acceptance: the " + assumed->first + " heads were measured with a budget of " +
-          std::to_string(assumed->second.budget) + "; add " + std::to_string(rows) + " to --rows");
-    }
-    project(batch_size, entry["kind"], entry["draft_vocab"], assumed->second.tokens,
-            step->second + entry["seconds"].get<double>());
+    const int64_t batch_size = entry["batch_size"];
+    project(batch_size, entry["kind"], entry["draft_vocab"], assumed->second.tokens_per_step,
+            pass.at({batch_size, assumed->second.budget + 1}) + entry["seconds"].get<double>());
   }
   return projections;
 }

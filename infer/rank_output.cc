@@ -10,6 +10,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -90,11 +92,13 @@ struct Parts {
   bool others = false;  // some are being written
 };
 
-Parts find_parts(const fs::path& output) {
+/// InputError when a part belongs to another job than `run`.
+Parts find_parts(const fs::path& output, const json& run) {
   Parts parts;
   for (const auto& entry : fs::directory_iterator(folder_of(output))) {
     const fs::path& file = entry.path();
     if (!starts_with(file, "rank-") || file.extension() != ".jsonl") continue;
+    if (fs::exists(run_file_of(file))) check_same_job(file, run);
     if (abandoned(file))
       parts.abandoned.push_back(file);
     else
@@ -105,9 +109,8 @@ Parts find_parts(const fs::path& output) {
 }
 
 /// Adds the records of `parts` that `whole` lacks, then removes them.  Killed in between, it is done again.
-void join(const std::vector<fs::path>& parts, const json& run, BatchOutput& whole) {
+void join(const std::vector<fs::path>& parts, BatchOutput& whole) {
   for (const fs::path& part : parts) {
-    const BatchOutput of_this_job(part, run, false);  // or it says what differs
     LineReader reader(part, BatchOutput::record_limit);
     for (std::string text; reader.next(text);) {
       if (!reader.ended()) break;  // torn by a kill
@@ -118,9 +121,19 @@ void join(const std::vector<fs::path>& parts, const json& run, BatchOutput& whol
   }
   whole.sync();
   for (const fs::path& part : parts) {
+    fs::remove(part);  // first: one without its settings could not be joined any more
     fs::remove(run_file_of(part));
-    fs::remove(part);
   }
+}
+
+/// The lock last, so that whoever begins in this moment waits for it, finds it gone and makes a new folder.
+void remove_folder(const fs::path& output) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder_of(output)))
+    if (entry.path().filename() != "lock") files.push_back(entry.path());
+  for (const fs::path& file : files) fs::remove(file);
+  fs::remove(folder_of(output) / "lock");
+  ::rmdir(folder_of(output).c_str());  // fails when somebody has begun anew
 }
 
 void remove_claims(const fs::path& output) {
@@ -128,6 +141,12 @@ void remove_claims(const fs::path& output) {
   for (const auto& entry : fs::directory_iterator(folder_of(output)))
     if (starts_with(entry.path(), "chunk-")) claims.push_back(entry.path());
   for (const fs::path& claim : claims) fs::remove(claim);
+}
+
+RankOutput::Joined join_all(const fs::path& output, const json& run, const std::vector<fs::path>& parts) {
+  BatchOutput whole(output, run, false);
+  join(parts, whole);
+  return {true, whole.done_lines(), whole.failed_lines()};
 }
 
 int64_t number_in(const char* name) {
@@ -161,20 +180,21 @@ RankOutput::RankOutput(fs::path output, Rank rank, json run, bool retry_errors)
     : output_(std::move(output)),
       run_(std::move(run)),
       chunk_(chunk_lines(run_["input"]["lines"].get<int64_t>())) {
+  const bool begun = fs::is_directory(folder_of(output_));
   const Descriptor lock = lock_folder(output_);
-  const Parts parts = find_parts(output_);
   try {
+    const Parts parts = find_parts(output_, run_);
     if (!parts.abandoned.empty()) {
       BatchOutput whole(output_, run_, false);
-      join(parts.abandoned, run_, whole);
+      join(parts.abandoned, whole);
     }
     const BatchOutput whole(output_, run_, retry_errors && !parts.others);
     done_ = whole.lines();
+    if (!parts.others) remove_claims(output_);
   } catch (...) {
-    if (parts.abandoned.empty() && !parts.others) fs::remove_all(folder_of(output_));  // was not there before
+    if (!begun) remove_folder(output_);
     throw;
   }
-  if (!parts.others) remove_claims(output_);
   part_ = std::make_unique<BatchOutput>(part_of(output_, rank.number), run_, false);
 }
 
@@ -193,25 +213,23 @@ bool RankOutput::claim(int64_t line) {
 RankOutput::Joined RankOutput::finish() {
   const Descriptor lock = lock_folder(output_);
   part_.reset();
-  const Parts parts = find_parts(output_);
+  const Parts parts = find_parts(output_, run_);
   if (parts.others) return {};
-  BatchOutput whole(output_, run_, false);
-  join(parts.abandoned, run_, whole);
-  fs::remove_all(folder_of(output_));
-  return {true, whole.done_lines(), whole.failed_lines()};
+  const Joined joined = join_all(output_, run_, parts.abandoned);
+  remove_folder(output_);
+  return joined;
 }
 
 void RankOutput::join_left_behind(const fs::path& output, const json& run) {
   if (!fs::is_directory(folder_of(output))) return;
   const Descriptor lock = lock_folder(output);
-  const Parts parts = find_parts(output);
+  const Parts parts = find_parts(output, run);
   if (parts.others) {
     throw data::InputError(folder_of(output).string() +
                            ": ranks of this job are still at work; wait for them, or choose another output");
   }
-  BatchOutput whole(output, run, false);
-  join(parts.abandoned, run, whole);
-  fs::remove_all(folder_of(output));
+  join_all(output, run, parts.abandoned);
+  remove_folder(output);
 }
 
 }  // namespace clover::infer

@@ -21,14 +21,14 @@ struct Rank {
 };
 
 /// The share of one process in the output of a job that several answer, on one machine or many with a common
-/// file system.  OUTPUT.ranks beside OUTPUT holds a file of answers for every rank and a file for every chunk
-/// of lines that one has claimed; the last rank to finish joins the answers in OUTPUT and removes the folder.
-/// Any number of ranks, or one process, may continue what was interrupted.
+/// file system whose flock holds across them.  OUTPUT.ranks beside OUTPUT holds a file of answers for every
+/// rank and a file for every chunk of lines that one has claimed; the last rank to finish joins the answers
+/// in OUTPUT and removes the folder. Any number of ranks, or one process, may continue what was interrupted.
 class RankOutput {
  public:
-  /// run as for BatchOutput.  Joins what ranks that are gone left behind; with `retry_errors` and no other
-  /// rank at work, error records are dropped.  InputError as for BatchOutput, and when another process is
-  /// this rank.
+  /// run as for BatchOutput, the same for every rank.  Joins what ranks that are gone left behind; with
+  /// `retry_errors` and no other rank at work, error records are dropped.  InputError as for BatchOutput, and
+  /// when another process is this rank.
   RankOutput(std::filesystem::path output, Rank rank, nlohmann::json run, bool retry_errors);
 
   /// Whether this process answers that line: it is not done, and its chunk is this rank's, claimed by asking

@@ -91,14 +91,21 @@ json describe_outcome(const RunOutcome& outcome) {
           {"peak_memory", outcome.peak_memory}};
 }
 
-json report_of(const json& configurations, const model::Target& target) {
+double bandwidth_of(const model::Target& target) {
   const int64_t bytes = target.weight_bytes();
-  const at::Device device = target.device();
-  return {{"machine", describe_machine(device)},
+  return target.device().is_cpu() ? measure_read_bandwidth(bytes)
+                                  : measure_copy_bandwidth(bytes, target.device());
+}
+
+json report_of(const json& configurations, const model::Target& target) {
+  return report_of(configurations, target, bandwidth_of(target));
+}
+
+json report_of(const json& configurations, const model::Target& target, double read_bandwidth) {
+  return {{"machine", describe_machine(target.device())},
           {"build", describe_build()},
-          {"read_bandwidth",
-           device.is_cpu() ? measure_read_bandwidth(bytes) : measure_copy_bandwidth(bytes, device)},
-          {"model_bytes", bytes},
+          {"read_bandwidth", read_bandwidth},
+          {"model_bytes", target.weight_bytes()},
           {"configurations", configurations}};
 }
 

@@ -48,6 +48,11 @@ nlohmann::json time_share(const EngineStats& stats);
 /// {"machine", "build", "read_bandwidth", "configurations"}; measures the bandwidth over a buffer
 /// of the target's size where it lies (of a GPU: reading and writing at once).
 nlohmann::json report_of(const nlohmann::json& configurations, const model::Target& target);
+/// The same with a bandwidth that was measured before.
+nlohmann::json report_of(const nlohmann::json& configurations, const model::Target& target,
+                         double read_bandwidth);
+/// Bytes a second at which the target's device reads (a GPU: reads and writes) a buffer of the target's size.
+double bandwidth_of(const model::Target& target);
 
 /// InputError when no report could be written to `file` at the end of the work: said before it begins.
 void check_report_file(const std::string& file);

@@ -73,7 +73,9 @@ class CachedBatch {
     const int64_t rows = size_ * accepted_rows, hidden = target_.config().hidden;
     const at::Tensor features =
         at::zeros({rows, hidden}, at::TensorOptions(target_.dtype()).device(target_.device()));
-    const at::Tensor ids = at::arange(rows, at::TensorOptions(at::kLong).device(target_.device()));
+    const at::Tensor ids = at::zeros({rows}, at::TensorOptions(at::kLong).device(target_.device()));
+    const at::Tensor frontier = at::arange(accepted_rows - 1, rows, accepted_rows,
+                                           at::TensorOptions(at::kLong).device(target_.device()));
     std::vector<model::Segment> segments;
     std::vector<int64_t> roots;
     for (int32_t sequence = 0; sequence < size_; ++sequence) {
@@ -81,8 +83,7 @@ class CachedBatch {
       roots.push_back(some_id(sequence, target_.config().vocab));
     }
     model::DraftKv kv{&cache_, target_.config().layers};
-    const model::DraftState state = drafter.prime({features, features}, ids, segments,
-                                                  ids.slice(0, accepted_rows - 1, rows, accepted_rows), &kv);
+    const model::DraftState state = drafter.prime({features, features}, ids, segments, frontier, &kv);
     GrowthRule rule;
     rule.policy = Policy::chain;  // through every head, whatever they guess
     const std::vector<GrowthLimit> limits(size_, GrowthLimit{drafter.max_depth(), drafter.max_depth()});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -30,10 +31,20 @@ nlohmann::json run_step_bench(const model::Target& target, const std::vector<Nam
 /// For people; read_bandwidth in bytes a second.
 std::string step_bench_table(const nlohmann::json& configurations, double read_bandwidth);
 
-/// Tokens a second of each batch size, plain and with each drafter, from measured steps and the guesses kept
-/// in a real run: `real` is a --json of bench or batch, whose "clover" configurations name their kind of
-/// heads.  InputError when none was measured with such heads, or steps of their budget were not.
-nlohmann::json project_speed(const nlohmann::json& configurations, const nlohmann::json& real);
+/// What heads of a kind got accepted in a real run.
+struct Acceptance {
+  int64_t budget = 0;          // guesses checked a step
+  double tokens_per_step = 0;  // the target's own included
+};
+
+/// By kind, from `real`, a --json of bench: of its fixed budgets (draft "clover") the first whose steps are
+/// among `rows`.  InputError when there is none.
+std::map<std::string, Acceptance> read_acceptance(const nlohmann::json& real,
+                                                  const std::vector<int64_t>& rows);
+
+/// Tokens a second of each batch size, plain and with each kind of heads, from measured steps and drafting.
+nlohmann::json project_speed(const nlohmann::json& configurations,
+                             const std::map<std::string, Acceptance>& acceptance);
 std::string projection_table(const nlohmann::json& projections);
 
 }  // namespace clover::infer

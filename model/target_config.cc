@@ -178,9 +178,13 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
   return result;
 }
 
-int64_t TargetConfig::weights() const {
-  const int64_t attention = hidden * (query_width() + 2 * kv_width()) + query_width() * hidden;
-  return layers * (attention + 3 * hidden * intermediate) + vocab * hidden * (tied_head ? 1 : 2);
+// In floating point: products of four numbers that a file may have made huge.
+double TargetConfig::weights() const {
+  const double wide = static_cast<double>(hidden);
+  const double attention = wide * static_cast<double>(2 * (query_width() + kv_width()));
+  const double mlp = 3 * wide * static_cast<double>(intermediate);
+  return static_cast<double>(layers) * (attention + mlp) +
+         static_cast<double>(vocab) * wide * (tied_head ? 1 : 2);
 }
 
 std::vector<double> rope_frequencies(const TargetConfig& config) {

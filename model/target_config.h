@@ -41,7 +41,7 @@ struct TargetConfig {
   int64_t kv_width() const { return kv_heads * head_dim; }
 
   /// Numbers in all matrices: one copy of a tied embedding and head.
-  int64_t weights() const;
+  double weights() const;
 
   /// InputError when the folder, a key or a family is missing, unknown or inconsistent.
   static TargetConfig read(const std::filesystem::path& folder);

@@ -70,6 +70,21 @@ TEST_F(BatchOutputTest, KnowsWhatIsDoneWhenContinued) {
   EXPECT_EQ(test::records_of(file).size(), 4u);
 }
 
+TEST_F(BatchOutputTest, DoesNotMixTheAnswersOfDevices) {
+  { open().write(2, answer(2)); }
+  run["affects_output"]["device"] = "cuda";
+  EXPECT_THAT(refusal(), HasSubstr("it was begun with device nothing, not \"cuda\""));
+  file = folder / "gpu.jsonl";
+  { open().write(2, answer(2)); }
+  run["affects_output"].erase("device");
+  EXPECT_THAT(refusal(), HasSubstr("it was begun with device \"cuda\", not without"));
+  file = folder / "old.jsonl";  // of the version that named the CPU, too
+  run["affects_output"]["device"] = "cpu";
+  { open().write(2, answer(2)); }
+  run["affects_output"].erase("device");
+  EXPECT_EQ(refusal(), "");
+}
+
 TEST_F(BatchOutputTest, CutsOffATornLastLine) {
   { open().write(2, answer(2)); }
   const std::string whole = test::text_of(file);

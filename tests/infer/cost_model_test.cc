@@ -165,7 +165,7 @@ TEST(Trim, FindsTheBestPrefixClosedPart) {
     if (round % 3 == 0)
       for (int i = 0; i < 30; ++i) model.observe_tree(whole, std::vector<int32_t>{0, 1});
     std::vector<CandidateTree> trees{whole};
-    model.trim(trees, contexts(std::ssize(trees)));
+    model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
     double tokens = 1;
     std::vector<double> value(trees[0].size(), 1.0);
     for (int32_t i = 1; i < trees[0].size(); ++i) {
@@ -189,9 +189,11 @@ TEST(Trim, KeepsAllWhereRowsAreFreeAndNothingWhereTheyCostAsMuchAsAPass) {
   std::vector<CandidateTree> trees;
   for (int i = 0; i < 8; ++i) trees.push_back(random_tree(random, 6));
   std::vector<CandidateTree> cheap = trees, dear = trees;
-  measured([](int64_t) { return 0.01; }).trim(cheap, contexts(std::ssize(cheap)));
+  measured([](int64_t) { return 0.01; }).trim(cheap, contexts(std::ssize(cheap)), std::ssize(cheap));
   EXPECT_EQ(nodes_of(cheap), nodes_of(trees));
-  measured([](int64_t rows) { return 0.01 * double(rows); }).trim(dear, contexts(std::ssize(dear)));
+  measured([](int64_t rows) {
+    return 0.01 * double(rows);
+  }).trim(dear, contexts(std::ssize(dear)), std::ssize(dear));
   EXPECT_EQ(nodes_of(dear), 0);
   EXPECT_EQ(dear.size(), trees.size());
 }
@@ -202,7 +204,9 @@ TEST(Trim, SpendsRowsOnTheSurestTreesOfTheBatch) {
     sure.add(i, int32_t(sure.size()) - 1, sure.probability_by_drafter.back() * 0.95f);
   for (int i = 0; i < 4; ++i) doubtful.add(i, 0, 0.2f);
   std::vector<CandidateTree> trees{doubtful, sure};
-  measured([](int64_t rows) { return 0.01 + 0.003 * double(rows); }).trim(trees, contexts(std::ssize(trees)));
+  measured([](int64_t rows) {
+    return 0.01 + 0.003 * double(rows);
+  }).trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
   EXPECT_EQ(trees[0].size(), 1);
   EXPECT_EQ(trees[1].size(), 5);
 }
@@ -213,7 +217,7 @@ TEST(Trim, WeighsWhatEachTreesRowsLookBackAt) {
   std::vector<CandidateTree> trees{tree, tree};
   CostModel model = measured([](int64_t rows) { return 0.01 + 0.0005 * double(rows); });
   model.passes().observe_attention(4 * 1000, 0.012, 0.032);  // 5 microseconds a position
-  model.trim(trees, std::vector<int64_t>{4000, 10});
+  model.trim(trees, std::vector<int64_t>{4000, 10}, 2);
   EXPECT_EQ(trees[0].size(), 1);
   EXPECT_EQ(trees[1].size(), 2);
 }
@@ -223,12 +227,12 @@ TEST(Trim, KeepsFourNodesATreeWhileCostsAreUnknown) {
   std::vector<CandidateTree> trees{random_tree(random, 20), random_tree(random, 3),
                                    CandidateTree::of_root(4)};
   CostModel model;
-  model.trim(trees, contexts(std::ssize(trees)));
+  model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
   EXPECT_EQ(trees[0].size(), 5);
   EXPECT_EQ(trees[1].size(), 4);
   EXPECT_EQ(trees[2].size(), 1);
   std::vector<CandidateTree> none;
-  model.trim(none, contexts(std::ssize(none)));
+  model.trim(none, contexts(std::ssize(none)), std::ssize(none));
   EXPECT_TRUE(none.empty());
 }
 
@@ -239,7 +243,7 @@ TEST(LeastWorth, NeverHidesANodeThatTrimWouldKeep) {
       CostModel model = measured([&](int64_t rows) { return 0.01 + row * double((rows + 7) / 8 * 8); });
       std::vector<CandidateTree> trees;
       for (int64_t i = 0; i < sequences; ++i) trees.push_back(random_tree(random, 30));
-      model.trim(trees, contexts(std::ssize(trees)));
+      model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
       const double least = model.least_worth(contexts(sequences));
       EXPECT_LE(least, 0.3);
       for (const CandidateTree& tree : trees)
@@ -267,7 +271,7 @@ Steps run(CostModel& model, int steps, int64_t sequences, double draft, double r
         tree.add(1, 0, 0.6f);
         tree.add(2, 1, 0.36f);
       }
-      model.trim(trees, contexts(std::ssize(trees)));
+      model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
       model.observe_draft(sequences, draft * double(sequences));
       done.seconds += draft * double(sequences);
     }
@@ -343,7 +347,7 @@ TEST(WorthDrafting, FindsOutThatPromisesAreNotKept) {
     std::vector<CandidateTree> trees(16, CandidateTree::of_root(0));
     if (model.worth_drafting(contexts(16))) {
       for (CandidateTree& tree : trees) tree.add(1, 0, 0.2f + 0.5f * float(random() % 100) / 100);
-      model.trim(trees, contexts(16));
+      model.trim(trees, contexts(16), 16);
       model.observe_draft(16, 0.0002);
       spent += 0.0002;
     }
@@ -376,7 +380,7 @@ TEST(WorthDrafting, JudgesEveryBatchSizeByItsOwnKind) {
     std::vector<CandidateTree> trees(sequences, CandidateTree::of_root(0));
     for (CandidateTree& tree : trees) tree.add(1, 0, 0.6f);
     if (drafts) {
-      model.trim(trees, contexts(std::ssize(trees)));
+      model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
       model.observe_draft(sequences, 0.0005);
     }
     return drafts;

@@ -150,6 +150,17 @@ TEST_F(Ranks, LeaveTheAnswersOfOtherSettingsAlone) {
   EXPECT_FALSE(std::filesystem::exists(shared));
 }
 
+TEST_F(Ranks, AreRefusedBesideOthersWithOtherSettings) {
+  RankOutput first = begin(0, 2);  // has answered nothing yet
+  run["affects_output"]["seed"] = 2;
+  EXPECT_THROW(begin(1, 2), data::InputError);
+  run["affects_output"]["seed"] = 1;
+  RankOutput second = begin(1, 2);
+  answer_some(first, input_lines);
+  first.finish();
+  EXPECT_EQ(second.finish().done, input_lines);
+}
+
 TEST_F(Ranks, RetryErrorsOnceAndNotThoseOfOthersAtWork) {
   {
     BatchOutput before(file, run, false);

@@ -68,9 +68,14 @@ TEST_F(RankProcesses, AnswerAsOneProcessDoesThoughOneIsKilled) {
   {
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < 3; ++rank) ranks.push_back(start(rank, 3));
-    std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+    const std::filesystem::path part = out + ".ranks/rank-1.jsonl";
+    for (int tries = 0; tries < 6000 && test::records_of(part).empty(); ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     ranks[1]->signal(SIGKILL);
-    for (auto& rank : ranks) rank->wait();
+    EXPECT_EQ(ranks[1]->wait(), 1000 + SIGKILL);
+    ranks[0]->signal(SIGTERM);
+    EXPECT_EQ(ranks[0]->wait(), 75);
+    ranks[2]->wait();
   }
   std::vector<std::unique_ptr<Process>> ranks;
   for (int rank = 0; rank < 2; ++rank) ranks.push_back(start(rank, 2));
