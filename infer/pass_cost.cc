@@ -5,8 +5,8 @@
 namespace clover::infer {
 namespace {
 
-constexpr double memory = 32;  // passes that a position's cost remembers
-constexpr double outlier = 2;  // a timing further off than this factor counts as this far
+constexpr double position_memory = 32;  // passes that a position's cost remembers
+constexpr double position_outlier = 2;  // a timing further off than this factor counts as this far
 
 }  // namespace
 
@@ -15,8 +15,8 @@ void PassCost::observe(int64_t rows, int64_t positions, double seconds) {
   const double share = expected > 0 ? of_rows / expected : 1;
   by_rows_.observe(rows, seconds * share);
   if (share < 1) {
-    const double ratio = std::clamp(seconds / expected, 1 / outlier, outlier);
-    per_position_ *= 1 + (ratio - 1) * (1 - share) / memory;
+    const double ratio = std::clamp(seconds / expected, 1 / position_outlier, position_outlier);
+    per_position_ *= 1 + (ratio - 1) * (1 - share) / position_memory;
   }
 }
 
