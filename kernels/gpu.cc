@@ -1,10 +1,13 @@
 #include "kernels/gpu.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <dlfcn.h>
+
+#include <cstring>
 
 #include "kernels/cuda_stream.h"
 
@@ -49,6 +52,14 @@ int64_t free_gpu_memory(at::Device gpu) {
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   return static_cast<int64_t>(free);
+}
+
+// Only from page-locked memory is a copy queued and not waited for; LibTorch keeps that memory until it is done.
+at::Tensor to_device(const at::Tensor& host, at::Device device) {
+  if (device.is_cpu() || host.numel() == 0) return host.to(device);
+  const at::Tensor locked = at::empty(host.sizes(), host.options().pinned_memory(true));
+  std::memcpy(locked.mutable_data_ptr(), host.const_data_ptr(), host.nbytes());
+  return locked.to(device, /*non_blocking=*/true);
 }
 
 void wait_for(at::Device device) {

@@ -21,6 +21,10 @@ std::string gpu_name(at::Device gpu);
 /// Bytes of a GPU that nobody uses.
 int64_t free_gpu_memory(at::Device gpu);
 
+/// `host` (contiguous, on the CPU) there, for the ops that follow: itself on the CPU, elsewhere a copy that
+/// nobody waits for.
+at::Tensor to_device(const at::Tensor& host, at::Device device);
+
 /// Until the ops begun on `device` are done; nothing to wait for on the CPU.
 void wait_for(at::Device device);
 

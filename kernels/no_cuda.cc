@@ -22,6 +22,9 @@ std::string gpu_name(at::Device /*gpu*/) {
 int64_t free_gpu_memory(at::Device /*gpu*/) {
   return 0;
 }
+at::Tensor to_device(const at::Tensor& host, at::Device device) {
+  return host.to(device);
+}
 void wait_for(at::Device /*device*/) {}
 
 }  // namespace clover::kernels

@@ -1,0 +1,43 @@
+#include <c10/util/Exception.h>
+
+#include "kernels/check.h"
+#include "kernels/cuda_stream.h"
+#include "kernels/gpu.h"
+#include "tests/support/stand_in_device.h"
+
+// The one GPU of programs that run without any: the stand-in device, with the CUDA kernels emulated.  These
+// definitions take the place of the library's.
+namespace clover::kernels {
+
+const bool has_cuda_kernels = true;
+
+int64_t gpu_count() {
+  return 1;
+}
+at::Device open_gpu(int64_t index) {
+  TORCH_CHECK(index == 0, "GPU ", index, " does not exist, expected 0 to 0.");
+  return test::stand_in_device();
+}
+std::string gpu_name(at::Device /*gpu*/) {
+  return "an emulated GPU";
+}
+int64_t free_gpu_memory(at::Device /*gpu*/) {
+  return int64_t{64} << 20;
+}
+void wait_for(at::Device /*device*/) {}
+
+at::Tensor to_device(const at::Tensor& host, at::Device device) {
+  return host.to(device);
+}
+
+bool on_cuda(const char* function, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.defined(), function, ": its first tensor is undefined.");
+  return !tensor.is_cpu();
+}
+
+cuda::Stream cuda::current_stream(const at::Tensor& tensor) {
+  TORCH_CHECK(!tensor.is_cpu(), "a tensor of the CPU has no stream");
+  return nullptr;
+}
+
+}  // namespace clover::kernels

@@ -1,0 +1,161 @@
+#include "tests/support/stand_in_device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/native/CPUFallback.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <cstdlib>
+
+// LibTorch knows the device type HPU (Habana's) but brings no operators for it: they are registered here.
+namespace clover::test {
+namespace {
+
+constexpr at::DeviceType type = at::kHPU;
+const at::Device device{type, 0};
+
+int64_t copies_out = 0;
+
+struct Allocator final : at::Allocator {
+  at::DataPtr allocate(size_t bytes) override {
+    void* memory = bytes > 0 ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
+    return {memory, memory, &std::free, device};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+Allocator allocator;
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  at::DeviceType type() const override { return test::type; }
+  at::Device exchangeDevice(at::Device) const override { return device; }
+  at::Device getDevice() const override { return device; }
+  void setDevice(at::Device) const override {}
+  void uncheckedSetDevice(at::Device) const noexcept override {}
+  c10::Stream getStream(at::Device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream exchangeStream(c10::Stream) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  at::DeviceIndex deviceCount() const noexcept override { return 1; }
+};
+C10_REGISTER_GUARD_IMPL(HPU, Guard)
+
+/// The same memory as a tensor of the CPU.
+at::Tensor on_cpu(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return tensor;
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
+}
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::HPU),
+                                   c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(
+      size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::HPU), c10::dtype_or_default(dtype));
+}
+
+at::Tensor view_of(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                      std::optional<int64_t> offset) {
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(self.storage()), self.key_set(), self.dtype());
+  auto* const impl = view.unsafeGetTensorImpl();
+  impl->set_storage_offset(offset.value_or(self.storage_offset()));
+  impl->set_sizes_and_strides(size, stride);
+  return view;
+}
+
+at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
+  return view_of(self, size, stride, self.storage_offset());
+}
+
+at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
+  const std::vector<int64_t> inferred = at::infer_size(size, self.numel());
+  const auto stride = at::detail::computeStride(self.sizes(), self.strides(), inferred);
+  TORCH_CHECK(stride.has_value(), "view: ", self.sizes(), " cannot be viewed as ", size);
+  return view_of(self, inferred, *stride, self.storage_offset());
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
+  copies_out += self.is_cpu();
+  on_cpu(self).copy_(on_cpu(source));
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& to, bool) {
+  copies_out += to.is_cpu();
+  on_cpu(to).copy_(on_cpu(source));
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& to) {
+  if (to.sizes() != source.sizes()) to.resize_(source.sizes());
+  on_cpu(to).copy_(on_cpu(source));
+  return to;
+}
+
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat>) {
+  auto* const impl = self.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(size);
+  const size_t bytes = static_cast<size_t>(self.numel()) * self.element_size();
+  if (self.storage().nbytes() < bytes) {
+    self.storage().set_data_ptr_noswap(allocator.allocate(bytes));
+    self.storage().set_nbytes(bytes);
+  }
+  return self;
+}
+
+at::Scalar local_scalar(const at::Tensor& self) {
+  ++copies_out;
+  return on_cpu(self).item();
+}
+
+/// Everything else: on the CPU, unless the arguments lie on two devices.
+void elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto check = [&](const at::Tensor& tensor) {
+    TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0, op.schema().name(),
+                ": a tensor is on the CPU, others are on the device");
+  };
+  for (const c10::IValue& argument : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (argument.isTensor()) check(argument.toTensor());
+    if (argument.isTensorList())
+      for (const at::Tensor& tensor : argument.toTensorList()) check(tensor);
+  }
+  at::native::cpu_fallback(op, stack);
+}
+
+TORCH_LIBRARY_IMPL(aten, HPU, library) {
+  library.impl("empty.memory_format", empty);
+  library.impl("empty_strided", empty_strided);
+  library.impl("as_strided", view_of);
+  library.impl("view", view);
+  library.impl("_reshape_alias", reshape_alias);
+  library.impl("copy_", copy_);
+  library.impl("_copy_from", copy_from);
+  library.impl("_copy_from_and_resize", copy_from_and_resize);
+  library.impl("resize_", resize);
+  library.impl("_local_scalar_dense", local_scalar);
+}
+
+TORCH_LIBRARY_IMPL(_, HPU, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&elsewhere>());
+}
+
+}  // namespace
+
+at::Device stand_in_device() {
+  c10::SetAllocator(type, &allocator);
+  return device;
+}
+
+int64_t copies_from_stand_in() {
+  return copies_out;
+}
+
+}  // namespace clover::test
