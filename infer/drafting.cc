@@ -18,7 +18,7 @@ constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
 
 /// A view of `ids` on the CPU, a copy elsewhere.
 at::Tensor ids_tensor(std::vector<int64_t>& ids, at::Device device) {
-  return at::from_blob(ids.data(), {std::ssize(ids)}, at::kLong).to(device);
+  return kernels::to_device(at::from_blob(ids.data(), {std::ssize(ids)}, at::kLong), device);
 }
 
 }  // namespace
@@ -237,14 +237,24 @@ void Drafting::read(LiveSequence& live, const model::Features& features, int64_t
                                static_cast<int32_t>(end - begin)};
   model::DraftKv kv{&cache_, target_.config().layers};
   const at::Tensor next_ids = ids_tensor(next, target_.device());
-  drafter_->prime(features.rows(at::arange(end - begin, at::kLong)), next_ids, {&segment, 1},
+  drafter_->prime(features.slice(0, end - begin), next_ids, {&segment, 1},
                   at::empty({0}, next_ids.options()), &kv);
 }
 
-void Drafting::remember(LiveSequence& live, const model::Features& features, std::vector<int64_t> rows,
-                        const std::vector<int64_t>& next_ids) {
-  if (!with_heads_ || live.finished()) return;
-  live.remember(features.rows(ids_tensor(rows, at::kCPU)), next_ids, drafter_->kv_layers() == 0);
+void Drafting::remember(const model::Features& features, std::span<Seen> seen) {
+  if (!with_heads_) return;
+  std::vector<int64_t> rows;
+  for (const Seen& one : seen)
+    if (!one.live->finished()) rows.insert(rows.end(), one.rows.begin(), one.rows.end());
+  if (rows.empty()) return;
+  const model::Features picked = features.rows(ids_tensor(rows, at::kCPU));
+  int64_t begin = 0;
+  for (Seen& one : seen) {
+    if (one.live->finished()) continue;
+    const int64_t end = begin + std::ssize(one.rows);
+    one.live->remember(picked.slice(begin, end), std::move(one.next_ids), drafter_->kv_layers() == 0);
+    begin = end;
+  }
 }
 
 void Drafting::finished(const LiveSequence& live) {

@@ -38,9 +38,12 @@ class Drafting {
   /// or more, ..].  end is below the last token's index, whose successor is not known yet.
   void read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end);
 
-  /// Rows of `features` whose tokens were kept, and the token after each.
-  void remember(LiveSequence& live, const model::Features& features, std::vector<int64_t> rows,
-                const std::vector<int64_t>& next_ids);
+  /// Rows of a pass whose tokens were kept, and the token after each.
+  struct Seen {
+    LiveSequence* live;
+    std::vector<int64_t> rows, next_ids;
+  };
+  void remember(const model::Features& features, std::span<Seen> seen);
 
   /// The answer is complete: later ones may go on alike.
   void finished(const LiveSequence& live);

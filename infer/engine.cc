@@ -152,13 +152,15 @@ void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& outpu
   const int64_t length = std::ssize(tokens);
   cache_.publish(live.sequence(), tokens.first(length - 1));  // drafters have read so many
   if (!live.answered()) {
-    const Accepted first = verify(CandidateTree::of_root(tokens.back()), output.logits, live, length);
+    const Verdict said = verdict(output.logits, live.request().sampling.temperature == 0);
+    const Accepted first = verify(CandidateTree::of_root(tokens.back()), said, 0, live, length);
     live.emit(first.tokens);
     stats_.prompt_tokens += length;
     ++stats_.tokens;
     ++stats_.first_tokens;
   }
-  drafting_.remember(live, output.features, {last_row}, {live.root()});
+  Drafting::Seen seen{&live, {last_row}, {live.root()}};
+  drafting_.remember(output.features, {&seen, 1});
   schedule_.joined();
 }
 
@@ -172,9 +174,19 @@ void Engine::cut_to_room(std::vector<CandidateTree>& trees) const {
   }
 }
 
-Accepted Engine::verify(const CandidateTree& tree, const at::Tensor& logits, const LiveSequence& live,
-                        int64_t position) const {
+Engine::Verdict Engine::verdict(const at::Tensor& logits, bool greedy) const {
+  if (logits.is_cpu() || !greedy || options_.typical) return {kernels::to_host({logits})[0], {}};
+  return {{}, kernels::to_host({kernels::arg_max(logits)})[0]};
+}
+
+/// `base`: of the tree's rows in the pass.
+Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64_t base,
+                        const LiveSequence& live, int64_t position) const {
   const Request& request = live.request();
+  if (verdict.best.defined()) {
+    return verify_best(tree, {verdict.best.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
+  }
+  const at::Tensor logits = verdict.logits.slice(0, base, base + tree.size());
   if (options_.typical && tree.size() > 1) {
     return verify_typical(tree, logits,
                           request.sampling.temperature > 0 ? request.sampling.temperature : 1.0);
@@ -203,43 +215,60 @@ void Engine::decode() {
   cut_to_room(trees);
   stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
   const model::RowBatch batch = rows_of(trees);
+  const auto& decoding = schedule_.decoding();
+  const bool greedy = std::all_of(decoding.begin(), decoding.end(), [](const auto& live) {
+    return live->request().sampling.temperature == 0;
+  });
   double seconds = 0;
   model::TargetOutput output;
+  Verdict said;
   {
     Timer pass(seconds);
     output = target_.forward(batch, cache_, drafting_.taps());
-    kernels::wait_for(target_.device());
+    said = verdict(output.logits, greedy);
   }
   stats_.target_seconds += seconds;
-  drafting_.observe_pass(schedule_.decoding(), trees, seconds);
+  drafting_.observe_pass(decoding, trees, seconds);
   stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
   ++stats_.steps;
   stats_.rows += batch.size();
 
   Timer verifying(stats_.verify_seconds);
+  std::vector<Accepted> accepted;
   int64_t base = 0;
   for (size_t i = 0; i < trees.size(); ++i) {
-    settle(*schedule_.decoding()[i], trees[i], output, base);
+    // The root sits at position `length`, so the first token decided here at the one after it.
+    const int64_t position = cache_.length(decoding[i]->sequence()) + 1;
+    accepted.push_back(verify(trees[i], said, base, *decoding[i], position));
     base += trees[i].size();
   }
+  settle(trees, accepted, output.features);
 }
 
-void Engine::settle(LiveSequence& live, const CandidateTree& tree, const model::TargetOutput& output,
-                    int64_t base) {
-  // The root sits at position `length`, so the first token decided here at the one after it.
-  const Accepted accepted = verify(tree, output.logits.slice(0, base, base + tree.size()), live,
-                                   cache_.length(live.sequence()) + 1);
-  cache_.keep(live.sequence(), accepted.nodes, target_.config().layers);
-  const int64_t taken = live.emit(accepted.tokens);
-  live.count_pass(taken);
-  ++stats_.passes;
-  stats_.tokens += taken;
-  if (static_cast<int64_t>(stats_.accepted_histogram.size()) < taken) stats_.accepted_histogram.resize(taken);
-  ++stats_.accepted_histogram[taken - 1];
-  drafting_.observe_tree(tree, accepted.nodes);
-  std::vector<int64_t> rows(accepted.nodes.begin(), accepted.nodes.end());
-  for (int64_t& row : rows) row += base;
-  drafting_.remember(live, output.features, std::move(rows), accepted.tokens);
+// What all sequences keep moves at once, and so do the features: on a GPU each would be launches of its own.
+void Engine::settle(const std::vector<CandidateTree>& trees, const std::vector<Accepted>& accepted,
+                    const model::Features& features) {
+  std::vector<model::KvCache::Kept> kept;
+  for (size_t i = 0; i < trees.size(); ++i)
+    kept.push_back({schedule_.decoding()[i]->sequence(), accepted[i].nodes});
+  cache_.keep(kept, target_.config().layers);
+
+  std::vector<Drafting::Seen> seen;
+  int64_t base = 0;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    LiveSequence& live = *schedule_.decoding()[i];
+    const int64_t taken = live.emit(accepted[i].tokens);
+    live.count_pass(taken);
+    ++stats_.passes;
+    stats_.tokens += taken;
+    if (std::ssize(stats_.accepted_histogram) < taken) stats_.accepted_histogram.resize(taken);
+    ++stats_.accepted_histogram[taken - 1];
+    drafting_.observe_tree(trees[i], accepted[i].nodes);
+    seen.push_back({&live, {accepted[i].nodes.begin(), accepted[i].nodes.end()}, accepted[i].tokens});
+    for (int64_t& row : seen.back().rows) row += base;
+    base += trees[i].size();
+  }
+  drafting_.remember(features, seen);
 }
 
 }  // namespace clover::infer

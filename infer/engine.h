@@ -50,10 +50,17 @@ class Engine {
   void decode();
   void cut_to_room(std::vector<CandidateTree>& trees) const;
   int64_t most_pages(const Request& request) const;
-  Accepted verify(const CandidateTree& tree, const at::Tensor& logits, const LiveSequence& live,
+  /// What verification needs of a pass, on the CPU: the arg-max of every row where that is enough, as it is
+  /// for `greedy` on a GPU, or the logits.
+  struct Verdict {
+    at::Tensor logits, best;
+  };
+  Verdict verdict(const at::Tensor& logits, bool greedy) const;
+  Accepted verify(const CandidateTree& tree, const Verdict& verdict, int64_t base, const LiveSequence& live,
                   int64_t position) const;
   model::RowBatch rows_of(const std::vector<CandidateTree>& trees) const;
-  void settle(LiveSequence& live, const CandidateTree& tree, const model::TargetOutput& output, int64_t base);
+  void settle(const std::vector<CandidateTree>& trees, const std::vector<Accepted>& accepted,
+              const model::Features& features);
   std::vector<Completion> collect();
 
   const model::Target& target_;

@@ -8,6 +8,7 @@
 
 #include "data/error.h"
 #include "infer/static_tree.h"
+#include "kernels/gpu.h"
 #include "kernels/linear.h"
 #include "kernels/top_k.h"
 
@@ -57,18 +58,15 @@ void guess_rows(const model::OutputHead& head, const at::Tensor& input, int64_t 
   at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
   kernels::linear(input, head.packed, at::Tensor(), logits);
   auto [values, indices] = kernels::top_k(logits, width);
-  const at::Tensor normaliser = kernels::log_sum_exp(logits).cpu();
   if (head.token_map.defined()) indices = head.token_map.index_select(0, indices.view(-1));
-  values = values.cpu();
-  indices = indices.cpu().contiguous();
+  const auto on_host = kernels::to_host({values, indices, kernels::log_sum_exp(logits)});
+  const float *value = on_host[0].const_data_ptr<float>(), *normaliser = on_host[2].const_data_ptr<float>();
 
   const int64_t count = input.size(0) * width;
-  const int64_t* id = indices.const_data_ptr<int64_t>();
+  const int64_t* id = on_host[1].const_data_ptr<int64_t>();
   guesses.ids.insert(guesses.ids.end(), id, id + count);
   for (int64_t i = 0; i < count; ++i) {
-    const double logarithm =
-        double(values.const_data_ptr<float>()[i]) - normaliser.const_data_ptr<float>()[i / width];
-    const double probability = std::exp(logarithm);
+    const double probability = std::exp(double(value[i]) - normaliser[i / width]);
     guesses.probabilities.push_back(probability > 0 ? float(std::min(probability, 1.0)) : 0.0f);  // NaN: 0
   }
 }
@@ -193,7 +191,7 @@ std::vector<CandidateTree> grow(model::Drafter& drafter, const model::DraftState
   const at::NoGradGuard no_grad;
   std::vector<Plant> plants = sow(drafter, roots, rule.policy, limits);
   const auto on_device = [&](const std::vector<int64_t>& values) {
-    return at::tensor(values, at::kLong).to(state.hidden.device());
+    return kernels::to_device(at::tensor(values, at::kLong), state.hidden.device());
   };
 
   Frontier frontier = gather(plants, drafter.regressive());

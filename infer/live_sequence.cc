@@ -103,10 +103,7 @@ void LiveSequence::remember(const model::Features& features, std::vector<int64_t
   if (last_only) {
     seen_ += static_cast<int64_t>(pending_next_ids_.size() + next_ids.size()) - 1;
     const int64_t last = static_cast<int64_t>(next_ids.size()) - 1;
-    model::Features row;
-    if (features.pre_norm.defined()) row.pre_norm = features.pre_norm.slice(0, last);
-    if (features.post_norm.defined()) row.post_norm = features.post_norm.slice(0, last);
-    pending_ = {row};
+    pending_ = {features.slice(last, last + 1)};
     pending_next_ids_ = {next_ids.back()};
     return;
   }

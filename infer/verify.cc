@@ -13,8 +13,21 @@ namespace {
 
 void check(const CandidateTree& tree, const at::Tensor& logits) {
   TORCH_CHECK(logits.dim() == 2 && logits.size(0) == tree.size() && logits.scalar_type() == at::kFloat &&
-                  logits.is_contiguous(),
-              "verify: contiguous fp32 logits [", tree.size(), ", V] expected, found ", logits.sizes());
+                  logits.is_contiguous() && logits.is_cpu(),
+              "verify: contiguous fp32 logits [", tree.size(), ", V] on the CPU expected, found ", logits.sizes());
+}
+
+/// Down the tree for as long as it holds what `choose(node, depth)` says after each node.
+template <class Choose>
+Accepted follow(const CandidateTree& tree, const Choose& choose) {
+  Accepted accepted;
+  for (int32_t node = 0; node >= 0;) {
+    const int64_t token = choose(node, accepted.tokens.size());
+    accepted.nodes.push_back(node);
+    accepted.tokens.push_back(token);
+    node = tree.child(node, token);
+  }
+  return accepted;
 }
 
 // What the target thinks of the children of one node.
@@ -40,22 +53,17 @@ Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const
                       const RandomKey& key, int64_t position) {
   check(tree, logits);
   const int64_t vocab = logits.size(1);
-  // From a GPU the choices come back, not the logits.
-  const bool only_best = !logits.is_cpu() && rule.temperature == 0;
-  const at::Tensor best = only_best ? kernels::arg_max(logits).cpu() : at::Tensor();
-  const at::Tensor on_host = only_best ? at::Tensor() : logits.cpu();
-  Accepted accepted;
-  for (int32_t node = 0; node >= 0;) {
-    const uint64_t at = static_cast<uint64_t>(position) + accepted.tokens.size();
+  return follow(tree, [&](int32_t node, size_t depth) {
+    const uint64_t at = static_cast<uint64_t>(position) + depth;
     const double uniform = kernels::philox_uniform(key.seed, key.request, 0, at);
-    const int64_t token =
-        only_best ? best.const_data_ptr<int64_t>()[node]
-                  : kernels::sample(on_host.const_data_ptr<float>() + node * vocab, vocab, rule, uniform);
-    accepted.nodes.push_back(node);
-    accepted.tokens.push_back(token);
-    node = tree.child(node, token);
-  }
-  return accepted;
+    return kernels::sample(logits.const_data_ptr<float>() + node * vocab, vocab, rule, uniform);
+  });
+}
+
+Accepted verify_best(const CandidateTree& tree, std::span<const int64_t> best) {
+  TORCH_CHECK(std::ssize(best) == tree.size(), "verify: the arg-max of ", tree.size(), " rows expected, found ",
+              best.size());
+  return follow(tree, [&](int32_t node, size_t) { return best[node]; });
 }
 
 Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,

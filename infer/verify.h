@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "infer/candidate_tree.h"
@@ -30,6 +31,9 @@ struct Accepted {
 ///   tokens[0]
 Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const kernels::SamplingRule& rule,
                       const RandomKey& key, int64_t position);
+
+/// The same at temperature 0, from the arg-max of each row: best [N].
+Accepted verify_best(const CandidateTree& tree, std::span<const int64_t> best);
 
 /// `typical` (Medusa's, lossy; drafters.md 1.5): a guess is accepted when the target's probability of it
 /// exceeds min(epsilon, delta * exp(-entropy)); the longest accepted path, ties to the likelier; the bonus is

@@ -62,6 +62,14 @@ at::Tensor to_device(const at::Tensor& host, at::Device device) {
   return locked.to(device, /*non_blocking=*/true);
 }
 
+std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
+  if (tensors.empty() || tensors[0].is_cpu()) return tensors;
+  const at::Device device = tensors[0].device();
+  for (at::Tensor& tensor : tensors) tensor = tensor.contiguous().to(at::kCPU, /*non_blocking=*/true);
+  wait_for(device);
+  return tensors;
+}
+
 void wait_for(at::Device device) {
   if (device.is_cuda()) c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
 }

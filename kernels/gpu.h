@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <vector>
 
 // The GPUs of this machine.  A build without CUDA has none.
 namespace clover::kernels {
@@ -24,6 +25,9 @@ int64_t free_gpu_memory(at::Device gpu);
 /// `host` (contiguous, on the CPU) there, for the ops that follow: itself on the CPU, elsewhere a copy that
 /// nobody waits for.
 at::Tensor to_device(const at::Tensor& host, at::Device device);
+
+/// `tensors` of one device on the CPU, contiguous, waited for once; themselves if they are there.
+std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors);
 
 /// Until the ops begun on `device` are done; nothing to wait for on the CPU.
 void wait_for(at::Device device);

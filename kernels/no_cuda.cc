@@ -25,6 +25,9 @@ int64_t free_gpu_memory(at::Device /*gpu*/) {
 at::Tensor to_device(const at::Tensor& host, at::Device device) {
   return host.to(device);
 }
+std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
+  return tensors;
+}
 void wait_for(at::Device /*device*/) {}
 
 }  // namespace clover::kernels

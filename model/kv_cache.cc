@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/gpu.h"
+
 namespace clover::model {
 namespace {
 
@@ -147,7 +149,7 @@ at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
   return table;
 }
 
-// In one copy, for each would wait for the GPU.
+// In one copy.
 Placement KvCache::on_device(Placement placement) const {
   if (shape_.device.is_cpu()) return placement;
   constexpr int64_t alignment = 16;
@@ -166,7 +168,7 @@ Placement KvCache::on_device(Placement placement) const {
       std::memcpy(host.data_ptr<uint8_t>() + begin, tensor->data_ptr(), tensor->nbytes());
     begin += room(*tensor);
   }
-  const at::Tensor there = host.to(shape_.device);
+  const at::Tensor there = kernels::to_device(host, shape_.device);
   begin = 0;
   for (at::Tensor* tensor : tensors) {
     const at::Tensor bytes = there.narrow(0, begin, static_cast<int64_t>(tensor->nbytes()));
@@ -252,28 +254,33 @@ void KvCache::move_rows(std::span<const int64_t> from, std::span<const int64_t> 
     }
     return;
   }
-  const auto on_device = [this](std::span<const int64_t> slots) {
-    return at::from_blob(const_cast<int64_t*>(slots.data()), {std::ssize(slots)}, at::kLong)
-        .to(shape_.device);
-  };
+  std::vector<int64_t> both(from.begin(), from.end());
+  both.insert(both.end(), to.begin(), to.end());
+  const at::Tensor slots = kernels::to_device(
+      at::from_blob(both.data(), {2, std::ssize(from)}, at::kLong), shape_.device);
   at::Tensor parts = rows_.view({2 * shape_.layers, pages_ * page_size_, width}).narrow(0, 0, 2 * layers);
-  parts.index_copy_(1, on_device(to), parts.index_select(1, on_device(from)));
+  parts.index_copy_(1, slots[1], parts.index_select(1, slots[0]));
 }
 
-void KvCache::keep(int32_t number, std::span<const int32_t> kept, int64_t layers) {
-  Sequence& sequence = sequences_[number];
+void KvCache::keep(std::span<const Kept> all, int64_t layers) {
   std::vector<int64_t> from, to;  // slots; ascending rows: a destination is never a later source
-  for (size_t i = 0; i < kept.size(); ++i) {
-    if (kept[i] == static_cast<int32_t>(i)) continue;
-    from.push_back(slot(sequence, sequence.length + kept[i]));
-    to.push_back(slot(sequence, sequence.length + static_cast<int64_t>(i)));
+  for (const auto& [number, rows] : all) {
+    Sequence& sequence = sequences_[number];
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] == static_cast<int32_t>(i)) continue;
+      from.push_back(slot(sequence, sequence.length + rows[i]));
+      to.push_back(slot(sequence, sequence.length + static_cast<int64_t>(i)));
+    }
   }
   move_rows(from, to, layers);
-  sequence.length += static_cast<int64_t>(kept.size());
-  const size_t needed = static_cast<size_t>((sequence.length + page_size_ - 1) / page_size_);
-  while (sequence.pages.size() > needed) {
-    free_.push_back(sequence.pages.back());
-    sequence.pages.pop_back();
+  for (const auto& [number, rows] : all) {
+    Sequence& sequence = sequences_[number];
+    sequence.length += std::ssize(rows);
+    const size_t needed = static_cast<size_t>((sequence.length + page_size_ - 1) / page_size_);
+    while (sequence.pages.size() > needed) {
+      free_.push_back(sequence.pages.back());
+      sequence.pages.pop_back();
+    }
   }
 }
 

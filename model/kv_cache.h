@@ -69,7 +69,16 @@ class KvCache {
   /// Commits rows of the last pass: `kept` are row numbers within the sequence's rows of that pass,
   /// ascending, a path from the root (0, 3, 7: the root, its fourth row, ...).  Their keys and values move
   /// together behind the committed ones, in the layers below `layers`; pages no longer needed are freed.
-  void keep(int32_t sequence, std::span<const int32_t> kept, int64_t layers);
+  void keep(int32_t sequence, std::span<const int32_t> kept, int64_t layers) {
+    const Kept one{sequence, kept};
+    keep({&one, 1}, layers);
+  }
+  /// The same for several sequences, each of which stands once.
+  struct Kept {
+    int32_t sequence;
+    std::span<const int32_t> rows;
+  };
+  void keep(std::span<const Kept> all, int64_t layers);
 
   at::Tensor keys(int64_t layer) const { return parts_[2 * layer]; }        // [pages, page_size, Hkv, d]
   at::Tensor values(int64_t layer) const { return parts_[2 * layer + 1]; }  // the same

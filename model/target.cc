@@ -11,6 +11,7 @@
 #include "data/error.h"
 #include "data/hash.h"
 #include "data/safetensors.h"
+#include "kernels/gpu.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
 
@@ -164,9 +165,16 @@ int64_t Features::size() const {
 
 Features Features::rows(const at::Tensor& index) const {
   Features picked;
-  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, index.to(pre_norm.device()));
-  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, index.to(post_norm.device()));
+  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, kernels::to_device(index, pre_norm.device()));
+  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, kernels::to_device(index, post_norm.device()));
   return picked;
+}
+
+Features Features::slice(int64_t begin, int64_t end) const {
+  Features part;
+  if (pre_norm.defined()) part.pre_norm = pre_norm.slice(0, begin, end);
+  if (post_norm.defined()) part.post_norm = post_norm.slice(0, begin, end);
+  return part;
 }
 
 void Target::take_weights(WeightSource& source) {
@@ -210,7 +218,8 @@ TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const Featur
   const at::NoGradGuard no_grad;
   const Placement placement = cache.place(batch);
   const auto on_device = [this](const std::vector<int64_t>& values) {
-    return at::from_blob(const_cast<int64_t*>(values.data()), {std::ssize(values)}, at::kLong).to(device());
+    return kernels::to_device(
+        at::from_blob(const_cast<int64_t*>(values.data()), {std::ssize(values)}, at::kLong), device());
   };
   at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(on_device(batch.ids)).to(at::kFloat);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {

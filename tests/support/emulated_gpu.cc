@@ -27,7 +27,14 @@ int64_t free_gpu_memory(at::Device /*gpu*/) {
 void wait_for(at::Device /*device*/) {}
 
 at::Tensor to_device(const at::Tensor& host, at::Device device) {
-  return host.to(device);
+  return device.is_cpu() ? host : test::queued_copy(host, device);
+}
+
+std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
+  if (tensors.empty() || tensors[0].is_cpu()) return tensors;
+  for (at::Tensor& tensor : tensors) tensor = test::queued_copy(tensor.contiguous(), at::kCPU);
+  test::count_wait();
+  return tensors;
 }
 
 bool on_cuda(const char* function, const at::Tensor& tensor) {

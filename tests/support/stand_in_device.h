@@ -1,6 +1,6 @@
 #pragma once
 
-#include <c10/core/Device.h>
+#include <ATen/core/Tensor.h>
 
 namespace clover::test {
 
@@ -10,7 +10,10 @@ namespace clover::test {
 /// behind it.
 at::Device stand_in_device();
 
-/// How often tensors were copied from it to the CPU so far: each would wait for a GPU.
-int64_t copies_from_stand_in();
+/// How often a program would have waited for a GPU so far: at each copy from or to the CPU but those of
+/// `queued_copy`.
+int64_t waits_for_stand_in();
+at::Tensor queued_copy(const at::Tensor& tensor, at::Device to);
+void count_wait();
 
 }  // namespace clover::test
