@@ -294,6 +294,7 @@ Action declare_batch(CLI::App& app) {
       ->type_name("FILE");
   add_model_options(app, options->model, HeadsOption::one);
   add_sampling_options(app, options->decode.sampling);
+  add_graphs_option(app, options->decode);
   add_draft_options(app, options->decode);
   add_scheduling_options(app, options->decode);
   app.footer(

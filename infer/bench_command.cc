@@ -104,6 +104,7 @@ int bench_steps(const BenchOptions& options) {
   plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
   plan.context = options.context;
   plan.rounds = options.rounds;
+  plan.graphs = !options.decode.no_graphs;
   if (!options.batch_sizes.empty()) plan.batch_sizes = options.batch_sizes;
   std::map<std::string, Acceptance> acceptance;
   if (!options.assumed.empty()) acceptance = read_acceptance(data::read_json(options.assumed), plan.rows);
@@ -226,6 +227,7 @@ Action declare_bench(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->group(what);
   add_tree_options(app, options->decode, what);
+  add_graphs_option(app, options->decode);
   add_suffix_option(app, options->decode);
   app.add_option("--kv-memory", options->decode.kv_memory,
                  "Memory for keys and values; 0: what the input needs")

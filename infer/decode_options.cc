@@ -86,6 +86,14 @@ void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
       ->group(group);
 }
 
+void add_graphs_option(CLI::App& app, DecodeOptions& options) {
+  app.add_flag(
+         "--no-graphs", options.no_graphs,
+         "On a GPU, start the kernels of every pass one by one instead of as a recorded graph: slower, the "
+         "same tokens")
+      ->group("Model");
+}
+
 bool suffix_wanted(const std::string& suffix, Policy policy) {
   if (policy == Policy::off) return false;  // `off` never drafts
   return suffix == "on" || (suffix == "auto" && policy == Policy::automatic);
@@ -109,6 +117,7 @@ EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
         "--draft auto");
   engine.max_batch = options.max_batch;
   engine.kv_memory = static_cast<int64_t>(options.kv_memory);
+  engine.graphs = !options.no_graphs;
   return engine;
 }
 

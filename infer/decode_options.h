@@ -22,6 +22,7 @@ struct DecodeOptions {
   bool suffix_answers = false;
   int64_t max_batch = 16;
   uint64_t kv_memory = 0;
+  bool no_graphs = false;
   SamplingFields sampling;
 };
 
@@ -39,6 +40,9 @@ void add_suffix_option(CLI::App& app, DecodeOptions& options);
 
 /// --max-batch, --kv-memory.
 void add_scheduling_options(CLI::App& app, DecodeOptions& options);
+
+/// --no-graphs.
+void add_graphs_option(CLI::App& app, DecodeOptions& options);
 
 /// What the engine needs; InputError for a policy that is unknown, not built, or asks for heads that are not
 /// there.

@@ -24,10 +24,11 @@ at::Tensor ids_tensor(std::vector<int64_t>& ids, at::Device device) {
 }  // namespace
 
 Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
-                   const EngineOptions& options, EngineStats& stats)
+                   model::PassGraphs& passes, const EngineOptions& options, EngineStats& stats)
     : target_(target),
       drafter_(drafter),
       cache_(cache),
+      passes_(passes),
       options_(options),
       stats_(stats),
       with_heads_(drafter != nullptr && options.growth.policy != Policy::off) {}
@@ -95,11 +96,12 @@ double Drafting::timed_pass(int32_t sequence, int64_t rows) {
   }
   double seconds = 0;
   {
-    // What a GPU runs for the first time it loads first.
-    if (!target_.device().is_cpu()) target_.forward(batch, cache_, taps());
+    // What a GPU runs for the first time it loads first, and then records.
+    const int warm_ups = target_.device().is_cpu() ? 0 : 2;
+    for (int i = 0; i < warm_ups; ++i) passes_.forward(batch, taps());
     kernels::wait_for(target_.device());
     Timer pass(seconds);
-    target_.forward(batch, cache_, taps());
+    passes_.forward(batch, taps());
     kernels::wait_for(target_.device());
   }
   cache_.keep(sequence, {}, target_.config().layers);
@@ -237,8 +239,8 @@ void Drafting::read(LiveSequence& live, const model::Features& features, int64_t
                                static_cast<int32_t>(end - begin)};
   model::DraftKv kv{&cache_, target_.config().layers};
   const at::Tensor next_ids = ids_tensor(next, target_.device());
-  drafter_->prime(features.slice(0, end - begin), next_ids, {&segment, 1},
-                  at::empty({0}, next_ids.options()), &kv);
+  drafter_->prime(features.slice(0, end - begin), next_ids, {&segment, 1}, at::empty({0}, next_ids.options()),
+                  &kv);
 }
 
 void Drafting::remember(const model::Features& features, std::span<Seen> seen) {

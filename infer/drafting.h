@@ -11,6 +11,7 @@
 #include "infer/live_sequence.h"
 #include "model/drafter.h"
 #include "model/kv_cache.h"
+#include "model/pass_graphs.h"
 #include "model/target.h"
 
 namespace clover::infer {
@@ -26,7 +27,7 @@ class Drafting {
 
   /// `drafter` may be null.  All are borrowed; seconds of drafting are added to `stats`.
   Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
-           const EngineOptions& options, EngineStats& stats);
+           model::PassGraphs& passes, const EngineOptions& options, EngineStats& stats);
 
   /// Captured in every pass of the target.
   model::FeatureTaps taps() const { return with_heads_ ? drafter_->features() : model::FeatureTaps{}; }
@@ -72,6 +73,7 @@ class Drafting {
   const model::Target& target_;
   model::Drafter* drafter_;
   model::KvCache& cache_;
+  model::PassGraphs& passes_;
   EngineOptions options_;
   EngineStats& stats_;
   bool with_heads_;

@@ -51,8 +51,9 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       options_(settled(options)),
       tokenizer_(tokenizer),
       cache_(make_cache(target, drafter, options)),
+      passes_(target, cache_, options.max_batch, options.graphs),
       schedule_(cache_, options.max_batch),
-      drafting_(target, drafter, cache_, options_, stats_),
+      drafting_(target, drafter, cache_, passes_, options_, stats_),
       weight_bytes_(target.weight_bytes()),
       kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
@@ -99,6 +100,8 @@ std::vector<Completion> Engine::step() {
   }
   stats_.shared_prompt_tokens = schedule_.shared_tokens();
   stats_.sent_away = schedule_.sent_away();
+  stats_.graphs = passes_.recorded();
+  stats_.graph_seconds = passes_.seconds();
   return completions;
 }
 
@@ -138,7 +141,7 @@ int64_t Engine::read(LiveSequence& live, int64_t most) {
   for (int64_t i = begin; i < end; ++i)
     batch.add(tokens[i], live.sequence(), static_cast<int32_t>(i - begin) - 1);
   if (end == length && !live.answered()) batch.wanted = {end - begin - 1};
-  const model::TargetOutput output = target_.forward(batch, cache_, drafting_.taps());
+  const model::TargetOutput output = passes_.forward(batch, drafting_.taps());
   std::vector<int32_t> kept(end - begin);
   std::iota(kept.begin(), kept.end(), 0);
   cache_.keep(live.sequence(), kept, target_.config().layers);
@@ -184,7 +187,8 @@ Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64
                         const LiveSequence& live, int64_t position) const {
   const Request& request = live.request();
   if (verdict.best.defined()) {
-    return verify_best(tree, {verdict.best.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
+    return verify_best(tree,
+                       {verdict.best.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
   }
   const at::Tensor logits = verdict.logits.slice(0, base, base + tree.size());
   if (options_.typical && tree.size() > 1) {
@@ -216,19 +220,18 @@ void Engine::decode() {
   stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
   const model::RowBatch batch = rows_of(trees);
   const auto& decoding = schedule_.decoding();
-  const bool greedy = std::all_of(decoding.begin(), decoding.end(), [](const auto& live) {
-    return live->request().sampling.temperature == 0;
-  });
+  const bool greedy = std::all_of(decoding.begin(), decoding.end(),
+                                  [](const auto& live) { return live->request().sampling.temperature == 0; });
   double seconds = 0;
   model::TargetOutput output;
   Verdict said;
   {
     Timer pass(seconds);
-    output = target_.forward(batch, cache_, drafting_.taps());
+    output = passes_.forward(batch, drafting_.taps());
     said = verdict(output.logits, greedy);
   }
   stats_.target_seconds += seconds;
-  drafting_.observe_pass(decoding, trees, seconds);
+  if (passes_.settled()) drafting_.observe_pass(decoding, trees, seconds);
   stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
   ++stats_.steps;
   stats_.rows += batch.size();

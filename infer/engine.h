@@ -13,6 +13,7 @@
 #include "infer/scheduler.h"
 #include "model/drafter.h"
 #include "model/kv_cache.h"
+#include "model/pass_graphs.h"
 #include "model/target.h"
 
 namespace clover::infer {
@@ -67,6 +68,7 @@ class Engine {
   EngineOptions options_;
   const data::Tokenizer& tokenizer_;
   model::KvCache cache_;
+  model::PassGraphs passes_;
   Scheduler schedule_;
   EngineStats stats_;
   Drafting drafting_;

@@ -90,6 +90,7 @@ Action declare_generate(CLI::App& app) {
   app.add_flag("--stream,!--no-stream", options->stream,
                "Print text as it comes (default: when stdout is a terminal)");
   add_sampling_options(app, options->decode.sampling);
+  add_graphs_option(app, options->decode);
   add_draft_options(app, options->decode);
   app.add_option("--kv-memory", options->decode.kv_memory,
                  "Memory for keys and values; 0: what the answer needs")

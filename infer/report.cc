@@ -78,6 +78,8 @@ json describe_outcome(const RunOutcome& outcome) {
           {"prompt_tokens", outcome.all.prompt_tokens},
           {"shared_prompt_tokens", outcome.stats.shared_prompt_tokens},
           {"sent_away", outcome.stats.sent_away},
+          {"graphs", outcome.stats.graphs},
+          {"graph_seconds", outcome.stats.graph_seconds},
           {"seconds", outcome.seconds},
           {"prefill_seconds", outcome.stats.prefill_seconds},
           {"calibration_seconds", outcome.stats.calibration_seconds},

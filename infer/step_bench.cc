@@ -1,7 +1,6 @@
 #include "infer/step_bench.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/argmax.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,7 +16,9 @@
 #include "infer/interrupt.h"
 #include "infer/machine.h"
 #include "kernels/gpu.h"
+#include "kernels/top_k.h"
 #include "model/kv_cache.h"
+#include "model/pass_graphs.h"
 
 namespace clover::infer {
 namespace {
@@ -39,7 +40,10 @@ class CachedBatch {
  public:
   CachedBatch(const model::Target& target, int64_t drafter_layers, int64_t batch_size,
               const StepBenchPlan& plan)
-      : target_(target), context_(plan.context), cache_(room_for(target, drafter_layers, batch_size, plan)) {
+      : target_(target),
+        context_(plan.context),
+        cache_(room_for(target, drafter_layers, batch_size, plan)),
+        passes_(target, cache_, batch_size, plan.graphs) {
     for (int64_t layer = 0; layer < cache_.shape().layers; ++layer) {
       cache_.keys(layer).normal_();
       cache_.values(layer).normal_();
@@ -62,9 +66,7 @@ class CachedBatch {
   }
 
   void run_target(const model::RowBatch& batch) {
-    const model::TargetOutput output = target_.forward(batch, cache_, {});
-    const at::Tensor chosen = at::argmax(output.logits, -1);
-    kernels::wait_for(target_.device());
+    kernels::to_host({kernels::arg_max(passes_.forward(batch, {}).logits)});
     for (int32_t sequence = 0; sequence < size_; ++sequence)
       cache_.keep(sequence, {}, target_.config().layers);  // forgets the rows
   }
@@ -125,6 +127,7 @@ class CachedBatch {
   const model::Target& target_;
   int64_t context_;
   model::KvCache cache_;
+  model::PassGraphs passes_;
   int32_t size_ = 0;
 };
 

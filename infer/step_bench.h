@@ -17,6 +17,7 @@ struct StepBenchPlan {
   std::vector<int64_t> rows = {1};  // of each sequence: a root and rows-1 tree rows behind it
   int64_t context = 512;            // tokens that each sequence has cached
   int64_t rounds = 5;
+  bool graphs = true;  // on a GPU
 };
 
 /// Times passes of the target (logits and arg-max of all rows) and, for every drafter, priming it with two

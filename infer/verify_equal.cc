@@ -21,6 +21,7 @@ BenchConfiguration plain_configuration(const std::vector<BenchConfiguration>& co
   plain.options.max_batch = 1;
   plain.options.page_size = EngineOptions{}.page_size;
   plain.options.prefill_chunk = EngineOptions{}.prefill_chunk;
+  plain.options.graphs = false;
   return plain;
 }
 
@@ -70,7 +71,7 @@ double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids)
   return best[0].item<double>() - best[1].item<double>();
 }
 
-std::string name_of(const BenchConfiguration& configuration) {
+std::string name_of(const BenchConfiguration& configuration, const model::Target& target) {
   const EngineOptions& options = configuration.options;
   const nlohmann::json budget = resolved_budget(options.growth, options.budget);
   std::string name = to_string(options.growth.policy);
@@ -80,6 +81,7 @@ std::string name_of(const BenchConfiguration& configuration) {
   if (options.prefill_chunk != EngineOptions{}.prefill_chunk) {
     name += ", prefill chunk " + std::to_string(options.prefill_chunk);
   }
+  if (!options.graphs && !target.device().is_cpu()) name += ", no graphs";
   return name;
 }
 
@@ -100,7 +102,7 @@ EqualityReport compare_outputs(const LoadedModel& model,
       const auto position = first_difference(expected.token_ids[line], found.token_ids[line]);
       if (!position) continue;
       ++different;
-      Difference difference{name_of(configuration),
+      Difference difference{name_of(configuration, *model.target),
                             lines[line].number,
                             *position,
                             token_at(expected.token_ids[line], *position),
@@ -112,7 +114,7 @@ EqualityReport compare_outputs(const LoadedModel& model,
       }
       report.differences.push_back(difference);
     }
-    say(name_of(configuration) + ": " +
+    say(name_of(configuration, *model.target) + ": " +
         (different ? std::to_string(different) + " of " + std::to_string(lines.size()) + " answers differ"
                    : "all " + std::to_string(lines.size()) + " answers equal"));
   }

@@ -22,7 +22,8 @@ struct VerifyEqualOptions {
   std::vector<int64_t> batch_sizes = {1, 3, 16};
 };
 
-// Every second setting also changes pages and prefill chunks, which must not show either.
+// Every second setting also changes pages and prefill chunks, every third does without graphs: none of it may
+// show.
 std::vector<BenchConfiguration> varied(const VerifyEqualOptions& options,
                                        const std::vector<NamedDrafter>& drafters) {
   BenchPlan plan;
@@ -40,6 +41,7 @@ std::vector<BenchConfiguration> varied(const VerifyEqualOptions& options,
     configurations[i].options.page_size = 16;
     configurations[i].options.prefill_chunk = 37;
   }
+  for (size_t i = 2; i < configurations.size(); i += 3) configurations[i].options.graphs = false;  // of a GPU
   return configurations;
 }
 
@@ -105,6 +107,7 @@ Action declare_verify_equal(CLI::App& app) {
       ->delimiter(',')
       ->type_name("N,...")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  add_graphs_option(app, options->decode);
   add_suffix_option(app, options->decode);
   add_sampling_options(app, options->decode.sampling);
   app.footer(

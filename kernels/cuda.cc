@@ -22,6 +22,13 @@ void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& b
   launch_linear(call_of(x, weight, bias, y, accumulate), current_stream(x));
 }
 
+void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense) {
+  if (ids.size(0) == 0) return;
+  launch_gather_rows(weight.panels().const_data_ptr(), ids.const_data_ptr<int64_t>(), ids.size(0),
+                     weight.inputs(), element_of(weight.dtype()), dense.mutable_data_ptr(),
+                     current_stream(ids));
+}
+
 void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                     const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
   launch_rope_and_store(call_of(qkv, cos, sin, slots, q, k, v), current_stream(qkv));

@@ -12,6 +12,8 @@ namespace clover::kernels::cuda {
 
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate);
+/// dense [R, K] of the weight's dtype; ids i64 [R], each in [0, N), which nobody checks.
+void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense);
 void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                     const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,

@@ -54,12 +54,13 @@ int64_t free_gpu_memory(at::Device gpu) {
   return static_cast<int64_t>(free);
 }
 
-// Only from page-locked memory is a copy queued and not waited for; LibTorch keeps that memory until it is done.
-at::Tensor to_device(const at::Tensor& host, at::Device device) {
-  if (device.is_cpu() || host.numel() == 0) return host.to(device);
+// Only from page-locked memory is a copy queued and not waited for; LibTorch keeps that memory until it is
+// done.
+void upload(const at::Tensor& host, at::Tensor& there) {
+  if (host.numel() == 0) return;
   const at::Tensor locked = at::empty(host.sizes(), host.options().pinned_memory(true));
   std::memcpy(locked.mutable_data_ptr(), host.const_data_ptr(), host.nbytes());
-  return locked.to(device, /*non_blocking=*/true);
+  there.copy_(locked, /*non_blocking=*/true);
 }
 
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {

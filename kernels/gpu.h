@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <string>
 #include <vector>
@@ -22,9 +23,15 @@ std::string gpu_name(at::Device gpu);
 /// Bytes of a GPU that nobody uses.
 int64_t free_gpu_memory(at::Device gpu);
 
-/// `host` (contiguous, on the CPU) there, for the ops that follow: itself on the CPU, elsewhere a copy that
-/// nobody waits for.
-at::Tensor to_device(const at::Tensor& host, at::Device device);
+/// Copies `host` (contiguous, on the CPU) into `there` for the ops that follow; on a GPU nobody waits for it.
+void upload(const at::Tensor& host, at::Tensor& there);
+/// The same into a tensor of its own; on the CPU `host` itself.
+inline at::Tensor to_device(const at::Tensor& host, at::Device device) {
+  if (device.is_cpu()) return host;
+  at::Tensor there = at::empty(host.sizes(), host.options().device(device));
+  upload(host, there);
+  return there;
+}
 
 /// `tensors` of one device on the CPU, contiguous, waited for once; themselves if they are there.
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors);

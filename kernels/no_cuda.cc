@@ -2,6 +2,7 @@
 
 #include "kernels/cuda.h"
 #include "kernels/gpu.h"
+#include "kernels/graph.h"
 
 // A build without CUDA kernels: every CUDA twin says so.
 namespace clover::kernels {
@@ -22,13 +23,17 @@ std::string gpu_name(at::Device /*gpu*/) {
 int64_t free_gpu_memory(at::Device /*gpu*/) {
   return 0;
 }
-at::Tensor to_device(const at::Tensor& host, at::Device device) {
-  return host.to(device);
+void upload(const at::Tensor& host, at::Tensor& there) {
+  there.copy_(host);
 }
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
   return tensors;
 }
 void wait_for(at::Device /*device*/) {}
+
+std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, const std::function<void()>& /*body*/) {
+  TORCH_CHECK(false, "This program was built without CUDA kernels: no graphs can be recorded.");
+}
 
 }  // namespace clover::kernels
 
@@ -43,6 +48,9 @@ namespace {
 
 void linear(const at::Tensor&, const PackedWeight&, const at::Tensor&, at::Tensor&, bool) {
   missing("linear");
+}
+void rows(const PackedWeight&, const at::Tensor&, at::Tensor&) {
+  missing("rows");
 }
 void rope_and_store(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
                     at::Tensor&, at::Tensor&) {

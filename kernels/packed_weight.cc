@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/check.h"
+#include "kernels/cuda.h"
 
 namespace clover::kernels {
 namespace {
@@ -112,23 +113,20 @@ PackedWeight PackedWeight::to(at::Device device) const {
   return moved;
 }
 
-at::Tensor PackedWeight::gather(const at::Tensor& ids) const {
-  const at::Tensor panel = ids.div(panel_outputs, "floor"), output = ids.remainder(panel_outputs);
-  const at::Tensor by_output = panels_.transpose(1, 2);  // [P, 16, K] or [P, 16, pairs, 2]
-  return by_output.index({panel, output}).flatten(1).narrow(1, 0, inputs_).contiguous();
-}
-
 at::Tensor PackedWeight::rows(const at::Tensor& ids) const {
   TORCH_CHECK(defined(), "PackedWeight: rows were asked of an undefined weight.");
-  if (!panels_.is_cpu()) return gather(ids);
-  check_tensor("PackedWeight::rows", "ids", ids, {-1}, at::kLong, at::kCPU);
-  const int64_t* id = ids.const_data_ptr<int64_t>();
+  check_tensor("PackedWeight::rows", "ids", ids, {-1}, at::kLong, panels_.device());
   const int64_t count = ids.size(0);
+  at::Tensor dense = at::empty({count, inputs_}, panels_.options());
+  if (on_cuda("PackedWeight::rows", panels_)) {
+    cuda::rows(*this, ids, dense);
+    return dense;
+  }
+  const int64_t* id = ids.const_data_ptr<int64_t>();
   for (int64_t r = 0; r < count; ++r) {
     TORCH_CHECK(id[r] >= 0 && id[r] < outputs_, "PackedWeight::rows: id ", id[r], " is outside [0, ",
                 outputs_, ").");
   }
-  at::Tensor dense = at::empty({count, inputs_}, panels_.options());
   const Layout layout = layout_of(dtype(), inputs_);
   with_word(dtype(), [&](auto word) {
     using T = decltype(word);
@@ -143,7 +141,7 @@ at::Tensor PackedWeight::rows(const at::Tensor& ids) const {
 
 at::Tensor PackedWeight::unpack() const {
   TORCH_CHECK(defined(), "PackedWeight: unpack was asked of an undefined weight.");
-  if (!panels_.is_cpu()) return gather(at::arange(outputs_, panels_.options().dtype(at::kLong))).cpu();
+  if (!panels_.is_cpu()) return rows(at::arange(outputs_, panels_.options().dtype(at::kLong))).cpu();
   at::Tensor dense = at::empty({outputs_, inputs_}, panels_.options());
   const Layout layout = layout_of(dtype(), inputs_);
   with_word(dtype(), [&](auto word) {

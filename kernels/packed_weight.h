@@ -28,9 +28,6 @@ class PackedWeight {
   /// dtype: the embedding look-up of a tied head.
   at::Tensor rows(const at::Tensor& ids) const;
 
-  /// The same by ATen's indexing, of either layout on any device.
-  at::Tensor gather(const at::Tensor& ids) const;
-
   /// The whole matrix, dense [N, K] on the CPU.
   at::Tensor unpack() const;
 

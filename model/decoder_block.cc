@@ -66,7 +66,8 @@ void DecoderBlock::pack(at::ScalarType dtype) {
 at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments, KvCache& cache,
                                  int64_t layer) const {
   at::Tensor y = x.clone();
-  decoder_layer(packed_, *config_, cache.place(segments), cache, layer, y);
+  const PassInputs inputs = to_device({at::empty({0}, at::kLong), cache.place(segments)}, x.device());
+  decoder_layer(packed_, *config_, inputs.placement, cache, layer, y);
   return y;
 }
 

@@ -31,7 +31,8 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
               page_size);
   // Untouched pages cost address space only: the operating system hands out memory when a page is first
   // written.
-  rows_ = at::empty({2 * shape_.layers, pages, page_size, shape_.kv_heads, shape_.head_dim},
+  const int64_t spare = shape_.device.is_cpu() ? 0 : 1;
+  rows_ = at::empty({2 * shape_.layers, pages + spare, page_size, shape_.kv_heads, shape_.head_dim},
                     at::TensorOptions(shape_.dtype).device(shape_.device));
   parts_ = rows_.unbind(0);
   for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
@@ -149,35 +150,6 @@ at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
   return table;
 }
 
-// In one copy.
-Placement KvCache::on_device(Placement placement) const {
-  if (shape_.device.is_cpu()) return placement;
-  constexpr int64_t alignment = 16;
-  kernels::AttentionRows& rows = placement.rows;
-  at::Tensor* const tensors[] = {&placement.cos,   &placement.sin,   &placement.slots, &rows.sequence,
-                                 &rows.contiguous, &rows.path_begin, &rows.path,       &rows.page_table};
-  const auto room = [](const at::Tensor& tensor) {
-    return (static_cast<int64_t>(tensor.nbytes()) + alignment - 1) / alignment * alignment;
-  };
-  int64_t total = 0;
-  for (const at::Tensor* tensor : tensors) total += room(*tensor);
-  const at::Tensor host = at::empty({total}, at::kByte);
-  int64_t begin = 0;
-  for (const at::Tensor* tensor : tensors) {
-    if (tensor->nbytes() > 0)
-      std::memcpy(host.data_ptr<uint8_t>() + begin, tensor->data_ptr(), tensor->nbytes());
-    begin += room(*tensor);
-  }
-  const at::Tensor there = kernels::to_device(host, shape_.device);
-  begin = 0;
-  for (at::Tensor* tensor : tensors) {
-    const at::Tensor bytes = there.narrow(0, begin, static_cast<int64_t>(tensor->nbytes()));
-    begin += room(*tensor);
-    *tensor = bytes.view(tensor->scalar_type()).view(tensor->sizes());
-  }
-  return placement;
-}
-
 Placement KvCache::place(const RowBatch& batch) {
   const int64_t rows = batch.size();
   std::vector<int32_t> tables;  // sequences in order of appearance
@@ -215,10 +187,10 @@ Placement KvCache::place(const RowBatch& batch) {
   rotary(positions, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
                     page_table(tables)};
-  return on_device(std::move(placement));
+  return placement;
 }
 
-Placement KvCache::place(std::span<const Segment> segments) {
+Placement KvCache::place(std::span<const Segment> segments) const {
   std::vector<int32_t> tables, table_of, contiguous, positions;
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {
@@ -239,7 +211,7 @@ Placement KvCache::place(std::span<const Segment> segments) {
   rotary(positions, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous),
                     to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
-  return on_device(std::move(placement));
+  return placement;
 }
 
 void KvCache::move_rows(std::span<const int64_t> from, std::span<const int64_t> to, int64_t layers) {
@@ -256,9 +228,10 @@ void KvCache::move_rows(std::span<const int64_t> from, std::span<const int64_t> 
   }
   std::vector<int64_t> both(from.begin(), from.end());
   both.insert(both.end(), to.begin(), to.end());
-  const at::Tensor slots = kernels::to_device(
-      at::from_blob(both.data(), {2, std::ssize(from)}, at::kLong), shape_.device);
-  at::Tensor parts = rows_.view({2 * shape_.layers, pages_ * page_size_, width}).narrow(0, 0, 2 * layers);
+  const at::Tensor slots =
+      kernels::to_device(at::from_blob(both.data(), {2, std::ssize(from)}, at::kLong), shape_.device);
+  at::Tensor parts =
+      rows_.view({2 * shape_.layers, rows_.size(1) * page_size_, width}).narrow(0, 0, 2 * layers);
   parts.index_copy_(1, slots[1], parts.index_select(1, slots[0]));
 }
 

@@ -6,18 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "kernels/attention.h"
+#include "model/placement.h"
 #include "model/prefix_pages.h"
 #include "model/row_batch.h"
 
 namespace clover::model {
-
-/// Where the rows of a pass go in the cache, and what each attends to; on the cache's device.
-struct Placement {
-  at::Tensor cos, sin;  // fp32 [R, d/2]
-  at::Tensor slots;     // i64 [R]
-  kernels::AttentionRows rows;
-};
 
 struct KvShape {
   int64_t layers;  // the target's and, behind them, the drafter's own
@@ -59,12 +52,15 @@ class KvCache {
   int64_t pages() const { return pages_; }
   int64_t page_size() const { return page_size_; }
 
-  /// Slots, positions and paths for a pass of the target; takes the pages it needs.  c10::Error when they do
-  /// not suffice (ask `fits` first).
+  /// Slots, positions and paths for a pass of the target, on the CPU; takes the pages it needs.  c10::Error
+  /// when they do not suffice (ask `fits` first).
   Placement place(const RowBatch& batch);
 
   /// The same for committed rows of a drafter's own layer.
-  Placement place(std::span<const Segment> segments);
+  Placement place(std::span<const Segment> segments) const;
+
+  /// A slot that belongs to no sequence, for rows that nobody needs; only on a GPU.
+  int64_t spare_slot() const { return pages_ * page_size_; }
 
   /// Commits rows of the last pass: `kept` are row numbers within the sequence's rows of that pass,
   /// ascending, a path from the root (0, 3, 7: the root, its fourth row, ...).  Their keys and values move
@@ -97,14 +93,14 @@ class KvCache {
     return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
-  Placement on_device(Placement placement) const;
   void move_rows(std::span<const int64_t> from, std::span<const int64_t> to, int64_t layers);
   void rotary(const std::vector<int32_t>& positions, Placement& placement) const;
 
   KvShape shape_;
   int64_t pages_;
   int64_t page_size_;
-  at::Tensor rows_;                // [2 * layers, pages, page_size, Hkv, d]: a layer's keys, then its values
+  at::Tensor rows_;                // [2 * layers, pages, page_size, Hkv, d]: a layer's keys, then its values;
+                                   // a spare page behind them on a GPU
   std::vector<at::Tensor> parts_;  // views of its first dimension
   std::vector<Sequence> sequences_;
   std::vector<int32_t> closed_;  // sequence numbers to use again

@@ -165,8 +165,10 @@ int64_t Features::size() const {
 
 Features Features::rows(const at::Tensor& index) const {
   Features picked;
-  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, kernels::to_device(index, pre_norm.device()));
-  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, kernels::to_device(index, post_norm.device()));
+  if (pre_norm.defined())
+    picked.pre_norm = pre_norm.index_select(0, kernels::to_device(index, pre_norm.device()));
+  if (post_norm.defined())
+    picked.post_norm = post_norm.index_select(0, kernels::to_device(index, post_norm.device()));
   return picked;
 }
 
@@ -175,6 +177,10 @@ Features Features::slice(int64_t begin, int64_t end) const {
   if (pre_norm.defined()) part.pre_norm = pre_norm.slice(0, begin, end);
   if (post_norm.defined()) part.post_norm = post_norm.slice(0, begin, end);
   return part;
+}
+
+TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
+  return {logits.slice(0, begin, end), features.slice(begin, end)};
 }
 
 void Target::take_weights(WeightSource& source) {
@@ -214,28 +220,40 @@ std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarTyp
   return target;
 }
 
+PassInputs Target::inputs(const RowBatch& batch, KvCache& cache) const {
+  const at::Tensor ids = at::empty({batch.size()}, at::kLong);
+  std::copy(batch.ids.begin(), batch.ids.end(), ids.data_ptr<int64_t>());
+  return {ids, cache.place(batch)};
+}
+
 TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const {
   const at::NoGradGuard no_grad;
-  const Placement placement = cache.place(batch);
-  const auto on_device = [this](const std::vector<int64_t>& values) {
-    return kernels::to_device(
-        at::from_blob(const_cast<int64_t*>(values.data()), {std::ssize(values)}, at::kLong), device());
-  };
-  at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(on_device(batch.ids)).to(at::kFloat);
+  const PassInputs there = to_device(inputs(batch, cache), device());
+  const int64_t wanted = std::ssize(batch.wanted);
+  if (wanted == batch.size()) return pass(there, cache, taps);
+  if (wanted == 0)
+    return pass(there, cache, taps, at::empty({0}, at::TensorOptions(at::kLong).device(device())));
+  const at::Tensor rows = at::from_blob(const_cast<int64_t*>(batch.wanted.data()), {wanted}, at::kLong);
+  return pass(there, cache, taps, kernels::to_device(rows, device()));
+}
+
+TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps,
+                          const at::Tensor& wanted) const {
+  at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(inputs.ids).to(at::kFloat);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    decoder_layer(layers_[layer], config_, placement, cache, layer, x);
+    decoder_layer(layers_[layer], config_, inputs.placement, cache, layer, x);
   }
 
   TargetOutput output;
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
-  const int64_t wanted = static_cast<int64_t>(batch.wanted.size());
-  if (!taps.post_norm && wanted == 0) return output;
-  at::Tensor normed = at::empty({batch.size(), config_.hidden}, x.options().dtype(dtype_));
+  const bool no_logits = wanted.defined() && wanted.size(0) == 0;
+  if (!taps.post_norm && no_logits) return output;
+  at::Tensor normed = at::empty({x.size(0), config_.hidden}, x.options().dtype(dtype_));
   kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
   if (taps.post_norm) output.features.post_norm = normed;
-  if (wanted == 0) return output;
-  if (wanted != batch.size()) normed = normed.index_select(0, on_device(batch.wanted));
-  output.logits = at::empty({wanted, config_.vocab}, x.options());
+  if (no_logits) return output;
+  if (wanted.defined()) normed = normed.index_select(0, wanted);
+  output.logits = at::empty({normed.size(0), config_.vocab}, x.options());
   kernels::linear(normed, head_, {}, output.logits);
   return output;
 }

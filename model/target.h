@@ -28,7 +28,7 @@ struct Features {
 
   Features rows(const at::Tensor& index /* i64 [R'] on the CPU */) const;
   Features slice(int64_t begin, int64_t end) const;  // views
-  int64_t size() const;  // R, 0 when nothing is tapped
+  int64_t size() const;                              // R, 0 when nothing is tapped
 };
 
 /// What drafters may use of the target without owning it.
@@ -43,6 +43,8 @@ struct TargetView {
 struct TargetOutput {
   at::Tensor logits;  // fp32 [W, V] of the batch's wanted rows, undefined when none
   Features features;  // of all rows
+
+  TargetOutput slice(int64_t begin, int64_t end) const;  // views, where logits of all rows are wanted
 };
 
 /// A frozen decoder-only language model.
@@ -60,6 +62,12 @@ class Target {
   /// One pass over `batch`; keys and values go to `cache` (layers 0 .. config.layers-1).  Runs without
   /// autograd.
   TargetOutput forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const;
+
+  /// The parts of `forward`: what it needs besides weights and cache, on the CPU, and the pass itself, all of
+  /// whose inputs lie on the device.  wanted: i64 [W] rows whose logits are wanted; undefined: all.
+  PassInputs inputs(const RowBatch& batch, KvCache& cache) const;
+  TargetOutput pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps,
+                    const at::Tensor& wanted = {}) const;
 
   const TargetConfig& config() const { return config_; }
   at::ScalarType dtype() const { return dtype_; }

@@ -12,6 +12,10 @@ void launch_rope_and_store(const RopeCall& call, Stream stream);
 void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream);
 int64_t attention_workspace(const AttentionCall& call, int64_t longest);
 
+/// panels: a weight's, 16-bit inputs paired; out [rows, inputs].
+void launch_gather_rows(const void* panels, const int64_t* ids, int64_t rows, int64_t inputs, Element element,
+                        void* out, Stream stream);
+
 /// Row-wise: x [rows, width] and so on, as in rms_norm.h, activation.h and top_k.h.
 void launch_rms_norm(const float* x, const float* weight, float eps, int64_t rows, int64_t width, void* out,
                      Element element, Stream stream);

@@ -42,7 +42,7 @@ class EmulatedEngineTest : public testing::Test {
     return all;
   }
 
-  static EngineOptions options(Policy policy, int64_t budget, int64_t max_batch) {
+  static EngineOptions options(Policy policy, int64_t budget, int64_t max_batch, bool graphs = true) {
     EngineOptions options;
     options.growth.policy = policy;
     options.budget = budget;
@@ -50,6 +50,7 @@ class EmulatedEngineTest : public testing::Test {
     options.page_size = max_batch == 1 ? 64 : 8;
     options.prefill_chunk = max_batch == 1 ? 512 : 5;
     options.kv_memory = 4 << 20;
+    options.graphs = graphs;
     return options;
   }
 
@@ -91,16 +92,19 @@ TEST_F(EmulatedEngineTest, TokensDependOnNothingButTheRequest) {
   for (const double temperature : {0.0, 0.8}) {
     const auto all = requests(5, temperature);
     Answers expected;
-    for (const Request& request : all) expected.merge(run({request}, options(Policy::off, -1, 1), nullptr));
+    for (const Request& request : all)
+      expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
     for (model::Drafter* guesser : {clover.get(), medusa.get(), trimmed.get()}) {
-      for (const Policy policy : {Policy::off, Policy::chain, Policy::fixed_tree, Policy::clover, Policy::automatic}) {
+      for (const Policy policy :
+           {Policy::off, Policy::chain, Policy::fixed_tree, Policy::clover, Policy::automatic}) {
         for (const int64_t batch : {1, 3}) {
           SCOPED_TRACE(guesser->kind() + " " + to_string(policy) + " batch " + std::to_string(batch) +
                        " temperature " + std::to_string(temperature));
           EngineOptions chosen = options(policy, policy == Policy::automatic ? -1 : 4, batch);
           chosen.suffix = policy != Policy::off && batch == 3;
-          chosen.typical = false;
+          chosen.graphs = batch == 3 || policy == Policy::clover;
           EXPECT_EQ(expected, run(all, chosen, guesser));
+          EXPECT_EQ(chosen.graphs, stats_.graphs > 0);
         }
       }
     }

@@ -39,6 +39,9 @@ inline void linear(const at::Tensor& x, const PackedWeight& weight, const at::Te
                     accumulate);
   });
 }
+inline at::Tensor rows(const PackedWeight& weight, const at::Tensor& ids) {
+  return place(weight).rows(place(ids)).cpu();
+}
 inline void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionRows& rows, double scale, at::Tensor& out) {
   const AttentionRows placed{place(rows.sequence), place(rows.contiguous), place(rows.path_begin),

@@ -74,20 +74,5 @@ TEST(PackedWeight, RefusesWhatItCannotHold) {
   EXPECT_NE(error_of([&] { packed.rows(at::tensor({-1}, at::kLong)); }).find("outside"), std::string::npos);
 }
 
-// What looks up embeddings on a GPU.
-TEST(PackedWeight, GathersTheSameRowsFromEveryLayout) {
-  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (int64_t inputs : {1, 31, 48}) {
-      const at::Tensor weight = at::randn({37, inputs}).to(type);
-      const PackedWeight packed = PackedWeight::pack({weight});
-      for (const at::Tensor& ids : {at::tensor({36, 0, 15, 16, 16}, at::kLong), at::empty({0}, at::kLong)}) {
-        const at::Tensor expected = weight.index_select(0, ids);
-        EXPECT_TRUE(same_bits(packed.gather(ids), expected)) << type;
-        EXPECT_TRUE(same_bits(packed.for_tensor_cores().gather(ids), expected)) << type;
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace clover::kernels

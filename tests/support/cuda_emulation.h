@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "kernels/device/stream.h"
+#include "tests/support/recording.h"
 
 #define __global__
 #define __device__
@@ -64,7 +65,7 @@ void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void(
 template <class... Parameters, class... Arguments>
 void launch(const char*, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes, Stream,
             const Arguments&... arguments) {
-  emulation::run(grid, threads, shared_bytes, [&] { kernel(arguments...); });
+  test::run_or_record([=] { emulation::run(grid, threads, shared_bytes, [&] { kernel(arguments...); }); });
 }
 
 template <class T>

@@ -1,8 +1,11 @@
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include "kernels/check.h"
 #include "kernels/cuda_stream.h"
 #include "kernels/gpu.h"
+#include "kernels/graph.h"
+#include "tests/support/recording.h"
 #include "tests/support/stand_in_device.h"
 
 // The one GPU of programs that run without any: the stand-in device, with the CUDA kernels emulated.  These
@@ -26,15 +29,44 @@ int64_t free_gpu_memory(at::Device /*gpu*/) {
 }
 void wait_for(at::Device /*device*/) {}
 
-at::Tensor to_device(const at::Tensor& host, at::Device device) {
-  return device.is_cpu() ? host : test::queued_copy(host, device);
+void upload(const at::Tensor& host, at::Tensor& there) {
+  test::queue_copy(host, there);
 }
 
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
   if (tensors.empty() || tensors[0].is_cpu()) return tensors;
-  for (at::Tensor& tensor : tensors) tensor = test::queued_copy(tensor.contiguous(), at::kCPU);
+  for (at::Tensor& tensor : tensors) {
+    at::Tensor copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+    test::queue_copy(tensor, copy);
+    tensor = copy;
+  }
   test::count_wait();
   return tensors;
+}
+
+namespace {
+
+class EmulatedGraph final : public Graph {
+ public:
+  test::Recording held;
+  void start() override {
+    for (const auto& step : held.steps) step();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, const std::function<void()>& body) {
+  auto graph = std::make_unique<EmulatedGraph>();
+  test::recording = &graph->held;
+  try {
+    body();
+  } catch (...) {
+    test::recording = nullptr;
+    throw;
+  }
+  test::recording = nullptr;
+  return graph;
 }
 
 bool on_cuda(const char* function, const at::Tensor& tensor) {

@@ -9,6 +9,9 @@
 #include <torch/library.h>
 
 #include <cstdlib>
+#include <cstring>
+
+#include "tests/support/recording.h"
 
 // LibTorch knows the device type HPU (Habana's) but brings no operators for it: they are registered here.
 namespace clover::test {
@@ -21,8 +24,13 @@ int64_t waits = 0;
 
 struct Allocator final : at::Allocator {
   at::DataPtr allocate(size_t bytes) override {
-    void* memory = bytes > 0 ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
-    return {memory, memory, &std::free, device};
+    if (bytes == 0) return {nullptr, nullptr, &std::free, device};
+    const size_t rounded = (bytes + 255) / 256 * 256;
+    void* const memory = std::aligned_alloc(256, rounded);
+    std::memset(memory, 0xff, rounded);  // nobody may count on what it holds: NaN
+    if (recording == nullptr) return {memory, memory, &std::free, device};
+    recording->memory.emplace_back(memory, &std::free);  // the graph's for as long as it lives
+    return {memory, memory, [](void*) {}, device};
   }
   at::DeleterFnPtr raw_deleter() const override { return &std::free; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
@@ -46,7 +54,8 @@ C10_REGISTER_GUARD_IMPL(HPU, Guard)
 /// The same memory as a tensor of the CPU.
 at::Tensor on_cpu(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return tensor;
-  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
+                       tensor.options().device(at::kCPU));
 }
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
@@ -62,7 +71,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
 }
 
 at::Tensor view_of(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
-                      std::optional<int64_t> offset) {
+                   std::optional<int64_t> offset) {
   at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(self.storage()), self.key_set(), self.dtype());
   auto* const impl = view.unsafeGetTensorImpl();
@@ -83,15 +92,16 @@ at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
-  waits += self.is_cpu() || source.is_cpu();
-  on_cpu(self).copy_(on_cpu(source));
+  const bool waits_for_it = self.is_cpu() || source.is_cpu();
+  TORCH_CHECK(recording == nullptr || !waits_for_it, "a graph cannot wait for a copy");
+  waits += waits_for_it;
+  run_or_record([to = on_cpu(self), from = on_cpu(source)] { to.copy_(from); });
   return self;
 }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& to, bool) {
-  waits += to.is_cpu() || source.is_cpu();
-  on_cpu(to).copy_(on_cpu(source));
-  return to;
+  at::Tensor self = to;
+  return copy_(self, source, false);
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& to) {
@@ -127,6 +137,7 @@ void elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (argument.isTensorList())
       for (const at::Tensor& tensor : argument.toTensorList()) check(tensor);
   }
+  TORCH_CHECK(recording == nullptr, op.schema().name(), ": graphs hold our own kernels and copies only");
   const int64_t before = waits;
   at::native::cpu_fallback(op, stack);
   waits = before;  // its copies are this file's own business
@@ -151,6 +162,8 @@ TORCH_LIBRARY_IMPL(_, HPU, library) {
 
 }  // namespace
 
+Recording* recording = nullptr;
+
 at::Device stand_in_device() {
   c10::SetAllocator(type, &allocator);
   return device;
@@ -159,10 +172,9 @@ at::Device stand_in_device() {
 int64_t waits_for_stand_in() {
   return waits;
 }
-at::Tensor queued_copy(const at::Tensor& tensor, at::Device to) {
-  at::Tensor copy = at::empty(tensor.sizes(), tensor.options().device(to));
-  on_cpu(copy).copy_(on_cpu(tensor));
-  return copy;
+void queue_copy(const at::Tensor& from, at::Tensor& to) {
+  TORCH_CHECK(recording == nullptr, "a graph cannot hold a copy from or to the CPU");
+  on_cpu(to).copy_(on_cpu(from));
 }
 void count_wait() {
   ++waits;

@@ -11,9 +11,9 @@ namespace clover::test {
 at::Device stand_in_device();
 
 /// How often a program would have waited for a GPU so far: at each copy from or to the CPU but those of
-/// `queued_copy`.
+/// `queue_copy`.
 int64_t waits_for_stand_in();
-at::Tensor queued_copy(const at::Tensor& tensor, at::Device to);
+void queue_copy(const at::Tensor& from, at::Tensor& to);
 void count_wait();
 
 }  // namespace clover::test
