@@ -113,7 +113,7 @@ at::Device prepare_device(const ModelOptions& options) {
 void prepare_cpu(const ModelOptions& options) {
   if (!prepare_device(options).is_cpu())
     throw data::InputError("--device " + options.device +
-                           ": training and its evaluation run on the CPU so far; use --device cpu");
+                           ": this command works on the CPU alone; leave --device out");
 }
 
 c10::ScalarType chosen_dtype(const ModelOptions& options) {

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "kernels/gpu.h"
+
 namespace clover::model {
 namespace {
 
@@ -13,11 +15,11 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
 }
 
-/// Positions i64 [R] of rows whose segments each begin at 0.
-at::Tensor positions_of(std::span<const Segment> segments) {
+/// Positions i64 [R], on the device, of rows whose segments each begin at 0.
+at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
   std::vector<at::Tensor> parts;
   for (const Segment& segment : segments) parts.push_back(at::arange(segment.count, at::kLong));
-  return at::cat(parts);
+  return kernels::to_device(at::cat(parts), device);
 }
 
 }  // namespace
@@ -74,7 +76,8 @@ at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> s
 at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                 std::span<const Segment> segments, const at::Tensor& frontier) const {
   std::vector<at::Tensor> outputs;
-  const int64_t* rows = frontier.data_ptr<int64_t>();
+  const at::Tensor on_host = frontier.cpu();
+  const int64_t* rows = on_host.const_data_ptr<int64_t>();
   int64_t begin = 0, first = 0;
   for (const Segment& segment : segments) {
     int64_t last = first;
@@ -85,7 +88,7 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
       };                                                              // [1, heads, T, d]
       const at::Tensor own = frontier.slice(0, first, last) - begin;  // [F']
       const at::Tensor mask =
-          own.unsqueeze(1) >= at::arange(segment.count, at::kLong).unsqueeze(0);  // [F', T]
+          own.unsqueeze(1) >= at::arange(segment.count, own.options()).unsqueeze(0);  // [F', T]
       const int64_t group = config_->heads / config_->kv_heads;
       const at::Tensor mixed = at::scaled_dot_product_attention(
           batch(query.slice(0, first, last)),
@@ -102,8 +105,9 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
                                  const at::Tensor& frontier, at::ScalarType training_dtype) const {
   const int64_t rows = x.size(0), queries = frontier.size(0);
-  const at::Tensor frequencies = at::tensor(frequencies_, at::kDouble);
-  const at::Tensor angles = positions_of(segments).to(at::kDouble).unsqueeze(1) * frequencies;  // [R, d/2]
+  const at::Tensor frequencies = kernels::to_device(at::tensor(frequencies_, at::kDouble), x.device());
+  const at::Tensor angles =
+      positions_of(segments, x.device()).to(at::kDouble).unsqueeze(1) * frequencies;  // [R, d/2]
   const at::Tensor cos = angles.cos().to(at::kFloat).unsqueeze(1),
                    sin = angles.sin().to(at::kFloat).unsqueeze(1);
 

@@ -27,7 +27,6 @@ Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool tra
 }
 
 void Drafter::freeze(at::ScalarType dtype) {
-  to(target_.head->device());
   pack(dtype);
   frozen_ = true;
 }
@@ -54,7 +53,9 @@ nlohmann::json settings_of_kind(const std::string& kind, const nlohmann::json& s
 std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
                                       const TargetView& target, const at::Tensor& token_map, bool trainable,
                                       uint64_t seed) {
-  return factory_of(kind).make({settings, target, token_map, trainable, seed});
+  auto drafter = factory_of(kind).make({settings, target, token_map, trainable, seed});
+  drafter->to(target.head->device());
+  return drafter;
 }
 
 }  // namespace clover::model

@@ -66,7 +66,7 @@ class Drafter : public torch::nn::Module {
   /// Settings that make it again: the "drafter" object of config.json, without the token map.
   virtual nlohmann::json settings() const = 0;
 
-  /// Moves to the target's device and packs the present weights in `dtype` for inference; until `thaw`, calls
+  /// Packs the present weights in `dtype` for inference; until `thaw`, calls
   /// run on the row-independent kernels without autograd.  `thaw` returns to the trainable weights.
   void freeze(at::ScalarType dtype);
   void thaw();
@@ -90,7 +90,7 @@ class Drafter : public torch::nn::Module {
 /// Makes a drafter of `kind` ("clover", "medusa") with initial weights.  `settings` as `Drafter::settings`;
 /// missing keys take their defaults, unknown ones are an InputError.  token_map: i64 [V'] ascending,
 /// undefined for the whole vocabulary. `trainable`: also keep what training needs (a dense head).  Weights
-/// are drawn from `seed`.
+/// are drawn from `seed` and lie on the target's device.
 std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
                                       const TargetView& target, const at::Tensor& token_map, bool trainable,
                                       uint64_t seed);

@@ -2,10 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+#include <span>
 
 #include "data/error.h"
 
@@ -34,7 +36,7 @@ AdamW::AdamW(data::NamedTensors parameters, AdamWSettings settings)
     group.parameters.push_back(parameter);
     group.first.push_back(first_.back());
     group.second.push_back(second_.back());
-    group.steps.push_back(at::zeros({}, at::kFloat));
+    group.steps.push_back(at::zeros({}, parameter.options().requires_grad(false)));
   }
 }
 
@@ -53,11 +55,14 @@ void AdamW::zero_gradients() {
 
 double AdamW::clip_gradients(double limit) {
   at::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;
+  for (const auto& [name, parameter] : parameters_)
+    if (parameter.grad().defined()) norms.push_back(parameter.grad().norm());
   double square = 0;
-  for (const auto& [name, parameter] : parameters_) {
-    if (!parameter.grad().defined()) continue;
-    const double norm = parameter.grad().norm().item<double>();
-    square += norm * norm;
+  if (!norms.empty()) {
+    const at::Tensor all = at::stack(norms).cpu();
+    for (const float norm : std::span(all.const_data_ptr<float>(), norms.size()))
+      square += static_cast<double>(norm) * norm;
   }
   const double norm = std::sqrt(square);
   if (limit > 0 && norm > limit) {

@@ -1,14 +1,19 @@
 #include "train/cross_entropy.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+
+#include "kernels/gpu.h"
 
 namespace clover::train {
 namespace {
@@ -30,7 +35,29 @@ void rank_rows(const at::Tensor& logits, const int64_t* labels, int64_t* ranks) 
   });
 }
 
-/// One chunk: returns its loss; ranks and, when wanted, the gradient of its rows are written.
+/// What `rank_rows` counts, by ATen's operators: logits [R, V] and labels [R] on one device.
+at::Tensor ranks_there(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label);
+  const at::Tensor before = at::arange(logits.size(1), labels.options()).unsqueeze(0) < label;
+  return ((logits > own) | ((logits == own) & before)).sum(1);
+}
+
+/// One chunk on a GPU, all of whose tensors lie there.
+double chunk_loss_there(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                        const at::Tensor& ranks, const at::Tensor& gradient) {
+  at::Tensor logits = at::mm(hidden.to(weight.scalar_type()), weight.t()).to(at::kFloat);
+  at::Tensor(ranks).copy_(ranks_there(logits, labels));
+  logits = at::_log_softmax(logits, 1, /*half_to_float=*/false);
+  const at::Tensor label = labels.unsqueeze(1);
+  const at::Tensor loss = -logits.gather(1, label).sum(at::kDouble);
+  if (gradient.defined()) {
+    logits.exp_().scatter_add_(1, label, at::full({label.size(0), 1}, -1.0, logits.options()));
+    gradient.copy_(at::mm(logits.to(weight.scalar_type()), weight));
+  }
+  return loss.item<double>();
+}
+
+/// One chunk on the CPU: returns its loss; ranks and, when wanted, the gradient of its rows are written.
 double chunk_loss(const at::Tensor& hidden, const at::Tensor& weight, const int64_t* labels, int64_t* ranks,
                   const at::Tensor& gradient) {
   at::Tensor logits = at::mm(hidden.to(weight.scalar_type()), weight.t()).to(at::kFloat);
@@ -55,10 +82,16 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
     const int64_t rows = hidden.size(0);
     const at::Tensor dense = hidden.contiguous();
     at::Tensor gradient = differentiable ? at::empty_like(dense) : at::Tensor();
-    at::Tensor ranks = at::empty({rows}, at::kLong);
+    at::Tensor ranks = at::empty({rows}, labels.options());
     double sum = 0;
     for (int64_t begin = 0; begin < rows; begin += chunk) {
       const int64_t count = std::min(chunk, rows - begin);
+      if (!hidden.is_cpu()) {
+        sum += chunk_loss_there(dense.narrow(0, begin, count), weight, labels.narrow(0, begin, count),
+                                ranks.narrow(0, begin, count),
+                                differentiable ? gradient.narrow(0, begin, count) : at::Tensor());
+        continue;
+      }
       sum += chunk_loss(dense.narrow(0, begin, count), weight, labels.const_data_ptr<int64_t>() + begin,
                         ranks.mutable_data_ptr<int64_t>() + begin,
                         differentiable ? gradient.narrow(0, begin, count) : at::Tensor());
@@ -90,11 +123,14 @@ CrossEntropy chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& w
       std::all_of(label, label + labels.size(0), [&](int64_t v) { return v >= 0 && v < weight.size(0); }),
       "cross-entropy: a label lies outside a vocabulary of ", weight.size(0));
   const bool differentiable = at::GradMode::is_enabled() && hidden.requires_grad();
-  auto results = ChunkedCrossEntropy::apply(hidden, weight, dense_labels, chunk, differentiable);
-  return {results[0], results[1]};
+  auto results = ChunkedCrossEntropy::apply(hidden, weight, kernels::to_device(dense_labels, hidden.device()),
+                                            chunk, differentiable);
+  return {results[0], results[1].cpu()};
 }
 
 at::Tensor label_ranks(const at::Tensor& logits, const at::Tensor& labels) {
+  if (!logits.is_cpu())
+    return ranks_there(logits, kernels::to_device(labels.contiguous(), logits.device())).cpu();
   const at::Tensor rows = logits.contiguous();
   at::Tensor ranks = at::empty({logits.size(0)}, at::kLong);
   rank_rows(rows, labels.contiguous().const_data_ptr<int64_t>(), ranks.mutable_data_ptr<int64_t>());

@@ -27,10 +27,10 @@ int eval(const EvalOptions& options) {
   if (options.model.heads.empty()) throw data::InputError("No heads: give --heads DIR.");
   if (!options.json.empty()) data::check_can_write(options.json);
   infer::watch_for_interrupts();
-  infer::prepare_cpu(options.model);
+  const at::Device device = infer::prepare_device(options.model);
   const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
   infer::check_tokenizer(options.model.heads, prompts.tokenizer());
-  const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
+  const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model), device);
   const auto drafter = model::load_heads(options.model.heads, *target, /*trainable=*/true);
   EvalSource source = options.source;
   source.target_folder = options.model.target;

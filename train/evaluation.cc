@@ -80,7 +80,7 @@ class Evaluation {
       samples.push_back({ids[i], group[i].supervised, group[i].category});
       rows.push_back(useful_rows(samples[i], drafter_.max_depth()));
     }
-    const PackedBatch batch = pack(samples, drafter_.max_depth());
+    const PackedBatch batch = on_device(pack(samples, drafter_.max_depth()), target_.device());
     if (batch.rows == 0) return;
     const model::Features features = source.of(samples, rows, std::vector<int64_t>(group.size(), -1));
     for (const Feed feed : {Feed::truth, Feed::own_guesses}) {

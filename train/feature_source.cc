@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/gpu.h"
+
 namespace clover::train {
 namespace {
 
@@ -93,7 +95,11 @@ model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samp
     if (!wanted_.pre_norm) part.pre_norm.reset();
     if (!wanted_.post_norm) part.post_norm.reset();
   }
-  return join(parts);
+  const model::Features joined = join(parts);
+  const auto there = [this](const at::Tensor& rows) {
+    return rows.defined() ? kernels::to_device(rows, target_.device()) : rows;
+  };
+  return {there(joined.pre_norm), there(joined.post_norm)};
 }
 
 void FeatureSource::keep(int64_t key, const model::Features& features) {
@@ -118,7 +124,9 @@ std::vector<model::Features> FeatureSource::compute(std::span<const data::TokenS
   std::vector<int32_t> finished;
 
   const auto flush = [&] {
-    const model::Features features = target_.forward(batch, kv_, taps_).features;
+    model::Features features = target_.forward(batch, kv_, taps_).features;
+    if (features.pre_norm.defined()) features.pre_norm = features.pre_norm.cpu();
+    if (features.post_norm.defined()) features.post_norm = features.post_norm.cpu();
     int64_t begin = 0;
     for (const Piece& piece : pass) {
       std::vector<int32_t> all(piece.count);

@@ -199,7 +199,7 @@ nlohmann::json Run::about() const {
                        {"total_steps", job_.total_steps},
                        {"answer_tokens", state_.tokens},
                        {"device_seconds", state_.seconds},
-                       {"machine", infer::describe_machine()},
+                       {"machine", infer::describe_machine(job_.target->device())},
                        {"settings", settings_.to_json()},
                        {"data", job_.store.about()},
                        {"evaluation", state_.evaluation}};

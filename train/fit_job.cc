@@ -97,11 +97,11 @@ void check_feature_file(const FitJob& job) {
 
 }  // namespace
 
-void resolve(FitSettings& settings) {
+at::Device resolve(FitSettings& settings) {
   infer::ModelOptions device;
   device.device = settings.device;
   device.threads = static_cast<int>(settings.threads);
-  infer::prepare_cpu(device);
+  const at::Device chosen = infer::prepare_device(device);
   settings.threads = at::get_num_threads();
   if (settings.dtype == "auto") {
     settings.dtype = model::dtype_name(model::TargetConfig::read(settings.target).stored_dtype);
@@ -109,10 +109,12 @@ void resolve(FitSettings& settings) {
   if (settings.compute_dtype == "auto") {
     // Without bf16 products in hardware ATen emulates them, slower than fp32.
     const auto paths = kernels::available_cpu_paths();
-    const bool fast = std::find(paths.begin(), paths.end(), kernels::CpuPath::avx512_bf16) != paths.end();
+    const bool fast = !chosen.is_cpu() ||
+                      std::find(paths.begin(), paths.end(), kernels::CpuPath::avx512_bf16) != paths.end();
     settings.compute_dtype = fast ? "bfloat16" : "float32";
   }
   if (settings.feature_cache < 0) settings.feature_cache = infer::available_memory() / 4;
+  return chosen;
 }
 
 data::TokenStore::Sample FitJob::sample(int64_t index) const {
@@ -132,7 +134,7 @@ FeatureFile FitJob::feature_file() const {
           {{"target", target->fingerprint()},
            {"data", store.about().at("content_hash").get<std::string>()},
            {"dtype", settings.dtype},
-           {"kernels", kernels::to_string(kernels::cpu_path())},
+           {"kernels", target->device().is_cpu() ? kernels::to_string(kernels::cpu_path()) : "cuda"},
            {"max-length", std::to_string(settings.max_length)}}};
 }
 
@@ -156,9 +158,9 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   const StoreUse use{job.store, settings.data, settings.target};
   check_vocabulary(use, config);
   check_samples(job.store, settings.data);
-  resolve(job.settings);
+  const at::Device device = resolve(job.settings);
   if (job.settings.eval_prompts > 0) job.tokenizer = data::Tokenizer::load(settings.target);
-  job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype));
+  job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype), device);
   check_prepared_for(use, *job.target);
   checkpoint ? continue_drafter(job) : begin_drafter(job);
   job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));

@@ -52,7 +52,8 @@ struct FitJob {
 /// Loads and checks all that the settings name.  InputError in one sentence; nothing is written.
 FitJob prepare_job(FitSettings settings, const FitFolders& folders);
 
-/// Replaces every "auto" by what this machine and this target make of it, and sets the number of threads.
-void resolve(FitSettings& settings);
+/// Replaces every "auto" by what this machine and this target make of it, sets the number of threads and
+/// opens the device.
+at::Device resolve(FitSettings& settings);
 
 }  // namespace clover::train

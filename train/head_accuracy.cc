@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "kernels/gpu.h"
 #include "kernels/top_k.h"
 #include "train/cross_entropy.h"
 
@@ -48,8 +49,11 @@ std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Feat
   for (size_t i = 0; i < batch.heads.size(); ++i) {
     const HeadWork& work = batch.heads[i];
     if (i > 0) {
-      state = drafter.extend(state, work.parents,
-                             feed == Feed::truth ? work.ids : best.index_select(0, work.parents));
+      state =
+          drafter.extend(state, work.parents,
+                         feed == Feed::truth
+                             ? work.ids
+                             : kernels::to_device(best, state.hidden.device()).index_select(0, work.parents));
     }
     at::Tensor labels = at::zeros({state.hidden.size(0)}, at::kLong);
     const int64_t* row = work.scored.const_data_ptr<int64_t>();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/gpu.h"
 #include "train/cross_entropy.h"
 
 namespace clover::train {
@@ -69,9 +70,10 @@ std::vector<int64_t> sayable_labels(std::span<const data::TokenStore::Sample> sa
 }
 
 at::Tensor loss_weight(const model::Drafter& drafter, at::ScalarType dtype) {
-  const at::Tensor& dense = drafter.head(0).dense;
+  const model::OutputHead& head = drafter.head(0);
+  const at::Tensor& dense = head.dense;
   TORCH_CHECK(dense.defined(), "the drafter was made without what training needs");
-  return dense.detach().to(dtype).contiguous();
+  return dense.detach().to(head.packed.device(), dtype).contiguous();
 }
 
 at::Tensor teacher_forced_loss(model::Drafter& drafter, const model::Features& features,
@@ -86,7 +88,10 @@ at::Tensor teacher_forced_loss(model::Drafter& drafter, const model::Features& f
     const Sayable said = sayable(work, label_map);
     if (said.rows.numel() == 0) continue;
     const bool all = said.rows.numel() == state.hidden.size(0);
-    const model::DraftState rows{all ? state.hidden : state.hidden.index_select(0, said.rows), state.depth};
+    const model::DraftState rows{
+        all ? state.hidden
+            : state.hidden.index_select(0, kernels::to_device(said.rows, state.hidden.device())),
+        state.depth};
     const CrossEntropy entropy = chunked_cross_entropy(drafter.output(rows), weight, said.labels);
     figures[i].loss_sum += entropy.sum.item<double>();
     figures[i].sayable += said.rows.numel();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/gpu.h"
+
 namespace clover::train {
 namespace {
 
@@ -94,6 +96,19 @@ PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t head
       live = std::move(still);
     }
     batch.heads.push_back(work_of(samples, live, depth));
+  }
+  return batch;
+}
+
+PackedBatch on_device(PackedBatch batch, at::Device device) {
+  const auto move = [device](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = kernels::to_device(tensor.contiguous(), device);
+  };
+  move(batch.next_ids);
+  move(batch.frontier);
+  for (HeadWork& work : batch.heads) {
+    move(work.parents);
+    move(work.ids);
   }
   return batch;
 }

@@ -37,4 +37,7 @@ int64_t useful_rows(const data::TokenStore::Sample& sample, int64_t heads);
 
 PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t heads);
 
+/// With what drafters are called with (next_ids, frontier, parents, ids) on the device.
+PackedBatch on_device(PackedBatch batch, at::Device device);
+
 }  // namespace clover::train

@@ -37,7 +37,8 @@ LabelMap::LabelMap(const at::Tensor& token_map, int64_t vocab) : index_(vocab, -
     std::iota(index_.begin(), index_.end(), 0);
     return;
   }
-  const int64_t* ids = token_map.const_data_ptr<int64_t>();
+  const at::Tensor on_host = token_map.cpu();
+  const int64_t* ids = on_host.const_data_ptr<int64_t>();
   for (int64_t index = 0; index < token_map.numel(); ++index) index_.at(ids[index]) = index;
 }
 

@@ -35,7 +35,8 @@ void Trainer::micro_batch(std::span<const int64_t> indices, std::span<const doub
   const model::Features features = features_.of(samples, rows, indices);
   if (batch.rows == 0) return;
   const at::Tensor loss =
-      teacher_forced_loss(*job_.drafter, features, batch, label_map_, weight_, head_scale, figures.heads);
+      teacher_forced_loss(*job_.drafter, features, on_device(batch, job_.target->device()), label_map_,
+                          weight_, head_scale, figures.heads);
   if (!loss.defined()) return;
   figures.loss += loss.item<double>();
   loss.backward();

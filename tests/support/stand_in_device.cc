@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/detail/HPUHooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -16,6 +17,8 @@
 // LibTorch knows the device type HPU (Habana's) but brings no operators for it: they are registered here.
 namespace clover::test {
 namespace {
+
+using at::HPUHooksRegistry, at::RegistererHPUHooksRegistry;
 
 constexpr at::DeviceType type = at::kHPU;
 const at::Device device{type, 0};
@@ -50,6 +53,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   at::DeviceIndex deviceCount() const noexcept override { return 1; }
 };
 C10_REGISTER_GUARD_IMPL(HPU, Guard)
+
+// What autograd asks about a device.
+struct Hooks final : at::HPUHooksInterface {
+  explicit Hooks(at::HPUHooksArgs = {}) {}
+  bool hasHPU() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
+  void init() const override {}
+  at::DeviceIndex deviceCount() const override { return 1; }
+  at::DeviceIndex getCurrentDevice() const override { return 0; }
+};
+C10_REGISTER_CLASS(HPUHooksRegistry, HPUHooks, Hooks)
 
 /// The same memory as a tensor of the CPU.
 at::Tensor on_cpu(const at::Tensor& tensor) {

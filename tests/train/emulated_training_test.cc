@@ -1,0 +1,72 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "model/heads_checkpoint.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/train/tiny_run.h"
+#include "train/fit.h"
+#include "train/fit_job.h"
+#include "train/trainer.h"
+
+// Training as it runs on a GPU, on an emulated one: what lies where, and that it learns what it learns on the
+// CPU.
+namespace clover::train {
+namespace {
+
+class EmulatedTrainingTest : public testing::TestWithParam<const char*> {
+ protected:
+  FitJob job(const char* device, const std::string& output) const {
+    if (!std::filesystem::exists(folder_ / "store")) write_counting_store(folder_ / "store", 20);
+    FitSettings settings;
+    settings.kind = GetParam();
+    settings.target = tiny_target();
+    settings.data = folder_ / "store";
+    settings.device = device;
+    settings.dtype = settings.compute_dtype = "float32";
+    settings.steps = 4;
+    settings.batch = 4;
+    settings.micro_batch = 3;
+    settings.draft_vocab = 100;
+    settings.warmup = 1;
+    settings.eval_prompts = 0;
+    FitFolders folders;
+    folders.output = folder_ / output;
+    return prepare_job(settings, folders);
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_P(EmulatedTrainingTest, LearnsWhatItLearnsOnTheCpu) {
+  const FitJob here = job("cpu", "here"), there = job("cuda", "there");
+  ASSERT_FALSE(there.target->device().is_cpu());
+  Trainer on_cpu(here), on_gpu(there);
+  for (int64_t step = 0; step < 4; ++step) {
+    const StepFigures expected = on_cpu.step(step), found = on_gpu.step(step);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-3 * expected.loss) << "step " << step;
+    EXPECT_NEAR(found.gradient_norm, expected.gradient_norm, 5e-3 * expected.gradient_norm)
+        << "step " << step;
+    EXPECT_EQ(found.answer_tokens, expected.answer_tokens);
+  }
+  const auto weights = here.drafter->named_parameters();
+  for (const auto& parameter : there.drafter->named_parameters()) {
+    ASSERT_FALSE(parameter.value().is_cpu()) << parameter.key();
+    const at::Tensor expected = weights[parameter.key()];
+    EXPECT_LT((parameter.value().cpu() - expected).abs().max().item<float>(), 2e-3) << parameter.key();
+  }
+}
+
+TEST_P(EmulatedTrainingTest, ARunWritesHeadsThatTheCpuReads) {
+  FitJob there = job("cuda", "run");
+  ASSERT_EQ(fit(there), 0);
+  const auto target = model::Target::load(tiny_target(), at::kFloat);
+  const auto heads = model::load_heads(folder_ / "run/best", *target, /*trainable=*/true);
+  const auto trained = there.drafter->named_parameters();
+  for (const auto& parameter : heads->named_parameters())
+    EXPECT_TRUE(at::equal(parameter.value(), trained[parameter.key()].cpu())) << parameter.key();
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EmulatedTrainingTest, testing::Values("clover", "medusa"));
+
+}  // namespace
+}  // namespace clover::train
