@@ -114,6 +114,11 @@ void print_figures(const RunOutcome& run) {
       100 * share["target"].get<double>(), 100 * share["drafter"].get<double>(),
       100 * share["grow"].get<double>(), 100 * share["verify"].get<double>(),
       100 * share["host"].get<double>());
+  if (run.stats.graphs > 0) {
+    std::fprintf(stderr, "graphs               %lld recorded in %.1f s, %lld MiB of the GPU\n",
+                 static_cast<long long>(run.stats.graphs), run.stats.graph_seconds,
+                 static_cast<long long>(run.stats.graph_bytes >> 20));
+  }
 }
 
 std::string speed_note(const EngineStats& stats) {

@@ -114,6 +114,12 @@ int run_guarded(const std::string& program, const Command& command,
     return complain(
         name, "out of memory; complete lines and files already written are safe, try a smaller --max-batch",
         exit_failed);
+  } catch (const c10::OutOfMemoryError&) {
+    return complain(
+        name,
+        "the GPU's memory is full; complete lines and files already written are safe, try a smaller "
+        "--kv-memory or --max-batch (of fit: --micro-batch)",
+        exit_failed);
   } catch (const c10::Error& error) {
     return complain(name,
                     std::string("failed: ") + error.what_without_backtrace() +

@@ -102,6 +102,7 @@ std::vector<Completion> Engine::step() {
   stats_.sent_away = schedule_.sent_away();
   stats_.graphs = passes_.recorded();
   stats_.graph_seconds = passes_.seconds();
+  stats_.graph_bytes = passes_.bytes();
   return completions;
 }
 

@@ -34,6 +34,7 @@ struct EngineStats {
   int64_t sent_away = 0;             // times a request had to leave because keys and values had no room
   int64_t graphs = 0;                // decode passes recorded as graphs of a GPU
   double graph_seconds = 0;          // which recording them took
+  int64_t graph_bytes = 0;           // of the GPU's memory
   int64_t bytes_read = 0;            // weights, keys and values that the decode passes had to read, at least
   double prefill_seconds = 0;
   double decode_seconds = 0;  // all of a decode step, drafting included

@@ -80,6 +80,7 @@ json describe_outcome(const RunOutcome& outcome) {
           {"sent_away", outcome.stats.sent_away},
           {"graphs", outcome.stats.graphs},
           {"graph_seconds", outcome.stats.graph_seconds},
+          {"graph_bytes", outcome.stats.graph_bytes},
           {"seconds", outcome.seconds},
           {"prefill_seconds", outcome.stats.prefill_seconds},
           {"calibration_seconds", outcome.stats.calibration_seconds},

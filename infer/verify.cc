@@ -14,7 +14,8 @@ namespace {
 void check(const CandidateTree& tree, const at::Tensor& logits) {
   TORCH_CHECK(logits.dim() == 2 && logits.size(0) == tree.size() && logits.scalar_type() == at::kFloat &&
                   logits.is_contiguous() && logits.is_cpu(),
-              "verify: contiguous fp32 logits [", tree.size(), ", V] on the CPU expected, found ", logits.sizes());
+              "verify: contiguous fp32 logits [", tree.size(), ", V] on the CPU expected, found ",
+              logits.sizes());
 }
 
 /// Down the tree for as long as it holds what `choose(node, depth)` says after each node.
@@ -61,8 +62,8 @@ Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const
 }
 
 Accepted verify_best(const CandidateTree& tree, std::span<const int64_t> best) {
-  TORCH_CHECK(std::ssize(best) == tree.size(), "verify: the arg-max of ", tree.size(), " rows expected, found ",
-              best.size());
+  TORCH_CHECK(std::ssize(best) == tree.size(), "verify: the arg-max of ", tree.size(),
+              " rows expected, found ", best.size());
   return follow(tree, [&](int32_t node, size_t) { return best[node]; });
 }
 

@@ -122,19 +122,22 @@ void KvCache::reserve(Sequence& sequence, int64_t slots) {
   }
 }
 
-void KvCache::rotary(const std::vector<int32_t>& positions, Placement& placement) const {
-  const int64_t half = static_cast<int64_t>(shape_.frequencies.size());
-  const int64_t rows = static_cast<int64_t>(positions.size());
+// Angles of a position are the same in every pass: taken from a table that grows with the positions seen.
+void KvCache::rotary(const std::vector<int32_t>& positions, Placement& placement) {
+  const int64_t half = std::ssize(shape_.frequencies), rows = std::ssize(positions);
+  const int64_t longest = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end()) + 1;
+  for (int64_t position = std::ssize(cos_) / half; position < longest; ++position) {
+    for (const double frequency : shape_.frequencies) {
+      const double angle = static_cast<double>(position) * frequency;
+      cos_.push_back(static_cast<float>(std::cos(angle)));
+      sin_.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
   placement.cos = at::empty({rows, half}, at::kFloat);
   placement.sin = at::empty({rows, half}, at::kFloat);
-  float* cos = placement.cos.data_ptr<float>();
-  float* sin = placement.sin.data_ptr<float>();
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < half; ++i) {
-      const double angle = positions[row] * shape_.frequencies[i];
-      cos[row * half + i] = static_cast<float>(std::cos(angle));
-      sin[row * half + i] = static_cast<float>(std::sin(angle));
-    }
+    std::copy_n(cos_.begin() + positions[row] * half, half, placement.cos.data_ptr<float>() + row * half);
+    std::copy_n(sin_.begin() + positions[row] * half, half, placement.sin.data_ptr<float>() + row * half);
   }
 }
 
@@ -190,7 +193,7 @@ Placement KvCache::place(const RowBatch& batch) {
   return placement;
 }
 
-Placement KvCache::place(std::span<const Segment> segments) const {
+Placement KvCache::place(std::span<const Segment> segments) {
   std::vector<int32_t> tables, table_of, contiguous, positions;
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {

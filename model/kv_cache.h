@@ -57,7 +57,7 @@ class KvCache {
   Placement place(const RowBatch& batch);
 
   /// The same for committed rows of a drafter's own layer.
-  Placement place(std::span<const Segment> segments) const;
+  Placement place(std::span<const Segment> segments);
 
   /// A slot that belongs to no sequence, for rows that nobody needs; only on a GPU.
   int64_t spare_slot() const { return pages_ * page_size_; }
@@ -94,7 +94,7 @@ class KvCache {
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
   void move_rows(std::span<const int64_t> from, std::span<const int64_t> to, int64_t layers);
-  void rotary(const std::vector<int32_t>& positions, Placement& placement) const;
+  void rotary(const std::vector<int32_t>& positions, Placement& placement);
 
   KvShape shape_;
   int64_t pages_;
@@ -103,8 +103,9 @@ class KvCache {
                                    // a spare page behind them on a GPU
   std::vector<at::Tensor> parts_;  // views of its first dimension
   std::vector<Sequence> sequences_;
-  std::vector<int32_t> closed_;  // sequence numbers to use again
-  std::vector<int32_t> free_;    // page numbers, the next one last
+  std::vector<float> cos_, sin_;  // [positions seen, d/2]
+  std::vector<int32_t> closed_;   // sequence numbers to use again
+  std::vector<int32_t> free_;     // page numbers, the next one last
   PrefixPages prefixes_;
 };
 

@@ -49,27 +49,31 @@ TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps)
 }
 
 TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps) {
-  const PassInputs filled = padded(inputs, shape, cache_.spare_slot());
-  const int64_t rows = inputs.ids.size(0);
-  const auto [found, first] =
-      passes_.try_emplace(Key{shape.rows, shape.pages, taps.pre_norm, taps.post_norm});
+  const Key key{shape.rows, shape.pages, taps.pre_norm, taps.post_norm};
+  auto found = passes_.find(key);
+  const bool first = found == passes_.end();
+  if (first) found = passes_.emplace(key, Recorded{PaddedInputs(shape, inputs), {}, {}, nullptr}).first;
   Recorded& entry = found->second;
+  const int64_t rows = inputs.ids.size(0);
+  entry.here.fill(inputs, cache_.spare_slot());
   // The first pass of a shape runs its kernels one by one, so that the GPU has loaded them.
   settled_ = entry.graph != nullptr;
-  if (first) return target_.pass(to_device(filled, target_.device()), cache_, taps).slice(0, rows);
-  if (!entry.graph) record(entry, filled, taps);
-  kernels::upload(bytes_of(filled), entry.bytes);
+  if (first) return target_.pass(to_device(entry.here.views, target_.device()), cache_, taps).slice(0, rows);
+  if (!entry.graph) record(entry, taps);
+  kernels::upload(entry.here.bytes, entry.bytes);
   entry.graph->start();
   return entry.output.slice(0, rows);
 }
 
-void PassGraphs::record(Recorded& entry, const PassInputs& like, const FeatureTaps& taps) {
+void PassGraphs::record(Recorded& entry, const FeatureTaps& taps) {
   const auto begin = std::chrono::steady_clock::now();
-  entry.bytes = kernels::to_device(bytes_of(like), target_.device());
-  entry.inputs = views_of(entry.bytes, like);
-  entry.graph = kernels::Graph::record(target_.device(),
-                                       [&] { entry.output = target_.pass(entry.inputs, cache_, taps); });
+  const int64_t free = kernels::free_gpu_memory(target_.device());
+  entry.bytes = kernels::to_device(entry.here.bytes, target_.device());
+  const PassInputs there = views_of(entry.bytes, entry.here.views);
+  entry.graph =
+      kernels::Graph::record(target_.device(), [&] { entry.output = target_.pass(there, cache_, taps); });
   ++recorded_;
+  bytes_ += std::max<int64_t>(0, free - kernels::free_gpu_memory(target_.device()));
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

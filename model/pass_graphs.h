@@ -27,11 +27,12 @@ class PassGraphs {
   bool settled() const { return settled_; }
   int64_t recorded() const { return recorded_; }
   double seconds() const { return seconds_; }  // of recording
+  int64_t bytes() const { return bytes_; }     // of the GPU, taken by it
 
  private:
   struct Recorded {
-    at::Tensor bytes;   // on the GPU: where the inputs go
-    PassInputs inputs;  // views of it
+    PaddedInputs here;
+    at::Tensor bytes;  // on the GPU: where the inputs go
     TargetOutput output;
     std::unique_ptr<kernels::Graph> graph;  // null until the shape is asked for again
   };
@@ -39,7 +40,7 @@ class PassGraphs {
 
   PassShape shape_for(const PassInputs& inputs) const;
   TargetOutput replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps);
-  void record(Recorded& entry, const PassInputs& like, const FeatureTaps& taps);
+  void record(Recorded& entry, const FeatureTaps& taps);
 
   const Target& target_;
   KvCache& cache_;
@@ -49,6 +50,7 @@ class PassGraphs {
   std::map<Key, Recorded> passes_;
   int64_t recorded_ = 0;
   double seconds_ = 0;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace clover::model

@@ -1,10 +1,8 @@
 #include "model/placement.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/gpu.h"
@@ -26,13 +24,12 @@ int64_t room(const at::Tensor& tensor) {
   return (static_cast<int64_t>(tensor.nbytes()) + alignment - 1) / alignment * alignment;
 }
 
-/// `tensor` with more of `value` behind it along its first dimension.
-at::Tensor extended(const at::Tensor& tensor, int64_t size, double value) {
-  std::vector<int64_t> shape = tensor.sizes().vec();
-  shape[0] = size;
-  at::Tensor longer = at::full(shape, value, tensor.options());
-  longer.narrow(0, 0, tensor.size(0)).copy_(tensor);
-  return longer;
+/// `from` and, behind it, more of `value`.
+template <class T>
+void extend(at::Tensor& to, const at::Tensor& from, T value) {
+  T* const begin = to.mutable_data_ptr<T>();
+  T* const end = std::copy_n(from.const_data_ptr<T>(), from.numel(), begin);
+  std::fill(end, begin + to.numel(), value);
 }
 
 }  // namespace
@@ -71,24 +68,37 @@ bool PassShape::holds(const PassInputs& inputs) const {
          its.page_table.size(1) <= pages && its.path.size(0) <= path;
 }
 
-PassInputs padded(const PassInputs& inputs, const PassShape& shape, int64_t slot) {
-  TORCH_CHECK(shape.holds(inputs), "padded: the inputs are larger than the shape");
-  const kernels::AttentionRows& its = inputs.placement.rows;
-  const int64_t own_sequence = its.page_table.size(0);  // its pages are all 0, and never read
-  PassInputs more;
-  more.ids = extended(inputs.ids, shape.rows, 0);
-  more.placement.cos = extended(inputs.placement.cos, shape.rows, 0);
-  more.placement.sin = extended(inputs.placement.sin, shape.rows, 0);
-  more.placement.slots = extended(inputs.placement.slots, shape.rows, static_cast<double>(slot));
-  more.placement.rows.sequence = extended(its.sequence, shape.rows, static_cast<double>(own_sequence));
-  more.placement.rows.contiguous = extended(its.contiguous, shape.rows, 0);
-  more.placement.rows.path_begin =
-      extended(its.path_begin, shape.rows + 1, static_cast<double>(its.path.size(0)));
-  more.placement.rows.path = extended(its.path, shape.path, 0);
-  at::Tensor pages = at::zeros({shape.sequences, shape.pages}, its.page_table.options());
-  pages.narrow(0, 0, own_sequence).narrow(1, 0, its.page_table.size(1)).copy_(its.page_table);
-  more.placement.rows.page_table = pages;
-  return more;
+PaddedInputs::PaddedInputs(const PassShape& shape, const PassInputs& like) {
+  const int64_t half = like.placement.cos.size(1);
+  const auto floats = [half](int64_t rows) { return at::empty({rows, half}, at::kFloat); };
+  const auto ints = [](int64_t count) { return at::empty({count}, at::kInt); };
+  const PassInputs model{at::empty({shape.rows}, at::kLong),
+                         {floats(shape.rows),
+                          floats(shape.rows),
+                          at::empty({shape.rows}, at::kLong),
+                          {ints(shape.rows), ints(shape.rows), ints(shape.rows + 1), ints(shape.path),
+                           at::empty({shape.sequences, shape.pages}, at::kInt)}}};
+  bytes = bytes_of(model);
+  views = views_of(bytes, model);
+}
+
+void PaddedInputs::fill(const PassInputs& inputs, int64_t slot) {
+  const kernels::AttentionRows& from = inputs.placement.rows;
+  kernels::AttentionRows& to = views.placement.rows;
+  const int64_t sequences = from.page_table.size(0), pages = from.page_table.size(1);
+  extend<int64_t>(views.ids, inputs.ids, 0);
+  extend<float>(views.placement.cos, inputs.placement.cos, 0);
+  extend<float>(views.placement.sin, inputs.placement.sin, 0);
+  extend<int64_t>(views.placement.slots, inputs.placement.slots, slot);
+  extend<int32_t>(to.sequence, from.sequence, static_cast<int32_t>(sequences));
+  extend<int32_t>(to.contiguous, from.contiguous, 0);
+  extend<int32_t>(to.path_begin, from.path_begin, static_cast<int32_t>(from.path.size(0)));
+  extend<int32_t>(to.path, from.path, 0);
+  int32_t* table = to.page_table.mutable_data_ptr<int32_t>();
+  std::fill_n(table, to.page_table.numel(), 0);
+  for (int64_t i = 0; i < sequences; ++i)
+    std::copy_n(from.page_table.const_data_ptr<int32_t>() + i * pages, pages,
+                table + i * to.page_table.size(1));
 }
 
 }  // namespace clover::model

@@ -34,8 +34,16 @@ struct PassShape {
   bool holds(const PassInputs& inputs) const;
 };
 
-/// Inputs (on the CPU) of exactly that shape: the rows added attend to nothing, belong to a sequence of their
-/// own and write their keys and values to `slot`, and no other row's result depends on them.
-PassInputs padded(const PassInputs& inputs, const PassShape& shape, int64_t slot);
+/// Memory on the CPU for inputs of exactly that shape, and of the dtypes and the rotary width of `like`.
+struct PaddedInputs {
+  PaddedInputs(const PassShape& shape, const PassInputs& like);
+
+  /// Takes `inputs` over.  The rows added attend to nothing, belong to a sequence of their own and write
+  /// their keys and values to `slot`; no other row's result depends on them.
+  void fill(const PassInputs& inputs, int64_t slot);
+
+  at::Tensor bytes;
+  PassInputs views;  // of the bytes
+};
 
 }  // namespace clover::model

@@ -8,12 +8,12 @@
 #include "train/fit_job.h"
 #include "train/trainer.h"
 
-// Training as it runs on a GPU, on an emulated one: what lies where, and that it learns what it learns on the
+// Training on a GPU, a real or an emulated one: what lies where, and that it learns what it learns on the
 // CPU.
 namespace clover::train {
 namespace {
 
-class EmulatedTrainingTest : public testing::TestWithParam<const char*> {
+class GpuTrainingTest : public testing::TestWithParam<const char*> {
  protected:
   FitJob job(const char* device, const std::string& output) const {
     if (!std::filesystem::exists(folder_ / "store")) write_counting_store(folder_ / "store", 20);
@@ -37,7 +37,7 @@ class EmulatedTrainingTest : public testing::TestWithParam<const char*> {
   test::TemporaryFolder folder_;
 };
 
-TEST_P(EmulatedTrainingTest, LearnsWhatItLearnsOnTheCpu) {
+TEST_P(GpuTrainingTest, LearnsWhatItLearnsOnTheCpu) {
   const FitJob here = job("cpu", "here"), there = job("cuda", "there");
   ASSERT_FALSE(there.target->device().is_cpu());
   Trainer on_cpu(here), on_gpu(there);
@@ -56,7 +56,7 @@ TEST_P(EmulatedTrainingTest, LearnsWhatItLearnsOnTheCpu) {
   }
 }
 
-TEST_P(EmulatedTrainingTest, ARunWritesHeadsThatTheCpuReads) {
+TEST_P(GpuTrainingTest, ARunWritesHeadsThatTheCpuReads) {
   FitJob there = job("cuda", "run");
   ASSERT_EQ(fit(there), 0);
   const auto target = model::Target::load(tiny_target(), at::kFloat);
@@ -66,7 +66,7 @@ TEST_P(EmulatedTrainingTest, ARunWritesHeadsThatTheCpuReads) {
     EXPECT_TRUE(at::equal(parameter.value(), trained[parameter.key()].cpu())) << parameter.key();
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, EmulatedTrainingTest, testing::Values("clover", "medusa"));
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuTrainingTest, testing::Values("clover", "medusa"));
 
 }  // namespace
 }  // namespace clover::train

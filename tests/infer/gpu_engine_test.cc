@@ -1,0 +1,44 @@
+#include "tests/infer/gpu_engine.h"
+
+// The whole engine on a GPU, a real or an emulated one: which tensor lies where, the CUDA kernels, graphs,
+// and promise 1 (no setting changes a token) with them.
+namespace clover::infer {
+namespace {
+
+TEST_F(GpuEngineTest, TheTargetSaysWhatItSaysOnTheCpu) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < 90; ++i) ids.push_back(3 + i * i % 120);
+  const auto here = model::Target::load(test::golden_target("tied-bf16"), at::kBFloat16);
+  const at::Tensor expected = test::read_text(*here, ids).logits;
+  const at::Tensor found = test::read_text(*target_, ids).logits.cpu();
+  EXPECT_LT((found - expected).abs().max().item<float>(), 0.02 * expected.abs().max().item<float>());
+  EXPECT_TRUE(at::equal(found, test::read_text(*target_, ids, 7).logits.cpu())) << "read in chunks of 7";
+}
+
+TEST_F(GpuEngineTest, TokensDependOnNothingButTheRequest) {
+  const auto clover = drafter("clover"), medusa = drafter("medusa"),
+             trimmed = drafter("clover", at::arange(2, 120, 3, at::kLong));
+  for (const double temperature : {0.0, 0.8}) {
+    const auto all = requests(5, temperature);
+    Answers expected;
+    for (const Request& request : all)
+      expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
+    for (model::Drafter* guesser : {clover.get(), medusa.get(), trimmed.get()}) {
+      for (const Policy policy :
+           {Policy::off, Policy::chain, Policy::fixed_tree, Policy::clover, Policy::automatic}) {
+        for (const int64_t batch : {1, 3}) {
+          SCOPED_TRACE(guesser->kind() + " " + to_string(policy) + " batch " + std::to_string(batch) +
+                       " temperature " + std::to_string(temperature));
+          EngineOptions chosen = options(policy, policy == Policy::automatic ? -1 : 4, batch);
+          chosen.suffix = policy != Policy::off && batch == 3;
+          chosen.graphs = batch == 3 || policy == Policy::clover;
+          EXPECT_EQ(expected, run(all, chosen, guesser));
+          EXPECT_EQ(chosen.graphs, stats_.graphs > 0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace clover::infer
