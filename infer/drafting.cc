@@ -1,6 +1,5 @@
 #include "infer/drafting.h"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -9,6 +8,7 @@
 
 #include "infer/timer.h"
 #include "kernels/gpu.h"
+#include "kernels/top_k.h"
 
 namespace clover::infer {
 namespace {
@@ -101,8 +101,8 @@ double Drafting::timed_pass(int32_t sequence, int64_t rows) {
     for (int i = 0; i < warm_ups; ++i) passes_.forward(batch, taps());
     kernels::wait_for(target_.device());
     Timer pass(seconds);
-    passes_.forward(batch, taps());
-    kernels::wait_for(target_.device());
+    const model::TargetOutput output = passes_.forward(batch, taps());
+    if (!target_.device().is_cpu()) kernels::to_host({kernels::arg_max(output.logits)});  // as a step does
   }
   cache_.keep(sequence, {}, target_.config().layers);
   return seconds;

@@ -7,6 +7,8 @@
 namespace clover::infer {
 namespace {
 
+constexpr int64_t most_parts = 16;
+
 at::Tensor joined_member(const std::vector<model::Features>& parts, at::Tensor model::Features::*member) {
   std::vector<at::Tensor> tensors;
   for (const model::Features& part : parts) tensors.push_back(part.*member);
@@ -106,6 +108,11 @@ void LiveSequence::remember(const model::Features& features, std::vector<int64_t
     pending_ = {features.slice(last, last + 1)};
     pending_next_ids_ = {next_ids.back()};
     return;
+  }
+  // Parts are views of what whole batches yielded, which must not be kept for the sake of a few rows.
+  if (std::ssize(pending_) >= most_parts) {
+    pending_ = {{joined_member(pending_, &model::Features::pre_norm),
+                 joined_member(pending_, &model::Features::post_norm)}};
   }
   pending_.push_back(features);
   pending_next_ids_.insert(pending_next_ids_.end(), next_ids.begin(), next_ids.end());

@@ -1,7 +1,6 @@
 #include "infer/step_bench.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -51,12 +52,16 @@ int64_t free_gpu_memory(at::Device gpu) {
   c10::cuda::set_device(gpu.index());
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  return static_cast<int64_t>(free);
+  // What LibTorch holds and nobody uses can be had, too.
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index());
+  const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<int64_t>(free) + stats.reserved_bytes[all].current - stats.allocated_bytes[all].current;
 }
 
 // Only from page-locked memory is a copy queued and not waited for; LibTorch keeps that memory until it is
 // done.
 void upload(const at::Tensor& host, at::Tensor& there) {
+  TORCH_CHECK(host.is_cpu() && host.is_contiguous(), "upload: a contiguous tensor of the CPU was expected");
   if (host.numel() == 0) return;
   const at::Tensor locked = at::empty(host.sizes(), host.options().pinned_memory(true));
   std::memcpy(locked.mutable_data_ptr(), host.const_data_ptr(), host.nbytes());

@@ -5,29 +5,59 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <map>
+
 namespace clover::kernels {
 namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
 
 // One pool of memory for all graphs, which no other part of the program uses; LibTorch's own begin at 1.
 constexpr c10::cuda::MempoolId_t pool{0, 1'000'001};
 
-/// A capture under way on a stream of its own, because the default one cannot be captured.  Memory that its
-/// ops ask for comes from the pool.
+/// Where graphs of a GPU are recorded: a stream of its own, because the default one cannot be captured, and
+/// always the same one, because the pool shares memory among allocations of one stream only.
+c10::cuda::CUDAStream recording_stream(at::Device gpu) {
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  auto found = streams.find(gpu.index());
+  if (found == streams.end()) {
+    // A pool that nobody holds cannot be used again, so this process holds it from now on.
+    allocator::createOrIncrefPool(gpu.index(), pool);
+    found = streams.emplace(gpu.index(), c10::cuda::getStreamFromPool(/*isHighPriority=*/false, gpu.index()))
+                .first;
+  }
+  return found->second;
+}
+
+/// What is allocated on `stream` meanwhile comes from the pool.
+class PoolMemory {
+ public:
+  explicit PoolMemory(const c10::cuda::CUDAStream& stream) : device_(stream.device_index()) {
+    allocator::beginAllocateToPool(device_, pool,
+                                   [own = stream.stream()](cudaStream_t asks) { return asks == own; });
+  }
+  ~PoolMemory() {
+    allocator::endAllocateToPool(device_, pool);
+    allocator::releasePool(device_,
+                           pool);  // memory that tensors or graphs do not hold is free within the pool
+  }
+  PoolMemory(const PoolMemory&) = delete;
+  PoolMemory& operator=(const PoolMemory&) = delete;
+
+ private:
+  c10::DeviceIndex device_;
+};
+
 class Capture {
  public:
-  explicit Capture(at::Device gpu)
-      : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, gpu.index())), guard_(stream_) {
-    const cudaStream_t own = stream_.stream();
-    c10::cuda::CUDACachingAllocator::beginAllocateToPool(stream_.device_index(), pool,
-                                                         [own](cudaStream_t asks) { return asks == own; });
-    C10_CUDA_CHECK(cudaStreamBeginCapture(own, cudaStreamCaptureModeThreadLocal));
+  explicit Capture(const c10::cuda::CUDAStream& stream) : stream_(stream.stream()) {
+    C10_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   }
   ~Capture() {
-    if (cudaGraph_t unwanted = nullptr;
-        !ended_ && cudaStreamEndCapture(stream_.stream(), &unwanted) == cudaSuccess)
-      cudaGraphDestroy(unwanted);
-    cudaGetLastError();  // an error of the capture is told by what was thrown
-    c10::cuda::CUDACachingAllocator::endAllocateToPool(stream_.device_index(), pool);
+    if (ended_) return;
+    cudaGraph_t unwanted = nullptr;
+    if (cudaStreamEndCapture(stream_, &unwanted) == cudaSuccess) cudaGraphDestroy(unwanted);
+    cudaGetLastError();  // what went wrong is told by what was thrown
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -35,13 +65,12 @@ class Capture {
   cudaGraph_t end() {
     ended_ = true;
     cudaGraph_t graph = nullptr;
-    C10_CUDA_CHECK(cudaStreamEndCapture(stream_.stream(), &graph));
+    C10_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
     return graph;
   }
 
  private:
-  c10::cuda::CUDAStream stream_;
-  c10::cuda::CUDAStreamGuard guard_;
+  cudaStream_t stream_;
   bool ended_ = false;
 };
 
@@ -55,7 +84,6 @@ class CudaGraph final : public Graph {
   ~CudaGraph() override {
     cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream(gpu_.index()).stream());
     cudaGraphExecDestroy(ready_);
-    c10::cuda::CUDACachingAllocator::releasePool(gpu_.index(), pool);
   }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
@@ -72,15 +100,14 @@ class CudaGraph final : public Graph {
 }  // namespace
 
 std::unique_ptr<Graph> Graph::record(at::Device gpu, const std::function<void()>& body) {
-  // Memory freed by earlier ops must not be handed to the capture while they run.
+  const c10::cuda::CUDAStream stream = recording_stream(gpu);
+  // What the default stream is doing may be what a graph's memory was last used for.
   c10::cuda::getCurrentCUDAStream(gpu.index()).synchronize();
-  cudaGraph_t graph = nullptr;
-  {
-    Capture capture(gpu);
-    body();
-    graph = capture.end();
-  }
-  return std::make_unique<CudaGraph>(gpu, graph);
+  const c10::cuda::CUDAStreamGuard here(stream);
+  const PoolMemory memory(stream);
+  Capture capture(stream);
+  body();
+  return std::make_unique<CudaGraph>(gpu, capture.end());
 }
 
 }  // namespace clover::kernels

@@ -2,7 +2,6 @@
 
 #include <c10/core/Device.h>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 

@@ -76,7 +76,9 @@ class KvCache {
   };
   void keep(std::span<const Kept> all, int64_t layers);
 
-  at::Tensor keys(int64_t layer) const { return parts_[2 * layer]; }        // [pages, page_size, Hkv, d]
+  at::Tensor keys(int64_t layer) const {
+    return parts_[2 * layer];
+  }  // [pages (a GPU's: and one), page_size, Hkv, d]
   at::Tensor values(int64_t layer) const { return parts_[2 * layer + 1]; }  // the same
   const KvShape& shape() const { return shape_; }
 

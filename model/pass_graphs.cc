@@ -1,7 +1,7 @@
 #include "model/pass_graphs.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <array>
@@ -58,23 +58,30 @@ TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs
   entry.here.fill(inputs, cache_.spare_slot());
   // The first pass of a shape runs its kernels one by one, so that the GPU has loaded them.
   settled_ = entry.graph != nullptr;
-  if (first) return target_.pass(to_device(entry.here.views, target_.device()), cache_, taps).slice(0, rows);
-  if (!entry.graph) record(entry, taps);
+  if (first || (!entry.graph && !record(entry, taps)))
+    return target_.pass(to_device(entry.here.views, target_.device()), cache_, taps).slice(0, rows);
   kernels::upload(entry.here.bytes, entry.bytes);
   entry.graph->start();
   return entry.output.slice(0, rows);
 }
 
-void PassGraphs::record(Recorded& entry, const FeatureTaps& taps) {
+bool PassGraphs::record(Recorded& entry, const FeatureTaps& taps) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t free = kernels::free_gpu_memory(target_.device());
   entry.bytes = kernels::to_device(entry.here.bytes, target_.device());
   const PassInputs there = views_of(entry.bytes, entry.here.views);
-  entry.graph =
-      kernels::Graph::record(target_.device(), [&] { entry.output = target_.pass(there, cache_, taps); });
+  const auto body = [&] { entry.output = target_.pass(there, cache_, taps); };
+  try {
+    entry.graph = kernels::Graph::record(target_.device(), body);
+  } catch (const c10::OutOfMemoryError&) {
+    entry.output = {};
+    enabled_ = false;
+    return false;
+  }
   ++recorded_;
   bytes_ += std::max<int64_t>(0, free - kernels::free_gpu_memory(target_.device()));
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return true;
 }
 
 }  // namespace clover::model

@@ -40,7 +40,8 @@ class PassGraphs {
 
   PassShape shape_for(const PassInputs& inputs) const;
   TargetOutput replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps);
-  void record(Recorded& entry, const FeatureTaps& taps);
+  /// False, and no shape is recorded any more, when the GPU has no memory for it.
+  bool record(Recorded& entry, const FeatureTaps& taps);
 
   const Target& target_;
   KvCache& cache_;

@@ -64,12 +64,14 @@ std::string to_text(const RunState& state, const RunRecord& record, const at::Te
   return json.dump(1) + "\n";
 }
 
-/// Whether the whole checkpoint of this name is of the same run, so that its weights are the same bits.
+/// Whether the whole checkpoint of this name is of the same run, so that its weights are the same bits (a GPU
+/// does not promise that).
 bool is_of_same_run(const fs::path& checkpoint, const nlohmann::json& identity) {
   if (!fs::exists(checkpoint / "state.json")) return false;
   try {
     const nlohmann::json before = read_checkpoint(checkpoint).identity;
-    return before.at("target") == identity.at("target") && before.at("data") == identity.at("data") &&
+    return identity.at("settings").value("device", "cpu") == "cpu" &&
+           before.at("target") == identity.at("target") && before.at("data") == identity.at("data") &&
            FitSettings::same_weights(before.at("settings"), identity.at("settings"));
   } catch (const data::InputError&) {
     return false;

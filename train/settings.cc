@@ -44,6 +44,11 @@ const std::set<std::string> free_to_change{"eval-every",       "eval-prompts",  
                                            "feature-file",     "target",           "data",
                                            "init-heads"};
 
+// Which of a machine's GPUs it was is of no matter.
+std::string kind_of_device(const std::string& device) {
+  return device.substr(0, device.find(':'));
+}
+
 }  // namespace
 
 std::string list_drafter_kinds() {
@@ -127,6 +132,7 @@ void FitSettings::check_continues(const nlohmann::json& recorded) const {
   for (const auto& [name, value] : own.items()) {
     if (free_to_change.contains(name)) continue;
     const nlohmann::json before = recorded.value(name, nlohmann::json());
+    if (name == "device" && before.is_string() && kind_of_device(before) == kind_of_device(value)) continue;
     if (before != value) {
       throw data::InputError("Setting --" + name + " is " + value.dump() +
                              ", but the run to continue was started with " + before.dump() +

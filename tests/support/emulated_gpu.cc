@@ -30,6 +30,7 @@ int64_t free_gpu_memory(at::Device /*gpu*/) {
 void wait_for(at::Device /*device*/) {}
 
 void upload(const at::Tensor& host, at::Tensor& there) {
+  TORCH_CHECK(host.is_cpu() && host.is_contiguous(), "upload: a contiguous tensor of the CPU was expected");
   test::queue_copy(host, there);
 }
 
