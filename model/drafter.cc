@@ -27,12 +27,19 @@ Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool tra
 }
 
 void Drafter::freeze(at::ScalarType dtype) {
+  if (frozen_) thaw();
   pack(dtype);
+  // The kernels read packed matrices; a GPU has better use for the memory of those they were made of.
+  if (!target_.head->device().is_cpu()) {
+    for (at::Tensor& parameter : parameters())
+      if (parameter.dim() == 2) parameter.set_data(parameter.detach().cpu());
+  }
   frozen_ = true;
 }
 
 void Drafter::thaw() {
   unpack();
+  to(target_.head->device());
   frozen_ = false;
 }
 
