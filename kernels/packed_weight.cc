@@ -8,6 +8,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cuda.h"
+#include "kernels/gpu.h"
 
 namespace clover::kernels {
 namespace {
@@ -109,7 +110,15 @@ PackedWeight PackedWeight::to(at::Device device) const {
   TORCH_CHECK(defined() && panels_.is_cpu(), "PackedWeight: only a weight on the CPU can be moved.");
   if (device.is_cpu()) return *this;
   PackedWeight moved = for_tensor_cores();
-  moved.panels_ = moved.panels_.to(device);
+  at::Tensor there = at::empty(moved.panels_.sizes(), moved.panels_.options().device(device));
+  // In pieces, so that one is copied into page-locked memory while another is on its way.
+  constexpr int64_t piece = 32 << 20;
+  const at::Tensor from = moved.panels_.view(-1), to = there.view(-1);
+  for (int64_t begin = 0; begin < from.numel(); begin += piece) {
+    at::Tensor part = to.slice(0, begin, begin + piece);
+    upload(from.slice(0, begin, begin + piece), part);
+  }
+  moved.panels_ = there;
   return moved;
 }
 
