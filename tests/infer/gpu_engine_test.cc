@@ -40,5 +40,17 @@ TEST_F(GpuEngineTest, TokensDependOnNothingButTheRequest) {
   }
 }
 
+TEST_F(GpuEngineTest, AnswersThatOutgrowAGraphGoOnInTheNext) {
+  auto all = requests(2, 0);
+  for (Request& request : all)
+    request.max_tokens = 70;  // 8 tokens a page: beyond the 8 pages of the first graphs
+  Answers expected;
+  for (const Request& request : all)
+    expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
+  const auto clover = drafter("clover");
+  EXPECT_EQ(expected, run(all, options(Policy::chain, -1, 2), clover.get()));
+  EXPECT_GE(stats_.graphs, 2);
+}
+
 }  // namespace
 }  // namespace clover::infer
