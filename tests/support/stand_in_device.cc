@@ -1,6 +1,7 @@
 #include "tests/support/stand_in_device.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
@@ -54,7 +55,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(HPU, Guard)
 
-// What autograd asks about a device.
+// What autograd and at::manual_seed ask about a device.
 struct Hooks final : at::HPUHooksInterface {
   explicit Hooks(at::HPUHooksArgs = {}) {}
   bool hasHPU() const override { return true; }
@@ -64,6 +65,10 @@ struct Hooks final : at::HPUHooksInterface {
   void init() const override {}
   at::DeviceIndex deviceCount() const override { return 1; }
   at::DeviceIndex getCurrentDevice() const override { return 0; }
+  const at::Generator& getDefaultGenerator(at::DeviceIndex) const override {
+    static const at::Generator generator = at::detail::createCPUGenerator();
+    return generator;
+  }
 };
 C10_REGISTER_CLASS(HPUHooksRegistry, HPUHooks, Hooks)
 
