@@ -13,7 +13,6 @@
 #include "infer/machine.h"
 #include "infer/report.h"
 #include "infer/step_bench.h"
-#include "kernels/gpu.h"
 
 namespace clover::infer {
 namespace {
@@ -53,8 +52,7 @@ std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
   const c10::ScalarType dtype =
       options.model.dtype.empty() ? config.stored_dtype : model::parse_dtype(options.model.dtype);
   const double gigabyte = 1e9, bytes = config.weights() * static_cast<double>(c10::elementSize(dtype));
-  const double left =
-      static_cast<double>(device.is_cpu() ? available_memory() : kernels::free_gpu_memory(device));
+  const double left = static_cast<double>(free_memory(device));
   if (bytes > left) {
     char sentence[160];
     std::snprintf(

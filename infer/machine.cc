@@ -106,6 +106,10 @@ int64_t available_memory() {
   return bytes;
 }
 
+int64_t free_memory(at::Device device) {
+  return device.is_cpu() ? available_memory() : kernels::free_gpu_memory(device);
+}
+
 int usable_cores() {
   return std::max(1, omp_get_num_procs());  // heeds the process's affinity
 }

@@ -24,6 +24,9 @@ double measure_copy_bandwidth(int64_t bytes, at::Device gpu);
 /// Bytes of memory that a process may still take without swapping: MemAvailable, or what its cgroup leaves.
 int64_t available_memory();
 
+/// Bytes that a process may still take of what `device` computes in: `available_memory`, or a GPU's own.
+int64_t free_memory(at::Device device);
+
 /// Cores this process may run on.
 int usable_cores();
 

@@ -184,10 +184,7 @@ RankOutput::RankOutput(fs::path output, Rank rank, json run, bool retry_errors)
   const Descriptor lock = lock_folder(output_);
   try {
     const Parts parts = find_parts(output_, run_);
-    if (!parts.abandoned.empty()) {
-      BatchOutput whole(output_, run_, false);
-      join(parts.abandoned, whole);
-    }
+    if (!parts.abandoned.empty()) join_all(output_, run_, parts.abandoned);
     const BatchOutput whole(output_, run_, retry_errors && !parts.others);
     done_ = whole.lines();
     if (!parts.others) remove_claims(output_);

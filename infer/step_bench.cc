@@ -99,7 +99,7 @@ class CachedBatch {
     const int64_t most = std::max(rows_a_chunk, *std::max_element(plan.rows.begin(), plan.rows.end()));
     const int64_t pages = batch_size * ((plan.context + most) / page_size + 2);
     const int64_t bytes = pages * model::KvCache::bytes_per_page(shape, page_size);
-    const int64_t left = shape.device.is_cpu() ? available_memory() : kernels::free_gpu_memory(shape.device);
+    const int64_t left = free_memory(shape.device);
     if (bytes > left) {
       throw data::InputError("Keys and values of " + std::to_string(batch_size) + " sequences of " +
                              std::to_string(plan.context) + " tokens take " + std::to_string(bytes >> 20) +

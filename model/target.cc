@@ -165,10 +165,11 @@ int64_t Features::size() const {
 
 Features Features::rows(const at::Tensor& index) const {
   Features picked;
-  if (pre_norm.defined())
-    picked.pre_norm = pre_norm.index_select(0, kernels::to_device(index, pre_norm.device()));
-  if (post_norm.defined())
-    picked.post_norm = post_norm.index_select(0, kernels::to_device(index, post_norm.device()));
+  const at::Tensor& tapped = pre_norm.defined() ? pre_norm : post_norm;
+  if (!tapped.defined()) return picked;
+  const at::Tensor there = kernels::to_device(index, tapped.device());
+  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, there);
+  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, there);
   return picked;
 }
 

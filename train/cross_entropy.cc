@@ -26,50 +26,36 @@ int64_t label_rank(const float* logits, int64_t vocab, int64_t label) {
   return above;
 }
 
-void rank_rows(const at::Tensor& logits, const int64_t* labels, int64_t* ranks) {
-  const float* rows = logits.const_data_ptr<float>();
+/// labels [R] on the logits' device -> i64 [R] there.
+at::Tensor ranks_of(const at::Tensor& logits, const at::Tensor& labels) {
   const int64_t vocab = logits.size(1);
-  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      ranks[row] = label_rank(rows + row * vocab, vocab, labels[row]);
-  });
-}
-
-/// What `rank_rows` counts, by ATen's operators: logits [R, V] and labels [R] on one device.
-at::Tensor ranks_there(const at::Tensor& logits, const at::Tensor& labels) {
-  const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label);
-  const at::Tensor before = at::arange(logits.size(1), labels.options()).unsqueeze(0) < label;
-  return ((logits > own) | ((logits == own) & before)).sum(1);
-}
-
-/// One chunk on a GPU, all of whose tensors lie there.
-double chunk_loss_there(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                        const at::Tensor& ranks, const at::Tensor& gradient) {
-  at::Tensor logits = at::mm(hidden.to(weight.scalar_type()), weight.t()).to(at::kFloat);
-  at::Tensor(ranks).copy_(ranks_there(logits, labels));
-  logits = at::_log_softmax(logits, 1, /*half_to_float=*/false);
-  const at::Tensor label = labels.unsqueeze(1);
-  const at::Tensor loss = -logits.gather(1, label).sum(at::kDouble);
-  if (gradient.defined()) {
-    logits.exp_().scatter_add_(1, label, at::full({label.size(0), 1}, -1.0, logits.options()));
-    gradient.copy_(at::mm(logits.to(weight.scalar_type()), weight));
+  if (!logits.is_cpu()) {
+    const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label);
+    const at::Tensor before = at::arange(vocab, labels.options()).unsqueeze(0) < label;
+    return ((logits > own) | ((logits == own) & before)).sum(1);
   }
-  return loss.item<double>();
+  at::Tensor ranks = at::empty({logits.size(0)}, at::kLong);
+  const float* rows = logits.const_data_ptr<float>();
+  const int64_t* label = labels.const_data_ptr<int64_t>();
+  int64_t* rank = ranks.mutable_data_ptr<int64_t>();
+  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) rank[row] = label_rank(rows + row * vocab, vocab, label[row]);
+  });
+  return ranks;
 }
 
-/// One chunk on the CPU: returns its loss; ranks and, when wanted, the gradient of its rows are written.
-double chunk_loss(const at::Tensor& hidden, const at::Tensor& weight, const int64_t* labels, int64_t* ranks,
-                  const at::Tensor& gradient) {
+/// One chunk: returns its loss; ranks and, when wanted, the gradient of its rows are written.
+double chunk_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                  at::Tensor ranks, const at::Tensor& gradient) {
   at::Tensor logits = at::mm(hidden.to(weight.scalar_type()), weight.t()).to(at::kFloat);
-  rank_rows(logits, labels, ranks);
+  ranks.copy_(ranks_of(logits, labels));
   logits = at::_log_softmax(logits, 1, /*half_to_float=*/false);
-  float* rows = logits.mutable_data_ptr<float>();
-  const int64_t vocab = logits.size(1);
+  const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label).cpu();
   double loss = 0;
-  for (int64_t row = 0; row < logits.size(0); ++row) loss -= rows[row * vocab + labels[row]];
+  for (int64_t row = 0; row < own.size(0); ++row) loss -= own.const_data_ptr<float>()[row];
   if (!gradient.defined()) return loss;
-  logits.exp_();  // probabilities; minus the label's indicator: the derivative of the logits
-  for (int64_t row = 0; row < logits.size(0); ++row) rows[row * vocab + labels[row]] -= 1.0f;
+  // Probabilities minus the label's indicator: the derivative of the logits.
+  logits.exp_().scatter_add_(1, label, at::full({label.size(0), 1}, -1.0, logits.options()));
   gradient.copy_(at::mm(logits.to(weight.scalar_type()), weight));
   return loss;
 }
@@ -86,14 +72,8 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
     double sum = 0;
     for (int64_t begin = 0; begin < rows; begin += chunk) {
       const int64_t count = std::min(chunk, rows - begin);
-      if (!hidden.is_cpu()) {
-        sum += chunk_loss_there(dense.narrow(0, begin, count), weight, labels.narrow(0, begin, count),
-                                ranks.narrow(0, begin, count),
-                                differentiable ? gradient.narrow(0, begin, count) : at::Tensor());
-        continue;
-      }
-      sum += chunk_loss(dense.narrow(0, begin, count), weight, labels.const_data_ptr<int64_t>() + begin,
-                        ranks.mutable_data_ptr<int64_t>() + begin,
+      sum += chunk_loss(dense.narrow(0, begin, count), weight, labels.narrow(0, begin, count),
+                        ranks.narrow(0, begin, count),
                         differentiable ? gradient.narrow(0, begin, count) : at::Tensor());
     }
     context->save_for_backward({gradient});
@@ -129,12 +109,7 @@ CrossEntropy chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& w
 }
 
 at::Tensor label_ranks(const at::Tensor& logits, const at::Tensor& labels) {
-  if (!logits.is_cpu())
-    return ranks_there(logits, kernels::to_device(labels.contiguous(), logits.device())).cpu();
-  const at::Tensor rows = logits.contiguous();
-  at::Tensor ranks = at::empty({logits.size(0)}, at::kLong);
-  rank_rows(rows, labels.contiguous().const_data_ptr<int64_t>(), ranks.mutable_data_ptr<int64_t>());
-  return ranks;
+  return ranks_of(logits.contiguous(), kernels::to_device(labels.contiguous(), logits.device())).cpu();
 }
 
 }  // namespace clover::train

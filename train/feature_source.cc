@@ -21,10 +21,6 @@ model::KvCache make_cache(const model::Target& target, int64_t longest) {
   return {target.kv_shape(0), pages, page_size};
 }
 
-at::Tensor slice(const at::Tensor& rows, int64_t begin, int64_t count) {
-  return rows.defined() ? rows.narrow(0, begin, count) : at::Tensor();
-}
-
 /// Rows of many parts one after the other, in memory of their own.
 model::Features join(const std::vector<model::Features>& parts) {
   std::vector<at::Tensor> pre_norm, post_norm;
@@ -79,7 +75,7 @@ model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samp
   for (size_t i = 0; i < samples.size(); ++i) {
     const int64_t key = keys[i];
     if (key >= 0 && key < std::ssize(kept_) && kept_[key].size() >= std::max<int64_t>(rows[i], 1)) {
-      parts[i] = {slice(kept_[key].pre_norm, 0, rows[i]), slice(kept_[key].post_norm, 0, rows[i])};
+      parts[i] = kept_[key].slice(0, rows[i]);
     } else {
       missing.push_back(samples[i]);
       missing_rows.push_back(rows[i]);
@@ -133,9 +129,7 @@ std::vector<model::Features> FeatureSource::compute(std::span<const data::TokenS
       std::iota(all.begin(), all.end(), 0);
       kv_.keep(piece.sequence, all, kv_.shape().layers);
       // Rows of its own: a slice would keep the whole pass alive.
-      model::Features own{slice(features.pre_norm, begin, piece.count),
-                          slice(features.post_norm, begin, piece.count)};
-      pieces[piece.sample].push_back(join({own}));
+      pieces[piece.sample].push_back(join({features.slice(begin, begin + piece.count)}));
       begin += piece.count;
     }
     for (const int32_t sequence : finished) kv_.close(sequence);

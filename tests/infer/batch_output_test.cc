@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "data/error.h"
+#include "output_records.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
@@ -12,12 +13,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-json answer(int64_t line) {
-  return {{"line", line}, {"text", "answer"}, {"token_ids", {1, 2}}};
-}
-json failure(int64_t line) {
-  return {{"line", line}, {"id", nullptr}, {"error", {{"message", "no"}}}};
-}
 json openai_answer(int64_t line) {
   return {
       {"id", "batch_req_" + std::to_string(line)}, {"custom_id", "c"}, {"response", {}}, {"error", nullptr}};

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "data/error.h"
+#include "output_records.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
@@ -16,13 +17,6 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-json answer(int64_t line) {
-  return {{"line", line}, {"text", "answer"}, {"token_ids", {1, 2}}};
-}
-json failure(int64_t line) {
-  return {{"line", line}, {"id", nullptr}, {"error", {{"message", "no"}}}};
-}
 
 class Ranks : public testing::Test {
  protected:
