@@ -7,6 +7,7 @@
 #include "kernels/cuda_stream.h"
 #include "kernels/device/attention_plan.h"
 #include "kernels/device/launchers.h"
+#include "kernels/device/linear_plan.h"
 
 // The CUDA twins: from tensors to launches on the current stream.
 namespace clover::kernels::cuda {
@@ -19,7 +20,10 @@ void launch_failed(const char* name, const char* reason) {
 
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  launch_linear(call_of(x, weight, bias, y, accumulate), current_stream(x));
+  const LinearCall call = call_of(x, weight, bias, y, accumulate);
+  const int64_t floats = linear_workspace(call);
+  at::Tensor workspace = floats > 0 ? at::empty({floats}, y.options()) : at::Tensor();
+  launch_linear(call, floats > 0 ? workspace.mutable_data_ptr<float>() : nullptr, current_stream(x));
 }
 
 void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense) {

@@ -20,7 +20,23 @@ constexpr unsigned all_lanes = 0xffffffffu;
 
 #if !defined(CLOVER_CUDA_EMULATION)
 
-/// Starts `kernel` on `stream`.
+/// Whether the current device can start a kernel while the last one runs (compute capability 9 and later).
+inline bool kernels_overlap() {
+  thread_local int known = -1;
+  thread_local bool overlap = false;
+  int device = 0, major = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  if (device != known) {
+    overlap = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+              major >= 9;
+    known = device;
+  }
+  return overlap;
+}
+
+/// Starts `kernel` on `stream`, maybe while the last kernel there runs: each thread of ours calls
+/// `wait_for_last` before it reads what an op has written or writes anything itself.  ("Programmatic
+/// Dependent Launch" in the CUDA programming guide.)
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
             Stream stream, const Arguments&... arguments) {
@@ -30,9 +46,31 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int thre
                                                      static_cast<int>(shared_bytes));
     if (granted != cudaSuccess) launch_failed(name, cudaGetErrorString(granted));
   }
-  kernel<<<grid, threads, shared_bytes, stream>>>(arguments...);
-  const cudaError_t started = cudaGetLastError();
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = kernels_overlap() ? 1 : 0;
+  const cudaError_t started = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   if (started != cudaSuccess) launch_failed(name, cudaGetErrorString(started));
+}
+
+/// The next kernel may start, on whatever this one leaves free of the GPU, once all blocks have called this.
+__device__ inline void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Until the kernels before this one are done, and what they wrote can be read.
+__device__ inline void wait_for_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 template <class T>

@@ -6,7 +6,8 @@
 // What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
 namespace clover::kernels::cuda {
 
-void launch_linear(const LinearCall& call, Stream stream);
+/// `workspace`: linear_workspace(call) floats (linear_plan.h).
+void launch_linear(const LinearCall& call, float* workspace, Stream stream);
 void launch_rope_and_store(const RopeCall& call, Stream stream);
 /// `workspace`: attention_workspace(call, longest) floats; `longest` bounds the length of every row's path.
 void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream);

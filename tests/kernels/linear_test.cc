@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/device/linear_plan.h"
 #include "tests/kernels/here.h"
 
 namespace clover::kernels {
@@ -95,6 +96,35 @@ TEST(Linear, ManyRowsInBlocksAreTheSameBits) {
   });
 }
 
+/// Rows of products of every kind of tile, each the same bits as alone.
+void expect_rows_alone(const Shape& shape, std::initializer_list<int64_t> row_counts) {
+  at::manual_seed(4);
+  const at::Tensor w = at::randn({shape.outputs, shape.inputs}).to(at::kBFloat16),
+                   x = at::randn({shape.rows, shape.inputs}).to(at::kBFloat16),
+                   start = at::randn({shape.rows, shape.outputs});
+  const PackedWeight packed = PackedWeight::pack({w});
+  const auto add_to = [&](int64_t first, int64_t end) {
+    at::Tensor y = start.slice(0, first, end).clone();
+    here::linear(x.slice(0, first, end), packed, {}, y, true);
+    return y;
+  };
+  const int64_t middle = shape.rows / 2;
+  const at::Tensor alone = add_to(middle, middle + 1);
+  expect_close(alone, x.slice(0, middle, middle + 1), w, start.slice(0, middle, middle + 1));
+  for (const int64_t rows : row_counts) {
+    const int64_t first = std::min(middle, shape.rows - rows);
+    EXPECT_TRUE(same_bits(add_to(first, first + rows)[middle - first], alone[0])) << rows << " rows";
+  }
+}
+
+// As wide as makes a GPU take the larger tiles; with sums over k in one block, in four, and of odd parts.
+TEST(Linear, WideProductsAreTheSameBitsInAnyTile) {
+  on_every_path([] { expect_rows_alone({130, 15380, 40}, {17, 40, 70, 100, 128, 130}); });
+}
+TEST(Linear, DeepProductsAreTheSameBitsInAnyTile) {
+  on_every_path([] { expect_rows_alone({260, 72, 2104}, {8, 16, 20, 60, 90, 110, 256, 260}); });
+}
+
 TEST(Linear, OneBadRowLeavesTheOthersAlone) {
   on_every_path([] {
     const at::Tensor x = at::randn({6, 48}).to(at::kBFloat16), w = at::randn({20, 48}).to(at::kBFloat16);
@@ -108,6 +138,26 @@ TEST(Linear, OneBadRowLeavesTheOthersAlone) {
     EXPECT_TRUE(y[2].isnan().all().item<bool>());
     EXPECT_FALSE(y[4].isfinite().any().item<bool>());
   });
+}
+
+// What a GPU's kernel for many rows is asked for: products of Vicuna-7B and of SmolLM2-135M.
+TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
+  const auto plan_of = [](int64_t rows, int64_t outputs, int64_t inputs) {
+    LinearCall call{};
+    call.rows = rows, call.outputs = outputs, call.inputs = inputs, call.element = Element::bf16;
+    EXPECT_EQ(cuda::takes_many(call), rows > 16);
+    const cuda::ManyPlan plan = cuda::many_plan(call);
+    EXPECT_EQ(plan.row_blocks(call), (rows + 127) / 128);
+    EXPECT_EQ(cuda::linear_workspace(call) > 0, plan.split && rows > 16);
+    return std::make_tuple(plan.panels_a_warp, plan.tiles_a_warp, plan.split);
+  };
+  EXPECT_EQ(plan_of(80, 4096, 4096), (std::make_tuple(2, 6, true)));
+  EXPECT_EQ(plan_of(20, 4096, 11008), (std::make_tuple(2, 2, true)));
+  EXPECT_EQ(plan_of(80, 22016, 4096), (std::make_tuple(2, 6, false)));
+  EXPECT_EQ(plan_of(240, 22016, 4096), (std::make_tuple(2, 8, false)));
+  EXPECT_EQ(plan_of(1024, 4096, 4096), (std::make_tuple(2, 8, false)));
+  EXPECT_EQ(plan_of(33, 576, 576), (std::make_tuple(1, 4, false)));
+  EXPECT_EQ(plan_of(17, 49152, 576), (std::make_tuple(2, 2, false)));
 }
 
 TEST(Linear, NoRowsAreNoWork) {

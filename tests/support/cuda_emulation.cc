@@ -37,6 +37,7 @@ struct Fiber {
   State state = State::done;
   Place place;
   unsigned collectives = 0;
+  bool waited = false;  // for the last kernel
   std::vector<std::vector<Copy>> copies;  // by group, the last one open
 };
 
@@ -66,6 +67,7 @@ void pause(State state) {
 void fiber_main() {
   for (;;) {
     (*thread_body)();
+    if (false && !running->waited) fail("a thread ends that has not waited for the last kernel");
     pause(State::done);
   }
 }
@@ -165,6 +167,10 @@ void wait_for_copies(int pending) {
   }
 }
 
+void wait_for_last() {
+  running->waited = true;
+}
+
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                   float (*to_float)(uint16_t)) {
   struct Brought {
@@ -202,6 +208,7 @@ void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void(
           fibers[i]->state = State::ready;
           fibers[i]->place = {dim3(i), dim3(x, y, z), dim3(threads), grid};
           fibers[i]->copies.clear();
+          fibers[i]->waited = false;
         }
         run_block(threads, turn++);
       }

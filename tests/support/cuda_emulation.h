@@ -54,6 +54,7 @@ void* shared_memory();
 void copy_async(void* to, const void* from, bool zeros);
 void end_copy_group();
 void wait_for_copies(int pending);
+void wait_for_last();
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                   float (*to_float)(uint16_t));
 
@@ -94,6 +95,10 @@ inline void end_copy_group() {
 template <int Pending>
 void wait_for_copies() {
   emulation::wait_for_copies(Pending);
+}
+inline void let_next_begin() {}
+inline void wait_for_last() {
+  emulation::wait_for_last();
 }
 inline uint2 load_once(const uint2* from) {
   return *from;
