@@ -1,4 +1,4 @@
-#include "kernels/device/attention_tile.h"
+#include "kernels/device/attention_steps.h"
 #include "kernels/device/launchers.h"
 
 // Attention of the rows of a pass to their paths.  A tile of 16 queries, successive rows of one sequence by
@@ -11,22 +11,11 @@ namespace {
 template <class T, int Pieces>
 __device__ inline void attend_split(const Work& work, const Tile& tile, const Span* spans, int begin,
                                     Sums<Pieces>& sums) {
-  for (int start = begin; start < begin + split_keys; start += block_keys) {
-    int count[tile_queries], widest = 0;
-    unsigned shared = 0, own = 0;
-    for (int row = 0; row < work.rows; ++row) {
-      count[row] = count_in_block(spans[row], start);
-      if (count[row] <= 0) continue;
-      if (spans[row].contiguous - start < count[row]) {
-        own |= 1u << row;  // tree ancestors that lie elsewhere
-      } else {
-        if (shared == 0 || count[row] > count[widest]) widest = row;
-        shared |= 1u << row;
-      }
-    }
-    if (shared != 0) attend_block<T>(work, tile, spans[widest], start, count[widest], count, shared, sums);
-    for (int row = 0; row < work.rows; ++row)
-      if (own >> row & 1u) attend_block<T>(work, tile, spans[row], start, count[row], count, 1u << row, sums);
+  Steps steps(work, spans, begin);
+  if constexpr (pipelined<T, Pieces>) {
+    attend_pipelined<T>(work, tile, spans, steps, sums);
+  } else {
+    attend_steps<T>(work, tile, spans, steps, sums);
   }
 }
 
@@ -89,7 +78,7 @@ template <class T, int Pieces>
 __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* workspace) {
   __shared__ Span spans[tile_queries];
   const TileShape shape(call);
-  const Tile tile = Tile::of<T>(call.head_size);
+  const Tile tile = Tile::of < T, pipelined<T, Pieces> ? 2 : 1 > (call.head_size);
   const int64_t kv_head = blockIdx.y / shape.head_parts(), part = blockIdx.y % shape.head_parts();
   const int split = blockIdx.z, splits = gridDim.z;
   for (int64_t wanted = blockIdx.x;; wanted += gridDim.x) {
@@ -139,7 +128,7 @@ void launch_attend(const AttentionCall& call, int splits, float* workspace, Stre
   const TileShape shape(call);
   const int64_t tiles = shape.tiles(call.rows, call.sequences);
   launch("tree_attention", attend<T, Pieces>, dim3(tiles, call.kv_heads * shape.head_parts(), splits),
-         threads, Tile::bytes<T>(call.head_size), stream, call, workspace);
+         threads, Tile::bytes < T, pipelined<T, Pieces> ? 2 : 1 > (call.head_size), stream, call, workspace);
 }
 
 template <class T>

@@ -36,40 +36,44 @@ CLOVER_BOTH Bf16 take_part(float& x) {
   return part;
 }
 
-/// Shared memory of a tile.
+/// Shared memory of a tile, with room for `stages` blocks of keys and values.
 class Tile {
  public:
+  static constexpr int places = 3;     // blocks whose keys have been found
   Bf16 *query, *key, *value, *weight;  // [parts, 16 | 64 | 64 | 16, stride]
   float *score, *largest, *mass, *shrink;
-  int64_t* place;                  // [64] index of each key in the cache, -1 beyond the last
+  int64_t* place;                  // [places, 64] index of each key in the cache, -1 beyond the last
   int size, key_step, value_step;  // head size in whole steps of 16, elements from row to row
+  int key_room, value_room;        // elements of a stage
 
-  template <class T>
+  template <class T, int Stages>
   CLOVER_BOTH static int64_t bytes(int64_t head_size) {
     const int size = static_cast<int>(head_size + 15) / 16 * 16;
     const int64_t cached = share_room<T> ? larger_of(key_stride(size), value_stride(size))
                                          : key_stride(size) + value_stride(size);
-    const int64_t halves = query_parts * tile_queries * key_stride(size) + parts_of<T> * block_keys * cached +
+    const int64_t halves = query_parts * tile_queries * key_stride(size) +
+                           Stages * parts_of<T> * block_keys * cached +
                            query_parts * tile_queries * weight_stride;
-    return block_keys * 8 + halves * 2 + (tile_queries * (score_stride + 3)) * 4;
+    return places * block_keys * 8 + halves * 2 + (tile_queries * (score_stride + 3)) * 4;
   }
-  template <class T>
+  template <class T, int Stages>
   __device__ static Tile of(int64_t head_size) {
-    return Tile(head_size, parts_of<T>, share_room<T>);
+    return Tile(head_size, parts_of<T>, Stages, share_room<T>);
   }
 
  private:
   CLOVER_BOTH static int larger_of(int a, int b) { return a > b ? a : b; }
-  __device__ Tile(int64_t head_size, int parts, bool share) {
+  __device__ Tile(int64_t head_size, int parts, int stages, bool share) {
     size = static_cast<int>(head_size + 15) / 16 * 16;
     key_step = key_stride(size);
     value_step = value_stride(size);
+    key_room = parts * block_keys * key_step;
+    value_room = parts * block_keys * value_step;
     place = shared_memory<int64_t>();
-    query = reinterpret_cast<Bf16*>(place + block_keys);
+    query = reinterpret_cast<Bf16*>(place + places * block_keys);
     key = query + query_parts * tile_queries * key_step;
-    const int key_room = parts * block_keys * key_step, value_room = parts * block_keys * value_step;
-    value = share ? key : key + key_room;
-    weight = share ? key + larger_of(key_room, value_room) : value + value_room;
+    value = share ? key : key + stages * key_room;
+    weight = share ? key + larger_of(key_room, value_room) : value + stages * value_room;
     score = reinterpret_cast<float*>(weight + query_parts * tile_queries * weight_stride);
     largest = score + tile_queries * score_stride;
     mass = largest + tile_queries;
@@ -124,37 +128,27 @@ __device__ inline int find_tile(const AttentionCall& call, int rows_a_tile, int6
   return 0;
 }
 
+/// The tile's queries; what lies where there is none is never looked at.
 __device__ inline void load_queries(const Work& work, const Tile& tile) {
-  const int64_t d = work.call.head_size;
-  for (int i = threadIdx.x; i < tile_queries * tile.size; i += threads) {
+  const int d = static_cast<int>(work.call.head_size);
+  for (int i = threadIdx.x; i < work.queries() * tile.size; i += threads) {
     const int query = i / tile.size, at = i % tile.size;
-    const bool inside = query < work.queries() && at < d;
-    float x = inside ? work.call.q[work.index_of(query) * d + at] : 0;
+    float x = at < d ? work.call.q[work.index_of(query) * d + at] : 0;
     for (int part = 0; part < query_parts; ++part)
       tile.query[(part * tile_queries + query) * tile.key_step + at] = take_part(x);
   }
 }
 
-__device__ inline void find_keys(const Work& work, const Tile& tile, const Span& span, int start, int count) {
-  for (int key = threadIdx.x; key < block_keys; key += threads) {
-    const int position = start + key;
-    tile.place[key] = -1;
-    if (key >= count) continue;
-    const int64_t slot = position < span.contiguous ? position : span.rest[position - span.contiguous];
-    tile.place[key] = cache_index(work.call, work.pages, slot, work.kv_head);
-  }
-}
-
 /// A block of keys or values to shared memory, zeros beyond the last and behind the head's end.
 template <class T>
-__device__ inline void load_block(const AttentionCall& call, const Tile& tile, const void* cache, Bf16* to,
-                                  int step) {
+__device__ inline void load_block(const AttentionCall& call, const Tile& tile, const int64_t* place,
+                                  const void* cache, Bf16* to, int step) {
   const T* from = static_cast<const T*>(cache);
   const int chunks = tile.size / 8, used = static_cast<int>(call.head_size / 8);
   for (int i = threadIdx.x; i < block_keys * chunks; i += threads) {
     const int key = i / chunks, chunk = i % chunks;
-    const bool nothing = tile.place[key] < 0 || chunk >= used;
-    const T* source = nothing ? from : from + tile.place[key] + chunk * 8;
+    const bool nothing = place[key] < 0 || chunk >= used;
+    const T* source = nothing ? from : from + place[key] + chunk * 8;
     Bf16* row = to + key * step + chunk * 8;
     if constexpr (parts_of<T> == 1) {
       copy_async(row, source, nothing);
@@ -177,7 +171,7 @@ __device__ inline uint32_t one_word(const Bf16* from) {
 
 /// score[query, key] for the warp's sixteen keys.
 template <int Parts>
-__device__ __forceinline__ void score_block(const AttentionCall& call, const Tile& tile) {
+__device__ __forceinline__ void score_block(const AttentionCall& call, const Tile& tile, const Bf16* keys) {
   const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
   float sum[2][4] = {};
   for (int at = 4 * in_group; at < tile.size; at += 16) {
@@ -186,7 +180,7 @@ __device__ __forceinline__ void score_block(const AttentionCall& call, const Til
     for (int part = 0; part < Parts; ++part)
       for (int half = 0; half < 2; ++half)
         key[part][half] =
-            two_words(tile.key + (part * block_keys + warp * 16 + half * 8 + group) * tile.key_step + at);
+            two_words(keys + (part * block_keys + warp * 16 + half * 8 + group) * tile.key_step + at);
 #pragma unroll
     for (int part = 0; part < query_parts; ++part) {
       const Bf16* query = tile.query + (part * tile_queries + group) * tile.key_step + at;
@@ -211,6 +205,10 @@ __device__ __forceinline__ void score_block(const AttentionCall& call, const Til
 /// Turns the scores of a query into weights and moves its running maximum; `count` 0: the block is not the
 /// query's.
 __device__ inline void weigh_query(const Tile& tile, int query, int count) {
+  if (count <= 0) {
+    if (threadIdx.x % warp_size == 0) tile.shrink[query] = -1;
+    return;
+  }
   const int lane = threadIdx.x % warp_size;
   float* score = tile.score + query * score_stride;
   const float before = tile.largest[query];
@@ -221,15 +219,15 @@ __device__ inline void weigh_query(const Tile& tile, int query, int count) {
   }
   largest = warp_max(largest);
   for (int i = 0; i < 2; ++i) {
-    float weight = count > 0 ? exp_one(x[i] - largest) : 0;
+    float weight = exp_one(x[i] - largest);
     total += weight;
     for (int part = 0; part < query_parts; ++part)
       tile.weight[(part * tile_queries + query) * weight_stride + lane + i * warp_size] = take_part(weight);
   }
   total = warp_sum(total);
   if (lane != 0) return;
-  const float shrink = count > 0 ? exp_one(before - largest) : 1;
-  tile.shrink[query] = count > 0 ? shrink : -1;  // none of its business
+  const float shrink = exp_one(before - largest);
+  tile.shrink[query] = shrink;
   tile.mass[query] = tile.mass[query] * shrink + total;
   tile.largest[query] = largest;
 }
@@ -241,7 +239,7 @@ struct Sums {
 };
 
 template <int Parts, int Pieces>
-__device__ __forceinline__ void add_block(const Tile& tile, Sums<Pieces>& sums) {
+__device__ __forceinline__ void add_block(const Tile& tile, const Bf16* values, Sums<Pieces>& sums) {
   const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
   const int value_row = threadIdx.x % 16;
   Sums<Pieces> block = {};
@@ -261,8 +259,7 @@ __device__ __forceinline__ void add_block(const Tile& tile, Sums<Pieces>& sums) 
 #pragma unroll
       for (int other = 0; other < Parts; ++other) {
         uint32_t b0, b1;
-        load_columns(b0, b1,
-                     tile.value + (other * block_keys + at + value_row) * tile.value_step + dimension);
+        load_columns(b0, b1, values + (other * block_keys + at + value_row) * tile.value_step + dimension);
         for (int part = 0; part < query_parts; ++part)
           if (counts(part, other)) multiply_add(block.x[piece], a[part], b0, b1, Bf16{});
       }
@@ -271,39 +268,11 @@ __device__ __forceinline__ void add_block(const Tile& tile, Sums<Pieces>& sums) 
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float shrink = tile.shrink[group + i / 2 * 8];
-    if (shrink < 0) continue;
+    if (shrink < 0) continue;  // none of the query's business
 #pragma unroll
     for (int piece = 0; piece < Pieces; ++piece)
       sums.x[piece][i] = sums.x[piece][i] * shrink + block.x[piece][i];
   }
-}
-
-/// One block of keys for the rows marked in `members`, whose counts of keys lie in `count`; their paths agree
-/// on it with `span`, the longest one's.
-template <class T, int Pieces>
-__device__ __forceinline__ void attend_block(const Work& work, const Tile& tile, const Span& span, int start,
-                                             int widest, const int* count, unsigned members,
-                                             Sums<Pieces>& sums) {
-  constexpr int parts = parts_of<T>;
-  const int warp = threadIdx.x / warp_size;
-  find_keys(work, tile, span, start, widest);
-  __syncthreads();
-  load_block<T>(work.call, tile, work.call.k, tile.key, tile.key_step);
-  if (!share_room<T>) load_block<T>(work.call, tile, work.call.v, tile.value, tile.value_step);
-  wait_for_copies<share_room<T> ? 0 : 1>();
-  __syncthreads();
-  score_block<parts>(work.call, tile);
-  __syncthreads();
-  if (share_room<T>) load_block<T>(work.call, tile, work.call.v, tile.value, tile.value_step);
-  for (int query = warp; query < tile_queries; query += warps) {
-    const int row = query / work.heads;
-    const bool member = query < work.queries() && (members >> row & 1u) != 0;
-    weigh_query(tile, query, member ? count[row] : 0);
-  }
-  wait_for_copies<0>();
-  __syncthreads();
-  add_block<parts>(tile, sums);
-  __syncthreads();  // before the next block's keys come
 }
 
 }  // namespace
