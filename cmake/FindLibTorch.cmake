@@ -3,6 +3,7 @@
 #   LibTorch::cpu    headers, libtorch_cpu, libc10 and the one OpenMP runtime that the wheel carries
 #   LibTorch::c10_cuda  streams and memory of a GPU, and the wheel's cudart (only when CUDA is enabled).  libtorch_cuda,
 #                    whose loading takes a second, is opened by the program that is asked for a GPU
+#   LibTorch::nccl   the wheel's NCCL (only when CUDA is enabled): the same file that libtorch_cuda loads
 #
 # find_package(Torch) is not used: with a CUDA wheel and no CUDA toolkit it stops the configuration, and it sets
 # architecture flags behind our back.  The wheel is looked for in .venv, then in LIBTORCH_PYTHON's site-packages.
@@ -57,6 +58,15 @@ if(CMAKE_CUDA_COMPILER)
   set_target_properties(LibTorch::c10_cuda PROPERTIES IMPORTED_LOCATION "${LIBTORCH_DIR}/lib/libc10_cuda.so")
   target_include_directories(LibTorch::c10_cuda SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
   target_link_libraries(LibTorch::c10_cuda INTERFACE LibTorch::c10 "${_cudart}")
+
+  set(_nccl "${LIBTORCH_NVIDIA_DIR}/nccl")
+  if(NOT EXISTS "${_nccl}/lib/libnccl.so.2")
+    message(FATAL_ERROR "${_nccl} holds no libnccl.so.2: expected the one that torch was installed with; reinstall torch, or pass "
+                        "-DCLOVER_CUDA=OFF.")
+  endif()
+  add_library(LibTorch::nccl SHARED IMPORTED)
+  set_target_properties(LibTorch::nccl PROPERTIES IMPORTED_LOCATION "${_nccl}/lib/libnccl.so.2")
+  target_include_directories(LibTorch::nccl SYSTEM INTERFACE "${_nccl}/include")
 endif()
 
 set(CMAKE_BUILD_RPATH "${LIBTORCH_DIR}/lib;${LIBTORCH_NVIDIA_DIR}/nccl/lib;${LIBTORCH_NVIDIA_DIR}/cu13/lib")

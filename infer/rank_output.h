@@ -7,18 +7,9 @@
 #include <unordered_set>
 
 #include "infer/batch_output.h"
+#include "infer/rank.h"
 
 namespace clover::infer {
-
-/// Which of the processes that a launcher started this one is.
-struct Rank {
-  int64_t number = 0;
-  int64_t count = 1;
-
-  /// From RANK and WORLD_SIZE (torchrun) or SLURM_PROCID and SLURM_NTASKS; alone without them.  InputError
-  /// when they are no rank.
-  static Rank of_launcher();
-};
 
 /// The share of one process in the output of a job that several answer, on one machine or many with a common
 /// file system whose flock holds across them.  OUTPUT.ranks beside OUTPUT holds a file of answers for every

@@ -38,7 +38,8 @@ nlohmann::json estimate(const FitJob& job) {
   const int64_t kept = passes > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
 
   // The first step reads its features from the target; the same step again finds them kept.
-  Trainer trainer(job);
+  Communicator alone;
+  Trainer trainer(job, alone);
   StepFigures figures;
   const double cold = seconds_of_step(trainer, 0, figures);
   const double warm = seconds_of_step(trainer, 0, figures);

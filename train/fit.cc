@@ -5,21 +5,23 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <stdexcept>
 
 #include "data/files.h"
+#include "data/hash.h"
 #include "data/unfinished_folder.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/machine.h"
-#include "infer/progress.h"
 #include "train/acceptance.h"
 #include "train/estimate.h"
 #include "train/folder_lock.h"
 #include "train/heads_about.h"
-#include "train/log.h"
 #include "train/once_begun.h"
-#include "train/tensorboard_events.h"
+#include "train/run_report.h"
+#include "train/saved_drafter.h"
 #include "train/trainer.h"
 
 namespace clover::train {
@@ -32,18 +34,20 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One run: the trainer, and all that is written about it.
+/// One run: the trainer, and all that is written about it, by rank 0 alone.
 class Run {
  public:
-  explicit Run(FitJob& job);
+  Run(FitJob& job, Communicator& ranks);
   int to_the_end();
 
  private:
   bool evaluation_due() const;
   void train_step();
   void keep_features();
-  void record(const StepFigures& figures, double seconds);
   void evaluate();
+  void measure();
+  bool stop_asked();
+  void check_alike();
   void save_checkpoint();
   nlohmann::json about() const;
   void save_heads(const fs::path& folder);
@@ -51,16 +55,15 @@ class Run {
   void finish();
 
   FitJob& job_;
+  Communicator& ranks_;
   const FitSettings& settings_;
   fs::path folder_;
   RunState& state_;
   Trainer trainer_;
   Checkpoints checkpoints_;
-  Log log_;
-  TensorBoardWriter board_;
+  std::unique_ptr<RunReport> report_;       // of rank 0
   std::unique_ptr<Acceptance> acceptance_;  // null without held-out prompts
-  std::unique_ptr<infer::Progress> progress_;
-  bool features_wanted_;  // on disk, and not there yet
+  bool features_wanted_;                    // on disk, and not there yet
 };
 
 /// The run's settings in its folder, which must be locked, and nothing that a killed process left there.
@@ -75,15 +78,14 @@ int64_t resume_step(const FitJob& job) {
   return job.checkpoint ? job.state.step : -1;
 }
 
-Run::Run(FitJob& job)
+Run::Run(FitJob& job, Communicator& ranks)
     : job_(job),
+      ranks_(ranks),
       settings_(job.settings),
       folder_(job.folders.output),
       state_(job.state),
-      trainer_(job),
+      trainer_(job, ranks),
       checkpoints_(folder_),
-      log_(folder_ / "log.jsonl", resume_step(job)),
-      board_(folder_, resume_step(job)),
       features_wanted_(!settings_.feature_file.empty() && !fs::exists(settings_.feature_file)) {
   if (job.checkpoint) restore_optimiser(*job.checkpoint, state_.step, trainer_.optimiser());
   if (!fs::exists(folder_ / "best")) {
@@ -97,6 +99,16 @@ Run::Run(FitJob& job)
     const AcceptanceSettings how{.max_tokens = settings_.eval_max_tokens};
     acceptance_ = std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), how);
   }
+  // Folders are read before rank 0 writes there; what it found is what counts.
+  const auto found =
+      ranks_.gather({static_cast<double>(state_.step), static_cast<double>(state_.evaluated_step)});
+  for (const auto& other : found) {
+    if (other[0] != found[0][0])
+      throw std::runtime_error("the processes continue from different steps: start all of them again");
+  }
+  state_.evaluated_step = static_cast<int64_t>(found[0][1]);
+  if (ranks_.first())
+    report_ = std::make_unique<RunReport>(folder_, resume_step(job), state_.step, job.total_steps);
 }
 
 bool Run::evaluation_due() const {
@@ -113,61 +125,64 @@ void Run::train_step() {
   ++state_.step;
   state_.tokens += figures.answer_tokens;
   state_.seconds += seconds;
-  record(figures, seconds);
+  if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), figures, seconds);
 }
 
 void Run::keep_features() {
-  if (!features_wanted_) return;
+  if (!features_wanted_ || !report_) return;
   const auto* all = trainer_.features().all(job_.store.size(data::Split::train));
   if (all == nullptr) return;
   features_wanted_ = false;
   try {
     job_.feature_file().write(*all);
   } catch (const std::exception& error) {  // they only save time: training goes on
-    progress_->clear();
+    report_->clear();
     std::fprintf(stderr, "--feature-file %s was not written: %s\n", settings_.feature_file.c_str(),
                  error.what());
   }
 }
 
-void Run::record(const StepFigures& figures, double seconds) {
-  const double rate = static_cast<double>(figures.answer_tokens) / seconds;
-  nlohmann::json line{{"step", state_.step},
-                      {"epoch", trainer_.epoch_of(state_.step - 1)},
-                      {"loss", figures.loss},
-                      {"lr", figures.rate},
-                      {"grad_norm", figures.gradient_norm},
-                      {"answer_tokens", figures.answer_tokens},
-                      {"rows", figures.rows},
-                      {"seconds", seconds},
-                      {"answer_tokens_per_second", rate},
-                      {"heads", nlohmann::json::array()}};
-  board_.scalar("train/loss", figures.loss, state_.step);
-  board_.scalar("train/lr", figures.rate, state_.step);
-  board_.scalar("train/grad_norm", figures.gradient_norm, state_.step);
-  board_.scalar("train/answer_tokens_per_second", rate, state_.step);
-  std::string tops;
-  for (size_t i = 0; i < figures.heads.size(); ++i) {
-    const HeadFigures& head = figures.heads[i];
-    line["heads"].push_back(
-        {{"loss", head.mean_loss()}, {"top1", head.top(1)}, {"top5", head.top(5)}, {"labels", head.labels}});
-    const std::string tag = "head" + std::to_string(i);
-    board_.scalar(tag + "/loss", head.mean_loss(), state_.step);
-    board_.scalar(tag + "/top1", head.top(1), state_.step);
-    board_.scalar(tag + "/top5", head.top(5), state_.step);
-    char text[16];
-    std::snprintf(text, sizeof text, "%s%.0f%%", i ? "/" : "", 100 * head.top(1));
-    tops += text;
+// Rank 0 decodes for all; the others wait to hear how that ended.
+void Run::evaluate() {
+  bool stopped = false;
+  if (ranks_.first()) {
+    try {
+      measure();
+    } catch (const infer::Interrupted&) {
+      stopped = true;
+    }
   }
-  log_.write(line);
-  char note[160];
-  std::snprintf(note, sizeof note, "loss %.3f  top-1 %s  %.0f answer tokens/s", figures.loss, tops.c_str(),
-                rate);
-  progress_->update(state_.step, note);
+  if (ranks_.gather({stopped ? 1.0 : 0.0})[0][0] != 0) throw infer::Interrupted();
+  state_.evaluated_step = state_.step;
 }
 
-void Run::evaluate() {
-  progress_->clear();
+/// Whether any rank was asked to stop: signals do not reach all of them between the same two steps.
+bool Run::stop_asked() {
+  bool asked = false;
+  for (const auto& rank : ranks_.gather({infer::interrupted() ? 1.0 : 0.0})) asked |= rank[0] != 0;
+  return asked;
+}
+
+/// Machines that do not compute alike, or bits that have turned over, must not go unnoticed.
+void Run::check_alike() {
+  if (ranks_.alone()) return;
+  uint64_t hash = data::fnv_start;
+  for (const auto& [name, parameter] : parameters_of(*job_.drafter)) {
+    const at::Tensor weights = parameter.detach().cpu().contiguous();
+    hash = data::fnv1a({static_cast<const char*>(weights.const_data_ptr()), weights.nbytes()}, hash);
+  }
+  const auto all = ranks_.gather({static_cast<double>(hash >> 32), static_cast<double>(hash & 0xffffffffu)});
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw std::runtime_error(
+        "the weights of rank " + std::to_string(rank) + " are not those of rank 0 at step " +
+        std::to_string(state_.step) +
+        ": use machines of one kind with the same --threads, and continue with --resume auto");
+  }
+}
+
+void Run::measure() {
+  report_->clear();
   const AcceptanceFigures figures = acceptance_->measure(*job_.drafter);
   state_.evaluation = {{"step", state_.step},
                        {"tokens_per_step", figures.tokens_per_step},
@@ -176,15 +191,8 @@ void Run::evaluate() {
                        {"differs_from_plain", figures.differs},
                        {"accepted_histogram", figures.accepted_histogram},
                        {"by_category", figures.by_category}};
-  log_.write({{"step", state_.step}, {"evaluation", state_.evaluation}, {"seconds", figures.seconds}});
-  board_.scalar("evaluation/tokens_per_step", figures.tokens_per_step, state_.step);
-  board_.scalar("evaluation/differs_from_plain", static_cast<double>(figures.differs), state_.step);
-  board_.flush();
-  std::fprintf(
-      stderr,
-      "step %lld: %.3f tokens/step on %zu held-out prompts, %lld answers differ from plain decoding\n",
-      static_cast<long long>(state_.step), figures.tokens_per_step, acceptance_->prompts().size(),
-      static_cast<long long>(figures.differs));
+  report_->evaluation(state_.step, state_.evaluation, figures, acceptance_->prompts().size());
+  // What a checkpoint after this may say; the other ranks hear of it when all is written.
   state_.evaluated_step = state_.step;
   if (figures.tokens_per_step > state_.best) {
     state_.best = figures.tokens_per_step;
@@ -198,7 +206,8 @@ nlohmann::json Run::about() const {
   about["training"] = {{"steps", state_.step},
                        {"total_steps", job_.total_steps},
                        {"answer_tokens", state_.tokens},
-                       {"device_seconds", state_.seconds},
+                       {"device_seconds", state_.seconds * static_cast<double>(ranks_.rank().count)},
+                       {"processes", ranks_.rank().count},
                        {"machine", infer::describe_machine(job_.target->device())},
                        {"settings", settings_.to_json()},
                        {"data", job_.store.about()},
@@ -211,40 +220,29 @@ void Run::save_heads(const fs::path& folder) {
 }
 
 void Run::save_checkpoint() {
+  if (!report_) return;
   save_heads(folder_ / "last");
   checkpoints_.save(state_, {job_.identity(), about()}, trainer_.optimiser(), job_.token_map,
                     settings_.keep_checkpoints);
-  board_.flush();
+  report_->flush();
 }
 
 int Run::interrupted() {
   save_checkpoint();
-  progress_.reset();
-  std::fprintf(stderr, "interrupted after step %lld of %lld; the same command with --resume auto continues\n",
-               static_cast<long long>(state_.step), static_cast<long long>(job_.total_steps));
+  report_.reset();
+  if (ranks_.first()) {
+    std::fprintf(stderr,
+                 "interrupted after step %lld of %lld; the same command with --resume auto continues\n",
+                 static_cast<long long>(state_.step), static_cast<long long>(job_.total_steps));
+  }
   return infer::exit_interrupted;
 }
 
 void Run::finish() {
+  if (!report_) return;
   if (!acceptance_) save_heads(folder_ / "best");  // nothing says that another step was better
   save_checkpoint();
-}
-
-int Run::to_the_end() {
-  progress_ = std::make_unique<infer::Progress>("training", job_.total_steps, state_.step);
-  try {
-    if (evaluation_due()) evaluate();  // it was interrupted there
-    while (state_.step < job_.total_steps) {
-      train_step();
-      if (infer::interrupted()) return interrupted();
-      if (evaluation_due()) evaluate();
-      if (state_.step % settings_.checkpoint_every == 0 && state_.step < job_.total_steps) save_checkpoint();
-    }
-  } catch (const infer::Interrupted&) {
-    return interrupted();
-  }
-  finish();
-  progress_.reset();
+  report_.reset();
   if (features_wanted_) {
     std::fprintf(stderr,
                  "--feature-file %s was not written: this process did not read every sample, or half of "
@@ -255,16 +253,44 @@ int Run::to_the_end() {
                static_cast<long long>(state_.step), static_cast<long long>(state_.tokens), state_.seconds,
                static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9),
                (folder_ / "best").c_str());
+}
+
+int Run::to_the_end() {
+  try {
+    if (evaluation_due()) evaluate();  // it was interrupted there
+    while (state_.step < job_.total_steps) {
+      train_step();
+      if (stop_asked()) return interrupted();
+      if (evaluation_due()) evaluate();
+      if (state_.step % settings_.checkpoint_every != 0 && state_.step < job_.total_steps) continue;
+      check_alike();
+      if (state_.step < job_.total_steps) save_checkpoint();
+    }
+  } catch (const infer::Interrupted&) {
+    return interrupted();
+  }
+  finish();
   return infer::exit_done;
 }
 
 }  // namespace
 
-int fit(FitJob& job) {
-  const FolderLock lock(job.folders.output);
+int fit(FitJob& job, Communicator& ranks) {
+  std::optional<FolderLock> lock;
+  ranks.together([&] {
+    check_ranks(job.settings, ranks.rank());
+    if (!ranks.first()) return;
+    lock.emplace(job.folders.output);
+    begin_folder(job);
+  });
   infer::watch_for_interrupts();
-  begin_folder(job);
-  return once_begun([&] { return Run(job).to_the_end(); });
+  ranks.use(job.target->device());
+  return once_begun([&] {
+    Run run(job, ranks);
+    const int code = run.to_the_end();
+    ranks.leave();
+    return code;
+  });
 }
 
 int dry_run(FitJob& job) {

@@ -1,13 +1,14 @@
 #pragma once
 
+#include "train/communicator.h"
 #include "train/fit_job.h"
 
 namespace clover::train {
 
 /// Trains the job's drafter into its run folder: run.toml, log.jsonl, TensorBoard events, checkpoints/, best/
 /// and last/.  Returns an exit code: done, or interrupted with a checkpoint that `--resume auto` continues
-/// from.
-int fit(FitJob& job);
+/// from.  All of `ranks` call it, with the same job; rank 0 evaluates and writes.
+int fit(FitJob& job, Communicator& ranks);
 
 /// Prints what the run would take; writes nothing.
 int dry_run(FitJob& job);

@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "train/commands.h"
+#include "train/communicator.h"
 #include "train/fit.h"
 #include "train/fit_job.h"
 #include "train/settings.h"
@@ -30,11 +32,21 @@ Action declare_fit(CLI::App& app) {
       "  clover-train fit --config configs/clover.toml --target models/SmolLM2-135M-Instruct --data store "
       "--output run\n"
       "  clover-train fit ... --output run --resume auto      the same command continues after any "
-      "interruption");
+      "interruption\n"
+      "  torchrun --no-python --nproc-per-node 4 clover-train fit ... --device cuda    on four GPUs, over "
+      "NCCL; "
+      "srun does as well");
   return [options] {
     options->folders.output = options->output;
-    FitJob job = prepare_job(options->settings, options->folders);
-    return options->dry_run ? dry_run(job) : fit(job);
+    const auto prepare = [options] { return prepare_job(options->settings, options->folders); };
+    if (options->dry_run) {
+      FitJob job = prepare();
+      return dry_run(job);
+    }
+    const std::unique_ptr<Communicator> ranks = Communicator::of_launcher();
+    std::optional<FitJob> job;
+    ranks->together([&] { job.emplace(prepare()); });
+    return fit(*job, *ranks);
   };
 }
 

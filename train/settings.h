@@ -101,7 +101,7 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("head-decay", self.head_decay, "weight of head i's loss is this to the power i");
   visit("seed", self.seed, "seed of initial weights and data order");
   visit("max-length", self.max_length, "tokens of a sample that are used");
-  visit("device", self.device, "cpu");
+  visit("device", self.device, "cpu, cuda (of several processes each its own) or cuda:N");
   visit("threads", self.threads, "CPU threads; 0: all cores");
   visit("dtype", self.dtype, "dtype of the target: auto (as stored), bfloat16, float16 or float32");
   visit("compute-dtype", self.compute_dtype,

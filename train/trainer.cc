@@ -1,14 +1,69 @@
 #include "train/trainer.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
+#include "data/error.h"
 #include "train/saved_drafter.h"
+#include "train/tree_sum.h"
 
 namespace clover::train {
-Trainer::Trainer(const FitJob& job)
+namespace {
+
+/// As numbers, for other processes.
+void append(const StepFigures& figures, std::vector<double>& numbers) {
+  numbers.push_back(figures.loss);
+  numbers.push_back(static_cast<double>(figures.answer_tokens));
+  numbers.push_back(static_cast<double>(figures.rows));
+  for (const HeadFigures& head : figures.heads) {
+    numbers.push_back(head.loss_sum);
+    numbers.push_back(static_cast<double>(head.labels));
+    numbers.push_back(static_cast<double>(head.sayable));
+    for (const int64_t hits : head.hits) numbers.push_back(static_cast<double>(hits));
+  }
+}
+
+StepFigures take_figures(size_t heads, std::vector<double>::const_iterator& next) {
+  const auto count = [&next] { return static_cast<int64_t>(*next++); };
+  StepFigures figures;
+  figures.loss = *next++;
+  figures.answer_tokens = count();
+  figures.rows = count();
+  figures.heads.resize(heads);
+  for (HeadFigures& head : figures.heads) {
+    head.loss_sum = *next++;
+    head.labels = count();
+    head.sayable = count();
+    for (int64_t& hits : head.hits) hits = count();
+  }
+  return figures;
+}
+
+}  // namespace
+
+void check_ranks(const FitSettings& settings, infer::Rank rank) {
+  const int64_t micro_batches = (settings.batch + settings.micro_batch - 1) / settings.micro_batch;
+  if (rank.count <= micro_batches) return;
+  throw data::InputError(std::to_string(rank.count) + " processes: expected at most " +
+                         std::to_string(micro_batches) + ", one for each micro-batch of a step (--batch " +
+                         std::to_string(settings.batch) + " in parts of --micro-batch " +
+                         std::to_string(settings.micro_batch) + "); lower --micro-batch.");
+}
+
+void StepFigures::add(const StepFigures& other) {
+  heads.resize(other.heads.size());
+  for (size_t i = 0; i < heads.size(); ++i) heads[i].add(other.heads[i]);
+  loss += other.loss;
+  answer_tokens += other.answer_tokens;
+  rows += other.rows;
+}
+
+Trainer::Trainer(const FitJob& job, Communicator& ranks)
     : job_(job),
+      ranks_(ranks),
       label_map_(job.token_map, job.target->config().vocab),
       order_(job.store.size(data::Split::train), job.settings.batch, job.settings.seed),
       schedule_{job.settings.lr, job.settings.warmup, job.total_steps},
@@ -16,12 +71,28 @@ Trainer::Trainer(const FitJob& job)
       optimiser_(parameters_of(*job.drafter),
                  {job.settings.beta1, job.settings.beta2, job.settings.eps, job.settings.weight_decay}),
       weight_(loss_weight(*job.drafter, model::parse_dtype(job.settings.compute_dtype))) {
+  for (const auto& [name, parameter] : parameters_of(*job.drafter)) {
+    parameters_.push_back(parameter);
+    gradient_size_ += parameter.numel();
+  }
   if (!job.settings.feature_file.empty())
     features_.keep_for(job.feature_file(), job.store.size(data::Split::train));
 }
 
-void Trainer::micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale,
-                          StepFigures& figures) {
+at::TensorOptions Trainer::gradient_options() const {
+  return at::TensorOptions(at::kFloat).device(job_.target->device());
+}
+
+/// `gradient`, fp32 [gradient_size_], is where gradients are added from now on.
+void Trainer::use_gradient(const at::Tensor& gradient) {
+  int64_t begin = 0;
+  for (at::Tensor& parameter : parameters_) {
+    parameter.mutable_grad() = gradient.narrow(0, begin, parameter.numel()).view(parameter.sizes());
+    begin += parameter.numel();
+  }
+}
+
+StepFigures Trainer::micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale) {
   const int64_t heads = job_.drafter->max_depth();
   std::vector<data::TokenStore::Sample> samples;
   std::vector<int64_t> rows;
@@ -30,48 +101,78 @@ void Trainer::micro_batch(std::span<const int64_t> indices, std::span<const doub
     rows.push_back(useful_rows(samples.back(), heads));
   }
   const PackedBatch batch = pack(samples, heads);
-  figures.answer_tokens += batch.supervised;
-  figures.rows += batch.rows;
+  StepFigures figures;
+  figures.heads.resize(heads);
+  figures.answer_tokens = batch.supervised;
+  figures.rows = batch.rows;
   const model::Features features = features_.of(samples, rows, indices);
-  if (batch.rows == 0) return;
+  if (batch.rows == 0) return figures;
   const at::Tensor loss =
       teacher_forced_loss(*job_.drafter, features, on_device(batch, job_.target->device()), label_map_,
                           weight_, head_scale, figures.heads);
-  if (!loss.defined()) return;
-  figures.loss += loss.item<double>();
+  if (!loss.defined()) return figures;
+  figures.loss = loss.item<double>();
   loss.backward();
+  return figures;
+}
+
+// The mean is over the whole global batch, so that cutting it into micro-batches changes nothing but
+// rounding.
+std::vector<double> Trainer::head_scale(std::span<const int64_t> indices) const {
+  const int64_t heads = job_.drafter->max_depth();
+  std::vector<data::TokenStore::Sample> samples;
+  for (const int64_t index : indices) samples.push_back(job_.sample(index));
+  const std::vector<int64_t> labels = sayable_labels(samples, heads, label_map_);
+  std::vector<double> scale(heads);
+  for (int64_t i = 0; i < heads; ++i) {
+    scale[i] = std::pow(job_.settings.head_decay, i) / static_cast<double>(std::max<int64_t>(labels[i], 1));
+  }
+  return scale;
+}
+
+/// Of this process's micro-batches and, in their order, of all others'.
+StepFigures Trainer::sum_figures(const std::vector<StepFigures>& own) {
+  std::vector<double> numbers;
+  for (const StepFigures& figures : own) append(figures, numbers);
+  StepFigures all;
+  all.heads.resize(job_.drafter->max_depth());
+  for (const std::vector<double>& said : ranks_.gather(numbers)) {
+    for (auto next = said.begin(); next != said.end();) all.add(take_figures(all.heads.size(), next));
+  }
+  return all;
 }
 
 StepFigures Trainer::step(int64_t step) {
-  const int64_t heads = job_.drafter->max_depth();
   const std::vector<int64_t> indices = order_.batch(step);
-  std::vector<data::TokenStore::Sample> samples;
-  for (const int64_t index : indices) samples.push_back(job_.sample(index));
+  const std::vector<double> scale = head_scale(indices);
+  const int64_t size = job_.settings.micro_batch, count = std::ssize(indices);
+  const int64_t micro_batches = (count + size - 1) / size, ranks = ranks_.rank().count;
 
-  // The mean is over the whole global batch, so that cutting it into micro-batches changes nothing but
-  // rounding.
-  const std::vector<int64_t> labels = sayable_labels(samples, heads, label_map_);
-  std::vector<double> head_scale(heads);
-  for (int64_t i = 0; i < heads; ++i) {
-    head_scale[i] =
-        std::pow(job_.settings.head_decay, i) / static_cast<double>(std::max<int64_t>(labels[i], 1));
+  const auto [first, last] = share_of(micro_batches, ranks_.rank().number, ranks);
+  std::vector<StepFigures> own;
+  const at::Tensor gradient = tree_sum(first, last, [&](int64_t i) {
+    const at::Tensor part = at::zeros({gradient_size_}, gradient_options());
+    use_gradient(part);
+    const auto samples = std::span(indices).subspan(i * size, std::min(size, count - i * size));
+    own.push_back(micro_batch(samples, scale));
+    return part;
+  });
+  StepFigures figures = sum_figures(own);
+  std::vector<bool> holds;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto share = share_of(micro_batches, rank, ranks);
+    holds.push_back(share.first < share.second);
   }
+  use_gradient(ranks_.sum(gradient, holds, gradient_options(), gradient_size_));
 
-  StepFigures figures;
-  figures.heads.resize(heads);
   figures.rate = schedule_.rate(step);
-  optimiser_.zero_gradients();
-  const size_t size = static_cast<size_t>(job_.settings.micro_batch);
-  for (size_t begin = 0; begin < indices.size(); begin += size) {
-    const size_t count = std::min(size, indices.size() - begin);
-    micro_batch(std::span(indices).subspan(begin, count), head_scale, figures);
-  }
   figures.gradient_norm = optimiser_.clip_gradients(job_.settings.clip);
   if (!std::isfinite(figures.loss) || !std::isfinite(figures.gradient_norm)) {
     throw std::runtime_error("the loss is no finite number at step " + std::to_string(step + 1) +
                              ": begin again with a lower --lr");
   }
   optimiser_.step(figures.rate);
+  optimiser_.zero_gradients();
   return figures;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "train/adamw.h"
+#include "train/communicator.h"
 #include "train/data_order.h"
 #include "train/feature_source.h"
 #include "train/fit_job.h"
@@ -12,7 +13,7 @@
 
 namespace clover::train {
 
-/// What one optimiser step did.
+/// What one optimiser step did, in all processes together.
 struct StepFigures {
   std::vector<HeadFigures> heads;  // [K], over the whole global batch
   double loss = 0;
@@ -20,13 +21,21 @@ struct StepFigures {
   double gradient_norm = 0;  // before clipping
   int64_t answer_tokens = 0;
   int64_t rows = 0;
+
+  void add(const StepFigures& other);  // of another micro-batch
 };
 
+/// InputError when there are more processes than micro-batches in a step.
+void check_ranks(const FitSettings& settings, infer::Rank rank);
+
 /// The optimisation alone: data order, frozen target, drafter, AdamW.  Knows nothing of folders, logs or
-/// evaluation, so none of them can change a weight.
+/// evaluation, so none of them can change a weight.  Several processes share the micro-batches of each step,
+/// and come to the same loss and weights as one would, to the bit on the CPU: gradients and figures are those
+/// of single micro-batches, added up in an order that does not depend on who computed them.
 class Trainer {
  public:
-  explicit Trainer(const FitJob& job);
+  /// `ranks`, borrowed, no more than the micro-batches of a step.
+  Trainer(const FitJob& job, Communicator& ranks);
 
   /// Step number `step` of the run, from 0.  std::runtime_error when loss or gradient is no finite number;
   /// the weights are then as before the step.
@@ -38,16 +47,22 @@ class Trainer {
   const FeatureSource& features() const { return features_; }
 
  private:
-  void micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale,
-                   StepFigures& figures);
+  StepFigures micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale);
+  std::vector<double> head_scale(std::span<const int64_t> indices) const;
+  StepFigures sum_figures(const std::vector<StepFigures>& own);
+  at::TensorOptions gradient_options() const;
+  void use_gradient(const at::Tensor& gradient);
 
   const FitJob& job_;
+  Communicator& ranks_;
   LabelMap label_map_;
   DataOrder order_;
   Schedule schedule_;
   FeatureSource features_;
   AdamW optimiser_;
-  at::Tensor weight_;  // [V', D] in the compute dtype
+  std::vector<at::Tensor> parameters_;
+  int64_t gradient_size_ = 0;  // elements of all parameters
+  at::Tensor weight_;          // [V', D] in the compute dtype
 };
 
 }  // namespace clover::train

@@ -40,7 +40,8 @@ class GpuTrainingTest : public testing::TestWithParam<const char*> {
 TEST_P(GpuTrainingTest, LearnsWhatItLearnsOnTheCpu) {
   const FitJob here = job("cpu", "here"), there = job("cuda", "there");
   ASSERT_FALSE(there.target->device().is_cpu());
-  Trainer on_cpu(here), on_gpu(there);
+  Communicator alone;
+  Trainer on_cpu(here, alone), on_gpu(there, alone);
   for (int64_t step = 0; step < 4; ++step) {
     if (step == 2) {  // as an evaluation does
       there.drafter->freeze(at::kFloat);
@@ -62,7 +63,8 @@ TEST_P(GpuTrainingTest, LearnsWhatItLearnsOnTheCpu) {
 
 TEST_P(GpuTrainingTest, ARunWritesHeadsThatTheCpuReads) {
   FitJob there = job("cuda", "run");
-  ASSERT_EQ(fit(there), 0);
+  Communicator alone;
+  ASSERT_EQ(fit(there, alone), 0);
   const auto target = model::Target::load(tiny_target(), at::kFloat);
   const auto heads = model::load_heads(folder_ / "run/best", *target, /*trainable=*/true);
   const auto trained = there.drafter->named_parameters();

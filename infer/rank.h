@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+namespace clover::infer {
+
+/// Which of the processes that a launcher started this one is.
+struct Rank {
+  int64_t number = 0;
+  int64_t count = 1;
+
+  /// From RANK and WORLD_SIZE (torchrun) or SLURM_PROCID and SLURM_NTASKS; alone without them.  InputError
+  /// when they are no rank.
+  static Rank of_launcher();
+};
+
+}  // namespace clover::infer

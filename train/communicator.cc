@@ -1,0 +1,210 @@
+#include "train/communicator.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "data/error.h"
+#include "train/tree_sum.h"
+
+namespace clover::train {
+namespace {
+
+constexpr std::chrono::minutes usual_patience{30};
+constexpr int64_t bucket = int64_t{1} << 24;     // floats summed at a time
+constexpr size_t piece_bytes = size_t{4} << 20;  // the store refuses values of 8 MiB
+
+std::string setting(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : otherwise;
+}
+
+uint16_t port_of_launcher() {
+  const std::string text = setting("MASTER_PORT", "29500");
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw data::InputError("MASTER_PORT: expected a port number, found \"" + text + "\".");
+  return port;
+}
+
+/// torchrun's own process keeps the store, and one for each time it starts the ranks anew; elsewhere rank 0
+/// does.
+c10::intrusive_ptr<c10d::Store> meet(infer::Rank rank) {
+  const std::string host = setting("MASTER_ADDR", "127.0.0.1");
+  c10d::TCPStoreOptions options;
+  options.port = port_of_launcher();
+  const bool torchrun = setting("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
+  options.isServer = !torchrun && rank.number == 0;
+  options.waitWorkers = false;
+  try {
+    return c10::make_intrusive<c10d::PrefixStore>("clover/" + setting("TORCHELASTIC_RESTART_COUNT", "0"),
+                                                  c10::make_intrusive<c10d::TCPStore>(host, options));
+  } catch (const c10::Error& error) {
+    throw std::runtime_error("rank " + std::to_string(rank.number) + " of " + std::to_string(rank.count) +
+                             " could not meet the others at " + host + ":" + std::to_string(options.port) +
+                             " (MASTER_ADDR, MASTER_PORT): " + error.what_without_backtrace());
+  }
+}
+
+std::vector<uint8_t> bytes_of(const void* data, size_t size) {
+  std::vector<uint8_t> bytes(size);
+  if (size > 0) std::memcpy(bytes.data(), data, size);
+  return bytes;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::of_launcher() {
+  const infer::Rank rank = infer::Rank::of_launcher();
+  if (rank.count == 1) return std::make_unique<Communicator>();
+  if ((rank.count & (rank.count - 1)) != 0) {
+    throw data::InputError(
+        "Expected 1, 2, 4, 8 ... processes, so that any number of them computes the same; found " +
+        std::to_string(rank.count) + ": start another number.");
+  }
+  return std::make_unique<Communicator>(rank, meet(rank), usual_patience);
+}
+
+Communicator::Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> store,
+                           std::chrono::milliseconds patience)
+    : rank_(rank), store_(std::move(store)), patience_(patience) {
+  store_->setTimeout(patience);
+}
+
+void Communicator::use(at::Device device) {
+  if (alone() || !device.is_cuda()) return;
+  if (first()) store_->set("nccl", GpuLinks::new_id());
+  gpus_ = GpuLinks::join(get("nccl", 0), rank_, device);
+}
+
+std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) {
+  for (;;) {
+    try {
+      return store_->get(key);
+    } catch (const c10::DistNetworkError& error) {
+      throw std::runtime_error("rank " + std::to_string(rank_.number) + " of " + std::to_string(rank_.count) +
+                               " lost the others: " + error.what_without_backtrace() +
+                               "; start all of them again with --resume auto");
+    } catch (const c10::DistStoreError&) {
+      if (from == 0 && !first()) continue;  // it may evaluate for hours; were it gone, so would be its store
+      throw std::runtime_error(
+          "rank " + std::to_string(from) + " of " + std::to_string(rank_.count) +
+          " has not been heard of for " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
+          " s; start all of them again with --resume auto");
+    }
+  }
+}
+
+std::vector<std::vector<double>> Communicator::gather(const std::vector<double>& mine) {
+  if (alone()) return {mine};
+  const auto key = [&](int64_t round, int64_t rank) {
+    return "gather/" + std::to_string(round) + "/" + std::to_string(rank);
+  };
+  store_->set(key(gathers_, rank_.number), bytes_of(mine.data(), mine.size() * sizeof(double)));
+  std::vector<std::vector<double>> all(rank_.count);
+  for (int64_t rank = 0; rank < rank_.count; ++rank) {
+    const std::vector<uint8_t> bytes =
+        rank == rank_.number ? std::vector<uint8_t>() : get(key(gathers_, rank), rank);
+    all[rank].resize(bytes.size() / sizeof(double));
+    if (!bytes.empty()) std::memcpy(all[rank].data(), bytes.data(), bytes.size());
+  }
+  all[rank_.number] = mine;
+  // Who speaks in this round has read the last one.
+  if (gathers_ > 0) store_->deleteKey(key(gathers_ - 1, rank_.number));
+  ++gathers_;
+  return all;
+}
+
+void Communicator::together(const std::function<void()>& work) {
+  std::exception_ptr problem;
+  try {
+    work();
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  const auto failed = gather({problem ? 1.0 : 0.0});
+  const bool any = std::any_of(failed.begin(), failed.end(), [](const auto& rank) { return rank[0] != 0; });
+  if (any) leave();
+  if (problem) std::rethrow_exception(problem);
+  if (any) throw data::InputError("Another of the processes could not begin; see its message.");
+}
+
+void Communicator::leave() {
+  if (alone()) return;
+  gather({});
+  if (!first()) return void(store_->add("left", 1));
+  constexpr std::chrono::milliseconds pause{20}, longest = std::chrono::seconds(60);
+  for (auto waited = pause; waited < longest && store_->add("left", 0) < rank_.count - 1; waited += pause)
+    std::this_thread::sleep_for(pause);
+}
+
+// Each rank sums a part for all: it gets that part of everyone's, and gives the sum to everyone.
+at::Tensor Communicator::sum(const at::Tensor& own, const std::vector<bool>& holds,
+                             const at::TensorOptions& options, int64_t size) {
+  if (alone() || std::none_of(holds.begin(), holds.end(), [](bool any) { return any; })) return own;
+  at::Tensor total = own.defined() ? own : at::zeros({size}, options);
+  for (int64_t begin = 0; begin < size; begin += bucket) {
+    at::Tensor part = total.narrow(0, begin, std::min(bucket, size - begin));
+    const int64_t width = (part.numel() + rank_.count - 1) / rank_.count;
+    at::Tensor out = at::zeros({rank_.count, width}, options), in = at::empty_like(out);
+    out.view({-1}).narrow(0, 0, part.numel()).copy_(part);
+    swap(out, in);
+    const at::Tensor summed = tree_sum(
+        0, rank_.count, [&](int64_t rank) { return holds[rank] ? in.select(0, rank) : at::Tensor(); });
+    out.copy_(summed.unsqueeze(0).expand_as(out));
+    swap(out, in);
+    part.copy_(in.view({-1}).narrow(0, 0, part.numel()));
+  }
+  return total;
+}
+
+void Communicator::swap(const at::Tensor& out, at::Tensor& in) {
+  if (gpus_) return gpus_->swap(out, in);
+  if (out.is_cpu()) return swap_over_store(out, in);
+  at::Tensor here = at::empty_like(out, at::kCPU);
+  swap_over_store(out.cpu(), here);
+  in.copy_(here);
+}
+
+void Communicator::swap_over_store(const at::Tensor& out, at::Tensor& in) {
+  const size_t bytes = static_cast<size_t>(out.size(1)) * sizeof(float);
+  const auto key = [&](int64_t from, int64_t to, size_t at) {
+    return "swap/" + std::to_string(swaps_) + "/" + std::to_string(from) + "-" + std::to_string(to) + "/" +
+           std::to_string(at);
+  };
+  const auto* from = static_cast<const uint8_t*>(out.const_data_ptr());
+  auto* to = static_cast<uint8_t*>(in.mutable_data_ptr());
+  for (int64_t rank = 0; rank < rank_.count; ++rank) {
+    if (rank == rank_.number) std::memcpy(to + rank * bytes, from + rank * bytes, bytes);
+    for (size_t at = 0; at < bytes && rank != rank_.number; at += piece_bytes)
+      store_->set(key(rank_.number, rank, at),
+                  bytes_of(from + rank * bytes + at, std::min(piece_bytes, bytes - at)));
+  }
+  for (int64_t rank = 0; rank < rank_.count; ++rank) {
+    for (size_t at = 0; at < bytes && rank != rank_.number; at += piece_bytes) {
+      const std::string name = key(rank, rank_.number, at);
+      const std::vector<uint8_t> piece = get(name, rank);
+      TORCH_CHECK(piece.size() == std::min(piece_bytes, bytes - at), "rank ", rank, " sent ", piece.size(),
+                  " bytes of a gradient, expected ", std::min(piece_bytes, bytes - at));
+      std::memcpy(to + rank * bytes + at, piece.data(), piece.size());
+      store_->deleteKey(name);
+    }
+  }
+  ++swaps_;
+}
+
+}  // namespace clover::train

@@ -1,0 +1,67 @@
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <nccl.h>
+
+#include <cstring>
+
+#include "train/communicator.h"
+
+namespace clover::train {
+namespace {
+
+void check(ncclResult_t result, const char* what) {
+  TORCH_CHECK(result == ncclSuccess, "NCCL could not ", what, ": ", ncclGetErrorString(result),
+              "; NCCL_DEBUG=INFO says more.");
+}
+
+class Nccl final : public GpuLinks {
+ public:
+  Nccl(const ncclUniqueId& id, infer::Rank rank, at::Device gpu) : rank_(rank), gpu_(gpu) {
+    c10::cuda::set_device(gpu.index());
+    check(ncclCommInitRank(&links_, static_cast<int>(rank.count), id, static_cast<int>(rank.number)),
+          "join the GPUs of all ranks");
+  }
+  // Not `ncclCommDestroy`, which waits for the others: they may be gone.
+  ~Nccl() override { ncclCommAbort(links_); }
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+
+  void swap(const at::Tensor& out, at::Tensor& in) override {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gpu_.index()).stream();
+    const auto count = static_cast<size_t>(out.size(1));
+    const float* from = out.const_data_ptr<float>();
+    float* to = in.mutable_data_ptr<float>();
+    check(ncclGroupStart(), "begin an exchange");
+    for (int rank = 0; rank < rank_.count; ++rank) {
+      check(ncclSend(from + rank * count, count, ncclFloat, rank, links_, stream), "send gradients");
+      check(ncclRecv(to + rank * count, count, ncclFloat, rank, links_, stream), "receive gradients");
+    }
+    check(ncclGroupEnd(), "exchange gradients");
+  }
+
+ private:
+  infer::Rank rank_;
+  at::Device gpu_;
+  ncclComm_t links_ = nullptr;
+};
+
+}  // namespace
+
+std::vector<uint8_t> GpuLinks::new_id() {
+  ncclUniqueId id;
+  check(ncclGetUniqueId(&id), "make an id");
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&id);
+  return {bytes, bytes + sizeof id};
+}
+
+std::unique_ptr<GpuLinks> GpuLinks::join(const std::vector<uint8_t>& bytes, infer::Rank rank,
+                                         at::Device gpu) {
+  ncclUniqueId id;
+  TORCH_CHECK(bytes.size() == sizeof id, "rank 0 sent an id of ", bytes.size(), " bytes, expected ",
+              sizeof id);
+  std::memcpy(&id, bytes.data(), sizeof id);
+  return std::make_unique<Nccl>(id, rank, gpu);
+}
+
+}  // namespace clover::train
