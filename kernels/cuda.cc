@@ -14,6 +14,14 @@ namespace clover::kernels::cuda {
 
 static_assert(block_keys == attention_block && split_keys == attention_split);
 
+namespace {
+
+at::Tensor scratch(const at::Tensor& beside, int64_t bytes) {
+  return at::empty({bytes}, beside.options().dtype(at::kByte));
+}
+
+}  // namespace
+
 void launch_failed(const char* name, const char* reason) {
   TORCH_CHECK(false, name, ": the CUDA kernel could not be started: ", reason, ".");
 }
@@ -76,23 +84,28 @@ std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
   at::Tensor values = at::empty({rows, k}, logits.options()),
              indices = at::empty({rows, k}, logits.options().dtype(at::kLong));
   if (rows == 0) return {values, indices};
-  launch_top_k(logits.const_data_ptr<float>(), rows, logits.size(1), k, values.mutable_data_ptr<float>(),
-               indices.mutable_data_ptr<int64_t>(), current_stream(logits));
+  at::Tensor workspace = scratch(logits, top_k_workspace(rows, logits.size(1), k));
+  launch_top_k(logits.const_data_ptr<float>(), rows, logits.size(1), k, workspace.mutable_data_ptr(),
+               values.mutable_data_ptr<float>(), indices.mutable_data_ptr<int64_t>(), current_stream(logits));
   return {values, indices};
 }
 
 at::Tensor arg_max(const at::Tensor& logits) {
-  at::Tensor indices = at::empty({logits.size(0)}, logits.options().dtype(at::kLong));
-  if (logits.size(0) == 0) return indices;
-  launch_arg_max(logits.const_data_ptr<float>(), logits.size(0), logits.size(1),
+  const int64_t rows = logits.size(0), width = logits.size(1);
+  at::Tensor indices = at::empty({rows}, logits.options().dtype(at::kLong));
+  if (rows == 0) return indices;
+  at::Tensor workspace = scratch(logits, top_k_workspace(rows, width, 1));
+  launch_arg_max(logits.const_data_ptr<float>(), rows, width, workspace.mutable_data_ptr(),
                  indices.mutable_data_ptr<int64_t>(), current_stream(logits));
   return indices;
 }
 
 at::Tensor log_sum_exp(const at::Tensor& logits) {
-  at::Tensor out = at::empty({logits.size(0)}, logits.options());
-  if (logits.size(0) == 0) return out;
-  launch_log_sum_exp(logits.const_data_ptr<float>(), logits.size(0), logits.size(1),
+  const int64_t rows = logits.size(0), width = logits.size(1);
+  at::Tensor out = at::empty({rows}, logits.options());
+  if (rows == 0) return out;
+  at::Tensor workspace = scratch(logits, log_sum_exp_workspace(rows, width));
+  launch_log_sum_exp(logits.const_data_ptr<float>(), rows, width, workspace.mutable_data_ptr(),
                      out.mutable_data_ptr<float>(), current_stream(logits));
   return out;
 }

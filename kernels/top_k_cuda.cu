@@ -1,98 +1,225 @@
 #include "kernels/device/cuda.h"
 #include "kernels/device/launchers.h"
 
+// Rows are few and long, so a row is cut into chunks, one a block; a second kernel makes one result of them.
+// Which value falls to which chunk, and the order of sums, depend on the row's width alone.
 namespace clover::kernels::cuda {
 namespace {
 
-constexpr int warps = 16, threads = warps * warp_size;
+constexpr int warps = 8, threads = warps * warp_size;
+constexpr int values_a_thread = 8, chunk_values = threads * values_a_thread;
+constexpr int most_warps = 32;  // of any block
 
-struct Ranked {
-  float value;
-  int64_t index;
-};
+// Beyond these a row is ranked in passes.
+constexpr int64_t most_ranked = 64;
+constexpr int64_t most_chunks = most_warps * warp_size;  // a list a lane
 
-/// Larger first, ties to the lower index.
-__device__ inline bool before(const Ranked& a, const Ranked& b) {
-  return a.value > b.value || (a.value == b.value && a.index < b.index);
+int64_t chunks_of(int64_t width) {
+  return (width + chunk_values - 1) / chunk_values;
 }
 
-__device__ inline Ranked warp_best(Ranked best) {
-  for (int apart = warp_size / 2; apart > 0; apart /= 2) {
-    const Ranked other{__shfl_xor_sync(all_lanes, best.value, apart),
-                       __shfl_xor_sync(all_lanes, best.index, apart)};
-    if (before(other, best)) best = other;
+/// Of no value, and above that of any.
+constexpr uint64_t no_key = 0, above_all = ~uint64_t{0};
+
+/// Sorts as values are ranked: the larger first, then the lower index, which has 32 bits.
+__device__ inline uint64_t key_of(float x, uint32_t index) {
+  const float ranked = x == x ? x + 0.0f : minus_infinity();  // the sum makes -0 the 0 that it ties with
+  const uint32_t bits = bits_as<uint32_t>(ranked), sign = 0x80000000u;
+  const uint32_t rising = (bits & sign) != 0 ? ~bits : bits | sign;
+  return uint64_t{rising} << 32 | ~index;
+}
+__device__ inline uint32_t index_of(uint64_t key) {
+  return ~static_cast<uint32_t>(key);
+}
+
+__device__ inline uint64_t warp_best(uint64_t key) {
+  const uint32_t value = static_cast<uint32_t>(key >> 32);
+  const uint32_t best = __reduce_max_sync(all_lanes, value);
+  return uint64_t{best} << 32 |
+         __reduce_max_sync(all_lanes, value == best ? static_cast<uint32_t>(key) : uint32_t{0});
+}
+
+/// The k best keys of the warp, best first, written by lane 0; no_key where there are not so many.
+__device__ inline void rank_in_warp(const uint64_t (&keys)[values_a_thread], int k, uint64_t* list) {
+  uint64_t last = above_all;
+  for (int i = 0; i < k; ++i) {
+    uint64_t best = no_key;
+#pragma unroll
+    for (const uint64_t key : keys)
+      if (key < last && key > best) best = key;
+    last = warp_best(best);
+    if (threadIdx.x % warp_size == 0) list[i] = last;
   }
-  return best;
+}
+
+/// The same out of `count` such lists of k, one a lane.
+__device__ inline void merge_in_warp(const uint64_t* lists, int count, int k, uint64_t* list) {
+  const int lane = threadIdx.x % warp_size;
+  const uint64_t* mine = lists + lane * k;
+  uint64_t first = lane < count ? mine[0] : no_key;
+  int taken = 0;
+  for (int i = 0; i < k; ++i) {
+    const uint64_t best = warp_best(first);
+    if (lane == 0) list[i] = best;
+    if (first == no_key || first != best) continue;
+    first = ++taken < k ? mine[taken] : no_key;
+  }
+}
+
+/// The k best of chunk blockIdx.y of row blockIdx.x; lists [rows, chunks, k].
+__global__ void __launch_bounds__(threads)
+    rank_chunks(const float* logits, int64_t width, int k, uint64_t* lists) {
+  uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k]
+  const int64_t row = blockIdx.x;
+  const int warp = threadIdx.x / warp_size;
+  const uint32_t begin = blockIdx.y * chunk_values;
+  const float* x = logits + row * width;
+  uint64_t keys[values_a_thread];
+#pragma unroll
+  for (int i = 0; i < values_a_thread; ++i) {
+    const uint32_t index = begin + i * threads + threadIdx.x;
+    keys[i] = index < width ? key_of(x[index], index) : no_key;
+  }
+  rank_in_warp(keys, k, of_warps + warp * k);
+  __syncthreads();
+  if (warp == 0) merge_in_warp(of_warps, warps, k, lists + (row * gridDim.y + blockIdx.y) * k);
+}
+
+/// A value is looked up again: its key does not tell -0 from 0.
+__device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, float* values,
+                                    int64_t* indices) {
+  const uint32_t index = index_of(key);
+  indices[at] = index;
+  if (values != nullptr) values[at] = larger(x[index], minus_infinity());
+}
+
+/// A block a row, a warp 32 chunks.
+__global__ void __launch_bounds__(most_warps* warp_size)
+    merge_chunks(const float* logits, int64_t width, const uint64_t* lists, int chunks, int k, float* values,
+                 int64_t* indices) {
+  uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k], and [k] for the row
+  const int64_t row = blockIdx.x;
+  const int warp = threadIdx.x / warp_size, used = blockDim.x / warp_size;
+  const int first = warp * warp_size, left = chunks - first;
+  merge_in_warp(lists + (row * chunks + first) * k, left < warp_size ? left : warp_size, k,
+                of_warps + warp * k);
+  __syncthreads();
+  const uint64_t* best = of_warps;
+  if (used > 1) {
+    if (warp == 0) merge_in_warp(of_warps, used, k, of_warps + used * k);
+    __syncthreads();
+    best = of_warps + used * k;
+  }
+  for (int i = threadIdx.x; i < k; i += blockDim.x)
+    write_ranked(logits + row * width, best[i], row * k + i, values, indices);
 }
 
 /// Every thread of the block gets the block's best.
-__device__ inline Ranked block_best(Ranked best) {
-  __shared__ float values[warps];
-  __shared__ int64_t indices[warps];
-  best = warp_best(best);
+__device__ inline uint64_t block_best(uint64_t key) {
+  __shared__ uint64_t parts[warps];
+  key = warp_best(key);
   __syncthreads();  // the last call's have been read
-  if (threadIdx.x % warp_size == 0) {
-    values[threadIdx.x / warp_size] = best.value;
-    indices[threadIdx.x / warp_size] = best.index;
-  }
+  if (threadIdx.x % warp_size == 0) parts[threadIdx.x / warp_size] = key;
   __syncthreads();
-  for (int warp = 0; warp < warps; ++warp) {
-    const Ranked other{values[warp], indices[warp]};
-    if (before(other, best)) best = other;
-  }
-  return best;
+  for (const uint64_t part : parts)
+    if (part > key) key = part;
+  return key;
 }
 
-/// The best of a row that comes after `last`; NaN counts as -inf.
-__device__ inline Ranked next_best(const float* x, int64_t width, const Ranked& last) {
-  Ranked best{minus_infinity(), width};
-  for (int64_t i = threadIdx.x; i < width; i += threads) {
-    const Ranked mine{x[i] == x[i] ? x[i] : minus_infinity(), i};
-    if (before(last, mine) && before(mine, best)) best = mine;
-  }
-  return block_best(best);
-}
-
-/// A block a row: k passes, each for the best of what is left.  Few are asked for (branches of a node).
+/// A block a row: k passes, each for the best of what is left.
 __global__ void __launch_bounds__(threads)
-    top_k_rows(const float* logits, int64_t width, int64_t k, float* values, int64_t* indices) {
+    rank_in_passes(const float* logits, int64_t width, int64_t k, float* values, int64_t* indices) {
   const int64_t row = blockIdx.x;
-  Ranked last{-minus_infinity(), -1};
+  const float* x = logits + row * width;
+  uint64_t last = above_all;
   for (int64_t i = 0; i < k; ++i) {
-    last = next_best(logits + row * width, width, last);
-    if (threadIdx.x != 0) continue;
-    if (values != nullptr) values[row * k + i] = last.value;
-    indices[row * k + i] = last.index;
+    uint64_t best = no_key;
+    for (int64_t index = threadIdx.x; index < width; index += threads) {
+      const uint64_t key = key_of(x[index], static_cast<uint32_t>(index));
+      if (key < last && key > best) best = key;
+    }
+    last = block_best(best);
+    if (threadIdx.x == 0) write_ranked(x, last, row * k + i, values, indices);
   }
 }
 
-__global__ void __launch_bounds__(threads) log_sum_exp_rows(const float* logits, int64_t width, float* out) {
+/// The largest value of chunk blockIdx.y of row blockIdx.x, and the sum of the exponentials of the others'
+/// distances to it; parts [rows, chunks].
+__global__ void __launch_bounds__(threads) sum_chunks(const float* logits, int64_t width, float2* parts) {
   const float* x = logits + static_cast<int64_t>(blockIdx.x) * width;
-  float largest = minus_infinity();
-  for (int64_t i = threadIdx.x; i < width; i += threads) largest = larger(x[i], largest);
+  const int64_t begin = static_cast<int64_t>(blockIdx.y) * chunk_values;
+  float held[values_a_thread], largest = minus_infinity();
+#pragma unroll
+  for (int i = 0; i < values_a_thread; ++i) {
+    const int64_t index = begin + i * threads + threadIdx.x;
+    held[i] = index < width ? x[index] : minus_infinity();
+    largest = larger(held[i], largest);
+  }
   largest = block_max<warps>(largest);
+  const float reference = largest == minus_infinity() ? 0 : largest;  // -inf less itself is not a number
   float sum = 0;
-  for (int64_t i = threadIdx.x; i < width; i += threads) sum += exp_one(x[i] - largest);
+#pragma unroll
+  for (const float value : held) sum += exp_one(value - reference);
   sum = block_sum<warps>(sum);
+  if (threadIdx.x != 0) return;
+  parts[static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = float2{largest, sum};
+}
+
+/// A warp a row.
+__global__ void __launch_bounds__(warp_size) add_chunks(const float2* parts, int chunks, float* out) {
+  const float2* mine = parts + static_cast<int64_t>(blockIdx.x) * chunks;
+  float largest = minus_infinity(), sum = 0;
+  for (int i = threadIdx.x; i < chunks; i += warp_size) largest = larger(mine[i].x, largest);
+  largest = warp_max(largest);
+  for (int i = threadIdx.x; i < chunks; i += warp_size) sum += mine[i].y * exp_one(mine[i].x - largest);
+  sum = warp_sum(sum);
   if (threadIdx.x != 0) return;
   // An infinite maximum is the answer itself.
   const bool infinite = largest == minus_infinity() || largest == -minus_infinity();
   out[blockIdx.x] = infinite ? largest : static_cast<float>(largest + log(static_cast<double>(sum)));
 }
 
+bool in_passes(int64_t width, int64_t k) {
+  return k > most_ranked || chunks_of(width) > most_chunks;
+}
+
 }  // namespace
 
-void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, float* values,
+int64_t top_k_workspace(int64_t rows, int64_t width, int64_t k) {
+  return in_passes(width, k) ? 0 : rows * chunks_of(width) * k * static_cast<int64_t>(sizeof(uint64_t));
+}
+
+void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, float* values,
                   int64_t* indices, Stream stream) {
-  launch("top_k", top_k_rows, dim3(rows), threads, 0, stream, logits, width, k, values, indices);
+  if (in_passes(width, k)) {
+    launch("top_k", rank_in_passes, dim3(rows), threads, 0, stream, logits, width, k, values, indices);
+    return;
+  }
+  uint64_t* lists = static_cast<uint64_t*>(workspace);
+  const int chunks = static_cast<int>(chunks_of(width)), ranked = static_cast<int>(k);
+  const int64_t list_bytes = k * static_cast<int64_t>(sizeof(uint64_t));
+  launch("top_k", rank_chunks, dim3(rows, chunks), threads, warps * list_bytes, stream, logits, width, ranked,
+         lists);
+  const int merging = (chunks + warp_size - 1) / warp_size;
+  launch("top_k", merge_chunks, dim3(rows), merging * warp_size, (merging + 1) * list_bytes, stream, logits,
+         width, lists, chunks, ranked, values, indices);
 }
 
-void launch_arg_max(const float* logits, int64_t rows, int64_t width, int64_t* indices, Stream stream) {
-  launch_top_k(logits, rows, width, 1, nullptr, indices, stream);
+void launch_arg_max(const float* logits, int64_t rows, int64_t width, void* workspace, int64_t* indices,
+                    Stream stream) {
+  launch_top_k(logits, rows, width, 1, workspace, nullptr, indices, stream);
 }
 
-void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, float* out, Stream stream) {
-  launch("log_sum_exp", log_sum_exp_rows, dim3(rows), threads, 0, stream, logits, width, out);
+int64_t log_sum_exp_workspace(int64_t rows, int64_t width) {
+  return rows * chunks_of(width) * static_cast<int64_t>(sizeof(float2));
+}
+
+void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, void* workspace, float* out,
+                        Stream stream) {
+  float2* parts = static_cast<float2*>(workspace);
+  const int chunks = static_cast<int>(chunks_of(width));
+  launch("log_sum_exp", sum_chunks, dim3(rows, chunks), threads, 0, stream, logits, width, parts);
+  launch("log_sum_exp", add_chunks, dim3(rows), warp_size, 0, stream, parts, chunks, out);
 }
 
 }  // namespace clover::kernels::cuda

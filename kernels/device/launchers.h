@@ -25,9 +25,15 @@ void launch_silu_mul(const float* gate_up, int64_t rows, int64_t width, void* ou
 void launch_add_silu(float* z, const float* a, int64_t count, Stream stream);
 void launch_add_gated(float* s, const float* q, const float* k, const float* v, int64_t rows, int64_t width,
                       int64_t groups, float eps, Stream stream);
-void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, float* values,
+/// `workspace`: as many bytes as top_k_workspace says, for an arg_max with k = 1.
+void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, float* values,
                   int64_t* indices, Stream stream);
-void launch_arg_max(const float* logits, int64_t rows, int64_t width, int64_t* indices, Stream stream);
-void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, float* out, Stream stream);
+void launch_arg_max(const float* logits, int64_t rows, int64_t width, void* workspace, int64_t* indices,
+                    Stream stream);
+int64_t top_k_workspace(int64_t rows, int64_t width, int64_t k);
+/// `workspace`: as many bytes as log_sum_exp_workspace says.
+void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, void* workspace, float* out,
+                        Stream stream);
+int64_t log_sum_exp_workspace(int64_t rows, int64_t width);
 
 }  // namespace clover::kernels::cuda

@@ -25,7 +25,8 @@ std::vector<int64_t> ranking(const at::Tensor& row) {
   return order;
 }
 
-/// Rows that have led top-k's astray: ties everywhere, sorted both ways, infinities, nothing but NaN.
+/// Rows that have led top-k's astray: ties everywhere, sorted both ways, infinities, nothing but NaN,
+/// zeros of both signs.
 at::Tensor awkward_rows(int64_t width) {
   std::vector<at::Tensor> rows = {at::randn({width}),
                                   at::randn({width}).mul(3).round(),
@@ -39,16 +40,19 @@ at::Tensor awkward_rows(int64_t width) {
   spoiled[width / 2] = infinite;
   spoiled[width - 1] = infinite;
   rows.push_back(spoiled);
+  at::Tensor signs = at::zeros({width});
+  signs.slice(0, 0, width, 2).fill_(-0.0f);
+  rows.push_back(signs);
   return at::stack(rows);
 }
 
 TEST(TopK, IsAStableSort) {
   at::manual_seed(1);
   on_every_path([] {
-    for (int64_t width : {1, 5, 63, 64, 65, 1000, 5003}) {
+    for (int64_t width : {1, 5, 63, 64, 65, 1000, 2047, 2048, 2049, 5003}) {
       const at::Tensor logits = awkward_rows(width);
-      for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{10}, int64_t{64}, width / 2, width}) {
-        if (k < 1 || k > width || (here::emulated() && k * width > 100'000)) continue;
+      for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{10}, int64_t{64}, int64_t{65}, width / 2, width}) {
+        if (k < 1 || k > width || (here::emulated() && k > 65)) continue;
         const auto [values, indices] = here::top_k(logits, k);
         for (int64_t r = 0; r < logits.size(0); ++r) {
           const std::vector<int64_t> expected = ranking(logits[r]);
@@ -64,10 +68,26 @@ TEST(TopK, IsAStableSort) {
   });
 }
 
+// The best few may lie anywhere: all together, all apart, at both ends.
+TEST(TopK, FindsTheBestOfLongRows) {
+  on_every_path([] {
+    for (int64_t width : {int64_t{70'001}, (int64_t{2} << 20) + 1}) {
+      at::Tensor logits = at::zeros({1, width});
+      for (int64_t index : {int64_t{0}, width / 2, width / 2 + 1, width - 4000, width - 1})
+        logits[0][index] = static_cast<float>(1 + index % 3);
+      const std::vector<int64_t> expected = ranking(logits[0]);
+      const at::Tensor indices = std::get<1>(here::top_k(logits, 7));
+      for (int64_t i = 0; i < 7; ++i)
+        EXPECT_EQ(indices[0][i].item<int64_t>(), expected[i]) << i << " of " << width;
+      EXPECT_EQ(here::arg_max(logits)[0].item<int64_t>(), expected[0]) << width;
+    }
+  });
+}
+
 TEST(ArgMax, IsTheFirstOfAStableSort) {
   at::manual_seed(2);
   on_every_path([] {
-    for (int64_t width : {1, 7, 8, 31, 32, 33, 4097}) {
+    for (int64_t width : {1, 7, 8, 31, 32, 33, 2048, 4097, 70000}) {
       const at::Tensor logits = awkward_rows(width), best = here::arg_max(logits);
       for (int64_t r = 0; r < logits.size(0); ++r) {
         ASSERT_EQ(best[r].item<int64_t>(), ranking(logits[r])[0]) << "row " << r << " of width " << width;
@@ -79,7 +99,7 @@ TEST(ArgMax, IsTheFirstOfAStableSort) {
 TEST(LogSumExp, IsThePlainLoop) {
   at::manual_seed(3);
   on_every_path([] {
-    for (int64_t width : {1, 3, 8, 33, 1000, 49152}) {
+    for (int64_t width : {1, 3, 8, 33, 1000, 2047, 2048, 2049, 70000}) {
       const at::Tensor logits = at::randn({3, width}) * 8 + 40, out = here::log_sum_exp(logits);
       for (int64_t r = 0; r < 3; ++r) {
         double sum = 0;
@@ -102,6 +122,20 @@ TEST(LogSumExp, TreatsInfinities) {
   });
 }
 
+// Of a long row's parts, some may have no finite value.
+TEST(LogSumExp, TreatsPartsWithoutANumber) {
+  on_every_path([] {
+    at::Tensor logits = at::full({3, 5000}, -infinite);
+    logits.slice(1, 3000, 3001).fill_(1.5f);
+    logits[1].slice(0, 0, 2500).fill_(not_a_number);
+    logits[2][4999] = infinite;
+    const at::Tensor out = here::log_sum_exp(logits);
+    EXPECT_EQ(out[0].item<float>(), 1.5f);
+    EXPECT_TRUE(std::isnan(out[1].item<float>()));
+    EXPECT_EQ(out[2].item<float>(), infinite);
+  });
+}
+
 TEST(Vocabulary, ARowDoesNotDependOnItsNeighboursThreadsOrPath) {
   const at::Tensor logits = at::randn({17, 3001}) * 4;
   const at::Tensor mass = here::log_sum_exp(logits), best = here::arg_max(logits);
@@ -115,7 +149,9 @@ TEST(Vocabulary, ARowDoesNotDependOnItsNeighboursThreadsOrPath) {
       });
     }
     for (int64_t r = 0; r < 17; ++r) {
-      EXPECT_TRUE(same_bits(here::log_sum_exp(logits.slice(0, r, r + 1)), mass.slice(0, r, r + 1)));
+      const at::Tensor alone = logits.slice(0, r, r + 1);
+      EXPECT_TRUE(same_bits(here::log_sum_exp(alone), mass.slice(0, r, r + 1)));
+      EXPECT_TRUE(same_bits(std::get<0>(here::top_k(alone, 13)), values.slice(0, r, r + 1)));
     }
   });
 }

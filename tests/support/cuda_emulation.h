@@ -130,6 +130,17 @@ T __shfl_xor_sync(unsigned all, T mine, int apart) {
   return __shfl_sync(all, mine, static_cast<int>(threadIdx.x % 32) ^ apart);
 }
 
+inline unsigned __reduce_max_sync(unsigned, unsigned mine) {
+  const unsigned char* brought = clover::kernels::cuda::emulation::exchange(&mine, sizeof mine);
+  unsigned largest = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    unsigned other;
+    std::memcpy(&other, brought + 64 * lane, sizeof other);
+    if (other > largest) largest = other;
+  }
+  return largest;
+}
+
 inline unsigned __ballot_sync(unsigned, bool mine) {
   const unsigned char vote = mine ? 1 : 0;
   const unsigned char* votes = clover::kernels::cuda::emulation::exchange(&vote, 1);
