@@ -24,18 +24,6 @@ CLOVER_BOTH int64_t partial_size(int64_t head_size) {
   return head_size + 2;
 }
 
-/// Adds a later partial result to what came before.
-CLOVER_BOTH void merge(float& sum, float& mass, float& largest, float next_sum, float next_mass,
-                       float next_largest) {
-  const float top = larger(next_largest, largest);
-  // No keys yet leave -inf, whose difference with itself is not a number.
-  const float shrink = largest == top ? 1 : exp_one(largest - top);
-  const float next_shrink = next_largest == top ? 1 : exp_one(next_largest - top);
-  sum = sum * shrink + next_sum * next_shrink;
-  mass = mass * shrink + next_mass * next_shrink;
-  largest = top;
-}
-
 __device__ inline void store_as(void* out, Element element, int64_t index, float x) {
   switch (element) {
     case Element::fp32:
@@ -73,6 +61,13 @@ __device__ inline void write_partial(const Work& work, const Tile& tile, const S
   }
 }
 
+/// Page tables may have room for more splits than any row of a tile has keys for.
+__device__ inline bool any_reaches(const Span* spans, int rows, int split) {
+  for (int row = 0; row < rows; ++row)
+    if (split < splits_of(spans[row].length)) return true;
+  return false;
+}
+
 /// Partial result blockIdx.z of the tiles of kv head blockIdx.y.
 template <class T, int Pieces>
 __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* workspace) {
@@ -97,6 +92,8 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
                     heads};
     __syncthreads();  // the last tile's spans have been read
     if (static_cast<int>(threadIdx.x) < rows) spans[threadIdx.x] = span_of(call, first_row + threadIdx.x);
+    __syncthreads();
+    if (!any_reaches(spans, rows, split)) continue;
     if (threadIdx.x < tile_queries) {
       tile.largest[threadIdx.x] = minus_infinity();
       tile.mass[threadIdx.x] = 0;
@@ -109,18 +106,32 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
   }
 }
 
-/// A block a query head of a row.
-__global__ void merge_partials(AttentionCall call, int splits, const float* workspace) {
-  const int64_t index = blockIdx.x, row = index / call.query_heads, d = call.head_size;
-  const int own = splits_of(span_of(call, row).length);
-  for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
-    float sum = 0, mass = 0, largest = minus_infinity();
-    for (int split = 0; split < own; ++split) {
-      const float* partial = workspace + (index * splits + split) * partial_size(d);
-      merge(sum, mass, largest, partial[i], partial[d + 1], partial[d]);
-    }
-    store_as(call.out, call.result, index * d + i, mass == 0 ? 0 : sum / mass);  // an empty path leaves zeros
+/// A block a query head of a row, a thread a dimension.  Every warp finds for itself what partial results
+/// count, a lane for each of 32 in turn.
+__global__ void __launch_bounds__(largest_head)
+    merge_partials(AttentionCall call, int splits, const float* workspace) {
+  const int64_t index = blockIdx.x, d = call.head_size, size = partial_size(d);
+  const int lane = threadIdx.x % warp_size, own = splits_of(path_length(call, index / call.query_heads));
+  const float* partials = workspace + index * splits * size;
+  const float *largest = partials + d, *masses = partials + d + 1;
+  float top = minus_infinity();
+  for (int split = lane; split < own; split += warp_size) top = larger(largest[split * size], top);
+  top = warp_max(top);
+  const bool inside = threadIdx.x < d;
+  const float* sums = partials + (inside ? threadIdx.x : 0);
+  float sum = 0, mass = 0;
+  for (int first = 0; first < own; first += warp_size) {
+    const int count = own - first < warp_size ? own - first : warp_size;
+    const int mine = first + (lane < count ? lane : 0);
+    // No keys yet leave -inf, whose difference with itself is not a number.
+    const float share = largest[mine * size] == top ? 1 : exp_one(largest[mine * size] - top);
+    mass += lane < count ? share * masses[mine * size] : 0;
+#pragma unroll 8
+    for (int i = 0; i < count; ++i) sum += __shfl_sync(all_lanes, share, i) * sums[(first + i) * size];
   }
+  mass = warp_sum(mass);
+  if (inside)
+    store_as(call.out, call.result, index * d + threadIdx.x, mass == 0 ? 0 : sum / mass);  // an empty path: 0
 }
 
 template <class T, int Pieces>
@@ -138,27 +149,32 @@ void launch_attend(const AttentionCall& call, int splits, float* workspace, Stre
   launch_attend<T, 8>(call, splits, workspace, stream);
 }
 
-__global__ void rope_rows(RopeCall call) {
-  const int64_t row = blockIdx.x, d = call.head_size, half = d / 2;
-  const int64_t query = call.query_heads * d, kv = call.kv_heads * d;
-  const float* from = call.qkv + row * (query + 2 * kv);
-  const float *cos = call.cos + row * half, *sin = call.sin + row * half;
+constexpr int rope_threads = 256;
+
+/// Pairs of row blockIdx.x, one a thread: of queries and keys, which are turned, and of values.
+__global__ void __launch_bounds__(rope_threads) rope_rows(RopeCall call) {
+  const int64_t row = blockIdx.x;
+  const unsigned d = call.head_size, half = d / 2, query = call.query_heads * d, kv = call.kv_heads * d;
+  const unsigned i = blockIdx.y * rope_threads + threadIdx.x;
+  if (i >= query / 2 + kv) return;
+  const unsigned pair = i % half, at = i / half * d + pair;
+  const float* from = call.qkv + row * (query + 2 * kv) + at;
   const int64_t slot = call.slots[row] * kv;
-  for (int64_t i = threadIdx.x; i < (query + kv) / 2; i += blockDim.x) {
-    const int64_t head = i / half * d, pair = i % half;
-    const float low = from[head + pair], high = from[head + pair + half];
-    const float turned_low = low * cos[pair] - high * sin[pair],
-                turned_high = high * cos[pair] + low * sin[pair];
-    if (head < query) {
-      call.q[row * query + head + pair] = turned_low;
-      call.q[row * query + head + pair + half] = turned_high;
-    } else {
-      store_as(call.k, call.cache, slot + head - query + pair, turned_low);
-      store_as(call.k, call.cache, slot + head - query + pair + half, turned_high);
-    }
+  const float low = from[0], high = from[half];
+  if (at >= query + kv) {
+    store_as(call.v, call.cache, slot + (at - query - kv), low);
+    store_as(call.v, call.cache, slot + (at - query - kv) + half, high);
+    return;
   }
-  for (int64_t i = threadIdx.x; i < kv; i += blockDim.x)
-    store_as(call.v, call.cache, slot + i, from[query + kv + i]);
+  const float cos = call.cos[row * half + pair], sin = call.sin[row * half + pair];
+  const float turned_low = low * cos - high * sin, turned_high = high * cos + low * sin;
+  if (at < query) {
+    call.q[row * query + at] = turned_low;
+    call.q[row * query + at + half] = turned_high;
+  } else {
+    store_as(call.k, call.cache, slot + (at - query), turned_low);
+    store_as(call.k, call.cache, slot + (at - query) + half, turned_high);
+  }
 }
 
 }  // namespace
@@ -171,12 +187,15 @@ void launch_tree_attention(const AttentionCall& call, int64_t longest, float* wo
   const int splits = splits_of(static_cast<int>(longest));
   with_element(call.cache,
                [&](auto zero) { launch_attend<decltype(zero)>(call, splits, workspace, stream); });
-  launch("tree_attention", merge_partials, dim3(call.rows * call.query_heads), 128, 0, stream, call, splits,
-         workspace);
+  const int merging = static_cast<int>(call.head_size + warp_size - 1) / warp_size * warp_size;
+  launch("tree_attention", merge_partials, dim3(call.rows * call.query_heads), merging, 0, stream, call,
+         splits, workspace);
 }
 
 void launch_rope_and_store(const RopeCall& call, Stream stream) {
-  launch("rope_and_store", rope_rows, dim3(call.rows), 256, 0, stream, call);
+  const int64_t pairs = (call.query_heads + 2 * call.kv_heads) * (call.head_size / 2);
+  launch("rope_and_store", rope_rows, dim3(call.rows, (pairs + rope_threads - 1) / rope_threads),
+         rope_threads, 0, stream, call);
 }
 
 }  // namespace clover::kernels::cuda

@@ -18,10 +18,14 @@ struct Span {
   const int32_t* rest;
 };
 
+CLOVER_BOTH int path_length(const AttentionCall& call, int64_t row) {
+  return call.contiguous[row] + call.path_begin[row + 1] - call.path_begin[row];
+}
+
 /// A path that goes on where the contiguous part stops is part of it, so that such rows share their blocks.
 CLOVER_BOTH Span span_of(const AttentionCall& call, int64_t row) {
   const int32_t *path = call.path + call.path_begin[row], *end = call.path + call.path_begin[row + 1];
-  Span span{call.contiguous[row], call.contiguous[row] + static_cast<int>(end - path), path};
+  Span span{call.contiguous[row], path_length(call, row), path};
   while (span.rest < end && *span.rest == span.contiguous) {
     ++span.contiguous;
     ++span.rest;

@@ -156,17 +156,9 @@ TEST(TreeAttention, IsThePlainLoop) {
 
 /// A tree and single rows behind hundreds of tokens, ancestors on both sides of the edges of blocks.
 std::vector<Row> long_rows() {
-  return {{0, 600, {600}},
-          {0, 600, {600, 601}},
-          {0, 600, {600, 602}},
-          {0, 600, {600, 601, 603}},
-          {0, 511, {650, 651}},
-          {0, 512, {}},
-          {0, 513, {}},
-          {0, 256, {}},
-          {0, 255, {640, 2}},
-          {0, 640, {690}},
-          {0, 1, {}}};
+  return {{0, 600, {600}},      {0, 600, {600, 601}}, {0, 600, {600, 602}}, {0, 600, {600, 601, 603}},
+          {0, 511, {650, 651}}, {0, 512, {}},         {0, 513, {}},         {0, 256, {}},
+          {0, 255, {640, 2}},   {0, 640, {690}},      {0, 1, {}},           {0, 0, {}}};
 }
 
 TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
@@ -184,6 +176,17 @@ TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
         });
       }
     }
+  });
+}
+
+// So long that what a GPU makes of their parts does not fit a warp, beside rows that are nothing like it.
+TEST(TreeAttention, VeryLongPathsAreThePlainLoop) {
+  on_every_path([] {
+    const Scene scene =
+        make_scene({2, 1, 8}, 1, 8500, {{0, 8450, {8460, 8455}}, {0, 8192, {}}, {0, 3, {}}}, at::kBFloat16);
+    const at::Tensor out = attend(scene, everyone(scene), 512, 1);
+    EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5));
+    EXPECT_TRUE(same_bits(attend(scene, {1}, 512, 1)[0], out[1]));
   });
 }
 
