@@ -1,5 +1,6 @@
 #include "kernels/device/cuda.h"
 #include "kernels/device/launchers.h"
+#include "kernels/device/quads.h"
 
 namespace clover::kernels::cuda {
 namespace {
@@ -7,36 +8,83 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-dim3 blocks_for(int64_t count) {
-  return dim3((count + threads - 1) / threads);
+int64_t quads_of(int64_t count) {
+  return (count + 3) / 4;
+}
+int64_t blocks_for(int64_t quads) {
+  return (quads + threads - 1) / threads;
+}
+/// Of a block that is one of blocks_for(quads): no more warps than narrow rows need.
+int threads_for(int64_t quads) {
+  return quads >= threads ? threads : static_cast<int>(quads + warp_size - 1) / warp_size * warp_size;
 }
 
-template <class T>
-__global__ void silu_mul_all(const float* gate_up, int64_t rows, int64_t width, T* out) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (i >= rows * width) return;
-  const float* gate = gate_up + i / width * 2 * width + i % width;
-  from_float(silu_one(gate[0]) * gate[width], out[i]);
+/// A quad of row blockIdx.x a thread.
+template <class T, bool Aligned>
+__global__ void __launch_bounds__(threads) silu_mul_rows(const float* gate_up, int width, T* out) {
+  const int64_t row = blockIdx.x;
+  const int at = 4 * (blockIdx.y * threads + threadIdx.x);
+  const float* gates = gate_up + row * 2 * width;
+  const Quad<float> gate = load_quad<Aligned>(gates, at, width),
+                    up = load_quad<Aligned>(gates + width, at, width);
+  Quad<float> y;
+  for (int i = 0; i < 4; ++i) y.x[i] = silu_one(gate.x[i]) * up.x[i];
+  store_quad<Aligned>(y, out + row * width, at, width);
 }
 
-__global__ void add_silu_all(float* z, const float* a, int64_t count) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (i < count) z[i] += silu_one(a[i]);
+template <bool Aligned>
+__global__ void __launch_bounds__(threads) add_silu_all(float* z, const float* a, int64_t count) {
+  const int64_t at = 4 * (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x);
+  Quad<float> sum = load_quad<Aligned>(z, at, count);
+  const Quad<float> added = load_quad<Aligned>(a, at, count);
+  for (int i = 0; i < 4; ++i) sum.x[i] += silu_one(added.x[i]);
+  store_quad<Aligned>(sum, z, at, count);
+}
+
+struct Products {
+  float qq = 0, kk = 0, qk = 0;
+};
+
+/// Every thread of the block gets the block's sums.
+__device__ inline Products block_products(const Products& mine) {
+  __shared__ float parts[3][warps];
+  const float sums[3] = {warp_sum(mine.qq), warp_sum(mine.kk), warp_sum(mine.qk)};
+  if (threadIdx.x % warp_size == 0)
+    for (int i = 0; i < 3; ++i) parts[i][threadIdx.x / warp_size] = sums[i];
+  __syncthreads();
+  Products all;
+  for (int warp = 0; warp < warps; ++warp) {
+    all.qq += parts[0][warp];
+    all.kk += parts[1][warp];
+    all.qk += parts[2][warp];
+  }
+  return all;
 }
 
 /// A block a group of a row.
+template <bool Aligned>
 __global__ void __launch_bounds__(threads)
-    add_gated_slices(float* s, const float* q, const float* k, const float* v, int64_t slice, float eps) {
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * slice;
-  float qq = 0, kk = 0, qk = 0;
-  for (int64_t i = at + threadIdx.x; i < at + slice; i += threads) {
-    qq += q[i] * q[i];
-    kk += k[i] * k[i];
-    qk += q[i] * k[i];
+    add_gated_slices(float* s, const float* q, const float* k, const float* v, int slice, float eps) {
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * slice;
+  Products mine;
+  for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {
+    const Quad<float> a = load_quad<Aligned>(q + begin, at, slice),
+                      b = load_quad<Aligned>(k + begin, at, slice);
+    for (int i = 0; i < 4; ++i) {
+      mine.qq += a.x[i] * a.x[i];
+      mine.kk += b.x[i] * b.x[i];
+      mine.qk += a.x[i] * b.x[i];
+    }
   }
-  const float q_norm = sqrtf(block_sum<warps>(qq)), k_norm = sqrtf(block_sum<warps>(kk));
-  const float gate = block_sum<warps>(qk) / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
-  for (int64_t i = at + threadIdx.x; i < at + slice; i += threads) s[i] += silu_one(v[i] * gate);
+  const Products all = block_products(mine);
+  const float q_norm = sqrtf(all.qq), k_norm = sqrtf(all.kk);
+  const float gate = all.qk / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
+  for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {
+    Quad<float> sum = load_quad<Aligned>(s + begin, at, slice);
+    const Quad<float> gated = load_quad<Aligned>(v + begin, at, slice);
+    for (int i = 0; i < 4; ++i) sum.x[i] += silu_one(gated.x[i] * gate);
+    store_quad<Aligned>(sum, s + begin, at, slice);
+  }
 }
 
 }  // namespace
@@ -45,19 +93,32 @@ void launch_silu_mul(const float* gate_up, int64_t rows, int64_t width, void* ou
                      Stream stream) {
   with_element(element, [&](auto zero) {
     using T = decltype(zero);
-    launch("silu_mul", silu_mul_all<T>, blocks_for(rows * width), threads, 0, stream, gate_up, rows, width,
-           static_cast<T*>(out));
+    T* typed = static_cast<T*>(out);
+    const int64_t quads = quads_of(width);
+    const auto start = [&](auto aligned) {
+      launch("silu_mul", silu_mul_rows<T, decltype(aligned)::value>, dim3(rows, blocks_for(quads)),
+             threads_for(quads), 0, stream, gate_up, static_cast<int>(width), typed);
+    };
+    with_alignment(start, width, gate_up, typed);
   });
 }
 
 void launch_add_silu(float* z, const float* a, int64_t count, Stream stream) {
-  launch("add_silu_", add_silu_all, blocks_for(count), threads, 0, stream, z, a, count);
+  const auto start = [&](auto aligned) {
+    launch("add_silu_", add_silu_all<decltype(aligned)::value>, dim3(blocks_for(quads_of(count))), threads, 0,
+           stream, z, a, count);
+  };
+  with_alignment(start, count, z, a);
 }
 
 void launch_add_gated(float* s, const float* q, const float* k, const float* v, int64_t rows, int64_t width,
                       int64_t groups, float eps, Stream stream) {
-  launch("add_gated_", add_gated_slices, dim3(rows * groups), threads, 0, stream, s, q, k, v, width / groups,
-         eps);
+  const int slice = static_cast<int>(width / groups);
+  const auto start = [&](auto aligned) {
+    launch("add_gated_", add_gated_slices<decltype(aligned)::value>, dim3(rows * groups), threads, 0, stream,
+           s, q, k, v, slice, eps);
+  };
+  with_alignment(start, slice, s, q, k, v);
 }
 
 }  // namespace clover::kernels::cuda

@@ -49,7 +49,7 @@ TEST(ExpF32, TreatsItsEdgesAsPromised) {
 TEST(SiluMul, IsThePlainLoopAndUsesTheSameExp) {
   at::manual_seed(1);
   on_every_path([] {
-    for (int64_t width : {1, 7, 8, 9, 100}) {
+    for (int64_t width : {1, 7, 8, 9, 100, 1024, 1030}) {
       const at::Tensor gate_up = at::randn({3, 2 * width}) * 5;
       at::Tensor out = at::empty({3, width});
       here::silu_mul(gate_up, out);
@@ -126,7 +126,7 @@ TEST(AddSilu, AddsInPlaceWhateverTheSplit) {
 
 TEST(AddGated, IsThePlainLoop) {
   on_every_path([] {
-    for (auto [width, groups] : {std::pair{24, 1}, {24, 3}, {60, 4}, {64, 1}, {9, 9}}) {
+    for (auto [width, groups] : {std::pair{24, 1}, {24, 3}, {60, 4}, {64, 1}, {9, 9}, {1028, 1}, {2050, 2}}) {
       const at::Tensor q = at::randn({3, width}), k = at::randn({3, width}), v = at::randn({3, width});
       const at::Tensor before = at::randn({3, width});
       at::Tensor s = before.clone();
@@ -163,6 +163,25 @@ TEST(AddGated, ZeroQueriesLeaveTheStateAloneAndRowsAreIndependent) {
     here::add_gated_(all, q, k, v, 3, 1e-6);
     here::add_gated_(one, q.slice(0, 77, 78), k.slice(0, 77, 78), v.slice(0, 77, 78), 3, 1e-6);
     EXPECT_TRUE(same_bits(one, all.slice(0, 77, 78)));
+  });
+}
+
+// Rows that lie askew in memory cannot be read the way that others are.
+TEST(Activation, ARowIsTheSameBitsWhereverItLies) {
+  on_every_path([] {
+    const at::Tensor x = at::randn({4, 64});
+    const at::Tensor even = here::place(x);
+    const at::Tensor askew =
+        here::place(at::cat({at::zeros({1}), x.view(-1)})).slice(0, 1, 257).view({4, 64});
+    const auto all_of = [](const at::Tensor& a) {
+      at::Tensor product = at::empty({4, 32}, a.options()), sum = at::zeros_like(a),
+                 gated = at::zeros_like(a);
+      silu_mul(a, product);
+      add_silu_(sum, a);
+      add_gated_(gated, a, a, a, 2, 1e-6);
+      return at::cat({product.cpu().view(-1), sum.cpu().view(-1), gated.cpu().view(-1)});
+    };
+    EXPECT_TRUE(same_bits(all_of(even), all_of(askew)));
   });
 }
 

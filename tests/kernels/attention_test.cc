@@ -278,7 +278,7 @@ TEST(TreeAttention, LargeScoresDoNotOverflow) {
 
 TEST(RopeAndStore, TurnsPairsAndStoresAtTheSlots) {
   on_every_path([] {
-    for (const Heads& heads : {Heads{2, 1, 8}, {3, 3, 24}, {4, 2, 64}}) {
+    for (const Heads& heads : {Heads{2, 1, 8}, {3, 3, 24}, {4, 2, 64}, {9, 3, 64}}) {
       for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const int64_t d = heads.size, half = d / 2, page_size = 4;
         const at::Tensor qkv = at::randn({3, (heads.query + 2 * heads.kv) * d});

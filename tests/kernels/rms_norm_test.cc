@@ -18,10 +18,11 @@ at::Tensor run(const at::Tensor& x, const at::Tensor& weight, double eps, at::Sc
 TEST(RmsNorm, IsThePlainLoop) {
   at::manual_seed(1);
   on_every_path([] {
-    for (int64_t width : {1, 3, 8, 16, 20, 31, 576, 601}) {
-      const at::Tensor x = at::randn({4, width}) * 3, weight = at::randn({width});
+    for (int64_t width : {1, 3, 8, 16, 20, 31, 576, 601, 2047, 2048, 2052, 8192, 8195, 8196}) {
+      const int64_t rows = width < 2000 ? 4 : 2;
+      const at::Tensor x = at::randn({rows, width}) * 3, weight = at::randn({width});
       const at::Tensor out = run(x, weight, 1e-5, at::kFloat);
-      for (int64_t r = 0; r < 4; ++r) {
+      for (int64_t r = 0; r < rows; ++r) {
         double mean = 0;
         for (int64_t h = 0; h < width; ++h)
           mean += std::pow(x[r][h].item<double>(), 2) / static_cast<double>(width);
@@ -54,6 +55,24 @@ TEST(RmsNorm, ARowDoesNotDependOnItsNeighboursThreadsOrPath) {
     for (int64_t r : {0, 57, 99}) {
       EXPECT_TRUE(
           same_bits(run(x.slice(0, r, r + 1), weight, 1e-5, at::kBFloat16), expected.slice(0, r, r + 1)));
+    }
+  });
+}
+
+// A row that lies askew in memory cannot be read the way that another is.
+TEST(RmsNorm, ARowIsTheSameBitsWhereverItLies) {
+  on_every_path([] {
+    for (int64_t width : {576, 8196}) {
+      const at::Tensor x = at::randn({2, width}), weight = here::place(at::randn({width}));
+      const at::Tensor askew =
+          here::place(at::cat({at::zeros({1}), x.view(-1)})).slice(0, 1, 1 + 2 * width).view({2, width});
+      for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        at::Tensor expected = at::empty({2, width}, weight.options().dtype(type));
+        at::Tensor out = at::empty_like(expected);
+        rms_norm(here::place(x), weight, 1e-5, expected);
+        rms_norm(askew, weight, 1e-5, out);
+        EXPECT_TRUE(same_bits(out.cpu(), expected.cpu())) << width << ", " << type;
+      }
     }
   });
 }
