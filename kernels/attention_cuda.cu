@@ -80,6 +80,10 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
     int64_t first_row = 0;
     const int rows = find_tile(call, shape.rows, wanted, first_row);
     if (rows == 0) return;
+    __syncthreads();  // the last tile's spans have been read
+    if (static_cast<int>(threadIdx.x) < rows) spans[threadIdx.x] = span_of(call, first_row + threadIdx.x);
+    __syncthreads();
+    if (!any_reaches(spans, rows, split)) continue;
     const int64_t head = part * shape.heads_here;
     const int heads =
         static_cast<int>(shape.heads - head < shape.heads_here ? shape.heads - head : shape.heads_here);
@@ -90,10 +94,6 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
                     kv_head * shape.heads + head,
                     rows,
                     heads};
-    __syncthreads();  // the last tile's spans have been read
-    if (static_cast<int>(threadIdx.x) < rows) spans[threadIdx.x] = span_of(call, first_row + threadIdx.x);
-    __syncthreads();
-    if (!any_reaches(spans, rows, split)) continue;
     if (threadIdx.x < tile_queries) {
       tile.largest[threadIdx.x] = minus_infinity();
       tile.mass[threadIdx.x] = 0;
