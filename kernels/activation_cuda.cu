@@ -22,6 +22,8 @@ int threads_for(int64_t quads) {
 /// A quad of row blockIdx.x a thread.
 template <class T, bool Aligned>
 __global__ void __launch_bounds__(threads) silu_mul_rows(const float* gate_up, int width, T* out) {
+  let_next_begin();
+  wait_for_last();
   const int64_t row = blockIdx.x;
   const int at = 4 * (blockIdx.y * threads + threadIdx.x);
   const float* gates = gate_up + row * 2 * width;
@@ -34,6 +36,8 @@ __global__ void __launch_bounds__(threads) silu_mul_rows(const float* gate_up, i
 
 template <bool Aligned>
 __global__ void __launch_bounds__(threads) add_silu_all(float* z, const float* a, int64_t count) {
+  let_next_begin();
+  wait_for_last();
   const int64_t at = 4 * (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x);
   Quad<float> sum = load_quad<Aligned>(z, at, count);
   const Quad<float> added = load_quad<Aligned>(a, at, count);
@@ -65,6 +69,8 @@ __device__ inline Products block_products(const Products& mine) {
 template <bool Aligned>
 __global__ void __launch_bounds__(threads)
     add_gated_slices(float* s, const float* q, const float* k, const float* v, int slice, float eps) {
+  let_next_begin();
+  wait_for_last();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * slice;
   Products mine;
   for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {

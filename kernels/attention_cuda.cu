@@ -71,6 +71,8 @@ __device__ inline bool any_reaches(const Span* spans, int rows, int split) {
 /// Partial result blockIdx.z of the tiles of kv head blockIdx.y.
 template <class T, int Pieces>
 __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* workspace) {
+  let_next_begin();
+  wait_for_last();
   __shared__ Span spans[tile_queries];
   const TileShape shape(call);
   const Tile tile = Tile::of < T, pipelined<T, Pieces> ? 2 : 1 > (call.head_size);
@@ -110,6 +112,8 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
 /// count, a lane for each of 32 in turn.
 __global__ void __launch_bounds__(largest_head)
     merge_partials(AttentionCall call, int splits, const float* workspace) {
+  let_next_begin();
+  wait_for_last();
   const int64_t index = blockIdx.x, d = call.head_size, size = partial_size(d);
   const int lane = threadIdx.x % warp_size, own = splits_of(path_length(call, index / call.query_heads));
   const float* partials = workspace + index * splits * size;
@@ -153,6 +157,8 @@ constexpr int rope_threads = 256;
 
 /// Pairs of row blockIdx.x, one a thread: of queries and keys, which are turned, and of values.
 __global__ void __launch_bounds__(rope_threads) rope_rows(RopeCall call) {
+  let_next_begin();
+  wait_for_last();
   const int64_t row = blockIdx.x;
   const unsigned d = call.head_size, half = d / 2, query = call.query_heads * d, kv = call.kv_heads * d;
   const unsigned i = blockIdx.y * rope_threads + threadIdx.x;

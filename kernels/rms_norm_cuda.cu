@@ -23,6 +23,8 @@ __device__ inline Quad<float> scaled(const Quad<float>& x, float scale, const Qu
 template <class T, int Held, bool Aligned>
 __global__ void __launch_bounds__(threads)
     rms_norm_rows(const float* all, const float* weight, float eps, int width, T* all_out) {
+  let_next_begin();
+  wait_for_last();
   const int64_t row = blockIdx.x;
   const float* x = all + row * width;
   T* out = all_out + row * width;

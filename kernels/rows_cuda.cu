@@ -11,6 +11,8 @@ constexpr int panel_outputs = 16;
 /// inputs.
 template <class Word, bool Paired>
 __global__ void gather_rows(const Word* panels, const int64_t* ids, int64_t inputs, Word* out) {
+  let_next_begin();
+  wait_for_last();
   const int64_t id = ids[blockIdx.x];
   const int64_t padded = Paired ? (inputs + 31) / 32 * 32 : inputs;
   const Word* panel = panels + id / panel_outputs * padded * panel_outputs;

@@ -69,6 +69,8 @@ __device__ inline void merge_in_warp(const uint64_t* lists, int count, int k, ui
 /// The k best of chunk blockIdx.y of row blockIdx.x; lists [rows, chunks, k].
 __global__ void __launch_bounds__(threads)
     rank_chunks(const float* logits, int64_t width, int k, uint64_t* lists) {
+  let_next_begin();
+  wait_for_last();
   uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k]
   const int64_t row = blockIdx.x;
   const int warp = threadIdx.x / warp_size;
@@ -97,6 +99,8 @@ __device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, fl
 __global__ void __launch_bounds__(most_warps* warp_size)
     merge_chunks(const float* logits, int64_t width, const uint64_t* lists, int chunks, int k, float* values,
                  int64_t* indices) {
+  let_next_begin();
+  wait_for_last();
   uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k], and [k] for the row
   const int64_t row = blockIdx.x;
   const int warp = threadIdx.x / warp_size, used = blockDim.x / warp_size;
@@ -129,6 +133,8 @@ __device__ inline uint64_t block_best(uint64_t key) {
 /// A block a row: k passes, each for the best of what is left.
 __global__ void __launch_bounds__(threads)
     rank_in_passes(const float* logits, int64_t width, int64_t k, float* values, int64_t* indices) {
+  let_next_begin();
+  wait_for_last();
   const int64_t row = blockIdx.x;
   const float* x = logits + row * width;
   uint64_t last = above_all;
@@ -146,6 +152,8 @@ __global__ void __launch_bounds__(threads)
 /// The largest value of chunk blockIdx.y of row blockIdx.x, and the sum of the exponentials of the others'
 /// distances to it; parts [rows, chunks].
 __global__ void __launch_bounds__(threads) sum_chunks(const float* logits, int64_t width, float2* parts) {
+  let_next_begin();
+  wait_for_last();
   const float* x = logits + static_cast<int64_t>(blockIdx.x) * width;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * chunk_values;
   float held[values_a_thread], largest = minus_infinity();
@@ -167,6 +175,8 @@ __global__ void __launch_bounds__(threads) sum_chunks(const float* logits, int64
 
 /// A warp a row.
 __global__ void __launch_bounds__(warp_size) add_chunks(const float2* parts, int chunks, float* out) {
+  let_next_begin();
+  wait_for_last();
   const float2* mine = parts + static_cast<int64_t>(blockIdx.x) * chunks;
   float largest = minus_infinity(), sum = 0;
   for (int i = threadIdx.x; i < chunks; i += warp_size) largest = larger(mine[i].x, largest);
