@@ -37,7 +37,7 @@ struct Fiber {
   State state = State::done;
   Place place;
   unsigned collectives = 0;
-  bool waited = false;  // for the last kernel
+  bool waited = false;                    // for the last kernel
   std::vector<std::vector<Copy>> copies;  // by group, the last one open
 };
 
@@ -67,7 +67,7 @@ void pause(State state) {
 void fiber_main() {
   for (;;) {
     (*thread_body)();
-    if (false && !running->waited) fail("a thread ends that has not waited for the last kernel");
+    if (!running->waited) fail("a thread ends that has not waited for the last kernel");
     pause(State::done);
   }
 }
