@@ -59,12 +59,6 @@ c10::intrusive_ptr<c10d::Store> meet(infer::Rank rank) {
   }
 }
 
-std::vector<uint8_t> bytes_of(const void* data, size_t size) {
-  std::vector<uint8_t> bytes(size);
-  if (size > 0) std::memcpy(bytes.data(), data, size);
-  return bytes;
-}
-
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::of_launcher() {
@@ -86,27 +80,49 @@ Communicator::Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> sto
 
 void Communicator::use(at::Device device) {
   if (alone() || !device.is_cuda()) return;
-  if (first()) store_->set("nccl", GpuLinks::new_id());
+  if (first()) {
+    const std::vector<uint8_t> id = GpuLinks::new_id();
+    set("nccl", id.data(), id.size());
+  }
   gpus_ = GpuLinks::join(get("nccl", 0), rank_, device);
 }
 
-std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) {
+/// What `action` makes of the store, or a sentence when it is out of reach.
+template <class Action>
+auto Communicator::ask(const Action& action) const {
+  try {
+    return action();
+  } catch (const c10::DistStoreError&) {
+    throw;  // it has not what was asked for
+  } catch (const c10::DistError& error) {
+    throw std::runtime_error("rank " + std::to_string(rank_.number) + " of " + std::to_string(rank_.count) +
+                             " lost the others: " + error.what_without_backtrace() +
+                             "; start all of them again with --resume auto");
+  }
+}
+
+std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) const {
   for (;;) {
     try {
-      return store_->get(key);
-    } catch (const c10::DistNetworkError& error) {
-      throw std::runtime_error("rank " + std::to_string(rank_.number) + " of " + std::to_string(rank_.count) +
-                               " lost the others: " + error.what_without_backtrace() +
-                               "; start all of them again with --resume auto");
+      return ask([&] { return store_->get(key); });
     } catch (const c10::DistStoreError&) {
       if (from == 0 && !first()) continue;  // it may evaluate for hours; were it gone, so would be its store
-      throw std::runtime_error(
-          "rank " + std::to_string(from) + " of " + std::to_string(rank_.count) +
-          " has not been heard of for " +
-          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
-          " s; start all of them again with --resume auto");
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
+      throw std::runtime_error("rank " + std::to_string(from) + " of " + std::to_string(rank_.count) +
+                               " has not been heard of for " + std::to_string(seconds) +
+                               " s; start all of them again with --resume auto");
     }
   }
+}
+
+void Communicator::set(const std::string& key, const void* data, size_t size) const {
+  std::vector<uint8_t> bytes(size);
+  if (size > 0) std::memcpy(bytes.data(), data, size);
+  ask([&] { store_->set(key, bytes); });
+}
+
+void Communicator::remove(const std::string& key) const {
+  ask([&] { store_->deleteKey(key); });
 }
 
 std::vector<std::vector<double>> Communicator::gather(const std::vector<double>& mine) {
@@ -114,7 +130,7 @@ std::vector<std::vector<double>> Communicator::gather(const std::vector<double>&
   const auto key = [&](int64_t round, int64_t rank) {
     return "gather/" + std::to_string(round) + "/" + std::to_string(rank);
   };
-  store_->set(key(gathers_, rank_.number), bytes_of(mine.data(), mine.size() * sizeof(double)));
+  set(key(gathers_, rank_.number), mine.data(), mine.size() * sizeof(double));
   std::vector<std::vector<double>> all(rank_.count);
   for (int64_t rank = 0; rank < rank_.count; ++rank) {
     const std::vector<uint8_t> bytes =
@@ -124,7 +140,7 @@ std::vector<std::vector<double>> Communicator::gather(const std::vector<double>&
   }
   all[rank_.number] = mine;
   // Who speaks in this round has read the last one.
-  if (gathers_ > 0) store_->deleteKey(key(gathers_ - 1, rank_.number));
+  if (gathers_ > 0) remove(key(gathers_ - 1, rank_.number));
   ++gathers_;
   return all;
 }
@@ -146,9 +162,10 @@ void Communicator::together(const std::function<void()>& work) {
 void Communicator::leave() {
   if (alone()) return;
   gather({});
-  if (!first()) return void(store_->add("left", 1));
+  const auto left = [&](int64_t more) { return ask([&] { return store_->add("left", more); }); };
+  if (!first()) return void(left(1));
   constexpr std::chrono::milliseconds pause{20}, longest = std::chrono::seconds(60);
-  for (auto waited = pause; waited < longest && store_->add("left", 0) < rank_.count - 1; waited += pause)
+  for (auto waited = pause; waited < longest && left(0) < rank_.count - 1; waited += pause)
     std::this_thread::sleep_for(pause);
 }
 
@@ -191,8 +208,7 @@ void Communicator::swap_over_store(const at::Tensor& out, at::Tensor& in) {
   for (int64_t rank = 0; rank < rank_.count; ++rank) {
     if (rank == rank_.number) std::memcpy(to + rank * bytes, from + rank * bytes, bytes);
     for (size_t at = 0; at < bytes && rank != rank_.number; at += piece_bytes)
-      store_->set(key(rank_.number, rank, at),
-                  bytes_of(from + rank * bytes + at, std::min(piece_bytes, bytes - at)));
+      set(key(rank_.number, rank, at), from + rank * bytes + at, std::min(piece_bytes, bytes - at));
   }
   for (int64_t rank = 0; rank < rank_.count; ++rank) {
     for (size_t at = 0; at < bytes && rank != rank_.number; at += piece_bytes) {
@@ -201,7 +217,7 @@ void Communicator::swap_over_store(const at::Tensor& out, at::Tensor& in) {
       TORCH_CHECK(piece.size() == std::min(piece_bytes, bytes - at), "rank ", rank, " sent ", piece.size(),
                   " bytes of a gradient, expected ", std::min(piece_bytes, bytes - at));
       std::memcpy(to + rank * bytes + at, piece.data(), piece.size());
-      store_->deleteKey(name);
+      remove(name);
     }
   }
   ++swaps_;

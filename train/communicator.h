@@ -66,7 +66,11 @@ class Communicator {
   /// out, in: fp32 [ranks, S]; row r goes to rank r, and comes from it.
   void swap(const at::Tensor& out, at::Tensor& in);
   void swap_over_store(const at::Tensor& out, at::Tensor& in);
-  std::vector<uint8_t> get(const std::string& key, int64_t from);
+  template <class Action>
+  auto ask(const Action& action) const;
+  std::vector<uint8_t> get(const std::string& key, int64_t from) const;
+  void set(const std::string& key, const void* data, size_t size) const;
+  void remove(const std::string& key) const;
 
   infer::Rank rank_;
   c10::intrusive_ptr<c10d::Store> store_;

@@ -16,6 +16,15 @@ double seconds_of_step(Trainer& trainer, int64_t step, StepFigures& figures) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Gradients of all parameters that are in memory at once: one for each level of the sum over micro-batches.
+int64_t gradients_held(const FitSettings& settings) {
+  int64_t held = 1;
+  for (int64_t left = (settings.batch + settings.micro_batch - 1) / settings.micro_batch; left > 1;
+       left = (left + 1) / 2)
+    ++held;
+  return held;
+}
+
 }  // namespace
 
 nlohmann::json estimate(const FitJob& job) {
@@ -56,7 +65,7 @@ nlohmann::json estimate(const FitJob& job) {
           {"trainable_parameters", parameters},
           {"memory_bytes",
            {{"target", job.target->weight_bytes()},
-            {"weights_gradients_moments", parameters * 16},
+            {"weights_gradients_moments", parameters * 4 * (3 + gradients_held(job.settings))},
             {"features_kept", kept},
             {"resident_now", infer::peak_memory()}}},
           {"seconds", seconds},
