@@ -133,11 +133,14 @@ struct Many {
   static constexpr int panels = over_outputs * PanelsAWarp, rows = over_rows * TilesAWarp * 8;
   static constexpr int weight_words = panels * chunk_words, input_words = rows * 16;
   static constexpr int stage_words = weight_words + input_words;
-  // What lets two blocks live on a multiprocessor.
-  static constexpr int stages = PanelsAWarp * TilesAWarp == 16 ? 3 : 4;
   static constexpr int sums = PanelsAWarp * TilesAWarp * 4;  // a thread
+  static constexpr int total_words = sums * threads;
+  // As many as let two blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
+  static constexpr int room_words = 113 * 256, fitting = (room_words - total_words) / stage_words;
+  static constexpr int stages = fitting < 8 ? fitting : 8;
+  static_assert(stages >= 3);
   static constexpr int64_t bytes(bool split) {
-    return (int64_t{stages} * stage_words + (split ? 0 : sums * threads)) * 4;
+    return (int64_t{stages} * stage_words + (split ? 0 : total_words)) * 4;
   }
 };
 
