@@ -8,6 +8,7 @@
 #endif
 
 #include <cstdint>
+#include <map>
 
 #include "kernels/calls.h"
 #include "kernels/device/numbers.h"
@@ -20,19 +21,34 @@ constexpr unsigned all_lanes = 0xffffffffu;
 
 #if !defined(CLOVER_CUDA_EMULATION)
 
-/// Whether the current device can start a kernel while the last one runs (compute capability 9 and later).
-inline bool kernels_overlap() {
-  thread_local int known = -1;
-  thread_local bool overlap = false;
-  int device = 0, major = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
-  if (device != known) {
-    overlap = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-              major >= 9;
-    known = device;
+/// What kernels of the current device are launched with, asked for once.
+struct LaunchSettings {
+  bool overlap = false;                         // kernels may start while the last one runs: from sm_90 on
+  std::map<const void*, int64_t> shared_bytes;  // that each kernel has been granted
+
+  static LaunchSettings& of_device() {
+    thread_local std::map<int, LaunchSettings> known;
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    const auto [found, first] = known.try_emplace(device);
+    if (first && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess)
+      found->second.overlap = major >= 9;
+    return found->second;
   }
-  return overlap;
-}
+
+  /// Grants `kernel` its shared memory.  All kernels ask for the same split between that and the L1 cache: a
+  /// multiprocessor changes it only when nothing runs there, so that no two kernels could overlap.
+  cudaError_t grant(const void* kernel, int64_t bytes) {
+    const auto [found, first] = shared_bytes.try_emplace(kernel, 0);
+    if (!first && bytes <= found->second) return cudaSuccess;
+    found->second = bytes;
+    const cudaError_t split = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                   cudaSharedmemCarveoutMaxShared);
+    constexpr int64_t granted_unasked = 40 << 10;  // 48 KiB, less what kernels declare themselves
+    if (split != cudaSuccess || bytes <= granted_unasked) return split;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  }
+};
 
 /// Starts `kernel` on `stream`, maybe while the last kernel there runs: each thread of ours calls
 /// `wait_for_last` before it reads what an op has written or writes anything itself.  ("Programmatic
@@ -40,24 +56,24 @@ inline bool kernels_overlap() {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
             Stream stream, const Arguments&... arguments) {
-  constexpr int64_t granted_unasked = 40 << 10;  // 48 KiB, less what kernels declare themselves
-  if (shared_bytes > granted_unasked) {
-    const cudaError_t granted = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     static_cast<int>(shared_bytes));
-    if (granted != cudaSuccess) launch_failed(name, cudaGetErrorString(granted));
+  LaunchSettings& settings = LaunchSettings::of_device();
+  cudaError_t result = settings.grant(reinterpret_cast<const void*>(kernel), shared_bytes);
+  if (result == cudaSuccess) {
+    cudaLaunchAttribute overlap{};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = settings.overlap ? 1 : 0;
+    result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   }
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = kernels_overlap() ? 1 : 0;
-  const cudaError_t started = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
-  if (started != cudaSuccess) launch_failed(name, cudaGetErrorString(started));
+  if (result == cudaSuccess) return;
+  cudaGetLastError();  // told here, not to whoever asks next
+  launch_failed(name, cudaGetErrorString(result));
 }
 
 /// The next kernel may start, on whatever this one leaves free of the GPU, once all blocks have called this.
