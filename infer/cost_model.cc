@@ -140,9 +140,9 @@ void CostModel::observe_pass(int64_t rows, int64_t positions, double seconds) {
   promise_.seconds_seen += seconds;
 }
 
-void CostModel::observe_draft(int64_t sequences, double seconds, bool caught_up) {
-  promise_.seconds_seen += caught_up ? draft_seconds(sequences) : seconds;
-  if (!caught_up) drafts_.observe(sequences, seconds);
+void CostModel::observe_draft(int64_t sequences, double seconds, bool typical) {
+  promise_.seconds_seen += typical ? seconds : draft_seconds(sequences);
+  if (typical) drafts_.observe(sequences, seconds);
 }
 
 void CostModel::Bin::add(bool hit, double probability) {

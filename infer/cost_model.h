@@ -26,9 +26,10 @@ class CostModel {
 
   /// The pass of a step, of `rows` rows over `positions` (see PassCost), took `seconds`.
   void observe_pass(int64_t rows, int64_t positions, double seconds);
-  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth); `caught_up`: it also
-  /// read what steps that did not draft for all of them had skipped, and says nothing of the next.
-  void observe_draft(int64_t sequences, double seconds, bool caught_up = false);
+  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth).  Not `typical`: it
+  /// also read what steps that did not draft for all of them had skipped, or did something for the first
+  /// time, and says nothing of the next.
+  void observe_draft(int64_t sequences, double seconds, bool typical = true);
   /// Which nodes of a verified tree were accepted, the root first: the target's own path says it of every
   /// node.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes);

@@ -1,6 +1,5 @@
 #include "infer/drafting.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -16,22 +15,20 @@ namespace {
 // Guesses copied from the text so far: under `auto`, which trims them, and under the other policies.
 constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
 
-/// A view of `ids` on the CPU, a copy elsewhere.
-at::Tensor ids_tensor(std::vector<int64_t>& ids, at::Device device) {
-  return kernels::to_device(at::from_blob(ids.data(), {std::ssize(ids)}, at::kLong), device);
-}
-
 }  // namespace
 
 Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
-                   model::PassGraphs& passes, const EngineOptions& options, EngineStats& stats)
+                   model::PassGraphs& passes, model::Recorder& recorder, const EngineOptions& options,
+                   EngineStats& stats)
     : target_(target),
       drafter_(drafter),
       cache_(cache),
       passes_(passes),
       options_(options),
       stats_(stats),
-      with_heads_(drafter != nullptr && options.growth.policy != Policy::off) {}
+      with_heads_(drafter != nullptr && options.growth.policy != Policy::off) {
+  if (with_heads_) draft_.emplace(*drafter, cache, target.config().layers, recorder);
+}
 
 std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
   std::vector<int64_t> tokens;
@@ -144,11 +141,9 @@ void Drafting::note_rest(Sequences sequences, std::span<const size_t> asked,
 // Grows the trees of those who are asked for.
 void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::span<const int64_t> contexts,
                      std::vector<CandidateTree>& trees) {
-  std::vector<int64_t> roots;
   std::vector<GrowthLimit> limits;
   bool caught_up = false;
   for (const size_t i : asked) {
-    roots.push_back(sequences[i]->root());
     limits.push_back(limit(*sequences[i]));
     caught_up |= sequences[i]->passes_unseen() > 1;
   }
@@ -159,38 +154,29 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::sp
     rule.top_p = 0.95;
     rule.relative_cut = 0;
   }
-  double priming = 0, growing = 0;
-  model::DraftState state;
+  double drafting = 0;
+  const double of_heads = draft_->seconds();
   {
-    Timer timer(priming);
-    state = prime(sequences, asked);
-  }
-  {
-    Timer timer(growing);
-    std::vector<CandidateTree> grown = grow(*drafter_, state, roots, rule, limits);
+    Timer timer(drafting);
+    std::vector<CandidateTree> grown = grow(*draft_, take_unseen(sequences, asked), rule, limits);
     for (size_t i = 0; i < asked.size(); ++i) trees[asked[i]] = std::move(grown[i]);
   }
-  stats_.drafter_seconds += priming;
-  stats_.grow_seconds += growing;
-  if (automatic()) costs_.observe_draft(std::ssize(asked), priming + growing, caught_up);
+  stats_.drafter_seconds += draft_->seconds() - of_heads;
+  stats_.grow_seconds += drafting - (draft_->seconds() - of_heads);
+  const bool typical = draft_->settled() && !caught_up;
+  if (automatic()) costs_.observe_draft(std::ssize(asked), drafting, typical);
 }
 
-model::DraftState Drafting::prime(Sequences sequences, std::span<const size_t> asked) {
-  std::vector<at::Tensor> pre_norm, post_norm;
-  std::vector<int64_t> next_ids, frontier;
-  std::vector<model::Segment> segments;
+model::SeenRows Drafting::take_unseen(Sequences sequences, std::span<const size_t> asked) {
+  model::SeenRows seen;
   for (const size_t i : asked) {
-    LiveSequence& live = *sequences[i];
-    LiveSequence::Pending pending = live.take_pending();
-    pre_norm.push_back(pending.features.pre_norm);
-    post_norm.push_back(pending.features.post_norm);
-    next_ids.insert(next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
-    segments.push_back({live.sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
-    frontier.push_back(std::ssize(next_ids) - 1);
+    LiveSequence::Pending pending = sequences[i]->take_pending();
+    seen.segments.push_back(
+        {sequences[i]->sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
+    seen.parts.insert(seen.parts.end(), pending.parts.begin(), pending.parts.end());
+    seen.next_ids.insert(seen.next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
   }
-  model::DraftKv kv{&cache_, target_.config().layers};
-  return drafter_->prime({joined(pre_norm), joined(post_norm)}, ids_tensor(next_ids, target_.device()),
-                         segments, ids_tensor(frontier, target_.device()), &kv);
+  return seen;
 }
 
 bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
@@ -234,13 +220,9 @@ void Drafting::read(LiveSequence& live, const model::Features& features, int64_t
   live.skip(end - begin);
   if (drafter_->kv_layers() == 0) return;
   const std::span<const int64_t> after = live.to_read().subspan(begin + 1, end - begin);
-  std::vector<int64_t> next(after.begin(), after.end());
   const model::Segment segment{live.sequence(), static_cast<int32_t>(begin),
                                static_cast<int32_t>(end - begin)};
-  model::DraftKv kv{&cache_, target_.config().layers};
-  const at::Tensor next_ids = ids_tensor(next, target_.device());
-  drafter_->prime(features.slice(0, end - begin), next_ids, {&segment, 1}, at::empty({0}, next_ids.options()),
-                  &kv);
+  draft_->prime({{features.slice(0, end - begin)}, {after.begin(), after.end()}, {segment}}, {}, 0);
 }
 
 void Drafting::remember(const model::Features& features, std::span<Seen> seen) {
@@ -249,7 +231,7 @@ void Drafting::remember(const model::Features& features, std::span<Seen> seen) {
   for (const Seen& one : seen)
     if (!one.live->finished()) rows.insert(rows.end(), one.rows.begin(), one.rows.end());
   if (rows.empty()) return;
-  const model::Features picked = features.rows(ids_tensor(rows, at::kCPU));
+  const model::Features picked = features.rows(at::from_blob(rows.data(), {std::ssize(rows)}, at::kLong));
   int64_t begin = 0;
   for (Seen& one : seen) {
     if (one.live->finished()) continue;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "infer/cost_model.h"
 #include "infer/engine_options.h"
 #include "infer/live_sequence.h"
+#include "model/draft_graphs.h"
 #include "model/drafter.h"
 #include "model/kv_cache.h"
 #include "model/pass_graphs.h"
@@ -27,7 +29,8 @@ class Drafting {
 
   /// `drafter` may be null.  All are borrowed; seconds of drafting are added to `stats`.
   Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
-           model::PassGraphs& passes, const EngineOptions& options, EngineStats& stats);
+           model::PassGraphs& passes, model::Recorder& recorder, const EngineOptions& options,
+           EngineStats& stats);
 
   /// Captured in every pass of the target.
   model::FeatureTaps taps() const { return with_heads_ ? drafter_->features() : model::FeatureTaps{}; }
@@ -64,7 +67,7 @@ class Drafting {
   std::vector<size_t> whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts);
   void draft(Sequences sequences, std::span<const size_t> asked, std::span<const int64_t> contexts,
              std::vector<CandidateTree>& trees);
-  model::DraftState prime(Sequences sequences, std::span<const size_t> asked);
+  model::SeenRows take_unseen(Sequences sequences, std::span<const size_t> asked);
   void note_rest(Sequences sequences, std::span<const size_t> asked, std::span<const CandidateTree> trees);
   bool graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees);
   int64_t longest_guess(const LiveSequence& live) const;
@@ -77,6 +80,7 @@ class Drafting {
   EngineOptions options_;
   EngineStats& stats_;
   bool with_heads_;
+  std::optional<model::DraftGraphs> draft_;  // where there are heads
   CostModel costs_;
   AnswerMatcher answers_;
   bool calibrated_ = false;

@@ -51,9 +51,10 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       options_(settled(options)),
       tokenizer_(tokenizer),
       cache_(make_cache(target, drafter, options)),
-      passes_(target, cache_, options.max_batch, options.graphs),
+      recorder_(target.device(), options.graphs),
+      passes_(target, cache_, options.max_batch, recorder_),
       schedule_(cache_, options.max_batch),
-      drafting_(target, drafter, cache_, passes_, options_, stats_),
+      drafting_(target, drafter, cache_, passes_, recorder_, options_, stats_),
       weight_bytes_(target.weight_bytes()),
       kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
@@ -100,9 +101,9 @@ std::vector<Completion> Engine::step() {
   }
   stats_.shared_prompt_tokens = schedule_.shared_tokens();
   stats_.sent_away = schedule_.sent_away();
-  stats_.graphs = passes_.recorded();
-  stats_.graph_seconds = passes_.seconds();
-  stats_.graph_bytes = passes_.bytes();
+  stats_.graphs = recorder_.recorded();
+  stats_.graph_seconds = recorder_.seconds();
+  stats_.graph_bytes = recorder_.bytes();
   return completions;
 }
 

@@ -14,6 +14,7 @@
 #include "model/drafter.h"
 #include "model/kv_cache.h"
 #include "model/pass_graphs.h"
+#include "model/recorder.h"
 #include "model/target.h"
 
 namespace clover::infer {
@@ -68,6 +69,7 @@ class Engine {
   EngineOptions options_;
   const data::Tokenizer& tokenizer_;
   model::KvCache cache_;
+  model::Recorder recorder_;
   model::PassGraphs passes_;
   Scheduler schedule_;
   EngineStats stats_;

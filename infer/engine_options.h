@@ -18,7 +18,7 @@ struct EngineOptions {
   int64_t kv_memory = 0;        // bytes for keys and values; 0: a quarter of the machine's free memory
   int64_t page_size = 64;       // tokens a page
   int64_t prefill_chunk = 512;  // prompt tokens a pass
-  bool graphs = true;           // on a GPU, replay decode passes as graphs
+  bool graphs = true;           // on a GPU, replay decode passes and drafting as graphs
 };
 
 /// Running totals of an engine.  Tokens per step = (tokens - first tokens) / passes, summed over sequences.
@@ -32,7 +32,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0;
   int64_t shared_prompt_tokens = 0;  // of which were taken from requests that began alike
   int64_t sent_away = 0;             // times a request had to leave because keys and values had no room
-  int64_t graphs = 0;                // decode passes recorded as graphs of a GPU
+  int64_t graphs = 0;                // of decode passes and of drafting, recorded on a GPU
   double graph_seconds = 0;          // which recording them took
   int64_t graph_bytes = 0;           // of the GPU's memory
   int64_t bytes_read = 0;            // weights, keys and values that the decode passes had to read, at least

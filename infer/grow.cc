@@ -1,16 +1,10 @@
 #include "infer/grow.h"
 
-#include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "data/error.h"
 #include "infer/static_tree.h"
-#include "kernels/gpu.h"
-#include "kernels/linear.h"
-#include "kernels/top_k.h"
 
 namespace clover::infer {
 namespace {
@@ -18,8 +12,6 @@ namespace {
 // Sums of fp32 probabilities that reach a bound exactly must not fail it by rounding.
 constexpr double rounding = 1e-5;
 constexpr int64_t automatic_width = 16;
-// Frontier rows whose logits are held at a time: large batches must not take memory by the hundred megabytes.
-constexpr int64_t rows_at_once = 256;
 
 // A node that may have children, and the row of the state that guesses them.
 struct Sprout {
@@ -37,13 +29,18 @@ struct Plant {
   int64_t left() const { return budget - (tree.size() - 1); }
 };
 
-// The best guesses of every frontier row, best first.
-struct Guesses {
+// The best `width` guesses of every frontier row, best first.
+struct Ranking {
+  model::Guesses guesses;
   int64_t width;
-  std::vector<int64_t> ids;          // [F * width]
-  std::vector<float> probabilities;  // [F * width]
-  int64_t id(int64_t row, int64_t rank) const { return ids[row * width + rank]; }
-  float probability(int64_t row, int64_t rank) const { return probabilities[row * width + rank]; }
+  int64_t id(int64_t row, int64_t rank) const {
+    return guesses.ids.const_data_ptr<int64_t>()[row * guesses.ids.size(1) + rank];
+  }
+  float probability(int64_t row, int64_t rank) const {
+    const double logit = guesses.logits.const_data_ptr<float>()[row * guesses.logits.size(1) + rank];
+    const double probability = std::exp(logit - guesses.log_sums.const_data_ptr<float>()[row]);
+    return probability > 0 ? static_cast<float>(std::min(probability, 1.0)) : 0.0f;  // NaN: 0
+  }
 };
 
 struct Child {
@@ -53,36 +50,9 @@ struct Child {
   float joint;
 };
 
-// Adds those of the rows `input` ([F', D], the head's dtype).
-void guess_rows(const model::OutputHead& head, const at::Tensor& input, int64_t width, Guesses& guesses) {
-  at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
-  kernels::linear(input, head.packed, at::Tensor(), logits);
-  auto [values, indices] = kernels::top_k(logits, width);
-  if (head.token_map.defined()) indices = head.token_map.index_select(0, indices.view(-1));
-  const auto on_host = kernels::to_host({values, indices, kernels::log_sum_exp(logits)});
-  const float *value = on_host[0].const_data_ptr<float>(), *normaliser = on_host[2].const_data_ptr<float>();
-
-  const int64_t count = input.size(0) * width;
-  const int64_t* id = on_host[1].const_data_ptr<int64_t>();
-  guesses.ids.insert(guesses.ids.end(), id, id + count);
-  for (int64_t i = 0; i < count; ++i) {
-    const double probability = std::exp(double(value[i]) - normaliser[i / width]);
-    guesses.probabilities.push_back(probability > 0 ? float(std::min(probability, 1.0)) : 0.0f);  // NaN: 0
-  }
-}
-
-Guesses guess(model::Drafter& drafter, const model::DraftState& state, int64_t width) {
-  const model::OutputHead& head = drafter.head(state.depth);
-  const at::Tensor input = drafter.output(state).to(head.packed.dtype()).contiguous();
-  Guesses guesses{width, {}, {}};
-  for (int64_t first = 0; first < input.size(0); first += rows_at_once)
-    guess_rows(head, input.slice(0, first, std::min(input.size(0), first + rows_at_once)), width, guesses);
-  return guesses;
-}
-
 // Children of one live node: in descending probability while their sum stays within top-p and none falls
 // below its share of the best, which is kept whatever its probability.
-void add_children(const CandidateTree& tree, const Sprout& sprout, const Guesses& guesses,
+void add_children(const CandidateTree& tree, const Sprout& sprout, const Ranking& guesses,
                   const GrowthRule& rule, std::vector<Child>& children) {
   const double best = guesses.probability(sprout.row, 0);
   double mass = 0;
@@ -98,7 +68,7 @@ void add_children(const CandidateTree& tree, const Sprout& sprout, const Guesses
 }
 
 // One level deeper: the likeliest children of all live nodes, as many as the budget holds.
-void grow_by_probability(Plant& plant, const Guesses& guesses, const GrowthRule& rule) {
+void grow_by_probability(Plant& plant, const Ranking& guesses, const GrowthRule& rule) {
   std::vector<Child> children;
   for (const Sprout& sprout : plant.live) add_children(plant.tree, sprout, guesses, rule, children);
   std::sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
@@ -113,7 +83,7 @@ void grow_by_probability(Plant& plant, const Guesses& guesses, const GrowthRule&
 }
 
 // One level deeper along the plan, whose node i becomes node i of the tree.
-void grow_by_plan(Plant& plant, const Guesses& guesses) {
+void grow_by_plan(Plant& plant, const Ranking& guesses) {
   std::vector<Sprout> grown;
   const int32_t depth = plant.plan.depth[plant.tree.size()];
   auto parent = plant.live.begin();  // the plan lists children in the order of their parents
@@ -143,7 +113,14 @@ int64_t wanted_width(const Plant& plant, Policy policy, int64_t depth) {
   return width;
 }
 
-std::vector<Plant> sow(model::Drafter& drafter, std::span<const int64_t> roots, Policy policy,
+// How many guesses a row are asked for.
+int64_t widest(std::span<const Plant> plants, Policy policy, int64_t depth, const model::Drafter& drafter) {
+  int64_t width = 1;
+  for (const Plant& plant : plants) width = std::max(width, wanted_width(plant, policy, depth));
+  return std::min(width, drafter.head(depth).size());
+}
+
+std::vector<Plant> sow(const model::Drafter& drafter, std::span<const int64_t> roots, Policy policy,
                        std::span<const GrowthLimit> limits) {
   std::vector<Plant> plants;
   plants.reserve(roots.size());
@@ -182,37 +159,51 @@ Frontier gather(std::vector<Plant>& plants, bool regressive) {
   return frontier;
 }
 
+// Index of the last row of each segment.
+std::vector<int64_t> last_rows(std::span<const model::Segment> segments) {
+  std::vector<int64_t> rows;
+  int64_t count = 0;
+  for (const model::Segment& segment : segments) rows.push_back((count += segment.count) - 1);
+  return rows;
+}
+
+std::vector<int64_t> picked(std::span<const int64_t> values, std::span<const int64_t> indices) {
+  std::vector<int64_t> some;
+  for (const int64_t index : indices) some.push_back(values[index]);
+  return some;
+}
+
+// All plants that live, one level deeper.
+void grow_level(std::vector<Plant>& plants, const Ranking& guesses, const GrowthRule& rule, int64_t depth) {
+  for (Plant& plant : plants) {
+    if (plant.live.empty()) continue;
+    if (rule.policy == Policy::fixed_tree)
+      grow_by_plan(plant, guesses);
+    else
+      grow_by_probability(plant, guesses, rule);
+    if (depth + 1 == plant.max_depth) plant.live.clear();
+  }
+}
+
 }  // namespace
 
-std::vector<CandidateTree> grow(model::Drafter& drafter, const model::DraftState& state,
-                                std::span<const int64_t> roots, const GrowthRule& rule,
-                                std::span<const GrowthLimit> limits) {
-  TORCH_CHECK(roots.size() == limits.size(), "grow: as many limits as roots expected");
-  const at::NoGradGuard no_grad;
-  std::vector<Plant> plants = sow(drafter, roots, rule.policy, limits);
-  const auto on_device = [&](const std::vector<int64_t>& values) {
-    return kernels::to_device(at::tensor(values, at::kLong), state.hidden.device());
-  };
+std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::SeenRows& seen,
+                                const GrowthRule& rule, std::span<const GrowthLimit> limits) {
+  TORCH_CHECK(seen.segments.size() == limits.size(), "grow: as many limits as segments expected");
+  const model::Drafter& drafter = draft.drafter();
+  const std::vector<int64_t> last = last_rows(seen.segments);
+  std::vector<Plant> plants = sow(drafter, picked(seen.next_ids, last), rule.policy, limits);
 
   Frontier frontier = gather(plants, drafter.regressive());
-  model::DraftState at_depth = state;
-  if (!frontier.parents.empty() && frontier.parents.size() < roots.size())
-    at_depth.hidden = state.hidden.index_select(0, on_device(frontier.parents));
+  int64_t width = widest(plants, rule.policy, 0, drafter);
+  model::Guesses guesses = draft.prime(seen, picked(last, frontier.parents), width);
   for (int64_t depth = 0; !frontier.parents.empty(); ++depth) {
-    int64_t width = 1;
-    for (const Plant& plant : plants) width = std::max(width, wanted_width(plant, rule.policy, depth));
-    const Guesses guesses = guess(drafter, at_depth, std::min(width, drafter.head(depth).size()));
-    for (Plant& plant : plants) {
-      if (plant.live.empty()) continue;
-      if (rule.policy == Policy::fixed_tree)
-        grow_by_plan(plant, guesses);
-      else
-        grow_by_probability(plant, guesses, rule);
-      if (depth + 1 == plant.max_depth) plant.live.clear();
+    if (depth > 0) {
+      width = widest(plants, rule.policy, depth, drafter);
+      guesses = draft.extend(frontier.parents, frontier.ids, width);
     }
+    grow_level(plants, {guesses, width}, rule, depth);
     frontier = gather(plants, drafter.regressive());
-    if (!frontier.parents.empty())
-      at_depth = drafter.extend(at_depth, on_device(frontier.parents), on_device(frontier.ids));
   }
 
   std::vector<CandidateTree> trees;

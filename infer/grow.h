@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "infer/candidate_tree.h"
-#include "model/drafter.h"
+#include "model/draft_graphs.h"
 
 namespace clover::infer {
 
@@ -34,12 +34,12 @@ struct GrowthLimit {
   int64_t max_depth;
 };
 
-/// Grows one tree a sequence.  `state` has one frontier row a sequence, in order; roots are the sequences'
-/// root tokens.  `automatic` grows like `clover`, at most 16 children a node.  All live rows of the batch go
-/// through each head in one product; probabilities are the softmax over the drafter's vocabulary at
-/// temperature 1; ties go to the lowest token id.  A sequence with budget 0 gets a bare root.
-std::vector<CandidateTree> grow(model::Drafter& drafter, const model::DraftState& state,
-                                std::span<const int64_t> roots, const GrowthRule& rule,
-                                std::span<const GrowthLimit> limits);
+/// Grows one tree a sequence, whose root is the token after its last row of `seen`; `seen` has a segment of
+/// one row or more for each, in order, and the drafter has seen it all afterwards.  `automatic` grows like
+/// `clover`, at most 16 children a node.  All live rows of the batch go through each head in one product;
+/// probabilities are the softmax over the drafter's vocabulary at temperature 1; ties go to the lowest token
+/// id.  A sequence with budget 0 gets a bare root.
+std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::SeenRows& seen,
+                                const GrowthRule& rule, std::span<const GrowthLimit> limits);
 
 }  // namespace clover::infer

@@ -1,26 +1,14 @@
 #include "infer/live_sequence.h"
 
-#include <ATen/ops/cat.h>
-
 #include <algorithm>
+#include <utility>
 
 namespace clover::infer {
 namespace {
 
 constexpr int64_t most_parts = 16;
 
-at::Tensor joined_member(const std::vector<model::Features>& parts, at::Tensor model::Features::*member) {
-  std::vector<at::Tensor> tensors;
-  for (const model::Features& part : parts) tensors.push_back(part.*member);
-  return joined(tensors);
-}
-
 }  // namespace
-
-at::Tensor joined(const std::vector<at::Tensor>& parts) {
-  if (!parts.front().defined()) return {};
-  return parts.size() == 1 ? parts.front() : at::cat(parts);
-}
 
 LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
                            const std::vector<int64_t>& end_ids, bool with_suffix)
@@ -110,24 +98,15 @@ void LiveSequence::remember(const model::Features& features, std::vector<int64_t
     return;
   }
   // Parts are views of what whole batches yielded, which must not be kept for the sake of a few rows.
-  if (std::ssize(pending_) >= most_parts) {
-    pending_ = {{joined_member(pending_, &model::Features::pre_norm),
-                 joined_member(pending_, &model::Features::post_norm)}};
-  }
+  if (std::ssize(pending_) >= most_parts) pending_ = {model::Features::joined(pending_)};
   pending_.push_back(features);
   pending_next_ids_.insert(pending_next_ids_.end(), next_ids.begin(), next_ids.end());
 }
 
 LiveSequence::Pending LiveSequence::take_pending() {
-  Pending pending;
-  pending.features.pre_norm = joined_member(pending_, &model::Features::pre_norm);
-  pending.features.post_norm = joined_member(pending_, &model::Features::post_norm);
-  pending.begin = static_cast<int32_t>(seen_);
+  const int32_t begin = static_cast<int32_t>(seen_);
   seen_ += static_cast<int64_t>(pending_next_ids_.size());
-  pending.next_ids = std::move(pending_next_ids_);
-  pending_next_ids_.clear();
-  pending_.clear();
-  return pending;
+  return {std::exchange(pending_, {}), std::exchange(pending_next_ids_, {}), begin};
 }
 
 Completion LiveSequence::take_completion() {

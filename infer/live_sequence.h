@@ -48,9 +48,9 @@ class LiveSequence {
   /// drafter needs the last row only.
   void remember(const model::Features& features, std::vector<int64_t> next_ids, bool last_only);
   struct Pending {
-    model::Features features;       // [n, ..]
-    std::vector<int64_t> next_ids;  // [n]
-    int32_t begin;                  // position of the first
+    std::vector<model::Features> parts;  // of n rows in order
+    std::vector<int64_t> next_ids;       // [n]
+    int32_t begin;                       // position of the first
   };
   /// What the drafter is to be primed with; nothing is pending afterwards.
   Pending take_pending();
@@ -88,8 +88,5 @@ class LiveSequence {
   std::vector<int64_t> pending_next_ids_;
   int64_t seen_ = 0;  // rows the drafter has been primed with or may skip
 };
-
-/// Rows of the parts, one or more, one after the other; undefined when they are (not tapped).
-at::Tensor joined(const std::vector<at::Tensor>& parts);
 
 }  // namespace clover::infer

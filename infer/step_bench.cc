@@ -1,12 +1,12 @@
 #include "infer/step_bench.h"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -16,6 +16,7 @@
 #include "infer/machine.h"
 #include "kernels/gpu.h"
 #include "kernels/top_k.h"
+#include "model/draft_graphs.h"
 #include "model/kv_cache.h"
 #include "model/pass_graphs.h"
 
@@ -42,7 +43,8 @@ class CachedBatch {
       : target_(target),
         context_(plan.context),
         cache_(room_for(target, drafter_layers, batch_size, plan)),
-        passes_(target, cache_, batch_size, plan.graphs) {
+        recorder_(target.device(), plan.graphs),
+        passes_(target, cache_, batch_size, recorder_) {
     for (int64_t layer = 0; layer < cache_.shape().layers; ++layer) {
       cache_.keys(layer).normal_();
       cache_.values(layer).normal_();
@@ -70,25 +72,23 @@ class CachedBatch {
       cache_.keep(sequence, {}, target_.config().layers);  // forgets the rows
   }
 
-  void run_drafter(model::Drafter& drafter) {
-    const int64_t rows = size_ * accepted_rows, hidden = target_.config().hidden;
-    const at::Tensor features =
-        at::zeros({rows, hidden}, at::TensorOptions(target_.dtype()).device(target_.device()));
-    const at::Tensor ids = at::zeros({rows}, at::TensorOptions(at::kLong).device(target_.device()));
-    const at::Tensor frontier = at::arange(accepted_rows - 1, rows, accepted_rows,
-                                           at::TensorOptions(at::kLong).device(target_.device()));
-    std::vector<model::Segment> segments;
-    std::vector<int64_t> roots;
-    for (int32_t sequence = 0; sequence < size_; ++sequence) {
-      segments.push_back({sequence, static_cast<int32_t>(context_ - accepted_rows), accepted_rows});
-      roots.push_back(some_id(sequence, target_.config().vocab));
-    }
-    model::DraftKv kv{&cache_, target_.config().layers};
-    const model::DraftState state = drafter.prime({features, features}, ids, segments, frontier, &kv);
+  /// To draft for the batch with.
+  model::DraftGraphs draft_of(model::Drafter& drafter) {
+    return {drafter, cache_, target_.config().layers, recorder_};
+  }
+
+  void run_drafter(model::DraftGraphs& draft) const {
+    const int64_t rows = size_ * accepted_rows;
+    const at::Tensor features = at::zeros({rows, target_.config().hidden},
+                                          at::TensorOptions(target_.dtype()).device(target_.device()));
+    model::SeenRows seen{{{features, features}}, {}, {}};
+    for (int64_t row = 0; row < rows; ++row) seen.next_ids.push_back(some_id(row, target_.config().vocab));
+    for (int32_t sequence = 0; sequence < size_; ++sequence)
+      seen.segments.push_back({sequence, static_cast<int32_t>(context_ - accepted_rows), accepted_rows});
     GrowthRule rule;
     rule.policy = Policy::chain;  // through every head, whatever they guess
-    const std::vector<GrowthLimit> limits(size_, GrowthLimit{drafter.max_depth(), drafter.max_depth()});
-    grow(drafter, state, roots, rule, limits);
+    const int64_t depth = draft.drafter().max_depth();
+    grow(draft, seen, rule, std::vector<GrowthLimit>(size_, {depth, depth}));
     kernels::wait_for(target_.device());
   }
 
@@ -126,6 +126,7 @@ class CachedBatch {
   const model::Target& target_;
   int64_t context_;
   model::KvCache cache_;
+  model::Recorder recorder_;
   model::PassGraphs passes_;
   int32_t size_ = 0;
 };
@@ -195,7 +196,8 @@ json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>
                         {"kind", named.drafter->kind()},
                         {"draft_vocab", named.drafter->head(0).size()},
                         {"context", plan.context}},
-                       [&batch, &named] { batch.run_drafter(*named.drafter); },
+                       [&batch, draft = std::make_shared<model::DraftGraphs>(
+                                    batch.draft_of(*named.drafter))] { batch.run_drafter(*draft); },
                        {},
                        {}});
     time_in_turn(parts, plan.rounds);

@@ -65,11 +65,10 @@ void DecoderBlock::pack(at::ScalarType dtype) {
   packed_.down = stacked({down_proj_});
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments, KvCache& cache,
+at::Tensor DecoderBlock::forward(const at::Tensor& x, const Placement& placement, KvCache& cache,
                                  int64_t layer) const {
   at::Tensor y = x.clone();
-  const PassInputs inputs = to_device({at::empty({0}, at::kLong), cache.place(segments)}, x.device());
-  decoder_layer(packed_, *config_, inputs.placement, cache, layer, y);
+  decoder_layer(packed_, *config_, placement, cache, layer, y);
   return y;
 }
 

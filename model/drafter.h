@@ -29,10 +29,11 @@ struct OutputHead {
   int64_t size() const { return packed.outputs(); }
 };
 
-/// A drafter's own layers of the target's cache.
+/// A drafter's own layers of the target's cache, and where the rows of a call go in them.
 struct DraftKv {
   KvCache* cache;
   int64_t first_layer;
+  Placement placement;  // on the drafter's device; undefined for a drafter without such layers
 };
 
 /// A light speculative head: scoring only.  It never builds trees or samples.  Training and inference call
@@ -48,9 +49,11 @@ class Drafter : public torch::nn::Module {
   virtual int64_t kv_layers() const { return 0; }   // layers of its own in the cache
   virtual bool regressive() const { return true; }  // whether `extend` looks at the ids it is given
 
-  /// features: [R, ..] of the rows of `segments`, in order; next_ids i64 [R]: the token after each; frontier
-  /// i64 [F]: rows a guess is wanted at; all on the target's device.  With `kv`, the segments continue what
-  /// the cache holds; without (training), each begins at 0.
+  /// features: [R, ..] of the rows of all segments, in order; next_ids i64 [R]: the token after each;
+  /// frontier i64 [F]: rows a guess is wanted at; all on the target's device.  With `kv` (decoding) its
+  /// placement says what the rows continue; without (training), each of `segments` begins at 0.  Decoding
+  /// calls of this, `output` and `extend` are recorded as graphs: of what they read, only the tensors may
+  /// change from call to call, and they copy nothing from or to the CPU.
   virtual DraftState prime(const Features& features, const at::Tensor& next_ids,
                            std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv) = 0;
 

@@ -1,18 +1,16 @@
 #include "model/heads_checkpoint.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "data/error.h"
 #include "data/files.h"
 #include "data/safetensors.h"
 #include "data/unfinished_folder.h"
-#include "kernels/linear.h"
-#include "kernels/top_k.h"
+#include "model/draft_graphs.h"
 
 namespace clover::model {
 namespace {
@@ -188,19 +186,13 @@ std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const
   }
   const TargetOutput read = target.forward(batch, cache, drafter.features());
   cache.keep(sequence, kept, target.config().layers);
-  const at::Tensor next =
-      at::from_blob(const_cast<int64_t*>(ids.data()) + 1, {rows}, at::kLong).to(target.device());
-  const Segment segment{sequence, 0, static_cast<int32_t>(rows)};
-  DraftKv kv{&cache, target.config().layers};
-  const DraftState state =
-      drafter.prime(read.features, next, {&segment, 1}, at::arange(rows, next.options()), &kv);
-  const OutputHead& head = drafter.head(0);
-  at::Tensor logits = at::empty({rows, head.size()}, next.options().dtype(at::kFloat));
-  kernels::linear(drafter.output(state).to(head.packed.dtype()), head.packed, {}, logits);
-  at::Tensor best = kernels::arg_max(logits);
-  if (head.token_map.defined()) best = head.token_map.index_select(0, best);
-  best = best.cpu();
-  return {best.data_ptr<int64_t>(), best.data_ptr<int64_t>() + rows};
+  std::vector<int64_t> every(rows);
+  std::iota(every.begin(), every.end(), 0);
+  Recorder recorder(target.device(), /*enabled=*/false);
+  DraftGraphs draft(drafter, cache, target.config().layers, recorder);
+  const Guesses best = draft.prime(
+      {{read.features}, {ids.begin() + 1, ids.end()}, {{sequence, 0, static_cast<int32_t>(rows)}}}, every, 1);
+  return {best.ids.const_data_ptr<int64_t>(), best.ids.const_data_ptr<int64_t>() + rows};
 }
 
 }  // namespace

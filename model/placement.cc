@@ -12,12 +12,14 @@ namespace {
 
 constexpr int64_t alignment = 16;
 
+/// Of those that are defined.
 template <class Inputs, class Action>
 void for_each(Inputs& inputs, const Action& action) {
   auto& rows = inputs.placement.rows;
-  for (auto* tensor : {&inputs.ids, &inputs.placement.cos, &inputs.placement.sin, &inputs.placement.slots,
-                       &rows.sequence, &rows.contiguous, &rows.path_begin, &rows.path, &rows.page_table})
-    action(*tensor);
+  for (auto* tensor :
+       {&inputs.ids, &inputs.placement.cos, &inputs.placement.sin, &inputs.placement.slots, &rows.sequence,
+        &rows.contiguous, &rows.path_begin, &rows.path, &rows.page_table, &inputs.wanted})
+    if (tensor->defined()) action(*tensor);
 }
 
 int64_t room(const at::Tensor& tensor) {
@@ -32,8 +34,7 @@ void extend(at::Tensor& to, const at::Tensor& from, T value) {
   std::fill(end, begin + to.numel(), value);
 }
 
-}  // namespace
-
+/// All of it in one tensor of bytes, so that one copy takes it to a GPU (`inputs` on the CPU).
 at::Tensor bytes_of(const PassInputs& inputs) {
   int64_t total = 0;
   for_each(inputs, [&](const at::Tensor& tensor) { total += room(tensor); });
@@ -46,6 +47,7 @@ at::Tensor bytes_of(const PassInputs& inputs) {
   return bytes;
 }
 
+/// The inputs, of the shapes of `like`, as views of what `bytes_of` made of them, wherever that is by now.
 PassInputs views_of(const at::Tensor& bytes, const PassInputs& like) {
   PassInputs views = like;
   int64_t begin = 0;
@@ -57,39 +59,53 @@ PassInputs views_of(const at::Tensor& bytes, const PassInputs& like) {
   return views;
 }
 
+}  // namespace
+
 PassInputs to_device(const PassInputs& inputs, at::Device device) {
   if (device.is_cpu()) return inputs;
   return views_of(kernels::to_device(bytes_of(inputs), device), inputs);
 }
 
 bool PassShape::holds(const PassInputs& inputs) const {
+  if (inputs.ids.size(0) > rows || (inputs.wanted.defined() && inputs.wanted.size(0) > wanted)) return false;
   const kernels::AttentionRows& its = inputs.placement.rows;
-  return inputs.ids.size(0) <= rows && its.page_table.size(0) < sequences &&
-         its.page_table.size(1) <= pages && its.path.size(0) <= path;
+  return !its.path.defined() ||
+         (its.page_table.size(0) < sequences && its.page_table.size(1) <= pages && its.path.size(0) <= path);
 }
 
-PaddedInputs::PaddedInputs(const PassShape& shape, const PassInputs& like) {
-  const int64_t half = like.placement.cos.size(1);
-  const auto floats = [half](int64_t rows) { return at::empty({rows, half}, at::kFloat); };
+PaddedInputs::PaddedInputs(const PassShape& shape, const PassInputs& like, at::Device device) {
+  const auto floats = [&](int64_t rows) { return at::empty({rows, like.placement.cos.size(1)}, at::kFloat); };
   const auto ints = [](int64_t count) { return at::empty({count}, at::kInt); };
-  const PassInputs model{at::empty({shape.rows}, at::kLong),
-                         {floats(shape.rows),
-                          floats(shape.rows),
-                          at::empty({shape.rows}, at::kLong),
-                          {ints(shape.rows), ints(shape.rows), ints(shape.rows + 1), ints(shape.path),
-                           at::empty({shape.sequences, shape.pages}, at::kInt)}}};
-  bytes = bytes_of(model);
-  views = views_of(bytes, model);
+  PassInputs model;
+  model.ids = at::empty({shape.rows}, at::kLong);
+  if (like.wanted.defined()) model.wanted = at::empty({shape.wanted}, at::kLong);
+  if (like.placement.slots.defined())
+    model.placement = {floats(shape.rows),
+                       floats(shape.rows),
+                       at::empty({shape.rows}, at::kLong),
+                       {ints(shape.rows), ints(shape.rows), ints(shape.rows + 1), ints(shape.path),
+                        at::empty({shape.sequences, shape.pages}, at::kInt)}};
+  bytes_ = bytes_of(model);
+  here_ = views_of(bytes_, model);
+  bytes_there_ = at::empty(bytes_.sizes(), bytes_.options().device(device));
+  there_ = views_of(bytes_there_, model);
+}
+
+void PaddedInputs::send(const PassInputs& inputs, int64_t slot) {
+  fill(inputs, slot);
+  kernels::upload(bytes_, bytes_there_);
 }
 
 void PaddedInputs::fill(const PassInputs& inputs, int64_t slot) {
+  extend<int64_t>(here_.ids, inputs.ids, 0);
+  if (inputs.wanted.defined()) extend<int64_t>(here_.wanted, inputs.wanted, 0);
+  if (!inputs.placement.slots.defined()) return;
   const kernels::AttentionRows& from = inputs.placement.rows;
-  kernels::AttentionRows& to = views.placement.rows;
+  kernels::AttentionRows& to = here_.placement.rows;
   const int64_t sequences = from.page_table.size(0), pages = from.page_table.size(1);
-  extend<int64_t>(views.ids, inputs.ids, 0);
-  extend<float>(views.placement.cos, inputs.placement.cos, 0);
-  extend<float>(views.placement.sin, inputs.placement.sin, 0);
-  extend<int64_t>(views.placement.slots, inputs.placement.slots, slot);
+  extend<float>(here_.placement.cos, inputs.placement.cos, 0);
+  extend<float>(here_.placement.sin, inputs.placement.sin, 0);
+  extend<int64_t>(here_.placement.slots, inputs.placement.slots, slot);
   extend<int32_t>(to.sequence, from.sequence, static_cast<int32_t>(sequences));
   extend<int32_t>(to.contiguous, from.contiguous, 0);
   extend<int32_t>(to.path_begin, from.path_begin, static_cast<int32_t>(from.path.size(0)));

@@ -15,35 +15,38 @@ struct Placement {
 
 /// What a pass reads besides weights and cache.
 struct PassInputs {
-  at::Tensor ids;  // i64 [R]
-  Placement placement;
+  at::Tensor ids;       // i64 [R]
+  Placement placement;  // undefined for a drafter without layers of its own
+  at::Tensor wanted;    // i64 [W] rows whose results are wanted; undefined: all
 };
 
-/// All of it in one tensor of bytes, so that one copy takes it to a GPU (`inputs` on the CPU).
-at::Tensor bytes_of(const PassInputs& inputs);
-
-/// The inputs, of the shapes of `like`, as views of what `bytes_of` made of them, wherever that is by now.
-PassInputs views_of(const at::Tensor& bytes, const PassInputs& like);
-
-/// The inputs on `device`: themselves on the CPU.
+/// The inputs on `device`, in one copy: themselves on the CPU.
 PassInputs to_device(const PassInputs& inputs, at::Device device);
 
 /// How large the inputs of a recorded pass are.
 struct PassShape {
-  int64_t rows, sequences, pages, path;
+  int64_t rows, sequences, pages, path, wanted;
   bool holds(const PassInputs& inputs) const;
 };
 
-/// Memory on the CPU for inputs of exactly that shape, and of the dtypes and the rotary width of `like`.
-struct PaddedInputs {
-  PaddedInputs(const PassShape& shape, const PassInputs& like);
+/// A fixed place on a device for inputs of exactly that shape, with what `like` has of them and its rotary
+/// width.
+class PaddedInputs {
+ public:
+  PaddedInputs(const PassShape& shape, const PassInputs& like, at::Device device);
 
-  /// Takes `inputs` over.  The rows added attend to nothing, belong to a sequence of their own and write
-  /// their keys and values to `slot`; no other row's result depends on them.
+  /// Copies `inputs` there.  The rows added attend to nothing, belong to a sequence of their own and write
+  /// their keys and values to `slot`; no other row's result depends on them.  Rows added to the wanted ones
+  /// are the first.
+  void send(const PassInputs& inputs, int64_t slot);
+
+  const PassInputs& there() const { return there_; }
+
+ private:
   void fill(const PassInputs& inputs, int64_t slot);
 
-  at::Tensor bytes;
-  PassInputs views;  // of the bytes
+  at::Tensor bytes_, bytes_there_;
+  PassInputs here_, there_;  // views of the bytes
 };
 
 }  // namespace clover::model

@@ -180,6 +180,17 @@ Features Features::slice(int64_t begin, int64_t end) const {
   return part;
 }
 
+Features Features::joined(std::span<const Features> parts) {
+  if (parts.size() == 1) return parts[0];
+  const auto member = [&](at::Tensor Features::*of) {
+    if (!(parts[0].*of).defined()) return at::Tensor();
+    std::vector<at::Tensor> tensors;
+    for (const Features& part : parts) tensors.push_back(part.*of);
+    return at::cat(tensors);
+  };
+  return {member(&Features::pre_norm), member(&Features::post_norm)};
+}
+
 TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
   return {logits.slice(0, begin, end), features.slice(begin, end)};
 }
@@ -222,24 +233,21 @@ std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarTyp
 }
 
 PassInputs Target::inputs(const RowBatch& batch, KvCache& cache) const {
-  const at::Tensor ids = at::empty({batch.size()}, at::kLong);
-  std::copy(batch.ids.begin(), batch.ids.end(), ids.data_ptr<int64_t>());
-  return {ids, cache.place(batch)};
+  const auto tensor_of = [](const std::vector<int64_t>& values) {
+    const at::Tensor tensor = at::empty({std::ssize(values)}, at::kLong);
+    std::copy(values.begin(), values.end(), tensor.data_ptr<int64_t>());
+    return tensor;
+  };
+  const bool all = std::ssize(batch.wanted) == batch.size();
+  return {tensor_of(batch.ids), cache.place(batch), all ? at::Tensor() : tensor_of(batch.wanted)};
 }
 
 TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const {
   const at::NoGradGuard no_grad;
-  const PassInputs there = to_device(inputs(batch, cache), device());
-  const int64_t wanted = std::ssize(batch.wanted);
-  if (wanted == batch.size()) return pass(there, cache, taps);
-  if (wanted == 0)
-    return pass(there, cache, taps, at::empty({0}, at::TensorOptions(at::kLong).device(device())));
-  const at::Tensor rows = at::from_blob(const_cast<int64_t*>(batch.wanted.data()), {wanted}, at::kLong);
-  return pass(there, cache, taps, kernels::to_device(rows, device()));
+  return pass(to_device(inputs(batch, cache), device()), cache, taps);
 }
 
-TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps,
-                          const at::Tensor& wanted) const {
+TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps) const {
   at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(inputs.ids).to(at::kFloat);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     decoder_layer(layers_[layer], config_, inputs.placement, cache, layer, x);
@@ -247,13 +255,13 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
 
   TargetOutput output;
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
-  const bool no_logits = wanted.defined() && wanted.size(0) == 0;
+  const bool no_logits = inputs.wanted.defined() && inputs.wanted.size(0) == 0;
   if (!taps.post_norm && no_logits) return output;
   at::Tensor normed = at::empty({x.size(0), config_.hidden}, x.options().dtype(dtype_));
   kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
   if (taps.post_norm) output.features.post_norm = normed;
   if (no_logits) return output;
-  if (wanted.defined()) normed = normed.index_select(0, wanted);
+  if (inputs.wanted.defined()) normed = normed.index_select(0, inputs.wanted);
   output.logits = at::empty({normed.size(0), config_.vocab}, x.options());
   kernels::linear(normed, head_, {}, output.logits);
   return output;

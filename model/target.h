@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ struct Features {
   at::Tensor post_norm;
 
   Features rows(const at::Tensor& index /* i64 [R'] on the CPU */) const;
-  Features slice(int64_t begin, int64_t end) const;  // views
-  int64_t size() const;                              // R, 0 when nothing is tapped
+  Features slice(int64_t begin, int64_t end) const;         // views
+  int64_t size() const;                                     // R, 0 when nothing is tapped
+  static Features joined(std::span<const Features> parts);  // one or more, tapped alike, one after the other
 };
 
 /// What drafters may use of the target without owning it.
@@ -64,10 +66,9 @@ class Target {
   TargetOutput forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const;
 
   /// The parts of `forward`: what it needs besides weights and cache, on the CPU, and the pass itself, all of
-  /// whose inputs lie on the device.  wanted: i64 [W] rows whose logits are wanted; undefined: all.
+  /// whose inputs lie on the device.
   PassInputs inputs(const RowBatch& batch, KvCache& cache) const;
-  TargetOutput pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps,
-                    const at::Tensor& wanted = {}) const;
+  TargetOutput pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps) const;
 
   const TargetConfig& config() const { return config_; }
   at::ScalarType dtype() const { return dtype_; }

@@ -112,7 +112,7 @@ class Clover final : public Drafter {
     if (!block_) {
       state.hidden = feature.index_select(0, frontier).to(at::kFloat);
     } else if (kv) {
-      state.hidden = block_->forward(feature.to(at::kFloat), segments, *kv->cache, kv->first_layer)
+      state.hidden = block_->forward(feature.to(at::kFloat), kv->placement, *kv->cache, kv->first_layer)
                          .index_select(0, frontier);
     } else {
       state.hidden = block_->forward(feature.to(at::kFloat), segments, frontier, training_dtype_);

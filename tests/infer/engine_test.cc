@@ -32,16 +32,13 @@ class RecordedDrafter : public ScriptedDrafter {
 
   int64_t kv_layers() const override { return 1; }
 
-  model::DraftState prime(const model::Features&, const at::Tensor& next_ids,
-                          std::span<const model::Segment> segments, const at::Tensor& frontier,
-                          model::DraftKv*) override {
-    std::vector<int64_t> position_of_row;
-    for (const model::Segment& segment : segments) {
-      for (int64_t i = 0; i < segment.count; ++i) position_of_row.push_back(segment.begin + i + 1);
-    }
+  model::DraftState prime(const model::Features&, const at::Tensor& next_ids, std::span<const model::Segment>,
+                          const at::Tensor& frontier, model::DraftKv* kv) override {
     std::vector<int64_t> starts;
-    for (const int64_t row : test::to_ids(frontier))
-      starts.push_back(position_of_row[row] * vocab_ + next_ids[row].item<int64_t>());
+    for (const int64_t row : test::to_ids(frontier)) {
+      const int64_t position = kv->placement.rows.contiguous[row].item<int64_t>();  // of the token after it
+      starts.push_back(position * vocab_ + next_ids[row].item<int64_t>());
+    }
     return starts.empty() ? model::DraftState{at::empty({0, 1})} : start(starts);
   }
 

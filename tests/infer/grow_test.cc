@@ -12,6 +12,9 @@
 
 #include "data/error.h"
 #include "infer/static_tree.h"
+#include "model/draft_graphs.h"
+#include "model/kv_cache.h"
+#include "model/recorder.h"
 #include "tests/infer/scripted_drafter.h"
 
 namespace clover::infer {
@@ -78,6 +81,19 @@ std::vector<int64_t> every_id(int64_t vocab) {
 
 constexpr GrowthRule paper{Policy::clover, 0.8, 0.25};
 
+// Trees of sequences that answer to `numbers`, each of one row so far.
+std::vector<CandidateTree> grown(ScriptedDrafter& drafter, const std::vector<int64_t>& numbers,
+                                 std::span<const int64_t> roots, const GrowthRule& rule,
+                                 std::span<const GrowthLimit> limits) {
+  model::KvCache cache({1, 1, 8, at::kFloat, {1, 1, 1, 1}}, 1, 1);
+  model::Recorder recorder(at::kCPU, true);
+  model::DraftGraphs draft(drafter, cache, 0, recorder);
+  drafter.sequences = numbers;
+  model::SeenRows seen{{model::Features{}}, {roots.begin(), roots.end()}, {}};
+  for (int32_t i = 0; i < std::ssize(roots); ++i) seen.segments.push_back({i, 0, 1});
+  return grow(draft, seen, rule, limits);
+}
+
 TEST(GrowClover, GrowsTheTreeOfThePapersFigure) {
   ScriptedDrafter drafter(5, 3,
                           from_table(5, {{{0}, {.5, .3, .1, .05, .05}},
@@ -85,7 +101,7 @@ TEST(GrowClover, GrowsTheTreeOfThePapersFigure) {
                                          {{0, 1}, {.1, .3, .2, .2, .2}}}));
   const int64_t root = 4;
   const GrowthLimit limit{4, 3};
-  const auto trees = grow(drafter, drafter.start({0}), {&root, 1}, paper, {&limit, 1});
+  const auto trees = grown(drafter, {0}, {&root, 1}, paper, {&limit, 1});
   ASSERT_EQ(trees.size(), 1);
   EXPECT_THAT(trees[0].ids, ElementsAre(4, 0, 1, 1, 1));
   EXPECT_THAT(trees[0].parent, ElementsAre(-1, 0, 0, 1, 2));
@@ -101,7 +117,7 @@ TEST(GrowClover, DropsALongTailAndKeepsTheBestEvenWhenItCrosses) {
       5, 1, from_table(5, {{{0}, {.1, .6, .1, .1, .1}}, {{1}, {.05, .0, .9, .05, .0}}, {{2}, {.4, .4, .2}}}));
   const std::vector<int64_t> roots{0, 0, 0};
   const std::vector<GrowthLimit> limits(3, {4, 1});
-  const auto trees = grow(drafter, drafter.start({0, 1, 2}), roots, paper, limits);
+  const auto trees = grown(drafter, {0, 1, 2}, roots, paper, limits);
   EXPECT_THAT(trees[0].ids, ElementsAre(0, 1));     // .1 is below a quarter of .6
   EXPECT_THAT(trees[1].ids, ElementsAre(0, 2));     // .9 alone exceeds top-p
   EXPECT_THAT(trees[2].ids, ElementsAre(0, 0, 1));  // .4 + .4 reach .8 and do not cross it
@@ -112,7 +128,7 @@ TEST(GrowClover, BreaksTiesByTokenThenParent) {
       4, 2, from_table(4, {{{0}, {.25, .25, .25, .25}}, {{0, 0}, {0, .5, .5, 0}}, {{0, 1}, {.5, .5, 0, 0}}}));
   const int64_t root = 0;
   const GrowthLimit limit{7, 2};
-  const auto trees = grow(drafter, drafter.start({0}), {&root, 1}, {Policy::clover, 1, 0}, {&limit, 1});
+  const auto trees = grown(drafter, {0}, {&root, 1}, {Policy::clover, 1, 0}, {&limit, 1});
   EXPECT_THAT(trees[0].ids, ElementsAre(0, 0, 1, 2, 3, 0, 1, 1));
   EXPECT_THAT(trees[0].parent, ElementsAre(-1, 0, 0, 0, 0, 2, 1, 2));
 }
@@ -124,7 +140,7 @@ TEST(GrowClover, SpeaksTheTargetsTokensWhenTheVocabularyIsTrimmed) {
                           at::tensor({2, 3, 5}, at::kLong));
   const int64_t root = 0;
   const GrowthLimit limit{2, 2};
-  const auto trees = grow(drafter, drafter.start({0}), {&root, 1}, {Policy::chain}, {&limit, 1});
+  const auto trees = grown(drafter, {0}, {&root, 1}, {Policy::chain}, {&limit, 1});
   EXPECT_THAT(trees[0].ids, ElementsAre(0, 3, 5));
   EXPECT_NEAR(trees[0].probability_by_drafter[1], .03 / .06, 1e-5);  // softmax over what is left
 }
@@ -135,7 +151,7 @@ TEST(GrowAutomatic, LeavesOutWhatIsHopeless) {
   const int64_t root = 0;
   const GrowthLimit limit{1000, 2};
   const GrowthRule rule{Policy::automatic, 1, 0, 0.12};
-  const auto trees = grow(drafter, drafter.start({0}), {&root, 1}, rule, {&limit, 1});
+  const auto trees = grown(drafter, {0}, {&root, 1}, rule, {&limit, 1});
   EXPECT_THAT(trees[0].ids, ElementsAre(0, 0, 1, 2, 0));
   EXPECT_THAT(trees[0].parent, ElementsAre(-1, 0, 0, 0, 1));
 }
@@ -144,7 +160,7 @@ TEST(Grow, ComputesNoRowsForSequencesWithoutBudgetOrDepth) {
   ScriptedDrafter drafter(16, 4, random_script(16, 1));
   const std::vector<int64_t> roots{1, 2, 3, 4};
   const std::vector<GrowthLimit> limits{{0, 9}, {3, 9}, {9, 0}, {9, 2}};
-  const auto trees = grow(drafter, drafter.start({0, 1, 2, 3}), roots, {Policy::chain}, limits);
+  const auto trees = grown(drafter, {0, 1, 2, 3}, roots, {Policy::chain}, limits);
   EXPECT_EQ(trees[0].size(), 1);
   EXPECT_EQ(trees[1].size(), 4);
   EXPECT_EQ(trees[2].size(), 1);
@@ -152,17 +168,17 @@ TEST(Grow, ComputesNoRowsForSequencesWithoutBudgetOrDepth) {
   EXPECT_THAT(drafter.rows_evaluated, ElementsAre(2, 2, 1));
 
   drafter.rows_evaluated.clear();
-  const auto bare = grow(drafter, drafter.start({0, 1, 2, 3}), roots, {Policy::off}, limits);
+  const auto bare = grown(drafter, {0, 1, 2, 3}, roots, {Policy::off}, limits);
   for (size_t i = 0; i < roots.size(); ++i) EXPECT_THAT(bare[i].ids, ElementsAre(roots[i]));
   EXPECT_TRUE(drafter.rows_evaluated.empty());
-  EXPECT_TRUE(grow(drafter, drafter.start({}), {}, paper, {}).empty());
+  EXPECT_TRUE(grown(drafter, {}, {}, paper, {}).empty());
 }
 
 TEST(GrowStatic, FollowsMedusasTableAndAsksEachHeadOnceASequence) {
   ScriptedDrafter drafter(32, 5, random_script(32, 2), {}, /*regressive=*/false);
   const std::vector<int64_t> roots{1, 2};
   const std::vector<GrowthLimit> limits{{1000, 9}, {20, 9}};
-  const auto trees = grow(drafter, drafter.start({0, 1}), roots, {Policy::fixed_tree}, limits);
+  const auto trees = grown(drafter, {0, 1}, roots, {Policy::fixed_tree}, limits);
   EXPECT_EQ(drafter.rows_evaluated.front(), 2);
   EXPECT_THAT(drafter.rows_evaluated, Each(::testing::Le(2)));
   ASSERT_EQ(trees[0].size(), 64);
@@ -184,7 +200,7 @@ TEST(GrowStatic, ExpandsOnlyNodesThatHaveChildrenInTheTable) {
   ScriptedDrafter drafter(32, 9, random_script(32, 3));
   const int64_t root = 1;
   const GrowthLimit limit{63, 9};
-  const auto trees = grow(drafter, drafter.start({0}), {&root, 1}, {Policy::fixed_tree}, {&limit, 1});
+  const auto trees = grown(drafter, {0}, {&root, 1}, {Policy::fixed_tree}, {&limit, 1});
   EXPECT_EQ(trees[0].size(), 64);
   // Root; 0..9; 00..07, 10, 20; 000.
   EXPECT_THAT(drafter.rows_evaluated, ElementsAre(1, 10, 10, 1));
@@ -194,7 +210,7 @@ TEST(GrowStatic, FitsAVocabularySmallerThanTheTable) {
   ScriptedDrafter drafter(3, 4, random_script(3, 3));
   const int64_t root = 1;
   const GrowthLimit limit{63, 4};
-  const auto trees = grow(drafter, drafter.start({0}), {&root, 1}, {Policy::fixed_tree}, {&limit, 1});
+  const auto trees = grown(drafter, {0}, {&root, 1}, {Policy::fixed_tree}, {&limit, 1});
   EXPECT_EQ(trees[0].parent, medusa_tree().cut(63, 4, 3).parent);
 }
 
@@ -270,13 +286,13 @@ TEST(GrowRandomised, KeepsEveryPromiseAndEverySequenceToItself) {
       names.push_back(100 + i);
       limits.push_back({draw(-1, 24), draw(0, 6)});
     }
-    const auto trees = grow(drafter, drafter.start(names), roots, rule, limits);
+    const auto trees = grown(drafter, names, roots, rule, limits);
     ASSERT_EQ(trees.size(), roots.size());
     for (int64_t i = 0; i < batch; ++i) {
       ASSERT_EQ(trees[i].ids[0], roots[i]);
       ASSERT_NO_FATAL_FAILURE(expect_lawful(trees[i], script, names[i], allowed, rule, limits[i], depth))
           << "round " << round;
-      const auto alone = grow(drafter, drafter.start({names[i]}), {&roots[i], 1}, rule, {&limits[i], 1});
+      const auto alone = grown(drafter, {names[i]}, {&roots[i], 1}, rule, {&limits[i], 1});
       ASSERT_TRUE(same(alone[0], trees[i])) << "round " << round << ", sequence " << i;
     }
   }
@@ -288,7 +304,7 @@ TEST(GrowRandomised, SpendsTheWholeBudgetWhenNothingForbidsIt) {
     const int64_t root = 0;
     const GrowthLimit limit{budget, 6};
     const GrowthRule open{Policy::clover, 1.0, 0.0};
-    EXPECT_EQ(grow(drafter, drafter.start({5}), {&root, 1}, open, {&limit, 1})[0].size(), budget + 1);
+    EXPECT_EQ(grown(drafter, {5}, {&root, 1}, open, {&limit, 1})[0].size(), budget + 1);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/drafter.h"
+#include "tests/support/reading.h"
 
 namespace clover::infer {
 
@@ -26,12 +27,15 @@ class ScriptedDrafter : public model::Drafter {
   bool regressive() const override { return regressive_; }
   nlohmann::json settings() const override { return {}; }
 
+  /// The row of sequence i is its i-th.
   model::DraftState prime(const model::Features&, const at::Tensor&, std::span<const model::Segment>,
-                          const at::Tensor&, model::DraftKv*) override {
-    return {};
+                          const at::Tensor& frontier, model::DraftKv*) override {
+    std::vector<int64_t> numbers;
+    for (const int64_t row : test::to_ids(frontier)) numbers.push_back(sequences.at(row));
+    return start(numbers);
   }
 
-  /// What `prime` would return: sequence i answers to the number sequences[i].
+  /// The state where sequence i answers to the number sequences[i].
   model::DraftState start(const std::vector<int64_t>& sequences) {
     model::DraftState state{at::empty({std::ssize(sequences), 1}), 0};
     for (int64_t i = 0; i < std::ssize(sequences); ++i) state.hidden[i] = remember({sequences[i]});
@@ -59,6 +63,7 @@ class ScriptedDrafter : public model::Drafter {
     return next;
   }
 
+  std::vector<int64_t> sequences;       // the numbers they answer to after `prime`
   std::vector<int64_t> rows_evaluated;  // of each call of `output`
 
  protected:

@@ -67,7 +67,6 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
   drafter_->freeze(at::kFloat);
   model::KvCache cache(target_->kv_shape(drafter_->kv_layers()), 32, 4);
   const int32_t sequence = cache.open();
-  model::DraftKv kv{&cache, target_->config().layers};
   const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
   at::NoGradGuard no_grad;
   int64_t primed = 0;
@@ -76,7 +75,8 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
     const auto read = test::read_text(*target_, piece, 2, cache, sequence);
     const std::vector<int64_t> next(ids_.begin() + primed + 1, ids_.begin() + t + 2);
     const Segment segment{sequence, static_cast<int32_t>(primed), static_cast<int32_t>(piece.size())};
-    DraftState state = drafter_->prime(read.features, at::tensor(next, at::kLong), {&segment, 1},
+    model::DraftKv kv{&cache, target_->config().layers, cache.place({&segment, 1})};
+    DraftState state = drafter_->prime(read.features, at::tensor(next, at::kLong), {},
                                        at::tensor({t - primed}, at::kLong), &kv);
     for (int64_t depth = 0; depth < drafter_->max_depth() && t + 1 + depth < rows + 1; ++depth) {
       if (depth > 0)

@@ -51,6 +51,7 @@ class EmulatedGraph final : public Graph {
  public:
   test::Recording held;
   void start() override {
+    ++test::launches;
     for (const auto& step : held.steps) step();
   }
 };

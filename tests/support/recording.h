@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -15,11 +16,16 @@ struct Recording {
 /// The one that is being recorded, or null.
 extern Recording* recording;
 
+/// What a program has started on the device so far, one by one: kernels, ATen's operators and copies on the
+/// device, each 1, and a graph 1, whatever it holds.
+extern int64_t launches;
+
 /// Now, or whenever the graph that is being recorded is started.
 inline void run_or_record(std::function<void()> step) {
   if (recording != nullptr) {
     recording->steps.push_back(std::move(step));
   } else {
+    ++launches;
     step();
   }
 }

@@ -24,7 +24,7 @@ using at::HPUHooksRegistry, at::RegistererHPUHooksRegistry;
 constexpr at::DeviceType type = at::kHPU;
 const at::Device device{type, 0};
 
-int64_t waits = 0;
+int64_t waits = 0, uploads = 0;
 
 struct Allocator final : at::Allocator {
   at::DataPtr allocate(size_t bytes) override {
@@ -143,25 +143,89 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size, std::opti
 }
 
 at::Scalar local_scalar(const at::Tensor& self) {
+  TORCH_CHECK(recording == nullptr, "a graph cannot wait for a number");
   ++waits;
   return on_cpu(self).item();
 }
 
-/// Everything else: on the CPU, unless the arguments lie on two devices.
-void elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+using Values = std::vector<c10::IValue>;
+
+void check_arguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
   const auto check = [&](const at::Tensor& tensor) {
-    TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0, op.schema().name(),
+    TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0, schema.name(),
                 ": a tensor is on the CPU, others are on the device");
   };
-  for (const c10::IValue& argument : torch::jit::last(stack, op.schema().arguments().size())) {
+  for (const c10::IValue& argument : arguments) {
     if (argument.isTensor()) check(argument.toTensor());
     if (argument.isTensorList())
       for (const at::Tensor& tensor : argument.toTensorList()) check(tensor);
   }
-  TORCH_CHECK(recording == nullptr, op.schema().name(), ": graphs hold our own kernels and copies only");
-  const int64_t before = waits;
+}
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const int64_t waits_before = waits, launches_before = launches;
   at::native::cpu_fallback(op, stack);
-  waits = before;  // its copies are this file's own business
+  waits = waits_before;  // its copies are this file's own business
+  launches = launches_before;
+}
+
+/// Tensors of the CPU like these, of zeros: what `value` holds is not known while a graph is recorded.
+c10::IValue zeros_for(const c10::IValue& value) {
+  const auto zeros = [](const at::Tensor& tensor) {
+    return tensor.defined() ? at::zeros(tensor.sizes(), tensor.options().device(at::kCPU)) : tensor;
+  };
+  if (value.isTensor()) return zeros(value.toTensor());
+  if (!value.isTensorList()) return value;
+  c10::List<at::Tensor> list;
+  for (const at::Tensor& tensor : value.toTensorList()) list.push_back(zeros(tensor));
+  return list;
+}
+
+/// What an operator that writes to its arguments returns: them.
+Values written_ones(const c10::FunctionSchema& schema, const Values& arguments) {
+  Values written;
+  for (size_t i = 0; i < arguments.size() && written.size() < schema.returns().size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) written.push_back(arguments[i]);
+  }
+  return written;
+}
+
+/// Memory of the graph's for what an operator returns.
+Values places_for_results(const c10::OperatorHandle& op, const Values& arguments) {
+  Values results;
+  for (const c10::IValue& argument : arguments) results.push_back(zeros_for(argument));
+  op.callBoxed(&results);
+  for (c10::IValue& result : results) {
+    const at::Tensor like = result.toTensor();
+    result = at::empty_strided(like.sizes(), like.strides(), like.options().device(device));
+  }
+  return results;
+}
+
+/// Runs `op` whenever the graph is started, and returns now what it will leave there.
+void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  TORCH_CHECK(!op.hasTag(at::Tag::data_dependent_output) && !op.hasTag(at::Tag::dynamic_output_shape),
+              schema.name(), ": a graph cannot hold what waits for the device");
+  const Values arguments = torch::jit::pop(*stack, schema.arguments().size());
+  const bool writes = schema.is_mutable();
+  const Values results = writes ? written_ones(schema, arguments) : places_for_results(op, arguments);
+  recording->steps.push_back([op, arguments, results, writes] {
+    torch::jit::Stack values = arguments;
+    run_on_cpu(op, &values);
+    for (size_t i = 0; i < results.size() && !writes; ++i)
+      on_cpu(results[i].toTensor()).copy_(on_cpu(values[i].toTensor()));
+  });
+  stack->insert(stack->end(), results.begin(), results.end());
+}
+
+/// Everything else: on the CPU, unless the arguments lie on two devices.
+void elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  check_arguments(op.schema(), torch::jit::last(stack, op.schema().arguments().size()));
+  if (recording != nullptr) return record_operator(op, stack);
+  ++launches;
+  run_on_cpu(op, stack);
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
@@ -184,6 +248,7 @@ TORCH_LIBRARY_IMPL(_, HPU, library) {
 }  // namespace
 
 Recording* recording = nullptr;
+int64_t launches = 0;
 
 at::Device stand_in_device() {
   c10::SetAllocator(type, &allocator);
@@ -195,10 +260,17 @@ int64_t waits_for_stand_in() {
 }
 void queue_copy(const at::Tensor& from, at::Tensor& to) {
   TORCH_CHECK(recording == nullptr, "a graph cannot hold a copy from or to the CPU");
+  uploads += from.is_cpu();
   on_cpu(to).copy_(on_cpu(from));
 }
 void count_wait() {
   ++waits;
+}
+int64_t launches_on_stand_in() {
+  return launches;
+}
+int64_t uploads_to_stand_in() {
+  return uploads;
 }
 
 }  // namespace clover::test

@@ -7,7 +7,8 @@ namespace clover::test {
 /// A device that is not the CPU, for machines without a GPU: its tensors lie in ordinary memory, but ATen
 /// holds them to be elsewhere, and an operator that is given tensors of both kinds throws, as on a GPU.  The
 /// emulated CUDA kernels (tests/support/cuda_emulation.h) work on them.  ATen's own operators run on the CPU
-/// behind it.
+/// behind it, and in a graph they are kept for later as our kernels are, those excepted whose result's shape
+/// hangs on what their arguments hold.
 at::Device stand_in_device();
 
 /// How often a program would have waited for a GPU so far: at each copy from or to the CPU but those of
@@ -15,5 +16,10 @@ at::Device stand_in_device();
 int64_t waits_for_stand_in();
 void queue_copy(const at::Tensor& from, at::Tensor& to);
 void count_wait();
+
+/// How often a program has started something on the device so far: kernels, ATen's operators and copies on
+/// the device, each 1, and a graph 1, whatever it holds.  And how often it has sent it something to work on.
+int64_t launches_on_stand_in();
+int64_t uploads_to_stand_in();
 
 }  // namespace clover::test

@@ -155,10 +155,10 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
     const std::vector<int32_t> kept{0};
     cache.keep(sequence, kept, target_->config().layers);
     const model::Segment segment{sequence, t, 1};
-    model::DraftKv kv{&cache, target_->config().layers};
+    model::DraftKv kv{&cache, target_->config().layers, cache.place({&segment, 1})};
     const at::Tensor zero = at::zeros({1}, at::kLong);
     model::DraftState step =
-        drafter_->prime(features, at::tensor({sample.ids[t + 1]}, at::kLong), {&segment, 1}, zero, &kv);
+        drafter_->prime(features, at::tensor({sample.ids[t + 1]}, at::kLong), {}, zero, &kv);
     if (f == batch.frontier.numel() || frontier[f] != t) continue;
     for (size_t i = 0; i < packed.size() && t + 2 + static_cast<int64_t>(i) < std::ssize(sample.ids); ++i) {
       if (i > 0) step = drafter_->extend(step, zero, at::tensor({sample.ids[t + 1 + i]}, at::kLong));

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "model/drafter.h"
+#include "model/kv_cache.h"
+#include "model/placement.h"
+#include "model/recorder.h"
+#include "model/target.h"
+
+namespace clover::model {
+
+/// Rows of the target's passes that a drafter has not seen yet, and the token after each.
+struct SeenRows {
+  std::vector<Features> parts;    // of all rows in order, [n, ..] each, on the target's device
+  std::vector<int64_t> next_ids;  // [R]
+  std::vector<Segment> segments;  // the rows in order
+};
+
+/// The best guesses of F rows, best first.  All undefined where no row was asked for.
+struct Guesses {
+  at::Tensor logits;    // fp32 [F, W or more]
+  at::Tensor ids;       // i64, the same: tokens of the target's vocabulary, of equal logits the lowest first
+  at::Tensor log_sums;  // fp32 [F], each over the whole of the drafter's vocabulary
+};
+
+/// A drafter's guesses, depth by depth, for many sequences at once.  On a GPU what a depth needs is recorded
+/// as one graph (Recorder): one with all that `prime` does, one for each further depth.  A guess has the same
+/// bits with and without: rows are padded to the recorded number, and no row depends on others.
+class DraftGraphs {
+ public:
+  /// `drafter` is frozen; its own layers of `cache` begin at `first_layer`.  All are borrowed; where
+  /// `recorder` is not enabled nothing is padded.
+  DraftGraphs(Drafter& drafter, KvCache& cache, int64_t first_layer, Recorder& recorder);
+
+  const Drafter& drafter() const { return drafter_; }
+
+  /// Begins a draft: the drafter sees `seen`, whose rows continue what it has seen of their sequences, and
+  /// makes its `width` best guesses, head(0).size() at most, behind each of the rows `frontier`.  On the CPU.
+  Guesses prime(const SeenRows& seen, std::span<const int64_t> frontier, int64_t width);
+
+  /// One token deeper: row j continues row parents[j] of the last call with token ids[j].
+  Guesses extend(std::span<const int64_t> parents, std::span<const int64_t> ids, int64_t width);
+
+  /// Whether the last draft took as long as its next ones will: no call of it was a first one of its shape.
+  bool settled() const { return settled_; }
+  double seconds() const { return seconds_; }  // of all calls so far
+
+ private:
+  struct Primed {
+    PaddedInputs inputs;
+    Guesses guesses;
+    Recorder::Work work;
+  };
+  struct Extended {
+    at::Tensor inputs;  // i64 [2, F]: parents, ids
+    Guesses guesses;
+    Recorder::Work work;
+  };
+
+  PassInputs inputs_of(const SeenRows& seen, std::span<const int64_t> frontier);
+  Features gathered(std::span<const Features> parts, int64_t rows);
+  Guesses first(const Features& features, const PassInputs& there, int64_t width);
+  Guesses next(const DraftState& state, const at::Tensor& parents_and_ids, int64_t width);
+  Guesses replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width);
+  Guesses replay_next(const at::Tensor& parents_and_ids, int64_t width);
+  void keep(const DraftState& state);
+  bool kept_in_place() const;
+  int64_t recorded_width(int64_t width, int64_t depth) const;
+
+  Drafter& drafter_;
+  KvCache& cache_;
+  int64_t first_layer_;
+  Recorder& recorder_;
+  // Where graphs find and leave what is handed from one to the next: features of the rows seen, [most rows,
+  // ..], and states, [most rows, H], which two depths in turn take.
+  Features features_;
+  std::array<at::Tensor, 2> places_;
+  DraftState state_;  // after the last call
+  bool settled_ = true;
+  double seconds_ = 0;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, Primed> primed_;  // rows, pages, frontier, width
+  std::map<std::tuple<int64_t, int64_t, int64_t>, Extended> extended_;       // depth, rows, width
+};
+
+}  // namespace clover::model

@@ -1,0 +1,56 @@
+#include "model/recorder.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "kernels/gpu.h"
+
+namespace clover::model {
+namespace {
+
+constexpr std::array<int64_t, 13> sizes{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, most_recorded_rows};
+constexpr int64_t fewest_pages = 8;
+
+}  // namespace
+
+int64_t recorded_rows(int64_t rows) {
+  TORCH_CHECK(rows <= sizes.back(), "recorded_rows: expected at most ", sizes.back(), " rows, found ", rows);
+  return *std::lower_bound(sizes.begin(), sizes.end(), rows);
+}
+
+int64_t recorded_pages(int64_t pages) {
+  int64_t size = fewest_pages;
+  while (size < pages) size *= 2;
+  return size;
+}
+
+bool Recorder::run(Work& work, const std::function<void()>& body) {
+  const bool settled = work.graph != nullptr;
+  if (!settled && (!std::exchange(work.ran, true) || !record(work, body))) {
+    body();
+  } else {
+    work.graph->start();
+  }
+  return settled;
+}
+
+bool Recorder::record(Work& work, const std::function<void()>& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t free = kernels::free_gpu_memory(device_);
+  try {
+    work.graph = kernels::Graph::record(device_, body);
+  } catch (const c10::OutOfMemoryError&) {
+    enabled_ = false;
+    return false;
+  }
+  ++recorded_;
+  bytes_ += std::max<int64_t>(0, free - kernels::free_gpu_memory(device_));
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return true;
+}
+
+}  // namespace clover::model

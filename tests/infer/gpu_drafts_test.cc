@@ -1,0 +1,172 @@
+#include "model/draft_graphs.h"
+#include "tests/infer/gpu_engine.h"
+#include "tests/support/stand_in_device.h"
+
+// Drafting on an emulated GPU: with graphs and without it makes the same guesses, and with them a depth is
+// one upload, one graph and one wait.
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+struct Heads {
+  const char* kind;
+  json settings;
+};
+const std::vector<Heads>& every_kind() {
+  static const std::vector<Heads> kinds{
+      {"clover", json::object()},
+      {"clover", {{"block", "attention"}, {"regression", "concat"}}},
+      {"clover", {{"block", "none"}}},
+      {"clover", {{"regression", "none"}}},
+      {"clover", {{"block", "none"}, {"regression", "concat"}}},
+      {"clover", {{"block", "none"}, {"regression", "none"}}},
+      {"medusa", json::object()},
+  };
+  return kinds;
+}
+
+class GpuDraftsTest : public GpuEngineTest {
+ protected:
+  std::shared_ptr<model::Drafter> heads(const Heads& of, const at::Tensor& token_map = {}) const {
+    auto made = model::make_drafter(of.kind, of.settings, target_->view(), token_map, false, 3);
+    const at::NoGradGuard no_grad;
+    auto generator = at::globalContext().defaultGenerator(at::kCPU);
+    generator.set_current_seed(17);
+    // Away from the start, where heads add nothing.
+    for (at::Tensor& parameter : made->parameters())
+      parameter.add_((at::randn(parameter.sizes()) * 0.05).to(parameter.device()));
+    made->freeze(at::kBFloat16);
+    return made;
+  }
+};
+
+TEST_F(GpuDraftsTest, EveryDrafterGuessesTheSameWithAndWithoutGraphs) {
+  const auto all = requests(4, 0);
+  Answers expected;
+  for (const Request& request : all)
+    expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
+  for (const Heads& of : every_kind()) {
+    const auto guesser = heads(of, of.settings.empty() ? at::Tensor() : at::arange(2, 120, 2, at::kLong));
+    for (const Policy policy : {Policy::chain, Policy::clover, Policy::fixed_tree}) {
+      SCOPED_TRACE(std::string(of.kind) + " " + of.settings.dump() + " " + to_string(policy));
+      for (const int64_t batch : {1, 3}) {
+        EngineOptions chosen = options(policy, 6, batch, false);
+        EXPECT_EQ(expected, run(all, chosen, guesser.get()));
+        const EngineStats without = stats_;
+        chosen.graphs = true;
+        EXPECT_EQ(expected, run(all, chosen, guesser.get()));
+        EXPECT_EQ(stats_.accepted_histogram, without.accepted_histogram);
+        EXPECT_EQ(stats_.rows, without.rows);
+      }
+    }
+  }
+}
+
+/// Rows of features as a pass leaves them, in uneven parts.
+class Draft {
+ public:
+  Draft(const model::Target& target, model::Drafter& drafter, bool graphs)
+      : cache_(target.kv_shape(drafter.kv_layers()), 64, 8),
+        recorder_(target.device(), graphs),
+        draft_(drafter, cache_, target.config().layers, recorder_),
+        target_(target) {}
+
+  /// The guesses of one draft behind `rows` new rows of each of `sequences`, depth by depth.
+  std::vector<model::Guesses> of(int64_t sequences, int64_t rows, int64_t width) {
+    while (std::ssize(sequences_) < sequences) sequences_.push_back(cache_.open());
+    model::SeenRows seen;
+    std::vector<int64_t> frontier, parents, ids;
+    for (int64_t i = 0; i < sequences; ++i) {
+      model::RowBatch batch;
+      std::vector<int32_t> kept;
+      for (int32_t row = 0; row < rows; ++row) {
+        batch.add(3 + (turn_ * 7 + row + i) % 100, sequences_[i], row - 1);
+        kept.push_back(row);
+      }
+      const int32_t begin = static_cast<int32_t>(cache_.length(sequences_[i]));
+      const auto features = target_.forward(batch, cache_, draft_.drafter().features()).features;
+      cache_.keep(sequences_[i], kept, target_.config().layers);
+      seen.segments.push_back({sequences_[i], begin, static_cast<int32_t>(rows)});
+      for (int64_t row = 0; row < rows; ++row) {
+        seen.parts.push_back(features.slice(row, row + 1));
+        seen.next_ids.push_back(4 + (turn_ * 7 + row + i) % 100);
+      }
+      frontier.push_back(std::ssize(seen.next_ids) - 1);
+    }
+    ++turn_;
+    const int64_t launches = test::launches_on_stand_in(), uploads = test::uploads_to_stand_in(),
+                  waits = test::waits_for_stand_in();
+    std::vector<model::Guesses> guesses{draft_.prime(seen, frontier, width)};
+    for (int64_t depth = 1; depth < draft_.drafter().max_depth(); ++depth) {
+      parents.clear();
+      ids.clear();
+      for (int64_t row = 0; row < guesses.back().ids.size(0); ++row) {
+        for (int64_t rank = 0; rank < std::min<int64_t>(width, depth == 1 ? 2 : 1); ++rank) {
+          parents.push_back(row);
+          ids.push_back(guesses.back().ids[row][rank].item<int64_t>());
+        }
+      }
+      guesses.push_back(draft_.extend(parents, ids, width));
+    }
+    launches_ = test::launches_on_stand_in() - launches;
+    uploads_ = test::uploads_to_stand_in() - uploads;
+    waits_ = test::waits_for_stand_in() - waits;
+    return guesses;
+  }
+
+  int64_t launches_ = 0, uploads_ = 0, waits_ = 0;  // of the last draft
+  const model::DraftGraphs& graphs() const { return draft_; }
+  const model::Recorder& recorder() const { return recorder_; }
+
+ private:
+  model::KvCache cache_;
+  model::Recorder recorder_;
+  model::DraftGraphs draft_;
+  const model::Target& target_;
+  std::vector<int32_t> sequences_;
+  int64_t turn_ = 0;
+};
+
+TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
+  for (const Heads& of : every_kind()) {
+    SCOPED_TRACE(std::string(of.kind) + " " + of.settings.dump());
+    const auto guesser = heads(of);
+    Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
+    const std::vector<std::array<int64_t, 3>> shapes{{1, 1, 1}, {3, 2, 3}, {3, 1, 4}, {2, 5, 3}};
+    for (int round = 0; round < 4; ++round) {
+      for (const auto& [sequences, rows, width] : shapes) {
+        const auto expected = without.of(sequences, rows, width), found = with.of(sequences, rows, width);
+        ASSERT_EQ(expected.size(), found.size());
+        for (size_t depth = 0; depth < expected.size(); ++depth) {
+          EXPECT_TRUE(at::equal(expected[depth].ids, found[depth].ids.slice(1, 0, width)));
+          EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits.slice(1, 0, width)));
+          EXPECT_TRUE(at::equal(expected[depth].log_sums, found[depth].log_sums));
+        }
+        EXPECT_EQ(with.graphs().settled(), round >= 2);
+        EXPECT_TRUE(without.graphs().settled());
+        if (round < 2) continue;
+        const int64_t depths = guesser->max_depth();
+        EXPECT_EQ(with.launches_, depths + 1) << "and the copy of the features";
+        EXPECT_EQ(with.uploads_, depths);
+        EXPECT_EQ(with.waits_, depths);
+      }
+    }
+    EXPECT_EQ(without.recorder().recorded(), 0);
+  }
+}
+
+TEST_F(GpuDraftsTest, DraftsTooLargeForAGraphGoOnWithoutOne) {
+  const auto guesser = heads(every_kind()[0]);
+  Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
+  for (const auto& [sequences, rows] :
+       {std::pair<int64_t, int64_t>{2, 1}, {2, 130}, {2, 1}, {2, 1}, {2, 1}}) {
+    const auto expected = without.of(sequences, rows, 2), found = with.of(sequences, rows, 2);
+    for (size_t depth = 0; depth < expected.size(); ++depth)
+      EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits.slice(1, 0, 2))) << depth;
+  }
+  EXPECT_GT(with.recorder().recorded(), 0);
+}
+
+}  // namespace
+}  // namespace clover::infer
