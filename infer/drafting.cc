@@ -124,8 +124,10 @@ std::vector<CandidateTree> Drafting::propose(Sequences sequences) {
 std::vector<size_t> Drafting::whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts) {
   std::vector<size_t> asked;
   if (!with_heads_ || (automatic() && !costs_.worth_drafting(contexts))) return asked;
-  for (size_t i = 0; i < sequences.size(); ++i)
-    if (!automatic() || sequences[i]->rest().over()) asked.push_back(i);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const bool has_use = longest_guess(*sequences[i]) > 0;  // else its answer ends with this step
+    if (has_use && (!automatic() || sequences[i]->rest().over())) asked.push_back(i);
+  }
   return asked;
 }
 

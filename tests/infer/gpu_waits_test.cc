@@ -22,5 +22,30 @@ TEST_F(GpuEngineTest, AStepWaitsForTheGpuOnceADepth) {
   }
 }
 
+// Starting kernels one by one keeps it idle, too.  Once its shapes are known a step starts the copy of the
+// features it drafts from, a graph for each depth, one for the pass, and what follows that: the arg-max, what
+// moves the kept rows (2, where some have to be moved) and what picks their features.
+TEST_F(GpuEngineTest, AStepStartsAGraphADepthAndLittleElse) {
+  const auto clover = drafter("clover");
+  for (const Policy policy : {Policy::chain, Policy::clover}) {
+    Engine engine(*target_, clover.get(), *tokenizer_, options(policy, 8, 3));
+    int64_t most = 0;
+    for (int round = 0; round < 3; ++round) {  // to run the kernels of each shape, to record it, to replay it
+      for (Request request : requests(3, 0)) {
+        request.max_tokens = 20;
+        engine.submit(std::move(request));
+      }
+      engine.step();  // reads the prompts
+      most = 0;
+      while (!engine.idle()) {
+        const int64_t before = test::launches_on_stand_in();
+        engine.step();
+        most = std::max(most, test::launches_on_stand_in() - before);
+      }
+    }
+    EXPECT_LE(most, 1 + clover->max_depth() + 1 + 4) << to_string(policy);
+  }
+}
+
 }  // namespace
 }  // namespace clover::infer
