@@ -89,8 +89,8 @@ void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
 void add_graphs_option(CLI::App& app, DecodeOptions& options) {
   app.add_flag(
          "--no-graphs", options.no_graphs,
-         "On a GPU, start the kernels of every pass one by one instead of as a recorded graph: slower, the "
-         "same tokens")
+         "On a GPU, start the kernels of every pass and draft one by one instead of as recorded graphs: "
+         "slower, the same tokens")
       ->group("Model");
 }
 

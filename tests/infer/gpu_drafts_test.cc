@@ -159,6 +159,21 @@ TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
   }
 }
 
+TEST_F(GpuDraftsTest, WhereMemoryForGraphsEndsDraftsGoOnWithout) {
+  const auto guesser = heads(every_kind()[0]);
+  for (int64_t room = 0; room < 4; ++room) {  // the graph that has none is that of prime or of a depth
+    Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
+    test::leave_room_for_graphs(room);
+    for (int round = 0; round < 4; ++round) {
+      const auto expected = without.of(2, 2, 2), found = with.of(2, 2, 2);
+      for (size_t depth = 0; depth < expected.size(); ++depth)
+        EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits)) << room << " " << depth;
+    }
+    EXPECT_EQ(with.recorder().recorded(), std::min<int64_t>(room, guesser->max_depth()));
+  }
+  test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
+}
+
 TEST_F(GpuDraftsTest, DraftsTooLargeForAGraphGoOnWithoutOne) {
   const auto guesser = heads(every_kind()[0]);
   Draft with(*target_, *guesser, true), without(*target_, *guesser, false);

@@ -1,6 +1,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <limits>
+
 #include "kernels/check.h"
 #include "kernels/cuda_stream.h"
 #include "kernels/gpu.h"
@@ -47,6 +49,8 @@ std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
 
 namespace {
 
+int64_t room_for_graphs = std::numeric_limits<int64_t>::max();
+
 class EmulatedGraph final : public Graph {
  public:
   test::Recording held;
@@ -68,8 +72,19 @@ std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, const std::function<voi
     throw;
   }
   test::recording = nullptr;
+  // The last thing a graph needs memory for is its own making.
+  TORCH_CHECK_WITH(OutOfMemoryError, room_for_graphs > 0, "no memory is left for a graph");
+  --room_for_graphs;
   return graph;
 }
+
+}  // namespace clover::kernels
+
+void clover::test::leave_room_for_graphs(int64_t most) {
+  clover::kernels::room_for_graphs = most;
+}
+
+namespace clover::kernels {
 
 bool on_cuda(const char* function, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), function, ": its first tensor is undefined.");

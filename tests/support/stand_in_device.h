@@ -22,4 +22,7 @@ void count_wait();
 int64_t launches_on_stand_in();
 int64_t uploads_to_stand_in();
 
+/// From now on the device has memory for so many more graphs.
+void leave_room_for_graphs(int64_t most);
+
 }  // namespace clover::test
