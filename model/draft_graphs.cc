@@ -35,41 +35,42 @@ at::Tensor tensor_of(std::span<const int64_t> values) {
   return tensor;
 }
 
-/// Of the rows `input` ([F, D], the head's dtype), where they lie.
-Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width) {
+/// Guesses W a row, for one copy to take to the CPU: bytes [F, 12 W + 4], a row's ids, logits and log-sum.
+at::Tensor packed(const at::Tensor& ids, const at::Tensor& logits, const at::Tensor& log_sums) {
+  return at::cat({ids.view(at::kByte), logits.view(at::kByte), log_sums.unsqueeze(1).view(at::kByte)}, 1);
+}
+
+/// The first `rows` rows of them, waited for.
+Guesses on_cpu(const at::Tensor& packed, int64_t rows) {
+  if (rows == 0) return {};
+  const at::Tensor here = kernels::to_host({packed.narrow(0, 0, rows)})[0];
+  const int64_t width = (here.size(1) - 4) / 12;
+  const auto part = [&](int64_t begin, int64_t bytes, at::ScalarType dtype) {
+    at::Tensor own = at::empty({rows, bytes / static_cast<int64_t>(c10::elementSize(dtype))}, dtype);
+    own.view(at::kByte).copy_(here.narrow(1, begin, bytes));
+    return own;
+  };
+  return {part(8 * width, 4 * width, at::kFloat), part(0, 8 * width, at::kLong),
+          part(12 * width, 4, at::kFloat).squeeze(1)};
+}
+
+/// Of the rows `input` ([F, D], the head's dtype), packed where they lie.
+at::Tensor guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width) {
   at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
   kernels::linear(input, head.packed, at::Tensor(), logits);
   auto [best, ids] = kernels::top_k(logits, width);
   if (head.token_map.defined()) ids = head.token_map.index_select(0, ids.view(-1)).view(ids.sizes());
-  return {best, ids, kernels::log_sum_exp(logits)};
+  return packed(ids, best, kernels::log_sum_exp(logits));
 }
 
-Guesses joined(const std::vector<Guesses>& parts) {
-  if (parts.size() == 1) return parts[0];
-  const auto member = [&](at::Tensor Guesses::*of) {
-    std::vector<at::Tensor> tensors;
-    for (const Guesses& part : parts) tensors.push_back(part.*of);
-    return at::cat(tensors);
-  };
-  return {member(&Guesses::logits), member(&Guesses::ids), member(&Guesses::log_sums)};
-}
-
-Guesses guesses_of(Drafter& drafter, const DraftState& state, int64_t width) {
+at::Tensor guesses_of(Drafter& drafter, const DraftState& state, int64_t width) {
   const OutputHead& head = drafter.head(state.depth);
   const at::Tensor input = drafter.output(state).to(head.packed.dtype()).contiguous();
-  std::vector<Guesses> parts;
+  std::vector<at::Tensor> parts;
   for (int64_t begin = 0; begin < input.size(0); begin += rows_at_once)
     parts.push_back(
         guesses_of(head, input.slice(0, begin, std::min(input.size(0), begin + rows_at_once)), width));
-  return joined(parts);
-}
-
-/// Those of the first `rows` rows, waited for once.
-Guesses on_cpu(const Guesses& there, int64_t rows) {
-  if (rows == 0) return {};
-  const auto here = kernels::to_host(
-      {there.logits.narrow(0, 0, rows), there.ids.narrow(0, 0, rows), there.log_sums.narrow(0, 0, rows)});
-  return {here[0], here[1], here[2]};
+  return parts.size() == 1 ? parts[0] : at::cat(parts);
 }
 
 at::Device device_of(const Drafter& drafter) {
@@ -89,17 +90,28 @@ PassInputs DraftGraphs::inputs_of(const SeenRows& seen, std::span<const int64_t>
   return inputs;
 }
 
+PassShape DraftGraphs::shape_for(const PassInputs& inputs) const {
+  const at::Tensor& pages = inputs.placement.rows.page_table;
+  const int64_t wanted = recorded_rows(inputs.wanted.size(0));
+  // A sequence for each row wanted, and one more for the rows that fill up.
+  return {recorded_rows(inputs.ids.size(0)), wanted + 1, pages.defined() ? recorded_pages(pages.size(1)) : 0,
+          0, wanted};
+}
+
+bool DraftGraphs::records(const PassInputs& inputs) const {
+  return recorder_.enabled() && inputs.wanted.size(0) > 0 && inputs.ids.size(0) <= most_recorded_rows &&
+         shape_for(inputs).holds(inputs);
+}
+
 Guesses DraftGraphs::prime(const SeenRows& seen, std::span<const int64_t> frontier, int64_t width) {
   const Timed timed(seconds_);
   const at::NoGradGuard no_grad;
   settled_ = true;
   if (seen.next_ids.empty()) return {};
   const PassInputs inputs = inputs_of(seen, frontier);
-  const bool records =
-      recorder_.enabled() && !frontier.empty() && std::ssize(seen.next_ids) <= most_recorded_rows;
-  const Guesses there =
-      records ? replay_first(seen, inputs, width)
-              : first(Features::joined(seen.parts), to_device(inputs, device_of(drafter_)), width);
+  const at::Tensor there =
+      records(inputs) ? replay_first(seen, inputs, width)
+                      : first(Features::joined(seen.parts), to_device(inputs, device_of(drafter_)), width);
   return on_cpu(there, std::ssize(frontier));
 }
 
@@ -112,13 +124,13 @@ Guesses DraftGraphs::extend(std::span<const int64_t> parents, std::span<const in
   const at::Tensor both = at::zeros({2, records ? recorded_rows(rows) : rows}, at::kLong);
   std::copy(parents.begin(), parents.end(), both[0].mutable_data_ptr<int64_t>());
   std::copy(ids.begin(), ids.end(), both[1].mutable_data_ptr<int64_t>());
-  const Guesses there =
+  const at::Tensor there =
       records ? replay_next(both, width) : next(state_, kernels::to_device(both, device_of(drafter_)), width);
   return on_cpu(there, rows);
 }
 
 // What `prime` does, all on the device: run one by one or recorded.
-Guesses DraftGraphs::first(const Features& features, const PassInputs& there, int64_t width) {
+at::Tensor DraftGraphs::first(const Features& features, const PassInputs& there, int64_t width) {
   DraftKv kv{&cache_, first_layer_, there.placement};
   const DraftState state = drafter_.prime(features, there.ids, {}, there.wanted, &kv);
   if (there.wanted.size(0) == 0) return {};
@@ -127,31 +139,28 @@ Guesses DraftGraphs::first(const Features& features, const PassInputs& there, in
 }
 
 // What `extend` does, the same.
-Guesses DraftGraphs::next(const DraftState& before, const at::Tensor& parents_and_ids, int64_t width) {
+at::Tensor DraftGraphs::next(const DraftState& before, const at::Tensor& parents_and_ids, int64_t width) {
   const DraftState state = drafter_.extend(before, parents_and_ids[0], parents_and_ids[1]);
   keep(state);
   return guesses_of(drafter_, state, width);
 }
 
-Guesses DraftGraphs::replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width) {
-  const at::Tensor& pages = inputs.placement.rows.page_table;
-  const int64_t rows = recorded_rows(inputs.ids.size(0));
-  const PassShape shape{rows, rows + 1, pages.defined() ? recorded_pages(pages.size(1)) : 0, 0,
-                        recorded_rows(inputs.wanted.size(0))};
+at::Tensor DraftGraphs::replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width) {
+  const PassShape shape = shape_for(inputs);
   width = recorded_width(width, 0);
-  const std::tuple key{rows, shape.pages, shape.wanted, width};
+  const std::tuple key{shape.rows, shape.pages, shape.wanted, width};
   auto found = primed_.find(key);
   if (found == primed_.end())
     found = primed_.emplace(key, Primed{PaddedInputs(shape, inputs, device_of(drafter_)), {}, {}}).first;
   Primed& entry = found->second;
   entry.inputs.send(inputs, cache_.spare_slot());
-  const Features features = gathered(seen.parts, rows);
+  const Features features = gathered(seen.parts, shape.rows);
   state_ = {places_[0], 0};
   settled_ = recorder_.run(entry.work, [&] { entry.guesses = first(features, entry.inputs.there(), width); });
   return entry.guesses;
 }
 
-Guesses DraftGraphs::replay_next(const at::Tensor& parents_and_ids, int64_t width) {
+at::Tensor DraftGraphs::replay_next(const at::Tensor& parents_and_ids, int64_t width) {
   const DraftState before = state_;
   const int64_t depth = before.depth + 1;
   width = recorded_width(width, depth);

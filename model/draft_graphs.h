@@ -54,21 +54,24 @@ class DraftGraphs {
  private:
   struct Primed {
     PaddedInputs inputs;
-    Guesses guesses;
+    at::Tensor guesses;  // packed, on the device
     Recorder::Work work;
   };
   struct Extended {
     at::Tensor inputs;  // i64 [2, F]: parents, ids
-    Guesses guesses;
+    at::Tensor guesses;
     Recorder::Work work;
   };
 
   PassInputs inputs_of(const SeenRows& seen, std::span<const int64_t> frontier);
+  PassShape shape_for(const PassInputs& inputs) const;
+  bool records(const PassInputs& inputs) const;
   Features gathered(std::span<const Features> parts, int64_t rows);
-  Guesses first(const Features& features, const PassInputs& there, int64_t width);
-  Guesses next(const DraftState& state, const at::Tensor& parents_and_ids, int64_t width);
-  Guesses replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width);
-  Guesses replay_next(const at::Tensor& parents_and_ids, int64_t width);
+  // Guesses on the device, packed:
+  at::Tensor first(const Features& features, const PassInputs& there, int64_t width);
+  at::Tensor next(const DraftState& state, const at::Tensor& parents_and_ids, int64_t width);
+  at::Tensor replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width);
+  at::Tensor replay_next(const at::Tensor& parents_and_ids, int64_t width);
   void keep(const DraftState& state);
   bool kept_in_place() const;
   int64_t recorded_width(int64_t width, int64_t depth) const;
