@@ -7,7 +7,6 @@
 #include "kernels/cuda_stream.h"
 #include "kernels/device/attention_plan.h"
 #include "kernels/device/launchers.h"
-#include "kernels/device/linear_plan.h"
 
 // The CUDA twins: from tensors to launches on the current stream.
 namespace clover::kernels::cuda {

@@ -24,15 +24,19 @@ constexpr unsigned all_lanes = 0xffffffffu;
 /// What kernels of the current device are launched with, asked for once.
 struct LaunchSettings {
   bool overlap = false;                         // kernels may start while the last one runs: from sm_90 on
+  int64_t shared_bytes_a_block = 0;             // at most
   std::map<const void*, int64_t> shared_bytes;  // that each kernel has been granted
 
   static LaunchSettings& of_device() {
     thread_local std::map<int, LaunchSettings> known;
-    int device = 0, major = 0;
+    int device = 0, major = 0, bytes = 0;
     cudaGetDevice(&device);
     const auto [found, first] = known.try_emplace(device);
-    if (first && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess)
+    if (!first) return found->second;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess)
       found->second.overlap = major >= 9;
+    if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess)
+      found->second.shared_bytes_a_block = bytes;
     return found->second;
   }
 
@@ -49,6 +53,11 @@ struct LaunchSettings {
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   }
 };
+
+/// Shared memory that a block of the current device can have.
+inline int64_t shared_bytes_a_block() {
+  return LaunchSettings::of_device().shared_bytes_a_block;
+}
 
 /// Starts `kernel` on `stream`, maybe while the last kernel there runs: each thread of ours calls
 /// `wait_for_last` before it reads what an op has written or writes anything itself.  ("Programmatic
@@ -145,7 +154,11 @@ __device__ inline void wait_for_copies() {
 /// Weights are read once a step: they should not push anything out of the nearest cache.
 __device__ inline uint2 load_once(const uint2* from) {
   uint2 x;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
+  // "memory" holds it where it is written: before `wait_for_last`, behind which the compiler would put it.
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
+               : "=r"(x.x), "=r"(x.y)
+               : "l"(from)
+               : "memory");
   return x;
 }
 

@@ -6,7 +6,8 @@
 // What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
 namespace clover::kernels::cuda {
 
-/// `workspace`: linear_workspace(call) floats (linear_plan.h).
+/// `workspace`: linear_workspace(call) floats.
+int64_t linear_workspace(const LinearCall& call);
 void launch_linear(const LinearCall& call, float* workspace, Stream stream);
 void launch_rope_and_store(const RopeCall& call, Stream stream);
 /// `workspace`: attention_workspace(call, longest) floats; `longest` bounds the length of every row's path.

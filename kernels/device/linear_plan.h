@@ -43,12 +43,15 @@ struct ManyPlan {
   int64_t blocks(const LinearCall& call) const { return row_blocks(call) * panel_blocks(call); }
 };
 
-/// As few reads of weights as possible, then enough blocks for all of a GPU's 108 to 132 multiprocessors.
-inline ManyPlan many_plan(const LinearCall& call) {
-  constexpr int64_t most_rows = 128, enough_blocks = 120, worth_splitting = 2048, most_rows_split = 256;
-  const int64_t row_blocks = (call.rows + most_rows - 1) / most_rows;
+/// As few reads of weights as possible, then enough blocks for a GPU's 108 to 132 multiprocessors.  Not
+/// `roomy`: a GPU whose blocks get less than 113 KiB of shared memory takes smaller tiles.
+inline ManyPlan many_plan(const LinearCall& call, bool roomy) {
+  constexpr int64_t worth_splitting = 2048, most_rows_split = 256;
+  const int64_t most_rows = roomy ? 128 : 64, row_blocks = (call.rows + most_rows - 1) / most_rows;
   const int64_t rows = (call.rows + row_blocks - 1) / row_blocks;
-  ManyPlan plan{2, static_cast<int>(rows + 31) / 32 * 2, false};
+  ManyPlan plan{roomy ? 2 : 1, static_cast<int>(rows + 31) / 32 * 2, false};
+  // Smaller tiles have more on the way for each block.
+  const int64_t enough_blocks = plan.tiles_a_warp <= 4 ? 90 : 120;
   if (plan.blocks(call) >= enough_blocks) return plan;
   plan.split = call.inputs >= worth_splitting && call.rows <= most_rows_split;
   const int64_t parts = plan.split ? KCut::segments : 1;
@@ -61,14 +64,24 @@ CLOVER_BOTH int64_t partial_index(const LinearCall& call, int64_t segment, int64
   return (segment * call.rows + row) * panels_of(call.outputs) * panel_outputs + output;
 }
 
-/// Whether the kernel for many rows runs: it takes 16 bytes of a row of x at a time.
-inline bool takes_many(const LinearCall& call) {
-  return call.element != Element::fp32 && call.rows > few_rows && call.inputs % 8 == 0;
+inline bool is_aligned(const void* at, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(at) % bytes == 0;
+}
+
+/// Whether the kernel for many rows runs: it takes 16 bytes of a row of x at a time.  Weights so few that
+/// most of the GPU would stand by are read again for each 16 rows, out of the cache.
+inline bool takes_many(const LinearCall& call, bool roomy) {
+  constexpr int64_t most_cached = int64_t{8} << 20, too_few_blocks = 66;
+  if (call.element == Element::fp32 || call.rows <= few_rows) return false;
+  if (call.inputs % 8 != 0 || !is_aligned(call.x, 16)) return false;
+  const ManyPlan plan = many_plan(call, roomy);
+  const int64_t blocks = plan.blocks(call) * (plan.split ? KCut::segments : 1);
+  return blocks >= too_few_blocks || call.outputs * call.inputs * 2 > most_cached;
 }
 
 /// Floats that a call needs besides its tensors.
-inline int64_t linear_workspace(const LinearCall& call) {
-  if (!takes_many(call) || !many_plan(call).split) return 0;
+inline int64_t linear_workspace(const LinearCall& call, bool roomy) {
+  if (!takes_many(call, roomy) || !many_plan(call, roomy).split) return 0;
   return partial_index(call, KCut::segments, 0, 0);
 }
 

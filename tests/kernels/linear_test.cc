@@ -122,7 +122,7 @@ TEST(Linear, WideProductsAreTheSameBitsInAnyTile) {
   on_every_path([] { expect_rows_alone({130, 15380, 40}, {17, 40, 70, 100, 128, 130}); });
 }
 TEST(Linear, DeepProductsAreTheSameBitsInAnyTile) {
-  on_every_path([] { expect_rows_alone({260, 72, 2104}, {8, 16, 20, 60, 90, 110, 256, 260}); });
+  on_every_path([] { expect_rows_alone({260, 1096, 2104}, {8, 16, 20, 60, 90, 110, 256, 260}); });
 }
 
 TEST(Linear, OneBadRowLeavesTheOthersAlone) {
@@ -142,22 +142,27 @@ TEST(Linear, OneBadRowLeavesTheOthersAlone) {
 
 // What a GPU's kernel for many rows is asked for: products of Vicuna-7B and of SmolLM2-135M.
 TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
-  const auto plan_of = [](int64_t rows, int64_t outputs, int64_t inputs) {
+  const auto plan_of = [](int64_t rows, int64_t outputs, int64_t inputs, bool roomy = true) {
     LinearCall call{};
     call.rows = rows, call.outputs = outputs, call.inputs = inputs, call.element = Element::bf16;
-    EXPECT_EQ(cuda::takes_many(call), rows > 16);
-    const cuda::ManyPlan plan = cuda::many_plan(call);
-    EXPECT_EQ(plan.row_blocks(call), (rows + 127) / 128);
-    EXPECT_EQ(cuda::linear_workspace(call) > 0, plan.split && rows > 16);
-    return std::make_tuple(plan.panels_a_warp, plan.tiles_a_warp, plan.split);
+    const cuda::ManyPlan plan = cuda::many_plan(call, roomy);
+    EXPECT_EQ(plan.row_blocks(call), (rows + (roomy ? 127 : 63)) / (roomy ? 128 : 64));
+    const bool many = cuda::takes_many(call, roomy);
+    EXPECT_EQ(cuda::linear_workspace(call, roomy) > 0, many && plan.split);
+    return std::make_tuple(many, plan.panels_a_warp, plan.tiles_a_warp, plan.split);
   };
-  EXPECT_EQ(plan_of(80, 4096, 4096), (std::make_tuple(2, 6, true)));
-  EXPECT_EQ(plan_of(20, 4096, 11008), (std::make_tuple(2, 2, true)));
-  EXPECT_EQ(plan_of(80, 22016, 4096), (std::make_tuple(2, 6, false)));
-  EXPECT_EQ(plan_of(240, 22016, 4096), (std::make_tuple(2, 8, false)));
-  EXPECT_EQ(plan_of(1024, 4096, 4096), (std::make_tuple(2, 8, false)));
-  EXPECT_EQ(plan_of(33, 576, 576), (std::make_tuple(1, 4, false)));
-  EXPECT_EQ(plan_of(17, 49152, 576), (std::make_tuple(2, 2, false)));
+  EXPECT_EQ(plan_of(80, 4096, 4096), (std::make_tuple(true, 2, 6, true)));
+  EXPECT_EQ(plan_of(20, 4096, 11008), (std::make_tuple(true, 2, 2, true)));
+  EXPECT_EQ(plan_of(20, 12288, 4096), (std::make_tuple(true, 2, 2, false)));
+  EXPECT_EQ(plan_of(80, 22016, 4096), (std::make_tuple(true, 2, 6, false)));
+  EXPECT_EQ(plan_of(240, 22016, 4096), (std::make_tuple(true, 2, 8, false)));
+  EXPECT_EQ(plan_of(1024, 4096, 4096), (std::make_tuple(true, 2, 8, false)));
+  EXPECT_EQ(plan_of(80, 4096, 4096, /*roomy=*/false), (std::make_tuple(true, 1, 4, false)));
+  EXPECT_FALSE(std::get<0>(plan_of(16, 4096, 4096)));
+  EXPECT_FALSE(std::get<0>(plan_of(17, 4096, 4100)));
+  EXPECT_FALSE(std::get<0>(plan_of(33, 576, 576)));
+  EXPECT_EQ(plan_of(17, 49152, 576), (std::make_tuple(true, 2, 2, false)));
+  EXPECT_TRUE(std::get<0>(plan_of(1024, 576, 1536)));
 }
 
 TEST(Linear, NoRowsAreNoWork) {

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "kernels/device/cuda.h"
+#include "kernels/device/linear_plan.h"
+
+// y = x W^T on tensor cores.  A panel of 16 outputs is the left operand, eight rows of x the right one, so
+// weights are read once for any number of rows below the tile's, straight from the layout that the CPU packs.
+// Within a step of 16 inputs, lane 4g + t multiplies inputs 4t .. 4t+3: any assignment of inputs to places
+// would do, this one lets it read eight bytes at a time; outputs 2g and 2g + 1 of the panel take rows g and g
+// + 8 of the tile.
+namespace clover::kernels::cuda {
+namespace {
+
+constexpr int step_words = 8 * panel_outputs;  // of a panel: pairs of 16 inputs
+constexpr int chunk_words = 2 * step_words;
+
+struct Lane {
+  int warp, group, in_group;
+  __device__ Lane()
+      : warp(threadIdx.x / warp_size), group(threadIdx.x % warp_size / 4), in_group(threadIdx.x % 4) {}
+};
+
+/// Inputs 16 step + 4t .. + 3 of one row of x, zeros beyond the ends.
+template <class T, bool Aligned>
+__device__ inline uint2 inputs_of(const LinearCall& call, int64_t row, int64_t first) {
+  if (row >= call.rows) return {0, 0};
+  const T* x = static_cast<const T*>(call.x) + row * call.inputs;
+  if constexpr (Aligned) {
+    return first < call.inputs ? *reinterpret_cast<const uint2*>(x + first) : uint2{0, 0};
+  } else {
+    uint32_t part[4];
+    for (int i = 0; i < 4; ++i) part[i] = first + i < call.inputs ? x[first + i].bits : 0;
+    return {part[0] | part[1] << 16, part[2] | part[3] << 16};
+  }
+}
+
+__device__ inline void store(const LinearCall& call, int64_t row, int64_t output, float sum) {
+  if (row >= call.rows || output >= call.outputs) return;
+  float* to = call.y + row * call.outputs + output;
+  if (call.accumulate) {
+    *to = *to + sum;
+  } else {
+    *to = call.bias != nullptr ? call.bias[output] + sum : sum;
+  }
+}
+
+}  // namespace
+}  // namespace clover::kernels::cuda
