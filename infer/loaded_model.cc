@@ -9,6 +9,7 @@
 
 #include "data/error.h"
 #include "infer/machine.h"
+#include "infer/rank.h"
 #include "kernels/gpu.h"
 #include "model/heads_checkpoint.h"
 
@@ -85,16 +86,11 @@ int64_t gpu_number(const std::string& device) {
   return number;
 }
 
-/// Processes that torchrun started on this machine, which share its cores; Slurm deals them out itself.
-int local_ranks() {
-  const char* count = std::getenv("LOCAL_WORLD_SIZE");
-  return count ? std::max(1, std::atoi(count)) : 1;
-}
-
 }  // namespace
 
 at::Device prepare_device(const ModelOptions& options) {
-  const int threads = options.threads > 0 ? options.threads : std::max(1, usable_cores() / local_ranks());
+  const int threads =
+      options.threads > 0 ? options.threads : std::max(1, usable_cores() / static_cast<int>(local_ranks()));
   at::set_num_threads(threads);
   omp_set_num_threads(threads);
   if (options.device == "cpu") return at::kCPU;

@@ -1,5 +1,6 @@
 #include "infer/rank.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string>
@@ -24,7 +25,7 @@ int64_t number_in(const char* name) {
 
 Rank Rank::of_launcher() {
   const std::pair<const char*, const char*> launchers[] = {{"RANK", "WORLD_SIZE"},
-                                                           {"SLURM_PROCID", "SLURM_NTASKS"}};
+                                                           {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
   for (const auto& [number, count] : launchers) {
     if (!std::getenv(number) || !std::getenv(count)) continue;
     const Rank rank{number_in(number), number_in(count)};
@@ -35,6 +36,11 @@ Rank Rank::of_launcher() {
     return rank;
   }
   return {};
+}
+
+int64_t local_ranks() {
+  const char* count = std::getenv("LOCAL_WORLD_SIZE");
+  return count ? std::max<int64_t>(1, std::atoll(count)) : 1;
 }
 
 }  // namespace clover::infer

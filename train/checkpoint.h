@@ -14,7 +14,7 @@ namespace clover::train {
 struct RunState {
   int64_t step = 0;    // optimiser steps done
   int64_t tokens = 0;  // answer tokens seen
-  double seconds = 0;  // spent on training, evaluation left out
+  double seconds = 0;  // of all processes, spent on training, evaluation left out
   double best = -1;    // tokens per step of the best evaluation, -1 before the first
   int64_t best_step = -1;
   int64_t evaluated_step = -1;  // of the last evaluation

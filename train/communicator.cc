@@ -3,26 +3,35 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Flags.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "data/error.h"
+#include "infer/interrupt.h"
 #include "train/tree_sum.h"
+
+C10_DECLARE_int(caffe2_log_level);
 
 namespace clover::train {
 namespace {
 
 constexpr std::chrono::minutes usual_patience{30};
+constexpr std::chrono::seconds grace{20};        // for the others to speak after a signal came
+constexpr std::chrono::seconds mention{60};      // after which rank 0 says whom it waits for
 constexpr int64_t bucket = int64_t{1} << 24;     // floats summed at a time
 constexpr size_t piece_bytes = size_t{4} << 20;  // the store refuses values of 8 MiB
 
@@ -31,27 +40,44 @@ std::string setting(const char* name, const char* otherwise) {
   return value && *value ? value : otherwise;
 }
 
+/// Jobs of Slurm that share a machine meet at different ports.
 uint16_t port_of_launcher() {
-  const std::string text = setting("MASTER_PORT", "29500");
+  const int64_t job = std::atoll(setting("SLURM_JOB_ID", "0").c_str());
+  const std::string text = setting("MASTER_PORT", std::to_string(29500 + job % 1000).c_str());
   uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw data::InputError("MASTER_PORT: expected a port number, found \"" + text + "\".");
+  if (error != std::errc() || end != text.data() + text.size() || port == 0)
+    throw data::InputError("MASTER_PORT: expected a port number, 1 to 65535, found \"" + text + "\".");
   return port;
 }
 
-/// torchrun's own process keeps the store, and one for each time it starts the ranks anew; elsewhere rank 0
-/// does.
+/// What all ranks of this start, and no others, have in common.
+std::string name_of_start(infer::Rank rank) {
+  const std::string restarts = setting("TORCHELASTIC_MAX_RESTARTS", "0");
+  if (restarts != "0" && setting("GROUP_WORLD_SIZE", "1") != "1") {
+    throw data::InputError(
+        "torchrun on several machines counts its restarts on each of them: expected "
+        "--max-restarts 0, found " +
+        restarts + "; start it again with --resume auto instead.");
+  }
+  std::string name = "clover/" + std::to_string(rank.count);
+  for (const char* part :
+       {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID"})
+    name += "/" + setting(part, "0");
+  return name;
+}
+
+/// torchrun's own process keeps the store; elsewhere rank 0 does.
 c10::intrusive_ptr<c10d::Store> meet(infer::Rank rank) {
-  const std::string host = setting("MASTER_ADDR", "127.0.0.1");
+  const std::string host = setting("MASTER_ADDR", "127.0.0.1"), name = name_of_start(rank);
   c10d::TCPStoreOptions options;
   options.port = port_of_launcher();
   const bool torchrun = setting("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   options.isServer = !torchrun && rank.number == 0;
   options.waitWorkers = false;
+  FLAGS_caffe2_log_level = 3;  // LibTorch's own accounts of a lost store run over pages
   try {
-    return c10::make_intrusive<c10d::PrefixStore>("clover/" + setting("TORCHELASTIC_RESTART_COUNT", "0"),
-                                                  c10::make_intrusive<c10d::TCPStore>(host, options));
+    return c10::make_intrusive<c10d::PrefixStore>(name, c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const c10::Error& error) {
     throw std::runtime_error("rank " + std::to_string(rank.number) + " of " + std::to_string(rank.count) +
                              " could not meet the others at " + host + ":" + std::to_string(options.port) +
@@ -75,11 +101,17 @@ std::unique_ptr<Communicator> Communicator::of_launcher() {
 Communicator::Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> store,
                            std::chrono::milliseconds patience)
     : rank_(rank), store_(std::move(store)), patience_(patience) {
-  store_->setTimeout(patience);
+  store_->setTimeout(std::min<std::chrono::milliseconds>(patience, std::chrono::seconds(1)));
 }
 
 void Communicator::use(at::Device device) {
   if (alone() || !device.is_cuda()) return;
+  const uint64_t own = GpuLinks::identity(device);
+  auto all = gather({static_cast<double>(own >> 32), static_cast<double>(own & 0xffffffffu)});
+  std::sort(all.begin(), all.end());
+  if (std::adjacent_find(all.begin(), all.end()) != all.end())
+    throw data::InputError(
+        "Two processes use one GPU: expected --device cuda, and no more processes than GPUs.");
   if (first()) {
     const std::vector<uint8_t> id = GpuLinks::new_id();
     set("nccl", id.data(), id.size());
@@ -95,6 +127,7 @@ auto Communicator::ask(const Action& action) const {
   } catch (const c10::DistStoreError&) {
     throw;  // it has not what was asked for
   } catch (const c10::DistError& error) {
+    lost_ = true;
     throw std::runtime_error("rank " + std::to_string(rank_.number) + " of " + std::to_string(rank_.count) +
                              " lost the others: " + error.what_without_backtrace() +
                              "; start all of them again with --resume auto");
@@ -102,16 +135,36 @@ auto Communicator::ask(const Action& action) const {
 }
 
 std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) const {
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> signalled;
+  bool mentioned = false;
   for (;;) {
     try {
       return ask([&] { return store_->get(key); });
-    } catch (const c10::DistStoreError&) {
-      if (from == 0 && !first()) continue;  // it may evaluate for hours; were it gone, so would be its store
-      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
-      throw std::runtime_error("rank " + std::to_string(from) + " of " + std::to_string(rank_.count) +
-                               " has not been heard of for " + std::to_string(seconds) +
-                               " s; start all of them again with --resume auto");
+    } catch (const c10::DistStoreError&) {  // not yet
     }
+    const auto now = std::chrono::steady_clock::now();
+    if (ask([&] { return store_->check({"given up"}); })) {
+      lost_ = true;
+      throw std::runtime_error(ask([&] { return store_->get_to_str("given up"); }));
+    }
+    if (infer::interrupted() && !signalled) signalled = now;
+    if (signalled && now - *signalled > grace) {
+      lost_ = true;
+      throw infer::Interrupted();
+    }
+    if (first() && !mentioned && now - begin > mention) {
+      std::fprintf(stderr, "waiting for rank %lld of %lld\n", static_cast<long long>(from),
+                   static_cast<long long>(rank_.count));
+      mentioned = true;
+    }
+    // Rank 0 may evaluate for hours; were it gone, so would be its store, or torchrun would end the rest.
+    if ((from == 0 && !first()) || now - begin < patience_) continue;
+    lost_ = true;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
+    throw std::runtime_error("rank " + std::to_string(from) + " of " + std::to_string(rank_.count) +
+                             " has not been heard of for " + std::to_string(seconds) +
+                             " s; start all of them again with --resume auto");
   }
 }
 
@@ -152,15 +205,31 @@ void Communicator::together(const std::function<void()>& work) {
   } catch (...) {
     problem = std::current_exception();
   }
-  const auto failed = gather({problem ? 1.0 : 0.0});
+  std::vector<std::vector<double>> failed;
+  try {
+    failed = gather({problem ? 1.0 : 0.0});
+  } catch (...) {
+    if (!problem) throw;
+    std::rethrow_exception(problem);
+  }
   const bool any = std::any_of(failed.begin(), failed.end(), [](const auto& rank) { return rank[0] != 0; });
   if (any) leave();
   if (problem) std::rethrow_exception(problem);
   if (any) throw data::InputError("Another of the processes could not begin; see its message.");
 }
 
+void Communicator::give_up(const std::string& reason) noexcept {
+  if (alone() || std::exchange(lost_, true)) return;
+  const std::string sentence =
+      "rank " + std::to_string(rank_.number) + " of " + std::to_string(rank_.count) + " ended: " + reason;
+  try {
+    set("given up", sentence.data(), sentence.size());
+  } catch (const std::exception&) {  // then they know
+  }
+}
+
 void Communicator::leave() {
-  if (alone()) return;
+  if (alone() || lost_) return;
   gather({});
   const auto left = [&](int64_t more) { return ask([&] { return store_->add("left", more); }); };
   if (!first()) return void(left(1));

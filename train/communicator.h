@@ -23,6 +23,8 @@ class GpuLinks {
 
   /// Of bytes that one process makes and all are given.
   static std::vector<uint8_t> new_id();
+  /// Differs from GPU to GPU, whatever number it has for a process.
+  static uint64_t identity(at::Device gpu);
   static std::unique_ptr<GpuLinks> join(const std::vector<uint8_t>& id, infer::Rank rank, at::Device gpu);
 };
 
@@ -42,7 +44,7 @@ class Communicator {
   bool first() const { return rank_.number == 0; }
   bool alone() const { return rank_.count == 1; }
 
-  /// Tensors for `sum` lie on `device` from now on.
+  /// Tensors for `sum` lie on `device` from now on.  InputError when two ranks share a GPU.
   void use(at::Device device);
 
   /// The sum of all ranks' `own`, fp32 [size], as tree_sum makes it, in the memory of `own`; undefined where
@@ -50,14 +52,17 @@ class Communicator {
   at::Tensor sum(const at::Tensor& own, const std::vector<bool>& holds, const at::TensorOptions& options,
                  int64_t size);
 
-  /// What each rank says, in their order.  std::runtime_error when one is gone: it has not spoken for as long
-  /// as `patience`, or the store is out of reach.  Rank 0, which evaluates and saves while others wait, may
-  /// take longer.
+  /// What each rank says, in their order.  std::runtime_error when one is gone: it has said so, it has not
+  /// spoken for as long as `patience`, or the store is out of reach.  Rank 0, which evaluates and saves while
+  /// others wait, may take longer.  infer::Interrupted when a signal came and the others still do not speak.
   std::vector<std::vector<double>> gather(const std::vector<double>& mine);
 
   /// Does `work` in each rank; where it fails in one, its exception, or in the others an InputError, ends
   /// all.
   void together(const std::function<void()>& work);
+
+  /// This rank ends for `reason`, and so will those that wait for it.
+  void give_up(const std::string& reason) noexcept;
 
   /// At the end: rank 0 stays until all others have read what it said.
   void leave();
@@ -76,6 +81,7 @@ class Communicator {
   c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds patience_{};
   std::unique_ptr<GpuLinks> gpus_;
+  mutable bool lost_ = false;  // the others are not waited for any more
   int64_t gathers_ = 0, swaps_ = 0;
 };
 

@@ -9,8 +9,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "data/error.h"
 #include "data/files.h"
-#include "data/hash.h"
 #include "data/unfinished_folder.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
@@ -21,7 +21,7 @@
 #include "train/heads_about.h"
 #include "train/once_begun.h"
 #include "train/run_report.h"
-#include "train/saved_drafter.h"
+#include "train/same_job.h"
 #include "train/trainer.h"
 
 namespace clover::train {
@@ -47,7 +47,6 @@ class Run {
   void evaluate();
   void measure();
   bool stop_asked();
-  void check_alike();
   void save_checkpoint();
   nlohmann::json about() const;
   void save_heads(const fs::path& folder);
@@ -87,6 +86,12 @@ Run::Run(FitJob& job, Communicator& ranks)
       trainer_(job, ranks),
       checkpoints_(folder_),
       features_wanted_(!settings_.feature_file.empty() && !fs::exists(settings_.feature_file)) {
+  if (features_wanted_ && !ranks_.alone()) {
+    features_wanted_ = false;  // of these, none reads every sample
+    if (ranks_.first())
+      std::fprintf(stderr, "--feature-file %s will not be written: one process alone can\n",
+                   settings_.feature_file.c_str());
+  }
   if (job.checkpoint) restore_optimiser(*job.checkpoint, state_.step, trainer_.optimiser());
   if (!fs::exists(folder_ / "best")) {
     // Of another run's checkpoint, or removed: what is measured next, here if it is due here, is the best.
@@ -100,13 +105,8 @@ Run::Run(FitJob& job, Communicator& ranks)
     acceptance_ = std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), how);
   }
   // Folders are read before rank 0 writes there; what it found is what counts.
-  const auto found =
-      ranks_.gather({static_cast<double>(state_.step), static_cast<double>(state_.evaluated_step)});
-  for (const auto& other : found) {
-    if (other[0] != found[0][0])
-      throw std::runtime_error("the processes continue from different steps: start all of them again");
-  }
-  state_.evaluated_step = static_cast<int64_t>(found[0][1]);
+  const auto found = ranks_.gather({static_cast<double>(state_.evaluated_step)});
+  state_.evaluated_step = static_cast<int64_t>(found[0][0]);
   if (ranks_.first())
     report_ = std::make_unique<RunReport>(folder_, resume_step(job), state_.step, job.total_steps);
 }
@@ -124,12 +124,12 @@ void Run::train_step() {
   keep_features();
   ++state_.step;
   state_.tokens += figures.answer_tokens;
-  state_.seconds += seconds;
+  state_.seconds += seconds * static_cast<double>(ranks_.rank().count);
   if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), figures, seconds);
 }
 
 void Run::keep_features() {
-  if (!features_wanted_ || !report_) return;
+  if (!features_wanted_) return;
   const auto* all = trainer_.features().all(job_.store.size(data::Split::train));
   if (all == nullptr) return;
   features_wanted_ = false;
@@ -163,24 +163,6 @@ bool Run::stop_asked() {
   return asked;
 }
 
-/// Machines that do not compute alike, or bits that have turned over, must not go unnoticed.
-void Run::check_alike() {
-  if (ranks_.alone()) return;
-  uint64_t hash = data::fnv_start;
-  for (const auto& [name, parameter] : parameters_of(*job_.drafter)) {
-    const at::Tensor weights = parameter.detach().cpu().contiguous();
-    hash = data::fnv1a({static_cast<const char*>(weights.const_data_ptr()), weights.nbytes()}, hash);
-  }
-  const auto all = ranks_.gather({static_cast<double>(hash >> 32), static_cast<double>(hash & 0xffffffffu)});
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw std::runtime_error(
-        "the weights of rank " + std::to_string(rank) + " are not those of rank 0 at step " +
-        std::to_string(state_.step) +
-        ": use machines of one kind with the same --threads, and continue with --resume auto");
-  }
-}
-
 void Run::measure() {
   report_->clear();
   const AcceptanceFigures figures = acceptance_->measure(*job_.drafter);
@@ -206,7 +188,7 @@ nlohmann::json Run::about() const {
   about["training"] = {{"steps", state_.step},
                        {"total_steps", job_.total_steps},
                        {"answer_tokens", state_.tokens},
-                       {"device_seconds", state_.seconds * static_cast<double>(ranks_.rank().count)},
+                       {"device_seconds", state_.seconds},
                        {"processes", ranks_.rank().count},
                        {"machine", infer::describe_machine(job_.target->device())},
                        {"settings", settings_.to_json()},
@@ -249,10 +231,10 @@ void Run::finish() {
                  "--feature-cache does not hold them\n",
                  settings_.feature_file.c_str());
   }
+  const double seconds = state_.seconds / static_cast<double>(ranks_.rank().count);
   std::fprintf(stderr, "%lld steps, %lld answer tokens, %.0f s (%.0f answer tokens/s); heads in %s\n",
-               static_cast<long long>(state_.step), static_cast<long long>(state_.tokens), state_.seconds,
-               static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9),
-               (folder_ / "best").c_str());
+               static_cast<long long>(state_.step), static_cast<long long>(state_.tokens), seconds,
+               static_cast<double>(state_.tokens) / std::max(seconds, 1e-9), (folder_ / "best").c_str());
 }
 
 int Run::to_the_end() {
@@ -263,7 +245,7 @@ int Run::to_the_end() {
       if (stop_asked()) return interrupted();
       if (evaluation_due()) evaluate();
       if (state_.step % settings_.checkpoint_every != 0 && state_.step < job_.total_steps) continue;
-      check_alike();
+      check_same_weights(*job_.drafter, state_.step, ranks_);
       if (state_.step < job_.total_steps) save_checkpoint();
     }
   } catch (const infer::Interrupted&) {
@@ -276,20 +258,34 @@ int Run::to_the_end() {
 }  // namespace
 
 int fit(FitJob& job, Communicator& ranks) {
+  try {
+    check_ranks(job.settings, ranks.rank());
+    check_same_job(job, ranks);
+    ranks.use(job.target->device());
+  } catch (const data::InputError&) {  // all find it
+    ranks.leave();
+    throw;
+  } catch (const std::exception& error) {
+    ranks.give_up(error.what());
+    throw;
+  }
   std::optional<FolderLock> lock;
   ranks.together([&] {
-    check_ranks(job.settings, ranks.rank());
     if (!ranks.first()) return;
     lock.emplace(job.folders.output);
     begin_folder(job);
   });
   infer::watch_for_interrupts();
-  ranks.use(job.target->device());
   return once_begun([&] {
-    Run run(job, ranks);
-    const int code = run.to_the_end();
-    ranks.leave();
-    return code;
+    try {
+      Run run(job, ranks);
+      const int code = run.to_the_end();
+      ranks.leave();
+      return code;
+    } catch (const std::exception& error) {
+      ranks.give_up(error.what());
+      throw;
+    }
   });
 }
 

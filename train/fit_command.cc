@@ -2,11 +2,13 @@
 #include <memory>
 #include <optional>
 
+#include "infer/exit_code.h"
 #include "train/commands.h"
 #include "train/communicator.h"
 #include "train/fit.h"
 #include "train/fit_job.h"
 #include "train/settings.h"
+#include "train/trainer.h"
 
 namespace clover::train {
 
@@ -36,11 +38,14 @@ Action declare_fit(CLI::App& app) {
       "  torchrun --no-python --nproc-per-node 4 clover-train fit ... --device cuda    on four GPUs, over "
       "NCCL; "
       "srun does as well");
-  return [options] {
+  return [options]() -> int {
     options->folders.output = options->output;
     const auto prepare = [options] { return prepare_job(options->settings, options->folders); };
     if (options->dry_run) {
+      const infer::Rank rank = infer::Rank::of_launcher();
+      if (rank.number != 0) return infer::exit_done;
       FitJob job = prepare();
+      check_ranks(job.settings, rank);
       return dry_run(job);
     }
     const std::unique_ptr<Communicator> ranks = Communicator::of_launcher();

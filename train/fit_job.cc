@@ -9,6 +9,7 @@
 #include "data/files.h"
 #include "infer/loaded_model.h"
 #include "infer/machine.h"
+#include "infer/rank.h"
 #include "kernels/cpu_path.h"
 #include "model/heads_checkpoint.h"
 #include "train/data_order.h"
@@ -113,7 +114,8 @@ at::Device resolve(FitSettings& settings) {
                       std::find(paths.begin(), paths.end(), kernels::CpuPath::avx512_bf16) != paths.end();
     settings.compute_dtype = fast ? "bfloat16" : "float32";
   }
-  if (settings.feature_cache < 0) settings.feature_cache = infer::available_memory() / 4;
+  if (settings.feature_cache < 0)
+    settings.feature_cache = infer::available_memory() / 4 / infer::local_ranks();
   return chosen;
 }
 

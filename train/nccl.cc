@@ -2,9 +2,11 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
+#include <unistd.h>
 
 #include <cstring>
 
+#include "data/hash.h"
 #include "train/communicator.h"
 
 namespace clover::train {
@@ -47,6 +49,13 @@ class Nccl final : public GpuLinks {
 };
 
 }  // namespace
+
+uint64_t GpuLinks::identity(at::Device gpu) {
+  char host[256] = "", bus[32] = "";
+  ::gethostname(host, sizeof host - 1);
+  C10_CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, gpu.index()));
+  return data::fnv1a(bus, data::fnv1a(host, data::fnv_start));
+}
 
 std::vector<uint8_t> GpuLinks::new_id() {
   ncclUniqueId id;

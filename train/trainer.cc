@@ -75,7 +75,8 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
   }
-  if (!job.settings.feature_file.empty())
+  const std::string& file = job.settings.feature_file;
+  if (!file.empty() && (ranks.alone() || std::filesystem::exists(file)))
     features_.keep_for(job.feature_file(), job.store.size(data::Split::train));
 }
 

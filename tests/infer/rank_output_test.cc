@@ -181,7 +181,7 @@ TEST(LauncherRank, IsReadFromTorchrunAndSlurm) {
     value ? ::setenv(name, value, 1) : ::unsetenv(name);
   };
   const auto with = [&](const char* rank, const char* size, const char* proc, const char* tasks) {
-    set("RANK", rank), set("WORLD_SIZE", size), set("SLURM_PROCID", proc), set("SLURM_NTASKS", tasks);
+    set("RANK", rank), set("WORLD_SIZE", size), set("SLURM_PROCID", proc), set("SLURM_STEP_NUM_TASKS", tasks);
     return Rank::of_launcher();
   };
   EXPECT_EQ(with(nullptr, nullptr, nullptr, nullptr).count, 1);
