@@ -23,8 +23,8 @@ TEST_F(GpuEngineTest, AStepWaitsForTheGpuOnceADepth) {
 }
 
 // Starting kernels one by one keeps it idle, too.  Once its shapes are known a step starts the copy of the
-// features it drafts from, a graph for each depth, one for the pass, and what follows that: the arg-max, what
-// moves the kept rows (2, where some have to be moved) and what picks their features.
+// features it drafts from, a graph for each depth, one for the pass, and what follows that: the arg-max (2),
+// what moves the kept rows (2, where some have to be moved) and what picks their features.
 TEST_F(GpuEngineTest, AStepStartsAGraphADepthAndLittleElse) {
   const auto clover = drafter("clover");
   for (const Policy policy : {Policy::chain, Policy::clover}) {
@@ -43,7 +43,7 @@ TEST_F(GpuEngineTest, AStepStartsAGraphADepthAndLittleElse) {
         most = std::max(most, test::launches_on_stand_in() - before);
       }
     }
-    EXPECT_LE(most, 1 + clover->max_depth() + 1 + 4) << to_string(policy);
+    EXPECT_LE(most, 1 + clover->max_depth() + 1 + 5) << to_string(policy);
   }
 }
 
