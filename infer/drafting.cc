@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "infer/timer.h"
 #include "kernels/gpu.h"
 #include "kernels/top_k.h"
+#include "model/timer.h"
 
 namespace clover::infer {
 namespace {
@@ -38,7 +38,7 @@ std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
 
 // What a row costs, once; what attention adds, whenever the longest context is twice as long as it was.
 void Drafting::calibrate(std::span<const int64_t> contexts, Sequences sequences) {
-  Timer timer(stats_.calibration_seconds);
+  model::Timer timer(stats_.calibration_seconds);
   if (!std::exchange(calibrated_, true)) calibrate_rows();
   const auto longest = std::max_element(contexts.begin(), contexts.end());
   if (longest == contexts.end() || *longest < 2 * longest_calibrated_) return;
@@ -97,7 +97,7 @@ double Drafting::timed_pass(int32_t sequence, int64_t rows) {
     const int warm_ups = target_.device().is_cpu() ? 0 : 2;
     for (int i = 0; i < warm_ups; ++i) passes_.forward(batch, taps());
     kernels::wait_for(target_.device());
-    Timer pass(seconds);
+    model::Timer pass(seconds);
     const model::TargetOutput output = passes_.forward(batch, taps());
     if (!target_.device().is_cpu()) kernels::to_host({kernels::arg_max(output.logits)});  // as a step does
   }
@@ -159,7 +159,7 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::sp
   double drafting = 0;
   const double of_heads = draft_->seconds();
   {
-    Timer timer(drafting);
+    model::Timer timer(drafting);
     std::vector<CandidateTree> grown = grow(*draft_, take_unseen(sequences, asked), rule, limits);
     for (size_t i = 0; i < asked.size(); ++i) trees[asked[i]] = std::move(grown[i]);
   }
@@ -182,7 +182,7 @@ model::SeenRows Drafting::take_unseen(Sequences sequences, std::span<const size_
 }
 
 bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
-  Timer growing(stats_.grow_seconds);
+  model::Timer growing(stats_.grow_seconds);
   const int64_t most = automatic() ? most_suffix_automatic : most_suffix_fixed;
   bool any = false;
   for (size_t i = 0; i < trees.size(); ++i) {

@@ -8,9 +8,9 @@
 
 #include "data/error.h"
 #include "infer/machine.h"
-#include "infer/timer.h"
 #include "kernels/gpu.h"
 #include "kernels/top_k.h"
+#include "model/timer.h"
 
 namespace clover::infer {
 namespace {
@@ -124,7 +124,7 @@ std::vector<Completion> Engine::collect() {
 
 // Those that decode wait for one chunk at most; while none does, reading all of them first fills the batch.
 void Engine::join() {
-  Timer timer(stats_.prefill_seconds);
+  model::Timer timer(stats_.prefill_seconds);
   int64_t left = schedule_.decoding().empty() ? std::numeric_limits<int64_t>::max() : options_.prefill_chunk;
   while (left > 0) {
     const int64_t most = std::min(left, options_.prefill_chunk);
@@ -215,7 +215,7 @@ model::RowBatch Engine::rows_of(const std::vector<CandidateTree>& trees) const {
 }
 
 void Engine::decode() {
-  Timer timer(stats_.decode_seconds);
+  model::Timer timer(stats_.decode_seconds);
   const double calibrated = stats_.calibration_seconds;
   std::vector<CandidateTree> trees = drafting_.propose(schedule_.decoding());
   cut_to_room(trees);
@@ -228,7 +228,7 @@ void Engine::decode() {
   model::TargetOutput output;
   Verdict said;
   {
-    Timer pass(seconds);
+    model::Timer pass(seconds);
     output = passes_.forward(batch, drafting_.taps());
     said = verdict(output.logits, greedy);
   }
@@ -238,7 +238,7 @@ void Engine::decode() {
   ++stats_.steps;
   stats_.rows += batch.size();
 
-  Timer verifying(stats_.verify_seconds);
+  model::Timer verifying(stats_.verify_seconds);
   std::vector<Accepted> accepted;
   int64_t base = 0;
   for (size_t i = 0; i < trees.size(); ++i) {

@@ -1,11 +1,10 @@
 #include "kernels/device/cuda.h"
 #include "kernels/device/launchers.h"
+#include "kernels/device/linear_plan.h"
 
 // Rows of a packed weight: the look-up of embeddings.
 namespace clover::kernels::cuda {
 namespace {
-
-constexpr int panel_outputs = 16;
 
 /// A block a row.  Paired: inputs 2i and 2i + 1 of an output lie side by side, and panels are padded to 32
 /// inputs.

@@ -4,11 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "kernels/gpu.h"
 #include "kernels/linear.h"
 #include "kernels/top_k.h"
+#include "model/timer.h"
 
 namespace clover::model {
 namespace {
@@ -16,23 +16,8 @@ namespace {
 // Frontier rows whose logits are held at a time: large batches must not take memory by the hundred megabytes.
 constexpr int64_t rows_at_once = most_recorded_rows;
 
-/// Adds the time of its life to `seconds`.
-class Timed {
- public:
-  explicit Timed(double& seconds) : seconds_(seconds) {}
-  ~Timed() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
-
 at::Tensor tensor_of(std::span<const int64_t> values) {
-  const at::Tensor tensor = at::empty({std::ssize(values)}, at::kLong);
-  std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());
-  return tensor;
+  return at::tensor(at::IntArrayRef(values.data(), values.size()), at::kLong);
 }
 
 /// Guesses W a row, for one copy to take to the CPU: bytes [F, 12 W + 4], a row's ids, logits and log-sum.
@@ -104,7 +89,7 @@ bool DraftGraphs::records(const PassInputs& inputs) const {
 }
 
 Guesses DraftGraphs::prime(const SeenRows& seen, std::span<const int64_t> frontier, int64_t width) {
-  const Timed timed(seconds_);
+  const Timer timer(seconds_);
   const at::NoGradGuard no_grad;
   settled_ = true;
   if (seen.next_ids.empty()) return {};
@@ -116,7 +101,7 @@ Guesses DraftGraphs::prime(const SeenRows& seen, std::span<const int64_t> fronti
 }
 
 Guesses DraftGraphs::extend(std::span<const int64_t> parents, std::span<const int64_t> ids, int64_t width) {
-  const Timed timed(seconds_);
+  const Timer timer(seconds_);
   const at::NoGradGuard no_grad;
   const int64_t rows = std::ssize(parents);
   const bool records = recorder_.enabled() && kept_in_place() && rows <= most_recorded_rows;

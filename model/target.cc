@@ -233,13 +233,9 @@ std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarTyp
 }
 
 PassInputs Target::inputs(const RowBatch& batch, KvCache& cache) const {
-  const auto tensor_of = [](const std::vector<int64_t>& values) {
-    const at::Tensor tensor = at::empty({std::ssize(values)}, at::kLong);
-    std::copy(values.begin(), values.end(), tensor.data_ptr<int64_t>());
-    return tensor;
-  };
   const bool all = std::ssize(batch.wanted) == batch.size();
-  return {tensor_of(batch.ids), cache.place(batch), all ? at::Tensor() : tensor_of(batch.wanted)};
+  return {at::tensor(batch.ids, at::kLong), cache.place(batch),
+          all ? at::Tensor() : at::tensor(batch.wanted, at::kLong)};
 }
 
 TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const {

@@ -35,6 +35,10 @@ constexpr std::chrono::seconds mention{60};      // after which rank 0 says whom
 constexpr int64_t bucket = int64_t{1} << 24;     // floats summed at a time
 constexpr size_t piece_bytes = size_t{4} << 20;  // the store refuses values of 8 MiB
 
+std::string name_of(infer::Rank rank) {
+  return "rank " + std::to_string(rank.number) + " of " + std::to_string(rank.count);
+}
+
 std::string setting(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
   return value && *value ? value : otherwise;
@@ -79,8 +83,8 @@ c10::intrusive_ptr<c10d::Store> meet(infer::Rank rank) {
   try {
     return c10::make_intrusive<c10d::PrefixStore>(name, c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const c10::Error& error) {
-    throw std::runtime_error("rank " + std::to_string(rank.number) + " of " + std::to_string(rank.count) +
-                             " could not meet the others at " + host + ":" + std::to_string(options.port) +
+    throw std::runtime_error(name_of(rank) + " could not meet the others at " + host + ":" +
+                             std::to_string(options.port) +
                              " (MASTER_ADDR, MASTER_PORT): " + error.what_without_backtrace());
   }
 }
@@ -106,8 +110,7 @@ Communicator::Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> sto
 
 void Communicator::use(at::Device device) {
   if (alone() || !device.is_cuda()) return;
-  const uint64_t own = GpuLinks::identity(device);
-  auto all = gather({static_cast<double>(own >> 32), static_cast<double>(own & 0xffffffffu)});
+  std::vector<uint64_t> all = gather_bits(GpuLinks::identity(device));
   std::sort(all.begin(), all.end());
   if (std::adjacent_find(all.begin(), all.end()) != all.end())
     throw data::InputError(
@@ -128,8 +131,7 @@ auto Communicator::ask(const Action& action) const {
     throw;  // it has not what was asked for
   } catch (const c10::DistError& error) {
     lost_ = true;
-    throw std::runtime_error("rank " + std::to_string(rank_.number) + " of " + std::to_string(rank_.count) +
-                             " lost the others: " + error.what_without_backtrace() +
+    throw std::runtime_error(name_of(rank_) + " lost the others: " + error.what_without_backtrace() +
                              "; start all of them again with --resume auto");
   }
 }
@@ -162,9 +164,8 @@ std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) con
     if ((from == 0 && !first()) || now - begin < patience_) continue;
     lost_ = true;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
-    throw std::runtime_error("rank " + std::to_string(from) + " of " + std::to_string(rank_.count) +
-                             " has not been heard of for " + std::to_string(seconds) +
-                             " s; start all of them again with --resume auto");
+    throw std::runtime_error(name_of({from, rank_.count}) + " has not been heard of for " +
+                             std::to_string(seconds) + " s; start all of them again with --resume auto");
   }
 }
 
@@ -198,6 +199,13 @@ std::vector<std::vector<double>> Communicator::gather(const std::vector<double>&
   return all;
 }
 
+std::vector<uint64_t> Communicator::gather_bits(uint64_t mine) {
+  std::vector<uint64_t> all;  // in halves that a double holds
+  for (const auto& said : gather({static_cast<double>(mine >> 32), static_cast<double>(mine & 0xffffffffu)}))
+    all.push_back(static_cast<uint64_t>(said[0]) << 32 | static_cast<uint64_t>(said[1]));
+  return all;
+}
+
 void Communicator::together(const std::function<void()>& work) {
   std::exception_ptr problem;
   try {
@@ -220,8 +228,7 @@ void Communicator::together(const std::function<void()>& work) {
 
 void Communicator::give_up(const std::string& reason) noexcept {
   if (alone() || std::exchange(lost_, true)) return;
-  const std::string sentence =
-      "rank " + std::to_string(rank_.number) + " of " + std::to_string(rank_.count) + " ended: " + reason;
+  const std::string sentence = name_of(rank_) + " ended: " + reason;
   try {
     set("given up", sentence.data(), sentence.size());
   } catch (const std::exception&) {  // then they know

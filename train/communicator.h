@@ -57,6 +57,9 @@ class Communicator {
   /// others wait, may take longer.  infer::Interrupted when a signal came and the others still do not speak.
   std::vector<std::vector<double>> gather(const std::vector<double>& mine);
 
+  /// 64 bits of each rank, likewise.
+  std::vector<uint64_t> gather_bits(uint64_t mine);
+
   /// Does `work` in each rank; where it fails in one, its exception, or in the others an InputError, ends
   /// all.
   void together(const std::function<void()>& work);

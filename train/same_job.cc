@@ -22,14 +22,9 @@ uint64_t hash_of_weights(const model::Drafter& drafter) {
   return hash;
 }
 
-/// 64 bits as numbers that a double holds.
-std::vector<double> halves(uint64_t bits) {
-  return {static_cast<double>(bits >> 32), static_cast<double>(bits & 0xffffffffu)};
-}
-
 /// The first rank that says something else than rank 0, or 0.
 size_t other_rank(uint64_t hash, Communicator& ranks) {
-  const auto all = ranks.gather(halves(hash));
+  const auto all = ranks.gather_bits(hash);
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0]) return rank;
   return 0;

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace clover::infer {
+namespace clover::model {
 
 /// Adds the seconds of its lifetime to a total.
 class Timer {
@@ -17,4 +17,4 @@ class Timer {
   std::chrono::steady_clock::time_point start_;
 };
 
-}  // namespace clover::infer
+}  // namespace clover::model
