@@ -35,7 +35,7 @@ constexpr std::chrono::seconds mention{60};      // after which rank 0 says whom
 constexpr int64_t bucket = int64_t{1} << 24;     // floats summed at a time
 constexpr size_t piece_bytes = size_t{4} << 20;  // the store refuses values of 8 MiB
 
-std::string name_of(infer::Rank rank) {
+std::string rank_name(infer::Rank rank) {
   return "rank " + std::to_string(rank.number) + " of " + std::to_string(rank.count);
 }
 
@@ -83,7 +83,7 @@ c10::intrusive_ptr<c10d::Store> meet(infer::Rank rank) {
   try {
     return c10::make_intrusive<c10d::PrefixStore>(name, c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const c10::Error& error) {
-    throw std::runtime_error(name_of(rank) + " could not meet the others at " + host + ":" +
+    throw std::runtime_error(rank_name(rank) + " could not meet the others at " + host + ":" +
                              std::to_string(options.port) +
                              " (MASTER_ADDR, MASTER_PORT): " + error.what_without_backtrace());
   }
@@ -131,7 +131,7 @@ auto Communicator::ask(const Action& action) const {
     throw;  // it has not what was asked for
   } catch (const c10::DistError& error) {
     lost_ = true;
-    throw std::runtime_error(name_of(rank_) + " lost the others: " + error.what_without_backtrace() +
+    throw std::runtime_error(rank_name(rank_) + " lost the others: " + error.what_without_backtrace() +
                              "; start all of them again with --resume auto");
   }
 }
@@ -164,7 +164,7 @@ std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) con
     if ((from == 0 && !first()) || now - begin < patience_) continue;
     lost_ = true;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
-    throw std::runtime_error(name_of({from, rank_.count}) + " has not been heard of for " +
+    throw std::runtime_error(rank_name({from, rank_.count}) + " has not been heard of for " +
                              std::to_string(seconds) + " s; start all of them again with --resume auto");
   }
 }
@@ -228,7 +228,7 @@ void Communicator::together(const std::function<void()>& work) {
 
 void Communicator::give_up(const std::string& reason) noexcept {
   if (alone() || std::exchange(lost_, true)) return;
-  const std::string sentence = name_of(rank_) + " ended: " + reason;
+  const std::string sentence = rank_name(rank_) + " ended: " + reason;
   try {
     set("given up", sentence.data(), sentence.size());
   } catch (const std::exception&) {  // then they know
