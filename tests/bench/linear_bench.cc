@@ -1,6 +1,6 @@
 // Speed of linear() on the matrices of a 135-million-parameter model, path by path: bytes of weights read a
 // second, their share of the read bandwidth measured in the same run, arithmetic rate, and cost relative to
-// one row.
+// one row:  linear_bench [THREADS [PATH]]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -86,6 +86,7 @@ double pass_seconds(const std::vector<PackedWeight>& weights, int64_t rows) {
 
 int main(int argc, char** argv) {
   if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
+  const std::string only = argc > 2 ? argv[2] : "";
   const std::vector<PackedWeight> weights = model_weights(at::kBFloat16);
   double bytes = 0, multiplications = 0;
   for (const PackedWeight& weight : weights) {
@@ -94,11 +95,12 @@ int main(int argc, char** argv) {
   }
   std::printf("%.0f MB of bfloat16 weights, %d threads\n", bytes / 1e6, at::get_num_threads());
   for (clover::kernels::CpuPath path : clover::kernels::available_cpu_paths()) {
+    if (!only.empty() && only != to_string(path)) continue;
     clover::kernels::set_cpu_path(path);
     std::printf("%s\n%6s %9s %7s %8s %9s %9s\n", to_string(path).c_str(), "rows", "ms", "GB/s", "of read",
                 "GFLOP/s", "cost");
     double one = 0;
-    for (int64_t rows : {1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 128, 512}) {
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 32, 48, 64, 128, 256, 512}) {
       if (path == clover::kernels::CpuPath::portable && rows > 2) break;
       const double bandwidth = read_bandwidth();
       const double time = pass_seconds(weights, rows);
