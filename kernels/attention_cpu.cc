@@ -77,7 +77,7 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   const int64_t items = whole * splits.count;
   std::atomic<int64_t> next{0};
   const auto work = [&] {
-    float* space = scratch(attention_scratch(call.head_size));
+    float* space = scratch(attention_scratch(call.head_size) + attention_tile_scratch(call.head_size));
     // Longest rows last in a prefill, so items are handed out one by one, from the end.
     for (int64_t taken; (taken = next.fetch_add(1)) < items;) {
       const int64_t item = items - 1 - taken, part = item / splits.count;

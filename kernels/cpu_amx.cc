@@ -1,4 +1,6 @@
-// Compiled with the flags of cpu_avx512_bf16.cc, whose bodies serve all but bf16 products.
+// Compiled with the flags of cpu_avx512_bf16.cc, whose bodies serve all but bf16 products and attention over
+// bf16 caches.
+#include "kernels/body/attention_tiles.h"
 #include "kernels/body/linear_amx.h"
 
 namespace clover::kernels::cpu {
@@ -7,6 +9,7 @@ namespace {
 CpuBodies with_tiles() {
   CpuBodies bodies = avx512_bf16_bodies();
   bodies.linear_bf16 = {register_lines, amx_pack, amx_panels};
+  bodies.attention_group = tile_attention_group;
   return bodies;
 }
 

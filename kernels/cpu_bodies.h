@@ -91,5 +91,10 @@ constexpr int64_t attention_group_queries = 48;
 constexpr int64_t attention_scratch(int64_t head_size) {
   return attention_keys * head_size + attention_group_queries * (2 * head_size + attention_keys);
 }
+/// What the family with tile registers has behind it: TileRoom.
+constexpr int64_t attention_tile_scratch(int64_t head_size) {
+  return (3 * attention_group_queries + 2 * attention_keys) * head_size / 2 + 3 * 16 * attention_keys / 2 +
+         16;
+}
 
 }  // namespace clover::kernels::cpu

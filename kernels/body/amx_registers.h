@@ -38,14 +38,14 @@ void zero() {
   std::memset(tile_registers[I].sum, 0, sizeof tile_registers[I].sum);
 }
 template <int I>
-void load(const char* from) {
+void load(const char* from, int64_t stride) {
   for (int line = 0; line < tile_registers[I].lines; ++line)
-    std::memcpy(tile_registers[I].pairs[line], from + line * line_bytes, line_bytes);
+    std::memcpy(tile_registers[I].pairs[line], from + line * stride, line_bytes);
 }
 template <int I>
-void store(float* to) {
+void store(float* to, int64_t stride) {
   for (int line = 0; line < tile_registers[I].lines; ++line)
-    std::memcpy(to + line * 16, tile_registers[I].sum[line], line_bytes);
+    std::memcpy(reinterpret_cast<char*>(to) + line * stride, tile_registers[I].sum[line], line_bytes);
 }
 inline float widened(uint16_t bits) {
   const uint32_t word = uint32_t{bits} << 16;
@@ -95,12 +95,12 @@ CLOVER_INLINE void zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(I));
 }
 template <int I>
-CLOVER_INLINE void load(const char* from) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(line_bytes), "i"(I) : "memory");
+CLOVER_INLINE void load(const char* from, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(I) : "memory");
 }
 template <int I>
-CLOVER_INLINE void store(float* to) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(line_bytes), "i"(I) : "memory");
+CLOVER_INLINE void store(float* to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(I) : "memory");
 }
 /// To[row][output] += sum over a block of 32 inputs of X[row][k] * W[output][k].
 template <int To, int X, int W>

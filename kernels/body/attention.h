@@ -40,8 +40,9 @@ struct BlockShare {
 };
 
 /// The keys of one split, for every row that has any there.
-template <class T>
-void attend_split(const Group& group, const Span* spans, int64_t rows, int64_t begin) {
+template <class Blocks>
+void attend_split(const Group& group, Blocks& blocks, const Span* spans, int64_t rows, int64_t begin) {
+  using T = typename Blocks::Cached;
   const T *k = static_cast<const T*>(group.call.k), *v = static_cast<const T*>(group.call.v);
   int64_t places[2][block_size];
   Ahead<T> ahead{{k, places[0]}, {v, places[0]}, 0, group.call.head_size};
@@ -53,6 +54,7 @@ void attend_split(const Group& group, const Span* spans, int64_t rows, int64_t b
   };
   find_shared(begin, places[0]);
   ahead.fetch(0, block_size);
+  blocks.prepare(group);
   int turn = 0;
   for (int64_t start = begin; start < begin + split_keys; start += block_size, turn ^= 1) {
     const BlockShare share(spans, rows, start);
@@ -62,22 +64,11 @@ void attend_split(const Group& group, const Span* spans, int64_t rows, int64_t b
       if (!share.alone(spans, r, start)) continue;
       int64_t offsets[block_size];
       find_block(group, spans[r], start, share.counts[r], offsets);
-      attend_block<T>(group, offsets, &r, share.counts, 1, ahead);
+      blocks.attend(group, offsets, &r, share.counts, 1, ahead);
     }
     if (!last) find_shared(start + block_size, places[turn ^ 1]);
     if (share.shared_rows > 0)
-      attend_block<T>(group, places[turn], share.shared, share.counts, share.shared_rows, ahead);
-  }
-}
-
-void attend_split_of(const Group& group, const Span* spans, int64_t rows, int64_t begin) {
-  switch (group.call.cache) {
-    case Element::fp32:
-      return attend_split<float>(group, spans, rows, begin);
-    case Element::bf16:
-      return attend_split<Bf16>(group, spans, rows, begin);
-    case Element::fp16:
-      return attend_split<Fp16>(group, spans, rows, begin);
+      blocks.attend(group, places[turn], share.shared, share.counts, share.shared_rows, ahead);
   }
 }
 
@@ -114,8 +105,10 @@ void keep_partial(const AttentionCall& call, int64_t index, int64_t split, const
   at[call.head_size + 1] = of_split.mass;
 }
 
-void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head,
-                     int64_t split, const AttentionSplits& splits, float* scratch) {
+/// CpuBodies::attention_group, blocks of keys being worked through by `Blocks` (VectorBlocks, TileBlocks).
+template <class Blocks>
+void attend_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head, int64_t split,
+                  const AttentionSplits& splits, float* scratch) {
   const int64_t d = call.head_size, heads = call.query_heads / call.kv_heads;
   const bool apart = splits.partials != nullptr;
   Query queries[attention_group_queries];
@@ -133,6 +126,7 @@ void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows,
     queries[i].before.sum = next + block_size + d;
     queries[i].before.clear(d);
   }
+  Blocks blocks(rows * heads, d, scratch + attention_scratch(d));
   Span spans[attention_group_queries];
   int64_t longest = 0;
   for (int64_t r = 0; r < rows; ++r) {
@@ -142,7 +136,7 @@ void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows,
   const int64_t needed = attention_splits(longest), end = apart ? split + 1 : needed;
   for (int64_t s = apart ? split : 0; s < end && s < needed; ++s) {
     for (int64_t i = 0; i < rows * heads; ++i) queries[i].clear(d);
-    attend_split_of(group, spans, rows, s * split_keys);
+    attend_split(group, blocks, spans, rows, s * split_keys);
     for (int64_t i = 0; i < rows * heads; ++i) {
       if (apart)
         keep_partial(call, index_of(i), s, splits, queries[i]);
@@ -154,9 +148,21 @@ void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows,
   for (int64_t i = 0; i < rows * heads; ++i) store_result(call, index_of(i), queries[i].before);
 }
 
+void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head,
+                     int64_t split, const AttentionSplits& splits, float* scratch) {
+  switch (call.cache) {
+    case Element::fp32:
+      return attend_group<VectorBlocks<float>>(call, first_row, rows, kv_head, split, splits, scratch);
+    case Element::bf16:
+      return attend_group<VectorBlocks<Bf16>>(call, first_row, rows, kv_head, split, splits, scratch);
+    case Element::fp16:
+      return attend_group<VectorBlocks<Fp16>>(call, first_row, rows, kv_head, split, splits, scratch);
+  }
+}
+
 /// Query heads [begin, end) of all rows' from their partial results.
-void attention_merge(const AttentionCall& call, const AttentionSplits& splits, int64_t begin, int64_t end,
-                     float* scratch) {
+[[maybe_unused]] void attention_merge(const AttentionCall& call, const AttentionSplits& splits, int64_t begin,
+                                      int64_t end, float* scratch) {
   for (int64_t index = begin; index < end; ++index) {
     Softmax all{scratch, 0, 0};
     all.clear(call.head_size);

@@ -161,11 +161,11 @@ void merge_block(Query& query, int64_t count, int64_t d) {
   const float largest = max8(best);
   F8 mass{};
   for (int64_t j = 0; j < count; j += 8) {
-    const F8 weight = exp8(load8(query.score + j) - largest);
+    const F8 weight = exp_lanes(load8(query.score + j) - largest);
     store8(query.score + j, weight);
     mass += weight;
   }
-  const float shrink = exp8(splat(query.largest - largest))[0];
+  const float shrink = exp_lanes(splat(query.largest - largest))[0];
   query.mass = query.mass * shrink + sum8(mass);
   query.largest = largest;
   for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
@@ -175,8 +175,8 @@ void merge_block(Query& query, int64_t count, int64_t d) {
 void merge_splits(Softmax& x, const Softmax& next, int64_t d) {
   const float top = next.largest > x.largest ? next.largest : x.largest;
   // Without keys the largest is -inf, whose difference with itself is not a number.
-  const float shrink = x.largest == top ? 1.0f : exp8(splat(x.largest - top))[0];
-  const float next_shrink = next.largest == top ? 1.0f : exp8(splat(next.largest - top))[0];
+  const float shrink = x.largest == top ? 1.0f : exp_lanes(splat(x.largest - top))[0];
+  const float next_shrink = next.largest == top ? 1.0f : exp_lanes(splat(next.largest - top))[0];
   for (int64_t i = 0; i < d; i += 8)
     store8(x.sum + i, load8(x.sum + i) * shrink + load8(next.sum + i) * next_shrink);
   x.mass = x.mass * shrink + next.mass * next_shrink;
@@ -274,6 +274,18 @@ void attend_block(const Group& group, const int64_t* offsets, const int* members
     weigh_all(queries, count, total, load_block(values, longest, d, group.block), d);
   }
 }
+
+/// Blocks of keys by vector arithmetic; a policy of attend_group.
+template <class T>
+struct VectorBlocks {
+  using Cached = T;
+  VectorBlocks(int64_t /*queries*/, int64_t /*head_size*/, float* /*scratch*/) {}
+  void prepare(const Group&) const {}
+  void attend(const Group& group, const int64_t* offsets, const int* members, const int64_t* counts,
+              int64_t rows, const Ahead<T>& ahead) const {
+    attend_block<T>(group, offsets, members, counts, rows, ahead);
+  }
+};
 
 }  // namespace
 }  // namespace clover::kernels::cpu

@@ -54,6 +54,29 @@ CLOVER_INLINE void store8(float* to, F8 x) {
   std::memcpy(to, &x, sizeof x);
 }
 
+/// Sixteen lanes, for the families that have them.  Not by memcpy: compilers keep 64 bytes whose address was
+/// taken in memory.
+using F16 = float __attribute__((vector_size(64)));
+using I16 = int32_t __attribute__((vector_size(64)));
+using U16 = uint32_t __attribute__((vector_size(64)));
+using H32 = uint16_t __attribute__((vector_size(64)));
+template <class To, class From>
+CLOVER_INLINE To load_line(const From* from) {
+  using Unaligned __attribute__((aligned(1), may_alias)) = To;
+  return *reinterpret_cast<const Unaligned*>(from);
+}
+template <class Line, class To>
+CLOVER_INLINE void store_line(To* to, Line x) {
+  using Unaligned __attribute__((aligned(1), may_alias)) = Line;
+  *reinterpret_cast<Unaligned*>(to) = x;
+}
+CLOVER_INLINE F8 lower_half(F16 x) {
+  return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+CLOVER_INLINE F8 upper_half(F16 x) {
+  return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
 CLOVER_INLINE U8 load_halves(const uint16_t* from) {
   H8 h;
   std::memcpy(&h, from, sizeof h);
@@ -139,35 +162,37 @@ CLOVER_INLINE F8 larger(F8 x, F8 best) {
 }  // keeps `best` where x is NaN
 
 CLOVER_INLINE float max8(F8 x) {
-  float best = x[0];
-  for (int lane = 1; lane < 8; ++lane) best = x[lane] > best ? x[lane] : best;
-  return best;
+  x = larger(__builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3), x);
+  x = larger(__builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5), x);
+  return larger(__builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6), x)[0];
 }
 
-/// See exp_f32 in activation.h.
-CLOVER_INLINE F8 exp8(F8 x) {
-  F8 t = x < -87.3f ? splat(-87.3f) : x;
-  t = t > 88.7f ? splat(88.7f) : t;
+/// See exp_f32 in activation.h.  F: F8 or F16.
+template <class F>
+CLOVER_INLINE F exp_lanes(F x) {
+  using I = decltype(x < x);
+  F t = x < -87.3f ? F{} - 87.3f : x;
+  t = t > 88.7f ? F{} + 88.7f : t;
   // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
-  const F8 shifted = t * 1.44269504f + 12582912.0f;
-  const I8 n = (I8)shifted - 0x4b400000;
-  const F8 whole = shifted - 12582912.0f;
+  const F shifted = t * 1.44269504f + 12582912.0f;
+  const I n = (I)shifted - 0x4b400000;
+  const F whole = shifted - 12582912.0f;
   // ln 2 in two parts, the first with few enough bits for an exact product.
-  const F8 r = (t - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  F8 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  const F r = (t - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  F p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const I8 half = n >> 1;
-  const F8 scaled = p * (F8)((half + 127) << 23) * (F8)((n - half + 127) << 23);
-  const F8 floored = x < -87.3f ? splat(0.0f) : scaled;
-  return x > 88.7f ? splat(__builtin_inff()) : floored;
+  const I half = n >> 1;
+  const F scaled = p * (F)((half + 127) << 23) * (F)((n - half + 127) << 23);
+  const F floored = x < -87.3f ? F{} : scaled;
+  return x > 88.7f ? F{} + __builtin_inff() : floored;
 }
 
 CLOVER_INLINE F8 silu8(F8 x) {
-  return x / (1.0f + exp8(-x));
+  return x / (1.0f + exp_lanes(-x));
 }
 
 }  // namespace

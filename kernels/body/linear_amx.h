@@ -43,74 +43,111 @@ void amx_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
   }
 }
 
-/// Which lines of which weights to ask memory for while a block computes.
-struct Ahead {
-  int64_t bytes;  // further on in the panel, or (past its end) as far into the panel `panels` further
-  int64_t panels;
-  int64_t first_line, last_line;
-};
+/// The sums of a tile as outputs of its rows, whose registers hold `lines` of them.
+template <int I>
+CLOVER_INLINE void finish_tile(const LinearWork& call, int64_t tile, int64_t panel, int64_t lines) {
+  const int64_t first = tile * register_lines, rows = rows_of_tile(call, tile), output = panel * 16;
+  const bool whole = output + 16 <= call.outputs;
+  float* to = call.y + first * call.outputs + output;
+  if (whole && lines == rows && !call.accumulate && call.bias == nullptr)
+    return store<I>(to, call.outputs * static_cast<int64_t>(sizeof(float)));
+  alignas(64) float sums[register_lines * 16];
+  store<I>(sums, line_bytes);
+  if (!whole) {
+    for (int64_t row = 0; row < rows; ++row) {
+      finish(call, first + row, output, load8(sums + row * 16));
+      finish(call, first + row, output + 8, load8(sums + row * 16 + 8));
+    }
+    return;
+  }
+  for (int64_t row = 0; row < rows; ++row, to += call.outputs) {
+    const F16 sum = load_line<F16>(sums + row * 16);
+    store_line(to, call.accumulate        ? load_line<F16>(to) + sum
+                   : call.bias != nullptr ? load_line<F16>(call.bias + output) + sum
+                                          : sum);
+  }
+}
 
-/// T tiles of rows by P panels; the registers: T * P sums, T of rows, the rest of weights in turn.
-template <int P, int T>
-void amx_tiles(const LinearWork& call, int64_t panel, int64_t tile, Ahead ahead) {
+/// T tiles of rows, whose registers hold `lines` of them, by P panels; the registers: T * P sums, T of rows,
+/// the rest of weights in turn.
+template <int P, int T, class Fetch>
+CLOVER_INLINE void amx_tiles(const LinearWork& call, int64_t panel, int64_t tile, int64_t lines,
+                             const Fetch& fetch) {
   static_assert(P * T <= 4 && T <= 2);
   const int64_t blocks = blocks_of(call), panel_bytes = blocks * register_bytes;
   const char* weights = static_cast<const char*>(call.panels) + panel * panel_bytes;
   const char* x = packed_rows(call, tile);
   each<P * T>([&](auto i) CLOVER_INLINED { zero<i>(); });
   for (int64_t block = 0; block < blocks; ++block, weights += register_bytes, x += register_bytes) {
-    each<T>([&](auto t) CLOVER_INLINED { load<4 + t>(x + t * panel_bytes); });
-    const bool inside = (block + 1) * register_bytes + ahead.bytes <= panel_bytes;
-    const int64_t distance = inside ? ahead.bytes : ahead.bytes + (ahead.panels - 1) * panel_bytes;
+    each<T>([&](auto t) CLOVER_INLINED {
+      load<4 + t>(x + t * panel_bytes, line_bytes);
+      fetch.rows(x + t * panel_bytes);
+    });
     each<P>([&](auto p) CLOVER_INLINED {
       constexpr int weight = 4 + T + p % (4 - T);
       const char* at = weights + p * panel_bytes;
-      for (int64_t line = ahead.first_line; line < ahead.last_line; ++line)
-        __builtin_prefetch(at + distance + line * line_bytes);
-      load<weight>(at);
+      fetch.weights(at, block);
+      load<weight>(at, line_bytes);
       each<T>([&](auto t) CLOVER_INLINED { add_products_of_tiles<p * T + t, 4 + t, weight>(); });
     });
   }
-  alignas(64) float sums[register_lines * 16];
   each<P>([&](auto p) CLOVER_INLINED {
-    each<T>([&](auto t) CLOVER_INLINED {
-      store<p * T + t>(sums);
-      const int64_t first = (tile + t) * register_lines, output = (panel + p) * 16;
-      for (int64_t row = 0; row < rows_of_tile(call, tile + t); ++row) {
-        finish(call, first + row, output, load8(sums + row * 16));
-        finish(call, first + row, output + 8, load8(sums + row * 16 + 8));
-      }
-    });
+    each<T>([&](auto t) CLOVER_INLINED { finish_tile<p * T + t>(call, tile + t, panel + p, lines); });
   });
 }
 
-/// One tile of rows: bound by memory, three panels side by side, two blocks ahead.
-void amx_few_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t tile) {
-  configure(5, static_cast<int>(rows_of_tile(call, tile)));
-  const Ahead ahead{2 * register_bytes, 3, 0, register_lines};
-  int64_t panel = begin;
-  for (; panel + 3 <= end; panel += 3) amx_tiles<3, 1>(call, panel, tile, ahead);
-  for (; panel < end; ++panel) amx_tiles<1, 1>(call, panel, tile, {ahead.bytes, 1, 0, register_lines});
+CLOVER_INLINE void fetch_block(const char* at) {
+  for (int64_t line = 0; line < register_lines; ++line) __builtin_prefetch(at + line * line_bytes);
 }
 
-/// Many rows: bound by arithmetic; two panels stay in the nearest cache while all tiles of rows pass by, each
-/// pair of which fetches a part of the next panels.
-void amx_many_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
-  configure(0, 0);
-  const int64_t panel_bytes = blocks_of(call) * register_bytes;
-  for (int64_t panel = begin; panel < end; panel += 2) {
-    const bool single = panel + 1 == end;
-    for (int64_t tile = tile_begin; tile < tile_end; tile += 2) {
-      const int64_t done = tile - tile_begin, all = tile_end - tile_begin;
-      const Ahead ahead{2 * panel_bytes, 1, register_lines * done / all,
-                        register_lines * (done + 2 < all ? done + 2 : all) / all};
-      if (tile + 1 < tile_end) {
-        single ? amx_tiles<1, 2>(call, panel, tile, ahead) : amx_tiles<2, 2>(call, panel, tile, ahead);
-      } else {
-        single ? amx_tiles<1, 1>(call, panel, tile, ahead) : amx_tiles<2, 1>(call, panel, tile, ahead);
-      }
+/// What few rows wait for: weights from memory.  Those two blocks further on in the same panel, or (past its
+/// end) at the start of the panel `panels` further.
+struct FetchWeights {
+  int64_t panel_bytes, panels;
+  CLOVER_INLINE void weights(const char* at, int64_t block) const {
+    constexpr int64_t ahead = 2 * register_bytes;
+    const bool inside = (block + 1) * register_bytes + ahead <= panel_bytes;
+    fetch_block(at + (inside ? ahead : ahead + (panels - 1) * panel_bytes));
+  }
+  CLOVER_INLINE void rows(const char*) const {}
+};
+
+/// What many rows wait for: the next block of either, from the second-level cache.
+struct FetchNext {
+  CLOVER_INLINE void weights(const char* at, int64_t) const { fetch_block(at + register_bytes); }
+  CLOVER_INLINE void rows(const char* at) const { fetch_block(at + register_bytes); }
+};
+
+/// One tile of rows: bound by memory, three panels side by side.
+void amx_few_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t tile) {
+  const int64_t rows = rows_of_tile(call, tile), panel_bytes = blocks_of(call) * register_bytes;
+  configure(5, static_cast<int>(rows));
+  int64_t panel = begin;
+  for (; panel + 3 <= end; panel += 3) amx_tiles<3, 1>(call, panel, tile, rows, FetchWeights{panel_bytes, 3});
+  for (; panel < end; ++panel) amx_tiles<1, 1>(call, panel, tile, rows, FetchWeights{panel_bytes, 1});
+}
+
+/// P panels for all tiles of rows, in twos; the first pass brings the weights into the nearer caches.
+template <int P>
+void amx_rows_of_panels(const LinearWork& call, int64_t panel, int64_t tile_begin, int64_t tile_end) {
+  const FetchWeights from_memory{blocks_of(call) * register_bytes, P};
+  for (int64_t tile = tile_begin; tile < tile_end; tile += 2) {
+    if (tile + 1 == tile_end) {
+      amx_tiles<P, 1>(call, panel, tile, register_lines, FetchNext{});
+    } else if (tile == tile_begin) {
+      amx_tiles<P, 2>(call, panel, tile, register_lines, from_memory);
+    } else {
+      amx_tiles<P, 2>(call, panel, tile, register_lines, FetchNext{});
     }
   }
+}
+
+/// Many rows: bound by arithmetic; two panels stay near while all tiles of rows pass by.
+void amx_many_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
+  configure(0, 0);
+  int64_t panel = begin;
+  for (; panel + 2 <= end; panel += 2) amx_rows_of_panels<2>(call, panel, tile_begin, tile_end);
+  if (panel < end) amx_rows_of_panels<1>(call, panel, tile_begin, tile_end);
 }
 
 void amx_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {

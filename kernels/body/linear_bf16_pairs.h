@@ -10,9 +10,6 @@
 namespace clover::kernels::cpu {
 namespace {
 
-using F16 = float __attribute__((vector_size(64)));
-using U16 = uint32_t __attribute__((vector_size(64)));
-
 constexpr int64_t pair_tile_rows = 12;
 
 CLOVER_INLINE F16 add_products(F16 sum, U16 weights, U16 pair) {
@@ -27,16 +24,9 @@ CLOVER_INLINE U16 splat_pair(uint32_t pair) {
   return U16{pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair};
 }
 
-using UnalignedU16 = uint32_t __attribute__((vector_size(64), aligned(4), may_alias));
-
-// Not by memcpy: compilers keep 64 bytes whose address was taken in memory.
-CLOVER_INLINE U16 load_line(const uint32_t* from) {
-  return *reinterpret_cast<const UnalignedU16*>(from);
-}
-
 CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t output, F16 sum) {
-  finish(call, row, output, __builtin_shufflevector(sum, sum, 0, 1, 2, 3, 4, 5, 6, 7));
-  finish(call, row, output + 8, __builtin_shufflevector(sum, sum, 8, 9, 10, 11, 12, 13, 14, 15));
+  finish(call, row, output, lower_half(sum));
+  finish(call, row, output + 8, upper_half(sum));
 }
 
 /// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.
@@ -68,7 +58,7 @@ void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel
   for (int64_t pair = 0; pair < pairs; ++pair, weights += 16, x += M, ahead += prefetch.step) {
     U16 line[P];
     each<P>([&](auto p) CLOVER_INLINED {
-      line[p] = load_line(weights + p * panel_words);
+      line[p] = load_line<U16>(weights + p * panel_words);
       __builtin_prefetch(ahead + p * panel_words * 4);
     });
     each<M>([&](auto m) CLOVER_INLINED {

@@ -9,7 +9,7 @@ namespace {
 const float minus_infinity = -__builtin_inff();
 
 float exp_one(float x) {
-  return exp8(splat(x))[0];
+  return exp_lanes(splat(x))[0];
 }
 
 float maximum(const float* x, int64_t n) {
@@ -47,10 +47,10 @@ float sum_exp(const float* x, int64_t n, float shift) {
   F8 sum[4] = {};
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    for (int part = 0; part < 4; ++part) sum[part] += exp8(load8(x + i + 8 * part) - shift);
+    for (int part = 0; part < 4; ++part) sum[part] += exp_lanes(load8(x + i + 8 * part) - shift);
   }
   for (int part = 0; i < n; i += 8, ++part) {
-    sum[part] += exp8((i + 8 <= n ? load8(x + i) : load_part(x + i, n - i, minus_infinity)) - shift);
+    sum[part] += exp_lanes((i + 8 <= n ? load8(x + i) : load_part(x + i, n - i, minus_infinity)) - shift);
   }
   return sum8((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
@@ -62,7 +62,7 @@ void boltzmann(const float* x, int64_t n, float shift, float temperature, float*
     const F8 scaled = (shift - logit) / temperature;
     // Also where shift is infinite: the largest is at distance 0, everything else (and NaN) infinitely far.
     const F8 far = logit == shift ? splat(0.0f) : (scaled >= 0.0f ? scaled : splat(__builtin_inff()));
-    const F8 mass = exp8(-far);
+    const F8 mass = exp_lanes(-far);
     if (whole) {
       store8(distance + i, far);
       store8(weight + i, mass);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tests/kernels/here.h"
@@ -163,8 +164,8 @@ std::vector<Row> long_rows() {
 
 TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
   on_every_path([] {
-    for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const Scene scene = make_scene({4, 2, 16}, 1, 700, long_rows(), type);
+    for (auto [size, type] : {std::pair{16, at::kFloat}, {16, at::kBFloat16}, {32, at::kBFloat16}}) {
+      const Scene scene = make_scene({4, 2, size}, 1, 700, long_rows(), type);
       const at::Tensor out = attend(scene, everyone(scene), 64, 1);
       EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5)) << type;
       for (const int64_t row : everyone(scene))
@@ -193,20 +194,23 @@ TEST(TreeAttention, VeryLongPathsAreThePlainLoop) {
 // Promise 1: the same bits for any batch, page layout, page size and thread count.
 TEST(TreeAttention, ARowDoesNotDependOnItsSurroundings) {
   on_every_path([] {
-    const Scene scene = make_scene({6, 2, 24}, 2, 150, mixed_rows(), at::kBFloat16);
-    const at::Tensor expected = attend(scene, everyone(scene), 16, 1);
-    for (size_t r = 0; r < scene.rows.size(); ++r) {
-      const auto row = static_cast<int64_t>(r);
-      ASSERT_TRUE(same_bits(attend(scene, {row}, 16, 2)[0], expected[row])) << "alone, row " << r;
-    }
-    std::vector<int64_t> backwards = everyone(scene);
-    std::reverse(backwards.begin(), backwards.end());
-    EXPECT_TRUE(same_bits(attend(scene, backwards, 16, 3).flip(0), expected));
-    for (int64_t page_size : {1, 7, 64, 256}) {
-      EXPECT_TRUE(same_bits(attend(scene, everyone(scene), page_size, 4), expected)) << page_size;
-    }
-    for (int threads : {1, 2, 3}) {
-      with_threads(threads, [&] { EXPECT_TRUE(same_bits(attend(scene, everyone(scene), 16, 1), expected)); });
+    for (const Heads& heads : {Heads{6, 2, 24}, {6, 2, 32}, {9, 3, 64}, {5, 1, 96}}) {
+      const Scene scene = make_scene(heads, 2, 150, mixed_rows(), at::kBFloat16);
+      const at::Tensor expected = attend(scene, everyone(scene), 16, 1);
+      for (size_t r = 0; r < scene.rows.size(); ++r) {
+        const auto row = static_cast<int64_t>(r);
+        ASSERT_TRUE(same_bits(attend(scene, {row}, 16, 2)[0], expected[row])) << "alone, row " << r;
+      }
+      std::vector<int64_t> backwards = everyone(scene);
+      std::reverse(backwards.begin(), backwards.end());
+      EXPECT_TRUE(same_bits(attend(scene, backwards, 16, 3).flip(0), expected));
+      for (int64_t page_size : {1, 7, 64, 256}) {
+        EXPECT_TRUE(same_bits(attend(scene, everyone(scene), page_size, 4), expected)) << page_size;
+      }
+      for (int threads : {1, 2, 3}) {
+        with_threads(threads,
+                     [&] { EXPECT_TRUE(same_bits(attend(scene, everyone(scene), 16, 1), expected)); });
+      }
     }
   });
 }
@@ -214,23 +218,25 @@ TEST(TreeAttention, ARowDoesNotDependOnItsSurroundings) {
 // The same tokens, once as a chain in the cache and once as tree nodes lying elsewhere.
 TEST(TreeAttention, APathIsTheSameBitsWhereverItsSlotsAre) {
   on_every_path([] {
-    Scene scene = make_scene({4, 2, 32}, 1, 200,
-                             {{0, 66, {}}, {0, 60, {180, 120, 121, 199, 70, 61}}, {0, 62, {62, 63, 64, 65}}},
-                             at::kFloat);
-    const std::vector<int> from = {60, 61, 62, 63, 64, 65}, to = {180, 120, 121, 199, 70, 61};
-    const at::Tensor keys = scene.keys.clone(), values = scene.values.clone();
-    for (size_t i = 0; i < from.size(); ++i) {
-      scene.keys[0][to[i]].copy_(keys[0][from[i]]);
-      scene.values[0][to[i]].copy_(values[0][from[i]]);
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      Scene scene =
+          make_scene({4, 2, 32}, 1, 200,
+                     {{0, 66, {}}, {0, 60, {180, 120, 121, 199, 70, 61}}, {0, 62, {62, 63, 64, 65}}}, type);
+      const std::vector<int> from = {60, 61, 62, 63, 64, 65}, to = {180, 120, 121, 199, 70, 61};
+      const at::Tensor keys = scene.keys.clone(), values = scene.values.clone();
+      for (size_t i = 0; i < from.size(); ++i) {
+        scene.keys[0][to[i]].copy_(keys[0][from[i]]);
+        scene.values[0][to[i]].copy_(values[0][from[i]]);
+      }
+      // Slot 61 now holds position 65's key, so the contiguous rows read a cache of their own.
+      Scene chain = scene;
+      chain.keys = keys;
+      chain.values = values;
+      chain.q = scene.q = scene.q.slice(0, 0, 1).expand_as(scene.q).contiguous();
+      const at::Tensor expected = attend(chain, {0}, 16, 1);
+      EXPECT_TRUE(same_bits(attend(scene, {1}, 16, 1), expected));
+      EXPECT_TRUE(same_bits(attend(chain, {2}, 16, 1), expected));
     }
-    // Slot 61 now holds position 65's key, so the contiguous rows read a cache of their own.
-    Scene chain = scene;
-    chain.keys = keys;
-    chain.values = values;
-    chain.q = scene.q = scene.q.slice(0, 0, 1).expand_as(scene.q).contiguous();
-    const at::Tensor expected = attend(chain, {0}, 16, 1);
-    EXPECT_TRUE(same_bits(attend(scene, {1}, 16, 1), expected));
-    EXPECT_TRUE(same_bits(attend(chain, {2}, 16, 1), expected));
   });
 }
 
@@ -239,17 +245,19 @@ TEST(TreeAttention, ChunksOfAPrefillAreTheSameBits) {
   on_every_path([] {
     std::vector<Row> rows;
     for (int position = 0; position < 130; ++position) rows.push_back({0, position + 1, {}});
-    const Scene scene = make_scene({3, 1, 16}, 1, 130, rows, at::kBFloat16);
-    const std::vector<int64_t> all = everyone(scene);
-    const at::Tensor expected = attend(scene, all, 16, 1);
-    for (int64_t chunk : {1, 5, 64, 100}) {
-      std::vector<at::Tensor> parts;
-      for (int64_t first = 0; first < 130; first += chunk) {
-        const std::vector<int64_t> some(all.begin() + first,
-                                        all.begin() + std::min<int64_t>(130, first + chunk));
-        parts.push_back(attend(scene, some, 16, 1));
+    for (int64_t size : {16, 64}) {
+      const Scene scene = make_scene({3, 1, size}, 1, 130, rows, at::kBFloat16);
+      const std::vector<int64_t> all = everyone(scene);
+      const at::Tensor expected = attend(scene, all, 16, 1);
+      for (int64_t chunk : {1, 5, 64, 100}) {
+        std::vector<at::Tensor> parts;
+        for (int64_t first = 0; first < 130; first += chunk) {
+          const std::vector<int64_t> some(all.begin() + first,
+                                          all.begin() + std::min<int64_t>(130, first + chunk));
+          parts.push_back(attend(scene, some, 16, 1));
+        }
+        EXPECT_TRUE(same_bits(at::cat(parts), expected)) << chunk;
       }
-      EXPECT_TRUE(same_bits(at::cat(parts), expected)) << chunk;
     }
   });
 }
@@ -273,6 +281,23 @@ TEST(TreeAttention, LargeScoresDoNotOverflow) {
     scene.keys[0][150].fill_(10);
     const at::Tensor out = attend(scene, {0}, 16, 1);
     EXPECT_TRUE(at::allclose(out[0], scene.values[0][150].reshape({-1})));
+  });
+}
+
+TEST(TreeAttention, AnInfinityReachesOnlyRowsThatAttendToIt) {
+  if (!here::place(at::zeros({1})).is_cpu())
+    GTEST_SKIP() << "a GPU's kernels ask for finite values (docs/decisions/0005-cuda-kernels.md)";
+  on_every_path([] {
+    for (int64_t size : {24, 64}) {
+      std::vector<Row> rows;
+      for (int position = 0; position < 40; ++position) rows.push_back({0, position + 1, {}});
+      Scene scene = make_scene({3, 1, size}, 1, 40, rows, at::kBFloat16);
+      const at::Tensor expected = attend(scene, everyone(scene), 16, 1);
+      scene.values[0][20].fill_(std::numeric_limits<float>::infinity());
+      const at::Tensor out = attend(scene, everyone(scene), 16, 1);
+      EXPECT_TRUE(same_bits(out.slice(0, 0, 20), expected.slice(0, 0, 20))) << size;
+      EXPECT_FALSE(out.slice(0, 20).isfinite().any().item<bool>()) << size;
+    }
   });
 }
 

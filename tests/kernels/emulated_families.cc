@@ -1,0 +1,47 @@
+#include <atomic>
+
+#include "kernels/cpu_bodies.h"
+#include "tests/kernels/here.h"
+
+// Families whose instructions few machines have, emulated: the same sources, in place of this machine's
+// families.
+namespace clover::kernels {
+namespace cpu {
+
+const CpuBodies& emulated_avx512_bf16_bodies();
+const CpuBodies& emulated_amx_bodies();
+
+namespace {
+std::atomic<const CpuBodies*> chosen{&emulated_amx_bodies()};
+}
+
+const CpuBodies& bodies() {
+  return *chosen;
+}
+
+}  // namespace cpu
+
+void on_every_path(const std::function<void()>& body) {
+  const cpu::CpuBodies* before = cpu::chosen;
+  for (const cpu::CpuBodies* family : {&cpu::emulated_avx512_bf16_bodies(), &cpu::emulated_amx_bodies()}) {
+    SCOPED_TRACE(family == &cpu::emulated_amx_bodies() ? "amx" : "avx512_bf16");
+    cpu::chosen = family;
+    body();
+  }
+  cpu::chosen = before;
+}
+
+namespace here {
+
+at::Tensor place(const at::Tensor& tensor) {
+  return tensor;
+}
+PackedWeight place(const PackedWeight& weight) {
+  return weight;
+}
+bool emulated() {
+  return true;
+}
+
+}  // namespace here
+}  // namespace clover::kernels
