@@ -8,8 +8,10 @@ every program decodes in turn, and ratios are medians over rounds. Makes its own
 the first time (llama.cpp is compiled: about 15 minutes on 2 cores). Leaves peers.json, peers.md and peers.png.
 """
 import argparse
+import atexit
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -171,16 +173,21 @@ class Worker:
     def __init__(self, name: str, arguments: argparse.Namespace):
         command = [sys.executable, __file__, "--worker", name, "--target", str(arguments.target), "--output", str(arguments.output),
                    "--threads", str(arguments.threads)]
-        # Waiting threads of one program must not take the cores of the next.
-        quiet = os.environ | {"OMP_WAIT_POLICY": "passive", "TRANSFORMERS_VERBOSITY": "error"}
+        quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error"}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=quiet)
+        self.process.send_signal(signal.SIGSTOP)
+        atexit.register(self.process.kill)
 
     def decode(self, prompts: list[dict], tokens: int) -> dict:
+        # Between its turns it is stopped: its threads wait by spinning, which would take the cores of the others,
+        # and made to wait asleep (OMP_WAIT_POLICY=passive) they decode at a third of their speed.
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps({"prompts": [prompt["ids"] for prompt in prompts], "tokens": tokens}) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
             sys.exit("bench_peers: a peer stopped; its message stands above")
+        self.process.send_signal(signal.SIGSTOP)
         return json.loads(answer)
 
 
