@@ -17,6 +17,7 @@ namespace clover::kernels::cpu {
 namespace {
 
 constexpr int64_t register_lines = 16, line_bytes = 64, register_bytes = register_lines * line_bytes;
+constexpr int64_t register_inputs = line_bytes / 2;  // bf16 a line
 
 #if defined(CLOVER_EMULATE_AMX)
 

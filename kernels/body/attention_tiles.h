@@ -14,7 +14,6 @@ namespace clover::kernels::cpu {
 namespace {
 
 constexpr int64_t tile_queries = register_lines, tile_keys = register_lines;
-constexpr int64_t step_inputs = 32;  // of a tile product
 constexpr int float_parts = 3;
 
 /// Takes the eight leading bits of x's mantissa off x, as a bf16 in the upper half of each lane.
@@ -65,8 +64,8 @@ struct TileRoom {
   TileRoom(float* scratch, int64_t d) {
     queries = reinterpret_cast<char*>(scratch);
     queries += (64 - reinterpret_cast<uintptr_t>(queries) % 64) % 64;
-    keys =
-        queries + attention_group_queries / tile_queries * (d / step_inputs) * float_parts * register_bytes;
+    keys = queries +
+           attention_group_queries / tile_queries * (d / register_inputs) * float_parts * register_bytes;
     values = keys + block_size * d * 2;
     weights = values + block_size * d * 2;
   }
@@ -74,7 +73,7 @@ struct TileRoom {
 
 /// Sixteen query heads from the first on, split in parts: lines are pairs of elements, columns query heads.
 void pack_queries(const Query* queries, int64_t count, int64_t d, char* to) {
-  for (int64_t begin = 0; begin < d; begin += step_inputs, to += float_parts * register_bytes) {
+  for (int64_t begin = 0; begin < d; begin += register_inputs, to += float_parts * register_bytes) {
     U16 lines[float_parts][tile_queries];
     for (int64_t n = 0; n < tile_queries; ++n) {
       F16 low{}, high{};
@@ -123,13 +122,13 @@ void find_key_tiles(const CacheRows<Bf16>& keys, int64_t count, int64_t d, char*
 /// of them is infinite or not a number.
 bool pack_values(const CacheRows<Bf16>& values, int64_t count, int64_t d, char* to,
                  const Ahead<Bf16>& ahead) {
-  static const uint16_t zeros[step_inputs] = {};
+  static const uint16_t zeros[register_inputs] = {};
   constexpr uint16_t exponent = 0x7f80;
   H32 infinite{};
-  for (int64_t j = 0; j < count || j % step_inputs != 0; j += 2) {
+  for (int64_t j = 0; j < count || j % register_inputs != 0; j += 2) {
     ahead.fetch(j / 2, j / 2 + 1);
-    char* line = to + j / step_inputs * (d / 16) * register_bytes + j % step_inputs / 2 * line_bytes;
-    for (int64_t i = 0; i < d; i += step_inputs, line += 2 * register_bytes) {
+    char* line = to + j / register_inputs * (d / 16) * register_bytes + j % register_inputs / 2 * line_bytes;
+    for (int64_t i = 0; i < d; i += register_inputs, line += 2 * register_bytes) {
       const H32 even = load_line<H32>(j < count ? &values(j)[i].bits : zeros);
       const H32 odd = load_line<H32>(j + 1 < count ? &values(j + 1)[i].bits : zeros);
       infinite |= (H32)((even & exponent) == exponent) | (H32)((odd & exponent) == exponent);
@@ -151,12 +150,12 @@ void score_tiles(const char* packed, const KeyTile* tiles, int64_t count, int64_
                  Query* const* queries, const Ahead<Bf16>& ahead) {
   const int64_t used = (count + tile_keys - 1) / tile_keys;
   each<4>([&](auto t) CLOVER_INLINED { zero<t>(); });
-  for (int64_t i = 0; i < d; i += step_inputs, packed += float_parts * register_bytes) {
+  for (int64_t i = 0; i < d; i += register_inputs, packed += float_parts * register_bytes) {
     each<float_parts>([&](auto part)
                           CLOVER_INLINED { load<5 + part>(packed + part * register_bytes, line_bytes); });
     each<4>([&](auto t) CLOVER_INLINED {
       if (t >= used) return;
-      if (i < 2 * step_inputs) ahead.fetch(32 + i / 4 + 2 * t, 34 + i / 4 + 2 * t);
+      if (i < 2 * register_inputs) ahead.fetch(32 + i / 4 + 2 * t, 34 + i / 4 + 2 * t);
       load<4>(tiles[t].at + i * 2, tiles[t].step);
       each<float_parts>([&](auto part) CLOVER_INLINED { add_products_of_tiles<t, 4, 5 + part>(); });
     });
@@ -201,7 +200,7 @@ float weigh_scores(Query& query, int64_t count, char* weights) {
 /// sum = sum * shrink + weights * values, for the heads that have weights.
 void add_values(const TileRoom& room, int64_t count, int64_t d, const float* shrink, Query* const* queries,
                 const Ahead<Bf16>& ahead) {
-  const int64_t tiles = d / 16, steps = (count + step_inputs - 1) / step_inputs;
+  const int64_t tiles = d / 16, steps = (count + register_inputs - 1) / register_inputs;
   for (int64_t first = 0; first < tiles; first += 4) {
     const int64_t used = tiles - first < 4 ? tiles - first : 4;
     each<4>([&](auto t) CLOVER_INLINED { zero<t>(); });
@@ -282,7 +281,7 @@ class TileBlocks {
 
  private:
   static int64_t packed_bytes(const Group& group) {
-    return group.call.head_size / step_inputs * float_parts * register_bytes;
+    return group.call.head_size / register_inputs * float_parts * register_bytes;
   }
 
   void attend_sixteen(const Group& group, int64_t first, const int64_t* count, int64_t longest,
@@ -312,7 +311,7 @@ class TileBlocks {
 
 void tile_attention_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head,
                           int64_t split, const AttentionSplits& splits, float* scratch) {
-  const bool fits = call.cache == Element::bf16 && call.head_size % step_inputs == 0;
+  const bool fits = call.cache == Element::bf16 && call.head_size % register_inputs == 0;
   (fits ? attend_group<TileBlocks> : attention_group)(call, first_row, rows, kv_head, split, splits, scratch);
 }
 

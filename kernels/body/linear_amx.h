@@ -9,10 +9,8 @@
 namespace clover::kernels::cpu {
 namespace {
 
-constexpr int64_t block_inputs = 32;
-
 int64_t blocks_of(const LinearWork& call) {
-  return (call.inputs + block_inputs - 1) / block_inputs;
+  return (call.inputs + register_inputs - 1) / register_inputs;
 }
 
 char* packed_rows(const LinearWork& call, int64_t tile) {
@@ -47,25 +45,14 @@ void amx_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
 template <int I>
 CLOVER_INLINE void finish_tile(const LinearWork& call, int64_t tile, int64_t panel, int64_t lines) {
   const int64_t first = tile * register_lines, rows = rows_of_tile(call, tile), output = panel * 16;
-  const bool whole = output + 16 <= call.outputs;
-  float* to = call.y + first * call.outputs + output;
-  if (whole && lines == rows && !call.accumulate && call.bias == nullptr)
-    return store<I>(to, call.outputs * static_cast<int64_t>(sizeof(float)));
+  const bool whole = output + 16 <= call.outputs && lines == rows;
+  if (whole && !call.accumulate && call.bias == nullptr)
+    return store<I>(call.y + first * call.outputs + output,
+                    call.outputs * static_cast<int64_t>(sizeof(float)));
   alignas(64) float sums[register_lines * 16];
   store<I>(sums, line_bytes);
-  if (!whole) {
-    for (int64_t row = 0; row < rows; ++row) {
-      finish(call, first + row, output, load8(sums + row * 16));
-      finish(call, first + row, output + 8, load8(sums + row * 16 + 8));
-    }
-    return;
-  }
-  for (int64_t row = 0; row < rows; ++row, to += call.outputs) {
-    const F16 sum = load_line<F16>(sums + row * 16);
-    store_line(to, call.accumulate        ? load_line<F16>(to) + sum
-                   : call.bias != nullptr ? load_line<F16>(call.bias + output) + sum
-                                          : sum);
-  }
+  for (int64_t row = 0; row < rows; ++row)
+    finish_panel(call, first + row, output, load_line<F16>(sums + row * 16));
 }
 
 /// T tiles of rows, whose registers hold `lines` of them, by P panels; the registers: T * P sums, T of rows,

@@ -24,11 +24,6 @@ CLOVER_INLINE U16 splat_pair(uint32_t pair) {
   return U16{pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair};
 }
 
-CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t output, F16 sum) {
-  finish(call, row, output, lower_half(sum));
-  finish(call, row, output + 8, upper_half(sum));
-}
-
 /// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.
 void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* to) {
   for (int64_t m = 0; m < rows; ++m) {

@@ -18,5 +18,17 @@ CLOVER_INLINE void finish(const LinearWork& call, int64_t row, int64_t output, F
   }
 }
 
+/// The same for a panel, sixteen outputs.
+CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t output, F16 sum) {
+  if (output + 16 > call.outputs) {
+    finish(call, row, output, lower_half(sum));
+    finish(call, row, output + 8, upper_half(sum));
+    return;
+  }
+  float* to = call.y + row * call.outputs + output;
+  const float* start = call.accumulate ? to : call.bias != nullptr ? call.bias + output : nullptr;
+  store_line(to, start != nullptr ? load_line<F16>(start) + sum : sum);
+}
+
 }  // namespace
 }  // namespace clover::kernels::cpu

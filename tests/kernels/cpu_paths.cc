@@ -13,17 +13,8 @@ void on_every_path(const std::function<void()>& body) {
   set_cpu_path(before);
 }
 
-namespace here {
-
-at::Tensor place(const at::Tensor& tensor) {
-  return tensor;
-}
-PackedWeight place(const PackedWeight& weight) {
-  return weight;
-}
-bool emulated() {
+bool here::emulated() {
   return false;
 }
 
-}  // namespace here
 }  // namespace clover::kernels
