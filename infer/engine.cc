@@ -1,6 +1,7 @@
 #include "infer/engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <limits>
@@ -41,6 +42,16 @@ EngineOptions settled(EngineOptions options) {
   if (options.budget == 0) options.growth.policy = Policy::off;
   if (options.growth.policy == Policy::off) options.suffix = false;
   return options;
+}
+
+/// Adds what the token after each node is drawn with; `position`: of the root's successor.
+void add_rules(const CandidateTree& tree, const Request& request, int64_t position,
+               std::vector<kernels::RowRule>& rules) {
+  const auto& [temperature, top_p, top_k] = request.sampling;
+  for (const int32_t depth : tree.depth) {
+    const double uniform = temperature > 0 ? uniform_at(request.random, position + depth) : 0;
+    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform});
+  }
 }
 
 }  // namespace
@@ -157,8 +168,10 @@ void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& outpu
   const int64_t length = std::ssize(tokens);
   cache_.publish(live.sequence(), tokens.first(length - 1));  // drafters have read so many
   if (!live.answered()) {
-    const Verdict said = verdict(output.logits, live.request().sampling.temperature == 0);
-    const Accepted first = verify(CandidateTree::of_root(tokens.back()), said, 0, live, length);
+    const CandidateTree root = CandidateTree::of_root(tokens.back());
+    std::vector<kernels::RowRule> rules;
+    add_rules(root, live.request(), length, rules);
+    const Accepted first = verify(root, verdict(output.logits, std::move(rules)), 0, live, length);
     live.emit(first.tokens);
     stats_.prompt_tokens += length;
     ++stats_.tokens;
@@ -179,18 +192,22 @@ void Engine::cut_to_room(std::vector<CandidateTree>& trees) const {
   }
 }
 
-Engine::Verdict Engine::verdict(const at::Tensor& logits, bool greedy) const {
-  if (logits.is_cpu() || !greedy || options_.typical) return {kernels::to_host({logits})[0], {}};
-  return {{}, kernels::to_host({kernels::arg_max(logits)})[0]};
+Engine::Verdict Engine::verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const {
+  if (logits.is_cpu() || options_.typical) return {kernels::to_host({logits})[0], {}};
+  const bool greedy =
+      std::all_of(rules.begin(), rules.end(), [](const auto& rule) { return rule.temperature == 0; });
+  if (greedy) return {{}, kernels::to_host({kernels::arg_max(logits)})[0]};
+  const at::Tensor here = at::from_blob(rules.data(), {std::ssize(rules), 4}, at::kDouble);
+  return {{}, kernels::to_host({kernels::sample(logits, kernels::to_device(here, logits.device()))})[0]};
 }
 
 /// `base`: of the tree's rows in the pass.
 Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64_t base,
                         const LiveSequence& live, int64_t position) const {
   const Request& request = live.request();
-  if (verdict.best.defined()) {
-    return verify_best(tree,
-                       {verdict.best.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
+  if (verdict.tokens.defined()) {
+    return verify_chosen(tree,
+                         {verdict.tokens.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
   }
   const at::Tensor logits = verdict.logits.slice(0, base, base + tree.size());
   if (options_.typical && tree.size() > 1) {
@@ -222,15 +239,17 @@ void Engine::decode() {
   stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
   const model::RowBatch batch = rows_of(trees);
   const auto& decoding = schedule_.decoding();
-  const bool greedy = std::all_of(decoding.begin(), decoding.end(),
-                                  [](const auto& live) { return live->request().sampling.temperature == 0; });
+  // The root sits at position `length`, so the first token decided here at the one after it.
+  const auto position = [&](size_t i) { return cache_.length(decoding[i]->sequence()) + 1; };
+  std::vector<kernels::RowRule> rules;
+  for (size_t i = 0; i < trees.size(); ++i) add_rules(trees[i], decoding[i]->request(), position(i), rules);
   double seconds = 0;
   model::TargetOutput output;
   Verdict said;
   {
     model::Timer pass(seconds);
     output = passes_.forward(batch, drafting_.taps());
-    said = verdict(output.logits, greedy);
+    said = verdict(output.logits, std::move(rules));
   }
   stats_.target_seconds += seconds;
   if (passes_.settled()) drafting_.observe_pass(decoding, trees, seconds);
@@ -242,9 +261,7 @@ void Engine::decode() {
   std::vector<Accepted> accepted;
   int64_t base = 0;
   for (size_t i = 0; i < trees.size(); ++i) {
-    // The root sits at position `length`, so the first token decided here at the one after it.
-    const int64_t position = cache_.length(decoding[i]->sequence()) + 1;
-    accepted.push_back(verify(trees[i], said, base, *decoding[i], position));
+    accepted.push_back(verify(trees[i], said, base, *decoding[i], position(i)));
     base += trees[i].size();
   }
   settle(trees, accepted, output.features);

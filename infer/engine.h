@@ -11,6 +11,7 @@
 #include "infer/engine_options.h"
 #include "infer/request.h"
 #include "infer/scheduler.h"
+#include "kernels/sample.h"
 #include "model/drafter.h"
 #include "model/kv_cache.h"
 #include "model/pass_graphs.h"
@@ -52,12 +53,12 @@ class Engine {
   void decode();
   void cut_to_room(std::vector<CandidateTree>& trees) const;
   int64_t most_pages(const Request& request) const;
-  /// What verification needs of a pass, on the CPU: the arg-max of every row where that is enough, as it is
-  /// for `greedy` on a GPU, or the logits.
+  /// What verification needs of a pass, on the CPU: the target's token after every row where a GPU has chosen
+  /// them, or the logits.
   struct Verdict {
-    at::Tensor logits, best;
+    at::Tensor logits, tokens;
   };
-  Verdict verdict(const at::Tensor& logits, bool greedy) const;
+  Verdict verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const;
   Accepted verify(const CandidateTree& tree, const Verdict& verdict, int64_t base, const LiveSequence& live,
                   int64_t position) const;
   model::RowBatch rows_of(const std::vector<CandidateTree>& trees) const;

@@ -50,21 +50,24 @@ Judgement judge(const at::Tensor& logits, double temperature, double epsilon, do
 
 }  // namespace
 
+double uniform_at(const RandomKey& key, int64_t position) {
+  return kernels::philox_uniform(key.seed, key.request, 0, static_cast<uint64_t>(position));
+}
+
 Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const kernels::SamplingRule& rule,
                       const RandomKey& key, int64_t position) {
   check(tree, logits);
   const int64_t vocab = logits.size(1);
   return follow(tree, [&](int32_t node, size_t depth) {
-    const uint64_t at = static_cast<uint64_t>(position) + depth;
-    const double uniform = kernels::philox_uniform(key.seed, key.request, 0, at);
+    const double uniform = uniform_at(key, position + static_cast<int64_t>(depth));
     return kernels::sample(logits.const_data_ptr<float>() + node * vocab, vocab, rule, uniform);
   });
 }
 
-Accepted verify_best(const CandidateTree& tree, std::span<const int64_t> best) {
-  TORCH_CHECK(std::ssize(best) == tree.size(), "verify: the arg-max of ", tree.size(),
-              " rows expected, found ", best.size());
-  return follow(tree, [&](int32_t node, size_t) { return best[node]; });
+Accepted verify_chosen(const CandidateTree& tree, std::span<const int64_t> chosen) {
+  TORCH_CHECK(std::ssize(chosen) == tree.size(), "verify: the tokens after ", tree.size(),
+              " rows expected, found ", chosen.size());
+  return follow(tree, [&](int32_t node, size_t) { return chosen[node]; });
 }
 
 Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,

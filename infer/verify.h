@@ -17,6 +17,9 @@ struct RandomKey {
   uint64_t request = 0;
 };
 
+/// The number in [0, 1) that decides the token at a logical position of the request.
+double uniform_at(const RandomKey& key, int64_t position);
+
 /// The target's own tokens along the tree: nodes[0] is the root, each further node an accepted guess;
 /// tokens[i] is what the target says after nodes[i], so that tokens[i] is the id of nodes[i + 1] and the last
 /// one is the bonus.
@@ -32,8 +35,8 @@ struct Accepted {
 Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const kernels::SamplingRule& rule,
                       const RandomKey& key, int64_t position);
 
-/// The same at temperature 0, from the arg-max of each row: best [N].
-Accepted verify_best(const CandidateTree& tree, std::span<const int64_t> best);
+/// The same where the target's token after each node has been chosen already: chosen [N].
+Accepted verify_chosen(const CandidateTree& tree, std::span<const int64_t> chosen);
 
 /// `typical` (Medusa's, lossy; drafters.md 1.5): a guess is accepted when the target's probability of it
 /// exceeds min(epsilon, delta * exp(-entropy)); the longest accepted path, ties to the likelier; the bonus is

@@ -50,6 +50,28 @@ AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   return call;
 }
 
+GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
+                   const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
+  return {.logits = logits.const_data_ptr<float>(),
+          .ids = ids.const_data_ptr<int64_t>(),
+          .log_sums = log_sums.const_data_ptr<float>(),
+          .guesses = logits.size(1),
+          .width = rule.width,
+          .top_p = rule.top_p,
+          .relative_cut = rule.relative_cut,
+          .one_row_a_tree = rule.one_row_a_tree,
+          .most_live = most_live,
+          .trees = trees.ids.size(0),
+          .nodes = trees.ids.size(1),
+          .capacity = trees.rows.size(1),
+          .tree_ids = trees.ids.mutable_data_ptr<int64_t>(),
+          .tree_parent = trees.parent.mutable_data_ptr<int32_t>(),
+          .tree_joint = trees.joint.mutable_data_ptr<float>(),
+          .states = static_cast<TreeState*>(trees.state.mutable_data_ptr()),
+          .next_rows = trees.rows.mutable_data_ptr<int64_t>(),
+          .row_count = trees.row_count.mutable_data_ptr<int32_t>()};
+}
+
 RopeCall call_of(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& slots,
                  at::Tensor& q, at::Tensor& k, at::Tensor& v) {
   RopeCall call{};

@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/calls.h"
 #include "kernels/packed_weight.h"
+#include "kernels/tree_growth.h"
 
 // From an op's checked arguments to what its kernels are called with, on either device.
 namespace clover::kernels {
@@ -16,6 +17,8 @@ LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Te
                    bool accumulate);
 AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionRows& rows, double scale, at::Tensor& out);
+GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
+                   const LevelRule& rule, int64_t most_live, GrowingTrees& trees);
 RopeCall call_of(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& slots,
                  at::Tensor& q, at::Tensor& k, at::Tensor& v);
 

@@ -39,4 +39,33 @@ struct RopeCall {
   Element cache;
 };
 
+/// A tree's row of GrowingTrees::state, all zeros for one that does not grow.
+struct TreeState {
+  int32_t nodes = 1;       // so far, the root included
+  int32_t first_live = 0;  // the nodes that guesses are made for stand side by side from here on
+  int32_t live = 1;
+  int32_t row = 0;         // of the guesses for the first of them; the others' follow
+  int32_t most_nodes = 1;  // the root included
+  int32_t levels = 0;      // that may yet be added
+  float least_joint = 0;   // nodes of a lower joint probability are left out, even the best
+};
+constexpr int64_t tree_state_size = 7;
+static_assert(sizeof(TreeState) == tree_state_size * sizeof(int32_t));
+
+struct GrowthCall {
+  const float* logits;  // [.., guesses]
+  const int64_t* ids;
+  const float* log_sums;
+  int64_t guesses, width;
+  float top_p, relative_cut;
+  bool one_row_a_tree;
+  int64_t most_live, trees, nodes, capacity;
+  int64_t* tree_ids;  // [trees, nodes]
+  int32_t* tree_parent;
+  float* tree_joint;
+  TreeState* states;   // [trees]
+  int64_t* next_rows;  // [2, capacity]
+  int32_t* row_count;
+};
+
 }  // namespace clover::kernels

@@ -109,4 +109,17 @@ at::Tensor log_sum_exp(const at::Tensor& logits) {
   return out;
 }
 
+at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
+  at::Tensor tokens = at::empty({logits.size(0)}, logits.options().dtype(at::kLong));
+  if (logits.size(0) == 0) return tokens;
+  launch_sample(logits.const_data_ptr<float>(), rules.const_data_ptr<double>(), logits.size(0),
+                logits.size(1), tokens.mutable_data_ptr<int64_t>(), current_stream(logits));
+  return tokens;
+}
+
+void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
+                const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
+  launch_grow_level(call_of(logits, ids, log_sums, rule, most_live, trees), current_stream(logits));
+}
+
 }  // namespace clover::kernels::cuda

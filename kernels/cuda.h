@@ -6,6 +6,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/packed_weight.h"
+#include "kernels/tree_growth.h"
 
 // The CUDA twins.  A build without CUDA links no_cuda.cc, where each throws.
 namespace clover::kernels::cuda {
@@ -26,5 +27,9 @@ void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const a
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k);
 at::Tensor arg_max(const at::Tensor& logits);
 at::Tensor log_sum_exp(const at::Tensor& logits);
+/// rules on the device, which nobody checks.
+at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules);
+void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
+                const LevelRule& rule, int64_t most_live, GrowingTrees& trees);
 
 }  // namespace clover::kernels::cuda

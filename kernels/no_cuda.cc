@@ -81,5 +81,13 @@ at::Tensor arg_max(const at::Tensor&) {
 at::Tensor log_sum_exp(const at::Tensor&) {
   missing("log_sum_exp");
 }
+at::Tensor sample(const at::Tensor&, const at::Tensor&) {
+  missing("sample");
+}
+
+void grow_level(const at::Tensor&, const at::Tensor&, const at::Tensor&, const LevelRule&, int64_t,
+                GrowingTrees&) {
+  missing("grow_level");
+}
 
 }  // namespace clover::kernels::cuda

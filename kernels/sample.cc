@@ -1,146 +1,18 @@
 #include "kernels/sample.h"
 
-#include <c10/util/Exception.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
-#include <numeric>
-#include <vector>
-
-#include "kernels/cpu_bodies.h"
-#include "kernels/row_top_k.h"
+#include "kernels/check.h"
+#include "kernels/cpu.h"
+#include "kernels/cuda.h"
 
 namespace clover::kernels {
-namespace {
 
-// Probabilities relative to the largest, as multiples of 2^-40: sums of integers do not depend on their
-// order, so a bucket's mass is its members' mass to the bit.
-using Mass = uint64_t;
-constexpr double mass_unit = 1099511627776.0;  // 2^40
-constexpr int64_t most_tokens = int64_t{1} << 22;
-constexpr float infinite = std::numeric_limits<float>::infinity();
-
-// By way of a signed integer, whose conversion is one instruction.
-Mass to_mass(float weight) {
-  return static_cast<Mass>(static_cast<int64_t>(static_cast<double>(weight) * mass_unit));
-}
-
-/// A token by how far its logit lies below the largest, in units of temperature.
-struct Candidate {
-  float distance;
-  int64_t index;
-  Mass mass;
-};
-
-bool likelier(const Candidate& a, const Candidate& b) {
-  return a.distance < b.distance || (a.distance == b.distance && a.index < b.index);
-}
-
-/// The tokens in order of probability, sorted only where somebody looks: buckets of 1/64 of a unit of
-/// distance.
-class Ladder {
- public:
-  Ladder(const float* distance, const float* weight, int64_t count)
-      : distance_(distance), weight_(weight), count_(count) {
-    mass_.fill(0);
-    for (int64_t i = 0; i < count; ++i) mass_[bucket(distance[i])] += to_mass(weight[i]);
-  }
-
-  Mass total() const { return std::accumulate(mass_.begin(), mass_.end(), Mass{0}); }
-
-  /// The first candidate at which the mass summed from the top is at least `wanted` (or the last one that has
-  /// any mass), and that sum.
-  std::pair<Candidate, Mass> reach(Mass wanted) {
-    Mass before = 0;
-    size_t at = 0, last = 0;
-    for (; at < mass_.size(); ++at) {
-      if (mass_[at] != 0) last = at;
-      if (before + mass_[at] >= wanted && mass_[at] != 0) break;
-      before += mass_[at];
-    }
-    if (at == mass_.size()) {
-      at = last;
-      before -= mass_[at];
-    }
-    sort_bucket(at);
-    for (const Candidate& candidate : sorted_) {
-      before += candidate.mass;
-      if (before >= wanted) return {candidate, before};
-    }
-    return {sorted_.back(), before};
-  }
-
- private:
-  static constexpr size_t buckets = 2048;
-  static size_t bucket(float distance) {
-    const float scaled = distance * 64.0f;
-    return scaled < static_cast<float>(buckets - 1) ? static_cast<size_t>(scaled) : buckets - 1;
-  }
-
-  void sort_bucket(size_t wanted) {
-    sorted_.clear();
-    // The bucket's edges are exact (a scaling by a power of two), so two comparisons tell its members.
-    const float low = static_cast<float>(wanted) / 64.0f;
-    const float high = wanted + 1 < buckets ? static_cast<float>(wanted + 1) / 64.0f : infinite;
-    for (int64_t i = 0; i < count_; ++i) {
-      if (!(distance_[i] >= low && distance_[i] < high)) continue;
-      if (const Mass mass = to_mass(weight_[i]); mass != 0) sorted_.push_back({distance_[i], i, mass});
-    }
-    std::sort(sorted_.begin(), sorted_.end(), likelier);
-  }
-
-  const float* distance_;
-  const float* weight_;
-  int64_t count_;
-  std::array<Mass, buckets> mass_;
-  std::vector<Candidate> sorted_;
-};
-
-/// floor(share * mass) for 0 <= share < 1, exactly: share is a multiple of 2^-53.
-Mass part_of(Mass mass, double share) {
-  const auto numerator = static_cast<unsigned __int128>(std::ldexp(share, 53));
-  return static_cast<Mass>((numerator * mass) >> 53);
-}
-
-}  // namespace
-
-int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, double uniform) {
-  TORCH_CHECK(vocab >= 1 && vocab <= most_tokens, "sample: the vocabulary has ", vocab,
-              " tokens, expected 1 to ", most_tokens, ".");
-  TORCH_CHECK(uniform >= 0 && uniform < 1, "sample: uniform is ", uniform, ", expected a number in [0, 1).");
-  TORCH_CHECK(rule.temperature >= 0, "sample: the temperature is ", rule.temperature,
-              ", expected 0 or more.");
-  if (rule.temperature == 0) return cpu::row_arg_max(logits, vocab);
-
-  const cpu::CpuBodies& body = cpu::bodies();
-  thread_local std::vector<float> kept, distance, weight;
-  thread_local std::vector<cpu::Ranked> best;
-  const bool cut = rule.top_k > 0 && rule.top_k < vocab;
-  int64_t count = vocab;
-  const float* from = logits;
-  if (cut) {
-    count = rule.top_k;
-    cpu::row_top_k(logits, vocab, count, best);
-    kept.resize(count);
-    for (int64_t i = 0; i < count; ++i) kept[i] = best[i].value;
-    from = kept.data();
-  }
-  distance.resize(count);
-  weight.resize(count);
-  const float largest = body.maximum(from, count);
-  body.boltzmann(from, count, largest, static_cast<float>(rule.temperature), distance.data(), weight.data());
-  if (largest == -infinite) return cut ? best[0].index : 0;
-
-  Ladder ladder(distance.data(), weight.data(), count);
-  Mass mass = ladder.total();
-  if (rule.top_p < 1) {
-    const double wanted = std::ceil(std::max(rule.top_p, 0.0) * static_cast<double>(mass));
-    mass = ladder.reach(std::max<Mass>(1, static_cast<Mass>(wanted))).second;
-  }
-  const int64_t chosen = ladder.reach(part_of(mass, uniform) + 1).first.index;
-  return cut ? best[chosen].index : chosen;
+at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
+  const bool cuda = on_cuda("sample", logits);
+  check_tensor("sample", "logits", logits, {-1, -1}, at::kFloat, logits.device());
+  check_tensor("sample", "rules", rules, {logits.size(0), 4}, at::kDouble, logits.device());
+  TORCH_CHECK(logits.size(1) >= 1 && logits.size(1) <= most_sampled, "sample: the vocabulary has ",
+              logits.size(1), " tokens, expected 1 to ", most_sampled, ".");
+  return (cuda ? cuda::sample : cpu::sample)(logits, rules);
 }
 
 }  // namespace clover::kernels

@@ -10,6 +10,8 @@ namespace clover::kernels {
 /// (request, choice, position).  Uniform in [0, 1), 53 bits.
 double philox_uniform(uint64_t seed, uint64_t request, uint64_t choice, uint64_t position);
 
+constexpr int64_t most_sampled = int64_t{1} << 22;  // tokens of a vocabulary
+
 struct SamplingRule {
   double temperature = 0;  // 0: arg-max
   double top_p = 1;   // keep the smallest set of most probable tokens whose mass reaches top_p (the crossing
@@ -22,5 +24,14 @@ struct SamplingRule {
 /// probable down (ties to the lowest id), the first whose cumulative mass exceeds uniform * kept mass.
 /// Temperature 0 is arg-max with ties to the lowest id.
 int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, double uniform);
+
+/// The same for many rows, each under a rule of its own, where the logits lie.  A GPU's exponentials are not
+/// a CPU's to the last bit, so a token may differ between them where `uniform` falls on its edge.
+///   logits fp32 [R, V] contiguous; rules f64 [R, 4] of RowRules, which a GPU does not check  ->  i64 [R]
+at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules);
+
+struct RowRule {
+  double temperature = 0, top_p = 1, top_k = 0, uniform = 0;
+};
 
 }  // namespace clover::kernels

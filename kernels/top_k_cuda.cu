@@ -1,5 +1,5 @@
-#include "kernels/device/cuda.h"
 #include "kernels/device/launchers.h"
+#include "kernels/device/ranking.h"
 
 // Rows are few and long, so a row is cut into chunks, one a block; a second kernel makes one result of them.
 // Which value falls to which chunk, and the order of sums, depend on the row's width alone.
@@ -16,27 +16,6 @@ constexpr int64_t most_chunks = most_warps * warp_size;  // a list a lane
 
 int64_t chunks_of(int64_t width) {
   return (width + chunk_values - 1) / chunk_values;
-}
-
-/// Of no value, and above that of any.
-constexpr uint64_t no_key = 0, above_all = ~uint64_t{0};
-
-/// Sorts as values are ranked: the larger first, then the lower index, which has 32 bits.
-__device__ inline uint64_t key_of(float x, uint32_t index) {
-  const float ranked = x == x ? x + 0.0f : minus_infinity();  // the sum makes -0 the 0 that it ties with
-  const uint32_t bits = bits_as<uint32_t>(ranked), sign = 0x80000000u;
-  const uint32_t rising = (bits & sign) != 0 ? ~bits : bits | sign;
-  return uint64_t{rising} << 32 | ~index;
-}
-__device__ inline uint32_t index_of(uint64_t key) {
-  return ~static_cast<uint32_t>(key);
-}
-
-__device__ inline uint64_t warp_best(uint64_t key) {
-  const uint32_t value = static_cast<uint32_t>(key >> 32);
-  const uint32_t best = __reduce_max_sync(all_lanes, value);
-  return uint64_t{best} << 32 |
-         __reduce_max_sync(all_lanes, value == best ? static_cast<uint32_t>(key) : uint32_t{0});
 }
 
 /// The k best keys of the warp, best first, written by lane 0; no_key where there are not so many.
@@ -118,18 +97,6 @@ __global__ void __launch_bounds__(most_warps* warp_size)
     write_ranked(logits + row * width, best[i], row * k + i, values, indices);
 }
 
-/// Every thread of the block gets the block's best.
-__device__ inline uint64_t block_best(uint64_t key) {
-  __shared__ uint64_t parts[warps];
-  key = warp_best(key);
-  __syncthreads();  // the last call's have been read
-  if (threadIdx.x % warp_size == 0) parts[threadIdx.x / warp_size] = key;
-  __syncthreads();
-  for (const uint64_t part : parts)
-    if (part > key) key = part;
-  return key;
-}
-
 /// A block a row: k passes, each for the best of what is left.
 __global__ void __launch_bounds__(threads)
     rank_in_passes(const float* logits, int64_t width, int64_t k, float* values, int64_t* indices) {
@@ -144,7 +111,7 @@ __global__ void __launch_bounds__(threads)
       const uint64_t key = key_of(x[index], static_cast<uint32_t>(index));
       if (key < last && key > best) best = key;
     }
-    last = block_best(best);
+    last = block_best<warps>(best);
     if (threadIdx.x == 0) write_ranked(x, last, row * k + i, values, indices);
   }
 }

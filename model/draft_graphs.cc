@@ -16,13 +16,18 @@ namespace {
 // Frontier rows whose logits are held at a time: large batches must not take memory by the hundred megabytes.
 constexpr int64_t rows_at_once = most_recorded_rows;
 
+// Of a level of a tree: the kernel's bound, and what a GPU computes rows for whether they are needed or not.
+constexpr int64_t most_live_nodes = 64, most_live_there = 16;
+
 at::Tensor tensor_of(std::span<const int64_t> values) {
   return at::tensor(at::IntArrayRef(values.data(), values.size()), at::kLong);
 }
 
 /// Guesses W a row, for one copy to take to the CPU: bytes [F, 12 W + 4], a row's ids, logits and log-sum.
-at::Tensor packed(const at::Tensor& ids, const at::Tensor& logits, const at::Tensor& log_sums) {
-  return at::cat({ids.view(at::kByte), logits.view(at::kByte), log_sums.unsqueeze(1).view(at::kByte)}, 1);
+at::Tensor packed(const Guesses& guesses) {
+  return at::cat({guesses.ids.view(at::kByte), guesses.logits.view(at::kByte),
+                  guesses.log_sums.unsqueeze(1).view(at::kByte)},
+                 1);
 }
 
 /// The first `rows` rows of them, waited for.
@@ -39,23 +44,63 @@ Guesses on_cpu(const at::Tensor& packed, int64_t rows) {
           part(12 * width, 4, at::kFloat).squeeze(1)};
 }
 
-/// Of the rows `input` ([F, D], the head's dtype), packed where they lie.
-at::Tensor guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width) {
+/// Of the rows `input` ([F, D], the head's dtype), where they lie.
+Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width) {
   at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
   kernels::linear(input, head.packed, at::Tensor(), logits);
   auto [best, ids] = kernels::top_k(logits, width);
   if (head.token_map.defined()) ids = head.token_map.index_select(0, ids.view(-1)).view(ids.sizes());
-  return packed(ids, best, kernels::log_sum_exp(logits));
+  return {best, ids, kernels::log_sum_exp(logits)};
 }
 
-at::Tensor guesses_of(Drafter& drafter, const DraftState& state, int64_t width) {
+Guesses guesses_of(Drafter& drafter, const DraftState& state, int64_t width) {
   const OutputHead& head = drafter.head(state.depth);
   const at::Tensor input = drafter.output(state).to(head.packed.dtype()).contiguous();
-  std::vector<at::Tensor> parts;
-  for (int64_t begin = 0; begin < input.size(0); begin += rows_at_once)
-    parts.push_back(
-        guesses_of(head, input.slice(0, begin, std::min(input.size(0), begin + rows_at_once)), width));
-  return parts.size() == 1 ? parts[0] : at::cat(parts);
+  if (input.size(0) <= rows_at_once) return guesses_of(head, input, width);
+  std::vector<at::Tensor> logits, ids, log_sums;
+  for (int64_t begin = 0; begin < input.size(0); begin += rows_at_once) {
+    const at::Tensor part = input.slice(0, begin, std::min(input.size(0), begin + rows_at_once));
+    Guesses guesses = guesses_of(head, part, width);
+    logits.push_back(std::move(guesses.logits));
+    ids.push_back(std::move(guesses.ids));
+    log_sums.push_back(std::move(guesses.log_sums));
+  }
+  return {at::cat(logits), at::cat(ids), at::cat(log_sums)};
+}
+
+/// Bytes of one tree of `nodes` nodes, and trees in so many bytes each: its ids, parents, probabilities,
+/// state.
+int64_t bytes_of_tree(int64_t nodes) {
+  return 16 * nodes + kernels::tree_state_size * static_cast<int64_t>(sizeof(int32_t));
+}
+kernels::GrowingTrees trees_in(const at::Tensor& bytes, int64_t trees, int64_t nodes) {
+  int64_t begin = 0;
+  const auto part = [&](int64_t columns, at::ScalarType dtype) {
+    const int64_t size = trees * columns * static_cast<int64_t>(c10::elementSize(dtype));
+    const at::Tensor view = bytes.narrow(0, begin, size).view(dtype).view({trees, columns});
+    begin += size;
+    return view;
+  };
+  kernels::GrowingTrees all;
+  all.ids = part(nodes, at::kLong);
+  all.parent = part(nodes, at::kInt);
+  all.joint = part(nodes, at::kFloat);
+  all.state = part(kernels::tree_state_size, at::kInt);
+  return all;
+}
+
+/// Of trees that are roots so far: tree i is guessed for by row i.
+at::Tensor first_states(std::span<const Growth::Tree> trees) {
+  at::Tensor states = at::empty({std::ssize(trees), kernels::tree_state_size}, at::kInt);
+  auto* to = static_cast<kernels::TreeState*>(states.mutable_data_ptr());
+  for (int32_t i = 0; i < std::ssize(trees); ++i) {
+    const auto& [most_nodes, levels, least_joint] = trees[i];
+    to[i] = {.row = i,
+             .most_nodes = static_cast<int32_t>(most_nodes),
+             .levels = static_cast<int32_t>(levels),
+             .least_joint = least_joint};
+  }
+  return states;
 }
 
 at::Device device_of(const Drafter& drafter) {
@@ -86,6 +131,61 @@ PassShape DraftGraphs::shape_for(const PassInputs& inputs) const {
 bool DraftGraphs::records(const PassInputs& inputs) const {
   return recorder_.enabled() && inputs.wanted.size(0) > 0 && inputs.ids.size(0) <= most_recorded_rows &&
          shape_for(inputs).holds(inputs);
+}
+
+kernels::GrowingTrees DraftGraphs::grow(const SeenRows& seen, std::span<const int64_t> frontier,
+                                        const Growth& growth) {
+  const Timer timer(seconds_);
+  const at::NoGradGuard no_grad;
+  settled_ = true;
+  PassInputs inputs = inputs_of(seen, frontier);
+  inputs.trees = first_states(growth.trees);
+  const GrowthShape shape = shape_of(growth);
+  const at::Tensor there =
+      records(inputs) ? replay_growth(seen, inputs, shape)
+                      : grown(Features::joined(seen.parts), to_device(inputs, device_of(drafter_)), shape);
+  const int64_t trees = there.size(0) / bytes_of_tree(shape.nodes);
+  return trees_in(kernels::to_host({there})[0], trees, shape.nodes);
+}
+
+DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
+  const int64_t frontier = std::ssize(growth.trees);
+  GrowthShape shape{1, 1, 1, growth.rule};
+  for (const Growth::Tree& tree : growth.trees) {
+    shape.nodes = std::max(shape.nodes, tree.most_nodes);
+    shape.levels = std::max(shape.levels, tree.levels);
+  }
+  shape.rule.one_row_a_tree = !drafter_.regressive();
+  // The CPU computes the rows that there are; a GPU all that there may be: how many there are only it knows.
+  if (device_of(drafter_).is_cpu()) {
+    shape.most_live = std::clamp<int64_t>(shape.nodes - 1, 1, most_live_nodes);
+    return shape;
+  }
+  const int64_t trees = frontier <= most_recorded_rows ? recorded_rows(frontier) : frontier;
+  shape.most_live = std::clamp<int64_t>(
+      shape.nodes - 1, 1, std::min(most_live_there, std::max<int64_t>(1, most_recorded_rows / trees)));
+  return shape;
+}
+
+// All of a draft, on the device: run one by one or recorded.
+at::Tensor DraftGraphs::grown(const Features& features, const PassInputs& there, const GrowthShape& shape) {
+  DraftKv kv{&cache_, first_layer_, there.placement};
+  DraftState state = drafter_.prime(features, there.ids, {}, there.wanted, &kv);
+  const int64_t count = there.wanted.size(0);
+  const at::Tensor bytes =
+      at::empty({count * bytes_of_tree(shape.nodes)}, there.trees.options().dtype(at::kByte));
+  kernels::GrowingTrees trees = trees_in(bytes, count, shape.nodes);
+  trees.state.copy_(there.trees);
+  const int64_t room = shape.rule.one_row_a_tree ? count : count * shape.most_live;
+  trees.rows = at::empty({2, room}, there.wanted.options());
+  trees.row_count = at::empty({1}, there.trees.options());
+  for (int64_t level = 1;; ++level) {
+    const Guesses guesses = guesses_of(drafter_, state, shape.rule.width);
+    kernels::grow_level(guesses.logits, guesses.ids, guesses.log_sums, shape.rule, shape.most_live, trees);
+    const int64_t rows = bytes.is_cpu() ? trees.row_count.item<int32_t>() : room;
+    if (level == shape.levels || rows == 0) return bytes;
+    state = drafter_.extend(state, trees.rows[0].narrow(0, 0, rows), trees.rows[1].narrow(0, 0, rows));
+  }
 }
 
 Guesses DraftGraphs::prime(const SeenRows& seen, std::span<const int64_t> frontier, int64_t width) {
@@ -120,14 +220,14 @@ at::Tensor DraftGraphs::first(const Features& features, const PassInputs& there,
   const DraftState state = drafter_.prime(features, there.ids, {}, there.wanted, &kv);
   if (there.wanted.size(0) == 0) return {};
   keep(state);
-  return guesses_of(drafter_, state, width);
+  return packed(guesses_of(drafter_, state, width));
 }
 
 // What `extend` does, the same.
 at::Tensor DraftGraphs::next(const DraftState& before, const at::Tensor& parents_and_ids, int64_t width) {
   const DraftState state = drafter_.extend(before, parents_and_ids[0], parents_and_ids[1]);
   keep(state);
-  return guesses_of(drafter_, state, width);
+  return packed(guesses_of(drafter_, state, width));
 }
 
 at::Tensor DraftGraphs::replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width) {
@@ -143,6 +243,23 @@ at::Tensor DraftGraphs::replay_first(const SeenRows& seen, const PassInputs& inp
   state_ = {places_[0], 0};
   settled_ = recorder_.run(entry.work, [&] { entry.guesses = first(features, entry.inputs.there(), width); });
   return entry.guesses;
+}
+
+at::Tensor DraftGraphs::replay_growth(const SeenRows& seen, const PassInputs& inputs,
+                                      const GrowthShape& shape) {
+  const PassShape place = shape_for(inputs);
+  const kernels::LevelRule& rule = shape.rule;
+  const GrownKey key{{place.rows, place.pages, place.wanted},
+                     {shape.nodes, shape.levels, shape.most_live, rule.width},
+                     {rule.top_p, rule.relative_cut}};
+  auto found = grown_.find(key);
+  if (found == grown_.end())
+    found = grown_.emplace(key, Grown{PaddedInputs(place, inputs, device_of(drafter_)), {}, {}}).first;
+  Grown& entry = found->second;
+  entry.inputs.send(inputs, cache_.spare_slot());
+  const Features features = gathered(seen.parts, place.rows);
+  settled_ = recorder_.run(entry.work, [&] { entry.trees = grown(features, entry.inputs.there(), shape); });
+  return entry.trees;
 }
 
 at::Tensor DraftGraphs::replay_next(const at::Tensor& parents_and_ids, int64_t width) {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/tree_growth.h"
 #include "model/drafter.h"
 #include "model/kv_cache.h"
 #include "model/placement.h"
@@ -29,9 +30,21 @@ struct Guesses {
   at::Tensor log_sums;  // fp32 [F], each over the whole of the drafter's vocabulary
 };
 
-/// A drafter's guesses, depth by depth, for many sequences at once.  On a GPU what a depth needs is recorded
-/// as one graph (Recorder): one with all that `prime` does, one for each further depth.  A guess has the same
-/// bits with and without: rows are padded to the recorded number, and no row depends on others.
+/// How a tree grows behind each row of a frontier.
+struct Growth {
+  struct Tree {
+    int64_t most_nodes;  // the root included
+    int64_t levels;      // 1 to the drafter's depth
+    float least_joint;   // of a node's probability along the path
+  };
+  kernels::LevelRule rule;  // the same for all
+  std::vector<Tree> trees;  // [F]
+};
+
+/// A drafter's guesses for many sequences at once: whole trees, or depth by depth.  On a GPU what that needs
+/// is recorded as graphs (Recorder): one with all of a draft, or one with all that `prime` does and one for
+/// each further depth.  A guess has the same bits with and without: rows are padded to the recorded number,
+/// and no row depends on others.
 class DraftGraphs {
  public:
   /// `drafter` is frozen; its own layers of `cache` begin at `first_layer`.  All are borrowed; where
@@ -39,6 +52,12 @@ class DraftGraphs {
   DraftGraphs(Drafter& drafter, KvCache& cache, int64_t first_layer, Recorder& recorder);
 
   const Drafter& drafter() const { return drafter_; }
+
+  /// A whole draft: the drafter sees `seen`, whose rows continue what it has seen of their sequences, and
+  /// tree i grows behind row frontier[i], level by level.  One tree or more; they come back on the CPU, maybe
+  /// with others behind them.  On a GPU at most 16 nodes of a level have children, fewer in more trees
+  /// than 16.
+  kernels::GrowingTrees grow(const SeenRows& seen, std::span<const int64_t> frontier, const Growth& growth);
 
   /// Begins a draft: the drafter sees `seen`, whose rows continue what it has seen of their sequences, and
   /// makes its `width` best guesses, head(0).size() at most, behind each of the rows `frontier`.  On the CPU.
@@ -63,10 +82,26 @@ class DraftGraphs {
     Recorder::Work work;
   };
 
+  /// Of a draft of whole trees, besides what its inputs say.
+  struct GrowthShape {
+    int64_t nodes, levels, most_live;
+    kernels::LevelRule rule;
+  };
+  struct Grown {
+    PaddedInputs inputs;
+    at::Tensor trees;  // packed, on the device
+    Recorder::Work work;
+  };
+  // Rows, pages, frontier; nodes, levels, live nodes, width; top-p, relative cut.
+  using GrownKey = std::tuple<std::array<int64_t, 3>, std::array<int64_t, 4>, std::array<float, 2>>;
+
   PassInputs inputs_of(const SeenRows& seen, std::span<const int64_t> frontier);
   PassShape shape_for(const PassInputs& inputs) const;
   bool records(const PassInputs& inputs) const;
   Features gathered(std::span<const Features> parts, int64_t rows);
+  GrowthShape shape_of(const Growth& growth) const;
+  at::Tensor grown(const Features& features, const PassInputs& there, const GrowthShape& shape);
+  at::Tensor replay_growth(const SeenRows& seen, const PassInputs& inputs, const GrowthShape& shape);
   // Guesses on the device, packed:
   at::Tensor first(const Features& features, const PassInputs& there, int64_t width);
   at::Tensor next(const DraftState& state, const at::Tensor& parents_and_ids, int64_t width);
@@ -87,6 +122,7 @@ class DraftGraphs {
   DraftState state_;  // after the last call
   bool settled_ = true;
   double seconds_ = 0;
+  std::map<GrownKey, Grown> grown_;
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, Primed> primed_;  // rows, pages, frontier, width
   std::map<std::tuple<int64_t, int64_t, int64_t>, Extended> extended_;       // depth, rows, width
 };

@@ -18,7 +18,7 @@ void for_each(Inputs& inputs, const Action& action) {
   auto& rows = inputs.placement.rows;
   for (auto* tensor :
        {&inputs.ids, &inputs.placement.cos, &inputs.placement.sin, &inputs.placement.slots, &rows.sequence,
-        &rows.contiguous, &rows.path_begin, &rows.path, &rows.page_table, &inputs.wanted})
+        &rows.contiguous, &rows.path_begin, &rows.path, &rows.page_table, &inputs.wanted, &inputs.trees})
     if (tensor->defined()) action(*tensor);
 }
 
@@ -79,6 +79,7 @@ PaddedInputs::PaddedInputs(const PassShape& shape, const PassInputs& like, at::D
   PassInputs model;
   model.ids = at::empty({shape.rows}, at::kLong);
   if (like.wanted.defined()) model.wanted = at::empty({shape.wanted}, at::kLong);
+  if (like.trees.defined()) model.trees = at::empty({shape.wanted, like.trees.size(1)}, at::kInt);
   if (like.placement.slots.defined())
     model.placement = {floats(shape.rows),
                        floats(shape.rows),
@@ -99,6 +100,7 @@ void PaddedInputs::send(const PassInputs& inputs, int64_t slot) {
 void PaddedInputs::fill(const PassInputs& inputs, int64_t slot) {
   extend<int64_t>(here_.ids, inputs.ids, 0);
   if (inputs.wanted.defined()) extend<int64_t>(here_.wanted, inputs.wanted, 0);
+  if (inputs.trees.defined()) extend<int32_t>(here_.trees, inputs.trees, 0);
   if (!inputs.placement.slots.defined()) return;
   const kernels::AttentionRows& from = inputs.placement.rows;
   kernels::AttentionRows& to = here_.placement.rows;

@@ -18,6 +18,7 @@ struct PassInputs {
   at::Tensor ids;       // i64 [R]
   Placement placement;  // undefined for a drafter without layers of its own
   at::Tensor wanted;    // i64 [W] rows whose results are wanted; undefined: all
+  at::Tensor trees;     // i32 [W, ..] the trees to grow behind them (GrowingTrees::state); undefined: none
 };
 
 /// The inputs on `device`, in one copy: themselves on the CPU.
@@ -37,7 +38,7 @@ class PaddedInputs {
 
   /// Copies `inputs` there.  The rows added attend to nothing, belong to a sequence of their own and write
   /// their keys and values to `slot`; no other row's result depends on them.  Rows added to the wanted ones
-  /// are the first.
+  /// are the first; trees added are all zeros, which do not grow.
   void send(const PassInputs& inputs, int64_t slot);
 
   const PassInputs& there() const { return there_; }

@@ -233,9 +233,11 @@ std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarTyp
 }
 
 PassInputs Target::inputs(const RowBatch& batch, KvCache& cache) const {
-  const bool all = std::ssize(batch.wanted) == batch.size();
-  return {at::tensor(batch.ids, at::kLong), cache.place(batch),
-          all ? at::Tensor() : at::tensor(batch.wanted, at::kLong)};
+  PassInputs inputs;
+  inputs.ids = at::tensor(batch.ids, at::kLong);
+  inputs.placement = cache.place(batch);
+  if (std::ssize(batch.wanted) != batch.size()) inputs.wanted = at::tensor(batch.wanted, at::kLong);
+  return inputs;
 }
 
 TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const {

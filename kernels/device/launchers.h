@@ -18,7 +18,7 @@ int64_t attention_workspace(const AttentionCall& call, int64_t longest);
 void launch_gather_rows(const void* panels, const int64_t* ids, int64_t rows, int64_t inputs, Element element,
                         void* out, Stream stream);
 
-/// Row-wise: x [rows, width] and so on, as in rms_norm.h, activation.h and top_k.h.
+/// Row-wise: x [rows, width] and so on, as in rms_norm.h, activation.h, top_k.h and sample.h.
 void launch_rms_norm(const float* x, const float* weight, float eps, int64_t rows, int64_t width, void* out,
                      Element element, Stream stream);
 void launch_silu_mul(const float* gate_up, int64_t rows, int64_t width, void* out, Element element,
@@ -36,5 +36,10 @@ int64_t top_k_workspace(int64_t rows, int64_t width, int64_t k);
 void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, void* workspace, float* out,
                         Stream stream);
 int64_t log_sum_exp_workspace(int64_t rows, int64_t width);
+/// rules: [rows, 4] RowRule.
+void launch_sample(const float* logits, const double* rules, int64_t rows, int64_t width, int64_t* tokens,
+                   Stream stream);
+
+void launch_grow_level(const GrowthCall& call, Stream stream);
 
 }  // namespace clover::kernels::cuda

@@ -111,4 +111,13 @@ CLOVER_BOTH int count_bits(uint32_t bits) {
 #endif
 }
 
+/// The upper 64 bits of a product.
+CLOVER_BOTH uint64_t high_product(uint64_t a, uint64_t b) {
+#if defined(__CUDA_ARCH__)
+  return __umul64hi(a, b);
+#else
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(a) * b) >> 64);
+#endif
+}
+
 }  // namespace clover::kernels::cuda

@@ -77,9 +77,60 @@ class Draft {
 
   /// The guesses of one draft behind `rows` new rows of each of `sequences`, depth by depth.
   std::vector<model::Guesses> of(int64_t sequences, int64_t rows, int64_t width) {
+    const auto [seen, frontier] = see(sequences, rows);
+    const Count count(*this);
+    std::vector<int64_t> parents, ids;
+    std::vector<model::Guesses> guesses{draft_.prime(seen, frontier, width)};
+    for (int64_t depth = 1; depth < draft_.drafter().max_depth(); ++depth) {
+      parents.clear();
+      ids.clear();
+      for (int64_t row = 0; row < guesses.back().ids.size(0); ++row) {
+        for (int64_t rank = 0; rank < std::min<int64_t>(width, depth == 1 ? 2 : 1); ++rank) {
+          parents.push_back(row);
+          ids.push_back(guesses.back().ids[row][rank].item<int64_t>());
+        }
+      }
+      guesses.push_back(draft_.extend(parents, ids, width));
+    }
+    return guesses;
+  }
+
+  /// Whole trees behind them.
+  kernels::GrowingTrees trees(int64_t sequences, int64_t rows, const model::Growth::Tree& tree,
+                              const kernels::LevelRule& rule) {
+    const auto [seen, frontier] = see(sequences, rows);
+    const Count count(*this);
+    return draft_.grow(seen, frontier, {rule, std::vector<model::Growth::Tree>(sequences, tree)});
+  }
+
+  int64_t launches_ = 0, uploads_ = 0, waits_ = 0;  // of the last draft
+  const model::DraftGraphs& graphs() const { return draft_; }
+  const model::Recorder& recorder() const { return recorder_; }
+
+ private:
+  /// What happens on the device until it goes.
+  class Count {
+   public:
+    explicit Count(Draft& of) : of_(of) {
+      of.launches_ = -test::launches_on_stand_in();
+      of.uploads_ = -test::uploads_to_stand_in();
+      of.waits_ = -test::waits_for_stand_in();
+    }
+    ~Count() {
+      of_.launches_ += test::launches_on_stand_in();
+      of_.uploads_ += test::uploads_to_stand_in();
+      of_.waits_ += test::waits_for_stand_in();
+    }
+
+   private:
+    Draft& of_;
+  };
+
+  /// A pass over `rows` new rows of each sequence, and the last one of each.
+  std::pair<model::SeenRows, std::vector<int64_t>> see(int64_t sequences, int64_t rows) {
     while (std::ssize(sequences_) < sequences) sequences_.push_back(cache_.open());
     model::SeenRows seen;
-    std::vector<int64_t> frontier, parents, ids;
+    std::vector<int64_t> frontier;
     for (int64_t i = 0; i < sequences; ++i) {
       model::RowBatch batch;
       std::vector<int32_t> kept;
@@ -98,31 +149,9 @@ class Draft {
       frontier.push_back(std::ssize(seen.next_ids) - 1);
     }
     ++turn_;
-    const int64_t launches = test::launches_on_stand_in(), uploads = test::uploads_to_stand_in(),
-                  waits = test::waits_for_stand_in();
-    std::vector<model::Guesses> guesses{draft_.prime(seen, frontier, width)};
-    for (int64_t depth = 1; depth < draft_.drafter().max_depth(); ++depth) {
-      parents.clear();
-      ids.clear();
-      for (int64_t row = 0; row < guesses.back().ids.size(0); ++row) {
-        for (int64_t rank = 0; rank < std::min<int64_t>(width, depth == 1 ? 2 : 1); ++rank) {
-          parents.push_back(row);
-          ids.push_back(guesses.back().ids[row][rank].item<int64_t>());
-        }
-      }
-      guesses.push_back(draft_.extend(parents, ids, width));
-    }
-    launches_ = test::launches_on_stand_in() - launches;
-    uploads_ = test::uploads_to_stand_in() - uploads;
-    waits_ = test::waits_for_stand_in() - waits;
-    return guesses;
+    return {std::move(seen), std::move(frontier)};
   }
 
-  int64_t launches_ = 0, uploads_ = 0, waits_ = 0;  // of the last draft
-  const model::DraftGraphs& graphs() const { return draft_; }
-  const model::Recorder& recorder() const { return recorder_; }
-
- private:
   model::KvCache cache_;
   model::Recorder recorder_;
   model::DraftGraphs draft_;
@@ -156,6 +185,61 @@ TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
       }
     }
     EXPECT_EQ(without.recorder().recorded(), 0);
+  }
+}
+
+void expect_same_trees(const kernels::GrowingTrees& expected, const kernels::GrowingTrees& found,
+                       int64_t trees) {
+  const auto state_of = [](const kernels::GrowingTrees& of, int64_t tree) {
+    return static_cast<const kernels::TreeState*>(of.state.const_data_ptr())[tree];
+  };
+  for (int64_t tree = 0; tree < trees; ++tree) {
+    const int32_t nodes = state_of(expected, tree).nodes;
+    ASSERT_EQ(nodes, state_of(found, tree).nodes);
+    EXPECT_TRUE(at::equal(expected.ids[tree].slice(0, 1, nodes), found.ids[tree].slice(0, 1, nodes)));
+    EXPECT_TRUE(at::equal(expected.parent[tree].slice(0, 1, nodes), found.parent[tree].slice(0, 1, nodes)));
+    EXPECT_TRUE(at::equal(expected.joint[tree].slice(0, 1, nodes), found.joint[tree].slice(0, 1, nodes)));
+  }
+}
+
+TEST_F(GpuDraftsTest, WholeTreesAreOneUploadOneGraphAndOneWait) {
+  for (const Heads& of : every_kind()) {
+    SCOPED_TRACE(std::string(of.kind) + " " + of.settings.dump());
+    const auto guesser = heads(of);
+    Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
+    const std::vector<std::array<int64_t, 3>> shapes{{1, 1, 2}, {3, 2, 5}, {3, 1, 12}, {2, 5, 5}};
+    for (int round = 0; round < 4; ++round) {
+      for (const auto& [sequences, rows, nodes] : shapes) {
+        const model::Growth::Tree tree{nodes, guesser->max_depth(), round % 2 == 0 ? 0.0f : 1e-3f};
+        const kernels::LevelRule rule{.width = nodes - 1, .top_p = 0.9f, .relative_cut = 0.1f};
+        const auto expected = without.trees(sequences, rows, tree, rule),
+                   found = with.trees(sequences, rows, tree, rule);
+        ASSERT_NO_FATAL_FAILURE(expect_same_trees(expected, found, sequences));
+        EXPECT_EQ(with.graphs().settled(), round >= 2);
+        EXPECT_TRUE(without.graphs().settled());
+        if (round < 2) continue;
+        EXPECT_EQ(with.launches_, 2) << "the graph and the copy of the features";
+        EXPECT_EQ(with.uploads_, 1);
+        EXPECT_EQ(with.waits_, 1);
+      }
+    }
+  }
+}
+
+TEST_F(GpuDraftsTest, AChainIsWhatTheHeadsGuessDepthByDepth) {
+  for (const Heads& of : every_kind()) {
+    SCOPED_TRACE(std::string(of.kind) + " " + of.settings.dump());
+    const auto guesser = heads(of);
+    Draft whole(*target_, *guesser, true), by_depth(*target_, *guesser, false);
+    for (int round = 0; round < 3; ++round) {
+      const int64_t depths = guesser->max_depth();
+      const auto chains = whole.trees(3, 2, {depths + 1, depths, 0}, {.width = 1});
+      const auto guesses = by_depth.of(3, 2, 1);
+      for (int64_t depth = 0; depth < depths; ++depth) {
+        for (int64_t tree = 0; tree < 3; ++tree)
+          EXPECT_EQ(chains.ids[tree][depth + 1].item<int64_t>(), guesses[depth].ids[tree][0].item<int64_t>());
+      }
+    }
   }
 }
 

@@ -8,7 +8,9 @@
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
+#include "kernels/sample.h"
 #include "kernels/top_k.h"
+#include "kernels/tree_growth.h"
 #include "tests/kernels/paths.h"
 
 // The ops on CPU tensors, run where the program under test runs them (see paths.h): one test for all twins.
@@ -78,6 +80,17 @@ inline std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_
 }
 inline at::Tensor arg_max(const at::Tensor& logits) {
   return kernels::arg_max(place(logits)).cpu();
+}
+inline at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
+  return kernels::sample(place(logits), place(rules)).cpu();
+}
+inline void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
+                       const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
+  GrowingTrees placed{place(trees.ids),   place(trees.parent), place(trees.joint),
+                      place(trees.state), place(trees.rows),   place(trees.row_count)};
+  kernels::grow_level(place(logits), place(ids), place(log_sums), rule, most_live, placed);
+  trees = {placed.ids.cpu(),   placed.parent.cpu(), placed.joint.cpu(),
+           placed.state.cpu(), placed.rows.cpu(),   placed.row_count.cpu()};
 }
 inline at::Tensor log_sum_exp(const at::Tensor& logits) {
   return kernels::log_sum_exp(place(logits)).cpu();

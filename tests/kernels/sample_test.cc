@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/kernels/paths.h"
+#include "tests/kernels/here.h"
 
 namespace clover::kernels {
 namespace {
@@ -48,6 +48,44 @@ std::vector<float> random_logits(int64_t count, double spread) {
   return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + count};
 }
 
+/// A token for each of `uniforms`.
+std::vector<int64_t> drawn(const std::vector<float>& logits, const SamplingRule& rule,
+                           const std::vector<double>& uniforms) {
+  const at::Tensor rules = at::empty({std::ssize(uniforms), 4}, at::kDouble);
+  for (int64_t i = 0; i < std::ssize(uniforms); ++i) {
+    const double row[] = {rule.temperature, rule.top_p, static_cast<double>(rule.top_k), uniforms[i]};
+    std::copy_n(row, 4, rules.mutable_data_ptr<double>() + 4 * i);
+  }
+  const at::Tensor rows = at::tensor(logits).repeat({std::ssize(uniforms), 1});
+  const at::Tensor tokens = here::sample(rows, rules);
+  return {tokens.const_data_ptr<int64_t>(), tokens.const_data_ptr<int64_t>() + tokens.numel()};
+}
+
+std::vector<double> evenly(int64_t count, double offset) {
+  std::vector<double> uniforms;
+  for (int64_t i = 0; i < count; ++i)
+    uniforms.push_back((static_cast<double>(i) + offset) / static_cast<double>(count));
+  return uniforms;
+}
+
+/// Every token drawn is one that the rule keeps, and where its share of the mass lies.
+void expect_contract(const std::vector<float>& logits, const SamplingRule& rule, int64_t draws) {
+  SCOPED_TRACE(testing::Message() << logits.size() << " tokens, temperature " << rule.temperature
+                                  << ", top_p " << rule.top_p << ", top_k " << rule.top_k);
+  const Kept kept = kept_by(logits, rule);
+  const std::vector<double> uniforms = evenly(draws, 0.37);
+  const std::vector<int64_t> tokens = drawn(logits, rule, uniforms);
+  const double slack = 1e-5 * kept.cumulative.back();
+  for (int64_t i = 0; i < draws; ++i) {
+    const double target = uniforms[i] * kept.cumulative.back();
+    const auto at = std::find(kept.tokens.begin(), kept.tokens.end(), tokens[i]);
+    ASSERT_NE(at, kept.tokens.end()) << "not kept";
+    const size_t rank = at - kept.tokens.begin();
+    ASSERT_GT(kept.cumulative[rank], target - slack);
+    ASSERT_LE(rank == 0 ? 0 : kept.cumulative[rank - 1], target + slack);
+  }
+}
+
 // Known answers of Random123 (Philox4x32-10); the first two of the four words make the number.
 TEST(Philox, GivesThePublishedWords) {
   const auto number = [](uint64_t high, uint64_t low) {
@@ -83,31 +121,21 @@ TEST(Philox, IsUniformAndEveryArgumentCounts) {
 
 TEST(Sample, TemperatureZeroIsArgMax) {
   const std::vector<float> logits = {1, 5, std::numeric_limits<float>::quiet_NaN(), 5, 2};
-  EXPECT_EQ(sample(logits.data(), 5, {}, 0.9), 1);
+  on_every_path([&] { EXPECT_EQ(drawn(logits, {}, {0.9})[0], 1); });
 }
 
 TEST(Sample, FollowsTheContractForEveryRule) {
   at::manual_seed(1);
-  on_every_path([] {
-    for (double spread : {0.0, 0.5, 3.0, 12.0}) {
-      for (int64_t count : {1, 6, 200, 3000}) {
+  const bool few = here::emulated();
+  const auto counts = few ? std::vector<int64_t>{6, 3000} : std::vector<int64_t>{1, 6, 200, 3000};
+  on_every_path([&] {
+    for (const double spread : {0.0, 0.5, 3.0, 12.0}) {
+      for (const int64_t count : counts) {
         const std::vector<float> logits = random_logits(count, spread);
-        for (double temperature : {0.3, 1.0, 2.5}) {
-          for (double top_p : {1.0, 0.9, 0.3, 0.0}) {
-            for (int64_t top_k : {0, 1, 5, 1000}) {
-              const SamplingRule rule{temperature, top_p, top_k};
-              const Kept kept = kept_by(logits, rule);
-              for (int i = 0; i < 20; ++i) {
-                const double u = (i + 0.37) / 20;
-                const double target = u * kept.cumulative.back(), slack = 1e-5 * kept.cumulative.back();
-                const int64_t token = sample(logits.data(), count, rule, u);
-                const auto at = std::find(kept.tokens.begin(), kept.tokens.end(), token);
-                ASSERT_NE(at, kept.tokens.end()) << "not kept";
-                const size_t rank = at - kept.tokens.begin();
-                ASSERT_GT(kept.cumulative[rank], target - slack);
-                ASSERT_LE(rank == 0 ? 0 : kept.cumulative[rank - 1], target + slack);
-              }
-            }
+        for (const double temperature : {0.3, 1.0, 2.5}) {
+          for (const double top_p : {1.0, 0.9, 0.3, 0.0}) {
+            for (const int64_t top_k : {0, 1, 5, 1000})
+              expect_contract(logits, {temperature, top_p, top_k}, few ? 3 : 20);
           }
         }
       }
@@ -115,24 +143,70 @@ TEST(Sample, FollowsTheContractForEveryRule) {
   });
 }
 
+// More tokens than can be told apart at once: all alike, or one of many logits that hardly differ.
+TEST(Sample, FindsItsTokenAmongThousandsThatAreAlike) {
+  at::manual_seed(2);
+  std::vector<float> alike(5000, -3.5f), close = random_logits(5000, 1e-4);
+  for (size_t i = 0; i < close.size(); ++i) close[i] = i % 7 == 0 ? close[0] : close[i];
+  on_every_path([&] {
+    for (const std::vector<float>& logits : {alike, close}) {
+      for (const SamplingRule& rule : {SamplingRule{1, 1, 0}, {0.7, 0.5, 0}, {1, 0.9, 2500}})
+        expect_contract(logits, rule, 7);
+    }
+    // Masked tokens fill up what the top-k asks for.
+    std::vector<float> masked(5000, -infinite);
+    masked[4000] = 2;
+    masked[3] = 1;
+    EXPECT_EQ(drawn(masked, {1, 1, 3000}, {0.1, 0.9}), (std::vector<int64_t>{4000, 3}));
+  });
+}
+
+TEST(Sample, RowsHaveRulesOfTheirOwn) {
+  at::manual_seed(3);
+  const at::Tensor logits = at::randn({4, 700}) * 3;
+  const SamplingRule rules[] = {{0, 1, 0}, {1, 0.8, 0}, {2, 1, 20}, {0.5, 0.9, 50}};
+  at::Tensor packed = at::empty({4, 4}, at::kDouble);
+  std::vector<int64_t> alone;
+  on_every_path([&] {
+    alone.clear();
+    for (int64_t row = 0; row < 4; ++row) {
+      const double uniform = 0.2 + 0.17 * static_cast<double>(row);
+      const auto& [temperature, top_p, top_k] = rules[row];
+      const double values[] = {temperature, top_p, static_cast<double>(top_k), uniform};
+      std::copy_n(values, 4, packed[row].mutable_data_ptr<double>());
+      const float* of_row = logits[row].const_data_ptr<float>();
+      alone.push_back(drawn({of_row, of_row + 700}, rules[row], {uniform})[0]);
+    }
+    const at::Tensor together = here::sample(logits, packed);
+    EXPECT_EQ(alone, std::vector<int64_t>(together.const_data_ptr<int64_t>(),
+                                          together.const_data_ptr<int64_t>() + 4));
+  });
+}
+
 TEST(Sample, TiesGoToTheLowestId) {
-  const std::vector<float> logits = {0, 2, 2, 2};
-  EXPECT_EQ(sample(logits.data(), 4, {1, 1, 2}, 0.0), 1);
-  EXPECT_EQ(sample(logits.data(), 4, {1, 1, 2}, 0.49), 1);
-  EXPECT_EQ(sample(logits.data(), 4, {1, 1, 2}, 0.5), 2);
-  EXPECT_EQ(sample(logits.data(), 4, {1, 1, 2}, 0.999999), 2);
+  on_every_path([] {
+    EXPECT_EQ(drawn({0, 2, 2, 2}, {1, 1, 2}, {0.0, 0.49, 0.5, 0.999999}), (std::vector<int64_t>{1, 1, 2, 2}));
+    EXPECT_EQ(drawn({0, -0.0f, 0, -1}, {1, 1, 2}, {0.1, 0.9}), (std::vector<int64_t>{0, 1}));
+  });
 }
 
 TEST(Sample, TheEdgesOfUniformStayInside) {
   const std::vector<float> logits = random_logits(1000, 5);
   const double most = std::nextafter(1.0, 0.0);
-  for (const SamplingRule& rule :
-       {SamplingRule{1, 1, 0}, {1, 0.5, 0}, {1, 1, 7}, {0.01, 1, 0}, {1e-30, 1, 0}}) {
-    const Kept kept = kept_by(logits, rule);
-    EXPECT_EQ(sample(logits.data(), 1000, rule, 0), kept.tokens[0]);
-    const int64_t last = sample(logits.data(), 1000, rule, most);
-    EXPECT_NE(std::find(kept.tokens.begin(), kept.tokens.end(), last), kept.tokens.end());
-  }
+  on_every_path([&] {
+    for (const SamplingRule& rule : {SamplingRule{1, 1, 0},
+                                     {1, 0.5, 0},
+                                     {1, std::nextafter(1.0, 0.0), 0},
+                                     {1, 1, 7},
+                                     {0.01, 1, 0},
+                                     {1e-30, 1, 0},
+                                     {1e-60, 1, 0}}) {
+      const Kept kept = kept_by(logits, rule);
+      const std::vector<int64_t> edges = drawn(logits, rule, {0, most});
+      EXPECT_EQ(edges[0], kept.tokens[0]);
+      EXPECT_NE(std::find(kept.tokens.begin(), kept.tokens.end(), edges[1]), kept.tokens.end());
+    }
+  });
 }
 
 TEST(Sample, MaskedTokensAreNeverChosen) {
@@ -140,30 +214,48 @@ TEST(Sample, MaskedTokensAreNeverChosen) {
   logits[77] = 1;
   logits[400] = 1;
   logits[10] = std::numeric_limits<float>::quiet_NaN();
-  for (int i = 0; i < 50; ++i) {
-    EXPECT_EQ(sample(logits.data(), 500, {1, 1, 0}, i / 50.0), i < 25 ? 77 : 400);
-    EXPECT_EQ(sample(logits.data(), 500, {1, 1, 10}, i / 50.0), i < 25 ? 77 : 400);
-  }
   const std::vector<float> nothing(9, -infinite);
-  EXPECT_EQ(sample(nothing.data(), 9, {1, 1, 0}, 0.7), 0);
-  logits[3] = infinite;
-  EXPECT_EQ(sample(logits.data(), 500, {1, 1, 0}, 0.7), 3);
+  std::vector<float> endless = logits;
+  endless[3] = infinite;
+  on_every_path([&] {
+    for (const int64_t top_k : {0, 10}) {
+      const std::vector<int64_t> tokens = drawn(logits, {1, 1, top_k}, evenly(20, 0));
+      for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], i < 10 ? 77 : 400);
+    }
+    EXPECT_EQ(drawn(nothing, {1, 1, 0}, {0.7})[0], 0);
+    EXPECT_EQ(drawn(nothing, {1, 0.5, 3}, {0.7})[0], 0);
+    EXPECT_EQ(drawn(endless, {1, 1, 0}, {0.7})[0], 3);
+  });
 }
 
-// Chi-squared of 40000 draws over 6 tokens: 5 degrees of freedom, 0.1 % critical value 20.5.
+TEST(Sample, OneRowAndManyAreTheSameFunction) {
+  at::manual_seed(4);
+  const std::vector<float> logits = random_logits(300, 3);
+  const SamplingRule rule{0.9, 0.95, 40};
+  if (here::place(at::empty({1})).is_cpu()) {
+    const std::vector<double> uniforms = evenly(50, 0.5);
+    const std::vector<int64_t> together = drawn(logits, rule, uniforms);
+    for (size_t i = 0; i < uniforms.size(); ++i)
+      EXPECT_EQ(together[i], sample(logits.data(), 300, rule, uniforms[i]));
+  }
+}
+
+// Chi-squared of many draws over 6 tokens: 5 degrees of freedom, 0.1 % critical value 20.5.
 TEST(Sample, DrawsTheDistribution) {
   const std::vector<float> logits = {0, 1, -1, 0.5, 2, -2};
   const double temperature = 1.3;
   const Kept kept = kept_by(logits, {temperature, 1, 0});
-  std::vector<int> drawn(6);
-  for (uint64_t position = 0; position < 40000; ++position) {
-    ++drawn[sample(logits.data(), 6, {temperature, 1, 0}, philox_uniform(5, 1, 0, position))];
-  }
+  const int64_t draws = here::emulated() ? 4000 : 40000;
+  std::vector<double> uniforms;
+  for (int64_t position = 0; position < draws; ++position)
+    uniforms.push_back(philox_uniform(5, 1, 0, static_cast<uint64_t>(position)));
+  std::vector<int> counted(6);
+  for (const int64_t token : drawn(logits, {temperature, 1, 0}, uniforms)) ++counted[token];
   double statistic = 0;
   for (size_t i = 0; i < 6; ++i) {
     const double mass = kept.cumulative[i] - (i == 0 ? 0 : kept.cumulative[i - 1]);
-    const double expected = 40000 * mass / kept.cumulative.back();
-    statistic += std::pow(drawn[kept.tokens[i]] - expected, 2) / expected;
+    const double expected = static_cast<double>(draws) * mass / kept.cumulative.back();
+    statistic += std::pow(counted[kept.tokens[i]] - expected, 2) / expected;
   }
   EXPECT_LT(statistic, 20.5);
 }
@@ -175,6 +267,10 @@ TEST(Sample, SaysWhatIsWrong) {
   EXPECT_NE(error_of([&] {
               sample(&logit, 1, {-1, 1, 0}, 0.5);
             }).find("temperature is -1"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              here::sample(at::empty({2, 5}), at::empty({2, 3}, at::kDouble));
+            }).find("rules"),
             std::string::npos);
 }
 

@@ -133,6 +133,14 @@ T __shfl_xor_sync(unsigned all, T mine, int apart) {
   return __shfl_sync(all, mine, static_cast<int>(threadIdx.x % 32) ^ apart);
 }
 
+/// One fiber runs at a time.
+template <class T>
+T atomicAdd(T* to, T more) {
+  const T before = *to;
+  *to += more;
+  return before;
+}
+
 inline unsigned __reduce_max_sync(unsigned, unsigned mine) {
   const unsigned char* brought = clover::kernels::cuda::emulation::exchange(&mine, sizeof mine);
   unsigned largest = 0;

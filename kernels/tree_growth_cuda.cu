@@ -1,0 +1,96 @@
+#include "kernels/device/cuda.h"
+#include "kernels/device/growth.h"
+#include "kernels/device/launchers.h"
+
+// One block, a warp a tree: a level adds few nodes, each the best of what the lanes hold.
+namespace clover::kernels::cuda {
+namespace {
+
+constexpr int64_t most_warps = 32;
+constexpr int branches_a_lane = 2;  // of the 64 live nodes that a tree may have
+
+/// Of a tree, a level ago and now.
+struct Step {
+  TreeState last, now;
+};
+
+/// True for the lane that holds the largest of `mine`, and for no other; 0 takes no part.
+__device__ inline bool holds_most(uint32_t mine, bool takes_part) {
+  const uint32_t part = takes_part ? mine : 0;
+  const uint32_t most = __reduce_max_sync(all_lanes, part);
+  return takes_part && part == most;
+}
+
+__device__ inline TreeState grow_tree(const GrowthCall& call, int64_t tree, const TreeState& last) {
+  const int lane = threadIdx.x % warp_size;
+  Branch branches[branches_a_lane];
+#pragma unroll
+  for (int i = 0; i < branches_a_lane; ++i) {
+    const int32_t offset = lane + i * warp_size, node = last.first_live + offset;
+    if (offset < last.live)
+      branches[i].begin(call, last, node, last.row + (call.one_row_a_tree ? 0 : offset),
+                        joint_of(call, tree, node));
+  }
+  int32_t nodes = last.nodes;
+  for (; nodes < last.most_nodes; ++nodes) {
+    static_assert(branches_a_lane == 2);
+    const bool second = branches[1].alive() && (!branches[0].alive() || before(branches[1], branches[0]));
+    Branch& mine = second ? branches[1] : branches[0];
+    // A probability is not negative, so its bits rise with it.
+    const uint32_t rising = bits_as<uint32_t>(mine.joint) + 1;
+    bool best = holds_most(rising, mine.alive());
+    if (__ballot_sync(all_lanes, best) == 0) break;
+    best = holds_most(~static_cast<uint32_t>(mine.id), best);
+    best = holds_most(~static_cast<uint32_t>(mine.node), best);
+    if (!best) continue;
+    const int64_t at = tree * call.nodes + nodes;
+    call.tree_ids[at] = mine.id;
+    call.tree_parent[at] = mine.node;
+    call.tree_joint[at] = mine.joint;
+    mine.next(call, last);
+  }
+  return grown(last, nodes, call.most_live);
+}
+
+/// Rows of the trees before `tree`; every lane gets it.
+__device__ inline int32_t rows_before(const GrowthCall& call, const Step* steps, int64_t tree) {
+  int32_t rows = 0;
+  for (int64_t i = threadIdx.x % warp_size; i < tree; i += warp_size) rows += rows_of(steps[i].now, call);
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) rows += __shfl_xor_sync(all_lanes, rows, apart);
+  return rows;
+}
+
+__global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall call) {
+  let_next_begin();
+  wait_for_last();
+  Step* steps = shared_memory<Step>();  // [trees]
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size;
+  for (int64_t tree = warp; tree < call.trees; tree += warps) {
+    const TreeState last = call.states[tree];
+    const TreeState now = last.live > 0 ? grow_tree(call, tree, last) : last;
+    if (lane == 0) steps[tree] = {last, now};
+  }
+  __syncthreads();
+  for (int64_t tree = warp; tree < call.trees; tree += warps) {
+    const int32_t row = rows_before(call, steps, tree);
+    const TreeState last = steps[tree].last;
+    TreeState now = steps[tree].now;
+    now.row = row;
+    for (int32_t i = lane; i < rows_of(now, call); i += warp_size) write_row(call, tree, last, now, i);
+    if (lane == 0 && last.live > 0) call.states[tree] = now;
+  }
+  const int32_t rows = rows_before(call, steps, call.trees);
+  for (int64_t i = rows + threadIdx.x; i < call.capacity; i += blockDim.x)
+    call.next_rows[i] = call.next_rows[call.capacity + i] = 0;
+  if (threadIdx.x == 0) *call.row_count = rows;
+}
+
+}  // namespace
+
+void launch_grow_level(const GrowthCall& call, Stream stream) {
+  const int64_t warps = call.trees < most_warps ? call.trees : most_warps;
+  launch("grow_level", grow_trees, dim3(1), static_cast<int>(warps * warp_size),
+         call.trees * static_cast<int64_t>(sizeof(Step)), stream, call);
+}
+
+}  // namespace clover::kernels::cuda
