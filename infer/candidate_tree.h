@@ -24,6 +24,13 @@ struct CandidateTree {
       if (parent[i] == node && ids[i] == id) return i;
     return -1;
   }
+  void reserve(int64_t nodes) {
+    ids.reserve(nodes);
+    parent.reserve(nodes);
+    depth.reserve(nodes);
+    probability_by_drafter.reserve(nodes);
+    proposer.reserve(nodes);
+  }
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   int32_t add(int64_t id, int32_t of_parent, float probability, Proposer by = Proposer::heads) {
     ids.push_back(id);

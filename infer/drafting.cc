@@ -169,15 +169,27 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::sp
   if (automatic()) costs_.observe_draft(std::ssize(asked), drafting, typical);
 }
 
+// What stands side by side since a pass, as the rows of a whole batch do that is drafted for at every step,
+// stays in one part.
 model::SeenRows Drafting::take_unseen(Sequences sequences, std::span<const size_t> asked) {
   model::SeenRows seen;
+  std::vector<LiveSequence::FeatureRange> ranges;
+  const auto continues = [&ranges](const LiveSequence::FeatureRange& range) {
+    return !ranges.empty() && ranges.back().end == range.begin && ranges.back().of.is_same(range.of);
+  };
   for (const size_t i : asked) {
     LiveSequence::Pending pending = sequences[i]->take_pending();
     seen.segments.push_back(
         {sequences[i]->sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
-    seen.parts.insert(seen.parts.end(), pending.parts.begin(), pending.parts.end());
+    for (LiveSequence::FeatureRange& range : pending.parts) {
+      if (continues(range))
+        ranges.back().end = range.end;
+      else
+        ranges.push_back(std::move(range));
+    }
     seen.next_ids.insert(seen.next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
   }
+  for (const auto& [of, begin, end] : ranges) seen.parts.push_back(of.slice(begin, end));
   return seen;
 }
 
@@ -229,16 +241,24 @@ void Drafting::read(LiveSequence& live, const model::Features& features, int64_t
 
 void Drafting::remember(const model::Features& features, std::span<Seen> seen) {
   if (!with_heads_) return;
+  const bool last_only = drafter_->kv_layers() == 0;  // it looks back at nothing
   std::vector<int64_t> rows;
-  for (const Seen& one : seen)
-    if (!one.live->finished()) rows.insert(rows.end(), one.rows.begin(), one.rows.end());
+  for (Seen& one : seen) {
+    if (one.live->finished()) continue;
+    if (last_only) {
+      one.live->skip(std::ssize(one.rows) - 1);
+      one.rows.erase(one.rows.begin(), one.rows.end() - 1);
+      one.next_ids.erase(one.next_ids.begin(), one.next_ids.end() - 1);
+    }
+    rows.insert(rows.end(), one.rows.begin(), one.rows.end());
+  }
   if (rows.empty()) return;
   const model::Features picked = features.rows(at::from_blob(rows.data(), {std::ssize(rows)}, at::kLong));
   int64_t begin = 0;
   for (Seen& one : seen) {
     if (one.live->finished()) continue;
     const int64_t end = begin + std::ssize(one.rows);
-    one.live->remember(picked.slice(begin, end), std::move(one.next_ids), drafter_->kv_layers() == 0);
+    one.live->remember({picked, begin, end}, std::move(one.next_ids), last_only);
     begin = end;
   }
 }

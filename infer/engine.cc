@@ -1,6 +1,6 @@
 #include "infer/engine.h"
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -101,7 +101,9 @@ void Engine::submit(Request request) {
 }
 
 std::vector<Completion> Engine::step() {
-  const at::NoGradGuard no_grad;
+  // No gradients, nor what views and writes in place cost where there might be some: half of a small
+  // operator.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   join();
   // A first token can end an answer: such a sequence takes no part in decoding.
   std::vector<Completion> completions = collect();

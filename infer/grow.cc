@@ -1,7 +1,6 @@
 #include "infer/grow.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "data/error.h"
 #include "infer/static_tree.h"
@@ -17,7 +16,7 @@ constexpr int64_t automatic_width = 16;
 GrowthLimit usable(const GrowthLimit& limit, Policy policy, const model::Drafter& drafter) {
   const int64_t depth = std::min(limit.max_depth, drafter.max_depth());
   if (policy == Policy::off || limit.budget <= 0 || depth <= 0) return {0, 0};
-  return {limit.budget, depth};
+  return {policy == Policy::chain ? std::min(limit.budget, drafter.max_depth()) : limit.budget, depth};
 }
 
 // By probability: chain, clover, automatic.
@@ -35,6 +34,7 @@ int64_t width_of(const GrowthRule& rule, std::span<const model::Growth::Tree> tr
 void take(const kernels::GrowingTrees& grown, int64_t index, CandidateTree& tree) {
   const int64_t begin = index * grown.ids.size(1);
   const auto& state = static_cast<const kernels::TreeState*>(grown.state.const_data_ptr())[index];
+  tree.reserve(state.nodes);
   for (int64_t at = begin + 1; at < begin + state.nodes; ++at)
     tree.add(grown.ids.const_data_ptr<int64_t>()[at], grown.parent.const_data_ptr<int32_t>()[at],
              grown.joint.const_data_ptr<float>()[at]);

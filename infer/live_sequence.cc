@@ -89,17 +89,20 @@ std::string LiveSequence::take_text() {
   return text;
 }
 
-void LiveSequence::remember(const model::Features& features, std::vector<int64_t> next_ids, bool last_only) {
+void LiveSequence::remember(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only) {
   if (last_only) {
-    seen_ += static_cast<int64_t>(pending_next_ids_.size() + next_ids.size()) - 1;
-    const int64_t last = static_cast<int64_t>(next_ids.size()) - 1;
-    pending_ = {features.slice(last, last + 1)};
-    pending_next_ids_ = {next_ids.back()};
-    return;
+    seen_ += static_cast<int64_t>(pending_next_ids_.size());
+    pending_.clear();
+    pending_next_ids_.clear();
   }
-  // Parts are views of what whole batches yielded, which must not be kept for the sake of a few rows.
-  if (std::ssize(pending_) >= most_parts) pending_ = {model::Features::joined(pending_)};
-  pending_.push_back(features);
+  // What whole batches yielded must not be kept for the sake of a few rows.
+  if (std::ssize(pending_) >= most_parts) {
+    std::vector<model::Features> parts;
+    for (const FeatureRange& part : pending_) parts.push_back(part.of.slice(part.begin, part.end));
+    const model::Features joined = model::Features::joined(parts);
+    pending_ = {{joined, 0, std::ssize(pending_next_ids_)}};
+  }
+  pending_.push_back(std::move(rows));
   pending_next_ids_.insert(pending_next_ids_.end(), next_ids.begin(), next_ids.end());
 }
 

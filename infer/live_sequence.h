@@ -44,13 +44,18 @@ class LiveSequence {
   /// The drafter needs nothing of the next `rows` rows.
   void skip(int64_t rows) { seen_ += rows; }
 
-  /// Accepted rows for the drafter: `features` [n, ..] and the token after each.  Without layers of its own a
-  /// drafter needs the last row only.
-  void remember(const model::Features& features, std::vector<int64_t> next_ids, bool last_only);
+  /// Rows [begin, end) of what many sequences share.
+  struct FeatureRange {
+    model::Features of;
+    int64_t begin, end;
+  };
+  /// Accepted rows for the drafter, and the token after each.  With `last_only` it needs but the last of all
+  /// rows so far, which is the one row given.
+  void remember(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only);
   struct Pending {
-    std::vector<model::Features> parts;  // of n rows in order
-    std::vector<int64_t> next_ids;       // [n]
-    int32_t begin;                       // position of the first
+    std::vector<FeatureRange> parts;  // of n rows in order
+    std::vector<int64_t> next_ids;    // [n]
+    int32_t begin;                    // position of the first
   };
   /// What the drafter is to be primed with; nothing is pending afterwards.
   Pending take_pending();
@@ -84,7 +89,7 @@ class LiveSequence {
   Completion completion_;
   size_t handed_out_ = 0;    // bytes of text given to take_text
   size_t longest_stop_ = 0;  // bytes
-  std::vector<model::Features> pending_;
+  std::vector<FeatureRange> pending_;
   std::vector<int64_t> pending_next_ids_;
   int64_t seen_ = 0;  // rows the drafter has been primed with or may skip
 };

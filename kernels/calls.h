@@ -48,8 +48,9 @@ struct TreeState {
   int32_t most_nodes = 1;  // the root included
   int32_t levels = 0;      // that may yet be added
   float least_joint = 0;   // nodes of a lower joint probability are left out, even the best
+  int32_t last_first_live = 0, last_row = 0;  // a level ago
 };
-constexpr int64_t tree_state_size = 7;
+constexpr int64_t tree_state_size = 9;
 static_assert(sizeof(TreeState) == tree_state_size * sizeof(int32_t));
 
 struct GrowthCall {

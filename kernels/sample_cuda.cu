@@ -8,7 +8,8 @@ namespace clover::kernels::cuda {
 namespace {
 
 constexpr int warps = 32, threads = warps * warp_size;
-constexpr int buckets = 2048, buckets_a_lane = buckets / warp_size;
+constexpr int buckets = 2048, buckets_a_warp = buckets / warps;
+static_assert(buckets_a_warp == 2 * warp_size);
 constexpr int far_bucket = buckets - 1;        // of tokens without mass, whose number nobody counts
 constexpr float buckets_a_unit = 64;           // of temperature
 constexpr float mass_unit = 1099511627776.0f;  // 2^40
@@ -25,6 +26,7 @@ struct Ladder {
   Mass weight[buckets];
   unsigned count[buckets];
   Candidate candidates[threads];
+  Mass stretches[warps];
   unsigned candidate_count;
   int bucket;           // that the weight wanted is reached in
   Mass wanted, before;  // from the top, and of that in earlier buckets
@@ -46,21 +48,14 @@ struct Row {
   }
 };
 
-__device__ inline Mass mass_at(float distance) {
-  return static_cast<Mass>(exp_one(-distance) * mass_unit);
-}
-
 /// Buckets of a round: equal distances in the first, then bits of the key from the highest on.  `parent` is
 /// the bucket of the round before, and those before that.
 struct Round {
   int number = 0;
-  int parent_bucket = 0;       // of the first round
-  uint64_t parent_prefix = 0;  // of the key, from the second round on
+  int shift = 64, parent_shift = 64;  // of the bits below a bucket's, in this round and in the last
+  int parent_bucket = 0;              // of the first round
+  uint64_t parent_prefix = 0;         // of the key, from the second round on
 
-  __device__ static int shift(int round) {
-    constexpr int shifts[] = {64, 53, 42, 32, 11, 0};  // the index has no more than 22 bits
-    return shifts[round];
-  }
   __device__ static int bucket_at(float distance) {
     const float scaled = distance * buckets_a_unit;
     return scaled < far_bucket ? static_cast<int>(scaled) : far_bucket;
@@ -71,35 +66,63 @@ struct Round {
     const int first = bucket_at(distance);
     if (number == 0) return first;
     const uint64_t falling = ~key;
-    if (first != parent_bucket || (number > 1 && falling >> shift(number - 1) != parent_prefix)) return -1;
-    return static_cast<int>(falling >> shift(number)) & (buckets - 1);
+    if (first != parent_bucket || (number > 1 && falling >> parent_shift != parent_prefix)) return -1;
+    return static_cast<int>(falling >> shift) & (buckets - 1);
   }
 
   __device__ void descend(int bucket) {
+    const int apart = parent_shift - shift;
     if (number == 0)
       parent_bucket = bucket;
     else
-      parent_prefix = parent_prefix << (shift(number - 1) - shift(number)) | static_cast<unsigned>(bucket);
+      parent_prefix = (number == 1 ? 0 : parent_prefix << apart) | static_cast<unsigned>(bucket);
     ++number;
+    parent_shift = shift;
+    // 32 bits of the value; the index has no more than 22.
+    shift = number == 1 ? 53 : number == 2 ? 42 : number == 3 ? 32 : number == 4 ? 11 : 0;
   }
 };
 
-/// body(distance, key, bucket) for the row's tokens of this round that fall to this thread.
+/// body(x, index) for the row's logits that fall to this thread; several are asked for before the first is
+/// looked at.
 template <class Body>
-__device__ inline void for_tokens(const Row& row, const Round& round, const Body& body) {
-  for (int64_t index = threadIdx.x; index < row.width; index += threads) {
-    const float x = row.logits[index];
-    const uint64_t key = key_of(x, static_cast<uint32_t>(index));
-    if (key < row.least_key) continue;
-    const float distance = row.distance(x);
-    const int bucket = round.bucket_of(distance, key);
-    if (bucket >= 0) body(distance, key, bucket);
+__device__ inline void for_logits(const Row& row, const Body& body) {
+  constexpr int at_once = 4;
+  for (int64_t begin = threadIdx.x; begin < row.width; begin += at_once * threads) {
+    float x[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      x[i] = begin + i * threads < row.width ? row.logits[begin + i * threads] : minus_infinity();
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      if (begin + i * threads < row.width) body(x[i], static_cast<uint32_t>(begin + i * threads));
   }
 }
 
+/// body(distance, key, bucket) for those of this round.
+template <class Body>
+__device__ inline void for_tokens(const Row& row, const Round& round, const Body& body) {
+  for_logits(row, [&](float x, uint32_t index) {
+    const uint64_t key = key_of(x, index);
+    if (key < row.least_key) return;
+    const float distance = row.distance(x);
+    const int bucket = round.bucket_of(distance, key);
+    if (bucket >= 0) body(distance, key, bucket);
+  });
+}
+
+/// What tokens weigh: 1 each, or their mass.
+struct ByNumber {
+  static constexpr bool counts = true;
+  __device__ static Mass of(float) { return 1; }
+};
+struct ByMass {
+  static constexpr bool counts = false;
+  __device__ static Mass of(float distance) { return static_cast<Mass>(exp_one(-distance) * mass_unit); }
+};
+
 template <class Weight>
-__device__ inline void fill_buckets(const Row& row, const Round& round, const Weight& weight_at,
-                                    Ladder& ladder) {
+__device__ inline void fill_buckets(const Row& row, const Round& round, Ladder& ladder) {
   __syncthreads();  // the last round's have been read
   for (int i = threadIdx.x; i < buckets; i += threads) {
     ladder.weight[i] = 0;
@@ -109,7 +132,8 @@ __device__ inline void fill_buckets(const Row& row, const Round& round, const We
   __syncthreads();
   for_tokens(row, round, [&](float distance, uint64_t, int bucket) {
     if (round.number == 0 && bucket == far_bucket) return;
-    atomicAdd(&ladder.weight[bucket], weight_at(distance));
+    // Atomics of 64 bits are loops, and in narrow rounds many tokens share a bucket.
+    if constexpr (!Weight::counts) atomicAdd(&ladder.weight[bucket], Weight::of(distance));
     atomicAdd(&ladder.count[bucket], 1u);
   });
   __syncthreads();
@@ -127,38 +151,60 @@ __device__ inline Mass sum_before(Mass mine, Mass& all) {
   return through - mine;
 }
 
-/// By the first warp: the bucket in which the weight wanted, from the top, is reached.
-template <class Wanted>
+/// The lane in whose share the weight wanted is reached, -1 where it is in none's; `before` becomes what is
+/// before that share.
+__device__ inline int lane_of(Mass mine, Mass wanted, Mass& before) {
+  Mass all = 0;
+  const Mass own = before + sum_before(mine, all);
+  const unsigned found = __ballot_sync(all_lanes, own < wanted && own + mine >= wanted);
+  const int lane = found == 0 ? -1 : highest_bit(found);
+  before = lane < 0 ? before + all : __shfl_sync(all_lanes, own, lane);
+  return lane;
+}
+
+/// The bucket in which the weight wanted, from the top, is reached.  A warp adds up a stretch of buckets
+/// each; the first one then looks for the stretch, and in that for the bucket.
+template <class Weight, class Wanted>
 __device__ inline void find_bucket(const Round& round, const Wanted& wanted_of, Ladder& ladder) {
-  const int first = static_cast<int>(threadIdx.x % warp_size) * buckets_a_lane;
-  Mass mine = 0, all = 0;
-  for (int i = 0; i < buckets_a_lane; ++i) mine += ladder.weight[first + i];
-  const Mass in_lanes = sum_before(mine, all);
-  const Mass known = round.number == 0 ? 0 : ladder.before;
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  const auto pair_of = [&](int stretch) {
+    const int first = stretch * buckets_a_warp + 2 * lane;
+    return Weight::counts ? Mass{ladder.count[first]} + ladder.count[first + 1]
+                          : ladder.weight[first] + ladder.weight[first + 1];
+  };
+  Mass all = 0;
+  sum_before(pair_of(warp), all);
+  if (lane == 0) ladder.stretches[warp] = all;
+  __syncthreads();
+  if (warp != 0) return;
+  const Mass stretch = ladder.stretches[lane];
+  Mass before = round.number == 0 ? 0 : ladder.before;
+  sum_before(stretch, all);
   const Mass wanted = round.number == 0 ? wanted_of(all) : ladder.wanted;
-  __syncwarp();
-  Mass before = known + in_lanes;
-  if (threadIdx.x == 0) {
-    ladder.wanted = wanted;
-    if (known + all < wanted) {
-      ladder.bucket = far_bucket;
-      ladder.before = known + all;
+  const int in_stretch = lane_of(stretch, wanted, before);
+  int bucket = far_bucket;
+  if (in_stretch >= 0) {
+    bucket = in_stretch * buckets_a_warp + 2 * lane_of(pair_of(in_stretch), wanted, before);
+    const Mass first = Weight::counts ? Mass{ladder.count[bucket]} : ladder.weight[bucket];
+    if (before + first < wanted) {
+      before += first;
+      ++bucket;
     }
   }
-  if (before >= wanted || before + mine < wanted) return;
-  int bucket = first;
-  while (before + ladder.weight[bucket] < wanted) before += ladder.weight[bucket++];
-  ladder.bucket = bucket;
+  __syncwarp();  // all lanes have read what was there
+  if (lane != 0) return;
+  ladder.wanted = wanted;
   ladder.before = before;
+  ladder.bucket = bucket;
 }
 
 /// Among the few tokens of the bucket, the one at which the weight wanted is reached.
 template <class Weight>
-__device__ inline void pick(const Row& row, const Round& round, const Weight& weight_at, Ladder& ladder) {
+__device__ inline void pick(const Row& row, const Round& round, Ladder& ladder) {
   const int bucket = ladder.bucket;
   for_tokens(row, round, [&](float distance, uint64_t key, int of_token) {
     if (of_token == bucket)
-      ladder.candidates[atomicAdd(&ladder.candidate_count, 1u)] = {key, weight_at(distance)};
+      ladder.candidates[atomicAdd(&ladder.candidate_count, 1u)] = {key, Weight::of(distance)};
   });
   __syncthreads();
   if (threadIdx.x >= ladder.candidate_count) return;
@@ -170,19 +216,18 @@ __device__ inline void pick(const Row& row, const Round& round, const Weight& we
 }
 
 /// The token at which the weights, summed from the likeliest on, reach wanted_of(sum of all), and that sum.
-template <class Wanted, class Weight>
-__device__ inline Candidate reach(const Row& row, const Wanted& wanted_of, const Weight& weight_at,
-                                  Ladder& ladder) {
+template <class Weight, class Wanted>
+__device__ inline Candidate reach(const Row& row, const Wanted& wanted_of, Ladder& ladder) {
   Round round;
   for (;;) {
-    fill_buckets(row, round, weight_at, ladder);
-    if (threadIdx.x < warp_size) find_bucket(round, wanted_of, ladder);
+    fill_buckets<Weight>(row, round, ladder);
+    find_bucket<Weight>(round, wanted_of, ladder);
     __syncthreads();
     const bool counted = round.number > 0 || ladder.bucket != far_bucket;
     if (counted && ladder.count[ladder.bucket] <= threads) break;
     round.descend(ladder.bucket);
   }
-  pick(row, round, weight_at, ladder);
+  pick<Weight>(row, round, ladder);
   __syncthreads();
   const Candidate reached = ladder.reached;
   __syncthreads();  // before the next round writes there
@@ -210,39 +255,32 @@ __global__ void __launch_bounds__(threads)
   Row row{logits + static_cast<int64_t>(blockIdx.x) * width, width, 0, static_cast<float>(rule[0]), no_key};
 
   uint64_t best = no_key;
-  for (int64_t index = threadIdx.x; index < width; index += threads) {
-    const uint64_t key = key_of(row.logits[index], static_cast<uint32_t>(index));
+  for_logits(row, [&](float x, uint32_t index) {
+    const uint64_t key = key_of(x, index);
     if (key > best) best = key;
-  }
+  });
   best = block_best<warps>(best);
   row.largest = row.logits[index_of(best)];
   // Of a row without any number the first is the best.
   const bool certain = rule[0] == 0 || !(row.largest > minus_infinity()) || top_k == 1;
   if (!certain) {
-    const auto by_mass = [](float distance) { return mass_at(distance); };
-    if (top_k > 0 && top_k < width)
-      row.least_key =
-          reach(
-              row, [top_k](Mass) { return static_cast<Mass>(top_k); }, [](float) { return Mass{1}; }, ladder)
-              .key;
+    if (top_k > 0 && top_k < width) {
+      const auto all_kept = [top_k](Mass) { return static_cast<Mass>(top_k); };
+      row.least_key = reach<ByNumber>(row, all_kept, ladder).key;
+    }
     Mass kept = 0;
-    if (top_p < 1)
-      kept = reach(
-                 row,
-                 [top_p](Mass all) {
-                   const double wanted = ceil((top_p > 0 ? top_p : 0) * static_cast<double>(all));
-                   return between(1, static_cast<Mass>(wanted), all);
-                 },
-                 by_mass, ladder)
-                 .weight;
-    best = reach(
-               row,
-               [kept, uniform](Mass all) {
-                 const Mass mass = kept > 0 ? kept : all;
-                 return between(1, part_of(mass, uniform) + 1, mass);
-               },
-               by_mass, ladder)
-               .key;
+    if (top_p < 1) {
+      const auto share = [top_p](Mass all) {
+        const double wanted = ceil((top_p > 0 ? top_p : 0) * static_cast<double>(all));
+        return between(1, static_cast<Mass>(wanted), all);
+      };
+      kept = reach<ByMass>(row, share, ladder).weight;
+    }
+    const auto drawn = [kept, uniform](Mass all) {
+      const Mass mass = kept > 0 ? kept : all;
+      return between(1, part_of(mass, uniform) + 1, mass);
+    };
+    best = reach<ByMass>(row, drawn, ladder).key;
   }
   if (threadIdx.x == 0) tokens[blockIdx.x] = index_of(best);
 }

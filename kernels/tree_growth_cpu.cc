@@ -45,10 +45,9 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
     TORCH_CHECK(state.most_nodes <= call.nodes && state.row + cuda::rows_of(state, call) <= logits.size(0),
                 "grow_level: tree ", tree, " has no room for ", state.most_nodes,
                 " nodes, or its guesses are missing.");
-    const TreeState last = state;
-    state = grow_tree(call, tree, last, branches);
+    state = grow_tree(call, tree, state, branches);
     state.row = rows;
-    for (int32_t i = 0; i < cuda::rows_of(state, call); ++i) cuda::write_row(call, tree, last, state, i);
+    for (int32_t i = 0; i < cuda::rows_of(state, call); ++i) cuda::write_row(call, tree, state, i);
     rows += cuda::rows_of(state, call);
   }
   for (int64_t part = 0; part < 2; ++part)

@@ -9,11 +9,6 @@ namespace {
 constexpr int64_t most_warps = 32;
 constexpr int branches_a_lane = 2;  // of the 64 live nodes that a tree may have
 
-/// Of a tree, a level ago and now.
-struct Step {
-  TreeState last, now;
-};
-
 /// True for the lane that holds the largest of `mine`, and for no other; 0 takes no part.
 __device__ inline bool holds_most(uint32_t mine, bool takes_part) {
   const uint32_t part = takes_part ? mine : 0;
@@ -34,8 +29,12 @@ __device__ inline TreeState grow_tree(const GrowthCall& call, int64_t tree, cons
   int32_t nodes = last.nodes;
   for (; nodes < last.most_nodes; ++nodes) {
     static_assert(branches_a_lane == 2);
-    const bool second = branches[1].alive() && (!branches[0].alive() || before(branches[1], branches[0]));
-    Branch& mine = second ? branches[1] : branches[0];
+    Branch& mine = branches[0];
+    if (branches[1].alive() && (!mine.alive() || before(branches[1], mine))) {
+      const Branch other = mine;
+      mine = branches[1];
+      branches[1] = other;
+    }
     // A probability is not negative, so its bits rise with it.
     const uint32_t rising = bits_as<uint32_t>(mine.joint) + 1;
     bool best = holds_most(rising, mine.alive());
@@ -52,37 +51,40 @@ __device__ inline TreeState grow_tree(const GrowthCall& call, int64_t tree, cons
   return grown(last, nodes, call.most_live);
 }
 
-/// Rows of the trees before `tree`; every lane gets it.
-__device__ inline int32_t rows_before(const GrowthCall& call, const Step* steps, int64_t tree) {
-  int32_t rows = 0;
-  for (int64_t i = threadIdx.x % warp_size; i < tree; i += warp_size) rows += rows_of(steps[i].now, call);
-  for (int apart = warp_size / 2; apart > 0; apart /= 2) rows += __shfl_xor_sync(all_lanes, rows, apart);
-  return rows;
+/// The sum of the first `count`; every lane gets it.
+__device__ inline int32_t sum_in_warp(const int32_t* rows, int64_t count) {
+  int32_t sum = 0;
+  for (int64_t i = threadIdx.x % warp_size; i < count; i += warp_size) sum += rows[i];
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(all_lanes, sum, apart);
+  return sum;
 }
 
 __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall call) {
   let_next_begin();
   wait_for_last();
-  Step* steps = shared_memory<Step>();  // [trees]
+  int32_t* rows = shared_memory<int32_t>();  // [trees]
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size;
   for (int64_t tree = warp; tree < call.trees; tree += warps) {
-    const TreeState last = call.states[tree];
-    const TreeState now = last.live > 0 ? grow_tree(call, tree, last) : last;
-    if (lane == 0) steps[tree] = {last, now};
+    TreeState state = call.states[tree];
+    __syncwarp();  // all lanes have read it
+    if (state.live > 0) {
+      state = grow_tree(call, tree, state);
+      if (lane == 0) call.states[tree] = state;
+    }
+    if (lane == 0) rows[tree] = rows_of(state, call);
   }
   __syncthreads();
   for (int64_t tree = warp; tree < call.trees; tree += warps) {
-    const int32_t row = rows_before(call, steps, tree);
-    const TreeState last = steps[tree].last;
-    TreeState now = steps[tree].now;
-    now.row = row;
-    for (int32_t i = lane; i < rows_of(now, call); i += warp_size) write_row(call, tree, last, now, i);
-    if (lane == 0 && last.live > 0) call.states[tree] = now;
+    if (rows[tree] == 0) continue;
+    TreeState state = call.states[tree];
+    state.row = sum_in_warp(rows, tree);
+    for (int32_t i = lane; i < rows[tree]; i += warp_size) write_row(call, tree, state, i);
+    if (lane == 0) call.states[tree].row = state.row;
   }
-  const int32_t rows = rows_before(call, steps, call.trees);
-  for (int64_t i = rows + threadIdx.x; i < call.capacity; i += blockDim.x)
+  const int32_t all = sum_in_warp(rows, call.trees);
+  for (int64_t i = all + threadIdx.x; i < call.capacity; i += blockDim.x)
     call.next_rows[i] = call.next_rows[call.capacity + i] = 0;
-  if (threadIdx.x == 0) *call.row_count = rows;
+  if (threadIdx.x == 0) *call.row_count = all;
 }
 
 }  // namespace
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall c
 void launch_grow_level(const GrowthCall& call, Stream stream) {
   const int64_t warps = call.trees < most_warps ? call.trees : most_warps;
   launch("grow_level", grow_trees, dim3(1), static_cast<int>(warps * warp_size),
-         call.trees * static_cast<int64_t>(sizeof(Step)), stream, call);
+         call.trees * static_cast<int64_t>(sizeof(int32_t)), stream, call);
 }
 
 }  // namespace clover::kernels::cuda

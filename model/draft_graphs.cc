@@ -103,6 +103,26 @@ at::Tensor first_states(std::span<const Growth::Tree> trees) {
   return states;
 }
 
+/// Nodes of a level that a GPU makes guesses for: no more than guesses lead to, nor than there is probability
+/// for.
+int64_t most_of_a_level(const Growth& growth, int64_t levels) {
+  int64_t reached = 1;
+  for (int64_t level = 1; level < levels && reached < most_live_there; ++level) reached *= growth.rule.width;
+  float least_joint = 1;
+  for (const Growth::Tree& tree : growth.trees) least_joint = std::min(least_joint, tree.least_joint);
+  constexpr float rounding = 1e-3f;
+  if (least_joint * static_cast<float>(most_live_there) > 1)
+    reached = std::min(reached, recorded_rows(static_cast<int64_t>((1 + rounding) / least_joint)));
+  return std::min(reached, most_live_there);
+}
+
+/// Nodes of a tree that there is room for in a draft that needs so many.
+int64_t recorded_nodes(int64_t nodes) {
+  int64_t room = 8;
+  while (room < nodes) room *= 2;
+  return room;
+}
+
 at::Device device_of(const Drafter& drafter) {
   return drafter.head(0).packed.device();
 }
@@ -149,21 +169,24 @@ kernels::GrowingTrees DraftGraphs::grow(const SeenRows& seen, std::span<const in
 }
 
 DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
-  const int64_t frontier = std::ssize(growth.trees);
   GrowthShape shape{1, 1, 1, growth.rule};
   for (const Growth::Tree& tree : growth.trees) {
     shape.nodes = std::max(shape.nodes, tree.most_nodes);
     shape.levels = std::max(shape.levels, tree.levels);
   }
   shape.rule.one_row_a_tree = !drafter_.regressive();
-  // The CPU computes the rows that there are; a GPU all that there may be: how many there are only it knows.
-  if (device_of(drafter_).is_cpu()) {
-    shape.most_live = std::clamp<int64_t>(shape.nodes - 1, 1, most_live_nodes);
-    return shape;
-  }
+  const int64_t guesses = std::max<int64_t>(1, shape.nodes - 1);
+  shape.most_live = std::min(guesses, most_live_nodes);
+  if (device_of(drafter_).is_cpu()) return shape;
+  // Shapes that come again: near their end answers want shallower trees, which say so themselves.
+  shape.levels = std::min(guesses, drafter_.max_depth());
+  shape.nodes = recorded_nodes(shape.nodes);
+  if (shape.rule.one_row_a_tree) return shape;
+  // The CPU computes the rows that there are, a GPU all that there may be: how many there are only it knows.
+  const int64_t frontier = std::ssize(growth.trees);
   const int64_t trees = frontier <= most_recorded_rows ? recorded_rows(frontier) : frontier;
-  shape.most_live = std::clamp<int64_t>(
-      shape.nodes - 1, 1, std::min(most_live_there, std::max<int64_t>(1, most_recorded_rows / trees)));
+  const int64_t room = std::max<int64_t>(1, most_recorded_rows / trees);
+  shape.most_live = std::min({shape.most_live, most_of_a_level(growth, shape.levels), room});
   return shape;
 }
 

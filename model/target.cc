@@ -163,6 +163,10 @@ int64_t Features::size() const {
   return pre_norm.defined() ? pre_norm.size(0) : post_norm.defined() ? post_norm.size(0) : 0;
 }
 
+bool Features::is_same(const Features& other) const {
+  return pre_norm.is_same(other.pre_norm) && post_norm.is_same(other.post_norm);
+}
+
 Features Features::rows(const at::Tensor& index) const {
   Features picked;
   const at::Tensor& tapped = pre_norm.defined() ? pre_norm : post_norm;

@@ -30,6 +30,7 @@ struct Features {
   Features rows(const at::Tensor& index /* i64 [R'] on the CPU */) const;
   Features slice(int64_t begin, int64_t end) const;         // views
   int64_t size() const;                                     // R, 0 when nothing is tapped
+  bool is_same(const Features& other) const;                // not equal: the very same tensors
   static Features joined(std::span<const Features> parts);  // one or more, tapped alike, one after the other
 };
 

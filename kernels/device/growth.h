@@ -65,6 +65,8 @@ CLOVER_BOTH TreeState grown(const TreeState& last, int32_t nodes, int64_t most_l
   const int32_t added = nodes - last.nodes;
   now.nodes = nodes;
   now.first_live = last.nodes;
+  now.last_first_live = last.first_live;
+  now.last_row = last.row;
   now.levels = last.levels - 1;
   now.live = added < most_live ? added : static_cast<int32_t>(most_live);
   if (now.levels <= 0 || now.nodes >= now.most_nodes) now.live = 0;
@@ -80,13 +82,12 @@ CLOVER_BOTH float joint_of(const GrowthCall& call, int64_t tree, int32_t node) {
   return node == 0 ? 1.0f : call.tree_joint[tree * call.nodes + node];
 }
 
-/// Row `i` of those of a tree, which was `last` a level ago, in the list of all.
-CLOVER_BOTH void write_row(const GrowthCall& call, int64_t tree, const TreeState& last, const TreeState& now,
-                           int32_t i) {
-  const int64_t at = tree * call.nodes + now.first_live + i;
-  const int64_t beside = call.one_row_a_tree ? 0 : call.tree_parent[at] - last.first_live;
-  call.next_rows[now.row + i] = last.row + beside;
-  call.next_rows[call.capacity + now.row + i] = call.tree_ids[at];
+/// Row `i` of those that a tree takes, in the list of all.
+CLOVER_BOTH void write_row(const GrowthCall& call, int64_t index, const TreeState& tree, int32_t i) {
+  const int64_t at = index * call.nodes + tree.first_live + i;
+  const int64_t beside = call.one_row_a_tree ? 0 : call.tree_parent[at] - tree.last_first_live;
+  call.next_rows[tree.row + i] = tree.last_row + beside;
+  call.next_rows[call.capacity + tree.row + i] = call.tree_ids[at];
 }
 
 }  // namespace clover::kernels::cuda
