@@ -174,7 +174,7 @@ void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& outpu
   if (!live.answered()) {
     const CandidateTree root = CandidateTree::of_root(tokens.back());
     std::vector<kernels::RowRule> rules;
-    add_rules(root, live.request(), length, rules);
+    if (chooses_there()) add_rules(root, live.request(), length, rules);
     const Accepted first = verify(root, verdict(output.logits, std::move(rules)), 0, live, length);
     live.emit(first.tokens);
     stats_.prompt_tokens += length;
@@ -197,7 +197,7 @@ void Engine::cut_to_room(std::vector<CandidateTree>& trees) const {
 }
 
 Engine::Verdict Engine::verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const {
-  if (logits.is_cpu() || options_.typical) return {kernels::to_host({logits})[0], {}};
+  if (!chooses_there()) return {kernels::to_host({logits})[0], {}};
   const bool greedy =
       std::all_of(rules.begin(), rules.end(), [](const auto& rule) { return rule.temperature == 0; });
   if (greedy) return {{}, kernels::to_host({kernels::arg_max(logits)})[0]};
@@ -246,7 +246,8 @@ void Engine::decode() {
   // The root sits at position `length`, so the first token decided here at the one after it.
   const auto position = [&](size_t i) { return cache_.length(decoding[i]->sequence()) + 1; };
   std::vector<kernels::RowRule> rules;
-  for (size_t i = 0; i < trees.size(); ++i) add_rules(trees[i], decoding[i]->request(), position(i), rules);
+  for (size_t i = 0; chooses_there() && i < trees.size(); ++i)
+    add_rules(trees[i], decoding[i]->request(), position(i), rules);
   double seconds = 0;
   model::TargetOutput output;
   Verdict said;

@@ -58,6 +58,9 @@ class Engine {
   struct Verdict {
     at::Tensor logits, tokens;
   };
+  /// Whether it chooses them.
+  bool chooses_there() const { return !target_.device().is_cpu() && !options_.typical; }
+  /// `rules`: of every row where they are chosen there, else none.
   Verdict verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const;
   Accepted verify(const CandidateTree& tree, const Verdict& verdict, int64_t base, const LiveSequence& live,
                   int64_t position) const;

@@ -18,6 +18,7 @@ constexpr int64_t rows_at_once = most_recorded_rows;
 
 // Of a level of a tree: the kernel's bound, and what a GPU computes rows for whether they are needed or not.
 constexpr int64_t most_live_nodes = 64, most_live_there = 16;
+constexpr int64_t fewest_nodes = 8;  // that a recorded draft has room for
 
 at::Tensor tensor_of(std::span<const int64_t> values) {
   return at::tensor(at::IntArrayRef(values.data(), values.size()), at::kLong);
@@ -116,13 +117,6 @@ int64_t most_of_a_level(const Growth& growth, int64_t levels) {
   return std::min(reached, most_live_there);
 }
 
-/// Nodes of a tree that there is room for in a draft that needs so many.
-int64_t recorded_nodes(int64_t nodes) {
-  int64_t room = 8;
-  while (room < nodes) room *= 2;
-  return room;
-}
-
 at::Device device_of(const Drafter& drafter) {
   return drafter.head(0).packed.device();
 }
@@ -180,7 +174,7 @@ DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
   if (device_of(drafter_).is_cpu()) return shape;
   // Shapes that come again: near their end answers want shallower trees, which say so themselves.
   shape.levels = std::min(guesses, drafter_.max_depth());
-  shape.nodes = recorded_nodes(shape.nodes);
+  shape.nodes = power_of_two(shape.nodes, fewest_nodes);
   if (shape.rule.one_row_a_tree) return shape;
   // The CPU computes the rows that there are, a GPU all that there may be: how many there are only it knows.
   const int64_t frontier = std::ssize(growth.trees);
@@ -253,19 +247,27 @@ at::Tensor DraftGraphs::next(const DraftState& before, const at::Tensor& parents
   return packed(guesses_of(drafter_, state, width));
 }
 
+template <class Key, class Body>
+at::Tensor DraftGraphs::replay(std::map<Key, Begun>& begun, const Key& key, const SeenRows& seen,
+                               const PassInputs& inputs, const Body& body) {
+  const PassShape shape = shape_for(inputs);
+  auto found = begun.find(key);
+  if (found == begun.end())
+    found = begun.emplace(key, Begun{PaddedInputs(shape, inputs, device_of(drafter_)), {}, {}}).first;
+  Begun& entry = found->second;
+  entry.inputs.send(inputs, cache_.spare_slot());
+  const Features features = gathered(seen.parts, shape.rows);
+  settled_ = recorder_.run(entry.work, [&] { entry.yields = body(features, entry.inputs.there()); });
+  return entry.yields;
+}
+
 at::Tensor DraftGraphs::replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width) {
   const PassShape shape = shape_for(inputs);
   width = recorded_width(width, 0);
-  const std::tuple key{shape.rows, shape.pages, shape.wanted, width};
-  auto found = primed_.find(key);
-  if (found == primed_.end())
-    found = primed_.emplace(key, Primed{PaddedInputs(shape, inputs, device_of(drafter_)), {}, {}}).first;
-  Primed& entry = found->second;
-  entry.inputs.send(inputs, cache_.spare_slot());
-  const Features features = gathered(seen.parts, shape.rows);
   state_ = {places_[0], 0};
-  settled_ = recorder_.run(entry.work, [&] { entry.guesses = first(features, entry.inputs.there(), width); });
-  return entry.guesses;
+  return replay(
+      primed_, PrimedKey{{shape.rows, shape.pages, shape.wanted}, width}, seen, inputs,
+      [&](const Features& features, const PassInputs& there) { return first(features, there, width); });
 }
 
 at::Tensor DraftGraphs::replay_growth(const SeenRows& seen, const PassInputs& inputs,
@@ -275,14 +277,9 @@ at::Tensor DraftGraphs::replay_growth(const SeenRows& seen, const PassInputs& in
   const GrownKey key{{place.rows, place.pages, place.wanted},
                      {shape.nodes, shape.levels, shape.most_live, rule.width},
                      {rule.top_p, rule.relative_cut}};
-  auto found = grown_.find(key);
-  if (found == grown_.end())
-    found = grown_.emplace(key, Grown{PaddedInputs(place, inputs, device_of(drafter_)), {}, {}}).first;
-  Grown& entry = found->second;
-  entry.inputs.send(inputs, cache_.spare_slot());
-  const Features features = gathered(seen.parts, place.rows);
-  settled_ = recorder_.run(entry.work, [&] { entry.trees = grown(features, entry.inputs.there(), shape); });
-  return entry.trees;
+  return replay(grown_, key, seen, inputs, [&](const Features& features, const PassInputs& there) {
+    return grown(features, there, shape);
+  });
 }
 
 at::Tensor DraftGraphs::replay_next(const at::Tensor& parents_and_ids, int64_t width) {
@@ -338,9 +335,7 @@ bool DraftGraphs::kept_in_place() const {
 
 // Guesses beyond those asked for cost little, and one graph serves several widths.
 int64_t DraftGraphs::recorded_width(int64_t width, int64_t depth) const {
-  int64_t rounded = 1;
-  while (rounded < width) rounded *= 2;
-  return std::min(rounded, drafter_.head(depth).size());
+  return std::min(power_of_two(width, 1), drafter_.head(depth).size());
 }
 
 }  // namespace clover::model

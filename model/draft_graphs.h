@@ -37,7 +37,7 @@ struct Growth {
     int64_t levels;      // 1 to the drafter's depth
     float least_joint;   // of a node's probability along the path
   };
-  kernels::LevelRule rule;  // the same for all
+  kernels::LevelRule rule;  // the same for all; the drafter says whether one row guesses for a tree
   std::vector<Tree> trees;  // [F]
 };
 
@@ -71,9 +71,10 @@ class DraftGraphs {
   double seconds() const { return seconds_; }  // of all calls so far
 
  private:
-  struct Primed {
+  /// What begins with rows seen, of one shape: all of a draft, or its first depth.
+  struct Begun {
     PaddedInputs inputs;
-    at::Tensor guesses;  // packed, on the device
+    at::Tensor yields;  // trees or guesses, packed, on the device
     Recorder::Work work;
   };
   struct Extended {
@@ -87,13 +88,9 @@ class DraftGraphs {
     int64_t nodes, levels, most_live;
     kernels::LevelRule rule;
   };
-  struct Grown {
-    PaddedInputs inputs;
-    at::Tensor trees;  // packed, on the device
-    Recorder::Work work;
-  };
   // Rows, pages, frontier; nodes, levels, live nodes, width; top-p, relative cut.
   using GrownKey = std::tuple<std::array<int64_t, 3>, std::array<int64_t, 4>, std::array<float, 2>>;
+  using PrimedKey = std::tuple<std::array<int64_t, 3>, int64_t>;  // the same three, width
 
   PassInputs inputs_of(const SeenRows& seen, std::span<const int64_t> frontier);
   PassShape shape_for(const PassInputs& inputs) const;
@@ -101,6 +98,10 @@ class DraftGraphs {
   Features gathered(std::span<const Features> parts, int64_t rows);
   GrowthShape shape_of(const Growth& growth) const;
   at::Tensor grown(const Features& features, const PassInputs& there, const GrowthShape& shape);
+  /// body(features, inputs on the device), recorded under `key` in its shape.
+  template <class Key, class Body>
+  at::Tensor replay(std::map<Key, Begun>& begun, const Key& key, const SeenRows& seen,
+                    const PassInputs& inputs, const Body& body);
   at::Tensor replay_growth(const SeenRows& seen, const PassInputs& inputs, const GrowthShape& shape);
   // Guesses on the device, packed:
   at::Tensor first(const Features& features, const PassInputs& there, int64_t width);
@@ -122,9 +123,9 @@ class DraftGraphs {
   DraftState state_;  // after the last call
   bool settled_ = true;
   double seconds_ = 0;
-  std::map<GrownKey, Grown> grown_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, Primed> primed_;  // rows, pages, frontier, width
-  std::map<std::tuple<int64_t, int64_t, int64_t>, Extended> extended_;       // depth, rows, width
+  std::map<GrownKey, Begun> grown_;
+  std::map<PrimedKey, Begun> primed_;
+  std::map<std::tuple<int64_t, int64_t, int64_t>, Extended> extended_;  // depth, rows, width
 };
 
 }  // namespace clover::model

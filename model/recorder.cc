@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <utility>
 
@@ -23,9 +24,11 @@ int64_t recorded_rows(int64_t rows) {
 }
 
 int64_t recorded_pages(int64_t pages) {
-  int64_t size = fewest_pages;
-  while (size < pages) size *= 2;
-  return size;
+  return power_of_two(pages, fewest_pages);
+}
+
+int64_t power_of_two(int64_t count, int64_t least) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(count, least))));
 }
 
 bool Recorder::run(Work& work, const std::function<void()>& body) {

@@ -16,6 +16,8 @@ constexpr int64_t most_recorded_rows = 256;
 /// most_recorded_rows.
 int64_t recorded_rows(int64_t rows);
 int64_t recorded_pages(int64_t pages);
+/// The least one that is neither below `count` nor below `least`, itself one.
+int64_t power_of_two(int64_t count, int64_t least);
 
 /// Decides when work that comes again in the same shape is recorded as a graph of a GPU and replayed:
 /// starting many small kernels one by one takes longer than running them.
