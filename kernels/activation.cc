@@ -11,17 +11,6 @@ float exp_f32(float x) {
   return cpu::bodies().exp(x);
 }
 
-void silu_mul(const at::Tensor& gate_up, at::Tensor& out) {
-  const bool cuda = on_cuda("silu_mul", gate_up);
-  check_tensor("silu_mul", "gate_up", gate_up, {-1, -1}, at::kFloat, gate_up.device());
-  TORCH_CHECK(gate_up.size(1) % 2 == 0, "silu_mul: gate_up has ", gate_up.size(1),
-              " columns, expected an even number.");
-  check_tensor("silu_mul", "out", out, {gate_up.size(0), gate_up.size(1) / 2}, std::nullopt,
-               gate_up.device());
-  if (out.numel() == 0) return;
-  (cuda ? cuda::silu_mul : cpu::silu_mul)(gate_up, out);
-}
-
 void add_silu_(at::Tensor& z, const at::Tensor& a) {
   const bool cuda = on_cuda("add_silu_", z);
   check_tensor("add_silu_", "z", z, {-1, -1}, at::kFloat, z.device());

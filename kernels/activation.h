@@ -8,10 +8,6 @@ namespace clover::kernels {
 /// value; 0 below -87.3 (so that masked lanes add exact zeros), +inf above 88.7, NaN for NaN.
 float exp_f32(float x);
 
-/// out[r, i] = silu(gate_up[r, i]) * gate_up[r, I + i], in fp32, rounded once.  SwiGLU's inner product.
-///   gate_up fp32 [R, 2I] contiguous; out [R, I] bf16|fp16|fp32 contiguous, written in place
-void silu_mul(const at::Tensor& gate_up, at::Tensor& out);
-
 /// z[r, h] += silu(a[r, h]): the residual block of Medusa and Clover heads.  Both fp32 [R, H] contiguous.
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 

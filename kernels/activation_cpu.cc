@@ -3,16 +3,6 @@
 
 namespace clover::kernels::cpu {
 
-void silu_mul(const at::Tensor& gate_up, at::Tensor& out) {
-  const CpuBodies& body = bodies();
-  const int64_t width = out.size(1);
-  const float* from = gate_up.const_data_ptr<float>();
-  void* to = out.mutable_data_ptr();
-  const Element element = element_of(out.scalar_type());
-  for_rows(out.size(0), 4 * width,
-           [&](int64_t begin, int64_t end) { body.silu_mul(from, width, to, element, begin, end); });
-}
-
 void add_silu_(at::Tensor& z, const at::Tensor& a) {
   const CpuBodies& body = bodies();
   float* to = z.mutable_data_ptr<float>();

@@ -14,26 +14,6 @@ int64_t quads_of(int64_t count) {
 int64_t blocks_for(int64_t quads) {
   return (quads + threads - 1) / threads;
 }
-/// Of a block that is one of blocks_for(quads): no more warps than narrow rows need.
-int threads_for(int64_t quads) {
-  return quads >= threads ? threads : static_cast<int>(quads + warp_size - 1) / warp_size * warp_size;
-}
-
-/// A quad of row blockIdx.x a thread.
-template <class T, bool Aligned>
-__global__ void __launch_bounds__(threads) silu_mul_rows(const float* gate_up, int width, T* out) {
-  let_next_begin();
-  wait_for_last();
-  const int64_t row = blockIdx.x;
-  const int at = 4 * (blockIdx.y * threads + threadIdx.x);
-  const float* gates = gate_up + row * 2 * width;
-  const Quad<float> gate = load_quad<Aligned>(gates, at, width),
-                    up = load_quad<Aligned>(gates + width, at, width);
-  Quad<float> y;
-  for (int i = 0; i < 4; ++i) y.x[i] = silu_one(gate.x[i]) * up.x[i];
-  store_quad<Aligned>(y, out + row * width, at, width);
-}
-
 template <bool Aligned>
 __global__ void __launch_bounds__(threads) add_silu_all(float* z, const float* a, int64_t count) {
   let_next_begin();
@@ -94,20 +74,6 @@ __global__ void __launch_bounds__(threads)
 }
 
 }  // namespace
-
-void launch_silu_mul(const float* gate_up, int64_t rows, int64_t width, void* out, Element element,
-                     Stream stream) {
-  with_element(element, [&](auto zero) {
-    using T = decltype(zero);
-    T* typed = static_cast<T*>(out);
-    const int64_t quads = quads_of(width);
-    const auto start = [&](auto aligned) {
-      launch("silu_mul", silu_mul_rows<T, decltype(aligned)::value>, dim3(rows, blocks_for(quads)),
-             threads_for(quads), 0, stream, gate_up, static_cast<int>(width), typed);
-    };
-    with_alignment(start, width, gate_up, typed);
-  });
-}
 
 void launch_add_silu(float* z, const float* a, int64_t count, Stream stream) {
   const auto start = [&](auto aligned) {

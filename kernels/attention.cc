@@ -7,16 +7,6 @@
 namespace clover::kernels {
 namespace {
 
-void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v, at::Device device) {
-  check_tensor(function, "k", k, {-1, -1, -1, -1}, std::nullopt, device);
-  check_tensor(function, "v", v, k.sizes(), k.scalar_type(), device);
-  TORCH_CHECK(k.size(1) >= 1 && k.size(2) >= 1, function, ": k has shape ", k.sizes(),
-              ", expected at least one row a page and one head.");
-  TORCH_CHECK(k.size(3) >= 8 && k.size(3) <= largest_head_size && k.size(3) % 8 == 0, function,
-              ": the head size is ", k.size(3), ", expected a multiple of 8 from 8 to ", largest_head_size,
-              ".");
-}
-
 void check_rows(const AttentionRows& rows, int64_t count, at::Device device) {
   check_tensor("tree_attention", "sequence", rows.sequence, {count}, at::kInt, device);
   check_tensor("tree_attention", "contiguous", rows.contiguous, {count}, at::kInt, device);
@@ -27,19 +17,14 @@ void check_rows(const AttentionRows& rows, int64_t count, at::Device device) {
 
 }  // namespace
 
-void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
-  const bool cuda = on_cuda("rope_and_store", qkv);
-  const at::Device device = qkv.device();
-  check_cache("rope_and_store", k, v, device);
-  check_tensor("rope_and_store", "q", q, {-1, -1, k.size(3)}, at::kFloat, device);
-  const int64_t rows = q.size(0), width = (q.size(1) + 2 * k.size(2)) * k.size(3);
-  check_tensor("rope_and_store", "qkv", qkv, {rows, width}, at::kFloat, device);
-  check_tensor("rope_and_store", "cos", cos, {rows, k.size(3) / 2}, at::kFloat, device);
-  check_tensor("rope_and_store", "sin", sin, {rows, k.size(3) / 2}, at::kFloat, device);
-  check_tensor("rope_and_store", "slots", slots, {rows}, at::kLong, device);
-  if (rows == 0) return;
-  (cuda ? cuda::rope_and_store : cpu::rope_and_store)(qkv, cos, sin, slots, q, k, v);
+void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v, at::Device device) {
+  check_tensor(function, "k", k, {-1, -1, -1, -1}, std::nullopt, device);
+  check_tensor(function, "v", v, k.sizes(), k.scalar_type(), device);
+  TORCH_CHECK(k.size(1) >= 1 && k.size(2) >= 1, function, ": k has shape ", k.sizes(),
+              ", expected at least one row a page and one head.");
+  TORCH_CHECK(k.size(3) >= 8 && k.size(3) <= largest_head_size && k.size(3) % 8 == 0, function,
+              ": the head size is ", k.size(3), ", expected a multiple of 8 from 8 to ", largest_head_size,
+              ".");
 }
 
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,

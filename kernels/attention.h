@@ -17,17 +17,6 @@ struct AttentionRows {
   at::Tensor page_table;  // i32 [B, pages of the longest sequence]
 };
 
-/// Rotates the query and key parts of `qkv` (rotate-half layout of Hugging Face's Llama: element i pairs with
-/// i + d/2), leaves the queries in `q` and writes keys and values, rounded to the cache's dtype, into their
-/// slots.
-///   qkv      fp32 [R, (Hq + 2 Hkv) * d] contiguous, queries first, then keys, then values
-///   cos,sin  fp32 [R, d/2]
-///   slots    i64 [R]: page * page_size + row within the page
-///   q        fp32 [R, Hq, d], written
-///   k,v      [pages, page_size, Hkv, d] bf16|fp16|fp32, written in place at the slots
-void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
-
 /// out[r, h, :] = softmax(scale * q[r, h] . K) V over the row's path, grouped-query heads (Hq a multiple of
 /// Hkv).
 ///   q fp32 [R, Hq, d]; k, v [pages, page_size, Hkv, d] bf16|fp16|fp32; out [R, Hq * d] bf16|fp16|fp32
@@ -41,5 +30,8 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 constexpr int64_t attention_block = 64, attention_split = 256;
 /// Head sizes are multiples of 8 up to this, query heads a key head at most so many.
 constexpr int64_t largest_head_size = 1024, most_queries_a_key = 48;
+
+/// c10::Error where k and v are not the two halves of a paged cache.
+void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v, at::Device device);
 
 }  // namespace clover::kernels

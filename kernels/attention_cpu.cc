@@ -51,13 +51,6 @@ float* partial_results(const AttentionCall& call, int64_t splits) {
 
 }  // namespace
 
-void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
-  const RopeCall call = call_of(qkv, cos, sin, slots, q, k, v);
-  const CpuBodies& body = bodies();
-  for_rows(qkv.size(0), qkv.size(1), [&](int64_t begin, int64_t end) { body.rope(call, begin, end); });
-}
-
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out) {
   const CpuBodies& body = bodies();

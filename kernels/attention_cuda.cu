@@ -24,17 +24,6 @@ CLOVER_BOTH int64_t partial_size(int64_t head_size) {
   return head_size + 2;
 }
 
-__device__ inline void store_as(void* out, Element element, int64_t index, float x) {
-  switch (element) {
-    case Element::fp32:
-      return from_float(x, static_cast<float*>(out)[index]);
-    case Element::bf16:
-      return from_float(x, static_cast<Bf16*>(out)[index]);
-    case Element::fp16:
-      return from_float(x, static_cast<Fp16*>(out)[index]);
-  }
-}
-
 template <int Pieces>
 __device__ inline void write_partial(const Work& work, const Tile& tile, const Span* spans, int split,
                                      int splits, const Sums<Pieces>& sums, float* workspace) {
@@ -153,36 +142,6 @@ void launch_attend(const AttentionCall& call, int splits, float* workspace, Stre
   launch_attend<T, 8>(call, splits, workspace, stream);
 }
 
-constexpr int rope_threads = 256;
-
-/// Pairs of row blockIdx.x, one a thread: of queries and keys, which are turned, and of values.
-__global__ void __launch_bounds__(rope_threads) rope_rows(RopeCall call) {
-  let_next_begin();
-  wait_for_last();
-  const int64_t row = blockIdx.x;
-  const unsigned d = call.head_size, half = d / 2, query = call.query_heads * d, kv = call.kv_heads * d;
-  const unsigned i = blockIdx.y * rope_threads + threadIdx.x;
-  if (i >= query / 2 + kv) return;
-  const unsigned pair = i % half, at = i / half * d + pair;
-  const float* from = call.qkv + row * (query + 2 * kv) + at;
-  const int64_t slot = call.slots[row] * kv;
-  const float low = from[0], high = from[half];
-  if (at >= query + kv) {
-    store_as(call.v, call.cache, slot + (at - query - kv), low);
-    store_as(call.v, call.cache, slot + (at - query - kv) + half, high);
-    return;
-  }
-  const float cos = call.cos[row * half + pair], sin = call.sin[row * half + pair];
-  const float turned_low = low * cos - high * sin, turned_high = high * cos + low * sin;
-  if (at < query) {
-    call.q[row * query + at] = turned_low;
-    call.q[row * query + at + half] = turned_high;
-  } else {
-    store_as(call.k, call.cache, slot + (at - query), turned_low);
-    store_as(call.k, call.cache, slot + (at - query) + half, turned_high);
-  }
-}
-
 }  // namespace
 
 int64_t attention_workspace(const AttentionCall& call, int64_t longest) {
@@ -196,12 +155,6 @@ void launch_tree_attention(const AttentionCall& call, int64_t longest, float* wo
   const int merging = static_cast<int>(call.head_size + warp_size - 1) / warp_size * warp_size;
   launch("tree_attention", merge_partials, dim3(call.rows * call.query_heads), merging, 0, stream, call,
          splits, workspace);
-}
-
-void launch_rope_and_store(const RopeCall& call, Stream stream) {
-  const int64_t pairs = (call.query_heads + 2 * call.kv_heads) * (call.head_size / 2);
-  launch("rope_and_store", rope_rows, dim3(call.rows, (pairs + rope_threads - 1) / rope_threads),
-         rope_threads, 0, stream, call);
 }
 
 }  // namespace clover::kernels::cuda

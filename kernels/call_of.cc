@@ -10,18 +10,51 @@ Element element_of(at::ScalarType type) {
   return type == at::kFloat ? Element::fp32 : type == at::kBFloat16 ? Element::bf16 : Element::fp16;
 }
 
-LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
-                   bool accumulate) {
+namespace {
+
+LinearCall product_of(const at::Tensor& x, const PackedWeight& weight) {
   LinearCall call{};
   call.x = x.const_data_ptr();
   call.panels = weight.panels().const_data_ptr();
-  call.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
-  call.y = y.mutable_data_ptr<float>();
   call.rows = x.size(0);
   call.outputs = weight.outputs();
   call.inputs = weight.inputs();
   call.element = element_of(weight.dtype());
+  return call;
+}
+
+}  // namespace
+
+LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+                   bool accumulate) {
+  LinearCall call = product_of(x, weight);
+  call.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+  call.y = y.mutable_data_ptr<float>();
   call.accumulate = accumulate;
+  return call;
+}
+
+LinearCall call_of(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+  LinearCall call = product_of(x, gate_up);
+  call.epilogue = Epilogue::silu_mul;
+  call.product = out.mutable_data_ptr();
+  return call;
+}
+
+LinearCall call_of(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                   const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
+  LinearCall call = product_of(x, qkv);
+  call.epilogue = Epilogue::rope_and_store;
+  call.rope = {.cos = cos.const_data_ptr<float>(),
+               .sin = sin.const_data_ptr<float>(),
+               .slots = slots.const_data_ptr<int64_t>(),
+               .q = q.mutable_data_ptr<float>(),
+               .k = k.mutable_data_ptr(),
+               .v = v.mutable_data_ptr(),
+               .query_heads = q.size(1),
+               .kv_heads = k.size(2),
+               .head_size = k.size(3),
+               .cache = element_of(k.scalar_type())};
   return call;
 }
 
@@ -70,24 +103,6 @@ GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Te
           .states = static_cast<TreeState*>(trees.state.mutable_data_ptr()),
           .next_rows = trees.rows.mutable_data_ptr<int64_t>(),
           .row_count = trees.row_count.mutable_data_ptr<int32_t>()};
-}
-
-RopeCall call_of(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& slots,
-                 at::Tensor& q, at::Tensor& k, at::Tensor& v) {
-  RopeCall call{};
-  call.qkv = qkv.const_data_ptr<float>();
-  call.cos = cos.const_data_ptr<float>();
-  call.sin = sin.const_data_ptr<float>();
-  call.slots = slots.const_data_ptr<int64_t>();
-  call.q = q.mutable_data_ptr<float>();
-  call.k = k.mutable_data_ptr();
-  call.v = v.mutable_data_ptr();
-  call.rows = q.size(0);
-  call.query_heads = q.size(1);
-  call.kv_heads = k.size(2);
-  call.head_size = k.size(3);
-  call.cache = element_of(k.scalar_type());
-  return call;
 }
 
 }  // namespace clover::kernels

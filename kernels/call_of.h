@@ -15,11 +15,12 @@ Element element_of(at::ScalarType type);
 
 LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate);
+LinearCall call_of(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
+LinearCall call_of(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                   const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
 AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionRows& rows, double scale, at::Tensor& out);
 GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                    const LevelRule& rule, int64_t most_live, GrowingTrees& trees);
-RopeCall call_of(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& slots,
-                 at::Tensor& q, at::Tensor& k, at::Tensor& v);
 
 }  // namespace clover::kernels

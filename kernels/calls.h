@@ -9,6 +9,19 @@ namespace clover::kernels {
 
 enum class Element { fp32, bf16, fp16 };
 
+/// Where rows of queries, keys and values go.
+struct RopeCall {
+  const float *cos, *sin;
+  const int64_t* slots;
+  float* q;
+  void *k, *v;
+  int64_t query_heads, kv_heads, head_size;
+  Element cache;
+};
+
+/// What becomes of a product's sums.
+enum class Epilogue { store, silu_mul, rope_and_store };
+
 struct LinearCall {
   const void* x;       // [rows, inputs]
   const void* panels;  // PackedWeight's layout on the device of the call
@@ -17,6 +30,9 @@ struct LinearCall {
   int64_t rows, outputs, inputs;
   Element element;
   bool accumulate;
+  Epilogue epilogue;
+  void* product;  // of silu_mul: [rows, outputs / 2] of `element`
+  RopeCall rope;
 };
 
 struct AttentionCall {
@@ -28,15 +44,6 @@ struct AttentionCall {
   int64_t rows, sequences, query_heads, kv_heads, head_size, page_size, pages_per_sequence;
   Element cache, result;
   float scale;
-};
-
-struct RopeCall {
-  const float *qkv, *cos, *sin;
-  const int64_t* slots;
-  float* q;
-  void *k, *v;
-  int64_t rows, query_heads, kv_heads, head_size;
-  Element cache;
 };
 
 /// A tree's row of GrowingTrees::state, all zeros for one that does not grow.

@@ -13,12 +13,13 @@ namespace clover::kernels::cpu {
 
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate);
-void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
+void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
+void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+                           const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
+                           at::Tensor& v);
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
-void silu_mul(const at::Tensor& gate_up, at::Tensor& out);
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,
                 double eps);

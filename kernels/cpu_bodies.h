@@ -50,12 +50,12 @@ struct CpuBodies {
                           int64_t split, const AttentionSplits&, float* scratch);
   void (*attention_merge)(const AttentionCall&, const AttentionSplits&, int64_t begin, int64_t end,
                           float* scratch);
-  void (*rope)(const RopeCall&, int64_t begin, int64_t end);
+  /// What follows a product whose outputs 2i and 2i + 1 belong together, `sums` being row `begin` of it.
+  void (*rope)(const float* sums, const RopeCall&, int64_t begin, int64_t end);
+  void (*silu_mul)(const float* sums, int64_t width, void* out, Element element, int64_t begin, int64_t end);
 
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t width, void* out, Element element,
                    int64_t begin, int64_t end);
-  void (*silu_mul)(const float* gate_up, int64_t width, void* out, Element element, int64_t begin,
-                   int64_t end);
   void (*add_silu)(float* z, const float* a, int64_t begin, int64_t end);
   void (*add_gated)(float* s, const float* q, const float* k, const float* v, int64_t width, int64_t groups,
                     float eps, int64_t begin, int64_t end);

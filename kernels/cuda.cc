@@ -19,6 +19,12 @@ at::Tensor scratch(const at::Tensor& beside, int64_t bytes) {
   return at::empty({bytes}, beside.options().dtype(at::kByte));
 }
 
+void run(const LinearCall& call, const at::Tensor& x) {
+  const int64_t floats = linear_workspace(call);
+  at::Tensor workspace = floats > 0 ? at::empty({floats}, x.options().dtype(at::kFloat)) : at::Tensor();
+  launch_linear(call, floats > 0 ? workspace.mutable_data_ptr<float>() : nullptr, current_stream(x));
+}
+
 }  // namespace
 
 void launch_failed(const char* name, const char* reason) {
@@ -27,10 +33,17 @@ void launch_failed(const char* name, const char* reason) {
 
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  const LinearCall call = call_of(x, weight, bias, y, accumulate);
-  const int64_t floats = linear_workspace(call);
-  at::Tensor workspace = floats > 0 ? at::empty({floats}, y.options()) : at::Tensor();
-  launch_linear(call, floats > 0 ? workspace.mutable_data_ptr<float>() : nullptr, current_stream(x));
+  run(call_of(x, weight, bias, y, accumulate), x);
+}
+
+void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+  run(call_of(x, gate_up, out), x);
+}
+
+void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+                           const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
+                           at::Tensor& v) {
+  run(call_of(x, qkv, cos, sin, slots, q, k, v), x);
 }
 
 void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense) {
@@ -38,11 +51,6 @@ void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense) 
   launch_gather_rows(weight.panels().const_data_ptr(), ids.const_data_ptr<int64_t>(), ids.size(0),
                      weight.inputs(), element_of(weight.dtype()), dense.mutable_data_ptr(),
                      current_stream(ids));
-}
-
-void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
-  launch_rope_and_store(call_of(qkv, cos, sin, slots, q, k, v), current_stream(qkv));
 }
 
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
@@ -60,11 +68,6 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Ten
   launch_rms_norm(x.const_data_ptr<float>(), weight.const_data_ptr<float>(), static_cast<float>(eps),
                   x.size(0), x.size(1), out.mutable_data_ptr(), element_of(out.scalar_type()),
                   current_stream(x));
-}
-
-void silu_mul(const at::Tensor& gate_up, at::Tensor& out) {
-  launch_silu_mul(gate_up.const_data_ptr<float>(), out.size(0), out.size(1), out.mutable_data_ptr(),
-                  element_of(out.scalar_type()), current_stream(gate_up));
 }
 
 void add_silu_(at::Tensor& z, const at::Tensor& a) {

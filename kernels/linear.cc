@@ -1,17 +1,28 @@
 #include "kernels/linear.h"
 
+#include "kernels/attention.h"
 #include "kernels/check.h"
 #include "kernels/cpu.h"
 #include "kernels/cuda.h"
 
 namespace clover::kernels {
 
+namespace {
+
+/// Whether the product is made on a GPU.
+bool check_product(const char* function, const at::Tensor& x, const PackedWeight& weight) {
+  TORCH_CHECK(weight.defined(), function, ": the weight is undefined.");
+  const bool cuda = on_cuda(function, x);
+  check_tensor(function, "x", x, {-1, weight.inputs()}, weight.dtype(), weight.device());
+  return cuda;
+}
+
+}  // namespace
+
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  TORCH_CHECK(weight.defined(), "linear: the weight is undefined.");
-  const bool cuda = on_cuda("linear", x);
-  const at::Device device = weight.panels().device();
-  check_tensor("linear", "x", x, {-1, weight.inputs()}, weight.dtype(), device);
+  const bool cuda = check_product("linear", x, weight);
+  const at::Device device = weight.device();
   check_tensor("linear", "y", y, {x.size(0), weight.outputs()}, at::kFloat, device);
   if (bias.defined()) {
     TORCH_CHECK(!accumulate, "linear: a bias cannot be given when accumulating into y.");
@@ -19,6 +30,35 @@ void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& b
   }
   if (x.size(0) == 0) return;
   (cuda ? cuda::linear : cpu::linear)(x, weight, bias, y, accumulate);
+}
+
+void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+  const bool cuda = check_product("linear_silu_mul", x, gate_up);
+  TORCH_CHECK(gate_up.outputs() % 2 == 0, "linear_silu_mul: gate_up has ", gate_up.outputs(),
+              " outputs, expected an even number.");
+  check_tensor("linear_silu_mul", "out", out, {x.size(0), gate_up.outputs() / 2}, gate_up.dtype(),
+               gate_up.device());
+  if (x.size(0) == 0) return;
+  (cuda ? cuda::linear_silu_mul : cpu::linear_silu_mul)(x, gate_up, out);
+}
+
+void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+                           const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
+                           at::Tensor& v) {
+  const char* function = "linear_rope_and_store";
+  const bool cuda = check_product(function, x, qkv);
+  const at::Device device = qkv.device();
+  check_cache(function, k, v, device);
+  const int64_t rows = x.size(0), size = k.size(3);
+  check_tensor(function, "q", q, {rows, -1, size}, at::kFloat, device);
+  TORCH_CHECK(qkv.outputs() == (q.size(1) + 2 * k.size(2)) * size, function, ": qkv has ", qkv.outputs(),
+              " outputs, expected those of ", q.size(1), " query and twice ", k.size(2),
+              " key heads of size ", size, ".");
+  check_tensor(function, "cos", cos, {rows, size / 2}, at::kFloat, device);
+  check_tensor(function, "sin", sin, {rows, size / 2}, at::kFloat, device);
+  check_tensor(function, "slots", slots, {rows}, at::kLong, device);
+  if (rows == 0) return;
+  (cuda ? cuda::linear_rope_and_store : cpu::linear_rope_and_store)(x, qkv, cos, sin, slots, q, k, v);
 }
 
 }  // namespace clover::kernels

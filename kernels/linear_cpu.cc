@@ -14,8 +14,7 @@ constexpr int64_t block_bytes = 384 << 10;
 constexpr int64_t serial_work = 64 << 10;
 
 /// So many floats from the start of a cache line.  Grows once; then calls allocate nothing.
-float* scratch(int64_t floats) {
-  thread_local std::vector<float> storage;
+float* grown(std::vector<float>& storage, int64_t floats) {
   if (static_cast<int64_t>(storage.size()) < floats + 16) storage.resize(floats + 16);
   const uintptr_t address = reinterpret_cast<uintptr_t>(storage.data());
   return storage.data() + (64 - address % 64) % 64 / sizeof(float);
@@ -49,24 +48,57 @@ void run_block(const LinearBody& body, const LinearWork& call) {
   }
 }
 
-}  // namespace
+/// What becomes of the sums of `rows` rows from `first` on.
+void finish(const LinearCall& call, const float* sums, int64_t first, int64_t rows) {
+  const CpuBodies& body = bodies();
+  for_rows(rows, 2 * call.outputs, [&](int64_t begin, int64_t end) {
+    const float* from = sums + begin * call.outputs;
+    if (call.epilogue == Epilogue::silu_mul) {
+      body.silu_mul(from, call.outputs / 2, call.product, call.element, first + begin, first + end);
+    } else {
+      body.rope(from, call.rope, first + begin, first + end);
+    }
+  });
+}
 
-void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
-            bool accumulate) {
-  LinearWork call{call_of(x, weight, bias, y, accumulate), nullptr};
+/// The product in blocks of rows; where something follows it, while a block's sums are in a cache.
+void run(const LinearCall& whole) {
+  thread_local std::vector<float> tiles_of_x, sums_of_block;
+  LinearWork call{whole, nullptr};
   const LinearBody& body = bodies().linear(call.element);
   const int64_t rows = call.rows, inputs = call.inputs, outputs = call.outputs;
   const int64_t tile = body.tile_rows;
   const int64_t fitting = block_bytes / (linear_scratch(1, inputs) * static_cast<int64_t>(sizeof(float)));
   const int64_t block = std::clamp<int64_t>(fitting / tile, 8, 64) * tile;
   const int64_t tiles = (std::min(rows, block) + tile - 1) / tile;
-  call.scratch = scratch(linear_scratch(tiles * tile, inputs));
+  call.scratch = grown(tiles_of_x, linear_scratch(tiles * tile, inputs));
+  const bool stores = call.epilogue == Epilogue::store;
+  if (!stores) call.y = grown(sums_of_block, std::min(rows, block) * outputs);
+  const int64_t row_bytes = inputs * (call.element == Element::fp32 ? 4 : 2);
   for (int64_t first = 0; first < rows; first += block) {
     call.rows = std::min(block, rows - first);
-    call.x = static_cast<const char*>(x.const_data_ptr()) + first * inputs * x.element_size();
-    call.y = y.mutable_data_ptr<float>() + first * outputs;
+    call.x = static_cast<const char*>(whole.x) + first * row_bytes;
+    if (stores) call.y = whole.y + first * outputs;
     run_block(body, call);
+    if (!stores) finish(whole, call.y, first, call.rows);
   }
+}
+
+}  // namespace
+
+void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+            bool accumulate) {
+  run(call_of(x, weight, bias, y, accumulate));
+}
+
+void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+  run(call_of(x, gate_up, out));
+}
+
+void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+                           const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
+                           at::Tensor& v) {
+  run(call_of(x, qkv, cos, sin, slots, q, k, v));
 }
 
 }  // namespace clover::kernels::cpu

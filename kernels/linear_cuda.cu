@@ -9,27 +9,36 @@ namespace {
 __global__ void add_segments(LinearCall call, const float* partial) {
   let_next_begin();
   wait_for_last();
-  const int64_t output = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, row = blockIdx.y;
+  const int64_t output = 2 * (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x), row = blockIdx.y;
   if (output >= call.outputs) return;
-  float total = 0;
+  float low = 0, high = 0;
 #pragma unroll
-  for (int segment = 0; segment < KCut::segments; ++segment)
-    total += partial[partial_index(call, segment, row, output)];
-  store(call, row, output, total);
+  for (int segment = 0; segment < KCut::segments; ++segment) {
+    const float2 two = *reinterpret_cast<const float2*>(partial + partial_index(call, segment, row, output));
+    low += two.x, high += two.y;
+  }
+  store_pair(call, row, output, low, high);
 }
 
-/// fp32, for comparisons: a thread an output of one row, one chain of fused multiply-adds.
+/// fp32, for comparisons: a thread two outputs of one row, each one chain of fused multiply-adds.
 __global__ void linear_fp32(LinearCall call) {
   let_next_begin();
   wait_for_last();
-  const int64_t output = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x, row = blockIdx.x;
+  const int64_t output = 2 * (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x), row = blockIdx.x;
   if (output >= call.outputs) return;
   const float* x = static_cast<const float*>(call.x) + row * call.inputs;
   const float* w = static_cast<const float*>(call.panels) +
                    output / panel_outputs * call.inputs * panel_outputs + output % panel_outputs;
-  float sum = 0;
-  for (int64_t k = 0; k < call.inputs; ++k) sum = fmaf(x[k], w[k * panel_outputs], sum);
-  store(call, row, output, sum);
+  float low = 0, high = 0;
+  for (int64_t k = 0; k < call.inputs; ++k) {
+    low = fmaf(x[k], w[k * panel_outputs], low);
+    high = fmaf(x[k], w[k * panel_outputs + 1], high);
+  }
+  store_pair(call, row, output, low, high);
+}
+
+int64_t pairs_of(const LinearCall& call) {
+  return (call.outputs + 1) / 2;
 }
 
 /// What the largest of them asks for; GPUs of compute capability 8.6, 8.9 and 12 have less.
@@ -58,8 +67,8 @@ void launch_many(const LinearCall& call, const ManyPlan& plan, float* workspace,
   launch("linear", linear_many<T, PanelsAWarp, TilesAWarp, true>, grid, Shape::threads, Shape::bytes, stream,
          call, workspace);
   constexpr int threads = 256;
-  launch("linear", add_segments, dim3((call.outputs + threads - 1) / threads, call.rows), threads, 0, stream,
-         call, workspace);
+  launch("linear", add_segments, dim3((pairs_of(call) + threads - 1) / threads, call.rows), threads, 0,
+         stream, call, workspace);
 }
 
 template <class T, int PanelsAWarp>
@@ -101,7 +110,7 @@ void launch_linear(const LinearCall& call, float* workspace, Stream stream) {
       return launch_16_bit<Fp16>(call, workspace, stream);
     case Element::fp32: {
       constexpr int threads = 128;
-      const dim3 grid(call.rows, (call.outputs + threads - 1) / threads);
+      const dim3 grid(call.rows, (pairs_of(call) + threads - 1) / threads);
       return launch("linear", linear_fp32, grid, threads, 0, stream, call);
     }
   }

@@ -49,12 +49,15 @@ namespace {
 void linear(const at::Tensor&, const PackedWeight&, const at::Tensor&, at::Tensor&, bool) {
   missing("linear");
 }
+void linear_silu_mul(const at::Tensor&, const PackedWeight&, at::Tensor&) {
+  missing("linear_silu_mul");
+}
+void linear_rope_and_store(const at::Tensor&, const PackedWeight&, const at::Tensor&, const at::Tensor&,
+                           const at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor&) {
+  missing("linear_rope_and_store");
+}
 void rows(const PackedWeight&, const at::Tensor&, at::Tensor&) {
   missing("rows");
-}
-void rope_and_store(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
-                    at::Tensor&, at::Tensor&) {
-  missing("rope_and_store");
 }
 void tree_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionRows&, double,
                     at::Tensor&) {
@@ -62,9 +65,6 @@ void tree_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, con
 }
 void rms_norm(const at::Tensor&, const at::Tensor&, double, at::Tensor&) {
   missing("rms_norm");
-}
-void silu_mul(const at::Tensor&, at::Tensor&) {
-  missing("silu_mul");
 }
 void add_silu_(at::Tensor&, const at::Tensor&) {
   missing("add_silu_");

@@ -35,15 +35,14 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
   const auto norm = [&](const char* name, const at::Tensor& weight) {
     return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
   };
-  const auto qkv =
-      initial.qkv.unpack().split_with_sizes({config.query_width(), config.kv_width(), config.kv_width()}, 0);
+  const auto qkv = unpack_qkv(initial.qkv, config);
   input_layernorm_ = norm("input_layernorm", initial.input_norm);
   q_proj_ = linear("q_proj", qkv[0]);
   k_proj_ = linear("k_proj", qkv[1]);
   v_proj_ = linear("v_proj", qkv[2]);
   o_proj_ = linear("o_proj", initial.output.unpack());
   if (!with_mlp) return;
-  const auto gate_up = initial.gate_up.unpack().chunk(2, 0);
+  const auto gate_up = unpack_gate_up(initial.gate_up);
   post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
   gate_proj_ = linear("gate_proj", gate_up[0]);
   up_proj_ = linear("up_proj", gate_up[1]);
@@ -51,18 +50,17 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
 }
 
 void DecoderBlock::pack(at::ScalarType dtype) {
-  const auto stacked = [dtype](std::initializer_list<std::shared_ptr<Linear>> parts) {
-    std::vector<at::Tensor> weights;
-    for (const auto& part : parts) weights.push_back(part->weight.detach().cpu().to(dtype));
-    return kernels::PackedWeight::pack(weights).to((*parts.begin())->weight.device());
+  const at::Device device = input_layernorm_->weight.device();
+  const auto weight = [dtype](const std::shared_ptr<Linear>& part) {
+    return part->weight.detach().cpu().to(dtype);
   };
   packed_.input_norm = input_layernorm_->weight.detach();
-  packed_.qkv = stacked({q_proj_, k_proj_, v_proj_});
-  packed_.output = stacked({o_proj_});
+  packed_.qkv = pack_qkv(weight(q_proj_), weight(k_proj_), weight(v_proj_), *config_).to(device);
+  packed_.output = kernels::PackedWeight::pack({weight(o_proj_)}).to(device);
   if (!post_attention_layernorm_) return;
   packed_.post_attention_norm = post_attention_layernorm_->weight.detach();
-  packed_.gate_up = stacked({gate_proj_, up_proj_});
-  packed_.down = stacked({down_proj_});
+  packed_.gate_up = pack_gate_up(weight(gate_proj_), weight(up_proj_)).to(device);
+  packed_.down = kernels::PackedWeight::pack({weight(down_proj_)}).to(device);
 }
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, const Placement& placement, KvCache& cache,

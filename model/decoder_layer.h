@@ -2,13 +2,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "kernels/packed_weight.h"
 #include "model/kv_cache.h"
 #include "model/target_config.h"
 
 namespace clover::model {
 
-/// One Llama decoder layer's weights as inference reads them: products that share an input are packed as one.
+/// One Llama decoder layer's weights as inference reads them: products that share an input are packed as one,
+/// in the order of rows that kernels/linear.h asks for.
 struct DecoderWeights {
   at::Tensor input_norm;           // fp32 [H]
   kernels::PackedWeight qkv;       // [(Hq + 2 Hkv) * d, H]
@@ -17,6 +20,13 @@ struct DecoderWeights {
   kernels::PackedWeight gate_up;   // [2I, H]
   kernels::PackedWeight down;      // [H, I]
 };
+
+/// `qkv` and `gate_up` of [Hq d, H], [Hkv d, H] and [Hkv d, H], of [I, H] and [I, H]; and back, on the CPU.
+kernels::PackedWeight pack_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const TargetConfig& config);
+kernels::PackedWeight pack_gate_up(const at::Tensor& gate, const at::Tensor& up);
+std::vector<at::Tensor> unpack_qkv(const kernels::PackedWeight& qkv, const TargetConfig& config);
+std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up);
 
 /// x <- x + Attention(norm(x)); x <- x + MLP(norm(x)).  `x` fp32 [R, H] in place; keys and values go to
 /// `layer` of `cache`. Products read the model's dtype, sums are fp32.

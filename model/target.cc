@@ -55,8 +55,9 @@ class WeightSource {
   at::Tensor vector(const std::string& name, int64_t size) {
     return read(name, {size}).to(at::kFloat).contiguous().to(device_);
   }
-  kernels::PackedWeight pack(at::TensorList matrices) const {
-    return kernels::PackedWeight::pack(matrices).to(device_);
+  kernels::PackedWeight there(const kernels::PackedWeight& weight) const { return weight.to(device_); }
+  kernels::PackedWeight pack(const at::Tensor& matrix) const {
+    return there(kernels::PackedWeight::pack({matrix}));
   }
 
  protected:
@@ -142,18 +143,18 @@ DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int6
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   DecoderWeights weights;
   weights.input_norm = source.vector(prefix + "input_layernorm.weight", config.hidden);
-  weights.qkv =
-      source.pack({source.matrix(prefix + "self_attn.q_proj.weight", config.query_width(), config.hidden),
-                   source.matrix(prefix + "self_attn.k_proj.weight", config.kv_width(), config.hidden),
-                   source.matrix(prefix + "self_attn.v_proj.weight", config.kv_width(), config.hidden)});
+  const at::Tensor q = source.matrix(prefix + "self_attn.q_proj.weight", config.query_width(), config.hidden);
+  const at::Tensor k = source.matrix(prefix + "self_attn.k_proj.weight", config.kv_width(), config.hidden);
+  const at::Tensor v = source.matrix(prefix + "self_attn.v_proj.weight", config.kv_width(), config.hidden);
+  weights.qkv = source.there(pack_qkv(q, k, v, config));
   weights.output =
-      source.pack({source.matrix(prefix + "self_attn.o_proj.weight", config.hidden, config.query_width())});
+      source.pack(source.matrix(prefix + "self_attn.o_proj.weight", config.hidden, config.query_width()));
   weights.post_attention_norm = source.vector(prefix + "post_attention_layernorm.weight", config.hidden);
-  weights.gate_up =
-      source.pack({source.matrix(prefix + "mlp.gate_proj.weight", config.intermediate, config.hidden),
-                   source.matrix(prefix + "mlp.up_proj.weight", config.intermediate, config.hidden)});
+  const at::Tensor gate = source.matrix(prefix + "mlp.gate_proj.weight", config.intermediate, config.hidden);
+  const at::Tensor up = source.matrix(prefix + "mlp.up_proj.weight", config.intermediate, config.hidden);
+  weights.gate_up = source.there(pack_gate_up(gate, up));
   weights.down =
-      source.pack({source.matrix(prefix + "mlp.down_proj.weight", config.hidden, config.intermediate)});
+      source.pack(source.matrix(prefix + "mlp.down_proj.weight", config.hidden, config.intermediate));
   return weights;
 }
 
@@ -202,10 +203,10 @@ TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
 void Target::take_weights(WeightSource& source) {
   const at::Tensor embedding = source.matrix("model.embed_tokens.weight", config_.vocab, config_.hidden);
   if (config_.tied_head) {
-    head_ = source.pack({embedding});
+    head_ = source.pack(embedding);
   } else {
-    embedding_ = source.pack({embedding});
-    head_ = source.pack({source.matrix("lm_head.weight", config_.vocab, config_.hidden)});
+    embedding_ = source.pack(embedding);
+    head_ = source.pack(source.matrix("lm_head.weight", config_.vocab, config_.hidden));
   }
   for (int64_t layer = 0; layer < config_.layers; ++layer)
     layers_.push_back(load_layer(source, config_, layer));

@@ -43,12 +43,22 @@ void rms_norm_rows(const float* x, const float* weight, float eps, int64_t width
   }
 }
 
+CLOVER_INLINE F8 silu_mul8(F8 low, F8 high) {
+  const F8 gate = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
+           up = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+  return silu8(gate) * up;
+}
+
 template <class T>
-void silu_mul_rows(const float* gate_up, int64_t width, T* out, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r) {
-    const float* gate = gate_up + r * 2 * width;
-    const float* up = gate + width;
-    fill_row(out + r * width, width, [&](auto load) { return silu8(load(gate)) * load(up); });
+void silu_mul_rows(const float* sums, int64_t width, T* out, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r, sums += 2 * width) {
+    T* to = out + r * width;
+    int64_t i = 0;
+    for (; i + 8 <= width; i += 8) store8(to + i, silu_mul8(load8(sums + 2 * i), load8(sums + 2 * i + 8)));
+    if (i == width) continue;
+    float rest[16] = {};
+    std::memcpy(rest, sums + 2 * i, 2 * (width - i) * sizeof(float));
+    store_part(to + i, width - i, silu_mul8(load8(rest), load8(rest + 8)));
   }
 }
 
@@ -64,14 +74,14 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t width, voi
   }
 }
 
-void silu_mul(const float* gate_up, int64_t width, void* out, Element element, int64_t begin, int64_t end) {
+void silu_mul(const float* sums, int64_t width, void* out, Element element, int64_t begin, int64_t end) {
   switch (element) {
     case Element::fp32:
-      return silu_mul_rows(gate_up, width, static_cast<float*>(out), begin, end);
+      return silu_mul_rows(sums, width, static_cast<float*>(out), begin, end);
     case Element::bf16:
-      return silu_mul_rows(gate_up, width, static_cast<Bf16*>(out), begin, end);
+      return silu_mul_rows(sums, width, static_cast<Bf16*>(out), begin, end);
     case Element::fp16:
-      return silu_mul_rows(gate_up, width, static_cast<Fp16*>(out), begin, end);
+      return silu_mul_rows(sums, width, static_cast<Fp16*>(out), begin, end);
   }
 }
 
@@ -92,12 +102,14 @@ void add_gated(float* s, const float* q, const float* k, const float* v, int64_t
   }
 }
 
-/// One head: element i pairs with i + d/2.  No operation here depends on how it is vectorised.
+/// One head: elements i and i + d/2 of it lie side by side in x.  No operation here depends on how it is
+/// vectorised.
 CLOVER_INLINE void rotate(const float* __restrict x, const float* __restrict cos, const float* __restrict sin,
                           int64_t half, float* __restrict to) {
   for (int64_t i = 0; i < half; ++i) {
-    to[i] = x[i] * cos[i] - x[i + half] * sin[i];
-    to[i + half] = x[i + half] * cos[i] + x[i] * sin[i];
+    const float low = x[2 * i], high = x[2 * i + 1];
+    to[i] = low * cos[i] - high * sin[i];
+    to[i + half] = high * cos[i] + low * sin[i];
   }
 }
 
@@ -107,11 +119,10 @@ CLOVER_INLINE void store_row(T* to, const float* from, int64_t n) {
 }
 
 template <class T>
-void rope_rows(const RopeCall& call, T* k, T* v, int64_t begin, int64_t end) {
+void rope_rows(const float* row, const RopeCall& call, T* k, T* v, int64_t begin, int64_t end) {
   const int64_t d = call.head_size, half = d / 2;
   const int64_t query = call.query_heads * d, kv = call.kv_heads * d;
-  for (int64_t r = begin; r < end; ++r) {
-    const float* row = call.qkv + r * (query + 2 * kv);
+  for (int64_t r = begin; r < end; ++r, row += query + 2 * kv) {
     const float *cos = call.cos + r * half, *sin = call.sin + r * half;
     for (int64_t at = 0; at < query; at += d) rotate(row + at, cos, sin, half, call.q + r * query + at);
     T* key = k + call.slots[r] * kv;
@@ -124,14 +135,14 @@ void rope_rows(const RopeCall& call, T* k, T* v, int64_t begin, int64_t end) {
   }
 }
 
-void rope(const RopeCall& call, int64_t begin, int64_t end) {
+void rope(const float* sums, const RopeCall& call, int64_t begin, int64_t end) {
   switch (call.cache) {
     case Element::fp32:
-      return rope_rows(call, static_cast<float*>(call.k), static_cast<float*>(call.v), begin, end);
+      return rope_rows(sums, call, static_cast<float*>(call.k), static_cast<float*>(call.v), begin, end);
     case Element::bf16:
-      return rope_rows(call, static_cast<Bf16*>(call.k), static_cast<Bf16*>(call.v), begin, end);
+      return rope_rows(sums, call, static_cast<Bf16*>(call.k), static_cast<Bf16*>(call.v), begin, end);
     case Element::fp16:
-      return rope_rows(call, static_cast<Fp16*>(call.k), static_cast<Fp16*>(call.v), begin, end);
+      return rope_rows(sums, call, static_cast<Fp16*>(call.k), static_cast<Fp16*>(call.v), begin, end);
   }
 }
 

@@ -177,6 +177,17 @@ void with_element(Element element, const Body& body) {
   }
 }
 
+__device__ inline void store_as(void* out, Element element, int64_t index, float x) {
+  switch (element) {
+    case Element::fp32:
+      return from_float(x, static_cast<float*>(out)[index]);
+    case Element::bf16:
+      return from_float(x, static_cast<Bf16*>(out)[index]);
+    case Element::fp16:
+      return from_float(x, static_cast<Fp16*>(out)[index]);
+  }
+}
+
 /// Every lane gets the warp's sum, or its largest value: the same tree whatever the data.
 __device__ inline float warp_sum(float x) {
   for (int apart = warp_size / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(all_lanes, x, apart);

@@ -9,7 +9,6 @@ namespace clover::kernels::cuda {
 /// `workspace`: linear_workspace(call) floats.
 int64_t linear_workspace(const LinearCall& call);
 void launch_linear(const LinearCall& call, float* workspace, Stream stream);
-void launch_rope_and_store(const RopeCall& call, Stream stream);
 /// `workspace`: attention_workspace(call, longest) floats; `longest` bounds the length of every row's path.
 void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream);
 int64_t attention_workspace(const AttentionCall& call, int64_t longest);
@@ -21,8 +20,6 @@ void launch_gather_rows(const void* panels, const int64_t* ids, int64_t rows, in
 /// Row-wise: x [rows, width] and so on, as in rms_norm.h, activation.h, top_k.h and sample.h.
 void launch_rms_norm(const float* x, const float* weight, float eps, int64_t rows, int64_t width, void* out,
                      Element element, Stream stream);
-void launch_silu_mul(const float* gate_up, int64_t rows, int64_t width, void* out, Element element,
-                     Stream stream);
 void launch_add_silu(float* z, const float* a, int64_t count, Stream stream);
 void launch_add_gated(float* s, const float* q, const float* k, const float* v, int64_t rows, int64_t width,
                       int64_t groups, float eps, Stream stream);

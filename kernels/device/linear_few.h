@@ -100,11 +100,14 @@ __global__ void __launch_bounds__(warp_size* KCut::segments) linear_few(LinearCa
     }
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < Tiles * 8 * panel_outputs; i += blockDim.x) {
-    const int row = i / panel_outputs, output = i % panel_outputs;
-    float total = 0;
-    for (int segment = 0; segment < KCut::segments; ++segment) total += part[segment][row][output];
-    store(call, first_row + row, panel * panel_outputs + output, total);
+  for (int i = threadIdx.x; i < Tiles * 8 * panel_outputs / 2; i += blockDim.x) {
+    const int row = i / (panel_outputs / 2), output = i % (panel_outputs / 2) * 2;
+    float low = 0, high = 0;
+    for (int segment = 0; segment < KCut::segments; ++segment) {
+      low += part[segment][row][output];
+      high += part[segment][row][output + 1];
+    }
+    store_pair(call, first_row + row, panel * panel_outputs + output, low, high);
   }
 }
 

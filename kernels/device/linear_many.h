@@ -122,8 +122,8 @@ struct Corner {
 
 /// What sums are added to, all read before the first is written: one by one they would wait for each other.
 template <int PanelsAWarp, int TilesAWarp>
-__device__ __forceinline__ void store_tile(const LinearCall& call, const Corner& corner,
-                                           const float (&sum)[PanelsAWarp][TilesAWarp][4]) {
+__device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& corner,
+                                         const float (&sum)[PanelsAWarp][TilesAWarp][4]) {
   const bool adds = call.accumulate || call.bias != nullptr;
 #pragma unroll
   for (int tile = 0; tile < TilesAWarp; tile += 2) {
@@ -144,6 +144,18 @@ __device__ __forceinline__ void store_tile(const LinearCall& call, const Corner&
       });
     }
     each([&](float& y, int64_t, float from, float own) { y = adds ? from + own : own; });
+  }
+}
+
+/// The other epilogues, out of the thread's own `totals`: once in the program and not once for each sum.
+template <class Shape, int TilesAWarp>
+__device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner& corner,
+                                            const float* totals) {
+#pragma unroll 1
+  for (int i = 0; i < Shape::sums / 2; ++i) {
+    const int panel = i / 2 / TilesAWarp, tile = i / 2 % TilesAWarp, odd = i % 2;
+    const float* two = totals + (i / 2 * 4 + odd) * Shape::threads;
+    store_pair(call, corner.row_of(tile, odd), corner.output_of(panel, 0), two[0], two[2 * Shape::threads]);
   }
 }
 
@@ -210,7 +222,7 @@ __global__ void __launch_bounds__(Many<PanelsAWarp, TilesAWarp, Split>::threads,
   } else {
     // A thread's own, in shared memory: registers hold the sums of one segment.
     float* totals = reinterpret_cast<float*>(stages + Shape::stages * Shape::stage_words) + threadIdx.x;
-    for (int segment = 0;; ++segment) {
+    for (int segment = 0; segment < KCut::segments; ++segment) {
       float sum[PanelsAWarp][TilesAWarp][4] = {};
       sum_to(static_cast<int>(cut.begin(segment + 1)), sum);
 #pragma unroll
@@ -218,11 +230,13 @@ __global__ void __launch_bounds__(Many<PanelsAWarp, TilesAWarp, Split>::threads,
         float& own = sum[i / (TilesAWarp * 4)][i / 4 % TilesAWarp][i % 4];
         own = (segment == 0 ? 0.0f : totals[i * Shape::threads]) + own;
       }
-      if (segment + 1 == KCut::segments) return store_tile(call, corner, sum);
+      if (segment + 1 == KCut::segments && call.epilogue == Epilogue::store)
+        return add_tile(call, corner, sum);
 #pragma unroll
       for (int i = 0; i < Shape::sums; ++i)
         totals[i * Shape::threads] = sum[i / (TilesAWarp * 4)][i / 4 % TilesAWarp][i % 4];
     }
+    store_pairs<Shape, TilesAWarp>(call, corner, totals);
   }
 }
 

@@ -44,5 +44,41 @@ __device__ inline void store(const LinearCall& call, int64_t row, int64_t output
   }
 }
 
+__device__ inline void store_turned(const RopeCall& call, int64_t row, unsigned output, float low,
+                                    float high) {
+  const unsigned size = call.head_size, half = size / 2, queries = call.query_heads * size,
+                 keys = call.kv_heads * size;
+  const int64_t slot = call.slots[row] * keys;
+  if (output >= queries + keys) {
+    store_as(call.v, call.cache, slot + (output - queries - keys), low);
+    return store_as(call.v, call.cache, slot + (output - queries - keys) + 1, high);
+  }
+  const unsigned pair = output % size / 2, at = output / size * size + pair;
+  const float cos = call.cos[row * half + pair], sin = call.sin[row * half + pair];
+  const float turned_low = low * cos - high * sin, turned_high = high * cos + low * sin;
+  if (output < queries) {
+    call.q[row * queries + at] = turned_low;
+    call.q[row * queries + at + half] = turned_high;
+  } else {
+    store_as(call.k, call.cache, slot + (at - queries), turned_low);
+    store_as(call.k, call.cache, slot + (at - queries) + half, turned_high);
+  }
+}
+
+/// What becomes of the sums of outputs `output`, an even one, and the next.
+__device__ inline void store_pair(const LinearCall& call, int64_t row, int64_t output, float low,
+                                  float high) {
+  if (row >= call.rows || output >= call.outputs) return;
+  switch (call.epilogue) {
+    case Epilogue::store:
+      store(call, row, output, low);
+      return store(call, row, output + 1, high);
+    case Epilogue::silu_mul:
+      return store_as(call.product, call.element, (row * call.outputs + output) / 2, silu_one(low) * high);
+    case Epilogue::rope_and_store:
+      return store_turned(call.rope, row, static_cast<unsigned>(output), low, high);
+  }
+}
+
 }  // namespace
 }  // namespace clover::kernels::cuda

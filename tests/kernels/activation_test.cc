@@ -46,65 +46,6 @@ TEST(ExpF32, TreatsItsEdgesAsPromised) {
   });
 }
 
-TEST(SiluMul, IsThePlainLoopAndUsesTheSameExp) {
-  at::manual_seed(1);
-  on_every_path([] {
-    for (int64_t width : {1, 7, 8, 9, 100, 1024, 1030}) {
-      const at::Tensor gate_up = at::randn({3, 2 * width}) * 5;
-      at::Tensor out = at::empty({3, width});
-      here::silu_mul(gate_up, out);
-      for (int64_t r = 0; r < 3; ++r) {
-        for (int64_t i = 0; i < width; ++i) {
-          const float gate = gate_up[r][i].item<float>(), up = gate_up[r][width + i].item<float>();
-          ASSERT_NEAR(out[r][i].item<double>(), silu(gate) * up, 1e-6 * std::abs(silu(gate) * up) + 1e-12);
-          // The vector body and the tail are the scalar function, to the bit.
-          ASSERT_EQ(out[r][i].item<float>(), gate / (1.0f + exp_f32(-gate)) * up);
-        }
-      }
-    }
-  });
-}
-
-TEST(SiluMul, SurvivesLargeValuesAndRoundsOnce) {
-  on_every_path([] {
-    at::Tensor gate_up = at::tensor({-200.0f, 200.0f, -infinite, 1.0f, 1.0f, 2.0f}).reshape({1, 6});
-    at::Tensor out = at::empty({1, 3});
-    here::silu_mul(gate_up, out);
-    EXPECT_EQ(out[0][0].item<float>(), 0);
-    EXPECT_EQ(out[0][1].item<float>(), 200);
-    const at::Tensor wide = at::randn({4, 74});
-    at::Tensor full = at::empty({4, 37});
-    here::silu_mul(wide, full);
-    for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      at::Tensor rounded = at::empty({4, 37}, type);
-      here::silu_mul(wide, rounded);
-      EXPECT_TRUE(same_bits(rounded, full.to(type)));
-    }
-  });
-}
-
-// Every value of fp32's exponents, so that subnormals, rounding to infinity and NaN are among them.
-TEST(SiluMul, RoundsAsTorchDoesOnEveryPath) {
-  std::vector<float> values;
-  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 65537 * 3) {
-    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-  }
-  const int64_t count = static_cast<int64_t>(values.size());
-  // silu(128) is exactly 128, a power of two.
-  const at::Tensor up = at::tensor(values).reshape({count, 1});
-  const at::Tensor gate = at::full({count, 1}, 128.0f);
-  const at::Tensor exact = up * 128.0f;
-  on_every_path([&] {
-    for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      at::Tensor out = at::empty({count, 1}, type);
-      here::silu_mul(at::cat({gate, up}, 1), out);
-      const at::Tensor expected = exact.to(type);
-      EXPECT_TRUE(same_bits(out.isnan(), expected.isnan()));
-      EXPECT_TRUE(same_bits(out.nan_to_num(1), expected.nan_to_num(1)));
-    }
-  });
-}
-
 TEST(AddSilu, AddsInPlaceWhateverTheSplit) {
   on_every_path([] {
     const at::Tensor a = at::randn({257, 131}), before = at::randn({257, 131});
@@ -174,23 +115,17 @@ TEST(Activation, ARowIsTheSameBitsWhereverItLies) {
     const at::Tensor askew =
         here::place(at::cat({at::zeros({1}), x.view(-1)})).slice(0, 1, 257).view({4, 64});
     const auto all_of = [](const at::Tensor& a) {
-      at::Tensor product = at::empty({4, 32}, a.options()), sum = at::zeros_like(a),
-                 gated = at::zeros_like(a);
-      silu_mul(a, product);
+      at::Tensor sum = at::zeros_like(a), gated = at::zeros_like(a);
       add_silu_(sum, a);
       add_gated_(gated, a, a, a, 2, 1e-6);
-      return at::cat({product.cpu().view(-1), sum.cpu().view(-1), gated.cpu().view(-1)});
+      return at::cat({sum.cpu().view(-1), gated.cpu().view(-1)});
     };
     EXPECT_TRUE(same_bits(all_of(even), all_of(askew)));
   });
 }
 
 TEST(Activation, SaysWhatDoesNotFit) {
-  at::Tensor out = at::empty({2, 4}), s = at::ones({2, 6});
-  EXPECT_NE(error_of([&] {
-              here::silu_mul(at::ones({2, 7}), out);
-            }).find("7 columns, expected an even number"),
-            std::string::npos);
+  at::Tensor s = at::ones({2, 6});
   EXPECT_NE(error_of([&] {
               here::add_silu_(s, at::ones({2, 5}));
             }).find("a has shape [2, 5]"),

@@ -301,61 +301,6 @@ TEST(TreeAttention, AnInfinityReachesOnlyRowsThatAttendToIt) {
   });
 }
 
-TEST(RopeAndStore, TurnsPairsAndStoresAtTheSlots) {
-  on_every_path([] {
-    for (const Heads& heads : {Heads{2, 1, 8}, {3, 3, 24}, {4, 2, 64}, {9, 3, 64}}) {
-      for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-        const int64_t d = heads.size, half = d / 2, page_size = 4;
-        const at::Tensor qkv = at::randn({3, (heads.query + 2 * heads.kv) * d});
-        const at::Tensor angle = at::rand({3, half}) * 6, cos = angle.cos(), sin = angle.sin();
-        const at::Tensor slots = at::tensor({13, 0, 6}, at::kLong);
-        at::Tensor q = at::empty({3, heads.query, d});
-        at::Tensor k = at::full({4, page_size, heads.kv, d}, 7.0f, at::TensorOptions(type)), v = k.clone();
-        here::rope_and_store(qkv, cos, sin, slots, q, k, v);
-        const auto turned = [&](int64_t r, int64_t column, int64_t i) {
-          const double here = qkv[r][column + i].item<double>();
-          const double there = qkv[r][column + (i + half) % d].item<double>();
-          const double c = cos[r][i % half].item<double>(), s = sin[r][i % half].item<double>();
-          return i < half ? here * c - there * s : here * c + there * s;
-        };
-        const double slack = type == at::kFloat ? 1e-6 : type == at::kHalf ? 2e-3 : 2e-2;
-        at::Tensor flat_k = k.reshape({16, heads.kv, d}), flat_v = v.reshape({16, heads.kv, d});
-        for (int64_t r = 0; r < 3; ++r) {
-          const int64_t slot = slots[r].item<int64_t>();
-          for (int64_t i = 0; i < d; ++i) {
-            for (int64_t h = 0; h < heads.query; ++h) {
-              ASSERT_NEAR(q[r][h][i].item<double>(), turned(r, h * d, i), 1e-6);
-            }
-            for (int64_t h = 0; h < heads.kv; ++h) {
-              ASSERT_NEAR(flat_k[slot][h][i].item<double>(), turned(r, (heads.query + h) * d, i), slack);
-            }
-          }
-          const at::Tensor value = qkv[r].slice(0, (heads.query + heads.kv) * d).reshape({heads.kv, d});
-          ASSERT_TRUE(same_bits(flat_v[slot], value.to(type)));
-        }
-        flat_k.index_fill_(0, slots, 7);
-        EXPECT_TRUE((flat_k == 7).all().item<bool>()) << "a slot that is nobody's was written";
-      }
-    }
-  });
-}
-
-TEST(RopeAndStore, ARowDoesNotDependOnItsNeighboursOrPath) {
-  const at::Tensor qkv = at::randn({50, 4 * 40}), cos = at::randn({50, 20}), sin = at::randn({50, 20});
-  const at::Tensor slots = at::randperm(50);
-  at::Tensor q = at::empty({50, 2, 40}), k = at::zeros({50, 1, 1, 40}, at::kBFloat16), v = k.clone();
-  here::rope_and_store(qkv, cos, sin, slots, q, k, v);
-  on_every_path([&] {
-    at::Tensor one_q = at::empty({1, 2, 40}), one_k = at::zeros_like(k), one_v = at::zeros_like(v);
-    here::rope_and_store(qkv.slice(0, 31, 32), cos.slice(0, 31, 32), sin.slice(0, 31, 32),
-                         slots.slice(0, 31, 32), one_q, one_k, one_v);
-    const int64_t slot = slots[31].item<int64_t>();
-    EXPECT_TRUE(same_bits(one_q[0], q[31]));
-    EXPECT_TRUE(same_bits(one_k[slot], k[slot]));
-    EXPECT_TRUE(same_bits(one_v[slot], v[slot]));
-  });
-}
-
 TEST(TreeAttention, SaysWhatDoesNotFit) {
   const Scene scene = make_scene({2, 1, 8}, 1, 20, {{0, 5, {}}}, at::kFloat);
   const AttentionRows rows{ints({0}), ints({5}), ints({0, 0}), at::empty({0}, at::kInt),

@@ -41,6 +41,21 @@ inline void linear(const at::Tensor& x, const PackedWeight& weight, const at::Te
                     accumulate);
   });
 }
+inline void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+  in_place(out, [&](at::Tensor& to) { kernels::linear_silu_mul(place(x), place(gate_up), to); });
+}
+inline void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+                                  const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q,
+                                  at::Tensor& k, at::Tensor& v) {
+  in_place(q, [&](at::Tensor& to_q) {
+    in_place(k, [&](at::Tensor& to_k) {
+      in_place(v, [&](at::Tensor& to_v) {
+        kernels::linear_rope_and_store(place(x), place(qkv), place(cos), place(sin), place(slots), to_q, to_k,
+                                       to_v);
+      });
+    });
+  });
+}
 inline at::Tensor rows(const PackedWeight& weight, const at::Tensor& ids) {
   return place(weight).rows(place(ids)).cpu();
 }
@@ -51,21 +66,8 @@ inline void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   in_place(out,
            [&](at::Tensor& to) { kernels::tree_attention(place(q), place(k), place(v), placed, scale, to); });
 }
-inline void rope_and_store(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                           const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
-  in_place(q, [&](at::Tensor& to_q) {
-    in_place(k, [&](at::Tensor& to_k) {
-      in_place(v, [&](at::Tensor& to_v) {
-        kernels::rope_and_store(place(qkv), place(cos), place(sin), place(slots), to_q, to_k, to_v);
-      });
-    });
-  });
-}
 inline void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out) {
   in_place(out, [&](at::Tensor& to) { kernels::rms_norm(place(x), place(weight), eps, to); });
-}
-inline void silu_mul(const at::Tensor& gate_up, at::Tensor& out) {
-  in_place(out, [&](at::Tensor& to) { kernels::silu_mul(place(gate_up), to); });
 }
 inline void add_silu_(at::Tensor& z, const at::Tensor& a) {
   in_place(z, [&](at::Tensor& to) { kernels::add_silu_(to, place(a)); });

@@ -1,0 +1,197 @@
+#include <ATen/ATen.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/here.h"
+
+namespace clover::kernels {
+namespace {
+
+constexpr float infinite = std::numeric_limits<float>::infinity();
+
+at::Tensor sums_of(const at::Tensor& x, const PackedWeight& weight) {
+  at::Tensor y = at::empty({x.size(0), weight.outputs()});
+  here::linear(x, weight, {}, y);
+  return y;
+}
+
+at::Tensor gated(const at::Tensor& x, const PackedWeight& gate_up) {
+  at::Tensor out = at::empty({x.size(0), gate_up.outputs() / 2}, x.options());
+  here::linear_silu_mul(x, gate_up, out);
+  return out;
+}
+
+/// Rows, outputs and inputs that a GPU takes with few rows, with many, with sums over k in one block and in
+/// four, and with inputs that do not lie on 16 bytes.
+struct Shape {
+  int64_t rows, outputs, inputs;
+};
+const std::vector<Shape> shapes{{1, 2, 1},     {3, 14, 33},     {9, 200, 40},
+                                {17, 1032, 9}, {33, 18000, 40}, {40, 2200, 2104}};
+
+TEST(LinearSiluMul, IsSiluOfOneSumTimesTheNext) {
+  at::manual_seed(1);
+  on_every_path([] {
+    for (const Shape& shape : shapes) {
+      for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        const at::Tensor x = (at::randn({shape.rows, shape.inputs}) / std::sqrt(shape.inputs)).to(type);
+        const PackedWeight weight = PackedWeight::pack({at::randn({shape.outputs, shape.inputs}).to(type)});
+        const at::Tensor y = sums_of(x, weight), out = gated(x, weight).to(at::kFloat);
+        at::Tensor expected = at::empty({shape.rows, shape.outputs / 2});
+        const auto sums = y.accessor<float, 2>();
+        auto to = expected.accessor<float, 2>();
+        double worst = 0;
+        for (int64_t r = 0; r < shape.rows; ++r) {
+          for (int64_t i = 0; i < shape.outputs / 2; ++i) {
+            const float gate = sums[r][2 * i], up = sums[r][2 * i + 1];
+            const double exact = gate / (1 + std::exp(-static_cast<double>(gate))) * up;
+            to[r][i] = gate / (1.0f + exp_f32(-gate)) * up;
+            worst = std::max(worst, std::abs(to[r][i] - exact) / (std::abs(exact) + 1e-6));
+          }
+        }
+        EXPECT_LT(worst, 1e-6);
+        // The vector body and the tail are the scalar function, to the bit, rounded once.
+        ASSERT_TRUE(same_bits(out, expected.to(type).to(at::kFloat)))
+            << type << ", " << shape.rows << " rows, " << shape.outputs << " outputs";
+      }
+    }
+  });
+}
+
+TEST(LinearSiluMul, SurvivesLargeSums) {
+  on_every_path([] {
+    const at::Tensor sums = at::tensor({-200.0f, 1.0f, 200.0f, 1.0f, infinite, 2.0f, 0.0f, infinite});
+    const at::Tensor out = gated(at::ones({1, 1}), PackedWeight::pack({sums.reshape({8, 1})}))[0];
+    EXPECT_EQ(out[0].item<float>(), 0);
+    EXPECT_EQ(out[1].item<float>(), 200);
+    EXPECT_EQ(out[2].item<float>(), infinite);
+    EXPECT_TRUE(std::isnan(out[3].item<float>()));
+  });
+}
+
+struct Heads {
+  int64_t query, kv, size;
+
+  int64_t outputs() const { return (query + 2 * kv) * size; }
+};
+
+/// What linear_rope_and_store leaves of rows whose positions and slots are given.
+struct Stored {
+  at::Tensor q, k, v;
+
+  Stored(const Heads& heads, const at::Tensor& x, const PackedWeight& weight, const at::Tensor& angle,
+         const at::Tensor& slots, at::ScalarType cache)
+      : q(at::empty({x.size(0), heads.query, heads.size})),
+        k(at::full({32, 4, heads.kv, heads.size}, 7.0f, at::TensorOptions(cache))),
+        v(k.clone()) {
+    here::linear_rope_and_store(x, weight, angle.cos(), angle.sin(), slots, q, k, v);
+    k = k.flatten(0, 1), v = v.flatten(0, 1);  // [slots, Hkv, d]
+  }
+};
+
+TEST(LinearRopeAndStore, TurnsPairsAndStoresAtTheSlots) {
+  at::manual_seed(2);
+  on_every_path([] {
+    for (const Heads& heads : {Heads{2, 1, 8}, {3, 3, 24}, {4, 2, 64}, {9, 3, 64}}) {
+      for (at::ScalarType cache : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        const int64_t rows = 3, half = heads.size / 2;
+        const at::ScalarType type = cache == at::kHalf ? at::kBFloat16 : cache;
+        const at::Tensor x = (at::randn({rows, 40}) / 6).to(type), angle = at::rand({rows, half}) * 6;
+        const PackedWeight weight = PackedWeight::pack({at::randn({heads.outputs(), 40}).to(type)});
+        const at::Tensor slots = at::tensor({13, 0, 6}, at::kLong);
+        Stored found(heads, x, weight, angle, slots, cache);
+
+        const auto sums = sums_of(x, weight).split_with_sizes(
+            {heads.query * heads.size, heads.kv * heads.size, heads.kv * heads.size}, 1);
+        const auto turned = [&](const at::Tensor& part, int64_t count) {
+          const at::Tensor pairs = part.to(at::kDouble).view({rows, count, half, 2});
+          const at::Tensor low = pairs.select(3, 0), high = pairs.select(3, 1);
+          const at::Tensor c = angle.cos().to(at::kDouble).unsqueeze(1),
+                           s = angle.sin().to(at::kDouble).unsqueeze(1);
+          return at::cat({low * c - high * s, low * s + high * c}, 2);
+        };
+        const double slack = cache == at::kFloat ? 1e-5 : cache == at::kHalf ? 4e-3 : 3e-2;
+        EXPECT_TRUE(at::allclose(found.q.to(at::kDouble), turned(sums[0], heads.query), 0, 1e-5));
+        EXPECT_TRUE(at::allclose(found.k.index_select(0, slots).to(at::kDouble), turned(sums[1], heads.kv), 0,
+                                 slack));
+        const at::Tensor values = sums[2].view({rows, heads.kv, heads.size}).to(cache);
+        EXPECT_TRUE(same_bits(found.v.index_select(0, slots), values));
+        for (at::Tensor written : {found.k, found.v}) {
+          written.index_fill_(0, slots, 7);
+          EXPECT_TRUE((written == 7).all().item<bool>()) << "a slot that is nobody's was written";
+        }
+      }
+    }
+  });
+}
+
+// Promise 1 rests on this: a row is the same bits whoever travels with it, in tiles of every kind.
+TEST(LinearRopeAndStore, ARowDoesNotDependOnItsNeighbours) {
+  at::manual_seed(3);
+  for (const auto& [heads, inputs] : {std::pair{Heads{2, 1, 40}, 33}, {Heads{18, 8, 64}, 2048}}) {
+    const at::Tensor x = at::randn({50, inputs}).to(at::kBFloat16), angle = at::rand({50, heads.size / 2});
+    const PackedWeight weight = PackedWeight::pack({at::randn({heads.outputs(), inputs}).to(at::kBFloat16)});
+    const at::Tensor slots = at::randperm(128).slice(0, 0, 50);
+    on_every_path([&, heads = heads] {
+      const Stored all(heads, x, weight, angle, slots, at::kBFloat16);
+      const Stored one(heads, x.slice(0, 31, 32), weight, angle.slice(0, 31, 32), slots.slice(0, 31, 32),
+                       at::kBFloat16);
+      const int64_t slot = slots[31].item<int64_t>();
+      EXPECT_TRUE(same_bits(one.q[0], all.q[31]));
+      EXPECT_TRUE(same_bits(one.k[slot], all.k[slot]));
+      EXPECT_TRUE(same_bits(one.v[slot], all.v[slot]));
+    });
+  }
+}
+
+// Every value of fp32's exponents, so that subnormals, rounding to infinity and NaN are among them.
+TEST(LinearRopeAndStore, RoundsAsTorchDoesOnEveryPath) {
+  const Heads heads{22, 22, 1024};
+  std::vector<float> sums(2 * heads.kv * heads.size);
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 65537 * 3)
+    sums.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  sums.resize(heads.outputs());
+  const at::Tensor weight = at::tensor(sums).reshape({heads.outputs(), 1});
+  const at::Tensor exact = weight.slice(0, 2 * heads.kv * heads.size).view({heads.kv, heads.size});
+  on_every_path([&] {
+    for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      const Stored found(heads, at::ones({1, 1}), PackedWeight::pack({weight}), at::zeros({1, 512}),
+                         at::zeros({1}, at::kLong), type);
+      const at::Tensor rounded = found.v[0], expected = exact.to(type);
+      EXPECT_TRUE(same_bits(rounded.isnan(), expected.isnan()));
+      EXPECT_TRUE(same_bits(rounded.nan_to_num(1), expected.nan_to_num(1)));
+    }
+  });
+}
+
+TEST(LinearEpilogue, SaysWhatDoesNotFit) {
+  const at::Tensor x = at::ones({2, 8});
+  at::Tensor out = at::empty({2, 4});
+  const auto error_of_gate = [&](int64_t outputs) {
+    return error_of([&] { here::linear_silu_mul(x, PackedWeight::pack({at::ones({outputs, 8})}), out); });
+  };
+  EXPECT_EQ(error_of_gate(8), "");
+  EXPECT_NE(error_of_gate(7).find("7 outputs, expected an even number"), std::string::npos);
+  EXPECT_NE(error_of_gate(10).find("out has shape [2, 4], expected [2, 5]"), std::string::npos);
+  const Heads heads{2, 1, 8};
+  const auto error_of_heads = [&](int64_t outputs, int64_t angles) {
+    return error_of([&] {
+      Stored(heads, x, PackedWeight::pack({at::ones({outputs, 8})}), at::zeros({2, angles}),
+             at::tensor({0, 1}, at::kLong), at::kFloat);
+    });
+  };
+  EXPECT_EQ(error_of_heads(32, 4), "");
+  EXPECT_NE(error_of_heads(24, 4).find("qkv has 24 outputs, expected those of 2 query and twice 1 key heads"),
+            std::string::npos);
+  EXPECT_NE(error_of_heads(32, 8).find("cos has shape [2, 8], expected [2, 4]"), std::string::npos);
+}
+
+TEST(LinearEpilogue, NoRowsAreNoWork) {
+  const PackedWeight weight = PackedWeight::pack({at::ones({4, 8})});
+  EXPECT_EQ(gated(at::empty({0, 8}), weight).size(0), 0);
+}
+
+}  // namespace
+}  // namespace clover::kernels
