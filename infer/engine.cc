@@ -24,9 +24,7 @@ model::KvCache make_cache(const model::Target& target, const model::Drafter* dra
                           const EngineOptions& options) {
   const model::KvShape shape = target.kv_shape(drafter ? drafter->kv_layers() : 0);
   const int64_t page_bytes = model::KvCache::bytes_per_page(shape, options.page_size);
-  const int64_t free = free_memory(shape.device);
-  const int64_t unasked = shape.device.is_cpu() ? free / 4 : free * 8 / 10;
-  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : unasked;
+  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : memory_for_cache(shape.device);
   // More than every sequence of a full batch at full length can use would be address space for nothing.
   const int64_t longest = (target.config().context + most_tree_rows) / options.page_size + 1;
   int64_t pages = std::min(memory / page_bytes, options.max_batch * longest);

@@ -110,6 +110,10 @@ int64_t free_memory(at::Device device) {
   return device.is_cpu() ? available_memory() : kernels::free_gpu_memory(device);
 }
 
+int64_t memory_for_cache(at::Device device) {
+  return device.is_cpu() ? free_memory(device) / 4 : free_memory(device) / 10 * 8;
+}
+
 int usable_cores() {
   return std::max(1, omp_get_num_procs());  // heeds the process's affinity
 }

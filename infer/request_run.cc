@@ -24,7 +24,9 @@ int64_t kv_memory_for(const model::Target& target, const model::Drafter* drafter
                       int64_t tokens, int64_t page_size) {
   const model::KvShape shape = target.kv_shape(drafter ? drafter->kv_layers() : 0);
   const int64_t pages = (tokens + rows_of_a_pass) / page_size + 2;
-  return sequences * pages * model::KvCache::bytes_per_page(shape, page_size);
+  const int64_t wanted = sequences * pages * model::KvCache::bytes_per_page(shape, page_size);
+  // The CPU's memory is taken as it is used, a GPU's at once: there fewer sequences go at a time instead.
+  return shape.device.is_cpu() ? wanted : std::min(wanted, memory_for_cache(shape.device));
 }
 
 int64_t longest_sequence(const std::vector<BatchLine>& lines, const PromptEncoder& prompts, int64_t context) {

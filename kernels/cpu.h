@@ -19,6 +19,7 @@ void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const a
                            at::Tensor& v);
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
+void move_rows(at::Tensor& cache, const at::Tensor& moves);
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,

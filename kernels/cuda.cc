@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "kernels/call_of.h"
 #include "kernels/cuda_stream.h"
 #include "kernels/device/attention_plan.h"
@@ -60,8 +62,21 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
               ", expected at most ", largest_head, " on a GPU.");
   // Paths are no longer than the pages of the longest sequence, wherever their slots lie.
   const int64_t longest = call.pages_per_sequence * call.page_size;
-  at::Tensor workspace = at::empty({attention_workspace(call, longest)}, q.options());
-  launch_tree_attention(call, longest, workspace.mutable_data_ptr<float>(), current_stream(q));
+  const int64_t a_row = attention_workspace(rows_of(call, 0, 1), longest);
+  const int64_t at_once = std::clamp<int64_t>(most_attention_workspace / a_row, 1, call.rows);
+  at::Tensor workspace = at::empty({at_once * a_row}, q.options());
+  for (int64_t first = 0; first < call.rows; first += at_once) {
+    launch_tree_attention(rows_of(call, first, std::min(at_once, call.rows - first)), longest,
+                          workspace.mutable_data_ptr<float>(), current_stream(q));
+  }
+}
+
+void move_rows(at::Tensor& cache, const at::Tensor& moves) {
+  const int64_t row_bytes = cache.size(2) * cache.element_size();
+  TORCH_CHECK(row_bytes % 16 == 0, "move_rows: a row takes ", row_bytes,
+              " bytes, expected a multiple of 16 on a GPU.");
+  launch_move_rows(cache.mutable_data_ptr(), cache.size(0), cache.size(1), row_bytes,
+                   moves.const_data_ptr<int64_t>(), moves.size(1), current_stream(cache));
 }
 
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out) {

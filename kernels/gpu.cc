@@ -58,6 +58,11 @@ int64_t free_gpu_memory(at::Device gpu) {
   return static_cast<int64_t>(free) + stats.reserved_bytes[all].current - stats.allocated_bytes[all].current;
 }
 
+void release_unused_memory(at::Device gpu) {
+  c10::cuda::set_device(gpu.index());
+  c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
 // Only from page-locked memory is a copy queued and not waited for; LibTorch keeps that memory until it is
 // done.
 void upload(const at::Tensor& host, at::Tensor& there) {

@@ -23,6 +23,9 @@ std::string gpu_name(at::Device gpu);
 /// Bytes of a GPU that nobody uses.
 int64_t free_gpu_memory(at::Device gpu);
 
+/// Gives back what LibTorch holds of a GPU for later and nobody uses.
+void release_unused_memory(at::Device gpu);
+
 /// Copies `host` (contiguous, on the CPU) into `there` for the ops that follow; on a GPU nobody waits for it.
 void upload(const at::Tensor& host, at::Tensor& there);
 /// The same into a tensor of its own; on the CPU `host` itself.

@@ -23,6 +23,7 @@ std::string gpu_name(at::Device /*gpu*/) {
 int64_t free_gpu_memory(at::Device /*gpu*/) {
   return 0;
 }
+void release_unused_memory(at::Device /*gpu*/) {}
 void upload(const at::Tensor& host, at::Tensor& there) {
   there.copy_(host);
 }
@@ -62,6 +63,9 @@ void rows(const PackedWeight&, const at::Tensor&, at::Tensor&) {
 void tree_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionRows&, double,
                     at::Tensor&) {
   missing("tree_attention");
+}
+void move_rows(at::Tensor&, const at::Tensor&) {
+  missing("move_rows");
 }
 void rms_norm(const at::Tensor&, const at::Tensor&, double, at::Tensor&) {
   missing("rms_norm");

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/gpu.h"
+#include "kernels/move_rows.h"
 
 namespace clover::model {
 namespace {
@@ -217,38 +217,25 @@ Placement KvCache::place(std::span<const Segment> segments) {
   return placement;
 }
 
-void KvCache::move_rows(std::span<const int64_t> from, std::span<const int64_t> to, int64_t layers) {
-  if (from.empty()) return;
-  const int64_t width = shape_.kv_heads * shape_.head_dim;
-  if (shape_.device.is_cpu()) {
-    const int64_t row_bytes = width * static_cast<int64_t>(c10::elementSize(shape_.dtype));
-    char* base = static_cast<char*>(rows_.data_ptr());
-    for (int64_t part = 0; part < 2 * layers; ++part, base += pages_ * page_size_ * row_bytes) {
-      for (size_t i = 0; i < from.size(); ++i)
-        std::memcpy(base + to[i] * row_bytes, base + from[i] * row_bytes, row_bytes);
-    }
-    return;
-  }
-  std::vector<int64_t> both(from.begin(), from.end());
-  both.insert(both.end(), to.begin(), to.end());
-  const at::Tensor slots =
-      kernels::to_device(at::from_blob(both.data(), {2, std::ssize(from)}, at::kLong), shape_.device);
-  at::Tensor parts =
-      rows_.view({2 * shape_.layers, rows_.size(1) * page_size_, width}).narrow(0, 0, 2 * layers);
-  parts.index_copy_(1, slots[1], parts.index_select(1, slots[0]));
-}
-
 void KvCache::keep(std::span<const Kept> all, int64_t layers) {
-  std::vector<int64_t> from, to;  // slots; ascending rows: a destination is never a later source
+  std::vector<int64_t> from, to, group;  // slots; ascending rows: a destination is never a later source
   for (const auto& [number, rows] : all) {
     Sequence& sequence = sequences_[number];
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i] == static_cast<int32_t>(i)) continue;
       from.push_back(slot(sequence, sequence.length + rows[i]));
       to.push_back(slot(sequence, sequence.length + static_cast<int64_t>(i)));
+      group.push_back(number);
     }
   }
-  move_rows(from, to, layers);
+  if (!from.empty()) {
+    const at::Tensor moves = at::empty({3, std::ssize(from)}, at::kLong);
+    int64_t* next = moves.mutable_data_ptr<int64_t>();
+    for (const auto* part : {&from, &to, &group}) next = std::copy(part->begin(), part->end(), next);
+    at::Tensor parts =
+        rows_.view({2 * shape_.layers, rows_.size(1) * page_size_, -1}).narrow(0, 0, 2 * layers);
+    kernels::move_rows(parts, kernels::to_device(moves, shape_.device));
+  }
   for (const auto& [number, rows] : all) {
     Sequence& sequence = sequences_[number];
     sequence.length += std::ssize(rows);

@@ -95,7 +95,6 @@ class KvCache {
     return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
-  void move_rows(std::span<const int64_t> from, std::span<const int64_t> to, int64_t layers);
   void rotary(const std::vector<int32_t>& positions, Placement& placement);
 
   KvShape shape_;

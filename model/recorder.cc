@@ -42,12 +42,20 @@ bool Recorder::run(Work& work, const std::function<void()>& body) {
 }
 
 bool Recorder::record(Work& work, const std::function<void()>& body) {
+  if (gave_up_) return false;
   const auto begin = std::chrono::steady_clock::now();
   const int64_t free = kernels::free_gpu_memory(device_);
   try {
-    work.graph = kernels::Graph::record(device_, body);
-  } catch (const c10::OutOfMemoryError&) {
-    enabled_ = false;
+    try {
+      work.graph = kernels::Graph::record(device_, body);
+    } catch (const c10::OutOfMemoryError&) {
+      // Nothing is given back while a graph is being recorded, so what the last run left is in its way.
+      kernels::release_unused_memory(device_);
+      work.graph = kernels::Graph::record(device_, body);
+    }
+  } catch (const c10::Error& error) {
+    gave_up_ = true;
+    TORCH_WARN("No more CUDA graphs are recorded, so decoding is slower: ", error.what_without_backtrace());
     return false;
   }
   ++recorded_;

@@ -26,8 +26,7 @@ class Recorder {
   /// Not `enabled`, or on the CPU: nothing is recorded.
   Recorder(at::Device device, bool enabled) : device_(device), enabled_(enabled && !device.is_cpu()) {}
 
-  /// Whether work should be brought into a recorded shape at all: not any more once the GPU had no memory for
-  /// a graph.
+  /// Whether work should be brought into a recorded shape at all.
   bool enabled() const { return enabled_; }
 
   /// What has become of one shape of work.
@@ -37,8 +36,9 @@ class Recorder {
   };
 
   /// Does what `body` does: runs it the first time, so that the GPU has loaded its kernels, records it the
-  /// second and replays it from then on.  So `body` must find its inputs where they lay when it was recorded,
-  /// and its results lie where it put them then.  Returns whether it took as long as it will the next time.
+  /// second and replays it from then on; where the GPU cannot record it, goes on running it.  So `body` must
+  /// find its inputs where they lay when it was recorded, and its results lie where it put them then. Returns
+  /// whether it took as long as it will the next time.
   bool run(Work& work, const std::function<void()>& body);
 
   int64_t recorded() const { return recorded_; }
@@ -46,11 +46,12 @@ class Recorder {
   int64_t bytes() const { return bytes_; }     // of the GPU, taken by it
 
  private:
-  /// False, and nothing is recorded any more, when the GPU has no memory for it.
+  /// False when it could not be recorded, and nothing new is tried from then on: one warning tells why.
   bool record(Work& work, const std::function<void()>& body);
 
   at::Device device_;
   bool enabled_;
+  bool gave_up_ = false;
   int64_t recorded_ = 0;
   double seconds_ = 0;
   int64_t bytes_ = 0;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "infer/interrupt.h"
+#include "infer/request_run.h"
 
 namespace clover::train {
 namespace {
@@ -44,6 +45,12 @@ std::vector<infer::Completion> Acceptance::decode(model::Drafter* drafter, infer
   options.growth = {drafter ? infer::Policy::clover : infer::Policy::off};
   options.budget = drafter ? settings_.budget : 0;
   options.max_batch = settings_.max_batch;
+  // No more of a GPU than the prompts need: the training goes on afterwards.
+  int64_t longest = 0;
+  for (const EvalPrompt& prompt : prompts_) longest = std::max<int64_t>(longest, std::ssize(prompt.ids));
+  options.kv_memory =
+      infer::kv_memory_for(target_, drafter, std::min<int64_t>(settings_.max_batch, std::ssize(prompts_)),
+                           longest + settings_.max_tokens, options.page_size);
   infer::Engine engine(target_, drafter, tokenizer_, options);
   for (size_t i = 0; i < prompts_.size(); ++i) {
     infer::Request request;

@@ -9,7 +9,20 @@ namespace clover::kernels::cuda {
 constexpr int block_keys = 64;   // attention_block
 constexpr int split_keys = 256;  // keys of one partial result: a multiple of block_keys
 constexpr int tile_queries = 16;
-constexpr int largest_head = 256;  // whose keys and values fit in shared memory
+constexpr int largest_head = 256;                                // whose keys and values fit in shared memory
+constexpr int64_t most_attention_workspace = int64_t{32} << 20;  // floats; more rows go one after the other
+
+/// The call for `count` rows from `first` on.
+inline AttentionCall rows_of(AttentionCall call, int64_t first, int64_t count) {
+  const int64_t width = call.query_heads * call.head_size;
+  call.q += first * width;
+  call.out = static_cast<char*>(call.out) + first * width * (call.result == Element::fp32 ? 4 : 2);
+  call.sequence += first;
+  call.contiguous += first;
+  call.path_begin += first;
+  call.rows = count;
+  return call;
+}
 
 /// The leading positions of a row's path that lie in slots 0 .. contiguous - 1, its length, and the slots of
 /// the rest.

@@ -225,6 +225,7 @@ __device__ inline void weigh_query(const Tile& tile, int query, int count) {
       tile.weight[(part * tile_queries + query) * weight_stride + lane + i * warp_size] = take_part(weight);
   }
   total = warp_sum(total);
+  __syncwarp();  // all lanes have read what the first one writes
   if (lane != 0) return;
   const float shrink = exp_one(before - largest);
   tile.shrink[query] = shrink;

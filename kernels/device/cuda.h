@@ -23,18 +23,19 @@ constexpr unsigned all_lanes = 0xffffffffu;
 
 /// What kernels of the current device are launched with, asked for once.
 struct LaunchSettings {
-  bool overlap = false;                         // kernels may start while the last one runs: from sm_90 on
-  int64_t shared_bytes_a_block = 0;             // at most
-  std::map<const void*, int64_t> shared_bytes;  // that each kernel has been granted
+  struct Kernel {
+    int64_t shared_bytes = 0;  // granted so far
+    bool overlaps = false;     // may start while the last one runs: its code, made for sm_90 or later, waits
+  };
+  int64_t shared_bytes_a_block = 0;  // at most
+  std::map<const void*, Kernel> kernels;
 
   static LaunchSettings& of_device() {
     thread_local std::map<int, LaunchSettings> known;
-    int device = 0, major = 0, bytes = 0;
+    int device = 0, bytes = 0;
     cudaGetDevice(&device);
     const auto [found, first] = known.try_emplace(device);
     if (!first) return found->second;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess)
-      found->second.overlap = major >= 9;
     if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess)
       found->second.shared_bytes_a_block = bytes;
     return found->second;
@@ -42,10 +43,18 @@ struct LaunchSettings {
 
   /// Grants `kernel` its shared memory.  All kernels ask for the same split between that and the L1 cache: a
   /// multiprocessor changes it only when nothing runs there, so that no two kernels could overlap.
-  cudaError_t grant(const void* kernel, int64_t bytes) {
-    const auto [found, first] = shared_bytes.try_emplace(kernel, 0);
-    if (!first && bytes <= found->second) return cudaSuccess;
-    found->second = bytes;
+  cudaError_t grant(const void* kernel, int64_t bytes, bool& overlaps) {
+    const auto [found, first] = kernels.try_emplace(kernel);
+    Kernel& known = found->second;
+    if (first) {
+      cudaFuncAttributes about{};
+      const cudaError_t asked = cudaFuncGetAttributes(&about, kernel);
+      if (asked != cudaSuccess) return asked;
+      known.overlaps = about.ptxVersion >= 90;
+    }
+    overlaps = known.overlaps;
+    if (!first && bytes <= known.shared_bytes) return cudaSuccess;
+    known.shared_bytes = bytes;
     const cudaError_t split = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                    cudaSharedmemCarveoutMaxShared);
     constexpr int64_t granted_unasked = 40 << 10;  // 48 KiB, less what kernels declare themselves
@@ -65,8 +74,9 @@ inline int64_t shared_bytes_a_block() {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
             Stream stream, const Arguments&... arguments) {
-  LaunchSettings& settings = LaunchSettings::of_device();
-  cudaError_t result = settings.grant(reinterpret_cast<const void*>(kernel), shared_bytes);
+  bool overlaps = false;
+  cudaError_t result =
+      LaunchSettings::of_device().grant(reinterpret_cast<const void*>(kernel), shared_bytes, overlaps);
   if (result == cudaSuccess) {
     cudaLaunchAttribute overlap{};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -77,7 +87,7 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int thre
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &overlap;
-    config.numAttrs = settings.overlap ? 1 : 0;
+    config.numAttrs = overlaps ? 1 : 0;
     result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   }
   if (result == cudaSuccess) return;

@@ -258,6 +258,15 @@ TEST_F(GpuDraftsTest, WhereMemoryForGraphsEndsDraftsGoOnWithout) {
   test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
 }
 
+TEST_F(GpuDraftsTest, WhatIsHeldForLaterMakesRoomForGraphs) {
+  const auto guesser = heads(every_kind()[0]);
+  Draft with(*target_, *guesser, true);
+  test::leave_room_for_graphs(1, 100);
+  for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
+  EXPECT_EQ(with.recorder().recorded(), guesser->max_depth());
+  test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
+}
+
 TEST_F(GpuDraftsTest, DraftsTooLargeForAGraphGoOnWithoutOne) {
   const auto guesser = heads(every_kind()[0]);
   Draft with(*target_, *guesser, true), without(*target_, *guesser, false);

@@ -51,9 +51,10 @@ at::Tensor ints(const std::vector<int>& values) {
   return at::tensor(values, at::kInt);
 }
 
-/// Attention of the rows `chosen` over a cache of pages of `page_size`, the pages in an order set by `seed`.
+/// Attention of the rows `chosen` over a cache of pages of `page_size`, the pages in an order set by `seed`;
+/// `room`: in the page table for so many pages more.
 at::Tensor attend(const Scene& scene, const std::vector<int64_t>& chosen, int64_t page_size, int seed,
-                  at::ScalarType result = at::kFloat) {
+                  at::ScalarType result = at::kFloat, int64_t room = 0) {
   const int64_t sequences = scene.keys.size(0), slots = scene.keys.size(1);
   const int64_t pages = (slots + page_size - 1) / page_size;
   at::manual_seed(seed);
@@ -77,7 +78,8 @@ at::Tensor attend(const Scene& scene, const std::vector<int64_t>& chosen, int64_
     begin.push_back(static_cast<int>(path.size()));
     q.push_back(scene.q[r]);
   }
-  const AttentionRows rows{ints(sequence), ints(contiguous), ints(begin), ints(path), table};
+  const AttentionRows rows{ints(sequence), ints(contiguous), ints(begin), ints(path),
+                           at::cat({table, at::zeros({sequences, room}, at::kInt)}, 1)};
   const int64_t count = static_cast<int64_t>(chosen.size());
   at::Tensor out = at::full({count, scene.heads.query * scene.heads.size}, 5.0f, at::TensorOptions(result));
   here::tree_attention(at::stack(q), k, v, rows, 1 / std::sqrt(scene.heads.size), out);
@@ -192,6 +194,18 @@ TEST(TreeAttention, VeryLongPathsAreThePlainLoop) {
 }
 
 // Promise 1: the same bits for any batch, page layout, page size and thread count.
+// So much room for pages that a GPU takes the rows in two goes.
+TEST(TreeAttention, RoomForLongPathsChangesNothing) {
+  on_every_path([] {
+    std::vector<Row> rows;
+    for (int row = 0; row < 90; ++row) rows.push_back({0, row % 20, {row % 20}});
+    const Scene scene = make_scene({4, 1, 256}, 1, 32, rows, at::kBFloat16);
+    const std::vector<int64_t> all = everyone(scene);
+    EXPECT_TRUE(
+        same_bits(attend(scene, all, 16, 1, at::kBFloat16), attend(scene, all, 16, 1, at::kBFloat16, 6200)));
+  });
+}
+
 TEST(TreeAttention, ARowDoesNotDependOnItsSurroundings) {
   on_every_path([] {
     for (const Heads& heads : {Heads{6, 2, 24}, {6, 2, 32}, {9, 3, 64}, {5, 1, 96}}) {

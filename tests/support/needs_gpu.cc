@@ -1,9 +1,12 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "kernels/gpu.h"
 
-// Linked into a program whose tests need a GPU, skips all of them where there is none.
+// Linked into a program whose tests need a GPU, skips all of them where there is none; where CLOVER_NEEDS_GPU
+// is set (scripts/test_gpu) they fail.
 namespace clover::test {
 namespace {
 
@@ -12,6 +15,8 @@ class NeedsGpu : public testing::Environment {
     try {
       kernels::open_gpu(0);
     } catch (const c10::Error& error) {
+      if (std::getenv("CLOVER_NEEDS_GPU"))
+        FAIL() << "no GPU could be opened: " << error.what_without_backtrace();
       GTEST_SKIP() << "no GPU that this driver and LibTorch can use: " << error.what_without_backtrace();
     }
   }

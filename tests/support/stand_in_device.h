@@ -22,7 +22,8 @@ void count_wait();
 int64_t launches_on_stand_in();
 int64_t uploads_to_stand_in();
 
-/// From now on the device has memory for so many more graphs.
-void leave_room_for_graphs(int64_t most);
+/// From now on the device has memory for so many more graphs, and for `after_release` once unused memory is
+/// given back.
+void leave_room_for_graphs(int64_t most, int64_t after_release = 0);
 
 }  // namespace clover::test

@@ -1,0 +1,45 @@
+#include "kernels/move_rows.h"
+
+#include <ATen/ATen.h>
+
+#include "tests/kernels/here.h"
+
+namespace clover::kernels {
+namespace {
+
+at::Tensor moved(const at::Tensor& cache, const at::Tensor& moves) {
+  at::Tensor to = cache.clone();
+  here::in_place(to, [&](at::Tensor& placed) { move_rows(placed, here::place(moves)); });
+  return to;
+}
+
+TEST(MoveRows, GroupsMoveTheirRowsInOrder) {
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int64_t width : {8, 48, 2064}) {
+      const at::Tensor cache = at::randn({3, 40, width}).to(type);
+      // A row takes the place of one that has just moved; of one group six, more than are read at once.
+      const at::Tensor moves = at::tensor({7, 9, 30, 31, 33, 34, 36, 39, 12,  //
+                                           6, 7, 29, 30, 31, 32, 33, 34, 11,  //
+                                           4, 4, 9,  9,  9,  9,  9,  9,  0},
+                                          at::kLong)
+                                   .view({3, 9});
+      at::Tensor expected = cache.clone();
+      for (int64_t i = 0; i < moves.size(1); ++i)
+        expected.select(1, moves[1][i].item<int64_t>())
+            .copy_(expected.select(1, moves[0][i].item<int64_t>()));
+      on_every_path([&] { EXPECT_TRUE(same_bits(moved(cache, moves), expected)) << type << " " << width; });
+    }
+  }
+}
+
+TEST(MoveRows, NothingToMoveIsNoWorkAndMistakesAreTold) {
+  at::Tensor cache = at::ones({2, 4, 8});
+  EXPECT_TRUE(same_bits(moved(cache, at::empty({3, 0}, at::kLong)), cache));
+  EXPECT_NE(error_of([&] {
+              moved(cache, at::zeros({2, 1}, at::kLong));
+            }).find("moves has shape [2, 1]"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace clover::kernels
