@@ -24,6 +24,11 @@ CLOVER_BOTH int64_t partial_size(int64_t head_size) {
   return head_size + 2;
 }
 
+/// An empty path has no mass.
+__device__ inline float mean_of(float sum, float mass) {
+  return mass == 0 ? 0 : sum / mass;
+}
+
 template <int Pieces>
 __device__ inline void write_partial(const Work& work, const Tile& tile, const Span* spans, int split,
                                      int splits, const Sums<Pieces>& sums, float* workspace) {
@@ -47,6 +52,23 @@ __device__ inline void write_partial(const Work& work, const Tile& tile, const S
   if (query < tile_queries && has(query)) {
     at(query)[d] = tile.largest[query];
     at(query)[d + 1] = tile.mass[query];
+  }
+}
+
+/// Where no path is longer than one partial result: as merge_partials makes it of one, -0 included.
+template <int Pieces>
+__device__ inline void write_result(const Work& work, const Tile& tile, const Sums<Pieces>& sums) {
+  const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
+  const int64_t d = work.call.head_size;
+#pragma unroll
+  for (int piece = 0; piece < Pieces; ++piece) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int query = group + i / 2 * 8, dimension = 8 * (warp + warps * piece) + 2 * in_group + i % 2;
+      if (query >= work.queries() || dimension >= d) continue;
+      store_as(work.call.out, work.call.result, work.index_of(query) * d + dimension,
+               mean_of(0.0f + sums.x[piece][i], tile.mass[query]));
+    }
   }
 }
 
@@ -93,7 +115,11 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
     __syncthreads();
     Sums<Pieces> sums = {};
     attend_split<T>(work, tile, spans, split * split_keys, sums);
-    write_partial(work, tile, spans, split, splits, sums, workspace);
+    if (splits == 1) {
+      write_result(work, tile, sums);
+    } else {
+      write_partial(work, tile, spans, split, splits, sums, workspace);
+    }
   }
 }
 
@@ -123,8 +149,7 @@ __global__ void __launch_bounds__(largest_head)
     for (int i = 0; i < count; ++i) sum += __shfl_sync(all_lanes, share, i) * sums[(first + i) * size];
   }
   mass = warp_sum(mass);
-  if (inside)
-    store_as(call.out, call.result, index * d + threadIdx.x, mass == 0 ? 0 : sum / mass);  // an empty path: 0
+  if (inside) store_as(call.out, call.result, index * d + threadIdx.x, mean_of(sum, mass));
 }
 
 template <class T, int Pieces>
@@ -145,13 +170,15 @@ void launch_attend(const AttentionCall& call, int splits, float* workspace, Stre
 }  // namespace
 
 int64_t attention_workspace(const AttentionCall& call, int64_t longest) {
-  return call.rows * call.query_heads * splits_of(static_cast<int>(longest)) * partial_size(call.head_size);
+  const int splits = splits_of(static_cast<int>(longest));
+  return splits == 1 ? 0 : call.rows * call.query_heads * splits * partial_size(call.head_size);
 }
 
 void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream) {
   const int splits = splits_of(static_cast<int>(longest));
   with_element(call.cache,
                [&](auto zero) { launch_attend<decltype(zero)>(call, splits, workspace, stream); });
+  if (splits == 1) return;
   const int merging = static_cast<int>(call.head_size + warp_size - 1) / warp_size * warp_size;
   launch("tree_attention", merge_partials, dim3(call.rows * call.query_heads), merging, 0, stream, call,
          splits, workspace);
