@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#if __has_include(<nlohmann/json.hpp>)  // a build of kernels/ alone does without
 #include <nlohmann/json.hpp>
+#endif
 #include <string>
 #include <vector>

@@ -63,8 +63,10 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   // Paths are no longer than the pages of the longest sequence, wherever their slots lie.
   const int64_t longest = call.pages_per_sequence * call.page_size;
   const int64_t a_row = attention_workspace(rows_of(call, 0, 1), longest);
-  const int64_t at_once =
-      a_row == 0 ? call.rows : std::clamp<int64_t>(most_attention_workspace / a_row, 1, call.rows);
+  // In even parts: a small one takes as long as its longest path does.
+  const int64_t parts = std::clamp<int64_t>(
+      (call.rows * a_row + most_attention_workspace - 1) / most_attention_workspace, 1, call.rows);
+  const int64_t at_once = (call.rows + parts - 1) / parts;
   at::Tensor workspace = at::empty({at_once * a_row}, q.options());
   for (int64_t first = 0; first < call.rows; first += at_once) {
     launch_tree_attention(rows_of(call, first, std::min(at_once, call.rows - first)), longest,

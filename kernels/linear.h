@@ -16,8 +16,8 @@ namespace clover::kernels {
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate = false);
 
-/// Products whose outputs 2i and 2i + 1 are used up together, so that a GPU need not write them down.  Each
-/// sum is that of `linear`.
+// Products whose outputs 2i and 2i + 1 are used up together, so that a GPU need not write them down.  Each
+// sum is that of `linear`.
 
 /// SwiGLU's inner half: out[r, i] = silu(y[r, 2i]) * y[r, 2i + 1], y = x W^T, in fp32, rounded once.
 ///   x [R, K], gate_up [2I, K] (gates and ups in turn), out [R, I]: of one dtype; x and out contiguous
@@ -26,9 +26,11 @@ void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tenso
 /// Queries, keys and values of rows, turned by the angles of each row's position (rotate-half layout of
 /// Hugging Face's Llama: element i of a head pairs with i + d/2).
 ///   x        [R, K], dtype of `qkv`, contiguous
-///   qkv      [(Hq + 2 Hkv) * d, K]: queries, then keys, elements i and i + d/2 of a head in turn, then
-///   values cos,sin  fp32 [R, d/2] slots    i64 [R]: page * page_size + row within the page q        fp32 [R,
-///   Hq, d], written k,v      [pages, page_size, Hkv, d] bf16|fp16|fp32: written, rounded, at the slots
+///   qkv      [(Hq + 2 Hkv) * d, K]: queries and keys, elements i and i + d/2 of a head in turn, then values
+///   cos,sin  fp32 [R, d/2]
+///   slots    i64 [R]: page * page_size + row within the page
+///   q        fp32 [R, Hq, d], written
+///   k,v      [pages, page_size, Hkv, d] bf16|fp16|fp32, written, rounded, at the slots
 void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v);

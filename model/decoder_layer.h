@@ -21,7 +21,7 @@ struct DecoderWeights {
   kernels::PackedWeight down;      // [H, I]
 };
 
-/// `qkv` and `gate_up` of [Hq d, H], [Hkv d, H] and [Hkv d, H], of [I, H] and [I, H]; and back, on the CPU.
+/// A checkpoint's q [Hq * d, H], k and v [Hkv * d, H], or gate and up [I, H], as one of these; and back.
 kernels::PackedWeight pack_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const TargetConfig& config);
 kernels::PackedWeight pack_gate_up(const at::Tensor& gate, const at::Tensor& up);

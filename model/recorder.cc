@@ -32,11 +32,15 @@ int64_t power_of_two(int64_t count, int64_t least) {
 }
 
 bool Recorder::run(Work& work, const std::function<void()>& body) {
-  const bool settled = work.graph != nullptr;
-  if (!settled && (!std::exchange(work.ran, true) || !record(work, body))) {
-    body();
-  } else {
+  if (work.graph) {
     work.graph->start();
+    return true;
+  }
+  const bool again = std::exchange(work.ran, true), settled = again && gave_up_;
+  if (again && record(work, body)) {
+    work.graph->start();
+  } else {
+    body();
   }
   return settled;
 }

@@ -41,9 +41,10 @@ struct LaunchSettings {
     return found->second;
   }
 
-  /// Grants `kernel` its shared memory.  All kernels ask for the same split between that and the L1 cache: a
-  /// multiprocessor changes it only when nothing runs there, so that no two kernels could overlap.
-  cudaError_t grant(const void* kernel, int64_t bytes, bool& overlaps) {
+  /// How `kernel` is launched, granted its shared memory.  All kernels ask for the same split between that
+  /// and the L1 cache: a multiprocessor changes it only when nothing runs there, so that no two kernels could
+  /// overlap.
+  cudaError_t prepare(const void* kernel, int64_t bytes, Kernel& prepared) {
     const auto [found, first] = kernels.try_emplace(kernel);
     Kernel& known = found->second;
     if (first) {
@@ -52,9 +53,10 @@ struct LaunchSettings {
       if (asked != cudaSuccess) return asked;
       known.overlaps = about.ptxVersion >= 90;
     }
-    overlaps = known.overlaps;
-    if (!first && bytes <= known.shared_bytes) return cudaSuccess;
-    known.shared_bytes = bytes;
+    const bool granted = !first && bytes <= known.shared_bytes;
+    if (!granted) known.shared_bytes = bytes;
+    prepared = known;
+    if (granted) return cudaSuccess;
     const cudaError_t split = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                    cudaSharedmemCarveoutMaxShared);
     constexpr int64_t granted_unasked = 40 << 10;  // 48 KiB, less what kernels declare themselves
@@ -74,9 +76,9 @@ inline int64_t shared_bytes_a_block() {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
             Stream stream, const Arguments&... arguments) {
-  bool overlaps = false;
+  LaunchSettings::Kernel prepared;
   cudaError_t result =
-      LaunchSettings::of_device().grant(reinterpret_cast<const void*>(kernel), shared_bytes, overlaps);
+      LaunchSettings::of_device().prepare(reinterpret_cast<const void*>(kernel), shared_bytes, prepared);
   if (result == cudaSuccess) {
     cudaLaunchAttribute overlap{};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -87,7 +89,7 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int thre
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &overlap;
-    config.numAttrs = overlaps ? 1 : 0;
+    config.numAttrs = prepared.overlaps ? 1 : 0;
     result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   }
   if (result == cudaSuccess) return;

@@ -147,11 +147,11 @@ __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& c
   }
 }
 
-/// The other epilogues, out of the thread's own `totals`: once in the program and not once for each sum.
+/// The other epilogues, out of the thread's own `totals`: not as many times in the program as there are sums.
 template <class Shape, int TilesAWarp>
 __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner& corner,
                                             const float* totals) {
-#pragma unroll 1
+#pragma unroll 4  // what pairs read is under way together
   for (int i = 0; i < Shape::sums / 2; ++i) {
     const int panel = i / 2 / TilesAWarp, tile = i / 2 % TilesAWarp, odd = i % 2;
     const float* two = totals + (i / 2 * 4 + odd) * Shape::threads;

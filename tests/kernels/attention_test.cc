@@ -193,7 +193,6 @@ TEST(TreeAttention, VeryLongPathsAreThePlainLoop) {
   });
 }
 
-// Promise 1: the same bits for any batch, page layout, page size and thread count.
 // So much room for pages that a GPU takes the rows in two goes.
 TEST(TreeAttention, RoomForLongPathsChangesNothing) {
   on_every_path([] {
@@ -206,6 +205,7 @@ TEST(TreeAttention, RoomForLongPathsChangesNothing) {
   });
 }
 
+// Promise 1: the same bits for any batch, page layout, page size and thread count.
 TEST(TreeAttention, ARowDoesNotDependOnItsSurroundings) {
   on_every_path([] {
     for (const Heads& heads : {Heads{6, 2, 24}, {6, 2, 32}, {9, 3, 64}, {5, 1, 96}}) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "tests/kernels/here.h"
 
@@ -24,12 +25,12 @@ at::Tensor gated(const at::Tensor& x, const PackedWeight& gate_up) {
 }
 
 /// Rows, outputs and inputs that a GPU takes with few rows, with many, with sums over k in one block and in
-/// four, and with inputs that do not lie on 16 bytes.
+/// four, with inputs that do not lie on 16 bytes, and a CPU with several blocks of rows.
 struct Shape {
   int64_t rows, outputs, inputs;
 };
-const std::vector<Shape> shapes{{1, 2, 1},     {3, 14, 33},     {9, 200, 40},
-                                {17, 1032, 9}, {33, 18000, 40}, {40, 2200, 2104}};
+const std::vector<Shape> shapes{{1, 2, 1},       {3, 14, 33},      {9, 200, 40},   {17, 1032, 9},
+                                {33, 18000, 40}, {40, 2200, 2104}, {200, 34, 2104}};
 
 TEST(LinearSiluMul, IsSiluOfOneSumTimesTheNext) {
   at::manual_seed(1);
@@ -84,7 +85,7 @@ struct Stored {
   Stored(const Heads& heads, const at::Tensor& x, const PackedWeight& weight, const at::Tensor& angle,
          const at::Tensor& slots, at::ScalarType cache)
       : q(at::empty({x.size(0), heads.query, heads.size})),
-        k(at::full({32, 4, heads.kv, heads.size}, 7.0f, at::TensorOptions(cache))),
+        k(at::full({33, 4, heads.kv, heads.size}, 7.0f, at::TensorOptions(cache))),
         v(k.clone()) {
     here::linear_rope_and_store(x, weight, angle.cos(), angle.sin(), slots, q, k, v);
     k = k.flatten(0, 1), v = v.flatten(0, 1);  // [slots, Hkv, d]
@@ -106,16 +107,13 @@ TEST(LinearRopeAndStore, TurnsPairsAndStoresAtTheSlots) {
         const auto sums = sums_of(x, weight).split_with_sizes(
             {heads.query * heads.size, heads.kv * heads.size, heads.kv * heads.size}, 1);
         const auto turned = [&](const at::Tensor& part, int64_t count) {
-          const at::Tensor pairs = part.to(at::kDouble).view({rows, count, half, 2});
+          const at::Tensor pairs = part.reshape({rows, count, half, 2});
           const at::Tensor low = pairs.select(3, 0), high = pairs.select(3, 1);
-          const at::Tensor c = angle.cos().to(at::kDouble).unsqueeze(1),
-                           s = angle.sin().to(at::kDouble).unsqueeze(1);
-          return at::cat({low * c - high * s, low * s + high * c}, 2);
+          const at::Tensor c = angle.cos().unsqueeze(1), s = angle.sin().unsqueeze(1);
+          return at::cat({low * c - high * s, high * c + low * s}, 2);
         };
-        const double slack = cache == at::kFloat ? 1e-5 : cache == at::kHalf ? 4e-3 : 3e-2;
-        EXPECT_TRUE(at::allclose(found.q.to(at::kDouble), turned(sums[0], heads.query), 0, 1e-5));
-        EXPECT_TRUE(at::allclose(found.k.index_select(0, slots).to(at::kDouble), turned(sums[1], heads.kv), 0,
-                                 slack));
+        EXPECT_TRUE(same_bits(found.q, turned(sums[0], heads.query)));
+        EXPECT_TRUE(same_bits(found.k.index_select(0, slots), turned(sums[1], heads.kv).to(cache)));
         const at::Tensor values = sums[2].view({rows, heads.kv, heads.size}).to(cache);
         EXPECT_TRUE(same_bits(found.v.index_select(0, slots), values));
         for (at::Tensor written : {found.k, found.v}) {
@@ -130,18 +128,23 @@ TEST(LinearRopeAndStore, TurnsPairsAndStoresAtTheSlots) {
 // Promise 1 rests on this: a row is the same bits whoever travels with it, in tiles of every kind.
 TEST(LinearRopeAndStore, ARowDoesNotDependOnItsNeighbours) {
   at::manual_seed(3);
-  for (const auto& [heads, inputs] : {std::pair{Heads{2, 1, 40}, 33}, {Heads{18, 8, 64}, 2048}}) {
-    const at::Tensor x = at::randn({50, inputs}).to(at::kBFloat16), angle = at::rand({50, heads.size / 2});
+  for (const auto& [heads, rows, inputs] : {std::tuple{Heads{2, 1, 40}, int64_t{50}, int64_t{33}},
+                                            {Heads{60, 30, 128}, 33, 40},
+                                            {Heads{18, 8, 64}, 130, 2048}}) {
+    const at::Tensor x = at::randn({rows, inputs}).to(at::kBFloat16),
+                     angle = at::rand({rows, heads.size / 2});
     const PackedWeight weight = PackedWeight::pack({at::randn({heads.outputs(), inputs}).to(at::kBFloat16)});
-    const at::Tensor slots = at::randperm(128).slice(0, 0, 50);
-    on_every_path([&, heads = heads] {
+    const at::Tensor slots = at::randperm(132).slice(0, 0, rows);
+    on_every_path([&, heads = heads, rows = rows] {
       const Stored all(heads, x, weight, angle, slots, at::kBFloat16);
-      const Stored one(heads, x.slice(0, 31, 32), weight, angle.slice(0, 31, 32), slots.slice(0, 31, 32),
-                       at::kBFloat16);
-      const int64_t slot = slots[31].item<int64_t>();
-      EXPECT_TRUE(same_bits(one.q[0], all.q[31]));
-      EXPECT_TRUE(same_bits(one.k[slot], all.k[slot]));
-      EXPECT_TRUE(same_bits(one.v[slot], all.v[slot]));
+      for (const int64_t row : {int64_t{31}, rows - 1}) {
+        const auto its = [&](const at::Tensor& of_rows) { return of_rows.slice(0, row, row + 1); };
+        const Stored one(heads, its(x), weight, its(angle), its(slots), at::kBFloat16);
+        const int64_t slot = slots[row].item<int64_t>();
+        EXPECT_TRUE(same_bits(one.q[0], all.q[row])) << row << " of " << rows;
+        EXPECT_TRUE(same_bits(one.k[slot], all.k[slot])) << row << " of " << rows;
+        EXPECT_TRUE(same_bits(one.v[slot], all.v[slot])) << row << " of " << rows;
+      }
     });
   }
 }
