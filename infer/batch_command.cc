@@ -80,7 +80,7 @@ void check_files(const BatchOptions& options) {
       }
     }
   }
-  check_report_file(options.report);
+  check_report_file(options.report, {options.input, options.model.target, options.model.heads});
   check_stats_file(options.stats, options.output);
 }
 

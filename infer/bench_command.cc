@@ -92,12 +92,18 @@ void show_steps(const BenchOptions& options, const model::Target& target, const 
   write_report(options.report, report);
 }
 
+std::vector<std::string> files_read(const BenchOptions& options) {
+  std::vector<std::string> files = options.heads;
+  files.insert(files.end(), {options.input, options.model.target, options.random_weights, options.assumed});
+  return files;
+}
+
 int bench_steps(const BenchOptions& options) {
   if (!options.input.empty())
     throw data::InputError(
         "--rows and --random-weights measure steps without requests: expected no --input, found " +
         options.input);
-  check_report_file(options.report);
+  check_report_file(options.report, files_read(options));
   StepBenchPlan plan;
   plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
   plan.context = options.context;
@@ -144,7 +150,7 @@ int bench_requests(const BenchOptions& options) {
                                         : std::vector<std::string>{"off", "auto", "clover"};
   }
   // Refuses what cannot be planned or written before the model is read.
-  check_report_file(options.report);
+  check_report_file(options.report, files_read(options));
   std::vector<NamedDrafter> names;
   for (const std::string& folder : options.heads) names.push_back({folder, nullptr});
   plan_configurations(plan, names);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <iostream>
 #include <new>
 
@@ -105,7 +106,13 @@ int run_guarded(const std::string& program, const Command& command,
                 const std::vector<std::string>& arguments) {
   const std::string name = program + " " + command.name;
   try {
-    return run_command(program, command, arguments);
+    const int code = run_command(program, command, arguments);
+    std::cout.flush();
+    if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return complain(name,
+                      "what was said on stdout could not be written: is the disk full, or its reader gone?",
+                      exit_failed);
+    return code;
   } catch (const data::InputError& error) {
     return complain(name, error.what(), exit_bad_input);
   } catch (const Interrupted&) {

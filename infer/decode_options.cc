@@ -1,13 +1,35 @@
 #include "infer/decode_options.h"
 
+#include <charconv>
+#include <limits>
+
 #include "data/error.h"
 
 namespace clover::infer {
+namespace {
+
+/// Numbers that fit T: CLI11 takes others for the nearest that does.
+template <class T>
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        T value;
+        const char* end = text.data() + text.size();
+        const auto [read, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc() && read == end) return std::string();
+        return "expected a whole number up to " + std::to_string(std::numeric_limits<T>::max()) +
+               ", found \"" + text + "\"";
+      },
+      "");
+}
+
+}  // namespace
 
 void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
   const std::string group = "Answers";
   app.add_option("--max-tokens", sampling.max_tokens, "Longest answer, in tokens")
       ->type_name("N")
+      ->check(whole_number<int64_t>())
       ->group(group);
   app.add_option("--temperature", sampling.rule.temperature, "0: always the most probable token")
       ->type_name("X")
@@ -17,9 +39,11 @@ void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
       ->group(group);
   app.add_option("--top-k", sampling.rule.top_k, "Sample from the K most probable tokens; 0: all")
       ->type_name("K")
+      ->check(whole_number<int64_t>())
       ->group(group);
   app.add_option("--seed", sampling.seed, "Seed of sampling; the same request gives the same answer")
       ->type_name("N")
+      ->check(whole_number<uint64_t>())
       ->group(group);
   app.add_option("--stop", sampling.stop, "Texts that end an answer (and are not part of it)")
       ->type_name("TEXT")

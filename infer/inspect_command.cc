@@ -5,6 +5,7 @@
 #include "infer/commands.h"
 #include "infer/exit_code.h"
 #include "infer/inspect.h"
+#include "infer/report.h"
 
 namespace clover::infer {
 namespace {
@@ -78,6 +79,7 @@ Action declare_inspect(CLI::App& app) {
       "  clover-infer inspect models/SmolLM2-135M-Instruct --verify\n"
       "  clover-infer inspect heads-clover --verify --target models/SmolLM2-135M-Instruct\n");
   return [options] {
+    check_report_file(options->report, {options->folder, options->model.target});
     return kind_of_folder(options->folder) == FolderKind::model ? inspect_a_model(*options)
                                                                 : inspect_some_heads(*options);
   };

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
+#include "data/error.h"
 #include "data/files.h"
 #include "infer/decode_options.h"
 #include "infer/machine.h"
@@ -112,8 +114,23 @@ json report_of(const json& configurations, const model::Target& target, double r
           {"configurations", configurations}};
 }
 
-void check_report_file(const std::string& file) {
-  if (!file.empty()) data::check_can_write(file);
+void check_report_file(const std::string& file, const std::vector<std::string>& read) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  std::error_code ignored;
+  const auto replaces = [&](const std::string& path) {
+    if (!fs::exists(file, ignored)) return false;
+    if (!fs::is_directory(path, ignored)) return fs::equivalent(file, path, ignored);
+    const fs::path inside =
+        fs::relative(fs::weakly_canonical(file, ignored), fs::canonical(path, ignored), ignored);
+    return !inside.empty() && *inside.begin() != "..";
+  };
+  for (const std::string& path : read) {
+    if (!path.empty() && replaces(path))
+      throw data::InputError("--json " + file + ": expected another file than " + path +
+                             ", which is read, or what it holds");
+  }
+  data::check_can_write(file);
 }
 
 void write_report(const std::string& file, const json& report) {

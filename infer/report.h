@@ -54,8 +54,9 @@ nlohmann::json report_of(const nlohmann::json& configurations, const model::Targ
 /// Bytes a second at which the target's device reads (a GPU: reads and writes) a buffer of the target's size.
 double bandwidth_of(const model::Target& target);
 
-/// InputError when no report could be written to `file` at the end of the work: said before it begins.
-void check_report_file(const std::string& file);
+/// InputError, before the work begins, when no report could be written to `file` at its end, or when the
+/// report would take the place of one of the files `read` or of a file in one of these folders.
+void check_report_file(const std::string& file, const std::vector<std::string>& read);
 
 /// Writes a report; "" writes nothing.
 void write_report(const std::string& file, const nlohmann::json& report);

@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
@@ -59,8 +60,17 @@ std::string written(const std::string& value) {
 
 std::vector<std::string> values_of(const CLI::Option& option) {
   if (option.count() > 0) return option.reduced_results();
-  if (!option.get_default_str().empty()) return {option.get_default_str()};
-  return {};
+  const std::string& text = option.get_default_str();
+  if (text.empty() || !takes_several(&option))
+    return text.empty() ? std::vector<std::string>{} : std::vector{text};
+  // A default list is one text: its items, with brackets and commas or blanks.
+  std::vector<std::string> items;
+  for (size_t begin = 0; (begin = text.find_first_not_of("[], ", begin)) != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of("[], ", begin), text.size());
+    items.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return items;
 }
 
 std::string TomlConfig::to_config(const CLI::App* app, bool default_also, bool, std::string) const {
@@ -73,14 +83,7 @@ std::string TomlConfig::to_config(const CLI::App* app, bool default_also, bool, 
     std::string list;
     for (const std::string& value : values) list += (list.empty() ? "" : ", ") + written(value);
     const bool single = values.size() == 1 && option->get_items_expected_max() <= 1;
-    // A default list is one text, "[1,4,8]", which is a list as it stands.
-    const bool is_list = option->count() == 0 && values[0].front() == '[';
-    if (is_list && values[0] == "[]") continue;
-    text += option->get_lnames().front() + " = " +
-            (is_list  ? values[0]
-             : single ? list
-                      : "[" + list + "]") +
-            "\n";
+    text += option->get_lnames().front() + " = " + (single ? list : "[" + list + "]") + "\n";
   }
   return text;
 }

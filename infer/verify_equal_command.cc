@@ -64,7 +64,7 @@ int verify_equal(const VerifyEqualOptions& options) {
   std::vector<NamedDrafter> drafters;
   if (!options.model.heads.empty()) drafters.push_back({options.model.heads, nullptr});
   varied(options, drafters);
-  check_report_file(options.report);
+  check_report_file(options.report, {options.input, options.model.target, options.model.heads});
   const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
   const LoadedModel model = load_model(options.model);
   if (!drafters.empty()) drafters[0].drafter = model.drafter;

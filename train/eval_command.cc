@@ -6,6 +6,7 @@
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/loaded_model.h"
+#include "infer/report.h"
 #include "model/heads_checkpoint.h"
 #include "train/commands.h"
 #include "train/eval_input.h"
@@ -25,7 +26,7 @@ struct EvalOptions {
 
 int eval(const EvalOptions& options) {
   if (options.model.heads.empty()) throw data::InputError("No heads: give --heads DIR.");
-  if (!options.json.empty()) data::check_can_write(options.json);
+  infer::check_report_file(options.json, {options.source.input, options.model.target, options.model.heads});
   infer::watch_for_interrupts();
   const at::Device device = infer::prepare_device(options.model);
   const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);

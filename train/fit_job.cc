@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -176,6 +177,12 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   }
   if (useful == 0)
     throw data::InputError(settings.data + " holds no sample with a label the heads could learn.");
+  if (useful < samples && infer::Rank::of_launcher().number == 0)
+    std::fprintf(
+        stderr,
+        "%lld of %lld samples teach the heads nothing: too little of an answer within --max-length %lld\n",
+        static_cast<long long>(samples - useful), static_cast<long long>(samples),
+        static_cast<long long>(settings.max_length));
   if (job.longest > config.context) {
     throw data::InputError("A sample of " + settings.data + " has " + std::to_string(job.longest) +
                            " tokens, but " + settings.target + " reads " + std::to_string(config.context) +

@@ -70,7 +70,8 @@ void FitSettings::check() const {
   at_least("gate-groups", gate_groups, int64_t{1});
   at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
-  if (steps == 0 && !(epochs > 0)) refuse("epochs", "a number above 0", std::to_string(epochs));
+  if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
+    refuse("epochs", "a number above 0, at most a million", std::to_string(epochs));
   at_least("steps", steps, int64_t{0});
   at_least("batch", batch, int64_t{1});
   at_least("micro-batch", micro_batch, int64_t{1});

@@ -155,6 +155,43 @@ TEST_F(Commands, PrintSettingsThatReadBack) {
   EXPECT_THAT(changed.out, HasSubstr("max-tokens = 8"));  // the command line wins
 }
 
+TEST_F(Commands, DefaultListsReadBackToo) {
+  const Ran printed = run({"verify-equal", "--target", target, "--input", "x", "--print-config"});
+  EXPECT_THAT(printed.out, HasSubstr("budgets = [1, 4, 16]"));
+  const Ran again =
+      run({"verify-equal", "--config", folder.write("job.toml", printed.out), "--print-config"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, printed.out);
+}
+
+TEST_F(Commands, ReportsNeverReplaceWhatTheyReportOn) {
+  const std::string input = questions(1), before = test::text_of(input);
+  for (const std::string command : {"bench", "verify-equal", "batch"}) {
+    std::vector<std::string> words = {command, "--target", target, "--input", input, "--json", input};
+    if (command == "batch") words.insert(words.end(), {"--output", out});
+    EXPECT_EQ(run(words).code, 2) << command;
+    EXPECT_EQ(test::text_of(input), before) << command;
+  }
+  const std::filesystem::path config = folder / "model/config.json";
+  std::filesystem::create_directory(folder / "model");
+  std::filesystem::copy_file(std::filesystem::path(target) / "config.json", config);
+  EXPECT_THAT(run({"inspect", (folder / "model").string(), "--json", config.string()}).err,
+              HasSubstr("expected another file than"));
+  EXPECT_THAT(test::text_of(config), HasSubstr("hidden_size"));
+}
+
+TEST_F(Commands, NumbersBeyondTheirTypeAreRefused) {
+  const std::string input = questions(1);
+  for (const auto& [name, value] : {std::pair{"--seed", "18446744073709551616"},
+                                    {"--seed", "-1"},
+                                    {"--max-tokens", "99999999999999999999"},
+                                    {"--top-k", "1e3"}}) {
+    const Ran refused = run(batch(input, out, {name, value}));
+    EXPECT_EQ(refused.code, 2) << name;
+    EXPECT_THAT(refused.err, HasSubstr("expected a whole number up to")) << name;
+  }
+}
+
 TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
   const std::string input = questions(1);
   const std::string notes = folder.write("notes.txt", "remember\n");
