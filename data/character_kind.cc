@@ -49,4 +49,11 @@ CharacterKind kind_of(char32_t code_point) {
   return u_isUWhiteSpace(c) ? CharacterKind::space : CharacterKind::other;
 }
 
+bool is_python_space(char32_t code_point) {
+  const auto c = static_cast<UChar32>(code_point);
+  const auto direction = u_charDirection(c);
+  return u_charType(c) == U_SPACE_SEPARATOR || direction == U_WHITE_SPACE_NEUTRAL ||
+         direction == U_BLOCK_SEPARATOR || direction == U_SEGMENT_SEPARATOR;
+}
+
 }  // namespace clover::data

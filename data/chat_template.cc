@@ -1,15 +1,13 @@
 #include "data/chat_template.h"
 
-#include <unicode/uchar.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
+#include "data/jinja_chat.h"
 #include "data/tokenizer_settings.h"
-#include "data/utf8.h"
 
 namespace clover::data {
 namespace {
@@ -33,28 +31,6 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// Python's str.isspace for one character: what Jinja's trim and strip() drop.
-bool is_python_space(char32_t code_point) {
-  const auto c = static_cast<UChar32>(code_point);
-  const auto direction = u_charDirection(c);
-  return u_charType(c) == U_SPACE_SEPARATOR || direction == U_WHITE_SPACE_NEUTRAL ||
-         direction == U_BLOCK_SEPARATOR || direction == U_SEGMENT_SEPARATOR;
-}
-
-std::string_view trimmed(std::string_view text) {
-  size_t begin = text.size();
-  size_t end = 0;
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Step step = decode_utf8(text, i);
-    if (!step.valid || !is_python_space(step.code_point)) {
-      begin = std::min(begin, i);
-      end = i + step.length;
-    }
-    i += step.length;
-  }
-  return begin < end ? text.substr(begin, end - begin) : std::string_view();
-}
-
 // The Jinja text of the folder's template; nothing when it has none.
 std::optional<std::string> read_template(const std::filesystem::path& folder, const json& config) {
   if (std::filesystem::exists(folder / "chat_template.jinja"))
@@ -71,9 +47,29 @@ std::optional<std::string> read_template(const std::filesystem::path& folder, co
   return std::nullopt;
 }
 
+// Its prompts end before the thought, if thinking is not switched off; templates of its descendants trim what
+// it keeps, or begin the thought.
+bool is_qwen3(const std::string& jinja) {
+  return contains(jinja, "<|im_start|>") && contains(jinja, "enable_thinking is false") &&
+         contains(jinja, "loop.index0 > ns.last_query_index") &&
+         contains(jinja, "(not loop.last and reasoning_content)") && !contains(jinja, "macro") &&
+         !contains(jinja, "assistant\n<think>") && !contains(jinja, "assistant\\n<think>");
+}
+
+/// What templates know of the tokenizer: Hugging Face's special tokens, as texts.
+JinjaTemplate::json special_tokens(const json& config) {
+  JinjaTemplate::json tokens = JinjaTemplate::json::object();
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (const auto text = read_token_text(config.value(name, json()))) tokens[name] = *text;
+  }
+  return tokens;
+}
+
 // Formats are told by the marks they write.  A template that does more than the format (thinking, dates) is
 // not one of it.
 std::optional<std::string> recognise(const std::string& jinja) {
+  if (is_qwen3(jinja)) return "qwen3";
   if (contains(jinja, "<think>") || contains(jinja, "reasoning_content")) return std::nullopt;
   if (contains(jinja, "<|im_start|>") && contains(jinja, "<|im_end|>") && !contains(jinja, "<|im_sep|>") &&
       !contains(jinja, "strftime_now")) {
@@ -116,40 +112,24 @@ std::string default_chatml_system(std::string_view jinja) {
   return {};
 }
 
-void check_roles(const std::vector<Message>& messages, const std::string& name) {
-  if (messages.empty()) throw InputError("messages: expected at least one message, found none");
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string& role = messages[i].role;
-    if (role == "system" || role == "user" || role == "assistant") continue;
-    throw InputError("messages[" + std::to_string(i) +
-                     "].role: expected system, user or assistant for the template " + name + ", found \"" +
-                     role.substr(0, 100) + "\"");
-  }
-}
-
-// Index of the first message of the dialogue; behind it user and assistant must alternate, the user first.
-size_t check_alternation(const std::vector<Message>& messages, const std::string& name) {
-  const size_t first = messages.front().role == "system" ? 1 : 0;
-  for (size_t i = first; i < messages.size(); ++i) {
-    const std::string expected = (i - first) % 2 == 0 ? "user" : "assistant";
-    if (messages[i].role == expected) continue;
-    throw InputError("messages[" + std::to_string(i) + "].role: expected \"" + expected +
-                     "\", since user and assistant alternate in the template " + name + ", found \"" +
-                     messages[i].role + "\"");
-  }
-  return first;
-}
-
-void append_answer(RenderedChat& chat, std::string_view answer) {
-  const size_t begin = chat.text.size();
-  chat.text += answer;
-  chat.assistant_spans.emplace_back(begin, chat.text.size());
-}
-
 }  // namespace
 
 std::vector<std::string> ChatTemplate::known_names() {
-  return {"chatml", "llama-2", "llama-3", "vicuna", "none"};
+  return {"chatml", "qwen3", "qwen3-no-think", "llama-2", "llama-3", "vicuna", "none", "jinja"};
+}
+
+ChatTemplate ChatTemplate::of_format(const std::string& name, const json& config) {
+  ChatTemplate format;
+  format.name_ = name;
+  const bool llama3 = name == "llama-3";
+  format.bos_ =
+      read_token_text(config.value("bos_token", json())).value_or(llama3 ? "<|begin_of_text|>" : "<s>");
+  format.eos_ = read_token_text(config.value("eos_token", json())).value_or("</s>");
+  format.trims_ = llama3 || name == "llama-2";
+  format.writes_bos_ = format.trims_;
+  format.text_has_bos_ = name != "vicuna" && name != "none";
+  if (name == "vicuna") format.default_system_ = vicuna_system;
+  return format;
 }
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::string& name) {
@@ -161,23 +141,43 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   const json config = std::filesystem::exists(config_file) ? read_json(config_file) : json::object();
   if (!config.is_object()) throw InputError(config_file.string() + ": expected a JSON object");
   const std::optional<std::string> jinja = read_template(folder, config);
-  const std::optional<std::string> recognised = jinja ? recognise(*jinja) : std::nullopt;
-  if (name.empty() && !recognised) {
-    throw InputError(folder.string() + ": expected a chat template of one of the formats " + joined_names() +
-                     ", found " + (jinja ? "another one" : "none") + "; name the format to use");
+  const std::string recognised = jinja ? recognise(*jinja).value_or("") : "";
+  std::optional<ChatTemplate> format;
+  if (const std::string wanted = name.empty() ? recognised : name; !wanted.empty() && wanted != "jinja") {
+    format = of_format(wanted, config);
+    if (wanted == recognised) format->read_details(*jinja);
+    if (!name.empty()) return *format;
   }
-  ChatTemplate format;
-  format.name_ = name.empty() ? *recognised : name;
-  const bool llama3 = format.name_ == "llama-3";
-  format.bos_ =
-      read_token_text(config.value("bos_token", json())).value_or(llama3 ? "<|begin_of_text|>" : "<s>");
-  format.eos_ = read_token_text(config.value("eos_token", json())).value_or("</s>");
-  format.trims_ = llama3 || format.name_ == "llama-2";
-  format.writes_bos_ = format.trims_;
-  format.text_has_bos_ = format.name_ != "vicuna" && format.name_ != "none";
-  if (format.name_ == "vicuna") format.default_system_ = vicuna_system;
-  if (recognised == format.name_) format.read_details(*jinja);
-  return format;
+  if (!jinja) {
+    throw InputError(folder.string() +
+                     ": expected a chat template, found none; name the format to use, one of " +
+                     joined_names());
+  }
+  try {
+    ChatTemplate own = of_format("jinja", config);
+    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(config));
+    return format && format->agrees_with(own) ? *format : own;
+  } catch (const InputError& error) {
+    if (format) return *format;
+    throw InputError(folder.string() + ": the chat template cannot be read (" + error.what() +
+                     "); name the format to use, one of " + joined_names());
+  }
+}
+
+bool ChatTemplate::agrees_with(const ChatTemplate& other) const {
+  const Message system{"system", "s"}, user{"user", " u\n"}, assistant{"assistant", "a "};
+  const auto text_of = [](const ChatTemplate& format, const std::vector<Message>& messages, bool prompt) {
+    try {
+      return std::optional(format.render(messages, prompt).text);
+    } catch (const InputError&) {
+      return std::optional<std::string>();
+    }
+  };
+  for (const auto& messages :
+       {std::vector{user}, {system, user}, {user, assistant}, {system, user, assistant, user}})
+    for (const bool prompt : {false, true})
+      if (text_of(*this, messages, prompt) != text_of(other, messages, prompt)) return false;
+  return true;
 }
 
 void ChatTemplate::read_details(const std::string& jinja) {
@@ -194,91 +194,9 @@ void ChatTemplate::read_details(const std::string& jinja) {
   }
 }
 
-RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool generation_prompt) const {
-  check_roles(messages, name_);
-  RenderedChat chat;
-  if (writes_bos_ && name_ != "llama-2") chat.text = bos_;
-  if (name_ == "chatml") {
-    render_chatml(messages, generation_prompt, chat);
-  } else if (name_ == "llama-2") {
-    render_llama2(messages, chat);
-  } else if (name_ == "llama-3") {
-    render_llama3(messages, generation_prompt, chat);
-  } else if (name_ == "vicuna") {
-    render_vicuna(messages, generation_prompt, chat);
-  } else {
-    for (const Message& message : messages) {
-      message.role == "assistant" ? append_answer(chat, message.content) : void(chat.text += message.content);
-    }
-  }
-  return chat;
-}
-
-void ChatTemplate::render_chatml(const std::vector<Message>& messages, bool generation_prompt,
-                                 RenderedChat& chat) const {
-  if (!default_system_.empty() && messages.front().role != "system") {
-    chat.text += "<|im_start|>system\n" + default_system_ + "<|im_end|>\n";
-  }
-  for (const Message& message : messages) {
-    const std::string_view content = trims_ ? trimmed(message.content) : std::string_view(message.content);
-    chat.text += "<|im_start|>" + message.role + "\n";
-    const std::string body = std::string(content) + "<|im_end|>";
-    message.role == "assistant" ? append_answer(chat, body) : void(chat.text += body);
-    chat.text += "\n";
-  }
-  if (generation_prompt) chat.text += "<|im_start|>assistant\n";
-}
-
-void ChatTemplate::render_llama2(const std::vector<Message>& messages, RenderedChat& chat) const {
-  const size_t first = check_alternation(messages, name_);
-  for (size_t i = first; i < messages.size(); ++i) {
-    std::string content = messages[i].content;
-    if (i == 1 && first == 1) content = "<<SYS>>\n" + messages[0].content + "\n<</SYS>>\n\n" + content;
-    const std::string kept(trimmed(content));
-    if (messages[i].role == "user") {
-      chat.text += bos_ + "[INST] " + kept + " [/INST]";
-    } else {
-      append_answer(chat, " " + kept + " " + eos_);
-    }
-  }
-}
-
-void ChatTemplate::render_llama3(const std::vector<Message>& messages, bool generation_prompt,
-                                 RenderedChat& chat) const {
-  const auto begin = [&](const std::string& role) {
-    chat.text += "<|start_header_id|>" + role + "<|end_header_id|>\n\n";
-  };
-  if (preamble_ && messages.front().role != "system") {
-    begin("system");
-    chat.text += *preamble_ + "<|eot_id|>";
-  }
-  for (size_t i = 0; i < messages.size(); ++i) {
-    begin(messages[i].role);
-    if (i == 0 && preamble_ && messages[i].role == "system") chat.text += *preamble_;
-    const std::string body = std::string(trimmed(messages[i].content)) + "<|eot_id|>";
-    messages[i].role == "assistant" ? append_answer(chat, body) : void(chat.text += body);
-  }
-  if (generation_prompt) begin("assistant");
-}
-
-void ChatTemplate::render_vicuna(const std::vector<Message>& messages, bool generation_prompt,
-                                 RenderedChat& chat) const {
-  const size_t first = check_alternation(messages, name_);
-  const std::string& system = first == 1 ? messages[0].content : default_system_;
-  if (!system.empty()) chat.text += system + " ";
-  for (size_t i = first; i < messages.size(); ++i) {
-    if (messages[i].role == "user") {
-      chat.text += "USER: " + messages[i].content + " ";
-    } else {
-      chat.text += "ASSISTANT:";
-      append_answer(chat, " " + messages[i].content + eos_);
-    }
-  }
-  if (generation_prompt) chat.text += "ASSISTANT:";
-}
-
 std::string ChatTemplate::hash() const {
   uint64_t hash = fnv_start;
+  if (jinja_) hash = fnv1a(jinja_->source() + '\0', hash);
   for (const std::string& part :
        {name_, default_system_, preamble_.value_or(""), writes_bos_ ? bos_ : "",
         name_ == "llama-2" || name_ == "vicuna" ? eos_ : "", std::string(trims_ ? "t" : "")}) {

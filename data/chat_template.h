@@ -1,10 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 namespace clover::data {
 
@@ -13,6 +16,8 @@ struct Message {
   std::string content;
 };
 
+class JinjaChat;
+
 /// A conversation as the model reads it, and the byte ranges [begin, end) an assistant wrote, its end token
 /// included.
 struct RenderedChat {
@@ -20,13 +25,14 @@ struct RenderedChat {
   std::vector<std::pair<size_t, size_t>> assistant_spans;
 };
 
-/// One of the known chat formats: chatml (with the folder's default system prompt, if it has one), llama-2,
-/// llama-3, vicuna, none.
+/// A chat format: chatml (with the folder's default system prompt, if it has one), qwen3 (what the assistant
+/// thought is left out of earlier answers), qwen3-no-think (its prompts end with an empty thought), llama-2,
+/// llama-3, vicuna, none; or jinja, what the folder's own template says.
 class ChatTemplate {
  public:
-  /// `name` empty: recognised from the folder's `chat_template.jinja` or tokenizer_config.json (its
-  /// `chat_template`). InputError listing the known names when the name or the template is unknown, and when
-  /// there is none.
+  /// `name` empty: the format of the folder's `chat_template.jinja` or tokenizer_config.json (its
+  /// `chat_template`) where it is one of these and renders some conversations alike, else jinja.  InputError
+  /// listing the known names when the name is unknown, and when there is no template or none we can read.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
   static std::vector<std::string> known_names();
 
@@ -40,10 +46,14 @@ class ChatTemplate {
   std::string hash() const;  // 16 hex digits of name, default system prompt and what else decides the text
 
  private:
+  static ChatTemplate of_format(const std::string& name, const nlohmann::json& config);
+  /// Whether another one makes the same of a few conversations.
+  bool agrees_with(const ChatTemplate& other) const;
   /// Takes what differs between templates of one format from the Jinja text of this folder's.
   void read_details(const std::string& jinja);
 
   void render_chatml(const std::vector<Message>& messages, bool generation_prompt, RenderedChat& chat) const;
+  void render_qwen3(const std::vector<Message>& messages, bool generation_prompt, RenderedChat& chat) const;
   void render_llama2(const std::vector<Message>& messages, RenderedChat& chat) const;
   void render_llama3(const std::vector<Message>& messages, bool generation_prompt, RenderedChat& chat) const;
   void render_vicuna(const std::vector<Message>& messages, bool generation_prompt, RenderedChat& chat) const;
@@ -57,6 +67,7 @@ class ChatTemplate {
   bool writes_bos_ = false;
   bool trims_ = false;  // whitespace around contents is dropped
   bool text_has_bos_ = true;
+  std::shared_ptr<const JinjaChat> jinja_;  // of the format jinja
 };
 
 }  // namespace clover::data

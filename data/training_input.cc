@@ -4,6 +4,7 @@
 #include <span>
 
 #include "data/error.h"
+#include "data/jinja/texts.h"
 #include "data/mapped_file.h"
 #include "data/training_record.h"
 
@@ -33,10 +34,26 @@ TrainingSample supervise_spans(Encoding encoding, const Spans& spans) {
 std::string end_text(const ChatTemplate& chat_template) {
   const std::string answer = "a";
   const RenderedChat chat = chat_template.render({{"user", "q"}, {"assistant", answer}}, false);
-  const auto [begin, end] = chat.assistant_spans.at(0);
+  if (chat.assistant_spans.empty()) return "";
+  const auto [begin, end] = chat.assistant_spans[0];
   const size_t answer_end = chat.text.find(answer, begin) + answer.size();
   const size_t token_at = std::min(chat.text.find_first_not_of(' ', answer_end), end);
   return chat.text.substr(token_at, end - token_at);
+}
+
+/// Where the last answer of a conversation ends, `answer` and the text of its end token.
+size_t end_of_answer(const RenderedChat& chat, const std::string& answer, const std::string& end_text) {
+  const auto without_spaces = [](std::string_view text) { return jinja::stripped(text, true, true); };
+  if (!chat.assistant_spans.empty()) {
+    const auto [begin, end] = chat.assistant_spans.back();
+    std::string_view said = std::string_view(chat.text).substr(begin, end - begin);
+    if (said.ends_with(end_text)) said.remove_suffix(end_text.size());
+    if (without_spaces(said) == without_spaces(answer)) return end;
+  }
+  throw InputError(
+      "the conversation: the chat template does not keep earlier answers as they were (thoughts are left "
+      "out); "
+      "make each turn a line of its own, with what was said before as messages");
 }
 
 bool ends_with(const std::vector<int64_t>& ids, const std::vector<int64_t>& tail) {
@@ -88,7 +105,7 @@ class SampleBuilder {
       messages.push_back({"assistant", record.texts[turn - 1]});
       messages.push_back({"user", record.later_turns[turn - 1]});
       const RenderedChat chat = chat_template_.render(messages, true);
-      size_t boundary = chat.assistant_spans.back().second;
+      size_t boundary = end_of_answer(chat, record.texts[turn - 1], end);
       if (!ends_with(record.answers[turn - 1], end_ids)) boundary -= end.size();
       append_from(sample, encode_chat(chat.text), boundary);
       append(sample, record.answers[turn], true);

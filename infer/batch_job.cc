@@ -80,6 +80,11 @@ void BatchJob::start(BatchTask task) {
 void BatchJob::finish(Completion completion) {
   const auto at = tasks_.find(completion.tag);
   BatchTask& task = at->second;
+  if (!completion.error.empty()) {
+    fail(task.line(), completion.error);
+    tasks_.erase(at);
+    return;
+  }
   outcome_.all.add(completion);
   if (!task.line().category.empty()) outcome_.by_category[task.line().category].add(completion);
   try {

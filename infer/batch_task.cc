@@ -89,6 +89,7 @@ json BatchTask::record(bool typical) const {
     return record;
   }
   json record = line_.record;
+  record.erase("verify");  // what it says must not be the request's
   record["line"] = line_.number;
   record["text"] = field(line_, answers_, [](const Completion& answer) { return json(answer.text); });
   record["token_ids"] =

@@ -28,8 +28,19 @@ std::string overview(const std::string& program, const std::string& summary,
   return text + "\n" + program + " COMMAND --help explains a command and shows examples.\n";
 }
 
+/// A message that quotes what a file holds can be as long as the file: its middle is left out.
+std::string without_middle(const std::string& message) {
+  constexpr size_t most = 4000, kept_end = 500;
+  if (message.size() <= most) return message;
+  const auto inside_character = [&](size_t at) { return (message[at] & 0xC0) == 0x80; };
+  size_t begin = most - kept_end, end = message.size() - kept_end;
+  while (begin > 0 && inside_character(begin)) --begin;
+  while (end < message.size() && inside_character(end)) ++end;
+  return message.substr(0, begin) + " [...] " + message.substr(end);
+}
+
 int complain(const std::string& program, const std::string& message, int code) {
-  std::cerr << program << ": " << message << std::endl;
+  std::cerr << program << ": " << without_middle(message) << std::endl;
   return code;
 }
 

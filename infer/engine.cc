@@ -179,8 +179,10 @@ void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& outpu
     ++stats_.tokens;
     ++stats_.first_tokens;
   }
-  Drafting::Seen seen{&live, {last_row}, {live.root()}};
-  drafting_.remember(output.features, {&seen, 1});
+  if (!live.finished()) {
+    Drafting::Seen seen{&live, {last_row}, {live.root()}};
+    drafting_.remember(output.features, {&seen, 1});
+  }
   schedule_.joined();
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "data/error.h"
 #include "infer/batch_task.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
@@ -45,6 +46,8 @@ void say_timing(const EngineStats& stats, const Completion& answer) {
 }
 
 int generate(const GenerateOptions& options) {
+  if (options.raw && !options.system.empty())
+    throw data::InputError("--system: a prompt that is continued as it is (--raw) has no system message.");
   EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
   watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
@@ -69,7 +72,10 @@ int generate(const GenerateOptions& options) {
     for (const Completion& answer : engine.step()) {
       if (!options.stream) std::cout << answer.text;
       std::cout << std::endl;
+      if (!answer.error.empty()) throw data::InputError(answer.error + ".");
       say_timing(engine.stats(), answer);
+      if (engine_settings.typical)
+        std::fputs("--verify typical: lossy, not exactly the target's answer\n", stderr);
     }
     stop_if_interrupted();
   }

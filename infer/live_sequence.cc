@@ -52,6 +52,15 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
   for (const int64_t token : tokens) {
     if (finished()) break;
     ++taken;
+    if (token < 0) {
+      completion_.finish_reason = "error";
+      completion_.error =
+          "the model's logits after " +
+          std::to_string(request_.prompt.size() + completion_.token_ids.size()) +
+          " tokens are not numbers: either its weights are damaged, which inspect --verify finds, or they "
+          "overflow in --dtype float16, which bfloat16 does not";
+      break;
+    }
     completion_.token_ids.push_back(token);
     if (with_suffix_) suffix_.append({&token, 1});
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {

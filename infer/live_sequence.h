@@ -32,7 +32,8 @@ class LiveSequence {
   bool answered() const { return !completion_.token_ids.empty(); }  // one token or more
 
   /// Takes the target's tokens one by one, as plain decoding would, and stops where it would: at an end
-  /// token, a stop string or max_tokens.  Returns how many were taken; the rest is dropped.
+  /// token, a stop string or max_tokens; -1, which is no token, is an error.  Returns how many were taken;
+  /// the rest is dropped.
   int64_t emit(const std::vector<int64_t>& tokens);
 
   /// Counts a decode pass that yielded `taken` tokens.

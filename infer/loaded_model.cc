@@ -15,6 +15,16 @@
 
 namespace clover::infer {
 
+namespace {
+
+std::string known_templates() {
+  std::string all;
+  for (const std::string& name : data::ChatTemplate::known_names()) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+}  // namespace
+
 void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) {
   const std::string group = "Model";
   app.add_option("--target", options.target,
@@ -35,7 +45,8 @@ void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) 
       ->type_name("NAME")
       ->group(group);
   app.add_option("--template", options.chat_template,
-                 "Chat template by name (default: recognised from the model folder)")
+                 "Chat template, one of " + known_templates() +
+                     ", the last being the model folder's own (default: what renders like that)")
       ->type_name("NAME")
       ->group(group);
   app.add_option("--threads", options.threads, "Threads to compute with; 0: every core this process may use")

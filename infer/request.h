@@ -25,7 +25,8 @@ struct Completion {
   int64_t tag = 0;
   std::vector<int64_t> token_ids;
   std::string text;
-  std::string finish_reason;  // stop | length
+  std::string finish_reason;  // stop | length | error
+  std::string error;          // one sentence, where there is one; then the rest is what came before it
   int64_t prompt_tokens = 0;
   int64_t steps = 0;                        // decode passes this sequence took part in
   std::vector<int64_t> accepted_histogram;  // [a] = steps that kept a guesses

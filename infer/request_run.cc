@@ -69,6 +69,8 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
   while (!engine.idle()) {
     for (Completion& completion : engine.step()) {
       BatchTask& task = tasks[index.at(completion.tag)];
+      if (!completion.error.empty())
+        throw data::InputError("line " + std::to_string(completion.tag) + ": " + completion.error);
       outcome.all.add(completion);
       if (!task.line().category.empty()) outcome.by_category[task.line().category].add(completion);
       if (auto next = task.advance(std::move(completion), prompts, context)) engine.submit(std::move(*next));

@@ -40,7 +40,8 @@ struct Judgement {
 Judgement judge(const at::Tensor& logits, double temperature, double epsilon, double delta) {
   if (temperature <= 0) {  // the limit: all mass on the arg-max, no entropy
     at::Tensor certain = at::zeros_like(logits);
-    certain[kernels::arg_max(logits.unsqueeze(0)).item<int64_t>()] = 1.0;
+    const int64_t best = kernels::arg_max(logits.unsqueeze(0)).item<int64_t>();
+    if (best >= 0) certain[best] = 1.0;
     return {certain, std::min(epsilon, delta)};
   }
   const at::Tensor probabilities = (logits / temperature).softmax(0);

@@ -22,7 +22,7 @@ double uniform_at(const RandomKey& key, int64_t position);
 
 /// The target's own tokens along the tree: nodes[0] is the root, each further node an accepted guess;
 /// tokens[i] is what the target says after nodes[i], so that tokens[i] is the id of nodes[i + 1] and the last
-/// one is the bonus.
+/// one is the bonus: -1 where the target's logits are no numbers.
 struct Accepted {
   std::vector<int32_t> nodes;
   std::vector<int64_t> tokens;

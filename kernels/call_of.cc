@@ -41,9 +41,13 @@ LinearCall call_of(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor&
   return call;
 }
 
-LinearCall call_of(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
+LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
-  LinearCall call = product_of(x, qkv);
+  const auto numbers = [](const at::Tensor& vector) {
+    return vector.defined() ? vector.const_data_ptr<float>() : nullptr;
+  };
+  LinearCall call = product_of(x, qkv.matrix);
+  call.bias = numbers(qkv.bias);
   call.epilogue = Epilogue::rope_and_store;
   call.rope = {.cos = cos.const_data_ptr<float>(),
                .sin = sin.const_data_ptr<float>(),
@@ -54,7 +58,10 @@ LinearCall call_of(const at::Tensor& x, const PackedWeight& qkv, const at::Tenso
                .query_heads = q.size(1),
                .kv_heads = k.size(2),
                .head_size = k.size(3),
-               .cache = element_of(k.scalar_type())};
+               .cache = element_of(k.scalar_type()),
+               .query_norm = numbers(qkv.query_norm),
+               .key_norm = numbers(qkv.key_norm),
+               .norm_eps = static_cast<float>(qkv.norm_eps)};
   return call;
 }
 

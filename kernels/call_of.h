@@ -4,6 +4,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/calls.h"
+#include "kernels/linear.h"
 #include "kernels/packed_weight.h"
 #include "kernels/tree_growth.h"
 
@@ -16,7 +17,7 @@ Element element_of(at::ScalarType type);
 LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate);
 LinearCall call_of(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
-LinearCall call_of(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
+LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
 AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionRows& rows, double scale, at::Tensor& out);

@@ -17,6 +17,8 @@ struct RopeCall {
   void *k, *v;
   int64_t query_heads, kv_heads, head_size;
   Element cache;
+  const float *query_norm, *key_norm;  // [head_size] or null
+  float norm_eps;
 };
 
 /// What becomes of a product's sums.

@@ -42,7 +42,7 @@ void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tenso
   run(call_of(x, gate_up, out), x);
 }
 
-void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
   run(call_of(x, qkv, cos, sin, slots, q, k, v), x);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "kernels/attention.h"
+#include "kernels/linear.h"
 #include "kernels/packed_weight.h"
 #include "kernels/tree_growth.h"
 
@@ -14,7 +15,7 @@ namespace clover::kernels::cuda {
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate);
 void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
-void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v);
 /// dense [R, K] of the weight's dtype; ids i64 [R], each in [0, N), which nobody checks.

@@ -42,18 +42,26 @@ void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tenso
   (cuda ? cuda::linear_silu_mul : cpu::linear_silu_mul)(x, gate_up, out);
 }
 
-void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
   const char* function = "linear_rope_and_store";
-  const bool cuda = check_product(function, x, qkv);
-  const at::Device device = qkv.device();
+  const bool cuda = check_product(function, x, qkv.matrix);
+  const at::Device device = qkv.matrix.device();
   check_cache(function, k, v, device);
   const int64_t rows = x.size(0), size = k.size(3);
   check_tensor(function, "q", q, {rows, -1, size}, at::kFloat, device);
-  TORCH_CHECK(qkv.outputs() == (q.size(1) + 2 * k.size(2)) * size, function, ": qkv has ", qkv.outputs(),
+  const int64_t outputs = qkv.matrix.outputs();
+  TORCH_CHECK(outputs == (q.size(1) + 2 * k.size(2)) * size, function, ": qkv has ", outputs,
               " outputs, expected those of ", q.size(1), " query and twice ", k.size(2),
               " key heads of size ", size, ".");
+  if (qkv.bias.defined()) check_tensor(function, "bias", qkv.bias, {outputs}, at::kFloat, device);
+  TORCH_CHECK(qkv.query_norm.defined() == qkv.key_norm.defined(), function,
+              ": expected norms of both queries and keys, or of none.");
+  if (qkv.query_norm.defined()) {
+    check_tensor(function, "query_norm", qkv.query_norm, {size}, at::kFloat, device);
+    check_tensor(function, "key_norm", qkv.key_norm, {size}, at::kFloat, device);
+  }
   check_tensor(function, "cos", cos, {rows, size / 2}, at::kFloat, device);
   check_tensor(function, "sin", sin, {rows, size / 2}, at::kFloat, device);
   check_tensor(function, "slots", slots, {rows}, at::kLong, device);

@@ -23,15 +23,24 @@ void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& b
 ///   x [R, K], gate_up [2I, K] (gates and ups in turn), out [R, I]: of one dtype; x and out contiguous
 void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
 
+/// What queries, keys and values are made with; elements i and i + d/2 of each query's and key's head lie in
+/// turn.
+struct QkvWeight {
+  PackedWeight matrix;         // [(Hq + 2 Hkv) * d, K]: queries, keys, values
+  at::Tensor bias = {};        // fp32, as many; undefined: none
+  at::Tensor query_norm = {};  // fp32 [d], RMSNorm of each head before it is turned; undefined: none
+  at::Tensor key_norm = {};
+  double norm_eps = 0;
+};
+
 /// Queries, keys and values of rows, turned by the angles of each row's position (rotate-half layout of
 /// Hugging Face's Llama: element i of a head pairs with i + d/2).
-///   x        [R, K], dtype of `qkv`, contiguous
-///   qkv      [(Hq + 2 Hkv) * d, K]: queries and keys, elements i and i + d/2 of a head in turn, then values
+///   x        [R, K], dtype of the matrix, contiguous
 ///   cos,sin  fp32 [R, d/2]
 ///   slots    i64 [R]: page * page_size + row within the page
 ///   q        fp32 [R, Hq, d], written
 ///   k,v      [pages, page_size, Hkv, d] bf16|fp16|fp32, written, rounded, at the slots
-void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v);
 

@@ -48,16 +48,28 @@ void run_block(const LinearBody& body, const LinearWork& call) {
   }
 }
 
+/// Each head of a row's queries and keys through its norm, in place.
+void norm_heads(const CpuBodies& body, const RopeCall& call, float* row) {
+  const auto norm = [&](const float* weight, int64_t heads) {
+    body.rms_norm(row, weight, call.norm_eps, call.head_size, row, Element::fp32, 0, heads);
+    row += heads * call.head_size;
+  };
+  norm(call.query_norm, call.query_heads);
+  norm(call.key_norm, call.kv_heads);
+}
+
 /// What becomes of the sums of `rows` rows from `first` on.
-void finish(const LinearCall& call, const float* sums, int64_t first, int64_t rows) {
+void finish(const LinearCall& call, float* sums, int64_t first, int64_t rows) {
   const CpuBodies& body = bodies();
   for_rows(rows, 2 * call.outputs, [&](int64_t begin, int64_t end) {
-    const float* from = sums + begin * call.outputs;
+    float* from = sums + begin * call.outputs;
     if (call.epilogue == Epilogue::silu_mul) {
       body.silu_mul(from, call.outputs / 2, call.product, call.element, first + begin, first + end);
-    } else {
-      body.rope(from, call.rope, first + begin, first + end);
+      return;
     }
+    for (int64_t row = begin; call.rope.query_norm != nullptr && row < end; ++row)
+      norm_heads(body, call.rope, sums + row * call.outputs);
+    body.rope(from, call.rope, first + begin, first + end);
   });
 }
 
@@ -95,7 +107,7 @@ void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tenso
   run(call_of(x, gate_up, out));
 }
 
-void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
   run(call_of(x, qkv, cos, sin, slots, q, k, v));

@@ -37,6 +37,30 @@ __global__ void linear_fp32(LinearCall call) {
   store_pair(call, row, output, low, high);
 }
 
+constexpr int warps_that_norm = 4;
+
+/// A warp a head of a row of sums, whose queries and keys it norms and turns.
+__global__ void norm_and_store(RopeCall call, const float* sums) {
+  let_next_begin();
+  wait_for_last();
+  const int size = static_cast<int>(call.head_size), lane = threadIdx.x % warp_size;
+  const int64_t heads = call.query_heads + 2 * call.kv_heads, row = blockIdx.y;
+  const int64_t head = static_cast<int64_t>(blockIdx.x) * warps_that_norm + threadIdx.x / warp_size;
+  if (head >= heads) return;
+  const float* of_head = sums + (row * heads + head) * size;
+  const float* weight = head < call.query_heads                   ? call.query_norm
+                        : head < call.query_heads + call.kv_heads ? call.key_norm
+                                                                  : nullptr;
+  float squares = 0;
+  for (int at = lane; weight != nullptr && at < size; at += warp_size) squares += of_head[at] * of_head[at];
+  const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(size) + call.norm_eps);
+  for (int at = 2 * lane; at < size; at += 2 * warp_size) {
+    float low = of_head[at], high = of_head[at + 1];
+    if (weight != nullptr) low *= inverse * weight[at], high *= inverse * weight[at + 1];
+    store_turned(call, row, static_cast<unsigned>(head * size + at), low, high);
+  }
+}
+
 int64_t pairs_of(const LinearCall& call) {
   return (call.outputs + 1) / 2;
 }
@@ -99,10 +123,22 @@ void launch_16_bit(const LinearCall& call, float* workspace, Stream stream) {
 }  // namespace
 
 int64_t linear_workspace(const LinearCall& call) {
-  return linear_workspace(call, shared_bytes_a_block() >= largest_many_bytes);
+  const int64_t sums = call.rope.query_norm != nullptr ? call.rows * call.outputs : 0;
+  return sums + linear_workspace(call, shared_bytes_a_block() >= largest_many_bytes);
 }
 
 void launch_linear(const LinearCall& call, float* workspace, Stream stream) {
+  if (call.rope.query_norm != nullptr) {
+    // A head's sums lie in several threads, often in several blocks: they are written down first.
+    LinearCall product = call;
+    product.epilogue = Epilogue::store;
+    product.rope = {};
+    product.y = workspace;
+    launch_linear(product, workspace + call.rows * call.outputs, stream);
+    const int64_t heads = call.rope.query_heads + 2 * call.rope.kv_heads;
+    return launch("linear", norm_and_store, dim3((heads + warps_that_norm - 1) / warps_that_norm, call.rows),
+                  warps_that_norm * warp_size, 0, stream, call.rope, workspace);
+  }
   switch (call.element) {
     case Element::bf16:
       return launch_16_bit<Bf16>(call, workspace, stream);

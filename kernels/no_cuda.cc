@@ -53,7 +53,7 @@ void linear(const at::Tensor&, const PackedWeight&, const at::Tensor&, at::Tenso
 void linear_silu_mul(const at::Tensor&, const PackedWeight&, at::Tensor&) {
   missing("linear_silu_mul");
 }
-void linear_rope_and_store(const at::Tensor&, const PackedWeight&, const at::Tensor&, const at::Tensor&,
+void linear_rope_and_store(const at::Tensor&, const QkvWeight&, const at::Tensor&, const at::Tensor&,
                            const at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor&) {
   missing("linear_rope_and_store");
 }

@@ -14,7 +14,7 @@ struct Ranked {
 /// lives in `out`, whose storage is reused.
 void row_top_k(const float* x, int64_t n, int64_t k, std::vector<Ranked>& out);
 
-/// Index of the largest, ties to the lowest, NaN as -inf.  n >= 1.
+/// Index of the largest, ties to the lowest, NaN as -inf; -1 where all are -inf.  n >= 1.
 int64_t row_arg_max(const float* x, int64_t n);
 
 }  // namespace clover::kernels::cpu

@@ -133,7 +133,7 @@ int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, dou
   weight.resize(count);
   const float largest = body.maximum(from, count);
   body.boltzmann(from, count, largest, static_cast<float>(rule.temperature), distance.data(), weight.data());
-  if (largest == -infinite) return cut ? best[0].index : 0;
+  if (largest == -infinite) return -1;
 
   Ladder ladder(distance.data(), weight.data(), count);
   Mass mass = ladder.total();

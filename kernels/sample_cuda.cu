@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(threads)
   });
   best = block_best<warps>(best);
   row.largest = row.logits[index_of(best)];
-  // Of a row without any number the first is the best.
-  const bool certain = rule[0] == 0 || !(row.largest > minus_infinity()) || top_k == 1;
+  const bool none = !(row.largest > minus_infinity());
+  const bool certain = rule[0] == 0 || none || top_k == 1;
   if (!certain) {
     if (top_k > 0 && top_k < width) {
       const auto all_kept = [top_k](Mass) { return static_cast<Mass>(top_k); };
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(threads)
     };
     best = reach<ByMass>(row, drawn, ladder).key;
   }
-  if (threadIdx.x == 0) tokens[blockIdx.x] = index_of(best);
+  if (threadIdx.x == 0) tokens[blockIdx.x] = none ? -1 : int64_t{index_of(best)};
 }
 
 }  // namespace

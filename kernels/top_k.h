@@ -10,7 +10,8 @@ namespace clover::kernels {
 ///   logits fp32 [R, V] contiguous, 1 <= k <= V  ->  values fp32 [R, k], indices i64 [R, k]
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k);
 
-/// Index of the largest of each row, ties to the lowest index, NaN as -inf.  fp32 [R, V] -> i64 [R]
+/// Index of the largest of each row, ties to the lowest index, NaN as -inf; -1 of a row of nothing but NaN
+/// and -inf.  fp32 [R, V] -> i64 [R]
 at::Tensor arg_max(const at::Tensor& logits);
 
 /// log(sum_v exp(logits[r, v])) in one fixed order.  fp32 [R, V] -> fp32 [R]

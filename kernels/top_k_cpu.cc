@@ -55,8 +55,7 @@ void row_top_k(const float* x, int64_t n, int64_t k, std::vector<Ranked>& out) {
 int64_t row_arg_max(const float* x, int64_t n) {
   const CpuBodies& body = bodies();
   const float best = body.maximum(x, n);
-  // Only NaN and -inf: all tie, so the first one wins.
-  return best == minus_infinity ? 0 : body.first_equal(x, n, best);
+  return best == minus_infinity ? -1 : body.first_equal(x, n, best);
 }
 
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {

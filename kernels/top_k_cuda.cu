@@ -70,8 +70,10 @@ __global__ void __launch_bounds__(threads)
 __device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, float* values,
                                     int64_t* indices) {
   const uint32_t index = index_of(key);
-  indices[at] = index;
-  if (values != nullptr) values[at] = larger(x[index], minus_infinity());
+  const float value = larger(x[index], minus_infinity());
+  const bool none = values == nullptr && value == minus_infinity();
+  indices[at] = none ? -1 : int64_t{index};
+  if (values != nullptr) values[at] = value;
 }
 
 /// A block a row, a warp 32 chunks.

@@ -26,20 +26,26 @@ at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
 
 DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, bool with_mlp)
     : config_(&config), frequencies_(rope_frequencies(config)) {
-  const auto linear = [this](const char* name, const at::Tensor& weight) {
-    auto module = register_module(name, std::make_shared<Linear>(weight.size(0), weight.size(1), false));
+  const auto linear = [this](const char* name, const at::Tensor& weight, const at::Tensor& bias = {}) {
+    auto module =
+        register_module(name, std::make_shared<Linear>(weight.size(0), weight.size(1), bias.defined()));
     at::NoGradGuard no_grad;
     module->weight.copy_(weight);
+    if (bias.defined()) module->bias.copy_(bias);
     return module;
   };
   const auto norm = [&](const char* name, const at::Tensor& weight) {
     return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
   };
-  const auto qkv = unpack_qkv(initial.qkv, config);
+  const Projections of = unpack_qkv(initial.qkv, config);
   input_layernorm_ = norm("input_layernorm", initial.input_norm);
-  q_proj_ = linear("q_proj", qkv[0]);
-  k_proj_ = linear("k_proj", qkv[1]);
-  v_proj_ = linear("v_proj", qkv[2]);
+  q_proj_ = linear("q_proj", of.q, of.q_bias);
+  k_proj_ = linear("k_proj", of.k, of.k_bias);
+  v_proj_ = linear("v_proj", of.v, of.v_bias);
+  if (of.q_norm.defined()) {
+    q_norm_ = norm("q_norm", of.q_norm);
+    k_norm_ = norm("k_norm", of.k_norm);
+  }
   o_proj_ = linear("o_proj", initial.output.unpack());
   if (!with_mlp) return;
   const auto gate_up = unpack_gate_up(initial.gate_up);
@@ -55,7 +61,13 @@ void DecoderBlock::pack(at::ScalarType dtype) {
     return part->weight.detach().cpu().to(dtype);
   };
   packed_.input_norm = input_layernorm_->weight.detach();
-  packed_.qkv = pack_qkv(weight(q_proj_), weight(k_proj_), weight(v_proj_), *config_).to(device);
+  const auto plain = [](const at::Tensor& vector) {
+    return vector.defined() ? vector.detach().cpu() : at::Tensor();
+  };
+  Projections of{.q = weight(q_proj_), .k = weight(k_proj_), .v = weight(v_proj_)};
+  of.q_bias = plain(q_proj_->bias), of.k_bias = plain(k_proj_->bias), of.v_bias = plain(v_proj_->bias);
+  if (q_norm_) of.q_norm = plain(q_norm_->weight), of.k_norm = plain(k_norm_->weight);
+  packed_.qkv = pack_qkv(of, *config_, device);
   packed_.output = kernels::PackedWeight::pack({weight(o_proj_)}).to(device);
   if (!post_attention_layernorm_) return;
   packed_.post_attention_norm = post_attention_layernorm_->weight.detach();
@@ -101,20 +113,21 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
                                  const at::Tensor& frontier, at::ScalarType training_dtype) const {
-  const int64_t rows = x.size(0), queries = frontier.size(0);
   const at::Tensor frequencies = kernels::to_device(at::tensor(frequencies_, at::kDouble), x.device());
   const at::Tensor angles =
       positions_of(segments, x.device()).to(at::kDouble).unsqueeze(1) * frequencies;  // [R, d/2]
   const at::Tensor cos = angles.cos().to(at::kFloat).unsqueeze(1),
                    sin = angles.sin().to(at::kFloat).unsqueeze(1);
 
+  const auto heads_of = [&](const at::Tensor& input, const Linear& projection, const RmsNorm* norm) {
+    const at::Tensor heads =
+        projection.forward(input, training_dtype).view({input.size(0), -1, config_->head_dim});
+    return norm != nullptr ? norm->forward(heads) : heads;
+  };
   const at::Tensor normed = input_layernorm_->forward(x);
-  const at::Tensor key = rotate(
-      k_proj_->forward(normed, training_dtype).view({rows, config_->kv_heads, config_->head_dim}), cos, sin);
-  const at::Tensor value =
-      v_proj_->forward(normed, training_dtype).view({rows, config_->kv_heads, config_->head_dim});
-  const at::Tensor query = rotate(q_proj_->forward(normed.index_select(0, frontier), training_dtype)
-                                      .view({queries, config_->heads, config_->head_dim}),
+  const at::Tensor key = rotate(heads_of(normed, *k_proj_, k_norm_.get()), cos, sin);
+  const at::Tensor value = heads_of(normed, *v_proj_, nullptr);
+  const at::Tensor query = rotate(heads_of(normed.index_select(0, frontier), *q_proj_, q_norm_.get()),
                                   cos.index_select(0, frontier), sin.index_select(0, frontier));
   at::Tensor y = x.index_select(0, frontier) +
                  o_proj_->forward(attend(query, key, value, segments, frontier), training_dtype);

@@ -11,7 +11,7 @@
 
 namespace clover::model {
 
-/// A trainable Llama decoder layer that begins as a copy of one of the target's (Clover's augmenting block).
+/// A trainable decoder layer that begins as a copy of one of the target's (Clover's augmenting block).
 /// Frozen, it is `decoder_layer` on packed weights; trainable, the same maths in ATen over packed ragged
 /// rows.
 class DecoderBlock : public torch::nn::Module {
@@ -36,7 +36,7 @@ class DecoderBlock : public torch::nn::Module {
 
   const TargetConfig* config_;
   std::vector<double> frequencies_;
-  std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;
+  std::shared_ptr<RmsNorm> input_layernorm_, q_norm_, k_norm_, post_attention_layernorm_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, o_proj_, gate_proj_, up_proj_, down_proj_;
   DecoderWeights packed_;
 };

@@ -11,27 +11,51 @@
 namespace clover::model {
 namespace {
 
-/// Rows i and i + d/2 of each head's d become rows 2i and 2i + 1, and back.
+/// Elements i and i + d/2 of each head's d, along the first dimension, become 2i and 2i + 1; and back.
 at::Tensor halves_in_turn(const at::Tensor& heads, int64_t d) {
-  return heads.view({-1, 2, d / 2, heads.size(1)}).transpose(1, 2).reshape(heads.sizes());
+  return heads.reshape({-1, 2, d / 2, heads.numel() / heads.size(0)}).transpose(1, 2).reshape(heads.sizes());
 }
 at::Tensor halves_apart(const at::Tensor& heads, int64_t d) {
-  return heads.view({-1, d / 2, 2, heads.size(1)}).transpose(1, 2).reshape(heads.sizes());
+  return heads.reshape({-1, d / 2, 2, heads.numel() / heads.size(0)}).transpose(1, 2).reshape(heads.sizes());
+}
+
+/// Queries, keys and values of a matrix or of its bias.
+std::vector<at::Tensor> split_qkv(const at::Tensor& joined, const TargetConfig& config) {
+  const int64_t d = config.head_dim;
+  const auto parts = joined.split_with_sizes({config.query_width(), config.kv_width(), config.kv_width()}, 0);
+  return {halves_apart(parts[0], d), halves_apart(parts[1], d), parts[2]};
 }
 
 }  // namespace
 
-kernels::PackedWeight pack_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const TargetConfig& config) {
+kernels::QkvWeight pack_qkv(const Projections& from, const TargetConfig& config, at::Device device) {
   const int64_t d = config.head_dim;
-  return kernels::PackedWeight::pack({halves_in_turn(q, d), halves_in_turn(k, d), v});
+  kernels::QkvWeight qkv;
+  qkv.matrix =
+      kernels::PackedWeight::pack({halves_in_turn(from.q, d), halves_in_turn(from.k, d), from.v}).to(device);
+  if (from.q_bias.defined())
+    qkv.bias =
+        at::cat({halves_in_turn(from.q_bias, d), halves_in_turn(from.k_bias, d), from.v_bias}).to(device);
+  if (from.q_norm.defined()) {
+    qkv.query_norm = halves_in_turn(from.q_norm, d).to(device);
+    qkv.key_norm = halves_in_turn(from.k_norm, d).to(device);
+    qkv.norm_eps = config.norm_eps;
+  }
+  return qkv;
 }
 
-std::vector<at::Tensor> unpack_qkv(const kernels::PackedWeight& qkv, const TargetConfig& config) {
-  const int64_t d = config.head_dim;
-  const auto parts =
-      qkv.unpack().split_with_sizes({config.query_width(), config.kv_width(), config.kv_width()}, 0);
-  return {halves_apart(parts[0], d), halves_apart(parts[1], d), parts[2]};
+Projections unpack_qkv(const kernels::QkvWeight& qkv, const TargetConfig& config) {
+  const auto matrices = split_qkv(qkv.matrix.unpack(), config);
+  Projections projections{.q = matrices[0], .k = matrices[1], .v = matrices[2]};
+  if (qkv.bias.defined()) {
+    const auto biases = split_qkv(qkv.bias.cpu(), config);
+    projections.q_bias = biases[0], projections.k_bias = biases[1], projections.v_bias = biases[2];
+  }
+  if (qkv.query_norm.defined()) {
+    projections.q_norm = halves_apart(qkv.query_norm.cpu(), config.head_dim);
+    projections.k_norm = halves_apart(qkv.key_norm.cpu(), config.head_dim);
+  }
+  return projections;
 }
 
 kernels::PackedWeight pack_gate_up(const at::Tensor& gate, const at::Tensor& up) {
@@ -45,7 +69,7 @@ std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up) {
 void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
                    KvCache& cache, int64_t layer, at::Tensor& x) {
   const int64_t rows = x.size(0);
-  const at::ScalarType dtype = weights.qkv.dtype();
+  const at::ScalarType dtype = weights.qkv.matrix.dtype();
   const at::TensorOptions options = x.options();  // fp32
   at::Tensor keys = cache.keys(layer), values = cache.values(layer);
 

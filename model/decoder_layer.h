@@ -4,28 +4,35 @@
 
 #include <vector>
 
+#include "kernels/linear.h"
 #include "kernels/packed_weight.h"
 #include "model/kv_cache.h"
 #include "model/target_config.h"
 
 namespace clover::model {
 
-/// One Llama decoder layer's weights as inference reads them: products that share an input are packed as one,
-/// in the order of rows that kernels/linear.h asks for.
+/// One decoder layer's weights as inference reads them: products that share an input are packed as one, in
+/// the order of rows that kernels/linear.h asks for.
 struct DecoderWeights {
   at::Tensor input_norm;           // fp32 [H]
-  kernels::PackedWeight qkv;       // [(Hq + 2 Hkv) * d, H]
+  kernels::QkvWeight qkv;          // [(Hq + 2 Hkv) * d, H]
   kernels::PackedWeight output;    // [H, Hq * d]
   at::Tensor post_attention_norm;  // fp32 [H]; undefined: the layer has no MLP half
   kernels::PackedWeight gate_up;   // [2I, H]
   kernels::PackedWeight down;      // [H, I]
 };
 
-/// A checkpoint's q [Hq * d, H], k and v [Hkv * d, H], or gate and up [I, H], as one of these; and back.
-kernels::PackedWeight pack_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const TargetConfig& config);
+/// What a checkpoint holds of queries, keys and values.
+struct Projections {
+  at::Tensor q, k, v;  // [Hq * d, H] and twice [Hkv * d, H], of the model's dtype
+  at::Tensor q_bias = {}, k_bias = {}, v_bias = {};  // fp32, or undefined
+  at::Tensor q_norm = {}, k_norm = {};               // fp32 [d], or undefined
+};
+kernels::QkvWeight pack_qkv(const Projections& projections, const TargetConfig& config, at::Device device);
+Projections unpack_qkv(const kernels::QkvWeight& qkv, const TargetConfig& config);
+
+/// gate and up [I, H] as one, and back.
 kernels::PackedWeight pack_gate_up(const at::Tensor& gate, const at::Tensor& up);
-std::vector<at::Tensor> unpack_qkv(const kernels::PackedWeight& qkv, const TargetConfig& config);
 std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up);
 
 /// x <- x + Attention(norm(x)); x <- x + MLP(norm(x)).  `x` fp32 [R, H] in place; keys and values go to

@@ -55,10 +55,10 @@ class WeightSource {
   at::Tensor vector(const std::string& name, int64_t size) {
     return read(name, {size}).to(at::kFloat).contiguous().to(device_);
   }
-  kernels::PackedWeight there(const kernels::PackedWeight& weight) const { return weight.to(device_); }
   kernels::PackedWeight pack(const at::Tensor& matrix) const {
-    return there(kernels::PackedWeight::pack({matrix}));
+    return kernels::PackedWeight::pack({matrix}).to(device_);
   }
+  at::Device device() const { return device_; }
 
  protected:
   /// A floating-point tensor on the CPU.
@@ -79,13 +79,12 @@ class FolderSource : public WeightSource {
       : WeightSource(dtype, device), folder_(folder), reader_(SafetensorsReader::open(folder)) {}
 
   /// InputError when the folder holds a tensor that nobody read and that is not known to travel along.
-  void finish(bool tied) const {
+  void finish(const std::string& family, bool tied) const {
     for (const std::string& name : reader_.names()) {
       if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
       if (tied && name == "lm_head.weight") continue;
-      throw InputError(folder_.string() + ": tensor " + name +
-                       " is not part of a llama model; the folder and its config.json "
-                       "do not belong together.");
+      throw InputError(folder_.string() + ": tensor " + name + " is not part of a " + family +
+                       " model; the folder and its config.json do not belong together.");
     }
   }
   bool contains(const std::string& name) const { return reader_.contains(name); }
@@ -110,8 +109,8 @@ class FolderSource : public WeightSource {
   Fingerprint fingerprint_;
 };
 
-/// Norms of 1, and matrices that keep the size of what they multiply: a cut, somewhere else for each, of one
-/// stretch of random numbers, because drawing billions would take minutes.
+/// Norms of 1, biases of 0, and matrices that keep the size of what they multiply: a cut, somewhere else for
+/// each, of one stretch of random numbers, because drawing billions would take minutes.
 class RandomSource : public WeightSource {
  public:
   RandomSource(at::ScalarType dtype, at::Device device) : WeightSource(dtype, device) {
@@ -120,8 +119,8 @@ class RandomSource : public WeightSource {
   }
 
  protected:
-  at::Tensor read(const std::string& /*name*/, at::IntArrayRef shape) override {
-    if (shape.size() == 1) return at::ones(shape, at::kFloat);
+  at::Tensor read(const std::string& name, at::IntArrayRef shape) override {
+    if (shape.size() == 1) return at::full(shape, name.ends_with(".bias") ? 0 : 1, at::kFloat);
     const at::Tensor scaled = drawn_ / std::sqrt(static_cast<double>(shape[1]));
     at::Tensor matrix = at::empty(shape, drawn_.options());
     const at::Tensor flat = matrix.view({-1});
@@ -139,20 +138,35 @@ class RandomSource : public WeightSource {
   int64_t cuts_ = 0;
 };
 
+kernels::QkvWeight load_qkv(WeightSource& source, const TargetConfig& config, const std::string& prefix) {
+  const int64_t query = config.query_width(), kv = config.kv_width();
+  Projections from;
+  from.q = source.matrix(prefix + "q_proj.weight", query, config.hidden);
+  from.k = source.matrix(prefix + "k_proj.weight", kv, config.hidden);
+  from.v = source.matrix(prefix + "v_proj.weight", kv, config.hidden);
+  if (config.qkv_bias) {
+    from.q_bias = source.vector(prefix + "q_proj.bias", query);
+    from.k_bias = source.vector(prefix + "k_proj.bias", kv);
+    from.v_bias = source.vector(prefix + "v_proj.bias", kv);
+  }
+  if (config.head_norms) {
+    from.q_norm = source.vector(prefix + "q_norm.weight", config.head_dim);
+    from.k_norm = source.vector(prefix + "k_norm.weight", config.head_dim);
+  }
+  return pack_qkv(from, config, source.device());
+}
+
 DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int64_t layer) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   DecoderWeights weights;
   weights.input_norm = source.vector(prefix + "input_layernorm.weight", config.hidden);
-  const at::Tensor q = source.matrix(prefix + "self_attn.q_proj.weight", config.query_width(), config.hidden);
-  const at::Tensor k = source.matrix(prefix + "self_attn.k_proj.weight", config.kv_width(), config.hidden);
-  const at::Tensor v = source.matrix(prefix + "self_attn.v_proj.weight", config.kv_width(), config.hidden);
-  weights.qkv = source.there(pack_qkv(q, k, v, config));
+  weights.qkv = load_qkv(source, config, prefix + "self_attn.");
   weights.output =
       source.pack(source.matrix(prefix + "self_attn.o_proj.weight", config.hidden, config.query_width()));
   weights.post_attention_norm = source.vector(prefix + "post_attention_layernorm.weight", config.hidden);
   const at::Tensor gate = source.matrix(prefix + "mlp.gate_proj.weight", config.intermediate, config.hidden);
   const at::Tensor up = source.matrix(prefix + "mlp.up_proj.weight", config.intermediate, config.hidden);
-  weights.gate_up = source.there(pack_gate_up(gate, up));
+  weights.gate_up = pack_gate_up(gate, up).to(source.device());
   weights.down =
       source.pack(source.matrix(prefix + "mlp.down_proj.weight", config.hidden, config.intermediate));
   return weights;
@@ -222,7 +236,7 @@ std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::Sc
   TargetConfig& config = target->config_;
   if (config.tie_unstated) config.tied_head = !source.contains("lm_head.weight");
   target->take_weights(source);
-  source.finish(config.tied_head);
+  source.finish(config.family, config.tied_head);
   target->fingerprint_ = source.fingerprint();
   return target;
 }
@@ -277,7 +291,7 @@ TargetView Target::view() const {
 int64_t Target::weight_bytes() const {
   int64_t bytes = head_.bytes();
   for (const DecoderWeights& layer : layers_) {
-    bytes += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
+    bytes += layer.qkv.matrix.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
   }
   return bytes;
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <set>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -18,12 +20,16 @@ using kernels::largest_head_size;
 using kernels::most_queries_a_key;
 using nlohmann::json;
 
+// Those that differ from Llama in their projections of queries and keys at most.
+const std::set<std::string> families{"llama", "mistral", "qwen2", "qwen3"};
+
 /// Reads typed keys of one JSON object with messages that name file and key.
 class Keys {
  public:
   Keys(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
 
   bool has(const std::string& key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+  bool is_null(const std::string& key) const { return object_.contains(key) && object_.at(key).is_null(); }
 
   int64_t positive(const std::string& key) const {
     const json& value = at(key);
@@ -38,7 +44,9 @@ class Keys {
   }
 
   double number_or(const std::string& key, double fallback) const {
-    if (!has(key)) return fallback;
+    return has(key) ? number(key) : fallback;
+  }
+  double number(const std::string& key) const {
     const json& value = at(key);
     if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0) {
       throw InputError(where_ + ": \"" + key + "\" is " + value.dump() + ", expected a positive number.");
@@ -95,8 +103,16 @@ RopeScaling read_rope_scaling(const json& config, const std::string& where, doub
     throw InputError(where + ": rope scaling \"" + kind +
                      "\" is not supported; expected default, linear or llama3.");
   }
-  scaling.factor = keys.number_or("factor", 1);
+  scaling.factor = keys.number("factor");
   return scaling;
+}
+
+/// How far back a row sees: every text up to that length is read as if there were no window.
+int64_t window_of(const Keys& keys, const std::string& family) {
+  constexpr int64_t none = std::numeric_limits<int64_t>::max();
+  if (family == "mistral")
+    return keys.is_null("sliding_window") ? none : keys.positive_or("sliding_window", 4096);
+  return keys.flag_or("use_sliding_window", false) ? keys.positive("sliding_window") : none;
 }
 
 void read_end_ids(const json& object, std::vector<int64_t>& ids) {
@@ -113,7 +129,8 @@ void read_end_ids(const json& object, std::vector<int64_t>& ids) {
 TargetConfig TargetConfig::read(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) {
     throw InputError("Target folder " + folder.string() +
-                     " does not exist: give a Hugging Face model folder (scripts/setup "
+                     (std::filesystem::exists(folder) ? " is no folder" : " does not exist") +
+                     ": give a Hugging Face model folder (scripts/setup "
                      "makes models/SmolLM2-135M-Instruct).");
   }
   TargetConfig result = read_file(folder / "config.json");
@@ -131,10 +148,12 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
 
   TargetConfig result;
   result.family = keys.text_or("model_type", "");
-  if (result.family != "llama") {
+  if (!families.contains(result.family)) {
     throw InputError(file.string() + ": model_type \"" + result.family +
-                     "\" is not supported; supported: llama.");
+                     "\" is not supported; supported: llama, mistral, qwen2 and qwen3.");
   }
+  result.qkv_bias = result.family == "qwen2";
+  result.head_norms = result.family == "qwen3";
   for (const char* bias : {"attention_bias", "mlp_bias"}) {
     if (keys.flag_or(bias, false))
       throw InputError(file.string() + ": \"" + bias + "\" true is not supported.");
@@ -147,10 +166,11 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
   result.layers = keys.positive("num_hidden_layers");
   result.heads = keys.positive("num_attention_heads");
   result.kv_heads = keys.positive_or("num_key_value_heads", result.heads);
-  result.head_dim = keys.positive_or("head_dim", result.hidden / result.heads);
+  result.head_dim = keys.positive_or("head_dim", result.head_norms ? 128 : result.hidden / result.heads);
   result.intermediate = keys.positive("intermediate_size");
   result.vocab = keys.positive("vocab_size");
-  result.context = keys.positive_or("max_position_embeddings", 2048);
+  result.context =
+      std::min(keys.positive_or("max_position_embeddings", 2048), window_of(keys, result.family));
   result.rope_theta = keys.number_or("rope_theta", 10000);
   result.rope_scaling = read_rope_scaling(config, file.string(), result.rope_theta);
   result.norm_eps = keys.number_or("rms_norm_eps", 1e-6);

@@ -20,7 +20,7 @@ struct RopeScaling {
 
 /// What `config.json` and `generation_config.json` of a Hugging Face folder say about a decoder-only target.
 struct TargetConfig {
-  std::string family;  // model_type
+  std::string family;  // model_type: llama, mistral, qwen2 or qwen3
   int64_t hidden = 0;
   int64_t layers = 0;
   int64_t heads = 0;
@@ -32,6 +32,8 @@ struct TargetConfig {
   double rope_theta = 10000;
   double norm_eps = 1e-5;
   RopeScaling rope_scaling;
+  bool qkv_bias = false;      // of queries, keys and values (Qwen2)
+  bool head_norms = false;    // each head of queries and keys goes through an RMSNorm (Qwen3)
   bool tied_head = false;     // the head is the embedding
   bool tie_unstated = false;  // config.json does not say; a folder without a head of its own is tied
   c10::ScalarType stored_dtype = c10::ScalarType::BFloat16;

@@ -5,7 +5,7 @@
 
 Needs torch, numpy, safetensors and transformers (5.23.0 made the committed files; it is no dependency of the project).
 
-OUTPUT/NAME/             tiny Llama folders with random weights (seeded), one per thing that varies between real ones
+OUTPUT/NAME/             tiny folders with random weights (seeded), one per thing that varies between real ones
 OUTPUT/NAME/golden.safetensors
     ids        i64 [40]       the text
     logits     f32 [40, V]    fp32 arithmetic over the stored weights
@@ -43,7 +43,18 @@ TINY = {
     "rope-parameters": ({"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1,
                          "intermediate_size": 64, "tie_word_embeddings": True, "dtype": "bfloat16",
                          "rope_parameters": {"rope_theta": 20000.0, **LLAMA3_SCALING}}, torch.bfloat16, 1),
+    # biases of queries, keys and values; a window that is not used
+    "qwen2": ({"model_type": "qwen2", "num_attention_heads": 4, "num_key_value_heads": 2, "use_sliding_window": False,
+               "sliding_window": 16, "tie_word_embeddings": True, "rms_norm_eps": 1e-6}, torch.bfloat16, 1),
+    # a norm for each head of queries and keys
+    "qwen3": ({"model_type": "qwen3", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24,
+               "rope_theta": 1000000.0, "rms_norm_eps": 1e-3}, torch.bfloat16, 1),
+    # a window as long as the text
+    "mistral": ({"model_type": "mistral", "num_attention_heads": 4, "num_key_value_heads": 1,
+                 "sliding_window": 40}, torch.bfloat16, 1),
 }
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+                 "qwen3": "Qwen3ForCausalLM"}
 TEXT = """<|im_start|>system
 You are a careful tutor.<|im_end|>
 <|im_start|>user
@@ -81,7 +92,8 @@ def main():
 
 def make_tiny(folder, changes, dtype, shards, seed):
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 64,
+    family = changes.get("model_type", "llama")
+    config = {"architectures": [ARCHITECTURES[family]], "model_type": family, "hidden_act": "silu", "hidden_size": 64,
               "num_hidden_layers": 2, "intermediate_size": 96, "vocab_size": 130, "max_position_embeddings": 256,
               "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False,
               "bos_token_id": 1, "eos_token_id": 2, "use_cache": True, **changes}
@@ -107,8 +119,8 @@ def random_weights(config, generator):
     def matrix(rows, columns):
         return torch.randn(rows, columns, generator=generator) / columns**0.5
 
-    def norm():
-        return 1 + 0.2 * torch.randn(hidden, generator=generator)
+    def norm(width=hidden):
+        return 1 + 0.2 * torch.randn(width, generator=generator)
 
     weights = {"model.embed_tokens.weight": torch.randn(vocab, hidden, generator=generator) * 0.5}
     for layer in range(config["num_hidden_layers"]):
@@ -123,6 +135,11 @@ def random_weights(config, generator):
                     prefix + "mlp.gate_proj.weight": matrix(inner, hidden),
                     prefix + "mlp.up_proj.weight": matrix(inner, hidden),
                     prefix + "mlp.down_proj.weight": matrix(hidden, inner)}
+        if config["model_type"] == "qwen2":
+            weights |= {prefix + f"self_attn.{name}_proj.bias": torch.randn(width, generator=generator)
+                        for name, width in (("q", query), ("k", key), ("v", key))}
+        if config["model_type"] == "qwen3":
+            weights |= {prefix + f"self_attn.{name}_norm.weight": norm(head_dim) for name in "qk"}
     weights["model.norm.weight"] = norm()
     if not config["tie_word_embeddings"]:
         weights["lm_head.weight"] = 3 * matrix(vocab, hidden)

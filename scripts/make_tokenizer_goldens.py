@@ -307,6 +307,44 @@ DEFAULT_SYSTEM = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\n@<|im_end|>\n' }}{% endif %}"
 )
+# What Qwen3's template does where there are no tools.
+QWEN3 = r"""{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif %}
+{%- set ns = namespace(open=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set from_tool = message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>') %}
+    {%- if ns.open and message.role == "user" and not from_tool %}
+        {%- set ns.open = false %}
+        {%- set ns.last_query_index = messages|length - 1 - loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == "user" or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set content = message.content %}
+        {%- set reasoning_content = '' %}
+        {%- if '</think>' in message.content %}
+            {%- set content = message.content.split('</think>')[-1].lstrip('\n') %}
+            {%- set reasoning_content = message.content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+        {%- endif %}
+        {{- '<|im_start|>' + message.role + '\n' }}
+        {%- if loop.index0 > ns.last_query_index and (loop.last or (not loop.last and reasoning_content)) %}
+            {{- '<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+        {%- else %}
+            {{- content }}
+        {%- endif %}
+        {{- '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}
+"""
 TEMPLATES = {
     "chatml": ("chatml", "{% for message in messages %}" + CHATML_LOOP),
     "chatml-smollm2": (
@@ -344,6 +382,8 @@ TEMPLATES = {
 {%- endif %}
 """,
     ),
+    "qwen3": ("qwen3", QWEN3),
+    "qwen3-no-think": ("qwen3-no-think", QWEN3),
     "llama-2": (
         "llama-2",
         "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}"
@@ -410,6 +450,12 @@ CONVERSATIONS = [
     [("user", ""), ("assistant", ""), ("user", "'quoted' \"text\" {{ jinja }} {% if %} <b>&amp;</b>")],
     [("user", "caf\u00e9 \U0001f600\nline two\n\nline four"), ("assistant", "<|im_end|> inside"), ("user", "\u200bzero\u200b")],
 ]
+THOUGHTS = [
+    [("user", "q"), ("assistant", "<think>\n\nhm\n\n</think>\n\n\nyes"), ("user", "r"), ("assistant", "<think>\n\n</think>\n\nno")],
+    [("user", "q"), ("assistant", "<think>\nfirst\n</think>\n\n"), ("user", "<tool_response>1</tool_response>"),
+     ("assistant", "\n\nno thought"), ("assistant", "a<think>x<think>y</think>b</think>\nz")],
+    [("assistant", "<think>begun"), ("assistant", "and</think>\n ended")],
+]
 
 
 def record_chats():
@@ -420,7 +466,7 @@ def record_chats():
         if name == "llama-3":
             config |= {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
         rendered = []
-        for conversation in CONVERSATIONS:
+        for conversation in CONVERSATIONS + (THOUGHTS if name.startswith("qwen3") else []):
             messages = [{"role": role, "content": content} for role, content in conversation]
             for generation_prompt in (False, True):
                 text = environment.from_string(source).render(
@@ -428,9 +474,10 @@ def record_chats():
                     add_generation_prompt=generation_prompt,
                     bos_token=config["bos_token"],
                     eos_token=config["eos_token"],
+                    enable_thinking=name != "qwen3-no-think",
                 )
                 rendered.append({"messages": messages, "generation_prompt": generation_prompt, "text": text})
-        cases.append({"case": case, "name": name, "tokenizer_config": config, "rendered": rendered})
+        cases.append({"case": case, "name": name, "asked": name if name == "qwen3-no-think" else "", "tokenizer_config": config, "rendered": rendered})
     (GOLDEN / "chat_templates.json").write_text(json.dumps(cases, indent=1) + "\n")
 
 

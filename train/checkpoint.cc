@@ -114,6 +114,13 @@ std::optional<fs::path> Checkpoints::newest() const {
   return all.back();
 }
 
+std::optional<fs::path> Checkpoints::before(const fs::path& checkpoint) const {
+  std::optional<fs::path> last;
+  for (const fs::path& one : whole_ones(folder_))
+    if (step_of(one) < step_of(checkpoint)) last = one;
+  return last;
+}
+
 fs::path Checkpoints::at_step(int64_t step) const {
   return folder_ / name_of(step);
 }

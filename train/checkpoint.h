@@ -39,6 +39,8 @@ class Checkpoints {
             const at::Tensor& token_map, int64_t keep) const;
 
   std::optional<std::filesystem::path> newest() const;  // the newest whole one
+  /// The newest whole one older than `checkpoint`.
+  std::optional<std::filesystem::path> before(const std::filesystem::path& checkpoint) const;
   std::filesystem::path at_step(int64_t step) const;
 
   /// Removes what a killed process left half-written.

@@ -41,6 +41,20 @@ std::optional<fs::path> find_checkpoint(const FitFolders& folders) {
   return fs::path(folders.resume);
 }
 
+/// What `read` makes of a checkpoint; of one that --resume auto chose and that is damaged, the error names
+/// the one before it.
+template <class Read>
+auto read_chosen(const FitFolders& folders, const fs::path& checkpoint, const Read& read) {
+  try {
+    return read();
+  } catch (const data::InputError& error) {
+    const auto older = Checkpoints(folders.output).before(checkpoint);
+    if (folders.resume != "auto" || !older) throw;
+    throw data::InputError(std::string(error.what()) +
+                           " The checkpoint before it can be continued: --resume " + older->string());
+  }
+}
+
 void check_samples(const data::TokenStore& store, const std::string& folder) {
   if (store.size(data::Split::train) == 0)
     throw data::InputError(folder + " holds no training samples: prepare it with a smaller --holdout.");
@@ -83,7 +97,9 @@ void continue_drafter(FitJob& job) {
                              "): continue with the one the run was started with.");
     }
   }
-  job.drafter = make_saved_drafter(saved, *job.checkpoint, job.settings, *job.target);
+  job.drafter = read_chosen(job.folders, *job.checkpoint, [&] {
+    return make_saved_drafter(saved, *job.checkpoint, job.settings, *job.target);
+  });
   job.token_map = saved.token_map;
   job.state = saved.state;
 }
@@ -153,7 +169,9 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   check_output(folders);
   const auto checkpoint = find_checkpoint(folders);
   if (checkpoint)  // a broken one is refused before gigabytes are read
-    keep_choices(settings, settings_of_run(read_checkpoint(*checkpoint), *checkpoint));
+    keep_choices(settings, read_chosen(folders, *checkpoint, [&] {
+                   return settings_of_run(read_checkpoint(*checkpoint), *checkpoint);
+                 }));
   const model::TargetConfig config = model::TargetConfig::read(settings.target);
   FitJob job{
       settings, folders, data::TokenStore::open(settings.data), nullptr, nullptr, nullptr, {}, checkpoint, {},

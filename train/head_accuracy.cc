@@ -28,7 +28,7 @@ Guesses guess(const at::Tensor& hidden, const at::Tensor& weight, const at::Tens
   for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - begin);
     const at::Tensor logits = at::mm(hidden.narrow(0, begin, count), weight.t());
-    at::Tensor best = kernels::arg_max(logits);
+    at::Tensor best = kernels::arg_max(logits).clamp_min(0);  // heads that ran away guess the first token
     if (token_map.defined()) best = token_map.index_select(0, best);
     guesses.best.narrow(0, begin, count).copy_(best);
     const at::Tensor wanted = labels.narrow(0, begin, count).clamp_min(0);

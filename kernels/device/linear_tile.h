@@ -44,6 +44,7 @@ __device__ inline void store(const LinearCall& call, int64_t row, int64_t output
   }
 }
 
+/// Outputs `output`, an even one, and the next of queries, keys or values: to where they belong.
 __device__ inline void store_turned(const RopeCall& call, int64_t row, unsigned output, float low,
                                     float high) {
   const unsigned size = call.head_size, half = size / 2, queries = call.query_heads * size,
@@ -76,6 +77,7 @@ __device__ inline void store_pair(const LinearCall& call, int64_t row, int64_t o
     case Epilogue::silu_mul:
       return store_as(call.product, call.element, (row * call.outputs + output) / 2, silu_one(low) * high);
     case Epilogue::rope_and_store:
+      if (call.bias != nullptr) low = call.bias[output] + low, high = call.bias[output + 1] + high;
       return store_turned(call.rope, row, static_cast<unsigned>(output), low, high);
   }
 }

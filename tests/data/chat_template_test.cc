@@ -54,7 +54,7 @@ TEST_F(ChatTemplateTest, RendersLikeJinja) {
   const json cases =
       read_json(std::filesystem::path(CLOVER_SOURCE_DIR) / "tests" / "golden" / "chat_templates.json");
   for (const json& one : cases) {
-    const ChatTemplate format = load_from(one["tokenizer_config"]);
+    const ChatTemplate format = load_from(one["tokenizer_config"], one["asked"]);
     EXPECT_EQ(format.name(), one["name"]) << one["case"];
     for (const json& expected : one["rendered"]) {
       const RenderedChat chat =
@@ -74,19 +74,76 @@ TEST_F(ChatTemplateTest, JinjaFileWinsOverTheConfig) {
 
 TEST_F(ChatTemplateTest, ListOfTemplatesHasADefault) {
   const json tool = {{"name", "tool_use"}, {"template", "?"}};
-  const json plain = {{"name", "default"}, {"template", "[INST] <<SYS>>"}};
-  EXPECT_EQ(load_from({{"chat_template", {tool, plain}}}).name(), "llama-2");
+  const json plain = {{"name", "default"}, {"template", "plain {{ messages[0].content }}"}};
+  EXPECT_EQ(load_from({{"chat_template", {tool, plain}}}).render({{"user", "x"}}, true).text, "plain x");
 }
 
-TEST_F(ChatTemplateTest, UnknownTemplateListsTheKnownNames) {
-  for (const json& config :
-       {json::object(), json{{"chat_template", "{{ messages }}"}},
-        json{{"chat_template", "<|im_start|> <|im_end|> <think>"}}, json{{"chat_template", 5}}}) {
-    EXPECT_THAT(error_of([&] { load_from(config); }),
-                AllOf(HasSubstr("chatml, llama-2, llama-3, vicuna, none"), HasSubstr(folder_.string())));
+TEST_F(ChatTemplateTest, WhatCannotBeReadListsTheKnownNames) {
+  const auto lists_names = HasSubstr("chatml, qwen3, qwen3-no-think, llama-2, llama-3, vicuna, none, jinja");
+  for (const json& config : {json::object(), json{{"chat_template", "{{ messages"}},
+                             json{{"chat_template", "{% call x %}"}}, json{{"chat_template", 5}}}) {
+    EXPECT_THAT(error_of([&] { load_from(config); }), AllOf(lists_names, HasSubstr(folder_.string())));
   }
   EXPECT_THAT(error_of([&] { load_from(json::object(), "alpaca"); }),
-              AllOf(HasSubstr("alpaca"), HasSubstr("chatml, llama-2, llama-3, vicuna, none")));
+              AllOf(HasSubstr("alpaca"), lists_names));
+  EXPECT_THAT(error_of([&] { load_from(json::object(), "jinja"); }), HasSubstr("found none"));
+}
+
+const std::vector<Message> two_turns = {
+    {"user", "q"}, {"assistant", "one"}, {"user", "r"}, {"assistant", "two"}};
+
+TEST_F(ChatTemplateTest, AnyOtherTemplateIsRenderedAsItSays) {
+  const ChatTemplate format =
+      load_from({{"bos_token", "<s>"},
+                 {"eos_token", {{"content", "</s>"}}},
+                 {"chat_template",
+                  "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + "
+                  "' [/INST]' }}"
+                  "{% elif m.role == 'assistant' %}{{ ' ' + m.content | trim + eos_token }}"
+                  "{% else %}{{ raise_exception('no system message, please') }}{% endif %}{% endfor %}"}});
+  EXPECT_EQ(format.name(), "jinja");
+  EXPECT_TRUE(format.text_has_bos());
+  const RenderedChat chat = format.render(two_turns, false);
+  EXPECT_EQ(chat.text, "<s>[INST] q [/INST] one</s>[INST] r [/INST] two</s>");
+  EXPECT_THAT(answers(chat), ::testing::ElementsAre(" one</s>", " two</s>"));
+  EXPECT_THAT(error_of([&] {
+                format.render({{"system", "s"}, {"user", "q"}}, true);
+              }),
+              HasSubstr("no system message, please"));
+}
+
+// What stands behind an end token is the template's, be it before an answer or behind it.
+TEST_F(ChatTemplateTest, AnswersOfAnyTemplateBeginBehindTheirPromptAndEndWithTheirEndToken) {
+  const std::string turns =
+      "{% for m in messages %}<turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content "
+      "}}<end>\n\n"
+      "{% endfor %}{% if add_generation_prompt %}<turn>model\n{% endif %}";
+  const ChatTemplate format = load_from({{"chat_template", turns}});
+  const RenderedChat chat = format.render(two_turns, false);
+  EXPECT_THAT(answers(chat), ::testing::ElementsAre("one<end>", "two<end>"));
+  EXPECT_EQ(format.render({two_turns[0]}, true).text, chat.text.substr(0, chat.assistant_spans[0].first));
+
+  const ChatTemplate marked = load_from(
+      {{"chat_template",
+        "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}{{ m.content }}."
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}\n{% endfor %}"}});
+  EXPECT_THAT(answers(marked.render(two_turns, false)), ::testing::ElementsAre("one.", "two."));
+
+  const ChatTemplate forgetful = load_from({{"chat_template",
+                                             "{% for m in messages %}<{{ m.role }}>{{ m.content if loop.last "
+                                             "or m.role == 'user' else '...' }}{% endfor %}"
+                                             "{% if add_generation_prompt %}<assistant>{% endif %}"}});
+  EXPECT_THAT(answers(forgetful.render(two_turns, false)), ::testing::ElementsAre("two"))
+      << "the model would not see its first answer";
+}
+
+// A template that bears a format's marks and does something else.
+TEST_F(ChatTemplateTest, FormatsAreRecognisedByWhatTheyRender) {
+  const std::string shouting =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | upper }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  EXPECT_EQ(load_from({{"chat_template", shouting}}).render({{"user", "x"}}, false).text,
+            "<|im_start|>user\nX<|im_end|>\n");
 }
 
 TEST_F(ChatTemplateTest, NamedFormatKeepsTheFoldersSystemPrompt) {
@@ -98,10 +155,8 @@ TEST_F(ChatTemplateTest, NamedFormatKeepsTheFoldersSystemPrompt) {
 }
 
 TEST_F(ChatTemplateTest, AssistantSpansEndWithTheEndToken) {
-  const std::vector<Message> talk = {
-      {"user", "q"}, {"assistant", "one"}, {"user", "r"}, {"assistant", "two"}};
   const auto spans_of = [&](const std::string& name) {
-    return answers(load_from(json::object(), name).render(talk, false));
+    return answers(load_from(json::object(), name).render(two_turns, false));
   };
   const auto list = [](const std::string& a, const std::string& b) { return std::vector<std::string>{a, b}; };
   EXPECT_EQ(spans_of("chatml"), list("one<|im_end|>", "two<|im_end|>"));
@@ -117,6 +172,7 @@ TEST_F(ChatTemplateTest, PromptIsWhatStandsBeforeTheAnswer) {
   std::vector<Message> whole = question;
   whole.push_back({"assistant", "a"});
   for (const std::string& name : ChatTemplate::known_names()) {
+    if (name == "jinja") continue;  // any other
     const ChatTemplate format = load_from(json::object(), name);
     const RenderedChat chat = format.render(whole, false);
     ASSERT_EQ(chat.assistant_spans.size(), 1u);

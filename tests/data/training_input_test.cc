@@ -223,6 +223,10 @@ TEST_F(TrainingInputTest, BatchTurnsFollowEachOther) {
   EXPECT_THAT(shown(parse(record, "llama-2")),
               HasSubstr("[/INST]{yo the}</s><s>[INST] and? [/INST]{bye<|im_end|>}"));
 
+  json thoughtful = record;
+  thoughtful["text"][0] = "<think>\nhm\n</think>\n\nyo the";
+  EXPECT_THROW(parse(thoughtful, "qwen3"), InputError) << "the second turn was decoded without that thought";
+
   record["text"].erase(1);
   record["token_ids"].erase(1);
   EXPECT_THAT(shown(parse(record)), ::testing::EndsWith("assistant\n{yo the}"))

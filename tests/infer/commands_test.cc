@@ -10,6 +10,8 @@
 #include "infer/batch_output.h"
 #include "model/heads_checkpoint.h"
 #include "run_program.h"
+#include "tests/infer/tiny_tokenizer.h"
+#include "tests/support/damaged_target.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover {
@@ -137,6 +139,8 @@ TEST_F(Commands, RefuseBadSettingsInOneSentenceAndWriteNothing) {
   expect_refusal("batch --target " + folder_name + " --output " + out + " --input " + input, "config.json");
   expect_refusal("bench --target " + target, "--input");
   expect_refusal("inspect " + folder_name, "config.json");
+  expect_refusal("generate --target " + target + " --raw --system s --prompt p", "--system");
+  expect_refusal("generate --target " + input + " --prompt p", "is no folder");
 }
 
 TEST_F(Commands, PrintSettingsThatReadBack) {
@@ -180,6 +184,41 @@ TEST_F(Commands, ReportsNeverReplaceWhatTheyReportOn) {
   EXPECT_THAT(test::text_of(config), HasSubstr("hidden_size"));
 }
 
+TEST_F(Commands, LongMessagesLoseTheirMiddle) {
+  folder.write("config.json",
+               json{{"model_type", "llama"}, {"hidden_size", std::string(100'000, 'x')}}.dump());
+  test::write_tiny_tokenizer(folder);
+  const Ran refused = run({"generate", "--target", folder.path().string(), "--prompt", "p"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_LT(refused.err.size(), 5000u);
+  EXPECT_THAT(refused.err,
+              testing::AllOf(HasSubstr("hidden_size"), HasSubstr("expected a positive integer")));
+}
+
+TEST_F(Commands, AnswersOutOfNoNumbersAreErrors) {
+  const test::TemporaryFolder damaged;
+  test::write_tiny_tokenizer(damaged);
+  test::write_damaged_target(damaged, 'Z');
+  const std::vector<std::string> generate = {"generate", "--target",     damaged.path().string(),
+                                             "--raw",    "--max-tokens", "3"};
+  const auto prompted = [&](const std::string& prompt) {
+    std::vector<std::string> arguments = generate;
+    arguments.insert(arguments.end(), {"--prompt", prompt});
+    return run(arguments);
+  };
+  EXPECT_EQ(prompted("ABC").code, 0);
+  const Ran failed = prompted("AZ");
+  EXPECT_EQ(failed.code, 2);
+  EXPECT_THAT(failed.err, HasSubstr("not numbers"));
+  const std::string input = folder.write("two.jsonl", "{\"prompt\": \"AZ\"}\n{\"prompt\": \"ABC\"}\n");
+  const Ran some = run(
+      {"batch", "--target", damaged.path().string(), "--input", input, "--output", out, "--max-tokens", "3"});
+  EXPECT_EQ(some.code, 3) << some.err;
+  const auto records = by_line(out);
+  EXPECT_THAT(records.at(1)["error"]["message"].get<std::string>(), HasSubstr("not numbers"));
+  EXPECT_EQ(records.at(2)["token_ids"].size(), 3u);
+}
+
 TEST_F(Commands, NumbersBeyondTheirTypeAreRefused) {
   const std::string input = questions(1);
   for (const auto& [name, value] : {std::pair{"--seed", "18446744073709551616"},
@@ -207,7 +246,7 @@ TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
 TEST_F(Commands, BatchAnswersEveryKindOfLineAndMarksBadOnes) {
   const std::string input = folder.write(
       "mixed.jsonl",
-      R"({"prompt": "The capital of France is", "id": "p", "note": "kept"})"
+      R"({"prompt": "The capital of France is", "id": "p", "note": "kept", "verify": "so"})"
       "\n"
       R"({"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3})"
       "\n"
@@ -228,6 +267,7 @@ TEST_F(Commands, BatchAnswersEveryKindOfLineAndMarksBadOnes) {
   ASSERT_EQ(records.size(), 7u);
   const json& prompt = records.at(1);
   EXPECT_EQ(prompt["note"], "kept");
+  EXPECT_FALSE(prompt.contains("verify")) << "it would say how the answer was made";
   EXPECT_EQ(prompt["usage"]["completion_tokens"], prompt["token_ids"].size());
   EXPECT_THAT(prompt["text"].get<std::string>(), HasSubstr("Paris"));
   EXPECT_LE(prompt["token_ids"].size(), 6u);

@@ -8,6 +8,7 @@
 #include "data/error.h"
 #include "model/target.h"
 #include "scripted_drafter.h"
+#include "tests/support/damaged_target.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
 #include "tiny_tokenizer.h"
@@ -241,6 +242,37 @@ TEST_F(EngineTest, LittleMemorySendsRequestsAwayAndLosesNothing) {
       expect_equal(expected, run(all, chosen, drafter));
       EXPECT_GT(stats_.sent_away, 0);
     }
+  }
+}
+
+// Its keys and values lie in pages that others take over.
+TEST_F(EngineTest, ARequestWithoutNumbersFailsAlone) {
+  const test::TemporaryFolder damaged;
+  test::write_damaged_target(damaged, 128);
+  target_ = model::Target::load(damaged, at::kBFloat16);
+  for (const double temperature : {0.0, 0.8}) {
+    auto all = requests(12, temperature);
+    const Answers expected = plain(all);
+    for (int64_t i = 0; i < 4; ++i) {
+      Request broken = requests(1, temperature)[0];
+      broken.tag = 100 + i;
+      broken.prompt[5 * i] = 128;
+      all.insert(all.begin() + 3 * i, broken);
+    }
+    EngineOptions chosen = options(Policy::clover, 4, 3);
+    chosen.page_size = 8;
+    chosen.kv_memory = 30 * model::KvCache::bytes_per_page(target_->kv_shape(1), chosen.page_size);
+    const auto random =
+        model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 3);
+    random->freeze(at::kBFloat16);
+    Answers found = run(all, chosen, random.get());
+    for (int64_t tag = 100; tag < 104; ++tag) {
+      EXPECT_EQ(found.at(tag).finish_reason, "error");
+      EXPECT_NE(found.at(tag).error.find("after 42 tokens are not numbers"), std::string::npos)
+          << found.at(tag).error;
+      found.erase(tag);
+    }
+    expect_equal(expected, found);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/gpu.h"
 #include "model/target.h"
 #include "tests/infer/tiny_tokenizer.h"
+#include "tests/support/damaged_target.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
 
@@ -21,7 +22,11 @@ class GpuEngineTest : public testing::Test {
   GpuEngineTest() {
     test::write_tiny_tokenizer(folder_);
     tokenizer_ = data::Tokenizer::load(folder_);
-    target_ = model::Target::load(test::golden_target("tied-bf16"), at::kBFloat16, kernels::open_gpu(0));
+    load("tied-bf16");
+  }
+
+  void load(const char* target) {
+    target_ = model::Target::load(test::golden_target(target), at::kBFloat16, kernels::open_gpu(0));
   }
 
   static std::vector<Request> requests(int64_t count, double temperature) {

@@ -8,11 +8,26 @@ namespace {
 TEST_F(GpuEngineTest, TheTargetSaysWhatItSaysOnTheCpu) {
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < 90; ++i) ids.push_back(3 + i * i % 120);
-  const auto here = model::Target::load(test::golden_target("tied-bf16"), at::kBFloat16);
-  const at::Tensor expected = test::read_text(*here, ids).logits;
-  const at::Tensor found = test::read_text(*target_, ids).logits.cpu();
-  EXPECT_LT((found - expected).abs().max().item<float>(), 0.02 * expected.abs().max().item<float>());
-  EXPECT_TRUE(at::equal(found, test::read_text(*target_, ids, 7).logits.cpu())) << "read in chunks of 7";
+  for (const char* name : {"tied-bf16", "qwen2", "qwen3"}) {
+    load(name);
+    const auto here = model::Target::load(test::golden_target(name), at::kBFloat16);
+    const at::Tensor expected = test::read_text(*here, ids).logits;
+    const at::Tensor found = test::read_text(*target_, ids).logits.cpu();
+    EXPECT_LT((found - expected).abs().max().item<float>(), 0.02 * expected.abs().max().item<float>());
+    EXPECT_TRUE(at::equal(found, test::read_text(*target_, ids, 7).logits.cpu())) << "read in chunks of 7";
+  }
+}
+
+TEST_F(GpuEngineTest, HeadsOfEveryFamilyChangeNoToken) {
+  for (const char* name : {"qwen2", "qwen3"}) {
+    load(name);
+    const auto all = requests(3, 0.8);
+    Answers expected;
+    for (const Request& request : all)
+      expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
+    const auto clover = drafter("clover");
+    EXPECT_EQ(expected, run(all, options(Policy::clover, 4, 3), clover.get())) << name;
+  }
 }
 
 TEST_F(GpuEngineTest, TokensDependOnNothingButTheRequest) {
@@ -37,6 +52,24 @@ TEST_F(GpuEngineTest, TokensDependOnNothingButTheRequest) {
         }
       }
     }
+  }
+}
+
+TEST_F(GpuEngineTest, ARequestWithoutNumbersFailsAlone) {
+  const test::TemporaryFolder damaged;
+  test::write_damaged_target(damaged, 128);
+  target_ = model::Target::load(damaged, at::kBFloat16, kernels::open_gpu(0));
+  for (const double temperature : {0.0, 0.8}) {
+    auto all = requests(4, temperature);
+    Answers expected;
+    for (const Request& request : all)
+      expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
+    Request broken = requests(1, temperature)[0];
+    broken.tag = 100;
+    broken.prompt[7] = 128;
+    all.insert(all.begin(), broken);
+    expected[100] = {};
+    EXPECT_EQ(expected, run(all, options(Policy::chain, -1, 2), drafter("clover").get()));
   }
 }
 

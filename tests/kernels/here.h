@@ -44,7 +44,11 @@ inline void linear(const at::Tensor& x, const PackedWeight& weight, const at::Te
 inline void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
   in_place(out, [&](at::Tensor& to) { kernels::linear_silu_mul(place(x), place(gate_up), to); });
 }
-inline void linear_rope_and_store(const at::Tensor& x, const PackedWeight& qkv, const at::Tensor& cos,
+inline QkvWeight place(const QkvWeight& qkv) {
+  return {place(qkv.matrix), place_if_defined(qkv.bias), place_if_defined(qkv.query_norm),
+          place_if_defined(qkv.key_norm), qkv.norm_eps};
+}
+inline void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                                   const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q,
                                   at::Tensor& k, at::Tensor& v) {
   in_place(q, [&](at::Tensor& to_q) {

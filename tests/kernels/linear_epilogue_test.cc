@@ -82,7 +82,7 @@ struct Heads {
 struct Stored {
   at::Tensor q, k, v;
 
-  Stored(const Heads& heads, const at::Tensor& x, const PackedWeight& weight, const at::Tensor& angle,
+  Stored(const Heads& heads, const at::Tensor& x, const QkvWeight& weight, const at::Tensor& angle,
          const at::Tensor& slots, at::ScalarType cache)
       : q(at::empty({x.size(0), heads.query, heads.size})),
         k(at::full({33, 4, heads.kv, heads.size}, 7.0f, at::TensorOptions(cache))),
@@ -92,30 +92,48 @@ struct Stored {
   }
 };
 
+/// Random weights for those heads, with a bias and norms or without.
+QkvWeight drawn(const Heads& heads, int64_t inputs, at::ScalarType type, bool with_bias, bool with_norms) {
+  QkvWeight qkv{PackedWeight::pack({at::randn({heads.outputs(), inputs}).to(type)})};
+  if (with_bias) qkv.bias = at::randn({heads.outputs()});
+  if (!with_norms) return qkv;
+  qkv.query_norm = at::rand({heads.size}) + 0.5, qkv.key_norm = at::rand({heads.size}) + 0.5;
+  qkv.norm_eps = 1e-3;
+  return qkv;
+}
+
+/// Queries, keys and values as their op should leave them, of the product's sums: [R, heads, d] each.
+std::vector<at::Tensor> expected_of(const Heads& heads, const at::Tensor& sums, const QkvWeight& qkv,
+                                    const at::Tensor& angle) {
+  const at::Tensor all = qkv.bias.defined() ? qkv.bias + sums : sums;
+  const auto parts =
+      all.view({sums.size(0), -1, heads.size}).split_with_sizes({heads.query, heads.kv, heads.kv}, 1);
+  const auto turned = [&](const at::Tensor& part, const at::Tensor& norm) {
+    const at::Tensor scaled =
+        norm.defined() ? part * (part.square().mean(2, true) + qkv.norm_eps).rsqrt() * norm : part;
+    const at::Tensor pairs = scaled.reshape({part.size(0), part.size(1), heads.size / 2, 2});
+    const at::Tensor low = pairs.select(3, 0), high = pairs.select(3, 1);
+    const at::Tensor c = angle.cos().unsqueeze(1), s = angle.sin().unsqueeze(1);
+    return at::cat({low * c - high * s, high * c + low * s}, 2);
+  };
+  return {turned(parts[0], qkv.query_norm), turned(parts[1], qkv.key_norm), parts[2]};
+}
+
 TEST(LinearRopeAndStore, TurnsPairsAndStoresAtTheSlots) {
   at::manual_seed(2);
   on_every_path([] {
     for (const Heads& heads : {Heads{2, 1, 8}, {3, 3, 24}, {4, 2, 64}, {9, 3, 64}}) {
       for (at::ScalarType cache : {at::kFloat, at::kBFloat16, at::kHalf}) {
-        const int64_t rows = 3, half = heads.size / 2;
         const at::ScalarType type = cache == at::kHalf ? at::kBFloat16 : cache;
-        const at::Tensor x = (at::randn({rows, 40}) / 6).to(type), angle = at::rand({rows, half}) * 6;
-        const PackedWeight weight = PackedWeight::pack({at::randn({heads.outputs(), 40}).to(type)});
+        const QkvWeight qkv = drawn(heads, 40, type, /*with_bias=*/cache != at::kHalf, false);
+        const at::Tensor x = (at::randn({3, 40}) / 6).to(type), angle = at::rand({3, heads.size / 2}) * 6;
         const at::Tensor slots = at::tensor({13, 0, 6}, at::kLong);
-        Stored found(heads, x, weight, angle, slots, cache);
+        Stored found(heads, x, qkv, angle, slots, cache);
 
-        const auto sums = sums_of(x, weight).split_with_sizes(
-            {heads.query * heads.size, heads.kv * heads.size, heads.kv * heads.size}, 1);
-        const auto turned = [&](const at::Tensor& part, int64_t count) {
-          const at::Tensor pairs = part.reshape({rows, count, half, 2});
-          const at::Tensor low = pairs.select(3, 0), high = pairs.select(3, 1);
-          const at::Tensor c = angle.cos().unsqueeze(1), s = angle.sin().unsqueeze(1);
-          return at::cat({low * c - high * s, high * c + low * s}, 2);
-        };
-        EXPECT_TRUE(same_bits(found.q, turned(sums[0], heads.query)));
-        EXPECT_TRUE(same_bits(found.k.index_select(0, slots), turned(sums[1], heads.kv).to(cache)));
-        const at::Tensor values = sums[2].view({rows, heads.kv, heads.size}).to(cache);
-        EXPECT_TRUE(same_bits(found.v.index_select(0, slots), values));
+        const auto expected = expected_of(heads, sums_of(x, qkv.matrix), qkv, angle);
+        EXPECT_TRUE(same_bits(found.q, expected[0]));
+        EXPECT_TRUE(same_bits(found.k.index_select(0, slots), expected[1].to(cache)));
+        EXPECT_TRUE(same_bits(found.v.index_select(0, slots), expected[2].to(cache)));
         for (at::Tensor written : {found.k, found.v}) {
           written.index_fill_(0, slots, 7);
           EXPECT_TRUE((written == 7).all().item<bool>()) << "a slot that is nobody's was written";
@@ -125,21 +143,50 @@ TEST(LinearRopeAndStore, TurnsPairsAndStoresAtTheSlots) {
   });
 }
 
+// Sums over k in one block and in four; heads narrower and wider than what a GPU's warp takes at once.
+TEST(LinearRopeAndStore, NormsHeadsBeforeItTurnsThem) {
+  at::manual_seed(4);
+  on_every_path([] {
+    for (const auto& [heads, inputs] : {std::tuple{Heads{2, 1, 8}, int64_t{40}},
+                                        {{3, 3, 24}, 40},
+                                        {{5, 1, 64}, 33},
+                                        {{4, 2, 128}, 1056},
+                                        {{2, 2, 256}, 40}}) {
+      for (const int64_t rows : {1, 3, 40}) {
+        for (const bool with_bias : {false, true}) {
+          const QkvWeight qkv = drawn(heads, inputs, at::kBFloat16, with_bias, true);
+          const at::Tensor x = at::randn({rows, inputs}).to(at::kBFloat16),
+                           angle = at::rand({rows, heads.size / 2}) * 6;
+          const at::Tensor slots = at::randperm(132).slice(0, 0, rows);
+          const Stored found(heads, x, qkv, angle, slots, at::kFloat);
+          const auto expected = expected_of(heads, sums_of(x, qkv.matrix), qkv, angle);
+          EXPECT_LT((found.q - expected[0]).abs().max().item<float>(), 1e-5);
+          EXPECT_LT((found.k.index_select(0, slots) - expected[1]).abs().max().item<float>(), 1e-5);
+          EXPECT_TRUE(same_bits(found.v.index_select(0, slots), expected[2]));
+        }
+      }
+    }
+  });
+}
+
 // Promise 1 rests on this: a row is the same bits whoever travels with it, in tiles of every kind.
 TEST(LinearRopeAndStore, ARowDoesNotDependOnItsNeighbours) {
   at::manual_seed(3);
-  for (const auto& [heads, rows, inputs] : {std::tuple{Heads{2, 1, 40}, int64_t{50}, int64_t{33}},
-                                            {Heads{60, 30, 128}, 33, 40},
-                                            {Heads{18, 8, 64}, 130, 2048}}) {
+  for (const auto& [heads, rows, inputs, extras] :
+       {std::tuple{Heads{2, 1, 40}, int64_t{50}, int64_t{33}, false},
+        {Heads{60, 30, 128}, 33, 40, false},
+        {Heads{18, 8, 64}, 130, 2048, false},
+        {Heads{5, 2, 40}, 50, 33, true},
+        {Heads{18, 8, 64}, 130, 2048, true}}) {
     const at::Tensor x = at::randn({rows, inputs}).to(at::kBFloat16),
                      angle = at::rand({rows, heads.size / 2});
-    const PackedWeight weight = PackedWeight::pack({at::randn({heads.outputs(), inputs}).to(at::kBFloat16)});
+    const QkvWeight qkv = drawn(heads, inputs, at::kBFloat16, extras, extras);
     const at::Tensor slots = at::randperm(132).slice(0, 0, rows);
     on_every_path([&, heads = heads, rows = rows] {
-      const Stored all(heads, x, weight, angle, slots, at::kBFloat16);
+      const Stored all(heads, x, qkv, angle, slots, at::kBFloat16);
       for (const int64_t row : {int64_t{31}, rows - 1}) {
         const auto its = [&](const at::Tensor& of_rows) { return of_rows.slice(0, row, row + 1); };
-        const Stored one(heads, its(x), weight, its(angle), its(slots), at::kBFloat16);
+        const Stored one(heads, its(x), qkv, its(angle), its(slots), at::kBFloat16);
         const int64_t slot = slots[row].item<int64_t>();
         EXPECT_TRUE(same_bits(one.q[0], all.q[row])) << row << " of " << rows;
         EXPECT_TRUE(same_bits(one.k[slot], all.k[slot])) << row << " of " << rows;
@@ -160,7 +207,7 @@ TEST(LinearRopeAndStore, RoundsAsTorchDoesOnEveryPath) {
   const at::Tensor exact = weight.slice(0, 2 * heads.kv * heads.size).view({heads.kv, heads.size});
   on_every_path([&] {
     for (at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      const Stored found(heads, at::ones({1, 1}), PackedWeight::pack({weight}), at::zeros({1, 512}),
+      const Stored found(heads, at::ones({1, 1}), {PackedWeight::pack({weight})}, at::zeros({1, 512}),
                          at::zeros({1}, at::kLong), type);
       const at::Tensor rounded = found.v[0], expected = exact.to(type);
       EXPECT_TRUE(same_bits(rounded.isnan(), expected.isnan()));
@@ -181,7 +228,7 @@ TEST(LinearEpilogue, SaysWhatDoesNotFit) {
   const Heads heads{2, 1, 8};
   const auto error_of_heads = [&](int64_t outputs, int64_t angles) {
     return error_of([&] {
-      Stored(heads, x, PackedWeight::pack({at::ones({outputs, 8})}), at::zeros({2, angles}),
+      Stored(heads, x, {PackedWeight::pack({at::ones({outputs, 8})})}, at::zeros({2, angles}),
              at::tensor({0, 1}, at::kLong), at::kFloat);
     });
   };

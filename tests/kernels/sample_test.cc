@@ -222,8 +222,9 @@ TEST(Sample, MaskedTokensAreNeverChosen) {
       const std::vector<int64_t> tokens = drawn(logits, {1, 1, top_k}, evenly(20, 0));
       for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], i < 10 ? 77 : 400);
     }
-    EXPECT_EQ(drawn(nothing, {1, 1, 0}, {0.7})[0], 0);
-    EXPECT_EQ(drawn(nothing, {1, 0.5, 3}, {0.7})[0], 0);
+    EXPECT_EQ(drawn(nothing, {0, 1, 0}, {0.7})[0], -1);
+    EXPECT_EQ(drawn(nothing, {1, 1, 0}, {0.7})[0], -1);
+    EXPECT_EQ(drawn(nothing, {1, 0.5, 3}, {0.7})[0], -1);
     EXPECT_EQ(drawn(endless, {1, 1, 0}, {0.7})[0], 3);
   });
 }

@@ -20,14 +20,15 @@ struct Case {
   const char* name;
   const char* kind;
   json settings;
+  const char* target = "tied-bf16";
 };
 
 class EveryDrafter : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    target_ = model::Target::load(test::golden_target("tied-bf16"), at::kFloat);
-    const auto golden =
-        data::SafetensorsReader::open(test::golden_target("tied-bf16") / "golden.safetensors");
+    const auto folder = test::golden_target(GetParam().target);
+    target_ = model::Target::load(folder, at::kFloat);
+    const auto golden = data::SafetensorsReader::open(folder / "golden.safetensors");
     ids_ = test::to_ids(golden.read("ids"));
     drafter_ =
         model::make_drafter(GetParam().kind, GetParam().settings, target_->view(), {}, /*trainable=*/true, 3);
@@ -143,6 +144,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"clover_no_regression", "clover", {{"regression", "none"}}},
                     Case{"clover_attention_block", "clover", {{"block", "attention"}}},
                     Case{"clover_no_block", "clover", {{"block", "none"}, {"heads", 4}}},
+                    Case{"clover_qwen2", "clover", json::object(), "qwen2"},
+                    Case{"clover_qwen3", "clover", json::object(), "qwen3"},
                     Case{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
                     Case{"medusa", "medusa", json::object()}),
     [](const auto& info) { return info.param.name; });

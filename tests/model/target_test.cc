@@ -48,12 +48,22 @@ TEST_P(TinyTarget, PrefillChunksAndDtypesKeepEveryBit) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, TinyTarget,
                          testing::Values("tied-bf16", "untied-fp32", "llama3-rope-fp16",
-                                         "sharded-linear-rope", "rope-parameters"),
+                                         "sharded-linear-rope", "rope-parameters", "qwen2", "qwen3",
+                                         "mistral"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// What lies further back than a window is out of sight; a text no longer than it sees all of itself.
+TEST(Target, ReadsNoMoreThanItsWindow) {
+  const auto context = [](const char* name) {
+    return model::TargetConfig::read(golden_target(name)).context;
+  };
+  EXPECT_EQ(context("mistral"), 40);
+  EXPECT_EQ(context("qwen2"), 256) << "its window is switched off";
+}
 
 /// A tree beside another sequence gives each node the bits of reading its path alone.
 TEST(Target, TreeRowsEqualTheirPathReadAlone) {
@@ -146,6 +156,19 @@ TEST(Target, RefusesFoldersThatDoNotFitTogether) {
                 config["rope_scaling"] = {{"rope_type", "yarn"}};
               }),
               testing::HasSubstr("yarn"));
+  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) {
+                config["rope_scaling"] = {{"rope_type", "llama3"}};
+              }),
+              testing::HasSubstr("factor"));
+  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) {
+                config["model_type"] = "qwen3";
+                config["head_dim"] = 16;
+              }),
+              testing::HasSubstr("q_norm"));
+  EXPECT_THAT(load_error([](nlohmann::json&, Tensors& tensors) {
+                tensors["model.layers.0.self_attn.q_proj.bias"] = at::ones({48});
+              }),
+              testing::HasSubstr("is not part of a llama model"));
   EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) { config.erase("num_hidden_layers"); }),
               testing::HasSubstr("num_hidden_layers"));
 }

@@ -102,7 +102,7 @@ TEST_F(FitProcessTest, RefusesWhatWouldSpoilARun) {
 
 TEST_F(FitProcessTest, ADamagedCheckpointIsRefusedBeforeAnythingIsWritten) {
   const fs::path output = folder_ / "run", checkpoint = output / "checkpoints/step-000006";
-  ASSERT_EQ(run(command(output, {"--steps", "6", "--keep-checkpoints", "1"})), 0) << messages();
+  ASSERT_EQ(run(command(output, {"--steps", "6", "--checkpoint-every", "3"})), 0) << messages();
   const fs::path state = checkpoint / "state.safetensors", map = checkpoint / "token_map.safetensors";
   const std::string name = data::SafetensorsReader::open(state).names().front();
   const std::vector<std::function<void()>> damages{
@@ -121,6 +121,7 @@ TEST_F(FitProcessTest, ADamagedCheckpointIsRefusedBeforeAnythingIsWritten) {
     damages[i]();
     const auto before = contents_of(output);
     EXPECT_EQ(run(command(output, {"--steps", "6", "--resume", "auto"})), 2) << i << messages();
+    EXPECT_THAT(messages(), testing::HasSubstr("--resume " + (output / "checkpoints/step-000003").string()));
     EXPECT_TRUE(contents_of(output) == before) << i;
     for (const auto& [file, bytes] : whole) data::write_file_atomically(file, bytes);
   }

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/jinja/syntax.h"
+
+// Values of a template, and what Python does with them.  InputError where Python would refuse.
+namespace clover::data::jinja {
+
+/// Shared with what it is a part of: looking into a conversation copies none of it.
+using Value = std::shared_ptr<const json>;
+
+Value made(json value);
+/// Bytes, about: what may not grow beyond `most_of_a_value`.  InputError where values lie too deep within
+/// each other.
+size_t weight_of(const json& value, int depth = 0);
+constexpr size_t most_of_a_value = size_t{64} << 20;
+
+const Value& undefined();
+inline bool is_undefined(const Value& value) {
+  return value->is_discarded();
+}
+
+/// Of json.dumps(ensure_ascii=False).
+struct JsonStyle {
+  int64_t indent = -1;  // a line each; -1: all on one line
+  std::string between_items = ", ", after_key = ": ";
+};
+std::string dumped(const json& value, const JsonStyle& style);
+
+std::string type_of(const json& value);  // as Python names it
+bool is_true(const json& value);
+std::string text_of(const json& value);  // str()
+bool equal(const json& one, const json& other);
+/// One of == != < <= > >= in "not in".
+bool compare(const std::string& by, const json& one, const json& other);
+/// One of + - * / // % **.
+Value calculate(const std::string& by, const json& one, const json& other);
+
+int64_t length_of(const json& value);
+/// The items of a list, the keys of a dict, the characters of a text.
+std::vector<Value> items_of(const Value& value);
+Value list_of(const std::vector<Value>& items);
+/// value[key], undefined where there is none.
+Value item_of(const Value& value, const json& key);
+/// value[begin : end : step], null where nothing is said.
+Value slice_of(const Value& value, const json& begin, const json& end, const json& step);
+
+}  // namespace clover::data::jinja

@@ -1,0 +1,60 @@
+#include "data/jinja_chat.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "data/error.h"
+#include "data/jinja/texts.h"
+
+namespace clover::data {
+namespace {
+
+/// How much of `prompt` an answer's text goes on from; a character of several bytes is kept whole.
+size_t common_begin(std::string_view prompt, std::string_view with_answer) {
+  const auto differ = std::mismatch(prompt.begin(), prompt.end(), with_answer.begin(), with_answer.end());
+  size_t length = static_cast<size_t>(differ.first - prompt.begin());
+  while (length > 0 && length < with_answer.size() && (with_answer[length] & 0xC0) == 0x80) --length;
+  return length;
+}
+
+/// Of what an answer adds, the part that the assistant wrote: whitespace behind an end token is the
+/// template's.
+size_t end_of_answer(std::string_view added, std::string_view content) {
+  const std::string_view kept = jinja::stripped(added, false, true);
+  const std::string_view said = jinja::stripped(content, true, true);
+  return !said.empty() && kept.ends_with(said) ? added.size() : kept.size();
+}
+
+}  // namespace
+
+JinjaTemplate::Rendered JinjaChat::rendered(const std::vector<Message>& messages, size_t count,
+                                            bool generation_prompt) const {
+  JinjaTemplate::json variables = variables_, list = JinjaTemplate::json::array();
+  for (size_t i = 0; i < count; ++i)
+    list.push_back({{"role", messages[i].role}, {"content", messages[i].content}});
+  variables["messages"] = std::move(list);
+  variables["add_generation_prompt"] = generation_prompt;
+  try {
+    return template_.render(variables);
+  } catch (const InputError& error) {
+    throw InputError("messages: the chat template refuses them: " + std::string(error.what()));
+  }
+}
+
+RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool generation_prompt) const {
+  JinjaTemplate::Rendered all = rendered(messages, messages.size(), generation_prompt);
+  RenderedChat chat{std::move(all.text), std::move(all.generations)};
+  if (!chat.assistant_spans.empty()) return chat;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != "assistant") continue;
+    const std::string upto = rendered(messages, i + 1, false).text;
+    const std::string before = i > 0 ? rendered(messages, i, true).text : "";
+    const size_t begin = common_begin(before, upto);
+    const size_t end = begin + end_of_answer(std::string_view(upto).substr(begin), messages[i].content);
+    if (std::string_view(chat.text).starts_with(std::string_view(upto).substr(0, end)))
+      chat.assistant_spans.emplace_back(begin, end);
+  }
+  return chat;
+}
+
+}  // namespace clover::data

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <limits>
+#include <string>
+
+#include "data/safetensors.h"
+#include "tests/support/reading.h"
+#include "tests/support/temporary_folder.h"
+
+namespace clover::test {
+
+/// Writes a target that finds no numbers after `token` into `folder`.
+inline void write_damaged_target(const std::filesystem::path& folder, int64_t token) {
+  const std::filesystem::path whole = golden_target("untied-fp32");
+  std::filesystem::copy(whole / "config.json", folder / "config.json");
+  const auto reader = data::SafetensorsReader::open(whole);
+  data::NamedTensors tensors;
+  for (const std::string& name : reader.names()) {
+    tensors.emplace_back(name, reader.read(name).clone());
+    if (name == "model.embed_tokens.weight")
+      tensors.back().second[token].fill_(std::numeric_limits<float>::quiet_NaN());
+  }
+  data::write_safetensors(folder / "model.safetensors", tensors);
+}
+
+}  // namespace clover::test
