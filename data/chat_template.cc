@@ -6,6 +6,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
+#include "data/jinja/values.h"
 #include "data/jinja_chat.h"
 #include "data/tokenizer_settings.h"
 
@@ -47,15 +48,6 @@ std::optional<std::string> read_template(const std::filesystem::path& folder, co
   return std::nullopt;
 }
 
-// Its prompts end before the thought, if thinking is not switched off; templates of its descendants trim what
-// it keeps, or begin the thought.
-bool is_qwen3(const std::string& jinja) {
-  return contains(jinja, "<|im_start|>") && contains(jinja, "enable_thinking is false") &&
-         contains(jinja, "loop.index0 > ns.last_query_index") &&
-         contains(jinja, "(not loop.last and reasoning_content)") && !contains(jinja, "macro") &&
-         !contains(jinja, "assistant\n<think>") && !contains(jinja, "assistant\\n<think>");
-}
-
 /// What templates know of the tokenizer: Hugging Face's special tokens, as texts.
 JinjaTemplate::json special_tokens(const json& config) {
   JinjaTemplate::json tokens = JinjaTemplate::json::object();
@@ -69,7 +61,7 @@ JinjaTemplate::json special_tokens(const json& config) {
 // Formats are told by the marks they write.  A template that does more than the format (thinking, dates) is
 // not one of it.
 std::optional<std::string> recognise(const std::string& jinja) {
-  if (is_qwen3(jinja)) return "qwen3";
+  if (contains(jinja, "<|im_start|>") && contains(jinja, "enable_thinking")) return "qwen3";
   if (contains(jinja, "<think>") || contains(jinja, "reasoning_content")) return std::nullopt;
   if (contains(jinja, "<|im_start|>") && contains(jinja, "<|im_end|>") && !contains(jinja, "<|im_sep|>") &&
       !contains(jinja, "strftime_now")) {
@@ -156,7 +148,9 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   try {
     ChatTemplate own = of_format("jinja", config);
     own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(config));
-    return format && format->agrees_with(own) ? *format : own;
+    const bool agrees =
+        own.agrees_with(format.value_or(own));  // renders even where there is none to compare with
+    return format && agrees ? *format : own;
   } catch (const InputError& error) {
     if (format) return *format;
     throw InputError(folder.string() + ": the chat template cannot be read (" + error.what() +
@@ -165,18 +159,30 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
 }
 
 bool ChatTemplate::agrees_with(const ChatTemplate& other) const {
-  const Message system{"system", "s"}, user{"user", " u\n"}, assistant{"assistant", "a "};
+  const Message system{"system", "s"}, user{"user", " u\n"}, assistant{"assistant", "a "},
+      thinking{"assistant", "<think>\nt\n</think>\n\na"};
   const auto text_of = [](const ChatTemplate& format, const std::vector<Message>& messages, bool prompt) {
     try {
       return std::optional(format.render(messages, prompt).text);
+    } catch (const jinja::Unsupported&) {
+      throw;
     } catch (const InputError&) {
       return std::optional<std::string>();
     }
   };
-  for (const auto& messages :
-       {std::vector{user}, {system, user}, {user, assistant}, {system, user, assistant, user}})
-    for (const bool prompt : {false, true})
+  // Where the template knows no prompt, the format's is better than none.
+  const bool prompts = text_of(*this, {user}, false) != text_of(*this, {user}, true);
+  for (const auto& messages : {std::vector{user},
+                               {system, user},
+                               {user, assistant},
+                               {system, user, assistant, user},
+                               {user, thinking},
+                               {user, thinking, user, thinking}}) {
+    for (const bool prompt : {false, true}) {
+      if (prompt && !prompts) continue;
       if (text_of(*this, messages, prompt) != text_of(other, messages, prompt)) return false;
+    }
+  }
   return true;
 }
 

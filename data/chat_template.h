@@ -47,7 +47,7 @@ class ChatTemplate {
 
  private:
   static ChatTemplate of_format(const std::string& name, const nlohmann::json& config);
-  /// Whether another one makes the same of a few conversations.
+  /// Whether another one makes the same of a few conversations; jinja::Unsupported where this cannot.
   bool agrees_with(const ChatTemplate& other) const;
   /// Takes what differs between templates of one format from the Jinja text of this folder's.
   void read_details(const std::string& jinja);

@@ -5,6 +5,7 @@
 
 #include "data/error.h"
 #include "data/jinja/texts.h"
+#include "data/jinja/values.h"
 
 namespace clover::data {
 namespace {
@@ -34,8 +35,11 @@ JinjaTemplate::Rendered JinjaChat::rendered(const std::vector<Message>& messages
     list.push_back({{"role", messages[i].role}, {"content", messages[i].content}});
   variables["messages"] = std::move(list);
   variables["add_generation_prompt"] = generation_prompt;
+  variables["tools"] = variables["documents"] = nullptr;
   try {
     return template_.render(variables);
+  } catch (const jinja::Unsupported&) {
+    throw;
   } catch (const InputError& error) {
     throw InputError("messages: the chat template refuses them: " + std::string(error.what()));
   }
@@ -49,7 +53,8 @@ RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool genera
     if (messages[i].role != "assistant") continue;
     const std::string upto = rendered(messages, i + 1, false).text;
     const std::string before = i > 0 ? rendered(messages, i, true).text : "";
-    const size_t begin = common_begin(before, upto);
+    const size_t content_at = upto.rfind(jinja::stripped(messages[i].content, true, true));
+    const size_t begin = std::min(common_begin(before, upto), content_at);
     const size_t end = begin + end_of_answer(std::string_view(upto).substr(begin), messages[i].content);
     if (std::string_view(chat.text).starts_with(std::string_view(upto).substr(0, end)))
       chat.assistant_spans.emplace_back(begin, end);

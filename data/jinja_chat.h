@@ -8,8 +8,8 @@
 
 namespace clover::data {
 
-/// Conversations through a folder's own template, as Hugging Face's apply_chat_template renders them (without
-/// tools; where a template asks for today's date it gets none, so that a job can be repeated).
+/// Conversations through a folder's own template, as Hugging Face's apply_chat_template renders them, without
+/// tools, and on 26 July 2024 where a template asks for the date, so that a job can be repeated.
 class JinjaChat {
  public:
   /// `tokens`: bos_token, eos_token and so on, as texts.  InputError as JinjaTemplate's.
@@ -21,7 +21,8 @@ class JinjaChat {
   /// template renders in another way once more messages follow (without its thoughts, say) is nobody's.
   RenderedChat render(const std::vector<Message>& messages, bool generation_prompt) const;
 
-  const std::string& source() const { return source_; }
+  /// All that decides what is rendered.
+  std::string source() const { return source_ + variables_.dump(); }
 
  private:
   JinjaTemplate::Rendered rendered(const std::vector<Message>& messages, size_t count,

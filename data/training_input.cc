@@ -32,11 +32,13 @@ TrainingSample supervise_spans(Encoding encoding, const Spans& spans) {
 /// The text of the token an assistant's answer ends with in this format, "<|im_end|>" for ChatML; "" when it
 /// has none.
 std::string end_text(const ChatTemplate& chat_template) {
-  const std::string answer = "a";
+  const std::string answer = "Zyzzyva";  // that no template holds
   const RenderedChat chat = chat_template.render({{"user", "q"}, {"assistant", answer}}, false);
   if (chat.assistant_spans.empty()) return "";
   const auto [begin, end] = chat.assistant_spans[0];
-  const size_t answer_end = chat.text.find(answer, begin) + answer.size();
+  const size_t answer_at = chat.text.find(answer, begin);
+  if (answer_at >= end) return "";
+  const size_t answer_end = answer_at + answer.size();
   const size_t token_at = std::min(chat.text.find_first_not_of(' ', answer_end), end);
   return chat.text.substr(token_at, end - token_at);
 }

@@ -174,10 +174,10 @@ void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& outpu
     std::vector<kernels::RowRule> rules;
     if (chooses_there()) add_rules(root, live.request(), length, rules);
     const Accepted first = verify(root, verdict(output.logits, std::move(rules)), 0, live, length);
-    live.emit(first.tokens);
+    const int64_t taken = live.emit(first.tokens);
     stats_.prompt_tokens += length;
-    ++stats_.tokens;
-    ++stats_.first_tokens;
+    stats_.tokens += taken;
+    stats_.first_tokens += taken;
   }
   if (!live.finished()) {
     Drafting::Seen seen{&live, {last_row}, {live.root()}};
@@ -292,11 +292,13 @@ void Engine::settle(const std::vector<CandidateTree>& trees, const std::vector<A
   for (size_t i = 0; i < trees.size(); ++i) {
     LiveSequence& live = *schedule_.decoding()[i];
     const int64_t taken = live.emit(accepted[i].tokens);
-    live.count_pass(taken);
-    ++stats_.passes;
-    stats_.tokens += taken;
-    if (std::ssize(stats_.accepted_histogram) < taken) stats_.accepted_histogram.resize(taken);
-    ++stats_.accepted_histogram[taken - 1];
+    if (taken > 0) {  // none where the target had nothing to say
+      live.count_pass(taken);
+      ++stats_.passes;
+      stats_.tokens += taken;
+      if (std::ssize(stats_.accepted_histogram) < taken) stats_.accepted_histogram.resize(taken);
+      ++stats_.accepted_histogram[taken - 1];
+    }
     drafting_.observe_tree(trees[i], accepted[i].nodes);
     seen.push_back({&live, {accepted[i].nodes.begin(), accepted[i].nodes.end()}, accepted[i].tokens});
     for (int64_t& row : seen.back().rows) row += base;

@@ -51,7 +51,6 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
   int64_t taken = 0;
   for (const int64_t token : tokens) {
     if (finished()) break;
-    ++taken;
     if (token < 0) {
       completion_.finish_reason = "error";
       completion_.error =
@@ -61,6 +60,7 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
           "overflow in --dtype float16, which bfloat16 does not";
       break;
     }
+    ++taken;
     completion_.token_ids.push_back(token);
     if (with_suffix_) suffix_.append({&token, 1});
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {

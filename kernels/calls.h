@@ -9,7 +9,7 @@ namespace clover::kernels {
 
 enum class Element { fp32, bf16, fp16 };
 
-/// Where rows of queries, keys and values go.
+/// What is done to rows of queries, keys and values, and where they go.
 struct RopeCall {
   const float *cos, *sin;
   const int64_t* slots;

@@ -28,7 +28,8 @@ void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tenso
 struct QkvWeight {
   PackedWeight matrix;         // [(Hq + 2 Hkv) * d, K]: queries, keys, values
   at::Tensor bias = {};        // fp32, as many; undefined: none
-  at::Tensor query_norm = {};  // fp32 [d], RMSNorm of each head before it is turned; undefined: none
+  at::Tensor query_norm = {};  // fp32 [d], RMSNorm of each head before it is turned, its sum in one order
+                               // that depends on d alone; undefined: none
   at::Tensor key_norm = {};
   double norm_eps = 0;
 };

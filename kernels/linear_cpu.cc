@@ -67,8 +67,8 @@ void finish(const LinearCall& call, float* sums, int64_t first, int64_t rows) {
       body.silu_mul(from, call.outputs / 2, call.product, call.element, first + begin, first + end);
       return;
     }
-    for (int64_t row = begin; call.rope.query_norm != nullptr && row < end; ++row)
-      norm_heads(body, call.rope, sums + row * call.outputs);
+    if (call.rope.query_norm != nullptr)
+      for (int64_t row = begin; row < end; ++row) norm_heads(body, call.rope, sums + row * call.outputs);
     body.rope(from, call.rope, first + begin, first + end);
   });
 }

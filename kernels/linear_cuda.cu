@@ -44,8 +44,8 @@ __global__ void norm_and_store(RopeCall call, const float* sums) {
   let_next_begin();
   wait_for_last();
   const int size = static_cast<int>(call.head_size), lane = threadIdx.x % warp_size;
-  const int64_t heads = call.query_heads + 2 * call.kv_heads, row = blockIdx.y;
-  const int64_t head = static_cast<int64_t>(blockIdx.x) * warps_that_norm + threadIdx.x / warp_size;
+  const int64_t heads = call.query_heads + 2 * call.kv_heads, row = blockIdx.x;
+  const int64_t head = static_cast<int64_t>(blockIdx.y) * warps_that_norm + threadIdx.x / warp_size;
   if (head >= heads) return;
   const float* of_head = sums + (row * heads + head) * size;
   const float* weight = head < call.query_heads                   ? call.query_norm
@@ -136,7 +136,7 @@ void launch_linear(const LinearCall& call, float* workspace, Stream stream) {
     product.y = workspace;
     launch_linear(product, workspace + call.rows * call.outputs, stream);
     const int64_t heads = call.rope.query_heads + 2 * call.rope.kv_heads;
-    return launch("linear", norm_and_store, dim3((heads + warps_that_norm - 1) / warps_that_norm, call.rows),
+    return launch("linear", norm_and_store, dim3(call.rows, (heads + warps_that_norm - 1) / warps_that_norm),
                   warps_that_norm * warp_size, 0, stream, call.rope, workspace);
   }
   switch (call.element) {

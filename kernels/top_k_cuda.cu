@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(threads)
   if (warp == 0) merge_in_warp(of_warps, warps, k, lists + (row * gridDim.y + blockIdx.y) * k);
 }
 
-/// A value is looked up again: its key does not tell -0 from 0.
+/// A value is looked up again: its key does not tell -0 from 0.  Without `values` it is an arg-max.
 __device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, float* values,
                                     int64_t* indices) {
   const uint32_t index = index_of(key);

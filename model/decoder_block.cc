@@ -37,14 +37,14 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
   const auto norm = [&](const char* name, const at::Tensor& weight) {
     return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
   };
-  const Projections of = unpack_qkv(initial.qkv, config);
+  const Projections projections = unpack_qkv(initial.qkv, config);
   input_layernorm_ = norm("input_layernorm", initial.input_norm);
-  q_proj_ = linear("q_proj", of.q, of.q_bias);
-  k_proj_ = linear("k_proj", of.k, of.k_bias);
-  v_proj_ = linear("v_proj", of.v, of.v_bias);
-  if (of.q_norm.defined()) {
-    q_norm_ = norm("q_norm", of.q_norm);
-    k_norm_ = norm("k_norm", of.k_norm);
+  q_proj_ = linear("q_proj", projections.q, projections.q_bias);
+  k_proj_ = linear("k_proj", projections.k, projections.k_bias);
+  v_proj_ = linear("v_proj", projections.v, projections.v_bias);
+  if (projections.q_norm.defined()) {
+    q_norm_ = norm("q_norm", projections.q_norm);
+    k_norm_ = norm("k_norm", projections.k_norm);
   }
   o_proj_ = linear("o_proj", initial.output.unpack());
   if (!with_mlp) return;
@@ -64,10 +64,11 @@ void DecoderBlock::pack(at::ScalarType dtype) {
   const auto plain = [](const at::Tensor& vector) {
     return vector.defined() ? vector.detach().cpu() : at::Tensor();
   };
-  Projections of{.q = weight(q_proj_), .k = weight(k_proj_), .v = weight(v_proj_)};
-  of.q_bias = plain(q_proj_->bias), of.k_bias = plain(k_proj_->bias), of.v_bias = plain(v_proj_->bias);
-  if (q_norm_) of.q_norm = plain(q_norm_->weight), of.k_norm = plain(k_norm_->weight);
-  packed_.qkv = pack_qkv(of, *config_, device);
+  Projections projections{.q = weight(q_proj_), .k = weight(k_proj_), .v = weight(v_proj_)};
+  projections.q_bias = plain(q_proj_->bias), projections.k_bias = plain(k_proj_->bias),
+  projections.v_bias = plain(v_proj_->bias);
+  if (q_norm_) projections.q_norm = plain(q_norm_->weight), projections.k_norm = plain(k_norm_->weight);
+  packed_.qkv = pack_qkv(projections, *config_, device);
   packed_.output = kernels::PackedWeight::pack({weight(o_proj_)}).to(device);
   if (!post_attention_layernorm_) return;
   packed_.post_attention_norm = post_attention_layernorm_->weight.detach();

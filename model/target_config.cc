@@ -112,7 +112,8 @@ int64_t window_of(const Keys& keys, const std::string& family) {
   constexpr int64_t none = std::numeric_limits<int64_t>::max();
   if (family == "mistral")
     return keys.is_null("sliding_window") ? none : keys.positive_or("sliding_window", 4096);
-  return keys.flag_or("use_sliding_window", false) ? keys.positive("sliding_window") : none;
+  if (!family.starts_with("qwen") || !keys.flag_or("use_sliding_window", false)) return none;
+  return keys.positive_or("sliding_window", none);
 }
 
 void read_end_ids(const json& object, std::vector<int64_t>& ids) {

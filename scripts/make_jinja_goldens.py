@@ -92,6 +92,10 @@ TEMPLATES = [
     "{% macro greet(name, mark, greeting='Hello') %}{{ greeting }}, {{ name }}{{ mark }}{% endmacro %}{{ greet('A') }} {{ greet('B', mark='!') }} {{ greet(greeting='Bye', name='C') | upper }}",
     "{% macro down(n) %}{{ n }}{% if n > 0 %}{{ down(n - 1) }}{% endif %}{% endmacro %}{{ down(3) }}{% set outer = 'o' %}{% macro sees() %}{{ outer }}{{ number }}{% endmacro %}{% for i in [1] %}{% set inner = 1 %}{{ sees() }}{% endfor %}{{ sees is defined }}",
     "{% set ns = namespace(t='') %}{% macro note(x) %}{% set ns.t = ns.t ~ x %}{% endmacro %}{{ note('a') }}{{ note('b') }}{{ ns.t }}",
+    "{% macro raise_it(n) %}{% set n.v = n.v + 4 %}{% endmacro %}{% set q = namespace(v=1) %}{% set same = q %}{{ raise_it(q) }}{{ q.v }}{% set same.v = 2 %}{{ q.v }}{{ q.other is defined }}{{ q['v'] }}",
+    "{% set inside %}{% set y = 1 %}a{% endset %}{{ y is defined }}{% for i in [1] %}{{ loop is defined }}{% endfor %}{{ loop is defined }}{{ dict is defined }}",
+    "{{ 100000.0 }} {{ 0.0001 }} {{ 1e16 }} {{ 0.00001 }} {{ 123456789.5 }} {{ ['\t\r'] }} {{ '3abc' | int }} {{ ['a', 'A'] | unique | list }} {{ 'é' | tojson }} {{ 'é' | tojson(true) }}",
+    "{{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.py'.removesuffix('.py') }} {{ 'x'.removesuffix('y') }} {{ dict(a=1, b=[2]) | tojson }}",
     "{% generation %}{{ messages[2].content }}{% endgeneration %}{{ eos_token }}",
     # what is refused
     "{{ raise_exception('alternate!') }}",

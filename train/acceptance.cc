@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 
+#include "data/error.h"
 #include "infer/interrupt.h"
 #include "infer/request_run.h"
 
@@ -64,6 +65,9 @@ std::vector<infer::Completion> Acceptance::decode(model::Drafter* drafter, infer
     infer::stop_if_interrupted();
     for (auto& completion : engine.step()) {
       const int64_t tag = completion.tag;
+      if (!completion.error.empty())
+        throw data::InputError("prompt " + std::to_string(tag + 1) +
+                               " of the evaluation: " + completion.error + ".");
       done[tag] = std::move(completion);
     }
   }

@@ -51,7 +51,7 @@ auto read_chosen(const FitFolders& folders, const fs::path& checkpoint, const Re
     const auto older = Checkpoints(folders.output).before(checkpoint);
     if (folders.resume != "auto" || !older) throw;
     throw data::InputError(std::string(error.what()) +
-                           " The checkpoint before it can be continued: --resume " + older->string());
+                           " (The checkpoint before it may be whole: try --resume " + older->string() + ")");
   }
 }
 

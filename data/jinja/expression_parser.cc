@@ -8,7 +8,8 @@ namespace {
 
 using Kind = Token::Kind;
 
-constexpr int longest = 500;  // operators side by side
+constexpr int longest = 500;         // operators side by side
+constexpr int deepest_within = 500;  // expressions within each other, operators side by side among them
 
 }  // namespace
 
@@ -25,7 +26,14 @@ Expression ExpressionParser::operation(const std::string& text, Expression one, 
   std::vector<Expression> parts;
   parts.push_back(std::move(one));
   parts.push_back(std::move(other));
-  return made(Expression::Kind::operation, text, std::move(parts));
+  return measured(made(Expression::Kind::operation, text, std::move(parts)));
+}
+
+Expression ExpressionParser::measured(Expression whole) const {
+  for (const Expression& part : whole.parts) whole.depth = std::max(whole.depth, part.depth + 1);
+  for (const auto& [name, part] : whole.named) whole.depth = std::max(whole.depth, part.depth + 1);
+  if (whole.depth > deepest_within) fail("expected less within each other");
+  return whole;
 }
 
 Expression ExpressionParser::tuple() {
@@ -36,7 +44,7 @@ Expression ExpressionParser::tuple() {
   while (skip_symbol(",") && now().kind != Kind::end_block && now().kind != Kind::end_output &&
          !is_symbol(")"))
     all.parts.push_back(expression());
-  return all;
+  return measured(std::move(all));
 }
 
 Expression ExpressionParser::expression() {
@@ -47,7 +55,7 @@ Expression ExpressionParser::expression() {
     choice.parts.push_back(std::move(value));
     choice.parts.push_back(either());
     choice.parts.push_back(skip_word("else") ? expression() : undefined());
-    value = std::move(choice);
+    value = measured(std::move(choice));
   }
   return value;
 }
@@ -65,7 +73,7 @@ Expression ExpressionParser::negation() {
   if (!skip_word("not")) return comparison();
   std::vector<Expression> parts;
   parts.push_back(negation());
-  return made(Expression::Kind::operation, "not", std::move(parts));
+  return measured(made(Expression::Kind::operation, "not", std::move(parts)));
 }
 
 Expression ExpressionParser::comparison() {
@@ -75,7 +83,7 @@ Expression ExpressionParser::comparison() {
     all.operators.push_back(by);
     all.parts.push_back(sum());
   }
-  if (!all.operators.empty()) return all;
+  if (!all.operators.empty()) return measured(std::move(all));
   Expression only = std::move(all.parts[0]);
   return only;
 }
@@ -177,7 +185,7 @@ Expression ExpressionParser::list() {
     all.parts.push_back(expression());
     if (!is_symbol("]")) expect_symbol(",");
   }
-  return all;
+  return measured(std::move(all));
 }
 
 Expression ExpressionParser::dict() {
@@ -188,7 +196,7 @@ Expression ExpressionParser::dict() {
     all.parts.push_back(expression());
     if (!is_symbol("}")) expect_symbol(",");
   }
-  return all;
+  return measured(std::move(all));
 }
 
 Expression ExpressionParser::parts_of(Expression value) {
@@ -200,13 +208,14 @@ Expression ExpressionParser::parts_of(Expression value) {
       value = now().kind == Kind::number ? operation("[]", std::move(parts[0]), primary())
                                          : made(Expression::Kind::attribute, name(), std::move(parts));
       if (value.text == "[]") value.kind = Expression::Kind::item;
+      value = measured(std::move(value));
     } else if (skip_symbol("[")) {
-      value = subscript(std::move(value));
+      value = measured(subscript(std::move(value)));
     } else if (is_symbol("(")) {
       Expression call = made(Expression::Kind::call, "", {});
       call.parts.push_back(std::move(value));
       arguments(call);
-      value = std::move(call);
+      value = measured(std::move(call));
     } else {
       return value;
     }
@@ -252,8 +261,9 @@ Expression ExpressionParser::filtered(Expression value) {
       parts.push_back(std::move(value));
       value = made(Expression::Kind::filter, name(), std::move(parts));
       if (is_symbol("(")) arguments(value);
+      value = measured(std::move(value));
     } else if (skip_word("is")) {
-      value = test(std::move(value));
+      value = measured(test(std::move(value)));
     } else {
       return value;
     }

@@ -23,6 +23,7 @@ class ExpressionParser : public TokenReader {
  private:
   Expression made(Expression::Kind kind, const std::string& text, std::vector<Expression> parts) const;
   Expression operation(const std::string& text, Expression one, Expression other) const;
+  Expression measured(Expression whole) const;  // its depth, which is limited
   Expression both();
   Expression negation();
   Expression comparison();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <string_view>
 
@@ -32,11 +33,9 @@ std::string indented(const std::string& text, const Arguments& arguments) {
 
 /// json.dumps with Hugging Face's defaults.
 std::string as_json(const json& value, const Arguments& arguments) {
-  for (const auto& [name, given] : arguments.named)
-    if ((name == "ensure_ascii" || name == "sort_keys") && is_true(*given))
-      refuse("tojson(" + name + "=true) is not supported");
-  const Value& separators = arguments.at(1000, "separators");
-  JsonStyle style{whole_or(arguments.at(0, "indent"), -1)};
+  if (is_true(*arguments.at(3, "sort_keys"))) throw Unsupported("tojson(sort_keys=true)");
+  const Value& separators = arguments.at(2, "separators");
+  JsonStyle style{whole_or(arguments.at(1, "indent"), -1), is_true(*arguments.at(0, "ensure_ascii"))};
   if (separators->is_array() && separators->size() == 2) {
     style.between_items = text_in((*separators)[0]);
     style.after_key = text_in((*separators)[1]);
@@ -91,6 +90,7 @@ Value mapped_items(const Value& list, const Arguments& arguments) {
 
 Value sorted(const Value& list, const Arguments& arguments) {
   std::vector<Value> all = items_of(list);
+  spend(32 * std::ssize(all));
   const Value& attribute = arguments.at(2, "attribute");
   const auto key = [&](const Value& item) {
     const Value part = is_undefined(attribute) ? item : item_of(item, *attribute);
@@ -106,7 +106,11 @@ Value sorted(const Value& list, const Arguments& arguments) {
 Value unique(const Value& list) {
   std::vector<Value> kept;
   for (const Value& item : items_of(list)) {
-    const auto same = [&](const Value& other) { return equal(*item, *other); };
+    spend(std::ssize(kept));
+    const auto same = [&](const Value& other) {
+      const bool texts = item->is_string() && other->is_string();
+      return texts ? in_lower(text_of(*item)) == in_lower(text_of(*other)) : equal(*item, *other);
+    };
     if (std::none_of(kept.begin(), kept.end(), same)) kept.push_back(item);
   }
   return list_of(kept);
@@ -129,11 +133,10 @@ Value number_of(const Value& value, const Arguments& arguments, bool whole) {
   const Value otherwise = !is_undefined(fallback) ? fallback : whole ? made(0) : made(0.0);
   double number = 0;
   if (value->is_string()) {
-    try {
-      number = std::stod(value->get<std::string>());
-    } catch (const std::exception&) {
-      return otherwise;
-    }
+    const std::string text(stripped(value->get_ref<const std::string&>(), true, true));
+    char* end = nullptr;
+    number = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') return otherwise;
   } else if (value->is_number()) {
     number = value->get<double>();
   } else if (value->is_boolean()) {
@@ -218,7 +221,7 @@ const std::map<std::string, Filter>& filters() {
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
   const auto found = filters().find(name == "d" ? "default" : name);
-  if (found == filters().end()) refuse("the filter \"" + name + "\" is not supported");
+  if (found == filters().end()) throw Unsupported("the filter \"" + name + "\"");
   return found->second(value, arguments);
 }
 

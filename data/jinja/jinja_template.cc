@@ -1,19 +1,20 @@
 #include "data/jinja/jinja_template.h"
 
+#include <deque>
 #include <map>
 #include <optional>
 
 #include "data/error.h"
-#include "data/jinja/functions.h"
+#include "data/jinja/globals.h"
 
 namespace clover::data {
 namespace {
 
 using namespace jinja;
 
-constexpr int64_t most_work = 20'000'000;  // statements, expressions, items and kilobytes: seconds
 constexpr size_t longest_text = most_of_a_value;
-constexpr int deepest_call = 50;
+constexpr int deepest_call = 50, deepest_value = 1000;
+const std::string space_mark = "\x01namespace";  // the key of a dict that stands for a namespace: its number
 
 enum class Flow { on, stop, next };  // the innermost loop: goes on, ends, goes to its next item
 
@@ -30,6 +31,7 @@ struct Scope {
 class Renderer {
  public:
   explicit Renderer(const JinjaTemplate::json& variables) {
+    begin_spending();
     scopes_.emplace_back();
     for (const auto& item : variables.items()) scopes_[0].values[item.key()] = made(item.value());
   }
@@ -40,10 +42,6 @@ class Renderer {
   }
 
  private:
-  void work(int64_t amount = 1) {
-    if ((done_ += amount) > most_work) throw InputError("it does not come to an end");
-  }
-
   Flow run(const std::vector<Statement>& statements) {
     for (const Statement& statement : statements)
       if (const Flow flow = run(statement); flow != Flow::on) return flow;
@@ -51,7 +49,7 @@ class Renderer {
   }
 
   Flow run(const Statement& statement) {
-    work();
+    spend(1);
     switch (statement.kind) {
       case Statement::Kind::text:
         write(statement.text);
@@ -67,7 +65,7 @@ class Renderer {
         set(statement);
         return Flow::on;
       case Statement::Kind::set_block:
-        scopes_.back().values[statement.names[0]] = made(written_by(statement.bodies[0]));
+        bind(statement, made(written_by(statement.bodies[0])));
         return Flow::on;
       case Statement::Kind::macro:
         macros_[statement.text] = &statement;
@@ -78,7 +76,9 @@ class Renderer {
         return Flow::next;
       case Statement::Kind::generation: {
         const size_t begin = out_.text.size();
+        scopes_.emplace_back();
         const Flow flow = run(statement.bodies[0]);
+        scopes_.pop_back();
         if (captures_ == 0) out_.generations.emplace_back(begin, out_.text.size());
         return flow;
       }
@@ -87,7 +87,7 @@ class Renderer {
   }
 
   void write(const std::string& text) {
-    work(static_cast<int64_t>(text.size() >> 10));
+    spend(static_cast<int64_t>(text.size() >> 10));
     if (out_.text.size() + text.size() > longest_text) throw InputError("it writes more than 64 MiB");
     out_.text += text;
   }
@@ -95,7 +95,9 @@ class Renderer {
   std::string written_by(const std::vector<Statement>& body) {
     std::string before = std::exchange(out_.text, "");
     ++captures_;
+    scopes_.emplace_back();
     run(body);
+    scopes_.pop_back();
     --captures_;
     return std::exchange(out_.text, std::move(before));
   }
@@ -146,16 +148,20 @@ class Renderer {
   void set(const Statement& statement) {
     const Value value = value_of(statement.expressions[0]);
     if (statement.text.empty()) return bind(statement, value);
-    Value* space = find(statement.text);
-    if (space == nullptr || !(*space)->is_object())
+    const Value* named = find(statement.text);
+    std::map<std::string, Value>* space = named != nullptr ? space_at(**named) : nullptr;
+    if (space == nullptr)
       throw InputError("line " + std::to_string(statement.line) + ": \"" + statement.text +
                        "\" is no namespace");
-    // A namespace is a dict that its variable alone holds; what is undefined must stay so in it.
-    json changed = **space;
-    if (weight_of(changed) + weight_of(*value) > most_of_a_value)
-      throw InputError("a value grows beyond 64 MiB");
-    changed[statement.names[0]] = *value;
-    *space = made(std::move(changed));
+    (*space)[statement.names[0]] = value;
+  }
+
+  /// A namespace is one thing under all of its names.
+  std::map<std::string, Value>* space_at(const json& value) {
+    const auto mark = value.is_object() ? value.find(space_mark) : value.end();
+    if (!value.is_object() || mark == value.end() || !mark->is_number_integer()) return nullptr;
+    const auto number = mark->get<size_t>();
+    return number < spaces_.size() ? &spaces_[number] : nullptr;
   }
 
   Value* find(const std::string& name) {
@@ -173,16 +179,24 @@ class Renderer {
   // Expressions.  Errors name the line.
 
   Value value_of(const Expression& expression) {
-    work();
+    spend(1);
+    if (++depth_ > deepest_value) throw InputError("values lie too deep within each other");
+    const auto named = [&](const InputError& error) {
+      return "line " + std::to_string(expression.line) + ": " + error.what();
+    };
     try {
       const Value value = evaluated(expression);
+      --depth_;
       // Of a new value; what a variable or another value holds was only looked at.
       if (value.use_count() == 1)
-        work(static_cast<int64_t>(weight_of(*value) >> (value->is_string() ? 10 : 4)));
+        spend(static_cast<int64_t>(weight_of(*value) >> (value->is_string() ? 10 : 4)));
       return value;
+    } catch (const Unsupported& error) {
+      if (!error.line.empty()) throw;
+      throw Unsupported(error.what_is_lacking, "line " + std::to_string(expression.line) + ": ");
     } catch (const InputError& error) {
       if (std::string_view(error.what()).starts_with("line ") || raised_) throw;
-      throw InputError("line " + std::to_string(expression.line) + ": " + error.what());
+      throw InputError(named(error));
     }
   }
 
@@ -202,7 +216,7 @@ class Renderer {
         return attribute_of(expression);
       case Expression::Kind::item: {
         const Value value = value_of(expression.parts[0]);
-        return item_of(value, *value_of(expression.parts[1]));
+        return part_of(value, *value_of(expression.parts[1]));
       }
       case Expression::Kind::slice: {
         const std::vector<Value> parts = values_of(expression.parts, 0);
@@ -251,7 +265,13 @@ class Renderer {
     if (is_undefined(value))
       throw InputError("\"" + expression.text + "\" of something undefined" +
                        (whole.kind == Expression::Kind::name ? " (" + whole.text + ")" : ""));
-    return item_of(value, json(expression.text));
+    return part_of(value, json(expression.text));
+  }
+  Value part_of(const Value& value, const json& key) {
+    std::map<std::string, Value>* space = space_at(*value);
+    if (space == nullptr) return item_of(value, key);
+    const auto found = key.is_string() ? space->find(key.get<std::string>()) : space->end();
+    return found != space->end() ? found->second : undefined();
   }
 
   static Value of_loop(const Loop& loop, const std::string& what) {
@@ -265,7 +285,7 @@ class Renderer {
     if (what == "revindex0") return made(count - loop.at - 1);
     if (what == "previtem") return loop.at > 0 ? (*loop.items)[loop.at - 1] : undefined();
     if (what == "nextitem") return loop.at + 1 < count ? (*loop.items)[loop.at + 1] : undefined();
-    throw InputError("loop." + what + " is not supported");
+    throw Unsupported("loop." + what);
   }
 
   bool tested(const Expression& expression) {
@@ -280,7 +300,7 @@ class Renderer {
   }
   bool knows(const std::string& function) const {
     return macros_.contains(function) || function == "raise_exception" || function == "namespace" ||
-           function == "range";
+           function == "range" || function == "dict" || (function == "loop" && innermost() != nullptr);
   }
 
   Value operated(const Expression& expression) {
@@ -321,37 +341,21 @@ class Renderer {
       raised_ = true;
       throw InputError(text_of(*arguments.at(0, "message")));
     }
-    if (what.text == "namespace" || what.text == "dict") return space_of(arguments);
-    if (what.text == "range") return range_of(arguments);
-    throw InputError("the function \"" + what.text + "\" is not supported");
+    if (what.text == "namespace") return new_space(arguments);
+    if (what.text == "dict") return new_dict(arguments);
+    if (what.text == "strftime_now") return made(date(text_of(*arguments.at(0, "format"))));
+    if (what.text == "range") return new_range(arguments);
+    throw Unsupported("the function \"" + what.text + "\"");
   }
 
-  static Value space_of(const Arguments& arguments) {
-    json space = arguments.values.empty() ? json::object() : *arguments.values[0];
-    if (!space.is_object()) throw InputError("a namespace of " + type_of(space));
-    for (const auto& [name, value] : arguments.named) space[name] = *value;
-    weight_of(space);
-    return made(std::move(space));
-  }
-
-  static Value range_of(const Arguments& arguments) {
-    constexpr int64_t most = 100'000;
-    int64_t bounds[3] = {0, 0, 1};
-    for (size_t i = 0; i < 3 && i < arguments.values.size(); ++i) {
-      if (!arguments.values[i]->is_number_integer())
-        throw InputError("a range of " + type_of(*arguments.values[i]));
-      bounds[i] = arguments.values[i]->get<int64_t>();
-    }
-    if (arguments.values.size() == 1) std::swap(bounds[0], bounds[1]);
-    const auto& [begin, end, step] = bounds;
-    json all = json::array();
-    if (step == 0) throw InputError("a range with a step of 0");
-    for (int64_t i = begin; step > 0 ? i < end : i > end;) {
-      if (std::ssize(all) == most) throw InputError("a range of more than 100000 numbers");
-      all.push_back(i);
-      if (__builtin_add_overflow(i, step, &i)) break;
-    }
-    return made(std::move(all));
+  Value new_space(const Arguments& arguments) {
+    std::map<std::string, Value> space;
+    if (!arguments.values.empty())
+      for (const auto& item : new_dict({{arguments.values[0]}, {}})->items())
+        space[item.key()] = made(item.value());
+    for (const auto& [name, value] : arguments.named) space[name] = value;
+    spaces_.push_back(std::move(space));
+    return made({{space_mark, spaces_.size() - 1}});
   }
 
   /// A macro sees what stands outside of all loops, and its parameters.
@@ -378,10 +382,10 @@ class Renderer {
   }
 
   std::vector<Scope> scopes_;
+  std::deque<std::map<std::string, Value>> spaces_;
   std::map<std::string, const Statement*> macros_;
   JinjaTemplate::Rendered out_;
-  int64_t done_ = 0;
-  int captures_ = 0, calls_ = 0;
+  int captures_ = 0, calls_ = 0, depth_ = 0;
   bool raised_ = false;
 };
 

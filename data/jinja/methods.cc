@@ -74,7 +74,7 @@ Value call_of_dict(const std::string& name, const Value& dict, const Arguments& 
     if (!is_undefined(found)) return found;
     return is_undefined(arguments.at(1, "default")) ? made(nullptr) : arguments.at(1, "default");
   }
-  refuse("the method \"" + name + "\" of a dict is not supported");
+  throw Unsupported("the method \"" + name + "\" of a dict");
 }
 
 }  // namespace
@@ -137,12 +137,12 @@ bool apply_test(const std::string& name, const Value& value, const Arguments& ar
   if (name == "divisibleby") return remainder(value, whole_or(arguments.at(0), 0)) == 0;
   if (name == "upper") return text_of(*value) == in_upper(text_of(*value));
   if (name == "lower") return text_of(*value) == in_lower(text_of(*value));
-  refuse("the test \"" + name + "\" is not supported");
+  throw Unsupported("the test \"" + name + "\"");
 }
 
 Value call_method(const std::string& name, const Value& value, const Arguments& arguments) {
   if (value->is_object()) return call_of_dict(name, value, arguments);
-  if (!value->is_string()) refuse("the method \"" + name + "\" of " + type_of(*value) + " is not supported");
+  if (!value->is_string()) throw Unsupported("the method \"" + name + "\" of " + type_of(*value));
   const std::string& text = value->get_ref<const std::string&>();
   const Value& first = arguments.at(0);
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
@@ -158,6 +158,12 @@ Value call_method(const std::string& name, const Value& value, const Arguments& 
   if (name == "lower") return made(in_lower(text));
   if (name == "title") return made(titled(text));
   if (name == "capitalize") return made(capitalized(text));
+  if (name == "removeprefix" || name == "removesuffix") {
+    const bool front = name == "removeprefix";
+    const std::string& part = text_in(*first);
+    if (!(front ? text.starts_with(part) : text.ends_with(part))) return value;
+    return made(front ? text.substr(part.size()) : text.substr(0, text.size() - part.size()));
+  }
   if (name == "join") return made(joined(first, text, undefined()));
   if (name == "count") {
     int64_t count = 0;
@@ -172,7 +178,7 @@ Value call_method(const std::string& name, const Value& value, const Arguments& 
     return made(at == std::string::npos ? -1
                                         : std::ssize(characters_of(std::string_view(text).substr(0, at))));
   }
-  refuse("the method \"" + name + "\" of a text is not supported");
+  throw Unsupported("the method \"" + name + "\" of a text");
 }
 
 }  // namespace clover::data::jinja

@@ -30,6 +30,7 @@ struct Expression {
   };
   Kind kind = Kind::literal;
   int line = 0;
+  int depth = 1;  // of expressions within each other
   std::string text = {};
   json value = {};
   std::vector<Expression> parts = {};

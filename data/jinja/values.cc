@@ -30,10 +30,13 @@ double real(const json& value) {
 std::string text_of_number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  const double size = std::abs(value);
+  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
   char digits[64];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, format).ptr;
   std::string text(digits, end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  if (plain && text.find('.') == std::string::npos) text += ".0";
   return text;
 }
 
@@ -44,8 +47,8 @@ std::string shown(const json& value) {
   const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string all(1, quote);
   for (const char c : text) {
-    if (c == '\n') {
-      all += "\\n";
+    if (c == '\n' || c == '\t' || c == '\r') {
+      all += c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r";
     } else {
       if (c == quote || c == '\\') all += '\\';
       all += c;
@@ -104,6 +107,18 @@ int64_t bound(const json& at, int64_t length, int64_t fallback, int64_t least, i
 
 }  // namespace
 
+namespace {
+thread_local int64_t spent = 0;
+}
+
+void begin_spending() {
+  spent = 0;
+}
+void spend(int64_t amount) {
+  constexpr int64_t most = 20'000'000;  // seconds
+  if ((spent += amount) > most) throw InputError("it does not come to an end");
+}
+
 Value made(json value) {
   return std::make_shared<const json>(std::move(value));
 }
@@ -160,8 +175,12 @@ std::string text_of(const json& value) {
 std::string dumped(const json& value, const JsonStyle& style) {
   constexpr auto replace = json::error_handler_t::replace;
   if (value.is_discarded()) refuse("something undefined is written as JSON");
-  if (value.is_number_float()) return text_of_number(value.get<double>());
-  if (!value.is_structured()) return value.dump(-1, ' ', false, replace);
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::isnan(number)) return "NaN";
+    return std::isinf(number) ? (number > 0 ? "Infinity" : "-Infinity") : text_of_number(number);
+  }
+  if (!value.is_structured()) return value.dump(-1, ' ', style.ascii, replace);
   if (value.empty()) return value.is_array() ? "[]" : "{}";
   const bool lines = style.indent >= 0;
   std::string between = style.between_items;
@@ -170,7 +189,7 @@ std::string dumped(const json& value, const JsonStyle& style) {
   for (const auto& item : value.items()) {
     if (!all.empty()) all += between;
     if (lines) all += '\n';
-    if (value.is_object()) all += json(item.key()).dump(-1, ' ', false, replace) + style.after_key;
+    if (value.is_object()) all += json(item.key()).dump(-1, ' ', style.ascii, replace) + style.after_key;
     all += dumped(item.value(), style);
   }
   if (lines) {  // a line further in
@@ -200,6 +219,7 @@ bool compare(const std::string& by, const json& one, const json& other) {
     if (other.is_object()) return one.is_string() && other.contains(one.get<std::string>());
     if (other.is_discarded()) return false;
     if (!other.is_array()) refuse(type_of(one) + " is looked for in " + type_of(other));
+    spend(static_cast<int64_t>(other.size()));
     return std::any_of(other.begin(), other.end(), [&](const json& item) { return equal(item, one); });
   }
   int order = 0;
@@ -250,7 +270,11 @@ int64_t length_of(const json& value) {
 }
 
 std::vector<Value> items_of(const Value& value) {
+  constexpr size_t longest_text = 1 << 20;
   std::vector<Value> items;
+  if (value->is_string() && value->get_ref<const std::string&>().size() > longest_text)
+    refuse("the characters of a text of more than a megabyte");
+  if (value->is_structured()) spend(static_cast<int64_t>(value->size()));
   if (value->is_array()) {
     for (const json& item : *value) items.emplace_back(value, &item);
   } else if (value->is_object()) {

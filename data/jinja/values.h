@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/error.h"
 #include "data/jinja/syntax.h"
 
 // Values of a template, and what Python does with them.  InputError where Python would refuse.
@@ -12,6 +13,20 @@ namespace clover::data::jinja {
 
 /// Shared with what it is a part of: looking into a conversation copies none of it.
 using Value = std::shared_ptr<const json>;
+
+/// What a template asks for and we lack.
+class Unsupported : public InputError {
+ public:
+  explicit Unsupported(const std::string& what, const std::string& where = "")
+      : InputError(where + what + " is not supported"), what_is_lacking(what), line(where) {}
+  std::string what_is_lacking, line;
+};
+
+/// Counts what the rendering that goes on in this thread does: statements, expressions, items, kilobytes.
+/// InputError once it is beyond what any conversation needs.
+void spend(int64_t amount);
+/// A new rendering begins.
+void begin_spending();
 
 Value made(json value);
 /// Bytes, about: what may not grow beyond `most_of_a_value`.  InputError where values lie too deep within
@@ -27,6 +42,7 @@ inline bool is_undefined(const Value& value) {
 /// Of json.dumps(ensure_ascii=False).
 struct JsonStyle {
   int64_t indent = -1;  // a line each; -1: all on one line
+  bool ascii = false;   // other characters are escaped
   std::string between_items = ", ", after_key = ": ";
 };
 std::string dumped(const json& value, const JsonStyle& style);

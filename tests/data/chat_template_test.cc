@@ -144,6 +144,17 @@ TEST_F(ChatTemplateTest, FormatsAreRecognisedByWhatTheyRender) {
       "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
   EXPECT_EQ(load_from({{"chat_template", shouting}}).render({{"user", "x"}}, false).text,
             "<|im_start|>user\nX<|im_end|>\n");
+  const std::string without_prompt =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}";
+  EXPECT_EQ(load_from({{"chat_template", without_prompt}}).name(), "chatml")
+      << "its prompt is better than none";
+  const std::string beyond_us = without_prompt + "{{ messages | no_such_filter }}";
+  EXPECT_EQ(load_from({{"chat_template", beyond_us}}).name(), "chatml");
+  EXPECT_THAT(error_of([&] {
+                load_from({{"chat_template", "{{ messages | no_such_filter }}"}});
+              }),
+              HasSubstr("no_such_filter"))
+      << "once, when it is read, and not for every request";
 }
 
 TEST_F(ChatTemplateTest, NamedFormatKeepsTheFoldersSystemPrompt) {

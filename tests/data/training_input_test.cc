@@ -152,6 +152,13 @@ TEST_F(TrainingInputTest, PromptAndCompletionAreReadAsTheyStand) {
   EXPECT_EQ(shown(parse({{"text", "a the b"}})), "{a the b}");
 }
 
+// Its header is behind the prompt, which the template does not write, and holds letters of many an answer.
+TEST_F(TrainingInputTest, CompletionsEndAsTheFoldersTemplateSays) {
+  std::ofstream(folder_ / "chat_template.jinja")
+      << "{% for m in messages %}start of {{ m.role }}: {{ m.content }}<|im_end|>\n{% endfor %}";
+  EXPECT_EQ(shown(parse({{"prompt", "say "}, {"completion", "a"}}, "jinja")), "say {a<|im_end|>}");
+}
+
 TEST_F(TrainingInputTest, AddsTheBosThatTheTokenizerAddsUnlessTheTemplateWroteIt) {
   tokenizer_ = PieceTokenizer(true);
   EXPECT_EQ(shown(parse({{"prompt", ""}, {"completion", "4"}})), "<s>{4<|im_end|>}");

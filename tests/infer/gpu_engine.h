@@ -61,7 +61,10 @@ class GpuEngineTest : public testing::Test {
     for (const Request& request : requests) engine.submit(request);
     Answers answers;
     while (!engine.idle())
-      for (Completion& done : engine.step()) answers[done.tag] = std::move(done.token_ids);
+      for (Completion& done : engine.step()) {
+        if (!done.error.empty()) errors_[done.tag] = done.error;
+        answers[done.tag] = std::move(done.token_ids);
+      }
     stats_ = engine.stats();
     return answers;
   }
@@ -72,6 +75,7 @@ class GpuEngineTest : public testing::Test {
     return made;
   }
 
+  std::map<int64_t, std::string> errors_;  // of all runs so far, by tag
   test::TemporaryFolder folder_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   std::unique_ptr<model::Target> target_;

@@ -69,7 +69,10 @@ TEST_F(GpuEngineTest, ARequestWithoutNumbersFailsAlone) {
     broken.prompt[7] = 128;
     all.insert(all.begin(), broken);
     expected[100] = {};
+    errors_.clear();
     EXPECT_EQ(expected, run(all, options(Policy::chain, -1, 2), drafter("clover").get()));
+    ASSERT_EQ(errors_.size(), 1u);
+    EXPECT_NE(errors_.at(100).find("are not numbers"), std::string::npos);
   }
 }
 
