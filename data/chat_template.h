@@ -31,8 +31,9 @@ struct RenderedChat {
 class ChatTemplate {
  public:
   /// `name` empty: the format of the folder's `chat_template.jinja` or tokenizer_config.json (its
-  /// `chat_template`) where it is one of these and renders some conversations alike, else jinja.  InputError
-  /// listing the known names when the name is unknown, and when there is no template or none we can read.
+  /// `chat_template`) where it is one of these and makes the same prompts of some conversations, else jinja.
+  /// InputError listing the known names when the name is unknown, and when there is no template or none we
+  /// can read.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
   static std::vector<std::string> known_names();
 
@@ -47,7 +48,7 @@ class ChatTemplate {
 
  private:
   static ChatTemplate of_format(const std::string& name, const nlohmann::json& config);
-  /// Whether another one makes the same of a few conversations; jinja::Unsupported where this cannot.
+  /// Whether another one makes the same prompts of a few conversations; jinja::Unsupported where this cannot.
   bool agrees_with(const ChatTemplate& other) const;
   /// Takes what differs between templates of one format from the Jinja text of this folder's.
   void read_details(const std::string& jinja);

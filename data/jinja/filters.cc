@@ -12,10 +12,6 @@
 namespace clover::data::jinja {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw InputError(what);
-}
-
 std::string indented(const std::string& text, const Arguments& arguments) {
   const Value &width = arguments.at(0, "width"), &first = arguments.at(1, "first"),
               &blank = arguments.at(2, "blank");

@@ -10,10 +10,6 @@
 namespace clover::data::jinja {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw InputError(what);
-}
-
 Value list_of_texts(const std::vector<std::string>& texts) {
   return made(json(texts));
 }

@@ -10,10 +10,6 @@
 namespace clover::data::jinja {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw InputError(what);
-}
-
 bool is_number(const json& value) {
   return value.is_number() || value.is_boolean();
 }

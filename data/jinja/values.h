@@ -22,6 +22,10 @@ class Unsupported : public InputError {
   std::string what_is_lacking, line;
 };
 
+[[noreturn]] inline void refuse(const std::string& what) {
+  throw InputError(what);
+}
+
 /// Counts what the rendering that goes on in this thread does: statements, expressions, items, kilobytes.
 /// InputError once it is beyond what any conversation needs.
 void spend(int64_t amount);

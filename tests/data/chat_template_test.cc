@@ -148,6 +148,11 @@ TEST_F(ChatTemplateTest, FormatsAreRecognisedByWhatTheyRender) {
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}";
   EXPECT_EQ(load_from({{"chat_template", without_prompt}}).name(), "chatml")
       << "its prompt is better than none";
+  const std::string open_end =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}"
+      "{% if not loop.last or add_generation_prompt %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+  EXPECT_EQ(load_from({{"chat_template", open_end}}).name(), "chatml") << "its prompts are the same";
   const std::string beyond_us = without_prompt + "{{ messages | no_such_filter }}";
   EXPECT_EQ(load_from({{"chat_template", beyond_us}}).name(), "chatml");
   EXPECT_THAT(error_of([&] {
