@@ -11,7 +11,7 @@ namespace {
 
 size_t character_before(std::string_view text, size_t position) {
   do --position;
-  while (position > 0 && (static_cast<uint8_t>(text[position]) & 0xC0) == 0x80);
+  while (position > 0 && continues_character(text[position]));
   return position;
 }
 

@@ -95,6 +95,12 @@ RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool gen
   return chat;
 }
 
+std::string ChatTemplate::text(const std::vector<Message>& messages, bool generation_prompt) const {
+  if (!jinja_) return render(messages, generation_prompt).text;
+  check_roles(messages, name_);
+  return jinja_->text(messages, generation_prompt);
+}
+
 void ChatTemplate::render_chatml(const std::vector<Message>& messages, bool generation_prompt,
                                  RenderedChat& chat) const {
   if (!default_system_.empty() && messages.front().role != "system") {
@@ -126,12 +132,11 @@ void ChatTemplate::render_qwen3(const std::vector<Message>& messages, bool gener
     const Thoughtful said = split_thought(messages[i].content);
     std::string answer(said.answer);
     if (i > last_question && (i + 1 == messages.size() || !said.thought.empty())) {
-      const bool prompted = said.thought.empty() && name_ == "qwen3-no-think";
+      const std::string thought =
+          "<think>\n" + std::string(without_newlines(said.thought, true, true)) + "\n</think>\n\n";
       answer = std::string(without_newlines(said.answer, true, false));
-      if (prompted) chat.text += empty_thought;
-      if (!prompted)
-        answer =
-            "<think>\n" + std::string(without_newlines(said.thought, true, true)) + "\n</think>\n\n" + answer;
+      const bool prompted = said.thought.empty() && name_ == "qwen3-no-think";
+      prompted ? void(chat.text += thought) : void(answer = thought + answer);
     }
     append_answer(chat, answer + "<|im_end|>");
     chat.text += "\n";

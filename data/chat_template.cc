@@ -22,12 +22,6 @@ constexpr std::string_view vicuna_system =
 constexpr std::string_view llama31_preamble =
     "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
 
-std::string joined_names() {
-  std::string all;
-  for (const std::string& name : ChatTemplate::known_names()) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
-
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
@@ -110,6 +104,12 @@ std::vector<std::string> ChatTemplate::known_names() {
   return {"chatml", "qwen3", "qwen3-no-think", "llama-2", "llama-3", "vicuna", "none", "jinja"};
 }
 
+std::string ChatTemplate::joined_names() {
+  std::string all;
+  for (const std::string& name : known_names()) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
 ChatTemplate ChatTemplate::of_format(const std::string& name, const json& config) {
   ChatTemplate format;
   format.name_ = name;
@@ -163,7 +163,7 @@ bool ChatTemplate::agrees_with(const ChatTemplate& other) const {
       thinking{"assistant", "<think>\nt\n</think>\n\na"};
   const auto text_of = [](const ChatTemplate& format, const std::vector<Message>& messages, bool prompt) {
     try {
-      return std::optional(format.render(messages, prompt).text);
+      return std::optional(format.text(messages, prompt));
     } catch (const jinja::Unsupported&) {
       throw;
     } catch (const InputError&) {

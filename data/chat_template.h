@@ -36,10 +36,14 @@ class ChatTemplate {
   /// can read.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
   static std::vector<std::string> known_names();
+  static std::string joined_names();  // with commas between them
 
   /// InputError for an unknown role or an order the format cannot express.  With `generation_prompt` the text
   /// ends where the assistant's answer begins.
   RenderedChat render(const std::vector<Message>& messages, bool generation_prompt) const;
+  /// The same where nobody asks what the assistant wrote, for which a folder's own template is rendered twice
+  /// for each of its answers.
+  std::string text(const std::vector<Message>& messages, bool generation_prompt) const;
 
   const std::string& name() const { return name_; }
   /// The rendered text has all the BOS tokens it should have: do not add another.

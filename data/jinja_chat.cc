@@ -6,6 +6,7 @@
 #include "data/error.h"
 #include "data/jinja/texts.h"
 #include "data/jinja/values.h"
+#include "data/utf8.h"
 
 namespace clover::data {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 size_t common_begin(std::string_view prompt, std::string_view with_answer) {
   const auto differ = std::mismatch(prompt.begin(), prompt.end(), with_answer.begin(), with_answer.end());
   size_t length = static_cast<size_t>(differ.first - prompt.begin());
-  while (length > 0 && length < with_answer.size() && (with_answer[length] & 0xC0) == 0x80) --length;
+  while (length > 0 && length < with_answer.size() && continues_character(with_answer[length])) --length;
   return length;
 }
 

@@ -21,6 +21,10 @@ class JinjaChat {
   /// template renders in another way once more messages follow (without its thoughts, say) is nobody's.
   RenderedChat render(const std::vector<Message>& messages, bool generation_prompt) const;
 
+  std::string text(const std::vector<Message>& messages, bool generation_prompt) const {
+    return rendered(messages, messages.size(), generation_prompt).text;
+  }
+
   /// All that decides what is rendered.
   std::string source() const { return source_ + variables_.dump(); }
 

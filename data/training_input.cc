@@ -99,7 +99,7 @@ class SampleBuilder {
       return sample;
     }
     std::vector<Message> messages = record.messages;
-    append(sample, encode_chat(chat_template_.render(messages, true).text).ids, false);
+    append(sample, encode_chat(chat_template_.text(messages, true)).ids, false);
     append(sample, record.answers[0], true);
     const std::string end = record.answers.size() > 1 ? end_text(chat_template_) : "";
     const std::vector<int64_t> end_ids = tokenizer_.encode(end);

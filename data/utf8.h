@@ -17,6 +17,11 @@ struct Utf8Step {
   bool cut;  // broken only because the text ends here: more bytes could still make it a character
 };
 
+/// Whether a byte goes on with the character of the one before it.
+inline bool continues_character(char byte) {
+  return (byte & 0xC0) == 0x80;
+}
+
 /// Needs position < text.size().
 Utf8Step decode_utf8(std::string_view text, size_t position);
 

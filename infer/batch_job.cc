@@ -80,14 +80,10 @@ void BatchJob::start(BatchTask task) {
 void BatchJob::finish(Completion completion) {
   const auto at = tasks_.find(completion.tag);
   BatchTask& task = at->second;
-  if (!completion.error.empty()) {
-    fail(task.line(), completion.error);
-    tasks_.erase(at);
-    return;
-  }
-  outcome_.all.add(completion);
-  if (!task.line().category.empty()) outcome_.by_category[task.line().category].add(completion);
   try {
+    if (!completion.error.empty()) throw data::InputError(completion.error);
+    outcome_.all.add(completion);
+    if (!task.line().category.empty()) outcome_.by_category[task.line().category].add(completion);
     if (auto next = task.advance(std::move(completion), prompts_, settings_.context)) {
       return decoder_.submit(std::move(*next));
     }

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "data/error.h"
+#include "data/utf8.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/toml_config.h"
@@ -32,10 +33,9 @@ std::string overview(const std::string& program, const std::string& summary,
 std::string without_middle(const std::string& message) {
   constexpr size_t most = 4000, kept_end = 500;
   if (message.size() <= most) return message;
-  const auto inside_character = [&](size_t at) { return (message[at] & 0xC0) == 0x80; };
   size_t begin = most - kept_end, end = message.size() - kept_end;
-  while (begin > 0 && inside_character(begin)) --begin;
-  while (end < message.size() && inside_character(end)) ++end;
+  while (begin > 0 && data::continues_character(message[begin])) --begin;
+  while (end < message.size() && data::continues_character(message[end])) ++end;
   return message.substr(0, begin) + " [...] " + message.substr(end);
 }
 

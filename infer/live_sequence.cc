@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/utf8.h"
+
 namespace clover::infer {
 namespace {
 
@@ -91,7 +93,8 @@ std::string LiveSequence::take_text() {
   const size_t held = finished() || longest_stop_ == 0 ? 0 : longest_stop_ - 1;
   size_t until = completion_.text.size() > held ? completion_.text.size() - held : 0;
   // Holding back must not cut a character in two.
-  while (until > 0 && until < completion_.text.size() && (completion_.text[until] & 0xC0) == 0x80) --until;
+  while (until > 0 && until < completion_.text.size() && data::continues_character(completion_.text[until]))
+    --until;
   if (until <= handed_out_) return {};
   std::string text = completion_.text.substr(handed_out_, until - handed_out_);
   handed_out_ = until;

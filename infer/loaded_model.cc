@@ -15,16 +15,6 @@
 
 namespace clover::infer {
 
-namespace {
-
-std::string known_templates() {
-  std::string all;
-  for (const std::string& name : data::ChatTemplate::known_names()) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
-
-}  // namespace
-
 void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) {
   const std::string group = "Model";
   app.add_option("--target", options.target,
@@ -45,7 +35,7 @@ void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) 
       ->type_name("NAME")
       ->group(group);
   app.add_option("--template", options.chat_template,
-                 "Chat template, one of " + known_templates() +
+                 "Chat template, one of " + data::ChatTemplate::joined_names() +
                      ", the last being the model folder's own (default: what renders like that)")
       ->type_name("NAME")
       ->group(group);
@@ -68,7 +58,7 @@ PromptEncoder::PromptEncoder(const std::string& folder, const std::string& templ
 std::string PromptEncoder::text_of(const BatchLine& line) const {
   if (!line.conversation()) return line.prompt;
   if (!template_) throw data::InputError(no_template_);
-  return template_->render(line.messages, true).text;
+  return template_->text(line.messages, true);
 }
 
 std::vector<int64_t> PromptEncoder::encode(const BatchLine& line) const {

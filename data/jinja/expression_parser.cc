@@ -181,21 +181,17 @@ Expression ExpressionParser::constant(const Token& token) {
 
 Expression ExpressionParser::list() {
   Expression all = made(Expression::Kind::list, "", {});
-  while (!skip_symbol("]")) {
-    all.parts.push_back(expression());
-    if (!is_symbol("]")) expect_symbol(",");
-  }
+  until("]", [&] { all.parts.push_back(expression()); });
   return measured(std::move(all));
 }
 
 Expression ExpressionParser::dict() {
   Expression all = made(Expression::Kind::dict, "", {});
-  while (!skip_symbol("}")) {
+  until("}", [&] {
     all.parts.push_back(expression());
     expect_symbol(":");
     all.parts.push_back(expression());
-    if (!is_symbol("}")) expect_symbol(",");
-  }
+  });
   return measured(std::move(all));
 }
 
@@ -205,10 +201,10 @@ Expression ExpressionParser::parts_of(Expression value) {
     if (skip_symbol(".")) {
       std::vector<Expression> parts;
       parts.push_back(std::move(value));
-      value = now().kind == Kind::number ? operation("[]", std::move(parts[0]), primary())
-                                         : made(Expression::Kind::attribute, name(), std::move(parts));
-      if (value.text == "[]") value.kind = Expression::Kind::item;
-      value = measured(std::move(value));
+      const bool index = now().kind == Kind::number;  // list.0
+      if (index) parts.push_back(primary());
+      value = measured(index ? made(Expression::Kind::item, "", std::move(parts))
+                             : made(Expression::Kind::attribute, name(), std::move(parts)));
     } else if (skip_symbol("[")) {
       value = measured(subscript(std::move(value)));
     } else if (is_symbol("(")) {
@@ -241,16 +237,14 @@ Expression ExpressionParser::subscript(Expression value) {
 
 void ExpressionParser::arguments(Expression& call) {
   expect_symbol("(");
-  while (!skip_symbol(")")) {
-    if (now().kind == Kind::name && following().kind == Kind::symbol && following().text == "=") {
-      const std::string key = name();
-      ++at_;
-      call.named.emplace_back(key, expression());
-    } else {
-      call.parts.push_back(expression());
-    }
-    if (!is_symbol(")")) expect_symbol(",");
-  }
+  until(")", [&] {
+    const bool named =
+        now().kind == Kind::name && following().kind == Kind::symbol && following().text == "=";
+    if (!named) return call.parts.push_back(expression());
+    const std::string key = name();
+    expect_symbol("=");
+    call.named.emplace_back(key, expression());
+  });
 }
 
 Expression ExpressionParser::filtered(Expression value) {

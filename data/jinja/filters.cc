@@ -22,14 +22,14 @@ std::string indented(const std::string& text, const Arguments& arguments) {
     all += text[i];
     const bool empty_line = i + 1 == text.size() || text[i + 1] == '\n';
     if (text[i] == '\n' && (!empty_line || is_true(*blank))) all += by;
-    if (all.size() > most_of_a_value) refuse("a text grows beyond 64 MiB");
+    check_size(all);
   }
   return all;
 }
 
 /// json.dumps with Hugging Face's defaults.
 std::string as_json(const json& value, const Arguments& arguments) {
-  if (is_true(*arguments.at(3, "sort_keys"))) throw Unsupported("tojson(sort_keys=true)");
+  if (is_true(*arguments.at(3, "sort_keys"))) lack("tojson(sort_keys=true)");
   const Value& separators = arguments.at(2, "separators");
   JsonStyle style{whole_or(arguments.at(1, "indent"), -1), is_true(*arguments.at(0, "ensure_ascii"))};
   if (separators->is_array() && separators->size() == 2) {
@@ -217,7 +217,7 @@ const std::map<std::string, Filter>& filters() {
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
   const auto found = filters().find(name == "d" ? "default" : name);
-  if (found == filters().end()) throw Unsupported("the filter \"" + name + "\"");
+  if (found == filters().end()) lack("the filter \"" + name + "\"");
   return found->second(value, arguments);
 }
 

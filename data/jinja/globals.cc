@@ -8,8 +8,7 @@ Value new_dict(const Arguments& arguments) {
   json dict = arguments.values.empty() ? json::object() : *arguments.values[0];
   if (!dict.is_object()) throw InputError("a dict of " + type_of(dict));
   for (const auto& [name, value] : arguments.named) dict[name] = *value;
-  weight_of(dict);
-  return made(std::move(dict));
+  return made_of_parts(std::move(dict));
 }
 
 Value new_range(const Arguments& arguments) {

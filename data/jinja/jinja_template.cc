@@ -12,7 +12,6 @@ namespace {
 
 using namespace jinja;
 
-constexpr size_t longest_text = most_of_a_value;
 constexpr int deepest_call = 50, deepest_value = 1000;
 const std::string space_mark = "\x01namespace";  // the key of a dict that stands for a namespace: its number
 
@@ -88,7 +87,7 @@ class Renderer {
 
   void write(const std::string& text) {
     spend(static_cast<int64_t>(text.size() >> 10));
-    if (out_.text.size() + text.size() > longest_text) throw InputError("it writes more than 64 MiB");
+    if (out_.text.size() + text.size() > most_of_a_value) throw InputError("it writes more than 64 MiB");
     out_.text += text;
   }
 
@@ -181,8 +180,10 @@ class Renderer {
   Value value_of(const Expression& expression) {
     spend(1);
     if (++depth_ > deepest_value) throw InputError("values lie too deep within each other");
-    const auto named = [&](const InputError& error) {
-      return "line " + std::to_string(expression.line) + ": " + error.what();
+    const auto with_line = [&](const InputError& error) {
+      const std::string what = error.what();
+      return raised_ || what.starts_with("line ") ? what
+                                                  : "line " + std::to_string(expression.line) + ": " + what;
     };
     try {
       const Value value = evaluated(expression);
@@ -192,11 +193,9 @@ class Renderer {
         spend(static_cast<int64_t>(weight_of(*value) >> (value->is_string() ? 10 : 4)));
       return value;
     } catch (const Unsupported& error) {
-      if (!error.line.empty()) throw;
-      throw Unsupported(error.what_is_lacking, "line " + std::to_string(expression.line) + ": ");
+      throw Unsupported(with_line(error));
     } catch (const InputError& error) {
-      if (std::string_view(error.what()).starts_with("line ") || raised_) throw;
-      throw InputError(named(error));
+      throw InputError(with_line(error));
     }
   }
 
@@ -253,8 +252,7 @@ class Renderer {
     json dict = json::object();
     for (size_t i = 0; i < expression.parts.size(); i += 2)
       dict[text_of(*value_of(expression.parts[i]))] = *value_of(expression.parts[i + 1]);
-    weight_of(dict);
-    return made(std::move(dict));
+    return made_of_parts(std::move(dict));
   }
 
   Value attribute_of(const Expression& expression) {
@@ -285,7 +283,7 @@ class Renderer {
     if (what == "revindex0") return made(count - loop.at - 1);
     if (what == "previtem") return loop.at > 0 ? (*loop.items)[loop.at - 1] : undefined();
     if (what == "nextitem") return loop.at + 1 < count ? (*loop.items)[loop.at + 1] : undefined();
-    throw Unsupported("loop." + what);
+    lack("loop." + what);
   }
 
   bool tested(const Expression& expression) {
@@ -345,7 +343,7 @@ class Renderer {
     if (what.text == "dict") return new_dict(arguments);
     if (what.text == "strftime_now") return made(date(text_of(*arguments.at(0, "format"))));
     if (what.text == "range") return new_range(arguments);
-    throw Unsupported("the function \"" + what.text + "\"");
+    lack("the function \"" + what.text + "\"");
   }
 
   Value new_space(const Arguments& arguments) {

@@ -23,7 +23,7 @@ Value split(const std::string& text, const Arguments& arguments) {
 
 Value lines_of(const std::string& text) {
   if (text.empty()) return made(json::array());
-  const std::string lines = replaced(text, "\r\n", "\n", -1, most_of_a_value);
+  const std::string lines = replaced(text, "\r\n", "\n", -1);
   return list_of_texts(split_at(lines.ends_with('\n') ? lines.substr(0, lines.size() - 1) : lines, "\n", -1));
 }
 
@@ -70,7 +70,7 @@ Value call_of_dict(const std::string& name, const Value& dict, const Arguments& 
     if (!is_undefined(found)) return found;
     return is_undefined(arguments.at(1, "default")) ? made(nullptr) : arguments.at(1, "default");
   }
-  throw Unsupported("the method \"" + name + "\" of a dict");
+  lack("the method \"" + name + "\" of a dict");
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ std::string joined(const Value& list, const std::string& separator, const Value&
     if (!first) all += separator;
     first = false;
     all += text_of(is_undefined(attribute) ? *item : *item_of(item, *attribute));
-    if (all.size() > most_of_a_value) refuse("a text grows beyond 64 MiB");
+    check_size(all);
   }
   return all;
 }
@@ -115,7 +115,7 @@ Value pairs_of(const Value& dict) {
 
 std::string with_replaced(const std::string& text, const Arguments& arguments) {
   return replaced(text, text_in(*arguments.at(0, "old")), text_in(*arguments.at(1, "new")),
-                  whole_or(arguments.at(2, "count"), -1), most_of_a_value);
+                  whole_or(arguments.at(2, "count"), -1));
 }
 
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
@@ -133,12 +133,12 @@ bool apply_test(const std::string& name, const Value& value, const Arguments& ar
   if (name == "divisibleby") return remainder(value, whole_or(arguments.at(0), 0)) == 0;
   if (name == "upper") return text_of(*value) == in_upper(text_of(*value));
   if (name == "lower") return text_of(*value) == in_lower(text_of(*value));
-  throw Unsupported("the test \"" + name + "\"");
+  lack("the test \"" + name + "\"");
 }
 
 Value call_method(const std::string& name, const Value& value, const Arguments& arguments) {
   if (value->is_object()) return call_of_dict(name, value, arguments);
-  if (!value->is_string()) throw Unsupported("the method \"" + name + "\" of " + type_of(*value));
+  if (!value->is_string()) lack("the method \"" + name + "\" of " + type_of(*value));
   const std::string& text = value->get_ref<const std::string&>();
   const Value& first = arguments.at(0);
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
@@ -174,7 +174,7 @@ Value call_method(const std::string& name, const Value& value, const Arguments& 
     return made(at == std::string::npos ? -1
                                         : std::ssize(characters_of(std::string_view(text).substr(0, at))));
   }
-  throw Unsupported("the method \"" + name + "\" of a text");
+  lack("the method \"" + name + "\" of a text");
 }
 
 }  // namespace clover::data::jinja

@@ -143,11 +143,10 @@ class Parser : ExpressionParser {
     statement.kind = Statement::Kind::macro;
     statement.text = name();
     expect_symbol("(");
-    while (!skip_symbol(")")) {
+    until(")", [&] {
       statement.names.push_back(name());
       statement.expressions.push_back(skip_symbol("=") ? expression() : undefined());
-      if (!is_symbol(")")) expect_symbol(",");
-    }
+    });
     expect_end();
     statement.bodies.push_back(body({"endmacro"}));
     close("endmacro");

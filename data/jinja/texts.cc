@@ -33,6 +33,10 @@ char32_t lower(char32_t c) {
 
 }  // namespace
 
+void check_size(const std::string& text) {
+  if (text.size() > most_of_a_value) throw InputError("a text grows beyond 64 MiB");
+}
+
 std::vector<std::string_view> characters_of(std::string_view text) {
   std::vector<std::string_view> characters;
   for (size_t at = 0; at < text.size();) {
@@ -55,7 +59,7 @@ std::string_view stripped(std::string_view text, bool left, bool right, const st
   }
   while (right && !text.empty()) {
     size_t length = 1;  // of the last character, whose first byte is not one that continues
-    while (length < 4 && length < text.size() && (text[text.size() - length] & 0xC0) == 0x80) ++length;
+    while (length < 4 && length < text.size() && continues_character(text[text.size() - length])) ++length;
     if (!goes(text.substr(text.size() - length))) break;
     text.remove_suffix(length);
   }
@@ -92,15 +96,14 @@ std::string with_titles(const std::string& text) {
   });
 }
 
-std::string replaced(const std::string& text, const std::string& old, const std::string& by, int64_t most,
-                     size_t longest) {
+std::string replaced(const std::string& text, const std::string& old, const std::string& by, int64_t most) {
   std::string all;
   size_t at = 0;
   while (most != 0 && !old.empty()) {
     const size_t found = text.find(old, at);
     if (found == std::string::npos) break;
     all += text.substr(at, found - at) + by;
-    if (all.size() > longest) throw InputError("a text grows beyond " + std::to_string(longest) + " bytes");
+    check_size(all);
     at = found + old.size();
     --most;
   }

@@ -57,6 +57,15 @@ class TokenReader {
     return tokens_[at_++].text;
   }
 
+  /// `item` for each of what stands between commas, up to a bracket.
+  template <class Item>
+  void until(const char* closing, const Item& item) {
+    while (!skip_symbol(closing)) {
+      item();
+      if (!is_symbol(closing)) expect_symbol(",");
+    }
+  }
+
   /// Counts what is within what.
   struct Level {
     explicit Level(TokenReader& reader) : reader(reader) {

@@ -54,7 +54,7 @@ std::string shown(const json& value) {
 }
 
 Value of_text(std::string text) {
-  if (text.size() > most_of_a_value) refuse("a text grows beyond 64 MiB");
+  check_size(text);
   return made(json(std::move(text)));
 }
 
@@ -101,11 +101,9 @@ int64_t bound(const json& at, int64_t length, int64_t fallback, int64_t least, i
   return std::clamp(index < 0 ? std::max(index, -length - 1) + length : std::min(index, length), least, most);
 }
 
-}  // namespace
-
-namespace {
 thread_local int64_t spent = 0;
-}
+
+}  // namespace
 
 void begin_spending() {
   spent = 0;
@@ -134,6 +132,11 @@ size_t weight_of(const json& value, int depth) {
   if (value.is_object())
     for (const auto& item : value.items()) weight += weight_of(item.value(), depth + 1) + item.key().size();
   return weight;
+}
+
+Value made_of_parts(json value) {
+  if (weight_of(value) > most_of_a_value) refuse("a value grows beyond 64 MiB");
+  return made(std::move(value));
 }
 
 std::string type_of(const json& value) {

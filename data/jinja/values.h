@@ -7,6 +7,7 @@
 
 #include "data/error.h"
 #include "data/jinja/syntax.h"
+#include "data/jinja/texts.h"
 
 // Values of a template, and what Python does with them.  InputError where Python would refuse.
 namespace clover::data::jinja {
@@ -17,10 +18,11 @@ using Value = std::shared_ptr<const json>;
 /// What a template asks for and we lack.
 class Unsupported : public InputError {
  public:
-  explicit Unsupported(const std::string& what, const std::string& where = "")
-      : InputError(where + what + " is not supported"), what_is_lacking(what), line(where) {}
-  std::string what_is_lacking, line;
+  using InputError::InputError;
 };
+[[noreturn]] inline void lack(const std::string& what) {
+  throw Unsupported(what + " is not supported");
+}
 
 [[noreturn]] inline void refuse(const std::string& what) {
   throw InputError(what);
@@ -36,7 +38,8 @@ Value made(json value);
 /// Bytes, about: what may not grow beyond `most_of_a_value`.  InputError where values lie too deep within
 /// each other.
 size_t weight_of(const json& value, int depth = 0);
-constexpr size_t most_of_a_value = size_t{64} << 20;
+/// A list or a dict that is neither too large nor too deep.
+Value made_of_parts(json value);
 
 const Value& undefined();
 inline bool is_undefined(const Value& value) {
