@@ -138,6 +138,7 @@ Choice best_of(const PassCost& passes, std::span<const Worth> nodes, std::span<c
 void CostModel::observe_pass(int64_t rows, int64_t positions, double seconds) {
   passes_.observe(rows, positions, seconds);
   promise_.seconds_seen += seconds;
+  promise_.pass_seen = true;
 }
 
 void CostModel::observe_draft(int64_t sequences, double seconds, bool typical) {
@@ -228,8 +229,9 @@ double CostModel::Advantage::ratio_kept() const {
 }
 
 void CostModel::settle_promise() {
+  if (promise_.sequences > 0 && promise_.tokens_seen == 0) return;  // its pass is yet to come
   const Promise made = std::exchange(promise_, {});
-  if (made.sequences == 0 || made.tokens_seen == 0 || made.seconds_seen <= 0) return;
+  if (made.sequences == 0 || made.tokens_seen == 0 || !made.pass_seen || made.seconds_seen <= 0) return;
   const double kept = made.tokens_seen / made.tokens * made.seconds / made.seconds_seen;
   const double weight = static_cast<double>(made.sequences);
   Advantage& advantage = advantages_[made.sequences];

@@ -17,7 +17,8 @@ namespace clover::infer {
 /// tokens. `contexts`: the cached tokens of each sequence of the batch.
 ///
 /// A step: worth_drafting, then (if so) grow and observe_draft; trim; the pass; observe_pass and
-/// observe_tree.
+/// observe_tree.  Where drafts begin behind a pass that is still under way: settle_promise, observe_draft,
+/// trim, worth_drafting for the next step, the pass, and so on.
 class CostModel {
  public:
   /// What a target pass costs; calibration tells it directly.
@@ -58,6 +59,10 @@ class CostModel {
   /// that was for nothing.
   bool worth_drafting(std::span<const int64_t> contexts);
 
+  /// The last step is over: what its trim promised is compared with what came of it.  Nothing where its pass
+  /// is still to come; worth_drafting does the same.
+  void settle_promise();
+
  private:
   static constexpr int bins = 20;
   struct Bin {
@@ -83,12 +88,12 @@ class CostModel {
     int64_t sequences = 0;  // 0: none was made
     double tokens = 0, seconds = 0;
     double tokens_seen = 0, seconds_seen = 0;
+    bool pass_seen = false;  // else its seconds are not known
   };
   std::optional<double> known_advantage(int64_t sequences) const;
   /// Tokens a second with excellent heads over those without.
   double best_hope(std::span<const int64_t> contexts) const;
   void note_advantage(int64_t sequences, double ratio);
-  void settle_promise();
 
   PassCost passes_;
   CostCurve drafts_;                         // by sequences

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/gpu.h"
-#include "kernels/top_k.h"
 #include "model/timer.h"
 
 namespace clover::infer {
@@ -14,6 +12,57 @@ namespace {
 
 // Guesses copied from the text so far: under `auto`, which trims them, and under the other policies.
 constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
+
+/// Features of rows that a drafter has not seen.  What stands side by side since a pass, as the rows of
+/// a whole batch do that is drafted for at every step, stays in one part.
+class Ranges {
+ public:
+  void add(std::vector<LiveSequence::FeatureRange> ranges) {
+    for (LiveSequence::FeatureRange& range : ranges) {
+      rows_ += range.end - range.begin;
+      if (!all_.empty() && all_.back().end == range.begin && all_.back().of.is_same(range.of))
+        all_.back().end = range.end;
+      else
+        all_.push_back(std::move(range));
+    }
+  }
+  int64_t rows() const { return rows_; }
+  std::vector<model::Features> parts() const {
+    std::vector<model::Features> parts;
+    for (const auto& [of, begin, end] : all_) parts.push_back(of.slice(begin, end));
+    return parts;
+  }
+
+ private:
+  std::vector<LiveSequence::FeatureRange> all_;
+  int64_t rows_ = 0;
+};
+
+/// What a draft sees that begins before it is known which rows of a pass are accepted.
+struct RowsAhead {
+  model::JudgedRows judged;
+  model::SeenRows seen;
+  Ranges behind;  // features of passes before that one, which stand behind its own
+
+  /// Of one sequence: rows of those passes, then room for `most` of the tree at `place`.
+  void add(int32_t sequence, LiveSequence::Pending pending, int64_t most, kernels::TreePlace& place) {
+    const int64_t before = std::ssize(pending.next_ids);
+    for (int64_t row = 0; row < before; ++row)
+      judged.seen.push_back(std::ssize(judged.ids) + behind.rows() + row);
+    behind.add(std::move(pending.parts));
+    place.seen = std::ssize(judged.seen);
+    place.seen_rows = most;
+    judged.seen.resize(place.seen + most);
+    seen.next_ids.insert(seen.next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
+    seen.next_ids.resize(judged.seen.size());
+    seen.segments.push_back({sequence, pending.begin, static_cast<int32_t>(before + most)});
+  }
+};
+
+/// Whether rows of its last pass wait for a draft.
+bool remembers(LiveSequence& live) {
+  return !live.finished() && live.ahead().tree < 0;
+}
 
 }  // namespace
 
@@ -23,10 +72,10 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
     : target_(target),
       drafter_(drafter),
       cache_(cache),
-      passes_(passes),
       options_(options),
       stats_(stats),
-      with_heads_(drafter != nullptr && options.growth.policy != Policy::off) {
+      with_heads_(drafter != nullptr && options.growth.policy != Policy::off),
+      calibration_(target, cache, passes, taps(), options.max_batch) {
   if (with_heads_) draft_.emplace(*drafter, cache, target.config().layers, recorder);
 }
 
@@ -36,96 +85,41 @@ std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
   return tokens;
 }
 
-// What a row costs, once; what attention adds, whenever the longest context is twice as long as it was.
-void Drafting::calibrate(std::span<const int64_t> contexts, Sequences sequences) {
+void Drafting::calibrate(Sequences sequences) {
   model::Timer timer(stats_.calibration_seconds);
-  if (!std::exchange(calibrated_, true)) calibrate_rows();
-  const auto longest = std::max_element(contexts.begin(), contexts.end());
-  if (longest == contexts.end() || *longest < 2 * longest_calibrated_) return;
-  longest_calibrated_ = *longest;
-  calibrate_attention(sequences[longest - contexts.begin()]->sequence());
-}
-
-// Passes of few rows twice, for they are what is weighed most.  Where twice the rows take nearly twice as
-// long, more rows will too, and need not be waited for.
-void Drafting::calibrate_rows() {
-  constexpr double nearly_twice = 1.6;
-  const auto observe = [this](int64_t rows) {
-    const int32_t sequence = cache_.open();
-    double seconds = 0;
-    if (cache_.fits(sequence, rows)) {
-      seconds = timed_pass(sequence, rows);
-      costs_.passes().observe(rows, 0, seconds);
-    }
-    cache_.close(sequence);
-    return seconds;
-  };
-  // The very first one warms caches, which CostCurve allows for.
-  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4}) observe(rows);
-  double before = observe(8);
-  for (int64_t rows = 16; rows <= std::min<int64_t>(64, options_.max_batch * 16); rows *= 2) {
-    const double seconds = observe(rows);
-    if (seconds > nearly_twice * before) return;
-    before = seconds;
-  }
-}
-
-// Without and with what `sequence` holds, in turn, because machines speed up and slow down.
-void Drafting::calibrate_attention(int32_t sequence) {
-  constexpr int64_t rows = 4;
-  const int32_t empty = cache_.open();
-  const int64_t context = cache_.length(sequence);
-  if (context + rows < target_.config().context && cache_.fits(empty, rows) && cache_.fits(sequence, rows)) {
-    double without = timed_pass(empty, rows), with = timed_pass(sequence, rows);
-    without = std::min(without, timed_pass(empty, rows));
-    with = std::min(with, timed_pass(sequence, rows));
-    costs_.passes().observe_attention(rows * context, without, with);
-  }
-  cache_.close(empty);
-}
-
-/// Seconds of a pass of a chain of `rows` rows after what `sequence` holds; nothing of it is kept.
-double Drafting::timed_pass(int32_t sequence, int64_t rows) {
-  model::RowBatch batch;
-  for (int64_t row = 0; row < rows; ++row) {
-    batch.add(0, sequence, static_cast<int32_t>(row) - 1);
-    batch.wanted.push_back(row);
-  }
-  double seconds = 0;
-  {
-    // What a GPU runs for the first time it loads first, and then records.
-    const int warm_ups = target_.device().is_cpu() ? 0 : 2;
-    for (int i = 0; i < warm_ups; ++i) passes_.forward(batch, taps());
-    kernels::wait_for(target_.device());
-    model::Timer pass(seconds);
-    const model::TargetOutput output = passes_.forward(batch, taps());
-    if (!target_.device().is_cpu()) kernels::to_host({kernels::arg_max(output.logits)});  // as a step does
-  }
-  cache_.keep(sequence, {}, target_.config().layers);
-  return seconds;
+  std::vector<int32_t> numbers;
+  for (const auto& live : sequences) numbers.push_back(live->sequence());
+  calibration_.run(numbers, costs_.passes());
 }
 
 std::vector<CandidateTree> Drafting::propose(Sequences sequences) {
   const std::vector<int64_t> held = contexts(sequences);
-  if (with_heads_ && automatic()) calibrate(held, sequences);
   std::vector<CandidateTree> trees;
   for (const auto& live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
-  const std::vector<size_t> asked = whom_to_draft_for(sequences, held);
-  if (!asked.empty()) draft(sequences, asked, held, trees);
+  // Who has joined since drafts were begun waits for the next ones.
+  const bool begun =
+      std::any_of(sequences.begin(), sequences.end(), [](const auto& live) { return live->ahead().weighed; });
+  std::vector<size_t> asked;
+  if (begun) asked = take_begun(sequences, trees);
+  if (with_heads_ && automatic()) calibrate(sequences);
+  if (!begun) asked = whom_to_draft_for(sequences, held, 0);
+  if (!begun && !asked.empty()) draft(sequences, asked, held, trees);
   const bool grafted = options_.suffix && graft_suffixes(sequences, trees);
   if (automatic()) {
-    if (grafted) calibrate(held, sequences);
+    if (grafted) calibrate(sequences);
     costs_.trim(trees, held, std::ssize(asked));
     note_rest(sequences, asked, trees);
   }
   return trees;
 }
 
-std::vector<size_t> Drafting::whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts) {
+/// `sure`: tokens of each that are sure to come before what is guessed.
+std::vector<size_t> Drafting::whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts,
+                                                int64_t sure) {
   std::vector<size_t> asked;
   if (!with_heads_ || (automatic() && !costs_.worth_drafting(contexts))) return asked;
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const bool has_use = longest_guess(*sequences[i]) > 0;  // else its answer ends with this step
+    const bool has_use = longest_guess(*sequences[i], sure) > 0;  // else its answer ends with this step
     if (has_use && (!automatic() || sequences[i]->rest().over())) asked.push_back(i);
   }
   return asked;
@@ -140,6 +134,17 @@ void Drafting::note_rest(Sequences sequences, std::span<const size_t> asked,
   }
 }
 
+GrowthRule Drafting::rule_for(std::span<const int64_t> contexts) const {
+  GrowthRule rule = options_.growth;
+  if (automatic()) {
+    // Wide where rows are cheap: what cannot pay for its row bounds growth, and `trim` decides on the rest.
+    rule.least_joint = costs_.least_worth(contexts);
+    rule.top_p = 0.95;
+    rule.relative_cut = 0;
+  }
+  return rule;
+}
+
 // Grows the trees of those who are asked for.
 void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::span<const int64_t> contexts,
                      std::vector<CandidateTree>& trees) {
@@ -149,18 +154,12 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::sp
     limits.push_back(limit(*sequences[i]));
     caught_up |= sequences[i]->passes_unseen() > 1;
   }
-  GrowthRule rule = options_.growth;
-  if (automatic()) {
-    // Wide where rows are cheap: what cannot pay for its row bounds growth, and `trim` decides on the rest.
-    rule.least_joint = costs_.least_worth(contexts);
-    rule.top_p = 0.95;
-    rule.relative_cut = 0;
-  }
   double drafting = 0;
   const double of_heads = draft_->seconds();
   {
     model::Timer timer(drafting);
-    std::vector<CandidateTree> grown = grow(*draft_, take_unseen(sequences, asked), rule, limits);
+    std::vector<CandidateTree> grown =
+        grow(*draft_, take_unseen(sequences, asked), rule_for(contexts), limits);
     for (size_t i = 0; i < asked.size(); ++i) trees[asked[i]] = std::move(grown[i]);
   }
   stats_.drafter_seconds += draft_->seconds() - of_heads;
@@ -169,28 +168,91 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> asked, std::sp
   if (automatic()) costs_.observe_draft(std::ssize(asked), drafting, typical);
 }
 
-// What stands side by side since a pass, as the rows of a whole batch do that is drafted for at every step,
-// stays in one part.
 model::SeenRows Drafting::take_unseen(Sequences sequences, std::span<const size_t> asked) {
   model::SeenRows seen;
-  std::vector<LiveSequence::FeatureRange> ranges;
-  const auto continues = [&ranges](const LiveSequence::FeatureRange& range) {
-    return !ranges.empty() && ranges.back().end == range.begin && ranges.back().of.is_same(range.of);
-  };
+  Ranges ranges;
   for (const size_t i : asked) {
     LiveSequence::Pending pending = sequences[i]->take_pending();
     seen.segments.push_back(
         {sequences[i]->sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
-    for (LiveSequence::FeatureRange& range : pending.parts) {
-      if (continues(range))
-        ranges.back().end = range.end;
-      else
-        ranges.push_back(std::move(range));
-    }
+    ranges.add(std::move(pending.parts));
     seen.next_ids.insert(seen.next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
   }
-  for (const auto& [of, begin, end] : ranges) seen.parts.push_back(of.slice(begin, end));
+  seen.parts = ranges.parts();
   return seen;
+}
+
+/// All of a pass's rows, and nothing to be seen of them yet.
+model::JudgedRows Drafting::judged_rows(Sequences sequences, std::span<const CandidateTree> trees) const {
+  model::JudgedRows judged;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    const int64_t base = std::ssize(judged.ids), rows = trees[i].size();
+    judged.ids.insert(judged.ids.end(), trees[i].ids.begin(), trees[i].ids.end());
+    for (const int32_t parent : trees[i].parent) judged.parents.push_back(parent < 0 ? -1 : base + parent);
+    cache_.add_slots(sequences[i]->sequence(), rows, judged.slots);
+    judged.trees.push_back({.row = base, .rows = rows});
+  }
+  return judged;
+}
+
+/// Rows that may be accepted of a tree and that the drafter has to see then.
+int64_t Drafting::most_seen(const CandidateTree& tree) const {
+  return last_only() ? 1 : *std::max_element(tree.depth.begin(), tree.depth.end()) + 1;
+}
+
+// A draft that sees more rows than are recorded is better begun when it is known how few of them count.
+bool Drafting::begin_next(Sequences sequences, std::span<const CandidateTree> trees, const at::Tensor& tokens,
+                          const model::Features& features) {
+  if (!with_heads_ || options_.growth.policy == Policy::fixed_tree) return false;
+  int64_t most = 0;
+  for (size_t i = 0; i < trees.size(); ++i) most += most_seen(trees[i]) + sequences[i]->rows_unseen();
+  const bool possible = most <= model::most_recorded_rows;
+  for (const auto& live : sequences) live->ahead() = {.weighed = possible};
+  if (!possible) return false;
+  const std::vector<int64_t> held = contexts(sequences);
+  const std::vector<size_t> asked = whom_to_draft_for(sequences, held, 1);
+  if (asked.empty()) return false;
+  begun_ = {.sequences = std::ssize(asked), .typical = true};
+  RowsAhead rows{judged_rows(sequences, trees), {}, {}};
+  rows.judged.tokens = tokens;
+  rows.judged.features = features;
+  std::vector<GrowthLimit> limits;
+  for (const size_t i : asked) {
+    LiveSequence& live = *sequences[i];
+    live.ahead().tree = rows.judged.trees[i].frontier = std::ssize(limits);
+    limits.push_back(limit(live, 1));
+    begun_.typical &= live.passes_unseen() <= 1;
+    LiveSequence::Pending pending = live.take_pending();
+    if (last_only()) pending = {};
+    rows.add(live.sequence(), std::move(pending), most_seen(trees[i]), rows.judged.trees[i]);
+  }
+  rows.seen.parts = rows.behind.parts();
+  begin_growing(*draft_, rows.judged, rows.seen, rule_for(held), limits);
+  return true;
+}
+
+/// From now on it would have waited for drafts.
+void Drafting::use_gpu() {
+  if (!begun_.hidden) begun_.hidden = std::chrono::duration<double>(Clock::now() - begun_.pass_over).count();
+}
+
+std::vector<size_t> Drafting::take_begun(Sequences sequences, std::vector<CandidateTree>& trees) {
+  if (automatic()) costs_.settle_promise();
+  std::vector<size_t> asked;
+  for (size_t i = 0; i < sequences.size(); ++i)
+    if (sequences[i]->ahead().tree >= 0 && longest_guess(*sequences[i]) > 0) asked.push_back(i);
+  if (asked.empty()) return asked;
+  use_gpu();
+  double drafting = 0;
+  {
+    model::Timer timer(stats_.drafter_seconds);
+    const model::DraftGraphs::Grown grown = draft_->finish();
+    drafting = std::max(0.0, grown.seconds - *begun_.hidden);
+    for (const size_t i : asked)
+      take(grown.trees, sequences[i]->ahead().tree, limit(*sequences[i]).max_depth, trees[i]);
+  }
+  if (automatic()) costs_.observe_draft(begun_.sequences, drafting, begun_.typical && draft_->settled());
+  return asked;
 }
 
 bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
@@ -212,13 +274,13 @@ bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& t
 }
 
 // The last token of an answer is never read, and a guess beyond it could not be used.
-int64_t Drafting::longest_guess(const LiveSequence& live) const {
+int64_t Drafting::longest_guess(const LiveSequence& live, int64_t sure) const {
   const int64_t room = target_.config().context - 1 - cache_.length(live.sequence());
-  return std::max<int64_t>(0, std::min(live.tokens_left() - 1, room));
+  return std::max<int64_t>(0, std::min(live.tokens_left() - 1, room) - sure);
 }
 
-GrowthLimit Drafting::limit(const LiveSequence& live) const {
-  const int64_t depth = std::min(drafter_->max_depth(), longest_guess(live));
+GrowthLimit Drafting::limit(const LiveSequence& live, int64_t sure) const {
+  const int64_t depth = std::min(drafter_->max_depth(), longest_guess(live, sure));
   int64_t budget = most_tree_rows - 1 - (options_.suffix ? most_suffix_automatic : 0);
   if (options_.budget > 0) {
     budget = std::min(budget, options_.budget);
@@ -230,6 +292,7 @@ GrowthLimit Drafting::limit(const LiveSequence& live) const {
 
 // The drafter's own layers read a prompt with the target, so that pages which others share hold them too.
 void Drafting::read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end) {
+  use_gpu();
   if (!with_heads_ || begin >= end) return;
   live.skip(end - begin);
   if (drafter_->kv_layers() == 0) return;
@@ -241,11 +304,11 @@ void Drafting::read(LiveSequence& live, const model::Features& features, int64_t
 
 void Drafting::remember(const model::Features& features, std::span<Seen> seen) {
   if (!with_heads_) return;
-  const bool last_only = drafter_->kv_layers() == 0;  // it looks back at nothing
   std::vector<int64_t> rows;
   for (Seen& one : seen) {
-    if (one.live->finished()) continue;
-    if (last_only) {
+    if (one.live->ahead().tree >= 0) one.live->skip(std::ssize(one.rows));  // a draft has begun with them
+    if (!remembers(*one.live)) continue;
+    if (last_only()) {
       one.live->skip(std::ssize(one.rows) - 1);
       one.rows.erase(one.rows.begin(), one.rows.end() - 1);
       one.next_ids.erase(one.next_ids.begin(), one.next_ids.end() - 1);
@@ -256,9 +319,9 @@ void Drafting::remember(const model::Features& features, std::span<Seen> seen) {
   const model::Features picked = features.rows(at::from_blob(rows.data(), {std::ssize(rows)}, at::kLong));
   int64_t begin = 0;
   for (Seen& one : seen) {
-    if (one.live->finished()) continue;
+    if (!remembers(*one.live)) continue;
     const int64_t end = begin + std::ssize(one.rows);
-    one.live->remember({picked, begin, end}, std::move(one.next_ids), last_only);
+    one.live->remember({picked, begin, end}, std::move(one.next_ids), last_only());
     begin = end;
   }
 }

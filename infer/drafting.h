@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "infer/calibration.h"
 #include "infer/candidate_tree.h"
 #include "infer/cost_model.h"
 #include "infer/engine_options.h"
@@ -38,6 +40,15 @@ class Drafting {
   /// One tree a sequence, its root alone where no guess pays.
   std::vector<CandidateTree> propose(Sequences sequences);
 
+  /// On a GPU, behind a pass whose rows are `trees`' and that the CPU has not waited for: begins the drafts
+  /// of the next step, which sees what the target accepts there as the GPU finds it out.  `tokens` and
+  /// `features`: of the pass's rows, on the device.  Whether it did; then keys and values have moved too
+  /// (KvCache::commit).
+  bool begin_next(Sequences sequences, std::span<const CandidateTree> trees, const at::Tensor& tokens,
+                  const model::Features& features);
+  /// The tokens of that pass are there: the GPU drafts, and the CPU has something else to do.
+  void pass_is_over() { begun_.pass_over = Clock::now(); }
+
   /// Tokens [begin, end) of what a joining sequence reads passed through the target; features [end - begin
   /// or more, ..].  end is below the last token's index, whose successor is not known yet.
   void read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end);
@@ -59,32 +70,42 @@ class Drafting {
 
  private:
   bool automatic() const { return options_.growth.policy == Policy::automatic; }
-  void calibrate(std::span<const int64_t> contexts, Sequences sequences);
-  void calibrate_rows();
-  void calibrate_attention(int32_t sequence);
-  double timed_pass(int32_t sequence, int64_t rows);
+  bool last_only() const { return drafter_->kv_layers() == 0; }  // the drafter looks back at nothing
+  void calibrate(Sequences sequences);
   std::vector<int64_t> contexts(Sequences sequences) const;
-  std::vector<size_t> whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts);
+  std::vector<size_t> whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts, int64_t sure);
+  GrowthRule rule_for(std::span<const int64_t> contexts) const;
+  std::vector<size_t> take_begun(Sequences sequences, std::vector<CandidateTree>& trees);
+  model::JudgedRows judged_rows(Sequences sequences, std::span<const CandidateTree> trees) const;
   void draft(Sequences sequences, std::span<const size_t> asked, std::span<const int64_t> contexts,
              std::vector<CandidateTree>& trees);
   model::SeenRows take_unseen(Sequences sequences, std::span<const size_t> asked);
   void note_rest(Sequences sequences, std::span<const size_t> asked, std::span<const CandidateTree> trees);
   bool graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees);
-  int64_t longest_guess(const LiveSequence& live) const;
-  GrowthLimit limit(const LiveSequence& live) const;
+  int64_t most_seen(const CandidateTree& tree) const;
+  int64_t longest_guess(const LiveSequence& live, int64_t sure = 0) const;
+  GrowthLimit limit(const LiveSequence& live, int64_t sure = 0) const;
 
   const model::Target& target_;
   model::Drafter* drafter_;
   model::KvCache& cache_;
-  model::PassGraphs& passes_;
   EngineOptions options_;
   EngineStats& stats_;
   bool with_heads_;
+  Calibration calibration_;
   std::optional<model::DraftGraphs> draft_;  // where there are heads
   CostModel costs_;
   AnswerMatcher answers_;
-  bool calibrated_ = false;
-  int64_t longest_calibrated_ = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
+  using Clock = std::chrono::steady_clock;
+  /// The drafts begun for the next step.
+  struct Begun {
+    int64_t sequences = 0;
+    bool typical = false;  // take as long as most do
+    Clock::time_point pass_over{};
+    std::optional<double> hidden{};  // seconds of them during which the CPU had no use for the GPU
+  };
+  void use_gpu();
+  Begun begun_;
 };
 
 }  // namespace clover::infer

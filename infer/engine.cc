@@ -196,13 +196,17 @@ void Engine::cut_to_room(std::vector<CandidateTree>& trees) const {
   }
 }
 
-Engine::Verdict Engine::verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const {
-  if (!chooses_there()) return {kernels::to_host({logits})[0], {}};
+at::Tensor Engine::chosen(const at::Tensor& logits, std::vector<kernels::RowRule> rules) {
   const bool greedy =
       std::all_of(rules.begin(), rules.end(), [](const auto& rule) { return rule.temperature == 0; });
-  if (greedy) return {{}, kernels::to_host({kernels::arg_max(logits)})[0]};
+  if (greedy) return kernels::arg_max(logits);
   const at::Tensor here = at::from_blob(rules.data(), {std::ssize(rules), 4}, at::kDouble);
-  return {{}, kernels::to_host({kernels::sample(logits, kernels::to_device(here, logits.device()))})[0]};
+  return kernels::sample(logits, kernels::to_device(here, logits.device()));
+}
+
+Engine::Verdict Engine::verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const {
+  if (!chooses_there()) return {kernels::to_host({logits})[0], {}};
+  return {{}, kernels::to_host({chosen(logits, std::move(rules))})[0]};
 }
 
 /// `base`: of the tree's rows in the pass.
@@ -235,57 +239,85 @@ model::RowBatch Engine::rows_of(const std::vector<CandidateTree>& trees) const {
   return batch;
 }
 
-void Engine::decode() {
-  model::Timer timer(stats_.decode_seconds);
-  const double calibrated = stats_.calibration_seconds;
-  std::vector<CandidateTree> trees = drafting_.propose(schedule_.decoding());
-  cut_to_room(trees);
-  stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
-  const model::RowBatch batch = rows_of(trees);
-  const auto& decoding = schedule_.decoding();
-  // The root sits at position `length`, so the first token decided here at the one after it.
-  const auto position = [&](size_t i) { return cache_.length(decoding[i]->sequence()) + 1; };
+std::vector<kernels::RowRule> Engine::rules_of(const std::vector<CandidateTree>& trees) const {
   std::vector<kernels::RowRule> rules;
-  for (size_t i = 0; chooses_there() && i < trees.size(); ++i)
-    add_rules(trees[i], decoding[i]->request(), position(i), rules);
-  double seconds = 0;
-  model::TargetOutput output;
-  Verdict said;
-  {
-    model::Timer pass(seconds);
-    output = passes_.forward(batch, drafting_.taps());
-    said = verdict(output.logits, std::move(rules));
+  for (size_t i = 0; i < trees.size(); ++i) {
+    const LiveSequence& live = *schedule_.decoding()[i];
+    add_rules(trees[i], live.request(), next_position(live), rules);
   }
-  stats_.target_seconds += seconds;
-  if (passes_.settled()) drafting_.observe_pass(decoding, trees, seconds);
-  stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
-  ++stats_.steps;
-  stats_.rows += batch.size();
+  return rules;
+}
 
-  model::Timer verifying(stats_.verify_seconds);
+Engine::Judged Engine::run_pass(const std::vector<CandidateTree>& trees) {
+  if (chooses_there()) return run_pass_there(trees);
+  Judged pass;
+  const model::Timer timer(pass.seconds);
+  pass.output = passes_.forward(rows_of(trees), drafting_.taps());
+  pass.said = verdict(pass.output.logits, {});
+  return pass;
+}
+
+// A GPU follows its tokens itself and goes on to the next drafts; the CPU waits for the tokens only, and is
+// busy with them meanwhile.
+Engine::Judged Engine::run_pass_there(const std::vector<CandidateTree>& trees) {
+  Judged pass;
+  const auto begin = kernels::mark(target_.device());
+  pass.output = passes_.forward(rows_of(trees), drafting_.taps());
+  const at::Tensor tokens = chosen(pass.output.logits, rules_of(trees));
+  const kernels::Arriving arriving = kernels::begin_to_host(tokens);
+  pass.drafted = drafting_.begin_next(schedule_.decoding(), trees, tokens, pass.output.features);
+  pass.said.tokens = arriving.wait();
+  pass.seconds = arriving.there->seconds_since(*begin);
+  if (pass.drafted) drafting_.pass_is_over();
+  return pass;
+}
+
+std::vector<Accepted> Engine::verify(const std::vector<CandidateTree>& trees, const Verdict& said) const {
   std::vector<int64_t> base;  // of each tree's rows
   for (int64_t row = 0; const CandidateTree& tree : trees)
     base.push_back(std::exchange(row, row + tree.size()));
   std::vector<Accepted> accepted(trees.size());
   const auto decide = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      accepted[i] = verify(trees[i], said, base[i], *decoding[i], position(i));
+    for (int64_t i = begin; i < end; ++i) {
+      const LiveSequence& live = *schedule_.decoding()[i];
+      accepted[i] = verify(trees[i], said, base[i], live, next_position(live));
+    }
   };
   // To draw from a row of logits takes the CPU a quarter of a millisecond.
   if (said.tokens.defined())
     decide(0, std::ssize(trees));
   else
     at::parallel_for(0, std::ssize(trees), 1, decide);
-  settle(trees, accepted, output.features);
+  return accepted;
+}
+
+void Engine::decode() {
+  model::Timer timer(stats_.decode_seconds);
+  const double calibrated = stats_.calibration_seconds;
+  std::vector<CandidateTree> trees = drafting_.propose(schedule_.decoding());
+  cut_to_room(trees);
+  stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
+  const Judged pass = run_pass(trees);
+  stats_.target_seconds += pass.seconds;
+  if (passes_.settled()) drafting_.observe_pass(schedule_.decoding(), trees, pass.seconds);
+  stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
+  ++stats_.steps;
+  for (const CandidateTree& tree : trees) stats_.rows += tree.size();
+
+  model::Timer verifying(stats_.verify_seconds);
+  settle(trees, verify(trees, pass.said), pass);
 }
 
 // What all sequences keep moves at once, and so do the features: on a GPU each would be launches of its own.
 void Engine::settle(const std::vector<CandidateTree>& trees, const std::vector<Accepted>& accepted,
-                    const model::Features& features) {
+                    const Judged& pass) {
   std::vector<model::KvCache::Kept> kept;
   for (size_t i = 0; i < trees.size(); ++i)
     kept.push_back({schedule_.decoding()[i]->sequence(), accepted[i].nodes});
-  cache_.keep(kept, target_.config().layers);
+  if (pass.drafted)
+    cache_.commit(kept);
+  else
+    cache_.keep(kept, target_.config().layers);
 
   std::vector<Drafting::Seen> seen;
   int64_t base = 0;
@@ -304,7 +336,7 @@ void Engine::settle(const std::vector<CandidateTree>& trees, const std::vector<A
     for (int64_t& row : seen.back().rows) row += base;
     base += trees[i].size();
   }
-  drafting_.remember(features, seen);
+  drafting_.remember(pass.output.features, seen);
 }
 
 }  // namespace clover::infer

@@ -60,13 +60,28 @@ class Engine {
   };
   /// Whether it chooses them.
   bool chooses_there() const { return !target_.device().is_cpu() && !options_.typical; }
+  /// They, there: i64 [R], under one of `rules` a row.
+  static at::Tensor chosen(const at::Tensor& logits, std::vector<kernels::RowRule> rules);
   /// `rules`: of every row where they are chosen there, else none.
   Verdict verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const;
+  /// A pass over trees and what came of it.
+  struct Judged {
+    model::TargetOutput output;
+    Verdict said;
+    double seconds = 0;    // until it was said
+    bool drafted = false;  // a GPU has begun the next drafts, and keys and values stand together already
+  };
+  Judged run_pass(const std::vector<CandidateTree>& trees);
+  Judged run_pass_there(const std::vector<CandidateTree>& trees);
+  std::vector<kernels::RowRule> rules_of(const std::vector<CandidateTree>& trees) const;
+  /// The root sits at position `length`, so the first token decided there is at the one after it.
+  int64_t next_position(const LiveSequence& live) const { return cache_.length(live.sequence()) + 1; }
+  std::vector<Accepted> verify(const std::vector<CandidateTree>& trees, const Verdict& said) const;
   Accepted verify(const CandidateTree& tree, const Verdict& verdict, int64_t base, const LiveSequence& live,
                   int64_t position) const;
   model::RowBatch rows_of(const std::vector<CandidateTree>& trees) const;
   void settle(const std::vector<CandidateTree>& trees, const std::vector<Accepted>& accepted,
-              const model::Features& features);
+              const Judged& pass);
   std::vector<Completion> collect();
 
   const model::Target& target_;

@@ -31,38 +31,40 @@ int64_t width_of(const GrowthRule& rule, std::span<const model::Growth::Tree> tr
   return std::min(width, drafter.head(0).size());
 }
 
-void take(const kernels::GrowingTrees& grown, int64_t index, CandidateTree& tree) {
-  const int64_t begin = index * grown.ids.size(1);
-  const auto& state = static_cast<const kernels::TreeState*>(grown.state.const_data_ptr())[index];
-  tree.reserve(state.nodes);
-  for (int64_t at = begin + 1; at < begin + state.nodes; ++at)
-    tree.add(grown.ids.const_data_ptr<int64_t>()[at], grown.parent.const_data_ptr<int32_t>()[at],
-             grown.joint.const_data_ptr<float>()[at]);
+model::Growth growth_of(const GrowthRule& rule, std::span<const GrowthLimit> limits,
+                        const model::Drafter& drafter) {
+  model::Growth growth;
+  const float least = rule.policy == Policy::automatic ? static_cast<float>(rule.least_joint) : 0;
+  for (const GrowthLimit& limit : limits) {
+    const auto [budget, depth] = usable(limit, rule.policy, drafter);
+    TORCH_CHECK(depth > 0, "grow: a tree of a node or more was expected");
+    growth.trees.push_back({budget + 1, depth, least});
+  }
+  growth.rule = {.width = width_of(rule, growth.trees, drafter),
+                 .top_p = static_cast<float>(rule.top_p),
+                 .relative_cut = static_cast<float>(rule.relative_cut)};
+  return growth;
 }
 
 void grow_by_probability(model::DraftGraphs& draft, const model::SeenRows& seen, const GrowthRule& rule,
                          std::span<const GrowthLimit> limits, std::span<const int64_t> last,
                          std::vector<CandidateTree>& trees) {
-  model::Growth growth;
   std::vector<size_t> growing;
   std::vector<int64_t> frontier;
-  const float least = rule.policy == Policy::automatic ? static_cast<float>(rule.least_joint) : 0;
+  std::vector<GrowthLimit> wanted;
   for (size_t i = 0; i < trees.size(); ++i) {
-    const auto [budget, depth] = usable(limits[i], rule.policy, draft.drafter());
-    if (depth == 0) continue;
+    if (usable(limits[i], rule.policy, draft.drafter()).max_depth == 0) continue;
     growing.push_back(i);
     frontier.push_back(last[i]);
-    growth.trees.push_back({budget + 1, depth, least});
+    wanted.push_back(limits[i]);
   }
   if (growing.empty()) {
     draft.prime(seen, {}, 1);
     return;
   }
-  growth.rule = {.width = width_of(rule, growth.trees, draft.drafter()),
-                 .top_p = static_cast<float>(rule.top_p),
-                 .relative_cut = static_cast<float>(rule.relative_cut)};
-  const kernels::GrowingTrees grown = draft.grow(seen, frontier, growth);
-  for (size_t i = 0; i < growing.size(); ++i) take(grown, static_cast<int64_t>(i), trees[growing[i]]);
+  const kernels::GrowingTrees grown = draft.grow(seen, frontier, growth_of(rule, wanted, draft.drafter()));
+  for (size_t i = 0; i < growing.size(); ++i)
+    take(grown, static_cast<int64_t>(i), limits[growing[i]].max_depth, trees[growing[i]]);
 }
 
 // By a plan: fixed_tree.
@@ -191,6 +193,23 @@ std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::SeenRows
   else
     grow_by_probability(draft, seen, rule, limits, last, trees);
   return trees;
+}
+
+void begin_growing(model::DraftGraphs& draft, const model::JudgedRows& judged, const model::SeenRows& seen,
+                   const GrowthRule& rule, std::span<const GrowthLimit> limits) {
+  draft.begin(judged, seen, growth_of(rule, limits, draft.drafter()));
+}
+
+// Nodes stand level by level.
+void take(const kernels::GrowingTrees& grown, int64_t index, int64_t max_depth, CandidateTree& tree) {
+  const int64_t begin = index * grown.ids.size(1);
+  const auto& state = static_cast<const kernels::TreeState*>(grown.state.const_data_ptr())[index];
+  tree.reserve(state.nodes);
+  for (int64_t at = begin + 1; at < begin + state.nodes; ++at) {
+    const int32_t parent = grown.parent.const_data_ptr<int32_t>()[at];
+    if (tree.depth[parent] >= max_depth) return;
+    tree.add(grown.ids.const_data_ptr<int64_t>()[at], parent, grown.joint.const_data_ptr<float>()[at]);
+  }
 }
 
 Policy parse_policy(const std::string& name) {

@@ -42,4 +42,12 @@ struct GrowthLimit {
 std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::SeenRows& seen,
                                 const GrowthRule& rule, std::span<const GrowthLimit> limits);
 
+/// Begins to grow one tree for each of `limits`, of a node or more, on a GPU, behind rows that nobody has
+/// followed yet (DraftGraphs::begin): chain, clover and automatic.
+void begin_growing(model::DraftGraphs& draft, const model::JudgedRows& judged, const model::SeenRows& seen,
+                   const GrowthRule& rule, std::span<const GrowthLimit> limits);
+
+/// Adds the nodes of the grown tree number `index` to `tree`, a bare root, down to `max_depth`.
+void take(const kernels::GrowingTrees& grown, int64_t index, int64_t max_depth, CandidateTree& tree);
+
 }  // namespace clover::infer

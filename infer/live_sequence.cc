@@ -30,6 +30,7 @@ void LiveSequence::leave() {
   sequence_ = -1;
   pending_.clear();
   pending_next_ids_.clear();
+  ahead_ = {};
   if (!answered()) return;
   to_read_ = request_.prompt;
   to_read_.insert(to_read_.end(), completion_.token_ids.begin(), completion_.token_ids.end() - 1);

@@ -61,6 +61,14 @@ class LiveSequence {
   /// What the drafter is to be primed with; nothing is pending afterwards.
   Pending take_pending();
 
+  /// The last step began drafts for this one.
+  struct DraftAhead {
+    bool weighed = false;  // whether to draft for it was decided then
+    int64_t tree = -1;     // its number among the trees that grow; -1: none
+  };
+  DraftAhead& ahead() { return ahead_; }
+
+  int64_t rows_unseen() const { return static_cast<int64_t>(pending_next_ids_.size()); }  // pending ones
   /// Passes of the target whose rows are pending.
   int64_t passes_unseen() const { return static_cast<int64_t>(pending_.size()); }
 
@@ -92,6 +100,7 @@ class LiveSequence {
   size_t longest_stop_ = 0;  // bytes
   std::vector<FeatureRange> pending_;
   std::vector<int64_t> pending_next_ids_;
+  DraftAhead ahead_;
   int64_t seen_ = 0;  // rows the drafter has been primed with or may skip
 };
 

@@ -112,4 +112,18 @@ GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Te
           .row_count = trees.row_count.mutable_data_ptr<int32_t>()};
 }
 
+FollowCall call_of(const JudgedTrees& judged, FollowedTrees& followed) {
+  return {.tokens = judged.tokens.const_data_ptr<int64_t>(),
+          .ids = judged.ids.const_data_ptr<int64_t>(),
+          .parents = judged.parents.const_data_ptr<int64_t>(),
+          .slots = judged.slots.const_data_ptr<int64_t>(),
+          .trees = static_cast<const TreePlace*>(judged.trees.const_data_ptr()),
+          .rows = judged.tokens.size(0),
+          .count = judged.trees.size(0),
+          .moves = followed.moves.mutable_data_ptr<int64_t>(),
+          .seen = followed.seen.mutable_data_ptr<int64_t>(),
+          .next_ids = followed.next_ids.mutable_data_ptr<int64_t>(),
+          .frontier = followed.frontier.mutable_data_ptr<int64_t>()};
+}
+
 }  // namespace clover::kernels

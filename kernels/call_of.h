@@ -4,6 +4,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/calls.h"
+#include "kernels/follow_trees.h"
 #include "kernels/linear.h"
 #include "kernels/packed_weight.h"
 #include "kernels/tree_growth.h"
@@ -23,5 +24,6 @@ AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor
                       const AttentionRows& rows, double scale, at::Tensor& out);
 GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                    const LevelRule& rule, int64_t most_live, GrowingTrees& trees);
+FollowCall call_of(const JudgedTrees& judged, FollowedTrees& followed);
 
 }  // namespace clover::kernels

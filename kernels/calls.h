@@ -78,4 +78,21 @@ struct GrowthCall {
   int32_t* row_count;
 };
 
+/// A tree's row of JudgedTrees::trees.
+struct TreePlace {
+  int64_t row = 0, rows = 0;        // in the pass; the root's is the first
+  int64_t seen = 0, seen_rows = 0;  // its range in FollowedTrees::seen; 0 rows: none
+  int64_t frontier = 0;             // its place in FollowedTrees::frontier, where it has a range
+};
+constexpr int64_t tree_place_size = 5;
+static_assert(sizeof(TreePlace) == tree_place_size * sizeof(int64_t));
+
+struct FollowCall {
+  const int64_t *tokens, *ids, *parents, *slots;  // [rows]
+  const TreePlace* trees;                         // [count]
+  int64_t rows, count;
+  int64_t* moves;                       // [3, rows]
+  int64_t *seen, *next_ids, *frontier;  // as in FollowedTrees
+};
+
 }  // namespace clover::kernels

@@ -143,4 +143,8 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
   launch_grow_level(call_of(logits, ids, log_sums, rule, most_live, trees), current_stream(logits));
 }
 
+void follow_trees(const JudgedTrees& judged, FollowedTrees& followed) {
+  launch_follow_trees(call_of(judged, followed), current_stream(judged.tokens));
+}
+
 }  // namespace clover::kernels::cuda

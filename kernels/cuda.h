@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "kernels/attention.h"
+#include "kernels/follow_trees.h"
 #include "kernels/linear.h"
 #include "kernels/packed_weight.h"
 #include "kernels/tree_growth.h"
@@ -34,5 +35,6 @@ at::Tensor log_sum_exp(const at::Tensor& logits);
 at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules);
 void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                 const LevelRule& rule, int64_t most_live, GrowingTrees& trees);
+void follow_trees(const JudgedTrees& judged, FollowedTrees& followed);
 
 }  // namespace clover::kernels::cuda

@@ -81,6 +81,45 @@ std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
   return tensors;
 }
 
+namespace {
+
+class Event final : public Moment {
+ public:
+  Event() { C10_CUDA_CHECK(cudaEventCreate(&event_)); }
+  ~Event() override { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(at::Device gpu) {
+    C10_CUDA_CHECK(cudaEventRecord(event_, c10::cuda::getCurrentCUDAStream(gpu.index()).stream()));
+  }
+  void wait() override { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
+  double seconds_since(const Moment& earlier) const override {
+    float milliseconds = 0;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<const Event&>(earlier).event_, event_));
+    return 1e-3 * milliseconds;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Moment> mark(at::Device gpu) {
+  TORCH_CHECK(gpu.is_cuda(), "mark: a GPU was expected");
+  auto event = std::make_unique<Event>();
+  event->record(gpu);
+  return event;
+}
+
+// The copy is page-locked memory, so nobody waits for it here.
+Arriving begin_to_host(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.is_cuda(), "begin_to_host: a tensor of a GPU was expected");
+  const at::Tensor copy = tensor.contiguous().to(at::kCPU, /*non_blocking=*/true);
+  return {copy, mark(tensor.device())};
+}
+
 void wait_for(at::Device device) {
   if (device.is_cuda()) c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,29 @@ inline at::Tensor to_device(const at::Tensor& host, at::Device device) {
 
 /// `tensors` of one device on the CPU, contiguous, waited for once; themselves if they are there.
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors);
+
+/// A point in the order of a GPU's ops: it has passed when those begun before it are done.
+class Moment {
+ public:
+  virtual ~Moment() = default;
+  virtual void wait() = 0;
+  /// On the GPU's clock, both having passed.
+  virtual double seconds_since(const Moment& earlier) const = 0;
+};
+/// Now, on `gpu`.  Not on the CPU, whose ops are done when they return.
+std::unique_ptr<Moment> mark(at::Device gpu);
+
+/// A tensor on its way from a GPU to the CPU, behind the ops begun before it; those begun after it need not
+/// be waited for.
+struct Arriving {
+  at::Tensor copy;  // contiguous on the CPU, to be read once it is there
+  std::unique_ptr<Moment> there;
+  const at::Tensor& wait() const {
+    there->wait();
+    return copy;
+  }
+};
+Arriving begin_to_host(const at::Tensor& tensor);
 
 /// Until the ops begun on `device` are done; nothing to wait for on the CPU.
 void wait_for(at::Device device);

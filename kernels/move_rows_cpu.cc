@@ -10,7 +10,7 @@ void move_rows(at::Tensor& cache, const at::Tensor& moves) {
   char* part = static_cast<char*>(cache.mutable_data_ptr());
   for (int64_t p = 0; p < cache.size(0); ++p, part += cache.size(1) * row_bytes) {
     for (int64_t i = 0; i < count; ++i)
-      std::memcpy(part + to[i] * row_bytes, part + from[i] * row_bytes, row_bytes);
+      if (from[i] >= 0) std::memcpy(part + to[i] * row_bytes, part + from[i] * row_bytes, row_bytes);
   }
 }
 

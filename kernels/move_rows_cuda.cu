@@ -23,10 +23,10 @@ __global__ void __launch_bounds__(threads)
     uint4 held[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i)
-      if (at + i < end) held[i] = part[from[at + i] * words];
+      if (at + i < end && from[at + i] >= 0) held[i] = part[from[at + i] * words];
 #pragma unroll
     for (int i = 0; i < at_once; ++i)
-      if (at + i < end) part[to[at + i] * words] = held[i];
+      if (at + i < end && from[at + i] >= 0) part[to[at + i] * words] = held[i];
   }
 }
 

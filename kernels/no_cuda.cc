@@ -30,6 +30,12 @@ void upload(const at::Tensor& host, at::Tensor& there) {
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
   return tensors;
 }
+std::unique_ptr<Moment> mark(at::Device /*gpu*/) {
+  TORCH_CHECK(false, "mark: this program was built without CUDA kernels.");
+}
+Arriving begin_to_host(const at::Tensor& /*tensor*/) {
+  TORCH_CHECK(false, "begin_to_host: this program was built without CUDA kernels.");
+}
 void wait_for(at::Device /*device*/) {}
 
 std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, const std::function<void()>& /*body*/) {
@@ -92,6 +98,9 @@ at::Tensor sample(const at::Tensor&, const at::Tensor&) {
 void grow_level(const at::Tensor&, const at::Tensor&, const at::Tensor&, const LevelRule&, int64_t,
                 GrowingTrees&) {
   missing("grow_level");
+}
+void follow_trees(const JudgedTrees&, FollowedTrees&) {
+  missing("follow_trees");
 }
 
 }  // namespace clover::kernels::cuda

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/gpu.h"
 #include "kernels/linear.h"
@@ -74,7 +75,8 @@ Guesses guesses_of(Drafter& drafter, const DraftState& state, int64_t width) {
 int64_t bytes_of_tree(int64_t nodes) {
   return 16 * nodes + kernels::tree_state_size * static_cast<int64_t>(sizeof(int32_t));
 }
-kernels::GrowingTrees trees_in(const at::Tensor& bytes, int64_t trees, int64_t nodes) {
+kernels::GrowingTrees trees_in(const at::Tensor& bytes, int64_t nodes) {
+  const int64_t trees = bytes.size(0) / bytes_of_tree(nodes);
   int64_t begin = 0;
   const auto part = [&](int64_t columns, at::ScalarType dtype) {
     const int64_t size = trees * columns * static_cast<int64_t>(c10::elementSize(dtype));
@@ -152,14 +154,39 @@ kernels::GrowingTrees DraftGraphs::grow(const SeenRows& seen, std::span<const in
   const Timer timer(seconds_);
   const at::NoGradGuard no_grad;
   settled_ = true;
-  PassInputs inputs = inputs_of(seen, frontier);
-  inputs.trees = first_states(growth.trees);
   const GrowthShape shape = shape_of(growth);
+  const at::Tensor there = grow_there(source_of(seen), inputs_of(seen, frontier), growth, shape);
+  return trees_in(kernels::to_host({there})[0], shape.nodes);
+}
+
+// What nobody needs before the next pass comes last: the CPU works on the trees meanwhile.
+void DraftGraphs::begin(const JudgedRows& judged, const SeenRows& seen, const Growth& growth) {
+  const at::NoGradGuard no_grad;
+  settled_ = true;
+  auto began = kernels::mark(device_of(drafter_));
+  FollowedRows followed(judged);
+  const GrowthShape shape = shape_of(growth);
+  const std::vector<int64_t> frontier(growth.trees.size(), 0);
   const at::Tensor there =
-      records(inputs) ? replay_growth(seen, inputs, shape)
-                      : grown(Features::joined(seen.parts), to_device(inputs, device_of(drafter_)), shape);
-  const int64_t trees = there.size(0) / bytes_of_tree(shape.nodes);
-  return trees_in(kernels::to_host({there})[0], trees, shape.nodes);
+      grow_there(source_of(judged, seen, followed), inputs_of(seen, frontier), growth, shape);
+  under_way_ = {kernels::begin_to_host(there), std::move(began), shape.nodes, settled_};
+  cache_.move(followed.moves(), first_layer_);
+}
+
+DraftGraphs::Grown DraftGraphs::finish() {
+  const Timer timer(seconds_);
+  TORCH_CHECK(under_way_.began != nullptr, "DraftGraphs: no draft has been begun");
+  const UnderWay done = std::exchange(under_way_, {});
+  settled_ = done.settled;
+  return {trees_in(done.trees.wait(), done.nodes), done.trees.there->seconds_since(*done.began)};
+}
+
+at::Tensor DraftGraphs::grow_there(const Source& source, PassInputs inputs, const Growth& growth,
+                                   const GrowthShape& shape) {
+  inputs.trees = first_states(growth.trees);
+  if (records(inputs)) return replay_growth(source, inputs, shape);
+  const PassInputs there = to_device(inputs, device_of(drafter_));
+  return grown(source(there, 0), there, shape);
 }
 
 DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
@@ -191,7 +218,7 @@ at::Tensor DraftGraphs::grown(const Features& features, const PassInputs& there,
   const int64_t count = there.wanted.size(0);
   const at::Tensor bytes =
       at::empty({count * bytes_of_tree(shape.nodes)}, there.trees.options().dtype(at::kByte));
-  kernels::GrowingTrees trees = trees_in(bytes, count, shape.nodes);
+  kernels::GrowingTrees trees = trees_in(bytes, shape.nodes);
   trees.state.copy_(there.trees);
   const int64_t room = shape.rule.one_row_a_tree ? count : count * shape.most_live;
   trees.rows = at::empty({2, room}, there.wanted.options());
@@ -212,7 +239,7 @@ Guesses DraftGraphs::prime(const SeenRows& seen, std::span<const int64_t> fronti
   if (seen.next_ids.empty()) return {};
   const PassInputs inputs = inputs_of(seen, frontier);
   const at::Tensor there =
-      records(inputs) ? replay_first(seen, inputs, width)
+      records(inputs) ? replay_first(source_of(seen), inputs, width)
                       : first(Features::joined(seen.parts), to_device(inputs, device_of(drafter_)), width);
   return on_cpu(there, std::ssize(frontier));
 }
@@ -248,7 +275,7 @@ at::Tensor DraftGraphs::next(const DraftState& before, const at::Tensor& parents
 }
 
 template <class Key, class Body>
-at::Tensor DraftGraphs::replay(std::map<Key, Begun>& begun, const Key& key, const SeenRows& seen,
+at::Tensor DraftGraphs::replay(std::map<Key, Begun>& begun, const Key& key, const Source& source,
                                const PassInputs& inputs, const Body& body) {
   const PassShape shape = shape_for(inputs);
   auto found = begun.find(key);
@@ -256,28 +283,28 @@ at::Tensor DraftGraphs::replay(std::map<Key, Begun>& begun, const Key& key, cons
     found = begun.emplace(key, Begun{PaddedInputs(shape, inputs, device_of(drafter_)), {}, {}}).first;
   Begun& entry = found->second;
   entry.inputs.send(inputs, cache_.spare_slot());
-  const Features features = gathered(seen.parts, shape.rows);
+  const Features features = source(entry.inputs.there(), shape.rows);
   settled_ = recorder_.run(entry.work, [&] { entry.yields = body(features, entry.inputs.there()); });
   return entry.yields;
 }
 
-at::Tensor DraftGraphs::replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width) {
+at::Tensor DraftGraphs::replay_first(const Source& source, const PassInputs& inputs, int64_t width) {
   const PassShape shape = shape_for(inputs);
   width = recorded_width(width, 0);
   state_ = {places_[0], 0};
   return replay(
-      primed_, PrimedKey{{shape.rows, shape.pages, shape.wanted}, width}, seen, inputs,
+      primed_, PrimedKey{{shape.rows, shape.pages, shape.wanted}, width}, source, inputs,
       [&](const Features& features, const PassInputs& there) { return first(features, there, width); });
 }
 
-at::Tensor DraftGraphs::replay_growth(const SeenRows& seen, const PassInputs& inputs,
+at::Tensor DraftGraphs::replay_growth(const Source& source, const PassInputs& inputs,
                                       const GrowthShape& shape) {
   const PassShape place = shape_for(inputs);
   const kernels::LevelRule& rule = shape.rule;
   const GrownKey key{{place.rows, place.pages, place.wanted},
                      {shape.nodes, shape.levels, shape.most_live, rule.width},
                      {rule.top_p, rule.relative_cut}};
-  return replay(grown_, key, seen, inputs, [&](const Features& features, const PassInputs& there) {
+  return replay(grown_, key, source, inputs, [&](const Features& features, const PassInputs& there) {
     return grown(features, there, shape);
   });
 }
@@ -296,26 +323,48 @@ at::Tensor DraftGraphs::replay_next(const at::Tensor& parents_and_ids, int64_t w
   return entry.guesses;
 }
 
-// Features where graphs look for them, of so many rows; those behind the parts' are anything.
-Features DraftGraphs::gathered(std::span<const Features> parts, int64_t rows) {
-  const auto gather = [&](at::Tensor Features::*of) {
-    if (!(parts[0].*of).defined()) return at::Tensor();
-    std::vector<at::Tensor> tensors;
-    int64_t count = 0;
-    for (const Features& part : parts) {
-      tensors.push_back(part.*of);
-      count += tensors.back().size(0);
-    }
-    at::Tensor& place = features_.*of;
-    if (!place.defined()) place = at::zeros({most_recorded_rows, tensors[0].size(1)}, tensors[0].options());
-    at::Tensor to = place.narrow(0, 0, count);
-    if (tensors.size() == 1)
-      to.copy_(tensors[0]);
-    else
-      at::cat_out(to, tensors);
-    return place.narrow(0, 0, rows);
+DraftGraphs::Source DraftGraphs::source_of(const SeenRows& seen) {
+  return [this, &seen](const PassInputs&, int64_t place) {
+    if (place == 0) return Features::joined(seen.parts);
+    return in_place(place, seen.parts[0], [&seen](at::Tensor Features::*of, at::Tensor& to) {
+      std::vector<at::Tensor> parts;
+      for (const Features& part : seen.parts) parts.push_back(part.*of);
+      at::Tensor rows = to.narrow(0, 0, std::ssize(seen.next_ids));
+      if (parts.size() == 1)
+        rows.copy_(parts[0]);
+      else
+        at::cat_out(rows, parts);
+    });
   };
-  return {gather(&Features::pre_norm), gather(&Features::post_norm)};
+}
+
+DraftGraphs::Source DraftGraphs::source_of(const JudgedRows& judged, const SeenRows& seen,
+                                           FollowedRows& followed) {
+  return [this, &judged, &seen, &followed](const PassInputs& there, int64_t place) {
+    followed.follow(there);
+    std::vector<Features> parts{judged.features};
+    parts.insert(parts.end(), seen.parts.begin(), seen.parts.end());
+    const Features from = Features::joined(parts);
+    if (place == 0) return from.rows(followed.seen());
+    return in_place(place, from, [&from, &followed](at::Tensor Features::*of, at::Tensor& to) {
+      at::Tensor rows = to.narrow(0, 0, followed.seen().size(0));
+      at::index_select_out(rows, from.*of, 0, followed.seen());
+    });
+  };
+}
+
+// Features where graphs look for them, of so many rows; those that `fill` leaves are anything.
+Features DraftGraphs::in_place(int64_t rows, const Features& like,
+                               const std::function<void(at::Tensor Features::*of, at::Tensor& place)>& fill) {
+  Features placed;
+  for (at::Tensor Features::*of : {&Features::pre_norm, &Features::post_norm}) {
+    if (!(like.*of).defined()) continue;
+    at::Tensor& place = features_.*of;
+    if (!place.defined()) place = at::zeros({most_recorded_rows, (like.*of).size(1)}, (like.*of).options());
+    fill(of, place);
+    placed.*of = place.narrow(0, 0, rows);
+  }
+  return placed;
 }
 
 // The next call continues it, which a graph does from a fixed place.

@@ -2,13 +2,17 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <tuple>
 #include <vector>
 
+#include "kernels/gpu.h"
 #include "kernels/tree_growth.h"
 #include "model/drafter.h"
+#include "model/judged_rows.h"
 #include "model/kv_cache.h"
 #include "model/placement.h"
 #include "model/recorder.h"
@@ -59,8 +63,23 @@ class DraftGraphs {
   /// than 16.
   kernels::GrowingTrees grow(const SeenRows& seen, std::span<const int64_t> frontier, const Growth& growth);
 
-  /// Begins a draft: the drafter sees `seen`, whose rows continue what it has seen of their sequences, and
-  /// makes its `width` best guesses, head(0).size() at most, behind each of the rows `frontier`.  On the CPU.
+  /// The same on a GPU, behind trees of a pass that the CPU has not followed yet: the drafter sees what is
+  /// accepted of them, or the last of it where it has no layers of its own.  A segment of `seen` for each
+  /// tree that has a range among the rows judged, in the order of their places in the frontier, which is that
+  /// of `growth`: its rows behind, whose features are `seen.parts` and whose tokens are known, then its
+  /// range, of any token.  Keys and values of all trees have then moved to where KvCache::commit expects
+  /// them.
+  void begin(const JudgedRows& judged, const SeenRows& seen, const Growth& growth);
+  /// The trees that the last `begin` grows, waited for, and how long the GPU took for them.
+  struct Grown {
+    kernels::GrowingTrees trees;
+    double seconds;
+  };
+  Grown finish();
+
+  /// Begins a draft depth by depth: the drafter sees `seen`, whose rows continue what it has seen of their
+  /// sequences, and makes its `width` best guesses, head(0).size() at most, behind each of the rows
+  /// `frontier`.  On the CPU.
   Guesses prime(const SeenRows& seen, std::span<const int64_t> frontier, int64_t width);
 
   /// One token deeper: row j continues row parents[j] of the last call with token ids[j].
@@ -92,21 +111,36 @@ class DraftGraphs {
   using GrownKey = std::tuple<std::array<int64_t, 3>, std::array<int64_t, 4>, std::array<float, 2>>;
   using PrimedKey = std::tuple<std::array<int64_t, 3>, int64_t>;  // the same three, width
 
+  /// Features of the rows seen, whose inputs lie on the device, in a place of so many rows or, with 0, where
+  /// they are.
+  using Source = std::function<Features(const PassInputs& there, int64_t place)>;
+  struct UnderWay {
+    kernels::Arriving trees;
+    std::unique_ptr<kernels::Moment> began;
+    int64_t nodes = 0;
+    bool settled = true;
+  };
+
   PassInputs inputs_of(const SeenRows& seen, std::span<const int64_t> frontier);
   PassShape shape_for(const PassInputs& inputs) const;
   bool records(const PassInputs& inputs) const;
-  Features gathered(std::span<const Features> parts, int64_t rows);
+  Source source_of(const SeenRows& seen);
+  Source source_of(const JudgedRows& judged, const SeenRows& seen, FollowedRows& followed);
+  Features in_place(int64_t rows, const Features& like,
+                    const std::function<void(at::Tensor Features::*of, at::Tensor& place)>& fill);
+  at::Tensor grow_there(const Source& source, PassInputs inputs, const Growth& growth,
+                        const GrowthShape& shape);
   GrowthShape shape_of(const Growth& growth) const;
   at::Tensor grown(const Features& features, const PassInputs& there, const GrowthShape& shape);
   /// body(features, inputs on the device), recorded under `key` in its shape.
   template <class Key, class Body>
-  at::Tensor replay(std::map<Key, Begun>& begun, const Key& key, const SeenRows& seen,
+  at::Tensor replay(std::map<Key, Begun>& begun, const Key& key, const Source& source,
                     const PassInputs& inputs, const Body& body);
-  at::Tensor replay_growth(const SeenRows& seen, const PassInputs& inputs, const GrowthShape& shape);
+  at::Tensor replay_growth(const Source& source, const PassInputs& inputs, const GrowthShape& shape);
   // Guesses on the device, packed:
   at::Tensor first(const Features& features, const PassInputs& there, int64_t width);
   at::Tensor next(const DraftState& state, const at::Tensor& parents_and_ids, int64_t width);
-  at::Tensor replay_first(const SeenRows& seen, const PassInputs& inputs, int64_t width);
+  at::Tensor replay_first(const Source& source, const PassInputs& inputs, int64_t width);
   at::Tensor replay_next(const at::Tensor& parents_and_ids, int64_t width);
   void keep(const DraftState& state);
   bool kept_in_place() const;
@@ -121,6 +155,7 @@ class DraftGraphs {
   Features features_;
   std::array<at::Tensor, 2> places_;
   DraftState state_;  // after the last call
+  UnderWay under_way_;
   bool settled_ = true;
   double seconds_ = 0;
   std::map<GrownKey, Begun> grown_;

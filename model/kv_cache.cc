@@ -198,8 +198,9 @@ Placement KvCache::place(std::span<const Segment> segments) {
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {
     const Sequence& sequence = sequences_[segment.sequence];
-    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= sequence.length, "KvCache: segment ",
-                segment.begin, " + ", segment.count, " is beyond the ", sequence.length, " committed tokens");
+    const int64_t room = std::ssize(sequence.pages) * page_size_;
+    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= room, "KvCache: segment ",
+                segment.begin, " + ", segment.count, " is beyond the ", room, " slots taken");
     for (int32_t i = 0; i < segment.count; ++i) {
       table_of.push_back(static_cast<int32_t>(tables.size()));
       positions.push_back(segment.begin + i);
@@ -217,10 +218,11 @@ Placement KvCache::place(std::span<const Segment> segments) {
   return placement;
 }
 
-void KvCache::keep(std::span<const Kept> all, int64_t layers) {
-  std::vector<int64_t> from, to, group;  // slots; ascending rows: a destination is never a later source
+// Ascending rows: a destination is never a later source.
+at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
+  std::vector<int64_t> from, to, group;
   for (const auto& [number, rows] : all) {
-    Sequence& sequence = sequences_[number];
+    const Sequence& sequence = sequences_[number];
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i] == static_cast<int32_t>(i)) continue;
       from.push_back(slot(sequence, sequence.length + rows[i]));
@@ -228,14 +230,19 @@ void KvCache::keep(std::span<const Kept> all, int64_t layers) {
       group.push_back(number);
     }
   }
-  if (!from.empty()) {
-    const at::Tensor moves = at::empty({3, std::ssize(from)}, at::kLong);
-    int64_t* next = moves.mutable_data_ptr<int64_t>();
-    for (const auto* part : {&from, &to, &group}) next = std::copy(part->begin(), part->end(), next);
-    at::Tensor parts =
-        rows_.view({2 * shape_.layers, rows_.size(1) * page_size_, -1}).narrow(0, 0, 2 * layers);
-    kernels::move_rows(parts, kernels::to_device(moves, shape_.device));
-  }
+  at::Tensor moves = at::empty({3, std::ssize(from)}, at::kLong);
+  int64_t* next = moves.mutable_data_ptr<int64_t>();
+  for (const auto* part : {&from, &to, &group}) next = std::copy(part->begin(), part->end(), next);
+  return from.empty() ? moves : kernels::to_device(moves, shape_.device);
+}
+
+void KvCache::move(const at::Tensor& moves, int64_t layers) {
+  if (moves.size(1) == 0) return;
+  at::Tensor parts = rows_.view({2 * shape_.layers, rows_.size(1) * page_size_, -1}).narrow(0, 0, 2 * layers);
+  kernels::move_rows(parts, moves);
+}
+
+void KvCache::commit(std::span<const Kept> all) {
   for (const auto& [number, rows] : all) {
     Sequence& sequence = sequences_[number];
     sequence.length += std::ssize(rows);
@@ -245,6 +252,11 @@ void KvCache::keep(std::span<const Kept> all, int64_t layers) {
       sequence.pages.pop_back();
     }
   }
+}
+
+void KvCache::add_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const {
+  const Sequence& its = sequences_[sequence];
+  for (int64_t i = 0; i < rows; ++i) slots.push_back(slot(its, its.length + i));
 }
 
 }  // namespace clover::model

@@ -56,7 +56,8 @@ class KvCache {
   /// when they do not suffice (ask `fits` first).
   Placement place(const RowBatch& batch);
 
-  /// The same for committed rows of a drafter's own layer.
+  /// The same for rows of a drafter's own layer: committed ones, or those of the last pass, of which none has
+  /// been kept yet, in the slots that kept ones will have.
   Placement place(std::span<const Segment> segments);
 
   /// A slot that belongs to no sequence, for rows that nobody needs; only on a GPU.
@@ -74,7 +75,18 @@ class KvCache {
     int32_t sequence;
     std::span<const int32_t> rows;
   };
-  void keep(std::span<const Kept> all, int64_t layers);
+  void keep(std::span<const Kept> all, int64_t layers) {
+    move(moves_of(all), layers);
+    commit(all);
+  }
+
+  /// The two halves of `keep`, for where a GPU finds out by itself what is kept: the moves of keys and values
+  /// (`kernels::move_rows`' argument, on the cache's device), and what the CPU notes down.
+  void move(const at::Tensor& moves, int64_t layers);
+  void commit(std::span<const Kept> all);
+
+  /// Adds the slots that the first `rows` rows of the last pass have taken.
+  void add_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const;
 
   at::Tensor keys(int64_t layer) const {
     return parts_[2 * layer];
@@ -89,6 +101,7 @@ class KvCache {
     int64_t shared = 0;  // of its pages, from the first, are published
     bool open = false;
   };
+  at::Tensor moves_of(std::span<const Kept> all) const;
   int32_t take_page();
   void reserve(Sequence& sequence, int64_t slots);
   int64_t slot(const Sequence& sequence, int64_t index) const {

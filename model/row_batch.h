@@ -22,8 +22,8 @@ struct RowBatch {
   }
 };
 
-/// Rows of one sequence at positions begin .. begin + count - 1, all committed: what a drafter is primed
-/// with.
+/// Rows of one sequence at positions begin .. begin + count - 1, which have slots in the cache: what a
+/// drafter is primed with.
 struct Segment {
   int32_t sequence;
   int32_t begin;

@@ -186,7 +186,8 @@ Features Features::rows(const at::Tensor& index) const {
   Features picked;
   const at::Tensor& tapped = pre_norm.defined() ? pre_norm : post_norm;
   if (!tapped.defined()) return picked;
-  const at::Tensor there = kernels::to_device(index, tapped.device());
+  const at::Tensor there =
+      index.device() == tapped.device() ? index : kernels::to_device(index, tapped.device());
   if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, there);
   if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, there);
   return picked;

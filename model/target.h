@@ -27,7 +27,7 @@ struct Features {
   at::Tensor pre_norm;
   at::Tensor post_norm;
 
-  Features rows(const at::Tensor& index /* i64 [R'] on the CPU */) const;
+  Features rows(const at::Tensor& index /* i64 [R'] on the CPU or beside them */) const;
   Features slice(int64_t begin, int64_t end) const;         // views
   int64_t size() const;                                     // R, 0 when nothing is tapped
   bool is_same(const Features& other) const;                // not equal: the very same tensors

@@ -42,5 +42,6 @@ void launch_sample(const float* logits, const double* rules, int64_t rows, int64
                    Stream stream);
 
 void launch_grow_level(const GrowthCall& call, Stream stream);
+void launch_follow_trees(const FollowCall& call, Stream stream);
 
 }  // namespace clover::kernels::cuda

@@ -69,8 +69,9 @@ class GpuEngineTest : public testing::Test {
     return answers;
   }
 
-  std::shared_ptr<model::Drafter> drafter(const char* kind, const at::Tensor& token_map = {}) const {
-    auto made = model::make_drafter(kind, nlohmann::json::object(), target_->view(), token_map, false, 3);
+  std::shared_ptr<model::Drafter> drafter(const char* kind, const at::Tensor& token_map = {},
+                                          const nlohmann::json& settings = nlohmann::json::object()) const {
+    auto made = model::make_drafter(kind, settings, target_->view(), token_map, false, 3);
     made->freeze(at::kBFloat16);
     return made;
   }

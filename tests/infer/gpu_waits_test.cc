@@ -24,9 +24,9 @@ TEST_F(GpuEngineTest, AStepWaitsForTheGpuTwice) {
   }
 }
 
-// Starting kernels one by one keeps it idle, too.  Once its shapes are known a step starts the copy of the
-// features it drafts from, a graph for the draft, one for the pass, and what follows that: the arg-max (2),
-// what moves the kept rows (where some have to be moved) and what picks their features.
+// Starting kernels one by one keeps it idle, too.  Once its shapes are known a step starts a graph for the
+// pass, the arg-max (2), what follows it through the trees, what picks the features of accepted rows, a graph
+// for the draft, and what moves the kept rows.
 TEST_F(GpuEngineTest, AStepStartsTwoGraphsAndLittleElse) {
   const auto clover = drafter("clover");
   for (const Policy policy : {Policy::chain, Policy::clover}) {
@@ -46,6 +46,32 @@ TEST_F(GpuEngineTest, AStepStartsTwoGraphsAndLittleElse) {
       }
     }
     EXPECT_LE(most, 1 + 2 + 4) << to_string(policy);
+  }
+}
+
+// The last wait of a step is for tokens behind which the next drafts are under way already: nothing is
+// started between that and the first wait of the next step.
+TEST_F(GpuEngineTest, TheGpuGoesOnWhileTheCpuWaitsForTokens) {
+  const auto clover = drafter("clover");
+  for (const Policy policy : {Policy::chain, Policy::clover}) {
+    Engine engine(*target_, clover.get(), *tokenizer_, options(policy, 8, 3));
+    for (Request request : requests(3, 0.8)) {
+      request.max_tokens = 30;
+      engine.submit(std::move(request));
+    }
+    for (int step = 0; step < 3; ++step) engine.step();  // reads the prompts, drafts without knowing better
+    int64_t begun = 0;
+    for (int step = 0; step < 6; ++step) {
+      test::launches_at_waits().clear();
+      engine.step();
+      const std::vector<int64_t>& waits = test::launches_at_waits();
+      ASSERT_EQ(waits.size(), 2u) << to_string(policy);
+      if (step > 0) {
+        EXPECT_EQ(waits[0], begun) << to_string(policy) << " " << step;
+      }
+      begun = waits.back();
+      EXPECT_EQ(test::launches_on_stand_in(), begun) << "something is started behind the last wait";
+    }
   }
 }
 

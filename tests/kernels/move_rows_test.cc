@@ -32,6 +32,17 @@ TEST(MoveRows, GroupsMoveTheirRowsInOrder) {
   }
 }
 
+// A GPU that finds out by itself what moves has room for all that might.
+TEST(MoveRows, LeavesOutWhatComesFromNowhere) {
+  const at::Tensor cache = at::randn({2, 12, 8});
+  const at::Tensor moves =
+      at::tensor({-1, 5, -1, -1, -1, 9, 3, 4, 5, 8, 9, 10, 2, 2, 2, 7, 7, 7}, at::kLong).view({3, 6});
+  at::Tensor expected = cache.clone();
+  expected.select(1, 4).copy_(cache.select(1, 5));
+  expected.select(1, 10).copy_(cache.select(1, 9));
+  on_every_path([&] { EXPECT_TRUE(same_bits(moved(cache, moves), expected)); });
+}
+
 TEST(MoveRows, NothingToMoveIsNoWorkAndMistakesAreTold) {
   at::Tensor cache = at::ones({2, 4, 8});
   EXPECT_TRUE(same_bits(moved(cache, at::empty({3, 0}, at::kLong)), cache));

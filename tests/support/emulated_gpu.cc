@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -46,6 +47,32 @@ std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
   }
   test::count_wait();
   return tensors;
+}
+
+namespace {
+
+class EmulatedMoment final : public Moment {
+ public:
+  void wait() override { test::count_wait(); }
+  double seconds_since(const Moment& earlier) const override {
+    return std::chrono::duration<double>(at_ - static_cast<const EmulatedMoment&>(earlier).at_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+std::unique_ptr<Moment> mark(at::Device /*gpu*/) {
+  return std::make_unique<EmulatedMoment>();
+}
+
+Arriving begin_to_host(const at::Tensor& tensor) {
+  TORCH_CHECK(!tensor.is_cpu(), "begin_to_host: a tensor of a GPU was expected");
+  at::Tensor copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+  test::queue_copy(tensor, copy);
+  return {copy, mark(tensor.device())};
 }
 
 namespace {

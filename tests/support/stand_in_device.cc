@@ -25,6 +25,7 @@ constexpr at::DeviceType type = at::kHPU;
 const at::Device device{type, 0};
 
 int64_t waits = 0, uploads = 0;
+std::vector<int64_t> launched_at_waits;
 
 struct Allocator final : at::Allocator {
   at::DataPtr allocate(size_t bytes) override {
@@ -265,6 +266,10 @@ void queue_copy(const at::Tensor& from, at::Tensor& to) {
 }
 void count_wait() {
   ++waits;
+  launched_at_waits.push_back(launches);
+}
+std::vector<int64_t>& launches_at_waits() {
+  return launched_at_waits;
 }
 int64_t launches_on_stand_in() {
   return launches;

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace clover::test {
 
 /// A device that is not the CPU, for machines without a GPU: its tensors lie in ordinary memory, but ATen
@@ -16,6 +18,8 @@ at::Device stand_in_device();
 int64_t waits_for_stand_in();
 void queue_copy(const at::Tensor& from, at::Tensor& to);
 void count_wait();
+/// What `launches_on_stand_in` said at each wait of `count_wait`, since it was last cleared.
+std::vector<int64_t>& launches_at_waits();
 
 /// How often a program has started something on the device so far: kernels, ATen's operators and copies on
 /// the device, each 1, and a graph 1, whatever it holds.  And how often it has sent it something to work on.

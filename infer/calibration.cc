@@ -1,0 +1,80 @@
+#include "infer/calibration.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/gpu.h"
+#include "kernels/top_k.h"
+#include "model/timer.h"
+
+namespace clover::infer {
+
+void Calibration::run(std::span<const int32_t> sequences, PassCost& costs) {
+  if (!std::exchange(measured_, true)) measure_rows(costs);
+  const auto length = [this](int32_t sequence) { return cache_.length(sequence); };
+  const auto longest = std::ranges::max_element(sequences, {}, length);
+  if (longest == sequences.end() || length(*longest) < 2 * longest_) return;
+  longest_ = length(*longest);
+  measure_attention(*longest, costs);
+}
+
+// Passes of few rows twice, for they are what is weighed most.  Where twice the rows take nearly twice as
+// long, more rows will too, and need not be waited for.
+void Calibration::measure_rows(PassCost& costs) {
+  constexpr double nearly_twice = 1.6;
+  const auto observe = [&](int64_t rows) {
+    const int32_t sequence = cache_.open();
+    double seconds = 0;
+    if (cache_.fits(sequence, rows)) {
+      seconds = timed_pass(sequence, rows);
+      costs.observe(rows, 0, seconds);
+    }
+    cache_.close(sequence);
+    return seconds;
+  };
+  // The very first one warms caches, which CostCurve allows for.
+  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4}) observe(rows);
+  double before = observe(8);
+  for (int64_t rows = 16; rows <= std::min<int64_t>(64, max_batch_ * 16); rows *= 2) {
+    const double seconds = observe(rows);
+    if (seconds > nearly_twice * before) return;
+    before = seconds;
+  }
+}
+
+// Without and with what `sequence` holds, in turn, because machines speed up and slow down.
+void Calibration::measure_attention(int32_t sequence, PassCost& costs) {
+  constexpr int64_t rows = 4;
+  const int32_t empty = cache_.open();
+  const int64_t context = cache_.length(sequence);
+  if (context + rows < target_.config().context && cache_.fits(empty, rows) && cache_.fits(sequence, rows)) {
+    double without = timed_pass(empty, rows), with = timed_pass(sequence, rows);
+    without = std::min(without, timed_pass(empty, rows));
+    with = std::min(with, timed_pass(sequence, rows));
+    costs.observe_attention(rows * context, without, with);
+  }
+  cache_.close(empty);
+}
+
+/// Seconds of a pass of a chain of `rows` rows after what `sequence` holds; nothing of it is kept.
+double Calibration::timed_pass(int32_t sequence, int64_t rows) {
+  model::RowBatch batch;
+  for (int64_t row = 0; row < rows; ++row) {
+    batch.add(0, sequence, static_cast<int32_t>(row) - 1);
+    batch.wanted.push_back(row);
+  }
+  double seconds = 0;
+  {
+    // What a GPU runs for the first time it loads first, and then records.
+    const int warm_ups = target_.device().is_cpu() ? 0 : 2;
+    for (int i = 0; i < warm_ups; ++i) passes_.forward(batch, taps_);
+    kernels::wait_for(target_.device());
+    model::Timer pass(seconds);
+    const model::TargetOutput output = passes_.forward(batch, taps_);
+    if (!target_.device().is_cpu()) kernels::to_host({kernels::arg_max(output.logits)});  // as a step does
+  }
+  cache_.keep(sequence, {}, target_.config().layers);
+  return seconds;
+}
+
+}  // namespace clover::infer
