@@ -31,9 +31,9 @@ struct RenderedChat {
 class ChatTemplate {
  public:
   /// `name` empty: the format of the folder's `chat_template.jinja` or tokenizer_config.json (its
-  /// `chat_template`) where it is one of these and makes the same prompts of some conversations, else jinja.
-  /// InputError listing the known names when the name is unknown, and when there is no template or none we
-  /// can read.
+  /// `chat_template`) where it is one of these and makes the same prompts of some conversations, or needs
+  /// what our Jinja lacks; else jinja. InputError listing the known names when the name is unknown, and when
+  /// there is no template or none we can read.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
   static std::vector<std::string> known_names();
   static std::string joined_names();  // with commas between them

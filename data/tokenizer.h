@@ -23,8 +23,8 @@ struct Encoding {
   std::vector<std::pair<size_t, size_t>> spans;
 };
 
-/// A tokenizer read from a model folder: `tokenizer.json` (byte-level BPE with the GPT-2, Llama-3 or digits
-/// pre-tokenizer) or `tokenizer.model` (SentencePiece), with `tokenizer_config.json` and
+/// A tokenizer read from a model folder: `tokenizer.json` (byte-level BPE with the GPT-2, Llama-3, Qwen2 or
+/// digits pre-tokenizer) or `tokenizer.model` (SentencePiece), with `tokenizer_config.json` and
 /// `generation_config.json` beside it. Text that is not UTF-8 is read with U+FFFD in place of each maximal
 /// broken part.  Thread-safe after loading.
 class Tokenizer {

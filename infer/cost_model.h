@@ -47,7 +47,8 @@ class CostModel {
   double least_worth(std::span<const int64_t> contexts) const;
 
   /// Cuts the trees of the whole batch to the nodes that pay: nodes are taken in order of expected acceptance
-  /// over all trees, parents first, as many as make expected tokens a second largest.  May leave bare roots.
+  /// for the seconds of their row over all trees, parents first, as many as make expected tokens a second
+  /// largest; none where that gains less than 4 %.
   /// While the cost of a row is unknown (fewer than two row counts observed) the best 4 nodes a tree stay.
   /// `drafted`: for how many sequences the heads were asked; what they gained over the other nodes is
   /// remembered for worth_drafting.

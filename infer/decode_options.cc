@@ -57,10 +57,10 @@ void add_draft_options(CLI::App& app, DecodeOptions& options) {
          "Growth policy: auto (measures and chooses), off, chain, static, clover; never changes tokens")
       ->type_name("NAME")
       ->group(group);
-  app.add_option(
-         "--budget", options.budget,
-         "Guesses to check per sequence and step (default: clover 4, chain its depth, static its table, "
-         "auto no cap; 0: off)")
+  app.add_option("--budget", options.budget,
+                 "Guesses of the heads to check per sequence and step, at most 63, or 47 beside guesses from "
+                 "the text "
+                 "(default: clover 4, chain its depth, static and auto as many as there may be; 0: off)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{-1}, int64_t{4096}))
       ->group(group);

@@ -50,7 +50,7 @@ class Drafting {
   void pass_is_over() { begun_.pass_over = Clock::now(); }
 
   /// Tokens [begin, end) of what a joining sequence reads passed through the target; features [end - begin
-  /// or more, ..].  end is below the last token's index, whose successor is not known yet.
+  /// or more, ..].  end is at most the last token's index, whose successor is not known yet.
   void read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end);
 
   /// Rows of a pass whose tokens were kept, and the token after each.

@@ -21,7 +21,7 @@
 namespace clover::infer {
 
 /// Decodes any number of requests, at most max_batch at once, each advancing by its own accepted length,
-/// joining and leaving at any step.  Token ids depend on nothing but the request (design.md, promise 1).
+/// joining and leaving at any step.  Token ids depend on nothing but the request (docs/architecture.md).
 class Engine {
  public:
   /// `drafter` may be null (plain decoding) and must be frozen in the target's dtype.  All are borrowed.

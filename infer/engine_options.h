@@ -15,8 +15,8 @@ struct EngineOptions {
   bool suffix = false;   // also guess what followed earlier places like the present one
   bool suffix_answers = false;  // .. in answers that are finished, too
   int64_t max_batch = 16;       // sequences decoded at once
-  int64_t kv_memory = 0;        // bytes for keys and values; 0: a quarter of the machine's free memory
-  int64_t page_size = 64;       // tokens a page
+  int64_t kv_memory = 0;   // bytes for keys and values; 0: a quarter of what is free, of a GPU four fifths
+  int64_t page_size = 64;  // tokens a page
   int64_t prefill_chunk = 512;  // prompt tokens a pass
   bool graphs = true;           // on a GPU, replay decode passes and drafting as graphs
 };

@@ -29,7 +29,8 @@ BatchLine line_of(const GenerateOptions& options, const PromptEncoder& prompts) 
   line.sampling = options.decode.sampling;
   line.sampling.own_seed = true;  // the seed alone decides
   line.prompt = options.prompt;
-  if (options.raw || !prompts.has_template()) return line;
+  // Without a template a system message is an error, which rendering it tells.
+  if (options.raw || (!prompts.has_template() && options.system.empty())) return line;
   line.shape = LineShape::messages;
   if (!options.system.empty()) line.messages.push_back({"system", options.system});
   line.messages.push_back({"user", options.prompt});

@@ -18,7 +18,7 @@ enum class Policy { automatic, off, chain, fixed_tree, clover };
 Policy parse_policy(const std::string& name);
 std::string to_string(Policy policy);
 
-/// How a tree is grown (design.md 6, drafters.md 3.4).
+/// How a tree is grown (docs/drafters/clover.md).
 struct GrowthRule {
   Policy policy = Policy::clover;
   double top_p = 0.8;          // clover: children kept while their cumulative mass stays within

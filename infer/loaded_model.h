@@ -21,7 +21,7 @@ struct ModelOptions {
   std::string heads;  // empty: none
   std::string dtype;  // empty: as the target is stored
   std::string device = "cpu";
-  std::string chat_template;  // empty: recognised from the folder
+  std::string chat_template;  // empty: the folder's own
   int threads = 0;            // 0: every core this process may use
 };
 
@@ -31,8 +31,8 @@ void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads);
 /// Turns the text of requests into token ids.
 class PromptEncoder {
  public:
-  /// Reads tokenizer and chat template.  A folder without a known template is an error only once a
-  /// conversation is to be rendered, or when `template_name` asks for one by name.
+  /// Reads tokenizer and chat template.  A folder whose template is missing or cannot be read is an error
+  /// only once a conversation is to be rendered, or when `template_name` asks for one by name.
   PromptEncoder(const std::string& folder, const std::string& template_name);
 
   /// Chat template (or the text as given) and tokens.  InputError when a conversation cannot be rendered.

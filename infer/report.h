@@ -37,16 +37,16 @@ struct RunOutcome {
   double read_bytes_per_second() const;  // what decode passes had to read by the time decoding took
 };
 
-/// {"policy", "draft", "budget"} of a configuration, and figures of a run: the entries of "configurations" in
-/// `--json` of batch and bench (design: commands).
+/// Policy, budget, heads and sampling of a configuration, and figures of a run: the entries of
+/// "configurations" in `--json` of batch and bench.
 nlohmann::json describe_growth(const EngineOptions& options, const std::string& heads);
 nlohmann::json describe_outcome(const RunOutcome& outcome);
 
 /// Shares of decoding time: {"target", "drafter", "grow", "verify", "host"}.
 nlohmann::json time_share(const EngineStats& stats);
 
-/// {"machine", "build", "read_bandwidth", "configurations"}; measures the bandwidth over a buffer
-/// of the target's size where it lies (of a GPU: reading and writing at once).
+/// {"machine", "build", "model_bytes", "read_bandwidth", "configurations"}; measures the bandwidth over a
+/// buffer of the target's size where it lies (of a GPU: reading and writing at once).
 nlohmann::json report_of(const nlohmann::json& configurations, const model::Target& target);
 /// The same with a bandwidth that was measured before.
 nlohmann::json report_of(const nlohmann::json& configurations, const model::Target& target,

@@ -38,7 +38,7 @@ Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const
 /// The same where the target's token after each node has been chosen already: chosen [N].
 Accepted verify_chosen(const CandidateTree& tree, std::span<const int64_t> chosen);
 
-/// `typical` (Medusa's, lossy; drafters.md 1.5): a guess is accepted when the target's probability of it
+/// `typical` (Medusa's, lossy): a guess is accepted when the target's probability of it
 /// exceeds min(epsilon, delta * exp(-entropy)); the longest accepted path, ties to the likelier; the bonus is
 /// the arg-max.
 Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,

@@ -31,7 +31,7 @@ struct EqualityReport {
 };
 
 /// Decodes `lines` plainly, one at a time, and then with every configuration; tokens must be the same
-/// (design: promise 1).
+/// (docs/architecture.md).
 EqualityReport compare_outputs(const LoadedModel& model,
                                const std::vector<BenchConfiguration>& configurations,
                                const std::vector<BatchLine>& lines,
@@ -40,10 +40,10 @@ EqualityReport compare_outputs(const LoadedModel& model,
 /// The first position at which two answers differ; none when they are equal.
 std::optional<int64_t> first_difference(const std::vector<int64_t>& plain, const std::vector<int64_t>& other);
 
-/// The two most probable tokens behind `ids` and the gap of their logits, by one teacher-forced pass.
+/// The gap between the two largest logits behind `ids`, by one teacher-forced reading.
 double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids);
 
 /// "clover budget 4, batch 3, page 16, prefill chunk 37"
-std::string name_of(const BenchConfiguration& configuration);
+std::string name_of(const BenchConfiguration& configuration, const model::Target& target);
 
 }  // namespace clover::infer

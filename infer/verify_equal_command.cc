@@ -96,7 +96,8 @@ Action declare_verify_equal(CLI::App& app) {
   add_model_options(app, options->model, HeadsOption::one);
   app.add_option("--input", options->input, "Requests as for batch")->required()->type_name("FILE");
   app.add_option("--json", options->report, "Write every difference here")->type_name("FILE");
-  app.add_option("--draft", options->drafts, "Growth policies (default: all that are built)")
+  app.add_option("--draft", options->drafts,
+                 "Growth policies (default: auto, with heads also chain, static and clover)")
       ->delimiter(',')
       ->type_name("NAME,...");
   app.add_option("--budgets", options->budgets, "Budgets of clover and static")

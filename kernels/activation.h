@@ -11,7 +11,7 @@ float exp_f32(float x);
 /// z[r, h] += silu(a[r, h]): the residual block of Medusa and Clover heads.  Both fp32 [R, H] contiguous.
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 
-/// Clover's attention decoder after its three products (Clover paper, figure 5; drafters.md 3.6):
+/// Clover's attention decoder after its three products (Clover paper, figure 5):
 ///   s[r, :] += silu(gate * v[r, :]),  gate = cosine(q[r, g], k[r, g]) for each of `groups` equal slices g of
 ///   H
 /// with both norms clamped below by eps.  All fp32 [R, H] contiguous; groups divides H.

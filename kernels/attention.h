@@ -28,7 +28,7 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
                     double scale, at::Tensor& out);
 
 constexpr int64_t attention_block = 64, attention_split = 256;
-/// Head sizes are multiples of 8 up to this, query heads a key head at most so many.
+/// Head sizes are multiples of 8 up to this (256 on a GPU), query heads a key head at most so many.
 constexpr int64_t largest_head_size = 1024, most_queries_a_key = 48;
 
 /// c10::Error where k and v are not the two halves of a paged cache.

@@ -8,9 +8,9 @@
 
 namespace clover::kernels {
 
-/// Which guesses become children of a live node (drafters.md 3.4): its likeliest, `width` at most, while
-/// their sum stays within top_p and none falls below its share of the best; the best itself whatever its
-/// probability.
+/// Which guesses become children of a live node (docs/drafters/clover.md): its likeliest, `width` at most,
+/// while their sum stays within top_p and none falls below its share of the best; the best itself whatever
+/// its probability.
 struct LevelRule {
   int64_t width = 1;
   float top_p = 1, relative_cut = 0;

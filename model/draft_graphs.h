@@ -60,7 +60,7 @@ class DraftGraphs {
   /// A whole draft: the drafter sees `seen`, whose rows continue what it has seen of their sequences, and
   /// tree i grows behind row frontier[i], level by level.  One tree or more; they come back on the CPU, maybe
   /// with others behind them.  On a GPU at most 16 nodes of a level have children, fewer in more trees
-  /// than 16.
+  /// than 16, where the drafter looks at the tokens it is given.
   kernels::GrowingTrees grow(const SeenRows& seen, std::span<const int64_t> frontier, const Growth& growth);
 
   /// The same on a GPU, behind trees of a pass that the CPU has not followed yet: the drafter sees what is
@@ -87,7 +87,7 @@ class DraftGraphs {
 
   /// Whether the last draft took as long as its next ones will: no call of it was a first one of its shape.
   bool settled() const { return settled_; }
-  double seconds() const { return seconds_; }  // of all calls so far
+  double seconds() const { return seconds_; }  // of all calls so far but `begin`
 
  private:
   /// What begins with rows seen, of one shape: all of a draft, or its first depth.

@@ -7,7 +7,7 @@
 
 namespace clover::train {
 
-/// "clover: .. \n medusa: ..": the formats and who reads them.
+/// The formats and who reads them, for --help.
 std::string list_export_formats();
 
 /// InputError for an unknown format (listing the known ones) and for an output that exists.

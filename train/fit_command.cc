@@ -35,9 +35,8 @@ Action declare_fit(CLI::App& app) {
       "--output run\n"
       "  clover-train fit ... --output run --resume auto      the same command continues after any "
       "interruption\n"
-      "  torchrun --no-python --nproc-per-node 4 clover-train fit ... --device cuda    on four GPUs, over "
-      "NCCL; "
-      "srun does as well");
+      "  torchrun --no-python --nproc-per-node 4 clover-train fit ... --micro-batch 4 --device cuda\n"
+      "      on four GPUs, over NCCL, a quarter of each step's 16 answers on each; srun does as well");
   return [options]() -> int {
     options->folders.output = options->output;
     const auto prepare = [options] { return prepare_job(options->settings, options->folders); };

@@ -96,6 +96,7 @@ int init(const InitOptions& options) {
 Action declare_init(CLI::App& app) {
   const auto options = std::make_shared<InitOptions>();
   infer::add_model_options(app, options->model, infer::HeadsOption::none);
+  app.get_option("--device")->description("cpu, where alone this command works");
   FitSettings& drafter = options->drafter;
   app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds())->required();
   app.add_option("--heads", drafter.heads, "Number of heads")->type_name("K");

@@ -20,9 +20,14 @@ Action declare_prepare(CLI::App& app) {
   app.add_option("--max-bad-records", options->max_bad_records,
                  "Bad records to skip before giving up; -1: 100, or one in a hundred if that is more")
       ->type_name("N");
+  app.get_option("--device")->description("cpu, where alone this command works");
   app.footer(
-      "Example:\n  clover-train prepare --target models/SmolLM2-135M-Instruct --input answers.jsonl --output "
-      "store --preview 3");
+      "A line of --input holds messages, conversations (ShareGPT), prompt and completion, question and\n"
+      "answer, instruction, input and output, text, token_ids and loss_mask, or is one that clover-infer\n"
+      "batch wrote.\n\n"
+      "Example:\n"
+      "  clover-train prepare --target models/SmolLM2-135M-Instruct --input answers.jsonl \\\n"
+      "      --output store --preview 3");
   return [options] { return prepare(*options); };
 }
 

@@ -1,10 +1,10 @@
-// Clover (arXiv 2405.00263; drafters.md 3): heads that feed each guess to the next.
+// Clover (arXiv 2405.00263; docs/drafters/clover.md): heads that feed each guess to the next.
 //
 //   s_0 = Block(u)                                   augmenting block: one decoder layer, causal
 //   s_i = s_{i-1} + AttentionDecoder(s_{i-1}, e(x))  x: the token before; e(x): its normed LM-head row
 //   guess i = LM head . norm(ResBlock_i(s_i))
 //
-// The ingredients are switches, the rungs of the paper's ablation (design.md 5):
+// The ingredients are switches, the rungs of the paper's ablation:
 //
 //   regression  attention (the paper) | none
 //               | concat: an MLP over [s; e] in place of attention decoder and residual block

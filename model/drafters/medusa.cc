@@ -1,5 +1,6 @@
-// Medusa (drafters.md 5, shared-head variant): head i is one residual block on the target's post-norm hidden
-// state, then the target's LM head.  Heads see no guessed token, so a depth has one table for all its nodes.
+// Medusa (docs/drafters/medusa.md, shared-head variant): head i is one residual block on the target's
+// post-norm hidden state, then the target's LM head.  Heads see no guessed token, so a depth has one table
+// for all its nodes.
 #include <ATen/ATen.h>
 
 #include "model/drafters/factory.h"

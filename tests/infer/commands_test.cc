@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "infer/batch_output.h"
@@ -193,6 +195,16 @@ TEST_F(Commands, LongMessagesLoseTheirMiddle) {
   EXPECT_LT(refused.err.size(), 5000u);
   EXPECT_THAT(refused.err,
               testing::AllOf(HasSubstr("hidden_size"), HasSubstr("expected a positive integer")));
+}
+
+TEST_F(Commands, ASystemMessageNeedsAChatTemplate) {
+  const test::TemporaryFolder bare;
+  test::write_tiny_tokenizer(bare);
+  test::write_damaged_target(bare, 'Z');
+  const std::string generate = "generate --target " + bare.path().string() + " --max-tokens 3 --prompt ABC";
+  std::istringstream words(generate);
+  EXPECT_EQ(run({std::istream_iterator<std::string>(words), {}}).code, 0);
+  expect_refusal(generate + " --system s", "expected a chat template, found none");
 }
 
 TEST_F(Commands, AnswersOutOfNoNumbersAreErrors) {
