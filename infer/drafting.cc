@@ -81,24 +81,24 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
 
 std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
   std::vector<int64_t> tokens;
-  for (const auto& live : sequences) tokens.push_back(cache_.length(live->sequence()));
+  for (LiveSequence* live : sequences) tokens.push_back(cache_.length(live->sequence()));
   return tokens;
 }
 
 void Drafting::calibrate(Sequences sequences) {
   model::Timer timer(stats_.calibration_seconds);
   std::vector<int32_t> numbers;
-  for (const auto& live : sequences) numbers.push_back(live->sequence());
+  for (LiveSequence* live : sequences) numbers.push_back(live->sequence());
   calibration_.run(numbers, costs_.passes());
 }
 
 std::vector<CandidateTree> Drafting::propose(Sequences sequences) {
   const std::vector<int64_t> held = contexts(sequences);
   std::vector<CandidateTree> trees;
-  for (const auto& live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
+  for (LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
   // Who has joined since drafts were begun waits for the next ones.
-  const bool begun =
-      std::any_of(sequences.begin(), sequences.end(), [](const auto& live) { return live->ahead().weighed; });
+  const bool begun = std::any_of(sequences.begin(), sequences.end(),
+                                 [](LiveSequence* live) { return live->ahead().weighed; });
   std::vector<size_t> asked;
   if (begun) asked = take_begun(sequences, trees);
   if (with_heads_ && automatic()) calibrate(sequences);
@@ -201,17 +201,18 @@ int64_t Drafting::most_seen(const CandidateTree& tree) const {
 }
 
 // A draft that sees more rows than are recorded is better begun when it is known how few of them count.
-bool Drafting::begin_next(Sequences sequences, std::span<const CandidateTree> trees, const at::Tensor& tokens,
-                          const model::Features& features) {
-  if (!with_heads_ || options_.growth.policy == Policy::fixed_tree) return false;
+Drafting::Next Drafting::begin_next(Sequences sequences, std::span<const CandidateTree> trees,
+                                    const at::Tensor& tokens, const model::Features& features) {
+  if (!with_heads_) return Next::nothing;
+  if (options_.growth.policy == Policy::fixed_tree) return Next::unknown;
   int64_t most = 0;
   for (size_t i = 0; i < trees.size(); ++i) most += most_seen(trees[i]) + sequences[i]->rows_unseen();
   const bool possible = most <= model::most_recorded_rows;
-  for (const auto& live : sequences) live->ahead() = {.weighed = possible};
-  if (!possible) return false;
+  for (LiveSequence* live : sequences) live->ahead() = {.weighed = possible};
+  if (!possible) return Next::unknown;
   const std::vector<int64_t> held = contexts(sequences);
   const std::vector<size_t> asked = whom_to_draft_for(sequences, held, 1);
-  if (asked.empty()) return false;
+  if (asked.empty()) return Next::nothing;
   begun_ = {.sequences = std::ssize(asked), .typical = true};
   RowsAhead rows{judged_rows(sequences, trees), {}, {}};
   rows.judged.tokens = tokens;
@@ -228,7 +229,16 @@ bool Drafting::begin_next(Sequences sequences, std::span<const CandidateTree> tr
   }
   rows.seen.parts = rows.behind.parts();
   begin_growing(*draft_, rows.judged, rows.seen, rule_for(held), limits);
-  return true;
+  return Next::drafts;
+}
+
+bool Drafting::guesses_from_text(Sequences sequences) {
+  if (!options_.suffix) return false;
+  std::vector<CandidateTree> trees;
+  for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
+  if (!graft_suffixes(sequences, trees)) return false;
+  if (automatic()) costs_.trim(trees, contexts(sequences), 0);
+  return std::any_of(trees.begin(), trees.end(), [](const CandidateTree& tree) { return tree.size() > 1; });
 }
 
 /// From now on it would have waited for drafts.
@@ -331,12 +341,13 @@ void Drafting::finished(const LiveSequence& live) {
     answers_.append(live.suffix().ids().subspan(live.request().prompt.size()));
 }
 
-void Drafting::observe_pass(Sequences sequences, std::span<const CandidateTree> trees, double seconds) {
+void Drafting::observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> contexts,
+                            double seconds) {
   if (!automatic()) return;
   int64_t rows = 0, positions = 0;
   for (size_t i = 0; i < trees.size(); ++i) {
     rows += trees[i].size();
-    positions += trees[i].size() * cache_.length(sequences[i]->sequence());
+    positions += trees[i].size() * contexts[i];
   }
   costs_.observe_pass(rows, positions, seconds);
 }

@@ -27,7 +27,7 @@ constexpr int64_t most_tree_rows = 64;
 /// as pays for its rows on this machine.
 class Drafting {
  public:
-  using Sequences = std::span<const std::unique_ptr<LiveSequence>>;
+  using Sequences = std::span<LiveSequence* const>;
 
   /// `drafter` may be null.  All are borrowed; seconds of drafting are added to `stats`.
   Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
@@ -40,12 +40,20 @@ class Drafting {
   /// One tree a sequence, its root alone where no guess pays.
   std::vector<CandidateTree> propose(Sequences sequences);
 
+  /// What the heads do at the next step.
+  enum class Next {
+    drafts,   // their drafts have begun
+    nothing,  // they are asked for no draft
+    unknown,  // that is decided then
+  };
   /// On a GPU, behind a pass whose rows are `trees`' and that the CPU has not waited for: begins the drafts
   /// of the next step, which sees what the target accepts there as the GPU finds it out.  `tokens` and
-  /// `features`: of the pass's rows, on the device.  Whether it did; then keys and values have moved too
+  /// `features`: of the pass's rows, on the device.  Where it does, keys and values have moved too
   /// (KvCache::commit).
-  bool begin_next(Sequences sequences, std::span<const CandidateTree> trees, const at::Tensor& tokens,
+  Next begin_next(Sequences sequences, std::span<const CandidateTree> trees, const at::Tensor& tokens,
                   const model::Features& features);
+  /// Whether the texts as they are now lead to guesses that pay.
+  bool guesses_from_text(Sequences sequences);
   /// The tokens of that pass are there: the GPU drafts, and the CPU has something else to do.
   void pass_is_over() { begun_.pass_over = Clock::now(); }
 
@@ -63,8 +71,8 @@ class Drafting {
   /// The answer is complete: later ones may go on alike.
   void finished(const LiveSequence& live);
 
-  /// A pass over these trees, before any of their nodes is kept, took `seconds`.
-  void observe_pass(Sequences sequences, std::span<const CandidateTree> trees, double seconds);
+  /// A pass over these trees, behind so many cached tokens each, took `seconds`.
+  void observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> contexts, double seconds);
   /// Of `tree` these nodes were accepted.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
 

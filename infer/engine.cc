@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,8 +10,6 @@
 
 #include "data/error.h"
 #include "infer/machine.h"
-#include "kernels/gpu.h"
-#include "kernels/top_k.h"
 #include "model/timer.h"
 
 namespace clover::infer {
@@ -44,16 +41,6 @@ EngineOptions settled(EngineOptions options) {
   return options;
 }
 
-/// Adds what the token after each node is drawn with; `position`: of the root's successor.
-void add_rules(const CandidateTree& tree, const Request& request, int64_t position,
-               std::vector<kernels::RowRule>& rules) {
-  const auto& [temperature, top_p, top_k] = request.sampling;
-  for (const int32_t depth : tree.depth) {
-    const double uniform = temperature > 0 ? uniform_at(request.random, position + depth) : 0;
-    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform});
-  }
-}
-
 }  // namespace
 
 Engine::Engine(const model::Target& target, model::Drafter* drafter, const data::Tokenizer& tokenizer,
@@ -66,6 +53,7 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       passes_(target, cache_, options.max_batch, recorder_),
       schedule_(cache_, options.max_batch),
       drafting_(target, drafter, cache_, passes_, recorder_, options_, stats_),
+      decodes_(target, cache_, passes_, drafting_.taps(), options_.typical),
       weight_bytes_(target.weight_bytes()),
       kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
@@ -170,10 +158,8 @@ void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& outpu
   const int64_t length = std::ssize(tokens);
   cache_.publish(live.sequence(), tokens.first(length - 1));  // drafters have read so many
   if (!live.answered()) {
-    const CandidateTree root = CandidateTree::of_root(tokens.back());
-    std::vector<kernels::RowRule> rules;
-    if (chooses_there()) add_rules(root, live.request(), length, rules);
-    const Accepted first = verify(root, verdict(output.logits, std::move(rules)), 0, live, length);
+    const Accepted first = verify(CandidateTree::of_root(tokens.back()),
+                                  decodes_.judge(output.logits, live.request(), length), 0, live, length);
     const int64_t taken = live.emit(first.tokens);
     stats_.prompt_tokens += length;
     stats_.tokens += taken;
@@ -196,19 +182,6 @@ void Engine::cut_to_room(std::vector<CandidateTree>& trees) const {
   }
 }
 
-at::Tensor Engine::chosen(const at::Tensor& logits, std::vector<kernels::RowRule> rules) {
-  const bool greedy =
-      std::all_of(rules.begin(), rules.end(), [](const auto& rule) { return rule.temperature == 0; });
-  if (greedy) return kernels::arg_max(logits);
-  const at::Tensor here = at::from_blob(rules.data(), {std::ssize(rules), 4}, at::kDouble);
-  return kernels::sample(logits, kernels::to_device(here, logits.device()));
-}
-
-Engine::Verdict Engine::verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const {
-  if (!chooses_there()) return {kernels::to_host({logits})[0], {}};
-  return {{}, kernels::to_host({chosen(logits, std::move(rules))})[0]};
-}
-
 /// `base`: of the tree's rows in the pass.
 Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64_t base,
                         const LiveSequence& live, int64_t position) const {
@@ -225,104 +198,105 @@ Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64
   return verify_match(tree, logits, request.sampling, request.random, position);
 }
 
-model::RowBatch Engine::rows_of(const std::vector<CandidateTree>& trees) const {
-  model::RowBatch batch;
-  for (size_t i = 0; i < trees.size(); ++i) {
-    const int32_t base = static_cast<int32_t>(batch.size());
-    for (int64_t node = 0; node < trees[i].size(); ++node) {
-      const int32_t parent = trees[i].parent[node];
-      batch.add(trees[i].ids[node], schedule_.decoding()[i]->sequence(), parent < 0 ? -1 : base + parent);
-    }
-  }
-  batch.wanted.resize(batch.size());
-  std::iota(batch.wanted.begin(), batch.wanted.end(), 0);
-  return batch;
-}
-
-std::vector<kernels::RowRule> Engine::rules_of(const std::vector<CandidateTree>& trees) const {
-  std::vector<kernels::RowRule> rules;
-  for (size_t i = 0; i < trees.size(); ++i) {
-    const LiveSequence& live = *schedule_.decoding()[i];
-    add_rules(trees[i], live.request(), next_position(live), rules);
-  }
-  return rules;
-}
-
-Engine::Judged Engine::run_pass(const std::vector<CandidateTree>& trees) {
-  if (chooses_there()) return run_pass_there(trees);
-  Judged pass;
-  const model::Timer timer(pass.seconds);
-  pass.output = passes_.forward(rows_of(trees), drafting_.taps());
-  pass.said = verdict(pass.output.logits, {});
-  return pass;
-}
-
-// A GPU follows its tokens itself and goes on to the next drafts; the CPU waits for the tokens only, and is
-// busy with them meanwhile.
-Engine::Judged Engine::run_pass_there(const std::vector<CandidateTree>& trees) {
-  Judged pass;
-  const auto begin = kernels::mark(target_.device());
-  pass.output = passes_.forward(rows_of(trees), drafting_.taps());
-  const at::Tensor tokens = chosen(pass.output.logits, rules_of(trees));
-  const kernels::Arriving arriving = kernels::begin_to_host(tokens);
-  pass.drafted = drafting_.begin_next(schedule_.decoding(), trees, tokens, pass.output.features);
-  pass.said.tokens = arriving.wait();
-  pass.seconds = arriving.there->seconds_since(*begin);
-  if (pass.drafted) drafting_.pass_is_over();
-  return pass;
-}
-
-std::vector<Accepted> Engine::verify(const std::vector<CandidateTree>& trees, const Verdict& said) const {
+std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
   std::vector<int64_t> base;  // of each tree's rows
-  for (int64_t row = 0; const CandidateTree& tree : trees)
+  for (int64_t row = 0; const CandidateTree& tree : pass.trees)
     base.push_back(std::exchange(row, row + tree.size()));
-  std::vector<Accepted> accepted(trees.size());
+  std::vector<Accepted> accepted(pass.trees.size());
   const auto decide = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const LiveSequence& live = *schedule_.decoding()[i];
-      accepted[i] = verify(trees[i], said, base[i], live, next_position(live));
-    }
+    // The root sits at position `context`, so the first token decided there is at the one after it.
+    for (int64_t i = begin; i < end; ++i)
+      accepted[i] = verify(pass.trees[i], pass.said, base[i], *pass.sequences[i], pass.contexts[i] + 1);
   };
   // To draw from a row of logits takes the CPU a quarter of a millisecond.
-  if (said.tokens.defined())
-    decide(0, std::ssize(trees));
+  if (pass.said.tokens.defined())
+    decide(0, std::ssize(pass.trees));
   else
-    at::parallel_for(0, std::ssize(trees), 1, decide);
+    at::parallel_for(0, std::ssize(pass.trees), 1, decide);
   return accepted;
+}
+
+std::vector<LiveSequence*> Engine::decoding() const {
+  std::vector<LiveSequence*> all;
+  for (const auto& live : schedule_.decoding()) all.push_back(live.get());
+  return all;
+}
+
+/// The pass that the last step began, for those who are still there.  Who has joined since waits for the
+/// next.
+std::optional<DecodePass> Engine::take_begun_pass() {
+  std::optional<DecodePass> pass = std::exchange(begun_, std::nullopt);
+  if (!pass) return pass;
+  std::vector<int64_t> rows;
+  for (LiveSequence* live : decoding())
+    if (const int64_t row = std::exchange(live->ahead().row, -1); row >= 0) rows.push_back(row);
+  if (rows.empty()) return std::nullopt;
+  if (rows.size() < pass->sequences.size()) decodes_.leave(*pass, rows);
+  for (size_t i = 0; i < rows.size(); ++i)
+    pass->trees[i] = CandidateTree::of_root(pass->sequences[i]->root());
+  return pass;
+}
+
+DecodePass Engine::next_pass() {
+  if (std::optional<DecodePass> begun = take_begun_pass()) return std::move(*begun);
+  const double calibrated = stats_.calibration_seconds;
+  std::vector<LiveSequence*> sequences = decoding();
+  std::vector<CandidateTree> trees = drafting_.propose(sequences);
+  cut_to_room(trees);
+  stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
+  return decodes_.begin(std::move(sequences), std::move(trees));
+}
+
+// A GPU goes on before the CPU knows what the target said: to the next drafts or, where nothing is guessed,
+// to the next pass.
+void Engine::begin_next(DecodePass& pass) {
+  if (!decodes_.chooses_there()) return;
+  const auto next = drafting_.begin_next(pass.sequences, pass.trees, pass.tokens, pass.output.features);
+  if (next == Drafting::Next::drafts) pass.kept = DecodePass::Kept::moved;
+  if (next == Drafting::Next::nothing) begin_next_pass(pass);
+}
+
+void Engine::begin_next_pass(DecodePass& pass) {
+  const std::vector<LiveSequence*> all = decoding();
+  const auto others = std::span(all).subspan(pass.sequences.size());  // who joined last
+  if (!pass.plain() || drafting_.guesses_from_text(all)) return;
+  std::vector<int64_t> rows;  // with those of the pass that is under way
+  for (const LiveSequence* live : pass.sequences) rows.push_back(DecodePasses::goes_on(*live) ? 2 : 1);
+  const bool any = !others.empty() || std::ranges::count(rows, 2) > 0;
+  rows.resize(all.size(), 1);
+  if (any && schedule_.room_for(rows)) begun_ = decodes_.begin_behind(pass, others);
 }
 
 void Engine::decode() {
   model::Timer timer(stats_.decode_seconds);
-  const double calibrated = stats_.calibration_seconds;
-  std::vector<CandidateTree> trees = drafting_.propose(schedule_.decoding());
-  cut_to_room(trees);
-  stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
-  const Judged pass = run_pass(trees);
+  DecodePass pass = next_pass();
+  begin_next(pass);
+  decodes_.wait(pass);
+  if (pass.kept == DecodePass::Kept::moved) drafting_.pass_is_over();
   stats_.target_seconds += pass.seconds;
-  if (passes_.settled()) drafting_.observe_pass(schedule_.decoding(), trees, pass.seconds);
+  if (pass.typical) drafting_.observe_pass(pass.trees, pass.contexts, pass.seconds);
   stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
   ++stats_.steps;
-  for (const CandidateTree& tree : trees) stats_.rows += tree.size();
+  for (const CandidateTree& tree : pass.trees) stats_.rows += tree.size();
 
   model::Timer verifying(stats_.verify_seconds);
-  settle(trees, verify(trees, pass.said), pass);
+  settle(pass, verify(pass));
 }
 
 // What all sequences keep moves at once, and so do the features: on a GPU each would be launches of its own.
-void Engine::settle(const std::vector<CandidateTree>& trees, const std::vector<Accepted>& accepted,
-                    const Judged& pass) {
+void Engine::settle(const DecodePass& pass, const std::vector<Accepted>& accepted) {
   std::vector<model::KvCache::Kept> kept;
-  for (size_t i = 0; i < trees.size(); ++i)
-    kept.push_back({schedule_.decoding()[i]->sequence(), accepted[i].nodes});
-  if (pass.drafted)
+  for (size_t i = 0; i < pass.trees.size(); ++i)
+    kept.push_back({pass.sequences[i]->sequence(), accepted[i].nodes});
+  if (pass.kept == DecodePass::Kept::moved)
     cache_.commit(kept);
-  else
+  else if (pass.kept == DecodePass::Kept::nothing)
     cache_.keep(kept, target_.config().layers);
 
   std::vector<Drafting::Seen> seen;
   int64_t base = 0;
-  for (size_t i = 0; i < trees.size(); ++i) {
-    LiveSequence& live = *schedule_.decoding()[i];
+  for (size_t i = 0; i < pass.trees.size(); ++i) {
+    LiveSequence& live = *pass.sequences[i];
     const int64_t taken = live.emit(accepted[i].tokens);
     if (taken > 0) {  // none where the target had nothing to say
       live.count_pass(taken);
@@ -331,10 +305,10 @@ void Engine::settle(const std::vector<CandidateTree>& trees, const std::vector<A
       if (std::ssize(stats_.accepted_histogram) < taken) stats_.accepted_histogram.resize(taken);
       ++stats_.accepted_histogram[taken - 1];
     }
-    drafting_.observe_tree(trees[i], accepted[i].nodes);
+    drafting_.observe_tree(pass.trees[i], accepted[i].nodes);
     seen.push_back({&live, {accepted[i].nodes.begin(), accepted[i].nodes.end()}, accepted[i].tokens});
     for (int64_t& row : seen.back().rows) row += base;
-    base += trees[i].size();
+    base += pass.trees[i].size();
   }
   drafting_.remember(pass.output.features, seen);
 }

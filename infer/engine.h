@@ -3,15 +3,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/tokenizer.h"
+#include "infer/decode_pass.h"
 #include "infer/drafting.h"
 #include "infer/engine_options.h"
 #include "infer/request.h"
 #include "infer/scheduler.h"
-#include "kernels/sample.h"
 #include "model/drafter.h"
 #include "model/kv_cache.h"
 #include "model/pass_graphs.h"
@@ -53,35 +54,15 @@ class Engine {
   void decode();
   void cut_to_room(std::vector<CandidateTree>& trees) const;
   int64_t most_pages(const Request& request) const;
-  /// What verification needs of a pass, on the CPU: the target's token after every row where a GPU has chosen
-  /// them, or the logits.
-  struct Verdict {
-    at::Tensor logits, tokens;
-  };
-  /// Whether it chooses them.
-  bool chooses_there() const { return !target_.device().is_cpu() && !options_.typical; }
-  /// They, there: i64 [R], under one of `rules` a row.
-  static at::Tensor chosen(const at::Tensor& logits, std::vector<kernels::RowRule> rules);
-  /// `rules`: of every row where they are chosen there, else none.
-  Verdict verdict(const at::Tensor& logits, std::vector<kernels::RowRule> rules) const;
-  /// A pass over trees and what came of it.
-  struct Judged {
-    model::TargetOutput output;
-    Verdict said;
-    double seconds = 0;    // until it was said
-    bool drafted = false;  // a GPU has begun the next drafts, and keys and values stand together already
-  };
-  Judged run_pass(const std::vector<CandidateTree>& trees);
-  Judged run_pass_there(const std::vector<CandidateTree>& trees);
-  std::vector<kernels::RowRule> rules_of(const std::vector<CandidateTree>& trees) const;
-  /// The root sits at position `length`, so the first token decided there is at the one after it.
-  int64_t next_position(const LiveSequence& live) const { return cache_.length(live.sequence()) + 1; }
-  std::vector<Accepted> verify(const std::vector<CandidateTree>& trees, const Verdict& said) const;
+  std::vector<LiveSequence*> decoding() const;
+  DecodePass next_pass();
+  std::optional<DecodePass> take_begun_pass();
+  void begin_next(DecodePass& pass);
+  void begin_next_pass(DecodePass& pass);
+  std::vector<Accepted> verify(const DecodePass& pass) const;
   Accepted verify(const CandidateTree& tree, const Verdict& verdict, int64_t base, const LiveSequence& live,
                   int64_t position) const;
-  model::RowBatch rows_of(const std::vector<CandidateTree>& trees) const;
-  void settle(const std::vector<CandidateTree>& trees, const std::vector<Accepted>& accepted,
-              const Judged& pass);
+  void settle(const DecodePass& pass, const std::vector<Accepted>& accepted);
   std::vector<Completion> collect();
 
   const model::Target& target_;
@@ -93,6 +74,8 @@ class Engine {
   Scheduler schedule_;
   EngineStats stats_;
   Drafting drafting_;
+  DecodePasses decodes_;
+  std::optional<DecodePass> begun_;  // the next step's, on a GPU
   int64_t weight_bytes_, kv_bytes_;  // of a pass, and of a token in the target's layers
   std::function<void(int64_t, const std::string&)> on_text_;
 };

@@ -61,12 +61,13 @@ class LiveSequence {
   /// What the drafter is to be primed with; nothing is pending afterwards.
   Pending take_pending();
 
-  /// The last step began drafts for this one.
-  struct DraftAhead {
+  /// What the last step began for this one.
+  struct Ahead {
     bool weighed = false;  // whether to draft for it was decided then
     int64_t tree = -1;     // its number among the trees that grow; -1: none
+    int64_t row = -1;      // .. among the rows of the next pass, which has begun; -1: none
   };
-  DraftAhead& ahead() { return ahead_; }
+  Ahead& ahead() { return ahead_; }
 
   int64_t rows_unseen() const { return static_cast<int64_t>(pending_next_ids_.size()); }  // pending ones
   /// Passes of the target whose rows are pending.
@@ -100,7 +101,7 @@ class LiveSequence {
   size_t longest_stop_ = 0;  // bytes
   std::vector<FeatureRange> pending_;
   std::vector<int64_t> pending_next_ids_;
-  DraftAhead ahead_;
+  Ahead ahead_;
   int64_t seen_ = 0;  // rows the drafter has been primed with or may skip
 };
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "data/error.h"
@@ -66,10 +67,24 @@ class CachedBatch {
     return batch;
   }
 
+  /// A pass, until its tokens are there.  On a GPU those of the pass before: as when text is decoded, it goes
+  /// from one to the next by itself.
   void run_target(const model::RowBatch& batch) {
-    kernels::to_host({kernels::arg_max(passes_.forward(batch, {}).logits)});
-    for (int32_t sequence = 0; sequence < size_; ++sequence)
-      cache_.keep(sequence, {}, target_.config().layers);  // forgets the rows
+    if (target_.device().is_cpu()) {
+      kernels::arg_max(logits_of(batch));
+      return;
+    }
+    const auto begin = [&] { return kernels::begin_to_host(kernels::arg_max(logits_of(batch))); };
+    if (!last_) last_ = begin();
+    kernels::Arriving next = begin();
+    last_->wait();
+    last_ = std::move(next);
+  }
+
+  /// Until it has nothing left to do.
+  void drain() {
+    last_.reset();
+    kernels::wait_for(target_.device());
   }
 
   /// To draft for the batch with.
@@ -93,6 +108,13 @@ class CachedBatch {
   }
 
  private:
+  at::Tensor logits_of(const model::RowBatch& batch) {
+    const at::Tensor logits = passes_.forward(batch, {}).logits;
+    for (int32_t sequence = 0; sequence < size_; ++sequence)
+      cache_.keep(sequence, {}, target_.config().layers);  // forgets the rows
+    return logits;
+  }
+
   static model::KvCache room_for(const model::Target& target, int64_t drafter_layers, int64_t batch_size,
                                  const StepBenchPlan& plan) {
     const model::KvShape shape = target.kv_shape(drafter_layers);
@@ -129,6 +151,7 @@ class CachedBatch {
   model::Recorder recorder_;
   model::PassGraphs passes_;
   int32_t size_ = 0;
+  std::optional<kernels::Arriving> last_;  // tokens of a pass that nobody has waited for
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -141,7 +164,8 @@ double seconds_of(const std::function<void()>& work) {
 struct Part {
   json entry;
   std::function<void()> work;
-  std::vector<double> seconds, rounds;
+  std::function<void()> end{};  // of a round
+  std::vector<double> seconds{}, rounds{};
 };
 
 void time_in_turn(std::vector<Part>& parts, int64_t rounds) {
@@ -149,6 +173,7 @@ void time_in_turn(std::vector<Part>& parts, int64_t rounds) {
     for (Part& part : parts) {
       std::vector<double> steps;
       for (int step = 0; step < steps_of_a_round; ++step) steps.push_back(seconds_of(part.work));
+      part.end();
       stop_if_interrupted();
       if (round < 0) continue;
       part.rounds.push_back(median(steps));
@@ -188,8 +213,7 @@ json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>
                         {"context", plan.context},
                         {"bytes_read", target.weight_bytes() + batch_size * plan.context * token_bytes}},
                        [&batch, trees = batch.trees(rows)] { batch.run_target(trees); },
-                       {},
-                       {}});
+                       [&batch] { batch.drain(); }});
     for (const NamedDrafter& named : drafters)
       parts.push_back({{{"batch_size", batch_size},
                         {"heads", named.folder},
@@ -198,8 +222,7 @@ json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>
                         {"context", plan.context}},
                        [&batch, draft = std::make_shared<model::DraftGraphs>(
                                     batch.draft_of(*named.drafter))] { batch.run_drafter(*draft); },
-                       {},
-                       {}});
+                       [&batch] { batch.drain(); }});
     time_in_turn(parts, plan.rounds);
     for (Part& part : parts) {
       part.entry["seconds"] = median(part.seconds);

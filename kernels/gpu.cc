@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "kernels/cuda_stream.h"
+#include "kernels/graph.h"
 
 namespace clover::kernels {
 
@@ -52,10 +53,11 @@ int64_t free_gpu_memory(at::Device gpu) {
   c10::cuda::set_device(gpu.index());
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  // What LibTorch holds and nobody uses can be had, too.
+  // What LibTorch holds and nobody uses can be had, too, unless it is kept for graphs.
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index());
   const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return static_cast<int64_t>(free) + stats.reserved_bytes[all].current - stats.allocated_bytes[all].current;
+  return static_cast<int64_t>(free) + stats.reserved_bytes[all].current - stats.allocated_bytes[all].current -
+         unused_graph_memory(gpu);
 }
 
 void release_unused_memory(at::Device gpu) {

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <array>
 #include <map>
 
 namespace clover::kernels {
@@ -12,8 +13,12 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-// One pool of memory for all graphs, which no other part of the program uses; LibTorch's own begin at 1.
-constexpr c10::cuda::MempoolId_t pool{0, 1'000'001};
+// Pools of memory which no other part of the program uses; LibTorch's own begin at 1.
+constexpr uint64_t first_pool = 1'000'001;
+constexpr std::array pools{Graph::Pool::passes, Graph::Pool::drafts};
+c10::cuda::MempoolId_t id_of(Graph::Pool pool) {
+  return {0, first_pool + static_cast<uint64_t>(pool)};
+}
 
 /// Where graphs of a GPU are recorded: a stream of its own, because the default one cannot be captured, and
 /// always the same one, because the pool shares memory among allocations of one stream only.
@@ -21,8 +26,8 @@ c10::cuda::CUDAStream recording_stream(at::Device gpu) {
   static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
   auto found = streams.find(gpu.index());
   if (found == streams.end()) {
-    // A pool that nobody holds cannot be used again, so this process holds it from now on.
-    allocator::createOrIncrefPool(gpu.index(), pool);
+    // A pool that nobody holds cannot be used again, so this process holds them from now on.
+    for (const Graph::Pool pool : pools) allocator::createOrIncrefPool(gpu.index(), id_of(pool));
     found = streams.emplace(gpu.index(), c10::cuda::getStreamFromPool(/*isHighPriority=*/false, gpu.index()))
                 .first;
   }
@@ -32,19 +37,21 @@ c10::cuda::CUDAStream recording_stream(at::Device gpu) {
 /// What is allocated on `stream` meanwhile comes from the pool.
 class PoolMemory {
  public:
-  explicit PoolMemory(const c10::cuda::CUDAStream& stream) : device_(stream.device_index()) {
-    allocator::beginAllocateToPool(device_, pool,
+  PoolMemory(Graph::Pool pool, const c10::cuda::CUDAStream& stream)
+      : pool_(id_of(pool)), device_(stream.device_index()) {
+    allocator::beginAllocateToPool(device_, pool_,
                                    [own = stream.stream()](cudaStream_t asks) { return asks == own; });
   }
   ~PoolMemory() {
-    allocator::endAllocateToPool(device_, pool);
-    allocator::releasePool(device_,
-                           pool);  // memory that tensors or graphs do not hold is free within the pool
+    allocator::endAllocateToPool(device_, pool_);
+    // Memory that tensors or graphs do not hold is free within the pool.
+    allocator::releasePool(device_, pool_);
   }
   PoolMemory(const PoolMemory&) = delete;
   PoolMemory& operator=(const PoolMemory&) = delete;
 
  private:
+  c10::cuda::MempoolId_t pool_;
   c10::DeviceIndex device_;
 };
 
@@ -76,9 +83,15 @@ class Capture {
 
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(at::Device gpu, cudaGraph_t graph) : gpu_(gpu) {
-    const cudaError_t made = cudaGraphInstantiate(&ready_, graph, 0);
+  /// Takes what it needs of the GPU now: `start` must not fail for want of memory.
+  CudaGraph(at::Device gpu, cudaGraph_t graph, cudaStream_t stream) : gpu_(gpu) {
+    cudaError_t made = cudaGraphInstantiate(&ready_, graph, 0);
     cudaGraphDestroy(graph);
+    if (made == cudaSuccess) made = cudaGraphUpload(ready_, stream);
+    if (made == cudaErrorMemoryAllocation) cudaGetLastError();
+    if (made != cudaSuccess && ready_ != nullptr) cudaGraphExecDestroy(ready_);
+    TORCH_CHECK_WITH(OutOfMemoryError, made != cudaErrorMemoryAllocation,
+                     "no memory is left for a CUDA graph");
     C10_CUDA_CHECK(made);
   }
   ~CudaGraph() override {
@@ -99,15 +112,25 @@ class CudaGraph final : public Graph {
 
 }  // namespace
 
-std::unique_ptr<Graph> Graph::record(at::Device gpu, const std::function<void()>& body) {
+std::unique_ptr<Graph> Graph::record(at::Device gpu, Pool pool, const std::function<void()>& body) {
   const c10::cuda::CUDAStream stream = recording_stream(gpu);
-  // What the default stream is doing may be what a graph's memory was last used for.
-  c10::cuda::getCurrentCUDAStream(gpu.index()).synchronize();
+  const c10::cuda::CUDAStream replaying = c10::cuda::getCurrentCUDAStream(gpu.index());
+  // What it is doing may be what a graph's memory was last used for.
+  replaying.synchronize();
   const c10::cuda::CUDAStreamGuard here(stream);
-  const PoolMemory memory(stream);
+  const PoolMemory memory(pool, stream);
   Capture capture(stream);
   body();
-  return std::make_unique<CudaGraph>(gpu, capture.end());
+  return std::make_unique<CudaGraph>(gpu, capture.end(), replaying.stream());
+}
+
+int64_t unused_graph_memory(at::Device gpu) {
+  int64_t bytes = 0;
+  for (const Graph::Pool pool : pools)
+    for (const auto& segment : allocator::snapshot(id_of(pool)).segments)
+      if (segment.device == gpu.index())
+        bytes += static_cast<int64_t>(segment.total_size - segment.allocated_size);
+  return bytes;
 }
 
 }  // namespace clover::kernels

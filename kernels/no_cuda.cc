@@ -38,7 +38,8 @@ Arriving begin_to_host(const at::Tensor& /*tensor*/) {
 }
 void wait_for(at::Device /*device*/) {}
 
-std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, const std::function<void()>& /*body*/) {
+std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, Pool /*pool*/,
+                                     const std::function<void()>& /*body*/) {
   TORCH_CHECK(false, "This program was built without CUDA kernels: no graphs can be recorded.");
 }
 

@@ -280,7 +280,7 @@ at::Tensor DraftGraphs::replay(std::map<Key, Begun>& begun, const Key& key, cons
   const PassShape shape = shape_for(inputs);
   auto found = begun.find(key);
   if (found == begun.end())
-    found = begun.emplace(key, Begun{PaddedInputs(shape, inputs, device_of(drafter_)), {}, {}}).first;
+    found = begun.emplace(key, Begun{PaddedInputs(shape, inputs, device_of(drafter_)), {}}).first;
   Begun& entry = found->second;
   entry.inputs.send(inputs, cache_.spare_slot());
   const Features features = source(entry.inputs.there(), shape.rows);

@@ -94,12 +94,12 @@ class DraftGraphs {
   struct Begun {
     PaddedInputs inputs;
     at::Tensor yields;  // trees or guesses, packed, on the device
-    Recorder::Work work;
+    Recorder::Work work{kernels::Graph::Pool::drafts};
   };
   struct Extended {
     at::Tensor inputs;  // i64 [2, F]: parents, ids
     at::Tensor guesses;
-    Recorder::Work work;
+    Recorder::Work work{kernels::Graph::Pool::drafts};
   };
 
   /// Of a draft of whole trees, besides what its inputs say.

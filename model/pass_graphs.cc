@@ -1,6 +1,7 @@
 #include "model/pass_graphs.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/clamp_min.h>
 
 #include <algorithm>
 
@@ -8,6 +9,12 @@ namespace clover::model {
 namespace {
 
 constexpr int64_t path_a_row = 32;  // tree ancestors that lie elsewhere; deeper trees are not recorded
+
+void put_first(const at::Tensor& ids, const PassInputs& there) {
+  if (!ids.defined()) return;
+  at::Tensor first = there.ids.narrow(0, 0, ids.size(0));
+  at::clamp_min_out(first, ids, 0);
+}
 
 }  // namespace
 
@@ -18,25 +25,30 @@ PassShape PassGraphs::shape_for(const PassInputs& inputs) const {
           rows * path_a_row, 0};
 }
 
-TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps) {
+TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps,
+                                 const at::Tensor& first_ids) {
   settled_ = true;
   const at::NoGradGuard no_grad;
   const PassInputs inputs = target_.inputs(batch, cache_);
   const bool wants_all = !inputs.wanted.defined();
   if (recorder_.enabled() && wants_all && batch.size() <= most_recorded_rows) {
     const PassShape shape = shape_for(inputs);
-    if (shape.holds(inputs)) return replay(shape, inputs, taps);
+    if (shape.holds(inputs)) return replay(shape, inputs, taps, first_ids);
   }
-  return target_.pass(to_device(inputs, target_.device()), cache_, taps);
+  const PassInputs there = to_device(inputs, target_.device());
+  put_first(first_ids, there);
+  return target_.pass(there, cache_, taps);
 }
 
-TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps) {
+TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps,
+                                const at::Tensor& first_ids) {
   const Key key{shape.rows, shape.pages, taps.pre_norm, taps.post_norm};
   auto found = passes_.find(key);
   if (found == passes_.end())
-    found = passes_.emplace(key, Recorded{PaddedInputs(shape, inputs, target_.device()), {}, {}}).first;
+    found = passes_.emplace(key, Recorded{PaddedInputs(shape, inputs, target_.device()), {}}).first;
   Recorded& entry = found->second;
   entry.inputs.send(inputs, cache_.spare_slot());
+  put_first(first_ids, entry.inputs.there());
   settled_ =
       recorder_.run(entry.work, [&] { entry.output = target_.pass(entry.inputs.there(), cache_, taps); });
   const TargetOutput output = entry.output.slice(0, inputs.ids.size(0));

@@ -20,8 +20,9 @@ class PassGraphs {
   PassGraphs(const Target& target, KvCache& cache, int64_t most_sequences, Recorder& recorder)
       : target_(target), cache_(cache), most_sequences_(most_sequences), recorder_(recorder) {}
 
-  /// As `Target::forward`.  What it returns is overwritten by the next pass.
-  TargetOutput forward(const RowBatch& batch, const FeatureTaps& taps);
+  /// As `Target::forward`.  What it returns is overwritten by the next pass.  `first_ids`, i64 [n] on the
+  /// device: of the first n rows, which the batch does not know; below 0 stands for 0.
+  TargetOutput forward(const RowBatch& batch, const FeatureTaps& taps, const at::Tensor& first_ids = {});
 
   /// Whether the last pass took as long as its next ones will: it was no first one of its shape.
   bool settled() const { return settled_; }
@@ -30,12 +31,13 @@ class PassGraphs {
   struct Recorded {
     PaddedInputs inputs;
     TargetOutput output;
-    Recorder::Work work;
+    Recorder::Work work{kernels::Graph::Pool::passes};
   };
   using Key = std::tuple<int64_t, int64_t, bool, bool>;  // rows, pages, taps
 
   PassShape shape_for(const PassInputs& inputs) const;
-  TargetOutput replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps);
+  TargetOutput replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps,
+                      const at::Tensor& first_ids);
 
   const Target& target_;
   KvCache& cache_;

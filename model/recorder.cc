@@ -14,6 +14,8 @@ namespace clover::model {
 namespace {
 
 constexpr std::array<int64_t, 13> sizes{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, most_recorded_rows};
+// What is not recorded (prompts, large batches) needs memory, too, and cannot have that of graphs.
+constexpr int64_t left_for_others = int64_t{512} << 20;
 constexpr int64_t fewest_pages = 4;  // of 64 tokens: attention to so few needs no second kernel
 
 }  // namespace
@@ -50,12 +52,14 @@ bool Recorder::record(Work& work, const std::function<void()>& body) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t free = kernels::free_gpu_memory(device_);
   try {
+    TORCH_CHECK_WITH(OutOfMemoryError, free >= left_for_others, "the GPU has ", free >> 20,
+                     " MiB left, and needs some for what is not recorded");
     try {
-      work.graph = kernels::Graph::record(device_, body);
+      work.graph = kernels::Graph::record(device_, work.pool, body);
     } catch (const c10::OutOfMemoryError&) {
       // Nothing is given back while a graph is being recorded, so what the last run left is in its way.
       kernels::release_unused_memory(device_);
-      work.graph = kernels::Graph::record(device_, body);
+      work.graph = kernels::Graph::record(device_, work.pool, body);
     }
   } catch (const c10::Error& error) {
     gave_up_ = true;

@@ -31,8 +31,10 @@ class Recorder {
 
   /// What has become of one shape of work.
   struct Work {
+    explicit Work(kernels::Graph::Pool its_pool) : pool(its_pool) {}
+    kernels::Graph::Pool pool;
     bool ran = false;
-    std::unique_ptr<kernels::Graph> graph;
+    std::unique_ptr<kernels::Graph> graph{};
   };
 
   /// Does what `body` does: runs it the first time, so that the GPU has loaded its kernels, records it the

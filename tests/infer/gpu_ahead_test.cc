@@ -1,3 +1,4 @@
+#include <numeric>
 #include <random>
 
 #include "kernels/gpu.h"
@@ -57,6 +58,7 @@ class Decoding {
   Decoding(const model::Target& target, model::Drafter& drafter, int64_t sequences, bool graphs)
       : cache_(target.kv_shape(drafter.kv_layers()), 64, 4),
         recorder_(target.device(), graphs),
+        passes_(target, cache_, sequences, recorder_),
         draft_(drafter, cache_, target.config().layers, recorder_),
         target_(target),
         rows_behind_(sequences) {
@@ -159,7 +161,9 @@ class Decoding {
         batch.add(trees[i].ids[row], sequences_[i], parent < 0 ? -1 : base + parent);
       }
     }
-    return target_.forward(batch, cache_, draft_.drafter().features()).features;
+    batch.wanted.resize(batch.size());
+    std::iota(batch.wanted.begin(), batch.wanted.end(), 0);
+    return passes_.forward(batch, draft_.drafter().features()).features;
   }
 
   void settle(const std::vector<Judged>& trees, const model::Features& features, bool moved) {
@@ -181,6 +185,7 @@ class Decoding {
 
   model::KvCache cache_;
   model::Recorder recorder_;
+  model::PassGraphs passes_;
   model::DraftGraphs draft_;
   const model::Target& target_;
   std::vector<int32_t> sequences_;

@@ -71,10 +71,13 @@ TEST_F(GpuEngineTest, ARequestWithoutNumbersFailsAlone) {
     broken.prompt[7] = 128;
     all.insert(all.begin(), broken);
     expected[100] = {};
-    EXPECT_EQ(expected, run(all, options(Policy::chain, -1, 2), drafter("clover").get()));
-    EXPECT_NE(errors_[100].find("are not numbers"), std::string::npos) << errors_[100];
-    errors_.erase(100);
-    EXPECT_EQ(errors_, alone);
+    for (const Policy policy : {Policy::chain, Policy::off}) {
+      EXPECT_EQ(expected, run(all, options(policy, -1, 2), drafter("clover").get()));
+      EXPECT_NE(errors_[100].find("are not numbers"), std::string::npos) << errors_[100];
+      errors_.erase(100);
+      EXPECT_EQ(errors_, alone);
+      errors_.clear();
+    }
   }
 }
 

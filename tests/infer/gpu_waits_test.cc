@@ -75,5 +75,29 @@ TEST_F(GpuEngineTest, TheGpuGoesOnWhileTheCpuWaitsForTokens) {
   }
 }
 
+// Plain decoding begins the next pass before it waits for the tokens of this one, and starts a graph, the
+// arg-max (2) and a copy of the tokens for it.
+TEST_F(GpuEngineTest, ThePassBehindAPlainOneHasBegunBeforeTheCpuWaits) {
+  for (const bool automatic : {false, true}) {
+    Engine engine(*target_, nullptr, *tokenizer_,
+                  options(automatic ? Policy::automatic : Policy::off, -1, 3));
+    for (Request request : requests(3, 0)) {
+      request.max_tokens = 30;
+      engine.submit(std::move(request));
+    }
+    for (int step = 0; step < 4; ++step) engine.step();  // reads the prompts, runs, records
+    for (int step = 0; step < 6; ++step) {
+      test::launches_at_waits().clear();
+      const int64_t before = test::launches_on_stand_in();
+      engine.step();
+      const std::vector<int64_t>& waits = test::launches_at_waits();
+      ASSERT_EQ(waits.size(), 1u);
+      EXPECT_GE(waits[0] - before, 3) << "the next pass has not begun";
+      EXPECT_LE(waits[0] - before, 1 + 2 + 1);
+      EXPECT_EQ(test::launches_on_stand_in(), waits[0]) << "something is started behind the wait";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace clover::infer

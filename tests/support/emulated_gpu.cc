@@ -2,7 +2,10 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <cstring>
 #include <limits>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "kernels/check.h"
@@ -29,7 +32,7 @@ std::string gpu_name(at::Device /*gpu*/) {
   return "an emulated GPU";
 }
 int64_t free_gpu_memory(at::Device /*gpu*/) {
-  return int64_t{64} << 20;
+  return int64_t{1} << 30;
 }
 void wait_for(at::Device /*device*/) {}
 
@@ -79,13 +82,27 @@ namespace {
 
 int64_t room_for_graphs = std::numeric_limits<int64_t>::max(), unused_room = 0;
 
+std::map<Graph::Pool, std::set<class EmulatedGraph*>> graphs;
+
 class EmulatedGraph final : public Graph {
  public:
-  test::Recording held;
+  explicit EmulatedGraph(Pool pool) : others_(graphs[pool]) { others_.insert(this); }
+  ~EmulatedGraph() override { others_.erase(this); }
+
+  // On a GPU the memory of others may be its own, too.
   void start() override {
     ++test::launches;
+    for (const EmulatedGraph* other : others_) {
+      if (other == this) continue;
+      for (const auto& [begin, bytes] : other->held.memory) std::memset(begin.get(), 0xff, bytes);
+    }
     for (const auto& step : held.steps) step();
   }
+
+  test::Recording held;
+
+ private:
+  std::set<EmulatedGraph*>& others_;
 };
 
 }  // namespace
@@ -94,8 +111,8 @@ void release_unused_memory(at::Device /*gpu*/) {
   room_for_graphs += std::exchange(unused_room, 0);
 }
 
-std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, const std::function<void()>& body) {
-  auto graph = std::make_unique<EmulatedGraph>();
+std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, Pool pool, const std::function<void()>& body) {
+  auto graph = std::make_unique<EmulatedGraph>(pool);
   test::recording = &graph->held;
   try {
     body();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,7 +11,11 @@ namespace clover::test {
 /// An emulated graph: what runs when it is started, and the memory that is its own.
 struct Recording {
   std::vector<std::function<void()>> steps;
-  std::vector<std::shared_ptr<void>> memory;
+  struct Memory {
+    std::shared_ptr<void> begin;
+    size_t bytes;
+  };
+  std::vector<Memory> memory;
 };
 
 /// The one that is being recorded, or null.

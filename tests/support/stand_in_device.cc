@@ -34,7 +34,7 @@ struct Allocator final : at::Allocator {
     void* const memory = std::aligned_alloc(256, rounded);
     std::memset(memory, 0xff, rounded);  // nobody may count on what it holds: NaN
     if (recording == nullptr) return {memory, memory, &std::free, device};
-    recording->memory.emplace_back(memory, &std::free);  // the graph's for as long as it lives
+    recording->memory.push_back({{memory, &std::free}, rounded});  // the graph's for as long as it lives
     return {memory, memory, [](void*) {}, device};
   }
   at::DeleterFnPtr raw_deleter() const override { return &std::free; }

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "infer/candidate_tree.h"
+#include "infer/live_sequence.h"
+#include "kernels/gpu.h"
+#include "kernels/sample.h"
+#include "model/kv_cache.h"
+#include "model/pass_graphs.h"
+#include "model/target.h"
+
+namespace clover::infer {
+
+/// What verification needs of a pass, on the CPU: the target's token after every row where a GPU has chosen
+/// them, or the logits.
+struct Verdict {
+  at::Tensor logits;  // fp32 [R, V]
+  at::Tensor tokens;  // i64 [R]; -1: the logits are no numbers
+};
+
+/// A pass of the target over a tree of each of some sequences.
+struct DecodePass {
+  std::vector<LiveSequence*> sequences;
+  std::vector<CandidateTree> trees;  // their rows stand one behind the other
+  std::vector<int64_t> contexts;     // tokens of each that were cached before
+  model::TargetOutput output;        // where a GPU chooses tokens, its features alone
+  bool typical = true;               // takes as long as the next of its shape
+  enum class Kept {
+    nothing,
+    moved,  // keys and values of accepted rows stand together
+    all,    // .. and are committed
+  } kept = Kept::nothing;
+  Verdict said;        // once it has been waited for
+  double seconds = 0;  // until then, the choice of tokens included
+
+  // On a GPU that chooses them:
+  at::Tensor tokens;  // there
+  kernels::Arriving arriving;
+  std::unique_ptr<kernels::Moment> begun;
+  std::vector<int64_t> rows;  // of those begun; empty: all
+  bool own_features = false;  // not those that the next pass overwrites
+
+  bool plain() const;  // roots alone
+};
+
+/// Runs them: on a CPU they are over when they have begun.
+class DecodePasses {
+ public:
+  /// All but `taps`, which passes are made with, are borrowed.  `typical`: verification needs the logits.
+  DecodePasses(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
+               model::FeatureTaps taps, bool typical)
+      : cache_(cache),
+        passes_(passes),
+        taps_(taps),
+        device_(target.device()),
+        chooses_there_(!device_.is_cpu() && !typical) {}
+
+  /// Whether a GPU chooses the tokens, so that the CPU need not be asked before it goes on.
+  bool chooses_there() const { return chooses_there_; }
+
+  DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees);
+
+  /// Whether an answer has tokens behind the next one, as far as their number says it.
+  static bool goes_on(const LiveSequence& live) { return live.tokens_left() > 1; }
+
+  /// Behind `pass`, of roots alone, whose tokens nobody has waited for: a pass over the token after each
+  /// root, whatever it is, of the sequences that go on, and over the `others`' roots; one or more of them.
+  /// The cache holds what `pass` computed then.  Each sequence knows its row (LiveSequence::ahead).
+  DecodePass begin_behind(DecodePass& pass, std::span<LiveSequence* const> others);
+
+  /// Leaves these of its rows, ascending, of a pass of roots alone.
+  void leave(DecodePass& pass, std::span<const int64_t> rows) const;
+
+  /// Until it is known what the target said.
+  void wait(DecodePass& pass) const;
+
+  /// The same for the logits [1, V] behind a prompt.  `position`: of the token after it.
+  Verdict judge(const at::Tensor& logits, const Request& request, int64_t position) const;
+
+ private:
+  DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
+                   const at::Tensor& first_ids);
+
+  void keep_features(DecodePass& pass) const;
+
+  model::KvCache& cache_;
+  model::PassGraphs& passes_;
+  model::FeatureTaps taps_;
+  at::Device device_;
+  bool chooses_there_;
+};
+
+}  // namespace clover::infer
