@@ -21,11 +21,12 @@ struct StepBenchPlan {
 };
 
 /// Times passes of the target (logits and arg-max of all rows) and, for every drafter, priming it with two
-/// accepted rows a sequence and guessing a token with each of its heads.  Settings alternate within a round;
-/// "seconds" is the median.  Returns the "configurations" of the JSON contract: {"batch_size", "rows",
-/// "context", "bytes_read", "seconds", "rounds"}, and of drafting {"batch_size", "heads", "kind",
-/// "draft_vocab", "context", "seconds", "rounds"}.  InputError when rows do not fit the model's context
-/// or the keys and values the memory.
+/// accepted rows a sequence and guessing a token with each of its heads.  On a GPU passes are queued one
+/// behind the other and a draft behind a pass, as when text is decoded; a draft's seconds are the GPU's own.
+/// Settings alternate within a round; "seconds" is the median.  Returns the "configurations" of the JSON
+/// contract: {"batch_size", "rows", "context", "bytes_read", "seconds", "rounds"}, and of drafting
+/// {"batch_size", "heads", "kind", "draft_vocab", "context", "seconds", "rounds"}.  InputError when rows do
+/// not fit the model's context or the keys and values the memory.
 nlohmann::json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>& drafters,
                               const StepBenchPlan& plan);
 

@@ -7,18 +7,6 @@
 namespace clover::kernels::cuda {
 namespace {
 
-/// One partial result: keys [begin, begin + split_keys) of every row of the tile.
-template <class T, int Pieces>
-__device__ inline void attend_split(const Work& work, const Tile& tile, const Span* spans, int begin,
-                                    Sums<Pieces>& sums) {
-  Steps steps(work, spans, begin);
-  if constexpr (pipelined<T, Pieces>) {
-    attend_pipelined<T>(work, tile, spans, steps, sums);
-  } else {
-    attend_steps<T>(work, tile, spans, steps, sums);
-  }
-}
-
 /// A partial result of one query in the workspace: head_size sums, the largest score, the mass.
 CLOVER_BOTH int64_t partial_size(int64_t head_size) {
   return head_size + 2;
@@ -55,6 +43,15 @@ __device__ inline void write_partial(const Work& work, const Tile& tile, const S
   }
 }
 
+/// Of no keys.
+template <int Pieces>
+__device__ __forceinline__ void begin_result(const Tile& tile, Sums<Pieces>& sums) {
+  sums = {};
+  if (threadIdx.x >= tile_queries) return;
+  tile.largest[threadIdx.x] = minus_infinity();
+  tile.mass[threadIdx.x] = 0;
+}
+
 /// Where no path is longer than one partial result: as merge_partials makes it of one, -0 included.
 template <int Pieces>
 __device__ inline void write_result(const Work& work, const Tile& tile, const Sums<Pieces>& sums) {
@@ -79,16 +76,18 @@ __device__ inline bool any_reaches(const Span* spans, int rows, int split) {
   return false;
 }
 
-/// Partial result blockIdx.z of the tiles of kv head blockIdx.y.
-template <class T, int Pieces>
-__global__ void __launch_bounds__(threads) attend(AttentionCall call, float* workspace) {
+/// Partial results blockIdx.z * splits_a_block and on, of `splits`, of the tiles of kv head blockIdx.y.
+template <class T, int Pieces, int Size>
+__global__ void __launch_bounds__(threads, 2)
+    attend(AttentionCall call, int splits, int splits_a_block, float* workspace) {
   let_next_begin();
   wait_for_last();
   __shared__ Span spans[tile_queries];
   const TileShape shape(call);
-  const Tile tile = Tile::of < T, pipelined<T, Pieces> ? 2 : 1 > (call.head_size);
+  const Tile tile = Tile::of < T, pipelined<T, Pieces> ? 2 : 1 > (Size > 0 ? Size : call.head_size);
   const int64_t kv_head = blockIdx.y / shape.head_parts(), part = blockIdx.y % shape.head_parts();
-  const int split = blockIdx.z, splits = gridDim.z;
+  const int first_split = blockIdx.z * splits_a_block,
+            count = splits - first_split < splits_a_block ? splits - first_split : splits_a_block;
   for (int64_t wanted = blockIdx.x;; wanted += gridDim.x) {
     int64_t first_row = 0;
     const int rows = find_tile(call, shape.rows, wanted, first_row);
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
     __syncthreads();  // the last tile's spans have been read
     if (static_cast<int>(threadIdx.x) < rows) spans[threadIdx.x] = span_of(call, first_row + threadIdx.x);
     __syncthreads();
-    if (!any_reaches(spans, rows, split)) continue;
+    if (!any_reaches(spans, rows, first_split)) continue;
     const int64_t head = part * shape.heads_here;
     const int heads =
         static_cast<int>(shape.heads - head < shape.heads_here ? shape.heads - head : shape.heads_here);
@@ -107,18 +106,25 @@ __global__ void __launch_bounds__(threads) attend(AttentionCall call, float* wor
                     kv_head * shape.heads + head,
                     rows,
                     heads};
-    if (threadIdx.x < tile_queries) {
-      tile.largest[threadIdx.x] = minus_infinity();
-      tile.mass[threadIdx.x] = 0;
+    Sums<Pieces> sums;
+    begin_result(tile, sums);
+    Steps steps(work, spans, first_split, count);
+    int split = first_split;
+    const auto end_before = [&](int next) {
+      for (; split < next; ++split) {
+        write_partial(work, tile, spans, split, splits, sums, workspace);
+        begin_result(tile, sums);  // what each thread sets here it alone has read
+      }
+    };
+    if constexpr (pipelined<T, Pieces>) {
+      attend_pipelined<T, Size>(work, tile, spans, steps, sums, end_before);
+    } else {
+      attend_steps<T, Size>(work, tile, spans, steps, sums, end_before);
     }
-    load_queries(work, tile);
-    __syncthreads();
-    Sums<Pieces> sums = {};
-    attend_split<T>(work, tile, spans, split * split_keys, sums);
     if (splits == 1) {
       write_result(work, tile, sums);
     } else {
-      write_partial(work, tile, spans, split, splits, sums, workspace);
+      end_before(first_split + count);
     }
   }
 }
@@ -152,19 +158,33 @@ __global__ void __launch_bounds__(largest_head)
   if (inside) store_as(call.out, call.result, index * d + threadIdx.x, mean_of(sum, mass));
 }
 
+/// As many as leave several blocks for each place on a GPU: those of one block follow each other without a
+/// pause.
+int splits_a_block(int64_t tiles, int splits) {
+  constexpr int64_t enough_blocks = 8 * 2 * 132;
+  int together = 1;
+  while (together < 4 && tiles * ((splits + 2 * together - 1) / (2 * together)) >= enough_blocks)
+    together *= 2;
+  return together;
+}
+
 template <class T, int Pieces>
 void launch_attend(const AttentionCall& call, int splits, float* workspace, Stream stream) {
   const TileShape shape(call);
-  const int64_t tiles = shape.tiles(call.rows, call.sequences);
-  launch("tree_attention", attend<T, Pieces>, dim3(tiles, call.kv_heads * shape.head_parts(), splits),
-         threads, Tile::bytes < T, pipelined<T, Pieces> ? 2 : 1 > (call.head_size), stream, call, workspace);
+  const int64_t tiles = shape.tiles(call.rows, call.sequences), heads = call.kv_heads * shape.head_parts();
+  const int together = splits_a_block(tiles * heads, splits);
+  constexpr int whole = parts_of<T> == 1 && Pieces <= 2 ? 64 * Pieces : 0;
+  const auto kernel = call.head_size == whole ? attend<T, Pieces, whole> : attend<T, Pieces, 0>;
+  launch("tree_attention", kernel, dim3(tiles, heads, (splits + together - 1) / together), threads,
+         Tile::bytes < T, pipelined<T, Pieces> ? 2 : 1 > (call.head_size), stream, call, splits, together,
+         workspace);
 }
 
 template <class T>
 void launch_attend(const AttentionCall& call, int splits, float* workspace, Stream stream) {
-  if (call.head_size <= 64) return launch_attend<T, 2>(call, splits, workspace, stream);
-  if (call.head_size <= 128) return launch_attend<T, 4>(call, splits, workspace, stream);
-  launch_attend<T, 8>(call, splits, workspace, stream);
+  if (call.head_size <= 64) return launch_attend<T, 1>(call, splits, workspace, stream);
+  if (call.head_size <= 128) return launch_attend<T, 2>(call, splits, workspace, stream);
+  launch_attend<T, 4>(call, splits, workspace, stream);
 }
 
 }  // namespace

@@ -1,14 +1,18 @@
 #include "kernels/cuda.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 
 #include "kernels/call_of.h"
 #include "kernels/cuda_stream.h"
 #include "kernels/device/attention_plan.h"
 #include "kernels/device/launchers.h"
+#include "kernels/device/linear_plan.h"
 
 // The CUDA twins: from tensors to launches on the current stream.
 namespace clover::kernels::cuda {
@@ -21,10 +25,20 @@ at::Tensor scratch(const at::Tensor& beside, int64_t bytes) {
   return at::empty({bytes}, beside.options().dtype(at::kByte));
 }
 
+/// Zeros between one product and the next.  Made by the first that needs them, which no graph records; they
+/// stay until the driver is gone, and so are never freed.
+unsigned* arrived_on(at::Device device) {
+  static auto& known = *new std::map<c10::DeviceIndex, at::Tensor>;
+  at::Tensor& counts = known[device.index()];
+  if (!counts.defined()) counts = at::zeros({most_split_tiles}, at::TensorOptions(at::kInt).device(device));
+  return reinterpret_cast<unsigned*>(counts.mutable_data_ptr<int32_t>());
+}
+
 void run(const LinearCall& call, const at::Tensor& x) {
   const int64_t floats = linear_workspace(call);
-  at::Tensor workspace = floats > 0 ? at::empty({floats}, x.options().dtype(at::kFloat)) : at::Tensor();
-  launch_linear(call, floats > 0 ? workspace.mutable_data_ptr<float>() : nullptr, current_stream(x));
+  if (floats == 0) return launch_linear(call, nullptr, nullptr, current_stream(x));
+  at::Tensor workspace = at::empty({floats}, x.options().dtype(at::kFloat));
+  launch_linear(call, workspace.mutable_data_ptr<float>(), arrived_on(x.device()), current_stream(x));
 }
 
 }  // namespace
@@ -60,6 +74,8 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   const AttentionCall call = call_of(q, k, v, rows, scale, out);
   TORCH_CHECK(call.head_size <= largest_head, "tree_attention: the head size is ", call.head_size,
               ", expected at most ", largest_head, " on a GPU.");
+  TORCH_CHECK(k.numel() / 8 <= std::numeric_limits<int32_t>::max(), "tree_attention: a layer's keys are ",
+              k.numel(), " numbers, expected fewer than 2^34 on a GPU; lower --kv-memory.");
   // Paths are no longer than the pages of the longest sequence, wherever their slots lie.
   const int64_t longest = call.pages_per_sequence * call.page_size;
   const int64_t a_row = attention_workspace(rows_of(call, 0, 1), longest);

@@ -5,21 +5,6 @@
 namespace clover::kernels::cuda {
 namespace {
 
-/// Adds up what blocks of one segment each have left.
-__global__ void add_segments(LinearCall call, const float* partial) {
-  let_next_begin();
-  wait_for_last();
-  const int64_t output = 2 * (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x), row = blockIdx.y;
-  if (output >= call.outputs) return;
-  float low = 0, high = 0;
-#pragma unroll
-  for (int segment = 0; segment < KCut::segments; ++segment) {
-    const float2 two = *reinterpret_cast<const float2*>(partial + partial_index(call, segment, row, output));
-    low += two.x, high += two.y;
-  }
-  store_pair(call, row, output, low, high);
-}
-
 /// fp32, for comparisons: a thread two outputs of one row, each one chain of fused multiply-adds.
 __global__ void linear_fp32(LinearCall call) {
   let_next_begin();
@@ -68,56 +53,60 @@ int64_t pairs_of(const LinearCall& call) {
 /// What the largest of them asks for; GPUs of compute capability 8.6, 8.9 and 12 have less.
 constexpr int64_t largest_many_bytes = Many<2, 8, false>::bytes;
 
+template <class T, int Tiles, bool Aligned, int RingSteps>
+void launch_few(const LinearCall& call, dim3 grid, Stream stream) {
+  launch("linear", linear_few<T, Tiles, Aligned, RingSteps>, grid, warp_size * KCut::segments,
+         KCut::segments * WeightRing<RingSteps>::bytes_a_warp, stream, call);
+}
+
 template <class T, int Tiles>
 void launch_few(const LinearCall& call, Stream stream) {
   const dim3 grid(panels_of(call.outputs), (call.rows + Tiles * 8 - 1) / (Tiles * 8));
-  constexpr int threads = warp_size * KCut::segments;
-  if (call.inputs % 4 == 0 && is_aligned(call.x, 8)) {
-    launch("linear", linear_few<T, Tiles, true>, grid, threads, 0, stream, call);
-  } else {
-    launch("linear", linear_few<T, Tiles, false>, grid, threads, 0, stream, call);
-  }
+  const bool aligned = call.inputs % 4 == 0 && is_aligned(call.x, 8);
+  if (!aligned) return launch_few<T, Tiles, false, 16>(call, grid, stream);
+  // Where two blocks a multiprocessor are all there are, each has twice as much on its way.
+  constexpr int64_t few_blocks = 264;
+  if (int64_t{grid.x} * grid.y > few_blocks) return launch_few<T, Tiles, true, 16>(call, grid, stream);
+  launch_few<T, Tiles, true, 32>(call, grid, stream);
+}
+
+template <class T, int PanelsAWarp, int TilesAWarp, bool Split>
+void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
+  using Shape = Many<PanelsAWarp, TilesAWarp, Split>;
+  const dim3 grid(plan.row_blocks(call), plan.panel_blocks(call), Split ? KCut::segments : 1);
+  launch("linear", linear_many<T, PanelsAWarp, TilesAWarp, Split>, grid, Shape::threads, Shape::bytes, stream,
+         call, sums);
 }
 
 template <class T, int PanelsAWarp, int TilesAWarp>
-void launch_many(const LinearCall& call, const ManyPlan& plan, float* workspace, Stream stream) {
-  const dim3 grid(plan.row_blocks(call), plan.panel_blocks(call), plan.split ? KCut::segments : 1);
-  if (!plan.split) {
-    using Shape = Many<PanelsAWarp, TilesAWarp, false>;
-    return launch("linear", linear_many<T, PanelsAWarp, TilesAWarp, false>, grid, Shape::threads,
-                  Shape::bytes, stream, call, workspace);
-  }
-  using Shape = Many<PanelsAWarp, TilesAWarp, true>;
-  launch("linear", linear_many<T, PanelsAWarp, TilesAWarp, true>, grid, Shape::threads, Shape::bytes, stream,
-         call, workspace);
-  constexpr int threads = 256;
-  launch("linear", add_segments, dim3((pairs_of(call) + threads - 1) / threads, call.rows), threads, 0,
-         stream, call, workspace);
+void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
+  if (plan.split) return launch_many<T, PanelsAWarp, TilesAWarp, true>(call, plan, sums, stream);
+  launch_many<T, PanelsAWarp, TilesAWarp, false>(call, plan, sums, stream);
 }
 
 template <class T, int PanelsAWarp>
-void launch_many(const LinearCall& call, const ManyPlan& plan, float* workspace, Stream stream) {
+void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
   switch (plan.tiles_a_warp) {
     case 2:
-      return launch_many<T, PanelsAWarp, 2>(call, plan, workspace, stream);
+      return launch_many<T, PanelsAWarp, 2>(call, plan, sums, stream);
     case 4:
-      return launch_many<T, PanelsAWarp, 4>(call, plan, workspace, stream);
+      return launch_many<T, PanelsAWarp, 4>(call, plan, sums, stream);
     case 6:
-      return launch_many<T, PanelsAWarp, 6>(call, plan, workspace, stream);
+      return launch_many<T, PanelsAWarp, 6>(call, plan, sums, stream);
     default:
-      return launch_many<T, PanelsAWarp, 8>(call, plan, workspace, stream);
+      return launch_many<T, PanelsAWarp, 8>(call, plan, sums, stream);
   }
 }
 
 template <class T>
-void launch_16_bit(const LinearCall& call, float* workspace, Stream stream) {
+void launch_16_bit(const LinearCall& call, const SplitSums& sums, Stream stream) {
   const bool roomy = shared_bytes_a_block() >= largest_many_bytes;
   if (!takes_many(call, roomy)) {
     return call.rows <= 8 ? launch_few<T, 1>(call, stream) : launch_few<T, 2>(call, stream);
   }
   const ManyPlan plan = many_plan(call, roomy);
-  if (plan.panels_a_warp == 1) return launch_many<T, 1>(call, plan, workspace, stream);
-  launch_many<T, 2>(call, plan, workspace, stream);
+  if (plan.panels_a_warp == 1) return launch_many<T, 1>(call, plan, sums, stream);
+  launch_many<T, 2>(call, plan, sums, stream);
 }
 
 }  // namespace
@@ -127,23 +116,23 @@ int64_t linear_workspace(const LinearCall& call) {
   return sums + linear_workspace(call, shared_bytes_a_block() >= largest_many_bytes);
 }
 
-void launch_linear(const LinearCall& call, float* workspace, Stream stream) {
+void launch_linear(const LinearCall& call, float* workspace, unsigned* arrived, Stream stream) {
   if (call.rope.query_norm != nullptr) {
     // A head's sums lie in several threads, often in several blocks: they are written down first.
     LinearCall product = call;
     product.epilogue = Epilogue::store;
     product.rope = {};
     product.y = workspace;
-    launch_linear(product, workspace + call.rows * call.outputs, stream);
+    launch_linear(product, workspace + call.rows * call.outputs, arrived, stream);
     const int64_t heads = call.rope.query_heads + 2 * call.rope.kv_heads;
     return launch("linear", norm_and_store, dim3(call.rows, (heads + warps_that_norm - 1) / warps_that_norm),
                   warps_that_norm * warp_size, 0, stream, call.rope, workspace);
   }
   switch (call.element) {
     case Element::bf16:
-      return launch_16_bit<Bf16>(call, workspace, stream);
+      return launch_16_bit<Bf16>(call, {workspace, arrived}, stream);
     case Element::fp16:
-      return launch_16_bit<Fp16>(call, workspace, stream);
+      return launch_16_bit<Fp16>(call, {workspace, arrived}, stream);
     case Element::fp32: {
       constexpr int threads = 128;
       const dim3 grid(call.rows, (pairs_of(call) + threads - 1) / threads);

@@ -60,7 +60,9 @@ void launch_rms_norm(const float* x, const float* weight, float eps, int64_t row
     const auto start = [&](auto aligned) {
       constexpr bool quads = decltype(aligned)::value;
       // No more registers than a narrow row needs, so that more rows are under way.
-      const auto kernel = width <= 2 * stride ? rms_norm_rows<T, 2, quads> : rms_norm_rows<T, 8, quads>;
+      const auto kernel = width <= 2 * stride   ? rms_norm_rows<T, 2, quads>
+                          : width <= 4 * stride ? rms_norm_rows<T, 4, quads>
+                                                : rms_norm_rows<T, 8, quads>;
       launch("rms_norm", kernel, dim3(rows), threads, 0, stream, x, weight, eps, static_cast<int>(width),
              typed);
     };

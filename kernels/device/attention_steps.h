@@ -8,7 +8,7 @@ namespace {
 
 /// Whether the next block of keys and values is fetched while one is worked on: where there is room for two.
 template <class T, int Pieces>
-constexpr bool pipelined = !share_room<T> && Pieces <= 4;
+constexpr bool pipelined = !share_room<T> && Pieces <= 2;
 
 /// A block of keys that rows of the tile take together: `members`, whose paths agree on it with that of
 /// `leader`, the longest.
@@ -16,19 +16,30 @@ struct Step {
   int start = 0, leader = 0;
   unsigned members = 0;
   __device__ bool exists() const { return members != 0; }
+  __device__ int split() const { return start / split_keys; }
 };
 
-/// The steps of one partial result, in order: for each block of positions the rows that share it, then each
-/// row whose ancestors lie elsewhere alone.
+/// The steps of `splits` partial results from split `first` on, in order: for each block of positions the
+/// rows that share it, then each row whose ancestors lie elsewhere alone.
 class Steps {
  public:
-  __device__ Steps(const Work& work, const Span* spans, int begin)
-      : spans_(spans), rows_(work.rows), start_(begin - block_keys), left_(split_keys / block_keys) {}
+  __device__ Steps(const Work& work, const Span* spans, int first, int splits)
+      : spans_(spans),
+        rows_(work.rows),
+        start_(first * split_keys - block_keys),
+        left_(splits * (split_keys / block_keys)) {
+    common_ = spans[0].contiguous;
+    for (int row = 0; row < rows_; ++row) {
+      const int own = spans[row].contiguous < spans[row].length ? spans[row].contiguous : spans[row].length;
+      common_ = own < common_ ? own : common_;
+    }
+  }
 
   __device__ Step next() {
     while (own_ == 0) {
       if (left_-- <= 0) return {};
       start_ += block_keys;
+      if (start_ + block_keys <= common_) return {start_, 0, (2u << (rows_ - 1)) - 1};  // as `look` would say
       const Step shared = look();
       if (shared.exists()) return shared;
     }
@@ -55,66 +66,94 @@ class Steps {
   }
 
   const Span* spans_;
-  int rows_, start_, left_;
+  int rows_, start_, left_, common_;  // positions that all rows have in one run
   unsigned own_ = 0;
 };
 
-__device__ inline void find_keys(const Work& work, const Span* spans, const Step& step, int64_t* place) {
+/// Where this thread's key of the step lies.
+struct Found {
+  int page = 0, within = -1;  // -1: beyond the last
+};
+__device__ __forceinline__ Found find_key(const Work& work, const Span* spans, const Step& step) {
   const int key = threadIdx.x;
-  if (!step.exists() || key >= block_keys) return;
+  Found found;
+  if (!step.exists() || key >= block_keys) return found;
   const Span& span = spans[step.leader];
   const int position = step.start + key;
-  if (key >= count_in_block(span, step.start)) {
-    place[key] = -1;
-    return;
-  }
+  if (key >= count_in_block(span, step.start)) return found;
   const int slot = position < span.contiguous ? position : span.rest[position - span.contiguous];
-  place[key] = cache_index(work.call, work.pages, slot, work.kv_head);
+  const unsigned size = static_cast<unsigned>(work.call.page_size), page = static_cast<unsigned>(slot) / size;
+  found.within = static_cast<int>(static_cast<unsigned>(slot) - page * size);
+  found.page = work.pages[page];
+  return found;
+}
+__device__ __forceinline__ void keep_key(const Work& work, const Found& found, int32_t* place) {
+  if (threadIdx.x >= block_keys) return;
+  const int64_t row = int64_t{found.page} * work.call.page_size + found.within;
+  place[threadIdx.x] =
+      found.within < 0
+          ? -1
+          : static_cast<int32_t>((row * work.call.kv_heads + work.kv_head) * (work.call.head_size / 8));
+}
+__device__ inline void find_keys(const Work& work, const Span* spans, const Step& step, int32_t* place) {
+  keep_key(work, find_key(work, spans, step), place);
 }
 
 __device__ __forceinline__ void weigh_step(const Work& work, const Tile& tile, const Span* spans,
                                            const Step& step) {
-  for (int query = threadIdx.x / warp_size; query < tile_queries; query += warps) {
-    const int row = query / work.heads;
-    const bool member = query < work.queries() && (step.members >> row & 1u) != 0;
-    weigh_query(tile, query, member ? count_in_block(spans[row], step.start) : 0);
+#pragma unroll 1
+  for (int first = threadIdx.x / warp_size; first < tile_queries; first += 2 * warps) {
+    const int query[2] = {first, first + warps};
+    int count[2];
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      const int row = work.heads == 1 ? query[q] : query[q] / work.heads;
+      const bool member = query[q] < work.queries() && (step.members >> row & 1u) != 0;
+      count[q] = member ? count_in_block(spans[row], step.start) : 0;
+    }
+    weigh_queries(tile, query, count);
   }
 }
 
-/// One step after the other.
-template <class T, int Pieces>
+/// One step after the other; end_before(split) where those of a later split follow.
+template <class T, int Size, int Pieces, class End>
 __device__ __forceinline__ void attend_steps(const Work& work, const Tile& tile, const Span* spans,
-                                             Steps& steps, Sums<Pieces>& sums) {
+                                             Steps& steps, Sums<Pieces>& sums, const End& end_before) {
   constexpr int parts = parts_of<T>;
-  for (Step step = steps.next(); step.exists(); step = steps.next()) {
+  load_queries(work, tile);
+  __syncthreads();  // before results are written, even of no step
+  Step step = steps.next();
+  while (step.exists()) {
     find_keys(work, spans, step, tile.place);
     __syncthreads();
-    load_block<T>(work.call, tile, tile.place, work.call.k, tile.key, tile.key_step);
-    if (!share_room<T>) load_block<T>(work.call, tile, tile.place, work.call.v, tile.value, tile.value_step);
+    load_block<T, Size>(tile, tile.place, work.call.k, tile.key, tile.key_step);
+    if (!share_room<T>) load_block<T, Size>(tile, tile.place, work.call.v, tile.value, tile.value_step);
     wait_for_copies<share_room<T> ? 0 : 1>();
     __syncthreads();
-    score_block<parts>(work.call, tile, tile.key);
+    score_block<parts, Size>(work.call, tile, tile.key);
     __syncthreads();
-    if (share_room<T>) load_block<T>(work.call, tile, tile.place, work.call.v, tile.value, tile.value_step);
+    if (share_room<T>) load_block<T, Size>(tile, tile.place, work.call.v, tile.value, tile.value_step);
     weigh_step(work, tile, spans, step);
     wait_for_copies<0>();
     __syncthreads();
-    add_block<parts>(tile, tile.value, sums);
+    add_block<parts, Pieces, Size>(tile, tile.value, sums);
     __syncthreads();  // before the next block's keys come
+    step = steps.next();
+    if (step.exists()) end_before(step.split());
   }
 }
 
 /// The same, with the next step's keys and values on their way, and those of the one after it being found.
-template <class T, int Pieces>
+template <class T, int Size, int Pieces, class End>
 __device__ __forceinline__ void attend_pipelined(const Work& work, const Tile& tile, const Span* spans,
-                                                 Steps& steps, Sums<Pieces>& sums) {
+                                                 Steps& steps, Sums<Pieces>& sums, const End& end_before) {
   const auto place = [&](int number) { return tile.place + number % Tile::places * block_keys; };
   const auto keys = [&](int number) { return tile.key + number % 2 * tile.key_room; };
   const auto values = [&](int number) { return tile.value + number % 2 * tile.value_room; };
   const auto load = [&](const Step& step, int number) {
     if (step.exists()) {
-      load_block<T>(work.call, tile, place(number), work.call.k, keys(number), tile.key_step);
-      load_block<T>(work.call, tile, place(number), work.call.v, values(number), tile.value_step);
+      load_block<T, Size>(tile, place(number), work.call.k, keys(number), tile.key_step);
+      load_block<T, Size>(tile, place(number), work.call.v, values(number), tile.value_step);
     } else {
       end_copy_group(), end_copy_group();
     }
@@ -124,19 +163,22 @@ __device__ __forceinline__ void attend_pipelined(const Work& work, const Tile& t
   find_keys(work, spans, following, place(1));
   __syncthreads();
   load(step, 0);
+  load_queries(work, tile);
   for (int number = 0; step.exists(); ++number) {
     load(following, number + 1);
     const Step later = steps.next();
-    find_keys(work, spans, later, place(number + 2));
+    const Found found = find_key(work, spans, later);  // on its way while scores are made
     wait_for_copies<3>();  // the keys; beside them and its values wait two groups of the next step
     __syncthreads();
-    score_block<1>(work.call, tile, keys(number));
+    score_block<1, Size>(work.call, tile, keys(number));
+    if (later.exists()) keep_key(work, found, place(number + 2));
     __syncthreads();
     weigh_step(work, tile, spans, step);
     wait_for_copies<2>();
     __syncthreads();
-    add_block<1>(tile, values(number), sums);
+    add_block<1, Pieces, Size>(tile, values(number), sums);
     __syncthreads();  // before the room is filled again
+    if (following.exists()) end_before(following.split());
     step = following;
     following = later;
   }

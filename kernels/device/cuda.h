@@ -163,17 +163,6 @@ __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-/// Weights are read once a step: they should not push anything out of the nearest cache.
-__device__ inline uint2 load_once(const uint2* from) {
-  uint2 x;
-  // "memory" holds it where it is written: before `wait_for_last`, behind which the compiler would put it.
-  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
-               : "=r"(x.x), "=r"(x.y)
-               : "l"(from)
-               : "memory");
-  return x;
-}
-
 #endif  // CLOVER_CUDA_EMULATION
 
 /// body(T{}) for the element's type.

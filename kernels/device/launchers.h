@@ -6,9 +6,9 @@
 // What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
 namespace clover::kernels::cuda {
 
-/// `workspace`: linear_workspace(call) floats.
+/// `workspace`: linear_workspace(call) floats; `arrived`: most_split_tiles zeros, which it leaves zero.
 int64_t linear_workspace(const LinearCall& call);
-void launch_linear(const LinearCall& call, float* workspace, Stream stream);
+void launch_linear(const LinearCall& call, float* workspace, unsigned* arrived, Stream stream);
 /// `workspace`: attention_workspace(call, longest) floats; `longest` bounds the length of every row's path.
 void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream);
 int64_t attention_workspace(const AttentionCall& call, int64_t longest);

@@ -5,98 +5,148 @@
 namespace clover::kernels::cuda {
 namespace {
 
-// Few rows: bound by reading weights, which go from memory to registers, in batches of steps: one is on its
-// way while the other is multiplied.
+// Few rows: bound by reading weights.  A warp copies its part of a panel through a ring of its own in shared
+// memory, a step (512 bytes in a row) at a time, so that much is on its way whatever it does meanwhile, and
+// from before the last kernel has ended.
 constexpr int batch_steps = 4;
 
-template <class T, int Tiles, bool Aligned>
-class FewRows {
+/// Where 16 bytes of a step lie in the ring: lanes that read together find them in different banks.
+CLOVER_BOTH int ring_place(int sixteen) {
+  return sixteen ^ (sixteen >> 3) << 1;
+}
+
+/// A warp's steps of a panel's weights, in batches.
+template <int RingSteps>
+class WeightRing {
  public:
-  struct Batch {
-    uint32_t a[batch_steps][4];
-    uint2 b[batch_steps][Tiles];
-  };
-  float sum[Tiles][4] = {};
+  static constexpr int batches = RingSteps / batch_steps;
+  static constexpr int64_t bytes_a_warp = int64_t{RingSteps} * step_words * 4;
 
-  __device__ FewRows(const LinearCall& call, const Lane& lane, int64_t panel, int64_t first_row)
-      : call_(call), lane_(lane), first_row_(first_row) {
-    const KCut cut(call.inputs);
-    weights_ = static_cast<const uint32_t*>(call.panels) + panel * cut.chunks * chunk_words +
-               2 * lane.in_group * panel_outputs + 2 * lane.group;
-    begin_ = 2 * static_cast<int>(cut.begin(lane.warp));
-    end_ = 2 * static_cast<int>(cut.begin(lane.warp + 1));
+  /// `begin`: step of the panel that is the first; `panel`: its words.
+  __device__ WeightRing(const Lane& lane, const uint32_t* panel, int begin, int steps) : steps_(steps) {
+    const int in_warp = threadIdx.x % warp_size;
+    uint32_t* ring = shared_memory<uint32_t>() + lane.warp * RingSteps * step_words;
+    from_ = panel + int64_t{begin} * step_words + 4 * in_warp;
+    to_ = ring + 4 * ring_place(in_warp);
+    // Lane 4g + t multiplies pairs 2t and 2t + 1 of outputs 2g and 2g + 1.
+    const int within = lane.group % 2 * 2, first = 8 * lane.in_group + lane.group / 2;
+    low_ = ring + 4 * ring_place(first) + within;
+    high_ = ring + 4 * ring_place(first + 4) + within;
   }
-  __device__ int begin() const { return begin_; }
-  __device__ int end() const { return end_; }
 
-  /// Steps `first` .. of the panel that lie before the end.  Lane 4g + t: pairs 2t, 2t + 1, outputs 2g, 2g
-  /// + 1.
-  __device__ __forceinline__ void load_weights(int first, Batch& batch) const {
+  /// Begins to copy the batch from step `first` on: a group of copies, though it may be empty.
+  __device__ __forceinline__ void fetch(int first) const {
+    const int slot = first % RingSteps;
 #pragma unroll
-    for (int i = 0; i < batch_steps; ++i) {
-      if (first + i >= end_) continue;
-      const uint32_t* at = weights_ + int64_t{first + i} * step_words;
-      const uint2 low = load_once(reinterpret_cast<const uint2*>(at));
-      const uint2 high = load_once(reinterpret_cast<const uint2*>(at + panel_outputs));
-      batch.a[i][0] = low.x, batch.a[i][1] = low.y, batch.a[i][2] = high.x, batch.a[i][3] = high.y;
-    }
+    for (int i = 0; i < batch_steps; ++i)
+      if (first + i < steps_)
+        copy_async(to_ + (slot + i) * step_words, from_ + (first + i) * step_words, false);
+    end_copy_group();
   }
-  __device__ __forceinline__ void load_inputs(int first, Batch& batch) const {
+
+  /// The left operands of the batch from `first` on, which is the oldest under way.
+  __device__ __forceinline__ void read(int first, uint32_t (&a)[batch_steps][4]) const {
+    wait_for_copies<batches - 1>();
+    __syncwarp();  // those of all lanes are there
+    const int slot = first % RingSteps;
 #pragma unroll
     for (int i = 0; i < batch_steps; ++i) {
-      if (first + i >= end_) continue;
-#pragma unroll
-      for (int tile = 0; tile < Tiles; ++tile)
-        batch.b[i][tile] = inputs_of<T, Aligned>(call_, first_row_ + tile * 8 + lane_.group,
-                                                 int64_t{16} * (first + i) + 4 * lane_.in_group);
+      const uint2 low = *reinterpret_cast<const uint2*>(low_ + (slot + i) * step_words);
+      const uint2 high = *reinterpret_cast<const uint2*>(high_ + (slot + i) * step_words);
+      a[i][0] = low.x, a[i][1] = low.y, a[i][2] = high.x, a[i][3] = high.y;
     }
-  }
-  /// Multiplies the batch that begins at step `first`, and fetches the one after the next in its place.
-  __device__ __forceinline__ void multiply(int first, Batch& batch) {
-#pragma unroll
-    for (int i = 0; i < batch_steps; ++i) {
-      if (first + i >= end_) continue;
-#pragma unroll
-      for (int tile = 0; tile < Tiles; ++tile)
-        multiply_add(sum[tile], batch.a[i], batch.b[i][tile].x, batch.b[i][tile].y, T{});
-    }
-    load_weights(first + 2 * batch_steps, batch);
-    load_inputs(first + 2 * batch_steps, batch);
-    __syncwarp();  // or the compiler puts these loads behind the other batch's products
   }
 
  private:
-  const LinearCall& call_;
-  const Lane& lane_;
-  int64_t first_row_;
-  const uint32_t* weights_;
-  int begin_, end_;
+  int steps_;
+  const uint32_t *from_, *low_, *high_;
+  uint32_t* to_;
+};
+
+/// The right operands: inputs of `Tiles` times eight rows.  Rows beyond the last repeat it: what becomes of
+/// them nobody looks at.
+template <class T, int Tiles, bool Aligned>
+class FewInputs {
+ public:
+  __device__ FewInputs(const LinearCall& call, const Lane& lane, int64_t first_row, int begin, int steps)
+      : left_(static_cast<int>(call.inputs) - 16 * begin - 4 * lane.in_group),
+        steps_((left_ + 15) / 16 < steps ? (left_ + 15) / 16 : steps) {
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+      const int64_t row = first_row + tile * 8 + lane.group;
+      x_[tile] = static_cast<const T*>(call.x) + (row < call.rows ? row : call.rows - 1) * call.inputs +
+                 int64_t{16} * begin + 4 * lane.in_group;
+    }
+  }
+
+  /// Of the batch from step `first` on, zeros beyond the end.
+  __device__ __forceinline__ void load(int first, uint2 (&b)[batch_steps][Tiles]) const {
+#pragma unroll
+    for (int i = 0; i < batch_steps; ++i) {
+#pragma unroll
+      for (int tile = 0; tile < Tiles; ++tile)
+        b[i][tile] = first + i < steps_ ? four(x_[tile], 16 * (first + i)) : uint2{0, 0};
+    }
+  }
+
+ private:
+  __device__ __forceinline__ uint2 four(const T* x, int at) const {
+    if constexpr (Aligned) {
+      return *reinterpret_cast<const uint2*>(x + at);
+    } else {
+      uint32_t part[4];
+      for (int i = 0; i < 4; ++i) part[i] = at + i < left_ ? x[at + i].bits : 0;
+      return {part[0] | part[1] << 16, part[2] | part[3] << 16};
+    }
+  }
+
+  int left_, steps_;  // inputs from this lane's first on; steps in which it has one
+  const T* x_[Tiles];
 };
 
 /// A block a panel, a warp a segment of k.
-template <class T, int Tiles, bool Aligned>
+template <class T, int Tiles, bool Aligned, int RingSteps>
 __global__ void __launch_bounds__(warp_size* KCut::segments) linear_few(LinearCall call) {
   __shared__ float part[KCut::segments][Tiles * 8][panel_outputs];
   const Lane lane;
   const int64_t panel = blockIdx.x, first_row = static_cast<int64_t>(blockIdx.y) * Tiles * 8;
-  FewRows<T, Tiles, Aligned> rows(call, lane, panel, first_row);
-  typename FewRows<T, Tiles, Aligned>::Batch even, odd;
-  int step = rows.begin();
+  const KCut cut(call.inputs);
+  const int begin = 2 * static_cast<int>(cut.begin(lane.warp)),
+            steps = 2 * static_cast<int>(cut.begin(lane.warp + 1)) - begin;
+  using Ring = WeightRing<RingSteps>;
+  const Ring ring(lane, static_cast<const uint32_t*>(call.panels) + panel * cut.chunks * chunk_words, begin,
+                  steps);
   let_next_begin();
-  rows.load_weights(step, even);
-  rows.load_weights(step + batch_steps, odd);
+#pragma unroll
+  for (int batch = 0; batch < Ring::batches; ++batch) ring.fetch(batch * batch_steps);
+  const FewInputs<T, Tiles, Aligned> inputs(call, lane, first_row, begin, steps);
+  float sum[Tiles][4] = {};
+  const auto multiply = [&](int first, const uint2(&b)[batch_steps][Tiles]) {
+    uint32_t a[batch_steps][4];
+    ring.read(first, a);
+#pragma unroll
+    for (int i = 0; i < batch_steps; ++i) {
+      if (first + i >= steps) continue;
+#pragma unroll
+      for (int tile = 0; tile < Tiles; ++tile) multiply_add(sum[tile], a[i], b[i][tile].x, b[i][tile].y, T{});
+    }
+    __syncwarp();  // all lanes have read what is filled next
+    ring.fetch(first + RingSteps);
+  };
   wait_for_last();
-  rows.load_inputs(step, even);
-  rows.load_inputs(step + batch_steps, odd);
-  for (; step < rows.end(); step += 2 * batch_steps) {
-    rows.multiply(step, even);
-    rows.multiply(step + batch_steps, odd);
+  uint2 even[batch_steps][Tiles], odd[batch_steps][Tiles];
+  inputs.load(0, even);
+  for (int step = 0; step < steps; step += 2 * batch_steps) {
+    inputs.load(step + batch_steps, odd);
+    multiply(step, even);
+    inputs.load(step + 2 * batch_steps, even);
+    multiply(step + batch_steps, odd);
   }
 #pragma unroll
   for (int tile = 0; tile < Tiles; ++tile) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      part[lane.warp][tile * 8 + 2 * lane.in_group + i % 2][2 * lane.group + i / 2] = rows.sum[tile][i];
+      part[lane.warp][tile * 8 + 2 * lane.in_group + i % 2][2 * lane.group + i / 2] = sum[tile][i];
     }
   }
   __syncthreads();

@@ -173,10 +173,51 @@ __device__ __forceinline__ void store_partial(const LinearCall& call, const Corn
   }
 }
 
-/// A block's tile of outputs by rows, over all of k, or over segment blockIdx.z into `partial`.
+/// Whether this is the last block of its tile to have left its segment's sums; `arrived` is 0 before the
+/// first and after the last.
+__device__ inline bool is_last_segment(unsigned* arrived) {
+  __shared__ bool last;
+  __threadfence();  // the sums, before the word that they are there
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(arrived, 1u) + 1 == KCut::segments;
+    if (last) *arrived = 0;
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
+/// Adds up, in order, what the blocks of a tile have left.
+template <class Shape>
+__device__ inline void add_segments(const LinearCall& call, int64_t first_row, int64_t first_panel,
+                                    const float* partial) {
+  constexpr int pairs = Shape::panels * panel_outputs / 2;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < Shape::rows * pairs; i += Shape::threads) {
+    const int64_t row = first_row + i / pairs, output = first_panel * panel_outputs + i % pairs * 2;
+    if (row >= call.rows || output >= call.outputs) continue;
+    float low = 0, high = 0;
+#pragma unroll
+    for (int segment = 0; segment < KCut::segments; ++segment) {
+      const float2 two =
+          __ldcg(reinterpret_cast<const float2*>(partial + partial_index(call, segment, row, output)));
+      low += two.x, high += two.y;
+    }
+    store_pair(call, row, output, low, high);
+  }
+}
+
+/// Where blocks of one segment each leave their sums, and how many of a tile's have.
+struct SplitSums {
+  float* partial;
+  unsigned* arrived;  // [tiles]
+};
+
+/// A block's tile of outputs by rows, over all of k, or over segment blockIdx.z.
 template <class T, int PanelsAWarp, int TilesAWarp, bool Split>
 __global__ void __launch_bounds__(Many<PanelsAWarp, TilesAWarp, Split>::threads, 2)
-    linear_many(LinearCall call, float* partial) {
+    linear_many(LinearCall call, SplitSums split) {
   using Shape = Many<PanelsAWarp, TilesAWarp, Split>;
   uint32_t* stages = shared_memory<uint32_t>();
   const Lane lane;
@@ -218,7 +259,9 @@ __global__ void __launch_bounds__(Many<PanelsAWarp, TilesAWarp, Split>::threads,
   if constexpr (Split) {
     float sum[PanelsAWarp][TilesAWarp][4] = {};
     sum_to(end, sum);
-    store_partial(call, corner, first_segment, sum, partial);
+    store_partial(call, corner, first_segment, sum, split.partial);
+    if (is_last_segment(split.arrived + blockIdx.y * gridDim.x + blockIdx.x))
+      add_segments<Shape>(call, first_row, first_panel, split.partial);
   } else {
     // A thread's own, in shared memory: registers hold the sums of one segment.
     float* totals = reinterpret_cast<float*>(stages + Shape::stages * Shape::stage_words) + threadIdx.x;

@@ -30,7 +30,7 @@ constexpr int64_t few_rows = 16;
 struct ManyPlan {
   int panels_a_warp;  // 1 or 2, by four warps
   int tiles_a_warp;   // of 8 rows: 2, 4, 6 or 8, by two warps
-  bool split;         // segments of k in blocks of their own, added up by another kernel
+  bool split;         // segments of k in blocks of their own, whose last one adds up
 
   int64_t rows_a_block() const { return int64_t{16} * tiles_a_warp; }
   int64_t panels_a_block() const { return int64_t{4} * panels_a_warp; }
@@ -43,6 +43,8 @@ struct ManyPlan {
   int64_t blocks(const LinearCall& call) const { return row_blocks(call) * panel_blocks(call); }
 };
 
+constexpr int64_t enough_blocks = 90, most_split_tiles = enough_blocks;
+
 /// As few reads of weights as possible, then enough blocks for a GPU's 108 to 132 multiprocessors.  Not
 /// `roomy`: a GPU whose blocks get less than 113 KiB of shared memory takes smaller tiles.
 inline ManyPlan many_plan(const LinearCall& call, bool roomy) {
@@ -50,8 +52,8 @@ inline ManyPlan many_plan(const LinearCall& call, bool roomy) {
   const int64_t most_rows = roomy ? 128 : 64, row_blocks = (call.rows + most_rows - 1) / most_rows;
   const int64_t rows = (call.rows + row_blocks - 1) / row_blocks;
   ManyPlan plan{roomy ? 2 : 1, static_cast<int>(rows + 31) / 32 * 2, false};
-  // Smaller tiles have more on the way for each block.
-  const int64_t enough_blocks = plan.tiles_a_warp <= 4 ? 90 : 120;
+  // What those blocks have on their way is enough for the whole of it; partial sums that cross memory cost
+  // more than a third that stands by.
   if (plan.blocks(call) >= enough_blocks) return plan;
   plan.split = call.inputs >= worth_splitting && call.rows <= most_rows_split;
   const int64_t parts = plan.split ? KCut::segments : 1;

@@ -20,20 +20,6 @@ struct Lane {
       : warp(threadIdx.x / warp_size), group(threadIdx.x % warp_size / 4), in_group(threadIdx.x % 4) {}
 };
 
-/// Inputs 16 step + 4t .. + 3 of one row of x, zeros beyond the ends.
-template <class T, bool Aligned>
-__device__ inline uint2 inputs_of(const LinearCall& call, int64_t row, int64_t first) {
-  if (row >= call.rows) return {0, 0};
-  const T* x = static_cast<const T*>(call.x) + row * call.inputs;
-  if constexpr (Aligned) {
-    return first < call.inputs ? *reinterpret_cast<const uint2*>(x + first) : uint2{0, 0};
-  } else {
-    uint32_t part[4];
-    for (int i = 0; i < 4; ++i) part[i] = first + i < call.inputs ? x[first + i].bits : 0;
-    return {part[0] | part[1] << 16, part[2] | part[3] << 16};
-  }
-}
-
 __device__ inline void store(const LinearCall& call, int64_t row, int64_t output, float sum) {
   if (row >= call.rows || output >= call.outputs) return;
   float* to = call.y + row * call.outputs + output;

@@ -59,8 +59,14 @@ CLOVER_BOTH void from_float(float x, float& to) {
   to = x;
 }
 CLOVER_BOTH void from_float(float x, Bf16& to) {
+#if defined(__CUDA_ARCH__)
+  uint16_t rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
+#else
   const uint32_t bits = bits_as<uint32_t>(x);
-  to.bits = x == x ? static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16) : uint16_t{0x7fc0};
+  const uint16_t rounded = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
+  to.bits = x == x ? rounded : uint16_t{0x7fc0};
 }
 CLOVER_BOTH void from_float(float x, Fp16& to) {
 #if defined(__CUDA_ARCH__)
@@ -74,11 +80,8 @@ CLOVER_BOTH void from_float(float x, Fp16& to) {
 
 /// See exp_f32 in activation.h: the same polynomial.
 CLOVER_BOTH float exp_one(float x) {
-  if (x < -87.3f) return 0;
-  if (x > 88.7f) return bits_as<float>(0x7f800000u);
-  if (!(x == x)) return x;
   const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to the nearest integer, left in the low bits
-  const int n = bits_as<int32_t>(shifted) - 0x4b400000;
+  const int n = static_cast<int>(bits_as<uint32_t>(shifted) - 0x4b400000u);
   const float whole = shifted - 12582912.0f;
   const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
   float p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -88,7 +91,10 @@ CLOVER_BOTH float exp_one(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   const int half = n >> 1;
-  return p * bits_as<float>((half + 127) << 23) * bits_as<float>((n - half + 127) << 23);
+  const float y = p * bits_as<float>(static_cast<uint32_t>(half + 127) << 23) *
+                  bits_as<float>((static_cast<uint32_t>(n) - static_cast<uint32_t>(half) + 127u) << 23);
+  // Selected, not branched to: the ends are rare, and what is outside is not looked at.
+  return x < -87.3f ? 0.0f : x > 88.7f ? bits_as<float>(0x7f800000u) : x == x ? y : x;
 }
 
 CLOVER_BOTH float silu_one(float x) {

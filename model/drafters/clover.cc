@@ -45,16 +45,16 @@ class AttentionDecoder : public torch::nn::Module {
     }
   }
 
-  /// s, e fp32 [F, H] -> fp32 [F, H]
-  at::Tensor forward(const at::Tensor& s, const at::Tensor& e, at::ScalarType training_dtype) const {
+  /// s, e fp32 [F, H] -> fp32 [F, H]; in the place of s, which nobody else may hold, where no gradient is
+  /// asked for
+  at::Tensor forward(at::Tensor s, const at::Tensor& e, at::ScalarType training_dtype) const {
     const at::Tensor token = token_norm->forward(e);
     const at::Tensor q = query->forward(state_norm->forward(s), training_dtype);
     const at::Tensor k = key->forward(token, training_dtype);
     const at::Tensor v = value->forward(token, training_dtype);
     if (!v.requires_grad()) {
-      at::Tensor next = s.clone();
-      kernels::add_gated_(next, q, k, v, groups_, eps_);
-      return next;
+      kernels::add_gated_(s, q, k, v, groups_, eps_);
+      return s;
     }
     const auto grouped = [this](const at::Tensor& x) { return x.view({x.size(0), groups_, -1}); };
     const at::Tensor gate =
@@ -172,7 +172,7 @@ class Clover final : public Drafter {
     if (regression_ == Regression::none) return;
     const at::Tensor token = target_.head->rows(ids).to(at::kFloat);  // e(x), [F, H]
     if (attention_decoder_) {
-      state.hidden = attention_decoder_->forward(state.hidden, token, training_dtype_);
+      state.hidden = attention_decoder_->forward(std::move(state.hidden), token, training_dtype_);
       return;
     }
     const at::Tensor both =

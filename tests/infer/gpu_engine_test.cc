@@ -1,4 +1,5 @@
 #include "tests/infer/gpu_engine.h"
+#include "infer/step_bench.h"
 
 // The whole engine on a GPU, a real or an emulated one: which tensor lies where, the CUDA kernels, graphs,
 // and promise 1 (no setting changes a token) with them.
@@ -79,6 +80,19 @@ TEST_F(GpuEngineTest, ARequestWithoutNumbersFailsAlone) {
       errors_.clear();
     }
   }
+}
+
+TEST_F(GpuEngineTest, StepsAndDraftsAreTimedForEveryBatch) {
+  const std::vector<NamedDrafter> drafters{{"heads-clover", drafter("clover")},
+                                           {"heads-medusa", drafter("medusa")}};
+  StepBenchPlan plan;
+  plan.context = 40;
+  plan.rows = {1, 5};
+  plan.batch_sizes = {1, 3};
+  plan.rounds = 1;
+  const nlohmann::json entries = run_step_bench(*target_, drafters, plan);
+  ASSERT_EQ(entries.size(), 8u);
+  for (const auto& entry : entries) EXPECT_GT(entry["seconds"].get<double>(), 0) << entry;
 }
 
 TEST_F(GpuEngineTest, AnswersThatOutgrowAGraphGoOnInTheNext) {

@@ -205,6 +205,18 @@ TEST(TreeAttention, RoomForLongPathsChangesNothing) {
   });
 }
 
+// So many parts that a block of a GPU's takes two of them, or four, one after the other.
+TEST(TreeAttention, PartsThatFollowEachOtherChangeNothing) {
+  on_every_path([] {
+    for (auto [size, type] : {std::pair{64, at::kBFloat16}, {32, at::kFloat}}) {
+      const Scene scene = make_scene({4, 2, size}, 1, 700, long_rows(), type);
+      const at::Tensor expected = attend(scene, everyone(scene), 64, 1);
+      for (const int64_t room : {4300, 8700})
+        EXPECT_TRUE(same_bits(attend(scene, everyone(scene), 64, 1, at::kFloat, room), expected)) << room;
+    }
+  });
+}
+
 // Promise 1: the same bits for any batch, page layout, page size and thread count.
 TEST(TreeAttention, ARowDoesNotDependOnItsSurroundings) {
   on_every_path([] {

@@ -154,6 +154,7 @@ TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
   EXPECT_EQ(plan_of(80, 4096, 4096), (std::make_tuple(true, 2, 6, true)));
   EXPECT_EQ(plan_of(20, 4096, 11008), (std::make_tuple(true, 2, 2, true)));
   EXPECT_EQ(plan_of(20, 12288, 4096), (std::make_tuple(true, 2, 2, false)));
+  EXPECT_EQ(plan_of(80, 12288, 4096), (std::make_tuple(true, 2, 6, false)));
   EXPECT_EQ(plan_of(80, 22016, 4096), (std::make_tuple(true, 2, 6, false)));
   EXPECT_EQ(plan_of(240, 22016, 4096), (std::make_tuple(true, 2, 8, false)));
   EXPECT_EQ(plan_of(1024, 4096, 4096), (std::make_tuple(true, 2, 8, false)));

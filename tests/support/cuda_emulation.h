@@ -103,9 +103,6 @@ inline void let_next_begin() {}
 inline void wait_for_last() {
   emulation::wait_for_last();
 }
-inline uint2 load_once(const uint2* from) {
-  return *from;
-}
 
 }  // namespace clover::kernels::cuda
 
@@ -140,6 +137,12 @@ T atomicAdd(T* to, T more) {
   *to += more;
   return before;
 }
+
+template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
+inline void __threadfence() {}
 
 inline unsigned __reduce_max_sync(unsigned, unsigned mine) {
   const unsigned char* brought = clover::kernels::cuda::emulation::exchange(&mine, sizeof mine);
