@@ -141,6 +141,7 @@ void DecodePasses::leave(DecodePass& pass, std::span<const int64_t> rows) const 
   pass.tokens = picked(pass.tokens, rows);
   pass.output.features = picked(pass.output.features, rows);
   pass.rows.assign(rows.begin(), rows.end());
+  pass.typical = false;  // as long as that of all rows
 }
 
 void DecodePasses::wait(DecodePass& pass) const {

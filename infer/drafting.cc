@@ -96,14 +96,16 @@ std::vector<CandidateTree> Drafting::propose(Sequences sequences) {
   const std::vector<int64_t> held = contexts(sequences);
   std::vector<CandidateTree> trees;
   for (LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
-  // Who has joined since drafts were begun waits for the next ones.
-  const bool begun = std::any_of(sequences.begin(), sequences.end(),
-                                 [](LiveSequence* live) { return live->ahead().weighed; });
+  // Who has joined since waits for the next drafts.
+  const bool weighed = std::any_of(sequences.begin(), sequences.end(),
+                                   [](LiveSequence* live) { return live->ahead().weighed; });
   std::vector<size_t> asked;
-  if (begun) asked = take_begun(sequences, trees);
+  if (weighed) asked = take_begun(sequences, trees);
   if (with_heads_ && automatic()) calibrate(sequences);
-  if (!begun) asked = whom_to_draft_for(sequences, held, 0);
-  if (!begun && !asked.empty()) draft(sequences, asked, held, trees);
+  if (asked.empty()) {
+    asked = weighed ? wanted(sequences) : whom_to_draft_for(sequences, held, 0);
+    if (!asked.empty()) draft(sequences, asked, held, trees);
+  }
   const bool grafted = options_.suffix && graft_suffixes(sequences, trees);
   if (automatic()) {
     if (grafted) calibrate(sequences);
@@ -122,6 +124,14 @@ std::vector<size_t> Drafting::whom_to_draft_for(Sequences sequences, std::span<c
     const bool has_use = longest_guess(*sequences[i], sure) > 0;  // else its answer ends with this step
     if (has_use && (!automatic() || sequences[i]->rest().over())) asked.push_back(i);
   }
+  return asked;
+}
+
+/// Those whose drafts the last step could not begin.
+std::vector<size_t> Drafting::wanted(Sequences sequences) const {
+  std::vector<size_t> asked;
+  for (size_t i = 0; i < sequences.size(); ++i)
+    if (sequences[i]->ahead().wanted && longest_guess(*sequences[i]) > 0) asked.push_back(i);
   return asked;
 }
 
@@ -205,15 +215,18 @@ Drafting::Next Drafting::begin_next(Sequences sequences, std::span<const Candida
                                     const at::Tensor& tokens, const model::Features& features) {
   if (!with_heads_) return Next::nothing;
   if (options_.growth.policy == Policy::fixed_tree) return Next::unknown;
-  int64_t most = 0;
-  for (size_t i = 0; i < trees.size(); ++i) most += most_seen(trees[i]) + sequences[i]->rows_unseen();
-  const bool possible = most <= model::most_recorded_rows;
-  for (LiveSequence* live : sequences) live->ahead() = {.weighed = possible};
-  if (!possible) return Next::unknown;
+  const double placing = trees_there_ ? seconds_since(*std::exchange(trees_there_, std::nullopt)) : 0;
   const std::vector<int64_t> held = contexts(sequences);
   const std::vector<size_t> asked = whom_to_draft_for(sequences, held, 1);
+  for (LiveSequence* live : sequences) live->ahead() = {.weighed = true};
   if (asked.empty()) return Next::nothing;
-  begun_ = {.sequences = std::ssize(asked), .typical = true};
+  int64_t most = 0;
+  for (const size_t i : asked) most += most_seen(trees[i]) + sequences[i]->rows_unseen();
+  if (most > model::most_recorded_rows) {
+    for (const size_t i : asked) sequences[i]->ahead().wanted = true;
+    return Next::unknown;
+  }
+  begun_ = {.sequences = std::ssize(asked), .typical = true, .placing = placing};
   RowsAhead rows{judged_rows(sequences, trees), {}, {}};
   rows.judged.tokens = tokens;
   rows.judged.features = features;
@@ -243,7 +256,7 @@ bool Drafting::guesses_from_text(Sequences sequences) {
 
 /// From now on it would have waited for drafts.
 void Drafting::use_gpu() {
-  if (!begun_.hidden) begun_.hidden = std::chrono::duration<double>(Clock::now() - begun_.pass_over).count();
+  if (!begun_.hidden) begun_.hidden = seconds_since(begun_.pass_over);
 }
 
 std::vector<size_t> Drafting::take_begun(Sequences sequences, std::vector<CandidateTree>& trees) {
@@ -257,11 +270,12 @@ std::vector<size_t> Drafting::take_begun(Sequences sequences, std::vector<Candid
   {
     model::Timer timer(stats_.drafter_seconds);
     const model::DraftGraphs::Grown grown = draft_->finish();
-    drafting = std::max(0.0, grown.seconds - *begun_.hidden);
+    drafting = std::max(grown.seconds, *begun_.hidden) + begun_.placing;
     for (const size_t i : asked)
       take(grown.trees, sequences[i]->ahead().tree, limit(*sequences[i]).max_depth, trees[i]);
   }
   if (automatic()) costs_.observe_draft(begun_.sequences, drafting, begun_.typical && draft_->settled());
+  trees_there_ = Clock::now();
   return asked;
 }
 

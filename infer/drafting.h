@@ -82,6 +82,7 @@ class Drafting {
   void calibrate(Sequences sequences);
   std::vector<int64_t> contexts(Sequences sequences) const;
   std::vector<size_t> whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts, int64_t sure);
+  std::vector<size_t> wanted(Sequences sequences) const;
   GrowthRule rule_for(std::span<const int64_t> contexts) const;
   std::vector<size_t> take_begun(Sequences sequences, std::vector<CandidateTree>& trees);
   model::JudgedRows judged_rows(Sequences sequences, std::span<const CandidateTree> trees) const;
@@ -109,11 +110,16 @@ class Drafting {
   struct Begun {
     int64_t sequences = 0;
     bool typical = false;  // take as long as most do
+    double placing = 0;    // seconds of the CPU from the last trees to the pass over them
     Clock::time_point pass_over{};
     std::optional<double> hidden{};  // seconds of them during which the CPU had no use for the GPU
   };
+  static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
   void use_gpu();
   Begun begun_;
+  std::optional<Clock::time_point> trees_there_;  // that the last `begun_` grew
 };
 
 }  // namespace clover::infer

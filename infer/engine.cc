@@ -157,6 +157,15 @@ void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& outpu
   const std::span<const int64_t> tokens = live.to_read();
   const int64_t length = std::ssize(tokens);
   cache_.publish(live.sequence(), tokens.first(length - 1));  // drafters have read so many
+  if (begun_) {  // the wait below is for this pass, too, which is no part of reading
+    double passing = 0;
+    {
+      const model::Timer timer(passing);
+      begun_->arriving.there->wait();
+    }
+    stats_.decode_seconds += passing;
+    stats_.prefill_seconds -= passing;
+  }
   if (!live.answered()) {
     const Accepted first = verify(CandidateTree::of_root(tokens.back()),
                                   decodes_.judge(output.logits, live.request(), length), 0, live, length);
@@ -238,7 +247,10 @@ std::optional<DecodePass> Engine::take_begun_pass() {
 }
 
 DecodePass Engine::next_pass() {
-  if (std::optional<DecodePass> begun = take_begun_pass()) return std::move(*begun);
+  if (std::optional<DecodePass> begun = take_begun_pass()) {
+    ++stats_.steps_ahead;
+    return std::move(*begun);
+  }
   const double calibrated = stats_.calibration_seconds;
   std::vector<LiveSequence*> sequences = decoding();
   std::vector<CandidateTree> trees = drafting_.propose(sequences);

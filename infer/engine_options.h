@@ -28,6 +28,7 @@ struct EngineStats {
   int64_t first_tokens = 0;  // of which prefill yielded
   int64_t passes = 0;        // decode passes summed over sequences
   int64_t steps = 0;         // decode passes of the batch
+  int64_t steps_ahead = 0;   // of which had begun before the last one's tokens were known (on a GPU)
   int64_t rows = 0;          // rows the decode passes computed
   int64_t prompt_tokens = 0;
   int64_t shared_prompt_tokens = 0;  // of which were taken from requests that began alike

@@ -64,6 +64,7 @@ class LiveSequence {
   /// What the last step began for this one.
   struct Ahead {
     bool weighed = false;  // whether to draft for it was decided then
+    bool wanted = false;   // it was, but the draft could not begin
     int64_t tree = -1;     // its number among the trees that grow; -1: none
     int64_t row = -1;      // .. among the rows of the next pass, which has begun; -1: none
   };

@@ -25,8 +25,8 @@ at::Tensor scratch(const at::Tensor& beside, int64_t bytes) {
   return at::empty({bytes}, beside.options().dtype(at::kByte));
 }
 
-/// Zeros between one product and the next.  Made by the first that needs them, which no graph records; they
-/// stay until the driver is gone, and so are never freed.
+/// Zeros between one product and the next, for those of one stream.  Made by the first that needs them, which
+/// no graph records; they stay until the driver is gone, and so are never freed.
 unsigned* arrived_on(at::Device device) {
   static auto& known = *new std::map<c10::DeviceIndex, at::Tensor>;
   at::Tensor& counts = known[device.index()];

@@ -127,7 +127,7 @@ std::unique_ptr<Graph> Graph::record(at::Device gpu, Pool pool, const std::funct
 int64_t unused_graph_memory(at::Device gpu) {
   int64_t bytes = 0;
   for (const Graph::Pool pool : pools)
-    for (const auto& segment : allocator::snapshot(id_of(pool)).segments)
+    for (const auto& segment : allocator::snapshot(id_of(pool), /*include_traces=*/false).segments)
       if (segment.device == gpu.index())
         bytes += static_cast<int64_t>(segment.total_size - segment.allocated_size);
   return bytes;

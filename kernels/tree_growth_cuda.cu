@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall c
     if (rows[tree] == 0) continue;
     TreeState state = call.states[tree];
     state.row = sum_in_warp(rows, tree);
+    __syncwarp();  // all lanes have read what the first one writes
     for (int32_t i = lane; i < rows[tree]; i += warp_size) write_row(call, tree, state, i);
     if (lane == 0) call.states[tree].row = state.row;
   }

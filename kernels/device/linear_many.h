@@ -182,9 +182,9 @@ __device__ inline bool is_last_segment(unsigned* arrived) {
   if (threadIdx.x == 0) {
     last = atomicAdd(arrived, 1u) + 1 == KCut::segments;
     if (last) *arrived = 0;
+    __threadfence();  // the others' sums, behind that word
   }
   __syncthreads();
-  __threadfence();
   return last;
 }
 

@@ -99,5 +99,15 @@ TEST_F(GpuEngineTest, ThePassBehindAPlainOneHasBegunBeforeTheCpuWaits) {
   }
 }
 
+// Heads that do not pay must not cost plain decoding that: what they have not seen grows meanwhile beyond
+// what a draft is recorded for.
+TEST_F(GpuEngineTest, HeadsThatAreNotAskedDoNotKeepPassesFromBeginningAhead) {
+  const auto clover = drafter("clover");
+  auto all = requests(8, 0);
+  for (Request& request : all) request.max_tokens = 110;
+  run(all, options(Policy::automatic, -1, 8), clover.get());
+  EXPECT_GT(stats_.steps_ahead, stats_.steps * 3 / 5) << "of " << stats_.steps;
+}
+
 }  // namespace
 }  // namespace clover::infer

@@ -146,6 +146,7 @@ void copy_async(void* to, const void* from, bool zeros) {
     fail("an asynchronous copy that is not aligned to 16 bytes");
   if (running->copies.empty()) running->copies.emplace_back();
   running->copies.back().push_back({to, from, zeros});
+  std::memset(to, 0xff, 16);  // it may arrive at any time from now on
 }
 
 void end_copy_group() {

@@ -27,13 +27,13 @@ struct dim3 {
   dim3(int64_t of_x = 1, int64_t of_y = 1, int64_t of_z = 1)
       : x(static_cast<unsigned>(of_x)), y(static_cast<unsigned>(of_y)), z(static_cast<unsigned>(of_z)) {}
 };
-struct uint2 {
+struct alignas(8) uint2 {
   uint32_t x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
-struct float2 {
+struct alignas(8) float2 {
   float x, y;
 };
 
