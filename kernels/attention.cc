@@ -27,6 +27,13 @@ void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v,
               ".");
 }
 
+at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k) {
+  if (!on_cuda("plan_attention", k) || rows.sequence.size(0) == 0) return {};
+  check_cache("plan_attention", k, k, k.device());
+  check_rows(rows, rows.sequence.size(0), k.device());
+  return cuda::plan_attention(rows, query_heads, k);
+}
+
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out) {
   const bool cuda = on_cuda("tree_attention", q);

@@ -15,7 +15,12 @@ struct AttentionRows {
   at::Tensor path_begin;  // i32 [R + 1]
   at::Tensor path;        // i32 [path_begin[R]]
   at::Tensor page_table;  // i32 [B, pages of the longest sequence]
+  at::Tensor plan{};      // of plan_attention, or undefined: then each call makes its own
 };
+
+/// Who of a GPU works on which keys, for calls of tree_attention with these rows, `query_heads` and caches
+/// like k: made once for all layers of a pass, as AttentionRows::plan.  Undefined on the CPU.
+at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);
 
 /// out[r, h, :] = softmax(scale * q[r, h] . K) V over the row's path, grouped-query heads (Hq a multiple of
 /// Hkv).

@@ -1,207 +1,117 @@
+#include "kernels/device/attention_merge.h"
 #include "kernels/device/attention_steps.h"
 #include "kernels/device/launchers.h"
 
-// Attention of the rows of a pass to their paths.  A tile of 16 queries, successive rows of one sequence by
-// the query heads of one kv head, takes keys in blocks of 64 absolute positions; 256 of them make a partial
-// result, and partial results are merged in order: what a row gets depends on its own path alone.
+// Attention of the rows of a pass to their paths.  A tile of queries, successive rows of one sequence by the
+// query heads of one kv head, takes keys in blocks of 64 absolute positions; four blocks fold into a part,
+// and parts are added in order: what a row gets depends on its own path alone, whoever works on its keys (see
+// attention_plan_cuda.cu).
 namespace clover::kernels::cuda {
 namespace {
 
-/// A partial result of one query in the workspace: head_size sums, the largest score, the mass.
-CLOVER_BOTH int64_t partial_size(int64_t head_size) {
-  return head_size + 2;
-}
-
-/// An empty path has no mass.
-__device__ inline float mean_of(float sum, float mass) {
-  return mass == 0 ? 0 : sum / mass;
-}
-
-template <int Pieces>
-__device__ inline void write_partial(const Work& work, const Tile& tile, const Span* spans, int split,
-                                     int splits, const Sums<Pieces>& sums, float* workspace) {
-  const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
-  const int64_t d = work.call.head_size;
-  const auto at = [&](int query) {
-    return workspace + (work.index_of(query) * splits + split) * partial_size(d);
-  };
-  const auto has = [&](int query) {
-    return query < work.queries() && split < splits_of(spans[query / work.heads].length);
-  };
-#pragma unroll
-  for (int piece = 0; piece < Pieces; ++piece) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int query = group + i / 2 * 8, dimension = 8 * (warp + warps * piece) + 2 * in_group + i % 2;
-      if (has(query) && dimension < d) at(query)[dimension] = sums.x[piece][i];
-    }
-  }
-  const int query = threadIdx.x;
-  if (query < tile_queries && has(query)) {
-    at(query)[d] = tile.largest[query];
-    at(query)[d + 1] = tile.mass[query];
-  }
-}
-
-/// Of no keys.
-template <int Pieces>
-__device__ __forceinline__ void begin_result(const Tile& tile, Sums<Pieces>& sums) {
-  sums = {};
-  if (threadIdx.x >= tile_queries) return;
-  tile.largest[threadIdx.x] = minus_infinity();
-  tile.mass[threadIdx.x] = 0;
-}
-
-/// Where no path is longer than one partial result: as merge_partials makes it of one, -0 included.
-template <int Pieces>
-__device__ inline void write_result(const Work& work, const Tile& tile, const Sums<Pieces>& sums) {
-  const int warp = threadIdx.x / warp_size, group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
-  const int64_t d = work.call.head_size;
-#pragma unroll
-  for (int piece = 0; piece < Pieces; ++piece) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int query = group + i / 2 * 8, dimension = 8 * (warp + warps * piece) + 2 * in_group + i % 2;
-      if (query >= work.queries() || dimension >= d) continue;
-      store_as(work.call.out, work.call.result, work.index_of(query) * d + dimension,
-               mean_of(0.0f + sums.x[piece][i], tile.mass[query]));
-    }
-  }
-}
-
-/// Page tables may have room for more splits than any row of a tile has keys for.
-__device__ inline bool any_reaches(const Span* spans, int rows, int split) {
+/// Rows of a tile whose path reaches the part that begins at position `start`, a bit each.
+__device__ inline unsigned rows_behind(const Span* spans, int rows, int start) {
+  unsigned behind = 0;
   for (int row = 0; row < rows; ++row)
-    if (split < splits_of(spans[row].length)) return true;
-  return false;
+    if (spans[row].length > start) behind |= 1u << row;
+  return behind;
 }
 
-/// Partial results blockIdx.z * splits_a_block and on, of `splits`, of the tiles of kv head blockIdx.y.
-template <class T, int Pieces, int Size>
+/// An item of a plan for some of the query heads of a kv head, by one block of threads.
+template <class T, int Tiles, int Pieces, int Size>
+__device__ __forceinline__ void attend_item(const Work& work, const AttentionItem& item, const Span* spans,
+                                            int item_blocks, const Partials& partials, unsigned* arrived) {
+  const auto tile = Tile<Tiles>::template of<T, stages<T, Pieces>>(Size > 0 ? Size : work.call.head_size);
+  const int blocks = part_blocks(item_blocks), part_keys = blocks * block_keys;
+  const bool whole = item.chunks + item.apart == 1 && item.blocks <= blocks;
+  Sums<Tiles * Pieces> sums;
+  begin_result(tile, sums);
+  Steps steps(item, spans, item_blocks);
+  const auto done = [&](const Step& step, const Step& following) {
+    const int part = step.start / part_keys;
+    if (whole || (blocks > 1 && following.exists() && following.start / part_keys == part)) return;
+    write_partial(work, tile, blocks > 1 ? rows_behind(spans, item.rows, part * part_keys) : step.members,
+                  part, sums, partials);
+    begin_result(tile, sums);  // what each thread sets here it alone has read
+  };
+  if constexpr (pipelined<T, Pieces>) {
+    attend_pipelined<T, Size>(work, tile, spans, steps, sums, done);
+  } else {
+    attend_steps<T, Size>(work, tile, spans, steps, sums, done);
+  }
+  if (whole) return write_result(work, tile, sums);
+  if (is_last_to_arrive(arrived, item.chunks + item.apart)) merge_tile(work, spans, blocks, partials);
+}
+
+/// Blocks of threads take items of the plan in turn, the query heads of the first before the next.
+template <class T, int Tiles, int Pieces, int Size>
 __global__ void __launch_bounds__(threads, 2)
-    attend(AttentionCall call, int splits, int splits_a_block, float* workspace) {
+    attend(AttentionCall call, AttentionPlan plan, int64_t parts, float* workspace) {
   let_next_begin();
   wait_for_last();
-  __shared__ Span spans[tile_queries];
-  const TileShape shape(call);
-  const Tile tile = Tile::of < T, pipelined<T, Pieces> ? 2 : 1 > (Size > 0 ? Size : call.head_size);
-  const int64_t kv_head = blockIdx.y / shape.head_parts(), part = blockIdx.y % shape.head_parts();
-  const int first_split = blockIdx.z * splits_a_block,
-            count = splits - first_split < splits_a_block ? splits - first_split : splits_a_block;
-  for (int64_t wanted = blockIdx.x;; wanted += gridDim.x) {
-    int64_t first_row = 0;
-    const int rows = find_tile(call, shape.rows, wanted, first_row);
-    if (rows == 0) return;
-    __syncthreads();  // the last tile's spans have been read
-    if (static_cast<int>(threadIdx.x) < rows) spans[threadIdx.x] = span_of(call, first_row + threadIdx.x);
-    __syncthreads();
-    if (!any_reaches(spans, rows, first_split)) continue;
-    const int64_t head = part * shape.heads_here;
-    const int heads =
-        static_cast<int>(shape.heads - head < shape.heads_here ? shape.heads - head : shape.heads_here);
+  __shared__ Span spans[Tile<Tiles>::queries];
+  const TileShape shape(call, Tile<Tiles>::queries);
+  const int head_parts = shape.head_parts(), heads = static_cast<int>(call.kv_heads) * head_parts;
+  const int wanted = plan.header[0] * heads, item_blocks = plan.header[1];
+  const Partials partials(call, parts, workspace);
+  for (int number = blockIdx.x; number < wanted; number += gridDim.x) {
+    const AttentionItem item = plan.items[number / heads];
+    const int in_item = number % heads, kv_head = in_item / head_parts;
+    const int head = in_item % head_parts * shape.heads_here;
+    if (static_cast<int>(threadIdx.x) < item.rows)
+      spans[threadIdx.x] = plan.spans[item.first_row + threadIdx.x];
     const Work work{call,
-                    call.page_table + call.sequence[first_row] * call.pages_per_sequence,
-                    first_row,
+                    call.page_table + call.sequence[item.first_row] * call.pages_per_sequence,
+                    item.first_row,
                     kv_head,
-                    kv_head * shape.heads + head,
-                    rows,
-                    heads};
-    Sums<Pieces> sums;
-    begin_result(tile, sums);
-    Steps steps(work, spans, first_split, count);
-    int split = first_split;
-    const auto end_before = [&](int next) {
-      for (; split < next; ++split) {
-        write_partial(work, tile, spans, split, splits, sums, workspace);
-        begin_result(tile, sums);  // what each thread sets here it alone has read
-      }
-    };
-    if constexpr (pipelined<T, Pieces>) {
-      attend_pipelined<T, Size>(work, tile, spans, steps, sums, end_before);
-    } else {
-      attend_steps<T, Size>(work, tile, spans, steps, sums, end_before);
-    }
-    if (splits == 1) {
-      write_result(work, tile, sums);
-    } else {
-      end_before(first_split + count);
-    }
+                    int64_t{kv_head} * shape.heads + head,
+                    item.rows,
+                    shape.heads - head < shape.heads_here ? shape.heads - head : shape.heads_here};
+    __syncthreads();
+    attend_item<T, Tiles, Pieces, Size>(work, item, spans, item_blocks, partials,
+                                        plan.arrived + item.tile * heads + in_item);
+    __syncthreads();  // spans and shared memory are the next item's
   }
 }
 
-/// A block a query head of a row, a thread a dimension.  Every warp finds for itself what partial results
-/// count, a lane for each of 32 in turn.
-__global__ void __launch_bounds__(largest_head)
-    merge_partials(AttentionCall call, int splits, const float* workspace) {
-  let_next_begin();
-  wait_for_last();
-  const int64_t index = blockIdx.x, d = call.head_size, size = partial_size(d);
-  const int lane = threadIdx.x % warp_size, own = splits_of(path_length(call, index / call.query_heads));
-  const float* partials = workspace + index * splits * size;
-  const float *largest = partials + d, *masses = partials + d + 1;
-  float top = minus_infinity();
-  for (int split = lane; split < own; split += warp_size) top = larger(largest[split * size], top);
-  top = warp_max(top);
-  const bool inside = threadIdx.x < d;
-  const float* sums = partials + (inside ? threadIdx.x : 0);
-  float sum = 0, mass = 0;
-  for (int first = 0; first < own; first += warp_size) {
-    const int count = own - first < warp_size ? own - first : warp_size;
-    const int mine = first + (lane < count ? lane : 0);
-    // No keys yet leave -inf, whose difference with itself is not a number.
-    const float share = largest[mine * size] == top ? 1 : exp_one(largest[mine * size] - top);
-    mass += lane < count ? share * masses[mine * size] : 0;
-#pragma unroll 8
-    for (int i = 0; i < count; ++i) sum += __shfl_sync(all_lanes, share, i) * sums[(first + i) * size];
-  }
-  mass = warp_sum(mass);
-  if (inside) store_as(call.out, call.result, index * d + threadIdx.x, mean_of(sum, mass));
-}
-
-/// As many as leave several blocks for each place on a GPU: those of one block follow each other without a
-/// pause.
-int splits_a_block(int64_t tiles, int splits) {
-  constexpr int64_t enough_blocks = 8 * 2 * 132;
-  int together = 1;
-  while (together < 4 && tiles * ((splits + 2 * together - 1) / (2 * together)) >= enough_blocks)
-    together *= 2;
-  return together;
+template <class T, int Tiles, int Pieces, int Size>
+void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
+                   Stream stream) {
+  const int64_t places = int64_t{2} * multiprocessors(), most = shape.items * shape.heads;
+  launch("tree_attention", attend<T, Tiles, Pieces, Size>, dim3(most < places ? most : places), threads,
+         Tile<Tiles>::template bytes<T, stages<T, Pieces>>(call.head_size), stream, call,
+         AttentionPlan(shape, plan), shape.parts, workspace);
 }
 
 template <class T, int Pieces>
-void launch_attend(const AttentionCall& call, int splits, float* workspace, Stream stream) {
-  const TileShape shape(call);
-  const int64_t tiles = shape.tiles(call.rows, call.sequences), heads = call.kv_heads * shape.head_parts();
-  const int together = splits_a_block(tiles * heads, splits);
-  constexpr int whole = parts_of<T> == 1 && Pieces <= 2 ? 64 * Pieces : 0;
-  const auto kernel = call.head_size == whole ? attend<T, Pieces, whole> : attend<T, Pieces, 0>;
-  launch("tree_attention", kernel, dim3(tiles, heads, (splits + together - 1) / together), threads,
-         Tile::bytes < T, pipelined<T, Pieces> ? 2 : 1 > (call.head_size), stream, call, splits, together,
-         workspace);
+void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
+                   Stream stream) {
+  constexpr int size = parts_of<T> == 1 && Pieces <= 2 ? 64 * Pieces : 0;
+  if (size == 0 || call.head_size != size)
+    return launch_attend<T, 1, Pieces, 0>(call, shape, plan, workspace, stream);
+  if (shape.queries == tensor_queries)
+    return launch_attend<T, 1, Pieces, size>(call, shape, plan, workspace, stream);
+  launch_attend<T, size == 0 ? 1 : 2, Pieces, size>(call, shape, plan, workspace, stream);
 }
 
 template <class T>
-void launch_attend(const AttentionCall& call, int splits, float* workspace, Stream stream) {
-  if (call.head_size <= 64) return launch_attend<T, 1>(call, splits, workspace, stream);
-  if (call.head_size <= 128) return launch_attend<T, 2>(call, splits, workspace, stream);
-  launch_attend<T, 4>(call, splits, workspace, stream);
+void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
+                   Stream stream) {
+  if (call.head_size <= 64) return launch_attend<T, 1>(call, shape, plan, workspace, stream);
+  if (call.head_size <= 128) return launch_attend<T, 2>(call, shape, plan, workspace, stream);
+  launch_attend<T, 4>(call, shape, plan, workspace, stream);
 }
 
 }  // namespace
 
-int64_t attention_workspace(const AttentionCall& call, int64_t longest) {
-  const int splits = splits_of(static_cast<int>(longest));
-  return splits == 1 ? 0 : call.rows * call.query_heads * splits * partial_size(call.head_size);
+int64_t attention_workspace(const AttentionCall& call) {
+  return PlanShape(call, shared_bytes_a_block()).workspace();
 }
 
-void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream) {
-  const int splits = splits_of(static_cast<int>(longest));
+void launch_tree_attention(const AttentionCall& call, int32_t* plan, float* workspace, Stream stream) {
+  const PlanShape shape(call, shared_bytes_a_block());
   with_element(call.cache,
-               [&](auto zero) { launch_attend<decltype(zero)>(call, splits, workspace, stream); });
-  if (splits == 1) return;
-  const int merging = static_cast<int>(call.head_size + warp_size - 1) / warp_size * warp_size;
-  launch("tree_attention", merge_partials, dim3(call.rows * call.query_heads), merging, 0, stream, call,
-         splits, workspace);
+               [&](auto zero) { launch_attend<decltype(zero)>(call, shape, plan, workspace, stream); });
 }
 
 }  // namespace clover::kernels::cuda

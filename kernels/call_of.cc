@@ -65,26 +65,31 @@ LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& 
   return call;
 }
 
-AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const AttentionRows& rows, double scale, at::Tensor& out) {
+AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k) {
   AttentionCall call{};
-  call.q = q.const_data_ptr<float>();
-  call.k = k.const_data_ptr();
-  call.v = v.const_data_ptr();
-  call.out = out.mutable_data_ptr();
   call.sequence = rows.sequence.const_data_ptr<int32_t>();
   call.contiguous = rows.contiguous.const_data_ptr<int32_t>();
   call.path_begin = rows.path_begin.const_data_ptr<int32_t>();
   call.path = rows.path.const_data_ptr<int32_t>();
   call.page_table = rows.page_table.const_data_ptr<int32_t>();
-  call.rows = q.size(0);
+  call.rows = rows.sequence.size(0);
   call.sequences = rows.page_table.size(0);
-  call.query_heads = q.size(1);
+  call.query_heads = query_heads;
   call.kv_heads = k.size(2);
   call.head_size = k.size(3);
   call.page_size = k.size(1);
   call.pages_per_sequence = rows.page_table.size(1);
   call.cache = element_of(k.scalar_type());
+  return call;
+}
+
+AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const AttentionRows& rows, double scale, at::Tensor& out) {
+  AttentionCall call = call_of(rows, q.size(1), k);
+  call.q = q.const_data_ptr<float>();
+  call.k = k.const_data_ptr();
+  call.v = v.const_data_ptr();
+  call.out = out.mutable_data_ptr();
   call.result = element_of(out.scalar_type());
   call.scale = static_cast<float>(scale);
   return call;

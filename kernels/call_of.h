@@ -20,6 +20,8 @@ LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Te
 LinearCall call_of(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
 LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
+/// Without queries, values and results.
+AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);
 AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionRows& rows, double scale, at::Tensor& out);
 GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,

@@ -41,6 +41,12 @@ void run(const LinearCall& call, const at::Tensor& x) {
   launch_linear(call, workspace.mutable_data_ptr<float>(), arrived_on(x.device()), current_stream(x));
 }
 
+at::Tensor plan_of(const AttentionCall& call, const at::Tensor& beside) {
+  at::Tensor plan = at::empty({attention_plan_words(call)}, beside.options().dtype(at::kInt));
+  launch_plan_attention(call, plan.mutable_data_ptr<int32_t>(), current_stream(beside));
+  return plan;
+}
+
 }  // namespace
 
 void launch_failed(const char* name, const char* reason) {
@@ -69,6 +75,10 @@ void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense) 
                      current_stream(ids));
 }
 
+at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k) {
+  return plan_of(call_of(rows, query_heads, k), k);
+}
+
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out) {
   const AttentionCall call = call_of(q, k, v, rows, scale, out);
@@ -76,17 +86,19 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
               ", expected at most ", largest_head, " on a GPU.");
   TORCH_CHECK(k.numel() / 8 <= std::numeric_limits<int32_t>::max(), "tree_attention: a layer's keys are ",
               k.numel(), " numbers, expected fewer than 2^34 on a GPU; lower --kv-memory.");
-  // Paths are no longer than the pages of the longest sequence, wherever their slots lie.
-  const int64_t longest = call.pages_per_sequence * call.page_size;
-  const int64_t a_row = attention_workspace(rows_of(call, 0, 1), longest);
-  // In even parts: a small one takes as long as its longest path does.
   const int64_t parts = std::clamp<int64_t>(
-      (call.rows * a_row + most_attention_workspace - 1) / most_attention_workspace, 1, call.rows);
+      (attention_workspace(call) + most_attention_workspace - 1) / most_attention_workspace, 1, call.rows);
+  // In even parts: a small one takes as long as its longest path does.
   const int64_t at_once = (call.rows + parts - 1) / parts;
-  at::Tensor workspace = at::empty({at_once * a_row}, q.options());
+  const bool planned = rows.plan.defined() && parts == 1;
+  TORCH_CHECK(!planned || rows.plan.numel() == attention_plan_words(call),
+              "tree_attention: the plan was made for other rows, heads or pages.");
   for (int64_t first = 0; first < call.rows; first += at_once) {
-    launch_tree_attention(rows_of(call, first, std::min(at_once, call.rows - first)), longest,
-                          workspace.mutable_data_ptr<float>(), current_stream(q));
+    const AttentionCall some = rows_of(call, first, std::min(at_once, call.rows - first));
+    at::Tensor plan = planned ? rows.plan : plan_of(some, q);
+    at::Tensor workspace = at::empty({attention_workspace(some)}, q.options());
+    launch_tree_attention(some, plan.mutable_data_ptr<int32_t>(), workspace.mutable_data_ptr<float>(),
+                          current_stream(q));
   }
 }
 

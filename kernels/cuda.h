@@ -21,6 +21,7 @@ void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::
                            at::Tensor& v);
 /// dense [R, K] of the weight's dtype; ids i64 [R], each in [0, N), which nobody checks.
 void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense);
+at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
 void move_rows(at::Tensor& cache, const at::Tensor& moves);

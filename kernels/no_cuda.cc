@@ -67,6 +67,9 @@ void linear_rope_and_store(const at::Tensor&, const QkvWeight&, const at::Tensor
 void rows(const PackedWeight&, const at::Tensor&, at::Tensor&) {
   missing("rows");
 }
+at::Tensor plan_attention(const AttentionRows&, int64_t, const at::Tensor&) {
+  missing("plan_attention");
+}
 void tree_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionRows&, double,
                     at::Tensor&) {
   missing("tree_attention");

@@ -11,6 +11,7 @@
 #include "data/error.h"
 #include "data/hash.h"
 #include "data/safetensors.h"
+#include "kernels/attention.h"
 #include "kernels/gpu.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
@@ -267,9 +268,10 @@ TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const Featur
 
 TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps) const {
   at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(inputs.ids).to(at::kFloat);
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    decoder_layer(layers_[layer], config_, inputs.placement, cache, layer, x);
-  }
+  Placement placement = inputs.placement;
+  placement.rows.plan = kernels::plan_attention(placement.rows, config_.heads, cache.keys(0));
+  for (int64_t layer = 0; layer < config_.layers; ++layer)
+    decoder_layer(layers_[layer], config_, placement, cache, layer, x);
 
   TargetOutput output;
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);

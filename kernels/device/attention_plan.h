@@ -7,8 +7,10 @@
 namespace clover::kernels::cuda {
 
 constexpr int block_keys = 64;   // attention_block
-constexpr int split_keys = 256;  // keys of one partial result: a multiple of block_keys
-constexpr int tile_queries = 16;
+constexpr int split_keys = 256;  // attention_split
+constexpr int split_blocks = split_keys / block_keys;
+constexpr int tensor_queries = 16;  // that a tensor core takes at once
+constexpr int most_tile_queries = 2 * tensor_queries;
 constexpr int largest_head = 256;                                // whose keys and values fit in shared memory
 constexpr int64_t most_attention_workspace = int64_t{32} << 20;  // floats; more rows go one after the other
 
@@ -24,11 +26,10 @@ inline AttentionCall rows_of(AttentionCall call, int64_t first, int64_t count) {
   return call;
 }
 
-/// The leading positions of a row's path that lie in slots 0 .. contiguous - 1, its length, and the slots of
-/// the rest.
-struct Span {
-  int contiguous, length;
-  const int32_t* rest;
+/// The leading positions of a row's path that lie in slots 0 .. contiguous - 1, its length, and where in
+/// AttentionCall::path the slots of the rest begin.
+struct alignas(16) Span {
+  int32_t contiguous, length, rest, unused;
 };
 
 CLOVER_BOTH int path_length(const AttentionCall& call, int64_t row) {
@@ -37,9 +38,9 @@ CLOVER_BOTH int path_length(const AttentionCall& call, int64_t row) {
 
 /// A path that goes on where the contiguous part stops is part of it, so that such rows share their blocks.
 CLOVER_BOTH Span span_of(const AttentionCall& call, int64_t row) {
-  const int32_t *path = call.path + call.path_begin[row], *end = call.path + call.path_begin[row + 1];
-  Span span{call.contiguous[row], path_length(call, row), path};
-  while (span.rest < end && *span.rest == span.contiguous) {
+  Span span{call.contiguous[row], path_length(call, row), call.path_begin[row], 0};
+  const int32_t end = call.path_begin[row + 1];
+  while (span.rest < end && call.path[span.rest] == span.contiguous) {
     ++span.contiguous;
     ++span.rest;
   }
@@ -52,8 +53,13 @@ CLOVER_BOTH int count_in_block(const Span& span, int start) {
   return left < block_keys ? left : block_keys;
 }
 
-CLOVER_BOTH int splits_of(int length) {
-  return length <= split_keys ? 1 : (length + split_keys - 1) / split_keys;
+CLOVER_BOTH int blocks_of(int length) {
+  return (length + block_keys - 1) / block_keys;
+}
+
+/// Blocks of keys that are none other row's, because the row's ancestors lie elsewhere.
+CLOVER_BOTH int own_blocks(const Span& span) {
+  return span.contiguous >= span.length ? 0 : blocks_of(span.length) - span.contiguous / block_keys;
 }
 
 /// Index of a slot's first element, of one kv head, in the cache.
@@ -63,20 +69,101 @@ CLOVER_BOTH int64_t cache_index(const AttentionCall& call, const int32_t* pages,
   return ((page * call.page_size + slot % call.page_size) * call.kv_heads + kv_head) * call.head_size;
 }
 
-/// How the query heads of a kv head and successive rows of a sequence fill a tile of 16 queries.
+/// How the query heads of a kv head and successive rows of a sequence fill a tile of `queries`.
 struct TileShape {
   int heads;       // query heads of one kv head
   int heads_here;  // of them in one tile
   int rows;        // rows in one tile
 
-  CLOVER_BOTH explicit TileShape(const AttentionCall& call)
+  CLOVER_BOTH TileShape(const AttentionCall& call, int queries)
       : heads(static_cast<int>(call.query_heads / call.kv_heads)),
-        heads_here(heads < tile_queries ? heads : tile_queries),
-        rows(tile_queries / heads_here) {}
+        heads_here(heads < queries ? heads : queries),
+        rows(queries / heads_here) {}
   CLOVER_BOTH int head_parts() const { return (heads + heads_here - 1) / heads_here; }
-  /// As many tiles as rows of `sequences` sequences make where each one's stand together.
-  CLOVER_BOTH int64_t tiles(int64_t all_rows, int64_t sequences) const { return all_rows / rows + sequences; }
 };
+
+/// What one block of threads does for one tile of rows: some blocks of keys that follow each other.
+struct alignas(16) AttentionItem {
+  int32_t first_row, rows;
+  int32_t chunk;          // the one of `chunks`; those behind take what rows of the tile have apart
+  int32_t chunks, apart;  // items of the tile
+  int32_t tile;           // its number
+  int32_t common;         // positions that all its rows have in one run
+  int32_t blocks;         // of keys, of its longest row
+};
+
+/// Blocks of keys an item takes.  With fewer than four of them each leaves a partial result, else four do.
+constexpr int most_item_blocks = 16;
+CLOVER_BOTH int part_blocks(int item_blocks) {
+  return item_blocks < split_blocks ? 1 : split_blocks;
+}
+/// Items that take single blocks apart from what the rows of a tile share, at most.
+constexpr int most_apart = 7;
+
+/// Sizes of a plan and of what is done by it, from the shape of the call alone.
+struct PlanShape {
+  int queries;          // of a tile
+  int64_t rows, heads;  // heads: blocks of threads for one item
+  int64_t blocks;       // of keys, at most, of a row
+  int64_t items;        // at most
+  bool fine;            // whether partial results of single blocks have room
+  int64_t parts;        // partial results of a query, at most
+  int64_t head_size, query_heads;
+
+  PlanShape(const AttentionCall& call, int64_t shared_bytes);
+
+  /// int32 words: how many items, blocks of each, then those below.
+  static constexpr int64_t header = 8;
+  int64_t spans_at() const { return header; }
+  int64_t items_at() const { return spans_at() + 4 * rows; }
+  int64_t tiles_at() const { return items_at() + 8 * items; }
+  int64_t arrived_at() const { return tiles_at() + 8 * rows; }
+  int64_t words() const { return arrived_at() + rows * heads; }
+  /// fp32: sums of all partial results, then their largest scores and masses.
+  int64_t workspace() const { return rows * query_heads * parts * (head_size + 2); }
+};
+
+/// A plan on the device.
+struct AttentionPlan {
+  int32_t* header;  // items, blocks of each
+  Span* spans;      // [rows]
+  AttentionItem *items, *tiles;
+  unsigned* arrived;  // [tiles, heads] zeros
+
+  AttentionPlan(const PlanShape& shape, int32_t* words)
+      : header(words),
+        spans(reinterpret_cast<Span*>(words + shape.spans_at())),
+        items(reinterpret_cast<AttentionItem*>(words + shape.items_at())),
+        tiles(reinterpret_cast<AttentionItem*>(words + shape.tiles_at())),
+        arrived(reinterpret_cast<unsigned*>(words + shape.arrived_at())) {}
+};
+
+/// Two tensor-core tiles of queries share keys where one sequence's fill more than one, in the code that is
+/// made for its head size.
+inline int queries_a_tile(const AttentionCall& call, int64_t shared_bytes) {
+  constexpr int64_t bytes_for_two = 115 << 10;
+  const bool own_code = call.cache == Element::bf16 && (call.head_size == 64 || call.head_size == 128);
+  // A recorded pass has one sequence more, for rows that fill up.
+  const int64_t sequences = call.sequences > 1 ? call.sequences - 1 : 1;
+  const bool more = call.rows * (call.query_heads / call.kv_heads) > tensor_queries * sequences;
+  return own_code && more && shared_bytes >= bytes_for_two ? most_tile_queries : tensor_queries;
+}
+
+inline PlanShape::PlanShape(const AttentionCall& call, int64_t shared_bytes)
+    : queries(queries_a_tile(call, shared_bytes)),
+      rows(call.rows),
+      heads(call.kv_heads * TileShape(call, queries).head_parts()),
+      head_size(call.head_size),
+      query_heads(call.query_heads) {
+  constexpr int64_t enough_items = 2048, most_fine = int64_t{8} << 20;
+  const int64_t longest = call.pages_per_sequence * call.page_size;
+  blocks = (longest + block_keys - 1) / block_keys;
+  if (blocks == 0) blocks = 1;
+  const int64_t fewest = rows * ((blocks + most_item_blocks - 1) / most_item_blocks);
+  items = fewest > enough_items ? fewest : enough_items;
+  fine = rows * query_heads * blocks * (head_size + 2) <= most_fine;
+  parts = fine ? blocks : (blocks + split_blocks - 1) / split_blocks;
+}
 
 /// Elements from one row of keys to the next in shared memory: room for `size` elements of 16 bits, a
 /// multiple of 16, such that the 8 bytes (keys) or 16 bytes (values) that lanes read at once lie in different

@@ -9,6 +9,8 @@ namespace {
 /// Whether the next block of keys and values is fetched while one is worked on: where there is room for two.
 template <class T, int Pieces>
 constexpr bool pipelined = !share_room<T> && Pieces <= 2;
+template <class T, int Pieces>
+constexpr int stages = pipelined<T, Pieces> ? 2 : 1;
 
 /// A block of keys that rows of the tile take together: `members`, whose paths agree on it with that of
 /// `leader`, the longest.
@@ -16,26 +18,37 @@ struct Step {
   int start = 0, leader = 0;
   unsigned members = 0;
   __device__ bool exists() const { return members != 0; }
-  __device__ int split() const { return start / split_keys; }
 };
 
-/// The steps of `splits` partial results from split `first` on, in order: for each block of positions the
-/// rows that share it, then each row whose ancestors lie elsewhere alone.
+/// The steps of an item, in order: for each of its blocks of keys the rows that share it, then each row whose
+/// ancestors lie elsewhere alone.  Where a tile has items for what rows have apart, the others take the first
+/// step of each block, and those take turns with the rest.
 class Steps {
  public:
-  __device__ Steps(const Work& work, const Span* spans, int first, int splits)
+  __device__ Steps(const AttentionItem& item, const Span* spans, int item_blocks)
       : spans_(spans),
-        rows_(work.rows),
-        start_(first * split_keys - block_keys),
-        left_(splits * (split_keys / block_keys)) {
-    common_ = spans[0].contiguous;
-    for (int row = 0; row < rows_; ++row) {
-      const int own = spans[row].contiguous < spans[row].length ? spans[row].contiguous : spans[row].length;
-      common_ = own < common_ ? own : common_;
-    }
+        rows_(item.rows),
+        common_(item.common),
+        turns_(item.apart),
+        turn_(item.chunk - item.chunks) {
+    const int first = turn_ < 0 ? item.chunk * item_blocks : item.common / block_keys;
+    const int left = item.blocks - first;
+    start_ = (first - 1) * block_keys;
+    left_ = turn_ >= 0 || left < item_blocks ? left : item_blocks;
   }
 
   __device__ Step next() {
+    for (;;) {
+      const Step step = following();
+      if (!step.exists() || turns_ == 0) return step;
+      const bool first = step.start != last_start_;
+      last_start_ = step.start;
+      if (turn_ < 0 ? first : !first && number_++ % turns_ == turn_) return step;
+    }
+  }
+
+ private:
+  __device__ Step following() {
     while (own_ == 0) {
       if (left_-- <= 0) return {};
       start_ += block_keys;
@@ -48,7 +61,6 @@ class Steps {
     return {start_, highest_bit(lowest), lowest};
   }
 
- private:
   __device__ Step look() {
     Step shared{start_, 0, 0};
     int longest = 0;
@@ -66,7 +78,8 @@ class Steps {
   }
 
   const Span* spans_;
-  int rows_, start_, left_, common_;  // positions that all rows have in one run
+  int rows_, common_, turns_, turn_, start_, left_;
+  int last_start_ = -1, number_ = 0;
   unsigned own_ = 0;
 };
 
@@ -81,7 +94,8 @@ __device__ __forceinline__ Found find_key(const Work& work, const Span* spans, c
   const Span& span = spans[step.leader];
   const int position = step.start + key;
   if (key >= count_in_block(span, step.start)) return found;
-  const int slot = position < span.contiguous ? position : span.rest[position - span.contiguous];
+  const int slot =
+      position < span.contiguous ? position : work.call.path[span.rest + position - span.contiguous];
   const unsigned size = static_cast<unsigned>(work.call.page_size), page = static_cast<unsigned>(slot) / size;
   found.within = static_cast<int>(static_cast<unsigned>(slot) - page * size);
   found.page = work.pages[page];
@@ -99,26 +113,30 @@ __device__ inline void find_keys(const Work& work, const Span* spans, const Step
   keep_key(work, find_key(work, spans, step), place);
 }
 
-__device__ __forceinline__ void weigh_step(const Work& work, const Tile& tile, const Span* spans,
+template <int Queries, int Tiles>
+__device__ __forceinline__ void weigh_each(const Work& work, const Tile<Tiles>& tile, const Span* spans,
                                            const Step& step) {
-#pragma unroll 1
-  for (int first = threadIdx.x / warp_size; first < tile_queries; first += 2 * warps) {
-    const int query[2] = {first, first + warps};
-    int count[2];
+  int query[Queries], count[Queries];
 #pragma unroll
-    for (int q = 0; q < 2; ++q) {
-      const int row = work.heads == 1 ? query[q] : query[q] / work.heads;
-      const bool member = query[q] < work.queries() && (step.members >> row & 1u) != 0;
-      count[q] = member ? count_in_block(spans[row], step.start) : 0;
-    }
-    weigh_queries(tile, query, count);
+  for (int q = 0; q < Queries; ++q) {
+    query[q] = threadIdx.x / warp_size + q * warps;
+    const int row = work.row_of(query[q]);
+    const bool member = query[q] < work.queries() && (step.members >> row & 1u) != 0;
+    count[q] = member ? count_in_block(spans[row], step.start) : 0;
   }
+  weigh_queries<Queries>(tile, query, count);
+}
+template <int Tiles>
+__device__ __forceinline__ void weigh_step(const Work& work, const Tile<Tiles>& tile, const Span* spans,
+                                           const Step& step) {
+  if (work.queries() <= warps) return weigh_each<1>(work, tile, spans, step);
+  weigh_each<2 * Tiles>(work, tile, spans, step);
 }
 
-/// One step after the other; end_before(split) where those of a later split follow.
-template <class T, int Size, int Pieces, class End>
-__device__ __forceinline__ void attend_steps(const Work& work, const Tile& tile, const Span* spans,
-                                             Steps& steps, Sums<Pieces>& sums, const End& end_before) {
+/// One step after the other; `done(step, following)` behind each.
+template <class T, int Size, int Tiles, int Eights, class Done>
+__device__ __forceinline__ void attend_steps(const Work& work, const Tile<Tiles>& tile, const Span* spans,
+                                             Steps& steps, Sums<Eights>& sums, const Done& done) {
   constexpr int parts = parts_of<T>;
   load_queries(work, tile);
   __syncthreads();  // before results are written, even of no step
@@ -136,18 +154,19 @@ __device__ __forceinline__ void attend_steps(const Work& work, const Tile& tile,
     weigh_step(work, tile, spans, step);
     wait_for_copies<0>();
     __syncthreads();
-    add_block<parts, Pieces, Size>(tile, tile.value, sums);
+    add_block<parts, Size>(tile, tile.value, sums);
     __syncthreads();  // before the next block's keys come
-    step = steps.next();
-    if (step.exists()) end_before(step.split());
+    const Step following = steps.next();
+    done(step, following);
+    step = following;
   }
 }
 
 /// The same, with the next step's keys and values on their way, and those of the one after it being found.
-template <class T, int Size, int Pieces, class End>
-__device__ __forceinline__ void attend_pipelined(const Work& work, const Tile& tile, const Span* spans,
-                                                 Steps& steps, Sums<Pieces>& sums, const End& end_before) {
-  const auto place = [&](int number) { return tile.place + number % Tile::places * block_keys; };
+template <class T, int Size, int Tiles, int Eights, class Done>
+__device__ __forceinline__ void attend_pipelined(const Work& work, const Tile<Tiles>& tile, const Span* spans,
+                                                 Steps& steps, Sums<Eights>& sums, const Done& done) {
+  const auto place = [&](int number) { return tile.place + number % Tile<Tiles>::places * block_keys; };
   const auto keys = [&](int number) { return tile.key + number % 2 * tile.key_room; };
   const auto values = [&](int number) { return tile.value + number % 2 * tile.value_room; };
   const auto load = [&](const Step& step, int number) {
@@ -176,9 +195,9 @@ __device__ __forceinline__ void attend_pipelined(const Work& work, const Tile& t
     weigh_step(work, tile, spans, step);
     wait_for_copies<2>();
     __syncthreads();
-    add_block<1, Pieces, Size>(tile, values(number), sums);
+    add_block<1, Size>(tile, values(number), sums);
     __syncthreads();  // before the room is filled again
-    if (following.exists()) end_before(following.split());
+    done(step, following);
     step = following;
     following = later;
   }

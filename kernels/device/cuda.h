@@ -28,6 +28,7 @@ struct LaunchSettings {
     bool overlaps = false;     // may start while the last one runs: its code, made for sm_90 or later, waits
   };
   int64_t shared_bytes_a_block = 0;  // at most
+  int multiprocessors = 1;
   std::map<const void*, Kernel> kernels;
 
   static LaunchSettings& of_device() {
@@ -38,6 +39,7 @@ struct LaunchSettings {
     if (!first) return found->second;
     if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess)
       found->second.shared_bytes_a_block = bytes;
+    cudaDeviceGetAttribute(&found->second.multiprocessors, cudaDevAttrMultiProcessorCount, device);
     return found->second;
   }
 
@@ -68,6 +70,10 @@ struct LaunchSettings {
 /// Shared memory that a block of the current device can have.
 inline int64_t shared_bytes_a_block() {
   return LaunchSettings::of_device().shared_bytes_a_block;
+}
+
+inline int multiprocessors() {
+  return LaunchSettings::of_device().multiprocessors;
 }
 
 /// Starts `kernel` on `stream`, maybe while the last kernel there runs: each thread of ours calls

@@ -9,9 +9,13 @@ namespace clover::kernels::cuda {
 /// `workspace`: linear_workspace(call) floats; `arrived`: most_split_tiles zeros, which it leaves zero.
 int64_t linear_workspace(const LinearCall& call);
 void launch_linear(const LinearCall& call, float* workspace, unsigned* arrived, Stream stream);
-/// `workspace`: attention_workspace(call, longest) floats; `longest` bounds the length of every row's path.
-void launch_tree_attention(const AttentionCall& call, int64_t longest, float* workspace, Stream stream);
-int64_t attention_workspace(const AttentionCall& call, int64_t longest);
+/// Who works on which keys, in `plan` (attention_plan_words(call) words): for all calls with these rows,
+/// heads and pages, whatever their q, k, v and out.
+void launch_plan_attention(const AttentionCall& call, int32_t* plan, Stream stream);
+int64_t attention_plan_words(const AttentionCall& call);
+/// `workspace`: attention_workspace(call) floats.  No path is longer than its sequence's pages.
+void launch_tree_attention(const AttentionCall& call, int32_t* plan, float* workspace, Stream stream);
+int64_t attention_workspace(const AttentionCall& call);
 
 /// panels: a weight's, 16-bit inputs paired; out [rows, inputs].
 void launch_gather_rows(const void* panels, const int64_t* ids, int64_t rows, int64_t inputs, Element element,

@@ -68,6 +68,18 @@ CLOVER_BOTH void from_float(float x, Bf16& to) {
 #endif
   to.bits = x == x ? rounded : uint16_t{0x7fc0};
 }
+/// Two in a word, the low one in its low half; what a NaN becomes is not said.
+CLOVER_BOTH uint32_t two_bf16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  uint32_t two;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+  return two;
+#else
+  Bf16 first, second;
+  from_float(low, first), from_float(high, second);
+  return first.bits | static_cast<uint32_t>(second.bits) << 16;
+#endif
+}
 CLOVER_BOTH void from_float(float x, Fp16& to) {
 #if defined(__CUDA_ARCH__)
   to.bits = bits_as<uint16_t>(__float2half_rn(x));

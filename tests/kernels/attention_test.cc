@@ -166,10 +166,14 @@ std::vector<Row> long_rows() {
 
 TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
   on_every_path([] {
-    for (auto [size, type] : {std::pair{16, at::kFloat}, {16, at::kBFloat16}, {32, at::kBFloat16}}) {
-      const Scene scene = make_scene({4, 2, size}, 1, 700, long_rows(), type);
+    for (auto [heads, type] : {std::pair{Heads{4, 2, 16}, at::kFloat},
+                               {{4, 2, 16}, at::kBFloat16},
+                               {{4, 2, 32}, at::kBFloat16},
+                               {{8, 2, 64}, at::kBFloat16},
+                               {{20, 1, 128}, at::kBFloat16}}) {
+      const Scene scene = make_scene(heads, 1, 700, long_rows(), type);
       const at::Tensor out = attend(scene, everyone(scene), 64, 1);
-      EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5)) << type;
+      EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5)) << heads.size << " " << type;
       for (const int64_t row : everyone(scene))
         ASSERT_TRUE(same_bits(attend(scene, {row}, 16, 2)[0], out[row])) << "row " << row;
       // With threads to spare a row's keys are shared out among them.
@@ -178,6 +182,22 @@ TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
           EXPECT_TRUE(same_bits(attend(scene, {3, 9}, 64, 3)[0], out[3])) << threads;
         });
       }
+    }
+  });
+}
+
+// Each call of the emulation finds a GPU of another size, among whose multiprocessors keys are shared out.
+TEST(TreeAttention, WhoeverTakesItsKeysARowIsTheSameBits) {
+  on_every_path([] {
+    for (auto [heads, type] : {std::pair{Heads{4, 1, 64}, at::kBFloat16}, {{2, 1, 32}, at::kFloat}}) {
+      std::vector<Row> rows = long_rows();
+      for (int row = 0; row < 12; ++row) rows.push_back({row % 2, 500 + 10 * row, {600 + row, 640}});
+      const Scene scene = make_scene(heads, 2, 700, rows, type);
+      const at::Tensor expected = attend(scene, everyone(scene), 64, 1);
+      EXPECT_TRUE(at::allclose(expected.to(at::kDouble), plain(scene), 1e-5, 1e-5)) << heads.size;
+      for (int time = 1; time < (here::emulated() ? 5 : 2); ++time)
+        EXPECT_TRUE(same_bits(attend(scene, everyone(scene), 64, 1, at::kFloat, 10 * time), expected))
+            << time;
     }
   });
 }
@@ -202,18 +222,6 @@ TEST(TreeAttention, RoomForLongPathsChangesNothing) {
     const std::vector<int64_t> all = everyone(scene);
     EXPECT_TRUE(
         same_bits(attend(scene, all, 16, 1, at::kBFloat16), attend(scene, all, 16, 1, at::kBFloat16, 6200)));
-  });
-}
-
-// So many parts that a block of a GPU's takes two of them, or four, one after the other.
-TEST(TreeAttention, PartsThatFollowEachOtherChangeNothing) {
-  on_every_path([] {
-    for (auto [size, type] : {std::pair{64, at::kBFloat16}, {32, at::kFloat}}) {
-      const Scene scene = make_scene({4, 2, size}, 1, 700, long_rows(), type);
-      const at::Tensor expected = attend(scene, everyone(scene), 64, 1);
-      for (const int64_t room : {4300, 8700})
-        EXPECT_TRUE(same_bits(attend(scene, everyone(scene), 64, 1, at::kFloat, room), expected)) << room;
-    }
   });
 }
 
