@@ -1,5 +1,7 @@
 #include "kernels/activation.h"
 
+#include <ATen/Functions.h>
+
 #include "kernels/check.h"
 #include "kernels/cpu.h"
 #include "kernels/cpu_bodies.h"
@@ -19,17 +21,24 @@ void add_silu_(at::Tensor& z, const at::Tensor& a) {
   (cuda ? cuda::add_silu_ : cpu::add_silu_)(z, a);
 }
 
-void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,
-                double eps) {
-  const bool cuda = on_cuda("add_gated_", s);
-  check_tensor("add_gated_", "s", s, {-1, -1}, at::kFloat, s.device());
-  check_tensor("add_gated_", "q", q, s.sizes(), at::kFloat, s.device());
-  check_tensor("add_gated_", "k", k, s.sizes(), at::kFloat, s.device());
-  check_tensor("add_gated_", "v", v, s.sizes(), at::kFloat, s.device());
-  TORCH_CHECK(groups >= 1 && s.size(1) % groups == 0, "add_gated_: ", groups,
-              " groups do not divide the width ", s.size(1), ".");
-  if (s.numel() == 0) return;
-  (cuda ? cuda::add_gated_ : cpu::add_gated_)(s, q, k, v, groups, eps);
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+               int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded) {
+  const bool cuda = on_cuda("add_gated", s);
+  const at::Device device = s.device();
+  check_tensor("add_gated", "s", s, {-1, -1}, at::kFloat, device);
+  check_tensor("add_gated", "rows", rows, {-1}, at::kLong, device);
+  const int64_t count = rows.size(0), width = s.size(1);
+  check_tensor("add_gated", "q", q, {count, width}, at::kFloat, device);
+  check_tensor("add_gated", "kv", kv, {count, 2 * width}, at::kFloat, device);
+  check_tensor("add_gated", "out", out, {count, width}, at::kFloat, device);
+  check_tensor("add_gated", "rounded", rounded, {count, width}, std::nullopt, device);
+  TORCH_CHECK(groups >= 1 && width % groups == 0, "add_gated: ", groups, " groups do not divide the width ",
+              width, ".");
+  if (out.numel() == 0) return;
+  if (cuda) return cuda::add_gated(s, rows, q, kv, groups, eps, out, rounded);
+  at::index_select_out(out, s, 0, rows);
+  cpu::add_gated_(out, q, kv, groups, eps);
+  rounded.copy_(out);
 }
 
 }  // namespace clover::kernels

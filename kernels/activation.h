@@ -11,11 +11,13 @@ float exp_f32(float x);
 /// z[r, h] += silu(a[r, h]): the residual block of Medusa and Clover heads.  Both fp32 [R, H] contiguous.
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 
-/// Clover's attention decoder after its three products (Clover paper, figure 5):
-///   s[r, :] += silu(gate * v[r, :]),  gate = cosine(q[r, g], k[r, g]) for each of `groups` equal slices g of
-///   H
-/// with both norms clamped below by eps.  All fp32 [R, H] contiguous; groups divides H.
-void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,
-                double eps);
+/// Clover's attention decoder after its products (Clover paper, figure 5):
+///   out[r, :] = s[rows[r], :] + silu(gate * v[r, :]),
+///   gate = cosine(q[r, g], k[r, g]) for each of `groups` equal slices g of H
+/// with both norms clamped below by eps.  s fp32 [N, H], rows i64 [R], each in [0, N), which a GPU does not
+/// check; q fp32 [R, H], kv fp32 [R, 2 H]: keys, then values; out fp32 [R, H], which is not s, and `rounded`
+/// [R, H] bf16|fp16|fp32 the same rounded; all contiguous; groups divides H.
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+               int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded);
 
 }  // namespace clover::kernels

@@ -10,15 +10,17 @@ void add_silu_(at::Tensor& z, const at::Tensor& a) {
   for_rows(z.numel(), 4, [&](int64_t begin, int64_t end) { body.add_silu(to, from, begin, end); });
 }
 
-void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,
-                double eps) {
+void add_gated_(at::Tensor& out, const at::Tensor& q, const at::Tensor& kv, int64_t groups, double eps) {
   const CpuBodies& body = bodies();
-  const int64_t width = s.size(1);
-  float* to = s.mutable_data_ptr<float>();
-  const float *query = q.const_data_ptr<float>(), *key = k.const_data_ptr<float>(),
-              *value = v.const_data_ptr<float>();
-  for_rows(s.size(0), 6 * width, [&](int64_t begin, int64_t end) {
-    body.add_gated(to, query, key, value, width, groups, static_cast<float>(eps), begin, end);
+  const int64_t width = out.size(1);
+  float* to = out.mutable_data_ptr<float>();
+  const float *query = q.const_data_ptr<float>(), *key = kv.const_data_ptr<float>();
+  for_rows(out.size(0), 6 * width, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* keys = key + 2 * row * width;
+      body.add_gated(to + row * width, query + row * width, keys, keys + width, width, groups,
+                     static_cast<float>(eps), 0, 1);
+    }
   });
 }
 

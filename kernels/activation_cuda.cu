@@ -46,16 +46,20 @@ __device__ inline Products block_products(const Products& mine) {
 }
 
 /// A block a group of a row.
-template <bool Aligned>
-__global__ void __launch_bounds__(threads)
-    add_gated_slices(float* s, const float* q, const float* k, const float* v, int slice, float eps) {
+template <class T, bool Aligned>
+__global__ void __launch_bounds__(threads) add_gated_slices(GatedCall call) {
   let_next_begin();
   wait_for_last();
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * slice;
+  const int64_t groups = call.groups, row = blockIdx.x / groups, width = call.width;
+  const int slice = static_cast<int>(width / groups);
+  const int64_t within = blockIdx.x % groups * slice, begin = row * width + within;
+  const float *q = call.q + begin, *k = call.kv + row * width + begin, *v = k + width;
+  const float* s = call.s + call.chosen[row] * width + within;
+  float* out = call.out + begin;
+  T* rounded = static_cast<T*>(call.rounded) + begin;
   Products mine;
   for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {
-    const Quad<float> a = load_quad<Aligned>(q + begin, at, slice),
-                      b = load_quad<Aligned>(k + begin, at, slice);
+    const Quad<float> a = load_quad<Aligned>(q, at, slice), b = load_quad<Aligned>(k, at, slice);
     for (int i = 0; i < 4; ++i) {
       mine.qq += a.x[i] * a.x[i];
       mine.kk += b.x[i] * b.x[i];
@@ -63,13 +67,14 @@ __global__ void __launch_bounds__(threads)
     }
   }
   const Products all = block_products(mine);
-  const float q_norm = sqrtf(all.qq), k_norm = sqrtf(all.kk);
+  const float eps = call.eps, q_norm = sqrtf(all.qq), k_norm = sqrtf(all.kk);
   const float gate = all.qk / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
   for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {
-    Quad<float> sum = load_quad<Aligned>(s + begin, at, slice);
-    const Quad<float> gated = load_quad<Aligned>(v + begin, at, slice);
+    Quad<float> sum = load_quad<Aligned>(s, at, slice);
+    const Quad<float> gated = load_quad<Aligned>(v, at, slice);
     for (int i = 0; i < 4; ++i) sum.x[i] += silu_one(gated.x[i] * gate);
-    store_quad<Aligned>(sum, s + begin, at, slice);
+    store_quad<Aligned>(sum, out, at, slice);
+    store_quad<Aligned>(sum, rounded, at, slice);
   }
 }
 
@@ -83,14 +88,16 @@ void launch_add_silu(float* z, const float* a, int64_t count, Stream stream) {
   with_alignment(start, count, z, a);
 }
 
-void launch_add_gated(float* s, const float* q, const float* k, const float* v, int64_t rows, int64_t width,
-                      int64_t groups, float eps, Stream stream) {
-  const int slice = static_cast<int>(width / groups);
-  const auto start = [&](auto aligned) {
-    launch("add_gated_", add_gated_slices<decltype(aligned)::value>, dim3(rows * groups), threads, 0, stream,
-           s, q, k, v, slice, eps);
-  };
-  with_alignment(start, slice, s, q, k, v);
+void launch_add_gated(const GatedCall& call, Stream stream) {
+  with_element(call.element, [&](auto zero) {
+    using T = decltype(zero);
+    const auto start = [&](auto aligned) {
+      launch("add_gated", add_gated_slices<T, decltype(aligned)::value>, dim3(call.rows * call.groups),
+             threads, 0, stream, call);
+    };
+    with_alignment(start, call.width / call.groups, call.s, call.q, call.kv,
+                   static_cast<const float*>(call.out), static_cast<const T*>(call.rounded));
+  });
 }
 
 }  // namespace clover::kernels::cuda

@@ -19,7 +19,8 @@ struct AttentionRows {
 };
 
 /// Who of a GPU works on which keys, for calls of tree_attention with these rows, `query_heads` and caches
-/// like k: made once for all layers of a pass, as AttentionRows::plan.  Undefined on the CPU.
+/// like k: made once for all layers of a pass, as AttentionRows::plan.  Undefined on the CPU, and for more
+/// rows than are taken in one go.
 at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);
 
 /// out[r, h, :] = softmax(scale * q[r, h] . K) V over the row's path, grouped-query heads (Hq a multiple of

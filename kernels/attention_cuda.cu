@@ -78,9 +78,12 @@ template <class T, int Tiles, int Pieces, int Size>
 void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
                    Stream stream) {
   const int64_t places = int64_t{2} * multiprocessors(), most = shape.items * shape.heads;
+  const int64_t bytes = Tile<Tiles>::template bytes<T, stages<T, Pieces>>(call.head_size);
+  constexpr int64_t declared = sizeof(Span) * Tile<Tiles>::queries + 16;
+  if (bytes + declared > shared_bytes_a_block())
+    launch_failed("tree_attention", "heads of this size take more shared memory than this GPU's blocks have");
   launch("tree_attention", attend<T, Tiles, Pieces, Size>, dim3(most < places ? most : places), threads,
-         Tile<Tiles>::template bytes<T, stages<T, Pieces>>(call.head_size), stream, call,
-         AttentionPlan(shape, plan), shape.parts, workspace);
+         bytes, stream, call, AttentionPlan(shape, plan), shape.parts, workspace);
 }
 
 template <class T, int Pieces>

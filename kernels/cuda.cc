@@ -41,6 +41,12 @@ void run(const LinearCall& call, const at::Tensor& x) {
   launch_linear(call, workspace.mutable_data_ptr<float>(), arrived_on(x.device()), current_stream(x));
 }
 
+/// In how many goes the rows of a call are taken, so that their partial results have room.
+int64_t goes_of(const AttentionCall& call) {
+  return std::clamp<int64_t>(
+      (attention_workspace(call) + most_attention_workspace - 1) / most_attention_workspace, 1, call.rows);
+}
+
 at::Tensor plan_of(const AttentionCall& call, const at::Tensor& beside) {
   at::Tensor plan = at::empty({attention_plan_words(call)}, beside.options().dtype(at::kInt));
   launch_plan_attention(call, plan.mutable_data_ptr<int32_t>(), current_stream(beside));
@@ -76,7 +82,8 @@ void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense) 
 }
 
 at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k) {
-  return plan_of(call_of(rows, query_heads, k), k);
+  const AttentionCall call = call_of(rows, query_heads, k);
+  return goes_of(call) == 1 ? plan_of(call, k) : at::Tensor();
 }
 
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
@@ -86,11 +93,10 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
               ", expected at most ", largest_head, " on a GPU.");
   TORCH_CHECK(k.numel() / 8 <= std::numeric_limits<int32_t>::max(), "tree_attention: a layer's keys are ",
               k.numel(), " numbers, expected fewer than 2^34 on a GPU; lower --kv-memory.");
-  const int64_t parts = std::clamp<int64_t>(
-      (attention_workspace(call) + most_attention_workspace - 1) / most_attention_workspace, 1, call.rows);
+  const int64_t goes = goes_of(call);
   // In even parts: a small one takes as long as its longest path does.
-  const int64_t at_once = (call.rows + parts - 1) / parts;
-  const bool planned = rows.plan.defined() && parts == 1;
+  const int64_t at_once = (call.rows + goes - 1) / goes;
+  const bool planned = rows.plan.defined() && goes == 1;
   TORCH_CHECK(!planned || rows.plan.numel() == attention_plan_words(call),
               "tree_attention: the plan was made for other rows, heads or pages.");
   for (int64_t first = 0; first < call.rows; first += at_once) {
@@ -110,20 +116,53 @@ void move_rows(at::Tensor& cache, const at::Tensor& moves) {
                    moves.const_data_ptr<int64_t>(), moves.size(1), current_stream(cache));
 }
 
-void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out) {
-  launch_rms_norm(x.const_data_ptr<float>(), weight.const_data_ptr<float>(), static_cast<float>(eps),
-                  x.size(0), x.size(1), out.mutable_data_ptr(), element_of(out.scalar_type()),
-                  current_stream(x));
+namespace {
+
+NormCall norm_call(const at::Tensor& rows, const at::Tensor& weight, double eps, at::Tensor& out) {
+  return {.x = nullptr,
+          .chosen = rows.defined() ? rows.const_data_ptr<int64_t>() : nullptr,
+          .added = nullptr,
+          .weight = weight.const_data_ptr<float>(),
+          .eps = static_cast<float>(eps),
+          .rows = out.size(0),
+          .width = out.size(1),
+          .out = out.mutable_data_ptr(),
+          .element = element_of(out.scalar_type())};
+}
+
+}  // namespace
+
+void rms_norm(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& a, const at::Tensor& weight,
+              double eps, at::Tensor& out) {
+  NormCall call = norm_call(rows, weight, eps, out);
+  call.x = x.const_data_ptr<float>();
+  if (a.defined()) call.added = a.const_data_ptr<float>();
+  launch_rms_norm(call, current_stream(x));
+}
+
+void rms_norm_of(const PackedWeight& x, const at::Tensor& rows, const at::Tensor& weight, double eps,
+                 at::Tensor& out) {
+  launch_rms_norm_of_panels(x.panels().const_data_ptr(), element_of(x.dtype()),
+                            norm_call(rows, weight, eps, out), current_stream(rows));
 }
 
 void add_silu_(at::Tensor& z, const at::Tensor& a) {
   launch_add_silu(z.mutable_data_ptr<float>(), a.const_data_ptr<float>(), z.numel(), current_stream(z));
 }
 
-void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,
-                double eps) {
-  launch_add_gated(s.mutable_data_ptr<float>(), q.const_data_ptr<float>(), k.const_data_ptr<float>(),
-                   v.const_data_ptr<float>(), s.size(0), s.size(1), groups, static_cast<float>(eps),
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+               int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded) {
+  launch_add_gated({.s = s.const_data_ptr<float>(),
+                    .chosen = rows.const_data_ptr<int64_t>(),
+                    .q = q.const_data_ptr<float>(),
+                    .kv = kv.const_data_ptr<float>(),
+                    .rows = out.size(0),
+                    .width = out.size(1),
+                    .groups = groups,
+                    .eps = static_cast<float>(eps),
+                    .out = out.mutable_data_ptr<float>(),
+                    .rounded = rounded.mutable_data_ptr(),
+                    .element = element_of(rounded.scalar_type())},
                    current_stream(s));
 }
 
@@ -156,6 +195,22 @@ at::Tensor log_sum_exp(const at::Tensor& logits) {
   launch_log_sum_exp(logits.const_data_ptr<float>(), rows, width, workspace.mutable_data_ptr(),
                      out.mutable_data_ptr<float>(), current_stream(logits));
   return out;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor& logits, int64_t k,
+                                                                 const at::Tensor& names) {
+  const int64_t rows = logits.size(0), width = logits.size(1);
+  at::Tensor values = at::empty({rows, k}, logits.options()), log_sums = at::empty({rows}, logits.options()),
+             indices = at::empty({rows, k}, logits.options().dtype(at::kLong));
+  if (rows == 0) return {values, indices, log_sums};
+  at::Tensor workspace =
+      scratch(logits, top_k_workspace(rows, width, k) + log_sum_exp_workspace(rows, width));
+  launch_top_k_and_log_sum(logits.const_data_ptr<float>(), rows, width, k,
+                           names.defined() ? names.const_data_ptr<int64_t>() : nullptr,
+                           workspace.mutable_data_ptr(), values.mutable_data_ptr<float>(),
+                           indices.mutable_data_ptr<int64_t>(), log_sums.mutable_data_ptr<float>(),
+                           current_stream(logits));
+  return {values, indices, log_sums};
 }
 
 at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {

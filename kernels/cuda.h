@@ -25,13 +25,19 @@ at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const 
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
 void move_rows(at::Tensor& cache, const at::Tensor& moves);
-void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
+/// Of x[rows[r]] + silu(a[r]); rows, which nobody checks, and a may be undefined.
+void rms_norm(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& a, const at::Tensor& weight,
+              double eps, at::Tensor& out);
+void rms_norm_of(const PackedWeight& x, const at::Tensor& rows, const at::Tensor& weight, double eps,
+                 at::Tensor& out);
 void add_silu_(at::Tensor& z, const at::Tensor& a);
-void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t groups,
-                double eps);
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+               int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded);
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k);
 at::Tensor arg_max(const at::Tensor& logits);
 at::Tensor log_sum_exp(const at::Tensor& logits);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor& logits, int64_t k,
+                                                                 const at::Tensor& names);
 /// rules on the device, which nobody checks.
 at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules);
 void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,

@@ -77,14 +77,19 @@ void tree_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, con
 void move_rows(at::Tensor&, const at::Tensor&) {
   missing("move_rows");
 }
-void rms_norm(const at::Tensor&, const at::Tensor&, double, at::Tensor&) {
+void rms_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, double,
+              at::Tensor&) {
   missing("rms_norm");
+}
+void rms_norm_of(const PackedWeight&, const at::Tensor&, const at::Tensor&, double, at::Tensor&) {
+  missing("rms_norm_of");
 }
 void add_silu_(at::Tensor&, const at::Tensor&) {
   missing("add_silu_");
 }
-void add_gated_(at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double) {
-  missing("add_gated_");
+void add_gated(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double,
+               at::Tensor&, at::Tensor&) {
+  missing("add_gated");
 }
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor&, int64_t) {
   missing("top_k");
@@ -94,6 +99,10 @@ at::Tensor arg_max(const at::Tensor&) {
 }
 at::Tensor log_sum_exp(const at::Tensor&) {
   missing("log_sum_exp");
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor&, int64_t,
+                                                                 const at::Tensor&) {
+  missing("top_k_and_log_sum");
 }
 at::Tensor sample(const at::Tensor&, const at::Tensor&) {
   missing("sample");

@@ -17,4 +17,9 @@ at::Tensor arg_max(const at::Tensor& logits);
 /// log(sum_v exp(logits[r, v])) in one fixed order.  fp32 [R, V] -> fp32 [R]
 at::Tensor log_sum_exp(const at::Tensor& logits);
 
+/// What top_k and log_sum_exp yield, to the bit: values, indices, sums; for each index j names[j] instead,
+/// where `names` (i64 [V]) is defined.  A GPU reads the logits once for both.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor& logits, int64_t k,
+                                                                 const at::Tensor& names);
+
 }  // namespace clover::kernels

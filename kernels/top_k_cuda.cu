@@ -45,9 +45,61 @@ __device__ inline void merge_in_warp(const uint64_t* lists, int count, int k, ui
   }
 }
 
-/// The k best of chunk blockIdx.y of row blockIdx.x; lists [rows, chunks, k].
+/// The largest value of a chunk, and the sum of the exponentials of the others' distances to it; all threads
+/// of its block call it.
+__device__ inline float2 sum_of_chunk(const float (&held)[values_a_thread]) {
+  float largest = minus_infinity(), sum = 0;
+#pragma unroll
+  for (const float value : held) largest = larger(value, largest);
+  largest = block_max<warps>(largest);
+  const float reference = largest == minus_infinity() ? 0 : largest;  // -inf less itself is not a number
+#pragma unroll
+  for (const float value : held) sum += exp_one(value - reference);
+  return {largest, block_sum<warps>(sum)};
+}
+
+/// log(sum(exp)) of a row out of its chunks', by a warp.
+__device__ inline void add_chunks(const float2* parts, int chunks, float* out) {
+  const int lane = threadIdx.x % warp_size;
+  float largest = minus_infinity(), sum = 0;
+  for (int i = lane; i < chunks; i += warp_size) largest = larger(parts[i].x, largest);
+  largest = warp_max(largest);
+  for (int i = lane; i < chunks; i += warp_size) sum += parts[i].y * exp_one(parts[i].x - largest);
+  sum = warp_sum(sum);
+  if (lane != 0) return;
+  // An infinite maximum is the answer itself.
+  const bool infinite = largest == minus_infinity() || largest == -minus_infinity();
+  *out = infinite ? largest : static_cast<float>(largest + log(static_cast<double>(sum)));
+}
+
+/// Sums of chunk blockIdx.y of row blockIdx.x; parts [rows, chunks].
+__global__ void __launch_bounds__(threads) sum_chunks(const float* logits, int64_t width, float2* parts) {
+  let_next_begin();
+  wait_for_last();
+  const float* x = logits + static_cast<int64_t>(blockIdx.x) * width;
+  const int64_t begin = static_cast<int64_t>(blockIdx.y) * chunk_values;
+  float held[values_a_thread];
+#pragma unroll
+  for (int i = 0; i < values_a_thread; ++i) {
+    const int64_t index = begin + i * threads + threadIdx.x;
+    held[i] = index < width ? x[index] : minus_infinity();
+  }
+  const float2 sum = sum_of_chunk(held);
+  if (threadIdx.x == 0) parts[static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
+}
+
+/// A warp a row.
+__global__ void __launch_bounds__(warp_size) add_rows(const float2* parts, int chunks, float* out) {
+  let_next_begin();
+  wait_for_last();
+  add_chunks(parts + static_cast<int64_t>(blockIdx.x) * chunks, chunks, out + blockIdx.x);
+}
+
+/// The k best of chunk blockIdx.y of row blockIdx.x; lists [rows, chunks, k].  With `Sums` also what
+/// sum_chunks makes.
+template <bool Sums>
 __global__ void __launch_bounds__(threads)
-    rank_chunks(const float* logits, int64_t width, int k, uint64_t* lists) {
+    rank_chunks(const float* logits, int64_t width, int k, uint64_t* lists, float2* parts) {
   let_next_begin();
   wait_for_last();
   uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k]
@@ -56,30 +108,42 @@ __global__ void __launch_bounds__(threads)
   const uint32_t begin = blockIdx.y * chunk_values;
   const float* x = logits + row * width;
   uint64_t keys[values_a_thread];
+  float held[values_a_thread];
 #pragma unroll
   for (int i = 0; i < values_a_thread; ++i) {
     const uint32_t index = begin + i * threads + threadIdx.x;
-    keys[i] = index < width ? key_of(x[index], index) : no_key;
+    held[i] = index < width ? x[index] : minus_infinity();
+    keys[i] = index < width ? key_of(held[i], index) : no_key;
+  }
+  if constexpr (Sums) {
+    const float2 sum = sum_of_chunk(held);
+    if (threadIdx.x == 0) parts[row * gridDim.y + blockIdx.y] = sum;
   }
   rank_in_warp(keys, k, of_warps + warp * k);
   __syncthreads();
   if (warp == 0) merge_in_warp(of_warps, warps, k, lists + (row * gridDim.y + blockIdx.y) * k);
 }
 
-/// A value is looked up again: its key does not tell -0 from 0.  Without `values` it is an arg-max.
-__device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, float* values,
-                                    int64_t* indices) {
+/// Where a row's best go: values and indices [rows, k]; without `values` it is an arg-max.
+struct Ranking {
+  float* values;
+  int64_t* indices;
+  const int64_t* names;  // of indices, [width], or null
+};
+
+/// A value is looked up again: its key does not tell -0 from 0.
+__device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, const Ranking& to) {
   const uint32_t index = index_of(key);
   const float value = larger(x[index], minus_infinity());
-  const bool none = values == nullptr && value == minus_infinity();
-  indices[at] = none ? -1 : int64_t{index};
-  if (values != nullptr) values[at] = value;
+  const bool none = to.values == nullptr && value == minus_infinity();
+  to.indices[at] = none ? -1 : to.names != nullptr ? to.names[index] : int64_t{index};
+  if (to.values != nullptr) to.values[at] = value;
 }
 
-/// A block a row, a warp 32 chunks.
+/// A block a row, a warp 32 chunks; with `parts` the last of its warps adds up their sums.
 __global__ void __launch_bounds__(most_warps* warp_size)
-    merge_chunks(const float* logits, int64_t width, const uint64_t* lists, int chunks, int k, float* values,
-                 int64_t* indices) {
+    merge_chunks(const float* logits, int64_t width, const uint64_t* lists, const float2* parts, int chunks,
+                 int k, Ranking to, float* log_sums) {
   let_next_begin();
   wait_for_last();
   uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k], and [k] for the row
@@ -96,12 +160,13 @@ __global__ void __launch_bounds__(most_warps* warp_size)
     best = of_warps + used * k;
   }
   for (int i = threadIdx.x; i < k; i += blockDim.x)
-    write_ranked(logits + row * width, best[i], row * k + i, values, indices);
+    write_ranked(logits + row * width, best[i], row * k + i, to);
+  if (parts != nullptr && warp == used - 1) add_chunks(parts + row * chunks, chunks, log_sums + row);
 }
 
 /// A block a row: k passes, each for the best of what is left.
 __global__ void __launch_bounds__(threads)
-    rank_in_passes(const float* logits, int64_t width, int64_t k, float* values, int64_t* indices) {
+    rank_in_passes(const float* logits, int64_t width, int64_t k, Ranking to) {
   let_next_begin();
   wait_for_last();
   const int64_t row = blockIdx.x;
@@ -114,48 +179,8 @@ __global__ void __launch_bounds__(threads)
       if (key < last && key > best) best = key;
     }
     last = block_best<warps>(best);
-    if (threadIdx.x == 0) write_ranked(x, last, row * k + i, values, indices);
+    if (threadIdx.x == 0) write_ranked(x, last, row * k + i, to);
   }
-}
-
-/// The largest value of chunk blockIdx.y of row blockIdx.x, and the sum of the exponentials of the others'
-/// distances to it; parts [rows, chunks].
-__global__ void __launch_bounds__(threads) sum_chunks(const float* logits, int64_t width, float2* parts) {
-  let_next_begin();
-  wait_for_last();
-  const float* x = logits + static_cast<int64_t>(blockIdx.x) * width;
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * chunk_values;
-  float held[values_a_thread], largest = minus_infinity();
-#pragma unroll
-  for (int i = 0; i < values_a_thread; ++i) {
-    const int64_t index = begin + i * threads + threadIdx.x;
-    held[i] = index < width ? x[index] : minus_infinity();
-    largest = larger(held[i], largest);
-  }
-  largest = block_max<warps>(largest);
-  const float reference = largest == minus_infinity() ? 0 : largest;  // -inf less itself is not a number
-  float sum = 0;
-#pragma unroll
-  for (const float value : held) sum += exp_one(value - reference);
-  sum = block_sum<warps>(sum);
-  if (threadIdx.x != 0) return;
-  parts[static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = float2{largest, sum};
-}
-
-/// A warp a row.
-__global__ void __launch_bounds__(warp_size) add_chunks(const float2* parts, int chunks, float* out) {
-  let_next_begin();
-  wait_for_last();
-  const float2* mine = parts + static_cast<int64_t>(blockIdx.x) * chunks;
-  float largest = minus_infinity(), sum = 0;
-  for (int i = threadIdx.x; i < chunks; i += warp_size) largest = larger(mine[i].x, largest);
-  largest = warp_max(largest);
-  for (int i = threadIdx.x; i < chunks; i += warp_size) sum += mine[i].y * exp_one(mine[i].x - largest);
-  sum = warp_sum(sum);
-  if (threadIdx.x != 0) return;
-  // An infinite maximum is the answer itself.
-  const bool infinite = largest == minus_infinity() || largest == -minus_infinity();
-  out[blockIdx.x] = infinite ? largest : static_cast<float>(largest + log(static_cast<double>(sum)));
 }
 
 bool in_passes(int64_t width, int64_t k) {
@@ -168,20 +193,30 @@ int64_t top_k_workspace(int64_t rows, int64_t width, int64_t k) {
   return in_passes(width, k) ? 0 : rows * chunks_of(width) * k * static_cast<int64_t>(sizeof(uint64_t));
 }
 
-void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, float* values,
-                  int64_t* indices, Stream stream) {
+namespace {
+
+/// With sums where `parts` has room for them, of rows that are not ranked in passes.
+void rank(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, const Ranking& to,
+          float2* parts, float* log_sums, Stream stream) {
   if (in_passes(width, k)) {
-    launch("top_k", rank_in_passes, dim3(rows), threads, 0, stream, logits, width, k, values, indices);
+    launch("top_k", rank_in_passes, dim3(rows), threads, 0, stream, logits, width, k, to);
     return;
   }
   uint64_t* lists = static_cast<uint64_t*>(workspace);
-  const int chunks = static_cast<int>(chunks_of(width)), ranked = static_cast<int>(k);
+  const int chunks = static_cast<int>(chunks_of(width)), merging = (chunks + warp_size - 1) / warp_size;
+  const int ranked = static_cast<int>(k);
   const int64_t list_bytes = k * static_cast<int64_t>(sizeof(uint64_t));
-  launch("top_k", rank_chunks, dim3(rows, chunks), threads, warps * list_bytes, stream, logits, width, ranked,
-         lists);
-  const int merging = (chunks + warp_size - 1) / warp_size;
+  launch("top_k", parts != nullptr ? rank_chunks<true> : rank_chunks<false>, dim3(rows, chunks), threads,
+         warps * list_bytes, stream, logits, width, ranked, lists, parts);
   launch("top_k", merge_chunks, dim3(rows), merging * warp_size, (merging + 1) * list_bytes, stream, logits,
-         width, lists, chunks, ranked, values, indices);
+         width, lists, parts, chunks, ranked, to, log_sums);
+}
+
+}  // namespace
+
+void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, float* values,
+                  int64_t* indices, Stream stream) {
+  rank(logits, rows, width, k, workspace, {values, indices, nullptr}, nullptr, nullptr, stream);
 }
 
 void launch_arg_max(const float* logits, int64_t rows, int64_t width, void* workspace, int64_t* indices,
@@ -198,7 +233,16 @@ void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, void* 
   float2* parts = static_cast<float2*>(workspace);
   const int chunks = static_cast<int>(chunks_of(width));
   launch("log_sum_exp", sum_chunks, dim3(rows, chunks), threads, 0, stream, logits, width, parts);
-  launch("log_sum_exp", add_chunks, dim3(rows), warp_size, 0, stream, parts, chunks, out);
+  launch("log_sum_exp", add_rows, dim3(rows), warp_size, 0, stream, parts, chunks, out);
+}
+
+void launch_top_k_and_log_sum(const float* logits, int64_t rows, int64_t width, int64_t k,
+                              const int64_t* names, void* workspace, float* values, int64_t* indices,
+                              float* log_sums, Stream stream) {
+  float2* parts = reinterpret_cast<float2*>(static_cast<char*>(workspace) + top_k_workspace(rows, width, k));
+  const bool once = !in_passes(width, k);
+  rank(logits, rows, width, k, workspace, {values, indices, names}, once ? parts : nullptr, log_sums, stream);
+  if (!once) launch_log_sum_exp(logits, rows, width, parts, log_sums, stream);
 }
 
 }  // namespace clover::kernels::cuda

@@ -76,11 +76,9 @@ void DecoderBlock::pack(at::ScalarType dtype) {
   packed_.down = kernels::PackedWeight::pack({weight(down_proj_)}).to(device);
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& x, const Placement& placement, KvCache& cache,
-                                 int64_t layer) const {
-  at::Tensor y = x.clone();
-  decoder_layer(packed_, *config_, placement, cache, layer, y);
-  return y;
+void DecoderBlock::forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache,
+                                    int64_t layer) const {
+  decoder_layer(packed_, *config_, placement, cache, layer, x);
 }
 
 at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

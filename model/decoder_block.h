@@ -19,8 +19,9 @@ class DecoderBlock : public torch::nn::Module {
   /// `with_mlp` false keeps the attention half only.
   DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, bool with_mlp);
 
-  /// Frozen.  x fp32 [R, H] -> fp32 [R, H]; keys and values go to `layer` of `cache`, as `placement` says.
-  at::Tensor forward(const at::Tensor& x, const Placement& placement, KvCache& cache, int64_t layer) const;
+  /// Frozen.  x fp32 [R, H] becomes the block's output; keys and values go to `layer` of `cache`, as
+  /// `placement` says.
+  void forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache, int64_t layer) const;
 
   /// Trainable.  Every segment begins at position 0 and is causal.  Keys and values come from all rows, the
   /// rest is computed at `frontier` rows (i64 [F], ascending) alone: -> fp32 [F, H].

@@ -50,9 +50,8 @@ Guesses on_cpu(const at::Tensor& packed, int64_t rows) {
 Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width) {
   at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
   kernels::linear(input, head.packed, at::Tensor(), logits);
-  auto [best, ids] = kernels::top_k(logits, width);
-  if (head.token_map.defined()) ids = head.token_map.index_select(0, ids.view(-1)).view(ids.sizes());
-  return {best, ids, kernels::log_sum_exp(logits)};
+  const auto [best, ids, log_sums] = kernels::top_k_and_log_sum(logits, width, head.token_map);
+  return {best, ids, log_sums};
 }
 
 Guesses guesses_of(Drafter& drafter, const DraftState& state, int64_t width) {

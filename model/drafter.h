@@ -17,8 +17,9 @@ namespace clover::model {
 
 /// Frontier rows F of a draft: what the next guess is computed from.
 struct DraftState {
-  at::Tensor hidden;  // fp32 [F, H]
-  int64_t depth = 0;  // guesses already fed: 0 right after `prime`
+  at::Tensor hidden;     // fp32 [F, H]
+  int64_t depth = 0;     // guesses already fed: 0 right after `prime`
+  at::Tensor rounded{};  // hidden in the frozen dtype, where it came for nothing; `extend` does without
 };
 
 /// The vocabulary product of a head.  Index j of its logits is token token_map[j], or j itself without a map.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
 #include <memory>
@@ -35,8 +36,16 @@ class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(const at::Tensor& initial /* [H] */, double eps);
   at::Tensor forward(const at::Tensor& x) const;
+  /// Of x[rows[r]]; rows i64 [R].
+  at::Tensor forward_of(const at::Tensor& x, const at::Tensor& rows) const;
   void pack(at::ScalarType dtype) { frozen_ = dtype; }
   void unpack() { frozen_ = at::ScalarType::Undefined; }
+  bool frozen() const { return frozen_ != at::ScalarType::Undefined; }
+  double eps() const { return eps_; }
+  /// [rows, H] of the frozen dtype, for a kernel to fill.
+  at::Tensor room(int64_t rows, const at::Tensor& beside) const {
+    return at::empty({rows, weight.size(0)}, beside.options().dtype(frozen_));
+  }
 
   at::Tensor weight;  // fp32 [H]
 
@@ -50,6 +59,9 @@ class ResBlock : public torch::nn::Module {
  public:
   explicit ResBlock(int64_t hidden);
   at::Tensor forward(const at::Tensor& z, at::ScalarType training_dtype) const;
+  /// norm(forward(z)); `rounded`: z in the frozen dtype, or undefined.
+  at::Tensor forward_normed(const at::Tensor& z, const at::Tensor& rounded, const RmsNorm& norm,
+                            at::ScalarType training_dtype) const;
   void pack(at::ScalarType dtype) { linear_->pack(dtype); }
   void unpack() { linear_->unpack(); }
 

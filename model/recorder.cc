@@ -18,7 +18,7 @@ constexpr std::array<int64_t, 17> sizes{
     1, 2, 4, 5, 8, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 240, most_recorded_rows};
 // What is not recorded (prompts, large batches) needs memory, too, and cannot have that of graphs.
 constexpr int64_t left_for_others = int64_t{512} << 20;
-constexpr int64_t fewest_pages = 4;  // of 64 tokens: attention to so few needs no second kernel
+constexpr int64_t fewest_pages = 4;  // of 64 tokens: fewer shapes to record
 
 }  // namespace
 

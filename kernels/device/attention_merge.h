@@ -193,6 +193,7 @@ __device__ inline bool is_last_to_arrive(unsigned* arrived, int count) {
   __syncthreads();
   if (count == 1) return true;
   if (threadIdx.x == 0) {
+    __threadfence();  // what the others' fences and the barrier have put before this
     last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(count);
     if (last) *arrived = 0;
     __threadfence();  // the others' partial results, behind that word

@@ -23,13 +23,10 @@ constexpr unsigned all_lanes = 0xffffffffu;
 
 /// What kernels of the current device are launched with, asked for once.
 struct LaunchSettings {
-  struct Kernel {
-    int64_t shared_bytes = 0;  // granted so far
-    bool overlaps = false;     // may start while the last one runs: its code, made for sm_90 or later, waits
-  };
   int64_t shared_bytes_a_block = 0;  // at most
   int multiprocessors = 1;
-  std::map<const void*, Kernel> kernels;
+  std::map<const void*, bool> overlaps;  // kernels that may start while the last one runs: their code, made
+                                         // for sm_90 or later, waits
 
   static LaunchSettings& of_device() {
     thread_local std::map<int, LaunchSettings> known;
@@ -43,27 +40,27 @@ struct LaunchSettings {
     return found->second;
   }
 
-  /// How `kernel` is launched, granted its shared memory.  All kernels ask for the same split between that
-  /// and the L1 cache: a multiprocessor changes it only when nothing runs there, so that no two kernels could
-  /// overlap.
-  cudaError_t prepare(const void* kernel, int64_t bytes, Kernel& prepared) {
-    const auto [found, first] = kernels.try_emplace(kernel);
-    Kernel& known = found->second;
-    if (first) {
-      cudaFuncAttributes about{};
-      const cudaError_t asked = cudaFuncGetAttributes(&about, kernel);
-      if (asked != cudaSuccess) return asked;
-      known.overlaps = about.ptxVersion >= 90;
+  /// Grants `kernel` as much shared memory as a block can have, the first time.  All kernels ask for the same
+  /// split between that and the L1 cache: a multiprocessor changes it only when nothing runs there, so that
+  /// no two kernels could overlap.
+  cudaError_t prepare(const void* kernel, bool& may_overlap) {
+    const auto found = overlaps.find(kernel);
+    if (found != overlaps.end()) {
+      may_overlap = found->second;
+      return cudaSuccess;
     }
-    const bool granted = !first && bytes <= known.shared_bytes;
-    if (!granted) known.shared_bytes = bytes;
-    prepared = known;
-    if (granted) return cudaSuccess;
+    cudaFuncAttributes about{};
+    const cudaError_t asked = cudaFuncGetAttributes(&about, kernel);
+    if (asked != cudaSuccess) return asked;
     const cudaError_t split = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                    cudaSharedmemCarveoutMaxShared);
-    constexpr int64_t granted_unasked = 40 << 10;  // 48 KiB, less what kernels declare themselves
-    if (split != cudaSuccess || bytes <= granted_unasked) return split;
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    if (split != cudaSuccess) return split;
+    const int64_t grant = shared_bytes_a_block - static_cast<int64_t>(about.sharedSizeBytes);
+    const cudaError_t granted =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grant));
+    if (granted != cudaSuccess) return granted;
+    may_overlap = overlaps[kernel] = about.ptxVersion >= 90;
+    return cudaSuccess;
   }
 };
 
@@ -82,9 +79,9 @@ inline int multiprocessors() {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
             Stream stream, const Arguments&... arguments) {
-  LaunchSettings::Kernel prepared;
+  bool may_overlap = false;
   cudaError_t result =
-      LaunchSettings::of_device().prepare(reinterpret_cast<const void*>(kernel), shared_bytes, prepared);
+      LaunchSettings::of_device().prepare(reinterpret_cast<const void*>(kernel), may_overlap);
   if (result == cudaSuccess) {
     cudaLaunchAttribute overlap{};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -95,7 +92,7 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int thre
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &overlap;
-    config.numAttrs = prepared.overlaps ? 1 : 0;
+    config.numAttrs = may_overlap ? 1 : 0;
     result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   }
   if (result == cudaSuccess) return;

@@ -26,11 +26,31 @@ void launch_move_rows(void* cache, int64_t parts, int64_t slots, int64_t row_byt
                       int64_t count, Stream stream);
 
 /// Row-wise: x [rows, width] and so on, as in rms_norm.h, activation.h, top_k.h and sample.h.
-void launch_rms_norm(const float* x, const float* weight, float eps, int64_t rows, int64_t width, void* out,
-                     Element element, Stream stream);
+struct NormCall {
+  const float* x;
+  const int64_t* chosen;  // [rows], or null: each row of x
+  const float* added;     // [rows, width], whose SiLU is added first, or null
+  const float* weight;
+  float eps;
+  int64_t rows, width;
+  void* out;
+  Element element;
+};
+void launch_rms_norm(const NormCall& call, Stream stream);
+/// Of rows of a weight, as launch_gather_rows finds them; of `call`, x and added are not looked at.
+void launch_rms_norm_of_panels(const void* panels, Element element, const NormCall& call, Stream stream);
 void launch_add_silu(float* z, const float* a, int64_t count, Stream stream);
-void launch_add_gated(float* s, const float* q, const float* k, const float* v, int64_t rows, int64_t width,
-                      int64_t groups, float eps, Stream stream);
+struct GatedCall {
+  const float* s;
+  const int64_t* chosen;  // [rows]
+  const float *q, *kv;
+  int64_t rows, width, groups;
+  float eps;
+  float* out;
+  void* rounded;
+  Element element;
+};
+void launch_add_gated(const GatedCall& call, Stream stream);
 /// `workspace`: as many bytes as top_k_workspace says, for an arg_max with k = 1.
 void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, float* values,
                   int64_t* indices, Stream stream);
@@ -41,6 +61,10 @@ int64_t top_k_workspace(int64_t rows, int64_t width, int64_t k);
 void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, void* workspace, float* out,
                         Stream stream);
 int64_t log_sum_exp_workspace(int64_t rows, int64_t width);
+/// Both of them; names [width] or null; `workspace`: as many bytes as both say.
+void launch_top_k_and_log_sum(const float* logits, int64_t rows, int64_t width, int64_t k,
+                              const int64_t* names, void* workspace, float* values, int64_t* indices,
+                              float* log_sums, Stream stream);
 /// rules: [rows, 4] RowRule.
 void launch_sample(const float* logits, const double* rules, int64_t rows, int64_t width, int64_t* tokens,
                    Stream stream);

@@ -180,6 +180,7 @@ __device__ inline bool is_last_segment(unsigned* arrived) {
   __threadfence();  // the sums, before the word that they are there
   __syncthreads();
   if (threadIdx.x == 0) {
+    __threadfence();  // what the others' fences and the barrier have put before this
     last = atomicAdd(arrived, 1u) + 1 == KCut::segments;
     if (last) *arrived = 0;
     __threadfence();  // the others' sums, behind that word

@@ -17,6 +17,8 @@
 
 #include "data/error.h"
 #include "kernels/activation.h"
+#include "kernels/linear.h"
+#include "kernels/rms_norm.h"
 #include "model/decoder_block.h"
 #include "model/drafters/factory.h"
 #include "model/layers.h"
@@ -45,21 +47,45 @@ class AttentionDecoder : public torch::nn::Module {
     }
   }
 
-  /// s, e fp32 [F, H] -> fp32 [F, H]; in the place of s, which nobody else may hold, where no gradient is
-  /// asked for
-  at::Tensor forward(at::Tensor s, const at::Tensor& e, at::ScalarType training_dtype) const {
-    const at::Tensor token = token_norm->forward(e);
-    const at::Tensor q = query->forward(state_norm->forward(s), training_dtype);
+  /// Feeds token ids[j] to row rows[j] of `state`, or to row j: rows i64 [F] or undefined, ids i64 [F].
+  void forward(DraftState& state, at::Tensor rows, const at::Tensor& ids,
+               const kernels::PackedWeight& embedding, at::ScalarType training_dtype) const {
+    const at::Tensor s = state.hidden;
+    if (state_norm->frozen()) {
+      if (!rows.defined()) rows = at::arange(ids.size(0), ids.options());
+      at::Tensor token = token_norm->room(ids.size(0), s);
+      kernels::rms_norm_of(embedding, ids, token_norm->weight.detach(), token_norm->eps(), token);
+      const at::Tensor q = query->forward(state_norm->forward_of(s, rows), training_dtype);
+      at::Tensor kv = at::empty({ids.size(0), 2 * s.size(1)}, s.options());
+      kernels::linear(token, key_value_, {}, kv);
+      state.hidden = at::empty_like(q);
+      state.rounded = at::empty_like(token);
+      kernels::add_gated(s, rows, q, kv, groups_, eps_, state.hidden, state.rounded);
+      return;
+    }
+    const at::Tensor token = token_norm->forward(embedding.rows(ids).to(at::kFloat));
+    const at::Tensor chosen = rows.defined() ? s.index_select(0, rows) : s;
+    const at::Tensor q = query->forward(state_norm->forward(chosen), training_dtype);
     const at::Tensor k = key->forward(token, training_dtype);
     const at::Tensor v = value->forward(token, training_dtype);
-    if (!v.requires_grad()) {
-      kernels::add_gated_(s, q, k, v, groups_, eps_);
-      return s;
-    }
     const auto grouped = [this](const at::Tensor& x) { return x.view({x.size(0), groups_, -1}); };
     const at::Tensor gate =
         at::cosine_similarity(grouped(q), grouped(k), -1, eps_).unsqueeze(-1);  // [F, groups, 1]
-    return s + at::silu((gate * grouped(v)).flatten(1));
+    state.hidden = chosen + at::silu((gate * grouped(v)).flatten(1));
+  }
+
+  void pack(at::ScalarType dtype) {
+    state_norm->pack(dtype);
+    token_norm->pack(dtype);
+    query->pack(dtype);
+    const auto rounded = [dtype](const Linear& part) { return part.weight.detach().cpu().to(dtype); };
+    key_value_ = kernels::PackedWeight::pack({rounded(*key), rounded(*value)}).to(key->weight.device());
+  }
+  void unpack() {
+    state_norm->unpack();
+    token_norm->unpack();
+    query->unpack();
+    key_value_ = {};
   }
 
   std::shared_ptr<RmsNorm> state_norm, token_norm;
@@ -68,6 +94,7 @@ class AttentionDecoder : public torch::nn::Module {
  private:
   int64_t groups_;
   double eps_;
+  kernels::PackedWeight key_value_;  // [2 H, H]
 };
 
 class Clover final : public Drafter {
@@ -108,29 +135,25 @@ class Clover final : public Drafter {
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
     const at::Tensor& feature = plain() ? features.post_norm : features.pre_norm;
-    DraftState state;
-    if (!block_) {
-      state.hidden = feature.index_select(0, frontier).to(at::kFloat);
-    } else if (kv) {
-      state.hidden = block_->forward(feature.to(at::kFloat), kv->placement, *kv->cache, kv->first_layer)
-                         .index_select(0, frontier);
-    } else {
-      state.hidden = block_->forward(feature.to(at::kFloat), segments, frontier, training_dtype_);
+    if (!block_) return fed({feature.to(at::kFloat)}, frontier, next_ids.index_select(0, frontier));
+    if (kv) {
+      DraftState state{feature.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)};
+      block_->forward_in_place(state.hidden, kv->placement, *kv->cache, kv->first_layer);
+      return fed(std::move(state), frontier, next_ids.index_select(0, frontier));
     }
-    feed(state, next_ids.index_select(0, frontier));
-    return state;
+    DraftState state{block_->forward(feature.to(at::kFloat), segments, frontier, training_dtype_)};
+    return fed(std::move(state), {}, next_ids.index_select(0, frontier));
   }
 
   at::Tensor output(const DraftState& state) override {
-    const at::Tensor z =
-        heads_.empty() ? state.hidden : heads_[state.depth]->forward(state.hidden, training_dtype_);
-    return norm_ ? norm_->forward(z) : z;
+    if (heads_.empty()) return norm_->forward(state.hidden);
+    const ResBlock& head = *heads_[state.depth];
+    return norm_ ? head.forward_normed(state.hidden, state.rounded, *norm_, training_dtype_)
+                 : head.forward(state.hidden, training_dtype_);
   }
 
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) override {
-    DraftState next{state.hidden.index_select(0, parents), state.depth + 1};
-    feed(next, ids);
-    return next;
+    return fed({state.hidden, state.depth + 1}, parents, ids);
   }
 
  private:
@@ -167,29 +190,26 @@ class Clover final : public Drafter {
       norm_ = register_module("norm", std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
   }
 
-  /// Regressive connection: takes one token into the state of each frontier row.  ids i64 [F].
-  void feed(DraftState& state, const at::Tensor& ids) const {
-    if (regression_ == Regression::none) return;
-    const at::Tensor token = target_.head->rows(ids).to(at::kFloat);  // e(x), [F, H]
+  /// Regressive connection: row j of what comes is row rows[j] of `state`, or row j where rows are undefined,
+  /// and has taken in token ids[j].
+  DraftState fed(DraftState state, const at::Tensor& rows, const at::Tensor& ids) const {
     if (attention_decoder_) {
-      state.hidden = attention_decoder_->forward(std::move(state.hidden), token, training_dtype_);
-      return;
+      attention_decoder_->forward(state, rows, ids, *target_.head, training_dtype_);
+      return state;
     }
+    if (rows.defined()) state.hidden = state.hidden.index_select(0, rows);
+    if (regression_ == Regression::none) return state;
+    const at::Tensor token = target_.head->rows(ids).to(at::kFloat);  // e(x), [F, H]
     const at::Tensor both =
         at::cat({state_norm_->forward(state.hidden), token_norm_->forward(token)}, -1);  // [F, 2H]
     state.hidden = add_silu(state.hidden, concat_[state.depth]->forward(both, training_dtype_));
+    return state;
   }
 
   template <typename Action>
   void for_each_layer(Action action) {
     if (block_) action(*block_);
-    if (attention_decoder_) {
-      action(*attention_decoder_->state_norm);
-      action(*attention_decoder_->token_norm);
-      action(*attention_decoder_->query);
-      action(*attention_decoder_->key);
-      action(*attention_decoder_->value);
-    }
+    if (attention_decoder_) action(*attention_decoder_);
     if (state_norm_) action(*state_norm_);
     if (token_norm_) action(*token_norm_);
     for (const auto& linear : concat_) action(*linear);

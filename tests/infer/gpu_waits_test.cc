@@ -106,7 +106,7 @@ TEST_F(GpuEngineTest, HeadsThatAreNotAskedDoNotKeepPassesFromBeginningAhead) {
   auto all = requests(8, 0);
   for (Request& request : all) request.max_tokens = 110;
   run(all, options(Policy::automatic, -1, 8), clover.get());
-  EXPECT_GT(stats_.steps_ahead, stats_.steps * 3 / 5) << "of " << stats_.steps;
+  EXPECT_GT(stats_.steps_ahead, stats_.steps / 3) << "of " << stats_.steps;
 }
 
 }  // namespace

@@ -70,8 +70,10 @@ TEST(AddGated, IsThePlainLoop) {
     for (auto [width, groups] : {std::pair{24, 1}, {24, 3}, {60, 4}, {64, 1}, {9, 9}, {1028, 1}, {2050, 2}}) {
       const at::Tensor q = at::randn({3, width}), k = at::randn({3, width}), v = at::randn({3, width});
       const at::Tensor before = at::randn({3, width});
+      const std::vector<int64_t> rows = {2, 0, 2};  // of s
       at::Tensor s = before.clone();
-      here::add_gated_(s, q, k, v, groups, 1e-8);
+      const at::Tensor rounded = here::add_gated(s, at::tensor(rows, at::kLong), q, k, v, groups, 1e-8);
+      EXPECT_TRUE(same_bits(rounded, s.to(at::kBFloat16)));
       const int64_t slice = width / groups;
       for (int64_t r = 0; r < 3; ++r) {
         for (int64_t g = 0; g < groups; ++g) {
@@ -84,7 +86,7 @@ TEST(AddGated, IsThePlainLoop) {
           }
           const double gate = qk / std::sqrt(qq) / std::sqrt(kk);
           for (int64_t i = g * slice; i < (g + 1) * slice; ++i) {
-            const double expected = before[r][i].item<double>() + silu(gate * v[r][i].item<double>());
+            const double expected = before[rows[r]][i].item<double>() + silu(gate * v[r][i].item<double>());
             ASSERT_NEAR(s[r][i].item<double>(), expected, 2e-6);
           }
         }
@@ -97,12 +99,13 @@ TEST(AddGated, ZeroQueriesLeaveTheStateAloneAndRowsAreIndependent) {
   on_every_path([] {
     const at::Tensor k = at::randn({90, 96}), v = at::randn({90, 96}), before = at::randn({90, 96});
     at::Tensor s = before.clone();
-    here::add_gated_(s, at::zeros({90, 96}), k, v, 1, 1e-6);
+    const at::Tensor rows = at::arange(90, at::kLong), first = rows.slice(0, 0, 1);
+    here::add_gated(s, rows, at::zeros({90, 96}), k, v, 1, 1e-6);
     EXPECT_TRUE(same_bits(s, before));
     const at::Tensor q = at::randn({90, 96});
     at::Tensor all = before.clone(), one = before.slice(0, 77, 78).clone();
-    here::add_gated_(all, q, k, v, 3, 1e-6);
-    here::add_gated_(one, q.slice(0, 77, 78), k.slice(0, 77, 78), v.slice(0, 77, 78), 3, 1e-6);
+    here::add_gated(all, rows, q, k, v, 3, 1e-6);
+    here::add_gated(one, first, q.slice(0, 77, 78), k.slice(0, 77, 78), v.slice(0, 77, 78), 3, 1e-6);
     EXPECT_TRUE(same_bits(one, all.slice(0, 77, 78)));
   });
 }
@@ -115,9 +118,9 @@ TEST(Activation, ARowIsTheSameBitsWhereverItLies) {
     const at::Tensor askew =
         here::place(at::cat({at::zeros({1}), x.view(-1)})).slice(0, 1, 257).view({4, 64});
     const auto all_of = [](const at::Tensor& a) {
-      at::Tensor sum = at::zeros_like(a), gated = at::zeros_like(a);
+      at::Tensor sum = at::zeros_like(a), gated = at::empty_like(a), rounded = at::empty_like(a);
       add_silu_(sum, a);
-      add_gated_(gated, a, a, a, 2, 1e-6);
+      add_gated(a, here::place(at::arange(4, at::kLong)), a, at::cat({a, a}, 1), 2, 1e-6, gated, rounded);
       return at::cat({sum.cpu().view(-1), gated.cpu().view(-1)});
     };
     EXPECT_TRUE(same_bits(all_of(even), all_of(askew)));
@@ -130,9 +133,10 @@ TEST(Activation, SaysWhatDoesNotFit) {
               here::add_silu_(s, at::ones({2, 5}));
             }).find("a has shape [2, 5]"),
             std::string::npos);
-  EXPECT_NE(
-      error_of([&] { here::add_gated_(s, s, s, s, 4, 1e-6); }).find("4 groups do not divide the width 6"),
-      std::string::npos);
+  EXPECT_NE(error_of([&] {
+              here::add_gated(s, at::zeros({2}, at::kLong), s, s, s, 4, 1e-6);
+            }).find("4 groups do not divide the width 6"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -76,9 +76,30 @@ inline void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, 
 inline void add_silu_(at::Tensor& z, const at::Tensor& a) {
   in_place(z, [&](at::Tensor& to) { kernels::add_silu_(to, place(a)); });
 }
-inline void add_gated_(at::Tensor& s, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       int64_t groups, double eps) {
-  in_place(s, [&](at::Tensor& to) { kernels::add_gated_(to, place(q), place(k), place(v), groups, eps); });
+inline void rms_norm_of(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& weight, double eps,
+                        at::Tensor& out) {
+  in_place(out, [&](at::Tensor& to) { kernels::rms_norm_of(place(x), place(rows), place(weight), eps, to); });
+}
+inline void rms_norm_of(const PackedWeight& x, const at::Tensor& rows, const at::Tensor& weight, double eps,
+                        at::Tensor& out) {
+  in_place(out, [&](at::Tensor& to) { kernels::rms_norm_of(place(x), place(rows), place(weight), eps, to); });
+}
+inline void silu_rms_norm(const at::Tensor& x, const at::Tensor& a, const at::Tensor& weight, double eps,
+                          at::Tensor& out) {
+  in_place(out, [&](at::Tensor& to) { kernels::silu_rms_norm(place(x), place(a), place(weight), eps, to); });
+}
+/// Every row of s, the result in its place; what it rounds to, too.
+inline at::Tensor add_gated(at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, int64_t groups, double eps) {
+  at::Tensor out = place(at::empty_like(q)), rounded = place(at::empty(q.sizes(), at::kBFloat16));
+  kernels::add_gated(place(s), place(rows), place(q), place(at::cat({k, v}, 1)), groups, eps, out, rounded);
+  s = out.cpu();
+  return rounded.cpu();
+}
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor& logits, int64_t k,
+                                                                        const at::Tensor& names = {}) {
+  const auto [values, indices, sums] = kernels::top_k_and_log_sum(place(logits), k, place_if_defined(names));
+  return {values.cpu(), indices.cpu(), sums.cpu()};
 }
 inline std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
   const auto [values, indices] = kernels::top_k(place(logits), k);

@@ -77,6 +77,59 @@ TEST(RmsNorm, ARowIsTheSameBitsWhereverItLies) {
   });
 }
 
+TEST(RmsNorm, OfSomeRowsIsTheSameBits) {
+  on_every_path([] {
+    for (int64_t width : {20, 576, 8196}) {
+      const at::Tensor x = at::randn({3, width}), weight = at::randn({width});
+      const at::Tensor rows = at::tensor({2, 0, 2, 1}, at::kLong);
+      for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        at::Tensor out = at::empty({4, width}, type);
+        here::rms_norm_of(x, rows, weight, 1e-5, out);
+        EXPECT_TRUE(same_bits(out, run(x, weight, 1e-5, type).index_select(0, rows)))
+            << width << ", " << type;
+      }
+    }
+  });
+}
+
+TEST(RmsNorm, OfAWeightsRowsIsThePlainNormWhateverRowsStandBeside) {
+  on_every_path([] {
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (int64_t width : {7, 45, 576, 4100}) {
+        const at::Tensor x = at::randn({40, width}).to(type), weight = at::randn({width});
+        const PackedWeight packed = PackedWeight::pack({x});
+        const at::Tensor rows = at::tensor({39, 0, 17, 16, 39}, at::kLong);
+        at::Tensor out = at::empty({5, width}, at::kFloat), alone = at::empty({1, width}, at::kFloat);
+        here::rms_norm_of(packed, rows, weight, 1e-5, out);
+        here::rms_norm_of(packed, rows.slice(0, 2, 3), weight, 1e-5, alone);
+        EXPECT_TRUE(same_bits(alone, out.slice(0, 2, 3)));
+        const at::Tensor chosen = x.index_select(0, rows).to(at::kDouble);
+        const at::Tensor expected =
+            chosen * (chosen.square().mean(-1, true) + 1e-5).rsqrt() * weight.to(at::kDouble);
+        EXPECT_TRUE(at::allclose(out.to(at::kDouble), expected, 2e-6, 1e-7)) << type << ", " << width;
+        at::Tensor half = at::empty({5, width}, at::kHalf);
+        here::rms_norm_of(packed, rows, weight, 1e-5, half);
+        EXPECT_TRUE(same_bits(half, out.to(at::kHalf)));
+      }
+    }
+  });
+}
+
+TEST(RmsNorm, BehindAResidualBlockIsThePlainLoop) {
+  on_every_path([] {
+    for (int64_t width : {20, 577, 8196}) {
+      const at::Tensor x = at::randn({3, width}), a = at::randn({3, width}), weight = at::randn({width});
+      at::Tensor out = at::empty({3, width}, at::kFloat), last = at::empty({1, width}, at::kFloat);
+      here::silu_rms_norm(x, a, weight, 1e-5, out);
+      here::silu_rms_norm(x.slice(0, 2), a.slice(0, 2), weight, 1e-5, last);
+      EXPECT_TRUE(same_bits(last, out.slice(0, 2)));
+      const at::Tensor sum = x.to(at::kDouble) + at::silu(a.to(at::kDouble));
+      const at::Tensor expected = sum * (sum.square().mean(-1, true) + 1e-5).rsqrt() * weight.to(at::kDouble);
+      EXPECT_TRUE(at::allclose(out.to(at::kDouble), expected, 4e-6, 1e-6)) << width;
+    }
+  });
+}
+
 TEST(RmsNorm, SaysWhatDoesNotFit) {
   at::Tensor out = at::empty({2, 8});
   EXPECT_NE(error_of([&] {

@@ -113,6 +113,25 @@ TEST(LogSumExp, IsThePlainLoop) {
   });
 }
 
+TEST(TopKAndLogSum, IsTheSameBitsAsBoth) {
+  on_every_path([] {
+    for (int64_t width : {3, 2048, 2049, 70000}) {
+      for (int64_t k : {1, 3, 70}) {
+        if (k > width || (k == 70 && width > 3000)) continue;
+        at::Tensor logits = at::randn({3, width});
+        logits[1].fill_(-std::numeric_limits<float>::infinity());
+        const auto [values, indices, sums] = here::top_k_and_log_sum(logits, k);
+        const auto [expected, places] = here::top_k(logits, k);
+        EXPECT_TRUE(same_bits(values, expected)) << width << ", " << k;
+        EXPECT_TRUE(indices.equal(places)) << width << ", " << k;
+        const at::Tensor names = at::arange(width, at::kLong) * 3 + 1;
+        EXPECT_TRUE(std::get<1>(here::top_k_and_log_sum(logits, k, names)).equal(places * 3 + 1));
+        EXPECT_TRUE(same_bits(sums, here::log_sum_exp(logits))) << width << ", " << k;
+      }
+    }
+  });
+}
+
 TEST(LogSumExp, TreatsInfinities) {
   on_every_path([] {
     const at::Tensor out = here::log_sum_exp(

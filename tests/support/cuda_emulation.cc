@@ -197,6 +197,12 @@ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 }
 
 void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void()>& thread) {
+  constexpr int64_t most_shared_bytes = int64_t{227} << 10;  // of an H100
+  if (shared_bytes > most_shared_bytes) {
+    std::fprintf(stderr, "CUDA emulation: a block asks for %lld bytes of shared memory\n",
+                 static_cast<long long>(shared_bytes));
+    std::abort();
+  }
   thread_body = &thread;
   while (static_cast<int>(fibers.size()) < threads) fibers.push_back(std::make_unique<Fiber>());
   warps.resize((threads + lanes - 1) / lanes);
