@@ -36,7 +36,7 @@ void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q,
               width, ".");
   if (out.numel() == 0) return;
   if (cuda) return cuda::add_gated(s, rows, q, kv, groups, eps, out, rounded);
-  at::index_select_out(out, s, 0, rows);
+  at::index_select_out(out, s.detach(), 0, rows);
   cpu::add_gated_(out, q, kv, groups, eps);
   rounded.copy_(out);
 }

@@ -368,7 +368,7 @@ Features DraftGraphs::in_place(int64_t rows, const Features& like,
 
 // The next call continues it, which a graph does from a fixed place.
 void DraftGraphs::keep(const DraftState& state) {
-  state_ = state;
+  state_ = {state.hidden, state.depth};
   const int64_t rows = state.hidden.size(0);
   if (!recorder_.enabled() || rows > most_recorded_rows) return;
   at::Tensor& place = places_[state.depth % 2];

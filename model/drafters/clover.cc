@@ -135,7 +135,8 @@ class Clover final : public Drafter {
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
     const at::Tensor& feature = plain() ? features.post_norm : features.pre_norm;
-    if (!block_) return fed({feature.to(at::kFloat)}, frontier, next_ids.index_select(0, frontier));
+    if (!block_)
+      return fed({feature.index_select(0, frontier).to(at::kFloat)}, {}, next_ids.index_select(0, frontier));
     if (kv) {
       DraftState state{feature.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)};
       block_->forward_in_place(state.hidden, kv->placement, *kv->cache, kv->first_layer);

@@ -106,6 +106,7 @@ TEST_F(GpuEngineTest, HeadsThatAreNotAskedDoNotKeepPassesFromBeginningAhead) {
   auto all = requests(8, 0);
   for (Request& request : all) request.max_tokens = 110;
   run(all, options(Policy::automatic, -1, 8), clover.get());
+  // How often heads are asked depends on what steps cost here; with the fault it was one in six.
   EXPECT_GT(stats_.steps_ahead, stats_.steps / 3) << "of " << stats_.steps;
 }
 
