@@ -135,6 +135,8 @@ class Clover final : public Drafter {
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
     const at::Tensor& feature = plain() ? features.post_norm : features.pre_norm;
+    if (!block_ && attention_decoder_ && frozen_)  // whose kernels choose rows themselves
+      return fed({feature.to(at::kFloat)}, frontier, next_ids.index_select(0, frontier));
     if (!block_)
       return fed({feature.index_select(0, frontier).to(at::kFloat)}, {}, next_ids.index_select(0, frontier));
     if (kv) {
