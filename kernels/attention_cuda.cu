@@ -45,7 +45,7 @@ __device__ __forceinline__ void attend_item(const Work& work, const AttentionIte
 
 /// Blocks of threads take items of the plan in turn, the query heads of the first before the next.
 template <class T, int Tiles, int Pieces, int Size>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, blocks_a_multiprocessor)
     attend(AttentionCall call, AttentionPlan plan, int64_t parts, float* workspace) {
   let_next_begin();
   wait_for_last();
@@ -77,7 +77,8 @@ __global__ void __launch_bounds__(threads, 2)
 template <class T, int Tiles, int Pieces, int Size>
 void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
                    Stream stream) {
-  const int64_t places = int64_t{2} * multiprocessors(), most = shape.items * shape.heads;
+  const int64_t places = int64_t{blocks_a_multiprocessor} * multiprocessors(),
+                most = shape.items * shape.heads;
   const int64_t bytes = Tile<Tiles>::template bytes<T, stages<T, Pieces>>(call.head_size);
   constexpr int64_t declared = sizeof(Span) * Tile<Tiles>::queries + 16;
   if (bytes + declared > shared_bytes_a_block())

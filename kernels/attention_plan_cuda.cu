@@ -129,7 +129,6 @@ __global__ void __launch_bounds__(plan_threads)
 
 void launch_plan_attention(const AttentionCall& call, int32_t* words, Stream stream) {
   const PlanShape shape(call, shared_bytes_a_block());
-  constexpr int blocks_a_multiprocessor = 2;
   launch("tree_attention", plan_tiles, dim3(1), plan_threads, 0, stream, call,
          TileShape(call, shape.queries).rows, shape.heads, shape.items, shape.fine,
          blocks_a_multiprocessor * multiprocessors(), AttentionPlan(shape, words));

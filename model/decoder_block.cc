@@ -57,23 +57,21 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
 
 void DecoderBlock::pack(at::ScalarType dtype) {
   const at::Device device = input_layernorm_->weight.device();
-  const auto weight = [dtype](const std::shared_ptr<Linear>& part) {
-    return part->weight.detach().cpu().to(dtype);
-  };
   packed_.input_norm = input_layernorm_->weight.detach();
   const auto plain = [](const at::Tensor& vector) {
     return vector.defined() ? vector.detach().cpu() : at::Tensor();
   };
-  Projections projections{.q = weight(q_proj_), .k = weight(k_proj_), .v = weight(v_proj_)};
+  Projections projections{
+      .q = q_proj_->rounded(dtype), .k = k_proj_->rounded(dtype), .v = v_proj_->rounded(dtype)};
   projections.q_bias = plain(q_proj_->bias), projections.k_bias = plain(k_proj_->bias),
   projections.v_bias = plain(v_proj_->bias);
   if (q_norm_) projections.q_norm = plain(q_norm_->weight), projections.k_norm = plain(k_norm_->weight);
   packed_.qkv = pack_qkv(projections, *config_, device);
-  packed_.output = kernels::PackedWeight::pack({weight(o_proj_)}).to(device);
+  packed_.output = kernels::PackedWeight::pack({o_proj_->rounded(dtype)}).to(device);
   if (!post_attention_layernorm_) return;
   packed_.post_attention_norm = post_attention_layernorm_->weight.detach();
-  packed_.gate_up = pack_gate_up(weight(gate_proj_), weight(up_proj_)).to(device);
-  packed_.down = kernels::PackedWeight::pack({weight(down_proj_)}).to(device);
+  packed_.gate_up = pack_gate_up(gate_proj_->rounded(dtype), up_proj_->rounded(dtype)).to(device);
+  packed_.down = kernels::PackedWeight::pack({down_proj_->rounded(dtype)}).to(device);
 }
 
 void DecoderBlock::forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache,

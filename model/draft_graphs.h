@@ -12,6 +12,7 @@
 #include "kernels/gpu.h"
 #include "kernels/tree_growth.h"
 #include "model/drafter.h"
+#include "model/guesses.h"
 #include "model/judged_rows.h"
 #include "model/kv_cache.h"
 #include "model/placement.h"
@@ -25,13 +26,6 @@ struct SeenRows {
   std::vector<Features> parts;    // of all rows in order, [n, ..] each, on the target's device
   std::vector<int64_t> next_ids;  // [R]
   std::vector<Segment> segments;  // the rows in order
-};
-
-/// The best guesses of F rows, best first.  All undefined where no row was asked for.
-struct Guesses {
-  at::Tensor logits;    // fp32 [F, W or more]
-  at::Tensor ids;       // i64, the same: tokens of the target's vocabulary, of equal logits the lowest first
-  at::Tensor log_sums;  // fp32 [F], each over the whole of the drafter's vocabulary
 };
 
 /// How a tree grows behind each row of a frontier.

@@ -29,16 +29,34 @@ RmsNorm::RmsNorm(const at::Tensor& initial, double eps) : eps_(eps) {
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {
   if (!frozen()) return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps_) * weight;
-  at::Tensor out = at::empty(x.sizes(), x.options().dtype(frozen_));
+  at::Tensor out = room(x.size(0));
   kernels::rms_norm(x, weight.detach(), eps_, out);
   return out;
 }
 
 at::Tensor RmsNorm::forward_of(const at::Tensor& x, const at::Tensor& rows) const {
   if (!frozen()) return forward(x.index_select(0, rows));
-  at::Tensor out = room(rows.size(0), x);
+  at::Tensor out = room(rows.size(0));
   kernels::rms_norm_of(x, rows, weight.detach(), eps_, out);
   return out;
+}
+
+at::Tensor RmsNorm::forward_of(const kernels::PackedWeight& x, const at::Tensor& rows) const {
+  if (!frozen()) return forward(x.rows(rows).to(at::kFloat));
+  at::Tensor out = room(rows.size(0));
+  kernels::rms_norm_of(x, rows, weight.detach(), eps_, out);
+  return out;
+}
+
+at::Tensor RmsNorm::forward_behind(const at::Tensor& x, const at::Tensor& a) const {
+  if (!frozen()) return forward(add_silu(x, a));
+  at::Tensor out = room(x.size(0));
+  kernels::silu_rms_norm(x, a, weight.detach(), eps_, out);
+  return out;
+}
+
+at::Tensor RmsNorm::room(int64_t rows) const {
+  return at::empty({rows, weight.size(0)}, weight.options().dtype(frozen_));
 }
 
 ResBlock::ResBlock(int64_t hidden) {
@@ -51,11 +69,7 @@ at::Tensor ResBlock::forward(const at::Tensor& z, at::ScalarType training_dtype)
 
 at::Tensor ResBlock::forward_normed(const at::Tensor& z, const at::Tensor& rounded, const RmsNorm& norm,
                                     at::ScalarType training_dtype) const {
-  if (!norm.frozen()) return norm.forward(forward(z, training_dtype));
-  const at::Tensor a = linear_->forward(rounded.defined() ? rounded : z, training_dtype);
-  at::Tensor out = norm.room(z.size(0), z);
-  kernels::silu_rms_norm(z, a, norm.weight.detach(), norm.eps(), out);
-  return out;
+  return norm.forward_behind(z, linear_->forward(rounded.defined() ? rounded : z, training_dtype));
 }
 
 at::Tensor add_silu(const at::Tensor& x, const at::Tensor& a) {

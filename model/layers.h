@@ -20,9 +20,11 @@ class Linear : public torch::nn::Module {
   /// `training_dtype`: what a trainable product is multiplied in.
   at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
   void pack(at::ScalarType dtype) {
-    packed_ = kernels::PackedWeight::pack({weight.detach().cpu().to(dtype)}).to(weight.device());
+    packed_ = kernels::PackedWeight::pack({rounded(dtype)}).to(weight.device());
   }
   void unpack() { packed_ = {}; }
+  /// The weight as it is packed, on the CPU: for layers that pack several as one.
+  at::Tensor rounded(at::ScalarType dtype) const { return weight.detach().cpu().to(dtype); }
 
   at::Tensor weight;  // fp32 [N, K]
   at::Tensor bias;    // fp32 [N] or undefined
@@ -38,18 +40,18 @@ class RmsNorm : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) const;
   /// Of x[rows[r]]; rows i64 [R].
   at::Tensor forward_of(const at::Tensor& x, const at::Tensor& rows) const;
+  at::Tensor forward_of(const kernels::PackedWeight& x, const at::Tensor& rows) const;
+  /// Of x + silu(a), both fp32 [R, H].
+  at::Tensor forward_behind(const at::Tensor& x, const at::Tensor& a) const;
   void pack(at::ScalarType dtype) { frozen_ = dtype; }
   void unpack() { frozen_ = at::ScalarType::Undefined; }
-  bool frozen() const { return frozen_ != at::ScalarType::Undefined; }
-  double eps() const { return eps_; }
-  /// [rows, H] of the frozen dtype, for a kernel to fill.
-  at::Tensor room(int64_t rows, const at::Tensor& beside) const {
-    return at::empty({rows, weight.size(0)}, beside.options().dtype(frozen_));
-  }
 
   at::Tensor weight;  // fp32 [H]
 
  private:
+  bool frozen() const { return frozen_ != at::ScalarType::Undefined; }
+  at::Tensor room(int64_t rows) const;  // for a kernel to fill
+
   double eps_;
   at::ScalarType frozen_ = at::ScalarType::Undefined;
 };

@@ -186,22 +186,6 @@ __device__ inline void merge_query(const AttentionCall& call, const Partials& pa
   }
 }
 
-/// Whether this is the last of `count` blocks of threads; `arrived` is 0 before the first and after the last.
-__device__ inline bool is_last_to_arrive(unsigned* arrived, int count) {
-  __shared__ bool last;
-  __threadfence();  // the partial results, before the word that they are there
-  __syncthreads();
-  if (count == 1) return true;
-  if (threadIdx.x == 0) {
-    __threadfence();  // what the others' fences and the barrier have put before this
-    last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(count);
-    if (last) *arrived = 0;
-    __threadfence();  // the others' partial results, behind that word
-  }
-  __syncthreads();
-  return last;
-}
-
 /// Results of a tile whose partial results are all there, of `blocks` blocks of keys each.
 __device__ inline void merge_tile(const Work& work, const Span* spans, int blocks, const Partials& partials) {
 #pragma unroll 1

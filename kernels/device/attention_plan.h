@@ -11,6 +11,7 @@ constexpr int split_keys = 256;  // attention_split
 constexpr int split_blocks = split_keys / block_keys;
 constexpr int tensor_queries = 16;  // that a tensor core takes at once
 constexpr int most_tile_queries = 2 * tensor_queries;
+constexpr int blocks_a_multiprocessor = 2;                       // of threads, that attend at once
 constexpr int largest_head = 256;                                // whose keys and values fit in shared memory
 constexpr int64_t most_attention_workspace = int64_t{32} << 20;  // floats; more rows go one after the other
 
@@ -32,14 +33,10 @@ struct alignas(16) Span {
   int32_t contiguous, length, rest, unused;
 };
 
-CLOVER_BOTH int path_length(const AttentionCall& call, int64_t row) {
-  return call.contiguous[row] + call.path_begin[row + 1] - call.path_begin[row];
-}
-
 /// A path that goes on where the contiguous part stops is part of it, so that such rows share their blocks.
 CLOVER_BOTH Span span_of(const AttentionCall& call, int64_t row) {
-  Span span{call.contiguous[row], path_length(call, row), call.path_begin[row], 0};
-  const int32_t end = call.path_begin[row + 1];
+  const int32_t begin = call.path_begin[row], end = call.path_begin[row + 1];
+  Span span{call.contiguous[row], call.contiguous[row] + end - begin, begin, 0};
   while (span.rest < end && call.path[span.rest] == span.contiguous) {
     ++span.contiguous;
     ++span.rest;
@@ -60,13 +57,6 @@ CLOVER_BOTH int blocks_of(int length) {
 /// Blocks of keys that are none other row's, because the row's ancestors lie elsewhere.
 CLOVER_BOTH int own_blocks(const Span& span) {
   return span.contiguous >= span.length ? 0 : blocks_of(span.length) - span.contiguous / block_keys;
-}
-
-/// Index of a slot's first element, of one kv head, in the cache.
-CLOVER_BOTH int64_t cache_index(const AttentionCall& call, const int32_t* pages, int64_t slot,
-                                int64_t kv_head) {
-  const int64_t page = pages[slot / call.page_size];
-  return ((page * call.page_size + slot % call.page_size) * call.kv_heads + kv_head) * call.head_size;
 }
 
 /// How the query heads of a kv head and successive rows of a sequence fill a tile of `queries`.
@@ -104,7 +94,6 @@ constexpr int most_apart = 7;
 struct PlanShape {
   int queries;          // of a tile
   int64_t rows, heads;  // heads: blocks of threads for one item
-  int64_t blocks;       // of keys, at most, of a row
   int64_t items;        // at most
   bool fine;            // whether partial results of single blocks have room
   int64_t parts;        // partial results of a query, at most
@@ -157,8 +146,7 @@ inline PlanShape::PlanShape(const AttentionCall& call, int64_t shared_bytes)
       query_heads(call.query_heads) {
   constexpr int64_t enough_items = 2048, most_fine = int64_t{8} << 20;
   const int64_t longest = call.pages_per_sequence * call.page_size;
-  blocks = (longest + block_keys - 1) / block_keys;
-  if (blocks == 0) blocks = 1;
+  const int64_t filled = (longest + block_keys - 1) / block_keys, blocks = filled > 0 ? filled : 1;
   const int64_t fewest = rows * ((blocks + most_item_blocks - 1) / most_item_blocks);
   items = fewest > enough_items ? fewest : enough_items;
   fine = rows * query_heads * blocks * (head_size + 2) <= most_fine;

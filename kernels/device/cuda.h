@@ -226,4 +226,21 @@ __device__ inline float block_max(float x) {
       [](float a, float b) { return larger(b, a); });
 }
 
+/// Whether this is the last of `count` blocks that share a task and leave partial results in global memory:
+/// then it sees them all.  `arrived` is 0 before the first and after the last; all threads must call it.
+__device__ inline bool is_last_to_arrive(unsigned* arrived, int count) {
+  __shared__ bool last;
+  __threadfence();  // the partial results, before the word that they are there
+  __syncthreads();
+  if (count == 1) return true;
+  if (threadIdx.x == 0) {
+    __threadfence();  // what the others' fences and the barrier have put before this
+    last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(count);
+    if (last) *arrived = 0;
+    __threadfence();  // the others' partial results, behind that word
+  }
+  __syncthreads();
+  return last;
+}
+
 }  // namespace clover::kernels::cuda

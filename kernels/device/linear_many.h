@@ -173,22 +173,6 @@ __device__ __forceinline__ void store_partial(const LinearCall& call, const Corn
   }
 }
 
-/// Whether this is the last block of its tile to have left its segment's sums; `arrived` is 0 before the
-/// first and after the last.
-__device__ inline bool is_last_segment(unsigned* arrived) {
-  __shared__ bool last;
-  __threadfence();  // the sums, before the word that they are there
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();  // what the others' fences and the barrier have put before this
-    last = atomicAdd(arrived, 1u) + 1 == KCut::segments;
-    if (last) *arrived = 0;
-    __threadfence();  // the others' sums, behind that word
-  }
-  __syncthreads();
-  return last;
-}
-
 /// Adds up, in order, what the blocks of a tile have left.
 template <class Shape>
 __device__ inline void add_segments(const LinearCall& call, int64_t first_row, int64_t first_panel,
@@ -261,7 +245,7 @@ __global__ void __launch_bounds__(Many<PanelsAWarp, TilesAWarp, Split>::threads,
     float sum[PanelsAWarp][TilesAWarp][4] = {};
     sum_to(end, sum);
     store_partial(call, corner, first_segment, sum, split.partial);
-    if (is_last_segment(split.arrived + blockIdx.y * gridDim.x + blockIdx.x))
+    if (is_last_to_arrive(split.arrived + blockIdx.y * gridDim.x + blockIdx.x, KCut::segments))
       add_segments<Shape>(call, first_row, first_panel, split.partial);
   } else {
     // A thread's own, in shared memory: registers hold the sums of one segment.

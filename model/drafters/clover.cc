@@ -28,6 +28,11 @@ namespace {
 
 enum class Regression { none, concat, attention };
 
+/// x[rows], or all of x where rows are undefined: fp32 [F, H].
+at::Tensor chosen(const at::Tensor& x, const at::Tensor& rows) {
+  return (rows.defined() ? x.index_select(0, rows) : x).to(at::kFloat);
+}
+
 /// g = cosine(W_Q RMS(s), W_K RMS(e)) a group of the width; s + silu(g * W_V RMS(e)).  W_Q and W_K begin near
 /// the identity, W_V at zero, so the decoder begins as the identity on s.
 class AttentionDecoder : public torch::nn::Module {
@@ -50,11 +55,10 @@ class AttentionDecoder : public torch::nn::Module {
   /// Feeds token ids[j] to row rows[j] of `state`, or to row j: rows i64 [F] or undefined, ids i64 [F].
   void forward(DraftState& state, at::Tensor rows, const at::Tensor& ids,
                const kernels::PackedWeight& embedding, at::ScalarType training_dtype) const {
-    const at::Tensor s = state.hidden;
-    if (state_norm->frozen()) {
+    const at::Tensor token = token_norm->forward_of(embedding, ids);
+    if (key_value_.defined()) {
+      const at::Tensor s = state.hidden.to(at::kFloat);
       if (!rows.defined()) rows = at::arange(ids.size(0), ids.options());
-      at::Tensor token = token_norm->room(ids.size(0), s);
-      kernels::rms_norm_of(embedding, ids, token_norm->weight.detach(), token_norm->eps(), token);
       const at::Tensor q = query->forward(state_norm->forward_of(s, rows), training_dtype);
       at::Tensor kv = at::empty({ids.size(0), 2 * s.size(1)}, s.options());
       kernels::linear(token, key_value_, {}, kv);
@@ -63,23 +67,22 @@ class AttentionDecoder : public torch::nn::Module {
       kernels::add_gated(s, rows, q, kv, groups_, eps_, state.hidden, state.rounded);
       return;
     }
-    const at::Tensor token = token_norm->forward(embedding.rows(ids).to(at::kFloat));
-    const at::Tensor chosen = rows.defined() ? s.index_select(0, rows) : s;
-    const at::Tensor q = query->forward(state_norm->forward(chosen), training_dtype);
+    const at::Tensor s = chosen(state.hidden, rows);
+    const at::Tensor q = query->forward(state_norm->forward(s), training_dtype);
     const at::Tensor k = key->forward(token, training_dtype);
     const at::Tensor v = value->forward(token, training_dtype);
     const auto grouped = [this](const at::Tensor& x) { return x.view({x.size(0), groups_, -1}); };
     const at::Tensor gate =
         at::cosine_similarity(grouped(q), grouped(k), -1, eps_).unsqueeze(-1);  // [F, groups, 1]
-    state.hidden = chosen + at::silu((gate * grouped(v)).flatten(1));
+    state.hidden = s + at::silu((gate * grouped(v)).flatten(1));
   }
 
   void pack(at::ScalarType dtype) {
     state_norm->pack(dtype);
     token_norm->pack(dtype);
     query->pack(dtype);
-    const auto rounded = [dtype](const Linear& part) { return part.weight.detach().cpu().to(dtype); };
-    key_value_ = kernels::PackedWeight::pack({rounded(*key), rounded(*value)}).to(key->weight.device());
+    key_value_ =
+        kernels::PackedWeight::pack({key->rounded(dtype), value->rounded(dtype)}).to(key->weight.device());
   }
   void unpack() {
     state_norm->unpack();
@@ -135,10 +138,7 @@ class Clover final : public Drafter {
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
     const at::Tensor& feature = plain() ? features.post_norm : features.pre_norm;
-    if (!block_ && attention_decoder_ && frozen_)  // whose kernels choose rows themselves
-      return fed({feature.to(at::kFloat)}, frontier, next_ids.index_select(0, frontier));
-    if (!block_)
-      return fed({feature.index_select(0, frontier).to(at::kFloat)}, {}, next_ids.index_select(0, frontier));
+    if (!block_) return fed({feature}, frontier, next_ids.index_select(0, frontier));
     if (kv) {
       DraftState state{feature.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)};
       block_->forward_in_place(state.hidden, kv->placement, *kv->cache, kv->first_layer);
@@ -200,7 +200,7 @@ class Clover final : public Drafter {
       attention_decoder_->forward(state, rows, ids, *target_.head, training_dtype_);
       return state;
     }
-    if (rows.defined()) state.hidden = state.hidden.index_select(0, rows);
+    state.hidden = chosen(state.hidden, rows);
     if (regression_ == Regression::none) return state;
     const at::Tensor token = target_.head->rows(ids).to(at::kFloat);  // e(x), [F, H]
     const at::Tensor both =

@@ -102,12 +102,18 @@ TEST_F(GpuEngineTest, ThePassBehindAPlainOneHasBegunBeforeTheCpuWaits) {
 // Heads that do not pay must not cost plain decoding that: what they have not seen grows meanwhile beyond
 // what a draft is recorded for.
 TEST_F(GpuEngineTest, HeadsThatAreNotAskedDoNotKeepPassesFromBeginningAhead) {
-  const auto clover = drafter("clover");
   auto all = requests(8, 0);
   for (Request& request : all) request.max_tokens = 110;
+  // Heads that never guess right do not pay, whatever steps cost here.
+  std::vector<bool> said(target_->config().vocab);
+  for (const auto& [tag, ids] : run(all, options(Policy::off, -1, 8), nullptr))
+    for (const int64_t id : ids) said[id] = true;
+  std::vector<int64_t> unsaid;
+  for (int64_t id = 0; id < target_->config().vocab; ++id)
+    if (!said[id]) unsaid.push_back(id);
+  const auto clover = drafter("clover", at::tensor(unsaid).to(target_->device()));
   run(all, options(Policy::automatic, -1, 8), clover.get());
-  // How often heads are asked depends on what steps cost here; with the fault it was one in six.
-  EXPECT_GT(stats_.steps_ahead, stats_.steps / 3) << "of " << stats_.steps;
+  EXPECT_GT(stats_.steps_ahead, stats_.steps * 3 / 5) << "of " << stats_.steps;
 }
 
 }  // namespace
