@@ -165,12 +165,12 @@ class CachedBatch {
     const int64_t most = std::max(rows_a_chunk, *std::max_element(plan.rows.begin(), plan.rows.end()));
     const int64_t pages = batch_size * ((plan.context + most) / page_size + 2);
     const int64_t bytes = pages * model::KvCache::bytes_per_page(shape, page_size);
-    const int64_t left = free_memory(shape.device);
+    const int64_t left = free_memory(shape.device) / 10 * 9;  // a pass needs some, too
     if (bytes > left) {
       throw data::InputError("Keys and values of " + std::to_string(batch_size) + " sequences of " +
                              std::to_string(plan.context) + " tokens take " + std::to_string(bytes >> 20) +
                              " MiB, " + std::to_string(left >> 20) +
-                             " MiB are free; lower --batch-sizes or --context");
+                             " MiB can be had; lower --batch-sizes or --context");
     }
     return model::KvCache(shape, pages, page_size);
   }

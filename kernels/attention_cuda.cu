@@ -52,10 +52,10 @@ __global__ void __launch_bounds__(threads, blocks_a_multiprocessor)
   __shared__ Span spans[Tile<Tiles>::queries];
   const TileShape shape(call, Tile<Tiles>::queries);
   const int head_parts = shape.head_parts(), heads = static_cast<int>(call.kv_heads) * head_parts;
+  AttentionItem item = plan.items[blockIdx.x / heads];  // maybe of no rows; read beside how many there are
   const int wanted = plan.header[0] * heads, item_blocks = plan.header[1];
   const Partials partials(call, parts, workspace);
-  for (int number = blockIdx.x; number < wanted; number += gridDim.x) {
-    const AttentionItem item = plan.items[number / heads];
+  for (int number = blockIdx.x; number < wanted;) {
     const int in_item = number % heads, kv_head = in_item / head_parts;
     const int head = in_item % head_parts * shape.heads_here;
     if (static_cast<int>(threadIdx.x) < item.rows)
@@ -71,6 +71,8 @@ __global__ void __launch_bounds__(threads, blocks_a_multiprocessor)
     attend_item<T, Tiles, Pieces, Size>(work, item, spans, item_blocks, partials,
                                         plan.arrived + item.tile * heads + in_item);
     __syncthreads();  // spans and shared memory are the next item's
+    number += gridDim.x;
+    if (number < wanted) item = plan.items[number / heads];
   }
 }
 

@@ -123,6 +123,9 @@ __global__ void __launch_bounds__(plan_threads)
     item.apart = count - item.chunks;
     for (item.chunk = 0; item.chunk < count; ++item.chunk) plan.items[at + item.chunk] = item;
   }
+  // What blocks of threads without work read, too.
+  for (int64_t i = items[choice] + threadIdx.x; i < most_items && i * heads < places; i += plan_threads)
+    plan.items[i] = {};
 }
 
 }  // namespace

@@ -40,6 +40,10 @@ at::Device open_gpu(int64_t index) {
   TORCH_CHECK(index >= 0 && index < count, "GPU ", index, " does not exist, expected 0 to ", count - 1, ".");
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
   at::globalContext().lazyInitDevice(at::kCUDA);
+  const std::string allocator = c10::cuda::CUDACachingAllocator::get()->name();
+  TORCH_CHECK(allocator == "native", "LibTorch's allocator ", allocator,
+              " does not say how much memory it keeps for graphs; take backend:cudaMallocAsync out of "
+              "PYTORCH_CUDA_ALLOC_CONF.");
   return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

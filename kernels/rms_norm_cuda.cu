@@ -28,24 +28,24 @@ __device__ inline Quad<float> load_sum(const float* x, const float* added, int a
   return sum;
 }
 
-/// A block a row, of which a thread holds its first `Held` quads while the block sums; the weight is under
-/// way meanwhile.
+/// A block a row, of which a thread holds its first `Held` quads while the block sums.  The weight, which no
+/// kernel writes, is under way from before the last kernel has ended: it comes from memory, x from the cache.
 template <class T, int Held, bool Aligned>
 __global__ void __launch_bounds__(threads) rms_norm_rows(NormCall call) {
   let_next_begin();
-  wait_for_last();
-  const int64_t row = blockIdx.x;
   const int width = static_cast<int>(call.width);
-  const float *x = call.x + (call.chosen == nullptr ? row : call.chosen[row]) * width, *weight = call.weight;
-  const float* added = call.added == nullptr ? nullptr : call.added + row * width;
-  T* out = static_cast<T*>(call.out) + row * width;
   const int first = 4 * threadIdx.x, rest = first + Held * stride;
+  const float* weight = call.weight;
   Quad<float> held[Held], weights[Held];
 #pragma unroll
-  for (int i = 0; i < Held; ++i) {
-    held[i] = load_sum<Aligned>(x, added, first + i * stride, width);
-    weights[i] = load_quad<Aligned>(weight, first + i * stride, width);
-  }
+  for (int i = 0; i < Held; ++i) weights[i] = load_quad<Aligned>(weight, first + i * stride, width);
+  wait_for_last();
+  const int64_t row = blockIdx.x;
+  const float* x = call.x + (call.chosen == nullptr ? row : call.chosen[row]) * width;
+  const float* added = call.added == nullptr ? nullptr : call.added + row * width;
+  T* out = static_cast<T*>(call.out) + row * width;
+#pragma unroll
+  for (int i = 0; i < Held; ++i) held[i] = load_sum<Aligned>(x, added, first + i * stride, width);
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < Held; ++i) squares += sum_of_squares(held[i]);

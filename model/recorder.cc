@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <cstdio>
 #include <utility>
 
 #include "kernels/gpu.h"
@@ -65,7 +66,8 @@ bool Recorder::record(Work& work, const std::function<void()>& body) {
     }
   } catch (const c10::Error& error) {
     gave_up_ = true;
-    TORCH_WARN("No more CUDA graphs are recorded, so decoding is slower: ", error.what_without_backtrace());
+    std::fprintf(stderr, "No more CUDA graphs are recorded, so decoding is slower: %s\n",
+                 error.what_without_backtrace());
     return false;
   }
   ++recorded_;
