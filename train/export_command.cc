@@ -24,6 +24,10 @@ struct ExportOptions {
 };
 
 fs::path chosen_checkpoint(const ExportOptions& options) {
+  if (options.step < -1) {
+    throw data::InputError("--step is " + std::to_string(options.step) +
+                           ", expected the number of a checkpoint, or -1 for the newest.");
+  }
   const Checkpoints checkpoints(options.run);
   if (options.step >= 0) return checkpoints.at_step(options.step);
   const auto newest = checkpoints.newest();

@@ -34,6 +34,12 @@ void check(const PrepareOptions& options) {
     throw data::InputError("--max-length is " + std::to_string(options.max_length) +
                            ", expected at least 3: the first guess is two tokens ahead.");
   }
+  if (options.preview < 0)
+    throw data::InputError("--preview is " + std::to_string(options.preview) + ", expected 0 or more.");
+  if (options.max_bad_records < -1) {
+    throw data::InputError("--max-bad-records is " + std::to_string(options.max_bad_records) +
+                           ", expected 0 or more, or -1 for the default.");
+  }
   if (options.output.empty() && options.preview == 0) {
     throw data::InputError("Nothing to do: give --output DIR, or --preview N to look at samples only.");
   }

@@ -111,6 +111,17 @@ TEST_F(CommandsProcessTest, PrepareRefusesAnOutputItWouldSpoilBeforeItReads) {
   EXPECT_FALSE(fs::exists(folder_ / "store"));
 }
 
+TEST_F(CommandsProcessTest, NumbersThatMeanNothingAreRefused) {
+  for (const auto& [name, value] : {std::pair{"--preview", "-3"}, {"--max-bad-records", "-2"}}) {
+    std::vector<std::string> words = prepare(folder_ / "store");
+    words.insert(words.end(), {name, value});
+    expect_refusal("prepare", words, std::string(name) + " is " + value);
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "store"));
+  expect_refusal("export", {"--run", folder_ / "run", "--step", "-5", "--output", folder_ / "heads"},
+                 "--step is -5");
+}
+
 TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
   const std::string store = prepared(), untrained = heads();
   test::Ran ran = run("eval", eval(untrained, store));
