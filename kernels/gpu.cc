@@ -43,7 +43,7 @@ at::Device open_gpu(int64_t index) {
   const std::string allocator = c10::cuda::CUDACachingAllocator::get()->name();
   TORCH_CHECK(allocator == "native", "LibTorch's allocator ", allocator,
               " does not say how much memory it keeps for graphs; take backend:cudaMallocAsync out of "
-              "PYTORCH_CUDA_ALLOC_CONF.");
+              "PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF.");
   return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

@@ -29,7 +29,8 @@ __device__ inline Quad<float> load_sum(const float* x, const float* added, int a
 }
 
 /// A block a row, of which a thread holds its first `Held` quads while the block sums.  The weight, which no
-/// kernel writes, is under way from before the last kernel has ended: it comes from memory, x from the cache.
+/// kernel of a pass writes, is under way from before the last kernel has ended: it comes from memory, x from
+/// the cache.
 template <class T, int Held, bool Aligned>
 __global__ void __launch_bounds__(threads) rms_norm_rows(NormCall call) {
   let_next_begin();
