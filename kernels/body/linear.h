@@ -91,6 +91,14 @@ struct Prefetch {
   int64_t from, step;
 };
 
+/// With few rows a tile only waits for memory: weights asked for into the second-level cache arrive sooner,
+/// where many streams of them would drive each other out of the first.  With more rows a tile is bound by
+/// arithmetic, which must find them in the first.
+template <bool few_rows>
+CLOVER_INLINE void ask_for(const char* weights) {
+  __builtin_prefetch(weights, 0, few_rows ? 2 : 3);
+}
+
 template <class Panel, int P, int M>
 void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_elements,
                  Prefetch prefetch) {
@@ -113,9 +121,8 @@ void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t pan
   for (int64_t pair = 0; pair < pairs; ++pair, weights += 32, x += 2 * M, ahead += prefetch.step) {
     each<P>([&](auto p) CLOVER_INLINED {
       const T* at = weights + p * panel_elements;
-      __builtin_prefetch(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)));
-      if (sizeof(T) == 4)
-        __builtin_prefetch(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
+      ask_for<M <= 2>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)));
+      if (sizeof(T) == 4) ask_for<M <= 2>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
       add_input(p, Panel::first(at, 0), Panel::first(at, 1), x);
       add_input(p, Panel::second(at, 0), Panel::second(at, 1), x + M);
     });
