@@ -21,7 +21,7 @@ void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v,
   check_tensor(function, "k", k, {-1, -1, -1, -1}, std::nullopt, device);
   check_tensor(function, "v", v, k.sizes(), k.scalar_type(), device);
   TORCH_CHECK(k.size(1) >= 1 && k.size(2) >= 1, function, ": k has shape ", k.sizes(),
-              ", expected at least one row a page and one head.");
+              ", expected at least one head and one row a page.");
   TORCH_CHECK(k.size(3) >= 8 && k.size(3) <= largest_head_size && k.size(3) % 8 == 0, function,
               ": the head size is ", k.size(3), ", expected a multiple of 8 from 8 to ", largest_head_size,
               ".");
@@ -40,8 +40,8 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   const at::Device device = q.device();
   check_cache("tree_attention", k, v, device);
   check_tensor("tree_attention", "q", q, {-1, -1, k.size(3)}, at::kFloat, device);
-  TORCH_CHECK(q.size(1) >= 1 && q.size(1) % k.size(2) == 0, "tree_attention: ", q.size(1),
-              " query heads are not a multiple of ", k.size(2), " key heads.");
+  TORCH_CHECK(q.size(1) >= 1 && q.size(1) % k.size(1) == 0, "tree_attention: ", q.size(1),
+              " query heads are not a multiple of ", k.size(1), " key heads.");
   check_tensor("tree_attention", "out", out, {q.size(0), q.size(1) * q.size(2)}, std::nullopt, device);
   check_rows(rows, q.size(0), device);
   if (q.size(0) == 0) return;

@@ -25,7 +25,7 @@ at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const 
 
 /// out[r, h, :] = softmax(scale * q[r, h] . K) V over the row's path, grouped-query heads (Hq a multiple of
 /// Hkv).
-///   q fp32 [R, Hq, d]; k, v [pages, page_size, Hkv, d] bf16|fp16|fp32; out [R, Hq * d] bf16|fp16|fp32
+///   q fp32 [R, Hq, d]; k, v [pages, Hkv, page_size, d] bf16|fp16|fp32; out [R, Hq * d] bf16|fp16|fp32
 /// Keys are taken in blocks of `attention_block` logical positions, aligned to position 0, merged in order by
 /// a running maximum; every `attention_split` positions make a partial result, and partial results are merged
 /// in order: one row's result is the same bits for any tree, batch, page layout, prefill chunk or thread

@@ -56,8 +56,9 @@ LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& 
                .k = k.mutable_data_ptr(),
                .v = v.mutable_data_ptr(),
                .query_heads = q.size(1),
-               .kv_heads = k.size(2),
+               .kv_heads = k.size(1),
                .head_size = k.size(3),
+               .page_size = k.size(2),
                .cache = element_of(k.scalar_type()),
                .query_norm = numbers(qkv.query_norm),
                .key_norm = numbers(qkv.key_norm),
@@ -75,9 +76,9 @@ AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::
   call.rows = rows.sequence.size(0);
   call.sequences = rows.page_table.size(0);
   call.query_heads = query_heads;
-  call.kv_heads = k.size(2);
+  call.kv_heads = k.size(1);
   call.head_size = k.size(3);
-  call.page_size = k.size(1);
+  call.page_size = k.size(2);
   call.pages_per_sequence = rows.page_table.size(1);
   call.cache = element_of(k.scalar_type());
   return call;

@@ -15,7 +15,7 @@ struct RopeCall {
   const int64_t* slots;
   float* q;
   void *k, *v;
-  int64_t query_heads, kv_heads, head_size;
+  int64_t query_heads, kv_heads, head_size, page_size;
   Element cache;
   const float *query_norm, *key_norm;  // [head_size] or null
   float norm_eps;

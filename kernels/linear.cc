@@ -52,8 +52,8 @@ void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::
   const int64_t rows = x.size(0), size = k.size(3);
   check_tensor(function, "q", q, {rows, -1, size}, at::kFloat, device);
   const int64_t outputs = qkv.matrix.outputs();
-  TORCH_CHECK(outputs == (q.size(1) + 2 * k.size(2)) * size, function, ": qkv has ", outputs,
-              " outputs, expected those of ", q.size(1), " query and twice ", k.size(2),
+  TORCH_CHECK(outputs == (q.size(1) + 2 * k.size(1)) * size, function, ": qkv has ", outputs,
+              " outputs, expected those of ", q.size(1), " query and twice ", k.size(1),
               " key heads of size ", size, ".");
   if (qkv.bias.defined()) check_tensor(function, "bias", qkv.bias, {outputs}, at::kFloat, device);
   TORCH_CHECK(qkv.query_norm.defined() == qkv.key_norm.defined(), function,

@@ -40,7 +40,7 @@ struct QkvWeight {
 ///   cos,sin  fp32 [R, d/2]
 ///   slots    i64 [R]: page * page_size + row within the page
 ///   q        fp32 [R, Hq, d], written
-///   k,v      [pages, page_size, Hkv, d] bf16|fp16|fp32, written, rounded, at the slots
+///   k,v      [pages, Hkv, page_size, d] bf16|fp16|fp32, written, rounded, at the slots
 void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v);

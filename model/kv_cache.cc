@@ -32,7 +32,7 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
   // Untouched pages cost address space only: the operating system hands out memory when a page is first
   // written.
   const int64_t spare = shape_.device.is_cpu() ? 0 : 1;
-  rows_ = at::empty({2 * shape_.layers, pages + spare, page_size, shape_.kv_heads, shape_.head_dim},
+  rows_ = at::empty({2 * shape_.layers, pages + spare, shape_.kv_heads, page_size, shape_.head_dim},
                     at::TensorOptions(shape_.dtype).device(shape_.device));
   parts_ = rows_.unbind(0);
   for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
@@ -238,7 +238,7 @@ at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
 
 void KvCache::move(const at::Tensor& moves, int64_t layers) {
   if (moves.size(1) == 0) return;
-  at::Tensor parts = rows_.view({2 * shape_.layers, rows_.size(1) * page_size_, -1}).narrow(0, 0, 2 * layers);
+  at::Tensor parts = rows_.narrow(0, 0, 2 * layers);
   kernels::move_rows(parts, moves);
 }
 

@@ -90,7 +90,7 @@ class KvCache {
 
   at::Tensor keys(int64_t layer) const {
     return parts_[2 * layer];
-  }  // [pages (a GPU's: and one), page_size, Hkv, d]
+  }  // [pages (a GPU's: and one), Hkv, page_size, d]
   at::Tensor values(int64_t layer) const { return parts_[2 * layer + 1]; }  // the same
   const KvShape& shape() const { return shape_; }
 
@@ -113,7 +113,7 @@ class KvCache {
   KvShape shape_;
   int64_t pages_;
   int64_t page_size_;
-  at::Tensor rows_;                // [2 * layers, pages, page_size, Hkv, d]: a layer's keys, then its values;
+  at::Tensor rows_;                // [2 * layers, pages, Hkv, page_size, d]: a layer's keys, then its values;
                                    // a spare page behind them on a GPU
   std::vector<at::Tensor> parts_;  // views of its first dimension
   std::vector<Sequence> sequences_;

@@ -45,7 +45,7 @@ void attend_split(const Group& group, Blocks& blocks, const Span* spans, int64_t
   using T = typename Blocks::Cached;
   const T *k = static_cast<const T*>(group.call.k), *v = static_cast<const T*>(group.call.v);
   int64_t places[2][block_size];
-  Ahead<T> ahead{{k, places[0]}, {v, places[0]}, 0, group.call.head_size};
+  typename Blocks::Ahead ahead{{k, places[0]}, {v, places[0]}, 0, group.call.head_size};
   const auto find_shared = [&](int64_t start, int64_t* offsets) {
     const BlockShare share(spans, rows, start);
     const int64_t count = share.shared_rows > 0 ? share.counts[share.widest] : 0;

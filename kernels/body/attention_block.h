@@ -47,12 +47,11 @@ struct Group {
 CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
   const AttentionCall& call = group.call;
   const int64_t page = group.pages[slot / call.page_size];
-  return ((page * call.page_size + slot % call.page_size) * call.kv_heads + group.kv_head) * call.head_size;
+  return ((page * call.kv_heads + group.kv_head) * call.page_size + slot % call.page_size) * call.head_size;
 }
 
 void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {
   const AttentionCall& call = group.call;
-  const int64_t stride = call.kv_heads * call.head_size;
   int64_t i = 0;
   while (i < count && start + i < span.contiguous) {  // one look-up a page
     const int64_t slot = start + i;
@@ -60,7 +59,7 @@ void find_block(const Group& group, const Span& span, int64_t start, int64_t cou
     if (run > count - i) run = count - i;
     if (run > span.contiguous - slot) run = span.contiguous - slot;
     const int64_t first = cache_offset(group, slot);
-    for (int64_t j = 0; j < run; ++j) offsets[i + j] = first + j * stride;
+    for (int64_t j = 0; j < run; ++j) offsets[i + j] = first + j * call.head_size;
     i += run;
   }
   for (; i < count; ++i) offsets[i] = cache_offset(group, span.rest[start + i - span.contiguous]);
@@ -72,9 +71,11 @@ struct CacheRows {
   const T* cache;
   const int64_t* offsets;
   CLOVER_INLINE const T* operator()(int64_t j) const { return cache + offsets[j]; }
+  /// Asks for row j, into the first-level cache (`locality` 3) or the second (2).
+  template <int locality>
   CLOVER_INLINE void fetch(int64_t j, int64_t d) const {
     for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T)))
-      __builtin_prefetch(cache + offsets[j] + i);
+      __builtin_prefetch(cache + offsets[j] + i, 0, locality);
   }
 };
 
@@ -130,21 +131,21 @@ CLOVER_INLINE void score_tile(const Query* const* queries, const Rows& keys, int
 
 /// Rows of the next block, asked for while the present one is worked on: they lie apart and were not read
 /// since the last step.
-template <class T>
-struct Ahead {
+template <class T, int locality>
+struct RowsAhead {
   CacheRows<T> keys, values;
   int64_t count, d;
   CLOVER_INLINE void fetch(int64_t begin, int64_t end) const {
     for (int64_t j = begin; j < end && j < count; ++j) {
-      keys.fetch(j, d);
-      values.fetch(j, d);
+      keys.template fetch<locality>(j, d);
+      values.template fetch<locality>(j, d);
     }
   }
 };
 
-template <int Q, class Rows, class T>
+template <int Q, class Rows, class Ahead>
 void score(const Query* const* queries, const Rows& keys, int64_t d, int64_t count, float scale,
-           const Ahead<T>& ahead) {
+           const Ahead& ahead) {
   int64_t j = 0;
   for (; j + 4 <= count; j += 4) {
     ahead.fetch(j, j + 4);
@@ -218,9 +219,9 @@ int64_t in_threes(const int64_t* count, int64_t total) {
   return i;
 }
 
-template <class Rows, class T>
+template <class Rows, class Ahead>
 void score_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& keys, int64_t d,
-               float scale, const Ahead<T>& ahead) {
+               float scale, const Ahead& ahead) {
   const int64_t threes = in_threes(count, total);
   int64_t i = 0;
   for (; i < threes; i += 3) score<3>(queries + i, keys, d, count[i], scale, ahead);
@@ -244,9 +245,9 @@ void weigh_all(Query* const* queries, const int64_t* count, int64_t total, const
 }
 
 /// One block of keys against all query heads of the `members` rows, whose counts of keys in it may differ.
-template <class T>
+template <class T, class Ahead>
 void attend_block(const Group& group, const int64_t* offsets, const int* members, const int64_t* counts,
-                  int64_t rows, const Ahead<T>& ahead) {
+                  int64_t rows, const Ahead& ahead) {
   const AttentionCall& call = group.call;
   const int64_t d = call.head_size;
   Query* queries[attention_group_queries];
@@ -279,10 +280,12 @@ void attend_block(const Group& group, const int64_t* offsets, const int* members
 template <class T>
 struct VectorBlocks {
   using Cached = T;
+  // Two blocks' keys and values would fill a first-level cache.
+  using Ahead = RowsAhead<T, 2>;
   VectorBlocks(int64_t /*queries*/, int64_t /*head_size*/, float* /*scratch*/) {}
   void prepare(const Group&) const {}
   void attend(const Group& group, const int64_t* offsets, const int* members, const int64_t* counts,
-              int64_t rows, const Ahead<T>& ahead) const {
+              int64_t rows, const Ahead& ahead) const {
     attend_block<T>(group, offsets, members, counts, rows, ahead);
   }
 };

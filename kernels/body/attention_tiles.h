@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t tile_queries = register_lines, tile_keys = register_lines;
 constexpr int float_parts = 3;
 
+using TileAhead = RowsAhead<Bf16, 3>;
+
 /// Takes the eight leading bits of x's mantissa off x, as a bf16 in the upper half of each lane.
 CLOVER_INLINE U16 take_part(F16& x) {
   const U16 part = (U16)x & 0xffff0000u;
@@ -120,8 +122,7 @@ void find_key_tiles(const CacheRows<Bf16>& keys, int64_t count, int64_t d, char*
 
 /// A block's values as the second operand, pairs of keys side by side (zeros beyond `count`).  False if one
 /// of them is infinite or not a number.
-bool pack_values(const CacheRows<Bf16>& values, int64_t count, int64_t d, char* to,
-                 const Ahead<Bf16>& ahead) {
+bool pack_values(const CacheRows<Bf16>& values, int64_t count, int64_t d, char* to, const TileAhead& ahead) {
   static const uint16_t zeros[register_inputs] = {};
   constexpr uint16_t exponent = 0x7f80;
   H32 infinite{};
@@ -147,7 +148,7 @@ bool pack_values(const CacheRows<Bf16>& values, int64_t count, int64_t d, char* 
 
 /// Sixteen query heads' scores of a block of keys, left in score[]; heads without one are nullptr.
 void score_tiles(const char* packed, const KeyTile* tiles, int64_t count, int64_t d, float scale,
-                 Query* const* queries, const Ahead<Bf16>& ahead) {
+                 Query* const* queries, const TileAhead& ahead) {
   const int64_t used = (count + tile_keys - 1) / tile_keys;
   each<4>([&](auto t) CLOVER_INLINED { zero<t>(); });
   for (int64_t i = 0; i < d; i += register_inputs, packed += float_parts * register_bytes) {
@@ -199,7 +200,7 @@ float weigh_scores(Query& query, int64_t count, char* weights) {
 
 /// sum = sum * shrink + weights * values, for the heads that have weights.
 void add_values(const TileRoom& room, int64_t count, int64_t d, const float* shrink, Query* const* queries,
-                const Ahead<Bf16>& ahead) {
+                const TileAhead& ahead) {
   const int64_t tiles = d / 16, steps = (count + register_inputs - 1) / register_inputs;
   for (int64_t first = 0; first < tiles; first += 4) {
     const int64_t used = tiles - first < 4 ? tiles - first : 4;
@@ -234,6 +235,7 @@ void add_values(const TileRoom& room, int64_t count, int64_t d, const float* shr
 class TileBlocks {
  public:
   using Cached = Bf16;
+  using Ahead = TileAhead;
 
   TileBlocks(int64_t queries, int64_t head_size, float* scratch)
       : room_(scratch, head_size), queries_(queries) {
@@ -254,7 +256,7 @@ class TileBlocks {
 
   /// See attend_block.
   void attend(const Group& group, const int64_t* offsets, const int* members, const int64_t* counts,
-              int64_t rows, const Ahead<Bf16>& ahead) {
+              int64_t rows, const TileAhead& ahead) {
     const int64_t d = group.call.head_size;
     int64_t count[attention_group_queries] = {}, longest = 0, shortest = block_size;
     for (int64_t m = 0; m < rows; ++m) {
@@ -285,7 +287,7 @@ class TileBlocks {
   }
 
   void attend_sixteen(const Group& group, int64_t first, const int64_t* count, int64_t longest,
-                      const KeyTile* tiles, const Ahead<Bf16>& ahead) {
+                      const KeyTile* tiles, const TileAhead& ahead) {
     const int64_t d = group.call.head_size;
     Query* queries[tile_queries];
     bool any = false;

@@ -78,9 +78,13 @@ CLOVER_INLINE F8 upper_half(F16 x) {
 }
 
 CLOVER_INLINE U8 load_halves(const uint16_t* from) {
+#if defined(__AVX2__)  // one instruction, which compilers do not find
+  return (U8)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
   H8 h;
   std::memcpy(&h, from, sizeof h);
   return __builtin_convertvector(h, U8);
+#endif
 }
 CLOVER_INLINE void store_halves(uint16_t* to, U8 x) {
   const H8 h = __builtin_convertvector(x, H8);

@@ -125,13 +125,14 @@ void rope_rows(const float* row, const RopeCall& call, T* k, T* v, int64_t begin
   for (int64_t r = begin; r < end; ++r, row += query + 2 * kv) {
     const float *cos = call.cos + r * half, *sin = call.sin + r * half;
     for (int64_t at = 0; at < query; at += d) rotate(row + at, cos, sin, half, call.q + r * query + at);
-    T* key = k + call.slots[r] * kv;
-    for (int64_t at = 0; at < kv; at += d) {
+    const int64_t page = call.slots[r] / call.page_size, within = call.slots[r] % call.page_size;
+    for (int64_t head = 0; head < call.kv_heads; ++head) {
+      const int64_t to = ((page * call.kv_heads + head) * call.page_size + within) * d;
       float turned[1024];
-      rotate(row + query + at, cos, sin, half, turned);
-      store_row(key + at, turned, d);
+      rotate(row + query + head * d, cos, sin, half, turned);
+      store_row(k + to, turned, d);
+      store_row(v + to, row + query + kv + head * d, d);
     }
-    store_row(v + call.slots[r] * kv, row + query + kv, kv);
   }
 }
 

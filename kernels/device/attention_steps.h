@@ -103,11 +103,9 @@ __device__ __forceinline__ Found find_key(const Work& work, const Span* spans, c
 }
 __device__ __forceinline__ void keep_key(const Work& work, const Found& found, int32_t* place) {
   if (threadIdx.x >= block_keys) return;
-  const int64_t row = int64_t{found.page} * work.call.page_size + found.within;
+  const int64_t first = (int64_t{found.page} * work.call.kv_heads + work.kv_head) * work.call.page_size;
   place[threadIdx.x] =
-      found.within < 0
-          ? -1
-          : static_cast<int32_t>((row * work.call.kv_heads + work.kv_head) * (work.call.head_size / 8));
+      found.within < 0 ? -1 : static_cast<int32_t>((first + found.within) * (work.call.head_size / 8));
 }
 __device__ inline void find_keys(const Work& work, const Span* spans, const Step& step, int32_t* place) {
   keep_key(work, find_key(work, spans, step), place);

@@ -33,22 +33,28 @@ __device__ inline void store(const LinearCall& call, int64_t row, int64_t output
 /// Outputs `output`, an even one, and the next of queries, keys or values: to where they belong.
 __device__ inline void store_turned(const RopeCall& call, int64_t row, unsigned output, float low,
                                     float high) {
-  const unsigned size = call.head_size, half = size / 2, queries = call.query_heads * size,
-                 keys = call.kv_heads * size;
-  const int64_t slot = call.slots[row] * keys;
-  if (output >= queries + keys) {
-    store_as(call.v, call.cache, slot + (output - queries - keys), low);
-    return store_as(call.v, call.cache, slot + (output - queries - keys) + 1, high);
+  const unsigned size = call.head_size, half = size / 2, head = output / size, within = output % size,
+                 pair = within / 2, queries = call.query_heads, keys = call.kv_heads;
+  // Where the cache has the row's keys or values of a head.
+  const auto place = [&](unsigned kv_head) {
+    const unsigned slot = call.slots[row], page_size = call.page_size, page = slot / page_size;
+    return ((int64_t{page} * keys + kv_head) * page_size + (slot - page * page_size)) * size;
+  };
+  if (head >= queries + keys) {
+    const int64_t to = place(head - queries - keys) + within;
+    store_as(call.v, call.cache, to, low);
+    return store_as(call.v, call.cache, to + 1, high);
   }
-  const unsigned pair = output % size / 2, at = output / size * size + pair;
   const float cos = call.cos[row * half + pair], sin = call.sin[row * half + pair];
   const float turned_low = low * cos - high * sin, turned_high = high * cos + low * sin;
-  if (output < queries) {
-    call.q[row * queries + at] = turned_low;
-    call.q[row * queries + at + half] = turned_high;
+  if (head < queries) {
+    float* to = call.q + (row * queries + head) * size + pair;
+    to[0] = turned_low;
+    to[half] = turned_high;
   } else {
-    store_as(call.k, call.cache, slot + (at - queries), turned_low);
-    store_as(call.k, call.cache, slot + (at - queries) + half, turned_high);
+    const int64_t to = place(head - queries) + pair;
+    store_as(call.k, call.cache, to, turned_low);
+    store_as(call.k, call.cache, to + half, turned_high);
   }
 }
 

@@ -48,7 +48,7 @@ void measure(const Case& some) {
   const int64_t bytes = rows.page_table.numel() * page_size * kv_heads * head_size * 2 * 2;
   const int64_t layers = std::clamp<int64_t>((int64_t{256} << 20) / bytes, 1, 30);
   const at::Tensor cache =
-      at::randn({2, layers, rows.page_table.numel(), page_size, kv_heads, head_size}).to(at::kBFloat16);
+      at::randn({2, layers, rows.page_table.numel(), kv_heads, page_size, head_size}).to(at::kBFloat16);
   const at::Tensor q = at::randn({count, query_heads, head_size});
   at::Tensor out = at::empty({count, query_heads * head_size}, at::kBFloat16);
   double best = 1e30;

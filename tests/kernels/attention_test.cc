@@ -59,13 +59,13 @@ at::Tensor attend(const Scene& scene, const std::vector<int64_t>& chosen, int64_
   const int64_t pages = (slots + page_size - 1) / page_size;
   at::manual_seed(seed);
   const at::Tensor table = at::randperm(sequences * pages, at::kInt).reshape({sequences, pages});
-  const auto shape = {sequences * pages, page_size, scene.heads.kv, scene.heads.size};
+  const auto shape = {sequences * pages, scene.heads.kv, page_size, scene.heads.size};
   at::Tensor k = at::full(shape, 9.0f, scene.keys.options()), v = k.clone();
   for (int64_t b = 0; b < sequences; ++b) {
     for (int64_t s = 0; s < slots; ++s) {
       const int64_t page = table[b][s / page_size].item<int>();
-      k[page][s % page_size].copy_(scene.keys[b][s]);
-      v[page][s % page_size].copy_(scene.values[b][s]);
+      k[page].select(1, s % page_size).copy_(scene.keys[b][s]);
+      v[page].select(1, s % page_size).copy_(scene.values[b][s]);
     }
   }
   std::vector<int> sequence, contiguous, begin = {0}, path;
@@ -339,14 +339,14 @@ TEST(TreeAttention, SaysWhatDoesNotFit) {
   const Scene scene = make_scene({2, 1, 8}, 1, 20, {{0, 5, {}}}, at::kFloat);
   const AttentionRows rows{ints({0}), ints({5}), ints({0, 0}), at::empty({0}, at::kInt),
                            at::zeros({1, 2}, at::kInt)};
-  const at::Tensor k = at::zeros({2, 16, 1, 8});
+  const at::Tensor k = at::zeros({2, 1, 16, 8});
   at::Tensor out = at::empty({1, 16});
   const auto attempt = [&](const at::Tensor& q, const at::Tensor& keys, const AttentionRows& some) {
     return error_of([&] { here::tree_attention(q, keys, keys, some, 1, out); });
   };
   EXPECT_EQ(attempt(scene.q, k, rows), "");
-  EXPECT_NE(attempt(scene.q, at::zeros({2, 16, 1, 12}), rows).find("head size is 12"), std::string::npos);
-  EXPECT_NE(attempt(scene.q, at::zeros({2, 16, 3, 8}), rows).find("2 query heads are not a multiple of 3"),
+  EXPECT_NE(attempt(scene.q, at::zeros({2, 1, 16, 12}), rows).find("head size is 12"), std::string::npos);
+  EXPECT_NE(attempt(scene.q, at::zeros({2, 3, 16, 8}), rows).find("2 query heads are not a multiple of 3"),
             std::string::npos);
   AttentionRows wrong = rows;
   wrong.contiguous = ints({5, 5});

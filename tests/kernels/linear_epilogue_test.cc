@@ -85,10 +85,10 @@ struct Stored {
   Stored(const Heads& heads, const at::Tensor& x, const QkvWeight& weight, const at::Tensor& angle,
          const at::Tensor& slots, at::ScalarType cache)
       : q(at::empty({x.size(0), heads.query, heads.size})),
-        k(at::full({33, 4, heads.kv, heads.size}, 7.0f, at::TensorOptions(cache))),
+        k(at::full({33, heads.kv, 4, heads.size}, 7.0f, at::TensorOptions(cache))),
         v(k.clone()) {
     here::linear_rope_and_store(x, weight, angle.cos(), angle.sin(), slots, q, k, v);
-    k = k.flatten(0, 1), v = v.flatten(0, 1);  // [slots, Hkv, d]
+    k = k.transpose(1, 2).flatten(0, 1), v = v.transpose(1, 2).flatten(0, 1);  // [slots, Hkv, d]
   }
 };
 
