@@ -96,6 +96,17 @@ AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   return call;
 }
 
+MoveCall call_of(at::Tensor& cache, const at::Tensor& moves) {
+  return {.cache = cache.mutable_data_ptr(),
+          .parts = cache.size(0),
+          .pages = cache.size(1),
+          .kv_heads = cache.size(2),
+          .page_size = cache.size(3),
+          .row_bytes = cache.size(4) * cache.element_size(),
+          .moves = moves.const_data_ptr<int64_t>(),
+          .count = moves.size(1)};
+}
+
 GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                    const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
   return {.logits = logits.const_data_ptr<float>(),

@@ -24,6 +24,7 @@ LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& 
 AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);
 AttentionCall call_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionRows& rows, double scale, at::Tensor& out);
+MoveCall call_of(at::Tensor& cache, const at::Tensor& moves);
 GrowthCall call_of(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                    const LevelRule& rule, int64_t most_live, GrowingTrees& trees);
 FollowCall call_of(const JudgedTrees& judged, FollowedTrees& followed);

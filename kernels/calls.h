@@ -48,6 +48,13 @@ struct AttentionCall {
   float scale;
 };
 
+struct MoveCall {
+  void* cache;  // [parts, pages, kv_heads, page_size, row_bytes]
+  int64_t parts, pages, kv_heads, page_size, row_bytes;
+  const int64_t* moves;  // [3, count]
+  int64_t count;
+};
+
 /// A tree's row of GrowingTrees::state, all zeros for one that does not grow.
 struct TreeState {
   int32_t nodes = 1;       // so far, the root included

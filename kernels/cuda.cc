@@ -109,15 +109,10 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 }
 
 void move_rows(at::Tensor& cache, const at::Tensor& moves) {
-  const CacheParts parts{cache.mutable_data_ptr(),
-                         cache.size(0),
-                         cache.size(1),
-                         cache.size(2),
-                         cache.size(3),
-                         cache.size(4) * cache.element_size()};
-  TORCH_CHECK(parts.row_bytes % 16 == 0, "move_rows: a head's row takes ", parts.row_bytes,
+  const MoveCall call = call_of(cache, moves);
+  TORCH_CHECK(call.row_bytes % 16 == 0, "move_rows: a head's row takes ", call.row_bytes,
               " bytes, expected a multiple of 16 on a GPU.");
-  launch_move_rows(parts, moves.const_data_ptr<int64_t>(), moves.size(1), current_stream(cache));
+  launch_move_rows(call, current_stream(cache));
 }
 
 namespace {

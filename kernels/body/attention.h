@@ -53,7 +53,7 @@ void attend_split(const Group& group, Blocks& blocks, const Span* spans, int64_t
     ahead = {{k, offsets}, {v, offsets}, count, group.call.head_size};
   };
   find_shared(begin, places[0]);
-  ahead.fetch(0, block_size);
+  ahead.ask_for_rows(0, block_size);
   blocks.prepare(group);
   int turn = 0;
   for (int64_t start = begin; start < begin + split_keys; start += block_size, turn ^= 1) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/body/lanes.h"
+#include "kernels/cache_row.h"
 
 // One block of keys and values against some queries.  Tiles below only decide which independent sums are
 // computed side by side; each score, weight and output keeps its own order.
@@ -43,11 +44,11 @@ struct Group {
   float* block;            // [block_size, d] keys, then values
 };
 
-/// Where position p's row of this kv head begins in the cache.
+/// Where the cache has a slot of the sequence, for this kv head.
 CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
-  const AttentionCall& call = group.call;
-  const int64_t page = group.pages[slot / call.page_size];
-  return ((page * call.kv_heads + group.kv_head) * call.page_size + slot % call.page_size) * call.head_size;
+  const PagePlace logical = place_of(slot, group.call.page_size);
+  return cache_row(group.call, {group.pages[logical.page], logical.within}, group.kv_head) *
+         group.call.head_size;
 }
 
 void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {
@@ -71,11 +72,10 @@ struct CacheRows {
   const T* cache;
   const int64_t* offsets;
   CLOVER_INLINE const T* operator()(int64_t j) const { return cache + offsets[j]; }
-  /// Asks for row j, into the first-level cache (`locality` 3) or the second (2).
-  template <int locality>
-  CLOVER_INLINE void fetch(int64_t j, int64_t d) const {
+  template <CacheLevel level>
+  CLOVER_INLINE void ask_for_row(int64_t j, int64_t d) const {
     for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T)))
-      __builtin_prefetch(cache + offsets[j] + i, 0, locality);
+      ask_for<level>(cache + offsets[j] + i);
   }
 };
 
@@ -129,16 +129,16 @@ CLOVER_INLINE void score_tile(const Query* const* queries, const Rows& keys, int
   });
 }
 
-/// Rows of the next block, asked for while the present one is worked on: they lie apart and were not read
-/// since the last step.
-template <class T, int locality>
-struct RowsAhead {
+/// The next block, asked for while the present one is worked on: pages lie apart, and were not read since the
+/// last step.
+template <class T, CacheLevel level>
+struct BlockAhead {
   CacheRows<T> keys, values;
   int64_t count, d;
-  CLOVER_INLINE void fetch(int64_t begin, int64_t end) const {
+  CLOVER_INLINE void ask_for_rows(int64_t begin, int64_t end) const {
     for (int64_t j = begin; j < end && j < count; ++j) {
-      keys.template fetch<locality>(j, d);
-      values.template fetch<locality>(j, d);
+      keys.template ask_for_row<level>(j, d);
+      values.template ask_for_row<level>(j, d);
     }
   }
 };
@@ -148,7 +148,7 @@ void score(const Query* const* queries, const Rows& keys, int64_t d, int64_t cou
            const Ahead& ahead) {
   int64_t j = 0;
   for (; j + 4 <= count; j += 4) {
-    ahead.fetch(j, j + 4);
+    ahead.ask_for_rows(j, j + 4);
     score_tile<Q, 4>(queries, keys, d, j, scale);
   }
   for (; j < count; ++j) score_tile<Q, 1>(queries, keys, d, j, scale);
@@ -281,7 +281,7 @@ template <class T>
 struct VectorBlocks {
   using Cached = T;
   // Two blocks' keys and values would fill a first-level cache.
-  using Ahead = RowsAhead<T, 2>;
+  using Ahead = BlockAhead<T, CacheLevel::second>;
   VectorBlocks(int64_t /*queries*/, int64_t /*head_size*/, float* /*scratch*/) {}
   void prepare(const Group&) const {}
   void attend(const Group& group, const int64_t* offsets, const int* members, const int64_t* counts,

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t tile_queries = register_lines, tile_keys = register_lines;
 constexpr int float_parts = 3;
 
-using TileAhead = RowsAhead<Bf16, 3>;
+using TileAhead = BlockAhead<Bf16, CacheLevel::first>;
 
 /// Takes the eight leading bits of x's mantissa off x, as a bf16 in the upper half of each lane.
 CLOVER_INLINE U16 take_part(F16& x) {
@@ -59,7 +59,7 @@ CLOVER_INLINE void transpose(U16* lines) {
 /// What a block of keys needs besides Group::block: all of it tile registers as they are loaded.
 struct TileRoom {
   char* queries;  // [groups of 16, d / 32, parts]
-  char* keys;     // [4 tiles of 16, 16, d] of those that do not lie in steps in the cache
+  char* keys;     // [4 tiles of 16, 16, d] of those that the cache does not have side by side
   char* values;   // [2 steps of 32 keys, d / 16]
   char* weights;  // [parts, 16 query heads, 64 keys]
 
@@ -95,28 +95,21 @@ void pack_queries(const Query* queries, int64_t count, int64_t d, char* to) {
   }
 }
 
-/// A tile of 16 keys: where its first line is, and how many bytes lie between lines.
-struct KeyTile {
-  const char* at;
-  int64_t step;
-};
-
-/// Where the cache has a block's keys, or, where they do not lie at equal steps, a copy (zeros beyond
-/// `count`).
-void find_key_tiles(const CacheRows<Bf16>& keys, int64_t count, int64_t d, char* copies, KeyTile* tiles) {
+/// Tiles of 16 keys, [16, d]: where the cache has them, or, where they do not lie side by side, a copy (zeros
+/// beyond `count`).
+void find_key_tiles(const CacheRows<Bf16>& keys, int64_t count, int64_t d, char* copies, const char** tiles) {
   for (int64_t first = 0; first < count; first += tile_keys, ++tiles, copies += tile_keys * d * 2) {
     const int64_t* offsets = keys.offsets + first;
     const int64_t here = count - first < tile_keys ? count - first : tile_keys;
-    const int64_t step = offsets[1 < here ? 1 : 0] - offsets[0];
-    bool in_steps = here == tile_keys;
-    for (int64_t j = 1; j < here; ++j) in_steps &= offsets[j] == offsets[0] + j * step;
-    if (in_steps) {
-      *tiles = {reinterpret_cast<const char*>(keys(first)), step * 2};
+    bool side_by_side = here == tile_keys;
+    for (int64_t j = 1; j < here; ++j) side_by_side &= offsets[j] == offsets[0] + j * d;
+    if (side_by_side) {
+      *tiles = reinterpret_cast<const char*>(keys(first));
       continue;
     }
     for (int64_t j = 0; j < here; ++j) std::memcpy(copies + j * d * 2, keys(first + j), d * 2);
     std::memset(copies + here * d * 2, 0, (tile_keys - here) * d * 2);
-    *tiles = {copies, d * 2};
+    *tiles = copies;
   }
 }
 
@@ -127,7 +120,7 @@ bool pack_values(const CacheRows<Bf16>& values, int64_t count, int64_t d, char* 
   constexpr uint16_t exponent = 0x7f80;
   H32 infinite{};
   for (int64_t j = 0; j < count || j % register_inputs != 0; j += 2) {
-    ahead.fetch(j / 2, j / 2 + 1);
+    ahead.ask_for_rows(j / 2, j / 2 + 1);
     char* line = to + j / register_inputs * (d / 16) * register_bytes + j % register_inputs / 2 * line_bytes;
     for (int64_t i = 0; i < d; i += register_inputs, line += 2 * register_bytes) {
       const H32 even = load_line<H32>(j < count ? &values(j)[i].bits : zeros);
@@ -147,7 +140,7 @@ bool pack_values(const CacheRows<Bf16>& values, int64_t count, int64_t d, char* 
 }
 
 /// Sixteen query heads' scores of a block of keys, left in score[]; heads without one are nullptr.
-void score_tiles(const char* packed, const KeyTile* tiles, int64_t count, int64_t d, float scale,
+void score_tiles(const char* packed, const char* const* tiles, int64_t count, int64_t d, float scale,
                  Query* const* queries, const TileAhead& ahead) {
   const int64_t used = (count + tile_keys - 1) / tile_keys;
   each<4>([&](auto t) CLOVER_INLINED { zero<t>(); });
@@ -156,8 +149,8 @@ void score_tiles(const char* packed, const KeyTile* tiles, int64_t count, int64_
                           CLOVER_INLINED { load<5 + part>(packed + part * register_bytes, line_bytes); });
     each<4>([&](auto t) CLOVER_INLINED {
       if (t >= used) return;
-      if (i < 2 * register_inputs) ahead.fetch(32 + i / 4 + 2 * t, 34 + i / 4 + 2 * t);
-      load<4>(tiles[t].at + i * 2, tiles[t].step);
+      if (i < 2 * register_inputs) ahead.ask_for_rows(32 + i / 4 + 2 * t, 34 + i / 4 + 2 * t);
+      load<4>(tiles[t] + i * 2, d * 2);
       each<float_parts>([&](auto part) CLOVER_INLINED { add_products_of_tiles<t, 4, 5 + part>(); });
     });
   }
@@ -213,7 +206,7 @@ void add_values(const TileRoom& room, int64_t count, int64_t d, const float* shr
       });
       each<4>([&](auto t) CLOVER_INLINED {
         if (t >= used) return;
-        if (first == 0) ahead.fetch(48 + 8 * step + 2 * t, 50 + 8 * step + 2 * t);
+        if (first == 0) ahead.ask_for_rows(48 + 8 * step + 2 * t, 50 + 8 * step + 2 * t);
         load<4>(values + t * register_bytes, line_bytes);
         each<float_parts>([&](auto part) CLOVER_INLINED { add_products_of_tiles<t, 5 + part, 4>(); });
       });
@@ -266,7 +259,7 @@ class TileBlocks {
       if (own < shortest) shortest = own;
     }
     const Bf16 *k = static_cast<const Bf16*>(group.call.k), *v = static_cast<const Bf16*>(group.call.v);
-    KeyTile tiles[block_size / tile_keys];
+    const char* tiles[block_size / tile_keys];
     find_key_tiles({k, offsets}, longest, d, room_.keys, tiles);
     const bool finite = pack_values({v, offsets}, longest, d, room_.values, ahead);
     // Values of keys that a row does not have are multiplied by zero, which an infinity would not survive.
@@ -287,7 +280,7 @@ class TileBlocks {
   }
 
   void attend_sixteen(const Group& group, int64_t first, const int64_t* count, int64_t longest,
-                      const KeyTile* tiles, const TileAhead& ahead) {
+                      const char* const* tiles, const TileAhead& ahead) {
     const int64_t d = group.call.head_size;
     Query* queries[tile_queries];
     bool any = false;

@@ -94,15 +94,15 @@ struct Prefetch {
 /// With few rows a tile only waits for memory: weights asked for into the second-level cache arrive sooner,
 /// where many streams of them would drive each other out of the first.  With more rows a tile is bound by
 /// arithmetic, which must find them in the first.
-template <bool few_rows>
-CLOVER_INLINE void ask_for(const char* weights) {
-  __builtin_prefetch(weights, 0, few_rows ? 2 : 3);
+constexpr CacheLevel level_of_weights(bool few_rows) {
+  return few_rows ? CacheLevel::second : CacheLevel::first;
 }
 
 template <class Panel, int P, int M>
 void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_elements,
                  Prefetch prefetch) {
   using T = typename Panel::Element;
+  constexpr CacheLevel level = level_of_weights(M <= 2);
   const T* weights = static_cast<const T*>(call.panels) + panel * panel_elements;
   const float* x = call.scratch + linear_scratch(row, call.inputs);
   F8 sum[P][2][M] = {};
@@ -121,8 +121,8 @@ void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t pan
   for (int64_t pair = 0; pair < pairs; ++pair, weights += 32, x += 2 * M, ahead += prefetch.step) {
     each<P>([&](auto p) CLOVER_INLINED {
       const T* at = weights + p * panel_elements;
-      ask_for<M <= 2>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)));
-      if (sizeof(T) == 4) ask_for<M <= 2>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
+      ask_for<level>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)));
+      if (sizeof(T) == 4) ask_for<level>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
       add_input(p, Panel::first(at, 0), Panel::first(at, 1), x);
       add_input(p, Panel::second(at, 0), Panel::second(at, 1), x + M);
     });

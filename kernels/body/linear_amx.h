@@ -84,7 +84,7 @@ CLOVER_INLINE void amx_tiles(const LinearWork& call, int64_t panel, int64_t tile
 }
 
 CLOVER_INLINE void fetch_block(const char* at) {
-  for (int64_t line = 0; line < register_lines; ++line) __builtin_prefetch(at + line * line_bytes);
+  for (int64_t line = 0; line < register_lines; ++line) ask_for<CacheLevel::first>(at + line * line_bytes);
 }
 
 /// What few rows wait for: weights from memory.  Those two blocks further on in the same panel, or (past its

@@ -54,7 +54,7 @@ void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel
     U16 line[P];
     each<P>([&](auto p) CLOVER_INLINED {
       line[p] = load_line<U16>(weights + p * panel_words);
-      ask_for<M <= 8>(ahead + p * panel_words * 4);
+      ask_for<level_of_weights(M <= 8)>(ahead + p * panel_words * 4);
     });
     each<M>([&](auto m) CLOVER_INLINED {
       const U16 value = splat_pair(x[m]);

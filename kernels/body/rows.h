@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/body/lanes.h"
+#include "kernels/cache_row.h"
 
 // Norms, activations and rotations: each row by itself.
 namespace clover::kernels::cpu {
@@ -125,9 +126,9 @@ void rope_rows(const float* row, const RopeCall& call, T* k, T* v, int64_t begin
   for (int64_t r = begin; r < end; ++r, row += query + 2 * kv) {
     const float *cos = call.cos + r * half, *sin = call.sin + r * half;
     for (int64_t at = 0; at < query; at += d) rotate(row + at, cos, sin, half, call.q + r * query + at);
-    const int64_t page = call.slots[r] / call.page_size, within = call.slots[r] % call.page_size;
+    const PagePlace place = place_of(call.slots[r], call.page_size);
     for (int64_t head = 0; head < call.kv_heads; ++head) {
-      const int64_t to = ((page * call.kv_heads + head) * call.page_size + within) * d;
+      const int64_t to = cache_row(call, place, head) * d;
       float turned[1024];
       rotate(row + query + head * d, cos, sin, half, turned);
       store_row(k + to, turned, d);

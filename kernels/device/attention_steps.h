@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cache_row.h"
 #include "kernels/device/attention_tile.h"
 
 // The blocks of keys that a tile takes one after the other, and what it does with each.
@@ -85,7 +86,8 @@ class Steps {
 
 /// Where this thread's key of the step lies.
 struct Found {
-  int page = 0, within = -1;  // -1: beyond the last
+  bool exists = false;
+  PagePlace place{};
 };
 __device__ __forceinline__ Found find_key(const Work& work, const Span* spans, const Step& step) {
   const int key = threadIdx.x;
@@ -96,16 +98,15 @@ __device__ __forceinline__ Found find_key(const Work& work, const Span* spans, c
   if (key >= count_in_block(span, step.start)) return found;
   const int slot =
       position < span.contiguous ? position : work.call.path[span.rest + position - span.contiguous];
-  const unsigned size = static_cast<unsigned>(work.call.page_size), page = static_cast<unsigned>(slot) / size;
-  found.within = static_cast<int>(static_cast<unsigned>(slot) - page * size);
-  found.page = work.pages[page];
+  const PagePlace logical = place_of(slot, work.call.page_size);
+  found.exists = true;
+  found.place = {work.pages[logical.page], logical.within};
   return found;
 }
 __device__ __forceinline__ void keep_key(const Work& work, const Found& found, int32_t* place) {
   if (threadIdx.x >= block_keys) return;
-  const int64_t first = (int64_t{found.page} * work.call.kv_heads + work.kv_head) * work.call.page_size;
-  place[threadIdx.x] =
-      found.within < 0 ? -1 : static_cast<int32_t>((first + found.within) * (work.call.head_size / 8));
+  const int64_t row = cache_row(work.call, found.place, work.kv_head);
+  place[threadIdx.x] = found.exists ? static_cast<int32_t>(row * (work.call.head_size / 8)) : -1;
 }
 __device__ inline void find_keys(const Work& work, const Span* spans, const Step& step, int32_t* place) {
   keep_key(work, find_key(work, spans, step), place);

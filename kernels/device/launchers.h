@@ -21,13 +21,8 @@ int64_t attention_workspace(const AttentionCall& call);
 void launch_gather_rows(const void* panels, const int64_t* ids, int64_t rows, int64_t inputs, Element element,
                         void* out, Stream stream);
 
-/// [parts, pages, heads, page_size, row_bytes], row_bytes a multiple of 16.
-struct CacheParts {
-  void* first;
-  int64_t parts, pages, heads, page_size, row_bytes;
-};
-/// moves [3, count].
-void launch_move_rows(const CacheParts& cache, const int64_t* moves, int64_t count, Stream stream);
+/// row_bytes: a multiple of 16.
+void launch_move_rows(const MoveCall& call, Stream stream);
 
 /// Row-wise: x [rows, width] and so on, as in rms_norm.h, activation.h, top_k.h and sample.h.
 struct NormCall {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cache_row.h"
 #include "kernels/device/cuda.h"
 #include "kernels/device/linear_plan.h"
 
@@ -37,8 +38,7 @@ __device__ inline void store_turned(const RopeCall& call, int64_t row, unsigned 
                  pair = within / 2, queries = call.query_heads, keys = call.kv_heads;
   // Where the cache has the row's keys or values of a head.
   const auto place = [&](unsigned kv_head) {
-    const unsigned slot = call.slots[row], page_size = call.page_size, page = slot / page_size;
-    return ((int64_t{page} * keys + kv_head) * page_size + (slot - page * page_size)) * size;
+    return cache_row(call, place_of(call.slots[row], call.page_size), kv_head) * size;
   };
   if (head >= queries + keys) {
     const int64_t to = place(head - queries - keys) + within;
