@@ -135,6 +135,7 @@ template <class T, CacheLevel level>
 struct BlockAhead {
   CacheRows<T> keys, values;
   int64_t count, d;
+  BlockAhead none() const { return {keys, values, 0, d}; }
   CLOVER_INLINE void ask_for_rows(int64_t begin, int64_t end) const {
     for (int64_t j = begin; j < end && j < count; ++j) {
       keys.template ask_for_row<level>(j, d);
@@ -223,11 +224,14 @@ template <class Rows, class Ahead>
 void score_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& keys, int64_t d,
                float scale, const Ahead& ahead) {
   const int64_t threes = in_threes(count, total);
+  const Ahead nothing = ahead.none();
+  // The next block is asked for once, not by each of them.
+  const auto rows_ahead = [&](int64_t first) -> const Ahead& { return first == 0 ? ahead : nothing; };
   int64_t i = 0;
-  for (; i < threes; i += 3) score<3>(queries + i, keys, d, count[i], scale, ahead);
+  for (; i < threes; i += 3) score<3>(queries + i, keys, d, count[i], scale, rows_ahead(i));
   for (; i + 2 <= total; i += 2)
-    score<2>(queries + i, keys, d, count[i] > count[i + 1] ? count[i] : count[i + 1], scale, ahead);
-  if (i < total) score<1>(queries + i, keys, d, count[i], scale, ahead);
+    score<2>(queries + i, keys, d, count[i] > count[i + 1] ? count[i] : count[i + 1], scale, rows_ahead(i));
+  if (i < total) score<1>(queries + i, keys, d, count[i], scale, rows_ahead(i));
 }
 
 template <class Rows>
