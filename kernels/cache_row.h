@@ -15,8 +15,7 @@ namespace {
 
 /// A slot's page, and its place there.
 struct PagePlace {
-  int64_t page;
-  uint32_t within;
+  uint32_t page, within;
 };
 
 /// Slots fit in 32 bits, whose division is quick everywhere: 2^32 of them take hundreds of gigabytes a layer.
@@ -26,10 +25,16 @@ CLOVER_ANYWHERE PagePlace place_of(int64_t slot, int64_t page_size) {
   return {page, narrow - page * size};
 }
 
+/// The same for a slot of a sequence, whose row of the page table is `pages`.
+CLOVER_ANYWHERE PagePlace place_of(int64_t slot, int64_t page_size, const int32_t* pages) {
+  const PagePlace own = place_of(slot, page_size);
+  return {static_cast<uint32_t>(pages[own.page]), own.within};
+}
+
 /// The number of the row of d elements among all of the cache's.  Call: RopeCall, AttentionCall, MoveCall.
 template <class Call>
 CLOVER_ANYWHERE int64_t cache_row(const Call& call, const PagePlace& place, int64_t head) {
-  return (place.page * call.kv_heads + head) * call.page_size + place.within;
+  return (int64_t{place.page} * call.kv_heads + head) * call.page_size + place.within;
 }
 
 }  // namespace

@@ -46,9 +46,8 @@ struct Group {
 
 /// Where the cache has a slot of the sequence, for this kv head.
 CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
-  const PagePlace logical = place_of(slot, group.call.page_size);
-  return cache_row(group.call, {group.pages[logical.page], logical.within}, group.kv_head) *
-         group.call.head_size;
+  const PagePlace place = place_of(slot, group.call.page_size, group.pages);
+  return cache_row(group.call, place, group.kv_head) * group.call.head_size;
 }
 
 void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {

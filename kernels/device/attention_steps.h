@@ -98,9 +98,8 @@ __device__ __forceinline__ Found find_key(const Work& work, const Span* spans, c
   if (key >= count_in_block(span, step.start)) return found;
   const int slot =
       position < span.contiguous ? position : work.call.path[span.rest + position - span.contiguous];
-  const PagePlace logical = place_of(slot, work.call.page_size);
   found.exists = true;
-  found.place = {work.pages[logical.page], logical.within};
+  found.place = place_of(slot, work.call.page_size, work.pages);
   return found;
 }
 __device__ __forceinline__ void keep_key(const Work& work, const Found& found, int32_t* place) {
