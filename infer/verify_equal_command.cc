@@ -1,3 +1,4 @@
+#include <array>
 #include <cstdio>
 
 #include "data/files.h"
@@ -22,6 +23,8 @@ struct VerifyEqualOptions {
   std::vector<int64_t> batch_sizes = {1, 3, 16};
 };
 
+constexpr std::array<int64_t, 3> prefill_chunks{37, 128, 301};
+
 // Every second setting also changes pages and prefill chunks, every third does without graphs: none of it may
 // show.
 std::vector<BenchConfiguration> varied(const VerifyEqualOptions& options,
@@ -39,7 +42,7 @@ std::vector<BenchConfiguration> varied(const VerifyEqualOptions& options,
   std::vector<BenchConfiguration> configurations = plan_configurations(plan, drafters);
   for (size_t i = 1; i < configurations.size(); i += 2) {
     configurations[i].options.page_size = 16;
-    configurations[i].options.prefill_chunk = 37;
+    configurations[i].options.prefill_chunk = prefill_chunks[i / 2 % prefill_chunks.size()];
   }
   for (size_t i = 2; i < configurations.size(); i += 3) configurations[i].options.graphs = false;  // of a GPU
   return configurations;
