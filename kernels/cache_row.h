@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Where a paged cache, [pages, Hkv, page_size, d], has a slot of a head: one answer for the host, the device
-// and every instruction family, hence a copy of its own in each file.
+// and every instruction family, none of whose code may be linked into another's: hence a copy in each file.
 namespace clover::kernels {
 namespace {
 
