@@ -34,7 +34,7 @@ struct BenchOptions {
   std::string random_weights;
   std::vector<std::string> random_heads;
   std::vector<int64_t> draft_vocabs = {0};
-  std::string assumed;
+  std::string assumed, trace;
 };
 
 std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const LoadedModel& model) {
@@ -104,11 +104,13 @@ int bench_steps(const BenchOptions& options) {
         "--rows and --random-weights measure steps without requests: expected no --input, found " +
         options.input);
   check_report_file(options.report, files_read(options));
+  check_report_file(options.trace, files_read(options), "--trace");
   StepBenchPlan plan;
   plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
   plan.context = options.context;
   plan.rounds = options.rounds;
   plan.graphs = !options.decode.no_graphs;
+  plan.trace = options.trace;
   if (!options.batch_sizes.empty()) plan.batch_sizes = options.batch_sizes;
   std::map<std::string, Acceptance> acceptance;
   if (!options.assumed.empty()) acceptance = read_acceptance(data::read_json(options.assumed), plan.rows);
@@ -135,9 +137,10 @@ int bench_steps(const BenchOptions& options) {
 int bench_requests(const BenchOptions& options) {
   if (options.input.empty())
     throw data::InputError("expected --input FILE.jsonl (or --rows N,...), found neither");
-  if (!options.assumed.empty() || !options.random_heads.empty())
+  if (!options.assumed.empty() || !options.random_heads.empty() || !options.trace.empty())
     throw data::InputError(
-        "--assume-acceptance and --random-heads belong to --random-weights or --rows, found --input");
+        "--assume-acceptance, --random-heads and --trace belong to --random-weights or --rows, found "
+        "--input");
   BenchPlan plan;
   plan.base = engine_options(options.decode, false);
   plan.budgets = options.budgets;
@@ -192,6 +195,12 @@ void add_step_options(CLI::App& app, BenchOptions& options) {
       ->group(steps);
   app.add_option("--assume-acceptance", options.assumed,
                  "A --json of bench with real heads: what they got accepted turns steps into tokens/s")
+      ->type_name("FILE")
+      ->group(steps);
+  app.add_option(
+         "--trace", options.trace,
+         "Write what ran when in eight steps of the first batch size: kernels on a GPU, LibTorch's operators "
+         "on a CPU, for Perfetto or chrome://tracing")
       ->type_name("FILE")
       ->group(steps);
 }

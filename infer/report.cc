@@ -114,7 +114,8 @@ json report_of(const json& configurations, const model::Target& target, double r
           {"configurations", configurations}};
 }
 
-void check_report_file(const std::string& file, const std::vector<std::string>& read) {
+void check_report_file(const std::string& file, const std::vector<std::string>& read,
+                       const std::string& option) {
   namespace fs = std::filesystem;
   if (file.empty()) return;
   std::error_code ignored;
@@ -127,7 +128,7 @@ void check_report_file(const std::string& file, const std::vector<std::string>& 
   };
   for (const std::string& path : read) {
     if (!path.empty() && replaces(path))
-      throw data::InputError("--json " + file + ": expected another file than " + path +
+      throw data::InputError(option + " " + file + ": expected another file than " + path +
                              ", which is read, or what it holds");
   }
   data::check_can_write(file);

@@ -16,6 +16,7 @@
 #include "infer/grow.h"
 #include "infer/interrupt.h"
 #include "infer/machine.h"
+#include "infer/trace.h"
 #include "kernels/gpu.h"
 #include "kernels/top_k.h"
 #include "model/draft_graphs.h"
@@ -226,6 +227,16 @@ void time_in_turn(std::vector<Part>& parts, int64_t rounds) {
   }
 }
 
+/// What runs in a round of every part, which has been timed before.
+void trace_a_round(std::vector<Part>& parts, at::Device device, const std::string& file) {
+  trace(device, file, [&parts] {
+    for (Part& part : parts) {
+      for (int step = 0; step < steps_of_a_round; ++step) part.work();
+      part.end();
+    }
+  });
+}
+
 void check_fits(const model::Target& target, const StepBenchPlan& plan) {
   const int64_t most = *std::max_element(plan.rows.begin(), plan.rows.end());
   if (plan.context + most > target.config().context) {
@@ -272,6 +283,7 @@ json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>
                        },
                        [&batch] { batch.drain(); }});
     time_in_turn(parts, plan.rounds);
+    if (!plan.trace.empty() && entries.empty()) trace_a_round(parts, target.device(), plan.trace);
     for (Part& part : parts) {
       part.entry["seconds"] = median(part.seconds);
       part.entry["rounds"] = part.rounds;

@@ -18,6 +18,7 @@ struct StepBenchPlan {
   int64_t context = 512;            // tokens that each sequence has cached
   int64_t rounds = 5;
   bool graphs = true;  // on a GPU
+  std::string trace;   // a file for what ran when in steps of the first batch size, or empty
 };
 
 /// Times passes of the target (logits and arg-max of all rows) and, for every drafter, priming it with two

@@ -2,10 +2,13 @@
 """Decodes the same prompts with Hugging Face transformers, llama.cpp and Clover, side by side in one run.
 
     scripts/bench_peers.py [--heads DIR] [--batch-sizes 1,4,8,16,32] [--rounds 3] [--output build/peers]
+    scripts/bench_peers.py --device cuda [--python /an/environment/bin/python] ...
 
 Greedy, bf16 weights, the same number of threads and of new tokens for all (end tokens are ignored); within a round
 every program decodes in turn, and ratios are medians over rounds. Makes its own virtual environment in build/peers/
-the first time (llama.cpp is compiled: about 15 minutes on 2 cores). Leaves peers.json, peers.md and peers.png.
+the first time (llama.cpp is compiled: about 15 minutes on 2 cores), unless --python names one that has torch,
+transformers, numpy and matplotlib. On a GPU the peer is transformers alone, with a static cache and compiled, as its
+generate() does it. Leaves peers.json, peers.md and peers.png.
 """
 import argparse
 import atexit
@@ -19,7 +22,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ["torch==2.11.0", "transformers==5.23.0", "llama-cpp-python==0.3.36", "gguf", "safetensors", "numpy", "matplotlib"]
+PACKAGES = ["torch==2.11.0", "transformers==5.23.0", "gguf", "safetensors", "numpy", "matplotlib"]
+PACKAGES_ON_CPU = ["llama-cpp-python==0.3.36"]
 LONG_PROMPT = 1000  # tokens, for the speed of reading prompts
 
 
@@ -28,12 +32,15 @@ def main() -> None:
     if arguments.worker:
         return serve(arguments)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    python = environment(arguments.output)
-    if Path(sys.prefix) != python.parent.parent:
-        os.execv(python, [str(python), __file__, *sys.argv[1:]])
-    write_gguf(arguments.target, arguments.output / "bf16.gguf")
+    python = arguments.python or environment(arguments)
+    if not os.environ.get("BENCH_PEERS_ENVIRONMENT"):
+        os.execve(python, [str(python), __file__, *sys.argv[1:]], os.environ | {"BENCH_PEERS_ENVIRONMENT": str(python)})
     questions = arguments.input.read_text().splitlines()
-    programs = {"HF transformers": Worker("hf", arguments), "llama.cpp": Worker("llama", arguments), "Clover": Clover(arguments, "off")}
+    programs = {"HF transformers": Worker("hf", arguments)}
+    if arguments.device == "cpu":
+        write_gguf(arguments.target, arguments.output / "bf16.gguf")
+        programs["llama.cpp"] = Worker("llama", arguments)
+    programs["Clover"] = Clover(arguments, "off")
     if arguments.heads:
         programs["Clover with heads"] = Clover(arguments, "auto")
     figures = measure(programs, questions, arguments)
@@ -47,27 +54,32 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--input", type=Path, default=ROOT / "scripts" / "demo_data" / "eval_questions.jsonl")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "peers")
     parser.add_argument("--batch-sizes", default="1,4,8,16,32")
-    parser.add_argument("--tokens", type=int, default=96, help="new tokens for each prompt")
+    parser.add_argument("--tokens", type=int, help="new tokens for each prompt (default: 96, on a GPU 512)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--python", type=Path, help="interpreter of the environment to use, in place of one made in --output")
     parser.add_argument("--worker", choices=["hf", "llama"], help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.tokens = arguments.tokens or (96 if arguments.device == "cpu" else 512)
+    return arguments
 
 
 def say(text: str) -> None:
     print(f"bench_peers: {text}", file=sys.stderr, flush=True)
 
 
-def environment(folder: Path) -> Path:
-    """The interpreter of a virtual environment that holds PACKAGES."""
+def environment(arguments: argparse.Namespace) -> Path:
+    """The interpreter of a virtual environment that holds what the peers need."""
+    folder, packages = arguments.output, PACKAGES + (PACKAGES_ON_CPU if arguments.device == "cpu" else [])
     python = folder.resolve() / ".venv" / "bin" / "python"
     done = folder / ".venv" / "installed.json"
-    if not done.exists() or json.loads(done.read_text()) != PACKAGES:
-        say("installing " + ", ".join(PACKAGES))
+    if not done.exists() or not set(packages) <= set(json.loads(done.read_text())):
+        say("installing " + ", ".join(packages))
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / ".venv")], check=True)
         lean = os.environ | {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF"}  # without what llama.cpp does with pictures
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], check=True, env=lean)
-        done.write_text(json.dumps(PACKAGES))
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True, env=lean)
+        done.write_text(json.dumps(packages))
     return python
 
 
@@ -75,23 +87,33 @@ def environment(folder: Path) -> Path:
 
 
 class HuggingFace:
-    """A bare loop over the model's forward pass, without what generate() adds to it."""
+    """On the CPU a bare loop over the model's forward pass, without what generate() adds to it; on a GPU generate() with a
+    static cache, whose steps it compiles."""
 
     def __init__(self, arguments: argparse.Namespace):
         import torch
         import transformers
 
         torch.set_num_threads(arguments.threads)
-        self.torch = torch
-        self.cache = transformers.DynamicCache
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(arguments.target, dtype=torch.bfloat16).eval()
+        self.torch, self.transformers, self.device, self.compiled = torch, transformers, arguments.device, set()
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(arguments.target, dtype=torch.bfloat16).eval().to(self.device)
+        self.model.generation_config.eos_token_id = None  # answers are as long as the others'
 
     def decode(self, prompts: list[list[int]], tokens: int) -> dict:
         torch, longest = self.torch, max(map(len, prompts))
-        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        cache, chosen, started, read = self.cache(), [], time.perf_counter(), 0.0
+        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts], device=self.device)
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=self.device)
+        if self.device == "cpu":
+            return self.loop(ids, mask, tokens)
+        shape = (*ids.shape, tokens)
+        if shape not in self.compiled:
+            self.compiled.add(shape)
+            self.generate(ids, mask, tokens)
+        return self.generate(ids, mask, tokens)
+
+    def loop(self, ids, mask, tokens: int) -> dict:
+        torch, positions = self.torch, (mask.cumsum(1) - 1).clamp(min=0)
+        cache, chosen, started, read = self.transformers.DynamicCache(), [], time.perf_counter(), 0.0
         with torch.inference_mode():
             for _ in range(tokens):
                 output = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
@@ -103,6 +125,30 @@ class HuggingFace:
                 positions = positions[:, -1:] + 1
         ended = time.perf_counter()
         return {"read": read - started, "decode": ended - read, "ids": torch.cat(chosen, 1).tolist()}
+
+    def generate(self, ids, mask, tokens: int) -> dict:
+        torch, now = self.torch, self.now
+
+        class FirstToken(self.transformers.StoppingCriteria):
+            """Stops nothing; notes when the prompt has been read."""
+
+            read = 0.0
+
+            def __call__(self, all_ids, _scores, **_):
+                self.read = self.read or now()
+                return torch.zeros(len(all_ids), dtype=torch.bool, device=all_ids.device)
+
+        first, started = FirstToken(), now()
+        settings = self.transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, cache_implementation="static", pad_token_id=0)
+        with torch.inference_mode():
+            output = self.model.generate(input_ids=ids, attention_mask=mask, generation_config=settings, stopping_criteria=[first])
+        ended = now()
+        return {"read": first.read - started, "decode": ended - first.read, "ids": output[:, ids.shape[1] :].tolist()}
+
+    def now(self) -> float:
+        if self.device != "cpu":
+            self.torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
 
 class LlamaCpp:
@@ -172,7 +218,7 @@ def serve(arguments: argparse.Namespace) -> None:
 class Worker:
     def __init__(self, name: str, arguments: argparse.Namespace):
         command = [sys.executable, __file__, "--worker", name, "--target", str(arguments.target), "--output", str(arguments.output),
-                   "--threads", str(arguments.threads)]
+                   "--threads", str(arguments.threads), "--device", arguments.device]
         quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error"}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=quiet)
         self.process.send_signal(signal.SIGSTOP)
@@ -197,7 +243,7 @@ class Clover:
     def __init__(self, arguments: argparse.Namespace, draft: str):
         self.work = arguments.output.resolve() / "clover"
         self.target = endless(arguments.target.resolve(), self.work / "target")
-        self.common = ["--target", str(self.target), "--threads", str(arguments.threads)]
+        self.common = ["--target", str(self.target), "--threads", str(arguments.threads), "--device", arguments.device]
         self.options = ["--draft", draft] + (["--heads", str(arguments.heads)] if draft != "off" else [])
 
     def tokenize(self, texts: list[str]) -> list[dict]:
@@ -340,7 +386,7 @@ def write_results(figures: dict, arguments: argparse.Namespace) -> None:
 
 def markdown(figures: dict, tokens: int) -> str:
     machine, sizes = figures["machine"], figures["sizes"]
-    lines = [f"{machine['cpu']}, {machine['threads']} threads, {machine['kernels']} kernels, {figures['date']}; bf16, greedy, {tokens} new tokens a "
+    lines = [f"{where(machine)}, {figures['date']}; bf16, greedy, {tokens} new tokens a "
              f"prompt, medians of {len(figures['rounds'])} rounds.", "",
              "| tokens/s | " + " | ".join(f"batch {size}" for size in sizes) + f" | reading {figures['long_prompt']} tokens |",
              "|---|" + "---:|" * (len(sizes) + 1)]
@@ -348,12 +394,18 @@ def markdown(figures: dict, tokens: int) -> str:
         cells = [f"{median(figures, lambda entry: entry['decode'][name][size]):.0f}" for size in sizes]
         cells.append(f"{median(figures, lambda entry: entry['read'][name]):.0f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    for peer in ("HF transformers", "llama.cpp"):
+    for peer in figures["rounds"][0]["decode"]:
+        if peer.startswith("Clover"):
+            continue
         cells = [f"{median(figures, lambda entry: entry['decode']['Clover'][size] / entry['decode'][peer][size]):.2f}" for size in sizes]
         cells.append(f"{median(figures, lambda entry: entry['read']['Clover'] / entry['read'][peer]):.2f}")
         lines.append(f"| Clover / {peer} | " + " | ".join(cells) + " |")
     shares = ", ".join(f"{name} {statistics.mean(values):.0%}" for name, values in figures["agreement"].items())
     return "\n".join(lines) + f"\n\nShare of the answers equal to Clover's up to the first difference: {shares}.\n"
+
+
+def where(machine: dict) -> str:
+    return machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} threads, {machine['kernels']} kernels"
 
 
 def plot(figures: dict, file: Path) -> None:
@@ -368,7 +420,7 @@ def plot(figures: dict, file: Path) -> None:
         axes.plot(figures["sizes"], speeds, marker="o", label=name)
     axes.set_xscale("log", base=2)
     axes.set_xticks(figures["sizes"], [str(size) for size in figures["sizes"]])
-    axes.set(xlabel="sequences at once", ylabel="tokens/s", title=f"Decoding on {figures['machine']['cpu']}, {figures['machine']['threads']} threads")
+    axes.set(xlabel="sequences at once", ylabel="tokens/s", title=f"Decoding on {where(figures['machine'])}")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()

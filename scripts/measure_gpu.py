@@ -1,27 +1,31 @@
 #!/usr/bin/env python3
 """What Clover aims at on a GPU, measured on yours: equal answers, attention, tokens/s, the cost of steps.
 
-    scripts/measure_gpu.py --heads DIR DIR [--only equal,attention,text,steps]
+    scripts/measure_gpu.py --heads DIR DIR [--only equal,attention,text,peers,steps]
 
 Heads are those that scripts/demo leaves (build/demo/heads-clover build/demo/heads-medusa).  Parts can be taken one by one,
 each fills its part of gpu.json and gpu.md; `steps` makes tokens/s of a large shape out of what `text` got accepted.
 """
 import argparse
 import json
+import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("equal", "attention", "text", "steps")
+PARTS = ("equal", "attention", "text", "peers", "steps")
 TABLE_SIZES = (1, 4, 8, 16, 24, 32, 48)  # of Table 1 of the Clover paper, and 1
 
 # Aims for a 7B shape at context 512 (docs/performance.md), in bf16.
 AIMED_SHAPE = "vicuna-7b"
 LEAST_OF_BANDWIDTH = 0.85  # a plain step of one sequence
+MOST_IDLE = 0.03  # of it, no kernel running
 MOST_OF_PLAIN = {1: 1.05, 4: 1.08, 16: 1.15, 48: 1.5}  # a step of 5 rows a sequence, by batch size
 MOST_DRAFTING = {8192: 0.09, None: 0.14}  # of a plain step of one sequence, by vocabulary; None: the whole one
 LEAST_OF_ATTENTION, LEAST_OVER_LIBTORCH = 0.8, 0.9  # 16 sequences behind 4096 tokens
+LEAST_OVER_TRANSFORMERS = 3  # plain decoding of one sequence, SmolLM2-135M
 
 
 def main() -> int:
@@ -37,7 +41,7 @@ def main() -> int:
     parts = figures["parts"]
     for part in arguments.only:
         say(part)
-        parts[part] = {"equal": equal, "attention": attention, "text": text, "steps": steps}[part](arguments, parts)
+        parts[part] = {"equal": equal, "attention": attention, "text": text, "peers": peers, "steps": steps}[part](arguments, parts)
         file.write_text(json.dumps(figures, indent=1) + "\n")
         (arguments.output / "gpu.md").write_text(markdown(parts))
     print(markdown(parts))
@@ -55,7 +59,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--input", type=Path, default=ROOT / "scripts" / "demo_data" / "eval_questions.jsonl", help="requests for equal and text")
     parser.add_argument("--shape", type=Path, default=ROOT / "configs" / "targets" / f"{AIMED_SHAPE}.json", help="config.json of what steps measures")
     parser.add_argument("--batch-sizes", type=sizes, default=[1, 4, 16, 48], help="for equal and steps; text takes " + ", ".join(map(str, TABLE_SIZES)))
-    parser.add_argument("--rounds", type=int, default=2, help="times text and steps measure everything")
+    parser.add_argument("--rounds", type=int, default=2, help="times text, peers and steps measure everything")
+    parser.add_argument("--peers-python", type=Path, help="interpreter that has torch and transformers (default: peers makes an environment)")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, comma between; default: %(default)s")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu", help="folder of the results, default build/gpu")
     arguments = parser.parse_args()
@@ -137,6 +142,22 @@ def text(arguments: argparse.Namespace, _: dict) -> dict:
             "machine": report["machine"], "configurations": report["configurations"]}
 
 
+def peers(arguments: argparse.Namespace, _: dict) -> dict:
+    """Beside Hugging Face transformers, whose steps are compiled for a static cache."""
+    folder = arguments.output / "peers"
+    command = [sys.executable, str(ROOT / "scripts" / "bench_peers.py"), "--device", arguments.device, "--target", str(arguments.target),
+               "--input", str(arguments.input), "--batch-sizes", "1,16", "--rounds", str(arguments.rounds), "--output", str(folder)]
+    command += ["--python", str(arguments.peers_python)] if arguments.peers_python else []
+    if code := subprocess.run(command, stdout=sys.stderr).returncode:
+        sys.exit(f"measure_gpu: bench_peers.py ended with {code}; its message stands above")
+    rounds = json.loads((folder / "peers.json").read_text())["rounds"]
+    checks = []
+    for size in ("1", "16"):
+        ratio = statistics.median(one["decode"]["Clover"][size] / one["decode"]["HF transformers"][size] for one in rounds)
+        checks.append(check(f"plain decoding over transformers', batch {size}", ratio, at_least=LEAST_OVER_TRANSFORMERS if size == "1" else None))
+    return {"checks": checks, "table": (folder / "peers.md").read_text()}
+
+
 def steps(arguments: argparse.Namespace, parts: dict) -> dict:
     """Of a shape with random weights; where `text` was measured, its acceptance makes tokens/s of them."""
     assume = ["--assume-acceptance", arguments.output / "text.json"] if "text" in parts else []
@@ -156,8 +177,30 @@ def steps(arguments: argparse.Namespace, parts: dict) -> dict:
         if entry["batch_size"] == 1 and entry.get("kind") == "clover":
             most = MOST_DRAFTING.get(entry["draft_vocab"], MOST_DRAFTING[None]) if aimed else None
             checks.append(check(f"drafting over a plain step, {entry['draft_vocab']} tokens", entry["seconds"] / plain["seconds"], at_most=most))
-    return {"checks": checks, "machine": report["machine"], "copy_bandwidth": report["read_bandwidth"],
+    idle, kernels = traced_step(arguments)
+    if kernels:
+        checks.append(check("a plain step of one sequence: no kernel running", idle, at_most=MOST_IDLE if aimed else None))
+    return {"checks": checks, "machine": report["machine"], "copy_bandwidth": report["read_bandwidth"], "kernels": kernels,
             "projection": report.get("projection", []), "shape": arguments.shape.stem}
+
+
+def traced_step(arguments: argparse.Namespace) -> tuple[float, list[tuple[str, float]]]:
+    """Of plain steps of one sequence: the share of time in which a GPU had no kernel to run, and each kernel's share."""
+    file = arguments.output / "trace.json"
+    report_of(arguments, "traced", "clover-infer", "bench", "--random-weights", arguments.shape, "--device", arguments.device, "--context", 512,
+              "--rows", 1, "--rounds", 1, "--trace", file)
+    events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("cat") == "kernel"]
+    if not events:
+        return 0, []  # a CPU
+    busy, end, shares = 0, 0, Counter()
+    events.sort(key=lambda event: event["ts"])
+    for event in events:  # kernels overlap: each begins while the last one ends
+        begin, end_of_this = event["ts"], event["ts"] + event["dur"]
+        busy += max(0, end_of_this - max(begin, end))
+        end = max(end, end_of_this)
+        shares[event["name"]] += event["dur"]
+    whole = end - events[0]["ts"]
+    return 1 - busy / whole, [(name, time / whole) for name, time in shares.most_common(12)]
 
 
 # ---- what is written
@@ -181,6 +224,11 @@ def markdown(parts: dict) -> str:
             method = "plain" if entry["draft"] == "off" else ", ".join(filter(None, [entry["kind"], method]))
             speeds.setdefault(method, {}).setdefault(entry["batch_size"], entry["tokens_per_second"])
         lines += ["", "Tokens/s of real text:", "", *table(speeds)]
+    if "peers" in parts:
+        lines += ["", parts["peers"]["table"]]
+    if parts.get("steps", {}).get("kernels"):
+        lines += ["", "| kernel of a plain step of one sequence | share of the time |", "|---|---:|"]
+        lines += [f"| `{name[:100]}` | {share:.1%} |" for name, share in parts["steps"]["kernels"]]
     if parts.get("steps", {}).get("projection"):
         speeds = {}
         for entry in parts["steps"]["projection"]:

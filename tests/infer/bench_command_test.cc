@@ -37,10 +37,14 @@ TEST_F(Commands, BenchMeasuresAgainstPlainDecoding) {
 }
 
 TEST_F(Commands, BenchMeasuresStepsByRows) {
-  const std::string report = (folder / "rows.json").string();
-  const Ran ran = run(
-      {"bench", "--target", target, "--rows", "1,5", "--context", "100", "--rounds", "2", "--json", report});
+  const std::string report = (folder / "rows.json").string(), trace = (folder / "trace.json").string();
+  const Ran ran = run({"bench", "--target", target, "--rows", "1,5", "--context", "100", "--rounds", "2",
+                       "--json", report, "--trace", trace});
   ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_GT(json::parse(test::text_of(trace))["traceEvents"].size(), 0u);
+  expect_refusal("bench --target " + target + " --rows 1 --rounds 1 --trace " +
+                     (folder / "none" / "trace.json").string(),
+                 "none/trace.json");
   const json entries = json::parse(test::text_of(report))["configurations"];
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[1]["rows"], 5);
