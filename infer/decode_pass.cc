@@ -89,7 +89,9 @@ DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector
   pass.trees = std::move(trees);
   if (chooses_there_) {
     pass.begun = kernels::mark(device_);
+    const double recorded = recorder_.seconds();
     pass.output = passes_.forward(batch, taps_, first_ids);
+    pass.recording = recorder_.seconds() - recorded;
     pass.tokens = chosen(std::exchange(pass.output.logits, {}), std::move(rules));
     pass.arriving = kernels::begin_to_host(pass.tokens);
   } else {
@@ -147,7 +149,7 @@ void DecodePasses::leave(DecodePass& pass, std::span<const int64_t> rows) const 
 void DecodePasses::wait(DecodePass& pass) const {
   if (!chooses_there_) return;
   pass.said.tokens = pass.arriving.wait();
-  pass.seconds = pass.arriving.there->seconds_since(*pass.begun);
+  pass.seconds = pass.arriving.there->seconds_since(*pass.begun) - pass.recording;
   if (!pass.rows.empty()) pass.said.tokens = picked(pass.said.tokens, pass.rows);
 }
 

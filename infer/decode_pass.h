@@ -43,6 +43,7 @@ struct DecodePass {
   at::Tensor tokens;  // there
   kernels::Arriving arriving;
   std::unique_ptr<kernels::Moment> begun;
+  double recording = 0;       // of `seconds` not: a graph of its shape
   std::vector<int64_t> rows;  // of those begun; empty: all
   bool own_features = false;  // not those that the next pass overwrites
 
@@ -54,9 +55,10 @@ class DecodePasses {
  public:
   /// All but `taps`, which passes are made with, are borrowed.  `typical`: verification needs the logits.
   DecodePasses(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
-               model::FeatureTaps taps, bool typical)
+               const model::Recorder& recorder, model::FeatureTaps taps, bool typical)
       : cache_(cache),
         passes_(passes),
+        recorder_(recorder),
         taps_(taps),
         device_(target.device()),
         chooses_there_(!device_.is_cpu() && !typical) {}
@@ -91,6 +93,7 @@ class DecodePasses {
 
   model::KvCache& cache_;
   model::PassGraphs& passes_;
+  const model::Recorder& recorder_;
   model::FeatureTaps taps_;
   at::Device device_;
   bool chooses_there_;

@@ -72,6 +72,7 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
     : target_(target),
       drafter_(drafter),
       cache_(cache),
+      recorder_(recorder),
       options_(options),
       stats_(stats),
       with_heads_(drafter != nullptr && options.growth.policy != Policy::off),
@@ -87,9 +88,11 @@ std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
 
 void Drafting::calibrate(Sequences sequences) {
   model::Timer timer(stats_.calibration_seconds);
+  const double recorded = recorder_.seconds();
   std::vector<int32_t> numbers;
   for (LiveSequence* live : sequences) numbers.push_back(live->sequence());
   calibration_.run(numbers, costs_.passes());
+  stats_.calibration_seconds -= recorder_.seconds() - recorded;
 }
 
 std::vector<CandidateTree> Drafting::propose(Sequences sequences) {

@@ -98,6 +98,7 @@ class Drafting {
   const model::Target& target_;
   model::Drafter* drafter_;
   model::KvCache& cache_;
+  const model::Recorder& recorder_;
   EngineOptions options_;
   EngineStats& stats_;
   bool with_heads_;

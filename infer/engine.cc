@@ -53,7 +53,7 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       passes_(target, cache_, options.max_batch, recorder_),
       schedule_(cache_, options.max_batch),
       drafting_(target, drafter, cache_, passes_, recorder_, options_, stats_),
-      decodes_(target, cache_, passes_, drafting_.taps(), options_.typical),
+      decodes_(target, cache_, passes_, recorder_, drafting_.taps(), options_.typical),
       weight_bytes_(target.weight_bytes()),
       kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
@@ -105,6 +105,7 @@ std::vector<Completion> Engine::step() {
   stats_.graphs = recorder_.recorded();
   stats_.graph_seconds = recorder_.seconds();
   stats_.graph_bytes = recorder_.bytes();
+  stats_.graphs_given_up = recorder_.gave_up();
   return completions;
 }
 
@@ -281,6 +282,7 @@ void Engine::begin_next_pass(DecodePass& pass) {
 
 void Engine::decode() {
   model::Timer timer(stats_.decode_seconds);
+  const double recorded = recorder_.seconds();
   DecodePass pass = next_pass();
   begin_next(pass);
   decodes_.wait(pass);
@@ -290,6 +292,8 @@ void Engine::decode() {
   stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
   ++stats_.steps;
   for (const CandidateTree& tree : pass.trees) stats_.rows += tree.size();
+
+  stats_.decode_seconds -= recorder_.seconds() - recorded;
 
   model::Timer verifying(stats_.verify_seconds);
   settle(pass, verify(pass));

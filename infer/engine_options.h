@@ -36,9 +36,10 @@ struct EngineStats {
   int64_t graphs = 0;                // of decode passes and of drafting, recorded on a GPU
   double graph_seconds = 0;          // which recording them took
   int64_t graph_bytes = 0;           // of the GPU's memory
+  bool graphs_given_up = false;      // something could not be recorded, and what came later was not tried
   int64_t bytes_read = 0;            // weights, keys and values that the decode passes had to read, at least
   double prefill_seconds = 0;
-  double decode_seconds = 0;  // all of a decode step, drafting included
+  double decode_seconds = 0;  // all of decode steps, drafting included, calibration and recording not
   double calibration_seconds = 0;
   double target_seconds = 0, drafter_seconds = 0, grow_seconds = 0,
          verify_seconds = 0;  // parts of decode_seconds

@@ -82,6 +82,7 @@ json describe_outcome(const RunOutcome& outcome) {
           {"sent_away", outcome.stats.sent_away},
           {"graphs", outcome.stats.graphs},
           {"graph_seconds", outcome.stats.graph_seconds},
+          {"graphs_given_up", outcome.stats.graphs_given_up},
           {"graph_bytes", outcome.stats.graph_bytes},
           {"seconds", outcome.seconds},
           {"prefill_seconds", outcome.stats.prefill_seconds},

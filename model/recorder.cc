@@ -7,7 +7,6 @@
 #include <bit>
 #include <chrono>
 #include <cstdio>
-#include <utility>
 
 #include "kernels/gpu.h"
 
@@ -41,17 +40,19 @@ bool Recorder::run(Work& work, const std::function<void()>& body) {
     work.graph->start();
     return true;
   }
-  const bool again = std::exchange(work.ran, true), settled = again && gave_up_;
-  if (again && record(work, body)) {
+  const bool settled = work.ran && gave_up_;
+  if (work.ran && record(work, body)) {
     work.graph->start();
   } else {
     body();
+    work.ran = true;
   }
   return settled;
 }
 
 bool Recorder::record(Work& work, const std::function<void()>& body) {
   if (gave_up_) return false;
+  kernels::wait_for(device_);  // what it is busy with is no part of recording
   const auto begin = std::chrono::steady_clock::now();
   const int64_t free = kernels::free_gpu_memory(device_);
   try {

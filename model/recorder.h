@@ -44,6 +44,7 @@ class Recorder {
   bool run(Work& work, const std::function<void()>& body);
 
   int64_t recorded() const { return recorded_; }
+  bool gave_up() const { return gave_up_; }
   double seconds() const { return seconds_; }  // of recording
   int64_t bytes() const { return bytes_; }     // of the GPU, taken by it
 

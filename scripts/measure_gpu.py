@@ -138,7 +138,9 @@ def text(arguments: argparse.Namespace, _: dict) -> dict:
                        arguments.device, "--input", requests, "--batch-sizes", ",".join(map(str, TABLE_SIZES)), "--draft", "off,clover,auto",
                        "--budgets", 4, "--rounds", arguments.rounds)
     differ = sum(entry["differs_from_off"] for entry in report["configurations"])
-    return {"checks": [check("answers that differ from plain decoding's while speed is measured", differ, at_most=0)],
+    given_up = sum(entry["graphs_given_up"] for entry in report["configurations"])
+    return {"checks": [check("answers that differ from plain decoding's while speed is measured", differ, at_most=0),
+                       check("settings with something that could not be recorded as a graph", given_up, at_most=0)],
             "machine": report["machine"], "configurations": report["configurations"]}
 
 

@@ -86,7 +86,7 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
     const model::FeatureTaps taps{true, true};
     model::KvCache cache(target_->kv_shape(0), 64, 8);
     model::PassGraphs passes(*target_, cache, 4, recorder);
-    DecodePasses decodes(*target_, cache, passes, taps, false);
+    DecodePasses decodes(*target_, cache, passes, recorder, taps, false);
     std::vector<std::unique_ptr<LiveSequence>> lives;
     read_prompts(cache, lives);
     const int32_t other = cache.open();
