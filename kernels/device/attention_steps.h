@@ -131,6 +131,19 @@ __device__ __forceinline__ void weigh_step(const Work& work, const Tile<Tiles>& 
   weigh_each<2 * Tiles>(work, tile, spans, step);
 }
 
+/// `tile`'s scores for a block of keys, and its weighted values.
+template <int Parts, int Size, int Tiles>
+__device__ __forceinline__ void score_step(const Work& work, const Tile<Tiles>& tile, const Bf16* keys) {
+  if (Tiles == 1 && work.queries() <= 8) return score_block<Parts, Size, Rows::eight>(work.call, tile, keys);
+  score_block<Parts, Size, Rows::sixteen>(work.call, tile, keys);
+}
+template <int Parts, int Size, int Tiles, int Eights>
+__device__ __forceinline__ void add_step(const Work& work, const Tile<Tiles>& tile, const Bf16* values,
+                                         Sums<Eights>& sums) {
+  if (Tiles == 1 && work.queries() <= 8) return add_block<Parts, Size, Rows::eight>(tile, values, sums);
+  add_block<Parts, Size, Rows::sixteen>(tile, values, sums);
+}
+
 /// One step after the other; `done(step, following)` behind each.
 template <class T, int Size, int Tiles, int Eights, class Done>
 __device__ __forceinline__ void attend_steps(const Work& work, const Tile<Tiles>& tile, const Span* spans,
@@ -146,13 +159,13 @@ __device__ __forceinline__ void attend_steps(const Work& work, const Tile<Tiles>
     if (!share_room<T>) load_block<T, Size>(tile, tile.place, work.call.v, tile.value, tile.value_step);
     wait_for_copies<share_room<T> ? 0 : 1>();
     __syncthreads();
-    score_block<parts, Size>(work.call, tile, tile.key);
+    score_step<parts, Size>(work, tile, tile.key);
     __syncthreads();
     if (share_room<T>) load_block<T, Size>(tile, tile.place, work.call.v, tile.value, tile.value_step);
     weigh_step(work, tile, spans, step);
     wait_for_copies<0>();
     __syncthreads();
-    add_block<parts, Size>(tile, tile.value, sums);
+    add_step<parts, Size>(work, tile, tile.value, sums);
     __syncthreads();  // before the next block's keys come
     const Step following = steps.next();
     done(step, following);
@@ -187,13 +200,13 @@ __device__ __forceinline__ void attend_pipelined(const Work& work, const Tile<Ti
     const Found found = find_key(work, spans, later);  // on its way while scores are made
     wait_for_copies<3>();  // the keys; beside them and its values wait two groups of the next step
     __syncthreads();
-    score_block<1, Size>(work.call, tile, keys(number));
+    score_step<1, Size>(work, tile, keys(number));
     if (later.exists()) keep_key(work, found, place(number + 2));
     __syncthreads();
     weigh_step(work, tile, spans, step);
     wait_for_copies<2>();
     __syncthreads();
-    add_block<1, Size>(tile, values(number), sums);
+    add_step<1, Size>(work, tile, values(number), sums);
     __syncthreads();  // before the room is filled again
     done(step, following);
     step = following;

@@ -193,8 +193,12 @@ struct LanePlace {
   __device__ int eight(int i) const { return 8 * (warp + warps_a_tile * i); }
 };
 
+/// Whether a tile has more queries than the first eight rows of a tensor core's operand: else nothing is read
+/// for the others, which would take as much of shared memory's time.
+enum class Rows { eight, sixteen };
+
 /// Scores of the warp's query tile for its keys.
-template <int Parts, int Size, int Tiles>
+template <int Parts, int Size, Rows Used, int Tiles>
 __device__ __forceinline__ void score_block(const AttentionCall& call, const Tile<Tiles>& tile,
                                             const Bf16* keys) {
   const LanePlace<Tiles> lane;
@@ -212,7 +216,9 @@ __device__ __forceinline__ void score_block(const AttentionCall& call, const Til
 #pragma unroll
     for (int part = 0; part < query_parts; ++part) {
       const Bf16* query = tile.query + (part * Tile<Tiles>::queries + lane.query(0)) * tile.key_step + at;
-      const uint2 low = two_words(query), high = two_words(query + 8 * tile.key_step);
+      const uint2 low = two_words(query);
+      uint2 high{0, 0};
+      if constexpr (Used == Rows::sixteen) high = two_words(query + 8 * tile.key_step);
       const uint32_t a[4] = {low.x, high.x, low.y, high.y};
 #pragma unroll
       for (int i = 0; i < Tiles; ++i)
@@ -224,7 +230,7 @@ __device__ __forceinline__ void score_block(const AttentionCall& call, const Til
 #pragma unroll
   for (int i = 0; i < Tiles; ++i) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < (Used == Rows::sixteen ? 2 : 1); ++half) {
       const auto score = [&](int j) {
         return (sum[0][i][2 * half + j] + sum[1][i][2 * half + j] + sum[2][i][2 * half + j]) * call.scale;
       };
@@ -308,7 +314,7 @@ struct Sums {
   float x[Eights][4];
 };
 
-template <int Parts, int Size, int Tiles, int Eights>
+template <int Parts, int Size, Rows Used, int Tiles, int Eights>
 __device__ __forceinline__ void add_block(const Tile<Tiles>& tile, const Bf16* values, Sums<Eights>& sums) {
   const LanePlace<Tiles> lane;
   const int value_row = threadIdx.x % 16;
@@ -328,8 +334,9 @@ __device__ __forceinline__ void add_block(const Tile<Tiles>& tile, const Bf16* v
     for (int part = 0; part < query_parts; ++part) {
       const Bf16* weight = tile.weights(lane.query(0)) + part * weight_stride + at + 2 * lane.in_group;
       constexpr int eight_on = 8 * query_parts * weight_stride;
-      const uint32_t a[4] = {one_word(weight), one_word(weight + eight_on), one_word(weight + 8),
-                             one_word(weight + eight_on + 8)};
+      uint32_t a[4] = {one_word(weight), 0, one_word(weight + 8), 0};
+      if constexpr (Used == Rows::sixteen)
+        a[1] = one_word(weight + eight_on), a[3] = one_word(weight + eight_on + 8);
 #pragma unroll
       for (int i = 0; i < Eights; ++i) {
         if (Size == 0 && lane.eight(i) >= tile.size) continue;
@@ -340,7 +347,7 @@ __device__ __forceinline__ void add_block(const Tile<Tiles>& tile, const Bf16* v
     }
   }
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < (Used == Rows::sixteen ? 2 : 1); ++half) {
     const float shrink = tile.shrink[lane.query(half)], grow = tile.grow[lane.query(half)];
     if (shrink < 0) continue;  // none of the query's business
 #pragma unroll

@@ -171,6 +171,22 @@ __device__ inline void wait_for_copies() {
 
 #endif  // CLOVER_CUDA_EMULATION
 
+/// Keep an address in registers, which the compiler would rather work out at each use.
+template <class T>
+__device__ __forceinline__ void keep_global([[maybe_unused]] T*& address) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(address));
+  __builtin_assume(__isGlobal(address));
+#endif
+}
+template <class T>
+__device__ __forceinline__ void keep_shared([[maybe_unused]] T*& address) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(address));
+  __builtin_assume(__isShared(address));
+#endif
+}
+
 /// body(T{}) for the element's type.
 template <class Body>
 void with_element(Element element, const Body& body) {
@@ -233,11 +249,10 @@ __device__ inline float block_max(float x) {
 /// then it sees them all.  `arrived` is 0 before the first and after the last; all threads must call it.
 __device__ inline bool is_last_to_arrive(unsigned* arrived, int count) {
   __shared__ bool last;
-  __threadfence();  // the partial results, before the word that they are there
-  __syncthreads();
+  __syncthreads();  // behind the partial results of all threads ..
   if (count == 1) return true;
   if (threadIdx.x == 0) {
-    __threadfence();  // what the others' fences and the barrier have put before this
+    __threadfence();  // .. comes the word that they are there
     last = atomicAdd(arrived, 1u) + 1 == static_cast<unsigned>(count);
     if (last) *arrived = 0;
     __threadfence();  // the others' partial results, behind that word

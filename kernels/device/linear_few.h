@@ -32,15 +32,23 @@ class WeightRing {
     const int within = lane.group % 2 * 2, first = 8 * lane.in_group + lane.group / 2;
     low_ = ring + 4 * ring_place(first) + within;
     high_ = ring + 4 * ring_place(first + 4) + within;
+    keep_global(from_);
+    keep_shared(to_);
+    keep_shared(low_);
+    keep_shared(high_);
   }
 
   /// Begins to copy the batch from step `first` on: a group of copies, though it may be empty.
   __device__ __forceinline__ void fetch(int first) const {
-    const int slot = first % RingSteps;
+    const uint32_t* from = from_ + first * step_words;
+    uint32_t* to = to_ + slot_of(first);
+    const auto copy = [&](int i) { copy_async(to + i * step_words, from + i * step_words, false); };
+    if (first + batch_steps <= steps_) {
 #pragma unroll
-    for (int i = 0; i < batch_steps; ++i)
-      if (first + i < steps_)
-        copy_async(to_ + (slot + i) * step_words, from_ + (first + i) * step_words, false);
+      for (int i = 0; i < batch_steps; ++i) copy(i);
+    } else {
+      for (int i = 0; i < steps_ - first; ++i) copy(i);
+    }
     end_copy_group();
   }
 
@@ -48,16 +56,21 @@ class WeightRing {
   __device__ __forceinline__ void read(int first, uint32_t (&a)[batch_steps][4]) const {
     wait_for_copies<batches - 1>();
     __syncwarp();  // those of all lanes are there
-    const int slot = first % RingSteps;
+    const int slot = slot_of(first);
 #pragma unroll
     for (int i = 0; i < batch_steps; ++i) {
-      const uint2 low = *reinterpret_cast<const uint2*>(low_ + (slot + i) * step_words);
-      const uint2 high = *reinterpret_cast<const uint2*>(high_ + (slot + i) * step_words);
+      const uint2 low = *reinterpret_cast<const uint2*>(low_ + slot + i * step_words);
+      const uint2 high = *reinterpret_cast<const uint2*>(high_ + slot + i * step_words);
       a[i][0] = low.x, a[i][1] = low.y, a[i][2] = high.x, a[i][3] = high.y;
     }
   }
 
  private:
+  /// Where the ring has it, in words.
+  __device__ static int slot_of(int step) {
+    return static_cast<int>(static_cast<unsigned>(step) % RingSteps) * step_words;
+  }
+
   int steps_;
   const uint32_t *from_, *low_, *high_;
   uint32_t* to_;
@@ -70,23 +83,32 @@ class FewInputs {
  public:
   __device__ FewInputs(const LinearCall& call, const Lane& lane, int64_t first_row, int begin, int steps)
       : left_(static_cast<int>(call.inputs) - 16 * begin - 4 * lane.in_group),
-        steps_((left_ + 15) / 16 < steps ? (left_ + 15) / 16 : steps) {
+        steps_((left_ + 15) / 16 < steps ? (left_ + 15) / 16 : steps),
+        whole_(static_cast<int>(call.inputs) / 16 - begin < steps ? static_cast<int>(call.inputs) / 16 - begin
+                                                                  : steps) {
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
       const int64_t row = first_row + tile * 8 + lane.group;
       x_[tile] = static_cast<const T*>(call.x) + (row < call.rows ? row : call.rows - 1) * call.inputs +
                  int64_t{16} * begin + 4 * lane.in_group;
+      keep_global(x_[tile]);
     }
   }
 
   /// Of the batch from step `first` on, zeros beyond the end.
   __device__ __forceinline__ void load(int first, uint2 (&b)[batch_steps][Tiles]) const {
+    if (first + batch_steps <= whole_) {
 #pragma unroll
-    for (int i = 0; i < batch_steps; ++i) {
+      for (int i = 0; i < batch_steps; ++i)
+#pragma unroll
+        for (int tile = 0; tile < Tiles; ++tile) b[i][tile] = four(x_[tile], 16 * (first + i));
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < batch_steps; ++i)
 #pragma unroll
       for (int tile = 0; tile < Tiles; ++tile)
         b[i][tile] = first + i < steps_ ? four(x_[tile], 16 * (first + i)) : uint2{0, 0};
-    }
   }
 
  private:
@@ -100,7 +122,8 @@ class FewInputs {
     }
   }
 
-  int left_, steps_;  // inputs from this lane's first on; steps in which it has one
+  int left_, steps_,
+      whole_;  // inputs from this lane's first on; steps in which it has one; in which all lanes have all
   const T* x_[Tiles];
 };
 
@@ -124,11 +147,17 @@ __global__ void __launch_bounds__(warp_size* KCut::segments) linear_few(LinearCa
   const auto multiply = [&](int first, const uint2(&b)[batch_steps][Tiles]) {
     uint32_t a[batch_steps][4];
     ring.read(first, a);
-#pragma unroll
-    for (int i = 0; i < batch_steps; ++i) {
-      if (first + i >= steps) continue;
+    const auto step = [&](int i) {
 #pragma unroll
       for (int tile = 0; tile < Tiles; ++tile) multiply_add(sum[tile], a[i], b[i][tile].x, b[i][tile].y, T{});
+    };
+    if (first + batch_steps <= steps) {
+#pragma unroll
+      for (int i = 0; i < batch_steps; ++i) step(i);
+    } else {
+#pragma unroll
+      for (int i = 0; i < batch_steps; ++i)
+        if (first + i < steps) step(i);
     }
     __syncwarp();  // all lanes have read what is filled next
     ring.fetch(first + RingSteps);
