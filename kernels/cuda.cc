@@ -35,10 +35,11 @@ unsigned* arrived_on(at::Device device) {
 }
 
 void run(const LinearCall& call, const at::Tensor& x) {
-  const int64_t floats = linear_workspace(call);
-  if (floats == 0) return launch_linear(call, nullptr, nullptr, current_stream(x));
+  const LinearPlan plan = plan_linear(call);
+  const int64_t floats = linear_workspace(call, plan);
+  if (floats == 0) return launch_linear(call, plan, nullptr, nullptr, current_stream(x));
   at::Tensor workspace = at::empty({floats}, x.options().dtype(at::kFloat));
-  launch_linear(call, workspace.mutable_data_ptr<float>(), arrived_on(x.device()), current_stream(x));
+  launch_linear(call, plan, workspace.mutable_data_ptr<float>(), arrived_on(x.device()), current_stream(x));
 }
 
 /// In how many goes the rows of a call are taken, so that their partial results have room.

@@ -50,8 +50,14 @@ int64_t pairs_of(const LinearCall& call) {
   return (call.outputs + 1) / 2;
 }
 
-/// What the largest of them asks for; GPUs of compute capability 8.6, 8.9 and 12 have less.
-constexpr int64_t largest_many_bytes = Many<2, 8, false>::bytes;
+/// GPUs of compute capability 8.6, 8.9 and 12 are not roomy; of those that are, an A100's blocks cannot be
+/// tall.
+GpuRoom gpu_room() {
+  constexpr int64_t declared = 16;  // beside what a launch asks for
+  const int64_t bytes = shared_bytes_a_block() - declared;
+  return {bytes >= Many<false, 2, 8, false>::bytes, bytes >= Many<true, 4, 8, false>::bytes,
+          multiprocessors()};
+}
 
 template <class T, int Tiles, bool Aligned, int RingSteps>
 void launch_few(const LinearCall& call, dim3 grid, Stream stream) {
@@ -70,69 +76,83 @@ void launch_few(const LinearCall& call, Stream stream) {
   launch_few<T, Tiles, true, 32>(call, grid, stream);
 }
 
-template <class T, int PanelsAWarp, int TilesAWarp, bool Split>
-void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  using Shape = Many<PanelsAWarp, TilesAWarp, Split>;
-  const dim3 grid(plan.row_blocks(call), plan.panel_blocks(call), Split ? KCut::segments : 1);
-  launch("linear", linear_many<T, PanelsAWarp, TilesAWarp, Split>, grid, Shape::threads, Shape::bytes, stream,
+template <class T, bool Tall, int PanelsAWarp, int TilesAWarp, bool Split>
+void launch_many(const LinearCall& call, int64_t row_blocks, int64_t panel_blocks, const SplitSums& sums,
+                 Stream stream) {
+  if (panel_blocks == 0) return;
+  using Shape = Many<Tall, PanelsAWarp, TilesAWarp, Split>;
+  launch("linear", linear_many<T, Tall, PanelsAWarp, TilesAWarp, Split>,
+         dim3(row_blocks, panel_blocks, Split ? KCut::segments : 1), Shape::threads, Shape::bytes, stream,
          call, sums);
 }
 
-template <class T, int PanelsAWarp, int TilesAWarp>
+template <class T, bool Tall, int PanelsAWarp, int TilesAWarp>
 void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  if (plan.split) return launch_many<T, PanelsAWarp, TilesAWarp, true>(call, plan, sums, stream);
-  launch_many<T, PanelsAWarp, TilesAWarp, false>(call, plan, sums, stream);
+  const int64_t row_blocks = plan.row_blocks(call), whole = plan.panel_blocks(call) - plan.split_blocks;
+  launch_many<T, Tall, PanelsAWarp, TilesAWarp, false>(call, row_blocks, whole, sums, stream);
+  launch_many<T, Tall, PanelsAWarp, TilesAWarp, true>(call, row_blocks, plan.split_blocks, sums, stream);
 }
 
 template <class T, int PanelsAWarp>
 void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
   switch (plan.tiles_a_warp) {
     case 2:
-      return launch_many<T, PanelsAWarp, 2>(call, plan, sums, stream);
+      return launch_many<T, false, PanelsAWarp, 2>(call, plan, sums, stream);
     case 4:
-      return launch_many<T, PanelsAWarp, 4>(call, plan, sums, stream);
+      return launch_many<T, false, PanelsAWarp, 4>(call, plan, sums, stream);
     case 6:
-      return launch_many<T, PanelsAWarp, 6>(call, plan, sums, stream);
+      return launch_many<T, false, PanelsAWarp, 6>(call, plan, sums, stream);
     default:
-      return launch_many<T, PanelsAWarp, 8>(call, plan, sums, stream);
+      return launch_many<T, false, PanelsAWarp, 8>(call, plan, sums, stream);
   }
 }
 
 template <class T>
-void launch_16_bit(const LinearCall& call, const SplitSums& sums, Stream stream) {
-  const bool roomy = shared_bytes_a_block() >= largest_many_bytes;
-  if (!takes_many(call, roomy)) {
-    return call.rows <= 8 ? launch_few<T, 1>(call, stream) : launch_few<T, 2>(call, stream);
-  }
-  const ManyPlan plan = many_plan(call, roomy);
+void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
+  if (plan.tall && plan.tiles_a_warp == 6) return launch_many<T, true, 4, 6>(call, plan, sums, stream);
+  if (plan.tall) return launch_many<T, true, 4, 8>(call, plan, sums, stream);
   if (plan.panels_a_warp == 1) return launch_many<T, 1>(call, plan, sums, stream);
   launch_many<T, 2>(call, plan, sums, stream);
 }
 
-}  // namespace
-
-int64_t linear_workspace(const LinearCall& call) {
-  const int64_t sums = call.rope.query_norm != nullptr ? call.rows * call.outputs : 0;
-  return sums + linear_workspace(call, shared_bytes_a_block() >= largest_many_bytes);
+template <class T>
+void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
+                   Stream stream) {
+  if (plan.many)
+    return launch_many<T>(call, plan.shape, split_sums(call, plan.shape, workspace, arrived), stream);
+  if (call.rows <= 8) return launch_few<T, 1>(call, stream);
+  launch_few<T, 2>(call, stream);
 }
 
-void launch_linear(const LinearCall& call, float* workspace, unsigned* arrived, Stream stream) {
+}  // namespace
+
+LinearPlan plan_linear(const LinearCall& call) {
+  return linear_plan(call, gpu_room());
+}
+
+int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan) {
+  const int64_t sums = call.rope.query_norm != nullptr ? call.rows * call.outputs : 0;
+  return sums + split_floats(call, plan);
+}
+
+void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
+                   Stream stream) {
   if (call.rope.query_norm != nullptr) {
     // A head's sums lie in several threads, often in several blocks: they are written down first.
     LinearCall product = call;
     product.epilogue = Epilogue::store;
     product.rope = {};
     product.y = workspace;
-    launch_linear(product, workspace + call.rows * call.outputs, arrived, stream);
+    launch_linear(product, plan, workspace + call.rows * call.outputs, arrived, stream);
     const int64_t heads = call.rope.query_heads + 2 * call.rope.kv_heads;
     return launch("linear", norm_and_store, dim3(call.rows, (heads + warps_that_norm - 1) / warps_that_norm),
                   warps_that_norm * warp_size, 0, stream, call.rope, workspace);
   }
   switch (call.element) {
     case Element::bf16:
-      return launch_16_bit<Bf16>(call, {workspace, arrived}, stream);
+      return launch_16_bit<Bf16>(call, plan, workspace, arrived, stream);
     case Element::fp16:
-      return launch_16_bit<Fp16>(call, {workspace, arrived}, stream);
+      return launch_16_bit<Fp16>(call, plan, workspace, arrived, stream);
     case Element::fp32: {
       constexpr int threads = 128;
       const dim3 grid(call.rows, (pairs_of(call) + threads - 1) / threads);

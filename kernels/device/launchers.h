@@ -1,14 +1,18 @@
 #pragma once
 
 #include "kernels/calls.h"
+#include "kernels/device/linear_plan.h"
 #include "kernels/device/stream.h"
 
 // What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
 namespace clover::kernels::cuda {
 
-/// `workspace`: linear_workspace(call) floats; `arrived`: most_split_tiles zeros, which it leaves zero.
-int64_t linear_workspace(const LinearCall& call);
-void launch_linear(const LinearCall& call, float* workspace, unsigned* arrived, Stream stream);
+/// How the current GPU makes a product; the same bits in any plan.
+LinearPlan plan_linear(const LinearCall& call);
+/// `workspace`: linear_workspace(..) floats; `arrived`: most_split_tiles zeros, which it leaves zero.
+int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan);
+void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
+                   Stream stream);
 /// Who works on which keys, in `plan` (attention_plan_words(call) words): for all calls with these rows,
 /// heads and pages, whatever their q, k, v and out.
 void launch_plan_attention(const AttentionCall& call, int32_t* plan, Stream stream);

@@ -5,19 +5,22 @@
 namespace clover::kernels::cuda {
 namespace {
 
-/// Many rows: four warps side by side over the outputs of a block by two over its rows.  Weights and inputs
-/// are staged through shared memory, chunks ahead; totals of finished segments wait there, too.
-template <int PanelsAWarp, int TilesAWarp, bool Split>
+/// Many rows: warps side by side over the outputs of a block by others over its rows, four by two or, in a
+/// tall one, two by four.  Weights and inputs are staged through shared memory, chunks ahead; totals of
+/// finished segments wait there, too.
+template <bool Tall, int PanelsAWarp, int TilesAWarp, bool Split>
 struct Many {
-  static constexpr int over_outputs = 4, over_rows = 2;
+  static constexpr int over_outputs = Tall ? 2 : 4, over_rows = Tall ? 4 : 2;
+  static constexpr int blocks_a_multiprocessor = Tall ? 1 : 2;
   static constexpr int threads = over_outputs * over_rows * warp_size;
   static constexpr int panels = over_outputs * PanelsAWarp, rows = over_rows * TilesAWarp * 8;
   static constexpr int weight_words = panels * chunk_words, input_words = rows * 16;
   static constexpr int stage_words = weight_words + input_words;
   static constexpr int sums = PanelsAWarp * TilesAWarp * 4;  // a thread
   static constexpr int total_words = Split ? 0 : sums * threads;
-  // As many as let two blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
-  static constexpr int room_words = 113 * 256, fitting = (room_words - total_words) / stage_words;
+  // As many as let so many blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
+  static constexpr int room_words = 226 / blocks_a_multiprocessor * 256,
+                       fitting = (room_words - total_words) / stage_words;
   static constexpr int stages = fitting < 8 ? fitting : 8;
   static_assert(stages >= 3);
   static constexpr int64_t bytes = (int64_t{stages} * stage_words + total_words) * 4;
@@ -46,7 +49,7 @@ class Fetch {
     input_to_ = Shape::weight_words + (step * Shape::rows + row_) * 8 + half * 4;
     panels_left_ = static_cast<int>(panels_of(call.outputs) - first_panel) - i / 64;
     rows_left_ = static_cast<int>(call.rows - first_row) - row_;
-    next_panels_ = chunks * chunk_words * Shape::over_outputs;
+    next_panels_ = chunks * chunk_words * panels_at_once;
     weights_ = static_cast<const uint32_t*>(call.panels) + (first_panel + i / 64) * chunks * chunk_words +
                i / 32 % 2 * step_words + pair * panel_outputs + output;
     inputs_ = static_cast<const T*>(call.x) + (first_row + row_) * call.inputs + input_;
@@ -55,8 +58,8 @@ class Fetch {
   __device__ void weights(int chunk, uint32_t* stage) const {
 #pragma unroll
     for (int i = 0; i < Shape::weight_words / 4 / Shape::threads; ++i)
-      copy_async(stage + weight_to_ + i * Shape::over_outputs * chunk_words,
-                 weights_ + i * next_panels_ + chunk * chunk_words, i * Shape::over_outputs >= panels_left_);
+      copy_async(stage + weight_to_ + i * panels_at_once * chunk_words,
+                 weights_ + i * next_panels_ + chunk * chunk_words, i * panels_at_once >= panels_left_);
   }
 
   __device__ void inputs(int chunk, uint32_t* stage) const {
@@ -70,6 +73,8 @@ class Fetch {
   }
 
  private:
+  static constexpr int panels_at_once = Shape::threads / 64;
+
   const LinearCall& call_;
   const uint32_t* weights_;
   const T* inputs_;
@@ -162,21 +167,21 @@ __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner
 template <int PanelsAWarp, int TilesAWarp>
 __device__ __forceinline__ void store_partial(const LinearCall& call, const Corner& corner, int segment,
                                               const float (&sum)[PanelsAWarp][TilesAWarp][4],
-                                              float* partial) {
+                                              const SplitSums& split) {
+  float* own = split.of(segment) + corner.row * split.outputs + corner.output;
 #pragma unroll
   for (int i = 0; i < PanelsAWarp * TilesAWarp * 2; ++i) {
     const int panel = i / 2 / TilesAWarp, tile = i / 2 % TilesAWarp, odd = i % 2;
-    const int64_t row = corner.row_of(tile, odd), output = corner.output_of(panel, 0);
-    if (row >= call.rows || output >= panels_of(call.outputs) * panel_outputs) continue;
-    const float2 two{sum[panel][tile][odd], sum[panel][tile][odd + 2]};
-    *reinterpret_cast<float2*>(partial + partial_index(call, segment, row, output)) = two;
+    if (corner.row_of(tile, odd) >= call.rows) continue;  // outputs have room to the end of the block
+    *reinterpret_cast<float2*>(own + (tile * 8 + odd) * split.outputs + panel * panel_outputs) =
+        float2{sum[panel][tile][odd], sum[panel][tile][odd + 2]};
   }
 }
 
 /// Adds up, in order, what the blocks of a tile have left.
 template <class Shape>
 __device__ inline void add_segments(const LinearCall& call, int64_t first_row, int64_t first_panel,
-                                    const float* partial) {
+                                    const SplitSums& split) {
   constexpr int pairs = Shape::panels * panel_outputs / 2;
 #pragma unroll 4
   for (int i = threadIdx.x; i < Shape::rows * pairs; i += Shape::threads) {
@@ -186,29 +191,25 @@ __device__ inline void add_segments(const LinearCall& call, int64_t first_row, i
 #pragma unroll
     for (int segment = 0; segment < KCut::segments; ++segment) {
       const float2 two =
-          __ldcg(reinterpret_cast<const float2*>(partial + partial_index(call, segment, row, output)));
+          __ldcg(reinterpret_cast<const float2*>(split.of(segment) + row * split.outputs + output));
       low += two.x, high += two.y;
     }
     store_pair(call, row, output, low, high);
   }
 }
 
-/// Where blocks of one segment each leave their sums, and how many of a tile's have.
-struct SplitSums {
-  float* partial;
-  unsigned* arrived;  // [tiles]
-};
-
 /// A block's tile of outputs by rows, over all of k, or over segment blockIdx.z.
-template <class T, int PanelsAWarp, int TilesAWarp, bool Split>
-__global__ void __launch_bounds__(Many<PanelsAWarp, TilesAWarp, Split>::threads, 2)
+template <class T, bool Tall, int PanelsAWarp, int TilesAWarp, bool Split>
+__global__ void __launch_bounds__(Many<Tall, PanelsAWarp, TilesAWarp, Split>::threads,
+                                  Many<Tall, PanelsAWarp, TilesAWarp, Split>::blocks_a_multiprocessor)
     linear_many(LinearCall call, SplitSums split) {
-  using Shape = Many<PanelsAWarp, TilesAWarp, Split>;
+  using Shape = Many<Tall, PanelsAWarp, TilesAWarp, Split>;
   uint32_t* stages = shared_memory<uint32_t>();
   const Lane lane;
   const KCut cut(call.inputs);
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * Shape::rows;
-  const int64_t first_panel = static_cast<int64_t>(blockIdx.y) * Shape::panels;
+  const int64_t first_panel =
+      static_cast<int64_t>(blockIdx.y) * Shape::panels + (Split ? split.first_output / panel_outputs : 0);
   const int first_segment = Split ? blockIdx.z : 0, last_segment = Split ? blockIdx.z + 1 : KCut::segments;
   const int begin = static_cast<int>(cut.begin(first_segment)),
             end = static_cast<int>(cut.begin(last_segment));
@@ -244,9 +245,9 @@ __global__ void __launch_bounds__(Many<PanelsAWarp, TilesAWarp, Split>::threads,
   if constexpr (Split) {
     float sum[PanelsAWarp][TilesAWarp][4] = {};
     sum_to(end, sum);
-    store_partial(call, corner, first_segment, sum, split.partial);
+    store_partial(call, corner, first_segment, sum, split);
     if (is_last_to_arrive(split.arrived + blockIdx.y * gridDim.x + blockIdx.x, KCut::segments))
-      add_segments<Shape>(call, first_row, first_panel, split.partial);
+      add_segments<Shape>(call, first_row, first_panel, split);
   } else {
     // A thread's own, in shared memory: registers hold the sums of one segment.
     float* totals = reinterpret_cast<float*>(stages + Shape::stages * Shape::stage_words) + threadIdx.x;

@@ -111,9 +111,11 @@ void expect_rows_alone(const Shape& shape, std::initializer_list<int64_t> row_co
   const int64_t middle = shape.rows / 2;
   const at::Tensor alone = add_to(middle, middle + 1);
   expect_close(alone, x.slice(0, middle, middle + 1), w, start.slice(0, middle, middle + 1));
+  const at::Tensor all = add_to(0, shape.rows);
+  EXPECT_TRUE(same_bits(all[middle], alone[0]));
   for (const int64_t rows : row_counts) {
     const int64_t first = std::min(middle, shape.rows - rows);
-    EXPECT_TRUE(same_bits(add_to(first, first + rows)[middle - first], alone[0])) << rows << " rows";
+    EXPECT_TRUE(same_bits(add_to(first, first + rows), all.slice(0, first, first + rows))) << rows << " rows";
   }
 }
 
@@ -122,7 +124,11 @@ TEST(Linear, WideProductsAreTheSameBitsInAnyTile) {
   on_every_path([] { expect_rows_alone({130, 15380, 40}, {17, 40, 70, 100, 128, 130}); });
 }
 TEST(Linear, DeepProductsAreTheSameBitsInAnyTile) {
-  on_every_path([] { expect_rows_alone({260, 1096, 2104}, {8, 16, 20, 60, 90, 110, 256, 260}); });
+  // The last ones on each of the emulated GPU's sizes, on one of which the last round of blocks alone is
+  // shared out.
+  on_every_path([] {
+    expect_rows_alone({260, 1096, 2104}, {8, 16, 20, 60, 90, 110, 190, 256, 260, 260, 260, 260, 260});
+  });
 }
 
 TEST(Linear, OneBadRowLeavesTheOthersAlone) {
@@ -142,28 +148,44 @@ TEST(Linear, OneBadRowLeavesTheOthersAlone) {
 
 // What a GPU's kernel for many rows is asked for: products of Vicuna-7B and of SmolLM2-135M.
 TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
-  const auto plan_of = [](int64_t rows, int64_t outputs, int64_t inputs, bool roomy = true) {
+  const cuda::GpuRoom h100{true, true, 132}, a100{true, false, 108}, small{false, false, 84};
+  const auto call_of = [](int64_t rows, int64_t outputs, int64_t inputs) {
     LinearCall call{};
     call.rows = rows, call.outputs = outputs, call.inputs = inputs, call.element = Element::bf16;
-    const cuda::ManyPlan plan = cuda::many_plan(call, roomy);
-    EXPECT_EQ(plan.row_blocks(call), (rows + (roomy ? 127 : 63)) / (roomy ? 128 : 64));
-    const bool many = cuda::takes_many(call, roomy);
-    EXPECT_EQ(cuda::linear_workspace(call, roomy) > 0, many && plan.split);
-    return std::make_tuple(many, plan.panels_a_warp, plan.tiles_a_warp, plan.split);
+    return call;
   };
-  EXPECT_EQ(plan_of(80, 4096, 4096), (std::make_tuple(true, 2, 6, true)));
-  EXPECT_EQ(plan_of(20, 4096, 11008), (std::make_tuple(true, 2, 2, true)));
-  EXPECT_EQ(plan_of(20, 12288, 4096), (std::make_tuple(true, 2, 2, false)));
-  EXPECT_EQ(plan_of(80, 12288, 4096), (std::make_tuple(true, 2, 6, false)));
-  EXPECT_EQ(plan_of(80, 22016, 4096), (std::make_tuple(true, 2, 6, false)));
-  EXPECT_EQ(plan_of(240, 22016, 4096), (std::make_tuple(true, 2, 8, false)));
-  EXPECT_EQ(plan_of(1024, 4096, 4096), (std::make_tuple(true, 2, 8, false)));
-  EXPECT_EQ(plan_of(80, 4096, 4096, /*roomy=*/false), (std::make_tuple(true, 1, 4, false)));
-  EXPECT_FALSE(std::get<0>(plan_of(16, 4096, 4096)));
-  EXPECT_FALSE(std::get<0>(plan_of(17, 4096, 4100)));
-  EXPECT_FALSE(std::get<0>(plan_of(33, 576, 576)));
-  EXPECT_EQ(plan_of(17, 49152, 576), (std::make_tuple(true, 2, 2, false)));
-  EXPECT_TRUE(std::get<0>(plan_of(1024, 576, 1536)));
+  // Outputs and rows of a block, and how many blocks there are.
+  using Blocks = std::tuple<int64_t, int64_t, int64_t>;
+  const auto blocks_of = [&](const cuda::GpuRoom& gpu, int64_t rows, int64_t outputs, int64_t inputs) {
+    const LinearCall call = call_of(rows, outputs, inputs);
+    const cuda::LinearPlan plan = cuda::linear_plan(call, gpu);
+    EXPECT_TRUE(plan.many);
+    EXPECT_EQ(cuda::split_floats(call, plan) > 0, plan.shape.split_blocks > 0);
+    EXPECT_EQ(plan.shape.row_blocks(call),
+              (rows + plan.shape.rows_a_block() - 1) / plan.shape.rows_a_block());
+    return Blocks{plan.shape.panels_a_block() * 16, plan.shape.rows_a_block(), plan.shape.blocks(call)};
+  };
+  EXPECT_EQ(blocks_of(h100, 20, 12288, 4096), (Blocks{128, 32, 96}));
+  EXPECT_EQ(blocks_of(h100, 20, 4096, 11008), (Blocks{128, 32, 4 * 32}));
+  EXPECT_EQ(blocks_of(h100, 17, 49152, 576), (Blocks{128, 32, 384}));
+  EXPECT_EQ(blocks_of(h100, 80, 4096, 4096), (Blocks{128, 96, 4 * 32}));
+  EXPECT_EQ(blocks_of(h100, 80, 12288, 4096), (Blocks{128, 96, 96}));
+  EXPECT_EQ(blocks_of(h100, 80, 22016, 4096), (Blocks{128, 96, 172}));
+  // Behind 128 rows a block takes all of them, and a last round of few blocks is shared out.
+  EXPECT_EQ(blocks_of(h100, 190, 12288, 4096), (Blocks{128, 192, 96}));
+  EXPECT_EQ(blocks_of(h100, 240, 12288, 4096), (Blocks{128, 256, 96}));
+  EXPECT_EQ(blocks_of(h100, 240, 22016, 4096), (Blocks{128, 256, 132 + 4 * 40}));
+  EXPECT_EQ(blocks_of(h100, 240, 4096, 11008), (Blocks{128, 256, 4 * 32}));
+  EXPECT_EQ(blocks_of(h100, 512, 12288, 4096), (Blocks{128, 256, 132 + 4 * 60}));
+  EXPECT_EQ(blocks_of(h100, 1024, 4096, 4096), (Blocks{128, 256, 128}));
+  // GPUs with less shared memory.
+  EXPECT_EQ(blocks_of(a100, 240, 22016, 4096), (Blocks{128, 128, 344}));
+  EXPECT_EQ(blocks_of(small, 80, 4096, 4096), (Blocks{64, 64, 128}));
+  // Few rows, rows that do not begin at 16 bytes, and weights that lie in the cache.
+  EXPECT_FALSE(cuda::linear_plan(call_of(16, 4096, 4096), h100).many);
+  EXPECT_FALSE(cuda::linear_plan(call_of(17, 4096, 4100), h100).many);
+  EXPECT_FALSE(cuda::linear_plan(call_of(33, 576, 576), h100).many);
+  EXPECT_TRUE(cuda::linear_plan(call_of(1024, 576, 1536), h100).many);
 }
 
 TEST(Linear, NoRowsAreNoWork) {
