@@ -21,7 +21,7 @@ void add_silu_(at::Tensor& z, const at::Tensor& a) {
   (cuda ? cuda::add_silu_ : cpu::add_silu_)(z, a);
 }
 
-void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
                int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded) {
   const bool cuda = on_cuda("add_gated", s);
   const at::Device device = s.device();
@@ -29,7 +29,12 @@ void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q,
   check_tensor("add_gated", "rows", rows, {-1}, at::kLong, device);
   const int64_t count = rows.size(0), width = s.size(1);
   check_tensor("add_gated", "q", q, {count, width}, at::kFloat, device);
-  check_tensor("add_gated", "kv", kv, {count, 2 * width}, at::kFloat, device);
+  if (kv.rows.defined()) {
+    check_tensor("add_gated", "kv.rows", kv.rows, {count}, at::kLong, device);
+    check_tensor("add_gated", "kv", kv.of, {-1, 2 * width}, rounded.scalar_type(), device);
+  } else {
+    check_tensor("add_gated", "kv", kv.of, {count, 2 * width}, at::kFloat, device);
+  }
   check_tensor("add_gated", "out", out, {count, width}, at::kFloat, device);
   check_tensor("add_gated", "rounded", rounded, {count, width}, std::nullopt, device);
   TORCH_CHECK(groups >= 1 && width % groups == 0, "add_gated: ", groups, " groups do not divide the width ",
@@ -37,7 +42,8 @@ void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q,
   if (out.numel() == 0) return;
   if (cuda) return cuda::add_gated(s, rows, q, kv, groups, eps, out, rounded);
   at::index_select_out(out, s.detach(), 0, rows);
-  cpu::add_gated_(out, q, kv, groups, eps);
+  cpu::add_gated_(out, q, kv.rows.defined() ? kv.of.index_select(0, kv.rows).to(at::kFloat) : kv.of, groups,
+                  eps);
   rounded.copy_(out);
 }
 

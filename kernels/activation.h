@@ -11,13 +11,19 @@ float exp_f32(float x);
 /// z[r, h] += silu(a[r, h]): the residual block of Medusa and Clover heads.  Both fp32 [R, H] contiguous.
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 
+/// Keys and values of rows: keys, then values.
+struct KeyValues {
+  at::Tensor of;         // fp32 [R, 2 H]; or, with `rows`, [M, 2 H] of add_gated's `rounded` dtype
+  at::Tensor rows = {};  // i64 [R], each in [0, M), which a GPU does not check
+};
+
 /// Clover's attention decoder after its products (Clover paper, figure 5):
 ///   out[r, :] = s[rows[r], :] + silu(gate * v[r, :]),
 ///   gate = cosine(q[r, g], k[r, g]) for each of `groups` equal slices g of H
 /// with both norms clamped below by eps.  s fp32 [N, H], rows i64 [R], each in [0, N), which a GPU does not
-/// check; q fp32 [R, H], kv fp32 [R, 2 H]: keys, then values; out fp32 [R, H], which is not s, and `rounded`
-/// [R, H] bf16|fp16|fp32 the same rounded; all contiguous; groups divides H.
-void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+/// check; q fp32 [R, H]; out fp32 [R, H], which is not s, and `rounded` [R, H] bf16|fp16|fp32 the same
+/// rounded; all contiguous; groups divides H.
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
                int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded);
 
 }  // namespace clover::kernels

@@ -45,15 +45,17 @@ __device__ inline Products block_products(const Products& mine) {
   return all;
 }
 
-/// A block a group of a row.
-template <class T, bool Aligned>
+/// A block a group of a row.  KV: what keys and values are stored as.
+template <class T, class KV, bool Aligned>
 __global__ void __launch_bounds__(threads) add_gated_slices(GatedCall call) {
   let_next_begin();
   wait_for_last();
   const int64_t groups = call.groups, row = blockIdx.x / groups, width = call.width;
   const int slice = static_cast<int>(width / groups);
   const int64_t within = blockIdx.x % groups * slice, begin = row * width + within;
-  const float *q = call.q + begin, *k = call.kv + row * width + begin, *v = k + width;
+  const int64_t kv_row = call.kv_rows != nullptr ? call.kv_rows[row] : row;
+  const float* q = call.q + begin;
+  const KV *k = static_cast<const KV*>(call.kv) + 2 * kv_row * width + within, *v = k + width;
   const float* s = call.s + call.chosen[row] * width + within;
   float* out = call.out + begin;
   T* rounded = static_cast<T*>(call.rounded) + begin;
@@ -89,14 +91,18 @@ void launch_add_silu(float* z, const float* a, int64_t count, Stream stream) {
 }
 
 void launch_add_gated(const GatedCall& call, Stream stream) {
-  with_element(call.element, [&](auto zero) {
-    using T = decltype(zero);
-    const auto start = [&](auto aligned) {
-      launch("add_gated", add_gated_slices<T, decltype(aligned)::value>, dim3(call.rows * call.groups),
+  const auto start = [&](auto rounded, auto stored) {
+    using T = decltype(rounded);
+    using KV = decltype(stored);
+    const auto aligned_or_not = [&](auto aligned) {
+      launch("add_gated", add_gated_slices<T, KV, decltype(aligned)::value>, dim3(call.rows * call.groups),
              threads, 0, stream, call);
     };
-    with_alignment(start, call.width / call.groups, call.s, call.q, call.kv,
+    with_alignment(aligned_or_not, call.width / call.groups, call.s, call.q, static_cast<const KV*>(call.kv),
                    static_cast<const float*>(call.out), static_cast<const T*>(call.rounded));
+  };
+  with_element(call.element, [&](auto rounded) {
+    call.kv_rows != nullptr ? start(rounded, rounded) : start(rounded, float{});
   });
 }
 

@@ -150,12 +150,13 @@ void add_silu_(at::Tensor& z, const at::Tensor& a) {
   launch_add_silu(z.mutable_data_ptr<float>(), a.const_data_ptr<float>(), z.numel(), current_stream(z));
 }
 
-void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
                int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded) {
   launch_add_gated({.s = s.const_data_ptr<float>(),
                     .chosen = rows.const_data_ptr<int64_t>(),
                     .q = q.const_data_ptr<float>(),
-                    .kv = kv.const_data_ptr<float>(),
+                    .kv = kv.of.const_data_ptr(),
+                    .kv_rows = kv.rows.defined() ? kv.rows.const_data_ptr<int64_t>() : nullptr,
                     .rows = out.size(0),
                     .width = out.size(1),
                     .groups = groups,

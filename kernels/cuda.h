@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/follow_trees.h"
 #include "kernels/linear.h"
@@ -31,7 +32,7 @@ void rms_norm(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& a, 
 void rms_norm_of(const PackedWeight& x, const at::Tensor& rows, const at::Tensor& weight, double eps,
                  at::Tensor& out);
 void add_silu_(at::Tensor& z, const at::Tensor& a);
-void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& kv,
+void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
                int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded);
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k);
 at::Tensor arg_max(const at::Tensor& logits);

@@ -87,7 +87,7 @@ void rms_norm_of(const PackedWeight&, const at::Tensor&, const at::Tensor&, doub
 void add_silu_(at::Tensor&, const at::Tensor&) {
   missing("add_silu_");
 }
-void add_gated(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double,
+void add_gated(const at::Tensor&, const at::Tensor&, const at::Tensor&, const KeyValues&, int64_t, double,
                at::Tensor&, at::Tensor&) {
   missing("add_gated");
 }

@@ -46,7 +46,9 @@ void launch_add_silu(float* z, const float* a, int64_t count, Stream stream);
 struct GatedCall {
   const float* s;
   const int64_t* chosen;  // [rows]
-  const float *q, *kv;
+  const float* q;
+  const void* kv;          // [rows, 2 width] fp32, or
+  const int64_t* kv_rows;  // [rows] of [.., 2 width] of `element`, or null
   int64_t rows, width, groups;
   float eps;
   float* out;

@@ -15,15 +15,17 @@ struct alignas(4 * sizeof(T)) Quad {
 };
 
 /// row[at], ..., row[at + 3]; zeros from row[width] on.
-template <bool Aligned, class Index>
-CLOVER_BOTH Quad<float> load_quad(const float* row, Index at, Index width) {
-  Quad<float> quad = {};
+template <bool Aligned, class T, class Index>
+CLOVER_BOTH Quad<float> load_quad(const T* row, Index at, Index width) {
+  Quad<T> stored = {};
   if constexpr (Aligned) {
-    if (at < width) quad = *reinterpret_cast<const Quad<float>*>(row + at);
+    if (at < width) stored = *reinterpret_cast<const Quad<T>*>(row + at);
   } else {
     for (int i = 0; i < 4; ++i)
-      if (at + i < width) quad.x[i] = row[at + i];
+      if (at + i < width) stored.x[i] = row[at + i];
   }
+  Quad<float> quad;
+  for (int i = 0; i < 4; ++i) quad.x[i] = to_float(stored.x[i]);
   return quad;
 }
 

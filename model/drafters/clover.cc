@@ -12,11 +12,13 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "data/error.h"
 #include "kernels/activation.h"
+#include "kernels/gpu.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
 #include "model/decoder_block.h"
@@ -55,18 +57,18 @@ class AttentionDecoder : public torch::nn::Module {
   /// Feeds token ids[j] to row rows[j] of `state`, or to row j: rows i64 [F] or undefined, ids i64 [F].
   void forward(DraftState& state, at::Tensor rows, const at::Tensor& ids,
                const kernels::PackedWeight& embedding, at::ScalarType training_dtype) const {
-    const at::Tensor token = token_norm->forward_of(embedding, ids);
     if (key_value_.defined()) {
       const at::Tensor s = state.hidden.to(at::kFloat);
       if (!rows.defined()) rows = at::arange(ids.size(0), ids.options());
-      const at::Tensor q = query->forward(state_norm->forward_of(s, rows), training_dtype);
-      at::Tensor kv = at::empty({ids.size(0), 2 * s.size(1)}, s.options());
-      kernels::linear(token, key_value_, {}, kv);
+      const at::Tensor normed = state_norm->forward_of(s, rows), q = query->forward(normed, training_dtype);
       state.hidden = at::empty_like(q);
-      state.rounded = at::empty_like(token);
+      state.rounded = at::empty_like(normed);
+      const kernels::KeyValues kv = table_.defined() ? kernels::KeyValues{table_, ids}
+                                                     : kernels::KeyValues{keys_and_values(embedding, ids)};
       kernels::add_gated(s, rows, q, kv, groups_, eps_, state.hidden, state.rounded);
       return;
     }
+    const at::Tensor token = token_norm->forward_of(embedding, ids);
     const at::Tensor s = chosen(state.hidden, rows);
     const at::Tensor q = query->forward(state_norm->forward(s), training_dtype);
     const at::Tensor k = key->forward(token, training_dtype);
@@ -84,20 +86,45 @@ class AttentionDecoder : public torch::nn::Module {
     key_value_ =
         kernels::PackedWeight::pack({key->rounded(dtype), value->rounded(dtype)}).to(key->weight.device());
   }
+  /// On a GPU keys and values of all tokens are made once, where a sixteenth of what is free has room for
+  /// them: a row of theirs is read in place of the weights that make it, which are a sixth of what a draft of
+  /// a 7B model reads.
+  void tabulate(const kernels::PackedWeight& embedding) {
+    const at::Device device = query->weight.device();
+    const int64_t tokens = embedding.outputs(), width = key_value_.outputs();
+    const auto size = static_cast<int64_t>(c10::elementSize(key_value_.dtype()));
+    if (device.is_cpu() || tokens * width * size > kernels::free_gpu_memory(device) / 16) return;
+    constexpr int64_t at_once = 1024;
+    table_ = at::empty({tokens, width}, at::TensorOptions(key_value_.dtype()).device(device));
+    for (int64_t first = 0; first < tokens; first += at_once) {
+      const int64_t end = std::min(first + at_once, tokens);
+      const at::Tensor ids = at::arange(first, end, at::TensorOptions(at::kLong).device(device));
+      table_.slice(0, first, end).copy_(keys_and_values(embedding, ids));
+    }
+  }
   void unpack() {
     state_norm->unpack();
     token_norm->unpack();
     query->unpack();
     key_value_ = {};
+    table_ = at::Tensor();
   }
 
   std::shared_ptr<RmsNorm> state_norm, token_norm;
   std::shared_ptr<Linear> query, key, value;
 
  private:
+  /// Of tokens ids[j]: fp32 [F, 2 H].
+  at::Tensor keys_and_values(const kernels::PackedWeight& embedding, const at::Tensor& ids) const {
+    at::Tensor kv = at::empty({ids.size(0), key_value_.outputs()}, ids.options().dtype(at::kFloat));
+    kernels::linear(token_norm->forward_of(embedding, ids), key_value_, {}, kv);
+    return kv;
+  }
+
   int64_t groups_;
   double eps_;
   kernels::PackedWeight key_value_;  // [2 H, H]
+  at::Tensor table_;                 // [V, 2 H] of the frozen dtype, or undefined
 };
 
 class Clover final : public Drafter {
@@ -221,6 +248,7 @@ class Clover final : public Drafter {
   }
   void pack(at::ScalarType dtype) override {
     for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
+    if (attention_decoder_) attention_decoder_->tabulate(*target_.head);
   }
   void unpack() override {
     for_each_layer([](auto& layer) { layer.unpack(); });

@@ -72,7 +72,8 @@ TEST(AddGated, IsThePlainLoop) {
       const at::Tensor before = at::randn({3, width});
       const std::vector<int64_t> rows = {2, 0, 2};  // of s
       at::Tensor s = before.clone();
-      const at::Tensor rounded = here::add_gated(s, at::tensor(rows, at::kLong), q, k, v, groups, 1e-8);
+      const at::Tensor rounded =
+          here::add_gated(s, at::tensor(rows, at::kLong), q, {at::cat({k, v}, 1)}, groups, 1e-8);
       EXPECT_TRUE(same_bits(rounded, s.to(at::kBFloat16)));
       const int64_t slice = width / groups;
       for (int64_t r = 0; r < 3; ++r) {
@@ -100,13 +101,31 @@ TEST(AddGated, ZeroQueriesLeaveTheStateAloneAndRowsAreIndependent) {
     const at::Tensor k = at::randn({90, 96}), v = at::randn({90, 96}), before = at::randn({90, 96});
     at::Tensor s = before.clone();
     const at::Tensor rows = at::arange(90, at::kLong), first = rows.slice(0, 0, 1);
-    here::add_gated(s, rows, at::zeros({90, 96}), k, v, 1, 1e-6);
+    here::add_gated(s, rows, at::zeros({90, 96}), {at::cat({k, v}, 1)}, 1, 1e-6);
     EXPECT_TRUE(same_bits(s, before));
     const at::Tensor q = at::randn({90, 96});
     at::Tensor all = before.clone(), one = before.slice(0, 77, 78).clone();
-    here::add_gated(all, rows, q, k, v, 3, 1e-6);
-    here::add_gated(one, first, q.slice(0, 77, 78), k.slice(0, 77, 78), v.slice(0, 77, 78), 3, 1e-6);
+    const at::Tensor kv = at::cat({k, v}, 1);
+    here::add_gated(all, rows, q, {kv}, 3, 1e-6);
+    here::add_gated(one, first, q.slice(0, 77, 78), {kv.slice(0, 77, 78)}, 3, 1e-6);
     EXPECT_TRUE(same_bits(one, all.slice(0, 77, 78)));
+  });
+}
+
+TEST(AddGated, KeysAndValuesOfATableAreThoseOfItsRows) {
+  on_every_path([] {
+    for (const auto& [width, groups] : {std::pair<int64_t, int64_t>{96, 3}, {10, 2}, {1028, 1}}) {
+      for (const at::ScalarType type : {at::kBFloat16, at::kHalf, at::kFloat}) {
+        const at::Tensor table = at::randn({40, 2 * width}).to(type), q = at::randn({5, width});
+        const at::Tensor before = at::randn({5, width}), own = at::arange(5, at::kLong);
+        const at::Tensor ids = at::tensor({39, 0, 7, 7, 21}, at::kLong);
+        at::Tensor looked_up = before.clone(), given = before.clone();
+        const at::Tensor rounded = here::add_gated(looked_up, own, q, {table, ids}, groups, 1e-6, type);
+        here::add_gated(given, own, q, {table.index_select(0, ids).to(at::kFloat)}, groups, 1e-6, type);
+        EXPECT_TRUE(same_bits(looked_up, given)) << width << ", " << type;
+        EXPECT_TRUE(same_bits(rounded, given.to(type))) << width << ", " << type;
+      }
+    }
   });
 }
 
@@ -120,7 +139,7 @@ TEST(Activation, ARowIsTheSameBitsWhereverItLies) {
     const auto all_of = [](const at::Tensor& a) {
       at::Tensor sum = at::zeros_like(a), gated = at::empty_like(a), rounded = at::empty_like(a);
       add_silu_(sum, a);
-      add_gated(a, here::place(at::arange(4, at::kLong)), a, at::cat({a, a}, 1), 2, 1e-6, gated, rounded);
+      add_gated(a, here::place(at::arange(4, at::kLong)), a, {at::cat({a, a}, 1)}, 2, 1e-6, gated, rounded);
       return at::cat({sum.cpu().view(-1), gated.cpu().view(-1)});
     };
     EXPECT_TRUE(same_bits(all_of(even), all_of(askew)));
@@ -134,8 +153,13 @@ TEST(Activation, SaysWhatDoesNotFit) {
             }).find("a has shape [2, 5]"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
-              here::add_gated(s, at::zeros({2}, at::kLong), s, s, s, 4, 1e-6);
+              here::add_gated(s, at::zeros({2}, at::kLong), s, {at::cat({s, s}, 1)}, 4, 1e-6);
             }).find("4 groups do not divide the width 6"),
+            std::string::npos);
+  const at::Tensor rows = at::zeros({2}, at::kLong);
+  EXPECT_NE(error_of([&] {
+              here::add_gated(s, rows, s, {at::ones({9, 12}), rows}, 2, 1e-6);
+            }).find("kv is Float, expected BFloat16"),
             std::string::npos);
 }
 

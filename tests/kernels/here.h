@@ -89,10 +89,11 @@ inline void silu_rms_norm(const at::Tensor& x, const at::Tensor& a, const at::Te
   in_place(out, [&](at::Tensor& to) { kernels::silu_rms_norm(place(x), place(a), place(weight), eps, to); });
 }
 /// Every row of s, the result in its place; what it rounds to, too.
-inline at::Tensor add_gated(at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, int64_t groups, double eps) {
-  at::Tensor out = place(at::empty_like(q)), rounded = place(at::empty(q.sizes(), at::kBFloat16));
-  kernels::add_gated(place(s), place(rows), place(q), place(at::cat({k, v}, 1)), groups, eps, out, rounded);
+inline at::Tensor add_gated(at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
+                            int64_t groups, double eps, at::ScalarType type = at::kBFloat16) {
+  at::Tensor out = place(at::empty_like(q)), rounded = place(at::empty(q.sizes(), type));
+  const KeyValues placed{place(kv.of), kv.rows.defined() ? place(kv.rows) : at::Tensor()};
+  kernels::add_gated(place(s), place(rows), place(q), placed, groups, eps, out, rounded);
   s = out.cpu();
   return rounded.cpu();
 }
