@@ -127,7 +127,7 @@ __device__ __forceinline__ void weigh_each(const Work& work, const Tile<Tiles>& 
 template <int Tiles>
 __device__ __forceinline__ void weigh_step(const Work& work, const Tile<Tiles>& tile, const Span* spans,
                                            const Step& step) {
-  if (work.queries() <= warps) return weigh_each<1>(work, tile, spans, step);
+  if (Tiles == 1 && work.queries() <= warps) return weigh_each<1>(work, tile, spans, step);
   weigh_each<2 * Tiles>(work, tile, spans, step);
 }
 

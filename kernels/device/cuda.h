@@ -171,7 +171,12 @@ __device__ inline void wait_for_copies() {
 
 #endif  // CLOVER_CUDA_EMULATION
 
-/// Keep an address in registers, which the compiler would rather work out at each use.
+/// Keep a number or an address in registers, which the compiler would rather work out at each use.
+__device__ __forceinline__ void keep([[maybe_unused]] int& number) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(number));
+#endif
+}
 template <class T>
 __device__ __forceinline__ void keep_global([[maybe_unused]] T*& address) {
 #if defined(__CUDA_ARCH__)

@@ -84,8 +84,8 @@ class FewInputs {
   __device__ FewInputs(const LinearCall& call, const Lane& lane, int64_t first_row, int begin, int steps)
       : left_(static_cast<int>(call.inputs) - 16 * begin - 4 * lane.in_group),
         steps_((left_ + 15) / 16 < steps ? (left_ + 15) / 16 : steps),
-        whole_(static_cast<int>(call.inputs) / 16 - begin < steps ? static_cast<int>(call.inputs) / 16 - begin
-                                                                  : steps) {
+        whole_(static_cast<int>(call.inputs) / 16 - begin) {
+    if (whole_ > steps) whole_ = steps;
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
       const int64_t row = first_row + tile * 8 + lane.group;
@@ -122,8 +122,9 @@ class FewInputs {
     }
   }
 
-  int left_, steps_,
-      whole_;  // inputs from this lane's first on; steps in which it has one; in which all lanes have all
+  int left_;   // inputs from this lane's first on
+  int steps_;  // in which it has one
+  int whole_;  // steps in which all lanes have all
   const T* x_[Tiles];
 };
 

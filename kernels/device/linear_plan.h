@@ -28,8 +28,8 @@ constexpr int64_t few_rows = 16;
 
 /// What plans ask of a GPU.
 struct GpuRoom {
-  bool roomy;  // 113 KiB of shared memory for each of two blocks a multiprocessor
-  bool tall;   // 224 KiB for one
+  bool roomy;  // 113 KiB of shared memory for a block
+  bool tall;   // 224 KiB
   int64_t multiprocessors;
 };
 
@@ -58,40 +58,47 @@ struct ManyPlan {
   }
 };
 
-constexpr int64_t enough_blocks = 90, most_split_tiles = 256;
+constexpr int64_t most_split_tiles = 256;
 constexpr int64_t worth_splitting = 2048;  // inputs
 
-/// Of tall blocks, one a multiprocessor and bound by tensor cores: those of the last round, where splitting
-/// them ends it sooner.  In quarters of a block's time, of which adding up takes about one.
-inline int64_t tall_blocks_to_split(const ManyPlan& plan, const LinearCall& call, int64_t multiprocessors) {
-  const int64_t row_blocks = plan.row_blocks(call), tiles = plan.tiles(call),
-                rounds = tiles / multiprocessors;
-  const int64_t rest = plan.panel_blocks(call) - rounds * multiprocessors / row_blocks,
-                rest_tiles = rest * row_blocks;
-  constexpr int64_t quarters = KCut::segments, adding_up = 1;
-  const int64_t split = (rest_tiles * quarters + multiprocessors - 1) / multiprocessors + adding_up;
-  return rest_tiles > 0 && rest_tiles <= most_split_tiles && split < quarters ? rest : 0;
+/// What passes through the second-level cache where sums of so many tiles are split.
+inline int64_t adding_up_cycles(const ManyPlan& plan, int64_t tiles) {
+  constexpr int64_t in_any_case = 5000, a_tall_tile = 300;
+  return in_any_case + a_tall_tile * tiles / (plan.tall ? 1 : 2);
 }
 
-/// Behind 128 rows: as few readings of weights and inputs as there can be.
-inline ManyPlan tall_plan(const LinearCall& call, const GpuRoom& room) {
-  constexpr int64_t most_rows = 256, most_rows_split = 512;
-  const int64_t row_blocks = (call.rows + most_rows - 1) / most_rows,
-                rows = (call.rows + row_blocks - 1) / row_blocks;
-  ManyPlan plan{true, 4, rows <= 192 ? 6 : 8};
-  if (call.inputs >= worth_splitting && call.rows <= most_rows_split)
-    plan.split_blocks = tall_blocks_to_split(plan, call, room.multiprocessors);
-  return plan;
+/// Of tall blocks, one a multiprocessor, the last round: split where that ends it sooner.  `chunks`: of a
+/// block; returns cycles of all rounds, counted in the code for sm_90 (a multiprocessor of an H100 multiplies
+/// a chunk of 256 rows in 970), and of adding up what goes through the second-level cache.
+inline int64_t tall_cycles(ManyPlan& plan, const LinearCall& call, const GpuRoom& room) {
+  const int64_t row_blocks = plan.row_blocks(call), rounds = plan.tiles(call) / room.multiprocessors;
+  const int64_t rest = plan.panel_blocks(call) - rounds * room.multiprocessors / row_blocks,
+                tiles = rest * row_blocks;
+  const int64_t block = KCut(call.inputs).chunks * (plan.tiles_a_warp == 8 ? 970 : 870);
+  if (tiles == 0) return rounds * block;
+  const int64_t shares = (tiles * KCut::segments + room.multiprocessors - 1) / room.multiprocessors;
+  const int64_t split = shares * block / KCut::segments + adding_up_cycles(plan, tiles);
+  const bool splits = call.inputs >= worth_splitting && tiles <= most_split_tiles && split < block;
+  if (splits) plan.split_blocks = rest;
+  return rounds * block + (splits ? split : block);
 }
 
-/// As few readings of weights as there can be, then enough blocks for a GPU's 108 to 132 multiprocessors.  A
-/// GPU that is not roomy takes smaller tiles.
-inline ManyPlan many_plan(const LinearCall& call, const GpuRoom& room) {
+/// The same of blocks of up to 128 rows, two a multiprocessor, of which one alone takes six tenths of the
+/// time.
+inline int64_t flat_cycles(const ManyPlan& plan, const LinearCall& call, const GpuRoom& room) {
+  const int64_t places = 2 * room.multiprocessors, blocks = plan.blocks(call), rest = blocks % places;
+  const int64_t chunks = KCut(call.inputs).chunks / (plan.split_blocks > 0 ? KCut::segments : 1);
+  const int64_t two = chunks * (360 + 80 * plan.tiles_a_warp);
+  const int64_t last = rest > room.multiprocessors ? two : rest > 0 ? two * 6 / 10 : 0;
+  return blocks / places * two + last +
+         (plan.split_blocks > 0 ? adding_up_cycles(plan, plan.tiles(call)) : 0);
+}
+
+/// As few readings of weights as there can be with 128 rows a block, then enough blocks for the GPU.  One
+/// that is not roomy takes smaller tiles.
+inline ManyPlan flat_plan(const LinearCall& call, const GpuRoom& room) {
   constexpr int64_t most_rows_split = 256;
-  if (call.rows > 128 && room.tall) {
-    const ManyPlan plan = tall_plan(call, room);
-    if (3 * plan.blocks(call) >= 2 * room.multiprocessors) return plan;
-  }
+  const int64_t enough_blocks = room.multiprocessors * 2 / 3;
   const int64_t most_rows = room.roomy ? 128 : 64, row_blocks = (call.rows + most_rows - 1) / most_rows;
   const int64_t rows = (call.rows + row_blocks - 1) / row_blocks;
   ManyPlan plan{false, room.roomy ? 2 : 1, static_cast<int>(rows + 31) / 32 * 2};
@@ -100,8 +107,20 @@ inline ManyPlan many_plan(const LinearCall& call, const GpuRoom& room) {
   if (plan.tiles(call) >= enough_blocks) return plan;
   const bool split = call.inputs >= worth_splitting && call.rows <= most_rows_split;
   if (plan.tiles(call) * (split ? KCut::segments : 1) < enough_blocks) plan.panels_a_warp = 1;
-  if (split) plan.split_blocks = plan.panel_blocks(call);
+  if (split && plan.tiles(call) <= most_split_tiles) plan.split_blocks = plan.panel_blocks(call);
   return plan;
+}
+
+/// Behind 128 rows tall blocks, which read weights and inputs less often, unless those of their rows that are
+/// not there or a last round of few take longer.
+inline ManyPlan many_plan(const LinearCall& call, const GpuRoom& room) {
+  const ManyPlan flat = flat_plan(call, room);
+  if (call.rows <= 128 || !room.tall) return flat;
+  constexpr int64_t most_rows = 256;
+  const int64_t row_blocks = (call.rows + most_rows - 1) / most_rows,
+                rows = (call.rows + row_blocks - 1) / row_blocks;
+  ManyPlan tall{true, 4, rows <= 192 ? 6 : 8};
+  return tall_cycles(tall, call, room) <= flat_cycles(flat, call, room) ? tall : flat;
 }
 
 inline bool is_aligned(const void* at, uintptr_t bytes) {

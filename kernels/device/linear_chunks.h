@@ -1,0 +1,230 @@
+#pragma once
+
+#include "kernels/device/linear_tile.h"
+
+// Many rows: how a block goes through the chunks of k, from memory to tensor cores.
+namespace clover::kernels::cuda {
+namespace {
+
+/// Many rows: warps side by side over the outputs of a block by others over its rows, four by two or, in a
+/// tall one, two by four.  Weights and inputs are staged through shared memory, chunks ahead; totals of
+/// finished segments wait there, too.
+template <bool Tall, int PanelsAWarp, int TilesAWarp, bool Split>
+struct Many {
+  static constexpr int over_outputs = Tall ? 2 : 4, over_rows = Tall ? 4 : 2;
+  static constexpr int blocks_a_multiprocessor = Tall ? 1 : 2;
+  static constexpr int threads = over_outputs * over_rows * warp_size;
+  static constexpr int panels = over_outputs * PanelsAWarp, rows = over_rows * TilesAWarp * 8;
+  static constexpr int weight_words = panels * chunk_words, input_words = rows * 16;
+  static constexpr int stage_words = weight_words + input_words;
+  static constexpr int sums = PanelsAWarp * TilesAWarp * 4;  // a thread
+  static constexpr int total_words = Split ? 0 : sums * threads;
+  // As many as let so many blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
+  static constexpr int room_words = 226 / blocks_a_multiprocessor * 256,
+                       fitting = (room_words - total_words) / stage_words;
+  static constexpr int stages = fitting < 8 ? fitting : 8;
+  static_assert(stages >= 3);
+  static constexpr int64_t bytes = (int64_t{stages} * stage_words + total_words) * 4;
+};
+
+/// Where a pair of inputs of a panel's output lies in a step of a stage: even pairs first, halves swapped in
+/// the later ones, so that the lanes of a half warp read from different banks.
+CLOVER_BOTH int weight_place(int pair, int output) {
+  return (pair % 2 * 4 + pair / 2) * panel_outputs + (output ^ pair / 4 * 8);
+}
+
+/// What a thread copies to each stage, in parts of 16 bytes: of every fourth panel, and of every 64th row of
+/// x.
+template <class T, class Shape>
+class Fetch {
+ public:
+  static constexpr int panels_at_once = Shape::threads / 64, rows_at_once = Shape::threads / 4;
+  static constexpr int weight_parts = Shape::panels / panels_at_once,
+                       input_parts = (Shape::rows + rows_at_once - 1) / rows_at_once;
+
+  __device__ Fetch(const LinearCall& call, int64_t chunks, int64_t first_panel, int64_t first_row) {
+    // Eight lanes write pairs p and p + 2, which lie in different banks.
+    const int i = threadIdx.x, quarter = i % 32 / 8, output = i % 4 * 4;
+    const int pair = quarter % 2 * 4 + quarter / 2 + i % 8 / 4 * 2;
+    weight_to_ = i / 32 * step_words + weight_place(pair, output);
+    // Eight lanes write four rows of one step.
+    row_ = i / 16 * 4 + i / 2 % 4;
+    const int step = i / 8 % 2, half = i % 2, input = 16 * step + 8 * half;
+    input_to_ = Shape::weight_words + (step * Shape::rows + row_) * 8 + half * 4;
+    panels_left_ = static_cast<int>(panels_of(call.outputs) - first_panel) - i / 64;
+    rows_left_ = static_cast<int>(call.rows - first_row) - row_;
+    chunks_left_ = (static_cast<int>(call.inputs) - input + 31) / 32;
+    next_panels_ = chunks * chunk_words * panels_at_once;
+    next_rows_ = call.inputs * rows_at_once;
+    weights_ = static_cast<const uint32_t*>(call.panels) + (first_panel + i / 64) * chunks * chunk_words +
+               i / 32 % 2 * step_words + pair * panel_outputs + output;
+    inputs_ = static_cast<const T*>(call.x) + (first_row + row_) * call.inputs + input;
+    keep_global(weights_);
+    keep_global(inputs_);
+  }
+
+  __device__ __forceinline__ void weights(int part, int chunk, uint32_t* stage) const {
+    copy_async(stage + weight_to_ + part * panels_at_once * chunk_words,
+               weights_ + part * next_panels_ + chunk * chunk_words, part * panels_at_once >= panels_left_);
+  }
+  __device__ __forceinline__ void inputs(int part, int chunk, uint32_t* stage) const {
+    const int row = part * rows_at_once;
+    if (Shape::rows % rows_at_once != 0 && row + row_ >= Shape::rows) return;
+    copy_async(stage + input_to_ + row * 8, inputs_ + part * next_rows_ + chunk * 32,
+               chunk >= chunks_left_ || row >= rows_left_);
+  }
+  __device__ __forceinline__ void part(int part, int chunk, uint32_t* stage) const {
+    if (part < weight_parts) return weights(part, chunk, stage);
+    if (part < weight_parts + input_parts) inputs(part - weight_parts, chunk, stage);
+  }
+
+ private:
+  const uint32_t* weights_;
+  const T* inputs_;
+  int64_t next_panels_, next_rows_;
+  int weight_to_, input_to_, row_, panels_left_, rows_left_, chunks_left_;
+};
+
+__device__ inline uint2 read_two(const uint32_t* from) {
+  return *reinterpret_cast<const uint2*>(from);
+}
+
+/// What a warp multiplies in a step of 16 inputs.
+template <class Shape, int PanelsAWarp, int TilesAWarp>
+struct Operands {
+  uint32_t a[PanelsAWarp][4];
+  uint2 b[TilesAWarp];
+
+  /// Where a stage has the lane's first ones, in words.
+  struct Place {
+    int low, high, input;
+    __device__ explicit Place(const Lane& lane) {
+      const int panel = lane.warp % Shape::over_outputs * PanelsAWarp,
+                tile = lane.warp / Shape::over_outputs * TilesAWarp;
+      low = panel * chunk_words + weight_place(2 * lane.in_group, 2 * lane.group);
+      high = panel * chunk_words + weight_place(2 * lane.in_group + 1, 2 * lane.group);
+      input = Shape::weight_words + (tile * 8 + lane.group) * 8 + 2 * lane.in_group;
+      keep(low), keep(high), keep(input);
+    }
+  };
+
+  __device__ __forceinline__ void read(const uint32_t* stage, int step, const Place& at) {
+#pragma unroll
+    for (int panel = 0; panel < PanelsAWarp; ++panel) {
+      const int words = panel * chunk_words + step * step_words;
+      const uint2 low = read_two(stage + at.low + words), high = read_two(stage + at.high + words);
+      a[panel][0] = low.x, a[panel][1] = low.y, a[panel][2] = high.x, a[panel][3] = high.y;
+    }
+#pragma unroll
+    for (int tile = 0; tile < TilesAWarp; ++tile)
+      b[tile] = read_two(stage + at.input + step * Shape::rows * 8 + tile * 64);
+  }
+
+  /// between(tile) behind each tile's products.
+  template <class T, class Between>
+  __device__ __forceinline__ void multiply(float (&sum)[PanelsAWarp][TilesAWarp][4], T,
+                                           const Between& between) const {
+#pragma unroll
+    for (int tile = 0; tile < TilesAWarp; ++tile) {
+#pragma unroll
+      for (int panel = 0; panel < PanelsAWarp; ++panel)
+        multiply_add(sum[panel][tile], a[panel], b[tile].x, b[tile].y, T{});
+      between(tile);
+    }
+  }
+};
+
+/// The chunks of a block, one after the other: each is multiplied while later ones are copied.
+template <class T, class Shape, bool Tall, int PanelsAWarp, int TilesAWarp>
+class Chunks {
+ public:
+  __device__ Chunks(const LinearCall& call, const KCut& cut, const Lane& lane, int begin, int end,
+                    int64_t first_row, int64_t first_panel)
+      : stages_(shared_memory<uint32_t>()),
+        fetch_(call, cut.chunks, first_panel, first_row),
+        place_(lane),
+        begin_(begin),
+        end_(end),
+        chunk_(begin) {
+    for (int chunk = begin; chunk < begin + ahead; ++chunk)
+#pragma unroll
+      for (int part = 0; part < Copies::weight_parts; ++part)
+        if (chunk < end) fetch_.weights(part, chunk, stage(chunk));
+    wait_for_last();
+    for (int chunk = begin; chunk < begin + ahead; ++chunk) {
+#pragma unroll
+      for (int part = 0; part < Copies::input_parts; ++part)
+        if (chunk < end) fetch_.inputs(part, chunk, stage(chunk));
+      end_copy_group();  // the weights came with the first
+    }
+    if (Tall) read_first();
+  }
+
+  /// Adds the products of the chunks before `last` to `sum`.
+  __device__ __forceinline__ void sum_to(int last, float (&sum)[PanelsAWarp][TilesAWarp][4]) {
+    for (; chunk_ < last; ++chunk_) {
+      if constexpr (Tall) {
+        multiply_pipelined(sum);
+      } else {
+        multiply(sum);
+      }
+    }
+  }
+
+ private:
+  using Copies = Fetch<T, Shape>;
+  using Step = Operands<Shape, PanelsAWarp, TilesAWarp>;
+  static constexpr int ahead = Shape::stages - 1, parts = Copies::weight_parts + Copies::input_parts;
+
+  __device__ __forceinline__ uint32_t* stage(int chunk) const {
+    return stages_ + static_cast<unsigned>(chunk - begin_) % Shape::stages * Shape::stage_words;
+  }
+  /// The `part`-th copy of the chunk that takes the room of the last one, which everyone has left.
+  __device__ __forceinline__ void copy_part(int part) const {
+    const int later = chunk_ + ahead;
+    if (part < parts && later < end_) fetch_.part(part, later, stage(later));
+    if (part == parts - 1) end_copy_group();
+  }
+  /// Until a chunk is there that has so many groups of copies behind it.
+  template <int Behind>
+  __device__ __forceinline__ static void arrive() {
+    wait_for_copies<Behind>();
+    __syncthreads();  // everyone's copies are there, and everyone has left the stage that is filled next
+  }
+
+  /// Two blocks a multiprocessor: while one waits for shared memory, the other multiplies.
+  __device__ __forceinline__ void multiply(float (&sum)[PanelsAWarp][TilesAWarp][4]) {
+    static_assert(parts <= 2 * TilesAWarp);
+    arrive<ahead - 1>();
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      step_[0].read(stage(chunk_), step, place_);
+      step_[0].multiply(sum, T{}, [&](int tile) { copy_part(step * TilesAWarp + tile); });
+    }
+  }
+
+  /// One: operands of the next step, of the next chunk too, are read while tensor cores are busy with the
+  /// present one.
+  __device__ __forceinline__ void read_first() {
+    arrive<ahead - 1>();
+    step_[0].read(stage(chunk_), 0, place_);
+  }
+  __device__ __forceinline__ void multiply_pipelined(float (&sum)[PanelsAWarp][TilesAWarp][4]) {
+    static_assert(parts <= TilesAWarp);
+    step_[1].read(stage(chunk_), 1, place_);
+    step_[0].multiply(sum, T{}, [&](int tile) { copy_part(tile); });
+    arrive<ahead - 1>();
+    step_[0].read(stage(chunk_ + 1), 0, place_);  // of no chunk behind the last one: never multiplied
+    step_[1].multiply(sum, T{}, [](int) {});
+  }
+
+  uint32_t* stages_;
+  const Copies fetch_;
+  const typename Step::Place place_;
+  const int begin_, end_;
+  int chunk_;
+  Step step_[Tall ? 2 : 1];
+};
+
+}  // namespace
+}  // namespace clover::kernels::cuda

@@ -1,0 +1,110 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "kernels/call_of.h"
+#include "kernels/cuda_stream.h"
+#include "kernels/device/launchers.h"
+#include "tests/kernels/here.h"
+
+// Every plan that a GPU may make a product by yields the same bits, whatever it would choose.
+namespace clover::kernels::cuda {
+namespace {
+
+std::vector<ManyPlan> every_plan(const LinearCall& call) {
+  std::vector<ManyPlan> plans;
+  for (const bool tall : {false, true}) {
+    for (const int panels : tall ? std::vector<int>{4} : std::vector<int>{1, 2}) {
+      for (const int tiles : tall ? std::vector<int>{6, 8} : std::vector<int>{2, 4, 6, 8}) {
+        const ManyPlan plan{tall, panels, tiles};
+        const int64_t blocks = plan.panel_blocks(call);
+        for (const int64_t split : std::set<int64_t>{0, 1, blocks / 2, blocks}) {
+          plans.push_back(plan);
+          plans.back().split_blocks = split;
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+/// `product` by each plan: of a fresh copy of its outputs, which it leaves in one tensor of the CPU.
+template <class Product>
+void expect_equal_plans(const at::Tensor& x, const Product& product) {
+  const auto run = [&](const LinearPlan& plan) {
+    return product([&](const LinearCall& call) {
+      const auto floats = at::TensorOptions(at::kFloat).device(x.device());
+      at::Tensor workspace =
+          at::full({linear_workspace(call, plan) + 1}, std::numeric_limits<float>::quiet_NaN(), floats);
+      at::Tensor arrived = at::zeros({most_split_tiles}, floats.dtype(at::kInt));
+      launch_linear(call, plan, workspace.mutable_data_ptr<float>(),
+                    reinterpret_cast<unsigned*>(arrived.mutable_data_ptr<int32_t>()), current_stream(x));
+      EXPECT_EQ(arrived.cpu().abs().sum().item<int64_t>(), 0) << "counters are left";
+    });
+  };
+  const at::Tensor expected = run({});
+  std::vector<ManyPlan> plans;
+  product([&](const LinearCall& call) { plans = every_plan(call); });
+  for (const ManyPlan& plan : plans) {
+    EXPECT_TRUE(same_bits(run({true, plan}), expected))
+        << (plan.tall ? "tall, " : "flat, ") << plan.panels_a_warp << " panels, " << plan.tiles_a_warp
+        << " tiles a warp, " << plan.split_blocks << " blocks split";
+  }
+}
+
+struct Shape {
+  int64_t rows, outputs, inputs;
+  at::ScalarType type;
+  bool accumulate;
+};
+
+TEST(LinearPlans, SumsAreTheSameBits) {
+  at::manual_seed(6);
+  for (const auto& [rows, outputs, inputs, type, accumulate] : {Shape{264, 264, 72, at::kBFloat16, true},
+                                                                {130, 129, 136, at::kHalf, false},
+                                                                {20, 70, 328, at::kBFloat16, true}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << outputs << " x " << inputs);
+    const at::Tensor x = here::place(at::randn({rows, inputs}).to(type)), start = at::randn({rows, outputs}),
+                     bias = accumulate ? at::Tensor() : here::place(at::randn({outputs}));
+    const PackedWeight weight = here::place(PackedWeight::pack({at::randn({outputs, inputs}).to(type)}));
+    expect_equal_plans(x, [&, accumulate = accumulate](const auto& make) {
+      at::Tensor y = here::place(start.clone());
+      make(call_of(x, weight, bias, y, accumulate));
+      return y.cpu();
+    });
+  }
+}
+
+TEST(LinearPlans, EpiloguesAreTheSameBits) {
+  at::manual_seed(7);
+  constexpr int64_t rows = 140, inputs = 72, size = 64, query_heads = 2, kv_heads = 1;
+  const at::Tensor x = here::place(at::randn({rows, inputs}).to(at::kBFloat16));
+  const PackedWeight gate_up = here::place(PackedWeight::pack({at::randn({140, inputs}).to(at::kBFloat16)}));
+  expect_equal_plans(x, [&](const auto& make) {
+    at::Tensor out = here::place(at::zeros({rows, 70}, at::kBFloat16));
+    make(call_of(x, gate_up, out));
+    return out.cpu();
+  });
+  const at::Tensor cos = here::place(at::rand({rows, size / 2})),
+                   sin = here::place(at::rand({rows, size / 2})),
+                   slots = here::place(at::randperm(160).slice(0, 0, rows).contiguous());
+  for (const bool norms : {false, true}) {
+    QkvWeight qkv{here::place(
+        PackedWeight::pack({at::randn({(query_heads + 2 * kv_heads) * size, inputs}).to(at::kBFloat16)}))};
+    if (norms) qkv.query_norm = here::place(at::rand({size})), qkv.key_norm = here::place(at::rand({size}));
+    if (!norms) qkv.bias = here::place(at::randn({(query_heads + 2 * kv_heads) * size}));
+    expect_equal_plans(x, [&](const auto& make) {
+      at::Tensor q = here::place(at::zeros({rows, query_heads, size})),
+                 k = here::place(at::zeros({10, kv_heads, 16, size}, at::kBFloat16)),
+                 v = here::place(k.cpu());
+      make(call_of(x, qkv, cos, sin, slots, q, k, v));
+      return at::cat({q.cpu().view(-1), k.cpu().to(at::kFloat).view(-1), v.cpu().to(at::kFloat).view(-1)});
+    });
+  }
+}
+
+}  // namespace
+}  // namespace clover::kernels::cuda
