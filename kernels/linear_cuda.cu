@@ -50,15 +50,6 @@ int64_t pairs_of(const LinearCall& call) {
   return (call.outputs + 1) / 2;
 }
 
-/// GPUs of compute capability 8.6, 8.9 and 12 are not roomy; of those that are, an A100's blocks cannot be
-/// tall.
-GpuRoom gpu_room() {
-  constexpr int64_t declared = 16;  // beside what a launch asks for
-  const int64_t bytes = shared_bytes_a_block() - declared;
-  return {bytes >= Many<false, 2, 8, false>::bytes, bytes >= Many<true, 4, 8, false>::bytes,
-          multiprocessors()};
-}
-
 template <class T, int Tiles, bool Aligned, int RingSteps>
 void launch_few(const LinearCall& call, dim3 grid, Stream stream) {
   launch("linear", linear_few<T, Tiles, Aligned, RingSteps>, grid, warp_size * KCut::segments,
@@ -125,6 +116,13 @@ void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* worksp
 }
 
 }  // namespace
+
+GpuRoom gpu_room() {
+  constexpr int64_t declared = 16;  // beside what a launch asks for
+  const int64_t bytes = shared_bytes_a_block() - declared;
+  return {bytes >= Many<false, 2, 8, false>::bytes, bytes >= Many<true, 4, 8, false>::bytes,
+          multiprocessors()};
+}
 
 LinearPlan plan_linear(const LinearCall& call) {
   return linear_plan(call, gpu_room());

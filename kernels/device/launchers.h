@@ -7,6 +7,9 @@
 // What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
 namespace clover::kernels::cuda {
 
+/// GPUs of compute capability 8.6, 8.9 and 12 are not roomy; of those that are, an A100's blocks cannot be
+/// tall.
+GpuRoom gpu_room();
 /// How the current GPU makes a product; the same bits in any plan.
 LinearPlan plan_linear(const LinearCall& call);
 /// `workspace`: linear_workspace(..) floats; `arrived`: most_split_tiles zeros, which it leaves zero.

@@ -16,7 +16,9 @@ namespace {
 
 std::vector<ManyPlan> every_plan(const LinearCall& call) {
   std::vector<ManyPlan> plans;
+  const GpuRoom room = gpu_room();
   for (const bool tall : {false, true}) {
+    if (tall ? !room.tall : !room.roomy) continue;  // its blocks would not fit this GPU
     for (const int panels : tall ? std::vector<int>{4} : std::vector<int>{1, 2}) {
       for (const int tiles : tall ? std::vector<int>{6, 8} : std::vector<int>{2, 4, 6, 8}) {
         const ManyPlan plan{tall, panels, tiles};
