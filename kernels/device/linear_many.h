@@ -3,7 +3,6 @@
 #include "kernels/device/linear_chunks.h"
 
 // Many rows: a block's tile, and what becomes of its sums.
-
 namespace clover::kernels::cuda {
 namespace {
 
@@ -62,7 +61,7 @@ __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& c
 template <class Shape, int TilesAWarp>
 __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner& corner,
                                             const float* totals) {
-#pragma unroll 4  // what pairs read is under way together
+#pragma unroll 4
   for (int i = 0; i < Shape::sums / 2; ++i) {
     const int panel = i / 2 / TilesAWarp, tile = i / 2 % TilesAWarp, odd = i % 2;
     const float* two = totals + (i / 2 * 4 + odd) * Shape::threads;

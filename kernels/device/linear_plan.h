@@ -67,9 +67,8 @@ inline int64_t adding_up_cycles(const ManyPlan& plan, int64_t tiles) {
   return in_any_case + a_tall_tile * tiles / (plan.tall ? 1 : 2);
 }
 
-/// Of tall blocks, one a multiprocessor, the last round: split where that ends it sooner.  `chunks`: of a
-/// block; returns cycles of all rounds, counted in the code for sm_90 (a multiprocessor of an H100 multiplies
-/// a chunk of 256 rows in 970), and of adding up what goes through the second-level cache.
+/// Cycles of all rounds of tall blocks, one a multiprocessor, whose last round is split where that ends it
+/// sooner. Counted in the code for sm_90: a multiprocessor of an H100 multiplies a chunk of 256 rows in 970.
 inline int64_t tall_cycles(ManyPlan& plan, const LinearCall& call, const GpuRoom& room) {
   const int64_t row_blocks = plan.row_blocks(call), rounds = plan.tiles(call) / room.multiprocessors;
   const int64_t rest = plan.panel_blocks(call) - rounds * room.multiprocessors / row_blocks,
