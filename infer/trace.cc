@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <filesystem>
+#include <set>
 
 #include "data/error.h"
 #include "kernels/gpu.h"

@@ -87,7 +87,7 @@ class AttentionDecoder : public torch::nn::Module {
         kernels::PackedWeight::pack({key->rounded(dtype), value->rounded(dtype)}).to(key->weight.device());
   }
   /// On a GPU keys and values of all tokens are made once, where a sixteenth of what is free has room for
-  /// them: a row of theirs is read in place of the weights that make it, which are a sixth of what a draft of
+  /// them: a row of theirs is read in place of the weights that make it, which are a fifth of what a draft of
   /// a 7B model reads.
   void tabulate(const kernels::PackedWeight& embedding) {
     const at::Device device = query->weight.device();
