@@ -51,7 +51,10 @@ nlohmann::json describe_machine(at::Device device) {
                             {"threads", at::get_num_threads()},
                             {"memory_bytes", memory},
                             {"kernels", kernels::to_string(kernels::cpu_path())}};
-  if (device.is_cuda()) machine["gpu"] = kernels::gpu_name(device);
+  if (device.is_cuda()) {
+    machine["gpu"] = kernels::gpu_name(device);
+    machine["warpgroup_products"] = kernels::uses_warpgroup_products(device);
+  }
   return machine;
 }
 

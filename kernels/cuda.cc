@@ -13,6 +13,7 @@
 #include "kernels/device/attention_plan.h"
 #include "kernels/device/launchers.h"
 #include "kernels/device/linear_plan.h"
+#include "kernels/gpu.h"
 
 // The CUDA twins: from tensors to launches on the current stream.
 namespace clover::kernels::cuda {
@@ -35,7 +36,9 @@ unsigned* arrived_on(at::Device device) {
 }
 
 void run(const LinearCall& call, const at::Tensor& x) {
-  const LinearPlan plan = plan_linear(call);
+  GpuRoom room = gpu_room();
+  room.tall = room.tall && uses_warpgroup_products(x.device());
+  const LinearPlan plan = linear_plan(call, room);
   const int64_t floats = linear_workspace(call, plan);
   if (floats == 0) return launch_linear(call, plan, nullptr, nullptr, current_stream(x));
   at::Tensor workspace = at::empty({floats}, x.options().dtype(at::kFloat));

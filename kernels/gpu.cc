@@ -44,7 +44,9 @@ at::Device open_gpu(int64_t index) {
   TORCH_CHECK(allocator == "native", "LibTorch's allocator ", allocator,
               " does not say how much memory it keeps for graphs; take backend:cudaMallocAsync out of "
               "PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF.");
-  return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
+  const at::Device gpu(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+  uses_warpgroup_products(gpu);  // to be known before a graph is recorded
+  return gpu;
 }
 
 std::string gpu_name(at::Device gpu) {

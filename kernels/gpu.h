@@ -21,6 +21,10 @@ at::Device open_gpu(int64_t index);
 
 std::string gpu_name(at::Device gpu);
 
+/// Whether products of many rows on `gpu`, the current one, are made by sm_90's own instructions: they must
+/// have yielded the bits of all others there.  The first call for a GPU, by open_gpu, tries.
+bool uses_warpgroup_products(at::Device gpu);
+
 /// Bytes of a GPU that nobody uses.
 int64_t free_gpu_memory(at::Device gpu);
 

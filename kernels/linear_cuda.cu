@@ -1,6 +1,6 @@
 #include "kernels/device/launchers.h"
 #include "kernels/device/linear_few.h"
-#include "kernels/device/linear_many.h"
+#include "kernels/device/linear_flat.h"
 
 namespace clover::kernels::cuda {
 namespace {
@@ -67,43 +67,31 @@ void launch_few(const LinearCall& call, Stream stream) {
   launch_few<T, Tiles, true, 32>(call, grid, stream);
 }
 
-template <class T, bool Tall, int PanelsAWarp, int TilesAWarp, bool Split>
-void launch_many(const LinearCall& call, int64_t row_blocks, int64_t panel_blocks, const SplitSums& sums,
-                 Stream stream) {
-  if (panel_blocks == 0) return;
-  using Shape = Many<Tall, PanelsAWarp, TilesAWarp, Split>;
-  launch("linear", linear_many<T, Tall, PanelsAWarp, TilesAWarp, Split>,
-         dim3(row_blocks, panel_blocks, Split ? KCut::segments : 1), Shape::threads, Shape::bytes, stream,
-         call, sums);
-}
-
-template <class T, bool Tall, int PanelsAWarp, int TilesAWarp>
-void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  const int64_t row_blocks = plan.row_blocks(call), whole = plan.panel_blocks(call) - plan.split_blocks;
-  launch_many<T, Tall, PanelsAWarp, TilesAWarp, false>(call, row_blocks, whole, sums, stream);
-  launch_many<T, Tall, PanelsAWarp, TilesAWarp, true>(call, row_blocks, plan.split_blocks, sums, stream);
+template <class T, int PanelsAWarp, int TilesAWarp>
+void launch_flat(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
+  launch_many<FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, false>>,
+              FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, true>>>(call, plan, sums, stream);
 }
 
 template <class T, int PanelsAWarp>
-void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
+void launch_flat(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
   switch (plan.tiles_a_warp) {
     case 2:
-      return launch_many<T, false, PanelsAWarp, 2>(call, plan, sums, stream);
+      return launch_flat<T, PanelsAWarp, 2>(call, plan, sums, stream);
     case 4:
-      return launch_many<T, false, PanelsAWarp, 4>(call, plan, sums, stream);
+      return launch_flat<T, PanelsAWarp, 4>(call, plan, sums, stream);
     case 6:
-      return launch_many<T, false, PanelsAWarp, 6>(call, plan, sums, stream);
+      return launch_flat<T, PanelsAWarp, 6>(call, plan, sums, stream);
     default:
-      return launch_many<T, false, PanelsAWarp, 8>(call, plan, sums, stream);
+      return launch_flat<T, PanelsAWarp, 8>(call, plan, sums, stream);
   }
 }
 
 template <class T>
 void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  if (plan.tall && plan.tiles_a_warp == 6) return launch_many<T, true, 4, 6>(call, plan, sums, stream);
-  if (plan.tall) return launch_many<T, true, 4, 8>(call, plan, sums, stream);
-  if (plan.panels_a_warp == 1) return launch_many<T, 1>(call, plan, sums, stream);
-  launch_many<T, 2>(call, plan, sums, stream);
+  if (plan.tall) return launch_linear_tall(call, plan, sums, stream);
+  if (plan.panels_a_warp == 1) return launch_flat<T, 1>(call, plan, sums, stream);
+  launch_flat<T, 2>(call, plan, sums, stream);
 }
 
 template <class T>
@@ -119,13 +107,8 @@ void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* worksp
 
 GpuRoom gpu_room() {
   constexpr int64_t declared = 16;  // beside what a launch asks for
-  const int64_t bytes = shared_bytes_a_block() - declared;
-  return {bytes >= Many<false, 2, 8, false>::bytes, bytes >= Many<true, 4, 8, false>::bytes,
+  return {shared_bytes_a_block() - declared >= Flat<2, 8, false>::bytes, has_warpgroup_products(),
           multiprocessors()};
-}
-
-LinearPlan plan_linear(const LinearCall& call) {
-  return linear_plan(call, gpu_room());
 }
 
 int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan) {

@@ -17,6 +17,9 @@ at::Device open_gpu(int64_t /*index*/) {
       false,
       "This program was built without CUDA kernels (scripts/setup --cuda builds them); use --device cpu.");
 }
+bool uses_warpgroup_products(at::Device /*gpu*/) {
+  return false;
+}
 std::string gpu_name(at::Device /*gpu*/) {
   return "";
 }

@@ -26,18 +26,22 @@ constexpr unsigned all_lanes = 0xffffffffu;
 struct LaunchSettings {
   int64_t shared_bytes_a_block = 0;  // at most
   int multiprocessors = 1;
+  bool is_sm_90 = false;
   std::map<const void*, bool> overlaps;  // kernels that may start while the last one runs: their code, made
                                          // for sm_90 or later, waits
 
   static LaunchSettings& of_device() {
     thread_local std::map<int, LaunchSettings> known;
-    int device = 0, bytes = 0;
+    int device = 0, bytes = 0, major = 0, minor = 0;
     cudaGetDevice(&device);
     const auto [found, first] = known.try_emplace(device);
     if (!first) return found->second;
     if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess)
       found->second.shared_bytes_a_block = bytes;
     cudaDeviceGetAttribute(&found->second.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    found->second.is_sm_90 = major == 9 && minor == 0;
     return found->second;
   }
 
@@ -74,6 +78,11 @@ inline int64_t shared_bytes_a_block() {
 
 inline int multiprocessors() {
   return LaunchSettings::of_device().multiprocessors;
+}
+
+/// Of four warps (warpgroup.h).  No later GPU has them.
+inline bool has_warpgroup_products() {
+  return LaunchSettings::of_device().is_sm_90;
 }
 
 /// Starts `kernel` on `stream`, maybe while the last kernel there runs: each thread of ours calls

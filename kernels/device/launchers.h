@@ -7,15 +7,14 @@
 // What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
 namespace clover::kernels::cuda {
 
-/// GPUs of compute capability 8.6, 8.9 and 12 are not roomy; of those that are, an A100's blocks cannot be
-/// tall.
+/// GPUs of compute capability 8.6, 8.9 and 12 are not roomy; blocks can be tall on sm_90.
 GpuRoom gpu_room();
-/// How the current GPU makes a product; the same bits in any plan.
-LinearPlan plan_linear(const LinearCall& call);
 /// `workspace`: linear_workspace(..) floats; `arrived`: most_split_tiles zeros, which it leaves zero.
 int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan);
 void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream);
+/// Of those, products by tall blocks.
+void launch_linear_tall(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream);
 /// Who works on which keys, in `plan` (attention_plan_words(call) words): for all calls with these rows,
 /// heads and pages, whatever their q, k, v and out.
 void launch_plan_attention(const AttentionCall& call, int32_t* plan, Stream stream);

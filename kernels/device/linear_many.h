@@ -1,19 +1,35 @@
 #pragma once
 
-#include "kernels/device/linear_chunks.h"
+#include "kernels/device/linear_tile.h"
 
-// Many rows: a block's tile, and what becomes of its sums.
+// Many rows: a block's tile, and what becomes of its sums; how they are made say linear_flat.h and
+// linear_tall.h.
 namespace clover::kernels::cuda {
 namespace {
+
+/// Warps side by side over the outputs of a block by others over its rows.
+template <int OverOutputs, int OverRows, int PanelsAWarp, int TilesAWarp, bool Split>
+struct BlockShape {
+  static constexpr int over_outputs = OverOutputs, over_rows = OverRows;
+  static constexpr int panels_a_warp = PanelsAWarp, tiles_a_warp = TilesAWarp;
+  static constexpr bool split = Split;
+  static constexpr int threads = over_outputs * over_rows * warp_size;
+  static constexpr int panels = over_outputs * panels_a_warp, rows = over_rows * tiles_a_warp * 8;
+  static constexpr int sums = panels_a_warp * tiles_a_warp * 4;  // a thread
+  using Sums = float[panels_a_warp][tiles_a_warp][4];
+  // Totals of finished segments wait in front of all else in shared memory: registers hold the sums of one.
+  static constexpr int total_words = split ? 0 : sums * threads;
+};
 
 /// Where a thread's sums of a block's tile belong.
 struct Corner {
   int64_t row, output;  // of sum[0][0][0]
 
-  template <class Shape, int PanelsAWarp, int TilesAWarp>
+  template <class Shape>
   __device__ static Corner of(const Lane& lane, int64_t first_row, int64_t first_panel) {
-    return {first_row + lane.warp / Shape::over_outputs * TilesAWarp * 8 + 2 * lane.in_group,
-            (first_panel + lane.warp % Shape::over_outputs * PanelsAWarp) * panel_outputs + 2 * lane.group};
+    const int panel = lane.warp % Shape::over_outputs * Shape::panels_a_warp,
+              tile = lane.warp / Shape::over_outputs * Shape::tiles_a_warp;
+    return {first_row + tile * 8 + 2 * lane.in_group, (first_panel + panel) * panel_outputs + 2 * lane.group};
   }
   __device__ int64_t row_of(int tile, int i) const { return row + tile * 8 + i % 2; }
   __device__ int64_t output_of(int panel, int i) const { return output + panel * panel_outputs + i / 2; }
@@ -58,12 +74,12 @@ __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& c
 }
 
 /// The other epilogues, out of the thread's own `totals`: not as many times in the program as there are sums.
-template <class Shape, int TilesAWarp>
+template <class Shape>
 __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner& corner,
                                             const float* totals) {
 #pragma unroll 4
   for (int i = 0; i < Shape::sums / 2; ++i) {
-    const int panel = i / 2 / TilesAWarp, tile = i / 2 % TilesAWarp, odd = i % 2;
+    const int panel = i / 2 / Shape::tiles_a_warp, tile = i / 2 % Shape::tiles_a_warp, odd = i % 2;
     const float* two = totals + (i / 2 * 4 + odd) * Shape::threads;
     store_pair(call, corner.row_of(tile, odd), corner.output_of(panel, 0), two[0], two[2 * Shape::threads]);
   }
@@ -89,7 +105,7 @@ template <class Shape>
 __device__ inline void add_segments(const LinearCall& call, int64_t first_row, int64_t first_panel,
                                     const SplitSums& split) {
   constexpr int pairs = Shape::panels * panel_outputs / 2, own = Shape::rows * pairs / Shape::threads;
-  constexpr int at_once = Shape::blocks_a_multiprocessor == 1 ? 8 : 4;  // as registers allow
+  constexpr int at_once = Shape::blocks_a_multiprocessor == 1 && own % 8 == 0 ? 8 : 4;  // as registers allow
   static_assert(own % at_once == 0);
   const bool reads = call.epilogue == Epilogue::store && call.accumulate;
 #pragma unroll 1
@@ -126,47 +142,63 @@ __device__ inline void add_segments(const LinearCall& call, int64_t first_row, i
 }
 
 /// A block's tile of outputs by rows, over all of k, or over segment blockIdx.z.
-template <class T, bool Tall, int PanelsAWarp, int TilesAWarp, bool Split>
-__global__ void __launch_bounds__(Many<Tall, PanelsAWarp, TilesAWarp, Split>::threads,
-                                  Many<Tall, PanelsAWarp, TilesAWarp, Split>::blocks_a_multiprocessor)
+template <class Chunks>
+__global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_a_multiprocessor)
     linear_many(LinearCall call, SplitSums split) {
-  using Shape = Many<Tall, PanelsAWarp, TilesAWarp, Split>;
+  using Shape = typename Chunks::Shape;
+  constexpr int tiles = Shape::tiles_a_warp;
   const Lane lane;
   const KCut cut(call.inputs);
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * Shape::rows;
-  const int64_t first_panel =
-      static_cast<int64_t>(blockIdx.y) * Shape::panels + (Split ? split.first_output / panel_outputs : 0);
-  const int first_segment = Split ? blockIdx.z : 0, last_segment = Split ? blockIdx.z + 1 : KCut::segments;
+  const int64_t first_panel = static_cast<int64_t>(blockIdx.y) * Shape::panels +
+                              (Shape::split ? split.first_output / panel_outputs : 0);
+  const int first_segment = Shape::split ? blockIdx.z : 0,
+            last_segment = Shape::split ? blockIdx.z + 1 : KCut::segments;
   let_next_begin();
-  Chunks<T, Shape, Tall, PanelsAWarp, TilesAWarp> chunks(
-      call, cut, lane, static_cast<int>(cut.begin(first_segment)), static_cast<int>(cut.begin(last_segment)),
-      first_row, first_panel);
-  const Corner corner = Corner::of<Shape, PanelsAWarp, TilesAWarp>(lane, first_row, first_panel);
-  if constexpr (Split) {
-    float sum[PanelsAWarp][TilesAWarp][4] = {};
+  Chunks chunks(call, cut, lane, static_cast<int>(cut.begin(first_segment)),
+                static_cast<int>(cut.begin(last_segment)), first_row, first_panel);
+  const Corner corner = Corner::of<Shape>(lane, first_row, first_panel);
+  if constexpr (Shape::split) {
+    typename Shape::Sums sum = {};
     chunks.sum_to(static_cast<int>(cut.begin(last_segment)), sum);
     store_partial(call, corner, first_segment, sum, split);
     if (is_last_to_arrive(split.arrived + blockIdx.y * gridDim.x + blockIdx.x, KCut::segments))
       add_segments<Shape>(call, first_row, first_panel, split);
   } else {
-    // A thread's own, in shared memory: registers hold the sums of one segment.
-    float* totals = shared_memory<float>() + Shape::stages * Shape::stage_words + threadIdx.x;
+    float* totals = shared_memory<float>() + threadIdx.x;  // a thread's own
     for (int segment = 0; segment < KCut::segments; ++segment) {
-      float sum[PanelsAWarp][TilesAWarp][4] = {};
+      typename Shape::Sums sum = {};
       chunks.sum_to(static_cast<int>(cut.begin(segment + 1)), sum);
 #pragma unroll
       for (int i = 0; i < Shape::sums; ++i) {
-        float& own = sum[i / (TilesAWarp * 4)][i / 4 % TilesAWarp][i % 4];
+        float& own = sum[i / (tiles * 4)][i / 4 % tiles][i % 4];
         own = (segment == 0 ? 0.0f : totals[i * Shape::threads]) + own;
       }
       if (segment + 1 == KCut::segments && call.epilogue == Epilogue::store)
         return add_tile(call, corner, sum);
 #pragma unroll
       for (int i = 0; i < Shape::sums; ++i)
-        totals[i * Shape::threads] = sum[i / (TilesAWarp * 4)][i / 4 % TilesAWarp][i % 4];
+        totals[i * Shape::threads] = sum[i / (tiles * 4)][i / 4 % tiles][i % 4];
     }
-    store_pairs<Shape, TilesAWarp>(call, corner, totals);
+    store_pairs<Shape>(call, corner, totals);
   }
+}
+
+template <class Chunks>
+void launch_many(const LinearCall& call, int64_t row_blocks, int64_t panel_blocks, const SplitSums& sums,
+                 Stream stream) {
+  using Shape = typename Chunks::Shape;
+  if (panel_blocks == 0) return;
+  launch("linear", linear_many<Chunks>, dim3(row_blocks, panel_blocks, Shape::split ? KCut::segments : 1),
+         Shape::threads, Shape::bytes, stream, call, sums);
+}
+
+/// Blocks of the plan that go through all of k, then those that share it.
+template <class Whole, class Split>
+void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
+  const int64_t row_blocks = plan.row_blocks(call), whole = plan.panel_blocks(call) - plan.split_blocks;
+  launch_many<Whole>(call, row_blocks, whole, sums, stream);
+  launch_many<Split>(call, row_blocks, plan.split_blocks, sums, stream);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/calls.h"
 #include "kernels/device/numbers.h"
 
@@ -26,24 +29,27 @@ CLOVER_BOTH int64_t panels_of(int64_t outputs) {
 /// Rows that a block of the kernel for few takes at most.
 constexpr int64_t few_rows = 16;
 
+/// Tiles of eight rows that a tall block may have.
+constexpr int tall_tiles[] = {20, 24, 30, 32};
+
 /// What plans ask of a GPU.
 struct GpuRoom {
   bool roomy;  // 113 KiB of shared memory for a block
-  bool tall;   // 224 KiB
+  bool tall;   // products of four warps, at the same bits
   int64_t multiprocessors;
 };
 
 /// How the kernel for many rows is launched: eight warps side by side over the outputs of a block and over
 /// its rows.
 struct ManyPlan {
-  bool tall;  // 128 outputs by 192 or 256 rows, a block a multiprocessor; else 64 or 128 outputs by 32, 64,
-              // 96 or 128 rows, and two blocks
-  int panels_a_warp;         // 1 or 2, by four warps; of a tall one 4, by two
-  int tiles_a_warp;          // of 8 rows: 2, 4, 6 or 8, by the other warps
-  int64_t split_blocks = 0;  // of panel_blocks the last so many: segments of k in blocks of their own, whose
-                             // last one adds up
+  bool tall;          // 128 outputs by 160, 192, 240 or 256 rows, a block a multiprocessor; else 64 or 128
+                      // outputs by 32, 64, 96 or 128 rows, and two blocks
+  int panels_a_warp;  // 1 or 2, by four warps; of a tall one 1, by eight
+  int tiles_a_warp;   // of 8 rows: 2, 4, 6 or 8, by the other warps; of a tall one all
+  // Of panel_blocks the last so many: segments of k in blocks of their own, whose last one adds up.
+  int64_t split_blocks = 0;
 
-  int64_t warps_over_rows() const { return tall ? 4 : 2; }
+  int64_t warps_over_rows() const { return tall ? 1 : 2; }
   int64_t rows_a_block() const { return warps_over_rows() * tiles_a_warp * 8; }
   int64_t panels_a_block() const { return 8 / warps_over_rows() * panels_a_warp; }
   int64_t row_blocks(const LinearCall& call) const {
@@ -68,12 +74,14 @@ inline int64_t adding_up_cycles(const ManyPlan& plan, int64_t tiles) {
 }
 
 /// Cycles of all rounds of tall blocks, one a multiprocessor, whose last round is split where that ends it
-/// sooner. Counted in the code for sm_90: a multiprocessor of an H100 multiplies a chunk of 256 rows in 970.
+/// sooner.  What bounds a chunk is not its products (16 cycles a tile) but 8 KiB of weights and 512 bytes a
+/// tile of inputs through a second-level cache that gives each multiprocessor 32 bytes a cycle.
 inline int64_t tall_cycles(ManyPlan& plan, const LinearCall& call, const GpuRoom& room) {
+  constexpr int64_t totals = 4000;  // out of shared memory and back
   const int64_t row_blocks = plan.row_blocks(call), rounds = plan.tiles(call) / room.multiprocessors;
   const int64_t rest = plan.panel_blocks(call) - rounds * room.multiprocessors / row_blocks,
                 tiles = rest * row_blocks;
-  const int64_t block = KCut(call.inputs).chunks * (plan.tiles_a_warp == 8 ? 970 : 870);
+  const int64_t block = totals + KCut(call.inputs).chunks * (256 + 16 * plan.tiles_a_warp);
   if (tiles == 0) return rounds * block;
   const int64_t shares = (tiles * KCut::segments + room.multiprocessors - 1) / room.multiprocessors;
   const int64_t split = shares * block / KCut::segments + adding_up_cycles(plan, tiles);
@@ -118,7 +126,9 @@ inline ManyPlan many_plan(const LinearCall& call, const GpuRoom& room) {
   constexpr int64_t most_rows = 256;
   const int64_t row_blocks = (call.rows + most_rows - 1) / most_rows,
                 rows = (call.rows + row_blocks - 1) / row_blocks;
-  ManyPlan tall{true, 4, rows <= 192 ? 6 : 8};
+  ManyPlan tall{true, 1, *std::find_if(std::begin(tall_tiles), std::end(tall_tiles), [&](int tiles) {
+                  return 8 * tiles >= rows;
+                })};
   return tall_cycles(tall, call, room) <= flat_cycles(flat, call, room) ? tall : flat;
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/call_of.h"
 #include "kernels/cuda_stream.h"
 #include "kernels/device/launchers.h"
+#include "kernels/gpu.h"
 #include "tests/kernels/here.h"
 
 // Every plan that a GPU may make a product by yields the same bits, whatever it would choose.
@@ -18,9 +19,9 @@ std::vector<ManyPlan> every_plan(const LinearCall& call) {
   std::vector<ManyPlan> plans;
   const GpuRoom room = gpu_room();
   for (const bool tall : {false, true}) {
-    if (tall ? !room.tall : !room.roomy) continue;  // its blocks would not fit this GPU
-    for (const int panels : tall ? std::vector<int>{4} : std::vector<int>{1, 2}) {
-      for (const int tiles : tall ? std::vector<int>{6, 8} : std::vector<int>{2, 4, 6, 8}) {
+    if (tall ? !room.tall : !room.roomy) continue;  // its blocks would not run on this GPU
+    for (const int panels : tall ? std::vector<int>{1} : std::vector<int>{1, 2}) {
+      for (const int tiles : tall ? std::vector<int>{20, 24, 30, 32} : std::vector<int>{2, 4, 6, 8}) {
         const ManyPlan plan{tall, panels, tiles};
         const int64_t blocks = plan.panel_blocks(call);
         for (const int64_t split : std::set<int64_t>{0, 1, blocks / 2, blocks}) {
@@ -55,6 +56,11 @@ void expect_equal_plans(const at::Tensor& x, const Product& product) {
         << (plan.tall ? "tall, " : "flat, ") << plan.panels_a_warp << " panels, " << plan.tiles_a_warp
         << " tiles a warp, " << plan.split_blocks << " blocks split";
   }
+}
+
+// A GPU that has them and finds other bits would go without, as it should; nobody has seen such a one.
+TEST(LinearPlans, WarpgroupProductsAreUsedWhereTheGpuHasThem) {
+  EXPECT_EQ(uses_warpgroup_products(here::place(at::zeros({1})).device()), gpu_room().tall);
 }
 
 struct Shape {

@@ -168,14 +168,15 @@ TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
   EXPECT_EQ(blocks_of(h100, 80, 12288, 4096), (Blocks{128, 96, 96}));
   EXPECT_EQ(blocks_of(h100, 80, 22016, 4096), (Blocks{128, 96, 172}));
   // Behind 128 rows a block takes all of them, and a last round of few blocks is shared out ..
-  EXPECT_EQ(blocks_of(h100, 240, 12288, 4096), (Blocks{128, 256, 96}));
-  EXPECT_EQ(blocks_of(h100, 240, 22016, 4096), (Blocks{128, 256, 132 + 4 * 40}));
-  EXPECT_EQ(blocks_of(h100, 240, 4096, 11008), (Blocks{128, 256, 4 * 32}));
+  EXPECT_EQ(blocks_of(h100, 240, 12288, 4096), (Blocks{128, 240, 96}));
+  EXPECT_EQ(blocks_of(h100, 240, 22016, 4096), (Blocks{128, 240, 132 + 4 * 40}));
+  EXPECT_EQ(blocks_of(h100, 240, 4096, 11008), (Blocks{128, 240, 4 * 32}));
+  EXPECT_EQ(blocks_of(h100, 300, 12288, 4096), (Blocks{128, 160, 132 + 4 * 60}));
   EXPECT_EQ(blocks_of(h100, 1024, 4096, 4096), (Blocks{128, 256, 128}));
   // .. where that is not for many rows that are not there, or for one block in a round.
   EXPECT_EQ(blocks_of(h100, 260, 22016, 4096), (Blocks{128, 96, 516}));
   EXPECT_EQ(blocks_of(h100, 600, 6144, 4096), (Blocks{128, 128, 240}));
-  // GPUs with less shared memory.
+  // GPUs without products of four warps, and with less shared memory.
   EXPECT_EQ(blocks_of(a100, 240, 22016, 4096), (Blocks{128, 128, 344}));
   EXPECT_EQ(blocks_of(small, 80, 4096, 4096), (Blocks{64, 64, 128}));
   // Few rows, rows that do not begin at 16 bytes, and weights that lie in the cache.

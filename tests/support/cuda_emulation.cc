@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -22,6 +23,14 @@ struct Copy {
   bool zeros;
 };
 
+struct Product {
+  float (*d)[4];
+  const uint32_t (*a)[4];
+  uintptr_t b;
+  int tiles;
+  Number number;
+};
+
 // GCC's own: the library's is a system call under the address sanitizer.
 using JumpPoint = void* [5];
 
@@ -39,6 +48,9 @@ struct Fiber {
   unsigned collectives = 0;
   bool waited = false;                    // for the last kernel
   std::vector<std::vector<Copy>> copies;  // by group, the last one open
+  std::vector<std::vector<Product>> products;
+  // Copies that have arrived and tensor cores of sm_90 may not see: now, and at the last barrier.
+  bool hidden = false, hidden_at_barrier = false;
 };
 
 // What the lanes of a warp bring to a collective; two, for a lane may be at the next one already.
@@ -51,6 +63,7 @@ std::vector<Warp> warps;
 std::vector<unsigned char> shared;
 const std::function<void()>* thread_body;
 Fiber* running;
+int hiding = 0;  // fibers that are hidden_at_barrier
 JumpPoint scheduler;
 
 [[noreturn]] void fail(const char* what) {
@@ -125,6 +138,8 @@ const Place& here() {
 }
 
 void block_barrier() {
+  hiding += running->hidden - running->hidden_at_barrier;
+  running->hidden_at_barrier = running->hidden;
   pause(State::at_barrier);
 }
 
@@ -157,6 +172,7 @@ void end_copy_group() {
 void wait_for_copies(int pending) {
   auto& groups = running->copies;
   while (static_cast<int>(groups.size()) > pending + 1) {  // the open one is not waited for
+    running->hidden = true;
     for (const Copy& copy : groups.front()) {
       if (copy.zeros) {
         std::memset(copy.to, 0, 16);
@@ -172,28 +188,102 @@ void wait_for_last() {
   running->waited = true;
 }
 
-void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-                  float (*to_float)(uint16_t)) {
-  struct Brought {
-    uint32_t a[4], b[2];
-  } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  const unsigned char* brought = exchange(&mine, sizeof mine);
-  const auto word = [&](unsigned lane, unsigned index) {
+namespace {
+
+/// A row of a product's left operand or a column of its right one.
+struct Line {
+  float x[16];
+  int exponent[16];
+};
+
+constexpr int exponent_of_zero = -126;
+int exponent_of(float x, int least) {
+  return x == 0 ? exponent_of_zero
+                : std::max(static_cast<int>(bits_as<uint32_t>(x) >> 23 & 255) - 127, least);
+}
+
+double power_of_two(int exponent) {
+  return bits_as<double>(static_cast<uint64_t>(1023 + exponent) << 52);
+}
+
+/// c + a . b as tensor cores of sm_90 sum it up: products are exact; all 17 are cut off 25 bits below the
+/// largest exponent, added, and the sum is cut off to fp32, so their order says nothing.  ("MMA-Sim:
+/// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", arXiv 2511.10909, for mma.sync and wgmma
+/// alike.)
+float sum_at_once(float c, const Line& a, const Line& b) {
+  constexpr int bits = 25;
+  double exact = c, products[16];
+  int largest = exponent_of(c, exponent_of_zero);
+  for (int k = 0; k < 16; ++k) {
+    products[k] = static_cast<double>(a.x[k]) * b.x[k];
+    exact += products[k];
+    largest = std::max(largest, a.exponent[k] + b.exponent[k]);
+  }
+  if (!std::isfinite(exact)) return static_cast<float>(exact);
+  const double scale = power_of_two(bits - largest);
+  int64_t units = static_cast<int64_t>(c * scale);
+  for (const double product : products) units += static_cast<int64_t>(product * scale);
+  const double sum = static_cast<double>(units) * power_of_two(largest - bits);
+  const float nearest = static_cast<float>(sum);
+  return std::isfinite(nearest) && std::abs(nearest) > std::abs(sum) ? std::nextafter(nearest, 0.0f)
+                                                                     : nearest;
+}
+
+}  // namespace
+
+void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number) {
+  const uint32_t words[] = {a[0], a[1], a[2], a[3], b0, b1};
+  float mine[12];
+  for (int i = 0; i < 12; ++i) mine[i] = number.to_float(static_cast<uint16_t>(words[i / 2] >> i % 2 * 16));
+  const unsigned char* brought = exchange(mine, sizeof mine);
+  const unsigned lane = running->place.thread.x % lanes, group = lane / 4, in_group = lane % 4;
+  // Of the four lanes that hold a line: their words number `first` and `first + next`.
+  const auto read = [&](unsigned line, unsigned first, unsigned next) {
+    Line read;
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned word = first + k / 8 * next;
+      std::memcpy(&read.x[k], brought + 64 * (line * 4 + k % 8 / 2) + 4 * (2 * word + k % 2), sizeof(float));
+      read.exponent[k] = exponent_of(read.x[k], number.least_exponent);
+    }
+    return read;
+  };
+  const Line rows[] = {read(group, 0, 2), read(group, 1, 2)},
+             columns[] = {read(2 * in_group, 4, 1), read(2 * in_group + 1, 4, 1)};
+  for (unsigned i = 0; i < 4; ++i) d[i] = sum_at_once(d[i], rows[i / 2], columns[i % 2]);
+}
+
+void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number) {
+  if (hiding > 0) fail("tensor cores may not see what was copied for them");
+  if (running->products.empty()) running->products.emplace_back();
+  running->products.back().push_back({d, &a, b, tiles, number});
+}
+
+void end_product_group() {
+  if (running->products.empty()) running->products.emplace_back();
+  running->products.emplace_back();
+}
+
+void wait_for_products(int pending) {
+  auto& groups = running->products;
+  const unsigned lane = running->place.thread.x % lanes;
+  const auto word = [](uintptr_t address) {
     uint32_t bits;
-    std::memcpy(&bits, brought + 64 * lane + 4 * index, sizeof bits);
+    std::memcpy(&bits, reinterpret_cast<const void*>(address ^ (address >> 7 & 3) << 4), sizeof bits);
     return bits;
   };
-  const unsigned lane = running->place.thread.x % lanes, group = lane / 4, in_group = lane % 4;
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = group + 8 * (i / 2), column = 2 * in_group + i % 2;
-    for (unsigned k = 0; k < 16; ++k) {
-      const uint32_t from_a = word(row % 8 * 4 + k % 8 / 2, row / 8 + 2 * (k / 8));
-      const uint32_t from_b = word(column * 4 + k % 8 / 2, 4 + k / 8);
-      const unsigned shift = k % 2 * 16;
-      d[i] +=
-          to_float(static_cast<uint16_t>(from_a >> shift)) * to_float(static_cast<uint16_t>(from_b >> shift));
+  while (static_cast<int>(groups.size()) > pending + 1) {
+    for (const Product& product : groups.front()) {
+      for (int tile = 0; tile < product.tiles; ++tile) {
+        const uintptr_t from = product.b + (tile * 8 + lane / 4) * 64 + lane % 4 * 4;
+        multiply_add(product.d[tile], *product.a, word(from), word(from + 16), product.number);
+      }
     }
+    groups.erase(groups.begin());
   }
+}
+
+void show_tensor_cores() {
+  running->hidden = false;
 }
 
 void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void()>& thread) {
@@ -211,10 +301,13 @@ void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void(
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         shared.assign(shared_bytes, 0xff);
+        hiding = 0;
         for (int i = 0; i < threads; ++i) {
           fibers[i]->state = State::ready;
           fibers[i]->place = {dim3(i), dim3(x, y, z), dim3(threads), grid};
           fibers[i]->copies.clear();
+          fibers[i]->products.clear();
+          fibers[i]->hidden = fibers[i]->hidden_at_barrier = false;
           fibers[i]->waited = false;
         }
         run_block(threads, turn++);

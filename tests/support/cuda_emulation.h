@@ -58,8 +58,17 @@ void copy_async(void* to, const void* from, bool zeros);
 void end_copy_group();
 void wait_for_copies(int pending);
 void wait_for_last();
-void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-                  float (*to_float)(uint16_t));
+/// A kind of 16-bit number.
+struct Number {
+  float (*to_float)(uint16_t);
+  int least_exponent;
+};
+void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number);
+/// b: address of the first of 8 * tiles rows, as tensor cores of sm_90 find them (PTX ISA, "64B swizzling").
+void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number);
+void end_product_group();
+void wait_for_products(int pending);
+void show_tensor_cores();
 
 /// Runs `thread` for every thread of every block, one block after the other.
 void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void()>& thread);
@@ -107,6 +116,9 @@ inline int multiprocessors() {
   constexpr int sizes[] = {132, 1, 14, 40, 3};
   static int asked = 0;
   return sizes[asked++ % 5];
+}
+inline bool has_warpgroup_products() {
+  return true;
 }
 inline void let_next_begin() {}
 inline void wait_for_last() {
@@ -183,11 +195,33 @@ inline unsigned __ballot_sync(unsigned, bool mine) {
 
 namespace clover::kernels::cuda {
 
-inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Bf16) {
-  emulation::multiply_add(d, a, b0, b1, [](uint16_t bits) { return to_float(Bf16{bits}); });
+constexpr emulation::Number number_of(Bf16) {
+  return {[](uint16_t bits) { return to_float(Bf16{bits}); }, -126};
 }
-inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Fp16) {
-  emulation::multiply_add(d, a, b0, b1, [](uint16_t bits) { return to_float(Fp16{bits}); });
+constexpr emulation::Number number_of(Fp16) {
+  return {[](uint16_t bits) { return to_float(Fp16{bits}); }, -14};
 }
+template <class T>
+void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, T) {
+  emulation::multiply_add(d, a, b0, b1, number_of(T{}));
+}
+
+// Products of four warps are made when they are waited for: what they read must still be there.
+inline void show_tensor_cores() {
+  emulation::show_tensor_cores();
+}
+inline void begin_products() {}
+template <int Tiles, class T>
+void begin_multiply(float (*sum)[4], const uint32_t (&a)[4], const uint32_t* first, int sixteen, T) {
+  emulation::begin_multiply(sum, a, reinterpret_cast<uintptr_t>(first) + 16 * sixteen, Tiles, number_of(T{}));
+}
+inline void end_product_group() {
+  emulation::end_product_group();
+}
+template <int Pending>
+void wait_for_products() {
+  emulation::wait_for_products(Pending);
+}
+inline void read_behind_wait(float&) {}
 
 }  // namespace clover::kernels::cuda

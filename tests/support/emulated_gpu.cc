@@ -26,7 +26,9 @@ int64_t gpu_count() {
 }
 at::Device open_gpu(int64_t index) {
   TORCH_CHECK(index == 0, "GPU ", index, " does not exist, expected 0 to 0.");
-  return test::stand_in_device();
+  const at::Device gpu = test::stand_in_device();
+  uses_warpgroup_products(gpu);  // to be known before a graph is recorded
+  return gpu;
 }
 std::string gpu_name(at::Device /*gpu*/) {
   return "an emulated GPU";

@@ -1,30 +1,25 @@
 #pragma once
 
-#include "kernels/device/linear_tile.h"
+#include "kernels/device/linear_many.h"
 
-// Many rows: how a block goes through the chunks of k, from memory to tensor cores.
+// Many rows by mma.sync, which any GPU has: how a block goes through the chunks of k, from memory to tensor
+// cores.
 namespace clover::kernels::cuda {
 namespace {
 
-/// Many rows: warps side by side over the outputs of a block by others over its rows, four by two or, in a
-/// tall one, two by four.  Weights and inputs are staged through shared memory, chunks ahead; totals of
-/// finished segments wait there, too.
-template <bool Tall, int PanelsAWarp, int TilesAWarp, bool Split>
-struct Many {
-  static constexpr int over_outputs = Tall ? 2 : 4, over_rows = Tall ? 4 : 2;
-  static constexpr int blocks_a_multiprocessor = Tall ? 1 : 2;
-  static constexpr int threads = over_outputs * over_rows * warp_size;
-  static constexpr int panels = over_outputs * PanelsAWarp, rows = over_rows * TilesAWarp * 8;
-  static constexpr int weight_words = panels * chunk_words, input_words = rows * 16;
+/// Four warps side by side over the outputs of a block by two over its rows.  Weights and inputs are staged
+/// through shared memory, chunks ahead.
+template <int PanelsAWarp, int TilesAWarp, bool Split>
+struct Flat : BlockShape<4, 2, PanelsAWarp, TilesAWarp, Split> {
+  using Base = BlockShape<4, 2, PanelsAWarp, TilesAWarp, Split>;
+  static constexpr int blocks_a_multiprocessor = 2;
+  static constexpr int weight_words = Base::panels * chunk_words, input_words = Base::rows * 16;
   static constexpr int stage_words = weight_words + input_words;
-  static constexpr int sums = PanelsAWarp * TilesAWarp * 4;  // a thread
-  static constexpr int total_words = Split ? 0 : sums * threads;
-  // As many as let so many blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
-  static constexpr int room_words = 226 / blocks_a_multiprocessor * 256,
-                       fitting = (room_words - total_words) / stage_words;
+  // As many as let two blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
+  static constexpr int room_words = 113 * 256, fitting = (room_words - Base::total_words) / stage_words;
   static constexpr int stages = fitting < 8 ? fitting : 8;
   static_assert(stages >= 3);
-  static constexpr int64_t bytes = (int64_t{stages} * stage_words + total_words) * 4;
+  static constexpr int64_t bytes = (int64_t{stages} * stage_words + Base::total_words) * 4;
 };
 
 /// Where a pair of inputs of a panel's output lies in a step of a stage: even pairs first, halves swapped in
@@ -90,17 +85,18 @@ __device__ inline uint2 read_two(const uint32_t* from) {
 }
 
 /// What a warp multiplies in a step of 16 inputs.
-template <class Shape, int PanelsAWarp, int TilesAWarp>
+template <class Shape>
 struct Operands {
-  uint32_t a[PanelsAWarp][4];
-  uint2 b[TilesAWarp];
+  static constexpr int panels = Shape::panels_a_warp, tiles = Shape::tiles_a_warp;
+  uint32_t a[panels][4];
+  uint2 b[tiles];
 
   /// Where a stage has the lane's first ones, in words.
   struct Place {
     int low, high, input;
     __device__ explicit Place(const Lane& lane) {
-      const int panel = lane.warp % Shape::over_outputs * PanelsAWarp,
-                tile = lane.warp / Shape::over_outputs * TilesAWarp;
+      const int panel = lane.warp % Shape::over_outputs * panels,
+                tile = lane.warp / Shape::over_outputs * tiles;
       low = panel * chunk_words + weight_place(2 * lane.in_group, 2 * lane.group);
       high = panel * chunk_words + weight_place(2 * lane.in_group + 1, 2 * lane.group);
       input = Shape::weight_words + (tile * 8 + lane.group) * 8 + 2 * lane.in_group;
@@ -110,24 +106,23 @@ struct Operands {
 
   __device__ __forceinline__ void read(const uint32_t* stage, int step, const Place& at) {
 #pragma unroll
-    for (int panel = 0; panel < PanelsAWarp; ++panel) {
+    for (int panel = 0; panel < panels; ++panel) {
       const int words = panel * chunk_words + step * step_words;
       const uint2 low = read_two(stage + at.low + words), high = read_two(stage + at.high + words);
       a[panel][0] = low.x, a[panel][1] = low.y, a[panel][2] = high.x, a[panel][3] = high.y;
     }
 #pragma unroll
-    for (int tile = 0; tile < TilesAWarp; ++tile)
+    for (int tile = 0; tile < tiles; ++tile)
       b[tile] = read_two(stage + at.input + step * Shape::rows * 8 + tile * 64);
   }
 
   /// between(tile) behind each tile's products.
   template <class T, class Between>
-  __device__ __forceinline__ void multiply(float (&sum)[PanelsAWarp][TilesAWarp][4], T,
-                                           const Between& between) const {
+  __device__ __forceinline__ void multiply(typename Shape::Sums& sum, T, const Between& between) const {
 #pragma unroll
-    for (int tile = 0; tile < TilesAWarp; ++tile) {
+    for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
-      for (int panel = 0; panel < PanelsAWarp; ++panel)
+      for (int panel = 0; panel < panels; ++panel)
         multiply_add(sum[panel][tile], a[panel], b[tile].x, b[tile].y, T{});
       between(tile);
     }
@@ -135,12 +130,14 @@ struct Operands {
 };
 
 /// The chunks of a block, one after the other: each is multiplied while later ones are copied.
-template <class T, class Shape, bool Tall, int PanelsAWarp, int TilesAWarp>
-class Chunks {
+template <class T, class Shape_>
+class FlatChunks {
  public:
-  __device__ Chunks(const LinearCall& call, const KCut& cut, const Lane& lane, int begin, int end,
-                    int64_t first_row, int64_t first_panel)
-      : stages_(shared_memory<uint32_t>()),
+  using Shape = Shape_;
+
+  __device__ FlatChunks(const LinearCall& call, const KCut& cut, const Lane& lane, int begin, int end,
+                        int64_t first_row, int64_t first_panel)
+      : stages_(shared_memory<uint32_t>() + Shape::total_words),
         fetch_(call, cut.chunks, first_panel, first_row),
         place_(lane),
         begin_(begin),
@@ -157,24 +154,27 @@ class Chunks {
         if (chunk < end) fetch_.inputs(part, chunk, stage(chunk));
       end_copy_group();  // the weights came with the first
     }
-    if (Tall) read_first();
   }
 
   /// Adds the products of the chunks before `last` to `sum`.
-  __device__ __forceinline__ void sum_to(int last, float (&sum)[PanelsAWarp][TilesAWarp][4]) {
+  __device__ __forceinline__ void sum_to(int last, typename Shape::Sums& sum) {
+    static_assert(parts <= 2 * tiles);
     for (; chunk_ < last; ++chunk_) {
-      if constexpr (Tall) {
-        multiply_pipelined(sum);
-      } else {
-        multiply(sum);
+      wait_for_copies<ahead - 1>();
+      __syncthreads();  // everyone's copies are there, and everyone has left the stage that is filled next
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        Operands<Shape> operands;
+        operands.read(stage(chunk_), step, place_);
+        operands.multiply(sum, T{}, [&](int tile) { copy_part(step * tiles + tile); });
       }
     }
   }
 
  private:
   using Copies = Fetch<T, Shape>;
-  using Step = Operands<Shape, PanelsAWarp, TilesAWarp>;
-  static constexpr int ahead = Shape::stages - 1, parts = Copies::weight_parts + Copies::input_parts;
+  static constexpr int tiles = Shape::tiles_a_warp, ahead = Shape::stages - 1,
+                       parts = Copies::weight_parts + Copies::input_parts;
 
   __device__ __forceinline__ uint32_t* stage(int chunk) const {
     return stages_ + static_cast<unsigned>(chunk - begin_) % Shape::stages * Shape::stage_words;
@@ -185,45 +185,12 @@ class Chunks {
     if (part < parts && later < end_) fetch_.part(part, later, stage(later));
     if (part == parts - 1) end_copy_group();
   }
-  /// Until a chunk is there that has so many groups of copies behind it.
-  template <int Behind>
-  __device__ __forceinline__ static void arrive() {
-    wait_for_copies<Behind>();
-    __syncthreads();  // everyone's copies are there, and everyone has left the stage that is filled next
-  }
-
-  /// Two blocks a multiprocessor: while one waits for shared memory, the other multiplies.
-  __device__ __forceinline__ void multiply(float (&sum)[PanelsAWarp][TilesAWarp][4]) {
-    static_assert(parts <= 2 * TilesAWarp);
-    arrive<ahead - 1>();
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      step_[0].read(stage(chunk_), step, place_);
-      step_[0].multiply(sum, T{}, [&](int tile) { copy_part(step * TilesAWarp + tile); });
-    }
-  }
-
-  /// One: operands of the next step, of the next chunk too, are read while tensor cores are busy with the
-  /// present one.
-  __device__ __forceinline__ void read_first() {
-    arrive<ahead - 1>();
-    step_[0].read(stage(chunk_), 0, place_);
-  }
-  __device__ __forceinline__ void multiply_pipelined(float (&sum)[PanelsAWarp][TilesAWarp][4]) {
-    static_assert(parts <= TilesAWarp);
-    step_[1].read(stage(chunk_), 1, place_);
-    step_[0].multiply(sum, T{}, [&](int tile) { copy_part(tile); });
-    arrive<ahead - 1>();
-    step_[0].read(stage(chunk_ + 1), 0, place_);  // of no chunk behind the last one: never multiplied
-    step_[1].multiply(sum, T{}, [](int) {});
-  }
 
   uint32_t* stages_;
   const Copies fetch_;
-  const typename Step::Place place_;
+  const typename Operands<Shape>::Place place_;
   const int begin_, end_;
   int chunk_;
-  Step step_[Tall ? 2 : 1];
 };
 
 }  // namespace

@@ -1,0 +1,68 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <map>
+
+#include "kernels/call_of.h"
+#include "kernels/cuda_stream.h"
+#include "kernels/device/launchers.h"
+#include "kernels/gpu.h"
+#include "kernels/packed_weight.h"
+
+// Whether sm_90's products of four warps have the bits of all others.  NVIDIA does not promise it, a
+// published model of its tensor cores says so (docs/decisions/0005), and each GPU is asked before they are
+// used.
+namespace clover::kernels {
+namespace {
+
+using cuda::KCut;
+
+/// Of very different magnitudes: what is cut off when numbers are added shows in the sums.
+at::Tensor uneven(int64_t rows, int64_t columns, at::ScalarType type) {
+  auto numbers = at::make_generator<at::CPUGeneratorImpl>(rows + columns);
+  const at::Tensor exponents = at::randint(-6, 7, {rows, columns}, numbers, at::kFloat);
+  return (at::randn({rows, columns}, numbers, at::kFloat) * at::pow(2.0, exponents)).to(type);
+}
+
+at::Tensor product(const at::Tensor& x, const PackedWeight& weight, const cuda::ManyPlan& shape) {
+  const auto on_gpu = x.options();
+  at::Tensor y = at::empty({x.size(0), weight.outputs()}, on_gpu.dtype(at::kFloat)),
+             arrived = at::zeros({cuda::most_split_tiles}, on_gpu.dtype(at::kInt));
+  const LinearCall call = call_of(x, weight, at::Tensor(), y, /*accumulate=*/false);
+  const cuda::LinearPlan plan{true, shape};
+  at::Tensor workspace = at::empty({cuda::linear_workspace(call, plan) + 1}, y.options());
+  cuda::launch_linear(call, plan, workspace.mutable_data_ptr<float>(),
+                      reinterpret_cast<unsigned*>(arrived.mutable_data_ptr<int32_t>()),
+                      cuda::current_stream(x));
+  return to_host({y})[0].view(at::kInt);
+}
+
+/// All tall blocks, whole and split, beside a flat one.
+bool agree(at::Device gpu, at::ScalarType type) {
+  constexpr int64_t outputs = 130, inputs = 168;
+  const PackedWeight weight = PackedWeight::pack({uneven(outputs, inputs, type)}).to(gpu);
+  for (const int tiles : cuda::tall_tiles) {
+    const at::Tensor x = to_device(uneven(8 * tiles - 3, inputs, type), gpu);
+    const at::Tensor expected = product(x, weight, {false, 1, 8});
+    for (const int64_t split_blocks : {0, 2})
+      if (!at::equal(product(x, weight, {true, 1, tiles, split_blocks}), expected)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool uses_warpgroup_products(at::Device gpu) {
+  static auto& known = *new std::map<c10::DeviceIndex, bool>;
+  const auto [found, first] = known.try_emplace(gpu.index(), false);
+  if (first) found->second = cuda::gpu_room().tall && agree(gpu, at::kBFloat16) && agree(gpu, at::kHalf);
+  return found->second;
+}
+
+}  // namespace clover::kernels
