@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clamp_min.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 
@@ -14,6 +15,14 @@ void put_first(const at::Tensor& ids, const PassInputs& there) {
   if (!ids.defined()) return;
   at::Tensor first = there.ids.narrow(0, 0, ids.size(0));
   at::clamp_min_out(first, ids, 0);
+}
+
+/// Where `tensor` lies, which the graph that writes it holds: other graphs of its pool may write there, too.
+at::Tensor not_held(const at::Tensor& tensor) {
+  return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
+      .options(tensor.options())
+      .target_device(tensor.device())
+      .make_tensor();
 }
 
 }  // namespace
@@ -49,10 +58,13 @@ TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs
   Recorded& entry = found->second;
   entry.inputs.send(inputs, cache_.spare_slot());
   put_first(first_ids, entry.inputs.there());
+  const bool was_recorded = entry.work.graph != nullptr;
   settled_ =
       recorder_.run(entry.work, [&] { entry.output = target_.pass(entry.inputs.there(), cache_, taps); });
+  // Logits take much memory: those of all graphs lie in the same, those of no graph are never asked for again.
+  if (entry.work.graph && !was_recorded) entry.output.logits = not_held(entry.output.logits);
   const TargetOutput output = entry.output.slice(0, inputs.ids.size(0));
-  if (!entry.work.graph) entry.output = {};  // logits take much memory, and may never be asked for again
+  if (!entry.work.graph) entry.output = {};
   return output;
 }
 
