@@ -19,7 +19,8 @@ __global__ void linear_fp32(LinearCall call) {
     low = fmaf(x[k], w[k * panel_outputs], low);
     high = fmaf(x[k], w[k * panel_outputs + 1], high);
   }
-  store_pair(call, row, output, low, high);
+  const OutputPair pair = OutputPair::of(call, output);
+  store_pair(call, row, pair, low, high, read_beside(call, row, pair));
 }
 
 constexpr int warps_that_norm = 4;
@@ -42,7 +43,8 @@ __global__ void norm_and_store(RopeCall call, const float* sums) {
   for (int at = 2 * lane; at < size; at += 2 * warp_size) {
     float low = of_head[at], high = of_head[at + 1];
     if (weight != nullptr) low *= inverse * weight[at], high *= inverse * weight[at + 1];
-    store_turned(call, row, static_cast<unsigned>(head * size + at), low, high);
+    const OutputPair pair{head * size + at, static_cast<unsigned>(head), static_cast<unsigned>(at)};
+    store_turned(call, row, pair, low, high, read_beside(call, row, pair));
   }
 }
 

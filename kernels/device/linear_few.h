@@ -182,12 +182,14 @@ __global__ void __launch_bounds__(warp_size* KCut::segments) linear_few(LinearCa
   __syncthreads();
   for (int i = threadIdx.x; i < Tiles * 8 * panel_outputs / 2; i += blockDim.x) {
     const int row = i / (panel_outputs / 2), output = i % (panel_outputs / 2) * 2;
+    const OutputPair pair = OutputPair::of(call, panel * panel_outputs + output);
+    const BesidePair beside = read_beside(call, first_row + row, pair);
     float low = 0, high = 0;
     for (int segment = 0; segment < KCut::segments; ++segment) {
       low += part[segment][row][output];
       high += part[segment][row][output + 1];
     }
-    store_pair(call, first_row + row, panel * panel_outputs + output, low, high);
+    store_pair(call, first_row + row, pair, low, high, beside);
   }
 }
 

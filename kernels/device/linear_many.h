@@ -77,11 +77,23 @@ __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& c
 template <class Shape>
 __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner& corner,
                                             const float* totals) {
-#pragma unroll 4
-  for (int i = 0; i < Shape::sums / 2; ++i) {
-    const int panel = i / 2 / Shape::tiles_a_warp, tile = i / 2 % Shape::tiles_a_warp, odd = i % 2;
-    const float* two = totals + (i / 2 * 4 + odd) * Shape::threads;
-    store_pair(call, corner.row_of(tile, odd), corner.output_of(panel, 0), two[0], two[2 * Shape::threads]);
+  constexpr int rows = Shape::tiles_a_warp * 2, at_once = rows % 10 == 0 ? 10 : rows % 8 == 0 ? 8 : 4;
+  static_assert(rows % at_once == 0);
+  for (int panel = 0; panel < Shape::panels_a_warp; ++panel) {
+    const OutputPair pair = OutputPair::of(call, corner.output_of(panel, 0));
+#pragma unroll 1
+    for (int first = 0; first < rows; first += at_once) {
+      BesidePair beside[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i)
+        beside[i] = read_beside(call, corner.row_of((first + i) / 2, i % 2), pair);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const float* two = totals + ((panel * rows + first + i) / 2 * 4 + i % 2) * Shape::threads;
+        store_pair(call, corner.row_of((first + i) / 2, i % 2), pair, two[0], two[2 * Shape::threads],
+                   beside[i]);
+      }
+    }
   }
 }
 
@@ -104,39 +116,47 @@ __device__ __forceinline__ void store_partial(const LinearCall& call, const Corn
 template <class Shape>
 __device__ inline void add_segments(const LinearCall& call, int64_t first_row, int64_t first_panel,
                                     const SplitSums& split) {
-  constexpr int pairs = Shape::panels * panel_outputs / 2, own = Shape::rows * pairs / Shape::threads;
+  constexpr int pairs = Shape::panels * panel_outputs / 2, rows_at_once = Shape::threads / pairs,
+                own = Shape::rows / rows_at_once;
   constexpr int at_once = Shape::blocks_a_multiprocessor == 1 && own % 8 == 0 ? 8 : 4;  // as registers allow
   static_assert(own % at_once == 0);
   const bool reads = call.epilogue == Epilogue::store && call.accumulate;
+  static_assert(Shape::threads % pairs == 0);  // a thread's rows are those of one pair
+  const OutputPair pair =
+      OutputPair::of(call, first_panel * panel_outputs + static_cast<int>(threadIdx.x) % pairs * 2);
+  if (pair.output >= call.outputs) return;
+  const float* partial = split.of(0) + pair.output;
 #pragma unroll 1
-  for (int first = threadIdx.x; first < Shape::rows * pairs; first += at_once * Shape::threads) {
+  for (int first = threadIdx.x / pairs; first < Shape::rows; first += at_once * rows_at_once) {
     float2 part[at_once][KCut::segments], start[at_once] = {};
+    BesidePair beside[at_once];
     const auto each = [&](const auto& action) {
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        const int at = first + i * Shape::threads;
-        const int64_t row = first_row + at / pairs, output = first_panel * panel_outputs + at % pairs * 2;
-        if (row < call.rows && output < call.outputs) action(row, output, part[i], start[i]);
+        const int64_t row = first_row + first + i * rows_at_once;
+        if (row < call.rows) action(row, part[i], start[i], beside[i]);
       }
     };
-    each([&](int64_t row, int64_t output, float2(&of_segment)[KCut::segments], float2& from) {
+    each([&](int64_t row, float2(&of_segment)[KCut::segments], float2& from, BesidePair& read) {
+      read = read_beside(call, row, pair);
 #pragma unroll
       for (int segment = 0; segment < KCut::segments; ++segment)
         of_segment[segment] =
-            __ldcg(reinterpret_cast<const float2*>(split.of(segment) + row * split.outputs + output));
-      const float* y = call.y + row * call.outputs + output;
+            __ldcg(reinterpret_cast<const float2*>(partial + (segment * split.rows + row) * split.outputs));
+      const float* y = call.y + row * call.outputs + pair.output;
       if (reads) from.x = y[0];
-      if (reads && output + 1 < call.outputs) from.y = y[1];
+      if (reads && pair.output + 1 < call.outputs) from.y = y[1];
     });
-    each([&](int64_t row, int64_t output, const float2(&of_segment)[KCut::segments], const float2& from) {
+    each([&](int64_t row, const float2(&of_segment)[KCut::segments], const float2& from,
+             const BesidePair& read) {
       float low = 0, high = 0;
 #pragma unroll
       for (int segment = 0; segment < KCut::segments; ++segment)
         low += of_segment[segment].x, high += of_segment[segment].y;
-      if (!reads) return store_pair(call, row, output, low, high);
-      float* y = call.y + row * call.outputs + output;
+      if (!reads) return store_pair(call, row, pair, low, high, read);
+      float* y = call.y + row * call.outputs + pair.output;
       y[0] = from.x + low;
-      if (output + 1 < call.outputs) y[1] = from.y + high;
+      if (pair.output + 1 < call.outputs) y[1] = from.y + high;
     });
   }
 }

@@ -31,46 +31,81 @@ __device__ inline void store(const LinearCall& call, int64_t row, int64_t output
   }
 }
 
-/// Outputs `output`, an even one, and the next of queries, keys or values: to where they belong.
-__device__ inline void store_turned(const RopeCall& call, int64_t row, unsigned output, float low,
-                                    float high) {
-  const unsigned size = call.head_size, half = size / 2, head = output / size, within = output % size,
-                 pair = within / 2, queries = call.query_heads, keys = call.kv_heads;
+/// Outputs `output`, an even one, and the next.  Of queries, keys and values: elements `within` and the next
+/// of head number `head` of all of them.  A thread that stores several rows of a pair asks for it once.
+struct OutputPair {
+  int64_t output;
+  unsigned head = 0, within = 0;
+
+  __device__ static OutputPair of(const LinearCall& call, int64_t output) {
+    if (call.epilogue != Epilogue::rope_and_store) return {output};
+    const unsigned size = call.rope.head_size, narrow = static_cast<unsigned>(output), head = narrow / size;
+    return {output, head, narrow - head * size};
+  }
+};
+
+/// What a row's pair needs besides its sums, apart from them: a thread that has several reads for all before
+/// it stores the first, or each would wait for memory in turn.
+struct BesidePair {
+  float low_bias = 0, high_bias = 0, cos = 1, sin = 0;
+  uint32_t slot = 0;
+};
+
+__device__ inline BesidePair read_beside(const RopeCall& call, int64_t row, const OutputPair& pair) {
+  BesidePair read;
+  const unsigned queries = call.query_heads, keys = call.kv_heads;
+  const int64_t turn = row * (call.head_size / 2) + pair.within / 2;
+  if (pair.head < queries + keys) read.cos = call.cos[turn], read.sin = call.sin[turn];
+  if (pair.head >= queries) read.slot = static_cast<uint32_t>(call.slots[row]);
+  return read;
+}
+__device__ inline BesidePair read_beside(const LinearCall& call, int64_t row, const OutputPair& pair) {
+  if (call.epilogue != Epilogue::rope_and_store || row >= call.rows || pair.output >= call.outputs) return {};
+  BesidePair read = read_beside(call.rope, row, pair);
+  if (call.bias != nullptr)
+    read.low_bias = call.bias[pair.output], read.high_bias = call.bias[pair.output + 1];
+  return read;
+}
+
+/// Queries, keys or values: to where they belong.
+__device__ inline void store_turned(const RopeCall& call, int64_t row, const OutputPair& pair, float low,
+                                    float high, const BesidePair& read) {
+  const unsigned size = call.head_size, half = size / 2, queries = call.query_heads, keys = call.kv_heads;
   // Where the cache has the row's keys or values of a head.
   const auto place = [&](unsigned kv_head) {
-    return cache_row(call, place_of(call.slots[row], call.page_size), kv_head) * size;
+    return cache_row(call, place_of(read.slot, call.page_size), kv_head) * size;
   };
-  if (head >= queries + keys) {
-    const int64_t to = place(head - queries - keys) + within;
+  if (pair.head >= queries + keys) {
+    const int64_t to = place(pair.head - queries - keys) + pair.within;
     store_as(call.v, call.cache, to, low);
     return store_as(call.v, call.cache, to + 1, high);
   }
-  const float cos = call.cos[row * half + pair], sin = call.sin[row * half + pair];
-  const float turned_low = low * cos - high * sin, turned_high = high * cos + low * sin;
-  if (head < queries) {
-    float* to = call.q + (row * queries + head) * size + pair;
+  const float turned_low = low * read.cos - high * read.sin, turned_high = high * read.cos + low * read.sin;
+  if (pair.head < queries) {
+    float* to = call.q + (row * queries + pair.head) * size + pair.within / 2;
     to[0] = turned_low;
     to[half] = turned_high;
   } else {
-    const int64_t to = place(head - queries) + pair;
+    const int64_t to = place(pair.head - queries) + pair.within / 2;
     store_as(call.k, call.cache, to, turned_low);
     store_as(call.k, call.cache, to + half, turned_high);
   }
 }
 
-/// What becomes of the sums of outputs `output`, an even one, and the next.
-__device__ inline void store_pair(const LinearCall& call, int64_t row, int64_t output, float low,
-                                  float high) {
-  if (row >= call.rows || output >= call.outputs) return;
+/// What becomes of a row's sums of a pair.
+__device__ inline void store_pair(const LinearCall& call, int64_t row, const OutputPair& pair, float low,
+                                  float high, const BesidePair& read) {
+  if (row >= call.rows || pair.output >= call.outputs) return;
   switch (call.epilogue) {
     case Epilogue::store:
-      store(call, row, output, low);
-      return store(call, row, output + 1, high);
+      store(call, row, pair.output, low);
+      return store(call, row, pair.output + 1, high);
     case Epilogue::silu_mul:
-      return store_as(call.product, call.element, (row * call.outputs + output) / 2, silu_one(low) * high);
+      return store_as(call.product, call.element, (row * call.outputs + pair.output) / 2,
+                      silu_one(low) * high);
     case Epilogue::rope_and_store:
-      if (call.bias != nullptr) low = call.bias[output] + low, high = call.bias[output + 1] + high;
-      return store_turned(call.rope, row, static_cast<unsigned>(output), low, high);
+      if (call.bias != nullptr) low = read.low_bias + low, high = read.high_bias + high;
+      return store_turned(call.rope, row, pair, low, high, read);
   }
 }
 
