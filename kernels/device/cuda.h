@@ -80,9 +80,10 @@ inline int multiprocessors() {
   return LaunchSettings::of_device().multiprocessors;
 }
 
-/// Of four warps (warpgroup.h).  No later GPU has them.
+/// Of four warps (warpgroup.h).  No later GPU has them.  Off where somebody looks for a fault.
 inline bool has_warpgroup_products() {
-  return LaunchSettings::of_device().is_sm_90;
+  static const bool wanted = std::getenv("CLOVER_NO_WARPGROUP") == nullptr;
+  return wanted && LaunchSettings::of_device().is_sm_90;
 }
 
 /// Starts `kernel` on `stream`, maybe while the last kernel there runs: each thread of ours calls

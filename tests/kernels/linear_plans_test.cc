@@ -25,6 +25,7 @@ std::vector<ManyPlan> every_plan(const LinearCall& call) {
         const ManyPlan plan{tall, panels, tiles};
         const int64_t blocks = plan.panel_blocks(call);
         for (const int64_t split : std::set<int64_t>{0, 1, blocks / 2, blocks}) {
+          if (plan.row_blocks(call) * split > most_split_tiles) continue;
           plans.push_back(plan);
           plans.back().split_blocks = split;
         }
@@ -71,9 +72,12 @@ struct Shape {
 
 TEST(LinearPlans, SumsAreTheSameBits) {
   at::manual_seed(6);
-  for (const auto& [rows, outputs, inputs, type, accumulate] : {Shape{264, 264, 72, at::kBFloat16, true},
-                                                                {130, 129, 136, at::kHalf, false},
-                                                                {20, 70, 328, at::kBFloat16, true}}) {
+  std::vector<Shape> shapes{{264, 264, 72, at::kBFloat16, true},
+                            {130, 129, 136, at::kHalf, false},
+                            {20, 70, 328, at::kBFloat16, true}};
+  // Where blocks run side by side for long, whatever waits too little shows.
+  if (!here::emulated()) shapes.push_back({520, 34000, 4136, at::kBFloat16, false});
+  for (const auto& [rows, outputs, inputs, type, accumulate] : shapes) {
     SCOPED_TRACE(testing::Message() << rows << " x " << outputs << " x " << inputs);
     const at::Tensor x = here::place(at::randn({rows, inputs}).to(type)), start = at::randn({rows, outputs}),
                      bias = accumulate ? at::Tensor() : here::place(at::randn({outputs}));
