@@ -35,63 +35,73 @@ struct Corner {
   __device__ int64_t output_of(int panel, int i) const { return output + panel * panel_outputs + i / 2; }
 };
 
-/// Sums of two tiles at a time are added to what is there, all of it read before the first is written: one by
-/// one they would wait for each other.
+/// Whether pairs of y can be read and written at once.
+__device__ inline bool in_twos(const LinearCall& call) {
+  return call.epilogue == Epilogue::store && call.outputs % 2 == 0 && is_aligned(call.y, 8);
+}
+
+/// For those, straight from registers.  Sums of two tiles at a time are added to what is there, all of it
+/// read before the first is written: one by one they would wait for each other.
 template <int PanelsAWarp, int TilesAWarp>
 __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& corner,
                                          const float (&sum)[PanelsAWarp][TilesAWarp][4]) {
-  constexpr int own_outputs = 2 * PanelsAWarp, own_rows = 4;  // of two tiles
+  constexpr int own_rows = 4;  // of two tiles
   const bool accumulate = call.accumulate, adds = accumulate || call.bias != nullptr;
   const int rows_left = static_cast<int>(call.rows - corner.row);
   const int64_t outputs_left = call.outputs - corner.output;
-  const auto output_of = [](int i) { return i / 2 * panel_outputs + i % 2; };
   const auto row_of = [](int r) { return r / 2 * 8 + r % 2; };
   float* own = call.y + corner.row * call.outputs + corner.output;
-  float bias[own_outputs] = {};
+  float2 bias[PanelsAWarp] = {};
 #pragma unroll
-  for (int i = 0; i < own_outputs; ++i)
-    if (call.bias != nullptr && output_of(i) < outputs_left)
-      bias[i] = call.bias[corner.output + output_of(i)];
+  for (int panel = 0; panel < PanelsAWarp; ++panel) {
+    const int output = panel * panel_outputs;
+    if (call.bias == nullptr || output >= outputs_left) continue;
+    bias[panel] = {call.bias[corner.output + output], call.bias[corner.output + output + 1]};
+  }
 #pragma unroll
   for (int tile = 0; tile < TilesAWarp; tile += 2) {
-    float start[own_rows][own_outputs];
+    float2 start[own_rows][PanelsAWarp];
     const auto each = [&](const auto& action) {
 #pragma unroll
       for (int r = 0; r < own_rows; ++r) {
         float* row = own + row_of(r) * call.outputs;
 #pragma unroll
-        for (int i = 0; i < own_outputs; ++i)
-          if (tile * 8 + row_of(r) < rows_left && output_of(i) < outputs_left)
-            action(row[output_of(i)], start[r][i], bias[i], sum[i / 2][tile + r / 2][r % 2 + i % 2 * 2]);
+        for (int panel = 0; panel < PanelsAWarp; ++panel)
+          if (tile * 8 + row_of(r) < rows_left && panel * panel_outputs < outputs_left)
+            action(*reinterpret_cast<float2*>(row + panel * panel_outputs), start[r][panel], bias[panel],
+                   sum[panel][tile + r / 2][r % 2], sum[panel][tile + r / 2][r % 2 + 2]);
       }
     };
-    if (accumulate) each([](const float& y, float& from, float, float) { from = y; });
-    each([&](float& y, float from, float of_bias, float mine) {
-      y = adds ? (accumulate ? from : of_bias) + mine : mine;
+    if (accumulate) each([](const float2& y, float2& from, const float2&, float, float) { from = y; });
+    each([&](float2& y, const float2& from, const float2& of_bias, float low, float high) {
+      const float2 to = accumulate ? from : of_bias;
+      y = adds ? float2{to.x + low, to.y + high} : float2{low, high};
     });
     own += 16 * call.outputs;
   }
 }
 
-/// The other epilogues, out of the thread's own `totals`: not as many times in the program as there are sums.
+/// Everything else, out of the thread's own `totals`: not as many times in the program as there are sums.
 template <class Shape>
 __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner& corner,
-                                            const float* totals) {
-  constexpr int rows = Shape::tiles_a_warp * 2, at_once = rows % 10 == 0 ? 10 : rows % 8 == 0 ? 8 : 4;
-  static_assert(rows % at_once == 0);
+                                            const float4* totals) {
+  constexpr int tiles = Shape::tiles_a_warp, at_once = tiles % 5 == 0 ? 5 : tiles % 4 == 0 ? 4 : 2;
+  static_assert(tiles % at_once == 0);
   for (int panel = 0; panel < Shape::panels_a_warp; ++panel) {
     const OutputPair pair = OutputPair::of(call, corner.output_of(panel, 0));
 #pragma unroll 1
-    for (int first = 0; first < rows; first += at_once) {
-      BesidePair beside[at_once];
+    for (int first = 0; first < tiles; first += at_once) {
+      BesidePair beside[at_once][2];
 #pragma unroll
       for (int i = 0; i < at_once; ++i)
-        beside[i] = read_beside(call, corner.row_of((first + i) / 2, i % 2), pair);
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd)
+          beside[i][odd] = read_beside(call, corner.row_of(first + i, odd), pair);
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        const float* two = totals + ((panel * rows + first + i) / 2 * 4 + i % 2) * Shape::threads;
-        store_pair(call, corner.row_of((first + i) / 2, i % 2), pair, two[0], two[2 * Shape::threads],
-                   beside[i]);
+        const float4 sums = totals[(panel * tiles + first + i) * Shape::threads];
+        store_pair(call, corner.row_of(first + i, 0), pair, sums.x, sums.z, beside[i][0]);
+        store_pair(call, corner.row_of(first + i, 1), pair, sums.y, sums.w, beside[i][1]);
       }
     }
   }
@@ -185,20 +195,23 @@ __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_
     if (is_last_to_arrive(split.arrived + blockIdx.y * gridDim.x + blockIdx.x, KCut::segments))
       add_segments<Shape>(call, first_row, first_panel, split);
   } else {
-    float* totals = shared_memory<float>() + threadIdx.x;  // a thread's own
+    float4* totals = shared_memory<float4>() + threadIdx.x;  // a thread's own, of a tile each
     for (int segment = 0; segment < KCut::segments; ++segment) {
       typename Shape::Sums sum = {};
       chunks.sum_to(static_cast<int>(cut.begin(segment + 1)), sum);
 #pragma unroll
-      for (int i = 0; i < Shape::sums; ++i) {
-        float& own = sum[i / (tiles * 4)][i / 4 % tiles][i % 4];
-        own = (segment == 0 ? 0.0f : totals[i * Shape::threads]) + own;
+      for (int i = 0; i < Shape::sums / 4; ++i) {
+        float(&own)[4] = sum[i / tiles][i % tiles];
+        const float4 before = segment == 0 ? float4{0, 0, 0, 0} : totals[i * Shape::threads];
+        own[0] = before.x + own[0], own[1] = before.y + own[1];
+        own[2] = before.z + own[2], own[3] = before.w + own[3];
       }
-      if (segment + 1 == KCut::segments && call.epilogue == Epilogue::store)
-        return add_tile(call, corner, sum);
+      if (segment + 1 == KCut::segments && in_twos(call)) return add_tile(call, corner, sum);
 #pragma unroll
-      for (int i = 0; i < Shape::sums; ++i)
-        totals[i * Shape::threads] = sum[i / (tiles * 4)][i / 4 % tiles][i % 4];
+      for (int i = 0; i < Shape::sums / 4; ++i) {
+        const float(&own)[4] = sum[i / tiles][i % tiles];
+        totals[i * Shape::threads] = {own[0], own[1], own[2], own[3]};
+      }
     }
     store_pairs<Shape>(call, corner, totals);
   }

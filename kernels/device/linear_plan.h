@@ -77,7 +77,7 @@ inline int64_t adding_up_cycles(const ManyPlan& plan, int64_t tiles) {
 /// sooner.  What bounds a chunk is not its products (16 cycles a tile) but 8 KiB of weights and 512 bytes a
 /// tile of inputs through a second-level cache that gives each multiprocessor 32 bytes a cycle.
 inline int64_t tall_cycles(ManyPlan& plan, const LinearCall& call, const GpuRoom& room) {
-  constexpr int64_t totals = 4000;  // out of shared memory and back
+  constexpr int64_t totals = 6000;  // of 120 KiB three times to shared memory, three times back
   const int64_t row_blocks = plan.row_blocks(call), rounds = plan.tiles(call) / room.multiprocessors;
   const int64_t rest = plan.panel_blocks(call) - rounds * room.multiprocessors / row_blocks,
                 tiles = rest * row_blocks;
@@ -132,7 +132,7 @@ inline ManyPlan many_plan(const LinearCall& call, const GpuRoom& room) {
   return tall_cycles(tall, call, room) <= flat_cycles(flat, call, room) ? tall : flat;
 }
 
-inline bool is_aligned(const void* at, uintptr_t bytes) {
+CLOVER_BOTH bool is_aligned(const void* at, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
 

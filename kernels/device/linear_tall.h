@@ -105,11 +105,11 @@ class TallChunks {
 
   /// Adds the products of the chunks before `last` to `sum`.
   __device__ __forceinline__ void sum_to(int last, typename Shape::Sums& sum) {
-    uint32_t even[2][4], odd[2][4];  // weights: those of the chunk before are still being read
+    uint32_t even[2][4] = {}, odd[2][4] = {};  // weights, of a chunk by its number
     while (chunk_ < last) {
-      multiply(even, sum[0]);
+      multiply(even, odd, sum[0]);
       if (++chunk_ == last) break;
-      multiply(odd, sum[0]);
+      multiply(odd, even, sum[0]);
       ++chunk_;
     }
     wait_for_products<0>();
@@ -125,8 +125,9 @@ class TallChunks {
     return stages_ + static_cast<unsigned>(chunk - begin_) % Shape::stages * Shape::stage_words;
   }
 
-  /// Begins with the present chunk and waits for the one before.
-  __device__ __forceinline__ void multiply(uint32_t (&a)[2][4], float (&sum)[Shape::tiles_a_warp][4]) const {
+  /// Begins with the present chunk, whose weights `a` will hold, and waits for the one before.
+  __device__ __forceinline__ void multiply(uint32_t (&a)[2][4], const uint32_t (&before)[2][4],
+                                           float (&sum)[Shape::tiles_a_warp][4]) const {
     wait_for_copies<ahead - 1>();
     show_tensor_cores();
     __syncthreads();  // everyone's copies are there, and everyone is done with the chunk before the last
@@ -139,6 +140,9 @@ class TallChunks {
                   high = *reinterpret_cast<const uint2*>(weights + step_words / 2);
       a[step][0] = low.x, a[step][1] = low.y, a[step][2] = high.x, a[step][3] = high.y;
     }
+    const int later = chunk_ + ahead;
+    if (later < end_) copies_.weights(later, stage(later)), copies_.inputs(later, stage(later));
+    end_copy_group();
     begin_products();
 #pragma unroll
     for (int step = 0; step < 2; ++step)
@@ -147,10 +151,9 @@ class TallChunks {
         begin_multiply<Shape::tiles_a_product>(sum + tile, a[step], now + tile * 8 * row_words, 2 * step,
                                                T{});
     end_product_group();
-    const int later = chunk_ + ahead;
-    if (later < end_) copies_.weights(later, stage(later)), copies_.inputs(later, stage(later));
-    end_copy_group();
     wait_for_products<1>();
+#pragma unroll
+    for (int step = 0; step < 2; ++step) hold(before[step]);
   }
 
   const TallCopies<T, Shape> copies_;

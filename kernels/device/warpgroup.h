@@ -41,6 +41,11 @@ __device__ __forceinline__ void wait_for_products() {
 __device__ __forceinline__ void read_behind_wait(float& sum) {
   asm volatile("" : "+f"(sum)::"memory");
 }
+/// Behind a wait: left operands that were being read until now.  The compiler knows nothing of that, and
+/// would give their registers away.
+__device__ __forceinline__ void hold(const uint32_t (&a)[4]) {
+  asm volatile("" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]) : "memory");
+}
 
 /// Eight rows side by side are 512 bytes, and the next eight follow.
 __device__ __forceinline__ uint64_t describe_rows(const uint32_t* first) {

@@ -223,5 +223,6 @@ void wait_for_products() {
   emulation::wait_for_products(Pending);
 }
 inline void read_behind_wait(float&) {}
+inline void hold(const uint32_t (&)[4]) {}
 
 }  // namespace clover::kernels::cuda
