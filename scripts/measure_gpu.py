@@ -179,18 +179,20 @@ def steps(arguments: argparse.Namespace, parts: dict) -> dict:
         if entry["batch_size"] == 1 and entry.get("kind") == "clover":
             most = MOST_DRAFTING.get(entry["draft_vocab"], MOST_DRAFTING[None]) if aimed else None
             checks.append(check(f"drafting over a plain step, {entry['draft_vocab']} tokens", entry["seconds"] / plain["seconds"], at_most=most))
-    idle, kernels = traced_step(arguments)
-    if kernels:
+    idle, of_one = traced_step(arguments, 1, 1)
+    most = max(arguments.batch_sizes)
+    if of_one:
         checks.append(check("a plain step of one sequence: no kernel running", idle, at_most=MOST_IDLE if aimed else None))
+    kernels = {"a plain step of one sequence": of_one, f"a step of 5 rows each of {most} sequences": traced_step(arguments, most, 5)[1]}
     return {"checks": checks, "machine": report["machine"], "copy_bandwidth": report["read_bandwidth"], "kernels": kernels,
             "projection": report.get("projection", []), "shape": arguments.shape.stem}
 
 
-def traced_step(arguments: argparse.Namespace) -> tuple[float, list[tuple[str, float]]]:
-    """Of plain steps of one sequence: the share of time in which a GPU had no kernel to run, and each kernel's share."""
+def traced_step(arguments: argparse.Namespace, size: int, rows: int) -> tuple[float, list[tuple[str, float]]]:
+    """Of steps of `rows` rows for each of `size` sequences: the share of time in which a GPU had no kernel to run, and each kernel's."""
     file = arguments.output / "trace.json"
     report_of(arguments, "traced", "clover-infer", "bench", "--random-weights", arguments.shape, "--device", arguments.device, "--context", 512,
-              "--rows", 1, "--rounds", 1, "--trace", file)
+              "--batch-sizes", size, "--rows", rows, "--rounds", 1, "--trace", file)
     events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("cat") == "kernel"]
     if not events:
         return 0, []  # a CPU
@@ -210,7 +212,8 @@ def traced_step(arguments: argparse.Namespace) -> tuple[float, list[tuple[str, f
 
 def markdown(parts: dict) -> str:
     machine = next((part["machine"] for part in parts.values() if "machine" in part), {})
-    lines = [machine.get("gpu") or machine.get("cpu", ""), "", "| what | found | aim | |", "|---|---:|---|---|"]
+    multiplies = {True: ", many rows by wgmma", False: ", many rows by mma.sync"}.get(machine.get("warpgroup_products"), "")
+    lines = [(machine.get("gpu") or machine.get("cpu", "")) + multiplies, "", "| what | found | aim | |", "|---|---:|---|---|"]
     for part in parts.values():
         for one in part["checks"]:
             verdict = "" if not one["aim"] else "reached" if one["holds"] else "**missed**"
@@ -228,9 +231,9 @@ def markdown(parts: dict) -> str:
         lines += ["", "Tokens/s of real text:", "", *table(speeds)]
     if "peers" in parts:
         lines += ["", parts["peers"]["table"]]
-    if parts.get("steps", {}).get("kernels"):
-        lines += ["", "| kernel of a plain step of one sequence | share of the time |", "|---|---:|"]
-        lines += [f"| `{name[:100]}` | {share:.1%} |" for name, share in parts["steps"]["kernels"]]
+    for step, kernels in parts.get("steps", {}).get("kernels", {}).items():
+        lines += ["", f"| kernel of {step} | share of the time |", "|---|---:|"] if kernels else []
+        lines += [f"| `{name[:100]}` | {share:.1%} |" for name, share in kernels]
     if parts.get("steps", {}).get("projection"):
         speeds = {}
         for entry in parts["steps"]["projection"]:
