@@ -103,9 +103,9 @@ std::unique_ptr<Communicator> Communicator::of_launcher() {
 }
 
 Communicator::Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> store,
-                           std::chrono::milliseconds patience)
-    : rank_(rank), store_(std::move(store)), patience_(patience) {
-  store_->setTimeout(std::min<std::chrono::milliseconds>(patience, std::chrono::seconds(1)));
+                           std::chrono::milliseconds patience, std::unique_ptr<GpuLinks> gpus)
+    : rank_(rank), store_(std::move(store)), patience_(patience), gpus_(std::move(gpus)) {
+  store_->setTimeout(pause());
 }
 
 void Communicator::use(at::Device device) {
@@ -136,36 +136,54 @@ auto Communicator::ask(const Action& action) const {
   }
 }
 
+/// For what others do.
+class Communicator::Wait {
+ public:
+  /// For rank `from`, or any of the others.
+  Wait(const Communicator& ranks, std::optional<int64_t> from) : ranks_(ranks), from_(from) {}
+
+  /// Throws where it is no use to wait any longer, as gather does.
+  void go_on() {
+    const auto now = std::chrono::steady_clock::now();
+    if (ranks_.ask([&] { return ranks_.store_->check({"given up"}); })) {
+      ranks_.lost_ = true;
+      throw std::runtime_error(ranks_.ask([&] { return ranks_.store_->get_to_str("given up"); }));
+    }
+    if (infer::interrupted() && !signalled_) signalled_ = now;
+    if (signalled_ && now - *signalled_ > grace) {
+      ranks_.lost_ = true;
+      throw infer::Interrupted();
+    }
+    if (ranks_.first() && !mentioned_ && now - begin_ > mention) {
+      std::fprintf(stderr, "waiting for %s\n", whom().c_str());
+      mentioned_ = true;
+    }
+    // Rank 0 may evaluate for hours; were it gone, so would be its store, or torchrun would end the rest.
+    if ((from_ == 0 && !ranks_.first()) || now - begin_ < ranks_.patience_) return;
+    ranks_.lost_ = true;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(ranks_.patience_).count();
+    throw std::runtime_error(whom() + " has not been heard of for " + std::to_string(seconds) +
+                             " s; start all of them again with --resume auto");
+  }
+
+ private:
+  std::string whom() const {
+    return from_ ? rank_name({*from_, ranks_.rank_.count}) : "another of the processes";
+  }
+
+  const Communicator& ranks_;
+  std::optional<int64_t> from_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> signalled_;
+  bool mentioned_ = false;
+};
+
 std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) const {
-  const auto begin = std::chrono::steady_clock::now();
-  std::optional<std::chrono::steady_clock::time_point> signalled;
-  bool mentioned = false;
-  for (;;) {
+  for (Wait wait(*this, from);; wait.go_on()) {
     try {
       return ask([&] { return store_->get(key); });
     } catch (const c10::DistStoreError&) {  // not yet
     }
-    const auto now = std::chrono::steady_clock::now();
-    if (ask([&] { return store_->check({"given up"}); })) {
-      lost_ = true;
-      throw std::runtime_error(ask([&] { return store_->get_to_str("given up"); }));
-    }
-    if (infer::interrupted() && !signalled) signalled = now;
-    if (signalled && now - *signalled > grace) {
-      lost_ = true;
-      throw infer::Interrupted();
-    }
-    if (first() && !mentioned && now - begin > mention) {
-      std::fprintf(stderr, "waiting for rank %lld of %lld\n", static_cast<long long>(from),
-                   static_cast<long long>(rank_.count));
-      mentioned = true;
-    }
-    // Rank 0 may evaluate for hours; were it gone, so would be its store, or torchrun would end the rest.
-    if ((from == 0 && !first()) || now - begin < patience_) continue;
-    lost_ = true;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
-    throw std::runtime_error(rank_name({from, rank_.count}) + " has not been heard of for " +
-                             std::to_string(seconds) + " s; start all of them again with --resume auto");
   }
 }
 
@@ -262,7 +280,25 @@ at::Tensor Communicator::sum(const at::Tensor& own, const std::vector<bool>& hol
     swap(out, in);
     part.copy_(in.view({-1}).narrow(0, 0, part.numel()));
   }
+  if (gpus_) wait_for_gpus();
   return total;
+}
+
+void Communicator::wait_for_gpus() {
+  constexpr std::chrono::microseconds glance{100};
+  Wait wait(*this, std::nullopt);
+  for (auto asked = std::chrono::steady_clock::now(); !gpus_->over();) {
+    std::this_thread::sleep_for(glance);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - asked < pause()) continue;
+    asked = now;
+    try {
+      wait.go_on();
+    } catch (...) {
+      gpus_.reset();  // or the GPU would be waited for when this process ends
+      throw;
+    }
+  }
 }
 
 void Communicator::swap(const at::Tensor& out, at::Tensor& in) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -18,8 +19,11 @@ namespace clover::train {
 class GpuLinks {
  public:
   virtual ~GpuLinks() = default;
-  /// As Communicator::swap, on this process's GPU and its current stream.
+  /// Begins what Communicator::swap does, on this process's GPU and its current stream.
   virtual void swap(const at::Tensor& out, at::Tensor& in) = 0;
+  /// Whether all that was begun is over.  It never will be where another process is gone: destroyed, the
+  /// links end it.
+  virtual bool over() = 0;
 
   /// Of bytes that one process makes and all are given.
   static std::vector<uint8_t> new_id();
@@ -38,7 +42,8 @@ class Communicator {
   static std::unique_ptr<Communicator> of_launcher();
 
   Communicator() = default;  // alone
-  Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> store, std::chrono::milliseconds patience);
+  Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> store, std::chrono::milliseconds patience,
+               std::unique_ptr<GpuLinks> gpus = nullptr);
 
   infer::Rank rank() const { return rank_; }
   bool first() const { return rank_.number == 0; }
@@ -49,6 +54,7 @@ class Communicator {
 
   /// The sum of all ranks' `own`, fp32 [size], as tree_sum makes it, in the memory of `own`; undefined where
   /// a rank has nothing, as `holds` says of each rank, in all ranks alike.  `options` of such a tensor.
+  /// std::runtime_error and infer::Interrupted as of gather.
   at::Tensor sum(const at::Tensor& own, const std::vector<bool>& holds, const at::TensorOptions& options,
                  int64_t size);
 
@@ -74,8 +80,14 @@ class Communicator {
   /// out, in: fp32 [ranks, S]; row r goes to rank r, and comes from it.
   void swap(const at::Tensor& out, at::Tensor& in);
   void swap_over_store(const at::Tensor& out, at::Tensor& in);
+  void wait_for_gpus();
+  /// Between one question to the store and the next.
+  std::chrono::milliseconds pause() const {
+    return std::min<std::chrono::milliseconds>(patience_, std::chrono::seconds(1));
+  }
   template <class Action>
   auto ask(const Action& action) const;
+  class Wait;
   std::vector<uint8_t> get(const std::string& key, int64_t from) const;
   void set(const std::string& key, const void* data, size_t size) const;
   void remove(const std::string& key) const;

@@ -23,9 +23,13 @@ class Nccl final : public GpuLinks {
     c10::cuda::set_device(gpu.index());
     check(ncclCommInitRank(&links_, static_cast<int>(rank.count), id, static_cast<int>(rank.number)),
           "join the GPUs of all ranks");
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
   }
   // Not `ncclCommDestroy`, which waits for the others: they may be gone.
-  ~Nccl() override { ncclCommAbort(links_); }
+  ~Nccl() override {
+    ncclCommAbort(links_);
+    cudaEventDestroy(last_);
+  }
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 
@@ -40,12 +44,24 @@ class Nccl final : public GpuLinks {
       check(ncclRecv(to + rank * count, count, ncclFloat, rank, links_, stream), "receive gradients");
     }
     check(ncclGroupEnd(), "exchange gradients");
+    C10_CUDA_CHECK(cudaEventRecord(last_, stream));
+  }
+
+  bool over() override {
+    ncclResult_t result = ncclSuccess;
+    check(ncclCommGetAsyncError(links_, &result), "say how an exchange goes");
+    check(result, "exchange gradients");
+    const cudaError_t passed = cudaEventQuery(last_);
+    if (passed == cudaErrorNotReady) return false;
+    C10_CUDA_CHECK(passed);
+    return true;
   }
 
  private:
   infer::Rank rank_;
   at::Device gpu_;
   ncclComm_t links_ = nullptr;
+  cudaEvent_t last_ = nullptr;  // behind the last exchange
 };
 
 }  // namespace

@@ -111,6 +111,41 @@ TEST(Communicator, SaysWhoHasNotBeenHeardOf) {
   }
 }
 
+/// Of which another process has left its end: nothing that is begun is ever over.
+class DeadLinks : public GpuLinks {
+ public:
+  explicit DeadLinks(bool& there) : there_(there) { there_ = true; }
+  ~DeadLinks() override { there_ = false; }
+  void swap(const at::Tensor&, at::Tensor&) override {}
+  bool over() override { return false; }
+
+ private:
+  bool& there_;
+};
+
+std::string why_it_ends(Communicator& ranks) {
+  try {
+    ranks.sum(at::ones({3}), {true, true}, at::kFloat, 3);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Communicator, ExchangesOfGpusEndWhenAnotherRankIsGone) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  bool there = false;
+  Communicator impatient({0, 2}, store, std::chrono::milliseconds(50), std::make_unique<DeadLinks>(there));
+  EXPECT_THAT(why_it_ends(impatient), testing::HasSubstr("has not been heard of for"));
+  EXPECT_FALSE(there) << "links that are kept keep the GPU busy";
+
+  Communicator first({0, 2}, store, std::chrono::minutes(5), std::make_unique<DeadLinks>(there)),
+      second({1, 2}, store, std::chrono::minutes(5));
+  second.give_up("the GPU is full");
+  EXPECT_EQ(why_it_ends(first), "rank 1 of 2 ended: the GPU is full");
+  EXPECT_FALSE(there);
+}
+
 TEST(Communicator, OneAloneIsAllThereAre) {
   Communicator ranks;
   EXPECT_TRUE(ranks.first() && ranks.alone());
