@@ -16,13 +16,14 @@ extern const bool has_cuda_kernels;  // of this build
 int64_t gpu_count();
 
 /// GPU number `index`, ready for ops.  c10::Error in one sentence when this build, machine or driver has
-/// none.
+/// none; as uses_warpgroup_products.
 at::Device open_gpu(int64_t index);
 
 std::string gpu_name(at::Device gpu);
 
 /// Whether products of many rows on `gpu`, the current one, are made by sm_90's own instructions: they must
-/// have yielded the bits of all others there.  The first call for a GPU, by open_gpu, tries.
+/// have yielded the bits of all others there.  The first call for a GPU, by open_gpu, tries: c10::Error when
+/// that cannot be done, c10::OutOfMemoryError among them.
 bool uses_warpgroup_products(at::Device gpu);
 
 /// Bytes of a GPU that nobody uses.

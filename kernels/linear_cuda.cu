@@ -71,8 +71,8 @@ void launch_few(const LinearCall& call, Stream stream) {
 
 template <class T, int PanelsAWarp, int TilesAWarp>
 void launch_flat(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  launch_many<FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, false>>,
-              FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, true>>>(call, plan, sums, stream);
+  launch_whole_and_split<FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, false>>,
+                         FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, true>>>(call, plan, sums, stream);
 }
 
 template <class T, int PanelsAWarp>

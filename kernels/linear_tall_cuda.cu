@@ -7,8 +7,8 @@ namespace {
 
 template <class T, int TilesAWarp>
 void launch_tall(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  launch_many<TallChunks<T, Tall<TilesAWarp, false>>, TallChunks<T, Tall<TilesAWarp, true>>>(call, plan, sums,
-                                                                                             stream);
+  launch_whole_and_split<TallChunks<T, Tall<TilesAWarp, false>>, TallChunks<T, Tall<TilesAWarp, true>>>(
+      call, plan, sums, stream);
 }
 
 template <class T>

@@ -58,9 +58,11 @@ bool agree(at::Device gpu, at::ScalarType type) {
 
 bool uses_warpgroup_products(at::Device gpu) {
   static auto& known = *new std::map<c10::DeviceIndex, bool>;
-  const auto [found, first] = known.try_emplace(gpu.index(), false);
-  if (first) found->second = cuda::gpu_room().tall && agree(gpu, at::kBFloat16) && agree(gpu, at::kHalf);
-  return found->second;
+  const auto found = known.find(gpu.index());
+  if (found != known.end()) return found->second;
+  const bool uses = cuda::gpu_room().tall && agree(gpu, at::kBFloat16) && agree(gpu, at::kHalf);
+  known.emplace(gpu.index(), uses);  // only now: what is thrown is no answer
+  return uses;
 }
 
 }  // namespace clover::kernels

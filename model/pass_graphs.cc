@@ -20,6 +20,7 @@ void put_first(const at::Tensor& ids, const PassInputs& there) {
 /// Where `tensor` lies, which the graph that writes it holds: other graphs of its pool may write there, too.
 at::Tensor not_held(const at::Tensor& tensor) {
   return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
+      .strides(tensor.strides())
       .options(tensor.options())
       .target_device(tensor.device())
       .make_tensor();
@@ -59,9 +60,12 @@ TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs
   entry.inputs.send(inputs, cache_.spare_slot());
   put_first(first_ids, entry.inputs.there());
   const bool was_recorded = entry.work.graph != nullptr;
-  settled_ =
-      recorder_.run(entry.work, [&] { entry.output = target_.pass(entry.inputs.there(), cache_, taps); });
-  // Logits take much memory: those of all graphs lie in the same, those of no graph are never asked for again.
+  settled_ = recorder_.run(entry.work, [&] {
+    entry.output = {};  // of a first try, whose memory may be what a second one lacks
+    entry.output = target_.pass(entry.inputs.there(), cache_, taps);
+  });
+  // Logits take much memory: those of all graphs lie in the same, those of no graph may never be asked for
+  // again.
   if (entry.work.graph && !was_recorded) entry.output.logits = not_held(entry.output.logits);
   const TargetOutput output = entry.output.slice(0, inputs.ids.size(0));
   if (!entry.work.graph) entry.output = {};

@@ -80,7 +80,8 @@ inline int multiprocessors() {
   return LaunchSettings::of_device().multiprocessors;
 }
 
-/// Of four warps (warpgroup.h).  No later GPU has them.  Off where somebody looks for a fault.
+/// Whether the GPU has products of four warps (warpgroup.h): sm_90 alone.  CLOVER_NO_WARPGROUP=1 does
+/// without, where somebody looks for a fault.
 inline bool has_warpgroup_products() {
   static const bool wanted = std::getenv("CLOVER_NO_WARPGROUP") == nullptr;
   return wanted && LaunchSettings::of_device().is_sm_90;

@@ -7,41 +7,30 @@
 namespace clover::kernels::cuda {
 namespace {
 
-/// Four warps side by side over the outputs of a block by two over its rows.  Weights and inputs are staged
-/// through shared memory, chunks ahead.
+/// Four warps side by side over the outputs of a block by two over its rows, two blocks a multiprocessor.
 template <int PanelsAWarp, int TilesAWarp, bool Split>
-struct Flat : BlockShape<4, 2, PanelsAWarp, TilesAWarp, Split> {
-  using Base = BlockShape<4, 2, PanelsAWarp, TilesAWarp, Split>;
-  static constexpr int blocks_a_multiprocessor = 2;
-  static constexpr int weight_words = Base::panels * chunk_words, input_words = Base::rows * 16;
-  static constexpr int stage_words = weight_words + input_words;
-  // As many as let two blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
-  static constexpr int room_words = 113 * 256, fitting = (room_words - Base::total_words) / stage_words;
-  static constexpr int stages = fitting < 8 ? fitting : 8;
-  static_assert(stages >= 3);
-  static constexpr int64_t bytes = (int64_t{stages} * stage_words + Base::total_words) * 4;
-};
+using Flat = BlockShape<4, 2, PanelsAWarp, TilesAWarp, Split, 2, 16>;
 
 /// Where a pair of inputs of a panel's output lies in a step of a stage: even pairs first, halves swapped in
 /// the later ones, so that the lanes of a half warp read from different banks.
-CLOVER_BOTH int weight_place(int pair, int output) {
+CLOVER_BOTH int flat_weight_place(int pair, int output) {
   return (pair % 2 * 4 + pair / 2) * panel_outputs + (output ^ pair / 4 * 8);
 }
 
 /// What a thread copies to each stage, in parts of 16 bytes: of every fourth panel, and of every 64th row of
 /// x.
 template <class T, class Shape>
-class Fetch {
+class FlatCopies {
  public:
   static constexpr int panels_at_once = Shape::threads / 64, rows_at_once = Shape::threads / 4;
   static constexpr int weight_parts = Shape::panels / panels_at_once,
                        input_parts = (Shape::rows + rows_at_once - 1) / rows_at_once;
 
-  __device__ Fetch(const LinearCall& call, int64_t chunks, int64_t first_panel, int64_t first_row) {
+  __device__ FlatCopies(const LinearCall& call, int64_t chunks, int64_t first_panel, int64_t first_row) {
     // Eight lanes write pairs p and p + 2, which lie in different banks.
     const int i = threadIdx.x, quarter = i % 32 / 8, output = i % 4 * 4;
     const int pair = quarter % 2 * 4 + quarter / 2 + i % 8 / 4 * 2;
-    weight_to_ = i / 32 * step_words + weight_place(pair, output);
+    weight_to_ = i / 32 * step_words + flat_weight_place(pair, output);
     // Eight lanes write four rows of one step.
     row_ = i / 16 * 4 + i / 2 % 4;
     const int step = i / 8 % 2, half = i % 2, input = 16 * step + 8 * half;
@@ -58,22 +47,31 @@ class Fetch {
     keep_global(inputs_);
   }
 
-  __device__ __forceinline__ void weights(int part, int chunk, uint32_t* stage) const {
+  __device__ __forceinline__ void weights(int chunk, uint32_t* stage) const {
+#pragma unroll
+    for (int part = 0; part < weight_parts; ++part) weight_part(part, chunk, stage);
+  }
+  __device__ __forceinline__ void inputs(int chunk, uint32_t* stage) const {
+#pragma unroll
+    for (int part = 0; part < input_parts; ++part) input_part(part, chunk, stage);
+  }
+  __device__ __forceinline__ void part(int part, int chunk, uint32_t* stage) const {
+    if (part < weight_parts) return weight_part(part, chunk, stage);
+    if (part < weight_parts + input_parts) input_part(part - weight_parts, chunk, stage);
+  }
+
+ private:
+  __device__ __forceinline__ void weight_part(int part, int chunk, uint32_t* stage) const {
     copy_async(stage + weight_to_ + part * panels_at_once * chunk_words,
                weights_ + part * next_panels_ + chunk * chunk_words, part * panels_at_once >= panels_left_);
   }
-  __device__ __forceinline__ void inputs(int part, int chunk, uint32_t* stage) const {
+  __device__ __forceinline__ void input_part(int part, int chunk, uint32_t* stage) const {
     const int row = part * rows_at_once;
     if (Shape::rows % rows_at_once != 0 && row + row_ >= Shape::rows) return;
     copy_async(stage + input_to_ + row * 8, inputs_ + part * next_rows_ + chunk * 32,
                chunk >= chunks_left_ || row >= rows_left_);
   }
-  __device__ __forceinline__ void part(int part, int chunk, uint32_t* stage) const {
-    if (part < weight_parts) return weights(part, chunk, stage);
-    if (part < weight_parts + input_parts) inputs(part - weight_parts, chunk, stage);
-  }
 
- private:
   const uint32_t* weights_;
   const T* inputs_;
   int64_t next_panels_, next_rows_;
@@ -97,8 +95,8 @@ struct Operands {
     __device__ explicit Place(const Lane& lane) {
       const int panel = lane.warp % Shape::over_outputs * panels,
                 tile = lane.warp / Shape::over_outputs * tiles;
-      low = panel * chunk_words + weight_place(2 * lane.in_group, 2 * lane.group);
-      high = panel * chunk_words + weight_place(2 * lane.in_group + 1, 2 * lane.group);
+      low = panel * chunk_words + flat_weight_place(2 * lane.in_group, 2 * lane.group);
+      high = panel * chunk_words + flat_weight_place(2 * lane.in_group + 1, 2 * lane.group);
       input = Shape::weight_words + (tile * 8 + lane.group) * 8 + 2 * lane.in_group;
       keep(low), keep(high), keep(input);
     }
@@ -129,32 +127,15 @@ struct Operands {
   }
 };
 
-/// The chunks of a block, one after the other: each is multiplied while later ones are copied.
+/// Each chunk is multiplied while later ones are copied.
 template <class T, class Shape_>
-class FlatChunks {
+class FlatChunks : Stages<Shape_, FlatCopies<T, Shape_>> {
  public:
   using Shape = Shape_;
 
   __device__ FlatChunks(const LinearCall& call, const KCut& cut, const Lane& lane, int begin, int end,
                         int64_t first_row, int64_t first_panel)
-      : stages_(shared_memory<uint32_t>() + Shape::total_words),
-        fetch_(call, cut.chunks, first_panel, first_row),
-        place_(lane),
-        begin_(begin),
-        end_(end),
-        chunk_(begin) {
-    for (int chunk = begin; chunk < begin + ahead; ++chunk)
-#pragma unroll
-      for (int part = 0; part < Copies::weight_parts; ++part)
-        if (chunk < end) fetch_.weights(part, chunk, stage(chunk));
-    wait_for_last();
-    for (int chunk = begin; chunk < begin + ahead; ++chunk) {
-#pragma unroll
-      for (int part = 0; part < Copies::input_parts; ++part)
-        if (chunk < end) fetch_.inputs(part, chunk, stage(chunk));
-      end_copy_group();  // the weights came with the first
-    }
-  }
+      : Base(Copies(call, cut.chunks, first_panel, first_row), begin, end, ahead), place_(lane) {}
 
   /// Adds the products of the chunks before `last` to `sum`.
   __device__ __forceinline__ void sum_to(int last, typename Shape::Sums& sum) {
@@ -172,25 +153,21 @@ class FlatChunks {
   }
 
  private:
-  using Copies = Fetch<T, Shape>;
+  using Copies = FlatCopies<T, Shape>;
+  using Base = Stages<Shape, Copies>;
+  using Base::chunk_, Base::copies_, Base::end_, Base::stage;
+  static_assert(Shape::stages >= 3);
   static constexpr int tiles = Shape::tiles_a_warp, ahead = Shape::stages - 1,
                        parts = Copies::weight_parts + Copies::input_parts;
 
-  __device__ __forceinline__ uint32_t* stage(int chunk) const {
-    return stages_ + static_cast<unsigned>(chunk - begin_) % Shape::stages * Shape::stage_words;
-  }
   /// The `part`-th copy of the chunk that takes the room of the last one, which everyone has left.
   __device__ __forceinline__ void copy_part(int part) const {
     const int later = chunk_ + ahead;
-    if (part < parts && later < end_) fetch_.part(part, later, stage(later));
+    if (part < parts && later < end_) copies_.part(part, later, stage(later));
     if (part == parts - 1) end_copy_group();
   }
 
-  uint32_t* stages_;
-  const Copies fetch_;
   const typename Operands<Shape>::Place place_;
-  const int begin_, end_;
-  int chunk_;
 };
 
 }  // namespace

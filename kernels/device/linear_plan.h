@@ -42,7 +42,7 @@ struct GpuRoom {
 /// How the kernel for many rows is launched: eight warps side by side over the outputs of a block and over
 /// its rows.
 struct ManyPlan {
-  bool tall;          // 128 outputs by 160, 192, 240 or 256 rows, a block a multiprocessor; else 64 or 128
+  bool tall;          // 128 outputs by all tiles of tall_tiles, a block a multiprocessor; else 64 or 128
                       // outputs by 32, 64, 96 or 128 rows, and two blocks
   int panels_a_warp;  // 1 or 2, by four warps; of a tall one 1, by eight
   int tiles_a_warp;   // of 8 rows: 2, 4, 6 or 8, by the other warps; of a tall one all

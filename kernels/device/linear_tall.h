@@ -7,22 +7,9 @@
 namespace clover::kernels::cuda {
 namespace {
 
-/// Eight warps side by side over the outputs, a panel each, all of the block's rows in each.  Weights and
-/// inputs are staged through shared memory, chunks ahead; from there weights go to registers.
+/// Eight warps, two times four, side by side over the outputs, a panel each, all of the block's rows in each.
 template <int TilesAWarp, bool Split>
-struct Tall : BlockShape<8, 1, 1, TilesAWarp, Split> {
-  using Base = BlockShape<8, 1, 1, TilesAWarp, Split>;
-  static constexpr int blocks_a_multiprocessor = 1;
-  static constexpr int tiles_a_product = TilesAWarp % 10 == 0 ? 10 : 8;
-  static_assert(TilesAWarp % tiles_a_product == 0);
-  static constexpr int input_words = Base::rows * row_words;
-  static constexpr int stage_words = input_words + Base::panels * chunk_words;
-  static constexpr int room_words = 226 * 256 - rows_alignment / 4,
-                       fitting = (room_words - Base::total_words) / stage_words;
-  static constexpr int stages = fitting < 8 ? fitting : 8;
-  static_assert(stages >= 4 && stage_words * 4 % rows_alignment == 0);
-  static constexpr int64_t bytes = (int64_t{stages} * stage_words + Base::total_words) * 4 + rows_alignment;
-};
+using Tall = BlockShape<8, 1, 1, TilesAWarp, Split, 1, rows_alignment>;
 
 /// Where a stage has a word of a panel's chunk, so that lanes that read pairs t of outputs 2g find them in
 /// different banks.
@@ -34,6 +21,8 @@ CLOVER_BOTH int tall_weight_place(int word) {
 template <class T, class Shape>
 class TallCopies {
  public:
+  static constexpr int weights_behind = Shape::rows * row_words;  // the inputs, which must be aligned
+
   __device__ TallCopies(const LinearCall& call, const KCut& cut, const Lane& lane, int64_t first_row,
                         int64_t first_panel) {
     const int in_warp = threadIdx.x % warp_size;
@@ -41,7 +30,7 @@ class TallCopies {
     const int64_t panel = first_panel + lane.warp, last_panel = panels_of(call.outputs) - 1;
     weights_ = static_cast<const uint32_t*>(call.panels) +
                (panel < last_panel ? panel : last_panel) * cut.chunks * chunk_words + 4 * in_warp;
-    weight_to_ = Shape::input_words + lane.warp * chunk_words + tall_weight_place(4 * in_warp);
+    weight_to_ = weights_behind + lane.warp * chunk_words + tall_weight_place(4 * in_warp);
     // Eight lanes write two rows, to different banks.
     const int sixteen = threadIdx.x % 4, input = 8 * sixteen;
     row_ = threadIdx.x / 4;
@@ -79,29 +68,17 @@ class TallCopies {
   int weight_to_, input_to_, row_, rows_left_, chunks_left_;
 };
 
-/// The chunks of a block, one after the other: tensor cores have one to multiply while the threads see to the
-/// next.
+/// Tensor cores have one chunk to multiply while the threads see to the next.
 template <class T, class Shape_>
-class TallChunks {
+class TallChunks : Stages<Shape_, TallCopies<T, Shape_>> {
  public:
   using Shape = Shape_;
 
   __device__ TallChunks(const LinearCall& call, const KCut& cut, const Lane& lane, int begin, int end,
                         int64_t first_row, int64_t first_panel)
-      : copies_(call, cut, lane, first_row, first_panel), begin_(begin), end_(end), chunk_(begin) {
-    unsigned char* shared = shared_memory<unsigned char>() + Shape::total_words * 4;
-    shared += -reinterpret_cast<uintptr_t>(shared) % rows_alignment;
-    stages_ = reinterpret_cast<uint32_t*>(shared);
-    weights_at_ = Shape::input_words + lane.warp * chunk_words +
-                  tall_weight_place(lane.in_group * panel_outputs + 2 * lane.group);
-    for (int chunk = begin; chunk < begin + ahead; ++chunk)
-      if (chunk < end) copies_.weights(chunk, stage(chunk));
-    wait_for_last();
-    for (int chunk = begin; chunk < begin + ahead; ++chunk) {
-      if (chunk < end) copies_.inputs(chunk, stage(chunk));
-      end_copy_group();  // the weights came with the first
-    }
-  }
+      : Base(Copies(call, cut, lane, first_row, first_panel), begin, end, ahead),
+        weights_at_(Copies::weights_behind + lane.warp * chunk_words +
+                    tall_weight_place(lane.in_group * panel_outputs + 2 * lane.group)) {}
 
   /// Adds the products of the chunks before `last` to `sum`.
   __device__ __forceinline__ void sum_to(int last, typename Shape::Sums& sum) {
@@ -118,12 +95,13 @@ class TallChunks {
   }
 
  private:
+  using Copies = TallCopies<T, Shape>;
+  using Base = Stages<Shape, Copies>;
+  using Base::chunk_, Base::copies_, Base::end_, Base::stage;
+  static constexpr int tiles_a_product = Shape::tiles_a_warp % 10 == 0 ? 10 : 8;
+  static_assert(Shape::tiles_a_warp % tiles_a_product == 0 && Shape::stages >= 4);
   // Copies go to the stage that was multiplied two chunks ago: all warps are done with that.
   static constexpr int ahead = Shape::stages - 2;
-
-  __device__ __forceinline__ uint32_t* stage(int chunk) const {
-    return stages_ + static_cast<unsigned>(chunk - begin_) % Shape::stages * Shape::stage_words;
-  }
 
   /// Begins with the present chunk, whose weights `a` will hold, and waits for the one before.
   __device__ __forceinline__ void multiply(uint32_t (&a)[2][4], const uint32_t (&before)[2][4],
@@ -147,19 +125,15 @@ class TallChunks {
 #pragma unroll
     for (int step = 0; step < 2; ++step)
 #pragma unroll
-      for (int tile = 0; tile < Shape::tiles_a_warp; tile += Shape::tiles_a_product)
-        begin_multiply<Shape::tiles_a_product>(sum + tile, a[step], now + tile * 8 * row_words, 2 * step,
-                                               T{});
+      for (int tile = 0; tile < Shape::tiles_a_warp; tile += tiles_a_product)
+        begin_multiply<tiles_a_product>(sum + tile, a[step], now + tile * 8 * row_words, 2 * step, T{});
     end_product_group();
     wait_for_products<1>();
 #pragma unroll
     for (int step = 0; step < 2; ++step) hold(before[step]);
   }
 
-  const TallCopies<T, Shape> copies_;
-  const int begin_, end_;
-  int chunk_, weights_at_;
-  uint32_t* stages_;
+  const int weights_at_;
 };
 
 }  // namespace

@@ -9,12 +9,11 @@
 // warpgroup level matrix instructions".)
 namespace clover::kernels::cuda {
 
-/// Where such a row has its inputs: 16 bytes, of the row's 64, at a time.  Rows are 64 bytes apart, and the
-/// places of eight of them in different banks.  (PTX ISA, "64B swizzling": bits 4 and 5 of an address by 7
-/// and 8.)
-constexpr int row_words = 16;
+/// Where such a row, of 32 inputs, has its words: 16 bytes, of the row's 64, at a time.  Rows are 64 bytes
+/// apart, and the places of eight of them in different banks.  (PTX ISA, "64B swizzling": bits 4 and 5 of an
+/// address by 7 and 8.)
 CLOVER_BOTH int row_place(int row, int sixteen) {
-  return row * row_words + (sixteen ^ row / 2 % 4) * 4;
+  return row * 16 + (sixteen ^ row / 2 % 4) * 4;
 }
 /// What the first of the rows must be aligned to, in bytes.
 constexpr int rows_alignment = 512;

@@ -9,6 +9,10 @@
 #include <memory>
 #include <vector>
 
+namespace clover::test {
+int warpgroup_bits_missing = 0;  // declared in stand_in_device.h
+}
+
 namespace clover::kernels::cuda::emulation {
 namespace {
 
@@ -49,6 +53,7 @@ struct Fiber {
   bool waited = false;                    // for the last kernel
   std::vector<std::vector<Copy>> copies;  // by group, the last one open
   std::vector<std::vector<Product>> products;
+  bool multiplies = false;  // may begin products
   // Copies that have arrived and tensor cores of sm_90 may not see: now, and at the last barrier.
   bool hidden = false, hidden_at_barrier = false;
 };
@@ -206,12 +211,11 @@ double power_of_two(int exponent) {
   return bits_as<double>(static_cast<uint64_t>(1023 + exponent) << 52);
 }
 
-/// c + a . b as tensor cores of sm_90 sum it up: products are exact; all 17 are cut off 25 bits below the
+/// c + a . b as tensor cores of sm_90 sum it up: products are exact; all 17 are cut off 25 `bits` below the
 /// largest exponent, added, and the sum is cut off to fp32, so their order says nothing.  ("MMA-Sim:
 /// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", arXiv 2511.10909, for mma.sync and wgmma
 /// alike.)
-float sum_at_once(float c, const Line& a, const Line& b) {
-  constexpr int bits = 25;
+float sum_at_once(float c, const Line& a, const Line& b, int bits) {
   double exact = c, products[16];
   int largest = exponent_of(c, exponent_of_zero);
   for (int k = 0; k < 16; ++k) {
@@ -229,9 +233,8 @@ float sum_at_once(float c, const Line& a, const Line& b) {
                                                                      : nearest;
 }
 
-}  // namespace
-
-void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number) {
+void multiply_add_cut_off(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                          const Number& number, int bits) {
   const uint32_t words[] = {a[0], a[1], a[2], a[3], b0, b1};
   float mine[12];
   for (int i = 0; i < 12; ++i) mine[i] = number.to_float(static_cast<uint16_t>(words[i / 2] >> i % 2 * 16));
@@ -249,16 +252,30 @@ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   };
   const Line rows[] = {read(group, 0, 2), read(group, 1, 2)},
              columns[] = {read(2 * in_group, 4, 1), read(2 * in_group + 1, 4, 1)};
-  for (unsigned i = 0; i < 4; ++i) d[i] = sum_at_once(d[i], rows[i / 2], columns[i % 2]);
+  for (unsigned i = 0; i < 4; ++i) d[i] = sum_at_once(d[i], rows[i / 2], columns[i % 2], bits);
+}
+
+constexpr int bits_of_sm_90 = 25;
+
+}  // namespace
+
+void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number) {
+  multiply_add_cut_off(d, a, b0, b1, number, bits_of_sm_90);
 }
 
 void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number) {
   if (hiding > 0) fail("tensor cores may not see what was copied for them");
+  if (!running->multiplies) fail("a product whose sums may not be as the threads have left them");
   if (running->products.empty()) running->products.emplace_back();
   running->products.back().push_back({d, &a, b, tiles, number});
 }
 
+void begin_products() {
+  running->multiplies = true;
+}
+
 void end_product_group() {
+  running->multiplies = false;
   if (running->products.empty()) running->products.emplace_back();
   running->products.emplace_back();
 }
@@ -275,7 +292,8 @@ void wait_for_products(int pending) {
     for (const Product& product : groups.front()) {
       for (int tile = 0; tile < product.tiles; ++tile) {
         const uintptr_t from = product.b + (tile * 8 + lane / 4) * 64 + lane % 4 * 4;
-        multiply_add(product.d[tile], *product.a, word(from), word(from + 16), product.number);
+        multiply_add_cut_off(product.d[tile], *product.a, word(from), word(from + 16), product.number,
+                             bits_of_sm_90 - test::warpgroup_bits_missing);
       }
     }
     groups.erase(groups.begin());
@@ -307,6 +325,7 @@ void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void(
           fibers[i]->place = {dim3(i), dim3(x, y, z), dim3(threads), grid};
           fibers[i]->copies.clear();
           fibers[i]->products.clear();
+          fibers[i]->multiplies = false;
           fibers[i]->hidden = fibers[i]->hidden_at_barrier = false;
           fibers[i]->waited = false;
         }

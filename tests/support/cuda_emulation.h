@@ -64,6 +64,7 @@ struct Number {
   int least_exponent;
 };
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number);
+void begin_products();
 /// b: address of the first of 8 * tiles rows, as tensor cores of sm_90 find them (PTX ISA, "64B swizzling").
 void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number);
 void end_product_group();
@@ -210,7 +211,9 @@ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 inline void show_tensor_cores() {
   emulation::show_tensor_cores();
 }
-inline void begin_products() {}
+inline void begin_products() {
+  emulation::begin_products();
+}
 template <int Tiles, class T>
 void begin_multiply(float (*sum)[4], const uint32_t (&a)[4], const uint32_t* first, int sixteen, T) {
   emulation::begin_multiply(sum, a, reinterpret_cast<uintptr_t>(first) + 16 * sixteen, Tiles, number_of(T{}));
