@@ -1,6 +1,7 @@
 #include "kernels/device/launchers.h"
 #include "kernels/device/linear_few.h"
 #include "kernels/device/linear_flat.h"
+#include "kernels/device/linear_many.h"
 
 namespace clover::kernels::cuda {
 namespace {

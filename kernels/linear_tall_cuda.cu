@@ -1,4 +1,5 @@
 #include "kernels/device/launchers.h"
+#include "kernels/device/linear_many.h"
 #include "kernels/device/linear_tall.h"
 
 // Compiled for sm_90a alone, which has these products.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/device/linear_many.h"
+#include "kernels/device/linear_block.h"
 
 // Many rows by mma.sync, which any GPU has: how a block goes through the chunks of k, from memory to tensor
 // cores.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/device/linear_many.h"
+#include "kernels/device/linear_block.h"
 #include "kernels/device/warpgroup.h"
 
 // Many rows by sm_90's products of four warps.
