@@ -37,12 +37,8 @@ unsigned* arrived_on(at::Device device) {
 
 void run(const LinearCall& call, const at::Tensor& x) {
   GpuRoom room = gpu_room();
-  room.tall = room.tall && uses_warpgroup_products(x.device());
-  const LinearPlan plan = linear_plan(call, room);
-  const int64_t floats = linear_workspace(call, plan);
-  if (floats == 0) return launch_linear(call, plan, nullptr, nullptr, current_stream(x));
-  at::Tensor workspace = at::empty({floats}, x.options().dtype(at::kFloat));
-  launch_linear(call, plan, workspace.mutable_data_ptr<float>(), arrived_on(x.device()), current_stream(x));
+  room.tall = uses_warpgroup_products(x.device());
+  linear_by(linear_plan(call, room), call, x);
 }
 
 /// In how many goes the rows of a call are taken, so that their partial results have room.
@@ -58,6 +54,13 @@ at::Tensor plan_of(const AttentionCall& call, const at::Tensor& beside) {
 }
 
 }  // namespace
+
+void linear_by(const LinearPlan& plan, const LinearCall& call, const at::Tensor& x) {
+  const int64_t floats = linear_workspace(call, plan);
+  if (floats == 0) return launch_linear(call, plan, nullptr, nullptr, current_stream(x));
+  at::Tensor workspace = at::empty({floats}, x.options().dtype(at::kFloat));
+  launch_linear(call, plan, workspace.mutable_data_ptr<float>(), arrived_on(x.device()), current_stream(x));
+}
 
 void launch_failed(const char* name, const char* reason) {
   TORCH_CHECK(false, name, ": the CUDA kernel could not be started: ", reason, ".");

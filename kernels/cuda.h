@@ -6,13 +6,16 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/calls.h"
 #include "kernels/follow_trees.h"
 #include "kernels/linear.h"
 #include "kernels/packed_weight.h"
 #include "kernels/tree_growth.h"
 
-// The CUDA twins.  A build without CUDA links no_cuda.cc, where each throws.
+// The CUDA twins.  A build without CUDA links no_cuda.cc, where each op throws.
 namespace clover::kernels::cuda {
+
+struct LinearPlan;
 
 void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate);
@@ -20,6 +23,8 @@ void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tenso
 void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v);
+/// Any of these, of x, by a plan that its GPU can follow.
+void linear_by(const LinearPlan& plan, const LinearCall& call, const at::Tensor& x);
 /// dense [R, K] of the weight's dtype; ids i64 [R], each in [0, N), which nobody checks.
 void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense);
 at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);

@@ -5,12 +5,11 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
 
 #include <map>
 
 #include "kernels/call_of.h"
-#include "kernels/cuda_stream.h"
+#include "kernels/cuda.h"
 #include "kernels/device/launchers.h"
 #include "kernels/gpu.h"
 #include "kernels/packed_weight.h"
@@ -29,15 +28,8 @@ at::Tensor uneven(int64_t rows, int64_t columns, at::ScalarType type) {
 }
 
 at::Tensor product(const at::Tensor& x, const PackedWeight& weight, const cuda::ManyPlan& shape) {
-  const auto on_gpu = x.options();
-  at::Tensor y = at::empty({x.size(0), weight.outputs()}, on_gpu.dtype(at::kFloat)),
-             arrived = at::zeros({cuda::most_split_tiles}, on_gpu.dtype(at::kInt));
-  const LinearCall call = call_of(x, weight, at::Tensor(), y, /*accumulate=*/false);
-  const cuda::LinearPlan plan{true, shape};
-  at::Tensor workspace = at::empty({cuda::linear_workspace(call, plan) + 1}, y.options());
-  cuda::launch_linear(call, plan, workspace.mutable_data_ptr<float>(),
-                      reinterpret_cast<unsigned*>(arrived.mutable_data_ptr<int32_t>()),
-                      cuda::current_stream(x));
+  at::Tensor y = at::empty({x.size(0), weight.outputs()}, x.options().dtype(at::kFloat));
+  cuda::linear_by({true, shape}, call_of(x, weight, at::Tensor(), y, /*accumulate=*/false), x);
   return to_host({y})[0].view(at::kInt);
 }
 

@@ -285,19 +285,20 @@ at::Tensor Communicator::sum(const at::Tensor& own, const std::vector<bool>& hol
 }
 
 void Communicator::wait_for_gpus() {
-  constexpr std::chrono::microseconds glance{100};
-  Wait wait(*this, std::nullopt);
-  for (auto asked = std::chrono::steady_clock::now(); !gpus_->over();) {
-    std::this_thread::sleep_for(glance);
-    const auto now = std::chrono::steady_clock::now();
-    if (now - asked < pause()) continue;
-    asked = now;
-    try {
+  constexpr std::chrono::microseconds glance{
+      100};  // a GPU can be waited for, but not for so long and no longer
+  try {
+    Wait wait(*this, std::nullopt);
+    for (auto asked = std::chrono::steady_clock::now(); !gpus_->over();) {
+      std::this_thread::sleep_for(glance);
+      const auto now = std::chrono::steady_clock::now();
+      if (now - asked < pause()) continue;
+      asked = now;
       wait.go_on();
-    } catch (...) {
-      gpus_.reset();  // or the GPU would be waited for when this process ends
-      throw;
     }
+  } catch (...) {
+    gpus_.reset();  // or the GPU would be waited for when this process ends
+    throw;
   }
 }
 

@@ -34,6 +34,42 @@ struct BlockShape {
   static constexpr int64_t bytes = (int64_t{stages} * stage_words + total_words) * 4 + alignment - 16;
 };
 
+/// What a thread copies of x to each stage: 16 bytes of every so many rows, zeros beyond the end.
+/// `WordsApart`: rows lie in a stage.
+template <class T, class Shape, int WordsApart>
+class InputCopies {
+ public:
+  static constexpr int rows_at_once = Shape::threads / 4,
+                       parts = (Shape::rows + rows_at_once - 1) / rows_at_once;
+
+  /// Eight inputs from `input` of a chunk on, of row `row` of the block, to word `to` of a stage, and so on.
+  __device__ InputCopies(const LinearCall& call, int64_t first_row, int row, int input, int to)
+      : from_(static_cast<const T*>(call.x) + (first_row + row) * call.inputs + input),
+        next_rows_(call.inputs * rows_at_once),
+        row_(row),
+        to_(to),
+        rows_left_(static_cast<int>(call.rows - first_row) - row),
+        chunks_left_((static_cast<int>(call.inputs) - input + 31) / 32) {
+    keep_global(from_);
+  }
+
+  __device__ __forceinline__ void copy_part(int part, int chunk, uint32_t* stage) const {
+    const int row = part * rows_at_once;
+    if (Shape::rows % rows_at_once != 0 && row + row_ >= Shape::rows) return;
+    copy_async(stage + to_ + row * WordsApart, from_ + part * next_rows_ + chunk * 32,
+               chunk >= chunks_left_ || row >= rows_left_);
+  }
+  __device__ __forceinline__ void copy(int chunk, uint32_t* stage) const {
+#pragma unroll
+    for (int part = 0; part < parts; ++part) copy_part(part, chunk, stage);
+  }
+
+ private:
+  const T* from_;
+  int64_t next_rows_;
+  int row_, to_, rows_left_, chunks_left_;
+};
+
 /// The chunks of a block on their way through its stages, chunk after chunk.  Copies: what a thread copies of
 /// a chunk to a stage, weights and inputs.
 template <class Shape, class Copies>

@@ -58,11 +58,8 @@ class WeightRing {
     __syncwarp();  // those of all lanes are there
     const int slot = slot_of(first);
 #pragma unroll
-    for (int i = 0; i < batch_steps; ++i) {
-      const uint2 low = *reinterpret_cast<const uint2*>(low_ + slot + i * step_words);
-      const uint2 high = *reinterpret_cast<const uint2*>(high_ + slot + i * step_words);
-      a[i][0] = low.x, a[i][1] = low.y, a[i][2] = high.x, a[i][3] = high.y;
-    }
+    for (int i = 0; i < batch_steps; ++i)
+      read_left(low_ + slot + i * step_words, high_ + slot + i * step_words, a[i]);
   }
 
  private:

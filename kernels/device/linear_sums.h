@@ -16,8 +16,7 @@ struct Corner {
               tile = lane.warp / Shape::over_outputs * Shape::tiles_a_warp;
     return {first_row + tile * 8 + 2 * lane.in_group, (first_panel + panel) * panel_outputs + 2 * lane.group};
   }
-  __device__ int64_t row_of(int tile, int i) const { return row + tile * 8 + i % 2; }
-  __device__ int64_t output_of(int panel, int i) const { return output + panel * panel_outputs + i / 2; }
+  __device__ int64_t row_of(int tile, int odd) const { return row + tile * 8 + odd; }
 };
 
 /// Whether pairs of y can be read and written at once.
@@ -73,7 +72,7 @@ __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner
   constexpr int tiles = Shape::tiles_a_warp, at_once = tiles % 5 == 0 ? 5 : tiles % 4 == 0 ? 4 : 2;
   static_assert(tiles % at_once == 0);
   for (int panel = 0; panel < Shape::panels_a_warp; ++panel) {
-    const OutputPair pair = OutputPair::of(call, corner.output_of(panel, 0));
+    const OutputPair pair = OutputPair::of(call, corner.output + panel * panel_outputs);
 #pragma unroll 1
     for (int first = 0; first < tiles; first += at_once) {
       BesidePair beside[at_once][2];

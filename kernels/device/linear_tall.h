@@ -17,30 +17,25 @@ CLOVER_BOTH int tall_weight_place(int word) {
   return word ^ word / 32 % 2 * 8;
 }
 
-/// What a thread copies to each stage, 16 bytes at a time: of its warp's panel, and of every 64th row of x.
+/// What a thread copies to each stage, 16 bytes at a time: of its warp's panel, and of rows of x.
 template <class T, class Shape>
 class TallCopies {
+  using Inputs = InputCopies<T, Shape, row_words>;
+  static_assert(8 * row_words * 4 == rows_alignment);
+  static_assert(Inputs::rows_at_once % 8 == 0);  // so far on, a row has the same place among its neighbours
+
  public:
   static constexpr int weights_behind = Shape::rows * row_words;  // the inputs, which must be aligned
 
-  __device__ TallCopies(const LinearCall& call, const KCut& cut, const Lane& lane, int64_t first_row,
-                        int64_t first_panel) {
-    const int in_warp = threadIdx.x % warp_size;
+  __device__ TallCopies(const LinearCall& call, const KCut& cut, int64_t first_row, int64_t first_panel)
+      : inputs_(inputs_of(call, first_row)) {
+    const int warp = threadIdx.x / warp_size, in_warp = threadIdx.x % warp_size;
     // Warps beyond the last panel repeat it: what becomes of its sums nobody looks at.
-    const int64_t panel = first_panel + lane.warp, last_panel = panels_of(call.outputs) - 1;
+    const int64_t panel = first_panel + warp, last_panel = panels_of(call.outputs) - 1;
     weights_ = static_cast<const uint32_t*>(call.panels) +
                (panel < last_panel ? panel : last_panel) * cut.chunks * chunk_words + 4 * in_warp;
-    weight_to_ = weights_behind + lane.warp * chunk_words + tall_weight_place(4 * in_warp);
-    // Eight lanes write two rows, to different banks.
-    const int sixteen = threadIdx.x % 4, input = 8 * sixteen;
-    row_ = threadIdx.x / 4;
-    input_to_ = row_place(row_, sixteen);
-    rows_left_ = static_cast<int>(call.rows - first_row) - row_;
-    chunks_left_ = (static_cast<int>(call.inputs) - input + 31) / 32;
-    next_rows_ = call.inputs * rows_at_once;
-    inputs_ = static_cast<const T*>(call.x) + (first_row + row_) * call.inputs + input;
+    weight_to_ = weights_behind + warp * chunk_words + tall_weight_place(4 * in_warp);
     keep_global(weights_);
-    keep_global(inputs_);
   }
 
   __device__ __forceinline__ void weights(int chunk, uint32_t* stage) const {
@@ -49,23 +44,20 @@ class TallCopies {
       copy_async(stage + weight_to_ + step * step_words, weights_ + chunk * chunk_words + step * step_words,
                  false);
   }
-  /// Zeros beyond the end.
   __device__ __forceinline__ void inputs(int chunk, uint32_t* stage) const {
-#pragma unroll
-    for (int row = 0; row < Shape::rows; row += rows_at_once) {
-      if (Shape::rows - row < rows_at_once && row + row_ >= Shape::rows) continue;
-      copy_async(stage + input_to_ + row * row_words, inputs_ + row / rows_at_once * next_rows_ + chunk * 32,
-                 chunk >= chunks_left_ || row >= rows_left_);
-    }
+    inputs_.copy(chunk, stage);
   }
 
  private:
-  static constexpr int rows_at_once = Shape::threads / 4;
-  static_assert(rows_at_once % 8 == 0);  // so far on, a row has the same place among its neighbours
+  __device__ static Inputs inputs_of(const LinearCall& call, int64_t first_row) {
+    // Eight lanes write two rows, to different banks.
+    const int row = threadIdx.x / 4, sixteen = threadIdx.x % 4;
+    return {call, first_row, row, 8 * sixteen, row_place(row, sixteen)};
+  }
+
+  const Inputs inputs_;
   const uint32_t* weights_;
-  const T* inputs_;
-  int64_t next_rows_;
-  int weight_to_, input_to_, row_, rows_left_, chunks_left_;
+  int weight_to_;
 };
 
 /// Tensor cores have one chunk to multiply while the threads see to the next.
@@ -76,7 +68,7 @@ class TallChunks : Stages<Shape_, TallCopies<T, Shape_>> {
 
   __device__ TallChunks(const LinearCall& call, const KCut& cut, const Lane& lane, int begin, int end,
                         int64_t first_row, int64_t first_panel)
-      : Base(Copies(call, cut, lane, first_row, first_panel), begin, end, ahead),
+      : Base(Copies(call, cut, first_row, first_panel), begin, end, ahead),
         weights_at_(Copies::weights_behind + lane.warp * chunk_words +
                     tall_weight_place(lane.in_group * panel_outputs + 2 * lane.group)) {}
 
@@ -114,9 +106,7 @@ class TallChunks : Stages<Shape_, TallCopies<T, Shape_>> {
     for (int step = 0; step < 2; ++step) {
       // Pairs t and t + 4 of outputs 2g and 2g + 1.
       const uint32_t* weights = now + weights_at_ + step * step_words;
-      const uint2 low = *reinterpret_cast<const uint2*>(weights),
-                  high = *reinterpret_cast<const uint2*>(weights + step_words / 2);
-      a[step][0] = low.x, a[step][1] = low.y, a[step][2] = high.x, a[step][3] = high.y;
+      read_left(weights, weights + step_words / 2, a[step]);
     }
     const int later = chunk_ + ahead;
     if (later < end_) copies_.weights(later, stage(later)), copies_.inputs(later, stage(later));

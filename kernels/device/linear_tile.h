@@ -21,6 +21,16 @@ struct Lane {
       : warp(threadIdx.x / warp_size), group(threadIdx.x % warp_size / 4), in_group(threadIdx.x % 4) {}
 };
 
+__device__ inline uint2 read_two(const uint32_t* from) {
+  return *reinterpret_cast<const uint2*>(from);
+}
+
+/// The left operand of multiply_add: pairs of two outputs each, of the first inputs and of the others.
+__device__ __forceinline__ void read_left(const uint32_t* low, const uint32_t* high, uint32_t (&a)[4]) {
+  const uint2 first = read_two(low), others = read_two(high);
+  a[0] = first.x, a[1] = first.y, a[2] = others.x, a[3] = others.y;
+}
+
 __device__ inline void store(const LinearCall& call, int64_t row, int64_t output, float sum) {
   if (row >= call.rows || output >= call.outputs) return;
   float* to = call.y + row * call.outputs + output;
