@@ -12,20 +12,24 @@ Element element_of(at::ScalarType type) {
 
 namespace {
 
-LinearCall product_of(const at::Tensor& x, const PackedWeight& weight) {
+LinearCall product_of(const LinearInput& input, const PackedWeight& weight) {
   LinearCall call{};
-  call.x = x.const_data_ptr();
+  call.x = input.x.const_data_ptr();
   call.panels = weight.panels().const_data_ptr();
-  call.rows = x.size(0);
+  call.rows = input.x.size(0);
   call.outputs = weight.outputs();
   call.inputs = weight.inputs();
   call.element = element_of(weight.dtype());
+  if (input.norm.defined()) {
+    call.norm = input.norm.const_data_ptr<float>();
+    call.norm_eps = static_cast<float>(input.eps);
+  }
   return call;
 }
 
 }  // namespace
 
-LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+LinearCall call_of(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate) {
   LinearCall call = product_of(x, weight);
   call.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
@@ -34,14 +38,14 @@ LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Te
   return call;
 }
 
-LinearCall call_of(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+LinearCall call_of(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
   LinearCall call = product_of(x, gate_up);
   call.epilogue = Epilogue::silu_mul;
   call.product = out.mutable_data_ptr();
   return call;
 }
 
-LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
+LinearCall call_of(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
   const auto numbers = [](const at::Tensor& vector) {
     return vector.defined() ? vector.const_data_ptr<float>() : nullptr;

@@ -15,10 +15,10 @@ namespace clover::kernels {
 /// c10::Error for other than bf16, fp16 and fp32.
 Element element_of(at::ScalarType type);
 
-LinearCall call_of(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+LinearCall call_of(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate);
-LinearCall call_of(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
-LinearCall call_of(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
+LinearCall call_of(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out);
+LinearCall call_of(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
 /// Without queries, values and results.
 AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);

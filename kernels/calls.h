@@ -25,7 +25,7 @@ struct RopeCall {
 enum class Epilogue { store, silu_mul, rope_and_store };
 
 struct LinearCall {
-  const void* x;       // [rows, inputs]
+  const void* x;       // [rows, inputs] of `element`; fp32 where they are normed first
   const void* panels;  // PackedWeight's layout on the device of the call
   const float* bias;   // [outputs] or null
   float* y;            // [rows, outputs]
@@ -35,6 +35,8 @@ struct LinearCall {
   Epilogue epilogue;
   void* product;  // of silu_mul: [rows, outputs / 2] of `element`
   RopeCall rope;
+  const float* norm;  // [inputs], what rows are normed with, or null
+  float norm_eps;
 };
 
 struct AttentionCall {

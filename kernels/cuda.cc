@@ -35,9 +35,17 @@ unsigned* arrived_on(at::Device device) {
   return reinterpret_cast<unsigned*>(counts.mutable_data_ptr<int32_t>());
 }
 
-void run(const LinearCall& call, const at::Tensor& x) {
+/// `call` is that of `input`; more rows than the product norms itself are normed for it.
+void run(LinearCall call, const LinearInput& input, const PackedWeight& weight) {
   GpuRoom room = gpu_room();
-  room.tall = uses_warpgroup_products(x.device());
+  room.tall = uses_warpgroup_products(input.x.device());
+  at::Tensor x = input.x;
+  if (input.norm.defined() && !norms_rows(call, linear_plan(call, room))) {
+    x = at::empty(x.sizes(), x.options().dtype(weight.dtype()));
+    rms_norm(input.x, {}, {}, input.norm, input.eps, x);
+    call.x = x.const_data_ptr();
+    call.norm = nullptr;
+  }
   linear_by(linear_plan(call, room), call, x);
 }
 
@@ -66,19 +74,19 @@ void launch_failed(const char* name, const char* reason) {
   TORCH_CHECK(false, name, ": the CUDA kernel could not be started: ", reason, ".");
 }
 
-void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  run(call_of(x, weight, bias, y, accumulate), x);
+  run(call_of(x, weight, bias, y, accumulate), x, weight);
 }
 
-void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
-  run(call_of(x, gate_up, out), x);
+void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
+  run(call_of(x, gate_up, out), x, gate_up);
 }
 
-void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
-  run(call_of(x, qkv, cos, sin, slots, q, k, v), x);
+  run(call_of(x, qkv, cos, sin, slots, q, k, v), x, qkv.matrix);
 }
 
 void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense) {

@@ -17,10 +17,10 @@ namespace clover::kernels::cuda {
 
 struct LinearPlan;
 
-void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate);
-void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out);
-void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
+void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out);
+void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v);
 /// Any of these, of x, by a plan that its GPU can follow.

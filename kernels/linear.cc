@@ -10,46 +10,48 @@ namespace clover::kernels {
 namespace {
 
 /// Whether the product is made on a GPU.
-bool check_product(const char* function, const at::Tensor& x, const PackedWeight& weight) {
+bool check_product(const char* function, const LinearInput& input, const PackedWeight& weight) {
   TORCH_CHECK(weight.defined(), function, ": the weight is undefined.");
-  const bool cuda = on_cuda(function, x);
-  check_tensor(function, "x", x, {-1, weight.inputs()}, weight.dtype(), weight.device());
+  const bool cuda = on_cuda(function, input.x), normed = input.norm.defined();
+  check_tensor(function, "x", input.x, {-1, weight.inputs()}, normed ? at::kFloat : weight.dtype(),
+               weight.device());
+  if (normed) check_tensor(function, "norm", input.norm, {weight.inputs()}, at::kFloat, weight.device());
   return cuda;
 }
 
 }  // namespace
 
-void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
   const bool cuda = check_product("linear", x, weight);
   const at::Device device = weight.device();
-  check_tensor("linear", "y", y, {x.size(0), weight.outputs()}, at::kFloat, device);
+  check_tensor("linear", "y", y, {x.x.size(0), weight.outputs()}, at::kFloat, device);
   if (bias.defined()) {
     TORCH_CHECK(!accumulate, "linear: a bias cannot be given when accumulating into y.");
     check_tensor("linear", "bias", bias, {weight.outputs()}, at::kFloat, device);
   }
-  if (x.size(0) == 0) return;
+  if (x.x.size(0) == 0) return;
   (cuda ? cuda::linear : cpu::linear)(x, weight, bias, y, accumulate);
 }
 
-void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
   const bool cuda = check_product("linear_silu_mul", x, gate_up);
   TORCH_CHECK(gate_up.outputs() % 2 == 0, "linear_silu_mul: gate_up has ", gate_up.outputs(),
               " outputs, expected an even number.");
-  check_tensor("linear_silu_mul", "out", out, {x.size(0), gate_up.outputs() / 2}, gate_up.dtype(),
+  check_tensor("linear_silu_mul", "out", out, {x.x.size(0), gate_up.outputs() / 2}, gate_up.dtype(),
                gate_up.device());
-  if (x.size(0) == 0) return;
+  if (x.x.size(0) == 0) return;
   (cuda ? cuda::linear_silu_mul : cpu::linear_silu_mul)(x, gate_up, out);
 }
 
-void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
   const char* function = "linear_rope_and_store";
   const bool cuda = check_product(function, x, qkv.matrix);
   const at::Device device = qkv.matrix.device();
   check_cache(function, k, v, device);
-  const int64_t rows = x.size(0), size = k.size(3);
+  const int64_t rows = x.x.size(0), size = k.size(3);
   check_tensor(function, "q", q, {rows, -1, size}, at::kFloat, device);
   const int64_t outputs = qkv.matrix.outputs();
   TORCH_CHECK(outputs == (q.size(1) + 2 * k.size(1)) * size, function, ": qkv has ", outputs,

@@ -96,21 +96,29 @@ void run(const LinearCall& whole) {
   }
 }
 
+/// Rows as they are multiplied.
+at::Tensor ready(const LinearInput& input, const PackedWeight& weight) {
+  if (!input.norm.defined()) return input.x;
+  at::Tensor normed = at::empty(input.x.sizes(), input.x.options().dtype(weight.dtype()));
+  rms_norm(input.x, input.norm, input.eps, normed);
+  return normed;
+}
+
 }  // namespace
 
-void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  run(call_of(x, weight, bias, y, accumulate));
+  run(call_of(ready(x, weight), weight, bias, y, accumulate));
 }
 
-void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
-  run(call_of(x, gate_up, out));
+void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
+  run(call_of(ready(x, gate_up), gate_up, out));
 }
 
-void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
-  run(call_of(x, qkv, cos, sin, slots, q, k, v));
+  run(call_of(ready(x, qkv.matrix), qkv, cos, sin, slots, q, k, v));
 }
 
 }  // namespace clover::kernels::cpu

@@ -53,21 +53,33 @@ int64_t pairs_of(const LinearCall& call) {
   return (call.outputs + 1) / 2;
 }
 
-template <class T, int Tiles, bool Aligned, int RingSteps>
-void launch_few(const LinearCall& call, dim3 grid, Stream stream) {
-  launch("linear", linear_few<T, Tiles, Aligned, RingSteps>, grid, warp_size * KCut::segments,
-         KCut::segments * WeightRing<RingSteps>::bytes_a_warp, stream, call);
+template <class T, int Tiles, bool Aligned, class Rows, int RingSteps>
+void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream stream) {
+  launch("linear", linear_few<T, Tiles, Aligned, Rows, RingSteps>, grid, warp_size * KCut::segments,
+         KCut::segments * WeightRing<RingSteps>::bytes_a_warp + row_bytes, stream, call);
+}
+
+/// Where two blocks a multiprocessor are all there are, each has twice as much on its way.
+template <class T, int Tiles, class Rows>
+void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream stream) {
+  constexpr int64_t few_blocks = 264;
+  if (int64_t{grid.x} * grid.y > few_blocks)
+    return launch_few<T, Tiles, true, Rows, Rows::ring_steps>(call, grid, row_bytes, stream);
+  launch_few<T, Tiles, true, Rows, 32>(call, grid, row_bytes, stream);
 }
 
 template <class T, int Tiles>
 void launch_few(const LinearCall& call, Stream stream) {
   const dim3 grid(panels_of(call.outputs), (call.rows + Tiles * 8 - 1) / (Tiles * 8));
   const bool aligned = call.inputs % 4 == 0 && is_aligned(call.x, 8);
-  if (!aligned) return launch_few<T, Tiles, false, 16>(call, grid, stream);
-  // Where two blocks a multiprocessor are all there are, each has twice as much on its way.
-  constexpr int64_t few_blocks = 264;
-  if (int64_t{grid.x} * grid.y > few_blocks) return launch_few<T, Tiles, true, 16>(call, grid, stream);
-  launch_few<T, Tiles, true, 32>(call, grid, stream);
+  if (!aligned) return launch_few<T, Tiles, false, GivenRows<T>, 16>(call, grid, 0, stream);
+  launch_few<T, Tiles, GivenRows<T>>(call, grid, 0, stream);
+}
+
+template <class T>
+void launch_normed(const LinearCall& call, Stream stream) {
+  const int64_t bytes = call.rows * normed_rows_apart(call.inputs) * static_cast<int64_t>(sizeof(T));
+  launch_few<T, 1, NormedRows<T>>(call, dim3(panels_of(call.outputs)), bytes, stream);
 }
 
 template <class T, int PanelsAWarp, int TilesAWarp>
@@ -102,6 +114,7 @@ void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* worksp
                    Stream stream) {
   if (plan.many)
     return launch_many<T>(call, plan.shape, split_sums(call, plan.shape, workspace, arrived), stream);
+  if (call.norm != nullptr) return launch_normed<T>(call, stream);
   if (call.rows <= 8) return launch_few<T, 1>(call, stream);
   launch_few<T, 2>(call, stream);
 }

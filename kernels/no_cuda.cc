@@ -57,13 +57,13 @@ namespace {
 
 }  // namespace
 
-void linear(const at::Tensor&, const PackedWeight&, const at::Tensor&, at::Tensor&, bool) {
+void linear(const LinearInput&, const PackedWeight&, const at::Tensor&, at::Tensor&, bool) {
   missing("linear");
 }
-void linear_silu_mul(const at::Tensor&, const PackedWeight&, at::Tensor&) {
+void linear_silu_mul(const LinearInput&, const PackedWeight&, at::Tensor&) {
   missing("linear_silu_mul");
 }
-void linear_rope_and_store(const at::Tensor&, const QkvWeight&, const at::Tensor&, const at::Tensor&,
+void linear_rope_and_store(const LinearInput&, const QkvWeight&, const at::Tensor&, const at::Tensor&,
                            const at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor&) {
   missing("linear_rope_and_store");
 }

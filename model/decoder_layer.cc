@@ -6,7 +6,6 @@
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
-#include "kernels/rms_norm.h"
 
 namespace clover::model {
 namespace {
@@ -73,20 +72,17 @@ void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, co
   const at::TensorOptions options = x.options();  // fp32
   at::Tensor keys = cache.keys(layer), values = cache.values(layer);
 
-  at::Tensor normed = at::empty({rows, config.hidden}, options.dtype(dtype));
-  kernels::rms_norm(x, weights.input_norm, config.norm_eps, normed);
   at::Tensor query = at::empty({rows, config.heads, config.head_dim}, options);
-  kernels::linear_rope_and_store(normed, weights.qkv, placement.cos, placement.sin, placement.slots, query,
-                                 keys, values);
+  kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
+                                 placement.sin, placement.slots, query, keys, values);
   at::Tensor mixed = at::empty({rows, config.query_width()}, options.dtype(dtype));
   kernels::tree_attention(query, keys, values, placement.rows,
                           1.0 / std::sqrt(static_cast<double>(config.head_dim)), mixed);
   kernels::linear(mixed, weights.output, {}, x, /*accumulate=*/true);
 
   if (!weights.post_attention_norm.defined()) return;
-  kernels::rms_norm(x, weights.post_attention_norm, config.norm_eps, normed);
   at::Tensor inner = at::empty({rows, config.intermediate}, options.dtype(dtype));
-  kernels::linear_silu_mul(normed, weights.gate_up, inner);
+  kernels::linear_silu_mul({x, weights.post_attention_norm, config.norm_eps}, weights.gate_up, inner);
   kernels::linear(inner, weights.down, {}, x, /*accumulate=*/true);
 }
 

@@ -277,13 +277,17 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
   const bool no_logits = inputs.wanted.defined() && inputs.wanted.size(0) == 0;
   if (!taps.post_norm && no_logits) return output;
-  at::Tensor normed = at::empty({x.size(0), config_.hidden}, x.options().dtype(dtype_));
-  kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
-  if (taps.post_norm) output.features.post_norm = normed;
+  kernels::LinearInput rows(x, final_norm_, config_.norm_eps);
+  if (taps.post_norm) {
+    at::Tensor normed = at::empty({x.size(0), config_.hidden}, x.options().dtype(dtype_));
+    kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
+    output.features.post_norm = normed;
+    rows = normed;
+  }
   if (no_logits) return output;
-  if (inputs.wanted.defined()) normed = normed.index_select(0, inputs.wanted);
-  output.logits = at::empty({normed.size(0), config_.vocab}, x.options());
-  kernels::linear(normed, head_, {}, output.logits);
+  if (inputs.wanted.defined()) rows.x = rows.x.index_select(0, inputs.wanted);
+  output.logits = at::empty({rows.x.size(0), config_.vocab}, x.options());
+  kernels::linear(rows, head_, {}, output.logits);
   return output;
 }
 

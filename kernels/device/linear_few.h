@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/device/linear_rows.h"
 #include "kernels/device/linear_tile.h"
 
 namespace clover::kernels::cuda {
@@ -75,10 +76,11 @@ class WeightRing {
 
 /// The right operands: inputs of `Tiles` times eight rows.  Rows beyond the last repeat it: what becomes of
 /// them nobody looks at.
-template <class T, int Tiles, bool Aligned>
+template <class T, int Tiles, bool Aligned, class Rows>
 class FewInputs {
  public:
-  __device__ FewInputs(const LinearCall& call, const Lane& lane, int64_t first_row, int begin, int steps)
+  __device__ FewInputs(const LinearCall& call, const Rows& rows, const Lane& lane, int64_t first_row,
+                       int begin, int steps)
       : left_(static_cast<int>(call.inputs) - 16 * begin - 4 * lane.in_group),
         steps_((left_ + 15) / 16 < steps ? (left_ + 15) / 16 : steps),
         whole_(static_cast<int>(call.inputs) / 16 - begin) {
@@ -86,9 +88,9 @@ class FewInputs {
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
       const int64_t row = first_row + tile * 8 + lane.group;
-      x_[tile] = static_cast<const T*>(call.x) + (row < call.rows ? row : call.rows - 1) * call.inputs +
-                 int64_t{16} * begin + 4 * lane.in_group;
-      keep_global(x_[tile]);
+      x_[tile] = rows.first + (row < call.rows ? row : call.rows - 1) * rows.apart + int64_t{16} * begin +
+                 4 * lane.in_group;
+      rows.keep(x_[tile]);
     }
   }
 
@@ -126,8 +128,8 @@ class FewInputs {
 };
 
 /// A block a panel, a warp a segment of k.
-template <class T, int Tiles, bool Aligned, int RingSteps>
-__global__ void __launch_bounds__(warp_size* KCut::segments) linear_few(LinearCall call) {
+template <class T, int Tiles, bool Aligned, class Rows, int RingSteps>
+__global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks) linear_few(LinearCall call) {
   __shared__ float part[KCut::segments][Tiles * 8][panel_outputs];
   const Lane lane;
   const int64_t panel = blockIdx.x, first_row = static_cast<int64_t>(blockIdx.y) * Tiles * 8;
@@ -140,7 +142,8 @@ __global__ void __launch_bounds__(warp_size* KCut::segments) linear_few(LinearCa
   let_next_begin();
 #pragma unroll
   for (int batch = 0; batch < Ring::batches; ++batch) ring.fetch(batch * batch_steps);
-  const FewInputs<T, Tiles, Aligned> inputs(call, lane, first_row, begin, steps);
+  const Rows rows(call, KCut::segments * Ring::bytes_a_warp);
+  const FewInputs<T, Tiles, Aligned, Rows> inputs(call, rows, lane, first_row, begin, steps);
   float sum[Tiles][4] = {};
   const auto multiply = [&](int first, const uint2(&b)[batch_steps][Tiles]) {
     uint32_t a[batch_steps][4];
@@ -161,6 +164,7 @@ __global__ void __launch_bounds__(warp_size* KCut::segments) linear_few(LinearCa
     ring.fetch(first + RingSteps);
   };
   wait_for_last();
+  rows.make();
   uint2 even[batch_steps][Tiles], odd[batch_steps][Tiles];
   inputs.load(0, even);
   for (int step = 0; step < steps; step += 2 * batch_steps) {

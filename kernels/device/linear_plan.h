@@ -142,16 +142,36 @@ struct LinearPlan {
   ManyPlan shape{};
 };
 
+/// Bytes of weights that the second-level cache holds beside what else passes through it.
+constexpr int64_t most_cached = int64_t{8} << 20;
+
 /// The kernel for many rows takes 16 bytes of a row of x at a time.  Weights so few that most of the GPU
 /// would stand by are read again for each 16 rows, out of the cache.
 inline LinearPlan linear_plan(const LinearCall& call, const GpuRoom& room) {
-  constexpr int64_t most_cached = int64_t{8} << 20;
   if (call.element == Element::fp32 || call.rows <= few_rows) return {};
   if (call.inputs % 8 != 0 || !is_aligned(call.x, 16)) return {};
   const ManyPlan shape = many_plan(call, room);
   const bool many =
       2 * shape.blocks(call) >= room.multiprocessors || call.outputs * call.inputs * 2 > most_cached;
   return {many, shape};
+}
+
+/// Whether the blocks of the kernel for few rows norm them, each for itself.  Each reads them twice, a
+/// quarter of what it reads of weights for each row: where those come from memory the second-level cache has
+/// no room for more than two rows of that beside them.
+constexpr int64_t most_normed_rows = 8;
+inline bool norms_rows(const LinearCall& call, const LinearPlan& plan) {
+  constexpr int64_t most_numbers = 5 * 4096;  // in shared memory
+  const int64_t most_rows = call.outputs * call.inputs * 2 <= most_cached ? most_normed_rows : 2;
+  return !plan.many && call.element != Element::fp32 && call.rows <= most_rows &&
+         call.rows * call.inputs <= most_numbers && call.inputs % 4 == 0 && is_aligned(call.x, 16) &&
+         is_aligned(call.norm, 16);
+}
+
+/// How far those lie apart in shared memory: four rows' 32 bytes in different banks.
+CLOVER_BOTH int64_t normed_rows_apart(int64_t inputs) {
+  constexpr int64_t all_banks = 64, quarter = 16;
+  return (inputs - quarter + all_banks - 1) / all_banks * all_banks + quarter;
 }
 
 /// Where the split blocks leave their sums of a segment: fp32 [segments, rows, outputs of those blocks].

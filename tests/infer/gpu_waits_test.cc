@@ -4,6 +4,26 @@
 namespace clover::infer {
 namespace {
 
+// A small model's step is as long as its kernels are many: queries with keys and values, attention, what
+// follows it, gates with ups, and what follows those; norms beside them only where rows are many.
+TEST_F(GpuEngineTest, ALayerIsFiveKernelsAndSevenForManyRows) {
+  const auto launches = [&](int64_t layers, int64_t rows) {
+    model::TargetConfig config = target_->config();
+    config.layers = layers;
+    const auto target = model::Target::random(config, at::kBFloat16, target_->device());
+    model::KvCache cache(target->kv_shape(0), 4, 16);
+    model::RowBatch batch;
+    const int32_t sequence = cache.open();
+    for (int64_t row = 0; row < rows; ++row) batch.add(row + 3, sequence, row - 1);
+    const int64_t before = test::launches_on_stand_in();
+    target->forward(batch, cache, {});
+    return test::launches_on_stand_in() - before;
+  };
+  EXPECT_EQ(launches(3, 1) - launches(2, 1), 5);
+  EXPECT_EQ(launches(3, 8) - launches(2, 8), 5);
+  EXPECT_EQ(launches(3, 9) - launches(2, 9), 7);
+}
+
 // Waits keep a GPU idle: one for what the target says, be it likeliest or drawn, and one for the draft.
 TEST_F(GpuEngineTest, AStepWaitsForTheGpuTwice) {
   const auto clover = drafter("clover");

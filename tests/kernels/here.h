@@ -34,21 +34,24 @@ inline at::Tensor place_if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? place(tensor) : tensor;
 }
 
-inline void linear(const at::Tensor& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+inline LinearInput place(const LinearInput& input) {
+  return {place(input.x), place_if_defined(input.norm), input.eps};
+}
+inline void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate = false) {
   in_place(y, [&](at::Tensor& to) {
     kernels::linear(place(x), weight.defined() ? place(weight) : weight, place_if_defined(bias), to,
                     accumulate);
   });
 }
-inline void linear_silu_mul(const at::Tensor& x, const PackedWeight& gate_up, at::Tensor& out) {
+inline void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
   in_place(out, [&](at::Tensor& to) { kernels::linear_silu_mul(place(x), place(gate_up), to); });
 }
 inline QkvWeight place(const QkvWeight& qkv) {
   return {place(qkv.matrix), place_if_defined(qkv.bias), place_if_defined(qkv.query_norm),
           place_if_defined(qkv.key_norm), qkv.norm_eps};
 }
-inline void linear_rope_and_store(const at::Tensor& x, const QkvWeight& qkv, const at::Tensor& cos,
+inline void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
                                   const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q,
                                   at::Tensor& k, at::Tensor& v) {
   in_place(q, [&](at::Tensor& to_q) {
