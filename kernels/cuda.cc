@@ -40,7 +40,7 @@ void run(LinearCall call, const LinearInput& input, const PackedWeight& weight) 
   GpuRoom room = gpu_room();
   room.tall = uses_warpgroup_products(input.x.device());
   at::Tensor x = input.x;
-  if (input.norm.defined() && !norms_rows(call, linear_plan(call, room))) {
+  if (input.norm.defined() && !norms_rows(call)) {
     x = at::empty(x.sizes(), x.options().dtype(weight.dtype()));
     rms_norm(input.x, {}, {}, input.norm, input.eps, x);
     call.x = x.const_data_ptr();

@@ -21,37 +21,38 @@ bool check_product(const char* function, const LinearInput& input, const PackedW
 
 }  // namespace
 
-void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
+void linear(const LinearInput& input, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  const bool cuda = check_product("linear", x, weight);
+  const bool cuda = check_product("linear", input, weight);
   const at::Device device = weight.device();
-  check_tensor("linear", "y", y, {x.x.size(0), weight.outputs()}, at::kFloat, device);
+  check_tensor("linear", "y", y, {input.x.size(0), weight.outputs()}, at::kFloat, device);
+  TORCH_CHECK(!y.is_alias_of(input.x), "linear: y shares memory with x.");
   if (bias.defined()) {
     TORCH_CHECK(!accumulate, "linear: a bias cannot be given when accumulating into y.");
     check_tensor("linear", "bias", bias, {weight.outputs()}, at::kFloat, device);
   }
-  if (x.x.size(0) == 0) return;
-  (cuda ? cuda::linear : cpu::linear)(x, weight, bias, y, accumulate);
+  if (input.x.size(0) == 0) return;
+  (cuda ? cuda::linear : cpu::linear)(input, weight, bias, y, accumulate);
 }
 
-void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
-  const bool cuda = check_product("linear_silu_mul", x, gate_up);
+void linear_silu_mul(const LinearInput& input, const PackedWeight& gate_up, at::Tensor& out) {
+  const bool cuda = check_product("linear_silu_mul", input, gate_up);
   TORCH_CHECK(gate_up.outputs() % 2 == 0, "linear_silu_mul: gate_up has ", gate_up.outputs(),
               " outputs, expected an even number.");
-  check_tensor("linear_silu_mul", "out", out, {x.x.size(0), gate_up.outputs() / 2}, gate_up.dtype(),
+  check_tensor("linear_silu_mul", "out", out, {input.x.size(0), gate_up.outputs() / 2}, gate_up.dtype(),
                gate_up.device());
-  if (x.x.size(0) == 0) return;
-  (cuda ? cuda::linear_silu_mul : cpu::linear_silu_mul)(x, gate_up, out);
+  if (input.x.size(0) == 0) return;
+  (cuda ? cuda::linear_silu_mul : cpu::linear_silu_mul)(input, gate_up, out);
 }
 
-void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
+void linear_rope_and_store(const LinearInput& input, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
   const char* function = "linear_rope_and_store";
-  const bool cuda = check_product(function, x, qkv.matrix);
+  const bool cuda = check_product(function, input, qkv.matrix);
   const at::Device device = qkv.matrix.device();
   check_cache(function, k, v, device);
-  const int64_t rows = x.x.size(0), size = k.size(3);
+  const int64_t rows = input.x.size(0), size = k.size(3);
   check_tensor(function, "q", q, {rows, -1, size}, at::kFloat, device);
   const int64_t outputs = qkv.matrix.outputs();
   TORCH_CHECK(outputs == (q.size(1) + 2 * k.size(1)) * size, function, ": qkv has ", outputs,
@@ -68,7 +69,7 @@ void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at:
   check_tensor(function, "sin", sin, {rows, size / 2}, at::kFloat, device);
   check_tensor(function, "slots", slots, {rows}, at::kLong, device);
   if (rows == 0) return;
-  (cuda ? cuda::linear_rope_and_store : cpu::linear_rope_and_store)(x, qkv, cos, sin, slots, q, k, v);
+  (cuda ? cuda::linear_rope_and_store : cpu::linear_rope_and_store)(input, qkv, cos, sin, slots, q, k, v);
 }
 
 }  // namespace clover::kernels

@@ -17,13 +17,15 @@ struct LinearInput {
 
   LinearInput(at::Tensor rows) : x(std::move(rows)) {}
   LinearInput(at::Tensor rows, at::Tensor weight, double norm_eps)
-      : x(std::move(rows)), norm(std::move(weight)), eps(norm_eps) {}
+      : x(std::move(rows)), norm(std::move(weight)), eps(norm_eps) {
+    TORCH_CHECK(norm.defined(), "LinearInput: the norm's weight is undefined.");
+  }
 };
 
 /// y[r, n] = (accumulate ? y[r, n] : bias ? bias[n] : 0) + sum_k x[r, k] * W[n, k]
 ///   x     [R, K]
 ///   bias  fp32 [N] or undefined (must be undefined when accumulating)
-///   y     fp32 [R, N], contiguous, written in place
+///   y     fp32 [R, N], contiguous, written in place; no part of x
 /// The sum runs over k in one fixed order in fp32, added to the start value last, for any R and any number of
 /// threads: row r of y depends on row r of x alone.  Any R >= 0, N and K >= 1.  Throws c10::Error on a
 /// mismatch.

@@ -72,7 +72,8 @@ template <class T, int Tiles>
 void launch_few(const LinearCall& call, Stream stream) {
   const dim3 grid(panels_of(call.outputs), (call.rows + Tiles * 8 - 1) / (Tiles * 8));
   const bool aligned = call.inputs % 4 == 0 && is_aligned(call.x, 8);
-  if (!aligned) return launch_few<T, Tiles, false, GivenRows<T>, 16>(call, grid, 0, stream);
+  if (!aligned)
+    return launch_few<T, Tiles, false, GivenRows<T>, GivenRows<T>::ring_steps>(call, grid, 0, stream);
   launch_few<T, Tiles, GivenRows<T>>(call, grid, 0, stream);
 }
 

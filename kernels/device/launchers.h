@@ -10,7 +10,8 @@ namespace clover::kernels::cuda {
 /// Of the current GPU.  Those of compute capability 8.6, 8.9 and 12 are not roomy; `tall`: of sm_90, untried
 /// (uses_warpgroup_products).
 GpuRoom gpu_room();
-/// `workspace`: linear_workspace(..) floats; `arrived`: most_split_tiles zeros, which it leaves zero.
+/// call.norm is null unless norms_rows(call).  `workspace`: linear_workspace(..) floats; `arrived`:
+/// most_split_tiles zeros, which it leaves zero.
 int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan);
 void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream);

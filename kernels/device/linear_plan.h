@@ -142,12 +142,10 @@ struct LinearPlan {
   ManyPlan shape{};
 };
 
-/// Bytes of weights that the second-level cache holds beside what else passes through it.
-constexpr int64_t most_cached = int64_t{8} << 20;
-
 /// The kernel for many rows takes 16 bytes of a row of x at a time.  Weights so few that most of the GPU
 /// would stand by are read again for each 16 rows, out of the cache.
 inline LinearPlan linear_plan(const LinearCall& call, const GpuRoom& room) {
+  constexpr int64_t most_cached = int64_t{8} << 20;
   if (call.element == Element::fp32 || call.rows <= few_rows) return {};
   if (call.inputs % 8 != 0 || !is_aligned(call.x, 16)) return {};
   const ManyPlan shape = many_plan(call, room);
@@ -156,16 +154,18 @@ inline LinearPlan linear_plan(const LinearCall& call, const GpuRoom& room) {
   return {many, shape};
 }
 
-/// Whether the blocks of the kernel for few rows norm them, each for itself.  Each reads them twice, a
-/// quarter of what it reads of weights for each row: where those come from memory the second-level cache has
-/// no room for more than two rows of that beside them.
+/// Whether the blocks of the kernel for few rows norm them, each for itself.  A small product takes little
+/// longer than a kernel does to begin, so that pays for all rows of one tile.  A large one is bound by what
+/// it reads, and for each row a block reads a quarter or more of what it does of weights through a
+/// second-level cache that gives little more than twice what memory does.
 constexpr int64_t most_normed_rows = 8;
-inline bool norms_rows(const LinearCall& call, const LinearPlan& plan) {
-  constexpr int64_t most_numbers = 5 * 4096;  // in shared memory
-  const int64_t most_rows = call.outputs * call.inputs * 2 <= most_cached ? most_normed_rows : 2;
-  return !plan.many && call.element != Element::fp32 && call.rows <= most_rows &&
-         call.rows * call.inputs <= most_numbers && call.inputs % 4 == 0 && is_aligned(call.x, 16) &&
-         is_aligned(call.norm, 16);
+static_assert(most_normed_rows <= few_rows);
+inline bool norms_rows(const LinearCall& call) {
+  constexpr int64_t small = int64_t{8} << 20;  // bytes of weights
+  constexpr int64_t most_numbers = 4 * 4096;   // that fit beside the largest rings where a block has 99 KiB
+  const int64_t most_rows = call.outputs * call.inputs * 2 <= small ? most_normed_rows : 2;
+  return call.element != Element::fp32 && call.rows <= most_rows && call.rows * call.inputs <= most_numbers &&
+         call.inputs % 4 == 0 && is_aligned(call.x, 16) && is_aligned(call.norm, 16);
 }
 
 /// How far those lie apart in shared memory: four rows' 32 bytes in different banks.

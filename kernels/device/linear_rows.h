@@ -9,7 +9,7 @@ namespace {
 
 template <class T>
 struct GivenRows {
-  static constexpr int ring_steps = 16, least_blocks = 1;
+  static constexpr int ring_steps = 16, least_blocks = 0;
   const T* first;
   int64_t apart;
 
@@ -25,10 +25,12 @@ struct GivenRows {
 template <class T>
 class NormedRows {
   static constexpr int threads = warp_size * KCut::segments, halves = norm_threads / threads;
+  static_assert(halves * threads == norm_threads);
   static constexpr int held_strides = 2;  // of the weight; what a wider one has comes when it is needed
   static constexpr int at_once = 4;       // strides of x
 
  public:
+  // Six blocks share a multiprocessor, as those of given rows do: less is on its way for each.
   static constexpr int ring_steps = 12, least_blocks = 6;
   const T* first;
   int64_t apart;
@@ -54,14 +56,20 @@ class NormedRows {
     sum_squares(squares);
     __syncthreads();
     for (int row = 0; row < rows_; ++row) {
+      Quad<float> quads[held_strides][halves];  // on their way while the sum is turned into a scale
+#pragma unroll
+      for (int step = 0; step < held_strides; ++step)
+        for (int half = 0; half < halves; ++half) quads[step][half] = of_x(row, step, half);
       float sum = 0;
       for (int warp = 0; warp < norm_warps; ++warp) sum += squares[row][warp];
       const float inverse = inverse_norm(sum, width_, eps_);
 #pragma unroll
       for (int step = 0; step < held_strides; ++step)
-        for (int half = 0; half < halves; ++half) store(row, step, half, inverse, held_[step][half]);
+        for (int half = 0; half < halves; ++half)
+          store(row, step, half, scaled(quads[step][half], inverse, held_[step][half]));
       for (int step = held_strides; step < strides(); ++step)
-        for (int half = 0; half < halves; ++half) store(row, step, half, inverse, weight(step, half));
+        for (int half = 0; half < halves; ++half)
+          store(row, step, half, scaled(of_x(row, step, half), inverse, weight(step, half)));
     }
     __syncthreads();
   }
@@ -82,9 +90,8 @@ class NormedRows {
   __device__ Quad<float> weight(int step, int half) const {
     return load_quad<true>(norm_, place(step, half), width_);
   }
-  __device__ void store(int row, int step, int half, float inverse, const Quad<float>& weight) const {
-    store_quad<true>(scaled(of_x(row, step, half), inverse, weight), to_ + row * apart, place(step, half),
-                     width_);
+  __device__ void store(int row, int step, int half, const Quad<float>& normed) const {
+    store_quad<true>(normed, to_ + row * apart, place(step, half), width_);
   }
 
   /// A stride of a row after the other.
@@ -98,9 +105,9 @@ class NormedRows {
   /// Of each row as 256 threads sum them; several strides are under way at once, of several rows if need be.
   __device__ void sum_squares(float (&squares)[most_normed_rows][norm_warps]) const {
     const int warp = threadIdx.x / warp_size;
-    Walk read, added;
     float sum[halves] = {};
-    while (added.row < rows_) {
+    for (Walk added; added.row < rows_;) {
+      Walk read = added;
       Quad<float> quads[at_once][halves];
 #pragma unroll
       for (int i = 0; i < at_once; ++i, read.on(strides()))

@@ -35,7 +35,8 @@ inline at::Tensor place_if_defined(const at::Tensor& tensor) {
 }
 
 inline LinearInput place(const LinearInput& input) {
-  return {place(input.x), place_if_defined(input.norm), input.eps};
+  if (!input.norm.defined()) return place(input.x);
+  return {place(input.x), place(input.norm), input.eps};
 }
 inline void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate = false) {

@@ -23,8 +23,8 @@ struct Shape {
   int64_t rows, inputs, outputs;
 };
 const std::vector<Shape> shapes{{1, 4, 4300},    {8, 20, 4300},   {5, 576, 4300}, {8, 1024, 34},
-                                {2, 1028, 34},   {5, 4096, 34},   {1, 5000, 34},  {3, 6828, 34},
-                                {2, 1024, 4300}, {3, 1024, 4300}, {3, 33, 100},   {9, 576, 100},
+                                {2, 1028, 34},   {4, 4096, 34},   {1, 5000, 34},  {3, 6828, 34},
+                                {2, 1700, 4300}, {3, 1024, 4300}, {3, 33, 100},   {9, 576, 100},
                                 {5, 4100, 34},   {40, 64, 100}};
 
 TEST(LinearInput, IsNormedToTheBitsOfRmsNorm) {
@@ -92,6 +92,26 @@ TEST(LinearInput, ARowDoesNotDependOnItsNeighbours) {
   });
 }
 
+// What lies askew in memory is normed by a kernel of its own.
+TEST(LinearInput, ARowIsTheSameBitsWhereverItLies) {
+  at::manual_seed(16);
+  on_every_path([] {
+    const at::Tensor x = here::place(at::randn({3, 64})), norm = here::place(at::rand({64}) + 0.5);
+    const PackedWeight weight = here::place(PackedWeight::pack({at::randn({48, 64}).to(at::kBFloat16)}));
+    const auto askew = [](const at::Tensor& numbers) {
+      return here::place(at::cat({at::zeros({1}), numbers.cpu().view(-1)})).slice(0, 1).view(numbers.sizes());
+    };
+    const auto product = [&](const LinearInput& input) {
+      at::Tensor y = here::place(at::empty({3, 48}));
+      linear(input, weight, {}, y);
+      return y.cpu();
+    };
+    const at::Tensor expected = product({x, norm, eps});
+    EXPECT_TRUE(same_bits(product({askew(x), norm, eps}), expected));
+    EXPECT_TRUE(same_bits(product({x, askew(norm), eps}), expected));
+  });
+}
+
 TEST(LinearInput, DamagedRowsStayAlone) {
   on_every_path([] {
     Normed normed(3, 64, at::kBFloat16);
@@ -113,6 +133,15 @@ TEST(LinearInput, SaysWhatDoesNotFit) {
             std::string::npos);
   EXPECT_NE(error({at::ones({2, 8}, at::kBFloat16), at::ones({8}), eps}).find("x "), std::string::npos);
   EXPECT_NE(error(at::ones({2, 8})).find("x "), std::string::npos);
+  EXPECT_NE(error_of([] {
+              LinearInput(at::ones({2, 8}), {}, eps);
+            }).find("norm's weight is undefined"),
+            std::string::npos);
+  at::Tensor both = at::zeros({4, 4});
+  EXPECT_NE(error_of([&] {
+              linear({both, at::ones({4}), eps}, PackedWeight::pack({at::ones({4, 4})}), {}, both, true);
+            }).find("y shares memory with x"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -186,17 +186,18 @@ TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
   EXPECT_TRUE(cuda::linear_plan(call_of(1024, 576, 1536), h100).many);
 }
 
-// Products of Vicuna-7B and of SmolLM2-135M: as many rows as the second-level cache has room for.
+// Products of Vicuna-7B and of SmolLM2-135M.
 TEST(LinearPlan, FewRowsAreNormedWithinTheProduct) {
   const auto normed = [](int64_t rows, int64_t outputs, int64_t inputs) {
     LinearCall call{};
     call.rows = rows, call.outputs = outputs, call.inputs = inputs, call.element = Element::bf16;
-    return cuda::norms_rows(call, cuda::linear_plan(call, {true, true, 132}));
+    return cuda::norms_rows(call);
   };
   EXPECT_TRUE(normed(1, 22016, 4096) && normed(2, 12288, 4096) && normed(2, 49152, 576));
   EXPECT_FALSE(normed(3, 22016, 4096) || normed(3, 49152, 576) || normed(20, 12288, 4096));
   EXPECT_TRUE(normed(1, 960, 576) && normed(8, 3072, 576));
-  EXPECT_FALSE(normed(9, 3072, 576) || normed(1, 960, 578) || normed(5, 400, 4100));
+  EXPECT_TRUE(normed(4, 1024, 4096));
+  EXPECT_FALSE(normed(9, 3072, 576) || normed(1, 960, 578) || normed(5, 400, 4096));
 }
 
 TEST(Linear, NoRowsAreNoWork) {

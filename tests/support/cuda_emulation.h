@@ -3,8 +3,8 @@
 // Stands in for the CUDA compiler and runtime: included before a kernel's source (-include), it lets a C++
 // compiler build it, and each thread of a block becomes a fiber of one CPU thread.  What the language
 // promises is kept and no more: threads run in turn from barrier to barrier, in an order that changes from
-// block to block, shared memory begins as NaN, asynchronous copies arrive only when they are waited for, and
-// a warp that parts at a collective is an error.
+// block to block, shared memory begins as NaN, asynchronous copies arrive at once or only when they are
+// waited for, and a warp that parts at a collective is an error.
 #define CLOVER_CUDA_EMULATION 1
 
 #include <cmath>

@@ -33,4 +33,8 @@ void leave_room_for_graphs(int64_t most, int64_t after_release = 0);
 /// So many bits more than other products those of four warps cut off.
 extern int warpgroup_bits_missing;
 
+/// From now on each block of a kernel finds NaN there until one of its threads has waited for the last
+/// kernel; null: nowhere.
+void last_kernel_writes(void* at, size_t bytes);
+
 }  // namespace clover::test
