@@ -155,10 +155,26 @@ nlohmann::json read_json(const std::filesystem::path& file) {
   return parse_json(read_file(file, largest_json), file.string());
 }
 
-void check_can_write(const std::filesystem::path& file) {
+namespace {
+
+/// What a link leads to is replaced, not the link.
+std::filesystem::path behind_links(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(file, error)) return file;
+  const std::filesystem::path behind = std::filesystem::canonical(file, error);
+  return error ? file : behind;
+}
+
+}  // namespace
+
+void check_can_write(const std::filesystem::path& named) {
+  const std::filesystem::path file = behind_links(named);
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
     throw InputError(file.string() + ": expected a file that can be replaced, found a folder");
+  }
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
+    throw InputError(named.string() + ": expected a file that can be replaced, found a device or a pipe");
   }
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   if (!std::filesystem::is_directory(folder, ignored) || ::access(folder.c_str(), W_OK) != 0) {
@@ -172,7 +188,8 @@ void check_can_write(const std::filesystem::path& file) {
   ::unlink(temporary.c_str());
 }
 
-void write_file_atomically(const std::filesystem::path& file, std::string_view bytes) {
+void write_file_atomically(const std::filesystem::path& named, std::string_view bytes) {
+  const std::filesystem::path file = behind_links(named);
   const std::filesystem::path temporary = temporary_beside(file);
   write_new_file(temporary, bytes);
   if (::rename(temporary.c_str(), file.c_str()) != 0) {

@@ -159,7 +159,7 @@ TrainingRecord parse_training_record(std::string_view line) {
     fail_expected(
         "the record",
         "messages, conversations, prompt and completion, question and answer, instruction and output, text, "
-        "token_ids and loss_mask, or a line of a batch job's output",
+        "token_ids and loss_mask, or a line of a batch job's output that answers a request in a short form",
         key_list(record));
   }
   return parsed;

@@ -55,8 +55,10 @@ std::vector<std::string> read_turns(const json& turns) {
 void read_id(const json& record, const char* name, json& id) {
   const auto at = record.find(name);
   if (at == record.end() || at->is_null()) return;
-  if (!at->is_string() && !at->is_number()) {
-    throw data::InputError(std::string(name) + ": expected a string or a number, found " + shown(*at));
+  // A number that is none of 64 bits would come back as another, maybe as another line's.
+  if (!at->is_string() && !at->is_number_integer()) {
+    throw data::InputError(std::string(name) + ": expected a string or a whole number of 64 bits, found " +
+                           shown(*at));
   }
   id = *at;
 }

@@ -113,17 +113,21 @@ int run_command(const std::string& program, const Command& command,
   return action();
 }
 
+/// `code`, where stdout took what was said.
+int when_said(const std::string& name, int code) {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return complain(name,
+                    "what was said on stdout could not be written: is the disk full, or its reader gone?",
+                    exit_failed);
+  return code;
+}
+
 int run_guarded(const std::string& program, const Command& command,
                 const std::vector<std::string>& arguments) {
   const std::string name = program + " " + command.name;
   try {
-    const int code = run_command(program, command, arguments);
-    std::cout.flush();
-    if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return complain(name,
-                      "what was said on stdout could not be written: is the disk full, or its reader gone?",
-                      exit_failed);
-    return code;
+    return when_said(name, run_command(program, command, arguments));
   } catch (const data::InputError& error) {
     return complain(name, error.what(), exit_bad_input);
   } catch (const Interrupted&) {
@@ -163,11 +167,11 @@ int run_program(const std::string& program, const std::string& summary, const st
   }
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     std::cout << overview(program, summary, commands);
-    return exit_done;
+    return when_said(program, exit_done);
   }
   if (arguments[0] == "--version") {
     std::cout << program << " " << CLOVER_VERSION << "\n";
-    return exit_done;
+    return when_said(program, exit_done);
   }
   for (const Command& command : commands) {
     if (command.name != arguments[0]) continue;

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <charconv>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,6 +24,21 @@ struct Command {
 /// sentence on stderr and an exit code (infer/exit_code.h).
 int run_program(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
                 int argc, char** argv);
+
+/// A check of an option: numbers that fit T.  CLI11 takes others for the nearest that does.
+template <class T>
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        T value;
+        const char* end = text.data() + text.size();
+        const auto [read, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc() && read == end) return std::string();
+        return "expected a whole number up to " + std::to_string(std::numeric_limits<T>::max()) +
+               ", found \"" + text + "\"";
+      },
+      "");
+}
 
 /// Every option of a parsed command by its long name, defaults included: text, a list of texts, or true and
 /// false.

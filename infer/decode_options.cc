@@ -1,30 +1,9 @@
 #include "infer/decode_options.h"
 
-#include <charconv>
-#include <limits>
-
 #include "data/error.h"
+#include "infer/command_line.h"
 
 namespace clover::infer {
-namespace {
-
-/// Numbers that fit T: CLI11 takes others for the nearest that does.
-template <class T>
-CLI::Validator whole_number() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        T value;
-        const char* end = text.data() + text.size();
-        const auto [read, error] = std::from_chars(text.data(), end, value);
-        if (error == std::errc() && read == end) return std::string();
-        return "expected a whole number up to " + std::to_string(std::numeric_limits<T>::max()) +
-               ", found \"" + text + "\"";
-      },
-      "");
-}
-
-}  // namespace
-
 void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
   const std::string group = "Answers";
   app.add_option("--max-tokens", sampling.max_tokens, "Longest answer, in tokens")

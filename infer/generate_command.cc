@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "data/error.h"
+#include "data/utf8.h"
 #include "infer/batch_task.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
@@ -49,6 +50,8 @@ void say_timing(const EngineStats& stats, const Completion& answer) {
 int generate(const GenerateOptions& options) {
   if (options.raw && !options.system.empty())
     throw data::InputError("--system: a prompt that is continued as it is (--raw) has no system message.");
+  for (const auto& [name, text] : {std::pair{"--prompt", &options.prompt}, {"--system", &options.system}})
+    if (!data::is_utf8(*text)) throw data::InputError(std::string(name) + ": expected UTF-8.");
   EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
   watch_for_interrupts();
   const LoadedModel model = load_model(options.model);

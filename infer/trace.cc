@@ -4,8 +4,8 @@
 
 #include <filesystem>
 #include <set>
+#include <stdexcept>
 
-#include "data/error.h"
 #include "kernels/gpu.h"
 
 namespace clover::infer {
@@ -23,8 +23,8 @@ void trace(at::Device device, const std::string& file, const std::function<void(
   // The profiler itself only logs what went wrong.
   std::error_code error;
   if (std::filesystem::file_size(file, error) == 0 || error)
-    throw data::InputError("--trace " + file +
-                           ": LibTorch's profiler wrote no trace there; is the folder writable?");
+    throw std::runtime_error("--trace " + file +
+                             ": LibTorch's profiler wrote no trace there; is the disk full?");
 }
 
 }  // namespace clover::infer

@@ -5,6 +5,7 @@
 #include "data/error.h"
 #include "data/safetensors.h"
 #include "data/unfinished_folder.h"
+#include "infer/command_line.h"
 #include "infer/exit_code.h"
 #include "model/heads_checkpoint.h"
 #include "train/checkpoint.h"
@@ -105,7 +106,9 @@ Action declare_export(CLI::App& app) {
   const auto options = std::make_shared<ExportOptions>();
   app.add_option("--heads", options->heads, "Heads folder to export")->type_name("DIR");
   app.add_option("--run", options->run, "Run folder whose checkpoint is to be exported")->type_name("DIR");
-  app.add_option("--step", options->step, "Checkpoint of the run; -1: the newest")->type_name("N");
+  app.add_option("--step", options->step, "Checkpoint of the run; -1: the newest")
+      ->type_name("N")
+      ->check(infer::whole_number<int64_t>());
   app.add_option("--target", options->target, "Target of the run (default: where it was in training)")
       ->type_name("DIR");
   app.add_option("--format", options->format, list_export_formats());

@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 
+#include "infer/command_line.h"
 #include "infer/exit_code.h"
 #include "train/commands.h"
 #include "train/communicator.h"
@@ -21,7 +22,9 @@ Action declare_fit(CLI::App& app) {
   };
   const auto options = std::make_shared<Options>();
   FitSettings::each(options->settings, [&](const char* name, auto& value, const std::string& help) {
-    app.add_option(std::string("--") + name, value, help)->group("Settings");
+    CLI::Option* option = app.add_option(std::string("--") + name, value, help)->group("Settings");
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (std::is_integral_v<Value>) option->check(infer::whole_number<Value>());
   });
   app.add_option("--output", options->output, "Folder of this run")->type_name("DIR");
   app.add_option("--resume", options->folders.resume,

@@ -11,6 +11,7 @@
 #include "data/token_store.h"
 #include "data/tokenizer.h"
 #include "data/unfinished_folder.h"
+#include "infer/command_line.h"
 #include "infer/exit_code.h"
 #include "infer/loaded_model.h"
 #include "train/commands.h"
@@ -98,14 +99,20 @@ Action declare_init(CLI::App& app) {
   infer::add_model_options(app, options->model, infer::HeadsOption::none);
   app.get_option("--device")->description("cpu, where alone this command works");
   FitSettings& drafter = options->drafter;
-  app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds())->required();
-  app.add_option("--heads", drafter.heads, "Number of heads")->type_name("K");
+  app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds())
+      ->required()
+      ->default_str("");
+  app.add_option("--heads", drafter.heads, "Number of heads")
+      ->type_name("K")
+      ->check(infer::whole_number<int64_t>());
   app.add_option("--regression", drafter.regression, "clover: attention, concat or none");
   app.add_option("--block", drafter.block, "clover: full, attention or none");
-  app.add_option("--gate-groups", drafter.gate_groups, "clover: gates of the attention decoder");
-  app.add_option("--draft-vocab", options->draft_vocab, "Most frequent tokens of --data to keep; 0: all");
+  app.add_option("--gate-groups", drafter.gate_groups, "clover: gates of the attention decoder")
+      ->check(infer::whole_number<int64_t>());
+  app.add_option("--draft-vocab", options->draft_vocab, "Most frequent tokens of --data to keep; 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   app.add_option("--data", options->data, "Token store for --draft-vocab")->type_name("DIR");
-  app.add_option("--seed", drafter.seed, "Seed of the weights");
+  app.add_option("--seed", drafter.seed, "Seed of the weights")->check(infer::whole_number<uint64_t>());
   app.add_flag("--random", options->random, "Draw every weight, so that the guesses are bad");
   app.add_option("--output", options->output, "Folder of the heads")->required()->type_name("DIR");
   app.footer(

@@ -1,3 +1,4 @@
+#include "infer/command_line.h"
 #include "train/prepare.h"
 
 #include <CLI/CLI.hpp>
@@ -14,17 +15,20 @@ Action declare_prepare(CLI::App& app) {
   app.add_option("--output", options->output, "Folder of the token store")->type_name("DIR");
   app.add_option("--holdout", options->holdout, "Share of samples kept out of training, for evaluation");
   app.add_option("--preview", options->preview, "Show the first N samples with what is learned marked")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(infer::whole_number<int64_t>());
   app.add_option("--max-length", options->max_length, "Longer samples are cut to this many tokens")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(infer::whole_number<int64_t>());
   app.add_option("--max-bad-records", options->max_bad_records,
                  "Bad records to skip before giving up; -1: 100, or one in a hundred if that is more")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(infer::whole_number<int64_t>());
   app.get_option("--device")->description("cpu, where alone this command works");
   app.footer(
       "A line of --input holds messages, conversations (ShareGPT), prompt and completion, question and\n"
       "answer, instruction, input and output, text, token_ids and loss_mask, or is one that clover-infer\n"
-      "batch wrote.\n\n"
+      "batch wrote (of an OpenAI request it does not hold the prompt: give the request in a short form).\n\n"
       "Example:\n"
       "  clover-train prepare --target models/SmolLM2-135M-Instruct --input answers.jsonl \\\n"
       "      --output store --preview 3");

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -99,6 +100,17 @@ TEST_F(FilesTest, KnowsBeforehandWhereNothingCanBeWritten) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
   EXPECT_THAT(error_of([&] { check_can_write(folder_ / "absent" / "f"); }), HasSubstr("absent"));
   EXPECT_THAT(error_of([&] { check_can_write(folder_); }), HasSubstr("found a folder"));
+}
+
+TEST_F(FilesTest, ReplacesWhatALinkLeadsToAndNoPipe) {
+  write_file_atomically(folder_ / "file", "old");
+  std::filesystem::create_symlink("file", folder_ / "link");
+  check_can_write(folder_ / "link");
+  write_file_atomically(folder_ / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
+  EXPECT_EQ(read_file(folder_ / "file"), "new");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { check_can_write(folder_ / "pipe"); }), HasSubstr("found a device or a pipe"));
 }
 
 TEST_F(FilesTest, RefusesWhatCannotBeRead) {

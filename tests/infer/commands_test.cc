@@ -173,6 +173,12 @@ TEST_F(Commands, TokenizeShowsTextAndIds) {
   EXPECT_EQ(records[4]["token_ids"], json::array({2}));  // special tokens are parsed
 }
 
+TEST_F(Commands, APromptThatIsNoUtf8IsRefused) {
+  const Ran refused = run({"generate", "--target", target, "--prompt", "\xff\xfe"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--prompt: expected UTF-8"));
+}
+
 TEST_F(Commands, GenerateAnswersOnStdout) {
   const std::vector<std::string> arguments = {
       "generate", "--target", target, "--max-tokens", "8", "--prompt", "What is the capital of France?"};

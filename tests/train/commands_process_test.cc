@@ -120,6 +120,11 @@ TEST_F(CommandsProcessTest, NumbersThatMeanNothingAreRefused) {
   EXPECT_FALSE(fs::exists(folder_ / "store"));
   expect_refusal("export", {"--run", folder_ / "run", "--step", "-5", "--output", folder_ / "heads"},
                  "--step is -5");
+  for (const auto& [command, option] :
+       {std::pair{"fit", "--steps"}, {"fit", "--seed"}, {"prepare", "--max-length"}, {"init", "--seed"}})
+    expect_refusal(command, {option, "99999999999999999999"}, "expected a whole number up to");
+  expect_refusal("init", {"--kind", "clover", "--output", folder_ / "none", "--draft-vocab", "-1"},
+                 "--draft-vocab");
 }
 
 TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
