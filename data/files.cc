@@ -45,6 +45,14 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+/// What a link leads to is replaced, not the link.
+std::filesystem::path behind_links(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(file, error)) return file;
+  const std::filesystem::path behind = std::filesystem::canonical(file, error);
+  return error ? file : behind;
+}
+
 // Writes whole and on disk, or removes what it wrote and says why not.
 void write_new_file(const std::filesystem::path& file, std::string_view bytes) {
   FileDescriptor out(file, O_WRONLY | O_CREAT | O_EXCL);
@@ -154,18 +162,6 @@ nlohmann::json parse_json(std::string_view text, const std::string& where) {
 nlohmann::json read_json(const std::filesystem::path& file) {
   return parse_json(read_file(file, largest_json), file.string());
 }
-
-namespace {
-
-/// What a link leads to is replaced, not the link.
-std::filesystem::path behind_links(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::is_symlink(file, error)) return file;
-  const std::filesystem::path behind = std::filesystem::canonical(file, error);
-  return error ? file : behind;
-}
-
-}  // namespace
 
 void check_can_write(const std::filesystem::path& named) {
   const std::filesystem::path file = behind_links(named);

@@ -2,6 +2,7 @@
 #include "kernels/device/linear_few.h"
 #include "kernels/device/linear_flat.h"
 #include "kernels/device/linear_many.h"
+#include "kernels/device/norm.h"
 
 namespace clover::kernels::cuda {
 namespace {
@@ -40,7 +41,7 @@ __global__ void norm_and_store(RopeCall call, const float* sums) {
                                                                   : nullptr;
   float squares = 0;
   for (int at = lane; weight != nullptr && at < size; at += warp_size) squares += of_head[at] * of_head[at];
-  const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(size) + call.norm_eps);
+  const float inverse = inverse_norm(warp_sum(squares), size, call.norm_eps);
   for (int at = 2 * lane; at < size; at += 2 * warp_size) {
     float low = of_head[at], high = of_head[at + 1];
     if (weight != nullptr) low *= inverse * weight[at], high *= inverse * weight[at + 1];

@@ -1,6 +1,6 @@
-#include "kernels/device/cuda.h"
 #include "kernels/device/launchers.h"
 #include "kernels/device/linear_plan.h"
+#include "kernels/device/norm.h"
 
 // Rows of a packed weight: the look-up of embeddings, as they are or normed.
 namespace clover::kernels::cuda {
@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(threads) norm_gathered_rows(const uint32_t* pa
       squares += row[at] * row[at];
     }
   });
-  const float mean = block_sum<threads / warp_size>(squares) / static_cast<float>(inputs);
-  const float inverse = 1.0f / sqrtf(mean + call.eps);
+  const float inverse = inverse_norm(block_sum<threads / warp_size>(squares), inputs, call.eps);
   constexpr int each = paired ? 2 : 1;
   for (int first = each * threadIdx.x; first < inputs; first += each * threads)
     for (int at = first; at < first + each && at < inputs; ++at)

@@ -285,8 +285,8 @@ at::Tensor Communicator::sum(const at::Tensor& own, const std::vector<bool>& hol
 }
 
 void Communicator::wait_for_gpus() {
-  constexpr std::chrono::microseconds glance{
-      100};  // a GPU can be waited for, but not for so long and no longer
+  // A GPU can be waited for, but not for so long and no longer.
+  constexpr std::chrono::microseconds glance{100};
   try {
     Wait wait(*this, std::nullopt);
     for (auto asked = std::chrono::steady_clock::now(); !gpus_->over();) {

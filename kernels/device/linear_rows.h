@@ -9,11 +9,11 @@ namespace {
 
 template <class T>
 struct GivenRows {
-  static constexpr int ring_steps = 16, least_blocks = 0;
+  static constexpr int ring_steps = 16, least_blocks = 0;  // as many as there is room for
   const T* first;
   int64_t apart;
 
-  __device__ explicit GivenRows(const LinearCall& call, int64_t /*rings*/)
+  __device__ GivenRows(const LinearCall& call, int64_t /*rings*/)
       : first(static_cast<const T*>(call.x)), apart(call.inputs) {}
   __device__ void make() const {}
   __device__ static void keep(const T*& address) { keep_global(address); }
@@ -32,19 +32,18 @@ class NormedRows {
  public:
   // Six blocks share a multiprocessor, as those of given rows do: less is on its way for each.
   static constexpr int ring_steps = 12, least_blocks = 6;
-  const T* first;
+  T* first;
   int64_t apart;
 
   /// In shared memory, `rings` bytes behind its beginning.
   __device__ NormedRows(const LinearCall& call, int64_t rings)
-      : apart(normed_rows_apart(call.inputs)),
+      : first(reinterpret_cast<T*>(shared_memory<unsigned char>() + rings)),
+        apart(normed_rows_apart(call.inputs)),
         x_(static_cast<const float*>(call.x)),
         norm_(call.norm),
         eps_(call.norm_eps),
         rows_(static_cast<int>(call.rows)),
-        width_(static_cast<int>(call.inputs)),
-        to_(reinterpret_cast<T*>(shared_memory<unsigned char>() + rings)) {
-    first = to_;
+        width_(static_cast<int>(call.inputs)) {
 #pragma unroll
     for (int step = 0; step < held_strides; ++step)
       for (int half = 0; half < halves; ++half) held_[step][half] = weight(step, half);
@@ -91,7 +90,7 @@ class NormedRows {
     return load_quad<true>(norm_, place(step, half), width_);
   }
   __device__ void store(int row, int step, int half, const Quad<float>& normed) const {
-    store_quad<true>(normed, to_ + row * apart, place(step, half), width_);
+    store_quad<true>(normed, first + row * apart, place(step, half), width_);
   }
 
   /// A stride of a row after the other.
@@ -133,7 +132,6 @@ class NormedRows {
   const float *x_, *norm_;
   float eps_;
   int rows_, width_;
-  T* to_;
   Quad<float> held_[held_strides][halves];
 };
 

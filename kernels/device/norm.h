@@ -15,6 +15,7 @@ __device__ inline float sum_of_squares(const Quad<float>& x) {
   return (x.x[0] * x.x[0] + x.x[1] * x.x[1]) + (x.x[2] * x.x[2] + x.x[3] * x.x[3]);
 }
 
+/// What RMSNorm scales numbers by whose squares have that sum.
 __device__ inline float inverse_norm(float squares, int width, float eps) {
   return 1.0f / sqrtf(squares / static_cast<float>(width) + eps);
 }

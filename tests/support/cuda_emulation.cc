@@ -3,11 +3,12 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
+
+#include "tests/support/tensor_core_sum.h"
 
 namespace clover::test {
 int warpgroup_bits_missing = 0;  // declared in stand_in_device.h
@@ -207,44 +208,6 @@ void wait_for_last() {
 }
 
 namespace {
-
-/// A row of a product's left operand or a column of its right one.
-struct Line {
-  float x[16];
-  int exponent[16];
-};
-
-constexpr int exponent_of_zero = -126;
-int exponent_of(float x, int least) {
-  return x == 0 ? exponent_of_zero
-                : std::max(static_cast<int>(bits_as<uint32_t>(x) >> 23 & 255) - 127, least);
-}
-
-double power_of_two(int exponent) {
-  return bits_as<double>(static_cast<uint64_t>(1023 + exponent) << 52);
-}
-
-/// c + a . b as tensor cores of sm_90 sum it up: products are exact; all 17 are cut off 25 `bits` below the
-/// largest exponent, added, and the sum is cut off to fp32, so their order says nothing.  ("MMA-Sim:
-/// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", arXiv 2511.10909, for mma.sync and wgmma
-/// alike.)
-float sum_at_once(float c, const Line& a, const Line& b, int bits) {
-  double exact = c, products[16];
-  int largest = exponent_of(c, exponent_of_zero);
-  for (int k = 0; k < 16; ++k) {
-    products[k] = static_cast<double>(a.x[k]) * b.x[k];
-    exact += products[k];
-    largest = std::max(largest, a.exponent[k] + b.exponent[k]);
-  }
-  if (!std::isfinite(exact)) return static_cast<float>(exact);
-  const double scale = power_of_two(bits - largest);
-  int64_t units = static_cast<int64_t>(c * scale);
-  for (const double product : products) units += static_cast<int64_t>(product * scale);
-  const double sum = static_cast<double>(units) * power_of_two(largest - bits);
-  const float nearest = static_cast<float>(sum);
-  return std::isfinite(nearest) && std::abs(nearest) > std::abs(sum) ? std::nextafter(nearest, 0.0f)
-                                                                     : nearest;
-}
 
 void multiply_add_cut_off(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                           const Number& number, int bits) {
