@@ -183,6 +183,7 @@ Work answer(const Job& job, BatchOutput& output, std::function<bool(int64_t line
   work.run.by_category = work.outcome.by_category;
   work.run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   work.run.peak_memory = peak_memory();
+  job.engine.keep_costs();
   return work;
 }
 
@@ -251,7 +252,7 @@ void check_rank(const BatchOptions& options, Rank rank) {
 }
 
 int batch(BatchOptions options, const json& settings) {
-  const EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
+  EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
   const Rank rank = Rank::of_launcher();
   check_rank(options, rank);
   if (rank.count > 1 && !options.report.empty()) options.report += ".rank-" + std::to_string(rank.number);
@@ -263,6 +264,7 @@ int batch(BatchOptions options, const json& settings) {
   // Its buffer goes before the cache comes: the peak of memory is the job's own.
   const double bandwidth = options.report.empty() ? 0 : bandwidth_of(*model.target);
   model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
+  engine_settings.costs = CostFile::of(*model.target, engine_settings.graphs);
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
   const Job job{options,
                 engine_settings,

@@ -10,18 +10,20 @@
 namespace clover::infer {
 
 void Calibration::run(std::span<const int32_t> sequences, PassCost& costs) {
+  constexpr int64_t shortest = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
   if (!std::exchange(measured_, true)) measure_rows(costs);
   const auto length = [this](int32_t sequence) { return cache_.length(sequence); };
   const auto longest = std::ranges::max_element(sequences, {}, length);
-  if (longest == sequences.end() || length(*longest) < 2 * longest_) return;
-  longest_ = length(*longest);
+  if (longest == sequences.end() || length(*longest) < 2 * std::max(shortest, costs.attention_context()))
+    return;
   measure_attention(*longest, costs);
 }
 
 // Passes of few rows twice, for they are what is weighed most.  Where twice the rows take nearly twice as
-// long, more rows will too, and need not be waited for.
+// long, more rows will too, and need not be waited for.  What earlier runs have timed often enough is not
+// timed again.
 void Calibration::measure_rows(PassCost& costs) {
-  constexpr double nearly_twice = 1.6;
+  constexpr double nearly_twice = 1.6, often_enough = 3;
   const auto observe = [&](int64_t rows) {
     const int32_t sequence = cache_.open();
     double seconds = 0;
@@ -33,10 +35,11 @@ void Calibration::measure_rows(PassCost& costs) {
     return seconds;
   };
   // The very first one warms caches, which CostCurve allows for.
-  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4}) observe(rows);
-  double before = observe(8);
+  for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4, 8})
+    if (!costs.knows(rows, often_enough)) observe(rows);
+  double before = costs.at(8);
   for (int64_t rows = 16; rows <= std::min<int64_t>(64, max_batch_ * 16); rows *= 2) {
-    const double seconds = observe(rows);
+    const double seconds = costs.knows(rows, often_enough) ? costs.at(rows) : observe(rows);
     if (seconds > nearly_twice * before) return;
     before = seconds;
   }
@@ -51,7 +54,7 @@ void Calibration::measure_attention(int32_t sequence, PassCost& costs) {
     double without = timed_pass(empty, rows), with = timed_pass(sequence, rows);
     without = std::min(without, timed_pass(empty, rows));
     with = std::min(with, timed_pass(sequence, rows));
-    costs.observe_attention(rows * context, without, with);
+    costs.observe_attention(rows, context, without, with);
   }
   cache_.close(empty);
 }

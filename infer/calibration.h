@@ -18,8 +18,8 @@ class Calibration {
               model::FeatureTaps taps, int64_t max_batch)
       : target_(target), cache_(cache), passes_(passes), taps_(taps), max_batch_(max_batch) {}
 
-  /// What a row costs, once; what attention adds, whenever the longest of `sequences` (of the KvCache) is
-  /// twice as long as it was.
+  /// What a row costs, once, as far as `costs` does not know it; what attention adds, whenever the longest of
+  /// `sequences` (of the KvCache) is twice as long as what it knows of.
   void run(std::span<const int32_t> sequences, PassCost& costs);
 
  private:
@@ -33,7 +33,6 @@ class Calibration {
   model::FeatureTaps taps_;
   int64_t max_batch_;
   bool measured_ = false;
-  int64_t longest_ = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
 };
 
 }  // namespace clover::infer

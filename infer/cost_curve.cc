@@ -5,36 +5,63 @@
 namespace clover::infer {
 namespace {
 
-constexpr double memory = 64;        // observations a point remembers
-constexpr double drift_memory = 16;  // observations the common drift remembers
-constexpr double settled = 8;        // observations before a point has a say in the drift
-constexpr double outlier = 2;        // a timing further off than this factor counts as this far
+constexpr double memory = 64;  // observations a point remembers
+constexpr double settled = 8;  // observations before a point has a say in the drift
+// A count between others is first believed to cost what they say, as if it had been seen that often: of many
+// counts tried, the cheapest is else the one whose clock was fastest.
+constexpr double believed = 4;
+constexpr double outlier = 2;  // a timing further off than this factor counts as this far
+
+double bounded(double ratio) {
+  return std::clamp(ratio, 1 / outlier, outlier);
+}
 
 }  // namespace
 
+CostCurve::CostCurve(std::span<const Point> known) {
+  for (const Point& point : known)
+    points_.push_back({{point.count, point.seconds, std::min(point.weight, settled)}});
+  drift_weight_ = 0;
+  make_monotone();
+}
+
+std::vector<CostCurve::Point> CostCurve::known() const {
+  std::vector<Point> points;
+  for (const Running& point : points_) points.push_back({point.count, point.seconds * drift_, point.weight});
+  return points;
+}
+
 void CostCurve::observe(int64_t count, double seconds) {
   if (count < 1 || !(seconds > 0)) return;
-  const auto place =
-      std::lower_bound(points_.begin(), points_.end(), count,
-                       [](const Point& point, int64_t wanted) { return point.count < wanted; });
-  if (place == points_.end() || place->count != count) {
-    points_.insert(place, {count, seconds / drift_, 1, 0, 0});
-  } else {
-    const double ratio = seconds / (place->seconds * drift_);
-    const int side = ratio > outlier ? 1 : ratio < 1 / outlier ? -1 : 0;
-    const bool again = side != 0 && side == place->far_side;  // once is a hiccup, twice is how things are now
-    place->far_side = side;
-    if (again || (place->weight == 1 && side < 0)) {  // or what was known is a cold start
-      place->seconds = seconds / drift_;
-      place->weight = 1;
-    } else {
-      const double bounded = std::clamp(ratio, 1 / outlier, outlier);
-      if (place->weight >= settled) drift_ *= 1 + (bounded - 1) / drift_memory;
-      place->weight = std::min(place->weight + 1, memory);
-      place->seconds *= 1 + (bounded - 1) / place->weight;
-    }
-  }
+  auto place = std::lower_bound(points_.begin(), points_.end(), count,
+                                [](const Running& point, int64_t wanted) { return point.count < wanted; });
+  const bool known = place != points_.end() && place->count == count;
+  const bool between = place != points_.begin() && place != points_.end();
+  const double expected = at(count) / drift_;
+  if (!known && between) place = points_.insert(place, {{count, expected, believed}});
+  if (known || between)
+    move(*place, seconds);
+  else
+    points_.insert(place, {{count, seconds / drift_, 1}});
   make_monotone();
+}
+
+void CostCurve::move(Running& point, double seconds) {
+  const double ratio = seconds / (point.seconds * drift_);
+  const int side = ratio > outlier ? 1 : ratio < 1 / outlier ? -1 : 0;
+  const bool again = side != 0 && side == point.far_side;  // once is a hiccup, twice is how things are now
+  point.far_side = side;
+  if (again || (point.weight == 1 && side < 0)) {  // or what was known is a cold start
+    point.seconds = seconds / drift_;
+    point.weight = 1;
+    return;
+  }
+  if (point.weight >= settled) {
+    drift_weight_ = std::min(drift_weight_ + 1, drift_memory);
+    drift_ *= 1 + (bounded(ratio) - 1) / drift_weight_;
+  }
+  point.weight = std::min(point.weight + 1, memory);
+  point.seconds *= 1 + (bounded(seconds / (point.seconds * drift_)) - 1) / point.weight;
 }
 
 // Pools neighbours that fall until none does: the closest non-decreasing curve by weighted squares.
@@ -44,7 +71,7 @@ void CostCurve::make_monotone() {
     size_t size;
   };
   std::vector<Pool> pools;
-  for (const Point& point : points_) {
+  for (const Running& point : points_) {
     pools.push_back({point.seconds, point.weight, 1});
     while (pools.size() > 1 && pools[pools.size() - 2].mean > pools.back().mean) {
       const Pool right = pools.back();
@@ -63,10 +90,10 @@ double CostCurve::at(int64_t count) const {
   if (points_.empty()) return 0;
   const auto right =
       std::lower_bound(points_.begin(), points_.end(), count,
-                       [](const Point& point, int64_t wanted) { return point.count < wanted; });
+                       [](const Running& point, int64_t wanted) { return point.count < wanted; });
   if (right == points_.begin()) return right->monotone * drift_;
-  const Point& left = *(right - 1);
-  const auto slope = [](const Point& a, const Point& b) {
+  const Running& left = *(right - 1);
+  const auto slope = [](const Running& a, const Running& b) {
     return (b.monotone - a.monotone) / static_cast<double>(b.count - a.count);
   };
   double rise = 0;  // beyond the last point: as steep as the whole curve or its end, whichever is more
@@ -77,9 +104,15 @@ double CostCurve::at(int64_t count) const {
   return (left.monotone + rise * static_cast<double>(count - left.count)) * drift_;
 }
 
-bool CostCurve::knows(int64_t count) const {
+void CostCurve::doubt(int64_t count) {
+  constexpr double weight_in_doubt = 2;
+  for (Running& point : points_)
+    if (point.count == count) point.weight = std::min(point.weight, weight_in_doubt);
+}
+
+bool CostCurve::knows(int64_t count, double timings) const {
   return std::any_of(points_.begin(), points_.end(),
-                     [count](const Point& point) { return point.count == count; });
+                     [&](const Running& point) { return point.count == count && point.weight >= timings; });
 }
 
 }  // namespace clover::infer

@@ -1,35 +1,53 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace clover::infer {
 
 /// Seconds as a function of a count (rows of a pass, sequences drafted), learnt from timings: a running mean
-/// at every count seen, never falling with the count, straight lines between and beyond.  Timings that are
-/// slow by accident hardly move it; a lasting change (longer contexts, a warmer machine) moves all of it.
+/// at every count seen, never falling with the count, straight lines between and beyond, from which a count
+/// seen for the first time sets out.  Timings that are slow by accident hardly move it; a lasting change
+/// (longer contexts, a warmer machine) moves all of it.
 class CostCurve {
  public:
+  struct Point {
+    int64_t count;
+    double seconds;  // running mean
+    double weight;   // how many observations it stands for
+  };
+
+  CostCurve() = default;
+  /// What was known() before, ascending by count.  The machine may be faster or slower by now: the first
+  /// timings move all of the curve.
+  explicit CostCurve(std::span<const Point> known);
+
   void observe(int64_t count, double seconds);
+
+  /// `count` was not seen for long, and its next timings shall count for more than what others told of it.
+  void doubt(int64_t count);
 
   /// 0 while nothing was observed; the cheapest point's value below it.
   double at(int64_t count) const;
 
-  bool knows(int64_t count) const;
+  /// From that many timings.
+  bool knows(int64_t count, double timings = 1) const;
   int64_t points() const { return static_cast<int64_t>(points_.size()); }
+  std::vector<Point> known() const;
 
  private:
-  struct Point {
-    int64_t count;
-    double seconds;   // running mean, in units of drift_
-    double weight;    // how many observations it stands for
-    double monotone;  // `seconds` made non-decreasing along the curve
-    int far_side;     // of the mean the last timing was an outlier on: 1 above, -1 below, 0 neither
+  struct Running : Point {  // seconds in units of drift_
+    double monotone = 0;    // `seconds` made non-decreasing along the curve
+    int far_side = 0;       // of the mean the last timing was an outlier on: 1 above, -1 below, 0 neither
   };
+  void move(Running& point, double seconds);
   void make_monotone();
 
-  std::vector<Point> points_;  // ascending by count
-  double drift_ = 1;           // what all points have in common to multiply with
+  std::vector<Running> points_;               // ascending by count
+  static constexpr double drift_memory = 16;  // observations that drift_ remembers
+  double drift_ = 1;                          // what all points have in common to multiply with
+  double drift_weight_ = drift_memory;        // how many it stands for
 };
 
 }  // namespace clover::infer

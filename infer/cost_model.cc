@@ -35,8 +35,12 @@ constexpr double promise_prior = 64, promise_memory = 1024;
 // of so much of a pass, are as good as can be hoped for.  Where even they gain so little, others lose.
 constexpr double hoped_acceptance = 0.8, hoped_drafting = 0.05, hope_needed = 1.1;
 constexpr double surprise_memory = 4;  // trims remembered when one says that drafting pays by now
-// Steps between looks at whether drafting pays by now, doubled while it does not.
-constexpr int64_t shortest_period = 64, longest_period = 1024;
+// Steps between looks at whether drafting pays by now, doubled while it does not.  Where not even excellent
+// heads would, a look takes what many steps could lose: it has the answers so far read by them.
+constexpr int64_t shortest_period = 64, hopeless_period = 512, longest_period = 1024;
+// Steps with guesses before one without shows again what those are compared with.
+constexpr int64_t longest_unseen = 32, longest_unseen_where_clear = 256;
+constexpr double clear_advantage = 1.25;
 constexpr int64_t probes = 2;  // the first pays for catching up, the second shows the cost
 
 bool enough(double ratio, double weight) {
@@ -202,8 +206,14 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
     return prune(trees, kept);
   }
   const int64_t sequences = std::ssize(trees);
+  if (plain_is_due(sequences)) {
+    guessing_ = 0;
+    passes_.doubt(sequences);
+    return prune(trees, {});
+  }
   const Choice best = best_of(passes_, nodes, contexts, drafted > 0 ? draft_seconds(drafted) : 0);
   prune(trees, std::span(nodes).first(best.nodes));
+  guessing_ = best.nodes > 0 ? guessing_ + 1 : 0;
   if (drafted == 0) return;
   std::erase_if(nodes, [](const Worth& node) { return node.proposer == Proposer::heads; });
   const Choice without_heads = best_of(passes_, nodes, contexts, 0);
@@ -211,6 +221,15 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   promise_.sequences = sequences;
   promise_.tokens = best.tokens;
   promise_.seconds = best.seconds;
+}
+
+// What a pass without guesses costs is known from before, and what passes with guesses have in common to be
+// slower than expected is believed of it, too: a number of rows that was taken for cheaper than it is would
+// make all others seem dear.
+bool CostModel::plain_is_due(int64_t sequences) const {
+  const std::optional<double> advantage = known_advantage(sequences);
+  const bool clear = advantage && *advantage >= clear_advantage;
+  return guessing_ >= (clear ? longest_unseen_where_clear : longest_unseen);
 }
 
 void CostModel::note_advantage(int64_t sequences, double ratio) {
@@ -271,7 +290,10 @@ double CostModel::best_hope(std::span<const int64_t> contexts) const {
 bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
   settle_promise();
   std::optional<double> advantage = known_advantage(std::ssize(contexts));
-  if (!advantage && passes_.points() >= 2 && best_hope(contexts) < hope_needed) advantage = 0;
+  if (!advantage && passes_.points() >= 2 && best_hope(contexts) < hope_needed) {
+    advantage = 0;
+    period_ = std::max(period_, hopeless_period);
+  }
   if (!advantage || *advantage >= advantage_needed) {
     skipped_ = 0;
     period_ = shortest_period;

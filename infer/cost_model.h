@@ -50,14 +50,15 @@ class CostModel {
   /// for the seconds of their row over all trees, parents first, as many as make expected tokens a second
   /// largest; none where that gains less than 4 %.
   /// While the cost of a row is unknown (fewer than two row counts observed) the best 4 nodes a tree stay.
-  /// `drafted`: for how many sequences the heads were asked; what they gained over the other nodes is
+  /// After 32 steps with guesses, 256 where they clearly pay, one goes without, to see what that costs by
+  /// now. `drafted`: for how many sequences the heads were asked; what they gained over the other nodes is
   /// remembered for worth_drafting.
   void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, int64_t drafted);
 
   /// Whether drafting is expected to pay for a batch at all, from what recent trims promised for batches of
   /// about that size; at first, whether rows are cheap enough for excellent heads to pay.
   /// Where it says no, two steps of every 64 still say yes, to look again; of every 128, 256 .. 1024 when
-  /// that was for nothing.
+  /// that was for nothing, and from 512 on where rows are too dear for any heads.
   bool worth_drafting(std::span<const int64_t> contexts);
 
   /// The last step is over: what its trim promised is compared with what came of it.  Nothing where its pass
@@ -94,6 +95,7 @@ class CostModel {
   std::optional<double> known_advantage(int64_t sequences) const;
   /// Tokens a second with excellent heads over those without.
   double best_hope(std::span<const int64_t> contexts) const;
+  bool plain_is_due(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
 
   PassCost passes_;
@@ -101,6 +103,7 @@ class CostModel {
   Calibration calibration_[2];               // by proposer
   std::map<int64_t, Advantage> advantages_;  // by sequences
   Promise promise_;                          // of the step that is under way
+  int64_t guessing_ = 0;                     // steps with guesses since one without
   int64_t skipped_ = 0;                      // steps since drafting last paid or was last looked at
   int64_t period_ = 64;                      // steps from one look to the next
 };

@@ -78,6 +78,7 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
       with_heads_(drafter != nullptr && options.growth.policy != Policy::off),
       calibration_(target, cache, passes, taps(), options.max_batch) {
   if (with_heads_) draft_.emplace(*drafter, cache, target.config().layers, recorder);
+  if (automatic()) costs_.passes() = options.costs.read();
 }
 
 std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
@@ -371,6 +372,10 @@ void Drafting::observe_pass(std::span<const CandidateTree> trees, std::span<cons
 
 void Drafting::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted) {
   if (automatic()) costs_.observe_tree(tree, accepted);
+}
+
+void Drafting::keep_costs() const {
+  if (automatic() && (with_heads_ || options_.suffix)) options_.costs.write(costs_.passes());
 }
 
 }  // namespace clover::infer

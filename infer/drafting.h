@@ -75,6 +75,8 @@ class Drafting {
   void observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> contexts, double seconds);
   /// Of `tree` these nodes were accepted.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
+  /// Leaves what passes cost to later runs (EngineOptions::costs), where it was asked for.
+  void keep_costs() const;
 
  private:
   bool automatic() const { return options_.growth.policy == Policy::automatic; }

@@ -45,6 +45,9 @@ class Engine {
     on_text_ = std::move(callback);
   }
 
+  /// The work is done: what passes cost goes to EngineOptions::costs.
+  void keep_costs() const { drafting_.keep_costs(); }
+
   const EngineStats& stats() const { return stats_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "infer/cost_file.h"
 #include "infer/grow.h"
 
 namespace clover::infer {
@@ -19,6 +20,7 @@ struct EngineOptions {
   int64_t page_size = 64;  // tokens a page
   int64_t prefill_chunk = 512;  // prompt tokens a pass
   bool graphs = true;           // on a GPU, replay decode passes and drafting as graphs
+  CostFile costs;               // what `auto` knows of earlier runs
 };
 
 /// Running totals of an engine.  Tokens per step = (tokens - first tokens) / passes, summed over sequences.

@@ -20,9 +20,10 @@ void PassCost::observe(int64_t rows, int64_t positions, double seconds) {
   }
 }
 
-void PassCost::observe_attention(int64_t positions, double seconds_without, double seconds_with) {
-  if (positions < 1) return;
-  per_position_ = std::max(0.0, seconds_with - seconds_without) / static_cast<double>(positions);
+void PassCost::observe_attention(int64_t rows, int64_t context, double seconds_without, double seconds_with) {
+  if (rows < 1 || context < 1) return;
+  per_position_ = std::max(0.0, seconds_with - seconds_without) / static_cast<double>(rows * context);
+  attention_context_ = std::max(attention_context_, context);
 }
 
 }  // namespace clover::infer

@@ -80,6 +80,7 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
   outcome.seconds = seconds_since(begin);
   outcome.stats = engine.stats();
   outcome.peak_memory = peak_memory();
+  engine.keep_costs();
   for (const BatchTask& task : tasks) {
     auto& ids = outcome.token_ids.emplace_back();
     for (const Completion& answer : task.answers()) {

@@ -194,6 +194,35 @@ TEST_F(Commands, GenerateAnswersOnStdout) {
       HasSubstr("5"));
 }
 
+TEST_F(Commands, AutoKeepsWhatItMeasuredInTheUsersCacheFolder) {
+  const std::vector<std::string> ask = {"generate", "--target", target,         "--heads", heads(),
+                                        "--prompt", "Hi",       "--max-tokens", "4"};
+  const auto files_in = [](const std::filesystem::path& cache) {
+    const std::filesystem::path costs = cache / "clover" / "costs";
+    return std::filesystem::exists(costs) ? std::distance(std::filesystem::directory_iterator(costs), {}) : 0;
+  };
+  const std::filesystem::path cache = folder / "cache";
+  const test::Variable here("XDG_CACHE_HOME", cache);
+  const Ran first = run(ask);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(files_in(cache), 1);
+  EXPECT_EQ(run(ask).out, first.out);
+  EXPECT_EQ(files_in(cache), 1);
+  std::vector<std::string> in_fp32 = ask;
+  in_fp32.insert(in_fp32.end(), {"--dtype", "float32"});
+  EXPECT_EQ(run(in_fp32).code, 0);
+  EXPECT_EQ(files_in(cache), 2);
+
+  const test::Variable no_folder("XDG_CACHE_HOME", folder.write("file", ""));  // nor one that could be made
+  const Ran without = run(ask);
+  EXPECT_EQ(without.code, 0) << without.err;
+  EXPECT_EQ(without.out, first.out);
+
+  const test::Variable empty("XDG_CACHE_HOME", ""), home("HOME", folder / "home");
+  EXPECT_EQ(run(ask).code, 0);
+  EXPECT_EQ(files_in(folder / "home" / ".cache"), 1);
+}
+
 TEST_F(Commands, InspectDescribesAndVerifies) {
   const std::string report = (folder / "about.json").string();
   const Ran of_model = run({"inspect", target, "--verify", "--json", report});

@@ -98,6 +98,7 @@ class EngineTest : public testing::Test {
         const int64_t tag = done.tag;
         EXPECT_TRUE(answers.emplace(tag, std::move(done)).second) << "request " << tag << " finished twice";
       }
+    engine.keep_costs();
     stats_ = engine.stats();
     return answers;
   }
@@ -203,6 +204,32 @@ TEST_F(EngineTest, GuessesFromTheTextNeedNoHeads) {
   chosen.suffix = true;
   expect_equal(expected, run(all, chosen));
   EXPECT_GT(stats_.tokens_per_step(), 1.0);
+}
+
+// `auto` times passes of 8 rows, which no tree of one guess has, until three timings are known.
+TEST_F(EngineTest, WhatPassesCostIsMeasuredInTheFirstRunsOnly) {
+  const auto all = requests(2, 0);
+  const Answers expected = plain(all);
+  RecordedDrafter drafter(target_->config().vocab, record_of(all, expected), 0);
+  EngineOptions chosen = options(Policy::automatic, 1, 1);
+  const std::filesystem::path file = folder_ / "costs.json";
+  chosen.costs = CostFile(file);
+  const auto timings_of_8_rows = [&]() -> double {
+    std::ifstream in(file);
+    const nlohmann::json kept = nlohmann::json::parse(in);
+    for (const nlohmann::json& point : kept["rows"])
+      if (point[0] == 8) return point[2];
+    return 0;
+  };
+  double timings = 0;
+  for (int runs = 0; timings < 3; ++runs) {
+    ASSERT_LT(runs, 30);
+    expect_equal(expected, run(all, chosen, &drafter));
+    timings = timings_of_8_rows();
+    ASSERT_GT(timings, 0);
+  }
+  expect_equal(expected, run(all, chosen, &drafter));
+  EXPECT_EQ(timings_of_8_rows(), timings);
 }
 
 TEST_F(EngineTest, ASharedBeginningIsReadOnce) {
