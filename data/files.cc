@@ -111,8 +111,9 @@ class StrictnessCheck {
 
 // nlohmann's message behind its "[json.exception...]" tag and position, which is reported as a byte instead.
 std::string parser_detail(const std::string& message) {
-  const size_t colon = message.find(": ");
-  return colon == std::string::npos ? message : message.substr(colon + 2);
+  const size_t colon = message.find(": "), tag = message.find("] ");
+  if (colon != std::string::npos) return message.substr(colon + 2);
+  return tag == std::string::npos ? message : message.substr(tag + 2);
 }
 
 }  // namespace

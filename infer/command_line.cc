@@ -45,21 +45,32 @@ int complain(const std::string& program, const std::string& message, int code) {
 }
 
 // Names the keys of a config file that are no option of the command, which CLI11's own message does not
-// explain.
-void check_config_keys(const CLI::App& app, const std::string& file) {
+// explain.  Returns the keys.
+std::vector<std::string> check_config_keys(const CLI::App& app, const std::string& file) {
   std::vector<CLI::ConfigItem> items;
   try {
     items = app.get_config_formatter()->from_file(file);
   } catch (const data::InputError& error) {
     throw data::InputError(file + ", " + error.what());
   }
+  std::vector<std::string> keys;
   for (const CLI::ConfigItem& item : items) {
+    keys.push_back(item.name);
     const CLI::Option* option = item.parents.empty() ? app.get_option_no_throw("--" + item.name) : nullptr;
     if (!option || !option->get_configurable()) {
       throw data::InputError(file + ": unknown key \"" + item.fullname() + "\"; `" + app.get_name() +
                              " --help` lists the options, a key is the name of one without the dashes");
     }
   }
+  return keys;
+}
+
+/// Whether CLI11's message is about the option --`name`.
+bool is_about(const std::string& message, const std::string& name) {
+  const std::string option = "--" + name;
+  const size_t at = message.find(option);
+  return at != std::string::npos && message.find_first_of("abcdefghijklmnopqrstuvwxyz0123456789-",
+                                                          at + option.size()) != at + option.size();
 }
 
 // The file named by --config, found before CLI11 reads it.
@@ -73,15 +84,26 @@ std::string config_file_of(const std::vector<std::string>& arguments) {
 
 void parse(CLI::App& app, std::vector<std::string> arguments) {
   const std::string config = config_file_of(arguments);
+  std::vector<std::string> keys;
   if (!config.empty()) {
     if (!CLI::ExistingFile(config).empty()) {
       throw data::InputError("--config " + config + ": expected a file that can be read, found none");
     }
-    check_config_keys(app, config);
+    keys = check_config_keys(app, config);
   }
+  for (const std::string& argument : arguments)  // the command line's win
+    std::erase_if(keys, [&](const std::string& key) { return is_about(argument, key); });
   keep_brackets(app, arguments);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
-  app.parse(arguments);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    const std::string message = error.what();
+    if (error.get_exit_code() != 0 &&
+        std::ranges::any_of(keys, [&](const std::string& key) { return is_about(message, key); }))
+      throw data::InputError(config + ": " + message + " (--help explains the options)");
+    throw;
+  }
 }
 
 int run_command(const std::string& program, const Command& command,

@@ -63,10 +63,10 @@ int inspect_some_heads(const InspectOptions& options) {
 
 Action declare_inspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
-  app.add_option("folder", options->folder, "Model or heads folder")
+  app.add_option("--folder,folder", options->folder,
+                 "Model or heads folder; its option's name may be left out")
       ->required()
-      ->type_name("DIR")
-      ->configurable(false);
+      ->type_name("DIR");
   app.add_flag("--verify", options->verify,
                "Heads: guess again on the recorded prompt; model: check that all values are finite");
   add_model_options(app, options->model, HeadsOption::none);

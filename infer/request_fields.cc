@@ -71,6 +71,8 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 }
 
 std::string shortened(const json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))  // JSON has no name for it
+    return std::to_string(value.get<double>());
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   return text.size() > 40 ? text.substr(0, 40) + "..." : text;
 }

@@ -125,6 +125,12 @@ fs::path Checkpoints::at_step(int64_t step) const {
   return folder_ / name_of(step);
 }
 
+std::vector<int64_t> Checkpoints::steps() const {
+  std::vector<int64_t> steps;
+  for (const fs::path& one : whole_ones(folder_)) steps.push_back(step_of(one));
+  return steps;
+}
+
 void Checkpoints::remove_leftovers() const {
   if (!fs::is_directory(folder_)) return;
   std::vector<fs::path> leftovers;

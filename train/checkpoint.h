@@ -42,6 +42,7 @@ class Checkpoints {
   /// The newest whole one older than `checkpoint`.
   std::optional<std::filesystem::path> before(const std::filesystem::path& checkpoint) const;
   std::filesystem::path at_step(int64_t step) const;
+  std::vector<int64_t> steps() const;  // of the whole ones, ascending
 
   /// Removes what a killed process left half-written.
   void remove_leftovers() const;

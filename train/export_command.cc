@@ -1,6 +1,9 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "data/error.h"
 #include "data/safetensors.h"
@@ -30,12 +33,17 @@ fs::path chosen_checkpoint(const ExportOptions& options) {
                            ", expected the number of a checkpoint, or -1 for the newest.");
   }
   const Checkpoints checkpoints(options.run);
-  if (options.step >= 0) return checkpoints.at_step(options.step);
-  const auto newest = checkpoints.newest();
-  if (!newest) {
+  const std::vector<int64_t> steps = checkpoints.steps();
+  if (steps.empty())
     throw data::InputError(options.run + " holds no checkpoint: give the folder of a run, or --heads DIR.");
+  if (options.step < 0) return checkpoints.at_step(steps.back());
+  if (std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
+    std::string held;
+    for (const int64_t step : steps) held += (held.empty() ? "" : ", ") + std::to_string(step);
+    throw data::InputError("--step " + std::to_string(options.step) + ": " + options.run +
+                           " holds no checkpoint of that step, expected one of: " + held);
   }
-  return *newest;
+  return checkpoints.at_step(options.step);
 }
 
 /// The run's golden prompt, ids of the target's vocabulary.
@@ -86,6 +94,9 @@ int run_export(const ExportOptions& options) {
     throw data::InputError("Give either --heads DIR or --run DIR: what is to be exported.");
   }
   if (!options.heads.empty()) {
+    if (options.step >= 0 || !options.target.empty())
+      throw data::InputError(
+          "--step and --target choose a checkpoint of --run DIR: leave them out with --heads DIR.");
     model::read_heads_info(options.heads);
     export_heads(options.heads, options.format, options.output, stored_dtype(options, options.heads));
     return infer::exit_done;

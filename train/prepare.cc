@@ -157,7 +157,10 @@ int prepare(const PrepareOptions& options) {
   const Counts& counts = preparation.counts();
   if (counts.supervised == 0) {
     throw data::InputError(
-        "None of the records has a token to learn from; nothing was written: look at them with --preview 5.");
+        counts.samples + counts.bad == 0
+            ? "The input holds no records: expected one JSON object a line, as `prepare --help` lists them."
+            : "None of the records has a token to learn from; nothing was written: look at them with "
+              "--preview 5.");
   }
   preparation.write({{"tokenizer", {{"hash", tokenizer->hash()}}},
                      {"chat_template", {{"name", chat_template.name()}, {"hash", chat_template.hash()}}},

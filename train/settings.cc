@@ -68,6 +68,7 @@ void FitSettings::check() const {
   one_of("regression", regression, {"attention", "concat", "none"});
   one_of("block", block, {"full", "attention", "none"});
   at_least("gate-groups", gate_groups, int64_t{1});
+  check_kind();
   at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
   if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
@@ -97,6 +98,19 @@ void FitSettings::check() const {
     throw data::InputError("No target: give --target DIR, the folder of the language model.");
   if (data.empty())
     throw data::InputError("No data: give --data DIR, a folder that `clover-train prepare` wrote.");
+}
+
+void FitSettings::check_kind() const {
+  const nlohmann::json own = drafter();
+  const auto check = [&](const char* key, const char* name, const auto& value, const auto& usual) {
+    if (own.contains(key) || value == usual) return;
+    throw data::InputError(std::string("Setting --") + name + ": heads of kind " + kind +
+                           " have none; leave it out, or give another --kind.");
+  };
+  const FitSettings usual;
+  check("regression", "regression", regression, usual.regression);
+  check("block", "block", block, usual.block);
+  check("gate_groups", "gate-groups", gate_groups, usual.gate_groups);
 }
 
 nlohmann::json FitSettings::drafter() const {

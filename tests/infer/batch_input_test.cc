@@ -155,6 +155,7 @@ TEST(BatchInput, NamesWhatIsWrongWithALine) {
       {R"({"prompt": "a", "id": 12345678901234567890123})", "id: expected a string or a whole number"},
       {R"({"prompt": "a", "temperature": -1})", "temperature: expected a number >= 0"},
       {R"({"prompt": "a", "temperature": "hot"})", "temperature"},
+      {R"({"prompt": "a", "temperature": 1e400})", "expected valid JSON, found number overflow"},
       {R"({"prompt": "a", "top_p": 0})", "top_p"},
       {R"({"prompt": "a", "top_p": 1.5})", "top_p"},
       {R"({"prompt": "a", "top_k": -1})", "top_k"},

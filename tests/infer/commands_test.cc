@@ -146,6 +146,19 @@ TEST_F(Commands, NumbersBeyondTheirTypeAreRefused) {
   }
 }
 
+TEST_F(Commands, AMessageNamesTheFileThatHoldsTheValue) {
+  const std::string file = folder.write("job.toml", "max-tokens = \"many\"\n");
+  const Ran from_file = run({"generate", "--target", target, "--prompt", "p", "--config", file});
+  EXPECT_EQ(from_file.code, 2);
+  EXPECT_THAT(from_file.err, HasSubstr(file + ": --max-tokens"));
+  const Ran typed =
+      run({"generate", "--target", target, "--prompt", "p", "--config", file, "--max-tokens", "few"});
+  EXPECT_THAT(typed.err, HasSubstr("found \"few\""));
+  EXPECT_THAT(typed.err, testing::Not(HasSubstr(file)));
+  EXPECT_THAT(run({"generate", "--target", target, "--prompt", "p", "--temperature", "nan"}).err,
+              HasSubstr("temperature: expected a number >= 0, found nan"));
+}
+
 TEST_F(Commands, TokenizeShowsTextAndIds) {
   const std::string input =
       folder.write("texts.jsonl", R"({"id": "e", "text": ""})"
@@ -233,6 +246,8 @@ TEST_F(Commands, InspectDescribesAndVerifies) {
   EXPECT_EQ(about["fingerprint"].get<std::string>().size(), 16u);
   const std::string folder_of_heads = heads();
   const Ran of_heads = run({"inspect", folder_of_heads});
+  const Ran printed = run({"inspect", folder_of_heads, "--print-config"});
+  EXPECT_EQ(run({"inspect", "--config", folder.write("inspect.toml", printed.out)}).out, of_heads.out);
   EXPECT_EQ(of_heads.code, 0) << of_heads.err;
   EXPECT_THAT(of_heads.out, HasSubstr("kind: clover"));
   EXPECT_EQ(run({"inspect", folder_of_heads, "--verify"}).code, 2);  // without the target

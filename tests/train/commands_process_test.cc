@@ -111,6 +111,13 @@ TEST_F(CommandsProcessTest, PrepareRefusesAnOutputItWouldSpoilBeforeItReads) {
   EXPECT_FALSE(fs::exists(folder_ / "store"));
 }
 
+TEST_F(CommandsProcessTest, PrepareSaysThatThereAreNoRecords) {
+  std::vector<std::string> words = prepare(folder_ / "store");
+  *(std::find(words.begin(), words.end(), "--input") + 1) = folder_.write("empty.jsonl", "\n\n");
+  expect_refusal("prepare", words, "holds no records");
+  EXPECT_FALSE(fs::exists(folder_ / "store"));
+}
+
 TEST_F(CommandsProcessTest, NumbersThatMeanNothingAreRefused) {
   for (const auto& [name, value] : {std::pair{"--preview", "-3"}, {"--max-bad-records", "-2"}}) {
     std::vector<std::string> words = prepare(folder_ / "store");

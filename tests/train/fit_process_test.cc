@@ -179,6 +179,11 @@ TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
             data::read_json(output / "last/config.json")["training"]);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 6) << "nothing is left beside";
   EXPECT_TRUE(data::read_file(folder_ / "clover/model.safetensors") == weights(output));
+  EXPECT_EQ(run({program(), "export", "--run", output, "--step", "12345", "--output", folder_ / "no"}), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("no checkpoint of that step, expected one of: "));
+  EXPECT_EQ(run({program(), "export", "--heads", output / "best", "--step", "1", "--output", folder_ / "no"}),
+            2);
+  EXPECT_THAT(messages(), testing::HasSubstr("--step and --target"));
   EXPECT_EQ(run({program(), "export", "--run", output, "--format", "eagle", "--output", folder_ / "no"}), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("medusa"));
 }

@@ -61,6 +61,11 @@ TEST(SettingsTest, MedusaHasNoCloverSettings) {
   EXPECT_EQ(settings.drafter().size(), 4u);
   settings.kind = "medusa";
   EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}}));
+  EXPECT_EQ(complaint(settings), "");  // as run.toml records them
+  settings.regression = "concat";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--regression: heads of kind medusa have none"));
+  settings.kind = "clover";
+  EXPECT_EQ(complaint(settings), "");
 }
 
 }  // namespace
