@@ -264,7 +264,7 @@ int batch(BatchOptions options, const json& settings) {
   // Its buffer goes before the cache comes: the peak of memory is the job's own.
   const double bandwidth = options.report.empty() ? 0 : bandwidth_of(*model.target);
   model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
-  engine_settings.costs = CostFile::of(*model.target, engine_settings.graphs);
+  engine_settings.costs = CostFile::of(*model.target, engine_settings.graphs, engine_settings.typical);
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
   const Job job{options,
                 engine_settings,

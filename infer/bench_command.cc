@@ -160,7 +160,7 @@ int bench_requests(const BenchOptions& options) {
   const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
   const LoadedModel model = load_model(options.model);
   const std::vector<NamedDrafter> drafters = load_drafters(options, model);
-  plan.base.costs = CostFile::of(*model.target, plan.base.graphs);
+  plan.base.costs = CostFile::of(*model.target, plan.base.graphs, plan.base.typical);
   const json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
                                  [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
   const json report = report_of(entries, *model.target);

@@ -10,13 +10,36 @@
 namespace clover::infer {
 
 void Calibration::run(std::span<const int32_t> sequences, PassCost& costs) {
-  constexpr int64_t shortest = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
-  if (!std::exchange(measured_, true)) measure_rows(costs);
+  if (!std::exchange(measured_, true)) {
+    if (costs.points() > 0) rescale(costs);
+    measure_rows(costs);
+  }
   const auto length = [this](int32_t sequence) { return cache_.length(sequence); };
   const auto longest = std::ranges::max_element(sequences, {}, length);
-  if (longest == sequences.end() || length(*longest) < 2 * std::max(shortest, costs.attention_context()))
+  if (longest == sequences.end() || length(*longest) < 2 * std::max(longest_, costs.attention_context()))
     return;
+  longest_ = length(*longest);
   measure_attention(*longest, costs);
+}
+
+/// Seconds of a pass of so many rows behind nothing; 0 where the cache has no room for them.
+double Calibration::measure(int64_t rows) {
+  const int32_t sequence = cache_.open();
+  const double seconds = cache_.fits(sequence, rows) ? timed_pass(sequence, rows) : 0;
+  cache_.close(sequence);
+  return seconds;
+}
+
+// By the faster of two passes each: the very first one warms caches.
+void Calibration::rescale(PassCost& costs) {
+  double now = 0, then = 0;
+  for (const int64_t rows : {1, 4}) {
+    const double seconds = std::min(measure(rows), measure(rows));
+    if (seconds == 0) return;
+    now += seconds;
+    then += costs.at(rows);
+  }
+  costs.rescale(now / then);
 }
 
 // Passes of few rows twice, for they are what is weighed most.  Where twice the rows take nearly twice as
@@ -24,22 +47,17 @@ void Calibration::run(std::span<const int32_t> sequences, PassCost& costs) {
 // timed again.
 void Calibration::measure_rows(PassCost& costs) {
   constexpr double nearly_twice = 1.6, often_enough = 3;
-  const auto observe = [&](int64_t rows) {
-    const int32_t sequence = cache_.open();
-    double seconds = 0;
-    if (cache_.fits(sequence, rows)) {
-      seconds = timed_pass(sequence, rows);
-      costs.observe(rows, 0, seconds);
-    }
-    cache_.close(sequence);
+  const auto timed = [&](int64_t rows) {
+    const double seconds = measure(rows);
+    costs.measure(rows, seconds);
     return seconds;
   };
   // The very first one warms caches, which CostCurve allows for.
   for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4, 8})
-    if (!costs.knows(rows, often_enough)) observe(rows);
+    if (!costs.knows(rows, often_enough)) timed(rows);
   double before = costs.at(8);
   for (int64_t rows = 16; rows <= std::min<int64_t>(64, max_batch_ * 16); rows *= 2) {
-    const double seconds = costs.knows(rows, often_enough) ? costs.at(rows) : observe(rows);
+    const double seconds = costs.knows(rows, often_enough) ? costs.at(rows) : timed(rows);
     if (seconds > nearly_twice * before) return;
     before = seconds;
   }

@@ -18,11 +18,14 @@ class Calibration {
               model::FeatureTaps taps, int64_t max_batch)
       : target_(target), cache_(cache), passes_(passes), taps_(taps), max_batch_(max_batch) {}
 
-  /// What a row costs, once, as far as `costs` does not know it; what attention adds, whenever the longest of
-  /// `sequences` (of the KvCache) is twice as long as what it knows of.
+  /// Once: how much slower or faster the machine is than when `costs` were learnt, and what a row costs, as
+  /// far as they do not say; what attention adds, whenever the longest of `sequences` (of the KvCache) is
+  /// twice as long as what it knows of.
   void run(std::span<const int32_t> sequences, PassCost& costs);
 
  private:
+  double measure(int64_t rows);
+  void rescale(PassCost& costs);
   void measure_rows(PassCost& costs);
   void measure_attention(int32_t sequence, PassCost& costs);
   double timed_pass(int32_t sequence, int64_t rows);
@@ -33,6 +36,7 @@ class Calibration {
   model::FeatureTaps taps_;
   int64_t max_batch_;
   bool measured_ = false;
+  int64_t longest_ = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
 };
 
 }  // namespace clover::infer

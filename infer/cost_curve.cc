@@ -5,8 +5,10 @@
 namespace clover::infer {
 namespace {
 
-constexpr double memory = 64;  // observations a point remembers
-constexpr double settled = 8;  // observations before a point has a say in the drift
+constexpr double memory = 64;        // observations a point remembers
+constexpr double drift_memory = 16;  // observations the common drift remembers
+constexpr double settled = 8;        // observations before a point has a say in the drift
+constexpr double fading = 0.9;       // of the timings of a count, with each run that does not time it
 // A count between others is first believed to cost what they say, as if it had been seen that often: of many
 // counts tried, the cheapest is else the one whose clock was fastest.
 constexpr double believed = 4;
@@ -19,49 +21,57 @@ double bounded(double ratio) {
 }  // namespace
 
 CostCurve::CostCurve(std::span<const Point> known) {
-  for (const Point& point : known)
-    points_.push_back({{point.count, point.seconds, std::min(point.weight, settled)}});
-  drift_weight_ = 0;
+  for (const Point& point : known) {
+    const double timings = std::min(point.timings, settled);
+    points_.push_back({{point.count, point.seconds, timings}, std::max(timings, 1.0)});
+  }
   make_monotone();
 }
 
 std::vector<CostCurve::Point> CostCurve::known() const {
   std::vector<Point> points;
-  for (const Running& point : points_) points.push_back({point.count, point.seconds * drift_, point.weight});
+  for (const Running& point : points_)
+    points.push_back(
+        {point.count, point.seconds * drift_, point.timed ? point.timings : point.timings * fading});
   return points;
 }
 
-void CostCurve::observe(int64_t count, double seconds) {
+void CostCurve::rescale(double factor) {
+  drift_ *= factor;
+}
+
+void CostCurve::observe(int64_t count, double seconds, Chosen chosen) {
   if (count < 1 || !(seconds > 0)) return;
   auto place = std::lower_bound(points_.begin(), points_.end(), count,
                                 [](const Running& point, int64_t wanted) { return point.count < wanted; });
   const bool known = place != points_.end() && place->count == count;
   const bool between = place != points_.begin() && place != points_.end();
-  const double expected = at(count) / drift_;
-  if (!known && between) place = points_.insert(place, {{count, expected, believed}});
-  if (known || between)
+  if (known) {
     move(*place, seconds);
-  else
-    points_.insert(place, {{count, seconds / drift_, 1}});
+  } else if (between && chosen == Chosen::for_its_cost) {
+    const double expected = at(count) / drift_;
+    move(*points_.insert(place, {{count, expected, 0}, believed}), seconds);
+  } else {
+    points_.insert(place, {{count, seconds / drift_, 1}, 1, true});
+  }
   make_monotone();
 }
 
 void CostCurve::move(Running& point, double seconds) {
+  point.timed = true;
+  ++point.timings;
   const double ratio = seconds / (point.seconds * drift_);
   const int side = ratio > outlier ? 1 : ratio < 1 / outlier ? -1 : 0;
   const bool again = side != 0 && side == point.far_side;  // once is a hiccup, twice is how things are now
   point.far_side = side;
   if (again || (point.weight == 1 && side < 0)) {  // or what was known is a cold start
     point.seconds = seconds / drift_;
-    point.weight = 1;
+    point.weight = point.timings = 1;
     return;
   }
-  if (point.weight >= settled) {
-    drift_weight_ = std::min(drift_weight_ + 1, drift_memory);
-    drift_ *= 1 + (bounded(ratio) - 1) / drift_weight_;
-  }
+  if (point.weight >= settled) drift_ *= 1 + (bounded(ratio) - 1) / drift_memory;
   point.weight = std::min(point.weight + 1, memory);
-  point.seconds *= 1 + (bounded(seconds / (point.seconds * drift_)) - 1) / point.weight;
+  point.seconds *= 1 + (bounded(ratio) - 1) / point.weight;
 }
 
 // Pools neighbours that fall until none does: the closest non-decreasing curve by weighted squares.
@@ -112,7 +122,7 @@ void CostCurve::doubt(int64_t count) {
 
 bool CostCurve::knows(int64_t count, double timings) const {
   return std::any_of(points_.begin(), points_.end(),
-                     [&](const Running& point) { return point.count == count && point.weight >= timings; });
+                     [&](const Running& point) { return point.count == count && point.timings >= timings; });
 }
 
 }  // namespace clover::infer

@@ -15,16 +15,20 @@ class CostCurve {
   struct Point {
     int64_t count;
     double seconds;  // running mean
-    double weight;   // how many observations it stands for
+    double timings;  // how often it was timed, a little less for each run that did not
   };
 
   CostCurve() = default;
-  /// What was known() before, ascending by count.  The machine may be faster or slower by now: the first
-  /// timings move all of the curve.
+  /// What was known() to an earlier run, ascending by count.
   explicit CostCurve(std::span<const Point> known);
 
-  void observe(int64_t count, double seconds);
+  /// Why a count was timed.  The one that seems cheapest of many is often only the one whose clock was
+  /// fastest, so its neighbours are believed more than its first timings.
+  enum class Chosen { for_its_cost, to_measure };
+  void observe(int64_t count, double seconds, Chosen chosen = Chosen::for_its_cost);
 
+  /// The machine is slower by this factor than when the curve was learnt.
+  void rescale(double factor);
   /// `count` was not seen for long, and its next timings shall count for more than what others told of it.
   void doubt(int64_t count);
 
@@ -38,16 +42,16 @@ class CostCurve {
 
  private:
   struct Running : Point {  // seconds in units of drift_
+    double weight = 1;      // how many observations the mean stands for
+    bool timed = false;     // by this object
     double monotone = 0;    // `seconds` made non-decreasing along the curve
     int far_side = 0;       // of the mean the last timing was an outlier on: 1 above, -1 below, 0 neither
   };
   void move(Running& point, double seconds);
   void make_monotone();
 
-  std::vector<Running> points_;               // ascending by count
-  static constexpr double drift_memory = 16;  // observations that drift_ remembers
-  double drift_ = 1;                          // what all points have in common to multiply with
-  double drift_weight_ = drift_memory;        // how many it stands for
+  std::vector<Running> points_;  // ascending by count
+  double drift_ = 1;             // what all points have in common to multiply with
 };
 
 }  // namespace clover::infer

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -24,7 +23,9 @@ using nlohmann::json;
 
 constexpr int format_version = 1;
 constexpr size_t most_points = 512;
-constexpr int64_t largest_count = 1 << 20;
+constexpr int64_t largest_count = 1 << 20;        // of rows, and of tokens of context
+constexpr double shortest = 1e-9, longest = 1e4;  // seconds of a pass
+constexpr double fewest_timings = 0.5, most_timings = 1e6;
 // Neighbours and clocks of a shared machine change.
 constexpr std::chrono::hours kept_for{7 * 24};
 
@@ -51,8 +52,11 @@ std::string this_program() {
          std::to_string(about.st_mtim.tv_nsec);
 }
 
-bool is_measure(const json& value) {
-  return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= 0;
+bool is_number(const json& value, double least, double most) {
+  return value.is_number() && value.get<double>() >= least && value.get<double>() <= most;
+}
+bool is_whole(const json& value, int64_t least, int64_t most) {
+  return value.is_number_integer() && is_number(value, double(least), double(most));
 }
 
 struct Kept {
@@ -65,21 +69,18 @@ std::optional<Kept> kept_in(const json& file) {
   if (!file.is_object() || file.value("format", json()) != format_version) return std::nullopt;
   const json since = file.value("since", json()), position = file.value("seconds_per_position", json()),
              context = file.value("attention_context", json()), rows = file.value("rows", json());
-  if (!since.is_number_integer() || !is_measure(position) || !is_measure(context) ||
-      !context.is_number_integer() || !rows.is_array() || rows.size() > most_points)
+  const int64_t today = now(), oldest = today - std::chrono::seconds(kept_for).count();
+  if (!is_whole(since, oldest, today) || !is_number(position, 0, longest) ||
+      !is_whole(context, 0, largest_count) || !rows.is_array() || rows.size() > most_points)
     return std::nullopt;
-  const int64_t age = now() - since.get<int64_t>();
-  if (age < 0 || age > std::chrono::seconds(kept_for).count()) return std::nullopt;
   std::vector<CostCurve::Point> points;
   for (const json& point : rows) {
-    if (!point.is_array() || point.size() != 3 || !point[0].is_number_integer() ||
-        !std::all_of(point.begin(), point.end(), is_measure))
+    if (!point.is_array() || point.size() != 3 || !is_whole(point[0], 1, largest_count) ||
+        !is_number(point[1], shortest, longest) || !is_number(point[2], fewest_timings, most_timings))
       return std::nullopt;
-    points.push_back({point[0].get<int64_t>(), point[1].get<double>(), point[2].get<double>()});
-    const CostCurve::Point& last = points.back();
-    if (last.count < 1 || last.count > largest_count || last.seconds == 0 || last.weight < 1 ||
-        (points.size() > 1 && last.count <= points[points.size() - 2].count))
-      return std::nullopt;
+    const int64_t count = point[0].get<int64_t>();
+    if (!points.empty() && count <= points.back().count) return std::nullopt;
+    points.push_back({count, point[1].get<double>(), point[2].get<double>()});
   }
   return Kept{PassCost(CostCurve(points), position.get<double>(), context.get<int64_t>()),
               since.get<int64_t>()};
@@ -97,17 +98,25 @@ std::optional<Kept> kept_in(const std::filesystem::path& file) {
   }
 }
 
+/// What other builds and models left there and nobody has touched since it expired.
+void remove_old(const std::filesystem::path& folder) {
+  const auto oldest = std::filesystem::file_time_type::clock::now() - kept_for;
+  std::vector<std::filesystem::path> old;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.is_regular_file() && entry.path().extension() == ".json" && entry.last_write_time() < oldest)
+      old.push_back(entry.path());
+  for (const auto& file : old) std::filesystem::remove(file);
+}
+
 }  // namespace
 
-CostFile CostFile::of(const model::Target& target, bool graphs) {
+CostFile CostFile::of(const model::Target& target, bool graphs, bool typical) {
   const std::filesystem::path folder = cache_folder();
   const std::string program = this_program();
   if (folder.empty() || program.empty() || target.fingerprint() == "random") return {};
-  json about = {{"machine", describe_machine(target.device())},
-                {"program", program},
-                {"target", target.fingerprint()},
-                {"dtype", c10::toString(target.dtype())},
-                {"graphs", graphs}};
+  json about = {
+      {"machine", describe_machine(target.device())}, {"program", program}, {"target", target.fingerprint()},
+      {"dtype", c10::toString(target.dtype())},       {"graphs", graphs},   {"typical", typical}};
   about["machine"].erase("memory_bytes");
   return CostFile(folder / "costs" / (data::hex(data::fnv1a(about.dump())) + ".json"));
 }
@@ -120,21 +129,24 @@ PassCost CostFile::read() const {
 void CostFile::write(const PassCost& costs) const {
   if (file_.empty() || costs.points() == 0) return;
   std::vector<CostCurve::Point> points = costs.by_rows().known();
+  std::erase_if(points, [](const CostCurve::Point& point) { return point.timings < fewest_timings; });
   if (points.size() > most_points) {  // the best known
-    std::ranges::nth_element(points, points.begin() + most_points, std::greater{}, &CostCurve::Point::weight);
+    std::ranges::nth_element(points, points.begin() + most_points, std::greater{},
+                             &CostCurve::Point::timings);
     points.resize(most_points);
     std::ranges::sort(points, {}, &CostCurve::Point::count);
   }
   json rows = json::array();
-  for (const CostCurve::Point& point : points) rows.push_back({point.count, point.seconds, point.weight});
+  for (const CostCurve::Point& point : points) rows.push_back({point.count, point.seconds, point.timings});
   const std::optional<Kept> before = kept_in(file_);  // what it holds ages, however often it is written
   const json file = {{"format", format_version},
                      {"since", before ? before->since : now()},
                      {"seconds_per_position", costs.per_position()},
-                     {"attention_context", costs.attention_context()},
+                     {"attention_context", std::min(costs.attention_context(), largest_count)},
                      {"rows", rows}};
   try {
     std::filesystem::create_directories(file_.parent_path());
+    if (!before) remove_old(file_.parent_path());
     data::write_file_atomically(file_, file.dump() + "\n");
   } catch (const std::exception&) {  // a full or read-only disk is no reason to fail
   }

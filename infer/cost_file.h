@@ -17,10 +17,11 @@ class CostFile {
   CostFile() = default;
   explicit CostFile(std::filesystem::path file) : file_(std::move(file)) {}
 
-  /// In $XDG_CACHE_HOME/clover/costs, or ~/.cache/clover/costs, one for each model, dtype, machine, number of
-  /// threads, device, build of this program and way to start kernels (`graphs`).  None where there is no such
-  /// folder or the model is a random one.
-  static CostFile of(const model::Target& target, bool graphs);
+  /// In $XDG_CACHE_HOME/clover/costs, or ~/.cache/clover/costs, one for each model, dtype, kind of machine,
+  /// number of threads, device, build of this program, way to start kernels (`graphs`) and to verify
+  /// (`typical`: a GPU's logits come to the CPU).  None where there is no such folder or the model is a
+  /// random one.
+  static CostFile of(const model::Target& target, bool graphs, bool typical);
 
   PassCost read() const;
   void write(const PassCost& costs) const;

@@ -40,7 +40,7 @@ constexpr double surprise_memory = 4;  // trims remembered when one says that dr
 constexpr int64_t shortest_period = 64, hopeless_period = 512, longest_period = 1024;
 // Steps with guesses before one without shows again what those are compared with.
 constexpr int64_t longest_unseen = 32, longest_unseen_where_clear = 256;
-constexpr double clear_advantage = 1.25;
+constexpr double clear_gain = 1.25, gain_memory = 8;
 constexpr int64_t probes = 2;  // the first pays for catching up, the second shows the cost
 
 bool enough(double ratio, double weight) {
@@ -117,6 +117,7 @@ std::vector<Worth> ranked(const CostModel& model, const std::vector<CandidateTre
 struct Choice {
   size_t nodes = 0;
   double tokens = 0, seconds = 1;  // expected
+  double gain = 1;                 // of tokens a second over no nodes
   double rate() const { return tokens / seconds; }
 };
 
@@ -134,7 +135,8 @@ Choice best_of(const PassCost& passes, std::span<const Worth> nodes, std::span<c
     const Choice choice{n + 1, tokens, passes.at(++rows, positions) + drafting};
     if (choice.rate() > best.rate()) best = choice;
   }
-  return best.rate() > gain_needed * none.rate() ? best : none;
+  best.gain = best.rate() / none.rate();
+  return best.gain > gain_needed ? best : none;
 }
 
 }  // namespace
@@ -206,7 +208,7 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
     return prune(trees, kept);
   }
   const int64_t sequences = std::ssize(trees);
-  if (plain_is_due(sequences)) {
+  if (plain_is_due()) {
     guessing_ = 0;
     passes_.doubt(sequences);
     return prune(trees, {});
@@ -214,6 +216,7 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   const Choice best = best_of(passes_, nodes, contexts, drafted > 0 ? draft_seconds(drafted) : 0);
   prune(trees, std::span(nodes).first(best.nodes));
   guessing_ = best.nodes > 0 ? guessing_ + 1 : 0;
+  gain_ += (best.gain - gain_) / gain_memory;
   if (drafted == 0) return;
   std::erase_if(nodes, [](const Worth& node) { return node.proposer == Proposer::heads; });
   const Choice without_heads = best_of(passes_, nodes, contexts, 0);
@@ -226,10 +229,8 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
 // What a pass without guesses costs is known from before, and what passes with guesses have in common to be
 // slower than expected is believed of it, too: a number of rows that was taken for cheaper than it is would
 // make all others seem dear.
-bool CostModel::plain_is_due(int64_t sequences) const {
-  const std::optional<double> advantage = known_advantage(sequences);
-  const bool clear = advantage && *advantage >= clear_advantage;
-  return guessing_ >= (clear ? longest_unseen_where_clear : longest_unseen);
+bool CostModel::plain_is_due() const {
+  return guessing_ >= (gain_ >= clear_gain ? longest_unseen_where_clear : longest_unseen);
 }
 
 void CostModel::note_advantage(int64_t sequences, double ratio) {
@@ -274,6 +275,12 @@ std::optional<double> CostModel::known_advantage(int64_t sequences) const {
   return near.ratio;
 }
 
+/// Whether the last look at a batch of that size promised a gain.
+bool CostModel::promising(int64_t sequences) const {
+  const auto own = advantages_.find(sequences);
+  return own != advantages_.end() && own->second.ratio >= advantage_needed;
+}
+
 double CostModel::best_hope(std::span<const int64_t> contexts) const {
   const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
   const double plain = passes_.at(sequences, positions);
@@ -290,7 +297,8 @@ double CostModel::best_hope(std::span<const int64_t> contexts) const {
 bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
   settle_promise();
   std::optional<double> advantage = known_advantage(std::ssize(contexts));
-  if (!advantage && passes_.points() >= 2 && best_hope(contexts) < hope_needed) {
+  if (!advantage && !promising(std::ssize(contexts)) && passes_.points() >= 2 &&
+      best_hope(contexts) < hope_needed) {
     advantage = 0;
     period_ = std::max(period_, hopeless_period);
   }

@@ -95,7 +95,8 @@ class CostModel {
   std::optional<double> known_advantage(int64_t sequences) const;
   /// Tokens a second with excellent heads over those without.
   double best_hope(std::span<const int64_t> contexts) const;
-  bool plain_is_due(int64_t sequences) const;
+  bool plain_is_due() const;
+  bool promising(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
 
   PassCost passes_;
@@ -104,6 +105,7 @@ class CostModel {
   std::map<int64_t, Advantage> advantages_;  // by sequences
   Promise promise_;                          // of the step that is under way
   int64_t guessing_ = 0;                     // steps with guesses since one without
+  double gain_ = 1;                          // running mean of what trims promised over no guesses
   int64_t skipped_ = 0;                      // steps since drafting last paid or was last looked at
   int64_t period_ = 64;                      // steps from one look to the next
 };

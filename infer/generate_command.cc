@@ -67,7 +67,7 @@ int generate(const GenerateOptions& options) {
     engine_settings.kv_memory =
         kv_memory_for(*model.target, drafter, 1, std::min(tokens, context), engine_settings.page_size);
   }
-  engine_settings.costs = CostFile::of(*model.target, engine_settings.graphs);
+  engine_settings.costs = CostFile::of(*model.target, engine_settings.graphs, engine_settings.typical);
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
   if (options.stream) {
     engine.on_text([](int64_t, const std::string& text) { std::cout << text << std::flush; });

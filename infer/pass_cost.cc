@@ -8,6 +8,9 @@ namespace {
 constexpr double position_memory = 32;  // passes that a position's cost remembers
 constexpr double position_outlier = 2;  // a timing further off than this factor counts as this far
 
+// What attention took less than this is lost in the noise of a clock, and measured again by the next run.
+constexpr double clearly_more = 1.02;
+
 }  // namespace
 
 void PassCost::observe(int64_t rows, int64_t positions, double seconds) {
@@ -23,7 +26,8 @@ void PassCost::observe(int64_t rows, int64_t positions, double seconds) {
 void PassCost::observe_attention(int64_t rows, int64_t context, double seconds_without, double seconds_with) {
   if (rows < 1 || context < 1) return;
   per_position_ = std::max(0.0, seconds_with - seconds_without) / static_cast<double>(rows * context);
-  attention_context_ = std::max(attention_context_, context);
+  if (seconds_with > clearly_more * seconds_without)
+    attention_context_ = std::max(attention_context_, context);
 }
 
 }  // namespace clover::infer

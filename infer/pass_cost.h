@@ -20,8 +20,16 @@ class PassCost {
   /// both parts, each by its share.
   void observe(int64_t rows, int64_t positions, double seconds);
 
+  /// A pass without context took `seconds`, in which nothing but its cost was of interest.
+  void measure(int64_t rows, double seconds) {
+    by_rows_.observe(rows, seconds, CostCurve::Chosen::to_measure);
+  }
   /// See CostCurve.
   void doubt(int64_t rows) { by_rows_.doubt(rows); }
+  void rescale(double factor) {
+    by_rows_.rescale(factor);
+    per_position_ *= factor;
+  }
 
   /// What `context` cached tokens added to a pass of `rows` rows that was timed without and with them.
   void observe_attention(int64_t rows, int64_t context, double seconds_without, double seconds_with);
@@ -38,7 +46,7 @@ class PassCost {
 
   const CostCurve& by_rows() const { return by_rows_; }
   double per_position() const { return per_position_; }  // seconds
-  /// The longest that observe_attention was told of, in tokens; 0: none.
+  /// The longest that observe_attention was told of and that took time, in tokens; 0: none.
   int64_t attention_context() const { return attention_context_; }
 
  private:

@@ -95,7 +95,9 @@ class Commands : public testing::Test {
     return path;
   }
 
-  test::TemporaryFolder folder;
+  test::TemporaryFolder folder, own_cache;
+  // What `auto` finds out here is nothing for the user's own cache, nor for the next test.
+  const test::Variable cache_folder{"XDG_CACHE_HOME", own_cache.path()};
   std::string out = (folder / "out.jsonl").string();
 };
 

@@ -43,9 +43,48 @@ TEST(CostFile, HandsOnWhatIsKnownAndNewTimingsStillMoveIt) {
   EXPECT_NEAR(costs.at(8, 5000), seconds(8) + 0.005, 1e-6);
   EXPECT_EQ(costs.attention_context(), 300);
   EXPECT_TRUE(costs.knows(16, 3));
-  // Neighbours have left: all of the curve follows within a few passes, not only what is seen.
-  for (int i = 0; i < 5; ++i) costs.observe(1, 0, seconds(1) / 1.5);
-  for (const int64_t rows : {1, 2, 4, 9, 16}) EXPECT_NEAR(costs.at(rows) * 1.5 / seconds(rows), 1, 0.02);
+  costs.rescale(1 / 1.5);  // neighbours have left
+  for (const int64_t rows : {1, 2, 4, 9, 16}) EXPECT_NEAR(costs.at(rows) * 1.5 / seconds(rows), 1, 1e-9);
+  EXPECT_NEAR(costs.at(8, 5000) * 1.5, seconds(8) + 0.005, 1e-6);
+  for (int i = 0; i < 24; ++i) costs.observe(4, 0, seconds(4));
+  EXPECT_NEAR(costs.at(4) / seconds(4), 1, 0.1);
+}
+
+// What was found too dear is not visited, and must not be believed for ever.
+TEST(CostFile, WhatNoRunTimesAgainFades) {
+  const test::TemporaryFolder folder;
+  const CostFile file(folder / "costs.json");
+  file.write(known_costs());
+  for (int runs = 0; runs < 20; ++runs) {
+    PassCost costs = file.read();
+    EXPECT_EQ(costs.knows(16, 3), runs < 10) << runs;
+    costs.observe(1, 0, seconds(1));
+    file.write(costs);
+  }
+  EXPECT_TRUE(file.read().knows(1, 3));
+  EXPECT_NEAR(file.read().at(16), seconds(16), 1e-9);
+}
+
+TEST(CostFile, OddFirstPassesDoNotAddUpOverRuns) {
+  const test::TemporaryFolder folder;
+  const CostFile file(folder / "costs.json");
+  for (const double odd : {0.7, 1.2, 1.5}) {
+    PassCost learnt;
+    for (int i = 0; i < 20; ++i)
+      for (int64_t rows = 1; rows <= 64; rows *= 2) learnt.observe(rows, 0, seconds(rows));
+    file.write(learnt);
+    for (int runs = 0; runs < 30; ++runs) {
+      PassCost costs = file.read();
+      costs.observe(4, 0, odd * seconds(4));
+      for (int pass = 0; pass < 100; ++pass) {
+        const int64_t rows = pass % 33 == 32 ? 1 : 3 + pass % 3;
+        if (rows == 1) costs.doubt(1);
+        costs.observe(rows, 0, seconds(rows));
+      }
+      file.write(costs);
+    }
+    for (const int64_t rows : {1, 4, 8, 16}) EXPECT_NEAR(file.read().at(rows) / seconds(rows), 1, 0.1);
+  }
 }
 
 TEST(CostFile, WhatMakesNoSenseCountsAsNone) {
@@ -69,6 +108,9 @@ TEST(CostFile, WhatMakesNoSenseCountsAsNone) {
                            json::array({json::array({1.5, 0.01, 3})}),
                            json::array({json::array({1, "0.01", 3})}),
                            json::array({json::array({1, 0.01, 0})}),
+                           json::array({json::array({1, 1e308, 3})}),
+                           json::array({json::array({1, 1e-300, 3})}),
+                           json::array({json::array({1, 0.01, 1e300})}),
                            json::array({json::array({int64_t{1} << 62, 0.01, 3})}),
                            json::array({json::array({std::numeric_limits<uint64_t>::max(), 0.01, 3})}),
                            json::array({json::array({4, 0.01, 3}), json::array({4, 0.01, 3})}),
@@ -78,17 +120,20 @@ TEST(CostFile, WhatMakesNoSenseCountsAsNone) {
     content["rows"] = rows;
     EXPECT_EQ(points_of(content), 0) << rows.dump().substr(0, 80);
   }
-  const std::pair<const char*, json> bad_fields[] = {{"format", 2},
-                                                     {"format", "1"},
-                                                     {"since", now + 3600},
-                                                     {"since", now - week - 1},
-                                                     {"since", std::numeric_limits<int64_t>::min()},
-                                                     {"since", std::numeric_limits<uint64_t>::max()},
-                                                     {"since", "now"},
-                                                     {"seconds_per_position", -1},
-                                                     {"seconds_per_position", nullptr},
-                                                     {"attention_context", -5},
-                                                     {"attention_context", 1e300}};
+  const std::pair<const char*, json> bad_fields[] = {
+      {"format", 2},
+      {"format", "1"},
+      {"since", now + 3600},
+      {"since", now - week - 1},
+      {"since", std::numeric_limits<int64_t>::min()},
+      {"since", std::numeric_limits<uint64_t>::max()},
+      {"since", "now"},
+      {"seconds_per_position", -1},
+      {"seconds_per_position", nullptr},
+      {"attention_context", -5},
+      {"attention_context", 1e300},
+      {"attention_context", std::numeric_limits<int64_t>::max()},
+      {"seconds_per_position", 1e308}};
   for (const auto& [name, value] : bad_fields) {
     json content = good;
     content[name] = value;

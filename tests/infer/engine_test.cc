@@ -229,7 +229,7 @@ TEST_F(EngineTest, WhatPassesCostIsMeasuredInTheFirstRunsOnly) {
     ASSERT_GT(timings, 0);
   }
   expect_equal(expected, run(all, chosen, &drafter));
-  EXPECT_EQ(timings_of_8_rows(), timings);
+  EXPECT_LT(timings_of_8_rows(), timings);  // not timed again, and so known a little less
 }
 
 TEST_F(EngineTest, ASharedBeginningIsReadOnce) {
