@@ -42,11 +42,9 @@ void CostCurve::rescale(double factor) {
 
 void CostCurve::observe(int64_t count, double seconds, Chosen chosen) {
   if (count < 1 || !(seconds > 0)) return;
-  auto place = std::lower_bound(points_.begin(), points_.end(), count,
-                                [](const Running& point, int64_t wanted) { return point.count < wanted; });
-  const bool known = place != points_.end() && place->count == count;
+  const auto place = std::ranges::lower_bound(points_, count, {}, &Point::count);
   const bool between = place != points_.begin() && place != points_.end();
-  if (known) {
+  if (place != points_.end() && place->count == count) {
     move(*place, seconds);
   } else if (between && chosen == Chosen::for_its_cost) {
     const double expected = at(count) / drift_;
@@ -98,9 +96,7 @@ void CostCurve::make_monotone() {
 
 double CostCurve::at(int64_t count) const {
   if (points_.empty()) return 0;
-  const auto right =
-      std::lower_bound(points_.begin(), points_.end(), count,
-                       [](const Running& point, int64_t wanted) { return point.count < wanted; });
+  const auto right = std::ranges::lower_bound(points_, count, {}, &Point::count);
   if (right == points_.begin()) return right->monotone * drift_;
   const Running& left = *(right - 1);
   const auto slope = [](const Running& a, const Running& b) {

@@ -44,6 +44,27 @@ const std::set<std::string> free_to_change{"eval-every",       "eval-prompts",  
                                            "feature-file",     "target",           "data",
                                            "init-heads"};
 
+/// By their names in a heads folder.
+nlohmann::json settings_of_all_kinds(const FitSettings& of) {
+  return {{"heads", of.heads},
+          {"regression", of.regression},
+          {"block", of.block},
+          {"gate_groups", of.gate_groups}};
+}
+
+/// InputError for a setting that the kind of heads does not have and that is not as it is by default.
+void check_kind(const FitSettings& settings) {
+  const nlohmann::json own = settings.drafter(), usual = settings_of_all_kinds({});
+  const nlohmann::json given = settings_of_all_kinds(settings);
+  for (const auto& [name, value] : given.items()) {
+    if (own.contains(name) || value == usual[name]) continue;
+    std::string option = name;
+    std::ranges::replace(option, '_', '-');
+    throw data::InputError("Setting --" + option + ": heads of kind " + settings.kind +
+                           " have none; leave it out, or give another --kind.");
+  }
+}
+
 // Which of a machine's GPUs it was is of no matter.
 std::string kind_of_device(const std::string& device) {
   return device.substr(0, device.find(':'));
@@ -68,7 +89,7 @@ void FitSettings::check() const {
   one_of("regression", regression, {"attention", "concat", "none"});
   one_of("block", block, {"full", "attention", "none"});
   at_least("gate-groups", gate_groups, int64_t{1});
-  check_kind();
+  check_kind(*this);
   at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
   if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
@@ -100,22 +121,8 @@ void FitSettings::check() const {
     throw data::InputError("No data: give --data DIR, a folder that `clover-train prepare` wrote.");
 }
 
-void FitSettings::check_kind() const {
-  const nlohmann::json own = drafter();
-  const auto check = [&](const char* key, const char* name, const auto& value, const auto& usual) {
-    if (own.contains(key) || value == usual) return;
-    throw data::InputError(std::string("Setting --") + name + ": heads of kind " + kind +
-                           " have none; leave it out, or give another --kind.");
-  };
-  const FitSettings usual;
-  check("regression", "regression", regression, usual.regression);
-  check("block", "block", block, usual.block);
-  check("gate_groups", "gate-groups", gate_groups, usual.gate_groups);
-}
-
 nlohmann::json FitSettings::drafter() const {
-  return model::settings_of_kind(
-      kind, {{"heads", heads}, {"regression", regression}, {"block", block}, {"gate_groups", gate_groups}});
+  return model::settings_of_kind(kind, settings_of_all_kinds(*this));
 }
 
 nlohmann::json FitSettings::to_json() const {

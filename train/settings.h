@@ -59,9 +59,6 @@ struct FitSettings {
   /// InputError naming the setting that is out of range, what is expected and what was found.
   void check() const;
 
-  /// InputError for one that the kind of heads does not have and that is not as it is by default.
-  void check_kind() const;
-
   /// The "drafter" settings of the kind: make_drafter's argument.
   nlohmann::json drafter() const;
 

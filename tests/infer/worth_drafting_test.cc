@@ -13,34 +13,52 @@ namespace {
 struct Steps {
   int drafted = 0, plain = 0;
   double seconds = 0, tokens = 0;
+
+  /// One more: `grow` adds a chain of guesses to each tree, which takes `draft` seconds, a pass takes
+  /// `seconds_of(rows)`, and the target accepts a node of a tree when `accepts`.
+  template <class Grow, class Seconds, class Accepts>
+  void step(CostModel& model, int64_t sequences, double draft, Grow grow, Seconds seconds_of,
+            Accepts accepts) {
+    std::vector<CandidateTree> trees(sequences, CandidateTree::of_root(0));
+    const bool drafts = model.worth_drafting(contexts(sequences));
+    ++(drafts ? drafted : plain);
+    if (drafts) {
+      grow(trees);
+      model.trim(trees, contexts(sequences), sequences);
+      model.observe_draft(sequences, draft);
+      seconds += draft;
+    }
+    const int64_t rows = sequences + nodes_of(trees);
+    model.observe_pass(rows, 0, seconds_of(rows));
+    seconds += seconds_of(rows);
+    for (const CandidateTree& tree : trees) {
+      std::vector<int32_t> accepted{0};
+      while (std::ssize(accepted) < tree.size() && accepts(tree, std::ssize(accepted)))
+        accepted.push_back(int32_t(accepted.size()));
+      model.observe_tree(tree, accepted);
+      tokens += double(accepted.size());
+    }
+  }
 };
+
+double drawn(std::mt19937_64& random) {
+  return double(random() % 1000) / 1000;
+}
+
 Steps run(CostModel& model, int steps, int64_t sequences, double draft, double row, double acceptance) {
   std::mt19937_64 random(31);
   Steps done;
+  const auto grow = [](std::vector<CandidateTree>& trees) {
+    for (CandidateTree& tree : trees) {
+      tree.add(1, 0, 0.6f);
+      tree.add(2, 1, 0.36f);
+    }
+  };
   for (int step = 0; step < steps; ++step) {
-    std::vector<CandidateTree> trees(sequences, CandidateTree::of_root(0));
-    const bool drafts = model.worth_drafting(contexts(sequences));
-    ++(drafts ? done.drafted : done.plain);
-    if (drafts) {
-      for (CandidateTree& tree : trees) {
-        tree.add(1, 0, 0.6f);
-        tree.add(2, 1, 0.36f);
-      }
-      model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
-      model.observe_draft(sequences, draft * double(sequences));
-      done.seconds += draft * double(sequences);
-    }
-    const int64_t rows = sequences + nodes_of(trees);
-    const double seconds = 0.01 + row * double(rows);
-    model.observe_pass(rows, 0, seconds);
-    done.seconds += seconds;
-    for (const CandidateTree& tree : trees) {
-      std::vector<int32_t> accepted{0};
-      while (std::ssize(accepted) < tree.size() && double(random() % 1000) / 1000 < acceptance)
-        accepted.push_back(int32_t(accepted.size()));
-      model.observe_tree(tree, accepted);
-      done.tokens += double(accepted.size());
-    }
+    done.step(
+        model, sequences, draft * double(sequences), grow,
+        [row](int64_t rows) { return 0.01 + row * double(rows); },
+        [&](const CandidateTree&, int64_t) { return drawn(random) < acceptance; });
   }
   return done;
 }
@@ -131,28 +149,17 @@ TEST(WorthDrafting, FindsOutThatPromisesAreNotKept) {
   const auto seconds = [](int64_t rows) { return rows <= 16 ? 0.010 : 0.010 + 0.0008 * double(rows - 16); };
   CostModel model;
   for (const int64_t rows : {1, 8, 16}) model.passes().observe(rows, 0, seconds(rows));
-  double spent = 0, tokens = 0;
+  Steps done;
   std::mt19937_64 random(41);
+  const auto grow = [&](std::vector<CandidateTree>& trees) {
+    for (CandidateTree& tree : trees) tree.add(1, 0, 0.2f + 0.5f * float(random() % 100) / 100);
+  };
   for (int step = 0; step < 600; ++step) {
-    std::vector<CandidateTree> trees(16, CandidateTree::of_root(0));
-    if (model.worth_drafting(contexts(16))) {
-      for (CandidateTree& tree : trees) tree.add(1, 0, 0.2f + 0.5f * float(random() % 100) / 100);
-      model.trim(trees, contexts(16), 16);
-      model.observe_draft(16, 0.0002);
-      spent += 0.0002;
-    }
-    const int64_t rows = 16 + nodes_of(trees);
-    model.observe_pass(rows, 0, seconds(rows));
-    spent += seconds(rows);
-    for (const CandidateTree& tree : trees) {
-      std::vector<int32_t> accepted{0};
-      if (tree.size() > 1 && double(random() % 1000) / 1000 < tree.probability_by_drafter[1])
-        accepted.push_back(1);
-      model.observe_tree(tree, accepted);
-      tokens += double(accepted.size());
-    }
+    done.step(model, 16, 0.0002, grow, seconds, [&](const CandidateTree& tree, int64_t node) {
+      return drawn(random) < tree.probability_by_drafter[node];
+    });
   }
-  EXPECT_GT(tokens / spent, 0.98 * 16 / 0.010);
+  EXPECT_GT(done.tokens / done.seconds, 0.98 * 16 / 0.010);
 }
 
 // An earlier run timed 16 rows while the machine was slow and 21 while it was quick, so that guesses seem to
@@ -164,25 +171,14 @@ TEST(WorthDrafting, AQuickMomentIsNotBelievedForEver) {
     known.push_back({rows, seconds(rows == 21 ? 16 : rows), 20});
   CostModel model;
   model.passes() = PassCost(CostCurve(known), 0, 0);
-  double spent = 0, tokens = 0;
+  Steps done;
   std::mt19937_64 random(43);
+  const auto grow = [](std::vector<CandidateTree>& trees) {
+    for (int likely = 0; likely < 5; ++likely) trees[likely].add(1, 0, 0.7f);
+  };
   for (int step = 0; step < 1000; ++step) {
-    std::vector<CandidateTree> trees(16, CandidateTree::of_root(0));
-    if (model.worth_drafting(contexts(16))) {
-      for (int likely = 0; likely < 5; ++likely) trees[likely].add(1, 0, 0.7f);
-      model.trim(trees, contexts(16), 16);
-      model.observe_draft(16, 0.0008);
-      spent += 0.0008;
-    }
-    const int64_t rows = 16 + nodes_of(trees);
-    model.observe_pass(rows, 0, seconds(rows));
-    spent += seconds(rows);
-    for (const CandidateTree& tree : trees) {
-      std::vector<int32_t> accepted{0};
-      if (tree.size() > 1 && random() % 10 < 7) accepted.push_back(1);
-      model.observe_tree(tree, accepted);
-      tokens += double(accepted.size());
-    }
+    done.step(model, 16, 0.0008, grow, seconds,
+              [&](const CandidateTree&, int64_t) { return random() % 10 < 7; });
     if (step % 100 == 99) {  // the next run
       EXPECT_NEAR(model.passes().at(16) / seconds(16), 1, step < 100 ? 0.1 : 0.04) << step;
       const PassCost kept(CostCurve(model.passes().by_rows().known()), 0, 0);
@@ -190,7 +186,7 @@ TEST(WorthDrafting, AQuickMomentIsNotBelievedForEver) {
       model.passes() = kept;
     }
   }
-  EXPECT_GT(tokens / spent, 0.98 * 16 / seconds(16));
+  EXPECT_GT(done.tokens / done.seconds, 0.98 * 16 / seconds(16));
 }
 
 TEST(WorthDrafting, ComesBackWhenDraftingPaysAgain) {
