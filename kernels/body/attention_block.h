@@ -50,6 +50,10 @@ CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
   return cache_row(group.call, place, group.kv_head) * group.call.head_size;
 }
 
+/// Keys whose scores are computed side by side.
+constexpr int64_t tile_of_keys = lane_count<Wide> / 2;
+
+/// Places of positions start .. start + count - 1; the last one's fill the last tile.
 void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {
   const AttentionCall& call = group.call;
   int64_t i = 0;
@@ -63,6 +67,7 @@ void find_block(const Group& group, const Span& span, int64_t start, int64_t cou
     i += run;
   }
   for (; i < count; ++i) offsets[i] = cache_offset(group, span.rest[start + i - span.contiguous]);
+  for (; i % tile_of_keys != 0; ++i) offsets[i] = offsets[i - 1];
 }
 
 /// Keys or values of a block where they lie in the cache: converted anew for every use.
@@ -78,7 +83,7 @@ struct CacheRows {
   }
 };
 
-/// The same in fp32, for many uses.
+/// Values in fp32, for many uses.
 struct BlockRows {
   const float* block;
   int64_t d;
@@ -86,46 +91,83 @@ struct BlockRows {
 };
 
 template <class T>
-BlockRows load_block(const CacheRows<T>& rows, int64_t count, int64_t d, float* block) {
+BlockRows load_values(const CacheRows<T>& rows, int64_t count, int64_t d, float* block) {
   for (int64_t j = 0; j < count; ++j) {
     for (int64_t i = 0; i < d; i += 8) store8(block + j * d + i, load8(rows(j) + i));
   }
   return {block, d};
 }
 
+/// Elements i .. i + 7 of key `j` of the four from `tile` on, and beside them, in lanes that have room, of
+/// the one four keys on.
+template <class T>
+struct CacheKeys {
+  CacheRows<T> rows;
+  CLOVER_INLINE Wide operator()(int64_t tile, int j, int64_t i) const {
+    return load_eights<Wide>(rows(tile + j) + i, rows(tile + j + tile_of_keys - 4) + i);
+  }
+};
+
+/// The same in fp32, as they are used, for many uses.
+struct BlockKeys {
+  const float* block;
+  int64_t d;
+  CLOVER_INLINE Wide operator()(int64_t tile, int j, int64_t i) const {
+    return load_lanes<Wide>(block + tile * d + (j * d + i) * (tile_of_keys / 4));
+  }
+};
+
+template <class T>
+BlockKeys load_keys(const CacheKeys<T>& keys, int64_t count, int64_t d, float* block) {
+  float* to = block;
+  for (int64_t tile = 0; tile < count; tile += tile_of_keys) {
+    for (int j = 0; j < 4; ++j) {
+      for (int64_t i = 0; i < d; i += 8, to += lane_count<Wide>) store_lanes(to, keys(tile, j, i));
+    }
+  }
+  return {block, d};
+}
+
 /// The lane sums (sum8's order) of four vectors.
-CLOVER_INLINE void sum8_of_four(const F8* x, float* out) {
+CLOVER_INLINE void store_sums(const F8* x, float scale, float* to) {
 #if defined(__AVX2__)
   const __m256 low = _mm256_hadd_ps((__m256)x[0], (__m256)x[1]),
                high = _mm256_hadd_ps((__m256)x[2], (__m256)x[3]);
   const __m256 halves = _mm256_hadd_ps(low, high);
-  _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
+  const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+  _mm_storeu_ps(to, _mm_mul_ps(sums, _mm_set1_ps(scale)));
 #else
-  for (int j = 0; j < 4; ++j) out[j] = sum8(x[j]);
+  for (int j = 0; j < 4; ++j) to[j] = sum8(x[j]) * scale;
 #endif
 }
 
-template <int Q, int J, class Rows>
-CLOVER_INLINE void score_tile(const Query* const* queries, const Rows& keys, int64_t d, int64_t j,
+/// Sums of neighbouring lanes, of x and y in turn by quarters.
+CLOVER_INLINE F16 add_neighbours(F16 x, F16 y) {
+  return __builtin_shufflevector(x, y, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
+         __builtin_shufflevector(x, y, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
+}
+
+/// The same of the halves of four vectors: the lower ones' four, then the upper ones'.
+CLOVER_INLINE void store_sums(const F16* x, float scale, float* to) {
+  const F16 quarters = add_neighbours(add_neighbours(x[0], x[1]), add_neighbours(x[2], x[3]));
+  const F8 low = __builtin_shufflevector(quarters, quarters, 0, 1, 2, 3, 8, 9, 10, 11),
+           high = __builtin_shufflevector(quarters, quarters, 4, 5, 6, 7, 12, 13, 14, 15);
+  store8(to, (low + high) * scale);
+}
+
+template <int Q, class Keys>
+CLOVER_INLINE void score_tile(const Query* const* queries, const Keys& keys, int64_t d, int64_t tile,
                               float scale) {
-  F8 sum[Q][J] = {};
+  Wide sum[Q][4] = {};
   for (int64_t i = 0; i < d; i += 8) {
-    F8 q[Q];
-    each<Q>([&](auto a) CLOVER_INLINED { q[a] = load8(queries[a]->q + i); });
-    each<J>([&](auto b) CLOVER_INLINED {
-      const F8 key = load8(keys(j + b) + i);
+    Wide q[Q];
+    each<Q>([&](auto a) CLOVER_INLINED { q[a] = repeat_eight<Wide>(queries[a]->q + i); });
+    each<4>([&](auto b) CLOVER_INLINED {
+      const Wide key = keys(tile, b, i);
       each<Q>([&](auto a) CLOVER_INLINED { sum[a][b] = madd(q[a], key, sum[a][b]); });
     });
   }
-  each<Q>([&](auto a) CLOVER_INLINED {
-    float* to = queries[a]->score + j;
-    if constexpr (J == 4) {
-      sum8_of_four(sum[a], to);
-    } else {
-      for (int b = 0; b < J; ++b) to[b] = sum8(sum[a][b]);
-    }
-    for (int b = 0; b < J; ++b) to[b] *= scale;
-  });
+  each<Q>([&](auto a) CLOVER_INLINED { store_sums(sum[a], scale, queries[a]->score + tile); });
 }
 
 /// The next block, asked for while the present one is worked on: pages lie apart, and were not read since the
@@ -143,28 +185,34 @@ struct BlockAhead {
   }
 };
 
-template <int Q, class Rows, class Ahead>
-void score(const Query* const* queries, const Rows& keys, int64_t d, int64_t count, float scale,
+template <int Q, class Keys, class Ahead>
+void score(const Query* const* queries, const Keys& keys, int64_t d, int64_t count, float scale,
            const Ahead& ahead) {
-  int64_t j = 0;
-  for (; j + 4 <= count; j += 4) {
-    ahead.ask_for_rows(j, j + 4);
-    score_tile<Q, 4>(queries, keys, d, j, scale);
+  for (int64_t tile = 0; tile < count; tile += tile_of_keys) {
+    ahead.ask_for_rows(tile, tile + tile_of_keys);
+    score_tile<Q>(queries, keys, d, tile, scale);
   }
-  for (; j < count; ++j) score_tile<Q, 1>(queries, keys, d, j, scale);
+}
+
+CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F8 x) {
+  return sum + x;
+}
+CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F16 x) {
+  return sum + lower_half(x) + upper_half(x);
 }
 
 /// Turns a block's scores into weights and rescales what came before.
 void merge_block(Query& query, int64_t count, int64_t d) {
-  for (int64_t j = count; j % 8 != 0; ++j) query.score[j] = -__builtin_inff();
-  F8 best = splat(query.largest);
-  for (int64_t j = 0; j < count; j += 8) best = larger(load8(query.score + j), best);
-  const float largest = max8(best);
+  constexpr int64_t step = lane_count<Wide>;
+  for (int64_t j = count; j % step != 0; ++j) query.score[j] = -__builtin_inff();
+  Wide best = repeat<Wide>(query.largest);
+  for (int64_t j = 0; j < count; j += step) best = larger(load_lanes<Wide>(query.score + j), best);
+  const float largest = max_lane(best);
   F8 mass{};
-  for (int64_t j = 0; j < count; j += 8) {
-    const F8 weight = exp_lanes(load8(query.score + j) - largest);
-    store8(query.score + j, weight);
-    mass += weight;
+  for (int64_t j = 0; j < count; j += step) {
+    const Wide weight = exp_lanes(load_lanes<Wide>(query.score + j) - largest);
+    store_lanes(query.score + j, weight);
+    mass = add_halves_in_turn(mass, weight);
   }
   const float shrink = exp_lanes(splat(query.largest - largest))[0];
   query.mass = query.mass * shrink + sum8(mass);
@@ -184,67 +232,66 @@ void merge_splits(Softmax& x, const Softmax& next, int64_t d) {
   x.largest = top;
 }
 
-template <int Q, int D, class Rows>
+template <class Lanes, int Q, int D, class Rows>
 CLOVER_INLINE void weigh_tile(Query* const* queries, const Rows& values, int64_t i, int64_t begin,
                               int64_t end) {
-  F8 sum[Q][D];
+  constexpr int64_t step = lane_count<Lanes>;
+  Lanes sum[Q][D];
   each<Q>([&](auto a) CLOVER_INLINED {
-    each<D>([&](auto b) CLOVER_INLINED { sum[a][b] = load8(queries[a]->sum + i + 8 * b); });
+    each<D>([&](auto b) CLOVER_INLINED { sum[a][b] = load_lanes<Lanes>(queries[a]->sum + i + step * b); });
   });
   for (int64_t j = begin; j < end; ++j) {
-    F8 weight[Q];
-    each<Q>([&](auto a) CLOVER_INLINED { weight[a] = splat(queries[a]->score[j]); });
+    Lanes weight[Q];
+    each<Q>([&](auto a) CLOVER_INLINED { weight[a] = repeat<Lanes>(queries[a]->score[j]); });
     each<D>([&](auto b) CLOVER_INLINED {
-      const F8 value = load8(values(j) + i + 8 * b);
+      const Lanes value = load_lanes<Lanes>(values(j) + i + step * b);
       each<Q>([&](auto a) CLOVER_INLINED { sum[a][b] = madd(weight[a], value, sum[a][b]); });
     });
   }
   each<Q>([&](auto a) CLOVER_INLINED {
-    each<D>([&](auto b) CLOVER_INLINED { store8(queries[a]->sum + i + 8 * b, sum[a][b]); });
+    each<D>([&](auto b) CLOVER_INLINED { store_lanes(queries[a]->sum + i + step * b, sum[a][b]); });
   });
 }
 
 template <int Q, class Rows>
 void weigh(Query* const* queries, const Rows& values, int64_t d, int64_t begin, int64_t end) {
+  constexpr int64_t step = lane_count<Wide>;
   if (begin >= end) return;
   int64_t i = 0;
-  for (; i + 32 <= d; i += 32) weigh_tile<Q, 4>(queries, values, i, begin, end);
-  for (; i < d; i += 8) weigh_tile<Q, 1>(queries, values, i, begin, end);
+  for (; i + 4 * step <= d; i += 4 * step) weigh_tile<Wide, Q, 4>(queries, values, i, begin, end);
+  for (; i + step <= d; i += step) weigh_tile<Wide, Q, 1>(queries, values, i, begin, end);
+  for (; i < d; i += 8) weigh_tile<F8, Q, 1>(queries, values, i, begin, end);
 }
 
-/// Query heads from the first on that can go three by three: their counts of keys are the same.
-int64_t in_threes(const int64_t* count, int64_t total) {
-  int64_t i = 0;
-  while (i + 3 <= total && count[i] == count[i + 1] && count[i] == count[i + 2]) i += 3;
-  return i;
+/// As many query heads side by side as the registers hold.
+constexpr int most_beside = lane_count<Wide> == 16 ? 6 : 3;
+
+/// Calls body(how many, from which) for all query heads, as many at a time as possible.
+template <int Most = most_beside, class Body>
+CLOVER_INLINE void for_query_heads(int64_t total, const Body& body, int64_t first = 0) {
+  for (; first + Most <= total; first += Most) body(Constant<Most>{}, first);
+  if constexpr (Most > 1) for_query_heads<Most / 2>(total, body, first);
 }
 
-template <class Rows, class Ahead>
-void score_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& keys, int64_t d,
+template <class Keys, class Ahead>
+void score_all(Query* const* queries, const int64_t* count, int64_t total, const Keys& keys, int64_t d,
                float scale, const Ahead& ahead) {
-  const int64_t threes = in_threes(count, total);
-  const Ahead nothing = ahead.none();
-  // The next block is asked for once, not by each of them.
-  const auto rows_ahead = [&](int64_t first) -> const Ahead& { return first == 0 ? ahead : nothing; };
-  int64_t i = 0;
-  for (; i < threes; i += 3) score<3>(queries + i, keys, d, count[i], scale, rows_ahead(i));
-  for (; i + 2 <= total; i += 2)
-    score<2>(queries + i, keys, d, count[i] > count[i + 1] ? count[i] : count[i + 1], scale, rows_ahead(i));
-  if (i < total) score<1>(queries + i, keys, d, count[i], scale, rows_ahead(i));
+  for_query_heads(total, [&](auto beside, int64_t first) CLOVER_INLINED {
+    int64_t most = 0;
+    for (int a = 0; a < beside; ++a) most = count[first + a] > most ? count[first + a] : most;
+    // The next block is asked for once, not by each of them.
+    score<beside>(queries + first, keys, d, most, scale, first == 0 ? ahead : ahead.none());
+  });
 }
 
 template <class Rows>
 void weigh_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& values, int64_t d) {
-  const int64_t threes = in_threes(count, total);
-  int64_t i = 0;
-  for (; i < threes; i += 3) weigh<3>(queries + i, values, d, 0, count[i]);
-  for (; i + 2 <= total; i += 2) {
-    const int64_t both = count[i] < count[i + 1] ? count[i] : count[i + 1];
-    weigh<2>(queries + i, values, d, 0, both);
-    weigh<1>(queries + i, values, d, both, count[i]);
-    weigh<1>(queries + i + 1, values, d, both, count[i + 1]);
-  }
-  if (i < total) weigh<1>(queries + i, values, d, 0, count[i]);
+  for_query_heads(total, [&](auto beside, int64_t first) CLOVER_INLINED {
+    int64_t all = count[first];
+    for (int a = 1; a < beside; ++a) all = count[first + a] < all ? count[first + a] : all;
+    weigh<beside>(queries + first, values, d, 0, all);
+    for (int a = 0; a < beside; ++a) weigh<1>(queries + first + a, values, d, all, count[first + a]);
+  });
 }
 
 /// One block of keys against all query heads of the `members` rows, whose counts of keys in it may differ.
@@ -267,15 +314,16 @@ void attend_block(const Group& group, const int64_t* offsets, const int* members
       values{static_cast<const T*>(call.v), offsets};
   const bool once = total <= 3;  // one pass over the block: no use for a copy in fp32
   if (once) {
-    score_all(queries, count, total, keys, d, call.scale, ahead);
+    score_all(queries, count, total, CacheKeys<T>{keys}, d, call.scale, ahead);
   } else {
-    score_all(queries, count, total, load_block(keys, longest, d, group.block), d, call.scale, ahead);
+    score_all(queries, count, total, load_keys(CacheKeys<T>{keys}, longest, d, group.block), d, call.scale,
+              ahead);
   }
   for (int64_t i = 0; i < total; ++i) merge_block(*queries[i], count[i], d);
   if (once) {
     weigh_all(queries, count, total, values, d);
   } else {
-    weigh_all(queries, count, total, load_block(values, longest, d, group.block), d);
+    weigh_all(queries, count, total, load_values(values, longest, d, group.block), d);
   }
 }
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <utility>
-
 #include "kernels/body/amx_registers.h"
 #include "kernels/body/attention.h"
+#include "kernels/body/transpose.h"
 
 // Attention over bf16 caches on tile registers, yet with fp32 queries and weights: a number of 24 bits is the
 // sum of three of bf16's 8, so queries and weights go in as three parts, one after the other into one sum.
@@ -30,30 +29,6 @@ CLOVER_INLINE H32 upper_halves(U16 low, U16 high) {
   const H32 a = (H32)low, b = (H32)high;
   return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37,
                                  39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
-}
-
-/// Swaps the blocks of `Size` lanes beside the diagonal of two lines that lie `Size` apart.
-template <int Size, size_t... Lane>
-CLOVER_INLINE void swap_blocks(U16& upper, U16& lower, std::index_sequence<Lane...>) {
-  const U16 a = upper, b = lower;
-  upper = __builtin_shufflevector(a, b, (Lane & Size ? 16 + Lane - Size : Lane)...);
-  lower = __builtin_shufflevector(a, b, (Lane & Size ? 16 + Lane : Lane + Size)...);
-}
-
-template <int Size>
-CLOVER_INLINE void swap_all_blocks(U16* lines) {
-  each<16>([&](auto i) CLOVER_INLINED {
-    if constexpr ((i & Size) == 0)
-      swap_blocks<Size>(lines[i], lines[i + Size], std::make_index_sequence<16>{});
-  });
-}
-
-/// Lane j of line i for lane i of line j.
-CLOVER_INLINE void transpose(U16* lines) {
-  swap_all_blocks<8>(lines);
-  swap_all_blocks<4>(lines);
-  swap_all_blocks<2>(lines);
-  swap_all_blocks<1>(lines);
 }
 
 /// What a block of keys needs besides Group::block: all of it tile registers as they are loaded.

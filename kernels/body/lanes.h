@@ -85,6 +85,19 @@ CLOVER_INLINE F8 upper_half(F16 x) {
   return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 
+CLOVER_INLINE F16 join(F8 low, F8 high) {
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+/// The widest lanes that the family computes with.
+#if defined(__AVX512F__) || defined(CLOVER_EMULATE_AVX512_BF16)
+using Wide = F16;
+#else
+using Wide = F8;
+#endif
+template <class Lanes>
+constexpr int64_t lane_count = sizeof(Lanes) / sizeof(float);
+
 CLOVER_INLINE U8 load_halves(const uint16_t* from) {
 #if defined(__AVX2__)  // one instruction, which compilers do not find
   return (U8)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -138,6 +151,83 @@ CLOVER_INLINE void store8(Fp16* to, F8 x) {
 }
 #endif
 
+#if defined(__AVX512F__)  // Compilers widen each half by itself.  Their unmasked forms warn of lanes that
+                          // nobody reads.
+CLOVER_INLINE F16 widen(__m256i halves) {
+  return (F16)((U16)_mm512_maskz_cvtepu16_epi32(0xffff, halves) << 16);
+}
+CLOVER_INLINE F16 load16(const Bf16* from) {
+  return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+CLOVER_INLINE F16 load_two(const Bf16* low, const Bf16* high) {
+  const __m256i lower = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(low)));
+  return widen(_mm256_inserti128_si256(lower, _mm_loadu_si128(reinterpret_cast<const __m128i*>(high)), 1));
+}
+#endif
+template <class T>
+CLOVER_INLINE F16 load_two(const T* low, const T* high) {
+  return join(load8(low), load8(high));
+}
+template <class T>
+CLOVER_INLINE F16 load16(const T* from) {
+  return load_two(from, from + 8);
+}
+CLOVER_INLINE F16 load16(const float* from) {
+  return load_line<F16>(from);
+}
+
+/// As many elements as there are lanes.
+template <class Lanes, class T>
+CLOVER_INLINE Lanes load_lanes(const T* from) {
+  if constexpr (lane_count<Lanes> == 8) {
+    return load8(from);
+  } else {
+    return load16(from);
+  }
+}
+template <class Lanes>
+CLOVER_INLINE Lanes repeat(float x) {
+  if constexpr (lane_count<Lanes> == 8) {
+    return splat(x);
+  } else {
+    return F16{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+  }
+}
+template <class T>
+CLOVER_INLINE void store16(T* to, F16 x) {
+  store8(to, lower_half(x));
+  store8(to + 8, upper_half(x));
+}
+CLOVER_INLINE void store16(float* to, F16 x) {
+  store_line(to, x);
+}
+template <class Lanes, class T>
+CLOVER_INLINE void store_lanes(T* to, Lanes x) {
+  if constexpr (lane_count<Lanes> == 8) {
+    store8(to, x);
+  } else {
+    store16(to, x);
+  }
+}
+/// Eight elements, and in lanes that have room another eight.
+template <class Lanes, class T>
+CLOVER_INLINE Lanes load_eights(const T* low, [[maybe_unused]] const T* high) {
+  if constexpr (lane_count<Lanes> == 8) {
+    return load8(low);
+  } else {
+    return load_two(low, high);
+  }
+}
+/// The same eight in all of them.
+template <class Lanes>
+CLOVER_INLINE Lanes repeat_eight(const float* from) {
+#if defined(__AVX512F__)
+  if constexpr (lane_count<Lanes> == 16)
+    return (F16)_mm512_maskz_broadcast_f32x8(0xffff, _mm256_loadu_ps(from));
+#endif
+  return load_eights<Lanes>(from, from);
+}
+
 /// a * b + c, rounded once.
 CLOVER_INLINE F8 madd(F8 a, F8 b, F8 c) {
 #if defined(__FMA__)
@@ -145,6 +235,15 @@ CLOVER_INLINE F8 madd(F8 a, F8 b, F8 c) {
 #else
   for (int lane = 0; lane < 8; ++lane) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
   return c;
+#endif
+}
+
+CLOVER_INLINE F16 madd(F16 a, F16 b, F16 c) {
+#if defined(__AVX512F__)
+  return (F16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+  return join(madd(lower_half(a), lower_half(b), lower_half(c)),
+              madd(upper_half(a), upper_half(b), upper_half(c)));
 #endif
 }
 
@@ -169,7 +268,8 @@ CLOVER_INLINE float sum8(F8 x) {
   return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
-CLOVER_INLINE F8 larger(F8 x, F8 best) {
+template <class Lanes>
+CLOVER_INLINE Lanes larger(Lanes x, Lanes best) {
   return x > best ? x : best;
 }  // keeps `best` where x is NaN
 
@@ -177,6 +277,13 @@ CLOVER_INLINE float max8(F8 x) {
   x = larger(__builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3), x);
   x = larger(__builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5), x);
   return larger(__builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6), x)[0];
+}
+
+CLOVER_INLINE float max_lane(F8 x) {
+  return max8(x);
+}
+CLOVER_INLINE float max_lane(F16 x) {
+  return max8(larger(lower_half(x), upper_half(x)));
 }
 
 /// See exp_f32 in activation.h.  F: F8 or F16.
@@ -203,7 +310,8 @@ CLOVER_INLINE F exp_lanes(F x) {
   return x > 88.7f ? F{} + __builtin_inff() : floored;
 }
 
-CLOVER_INLINE F8 silu8(F8 x) {
+template <class Lanes>
+CLOVER_INLINE Lanes silu_lanes(Lanes x) {
   return x / (1.0f + exp_lanes(-x));
 }
 

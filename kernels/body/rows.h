@@ -44,22 +44,36 @@ void rms_norm_rows(const float* x, const float* weight, float eps, int64_t width
   }
 }
 
-CLOVER_INLINE F8 silu_mul8(F8 low, F8 high) {
+/// silu(gate) * up, both in turn in `low` and then `high`.
+CLOVER_INLINE F8 silu_mul_lanes(F8 low, F8 high) {
   const F8 gate = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
            up = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
-  return silu8(gate) * up;
+  return silu_lanes(gate) * up;
+}
+CLOVER_INLINE F16 silu_mul_lanes(F16 low, F16 high) {
+  const F16 gate =
+                __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+            up =
+                __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return silu_lanes(gate) * up;
 }
 
 template <class T>
 void silu_mul_rows(const float* sums, int64_t width, T* out, int64_t begin, int64_t end) {
+  constexpr int64_t step = lane_count<Wide>;
   for (int64_t r = begin; r < end; ++r, sums += 2 * width) {
     T* to = out + r * width;
     int64_t i = 0;
-    for (; i + 8 <= width; i += 8) store8(to + i, silu_mul8(load8(sums + 2 * i), load8(sums + 2 * i + 8)));
-    if (i == width) continue;
-    float rest[16] = {};
-    std::memcpy(rest, sums + 2 * i, 2 * (width - i) * sizeof(float));
-    store_part(to + i, width - i, silu_mul8(load8(rest), load8(rest + 8)));
+    for (; i + step <= width; i += step) {
+      const float* pairs = sums + 2 * i;
+      store_lanes(to + i, silu_mul_lanes(load_lanes<Wide>(pairs), load_lanes<Wide>(pairs + step)));
+    }
+    for (int64_t count; i < width; i += count) {
+      count = width - i < 8 ? width - i : 8;
+      float rest[16] = {};
+      std::memcpy(rest, sums + 2 * i, 2 * count * sizeof(float));
+      store_part(to + i, count, silu_mul_lanes(load8(rest), load8(rest + 8)));
+    }
   }
 }
 
@@ -87,7 +101,7 @@ void silu_mul(const float* sums, int64_t width, void* out, Element element, int6
 }
 
 void add_silu(float* z, const float* a, int64_t begin, int64_t end) {
-  fill_row(z + begin, end - begin, [&](auto load) { return load(z + begin) + silu8(load(a + begin)); });
+  fill_row(z + begin, end - begin, [&](auto load) { return load(z + begin) + silu_lanes(load(a + begin)); });
 }
 
 void add_gated(float* s, const float* q, const float* k, const float* v, int64_t width, int64_t groups,
@@ -99,7 +113,7 @@ void add_gated(float* s, const float* q, const float* k, const float* v, int64_t
     const float k_norm = __builtin_sqrtf(dot(k + at, k + at, slice));
     const float gate =
         dot(q + at, k + at, slice) / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
-    fill_row(s + at, slice, [&](auto load) { return load(s + at) + silu8(load(v + at) * gate); });
+    fill_row(s + at, slice, [&](auto load) { return load(s + at) + silu_lanes(load(v + at) * gate); });
   }
 }
 
