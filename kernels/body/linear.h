@@ -86,9 +86,10 @@ void linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
 }
 
 /// Which weights to ask memory for while a tile computes: `from` the first panel's byte, `step` bytes further
-/// a pair.
+/// a pair.  Where every panel passes `once`, tiles of pairs choose `from` themselves.
 struct Prefetch {
   int64_t from, step;
+  bool once;
 };
 
 /// With few rows a tile only waits for memory: weights asked for into the second-level cache arrive sooner,
@@ -186,15 +187,16 @@ void linear_any(const LinearWork& call, int64_t begin, int64_t end, int64_t tile
   if (count == 1) {
     const int64_t row = tiles.begin(tile_begin);
     return linear_tile_of<Panel>(call, begin, end, row, tiles.begin(tile_end) - row, panel_elements,
-                                 {prefetch_bytes, pair_bytes});
+                                 {prefetch_bytes, pair_bytes, true});
   }
   // With several tiles a panel stays in the nearest cache while all of them use it, each fetching a part of
   // the next.
   for (int64_t panel = begin; panel < end; ++panel) {
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
       const int64_t row = tiles.begin(tile);
-      linear_tile_of<Panel>(call, panel, panel + 1, row, tiles.begin(tile + 1) - row, panel_elements,
-                            {panel_bytes + (tile - tile_begin) * panel_bytes / count, pair_bytes / count});
+      linear_tile_of<Panel>(
+          call, panel, panel + 1, row, tiles.begin(tile + 1) - row, panel_elements,
+          {panel_bytes + (tile - tile_begin) * panel_bytes / count, pair_bytes / count, false});
     }
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/body/linear.h"
+#include "kernels/body/transpose.h"
 #if defined(CLOVER_EMULATE_AVX512_BF16)  // tests on machines without the instruction
 #include <simde/x86/avx512/dpbf16.h>
 #endif
@@ -26,9 +27,18 @@ CLOVER_INLINE U16 splat_pair(uint32_t pair) {
 
 /// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.
 void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* to) {
+  int64_t done = 0;
+  // A line of rows is stored whole, and what it writes beyond them by the lines that follow: not the last
+  // ones.
+  for (; rows > 4 && done + 16 < inputs / 2; done += 16) {
+    U16 lines[16] = {};
+    for (int64_t m = 0; m < rows; ++m) lines[m] = load_line<U16>(x + m * inputs + 2 * done);
+    transpose(lines);
+    for (int64_t pair = 0; pair < 16; ++pair) store_line(to + (done + pair) * rows, lines[pair]);
+  }
   for (int64_t m = 0; m < rows; ++m) {
     const uint16_t* row = x + m * inputs;
-    for (int64_t pair = 0; pair < inputs / 2; ++pair) std::memcpy(to + pair * rows + m, row + 2 * pair, 4);
+    for (int64_t pair = done; pair < inputs / 2; ++pair) std::memcpy(to + pair * rows + m, row + 2 * pair, 4);
     if (inputs % 2 != 0) to[inputs / 2 * rows + m] = row[inputs - 1];
   }
 }
@@ -43,14 +53,24 @@ void pair_linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_e
   }
 }
 
+/// How far ahead a tile asks for each of its P panels where they pass once.  One or two rows only wait for
+/// memory, and more panels side by side are more on its way.
+template <int P, int M>
+constexpr int64_t pairs_ahead = (M <= 2 ? prefetch_bytes : 4 * prefetch_bytes / P) / 64;
+
 template <int P, int M>
 void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_words, Prefetch prefetch) {
+  constexpr int64_t near = pairs_ahead<P, M>;
   const uint32_t* weights = static_cast<const uint32_t*>(call.panels) + panel * panel_words;
-  const char* ahead = reinterpret_cast<const char*>(weights) + prefetch.from;
+  const char* ahead = reinterpret_cast<const char*>(weights) + (prefetch.once ? near * 64 : prefetch.from);
+  const int64_t pairs = (call.inputs + 1) / 2;
+  // Behind the last pairs of P panels come the first of the next P.  One or two rows are faster without it:
+  // the processor sees that many streams by itself.
+  const int64_t turn = prefetch.once && M > 2 ? pairs - near : pairs;
   const uint32_t* x = reinterpret_cast<const uint32_t*>(call.scratch + linear_scratch(row, call.inputs));
   F16 sum[P][M] = {};
-  const int64_t pairs = (call.inputs + 1) / 2;
   for (int64_t pair = 0; pair < pairs; ++pair, weights += 16, x += M, ahead += prefetch.step) {
+    if (pair == turn) ahead += (P - 1) * panel_words * 4;
     U16 line[P];
     each<P>([&](auto p) CLOVER_INLINED {
       line[p] = load_line<U16>(weights + p * panel_words);
@@ -83,6 +103,8 @@ void pair_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t row, 
     int64_t panel = begin;
     for (; panel + beside <= end; panel += beside)
       pair_tile<beside, M>(call, panel, row, panel_words, prefetch);
+    if constexpr (beside > 2)
+      for (; panel + 2 <= end; panel += 2) pair_tile<2, M>(call, panel, row, panel_words, prefetch);
     for (; panel < end; ++panel) pair_tile<1, M>(call, panel, row, panel_words, prefetch);
   }
 }
@@ -100,7 +122,8 @@ void pair_linear_panels(const LinearWork& call, int64_t begin, int64_t end, int6
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
       const int64_t row = tiles.begin(tile);
       const int64_t ahead = step * panel_words * 4 + (tile - tile_begin) * panel_words * 4 / count;
-      const Prefetch prefetch = count == 1 ? Prefetch{prefetch_bytes, 64} : Prefetch{ahead, 64 / count};
+      const Prefetch prefetch =
+          count == 1 ? Prefetch{prefetch_bytes, 64, true} : Prefetch{ahead, 64 / count, false};
       pair_rows(call, panel, last, row, tiles.begin(tile + 1) - row, panel_words, prefetch);
     }
   }
