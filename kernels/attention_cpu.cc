@@ -68,15 +68,19 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   if (most_threads > 1 && whole < 4 * most_threads) splits.count = attention_splits(longest_path(call));
   if (splits.count > 1) splits.partials = partial_results(call, splits.count);
   const int64_t items = whole * splits.count;
+  // Longest rows last in a prefill, so items are handed out one by one, from the end.
+  const auto item = [&](int64_t taken) -> AttentionItem {
+    const int64_t number = items - 1 - taken, part = number / splits.count;
+    const RowGroup& mine = group[part / call.kv_heads];
+    return {mine.first, mine.rows, part % call.kv_heads, number % splits.count};
+  };
   std::atomic<int64_t> next{0};
   const auto work = [&] {
     float* space = scratch(attention_scratch(call.head_size) + attention_tile_scratch(call.head_size));
-    // Longest rows last in a prefill, so items are handed out one by one, from the end.
-    for (int64_t taken; (taken = next.fetch_add(1)) < items;) {
-      const int64_t item = items - 1 - taken, part = item / splits.count;
-      const RowGroup& mine = group[part / call.kv_heads];
-      body.attention_group(call, mine.first, mine.rows, part % call.kv_heads, item % splits.count, splits,
-                           space);
+    for (int64_t taken = next.fetch_add(1), then; taken < items; taken = then) {
+      then = next.fetch_add(1);
+      const AttentionItem upcoming = item(then < items ? then : taken);
+      body.attention_group(call, item(taken), then < items ? &upcoming : nullptr, splits, space);
     }
   };
   const int64_t threads = std::min<int64_t>(most_threads, items);

@@ -29,6 +29,11 @@ constexpr int64_t attention_splits(int64_t length) {
   return length <= split_keys ? 1 : (length + split_keys - 1) / split_keys;
 }
 
+/// Rows [first_row, first_row + rows) of one sequence, the query heads of one kv head.
+struct AttentionItem {
+  int64_t first_row, rows, kv_head, split;
+};
+
 struct LinearBody {
   int64_t tile_rows;
   /// Repacks tiles [begin, end) of x into scratch.
@@ -44,10 +49,10 @@ struct CpuBodies {
     return element == Element::bf16 ? linear_bf16 : linear_any;
   }
 
-  /// Rows [first_row, first_row + rows) of one sequence, the query heads of one kv head: all keys, or those
-  /// of one split for attention_merge.
-  void (*attention_group)(const AttentionCall&, int64_t first_row, int64_t rows, int64_t kv_head,
-                          int64_t split, const AttentionSplits&, float* scratch);
+  /// All keys of an item, or those of its split for attention_merge, while the beginning of `next` (nullptr:
+  /// none) is asked of memory.
+  void (*attention_group)(const AttentionCall&, const AttentionItem&, const AttentionItem* next,
+                          const AttentionSplits&, float* scratch);
   void (*attention_merge)(const AttentionCall&, const AttentionSplits&, int64_t begin, int64_t end,
                           float* scratch);
   /// What follows a product whose outputs 2i and 2i + 1 belong together, `sums` being row `begin` of it.

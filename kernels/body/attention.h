@@ -39,34 +39,48 @@ struct BlockShare {
   }
 };
 
-/// The keys of one split, for every row that has any there.
-template <class Blocks>
-void attend_split(const Group& group, Blocks& blocks, const Span* spans, int64_t rows, int64_t begin) {
-  using T = typename Blocks::Cached;
-  const T *k = static_cast<const T*>(group.call.k), *v = static_cast<const T*>(group.call.v);
+/// Where the rows of an item have their keys.
+struct ItemKeys {
+  Span spans[attention_group_queries];
+  int64_t rows, longest = 0;
+
+  ItemKeys(const AttentionCall& call, const AttentionItem& item) : rows(item.rows) {
+    for (int64_t r = 0; r < rows; ++r) {
+      spans[r] = span_of(call, item.first_row + r);
+      if (spans[r].length > longest) longest = spans[r].length;
+    }
+  }
+};
+
+/// The block from `start` on that most rows share, to be asked for; none if no row has keys there.
+template <class Ahead>
+Ahead block_at(const Group& group, const ItemKeys& keys, int64_t start, int64_t* offsets) {
+  const BlockShare share(keys.spans, keys.rows, start);
+  const int64_t count = share.shared_rows > 0 ? share.counts[share.widest] : 0;
+  if (count > 0) find_block(group, keys.spans[share.widest], start, count, offsets);
+  return Ahead::of(group.call, offsets, count);
+}
+
+/// The keys of one split, for every row that has any there.  `then(offsets)` is the block behind them.
+template <class Blocks, class Then>
+void attend_split(const Group& group, Blocks& blocks, const ItemKeys& keys, int64_t begin, const Then& then) {
+  using Ahead = typename Blocks::Ahead;
+  const int64_t end = begin + split_keys < keys.longest ? begin + split_keys : keys.longest;
   int64_t places[2][block_size];
-  typename Blocks::Ahead ahead{{k, places[0]}, {v, places[0]}, 0, group.call.head_size};
-  const auto find_shared = [&](int64_t start, int64_t* offsets) {
-    const BlockShare share(spans, rows, start);
-    const int64_t count = share.shared_rows > 0 ? share.counts[share.widest] : 0;
-    if (count > 0) find_block(group, spans[share.widest], start, count, offsets);
-    ahead = {{k, offsets}, {v, offsets}, count, group.call.head_size};
-  };
-  find_shared(begin, places[0]);
-  ahead.ask_for_rows(0, block_size);
+  block_at<Ahead>(group, keys, begin, places[0]).ask_for_rows(0, block_size);
   blocks.prepare(group);
   int turn = 0;
-  for (int64_t start = begin; start < begin + split_keys; start += block_size, turn ^= 1) {
-    const BlockShare share(spans, rows, start);
-    const bool last = start + block_size == begin + split_keys;
-    ahead.count = 0;
-    for (int r = 0; r < rows; ++r) {
-      if (!share.alone(spans, r, start)) continue;
+  for (int64_t start = begin; start < end; start += block_size, turn ^= 1) {
+    const BlockShare share(keys.spans, keys.rows, start);
+    for (int r = 0; r < keys.rows; ++r) {
+      if (!share.alone(keys.spans, r, start)) continue;
       int64_t offsets[block_size];
-      find_block(group, spans[r], start, share.counts[r], offsets);
-      blocks.attend(group, offsets, &r, share.counts, 1, ahead);
+      find_block(group, keys.spans[r], start, share.counts[r], offsets);
+      blocks.attend(group, offsets, &r, share.counts, 1, Ahead::of(group.call, offsets, 0));
     }
-    if (!last) find_shared(start + block_size, places[turn ^ 1]);
+    int64_t* next = places[turn ^ 1];
+    const Ahead ahead =
+        start + block_size < end ? block_at<Ahead>(group, keys, start + block_size, next) : then(next);
     if (share.shared_rows > 0)
       blocks.attend(group, places[turn], share.shared, share.counts, share.shared_rows, ahead);
   }
@@ -105,39 +119,44 @@ void keep_partial(const AttentionCall& call, int64_t index, int64_t split, const
   at[call.head_size + 1] = of_split.mass;
 }
 
+Group group_of(const AttentionCall& call, const AttentionItem& item, Query* queries, float* block) {
+  return {call,         call.page_table + call.sequence[item.first_row] * call.pages_per_sequence,
+          item.kv_head, call.query_heads / call.kv_heads,
+          queries,      block};
+}
+
 /// CpuBodies::attention_group, blocks of keys being worked through by `Blocks` (VectorBlocks, TileBlocks).
 template <class Blocks>
-void attend_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head, int64_t split,
+void attend_group(const AttentionCall& call, const AttentionItem& item, const AttentionItem* next_item,
                   const AttentionSplits& splits, float* scratch) {
-  const int64_t d = call.head_size, heads = call.query_heads / call.kv_heads;
+  using Ahead = typename Blocks::Ahead;
+  const int64_t d = call.head_size, heads = call.query_heads / call.kv_heads, count = item.rows * heads;
   const bool apart = splits.partials != nullptr;
   Query queries[attention_group_queries];
-  Group group{call,    call.page_table + call.sequence[first_row] * call.pages_per_sequence,
-              kv_head, heads,
-              queries, scratch};
+  const Group group = group_of(call, item, queries, scratch);
   float* next = scratch + block_size * d;
   const auto index_of = [&](int64_t query) {
-    return (first_row + query / heads) * call.query_heads + kv_head * heads + query % heads;
+    return (item.first_row + query / heads) * call.query_heads + item.kv_head * heads + query % heads;
   };
-  for (int64_t i = 0; i < rows * heads; ++i, next += 2 * d + block_size) {
+  for (int64_t i = 0; i < count; ++i, next += 2 * d + block_size) {
     queries[i].q = call.q + index_of(i) * d;
     queries[i].score = next;
     queries[i].sum = next + block_size;
     queries[i].before.sum = next + block_size + d;
     queries[i].before.clear(d);
   }
-  Blocks blocks(rows * heads, d, scratch + attention_scratch(d));
-  Span spans[attention_group_queries];
-  int64_t longest = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    spans[r] = span_of(call, first_row + r);
-    if (spans[r].length > longest) longest = spans[r].length;
-  }
-  const int64_t needed = attention_splits(longest), end = apart ? split + 1 : needed;
-  for (int64_t s = apart ? split : 0; s < end && s < needed; ++s) {
-    for (int64_t i = 0; i < rows * heads; ++i) queries[i].clear(d);
-    attend_split(group, blocks, spans, rows, s * split_keys);
-    for (int64_t i = 0; i < rows * heads; ++i) {
+  Blocks blocks(count, d, scratch + attention_scratch(d));
+  const ItemKeys keys(call, item);
+  const int64_t needed = attention_splits(keys.longest), end = apart ? item.split + 1 : needed;
+  for (int64_t s = apart ? item.split : 0; s < end && s < needed; ++s) {
+    for (int64_t i = 0; i < count; ++i) queries[i].clear(d);
+    attend_split(group, blocks, keys, s * split_keys, [&](int64_t* offsets) {
+      if (s + 1 < end && s + 1 < needed) return block_at<Ahead>(group, keys, (s + 1) * split_keys, offsets);
+      if (next_item == nullptr) return Ahead::of(call, offsets, 0);
+      return block_at<Ahead>(group_of(call, *next_item, nullptr, nullptr), ItemKeys(call, *next_item),
+                             apart ? next_item->split * split_keys : 0, offsets);
+    });
+    for (int64_t i = 0; i < count; ++i) {
       if (apart)
         keep_partial(call, index_of(i), s, splits, queries[i]);
       else
@@ -145,18 +164,18 @@ void attend_group(const AttentionCall& call, int64_t first_row, int64_t rows, in
     }
   }
   if (apart) return;
-  for (int64_t i = 0; i < rows * heads; ++i) store_result(call, index_of(i), queries[i].before);
+  for (int64_t i = 0; i < count; ++i) store_result(call, index_of(i), queries[i].before);
 }
 
-void attention_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head,
-                     int64_t split, const AttentionSplits& splits, float* scratch) {
+void attention_group(const AttentionCall& call, const AttentionItem& item, const AttentionItem* next,
+                     const AttentionSplits& splits, float* scratch) {
   switch (call.cache) {
     case Element::fp32:
-      return attend_group<VectorBlocks<float>>(call, first_row, rows, kv_head, split, splits, scratch);
+      return attend_group<VectorBlocks<float>>(call, item, next, splits, scratch);
     case Element::bf16:
-      return attend_group<VectorBlocks<Bf16>>(call, first_row, rows, kv_head, split, splits, scratch);
+      return attend_group<VectorBlocks<Bf16>>(call, item, next, splits, scratch);
     case Element::fp16:
-      return attend_group<VectorBlocks<Fp16>>(call, first_row, rows, kv_head, split, splits, scratch);
+      return attend_group<VectorBlocks<Fp16>>(call, item, next, splits, scratch);
   }
 }
 

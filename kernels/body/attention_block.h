@@ -176,12 +176,23 @@ template <class T, CacheLevel level>
 struct BlockAhead {
   CacheRows<T> keys, values;
   int64_t count, d;
+
+  static BlockAhead of(const AttentionCall& call, const int64_t* offsets, int64_t count) {
+    return {{static_cast<const T*>(call.k), offsets},
+            {static_cast<const T*>(call.v), offsets},
+            count,
+            call.head_size};
+  }
   BlockAhead none() const { return {keys, values, 0, d}; }
+  CLOVER_INLINE void ask_for_keys(int64_t begin, int64_t end) const {
+    for (int64_t j = begin; j < end && j < count; ++j) keys.template ask_for_row<level>(j, d);
+  }
+  CLOVER_INLINE void ask_for_values(int64_t begin, int64_t end) const {
+    for (int64_t j = begin; j < end && j < count; ++j) values.template ask_for_row<level>(j, d);
+  }
   CLOVER_INLINE void ask_for_rows(int64_t begin, int64_t end) const {
-    for (int64_t j = begin; j < end && j < count; ++j) {
-      keys.template ask_for_row<level>(j, d);
-      values.template ask_for_row<level>(j, d);
-    }
+    ask_for_keys(begin, end);
+    ask_for_values(begin, end);
   }
 };
 
@@ -189,9 +200,10 @@ template <int Q, class Keys, class Ahead>
 void score(const Query* const* queries, const Keys& keys, int64_t d, int64_t count, float scale,
            const Ahead& ahead) {
   for (int64_t tile = 0; tile < count; tile += tile_of_keys) {
-    ahead.ask_for_rows(tile, tile + tile_of_keys);
+    ahead.ask_for_keys(tile, tile + tile_of_keys);
     score_tile<Q>(queries, keys, d, tile, scale);
   }
+  ahead.ask_for_keys(count, block_size);
 }
 
 CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F8 x) {
@@ -232,15 +244,16 @@ void merge_splits(Softmax& x, const Softmax& next, int64_t d) {
   x.largest = top;
 }
 
-template <class Lanes, int Q, int D, class Rows>
+template <class Lanes, int Q, int D, class Rows, class Ahead>
 CLOVER_INLINE void weigh_tile(Query* const* queries, const Rows& values, int64_t i, int64_t begin,
-                              int64_t end) {
+                              int64_t end, const Ahead& ahead) {
   constexpr int64_t step = lane_count<Lanes>;
   Lanes sum[Q][D];
   each<Q>([&](auto a) CLOVER_INLINED {
     each<D>([&](auto b) CLOVER_INLINED { sum[a][b] = load_lanes<Lanes>(queries[a]->sum + i + step * b); });
   });
   for (int64_t j = begin; j < end; ++j) {
+    ahead.ask_for_values(j, j + 1);
     Lanes weight[Q];
     each<Q>([&](auto a) CLOVER_INLINED { weight[a] = repeat<Lanes>(queries[a]->score[j]); });
     each<D>([&](auto b) CLOVER_INLINED {
@@ -253,14 +266,18 @@ CLOVER_INLINE void weigh_tile(Query* const* queries, const Rows& values, int64_t
   });
 }
 
-template <int Q, class Rows>
-void weigh(Query* const* queries, const Rows& values, int64_t d, int64_t begin, int64_t end) {
+template <int Q, class Rows, class Ahead>
+void weigh(Query* const* queries, const Rows& values, int64_t d, int64_t begin, int64_t end,
+           const Ahead& ahead) {
   constexpr int64_t step = lane_count<Wide>;
   if (begin >= end) return;
+  const Ahead nothing = ahead.none();
+  const auto once = [&](int64_t i) -> const Ahead& { return i == 0 ? ahead : nothing; };
   int64_t i = 0;
-  for (; i + 4 * step <= d; i += 4 * step) weigh_tile<Wide, Q, 4>(queries, values, i, begin, end);
-  for (; i + step <= d; i += step) weigh_tile<Wide, Q, 1>(queries, values, i, begin, end);
-  for (; i < d; i += 8) weigh_tile<F8, Q, 1>(queries, values, i, begin, end);
+  for (; i + 4 * step <= d; i += 4 * step) weigh_tile<Wide, Q, 4>(queries, values, i, begin, end, once(i));
+  for (; i + step <= d; i += step) weigh_tile<Wide, Q, 1>(queries, values, i, begin, end, once(i));
+  for (; i < d; i += 8) weigh_tile<F8, Q, 1>(queries, values, i, begin, end, once(i));
+  ahead.ask_for_values(end, block_size);
 }
 
 /// As many query heads side by side as the registers hold.
@@ -284,13 +301,15 @@ void score_all(Query* const* queries, const int64_t* count, int64_t total, const
   });
 }
 
-template <class Rows>
-void weigh_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& values, int64_t d) {
+template <class Rows, class Ahead>
+void weigh_all(Query* const* queries, const int64_t* count, int64_t total, const Rows& values, int64_t d,
+               const Ahead& ahead) {
   for_query_heads(total, [&](auto beside, int64_t first) CLOVER_INLINED {
     int64_t all = count[first];
     for (int a = 1; a < beside; ++a) all = count[first + a] < all ? count[first + a] : all;
-    weigh<beside>(queries + first, values, d, 0, all);
-    for (int a = 0; a < beside; ++a) weigh<1>(queries + first + a, values, d, all, count[first + a]);
+    weigh<beside>(queries + first, values, d, 0, all, first == 0 ? ahead : ahead.none());
+    for (int a = 0; a < beside; ++a)
+      weigh<1>(queries + first + a, values, d, all, count[first + a], ahead.none());
   });
 }
 
@@ -321,16 +340,15 @@ void attend_block(const Group& group, const int64_t* offsets, const int* members
   }
   for (int64_t i = 0; i < total; ++i) merge_block(*queries[i], count[i], d);
   if (once) {
-    weigh_all(queries, count, total, values, d);
+    weigh_all(queries, count, total, values, d, ahead);
   } else {
-    weigh_all(queries, count, total, load_values(values, longest, d, group.block), d);
+    weigh_all(queries, count, total, load_values(values, longest, d, group.block), d, ahead);
   }
 }
 
 /// Blocks of keys by vector arithmetic; a policy of attend_group.
 template <class T>
 struct VectorBlocks {
-  using Cached = T;
   // Two blocks' keys and values would fill a first-level cache.
   using Ahead = BlockAhead<T, CacheLevel::second>;
   VectorBlocks(int64_t /*queries*/, int64_t /*head_size*/, float* /*scratch*/) {}

@@ -202,7 +202,6 @@ void add_values(const TileRoom& room, int64_t count, int64_t d, const float* shr
 /// Blocks of keys by tile products; a policy of attend_group.
 class TileBlocks {
  public:
-  using Cached = Bf16;
   using Ahead = TileAhead;
 
   TileBlocks(int64_t queries, int64_t head_size, float* scratch)
@@ -279,10 +278,10 @@ class TileBlocks {
   bool prepared_ = false;
 };
 
-void tile_attention_group(const AttentionCall& call, int64_t first_row, int64_t rows, int64_t kv_head,
-                          int64_t split, const AttentionSplits& splits, float* scratch) {
+void tile_attention_group(const AttentionCall& call, const AttentionItem& item, const AttentionItem* next,
+                          const AttentionSplits& splits, float* scratch) {
   const bool fits = call.cache == Element::bf16 && call.head_size % register_inputs == 0;
-  (fits ? attend_group<TileBlocks> : attention_group)(call, first_row, rows, kv_head, split, splits, scratch);
+  (fits ? attend_group<TileBlocks> : attention_group)(call, item, next, splits, scratch);
 }
 
 }  // namespace
