@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "infer/rank.h"
 #include "kernels/cpu_path.h"
 #include "kernels/gpu.h"
 
@@ -118,7 +119,9 @@ int64_t free_memory(at::Device device) {
 }
 
 int64_t memory_for_cache(at::Device device) {
-  return device.is_cpu() ? free_memory(device) / 4 : free_memory(device) / 10 * 8;
+  if (device.is_cpu()) return free_memory(device) / 4 / local_ranks();
+  const int64_t gpus = std::max<int64_t>(1, kernels::gpu_count());
+  return free_memory(device) / 10 * 8 / ((local_ranks() + gpus - 1) / gpus);
 }
 
 int usable_cores() {

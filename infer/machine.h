@@ -28,7 +28,7 @@ int64_t available_memory();
 int64_t free_memory(at::Device device);
 
 /// Bytes that keys and values may take where nobody says how many: a quarter of what is free, four fifths of
-/// a GPU.
+/// a GPU; of either a part for each process that a launcher started beside this one.
 int64_t memory_for_cache(at::Device device);
 
 /// Cores this process may run on.

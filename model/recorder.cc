@@ -67,8 +67,10 @@ bool Recorder::record(Work& work, const std::function<void()>& body) {
     }
   } catch (const c10::Error& error) {
     gave_up_ = true;
-    std::fprintf(stderr, "No more CUDA graphs are recorded, so decoding is slower: %s\n",
-                 error.what_without_backtrace());
+    const bool full = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+    std::fprintf(stderr, "No more CUDA graphs are recorded, so decoding is slower: %s%s\n",
+                 error.what_without_backtrace(),
+                 full ? "" : " CLOVER_NO_OVERLAP=1 tells whether kernels that overlap are the reason.");
     return false;
   }
   ++recorded_;

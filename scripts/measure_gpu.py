@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What Clover aims at on a GPU, measured on yours: equal answers, attention, tokens/s, the cost of steps.
 
-    scripts/measure_gpu.py --heads DIR DIR [--only equal,attention,text,peers,steps]
+    scripts/measure_gpu.py --heads DIR DIR [--only equal,attention,text,steps,peers]
 
 Heads are those that scripts/demo leaves (build/demo/heads-clover build/demo/heads-medusa).  Parts can be taken one by one,
 each fills its part of gpu.json and gpu.md; `steps` makes tokens/s of a large shape out of what `text` got accepted.
 """
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("equal", "attention", "text", "peers", "steps")
+PARTS = ("equal", "attention", "text", "steps", "peers")  # the last may need a package registry
+# What the figures of a part depend on.
+SETTINGS = {"attention": ["device"], "steps": ["device", "shape"], "peers": ["device", "target"],
+            "equal": ["device", "target", "heads", "input"], "text": ["device", "target", "heads", "input"]}
 TABLE_SIZES = (1, 4, 8, 16, 24, 32, 48)  # of Table 1 of the Clover paper, and 1
 
 # Aims for a 7B shape at context 512 (docs/performance.md), in bf16.
@@ -33,19 +37,25 @@ def main() -> int:
     arguments.output.mkdir(parents=True, exist_ok=True)
     build()
     file = arguments.output / "gpu.json"
-    settings = {"device": arguments.device, "target": str(arguments.target), "heads": [str(folder) for folder in arguments.heads],
-                "shape": str(arguments.shape), "input": str(arguments.input)}
-    figures = json.loads(file.read_text()) if file.exists() else {}
-    if figures.get("settings") != settings:
-        figures = {"settings": settings, "parts": {}}  # those of another device or model say nothing here
-    parts = figures["parts"]
+    # Parts may be measured one by one; those of another device or model say nothing here.
+    parts = json.loads(file.read_text()) if file.exists() else {}
+    parts = {name: part for name, part in parts.items() if part["settings"] == settings_of(arguments, name, part["settings"])}
     for part in arguments.only:
         say(part)
         parts[part] = {"equal": equal, "attention": attention, "text": text, "peers": peers, "steps": steps}[part](arguments, parts)
-        file.write_text(json.dumps(figures, indent=1) + "\n")
+        parts[part]["settings"] = settings_of(arguments, part, {})
+        file.write_text(json.dumps(parts, indent=1) + "\n")
         (arguments.output / "gpu.md").write_text(markdown(parts))
     print(markdown(parts))
     return 0 if all(check["holds"] for part in arguments.only for check in parts[part]["checks"]) else 1
+
+
+def settings_of(arguments: argparse.Namespace, part: str, before: dict) -> dict:
+    """What a part is measured with; heads that are not named now are those of `before`."""
+    settings = {name: str(getattr(arguments, name)) for name in SETTINGS[part] if name != "heads"}
+    if "heads" in SETTINGS[part]:
+        settings["heads"] = [str(folder) for folder in arguments.heads] or before.get("heads")
+    return settings
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -79,6 +89,7 @@ def say(line: str) -> None:
 
 
 def build() -> None:
+    os.environ["PATH"] += os.pathsep + str(ROOT / ".venv" / "bin")  # tools that scripts/setup --no-root brings
     if not (ROOT / "build" / "CMakeCache.txt").exists():
         sys.exit("measure_gpu: build/ is not there yet: run scripts/setup --cuda first")
     subprocess.run(["cmake", "--build", str(ROOT / "build"), "--target", "clover-infer", "attention_bench"], check=True, stdout=sys.stderr)
@@ -194,8 +205,10 @@ def traced_step(arguments: argparse.Namespace, size: int, rows: int) -> tuple[fl
     report_of(arguments, "traced", "clover-infer", "bench", "--random-weights", arguments.shape, "--device", arguments.device, "--context", 512,
               "--batch-sizes", size, "--rows", rows, "--rounds", 1, "--trace", file)
     events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("cat") == "kernel"]
+    if not events and arguments.device == "cpu":
+        return 0, []
     if not events:
-        return 0, []  # a CPU
+        sys.exit(f"measure_gpu: {file} names no kernel: expected those of a step on the GPU, as LibTorch's profiler (CUPTI) sees them")
     busy, end, shares = 0, 0, Counter()
     events.sort(key=lambda event: event["ts"])
     for event in events:  # kernels overlap: each begins while the last one ends

@@ -52,7 +52,10 @@ class Nccl final : public GpuLinks {
     check(ncclCommGetAsyncError(links_, &result), "say how an exchange goes");
     check(result, "exchange gradients");
     const cudaError_t passed = cudaEventQuery(last_);
-    if (passed == cudaErrorNotReady) return false;
+    if (passed == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // it is no error, yet some runtimes keep it for whoever asks next
+      return false;
+    }
     C10_CUDA_CHECK(passed);
     return true;
   }
