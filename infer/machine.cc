@@ -119,9 +119,7 @@ int64_t free_memory(at::Device device) {
 }
 
 int64_t memory_for_cache(at::Device device) {
-  if (device.is_cpu()) return free_memory(device) / 4 / local_ranks();
-  const int64_t gpus = std::max<int64_t>(1, kernels::gpu_count());
-  return free_memory(device) / 10 * 8 / ((local_ranks() + gpus - 1) / gpus);
+  return device.is_cpu() ? free_memory(device) / 4 / local_ranks() : free_memory(device) / 10 * 8;
 }
 
 int usable_cores() {

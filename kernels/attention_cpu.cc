@@ -74,16 +74,19 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
     const RowGroup& mine = group[part / call.kv_heads];
     return {mine.first, mine.rows, part % call.kv_heads, number % splits.count};
   };
+  const int64_t threads = std::min<int64_t>(most_threads, items);
   std::atomic<int64_t> next{0};
   const auto work = [&] {
     float* space = scratch(attention_scratch(call.head_size) + attention_tile_scratch(call.head_size));
     for (int64_t taken = next.fetch_add(1), then; taken < items; taken = then) {
-      then = next.fetch_add(1);
+      // The next item is taken ahead, to ask for its keys, while there are enough for every thread.
+      const bool ahead = threads == 1 || next.load() + threads < items;
+      then = ahead ? next.fetch_add(1) : items;
       const AttentionItem upcoming = item(then < items ? then : taken);
       body.attention_group(call, item(taken), then < items ? &upcoming : nullptr, splits, space);
+      if (!ahead) then = next.fetch_add(1);
     }
   };
-  const int64_t threads = std::min<int64_t>(most_threads, items);
   if (threads == 1) return work();
 #pragma omp parallel num_threads(threads)
   work();

@@ -1,6 +1,7 @@
 #include "model/drafter.h"
 
 #include "data/error.h"
+#include "kernels/gpu.h"
 #include "model/drafters/factory.h"
 
 namespace clover::model {
@@ -33,6 +34,8 @@ void Drafter::freeze(at::ScalarType dtype) {
   if (!target_.head->device().is_cpu()) {
     for (at::Tensor& parameter : parameters())
       if (parameter.dim() == 2) parameter.set_data(parameter.detach().cpu());
+    // Kernels read weights before they wait for what runs before them: an optimizer's step must be over.
+    kernels::wait_for(target_.head->device());
   }
   frozen_ = true;
 }

@@ -287,7 +287,7 @@ constexpr int most_beside = lane_count<Wide> == 16 ? 6 : 3;
 template <int Most = most_beside, class Body>
 CLOVER_INLINE void for_query_heads(int64_t total, const Body& body, int64_t first = 0) {
   for (; first + Most <= total; first += Most) body(Constant<Most>{}, first);
-  if constexpr (Most > 1) for_query_heads<Most / 2>(total, body, first);
+  if constexpr (Most > 1) for_query_heads<(Most + 1) / 2>(total, body, first);
 }
 
 template <class Keys, class Ahead>

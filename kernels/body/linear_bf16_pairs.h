@@ -28,9 +28,9 @@ CLOVER_INLINE U16 splat_pair(uint32_t pair) {
 /// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.
 void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* to) {
   int64_t done = 0;
-  // A line of rows is stored whole, and what it writes beyond them by the lines that follow: not the last
-  // ones.
-  for (; rows > 4 && done + 16 < inputs / 2; done += 16) {
+  // Lines are stored whole, and what they hold beyond the rows is overwritten by those that follow: not at
+  // the end of the tile, where another's rows may begin.
+  for (; rows > 4 && (done + 15) * rows + 16 <= inputs / 2 * rows; done += 16) {
     U16 lines[16] = {};
     for (int64_t m = 0; m < rows; ++m) lines[m] = load_line<U16>(x + m * inputs + 2 * done);
     transpose(lines);
