@@ -319,7 +319,7 @@ void attend_block(const Group& group, const int64_t* offsets, const int* members
                   int64_t rows, const Ahead& ahead) {
   const AttentionCall& call = group.call;
   const int64_t d = call.head_size;
-  Query* queries[attention_group_queries];
+  Query* queries[attention_group_queries] = {};
   int64_t count[attention_group_queries] = {};
   int64_t total = 0, longest = 0;
   for (int64_t m = 0; m < rows; ++m) {
