@@ -27,8 +27,8 @@ int64_t available_memory();
 /// Bytes that a process may still take of what `device` computes in: `available_memory`, or a GPU's own.
 int64_t free_memory(at::Device device);
 
-/// Bytes that keys and values may take where nobody says how many: a quarter of what is free, shared
-/// with the processes that a launcher started beside this one, or four fifths of a GPU.
+/// Bytes that a cache (keys and values, or features) may take where nobody says how many: a quarter of what
+/// is free, shared with the processes that torchrun started beside this one, or four fifths of a GPU.
 int64_t memory_for_cache(at::Device device);
 
 /// Cores this process may run on.

@@ -131,8 +131,7 @@ at::Device resolve(FitSettings& settings) {
                       std::find(paths.begin(), paths.end(), kernels::CpuPath::avx512_bf16) != paths.end();
     settings.compute_dtype = fast ? "bfloat16" : "float32";
   }
-  if (settings.feature_cache < 0)
-    settings.feature_cache = infer::available_memory() / 4 / infer::local_ranks();
+  if (settings.feature_cache < 0) settings.feature_cache = infer::memory_for_cache(at::kCPU);
   return chosen;
 }
 

@@ -147,11 +147,12 @@ void attend_group(const AttentionCall& call, const AttentionItem& item, const At
   }
   Blocks blocks(count, d, scratch + attention_scratch(d));
   const ItemKeys keys(call, item);
-  const int64_t needed = attention_splits(keys.longest), end = apart ? item.split + 1 : needed;
-  for (int64_t s = apart ? item.split : 0; s < end && s < needed; ++s) {
+  const int64_t needed = attention_splits(keys.longest);
+  const int64_t end = apart && item.split < needed ? item.split + 1 : needed;
+  for (int64_t s = apart ? item.split : 0; s < end; ++s) {
     for (int64_t i = 0; i < count; ++i) queries[i].clear(d);
     attend_split(group, blocks, keys, s * split_keys, [&](int64_t* offsets) {
-      if (s + 1 < end && s + 1 < needed) return block_at<Ahead>(group, keys, (s + 1) * split_keys, offsets);
+      if (s + 1 < end) return block_at<Ahead>(group, keys, (s + 1) * split_keys, offsets);
       if (next_item == nullptr) return Ahead::of(call, offsets, 0);
       return block_at<Ahead>(group_of(call, *next_item, nullptr, nullptr), ItemKeys(call, *next_item),
                              apart ? next_item->split * split_keys : 0, offsets);

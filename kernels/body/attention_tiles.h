@@ -148,7 +148,7 @@ float weigh_scores(Query& query, int64_t count, char* weights) {
     score[t] = key < static_cast<int32_t>(count) ? all : F16{} - __builtin_inff();
     best = score[t] > best ? score[t] : best;  // keeps `best` where a score is NaN
   });
-  const float largest = max8(larger(lower_half(best), upper_half(best)));
+  const float largest = max_lane(best);
   F16 mass{};
   each<4>([&](auto t) CLOVER_INLINED {
     score[t] = exp_lanes(score[t] - largest);
