@@ -1,6 +1,5 @@
 #include "infer/engine.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "data/error.h"
 #include "infer/machine.h"
+#include "kernels/threads.h"
 #include "model/timer.h"
 
 namespace clover::infer {
@@ -92,6 +92,7 @@ std::vector<Completion> Engine::step() {
   // No gradients, nor what views and writes in place cost where there might be some: half of a small
   // operator.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const kernels::OneTorchThread alone;  // and they have little to do
   join();
   // A first token can end an answer: such a sequence takes no part in decoding.
   std::vector<Completion> completions = collect();
@@ -222,7 +223,7 @@ std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
   if (pass.said.tokens.defined())
     decide(0, std::ssize(pass.trees));
   else
-    at::parallel_for(0, std::ssize(pass.trees), 1, decide);
+    kernels::share_out(std::ssize(pass.trees), 1, decide);
   return accepted;
 }
 

@@ -1,7 +1,6 @@
 #include "infer/loaded_model.h"
 
 #include <ATen/Parallel.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +10,7 @@
 #include "infer/machine.h"
 #include "infer/rank.h"
 #include "kernels/gpu.h"
+#include "kernels/threads.h"
 #include "model/heads_checkpoint.h"
 
 namespace clover::infer {
@@ -94,8 +94,8 @@ int64_t gpu_number(const std::string& device) {
 at::Device prepare_device(const ModelOptions& options) {
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, usable_cores() / static_cast<int>(local_ranks()));
+  kernels::set_threads(threads);
   at::set_num_threads(threads);
-  omp_set_num_threads(threads);
   if (options.device == "cpu") return at::kCPU;
   if (options.device != "cuda" && options.device.rfind("cuda:", 0) != 0)
     throw data::InputError("--device: expected cpu, cuda or cuda:N, found \"" + options.device + "\"");

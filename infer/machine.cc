@@ -1,7 +1,6 @@
 #include "infer/machine.h"
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <omp.h>
 #include <sys/resource.h>
 #include <torch/version.h>
@@ -18,6 +17,7 @@
 #include "infer/rank.h"
 #include "kernels/cpu_path.h"
 #include "kernels/gpu.h"
+#include "kernels/threads.h"
 
 namespace clover::infer {
 namespace {
@@ -49,7 +49,7 @@ nlohmann::json describe_machine(at::Device device) {
   const int64_t memory = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   nlohmann::json machine = {{"cpu", value_of_line("/proc/cpuinfo", "model name")},
                             {"cores", usable_cores()},
-                            {"threads", at::get_num_threads()},
+                            {"threads", kernels::threads()},
                             {"memory_bytes", memory},
                             {"kernels", kernels::to_string(kernels::cpu_path())}};
   if (device.is_cuda()) {
@@ -75,8 +75,8 @@ double measure_read_bandwidth(int64_t bytes) {
   std::vector<double> seconds;
   for (int pass = 0; pass < 7; ++pass) {
     const auto begin = std::chrono::steady_clock::now();
-    at::parallel_for(0, words, 1 << 16,
-                     [&](int64_t first, int64_t last) { sum += sum_words(buffer.get(), first, last); });
+    kernels::share_out(words, 1 << 16,
+                       [&](int64_t first, int64_t last) { sum += sum_words(buffer.get(), first, last); });
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());

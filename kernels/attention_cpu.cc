@@ -62,7 +62,7 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   find_groups(call.sequence, call.rows, attention_group_queries / heads, groups);
   const RowGroup* group = groups.data();
   const int64_t whole = static_cast<int64_t>(groups.size()) * call.kv_heads;
-  const int64_t most_threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int64_t most_threads = std::min(threads(), team::most_parts);
   // Few rows with many keys are shared out by their keys, or the last item would keep the others waiting.
   AttentionSplits splits{nullptr, 1};
   if (most_threads > 1 && whole < 4 * most_threads) splits.count = attention_splits(longest_path(call));
@@ -74,22 +74,21 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
     const RowGroup& mine = group[part / call.kv_heads];
     return {mine.first, mine.rows, part % call.kv_heads, number % splits.count};
   };
-  const int64_t threads = std::min<int64_t>(most_threads, items);
+  const int64_t sharing = std::min(most_threads, items);
   std::atomic<int64_t> next{0};
   const auto work = [&] {
     float* space = scratch(attention_scratch(call.head_size) + attention_tile_scratch(call.head_size));
     for (int64_t taken = next.fetch_add(1), then; taken < items; taken = then) {
       // The next item is taken ahead, to ask for its keys, while there are enough for every thread.
-      const bool ahead = threads == 1 || next.load() + threads < items;
+      const bool ahead = sharing == 1 || next.load() + sharing < items;
       then = ahead ? next.fetch_add(1) : items;
       const AttentionItem upcoming = item(then < items ? then : taken);
       body.attention_group(call, item(taken), then < items ? &upcoming : nullptr, splits, space);
       if (!ahead) then = next.fetch_add(1);
     }
   };
-  if (threads == 1) return work();
-#pragma omp parallel num_threads(threads)
-  work();
+  if (sharing == 1) return work();
+  in_parts(sharing, [&](int64_t) { work(); });
   if (splits.partials == nullptr) return;
   body.attention_merge(call, splits, 0, call.rows * call.query_heads,
                        scratch(attention_scratch(call.head_size)));

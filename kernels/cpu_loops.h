@@ -1,9 +1,8 @@
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include "kernels/call_of.h"
 #include "kernels/cpu_bodies.h"
+#include "kernels/threads.h"
 
 // What the CPU twins share: the split of rows among threads.
 namespace clover::kernels::cpu {
@@ -14,9 +13,7 @@ constexpr int64_t parallel_elements = 16384;
 /// body(begin, end) over [0, rows), each row being `width` elements of work.
 template <class Body>
 void for_rows(int64_t rows, int64_t width, const Body& body) {
-  if (rows == 0) return;
-  const int64_t grain = std::max<int64_t>(1, parallel_elements / std::max<int64_t>(width, 1));
-  at::parallel_for(0, rows, grain, body);
+  share_out(rows, std::max<int64_t>(1, parallel_elements / std::max<int64_t>(width, 1)), body);
 }
 
 }  // namespace clover::kernels::cpu

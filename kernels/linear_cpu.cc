@@ -20,32 +20,23 @@ float* grown(std::vector<float>& storage, int64_t floats) {
   return storage.data() + (64 - address % 64) % 64 / sizeof(float);
 }
 
-int64_t share(int64_t count, int64_t part, int64_t parts) {
-  return count * part / parts;
-}
-
 /// One block of rows: the tiles of x are repacked together, then each thread takes its panels.
 void run_block(const LinearBody& body, const LinearWork& call) {
   const int64_t panels = (call.outputs + 15) / 16;
   const int64_t tiles = (call.rows + body.tile_rows - 1) / body.tile_rows;
   const int64_t work = call.rows * call.outputs * call.inputs;
-  const int64_t threads = work < serial_work ? 1 : std::min<int64_t>(at::get_num_threads(), panels);
-  if (threads == 1 || at::in_parallel_region()) {
+  const int64_t parts = work < serial_work ? 1 : std::min({threads(), panels, team::most_parts});
+  if (parts == 1) {
     body.pack(call, 0, tiles);
     body.panels(call, 0, panels, 0, tiles);
     return;
   }
   // A few rows are repacked sooner than threads can meet.
-  const bool pack_together = tiles >= 2 * threads;
-  if (!pack_together) body.pack(call, 0, tiles);
-#pragma omp parallel for schedule(static) num_threads(threads) if (pack_together)
-  for (int64_t part = 0; part < threads; ++part) {
-    if (pack_together) body.pack(call, share(tiles, part, threads), share(tiles, part + 1, threads));
-  }
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (int64_t part = 0; part < threads; ++part) {
-    body.panels(call, share(panels, part, threads), share(panels, part + 1, threads), 0, tiles);
-  }
+  if (tiles >= 2 * parts)
+    share_out(tiles, 1, [&](int64_t begin, int64_t end) { body.pack(call, begin, end); });
+  else
+    body.pack(call, 0, tiles);
+  share_out(panels, 1, [&](int64_t begin, int64_t end) { body.panels(call, begin, end, 0, tiles); });
 }
 
 /// Each head of a row's queries and keys through its norm, in place.

@@ -1,7 +1,6 @@
 #include "kernels/packed_weight.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +8,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda.h"
 #include "kernels/gpu.h"
+#include "kernels/threads.h"
 
 namespace clover::kernels {
 namespace {
@@ -86,7 +86,7 @@ PackedWeight PackedWeight::pack(at::TensorList weights) {
       using T = decltype(word);
       const T* dense = static_cast<const T*>(weight.const_data_ptr());
       T* to = static_cast<T*>(packed.panels_.mutable_data_ptr());
-      at::parallel_for(0, weight.size(0), 64, [&](int64_t begin, int64_t end) {
+      share_out(weight.size(0), 64, [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; ++n)
           scatter_row(dense + n * layout.inputs, layout, to + layout.row(first + n));
       });
@@ -141,7 +141,7 @@ at::Tensor PackedWeight::rows(const at::Tensor& ids) const {
     using T = decltype(word);
     const T* from = static_cast<const T*>(panels_.const_data_ptr());
     T* to = static_cast<T*>(dense.mutable_data_ptr());
-    at::parallel_for(0, count, std::max<int64_t>(1, 16384 / inputs_), [&](int64_t begin, int64_t end) {
+    share_out(count, std::max<int64_t>(1, 16384 / inputs_), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) gather_row(from + layout.row(id[r]), layout, to + r * inputs_);
     });
   });
@@ -157,7 +157,7 @@ at::Tensor PackedWeight::unpack() const {
     using T = decltype(word);
     const T* from = static_cast<const T*>(panels_.const_data_ptr());
     T* to = static_cast<T*>(dense.mutable_data_ptr());
-    at::parallel_for(0, outputs_, 64, [&](int64_t begin, int64_t end) {
+    share_out(outputs_, 64, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) gather_row(from + layout.row(n), layout, to + n * layout.inputs);
     });
   });

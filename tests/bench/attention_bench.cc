@@ -1,7 +1,6 @@
 // Speed of tree_attention() on one layer, beside LibTorch's own attention on the same queries, keys and
 // values laid out as that one likes them: attention_bench --help
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +19,7 @@
 #include "kernels/attention.h"
 #include "kernels/cpu_path.h"
 #include "kernels/gpu.h"
+#include "kernels/threads.h"
 
 namespace {
 
@@ -176,7 +176,7 @@ struct Options {
 };
 
 void run(const Options& options) {
-  if (options.threads > 0) at::set_num_threads(options.threads);
+  if (options.threads > 0) kernels::set_threads(options.threads);
   json all = json::array();
   const auto run_cases = [&](const std::string& title, at::Device device, const std::vector<Case>& cases) {
     const double bandwidth = device.is_cpu()

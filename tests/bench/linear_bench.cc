@@ -2,7 +2,6 @@
 // second, their share of the read bandwidth measured in the same run, arithmetic rate, and cost relative to
 // one row:  linear_bench [THREADS [PATH]]
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 
 #include "kernels/cpu_path.h"
 #include "kernels/linear.h"
+#include "kernels/threads.h"
 
 namespace {
 
@@ -29,19 +29,18 @@ double read_bandwidth() {
   for (int round = 0; round < 4; ++round) {
     std::atomic<int64_t> total{0};
     const double start = seconds();
-    at::parallel_for(0, memory.numel(), memory.numel() / at::get_num_threads(),
-                     [&](int64_t begin, int64_t end) {
-                       const int64_t quarter = (end - begin) / 4;
-                       int64_t sums[4] = {};
-                       for (int64_t i = begin; i < begin + quarter; i += 16) {
-                         for (int stream = 0; stream < 4; ++stream) {
-                           __builtin_prefetch(words + stream * quarter + i + 256);
-                           __builtin_prefetch(words + stream * quarter + i + 264);
-                           for (int j = 0; j < 16; ++j) sums[stream] += words[stream * quarter + i + j];
-                         }
-                       }
-                       total += sums[0] + sums[1] + sums[2] + sums[3];
-                     });
+    clover::kernels::share_out(memory.numel(), 1, [&](int64_t begin, int64_t end) {
+      const int64_t quarter = (end - begin) / 4;
+      int64_t sums[4] = {};
+      for (int64_t i = begin; i < begin + quarter; i += 16) {
+        for (int stream = 0; stream < 4; ++stream) {
+          __builtin_prefetch(words + stream * quarter + i + 256);
+          __builtin_prefetch(words + stream * quarter + i + 264);
+          for (int j = 0; j < 16; ++j) sums[stream] += words[stream * quarter + i + j];
+        }
+      }
+      total += sums[0] + sums[1] + sums[2] + sums[3];
+    });
     best = std::max(best, static_cast<double>(memory.nbytes()) / (seconds() - start));
     if (total == 0) std::abort();
   }
@@ -85,7 +84,7 @@ double pass_seconds(const std::vector<PackedWeight>& weights, int64_t rows) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
+  if (argc > 1) clover::kernels::set_threads(std::atoi(argv[1]));
   const std::string only = argc > 2 ? argv[2] : "";
   const std::vector<PackedWeight> weights = model_weights(at::kBFloat16);
   double bytes = 0, multiplications = 0;
@@ -93,7 +92,8 @@ int main(int argc, char** argv) {
     bytes += static_cast<double>(weight.bytes());
     multiplications += static_cast<double>(weight.outputs() * weight.inputs());
   }
-  std::printf("%.0f MB of bfloat16 weights, %d threads\n", bytes / 1e6, at::get_num_threads());
+  std::printf("%.0f MB of bfloat16 weights, %d threads\n", bytes / 1e6,
+              static_cast<int>(clover::kernels::threads()));
   for (clover::kernels::CpuPath path : clover::kernels::available_cpu_paths()) {
     if (!only.empty() && only != to_string(path)) continue;
     clover::kernels::set_cpu_path(path);

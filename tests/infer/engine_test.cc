@@ -1,11 +1,11 @@
 #include "infer/engine.h"
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "data/error.h"
+#include "kernels/threads.h"
 #include "model/target.h"
 #include "scripted_drafter.h"
 #include "tests/support/damaged_target.h"
@@ -172,7 +172,7 @@ TEST_F(EngineTest, TokensDependOnNothingButTheRequest) {
           chosen.prefill_chunk = batch == 16 ? 512 : 5;
           chosen.suffix = policy != Policy::off && batch != 1;
           chosen.suffix_answers = batch == 3;
-          at::set_num_threads(batch == 3 ? 1 : 2);
+          kernels::set_threads(batch == 3 ? 1 : 2);
           expect_equal(expected, run(all, chosen, drafter));
         }
       }

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>
 #include <string>
+
+#include "kernels/threads.h"
 
 namespace clover::kernels {
 
@@ -17,10 +18,10 @@ void on_every_path(const std::function<void()>& body);
 /// Runs `body` with that many threads.
 template <class Body>
 void with_threads(int threads, const Body& body) {
-  const int before = at::get_num_threads();
-  at::set_num_threads(threads);
+  const int64_t before = kernels::threads();
+  set_threads(threads);
   body();
-  at::set_num_threads(before);
+  set_threads(before);
 }
 
 /// Equal to the bit, so that NaN equals itself and -0 differs from 0.
