@@ -45,6 +45,10 @@ model::RowBatch rows_of(std::span<LiveSequence* const> sequences, std::span<cons
   return batch;
 }
 
+bool is_greedy(const LiveSequence* live) {
+  return live->request().sampling.temperature == 0;
+}
+
 at::Tensor index_of(std::span<const int64_t> rows) {
   at::Tensor index = at::empty({std::ssize(rows)}, at::kLong);
   std::copy(rows.begin(), rows.end(), index.mutable_data_ptr<int64_t>());
@@ -84,7 +88,7 @@ DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector
   std::vector<kernels::RowRule> rules;
   for (size_t i = 0; chooses_there_ && i < trees.size(); ++i)
     add_rules(trees[i], sequences[i]->request(), pass.contexts[i] + 1, rules);
-  const model::RowBatch batch = rows_of(sequences, trees);
+  model::RowBatch batch = rows_of(sequences, trees);
   pass.sequences = std::move(sequences);
   pass.trees = std::move(trees);
   if (chooses_there_) {
@@ -96,8 +100,12 @@ DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector
     pass.arriving = kernels::begin_to_host(pass.tokens);
   } else {
     const model::Timer timer(pass.seconds);
+    batch.best_only = device_.is_cpu() && !typical_ && std::ranges::all_of(pass.sequences, is_greedy);
     pass.output = passes_.forward(batch, taps_);
-    pass.said.logits = kernels::to_host({pass.output.logits})[0];
+    if (batch.best_only)
+      pass.said.tokens = pass.output.best;
+    else
+      pass.said.logits = kernels::to_host({pass.output.logits})[0];
   }
   pass.typical = passes_.settled();
   return pass;

@@ -18,7 +18,7 @@
 namespace clover::infer {
 
 /// What verification needs of a pass, on the CPU: the target's token after every row where a GPU has chosen
-/// them, or the logits.
+/// them or all are the most probable ones, or the logits.
 struct Verdict {
   at::Tensor logits;  // fp32 [R, V]
   at::Tensor tokens;  // i64 [R]; -1: the logits are no numbers
@@ -61,6 +61,7 @@ class DecodePasses {
         recorder_(recorder),
         taps_(taps),
         device_(target.device()),
+        typical_(typical),
         chooses_there_(!device_.is_cpu() && !typical) {}
 
   /// Whether a GPU chooses the tokens, so that the CPU need not be asked before it goes on.
@@ -96,7 +97,7 @@ class DecodePasses {
   const model::Recorder& recorder_;
   model::FeatureTaps taps_;
   at::Device device_;
-  bool chooses_there_;
+  bool typical_, chooses_there_;
 };
 
 }  // namespace clover::infer

@@ -18,6 +18,7 @@
 #include "infer/machine.h"
 #include "infer/trace.h"
 #include "kernels/gpu.h"
+#include "kernels/threads.h"
 #include "kernels/top_k.h"
 #include "model/draft_graphs.h"
 #include "model/kv_cache.h"
@@ -58,6 +59,7 @@ class CachedBatch {
   /// A root and binary branches a sequence: paths of the lengths a candidate tree has.
   model::RowBatch trees(int64_t rows) const {
     model::RowBatch batch;
+    batch.best_only = target_.device().is_cpu();
     for (int32_t sequence = 0; sequence < size_; ++sequence) {
       const int32_t base = static_cast<int32_t>(batch.size());
       for (int64_t i = 0; i < rows; ++i) {
@@ -73,8 +75,8 @@ class CachedBatch {
   /// from one to the next by itself.
   void run_target(const model::RowBatch& batch) {
     if (target_.device().is_cpu()) {
-      kernels::arg_max(logits_of(batch));
-      return;
+      passes_.forward(batch, {});
+      return forget_rows();
     }
     const auto begin = [&] { return kernels::begin_to_host(kernels::arg_max(logits_of(batch))); };
     if (!last_) last_ = begin();
@@ -251,6 +253,7 @@ void check_fits(const model::Target& target, const StepBenchPlan& plan) {
 json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>& drafters,
                     const StepBenchPlan& plan) {
   check_fits(target, plan);
+  const kernels::OneTorchThread as_in_a_step;
   if (!drafters.empty() && plan.context < accepted_rows)
     throw data::InputError("--context " + std::to_string(plan.context) + ": expected at least " +
                            std::to_string(accepted_rows) + " tokens to draft behind");

@@ -10,9 +10,7 @@ Element element_of(at::ScalarType type) {
   return type == at::kFloat ? Element::fp32 : type == at::kBFloat16 ? Element::bf16 : Element::fp16;
 }
 
-namespace {
-
-LinearCall product_of(const LinearInput& input, const PackedWeight& weight) {
+LinearCall call_of(const LinearInput& input, const PackedWeight& weight) {
   LinearCall call{};
   call.x = input.x.const_data_ptr();
   call.panels = weight.panels().const_data_ptr();
@@ -27,11 +25,9 @@ LinearCall product_of(const LinearInput& input, const PackedWeight& weight) {
   return call;
 }
 
-}  // namespace
-
 LinearCall call_of(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate) {
-  LinearCall call = product_of(x, weight);
+  LinearCall call = call_of(x, weight);
   call.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
   call.y = y.mutable_data_ptr<float>();
   call.accumulate = accumulate;
@@ -39,7 +35,7 @@ LinearCall call_of(const LinearInput& x, const PackedWeight& weight, const at::T
 }
 
 LinearCall call_of(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
-  LinearCall call = product_of(x, gate_up);
+  LinearCall call = call_of(x, gate_up);
   call.epilogue = Epilogue::silu_mul;
   call.product = out.mutable_data_ptr();
   return call;
@@ -50,7 +46,7 @@ LinearCall call_of(const LinearInput& x, const QkvWeight& qkv, const at::Tensor&
   const auto numbers = [](const at::Tensor& vector) {
     return vector.defined() ? vector.const_data_ptr<float>() : nullptr;
   };
-  LinearCall call = product_of(x, qkv.matrix);
+  LinearCall call = call_of(x, qkv.matrix);
   call.bias = numbers(qkv.bias);
   call.epilogue = Epilogue::rope_and_store;
   call.rope = {.cos = cos.const_data_ptr<float>(),

@@ -15,6 +15,8 @@ namespace clover::kernels {
 /// c10::Error for other than bf16, fp16 and fp32.
 Element element_of(at::ScalarType type);
 
+/// Without an epilogue and where its results go.
+LinearCall call_of(const LinearInput& x, const PackedWeight& weight);
 LinearCall call_of(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate);
 LinearCall call_of(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out);

@@ -1,9 +1,12 @@
 #include "kernels/linear.h"
 
+#include <ATen/ops/empty.h>
+
 #include "kernels/attention.h"
 #include "kernels/check.h"
 #include "kernels/cpu.h"
 #include "kernels/cuda.h"
+#include "kernels/top_k.h"
 
 namespace clover::kernels {
 
@@ -33,6 +36,13 @@ void linear(const LinearInput& input, const PackedWeight& weight, const at::Tens
   }
   if (input.x.size(0) == 0) return;
   (cuda ? cuda::linear : cpu::linear)(input, weight, bias, y, accumulate);
+}
+
+at::Tensor linear_arg_max(const LinearInput& input, const PackedWeight& weight) {
+  if (!check_product("linear_arg_max", input, weight)) return cpu::linear_arg_max(input, weight);
+  at::Tensor sums = at::empty({input.x.size(0), weight.outputs()}, input.x.options().dtype(at::kFloat));
+  linear(input, weight, {}, sums);
+  return arg_max(sums);
 }
 
 void linear_silu_mul(const LinearInput& input, const PackedWeight& gate_up, at::Tensor& out) {

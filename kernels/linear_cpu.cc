@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu.h"
@@ -10,6 +11,8 @@ namespace {
 /// Rows of x that are repacked at a time: they should stay in a second-level cache while every panel passes
 /// by.
 constexpr int64_t block_bytes = 384 << 10;
+/// Sums of the best of which are sought at a time: they should stay in a second-level cache beside weights.
+constexpr int64_t best_bytes = 256 << 10;
 /// Multiply-adds below which one thread does it all.
 constexpr int64_t serial_work = 64 << 10;
 
@@ -20,23 +23,80 @@ float* grown(std::vector<float>& storage, int64_t floats) {
   return storage.data() + (64 - address % 64) % 64 / sizeof(float);
 }
 
-/// One block of rows: the tiles of x are repacked together, then each thread takes its panels.
-void run_block(const LinearBody& body, const LinearWork& call) {
-  const int64_t panels = (call.outputs + 15) / 16;
-  const int64_t tiles = (call.rows + body.tile_rows - 1) / body.tile_rows;
-  const int64_t work = call.rows * call.outputs * call.inputs;
-  const int64_t parts = work < serial_work ? 1 : std::min({threads(), panels, team::most_parts});
-  if (parts == 1) {
-    body.pack(call, 0, tiles);
-    body.panels(call, 0, panels, 0, tiles);
-    return;
+/// A block of rows that are multiplied together.
+struct RowBlock {
+  int64_t panels, tiles;
+  int64_t parts;  // that threads take of the panels
+
+  explicit RowBlock(const LinearBody& body, const LinearCall& call)
+      : panels((call.outputs + 15) / 16), tiles((call.rows + body.tile_rows - 1) / body.tile_rows) {
+    const int64_t work = call.rows * call.outputs * call.inputs;
+    parts = work < serial_work ? 1 : std::min({threads(), panels, team::most_parts});
   }
-  // A few rows are repacked sooner than threads can meet.
-  if (tiles >= 2 * parts)
-    share_out(tiles, 1, [&](int64_t begin, int64_t end) { body.pack(call, begin, end); });
-  else
-    body.pack(call, 0, tiles);
-  share_out(panels, 1, [&](int64_t begin, int64_t end) { body.panels(call, begin, end, 0, tiles); });
+  int64_t begin(int64_t part) const { return panels * part / parts; }
+  int64_t end(int64_t part) const { return begin(part + 1); }
+};
+
+/// The tiles of x, by all threads unless a few rows are repacked sooner than they can meet.
+void pack(const LinearBody& body, const LinearWork& call, const RowBlock& block) {
+  if (block.tiles < 2 * block.parts) return body.pack(call, 0, block.tiles);
+  share_out(block.tiles, 1, [&](int64_t begin, int64_t end) { body.pack(call, begin, end); });
+}
+
+/// The product of a block, and each thread its panels.
+void run_block(const LinearBody& body, const LinearWork& call) {
+  const RowBlock block(body, call);
+  pack(body, call, block);
+  in_parts(block.parts,
+           [&](int64_t part) { body.panels(call, block.begin(part), block.end(part), 0, block.tiles); });
+}
+
+/// The largest sum of a row so far.
+struct Best {
+  float value = -std::numeric_limits<float>::infinity();
+  int64_t output = -1;
+};
+
+/// Of each row of a block the best among the outputs of panels [begin, end), the first of equals: of so many
+/// panels at a time that their sums stay in a cache.
+void find_best(const LinearBody& body, const LinearWork& call, const RowBlock& block, int64_t panel_bytes,
+               int64_t begin, int64_t end, Best* best) {
+  const CpuBodies& rows_of = bodies();
+  thread_local std::vector<float> storage;
+  const int64_t at_once = std::max<int64_t>(4, best_bytes / (call.rows * 16 * 4));
+  LinearWork some = call;
+  some.y = grown(storage, call.rows * 16 * std::min(at_once, end - begin));
+  for (int64_t first = begin; first < end; first += at_once) {
+    const int64_t panels = std::min(at_once, end - first), output = first * 16;
+    some.panels = static_cast<const char*>(call.panels) + first * panel_bytes;
+    some.outputs = std::min(panels * 16, call.outputs - output);
+    body.panels(some, 0, panels, 0, block.tiles);
+    for (int64_t row = 0; row < call.rows; ++row) {
+      const float* sums = some.y + row * some.outputs;
+      const float largest = rows_of.maximum(sums, some.outputs);
+      if (largest > best[row].value)
+        best[row] = {largest, output + rows_of.first_equal(sums, some.outputs, largest)};
+    }
+  }
+}
+
+/// The same of all panels, to `indices`.
+void find_best(const LinearBody& body, const LinearWork& call, int64_t panel_bytes, int64_t* indices) {
+  const RowBlock block(body, call);
+  pack(body, call, block);
+  thread_local std::vector<Best> found;
+  found.assign(block.parts * call.rows, {});
+  Best* const of_parts = found.data();
+  in_parts(block.parts, [&](int64_t part) {
+    find_best(body, call, block, panel_bytes, block.begin(part), block.end(part),
+              of_parts + part * call.rows);
+  });
+  for (int64_t row = 0; row < call.rows; ++row) {
+    Best best;
+    for (int64_t part = 0; part < block.parts; ++part)
+      if (const Best& own = of_parts[part * call.rows + row]; own.value > best.value) best = own;
+    indices[row] = best.output;
+  }
 }
 
 /// Each head of a row's queries and keys through its norm, in place.
@@ -64,27 +124,34 @@ void finish(const LinearCall& call, float* sums, int64_t first, int64_t rows) {
   });
 }
 
-/// The product in blocks of rows; where something follows it, while a block's sums are in a cache.
-void run(const LinearCall& whole) {
-  thread_local std::vector<float> tiles_of_x, sums_of_block;
+/// action(call, first row) for blocks of rows, with room for their tiles.
+template <class Action>
+void for_blocks(const LinearCall& whole, const Action& action) {
+  thread_local std::vector<float> tiles_of_x;
   LinearWork call{whole, nullptr};
-  const LinearBody& body = bodies().linear(call.element);
-  const int64_t rows = call.rows, inputs = call.inputs, outputs = call.outputs;
-  const int64_t tile = body.tile_rows;
+  const int64_t inputs = call.inputs, tile = bodies().linear(call.element).tile_rows;
   const int64_t fitting = block_bytes / (linear_scratch(1, inputs) * static_cast<int64_t>(sizeof(float)));
   const int64_t block = std::clamp<int64_t>(fitting / tile, 8, 64) * tile;
-  const int64_t tiles = (std::min(rows, block) + tile - 1) / tile;
+  const int64_t tiles = (std::min(whole.rows, block) + tile - 1) / tile;
   call.scratch = grown(tiles_of_x, linear_scratch(tiles * tile, inputs));
-  const bool stores = call.epilogue == Epilogue::store;
-  if (!stores) call.y = grown(sums_of_block, std::min(rows, block) * outputs);
   const int64_t row_bytes = inputs * (call.element == Element::fp32 ? 4 : 2);
-  for (int64_t first = 0; first < rows; first += block) {
-    call.rows = std::min(block, rows - first);
+  for (int64_t first = 0; first < whole.rows; first += block) {
+    call.rows = std::min(block, whole.rows - first);
     call.x = static_cast<const char*>(whole.x) + first * row_bytes;
-    if (stores) call.y = whole.y + first * outputs;
+    action(call, first);
+  }
+}
+
+/// The product; where something follows it, while a block's sums are in a cache.
+void run(const LinearCall& whole) {
+  thread_local std::vector<float> sums_of_block;
+  const LinearBody& body = bodies().linear(whole.element);
+  const bool stores = whole.epilogue == Epilogue::store;
+  for_blocks(whole, [&](LinearWork& call, int64_t first) {
+    call.y = stores ? whole.y + first * call.outputs : grown(sums_of_block, call.rows * call.outputs);
     run_block(body, call);
     if (!stores) finish(whole, call.y, first, call.rows);
-  }
+  });
 }
 
 /// Rows as they are multiplied.
@@ -100,6 +167,17 @@ at::Tensor ready(const LinearInput& input, const PackedWeight& weight) {
 void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
   run(call_of(ready(x, weight), weight, bias, y, accumulate));
+}
+
+at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight) {
+  at::Tensor indices = at::empty({x.x.size(0)}, x.x.options().dtype(at::kLong));
+  int64_t* const to = indices.mutable_data_ptr<int64_t>();
+  const at::Tensor rows = ready(x, weight);
+  const LinearBody& body = bodies().linear(element_of(weight.dtype()));
+  const int64_t panel_bytes = weight.bytes() / ((weight.outputs() + 15) / 16);
+  for_blocks(call_of(rows, weight),
+             [&](const LinearWork& call, int64_t first) { find_best(body, call, panel_bytes, to + first); });
+  return indices;
 }
 
 void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {

@@ -41,7 +41,7 @@ TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps,
   const at::NoGradGuard no_grad;
   const PassInputs inputs = target_.inputs(batch, cache_);
   const bool wants_all = !inputs.wanted.defined();
-  if (recorder_.enabled() && wants_all && batch.size() <= most_recorded_rows) {
+  if (recorder_.enabled() && wants_all && !batch.best_only && batch.size() <= most_recorded_rows) {
     const PassShape shape = shape_for(inputs);
     if (shape.holds(inputs)) return replay(shape, inputs, taps, first_ids);
   }

@@ -15,10 +15,11 @@ struct Placement {
 
 /// What a pass reads besides weights and cache.
 struct PassInputs {
-  at::Tensor ids;       // i64 [R]
-  Placement placement;  // undefined for a drafter without layers of its own
-  at::Tensor wanted;    // i64 [W] rows whose results are wanted; undefined: all
-  at::Tensor trees;     // i32 [W, ..] the trees to grow behind them (GrowingTrees::state); undefined: none
+  at::Tensor ids;          // i64 [R]
+  Placement placement;     // undefined for a drafter without layers of its own
+  at::Tensor wanted;       // i64 [W] rows whose results are wanted; undefined: all
+  bool best_only = false;  // RowBatch::best_only
+  at::Tensor trees;        // i32 [W, ..] the trees to grow behind them (GrowingTrees::state); undefined: none
 };
 
 /// The inputs on `device`, in one copy: themselves on the CPU.

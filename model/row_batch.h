@@ -13,6 +13,7 @@ struct RowBatch {
   std::vector<int32_t>
       parent;  // [R] row of this batch it continues, or -1: the sequence's last committed token
   std::vector<int64_t> wanted;  // [W] rows whose logits are wanted, ascending
+  bool best_only = false;       // of these the most probable token alone
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
   void add(int64_t id, int32_t of_sequence, int32_t of_parent) {

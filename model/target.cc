@@ -257,6 +257,7 @@ PassInputs Target::inputs(const RowBatch& batch, KvCache& cache) const {
   PassInputs inputs;
   inputs.ids = at::tensor(batch.ids, at::kLong);
   inputs.placement = cache.place(batch);
+  inputs.best_only = batch.best_only;
   if (std::ssize(batch.wanted) != batch.size()) inputs.wanted = at::tensor(batch.wanted, at::kLong);
   return inputs;
 }
@@ -286,6 +287,10 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
   }
   if (no_logits) return output;
   if (inputs.wanted.defined()) rows.x = rows.x.index_select(0, inputs.wanted);
+  if (inputs.best_only) {
+    output.best = kernels::linear_arg_max(rows, head_);
+    return output;
+  }
   output.logits = at::empty({rows.x.size(0), config_.vocab}, x.options());
   kernels::linear(rows, head_, {}, output.logits);
   return output;

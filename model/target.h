@@ -44,8 +44,9 @@ struct TargetView {
 };
 
 struct TargetOutput {
-  at::Tensor logits;  // fp32 [W, V] of the batch's wanted rows, undefined when none
-  Features features;  // of all rows
+  at::Tensor logits;     // fp32 [W, V] of the batch's wanted rows, undefined when none
+  Features features;     // of all rows
+  at::Tensor best = {};  // i64 [W] arg_max of the logits, where these alone are wanted
 
   TargetOutput slice(int64_t begin, int64_t end) const;  // views, where logits of all rows are wanted
 };

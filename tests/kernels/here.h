@@ -45,6 +45,9 @@ inline void linear(const LinearInput& x, const PackedWeight& weight, const at::T
                     accumulate);
   });
 }
+inline at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight) {
+  return kernels::linear_arg_max(place(x), place(weight)).cpu();
+}
 inline void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
   in_place(out, [&](at::Tensor& to) { kernels::linear_silu_mul(place(x), place(gate_up), to); });
 }

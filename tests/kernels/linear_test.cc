@@ -83,6 +83,48 @@ TEST(Linear, ARowDoesNotDependOnItsNeighboursOrThreads) {
   });
 }
 
+/// The first of the largest, by the plain loop; -1 where there is none.
+at::Tensor best_of(const at::Tensor& sums) {
+  at::Tensor best = at::full({sums.size(0)}, -1, at::kLong);
+  const auto of = sums.accessor<float, 2>();
+  for (int64_t r = 0; r < sums.size(0); ++r) {
+    float largest = -std::numeric_limits<float>::infinity();
+    for (int64_t n = 0; n < sums.size(1); ++n)
+      if (of[r][n] > largest) largest = of[r][n], best[r] = n;
+  }
+  return best;
+}
+
+// Sums are sought through some panels at a time, by several threads: the edges between them are where an
+// index could be wrong, and small whole numbers make ties.
+TEST(Linear, ArgMaxIsThatOfTheProduct) {
+  at::manual_seed(12);
+  on_every_path([] {
+    const int64_t most = here::emulated() ? 700 : 20000;
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (const Shape& shape : {Shape{1, 1, 1}, {3, 17, 33}, {5, most, 24}, {40, 217, 131}, {90, most, 8}}) {
+        at::Tensor w = at::randint(-3, 4, {shape.outputs, shape.inputs}).to(type);
+        at::Tensor x = at::randint(-3, 4, {shape.rows, shape.inputs}).to(type);
+        x[shape.rows / 2].fill_(std::numeric_limits<float>::quiet_NaN());
+        if (shape.outputs > 2) w[shape.outputs / 3].fill_(std::numeric_limits<float>::quiet_NaN());
+        const PackedWeight packed = PackedWeight::pack({w});
+        const at::Tensor expected = best_of(run(x, packed));
+        for (int threads : {1, 2, 3})
+          with_threads(threads, [&] {
+            EXPECT_TRUE(at::equal(here::linear_arg_max(x, packed), expected))
+                << type << " " << shape.rows << " x " << shape.outputs << ", " << threads << " threads";
+          });
+      }
+    }
+    const at::Tensor x = at::randn({6, 64}), norm = at::rand({64});
+    const PackedWeight packed = PackedWeight::pack({at::randn({300, 64}).to(at::kBFloat16)});
+    at::Tensor sums = at::empty({6, 300});
+    here::linear({x, norm, 1e-5}, packed, {}, sums);
+    EXPECT_TRUE(at::equal(here::linear_arg_max({x, norm, 1e-5}, packed), best_of(sums)));
+    EXPECT_EQ(here::linear_arg_max(at::empty({0, 64}, at::kBFloat16), packed).size(0), 0);
+  });
+}
+
 TEST(Linear, ManyRowsInBlocksAreTheSameBits) {
   at::manual_seed(3);
   on_every_path([] {
