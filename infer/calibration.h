@@ -15,8 +15,13 @@ class Calibration {
  public:
   /// All but `taps`, which passes are made with, are borrowed.
   Calibration(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
-              model::FeatureTaps taps, int64_t max_batch)
-      : target_(target), cache_(cache), passes_(passes), taps_(taps), max_batch_(max_batch) {}
+              model::FeatureTaps taps, int64_t max_batch, bool typical)
+      : target_(target),
+        cache_(cache),
+        passes_(passes),
+        taps_(taps),
+        max_batch_(max_batch),
+        typical_(typical) {}
 
   /// Once: how much slower or faster the machine is than when `costs` were learnt, and what a row costs, as
   /// far as they do not say; what attention adds, whenever the longest of `sequences` (of the KvCache) is
@@ -35,6 +40,7 @@ class Calibration {
   model::PassGraphs& passes_;
   model::FeatureTaps taps_;
   int64_t max_batch_;
+  bool typical_;
   bool measured_ = false;
   int64_t longest_ = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
 };

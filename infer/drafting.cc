@@ -76,7 +76,7 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
       options_(options),
       stats_(stats),
       with_heads_(drafter != nullptr && options.growth.policy != Policy::off),
-      calibration_(target, cache, passes, taps(), options.max_batch) {
+      calibration_(target, cache, passes, taps(), options.max_batch, options.typical) {
   if (with_heads_) draft_.emplace(*drafter, cache, target.config().layers, recorder);
   if (automatic()) costs_.passes() = options.costs.read();
 }

@@ -92,7 +92,7 @@ std::vector<Completion> Engine::step() {
   // No gradients, nor what views and writes in place cost where there might be some: half of a small
   // operator.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const kernels::OneTorchThread alone;  // and they have little to do
+  const kernels::OneTorchThread alone;  // LibTorch's operators have little to do in a step
   join();
   // A first token can end an answer: such a sequence takes no part in decoding.
   std::vector<Completion> completions = collect();

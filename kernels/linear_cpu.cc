@@ -39,11 +39,11 @@ struct RowBlock {
 
 /// The tiles of x, by all threads unless a few rows are repacked sooner than they can meet.
 void pack(const LinearBody& body, const LinearWork& call, const RowBlock& block) {
-  if (block.tiles < 2 * block.parts) return body.pack(call, 0, block.tiles);
+  if (block.parts == 1 || block.tiles < 2 * block.parts) return body.pack(call, 0, block.tiles);
   share_out(block.tiles, 1, [&](int64_t begin, int64_t end) { body.pack(call, begin, end); });
 }
 
-/// The product of a block, and each thread its panels.
+/// The product of a block.
 void run_block(const LinearBody& body, const LinearWork& call) {
   const RowBlock block(body, call);
   pack(body, call, block);

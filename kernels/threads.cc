@@ -1,5 +1,6 @@
 #include "kernels/threads.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <omp.h>
 #include <sched.h>
@@ -9,9 +10,11 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 
-// OpenMP's threads spin until the last of them has come.  Beside one busy program the kernel may leave two of
+// OpenMP's threads spin until the last of them has come.  Beside one busy program Linux may leave two of
 // them on one core, each spinning through its share of the time while the other has the work: decoding then
 // falls to a hundredth of its speed.
 namespace clover::kernels {
@@ -22,11 +25,9 @@ using Clock = std::chrono::steady_clock;
 // Idle threads stay awake so long, for a step's next product comes within microseconds, and its host's work
 // takes less than a millisecond.
 constexpr std::chrono::milliseconds patience{2};
-constexpr int looks_between_yields = 256;  // of an idle thread: a few microseconds
-constexpr int looks_before_yields = 2048;  // of one that waits for others' parts: a few tens
-
-// As many as OpenMP would: a core each that the process may use, or OMP_NUM_THREADS.
-const int64_t at_first = std::clamp<int64_t>(omp_get_max_threads(), 1, team::most_parts);
+// As an x86's pause takes 40 to 140 cycles:
+constexpr int looks_between_yields = 256;  // of an idle thread: 3 to 10 microseconds
+constexpr int looks_before_yields = 2048;  // of one that waits for others' parts: 20 to 80
 
 thread_local bool in_a_part = false;
 
@@ -46,11 +47,11 @@ class Team {
   void run(int64_t parts, team::Part part, const void* body) {
     const std::unique_lock alone(busy_, std::try_to_lock);
     if (!alone) return run_here(parts, part, body);
-    for (; helpers_ < size() - 1; ++helpers_)
-      std::thread([this, index = helpers_ + 1] { help(index); }).detach();
+    find_helpers();
     part_ = part;
     body_ = body;
     failure_ = nullptr;
+    taken_.store(0, std::memory_order_relaxed);
     done_.store(0, std::memory_order_relaxed);
     const uint64_t job = ((job_.load(std::memory_order_relaxed) >> parts_bits) + 1) << parts_bits | parts;
     job_.store(job);
@@ -80,10 +81,20 @@ class Team {
     std::atomic<uint64_t> job{0};  // the last whose part this was
   };
 
+  /// Where no more threads can be had, those there are do the work.
+  void find_helpers() try {
+    for (; !no_more_ && helpers_ < size() - 1; ++helpers_)
+      std::thread([this, index = helpers_ + 1] { help(index); }).detach();
+  } catch (const std::system_error&) {
+    no_more_ = true;
+  }
+
   [[noreturn]] void help(int64_t index) {
+    at::get_num_threads();   // LibTorch's own settings of a thread, which come with its first question
+    omp_set_num_threads(1);  // its operators within a part have this thread alone
     for (uint64_t seen = 0;;) {
       seen = next_job(seen);
-      take_parts(seen, index);
+      if (index < size()) take_parts(seen, index);
     }
   }
 
@@ -91,10 +102,11 @@ class Team {
   /// job from ending; one of a job that has ended was taken then, so what comes too late takes none.
   void take_parts(uint64_t job, int64_t index) {
     const int64_t parts = job & ((1 << parts_bits) - 1);
-    for (int64_t i = 0; i < parts; ++i) {
+    for (int64_t i = 0; i < parts && taken_.load(std::memory_order_relaxed) < parts; ++i) {
       const int64_t part = (index + i) % parts;
       uint64_t last = claims_[part].job.load(std::memory_order_relaxed);
       if (last >= job || !claims_[part].job.compare_exchange_strong(last, job)) continue;
+      taken_.fetch_add(1, std::memory_order_relaxed);
       in_a_part = true;
       try {
         part_(body_, part);
@@ -127,13 +139,16 @@ class Team {
 
   std::mutex busy_;  // held by who has a job under way
   int64_t helpers_ = 0;
-  std::atomic<int64_t> size_{at_first};
-  // Of the job, written before it is known and read by those who have taken a part.
+  bool no_more_ = false;
+  // As many as OpenMP would: a core each that the process may use, or OMP_NUM_THREADS.
+  std::atomic<int64_t> size_{std::clamp<int64_t>(omp_get_max_threads(), 1, team::most_parts)};
+  // Of the job, written before job_ and read by those who have taken a part.
   team::Part part_ = nullptr;
   const void* body_ = nullptr;
   std::mutex failing_;
   std::exception_ptr failure_;
   alignas(64) std::atomic<uint64_t> job_{0};
+  alignas(64) std::atomic<int64_t> taken_{0};  // of its parts; a helper that comes late may see another job's
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<uint32_t> bell_{0};
   std::atomic<int64_t> sleepers_{0};  // since the bell last rang
@@ -157,8 +172,10 @@ void set_threads(int64_t count) {
   the_team().resize(count);
 }
 
-OneTorchThread::OneTorchThread() : before_(omp_get_max_threads()) {
-  omp_set_num_threads(1);  // not at::set_num_threads, which takes down pools of its own
+OneTorchThread::OneTorchThread() : before_(at::get_num_threads()) {
+  the_team();  // whose size is not to be this one
+  // at::set_num_threads would also set, and restart, LibTorch's pools beside OpenMP's.
+  omp_set_num_threads(1);
 }
 
 OneTorchThread::~OneTorchThread() {

@@ -6,7 +6,8 @@
 namespace clover::kernels {
 
 /// Threads that a kernel of the CPU computes with where it is called, the caller among them: at first one a
-/// core that the process may use, or OMP_NUM_THREADS; within a part of in_parts one.
+/// core that the process may use, or OMP_NUM_THREADS; one within a part that was shared out.  A forked child
+/// computes with one, whatever this says.
 int64_t threads();
 void set_threads(int64_t count);
 
@@ -20,14 +21,14 @@ constexpr int64_t most_parts = 1024;
 /// returns when all are done.  Nobody waits for a thread that has taken no part: where other programs keep
 /// some of the cores busy, the threads that do run share the work.  Within another part, or while another
 /// thread's parts are under way, the caller does all of them.  The first exception of a body is thrown again
-/// here.  0 <= parts <= 1024.
+/// here; the other parts may then be done or not.  0 <= parts <= 1024.
 template <class Body>
 void in_parts(int64_t parts, const Body& body) {
   team::run(
       parts, [](const void* of, int64_t part) { (*static_cast<const Body*>(of))(part); }, &body);
 }
 
-/// body(begin, end) over [0, count), a stretch a thread, of at least `grain`.
+/// body(begin, end) over [0, count) in stretches: at most one a thread, and one for each `grain`.
 template <class Body>
 void share_out(int64_t count, int64_t grain, const Body& body) {
   const int64_t parts = std::min({threads(), (count + grain - 1) / grain, team::most_parts});

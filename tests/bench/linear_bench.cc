@@ -30,7 +30,7 @@ double read_bandwidth() {
     std::atomic<int64_t> total{0};
     const double start = seconds();
     clover::kernels::share_out(memory.numel(), 1, [&](int64_t begin, int64_t end) {
-      const int64_t quarter = (end - begin) / 4;
+      const int64_t quarter = (end - begin) / 64 * 16;
       int64_t sums[4] = {};
       for (int64_t i = begin; i < begin + quarter; i += 16) {
         for (int stream = 0; stream < 4; ++stream) {

@@ -44,6 +44,7 @@ class Process {
     for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
     pointers.push_back(nullptr);
     pid_ = ::fork();
+    if (pid_ < 0) throw std::runtime_error("fork failed");  // kill(-1) would reach everybody
     if (pid_ != 0) return;
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -22,6 +23,7 @@ namespace {
 class BusyProgram {
  public:
   BusyProgram() : child_(::fork()) {
+    if (child_ < 0) throw std::runtime_error("fork failed");  // kill(-1) would reach everybody
     if (child_ != 0) return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::setsid();
@@ -66,16 +68,18 @@ TEST(Threads, EveryPartIsDoneOnce) {
   EXPECT_THROW(set_threads(0), c10::Error);
 }
 
-TEST(Threads, StretchesCoverTheWholeAndAreNoShorterThanTheGrain) {
+TEST(Threads, StretchesCoverTheWholeAndAreFew) {
   with_threads(3, [] {
     for (const int64_t count : {0, 1, 5, 64, 1000}) {
       for (const int64_t grain : {1, 7, 400}) {
         std::vector<std::atomic<int>> done(count);
+        std::atomic<int64_t> stretches{0};
         share_out(count, grain, [&](int64_t begin, int64_t end) {
-          EXPECT_TRUE(end - begin >= grain / 2 || count < grain) << count << " by " << grain;
+          ++stretches;
           for (int64_t i = begin; i < end; ++i) ++done.at(i);
         });
         for (const auto& times : done) EXPECT_EQ(times, 1);
+        EXPECT_LE(stretches, std::min<int64_t>(3, (count + grain - 1) / grain)) << count << " by " << grain;
       }
     }
   });
@@ -132,11 +136,14 @@ TEST(Threads, AThreadThatSleepsIsWokenForTheNextJob) {
 
 // With OpenMP, two of whose threads are then left on one core, each to spin for the other: 7 times and more.
 TEST(Threads, OtherProgramsTakeTheirShareAndNoMore) {
-  constexpr int jobs = 2000;
-  const std::vector<BusyProgram> others(std::max(1u, std::thread::hardware_concurrency() - 1));
-  double alone = 0, together = 0;
-  with_threads(1, [&] { alone = seconds_of(jobs); });
-  with_threads(static_cast<int>(std::thread::hardware_concurrency()), [&] { together = seconds_of(jobs); });
+  constexpr int jobs = 1000;
+  const int count = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 2u, 4u));
+  const std::vector<BusyProgram> others(count - 1);
+  double alone = 1e9, together = 1e9;
+  for (int round = 0; round < 3; ++round) {
+    with_threads(1, [&] { alone = std::min(alone, seconds_of(jobs)); });
+    with_threads(count, [&] { together = std::min(together, seconds_of(jobs)); });
+  }
   EXPECT_LT(together, 4 * alone);
 }
 

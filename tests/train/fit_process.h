@@ -46,6 +46,7 @@ class FitProcessTest : public testing::Test {
 
   pid_t start(const std::vector<std::string>& words) const {
     const pid_t process = ::fork();
+    if (process < 0) throw std::runtime_error("fork failed");  // kill(-1) would reach everybody
     if (process == 0) {
       const int out = ::open((folder_ / "stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
       ::dup2(out, STDERR_FILENO);
