@@ -86,12 +86,12 @@ DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector
   DecodePass pass;
   for (const LiveSequence* live : sequences) pass.contexts.push_back(cache_.length(live->sequence()));
   std::vector<kernels::RowRule> rules;
-  for (size_t i = 0; chooses_there_ && i < trees.size(); ++i)
+  for (size_t i = 0; chooses_there() && i < trees.size(); ++i)
     add_rules(trees[i], sequences[i]->request(), pass.contexts[i] + 1, rules);
   model::RowBatch batch = rows_of(sequences, trees);
   pass.sequences = std::move(sequences);
   pass.trees = std::move(trees);
-  if (chooses_there_) {
+  if (chooses_there()) {
     pass.begun = kernels::mark(device_);
     const double recorded = recorder_.seconds();
     pass.output = passes_.forward(batch, taps_, first_ids);
@@ -155,14 +155,14 @@ void DecodePasses::leave(DecodePass& pass, std::span<const int64_t> rows) const 
 }
 
 void DecodePasses::wait(DecodePass& pass) const {
-  if (!chooses_there_) return;
+  if (!chooses_there()) return;
   pass.said.tokens = pass.arriving.wait();
   pass.seconds = pass.arriving.there->seconds_since(*pass.begun) - pass.recording;
   if (!pass.rows.empty()) pass.said.tokens = picked(pass.said.tokens, pass.rows);
 }
 
 Verdict DecodePasses::judge(const at::Tensor& logits, const Request& request, int64_t position) const {
-  if (!chooses_there_) return {kernels::to_host({logits})[0], {}};
+  if (!chooses_there()) return {kernels::to_host({logits})[0], {}};
   std::vector<kernels::RowRule> rules;
   add_rules(CandidateTree::of_root(0), request, position, rules);
   return {{}, kernels::to_host({chosen(logits, std::move(rules))})[0]};

@@ -61,11 +61,10 @@ class DecodePasses {
         recorder_(recorder),
         taps_(taps),
         device_(target.device()),
-        typical_(typical),
-        chooses_there_(!device_.is_cpu() && !typical) {}
+        typical_(typical) {}
 
   /// Whether a GPU chooses the tokens, so that the CPU need not be asked before it goes on.
-  bool chooses_there() const { return chooses_there_; }
+  bool chooses_there() const { return !device_.is_cpu() && !typical_; }
 
   DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees);
 
@@ -97,7 +96,7 @@ class DecodePasses {
   const model::Recorder& recorder_;
   model::FeatureTaps taps_;
   at::Device device_;
-  bool typical_, chooses_there_;
+  bool typical_;
 };
 
 }  // namespace clover::infer

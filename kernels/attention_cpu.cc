@@ -62,7 +62,7 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   find_groups(call.sequence, call.rows, attention_group_queries / heads, groups);
   const RowGroup* group = groups.data();
   const int64_t whole = static_cast<int64_t>(groups.size()) * call.kv_heads;
-  const int64_t most_threads = std::min(threads(), team::most_parts);
+  const int64_t most_threads = threads();
   // Few rows with many keys are shared out by their keys, or the last item would keep the others waiting.
   AttentionSplits splits{nullptr, 1};
   if (most_threads > 1 && whole < 4 * most_threads) splits.count = attention_splits(longest_path(call));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/call_of.h"
 #include "kernels/cpu_bodies.h"
 #include "kernels/threads.h"

@@ -31,7 +31,7 @@ struct RowBlock {
   explicit RowBlock(const LinearBody& body, const LinearCall& call)
       : panels((call.outputs + 15) / 16), tiles((call.rows + body.tile_rows - 1) / body.tile_rows) {
     const int64_t work = call.rows * call.outputs * call.inputs;
-    parts = work < serial_work ? 1 : std::min({threads(), panels, team::most_parts});
+    parts = work < serial_work ? 1 : std::min(threads(), panels);
   }
   int64_t begin(int64_t part) const { return panels * part / parts; }
   int64_t end(int64_t part) const { return begin(part + 1); }
@@ -174,7 +174,7 @@ at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight) {
   int64_t* const to = indices.mutable_data_ptr<int64_t>();
   const at::Tensor rows = ready(x, weight);
   const LinearBody& body = bodies().linear(element_of(weight.dtype()));
-  const int64_t panel_bytes = weight.bytes() / ((weight.outputs() + 15) / 16);
+  const int64_t panel_bytes = weight.bytes() / weight.panels().size(0);
   for_blocks(call_of(rows, weight),
              [&](const LinearWork& call, int64_t first) { find_best(body, call, panel_bytes, to + first); });
   return indices;

@@ -2,13 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/check.h"
+#include "kernels/cpu_loops.h"
 #include "kernels/cuda.h"
 #include "kernels/gpu.h"
-#include "kernels/threads.h"
 
 namespace clover::kernels {
 namespace {
@@ -141,7 +140,7 @@ at::Tensor PackedWeight::rows(const at::Tensor& ids) const {
     using T = decltype(word);
     const T* from = static_cast<const T*>(panels_.const_data_ptr());
     T* to = static_cast<T*>(dense.mutable_data_ptr());
-    share_out(count, std::max<int64_t>(1, 16384 / inputs_), [&](int64_t begin, int64_t end) {
+    cpu::for_rows(count, inputs_, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) gather_row(from + layout.row(id[r]), layout, to + r * inputs_);
     });
   });

@@ -22,6 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t most_parts = 1024;  // of a job, and threads
+
 // Idle threads stay awake so long, for a step's next product comes within microseconds, and its host's work
 // takes less than a millisecond.
 constexpr std::chrono::milliseconds patience{2};
@@ -42,7 +44,7 @@ void pause() {
 class Team {
  public:
   int64_t size() const { return size_.load(std::memory_order_relaxed); }
-  void resize(int64_t size) { size_ = std::clamp<int64_t>(size, 1, team::most_parts); }
+  void resize(int64_t size) { size_ = std::clamp<int64_t>(size, 1, most_parts); }
 
   void run(int64_t parts, team::Part part, const void* body) {
     const std::unique_lock alone(busy_, std::try_to_lock);
@@ -75,7 +77,7 @@ class Team {
  private:
   // A job is its number and, in the low bits, how many parts it has.
   static constexpr int parts_bits = 11;
-  static_assert(team::most_parts < 1 << parts_bits);
+  static_assert(most_parts < 1 << parts_bits);
 
   struct alignas(64) Claim {
     std::atomic<uint64_t> job{0};  // the last whose part this was
@@ -141,7 +143,7 @@ class Team {
   int64_t helpers_ = 0;
   bool no_more_ = false;
   // As many as OpenMP would: a core each that the process may use, or OMP_NUM_THREADS.
-  std::atomic<int64_t> size_{std::clamp<int64_t>(omp_get_max_threads(), 1, team::most_parts)};
+  std::atomic<int64_t> size_{std::clamp<int64_t>(omp_get_max_threads(), 1, most_parts)};
   // Of the job, written before job_ and read by those who have taken a part.
   team::Part part_ = nullptr;
   const void* body_ = nullptr;
@@ -152,7 +154,7 @@ class Team {
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<uint32_t> bell_{0};
   std::atomic<int64_t> sleepers_{0};  // since the bell last rang
-  std::array<Claim, team::most_parts> claims_{};
+  std::array<Claim, most_parts> claims_{};
 };
 
 /// Lives as long as the process: its threads are never told to stop.

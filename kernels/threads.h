@@ -6,15 +6,14 @@
 namespace clover::kernels {
 
 /// Threads that a kernel of the CPU computes with where it is called, the caller among them: at first one a
-/// core that the process may use, or OMP_NUM_THREADS; one within a part that was shared out.  A forked child
-/// computes with one, whatever this says.
+/// core that the process may use, or OMP_NUM_THREADS; never more than 1024; one within a part that was
+/// shared out.  A forked child computes with one, whatever this says.
 int64_t threads();
 void set_threads(int64_t count);
 
 namespace team {
 using Part = void (*)(const void* body, int64_t part);
 void run(int64_t parts, Part part, const void* body);
-constexpr int64_t most_parts = 1024;
 }  // namespace team
 
 /// body(part) for every part of [0, parts), each by whichever thread comes first, the calling one among them;
@@ -31,7 +30,7 @@ void in_parts(int64_t parts, const Body& body) {
 /// body(begin, end) over [0, count) in stretches: at most one a thread, and one for each `grain`.
 template <class Body>
 void share_out(int64_t count, int64_t grain, const Body& body) {
-  const int64_t parts = std::min({threads(), (count + grain - 1) / grain, team::most_parts});
+  const int64_t parts = std::min(threads(), (count + grain - 1) / grain);
   if (parts <= 1) {
     if (count > 0) body(int64_t{0}, count);
     return;

@@ -122,7 +122,7 @@ TEST(Threads, AnExceptionReachesTheCallerAndTheNextJobRuns) {
 TEST(Threads, AThreadThatSleepsIsWokenForTheNextJob) {
   with_threads(2, [] {
     for (int round = 0; round < 5; ++round) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // idle threads stay awake for two
       // Each part waits for the other to begin, so two threads must come.
       std::atomic<int> begun{0};
       in_parts(2, [&](int64_t) {
