@@ -34,6 +34,27 @@ struct AttentionItem {
   int64_t first_row, rows, kv_head, split;
 };
 
+/// A probability relative to the largest, as a multiple of 2^-40: sums of integers do not depend on their
+/// order.  In two parts of 20 bits, which fp32 cuts it into.
+constexpr uint64_t whole_mass(int32_t high, int32_t low) {
+  return (static_cast<uint64_t>(high) << 20) + static_cast<uint64_t>(low);
+}
+
+/// Tokens of a row, in order, by how far their logit lies below the largest, in units of temperature.
+struct NearTokens {
+  float* distance;  // this and the next three: room for near_room(n)
+  int32_t* high;
+  int32_t* low;
+  int32_t* index;
+  int64_t count;
+  uint64_t mass_of_all;  // of the row, these and others
+
+  uint64_t mass(int64_t i) const { return whole_mass(high[i], low[i]); }
+};
+constexpr int64_t near_room(int64_t n) {
+  return n + 15;
+}
+
 struct LinearBody {
   int64_t tile_rows;
   /// Repacks tiles [begin, end) of x into scratch.
@@ -74,9 +95,9 @@ struct CpuBodies {
   int64_t (*first_equal)(const float* x, int64_t n, float value);
   /// sum of exp(x - shift) in one fixed order.
   float (*sum_exp)(const float* x, int64_t n, float shift);
-  /// distance[i] = (shift - x[i]) / temperature, at least 0, +inf for NaN; weight[i] = exp(-distance[i]).
-  void (*boltzmann)(const float* x, int64_t n, float shift, float temperature, float* distance,
-                    float* weight);
+  /// Finds near.mass_of_all and all tokens whose distance is at most `limit`, among others whose mass is set
+  /// to 0.  distance = (shift - x) / temperature, at least 0, +inf for NaN; mass = exp(-distance), cut.
+  void (*weigh)(const float* x, int64_t n, float shift, float temperature, float limit, NearTokens& near);
 };
 
 const CpuBodies& portable_bodies();

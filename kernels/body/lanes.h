@@ -279,6 +279,24 @@ CLOVER_INLINE float max8(F8 x) {
   return larger(__builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6), x)[0];
 }
 
+/// Whether a comparison holds in any lane.
+CLOVER_INLINE bool any(I8 x) {
+#if defined(__AVX2__)
+  return _mm256_movemask_ps((__m256)x) != 0;
+#else
+  uint64_t words[4];
+  std::memcpy(words, &x, sizeof words);
+  return ((words[0] | words[1]) | (words[2] | words[3])) != 0;
+#endif
+}
+CLOVER_INLINE bool any(I16 x) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)x, (__m512i)x) != 0;
+#else
+  return any((I8)lower_half((F16)x) | (I8)upper_half((F16)x));
+#endif
+}
+
 CLOVER_INLINE float max_lane(F8 x) {
   return max8(x);
 }

@@ -24,7 +24,7 @@ const CpuBodies table = {
     .block_maxima = block_maxima,
     .first_equal = first_equal,
     .sum_exp = sum_exp,
-    .boltzmann = boltzmann,
+    .weigh = weigh,
 };
 
 }  // namespace

@@ -33,9 +33,7 @@ int64_t first_equal(const float* x, int64_t n, float value) {
   for (; i + 32 <= n; i += 32) {
     I8 hit = load8(x + i) == value;
     for (int part = 1; part < 4; ++part) hit |= load8(x + i + 8 * part) == value;
-    uint64_t words[4];
-    std::memcpy(words, &hit, sizeof words);
-    if ((words[0] | words[1]) | (words[2] | words[3])) break;
+    if (any(hit)) break;
   }
   for (; i < n; ++i) {
     if (x[i] == value) return i;
@@ -55,21 +53,59 @@ float sum_exp(const float* x, int64_t n, float shift) {
   return sum8((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-void boltzmann(const float* x, int64_t n, float shift, float temperature, float* distance, float* weight) {
-  for (int64_t i = 0; i < n; i += 8) {
-    const bool whole = i + 8 <= n;
-    const F8 logit = whole ? load8(x + i) : load_part(x + i, n - i, minus_infinity);
-    const F8 scaled = (shift - logit) / temperature;
-    // Also where shift is infinite: the largest is at distance 0, everything else (and NaN) infinitely far.
-    const F8 far = logit == shift ? splat(0.0f) : (scaled >= 0.0f ? scaled : splat(__builtin_inff()));
-    const F8 mass = exp_lanes(-far);
-    if (whole) {
-      store8(distance + i, far);
-      store8(weight + i, mass);
-    } else {
-      store_part(distance + i, n - i, far);
-      store_part(weight + i, n - i, mass);
+/// floor(weight * 2^40) in two parts of 20 bits; nothing rounds but the last cut.
+template <class F, class I = decltype(F{} < F{})>
+struct Mass {
+  I high, low;
+
+  CLOVER_INLINE explicit Mass(F weight) {
+    const F scaled = weight * 1048576.0f;
+    high = __builtin_convertvector(scaled, I);
+    low = __builtin_convertvector((scaled - __builtin_convertvector(high, F)) * 1048576.0f, I);
+  }
+};
+
+/// Whole vectors, so that nothing here depends on what a lane holds; mass only where `wanted`.
+template <class F, class I>
+CLOVER_INLINE void keep(F distance, const Mass<F>& mass, I wanted, int64_t index, NearTokens& near) {
+  I lane;
+  for (int i = 0; i < lane_count<F>; ++i) lane[i] = i;
+  store_line(near.distance + near.count, distance);
+  store_line(near.index + near.count, lane + static_cast<int32_t>(index));
+  store_line(near.high + near.count, mass.high & wanted);
+  store_line(near.low + near.count, mass.low & wanted);
+  near.count += lane_count<F>;
+}
+
+void weigh(const float* x, int64_t n, float shift, float temperature, float limit, NearTokens& near) {
+  using Integers = decltype(Wide{} < Wide{});
+  constexpr int64_t lanes = lane_count<Wide>;
+  constexpr int64_t at_once = 1024 * lanes;  // after 2048 steps the sum of a lane could overflow
+  // Below it no weight is a multiple of 2^-40: exp(-28) is 0.76 of that.  Rounding brings nothing nearer.
+  const float least = shift - 28.0f * temperature;
+  near.count = 0;
+  near.mass_of_all = 0;
+  for (int64_t begin = 0; begin < n; begin += at_once) {
+    Integers high{}, low{};
+    const auto add = [&](Wide logit, int64_t index) CLOVER_INLINED {
+      if (!any(logit >= least)) return;
+      const Wide scaled = (shift - logit) / temperature;
+      // Also where shift is infinite: the largest is at distance 0, everything else (and NaN) infinitely far.
+      const Wide far = logit == shift ? Wide{} : (scaled >= 0.0f ? scaled : Wide{} + __builtin_inff());
+      const Mass<Wide> mass(exp_lanes(-far));
+      high += mass.high;
+      low += mass.low;
+      if (const Integers wanted = far <= limit; any(wanted)) keep(far, mass, wanted, index, near);
+    };
+    const int64_t end = n - begin < at_once ? n : begin + at_once;
+    int64_t i = begin;
+    for (; i + lanes <= end; i += lanes) add(load_lanes<Wide>(x + i), i);
+    if (i < end) {
+      float rest[lanes];
+      for (int64_t lane = 0; lane < lanes; ++lane) rest[lane] = i + lane < end ? x[i + lane] : minus_infinity;
+      add(load_lanes<Wide>(rest), i);
     }
+    for (int64_t lane = 0; lane < lanes; ++lane) near.mass_of_all += whole_mass(high[lane], low[lane]);
   }
 }
 
