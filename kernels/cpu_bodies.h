@@ -40,9 +40,10 @@ constexpr uint64_t whole_mass(int32_t high, int32_t low) {
   return (static_cast<uint64_t>(high) << 20) + static_cast<uint64_t>(low);
 }
 
-/// Tokens of a row, in order, by how far their logit lies below the largest, in units of temperature.
+/// Tokens of a row, by index.
 struct NearTokens {
-  float* distance;  // this and the next three: room for near_room(n)
+  float* distance;  // of the logit from the largest, in units of temperature; this and the next three have
+                    // room for near_room(n)
   int32_t* high;
   int32_t* low;
   int32_t* index;
@@ -52,7 +53,7 @@ struct NearTokens {
   uint64_t mass(int64_t i) const { return whole_mass(high[i], low[i]); }
 };
 constexpr int64_t near_room(int64_t n) {
-  return n + 15;
+  return n + 15;  // whole vectors of the widest family
 }
 
 struct LinearBody {
@@ -95,8 +96,9 @@ struct CpuBodies {
   int64_t (*first_equal)(const float* x, int64_t n, float value);
   /// sum of exp(x - shift) in one fixed order.
   float (*sum_exp)(const float* x, int64_t n, float shift);
-  /// Finds near.mass_of_all and all tokens whose distance is at most `limit`, among others whose mass is set
-  /// to 0.  distance = (shift - x) / temperature, at least 0, +inf for NaN; mass = exp(-distance), cut.
+  /// Finds near.mass_of_all and all tokens that have mass and a distance of at most `limit`, among others
+  /// whose mass is set to 0.  distance = (shift - x) / temperature, at least 0, +inf for NaN; mass =
+  /// exp(-distance), cut.
   void (*weigh)(const float* x, int64_t n, float shift, float temperature, float limit, NearTokens& near);
 };
 

@@ -45,8 +45,8 @@ class Ladder {
 
   Mass total() const { return std::accumulate(mass_.begin(), mass_.end(), Mass{0}); }
 
-  /// The first candidate at which the mass summed from the top is at least `wanted` (or the last one), and
-  /// that sum.
+  /// The first candidate at which the mass summed from the top is at least `wanted` (or the last one that has
+  /// any mass), and that sum.
   std::pair<Candidate, Mass> reach(Mass wanted) {
     Mass before = 0;
     size_t at = 0, last = 0;
@@ -103,26 +103,29 @@ cpu::NearTokens room_for(int64_t count) {
   thread_local std::vector<float> distance;
   thread_local std::vector<int32_t> integers;
   const int64_t room = cpu::near_room(count);
-  distance.resize(room);
-  integers.resize(3 * room);
+  if (std::ssize(distance) < room) {
+    distance.resize(room);
+    integers.resize(3 * room);
+  }
   return {distance.data(), integers.data(), integers.data() + room, integers.data() + 2 * room, 0, 0};
 }
 
-/// Index of the token drawn from x[0 .. n); -1 where it is none of those within `limit` of the largest.
+/// Index of the token drawn from x[0 .. n); -1 where it is none of those within `limit` of the largest, as
+/// never happens where that is infinite.
 int64_t draw(const float* x, int64_t n, float largest, const SamplingRule& rule, double uniform,
              float limit) {
   cpu::NearTokens near = room_for(n);
   cpu::bodies().weigh(x, n, largest, static_cast<float>(rule.temperature), limit, near);
   Ladder ladder(near);
   const Mass within = ladder.total();
-  Mass mass = near.mass_of_all;
+  Mass kept = near.mass_of_all;
   if (rule.top_p < 1) {
-    const double share = std::ceil(std::max(rule.top_p, 0.0) * static_cast<double>(mass));
-    const Mass wanted = std::max<Mass>(1, static_cast<Mass>(share));
+    const double least = std::ceil(std::max(rule.top_p, 0.0) * static_cast<double>(near.mass_of_all));
+    const Mass wanted = std::max<Mass>(1, static_cast<Mass>(least));
     if (wanted > within && limit < infinite) return -1;
-    mass = ladder.reach(wanted).second;
+    kept = ladder.reach(wanted).second;
   }
-  const Mass wanted = part_of(mass, uniform) + 1;
+  const Mass wanted = part_of(kept, uniform) + 1;
   return wanted > within ? -1 : ladder.reach(wanted).first.index;
 }
 

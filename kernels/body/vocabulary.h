@@ -55,10 +55,10 @@ float sum_exp(const float* x, int64_t n, float shift) {
 
 /// floor(weight * 2^40) in two parts of 20 bits; nothing rounds but the last cut.
 template <class F, class I = decltype(F{} < F{})>
-struct Mass {
+struct MassParts {
   I high, low;
 
-  CLOVER_INLINE explicit Mass(F weight) {
+  CLOVER_INLINE explicit MassParts(F weight) {
     const F scaled = weight * 1048576.0f;
     high = __builtin_convertvector(scaled, I);
     low = __builtin_convertvector((scaled - __builtin_convertvector(high, F)) * 1048576.0f, I);
@@ -67,7 +67,7 @@ struct Mass {
 
 /// Whole vectors, so that nothing here depends on what a lane holds; mass only where `wanted`.
 template <class F, class I>
-CLOVER_INLINE void keep(F distance, const Mass<F>& mass, I wanted, int64_t index, NearTokens& near) {
+CLOVER_INLINE void keep(F distance, const MassParts<F>& mass, I wanted, int64_t index, NearTokens& near) {
   I lane;
   for (int i = 0; i < lane_count<F>; ++i) lane[i] = i;
   store_line(near.distance + near.count, distance);
@@ -80,19 +80,20 @@ CLOVER_INLINE void keep(F distance, const Mass<F>& mass, I wanted, int64_t index
 void weigh(const float* x, int64_t n, float shift, float temperature, float limit, NearTokens& near) {
   using Integers = decltype(Wide{} < Wide{});
   constexpr int64_t lanes = lane_count<Wide>;
-  constexpr int64_t at_once = 1024 * lanes;  // after 2048 steps the sum of a lane could overflow
-  // Below it no weight is a multiple of 2^-40: exp(-28) is 0.76 of that.  Rounding brings nothing nearer.
+  constexpr int64_t at_once = 1024 * lanes;  // half of what the sum of a lane has room for
+  // Weights below it are less than 2^-40: exp(-28) is 0.76 of that, and rounding brings nothing nearer.  Not
+  // a number where the largest and the temperature are beyond all bounds: then nothing is below it.
   const float least = shift - 28.0f * temperature;
   near.count = 0;
   near.mass_of_all = 0;
   for (int64_t begin = 0; begin < n; begin += at_once) {
     Integers high{}, low{};
     const auto add = [&](Wide logit, int64_t index) CLOVER_INLINED {
-      if (!any(logit >= least)) return;
+      if (!any(~(logit < least))) return;
       const Wide scaled = (shift - logit) / temperature;
       // Also where shift is infinite: the largest is at distance 0, everything else (and NaN) infinitely far.
       const Wide far = logit == shift ? Wide{} : (scaled >= 0.0f ? scaled : Wide{} + __builtin_inff());
-      const Mass<Wide> mass(exp_lanes(-far));
+      const MassParts<Wide> mass(exp_lanes(-far));
       high += mass.high;
       low += mass.low;
       if (const Integers wanted = far <= limit; any(wanted)) keep(far, mass, wanted, index, near);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/activation.h"
 #include "tests/kernels/here.h"
 
 namespace clover::kernels {
@@ -225,7 +226,49 @@ TEST(Sample, MaskedTokensAreNeverChosen) {
     EXPECT_EQ(drawn(nothing, {0, 1, 0}, {0.7})[0], -1);
     EXPECT_EQ(drawn(nothing, {1, 1, 0}, {0.7})[0], -1);
     EXPECT_EQ(drawn(nothing, {1, 0.5, 3}, {0.7})[0], -1);
-    EXPECT_EQ(drawn(endless, {1, 1, 0}, {0.7})[0], 3);
+    for (const double temperature : {1.0, 1e38, 1e39}) {
+      for (const SamplingRule& rule :
+           {SamplingRule{temperature, 1, 0}, {temperature, 0.9, 0}, {temperature, 1, 2}})
+        EXPECT_EQ(drawn(endless, rule, {0.7})[0], 3);
+    }
+  });
+}
+
+/// The token at which the masses of all, from the most probable down, sum up to more than uniform's share:
+/// whole multiples of 2^-40, one after the other.
+int64_t drawn_exactly(const std::vector<float>& logits, float temperature, double uniform) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  const auto mass = [&](int64_t token) {
+    const float weight = exp_f32(-((largest - logits[token]) / temperature));
+    return static_cast<uint64_t>(std::ldexp(static_cast<double>(weight), 40));
+  };
+  uint64_t total = 0, sum = 0;
+  for (const int64_t token : order) total += mass(token);
+  const auto share = static_cast<unsigned __int128>(std::ldexp(uniform, 53));
+  const auto wanted = static_cast<uint64_t>(share * total >> 53) + 1;
+  for (const int64_t token : order) {
+    if ((sum += mass(token)) >= wanted) return token;
+  }
+  return -1;
+}
+
+// Few tokens are near, most have hardly any mass, and `uniform` finds the last bit of it.
+TEST(Sample, MassesAreExactOnACpu) {
+  if (!here::place(at::empty({1})).is_cpu()) return;
+  at::manual_seed(5);
+  on_every_path([&] {
+    for (const double spread : {1.0, 4.0, 12.0}) {
+      const std::vector<float> logits = random_logits(20011, spread);
+      for (const double temperature : {0.5, 1.0}) {
+        for (const double uniform : {0.0, 0.4, 0.9, 0.99, 0.9999, 0.999999, 1 - 1e-9, 1 - 1e-11})
+          EXPECT_EQ(drawn(logits, {temperature, 1, 0}, {uniform})[0],
+                    drawn_exactly(logits, static_cast<float>(temperature), uniform))
+              << spread << " " << temperature << " " << uniform;
+      }
+    }
   });
 }
 
