@@ -15,6 +15,13 @@ namespace {
 
 constexpr float infinite = std::numeric_limits<float>::infinity();
 
+std::vector<int64_t> most_probable_first(const std::vector<float>& logits) {
+  std::vector<int64_t> tokens(logits.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::stable_sort(tokens.begin(), tokens.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  return tokens;
+}
+
 /// Kept tokens, most probable first, and the cumulative mass of each: the contract's words as a plain loop in
 /// double.
 struct Kept {
@@ -23,11 +30,7 @@ struct Kept {
 };
 
 Kept kept_by(const std::vector<float>& logits, const SamplingRule& rule) {
-  Kept kept;
-  kept.tokens.resize(logits.size());
-  std::iota(kept.tokens.begin(), kept.tokens.end(), 0);
-  std::stable_sort(kept.tokens.begin(), kept.tokens.end(),
-                   [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  Kept kept{most_probable_first(logits), {}};
   if (rule.top_k > 0) kept.tokens.resize(std::min<size_t>(kept.tokens.size(), rule.top_k));
   double total = 0;
   for (int64_t token : kept.tokens) {
@@ -237,10 +240,8 @@ TEST(Sample, MaskedTokensAreNeverChosen) {
 /// The token at which the masses of all, from the most probable down, sum up to more than uniform's share:
 /// whole multiples of 2^-40, one after the other.
 int64_t drawn_exactly(const std::vector<float>& logits, float temperature, double uniform) {
-  const float largest = *std::max_element(logits.begin(), logits.end());
-  std::vector<int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  const std::vector<int64_t> order = most_probable_first(logits);
+  const float largest = logits[order[0]];
   const auto mass = [&](int64_t token) {
     const float weight = exp_f32(-((largest - logits[token]) / temperature));
     return static_cast<uint64_t>(std::ldexp(static_cast<double>(weight), 40));
