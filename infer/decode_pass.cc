@@ -85,10 +85,11 @@ DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector
                                const at::Tensor& first_ids) {
   DecodePass pass;
   for (const LiveSequence* live : sequences) pass.contexts.push_back(cache_.length(live->sequence()));
-  std::vector<kernels::RowRule> rules;
-  for (size_t i = 0; chooses_there() && i < trees.size(); ++i)
-    add_rules(trees[i], sequences[i]->request(), pass.contexts[i] + 1, rules);
   model::RowBatch batch = rows_of(sequences, trees);
+  batch.best_only = !typical_ && std::ranges::all_of(sequences, is_greedy);
+  std::vector<kernels::RowRule> rules;
+  for (size_t i = 0; chooses_there() && !batch.best_only && i < trees.size(); ++i)
+    add_rules(trees[i], sequences[i]->request(), pass.contexts[i] + 1, rules);
   pass.sequences = std::move(sequences);
   pass.trees = std::move(trees);
   if (chooses_there()) {
@@ -96,11 +97,11 @@ DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector
     const double recorded = recorder_.seconds();
     pass.output = passes_.forward(batch, taps_, first_ids);
     pass.recording = recorder_.seconds() - recorded;
-    pass.tokens = chosen(std::exchange(pass.output.logits, {}), std::move(rules));
+    const at::Tensor logits = std::exchange(pass.output.logits, {});
+    pass.tokens = batch.best_only ? pass.output.best : chosen(logits, std::move(rules));
     pass.arriving = kernels::begin_to_host(pass.tokens);
   } else {
     const model::Timer timer(pass.seconds);
-    batch.best_only = device_.is_cpu() && !typical_ && std::ranges::all_of(pass.sequences, is_greedy);
     pass.output = passes_.forward(batch, taps_);
     if (batch.best_only)
       pass.said.tokens = pass.output.best;
@@ -133,6 +134,7 @@ DecodePass DecodePasses::begin_behind(DecodePass& pass, std::span<LiveSequence* 
   DecodePass next =
       begin(std::move(sequences), std::move(trees), all ? pass.tokens : picked(pass.tokens, rows));
   keep_features(next);
+  if (next.output.best.defined()) next.tokens = next.tokens.clone();  // likewise
   return next;
 }
 

@@ -19,7 +19,6 @@
 #include "infer/trace.h"
 #include "kernels/gpu.h"
 #include "kernels/threads.h"
-#include "kernels/top_k.h"
 #include "model/draft_graphs.h"
 #include "model/kv_cache.h"
 #include "model/pass_graphs.h"
@@ -59,7 +58,7 @@ class CachedBatch {
   /// A root and binary branches a sequence: paths of the lengths a candidate tree has.
   model::RowBatch trees(int64_t rows) const {
     model::RowBatch batch;
-    batch.best_only = target_.device().is_cpu();
+    batch.best_only = true;
     for (int32_t sequence = 0; sequence < size_; ++sequence) {
       const int32_t base = static_cast<int32_t>(batch.size());
       for (int64_t i = 0; i < rows; ++i) {
@@ -74,11 +73,13 @@ class CachedBatch {
   /// A pass, until its tokens are there.  On a GPU those of the pass before: as when text is decoded, it goes
   /// from one to the next by itself.
   void run_target(const model::RowBatch& batch) {
-    if (target_.device().is_cpu()) {
-      passes_.forward(batch, {});
-      return forget_rows();
-    }
-    const auto begin = [&] { return kernels::begin_to_host(kernels::arg_max(logits_of(batch))); };
+    const auto best = [&] {
+      const at::Tensor tokens = passes_.forward(batch, {}).best;
+      forget_rows();
+      return tokens;
+    };
+    if (target_.device().is_cpu()) return static_cast<void>(best());
+    const auto begin = [&] { return kernels::begin_to_host(best()); };
     if (!last_) last_ = begin();
     kernels::Arriving next = begin();
     last_->wait();
@@ -142,11 +143,6 @@ class CachedBatch {
   }
 
  private:
-  at::Tensor logits_of(const model::RowBatch& batch) {
-    const at::Tensor logits = passes_.forward(batch, {}).logits;
-    forget_rows();
-    return logits;
-  }
   void forget_rows() {
     for (int32_t sequence = 0; sequence < size_; ++sequence)
       cache_.keep(sequence, {}, target_.config().layers);

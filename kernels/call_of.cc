@@ -41,6 +41,13 @@ LinearCall call_of(const LinearInput& x, const PackedWeight& gate_up, at::Tensor
   return call;
 }
 
+LinearCall best_call_of(const LinearInput& x, const PackedWeight& weight, at::Tensor& keys) {
+  LinearCall call = call_of(x, weight);
+  call.epilogue = Epilogue::best;
+  call.best = reinterpret_cast<uint64_t*>(keys.mutable_data_ptr<int64_t>());
+  return call;
+}
+
 LinearCall call_of(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v) {
   const auto numbers = [](const at::Tensor& vector) {

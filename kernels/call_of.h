@@ -20,6 +20,8 @@ LinearCall call_of(const LinearInput& x, const PackedWeight& weight);
 LinearCall call_of(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
                    bool accumulate);
 LinearCall call_of(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out);
+/// keys: i64 [R, panels of the weight].
+LinearCall best_call_of(const LinearInput& x, const PackedWeight& weight, at::Tensor& keys);
 LinearCall call_of(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos, const at::Tensor& sin,
                    const at::Tensor& slots, at::Tensor& q, at::Tensor& k, at::Tensor& v);
 /// Without queries, values and results.

@@ -22,7 +22,7 @@ struct RopeCall {
 };
 
 /// What becomes of a product's sums.
-enum class Epilogue { store, silu_mul, rope_and_store };
+enum class Epilogue { store, silu_mul, rope_and_store, best };
 
 struct LinearCall {
   const void* x;       // [rows, inputs] of `element`; fp32 where they are normed first
@@ -35,6 +35,7 @@ struct LinearCall {
   Epilogue epilogue;
   void* product;  // of silu_mul: [rows, outputs / 2] of `element`
   RopeCall rope;
+  uint64_t* best;     // of best, on a GPU: [rows, panels], the largest key of each (device/ranking.h)
   const float* norm;  // [inputs], what rows are normed with, or null
   float norm_eps;
 };

@@ -79,6 +79,17 @@ void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& 
   run(call_of(x, weight, bias, y, accumulate), x, weight);
 }
 
+at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight) {
+  const int64_t rows = x.x.size(0), panels = panels_of(weight.outputs());
+  at::Tensor indices = at::empty({rows}, x.x.options().dtype(at::kLong));
+  if (rows == 0) return indices;
+  at::Tensor keys = at::empty({rows, panels}, indices.options());
+  run(best_call_of(x, weight, keys), x, weight);
+  launch_best_key(reinterpret_cast<const uint64_t*>(keys.const_data_ptr<int64_t>()), rows, panels,
+                  indices.mutable_data_ptr<int64_t>(), current_stream(indices));
+  return indices;
+}
+
 void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
   run(call_of(x, gate_up, out), x, gate_up);
 }

@@ -19,6 +19,7 @@ struct LinearPlan;
 
 void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate);
+at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight);
 void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out);
 void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,

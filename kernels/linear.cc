@@ -6,7 +6,6 @@
 #include "kernels/check.h"
 #include "kernels/cpu.h"
 #include "kernels/cuda.h"
-#include "kernels/top_k.h"
 
 namespace clover::kernels {
 
@@ -39,10 +38,8 @@ void linear(const LinearInput& input, const PackedWeight& weight, const at::Tens
 }
 
 at::Tensor linear_arg_max(const LinearInput& input, const PackedWeight& weight) {
-  if (!check_product("linear_arg_max", input, weight)) return cpu::linear_arg_max(input, weight);
-  at::Tensor sums = at::empty({input.x.size(0), weight.outputs()}, input.x.options().dtype(at::kFloat));
-  linear(input, weight, {}, sums);
-  return arg_max(sums);
+  const bool cuda = check_product("linear_arg_max", input, weight);
+  return (cuda ? cuda::linear_arg_max : cpu::linear_arg_max)(input, weight);
 }
 
 void linear_silu_mul(const LinearInput& input, const PackedWeight& gate_up, at::Tensor& out) {

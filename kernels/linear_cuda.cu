@@ -12,12 +12,12 @@ __global__ void linear_fp32(LinearCall call) {
   let_next_begin();
   wait_for_last();
   const int64_t output = 2 * (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x), row = blockIdx.x;
-  if (output >= call.outputs) return;
+  const int64_t inputs = output < call.outputs ? call.inputs : 0;
   const float* x = static_cast<const float*>(call.x) + row * call.inputs;
   const float* w = static_cast<const float*>(call.panels) +
                    output / panel_outputs * call.inputs * panel_outputs + output % panel_outputs;
   float low = 0, high = 0;
-  for (int64_t k = 0; k < call.inputs; ++k) {
+  for (int64_t k = 0; k < inputs; ++k) {
     low = fmaf(x[k], w[k * panel_outputs], low);
     high = fmaf(x[k], w[k * panel_outputs + 1], high);
   }

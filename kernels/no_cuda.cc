@@ -60,6 +60,9 @@ namespace {
 void linear(const LinearInput&, const PackedWeight&, const at::Tensor&, at::Tensor&, bool) {
   missing("linear");
 }
+at::Tensor linear_arg_max(const LinearInput&, const PackedWeight&) {
+  missing("linear_arg_max");
+}
 void linear_silu_mul(const LinearInput&, const PackedWeight&, at::Tensor&) {
   missing("linear_silu_mul");
 }

@@ -183,6 +183,22 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+/// The index of the best of a row's keys, a block a row; -1 where that is -inf.
+__global__ void __launch_bounds__(threads)
+    find_best_key(const uint64_t* keys, int64_t count, int64_t* indices) {
+  let_next_begin();
+  wait_for_last();
+  const int64_t row = blockIdx.x;
+  const uint64_t* of_row = keys + row * count;
+  uint64_t best = no_key;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < count; i += threads)
+    if (of_row[i] > best) best = of_row[i];
+  best = block_best<warps>(best);
+  const bool none = best >> 32 == key_of(minus_infinity(), 0) >> 32;
+  if (threadIdx.x == 0) indices[row] = none ? -1 : int64_t{index_of(best)};
+}
+
 bool in_passes(int64_t width, int64_t k) {
   return k > most_ranked || chunks_of(width) > most_chunks;
 }
@@ -222,6 +238,10 @@ void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, v
 void launch_arg_max(const float* logits, int64_t rows, int64_t width, void* workspace, int64_t* indices,
                     Stream stream) {
   launch_top_k(logits, rows, width, 1, workspace, nullptr, indices, stream);
+}
+
+void launch_best_key(const uint64_t* keys, int64_t rows, int64_t count, int64_t* indices, Stream stream) {
+  launch("arg_max", find_best_key, dim3(rows), threads, 0, stream, keys, count, indices);
 }
 
 int64_t log_sum_exp_workspace(int64_t rows, int64_t width) {

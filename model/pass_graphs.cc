@@ -41,7 +41,7 @@ TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps,
   const at::NoGradGuard no_grad;
   const PassInputs inputs = target_.inputs(batch, cache_);
   const bool wants_all = !inputs.wanted.defined();
-  if (recorder_.enabled() && wants_all && !batch.best_only && batch.size() <= most_recorded_rows) {
+  if (recorder_.enabled() && wants_all && batch.size() <= most_recorded_rows) {
     const PassShape shape = shape_for(inputs);
     if (shape.holds(inputs)) return replay(shape, inputs, taps, first_ids);
   }
@@ -52,7 +52,7 @@ TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps,
 
 TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps,
                                 const at::Tensor& first_ids) {
-  const Key key{shape.rows, shape.pages, taps.pre_norm, taps.post_norm};
+  const Key key{shape.rows, shape.pages, taps.pre_norm, taps.post_norm, inputs.best_only};
   auto found = passes_.find(key);
   if (found == passes_.end())
     found = passes_.emplace(key, Recorded{PaddedInputs(shape, inputs, target_.device()), {}}).first;
@@ -66,7 +66,8 @@ TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs
   });
   // Logits take much memory: those of all graphs lie in the same, those of no graph may never be asked for
   // again.
-  if (entry.work.graph && !was_recorded) entry.output.logits = not_held(entry.output.logits);
+  if (entry.work.graph && !was_recorded && entry.output.logits.defined())
+    entry.output.logits = not_held(entry.output.logits);
   const TargetOutput output = entry.output.slice(0, inputs.ids.size(0));
   if (!entry.work.graph) entry.output = {};
   return output;

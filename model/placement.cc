@@ -77,6 +77,7 @@ PaddedInputs::PaddedInputs(const PassShape& shape, const PassInputs& like, at::D
   const auto floats = [&](int64_t rows) { return at::empty({rows, like.placement.cos.size(1)}, at::kFloat); };
   const auto ints = [](int64_t count) { return at::empty({count}, at::kInt); };
   PassInputs model;
+  model.best_only = like.best_only;
   model.ids = at::empty({shape.rows}, at::kLong);
   if (like.wanted.defined()) model.wanted = at::empty({shape.wanted}, at::kLong);
   if (like.trees.defined()) model.trees = at::empty({shape.wanted, like.trees.size(1)}, at::kInt);

@@ -213,7 +213,10 @@ Features Features::joined(std::span<const Features> parts) {
 }
 
 TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
-  return {logits.slice(0, begin, end), features.slice(begin, end)};
+  TargetOutput part{{}, features.slice(begin, end)};
+  if (logits.defined()) part.logits = logits.slice(0, begin, end);
+  if (best.defined()) part.best = best.slice(0, begin, end);
+  return part;
 }
 
 void Target::take_weights(WeightSource& source) {

@@ -66,6 +66,8 @@ void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, v
 void launch_arg_max(const float* logits, int64_t rows, int64_t width, void* workspace, int64_t* indices,
                     Stream stream);
 int64_t top_k_workspace(int64_t rows, int64_t width, int64_t k);
+/// Of keys [rows, count] of logits (ranking.h) instead of logits.
+void launch_best_key(const uint64_t* keys, int64_t rows, int64_t count, int64_t* indices, Stream stream);
 /// `workspace`: as many bytes as log_sum_exp_workspace says.
 void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, void* workspace, float* out,
                         Stream stream);

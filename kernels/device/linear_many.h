@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_
         totals[i * Shape::threads] = {own[0], own[1], own[2], own[3]};
       }
     }
+    if (call.epilogue == Epilogue::best) return store_best<Shape>(call, corner, totals);
     store_pairs<Shape>(call, corner, totals);
   }
 }

@@ -91,6 +91,21 @@ __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner
   }
 }
 
+/// The best of each row's sums of each of the warp's panels.
+template <class Shape>
+__device__ __forceinline__ void store_best(const LinearCall& call, const Corner& corner,
+                                           const float4* totals) {
+  for (int panel = 0; panel < Shape::panels_a_warp; ++panel) {
+    const int64_t output = corner.output + panel * panel_outputs;
+#pragma unroll 1
+    for (int tile = 0; tile < Shape::tiles_a_warp; ++tile) {
+      const float4 sums = totals[(panel * Shape::tiles_a_warp + tile) * Shape::threads];
+      store_best(call, corner.row_of(tile, 0), output, sums.x, sums.z, PairLanes::groups);
+      store_best(call, corner.row_of(tile, 1), output, sums.y, sums.w, PairLanes::groups);
+    }
+  }
+}
+
 template <int PanelsAWarp, int TilesAWarp>
 __device__ __forceinline__ void store_partial(const LinearCall& call, const Corner& corner, int segment,
                                               const float (&sum)[PanelsAWarp][TilesAWarp][4],
@@ -115,10 +130,11 @@ __device__ inline void add_segments(const LinearCall& call, int64_t first_row, i
   constexpr int at_once = Shape::blocks_a_multiprocessor == 1 && own % 8 == 0 ? 8 : 4;  // as registers allow
   static_assert(own % at_once == 0);
   const bool reads = call.epilogue == Epilogue::store && call.accumulate;
-  static_assert(Shape::threads % pairs == 0);  // a thread's rows are those of one pair
+  // A thread's rows are those of one pair, a warp's pairs those of one row.
+  static_assert(Shape::threads % pairs == 0 && pairs % warp_size == 0);
   const OutputPair pair =
       OutputPair::of(call, first_panel * panel_outputs + static_cast<int>(threadIdx.x) % pairs * 2);
-  if (pair.output >= call.outputs) return;
+  if (reads && pair.output >= call.outputs) return;
   const float* partial = split.of(0) + pair.output;
 #pragma unroll 1
   for (int first = threadIdx.x / pairs; first < Shape::rows; first += at_once * rows_at_once) {

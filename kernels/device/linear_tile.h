@@ -3,6 +3,7 @@
 #include "kernels/cache_row.h"
 #include "kernels/device/cuda.h"
 #include "kernels/device/linear_plan.h"
+#include "kernels/device/ranking.h"
 
 // y = x W^T on tensor cores.  A panel of 16 outputs is the left operand, eight rows of x the right one, so
 // weights are read once for any number of rows below the tile's, straight from the layout that the CPU packs.
@@ -102,9 +103,33 @@ __device__ inline void store_turned(const RopeCall& call, int64_t row, const Out
   }
 }
 
-/// What becomes of a row's sums of a pair.
+/// How far apart in their warp the eight lanes are that hold a row's pairs of a panel.
+enum class PairLanes { neighbours = 1, groups = 4 };
+
+/// The best of a row's 16 sums of a panel, by the lane that holds it; all lanes of a warp must call it.
+__device__ inline void store_best(const LinearCall& call, int64_t row, int64_t output, float low, float high,
+                                  PairLanes lanes) {
+  const int lane = threadIdx.x % warp_size, apart = static_cast<int>(lanes);
+  // What lies beyond the last output is -inf, and behind those that are.
+  low = output < call.outputs ? larger(low, minus_infinity()) : minus_infinity();
+  high = output + 1 < call.outputs ? larger(high, minus_infinity()) : minus_infinity();
+  const float own = larger(high, low);
+  float best = own;
+#pragma unroll
+  for (int away = 1; away < 8; away *= 2) best = larger(__shfl_xor_sync(all_lanes, best, away * apart), best);
+  const unsigned of_row = lanes == PairLanes::groups ? 0x11111111u << lane % 4 : 0xffu << (lane & ~7);
+  const unsigned hold = __ballot_sync(all_lanes, own == best) & of_row;
+  if (row >= call.rows || output / panel_outputs >= panels_of(call.outputs)) return;
+  if ((hold & -hold) != 1u << lane) return;
+  call.best[row * panels_of(call.outputs) + output / panel_outputs] =
+      key_of(best, static_cast<uint32_t>(low == best ? output : output + 1));
+}
+
+/// What becomes of a row's sums of a pair, whose panel eight neighbours have; all lanes of a warp call it.
 __device__ inline void store_pair(const LinearCall& call, int64_t row, const OutputPair& pair, float low,
                                   float high, const BesidePair& read) {
+  if (call.epilogue == Epilogue::best)  // for which lanes with no output bring -inf
+    return store_best(call, row, pair.output, low, high, PairLanes::neighbours);
   if (row >= call.rows || pair.output >= call.outputs) return;
   switch (call.epilogue) {
     case Epilogue::store:
@@ -116,6 +141,8 @@ __device__ inline void store_pair(const LinearCall& call, int64_t row, const Out
     case Epilogue::rope_and_store:
       if (call.bias != nullptr) low = read.low_bias + low, high = read.high_bias + high;
       return store_turned(call.rope, row, pair, low, high, read);
+    case Epilogue::best:
+      return;
   }
 }
 

@@ -45,15 +45,16 @@ TEST_F(GpuEngineTest, AStepWaitsForTheGpuTwice) {
 }
 
 // Starting kernels one by one keeps it idle, too.  Once its shapes are known a step starts a graph for the
-// pass, the arg-max (2), what follows it through the trees, what picks the features of accepted rows, a graph
-// for the draft, and what moves the kept rows.
+// pass, the tokens chosen with it, what follows them through the trees, what picks the features of accepted
+// rows, a graph for the draft, and what moves the kept rows; and another kernel where tokens are drawn.
 TEST_F(GpuEngineTest, AStepStartsTwoGraphsAndLittleElse) {
   const auto clover = drafter("clover");
-  for (const Policy policy : {Policy::chain, Policy::clover}) {
+  for (const auto& [policy, temperature] :
+       {std::pair{Policy::chain, 0.0}, {Policy::clover, 0.0}, {Policy::clover, 0.8}}) {
     Engine engine(*target_, clover.get(), *tokenizer_, options(policy, 8, 3));
     int64_t most = 0;
     for (int round = 0; round < 3; ++round) {  // to run the kernels of each shape, to record it, to replay it
-      for (Request request : requests(3, 0)) {
+      for (Request request : requests(3, temperature)) {
         request.max_tokens = 20;
         engine.submit(std::move(request));
       }
@@ -65,7 +66,7 @@ TEST_F(GpuEngineTest, AStepStartsTwoGraphsAndLittleElse) {
         most = std::max(most, test::launches_on_stand_in() - before);
       }
     }
-    EXPECT_LE(most, 1 + 2 + 4) << to_string(policy);
+    EXPECT_LE(most, 1 + 4 + (temperature > 0 ? 1 : 0)) << to_string(policy) << " at " << temperature;
   }
 }
 
@@ -95,8 +96,8 @@ TEST_F(GpuEngineTest, TheGpuGoesOnWhileTheCpuWaitsForTokens) {
   }
 }
 
-// Plain decoding begins the next pass before it waits for the tokens of this one, and starts a graph, the
-// arg-max (2) and a copy of the tokens for it.
+// Plain decoding begins the next pass before it waits for the tokens of this one: it starts a copy of these
+// tokens, a graph, and a copy of what that says.
 TEST_F(GpuEngineTest, ThePassBehindAPlainOneHasBegunBeforeTheCpuWaits) {
   for (const bool automatic : {false, true}) {
     Engine engine(*target_, nullptr, *tokenizer_,
@@ -112,8 +113,8 @@ TEST_F(GpuEngineTest, ThePassBehindAPlainOneHasBegunBeforeTheCpuWaits) {
       engine.step();
       const std::vector<int64_t>& waits = test::launches_at_waits();
       ASSERT_EQ(waits.size(), 1u);
-      EXPECT_GE(waits[0] - before, 3) << "the next pass has not begun";
-      EXPECT_LE(waits[0] - before, 1 + 2 + 1);
+      EXPECT_GE(waits[0] - before, 2) << "the next pass has not begun";
+      EXPECT_LE(waits[0] - before, 3);
       EXPECT_EQ(test::launches_on_stand_in(), waits[0]) << "something is started behind the wait";
     }
   }

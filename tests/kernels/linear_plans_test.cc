@@ -111,6 +111,17 @@ TEST(LinearPlans, EpiloguesAreTheSameBits) {
     make(call_of(x, gate_up, out));
     return out.cpu();
   });
+  // Whole numbers make ties; 137 outputs end within a panel; a row has no largest sum.
+  const at::Tensor whole = at::randint(-3, 4, {rows, inputs}).to(at::kBFloat16);
+  whole[5].fill_(std::numeric_limits<float>::quiet_NaN());
+  const at::Tensor placed = here::place(whole);
+  const PackedWeight head =
+      here::place(PackedWeight::pack({at::randint(-3, 4, {137, inputs}).to(at::kBFloat16)}));
+  expect_equal_plans(placed, [&](const auto& make) {
+    at::Tensor keys = here::place(at::zeros({rows, 9}, at::kLong));
+    make(best_call_of(placed, head, keys));
+    return keys.cpu();
+  });
   const at::Tensor cos = here::place(at::rand({rows, size / 2})),
                    sin = here::place(at::rand({rows, size / 2})),
                    slots = here::place(at::randperm(160).slice(0, 0, rows).contiguous());
