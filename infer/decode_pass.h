@@ -29,7 +29,7 @@ struct DecodePass {
   std::vector<LiveSequence*> sequences;
   std::vector<CandidateTree> trees;  // their rows stand one behind the other
   std::vector<int64_t> contexts;     // tokens of each that were cached before
-  model::TargetOutput output;        // where a GPU chooses tokens, its features alone
+  model::TargetOutput output;        // until the next pass; where tokens are drawn, without the logits
   bool typical = true;               // takes as long as the next of its shape
   enum class Kept {
     nothing,
@@ -40,7 +40,7 @@ struct DecodePass {
   double seconds = 0;  // until then, the choice of tokens included
 
   // On a GPU that chooses them:
-  at::Tensor tokens;  // there
+  at::Tensor tokens;  // there, until the next pass; of one begun behind another for as long as it lives
   kernels::Arriving arriving;
   std::unique_ptr<kernels::Moment> begun;
   double recording = 0;       // of `seconds` not: a graph of its shape

@@ -33,7 +33,8 @@ void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& 
             bool accumulate = false);
 
 /// arg_max (kernels/top_k.h) of each row's product with the weight, without bias: i64 [R].  The sums, which
-/// of many rows and a large vocabulary would go through memory, are never written down.
+/// of many rows and a large vocabulary would go through memory, are not written down (but for a share of them
+/// that several blocks of a GPU add up).
 at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight);
 
 // Products whose outputs 2i and 2i + 1 are used up together, so that a GPU need not write them down.  Each

@@ -99,8 +99,11 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
       model::RowBatch disturbance;  // of the same shape
       for (int32_t row = 0; row < 2; ++row) disturbance.add(50 + step, other, row - 1);
       disturbance.wanted = {0, 1};
-      passes.forward(disturbance, taps);
-      cache.keep(other, std::vector<int32_t>{}, target_->config().layers);
+      for (const bool best_only : {false, true}) {
+        disturbance.best_only = best_only;
+        passes.forward(disturbance, taps);
+        cache.keep(other, std::vector<int32_t>{}, target_->config().layers);
+      }
       decodes.wait(pass);
       for (int i = 0; i < 2; ++i) {
         const model::TargetOutput whole = test::read_text(*target_, ids[i]);
