@@ -84,9 +84,9 @@ at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight) {
   at::Tensor indices = at::empty({rows}, x.x.options().dtype(at::kLong));
   if (rows == 0) return indices;
   at::Tensor keys = at::empty({rows, panels}, indices.options());
-  run(best_call_of(x, weight, keys), x, weight);
-  launch_best_key(reinterpret_cast<const uint64_t*>(keys.const_data_ptr<int64_t>()), rows, panels,
-                  indices.mutable_data_ptr<int64_t>(), current_stream(indices));
+  const LinearCall call = best_call_of(x, weight, keys);
+  run(call, x, weight);
+  launch_best_key(call.best, rows, panels, indices.mutable_data_ptr<int64_t>(), current_stream(indices));
   return indices;
 }
 
