@@ -100,8 +100,10 @@ class CachedBatch {
   /// A draft, which sees as many rows as a step may have accepted.
   void run_drafter(model::DraftGraphs& draft) const {
     const int64_t rows = size_ * accepted_rows;
-    const at::Tensor features = at::zeros({rows, target_.config().hidden}, target_.dtype());
+    const int64_t hidden = target_.config().hidden, layers = std::ssize(draft.drafter().features().layers);
+    const at::Tensor features = at::zeros({rows, hidden}, target_.dtype());
     model::SeenRows seen{{{features, features}}, {}, {}};
+    if (layers > 0) seen.parts[0].layers = at::zeros({rows, layers * hidden}, target_.dtype());
     for (int64_t row = 0; row < rows; ++row) seen.next_ids.push_back(some_id(row, target_.config().vocab));
     for (int32_t sequence = 0; sequence < size_; ++sequence)
       seen.segments.push_back({sequence, static_cast<int32_t>(context_ - accepted_rows), accepted_rows});

@@ -307,7 +307,7 @@ DraftGraphs::Source DraftGraphs::source_of(const JudgedRows& judged, const SeenR
 Features DraftGraphs::in_place(int64_t rows, const Features& like,
                                const std::function<void(at::Tensor Features::*of, at::Tensor& place)>& fill) {
   Features placed;
-  for (at::Tensor Features::*of : {&Features::pre_norm, &Features::post_norm}) {
+  for (const auto of : feature_members) {
     if (!(like.*of).defined()) continue;
     at::Tensor& place = features_.*of;
     if (!place.defined()) place = at::zeros({most_recorded_rows, (like.*of).size(1)}, (like.*of).options());

@@ -52,7 +52,7 @@ TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps,
 
 TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps,
                                 const at::Tensor& first_ids) {
-  const Key key{shape.rows, shape.pages, taps.pre_norm, taps.post_norm, inputs.best_only};
+  const Key key{shape.rows, shape.pages, taps, inputs.best_only};
   auto found = passes_.find(key);
   if (found == passes_.end())
     found = passes_.emplace(key, Recorded{PaddedInputs(shape, inputs, target_.device()), {}}).first;

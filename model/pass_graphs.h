@@ -33,7 +33,7 @@ class PassGraphs {
     TargetOutput output;
     Recorder::Work work{kernels::Graph::Pool::passes};
   };
-  using Key = std::tuple<int64_t, int64_t, bool, bool, bool>;  // rows, pages, taps, best_only
+  using Key = std::tuple<int64_t, int64_t, FeatureTaps, bool>;  // rows, pages, taps, best_only
 
   PassShape shape_for(const PassInputs& inputs) const;
   TargetOutput replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps,

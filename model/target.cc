@@ -176,40 +176,45 @@ DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int6
 }  // namespace
 
 int64_t Features::size() const {
-  return pre_norm.defined() ? pre_norm.size(0) : post_norm.defined() ? post_norm.size(0) : 0;
+  for (const auto member : feature_members)
+    if ((this->*member).defined()) return (this->*member).size(0);
+  return 0;
 }
 
 bool Features::is_same(const Features& other) const {
-  return pre_norm.is_same(other.pre_norm) && post_norm.is_same(other.post_norm);
+  return std::ranges::all_of(feature_members,
+                             [&](auto member) { return (this->*member).is_same(other.*member); });
 }
 
 Features Features::rows(const at::Tensor& index) const {
   Features picked;
-  const at::Tensor& tapped = pre_norm.defined() ? pre_norm : post_norm;
-  if (!tapped.defined()) return picked;
-  const at::Tensor there =
-      index.device() == tapped.device() ? index : kernels::to_device(index, tapped.device());
-  if (pre_norm.defined()) picked.pre_norm = pre_norm.index_select(0, there);
-  if (post_norm.defined()) picked.post_norm = post_norm.index_select(0, there);
+  at::Tensor there = index;
+  for (const auto member : feature_members) {
+    const at::Tensor& tapped = this->*member;
+    if (!tapped.defined()) continue;
+    if (there.device() != tapped.device()) there = kernels::to_device(there, tapped.device());
+    picked.*member = tapped.index_select(0, there);
+  }
   return picked;
 }
 
 Features Features::slice(int64_t begin, int64_t end) const {
   Features part;
-  if (pre_norm.defined()) part.pre_norm = pre_norm.slice(0, begin, end);
-  if (post_norm.defined()) part.post_norm = post_norm.slice(0, begin, end);
+  for (const auto member : feature_members)
+    if ((this->*member).defined()) part.*member = (this->*member).slice(0, begin, end);
   return part;
 }
 
 Features Features::joined(std::span<const Features> parts) {
   if (parts.size() == 1) return parts[0];
-  const auto member = [&](at::Tensor Features::*of) {
-    if (!(parts[0].*of).defined()) return at::Tensor();
+  Features joined;
+  for (const auto member : feature_members) {
+    if (!(parts[0].*member).defined()) continue;
     std::vector<at::Tensor> tensors;
-    for (const Features& part : parts) tensors.push_back(part.*of);
-    return at::cat(tensors);
-  };
-  return {member(&Features::pre_norm), member(&Features::post_norm)};
+    for (const Features& part : parts) tensors.push_back(part.*member);
+    joined.*member = at::cat(tensors);
+  }
+  return joined;
 }
 
 TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
@@ -274,10 +279,16 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
   at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(inputs.ids).to(at::kFloat);
   Placement placement = inputs.placement;
   placement.rows.plan = kernels::plan_attention(placement.rows, config_.heads, cache.keys(0));
-  for (int64_t layer = 0; layer < config_.layers; ++layer)
-    decoder_layer(layers_[layer], config_, placement, cache, layer, x);
-
   TargetOutput output;
+  const int64_t width = config_.hidden, tapped = std::ssize(taps.layers);
+  at::Tensor& lower = output.features.layers;
+  if (tapped > 0) lower = at::empty({x.size(0), tapped * width}, x.options().dtype(dtype_));
+  int64_t tap = 0;
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    decoder_layer(layers_[layer], config_, placement, cache, layer, x);
+    if (tap < tapped && taps.layers[tap] == layer + 1) lower.narrow(1, tap++ * width, width).copy_(x);
+  }
+  TORCH_CHECK(tap == tapped, "Target: tapped layers do not ascend from 1 to at most ", config_.layers, ".");
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
   const bool no_logits = inputs.wanted.defined() && inputs.wanted.size(0) == 0;
   if (!taps.post_norm && no_logits) return output;

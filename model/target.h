@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <compare>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -18,14 +21,18 @@ namespace clover::model {
 
 /// What a drafter reads of the target, captured at every row of a pass.
 struct FeatureTaps {
-  bool pre_norm = false;   // u: the residual stream after the last layer
-  bool post_norm = false;  // h: u through the final norm, what the head reads
+  bool pre_norm = false;          // u: the residual stream after the last layer
+  bool post_norm = false;         // h: u through the final norm, what the head reads
+  std::vector<int64_t> layers{};  // the residual stream after so many layers: ascending, from 1
+
+  auto operator<=>(const FeatureTaps&) const = default;
 };
 
 /// Captured features, each [R, H] in the model's dtype, undefined when not tapped.
 struct Features {
   at::Tensor pre_norm;
   at::Tensor post_norm;
+  at::Tensor layers{};  // [R, n H]: those of the n layers side by side
 
   Features rows(const at::Tensor& index /* i64 [R'] on the CPU or beside them */) const;
   Features slice(int64_t begin, int64_t end) const;         // views
@@ -33,6 +40,9 @@ struct Features {
   bool is_same(const Features& other) const;                // not equal: the very same tensors
   static Features joined(std::span<const Features> parts);  // one or more, tapped alike, one after the other
 };
+
+/// For what is done to each of them alike.
+inline constexpr std::array feature_members{&Features::pre_norm, &Features::post_norm, &Features::layers};
 
 /// What drafters may use of the target without owning it.
 struct TargetView {

@@ -11,10 +11,12 @@ namespace clover::train {
 
 /// What the frozen target says of training samples, on disk: several runs on the same data (a sweep, another
 /// kind of heads) ask it once.  One safetensors file: "rows" i64 [N], and "pre_norm" and "post_norm" [R, H]
-/// in the target's dtype, sample after sample.
+/// in the target's dtype, sample after sample; "layers" [R, n H] where the heads
+/// that it was written for tap n layers, which others need not.
 struct FeatureFile {
   std::filesystem::path path;
   std::map<std::string, std::string> identity;  // what the features depend on
+  std::vector<int64_t> layers;                  // those that the heads tap
 
   /// By sample; they lie in the mapped file.  InputError when it is broken or of another identity.
   std::vector<model::Features> read(int64_t samples, int64_t hidden, at::ScalarType dtype) const;

@@ -21,22 +21,22 @@ model::KvCache make_cache(const model::Target& target, int64_t longest) {
   return {target.kv_shape(0), pages, page_size};
 }
 
-/// Rows of many parts one after the other, in memory of their own.
+/// Rows of many parts one after the other, in memory of their own; parts may lack what nobody wants of them.
 model::Features join(const std::vector<model::Features>& parts) {
-  std::vector<at::Tensor> pre_norm, post_norm;
-  for (const auto& part : parts) {
-    if (part.pre_norm.defined()) pre_norm.push_back(part.pre_norm);
-    if (part.post_norm.defined()) post_norm.push_back(part.post_norm);
-  }
   model::Features joined;
-  if (!pre_norm.empty()) joined.pre_norm = at::cat(pre_norm);
-  if (!post_norm.empty()) joined.post_norm = at::cat(post_norm);
+  for (const auto member : model::feature_members) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& part : parts)
+      if ((part.*member).defined()) tensors.push_back(part.*member);
+    if (!tensors.empty()) joined.*member = at::cat(tensors);
+  }
   return joined;
 }
 
 int64_t bytes_of(const model::Features& features) {
   int64_t bytes = 0;
-  for (const at::Tensor& tensor : {features.pre_norm, features.post_norm}) {
+  for (const auto member : model::feature_members) {
+    const at::Tensor& tensor = features.*member;
     if (tensor.defined()) bytes += tensor.numel() * tensor.element_size();
   }
   return bytes;
@@ -53,7 +53,7 @@ FeatureSource::FeatureSource(const model::Target& target, model::FeatureTaps wan
       cache_bytes_(cache_bytes) {}
 
 void FeatureSource::keep_for(const FeatureFile& file, int64_t samples) {
-  taps_ = {true, true};
+  taps_.pre_norm = taps_.post_norm = true;
   cache_bytes_ /= 2;  // the other half is for the one piece they are written in
   if (!std::filesystem::exists(file.path)) return;
   kept_ = file.read(samples, target_.config().hidden, target_.dtype());
@@ -91,11 +91,10 @@ model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samp
     if (!wanted_.pre_norm) part.pre_norm.reset();
     if (!wanted_.post_norm) part.post_norm.reset();
   }
-  const model::Features joined = join(parts);
-  const auto there = [this](const at::Tensor& rows) {
-    return rows.defined() ? kernels::to_device(rows, target_.device()) : rows;
-  };
-  return {there(joined.pre_norm), there(joined.post_norm)};
+  model::Features joined = join(parts);
+  for (const auto member : model::feature_members)
+    if ((joined.*member).defined()) joined.*member = kernels::to_device(joined.*member, target_.device());
+  return joined;
 }
 
 void FeatureSource::keep(int64_t key, const model::Features& features) {
@@ -121,8 +120,8 @@ std::vector<model::Features> FeatureSource::compute(std::span<const data::TokenS
 
   const auto flush = [&] {
     model::Features features = target_.forward(batch, kv_, taps_).features;
-    if (features.pre_norm.defined()) features.pre_norm = features.pre_norm.cpu();
-    if (features.post_norm.defined()) features.post_norm = features.post_norm.cpu();
+    for (const auto member : model::feature_members)
+      if ((features.*member).defined()) features.*member = (features.*member).cpu();
     int64_t begin = 0;
     for (const Piece& piece : pass) {
       std::vector<int32_t> all(piece.count);

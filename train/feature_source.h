@@ -20,8 +20,8 @@ class FeatureSource {
   /// features of later epochs; 0: none.
   FeatureSource(const model::Target& target, model::FeatureTaps wanted, int64_t longest, int64_t cache_bytes);
 
-  /// Keeps all features of each sample, whatever the drafter reads, beginning with those in `file` if it is
-  /// there.  InputError as FeatureFile::read.
+  /// Keeps features of each sample that other drafters read, too (not the layers that they tap), beginning
+  /// with those in `file` if it is there.  InputError as FeatureFile::read.
   void keep_for(const FeatureFile& file, int64_t samples);
   /// By sample, undefined where a sample has no useful row; nothing while some are not known or not kept.
   const std::vector<model::Features>* all(int64_t samples) const;

@@ -153,7 +153,8 @@ FeatureFile FitJob::feature_file() const {
            {"data", store.about().at("content_hash").get<std::string>()},
            {"dtype", settings.dtype},
            {"kernels", target->device().is_cpu() ? kernels::to_string(kernels::cpu_path()) : "cuda"},
-           {"max-length", std::to_string(settings.max_length)}}};
+           {"max-length", std::to_string(settings.max_length)}},
+          drafter->features().layers};
 }
 
 nlohmann::json FitJob::identity() const {

@@ -109,6 +109,9 @@ Action declare_init(CLI::App& app) {
   app.add_option("--block", drafter.block, "clover: full, attention or none");
   app.add_option("--gate-groups", drafter.gate_groups, "clover: gates of the attention decoder")
       ->check(infer::whole_number<int64_t>());
+  app.add_option("--tap-layers", drafter.tap_layers,
+                 "clover: also read the residual stream after so many layers of the target, such as 10,20")
+      ->type_name("N,...");
   app.add_option("--draft-vocab", options->draft_vocab, "Most frequent tokens of --data to keep; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   app.add_option("--data", options->data, "Token store for --draft-vocab")->type_name("DIR");

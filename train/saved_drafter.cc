@@ -14,7 +14,7 @@ data::NamedTensors parameters_of(const model::Drafter& drafter) {
 FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& checkpoint) {
   FitSettings settings;
   try {
-    const nlohmann::json& recorded = saved.identity.at("settings");
+    const nlohmann::json recorded = FitSettings::completed(saved.identity.at("settings"));
     FitSettings::each(settings, [&](const char* name, auto& value, const std::string&) {
       recorded.at(name).get_to(value);
     });

@@ -1,6 +1,7 @@
 #include "train/settings.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <set>
 #include <sstream>
@@ -44,25 +45,31 @@ const std::set<std::string> free_to_change{"eval-every",       "eval-prompts",  
                                            "feature-file",     "target",           "data",
                                            "init-heads"};
 
+/// Of "10,20": 10 and 20.
+std::vector<int64_t> layers_of(const std::string& text) {
+  std::vector<int64_t> layers;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    if (!layers.empty() && *at++ != ',') break;
+    int64_t layer = 0;
+    const auto [read, error] = std::from_chars(at, end, layer);
+    if (error != std::errc() || layer <= (layers.empty() ? 0 : layers.back())) break;
+    layers.push_back(layer);
+    at = read;
+    if (at == end) return layers;
+  }
+  if (!text.empty()) refuse("tap-layers", "ascending numbers of layers, such as 10,20", '"' + text + '"');
+  return {};
+}
+
 /// By their names in a heads folder.
 nlohmann::json settings_of_all_kinds(const FitSettings& of) {
   return {{"heads", of.heads},
           {"regression", of.regression},
           {"block", of.block},
-          {"gate_groups", of.gate_groups}};
-}
-
-/// InputError for a setting that the kind of heads does not have and that is not as it is by default.
-void check_kind(const FitSettings& settings) {
-  const nlohmann::json own = settings.drafter(), usual = settings_of_all_kinds({});
-  const nlohmann::json given = settings_of_all_kinds(settings);
-  for (const auto& [name, value] : given.items()) {
-    if (own.contains(name) || value == usual[name]) continue;
-    std::string option = name;
-    std::ranges::replace(option, '_', '-');
-    throw data::InputError("Setting --" + option + ": heads of kind " + settings.kind +
-                           " have none; leave it out, or give another --kind.");
-  }
+          {"gate_groups", of.gate_groups},
+          {"tap_layers", layers_of(of.tap_layers)}};
 }
 
 // Which of a machine's GPUs it was is of no matter.
@@ -89,7 +96,7 @@ void FitSettings::check() const {
   one_of("regression", regression, {"attention", "concat", "none"});
   one_of("block", block, {"full", "attention", "none"});
   at_least("gate-groups", gate_groups, int64_t{1});
-  check_kind(*this);
+  static_cast<void>(drafter());  // refuses what the kind does not have
   at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
   if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
@@ -122,7 +129,16 @@ void FitSettings::check() const {
 }
 
 nlohmann::json FitSettings::drafter() const {
-  return model::settings_of_kind(kind, settings_of_all_kinds(*this));
+  const nlohmann::json given = settings_of_all_kinds(*this), usual = settings_of_all_kinds({});
+  const nlohmann::json own = model::settings_of_kind(kind, given);
+  for (const auto& [name, value] : given.items()) {
+    if (own.contains(name) || value == usual[name]) continue;
+    std::string option = name;
+    std::ranges::replace(option, '_', '-');
+    throw data::InputError("Setting --" + option + ": heads of kind " + kind +
+                           " have none; leave it out, or give another --kind.");
+  }
+  return own;
 }
 
 nlohmann::json FitSettings::to_json() const {
@@ -140,7 +156,15 @@ std::string FitSettings::to_toml() const {
   return text;
 }
 
+nlohmann::json FitSettings::completed(const nlohmann::json& recorded) {
+  nlohmann::json all = FitSettings().to_json();
+  all.update(recorded);
+  return all;
+}
+
 bool FitSettings::same_weights(nlohmann::json one, nlohmann::json other) {
+  one = completed(one);
+  other = completed(other);
   for (const std::string& name : free_to_change) {
     if (name == "init-heads") continue;  // a continued run needs them no more; what it began with they decide
     one.erase(name);
@@ -150,10 +174,10 @@ bool FitSettings::same_weights(nlohmann::json one, nlohmann::json other) {
 }
 
 void FitSettings::check_continues(const nlohmann::json& recorded) const {
-  const nlohmann::json own = to_json();
+  const nlohmann::json own = to_json(), known = completed(recorded);
   for (const auto& [name, value] : own.items()) {
     if (free_to_change.contains(name)) continue;
-    const nlohmann::json before = recorded.value(name, nlohmann::json());
+    const nlohmann::json& before = known.at(name);
     if (name == "device" && before.is_string() && kind_of_device(before) == kind_of_device(value)) continue;
     if (before != value) {
       throw data::InputError("Setting --" + name + " is " + value.dump() +

@@ -16,6 +16,7 @@ struct FitSettings {
   std::string regression = "attention";  // clover: attention | concat | none
   std::string block = "full";            // clover: full | attention | none
   int64_t gate_groups = 1;
+  std::string tap_layers;      // clover: "10,20"; "": none
   int64_t draft_vocab = 8192;  // 0: all
 
   // The work.
@@ -59,7 +60,8 @@ struct FitSettings {
   /// InputError naming the setting that is out of range, what is expected and what was found.
   void check() const;
 
-  /// The "drafter" settings of the kind: make_drafter's argument.
+  /// The "drafter" settings of the kind: make_drafter's argument.  InputError for one that the kind does not
+  /// have and that is not as it is by default.
   nlohmann::json drafter() const;
 
   nlohmann::json to_json() const;
@@ -68,6 +70,9 @@ struct FitSettings {
   /// InputError naming the first setting that would make a continued run differ from the one `recorded`
   /// began.
   void check_continues(const nlohmann::json& recorded) const;
+
+  /// Recorded settings with those that were not known yet, as they are by default.
+  static nlohmann::json completed(const nlohmann::json& recorded);
 
   /// Whether two recorded settings lead to the same weights, bit for bit, from the same target and data.
   static bool same_weights(nlohmann::json one, nlohmann::json other);
@@ -83,6 +88,9 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("regression", self.regression, "clover: attention (the paper), concat or none");
   visit("block", self.block, "clover: augmenting block: full, attention or none");
   visit("gate-groups", self.gate_groups, "clover: gates of the attention decoder");
+  visit(
+      "tap-layers", self.tap_layers,
+      "clover: also read the residual stream after so many layers of the target, such as 10,20; \"\": none");
   visit("draft-vocab", self.draft_vocab, "tokens the heads can say, the most frequent ones; 0: all");
   visit("target", self.target, "folder of the frozen language model");
   visit("data", self.data, "folder that `prepare` wrote");

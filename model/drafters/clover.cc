@@ -9,6 +9,7 @@
 //   regression  attention (the paper) | none
 //               | concat: an MLP over [s; e] in place of attention decoder and residual block
 //   block       full | attention: no MLP half | none
+//   tap_layers  none | also reads the residual streams after these layers: u + F norm([x_1; ..; x_n])
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -130,13 +131,14 @@ class AttentionDecoder : public torch::nn::Module {
 class Clover final : public Drafter {
  public:
   explicit Clover(const DrafterInput& input) : Drafter(input.target, input.token_map, input.trainable) {
+    const TargetConfig& config = *target_.config;
     SettingsReader reader("clover", input.settings);
     count_ = reader.integer("heads", 3, 1, 16);
     gate_groups_ = reader.integer("gate_groups", 1, 1, 1024);
     regression_name_ = reader.choice("regression", "attention", {"attention", "concat", "none"});
     block_name_ = reader.choice("block", "full", {"full", "attention", "none"});
+    tap_layers_ = reader.ascending("tap_layers", 1, config.layers - 1);
     reader.finish();
-    const TargetConfig& config = *target_.config;
     if (config.hidden % gate_groups_ != 0) {
       throw data::InputError("Setting \"gate_groups\" of drafter clover is " + std::to_string(gate_groups_) +
                              ", expected a divisor of the hidden size " + std::to_string(config.hidden) +
@@ -145,6 +147,11 @@ class Clover final : public Drafter {
     regression_ = regression_name_ == "attention" ? Regression::attention
                   : regression_name_ == "concat"  ? Regression::concat
                                                   : Regression::none;
+    if (plain() && !tap_layers_.empty()) {
+      throw data::InputError(
+          "Setting \"tap_layers\" of drafter clover needs a block or a regression to read them; leave it "
+          "out.");
+    }
     build(config, input.seed);
   }
 
@@ -156,18 +163,19 @@ class Clover final : public Drafter {
     return {{"heads", count_},
             {"regression", regression_name_},
             {"block", block_name_},
-            {"gate_groups", gate_groups_}};
+            {"gate_groups", gate_groups_},
+            {"tap_layers", tap_layers_}};
   }
   FeatureTaps features() const override {
-    return plain() ? FeatureTaps{.post_norm = true} : FeatureTaps{.pre_norm = true};
+    return plain() ? FeatureTaps{.post_norm = true} : FeatureTaps{.pre_norm = true, .layers = tap_layers_};
   }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
-    const at::Tensor& feature = plain() ? features.post_norm : features.pre_norm;
+    const at::Tensor feature = plain() ? features.post_norm : stream(features);
     if (!block_) return fed({feature}, frontier, next_ids.index_select(0, frontier));
     if (kv) {
-      DraftState state{feature.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)};
+      DraftState state{feature.to(at::kFloat, /*non_blocking=*/false, /*copy=*/!tap_)};
       block_->forward_in_place(state.hidden, kv->placement, *kv->cache, kv->first_layer);
       return fed(std::move(state), frontier, next_ids.index_select(0, frontier));
     }
@@ -188,10 +196,23 @@ class Clover final : public Drafter {
 
  private:
   /// Without block and regression it is Medusa: it reads what the LM head reads and needs no norm of its own.
-  bool plain() const { return !block_ && regression_ == Regression::none; }
+  bool plain() const { return block_name_ == "none" && regression_ == Regression::none; }
+
+  /// What the block, or without one the regression, reads, [R, H]: u, or in fp32 u and what the tapped layers
+  /// add to it.
+  at::Tensor stream(const Features& features) const {
+    if (!tap_) return features.pre_norm;
+    const at::Tensor lower = tap_norm_->forward(features.layers.to(at::kFloat));
+    return features.pre_norm.to(at::kFloat) + tap_->forward(lower, training_dtype_);
+  }
 
   void build(const TargetConfig& config, uint64_t seed) {
     at::Generator generator = at::detail::createCPUGenerator(seed);
+    if (const auto taps = std::ssize(tap_layers_); taps > 0) {
+      tap_norm_ = register_module(
+          "tap_norm", std::make_shared<RmsNorm>(at::ones({taps * config.hidden}), config.norm_eps));
+      tap_ = register_module("tap", std::make_shared<Linear>(config.hidden, taps * config.hidden, false));
+    }
     if (block_name_ != "none") {
       block_ = register_module(
           "block", std::make_shared<DecoderBlock>(config, *target_.last_layer, block_name_ == "full"));
@@ -238,6 +259,8 @@ class Clover final : public Drafter {
 
   template <typename Action>
   void for_each_layer(Action action) {
+    if (tap_norm_) action(*tap_norm_);
+    if (tap_) action(*tap_);
     if (block_) action(*block_);
     if (attention_decoder_) action(*attention_decoder_);
     if (state_norm_) action(*state_norm_);
@@ -255,11 +278,13 @@ class Clover final : public Drafter {
   }
 
   int64_t count_, gate_groups_;
+  std::vector<int64_t> tap_layers_;
   std::string regression_name_, block_name_;
   Regression regression_;
   std::shared_ptr<DecoderBlock> block_;
   std::shared_ptr<AttentionDecoder> attention_decoder_;
-  std::shared_ptr<RmsNorm> state_norm_, token_norm_, norm_;
+  std::shared_ptr<RmsNorm> tap_norm_, state_norm_, token_norm_, norm_;
+  std::shared_ptr<Linear> tap_;
   std::vector<std::shared_ptr<Linear>> concat_;
   std::vector<std::shared_ptr<ResBlock>> heads_;
 };

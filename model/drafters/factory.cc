@@ -8,7 +8,7 @@
 namespace clover::model {
 
 std::span<const DrafterFactory> drafter_factories() {
-  static constexpr const char* clover[] = {"heads", "regression", "block", "gate_groups"};
+  static constexpr const char* clover[] = {"heads", "regression", "block", "gate_groups", "tap_layers"};
   static constexpr const char* medusa[] = {"heads"};
   static constexpr std::array<DrafterFactory, 2> factories{{
       {"clover", make_clover, clover},
@@ -40,6 +40,23 @@ int64_t SettingsReader::integer(const std::string& key, int64_t fallback, int64_
                            std::to_string(high) + ".");
   }
   return value->get<int64_t>();
+}
+
+std::vector<int64_t> SettingsReader::ascending(const std::string& key, int64_t low, int64_t high) {
+  const nlohmann::json* value = find(key);
+  if (!value) return {};
+  std::vector<int64_t> numbers;
+  bool good = value->is_array();
+  for (int64_t least = low; const nlohmann::json& item : *value) {
+    good = good && item.is_number_integer() && item.get<int64_t>() >= least && item.get<int64_t>() <= high;
+    if (!good) break;
+    numbers.push_back(item.get<int64_t>());
+    least = numbers.back() + 1;
+  }
+  if (good) return numbers;
+  throw data::InputError("Setting \"" + key + "\" of drafter " + kind_ + " is " +
+                         value->dump().substr(0, 80) + ", expected a list of ascending integers from " +
+                         std::to_string(low) + " to " + std::to_string(high) + ".");
 }
 
 std::string SettingsReader::choice(const std::string& key, const std::string& fallback,

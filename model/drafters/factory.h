@@ -32,6 +32,8 @@ class SettingsReader {
  public:
   SettingsReader(const char* kind, const nlohmann::json& settings);
   int64_t integer(const std::string& key, int64_t fallback, int64_t low, int64_t high);
+  /// Ascending, each from low to high; none where the key is missing.
+  std::vector<int64_t> ascending(const std::string& key, int64_t low, int64_t high);
   std::string choice(const std::string& key, const std::string& fallback,
                      std::initializer_list<const char*> allowed);
   void finish() const;

@@ -21,6 +21,8 @@ const std::vector<Heads>& every_kind() {
       {"clover", {{"regression", "none"}}},
       {"clover", {{"block", "none"}, {"regression", "concat"}}},
       {"clover", {{"block", "none"}, {"regression", "none"}}},
+      {"clover", {{"tap_layers", {1}}}},
+      {"clover", {{"tap_layers", {1}}, {"block", "none"}}},
       {"medusa", json::object()},
   };
   return kinds;
@@ -164,6 +166,12 @@ class Draft {
   int64_t turn_ = 0;
 };
 
+/// Tensors of them.
+int64_t features_of(const model::Drafter& drafter) {
+  const model::FeatureTaps taps = drafter.features();
+  return int64_t{taps.pre_norm} + int64_t{taps.post_norm} + int64_t{!taps.layers.empty()};
+}
+
 TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
   for (const Heads& of : every_kind()) {
     SCOPED_TRACE(std::string(of.kind) + " " + of.settings.dump());
@@ -183,7 +191,7 @@ TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
         EXPECT_TRUE(without.graphs().settled());
         if (round < 2) continue;
         const int64_t depths = guesser->max_depth();
-        EXPECT_EQ(with.launches_, depths + 1) << "and the copy of the features";
+        EXPECT_EQ(with.launches_, depths + features_of(*guesser)) << "and the copies of the features";
         EXPECT_EQ(with.uploads_, depths);
         EXPECT_EQ(with.waits_, depths);
       }
@@ -222,7 +230,7 @@ TEST_F(GpuDraftsTest, WholeTreesAreOneUploadOneGraphAndOneWait) {
         EXPECT_EQ(with.graphs().settled(), round >= 2);
         EXPECT_TRUE(without.graphs().settled());
         if (round < 2) continue;
-        EXPECT_EQ(with.launches_, 2) << "the graph and the copy of the features";
+        EXPECT_EQ(with.launches_, 1 + features_of(*guesser)) << "the graph and the copies of the features";
         EXPECT_EQ(with.uploads_, 1);
         EXPECT_EQ(with.waits_, 1);
       }
@@ -240,7 +248,9 @@ TEST_F(GpuDraftsTest, HeadsScoreAsTheyDoOnTheCpu) {
     for (int round = 0; round < 2; ++round) {
       const auto cpu = expected.of(3, 2, 4), gpu = found.of(3, 2, 4);
       for (size_t depth = 0; depth < cpu.size(); ++depth) {
-        ASSERT_TRUE(at::equal(cpu[depth].ids.slice(1, 0, 2), gpu[depth].ids.slice(1, 0, 2))) << depth;
+        // Those that the next depth continues; others may be as good as equal.
+        const int64_t fed = depth == 0 ? 2 : 1;
+        ASSERT_TRUE(at::equal(cpu[depth].ids.slice(1, 0, fed), gpu[depth].ids.slice(1, 0, fed))) << depth;
         EXPECT_TRUE(at::allclose(cpu[depth].logits, gpu[depth].logits, 0, 0.03)) << depth;
         EXPECT_TRUE(at::allclose(cpu[depth].log_sums, gpu[depth].log_sums, 0, 0.03)) << depth;
       }

@@ -83,7 +83,7 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
   };
   for (const bool graphs : {false, true}) {
     model::Recorder recorder(target_->device(), graphs);
-    const model::FeatureTaps taps{true, true};
+    const model::FeatureTaps taps{true, true, {1}};
     model::KvCache cache(target_->kv_shape(0), 64, 8);
     model::PassGraphs passes(*target_, cache, 4, recorder);
     DecodePasses decodes(*target_, cache, passes, recorder, taps, false);
@@ -106,9 +106,9 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
       }
       decodes.wait(pass);
       for (int i = 0; i < 2; ++i) {
-        const model::TargetOutput whole = test::read_text(*target_, ids[i]);
-        EXPECT_TRUE(at::equal(whole.features.pre_norm[-1].cpu(), pass.output.features.pre_norm[i].cpu()));
-        EXPECT_TRUE(at::equal(whole.features.post_norm[-1].cpu(), pass.output.features.post_norm[i].cpu()));
+        const model::TargetOutput whole = test::read_text(*target_, ids[i], 1 << 20, taps.layers);
+        for (const auto member : model::feature_members)
+          EXPECT_TRUE(at::equal((whole.features.*member)[-1].cpu(), (pass.output.features.*member)[i].cpu()));
         const int64_t said = pass.said.tokens[i].item<int64_t>();
         EXPECT_EQ(said, whole.logits[-1].argmax().item<int64_t>()) << step;
         ids[i].push_back(said);

@@ -42,7 +42,7 @@ class EveryDrafter : public testing::TestWithParam<Case> {
   /// Outputs [T - 1, H] at each depth of teacher-forced training calls over the whole text.
   std::vector<at::Tensor> teacher_forced() {
     const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
-    const auto read = test::read_text(*target_, ids_);
+    const auto read = read_text();
     const at::Tensor all = at::tensor(ids_, at::kLong);
     const Segment segment{0, 0, static_cast<int32_t>(rows)};
     DraftState state = drafter_->prime(read.features.rows(at::arange(rows, at::kLong)), all.slice(0, 1),
@@ -54,6 +54,10 @@ class EveryDrafter : public testing::TestWithParam<Case> {
       outputs.push_back(drafter_->output(state));
     }
     return outputs;
+  }
+
+  model::TargetOutput read_text() const {
+    return test::read_text(*target_, ids_, 1 << 20, drafter_->features().layers);
   }
 
   std::unique_ptr<model::Target> target_;
@@ -73,7 +77,7 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
   int64_t primed = 0;
   for (int64_t t = 0; t < rows; t += 1 + t % 3) {
     const std::vector<int64_t> piece(ids_.begin() + primed, ids_.begin() + t + 1);
-    const auto read = test::read_text(*target_, piece, 2, cache, sequence);
+    const auto read = test::read_text(*target_, piece, 2, cache, sequence, drafter_->features().layers);
     const std::vector<int64_t> next(ids_.begin() + primed + 1, ids_.begin() + t + 2);
     const Segment segment{sequence, static_cast<int32_t>(primed), static_cast<int32_t>(piece.size())};
     model::DraftKv kv{&cache, target_->config().layers, cache.place({&segment, 1})};
@@ -94,7 +98,7 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
 /// Training computes only the frontier; what it leaves out must not change what it keeps.
 TEST_P(EveryDrafter, AFrontierIsARowSelection) {
   const int64_t rows = static_cast<int64_t>(ids_.size()) - 1;
-  const auto features = test::read_text(*target_, ids_).features.rows(at::arange(rows, at::kLong));
+  const auto features = read_text().features.rows(at::arange(rows, at::kLong));
   const at::Tensor next = at::tensor(ids_, at::kLong).slice(0, 1);
   const std::vector<Segment> segments{{0, 0, 10}, {0, 0, static_cast<int32_t>(rows) - 10}};
   const at::Tensor all = at::arange(rows, at::kLong), some = at::tensor({3, 9, 10, 17, 38}, at::kLong);
@@ -144,6 +148,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"clover_no_regression", "clover", {{"regression", "none"}}},
                     Case{"clover_attention_block", "clover", {{"block", "attention"}}},
                     Case{"clover_no_block", "clover", {{"block", "none"}, {"heads", 4}}},
+                    Case{"clover_taps", "clover", {{"tap_layers", {1, 2}}}, "llama3-rope-fp16"},
+                    Case{"clover_taps_without_block",
+                         "clover",
+                         {{"tap_layers", {1}}, {"block", "none"}, {"regression", "concat"}}},
                     Case{"clover_qwen2", "clover", json::object(), "qwen2"},
                     Case{"clover_qwen3", "clover", json::object(), "qwen3"},
                     Case{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
@@ -207,6 +215,14 @@ TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
   EXPECT_THAT(message("clover", {{"heads", 0}}), testing::HasSubstr("from 1 to"));
   EXPECT_THAT(message("clover", {{"block", "half"}}), testing::HasSubstr("full, attention, none"));
   EXPECT_THAT(message("clover", {{"gate_groups", 7}}), testing::HasSubstr("divisor"));
+  const auto taps = [&](const json& layers) { return message("clover", {{"tap_layers", layers}}); };
+  EXPECT_EQ(taps(json::array({1})), "");  // of two layers
+  const std::vector<json> wrong{1,      "1", {1.0}, {0}, {2}, {1, 1}, {-1}, {1ull << 63}, {json::array({1})},
+                                nullptr};
+  for (const json& layers : wrong)
+    EXPECT_THAT(taps(layers), testing::HasSubstr("ascending integers from 1 to 1")) << layers;
+  EXPECT_THAT(message("clover", {{"tap_layers", {1}}, {"block", "none"}, {"regression", "none"}}),
+              testing::HasSubstr("needs a block or a regression"));
 }
 
 }  // namespace

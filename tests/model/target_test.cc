@@ -9,6 +9,7 @@
 #include <map>
 
 #include "data/error.h"
+#include "data/files.h"
 #include "data/safetensors.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
@@ -43,6 +44,38 @@ TEST_P(TinyTarget, PrefillChunksAndDtypesKeepEveryBit) {
     for (const int64_t chunk : {1, 3, 16, 17}) {
       EXPECT_TRUE(at::equal(whole, read_text(*target, ids, chunk).logits)) << chunk << " rows, " << dtype;
     }
+  }
+}
+
+/// What a target with fewer layers, otherwise the same, says of its last one.
+TEST(Target, TappedLayersAreWhatIsThereAfterThem) {
+  const auto folder = golden_target("llama3-rope-fp16");
+  const auto reader = data::SafetensorsReader::open(folder);
+  const std::vector<int64_t> ids =
+      to_ids(data::SafetensorsReader::open(folder / "golden.safetensors").read("ids"));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto target = Target::load(folder, dtype);
+    const auto tapped = read_text(*target, ids, 7, {1, 2}).features;
+    for (const int64_t layers : {1, 2}) {
+      const test::TemporaryFolder shorter;
+      auto config = data::read_json(folder / "config.json");
+      config["num_hidden_layers"] = layers;
+      shorter.write("config.json", config.dump());
+      data::NamedTensors tensors;
+      for (const std::string& name : reader.names()) {
+        const std::string of = "model.layers.";
+        if (!name.starts_with(of) || std::stoll(name.substr(of.size())) < layers)
+          tensors.emplace_back(name, reader.read(name).clone());
+      }
+      data::write_safetensors(shorter / "model.safetensors", tensors);
+      const at::Tensor expected = read_text(*Target::load(shorter, dtype), ids).features.pre_norm;
+      const int64_t width = expected.size(1);
+      EXPECT_TRUE(at::equal(expected, tapped.layers.narrow(1, (layers - 1) * width, width)))
+          << layers << dtype;
+    }
+    const auto one = read_text(*target, ids, 1 << 20, {2}).features;
+    EXPECT_TRUE(at::equal(one.layers, tapped.layers.chunk(2, 1)[1]));
+    EXPECT_TRUE(at::equal(one.pre_norm, tapped.pre_norm));
   }
 }
 

@@ -19,10 +19,13 @@ inline std::vector<int64_t> to_ids(const at::Tensor& ids) {
   return {dense.data_ptr<int64_t>(), dense.data_ptr<int64_t>() + dense.numel()};
 }
 
-/// Reads `ids` as one sequence, `chunk` rows a pass, logits of every row: what a plain prefill sees.
+/// Reads `ids` as one sequence, `chunk` rows a pass, logits of every row: what a plain prefill sees, and the
+/// residual streams after `layers`.
 inline model::TargetOutput read_text(const model::Target& target, const std::vector<int64_t>& ids,
-                                     int64_t chunk, model::KvCache& cache, int32_t sequence) {
-  std::vector<at::Tensor> logits, pre_norm, post_norm;
+                                     int64_t chunk, model::KvCache& cache, int32_t sequence,
+                                     const std::vector<int64_t>& layers = {}) {
+  std::vector<at::Tensor> logits;
+  std::vector<model::Features> features;
   const int64_t length = static_cast<int64_t>(ids.size());
   for (int64_t begin = 0; begin < length; begin += chunk) {
     model::RowBatch batch;
@@ -30,21 +33,20 @@ inline model::TargetOutput read_text(const model::Target& target, const std::vec
       batch.wanted.push_back(batch.size());
       batch.add(ids[i], sequence, static_cast<int32_t>(i - begin) - 1);
     }
-    const model::TargetOutput output = target.forward(batch, cache, {.pre_norm = true, .post_norm = true});
+    const model::TargetOutput output = target.forward(batch, cache, {true, true, layers});
     std::vector<int32_t> kept(batch.size());
     std::iota(kept.begin(), kept.end(), 0);
     cache.keep(sequence, kept, target.config().layers);
     logits.push_back(output.logits);
-    pre_norm.push_back(output.features.pre_norm);
-    post_norm.push_back(output.features.post_norm);
+    features.push_back(output.features);
   }
-  return {at::cat(logits), {at::cat(pre_norm), at::cat(post_norm)}};
+  return {at::cat(logits), model::Features::joined(features)};
 }
 
 inline model::TargetOutput read_text(const model::Target& target, const std::vector<int64_t>& ids,
-                                     int64_t chunk = 1 << 20) {
+                                     int64_t chunk = 1 << 20, const std::vector<int64_t>& layers = {}) {
   model::KvCache cache(target.kv_shape(0), static_cast<int64_t>(ids.size()) / 16 + 8, 16);
-  return read_text(target, ids, chunk, cache, cache.open());
+  return read_text(target, ids, chunk, cache, cache.open(), layers);
 }
 
 }  // namespace clover::test

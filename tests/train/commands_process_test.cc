@@ -132,6 +132,10 @@ TEST_F(CommandsProcessTest, NumbersThatMeanNothingAreRefused) {
     expect_refusal(command, {option, "99999999999999999999"}, "expected a whole number up to");
   expect_refusal("init", {"--kind", "clover", "--output", folder_ / "none", "--draft-vocab", "-1"},
                  "--draft-vocab");
+  for (const char* option : {"--gate-groups", "--tap-layers"})
+    expect_refusal("init", {"--kind", "medusa", "--output", folder_ / "none", option, "2"},
+                   std::string("Setting ") + option + ": heads of kind medusa have none");
+  EXPECT_FALSE(fs::exists(folder_ / "none"));
 }
 
 TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {

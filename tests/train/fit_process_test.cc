@@ -84,6 +84,47 @@ TEST_F(FitProcessTest, FeaturesOnDiskServeLaterRunsAndChangeNoWeight) {
   EXPECT_FALSE(fs::exists(folder_ / "other"));
 }
 
+TEST_F(FitProcessTest, HeadsThatTapLayersHaveFeaturesOfTheirOwnOnDisk) {
+  const fs::path plain = folder_ / "plain", first = folder_ / "first", second = folder_ / "second";
+  const fs::path file = folder_ / "features.safetensors", fewer = folder_ / "fewer.safetensors";
+  const auto tapping = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--tap-layers", "1"});
+    return more;
+  };
+  ASSERT_EQ(run(command(plain, tapping({}))), 0) << messages();
+  ASSERT_EQ(run(command(first, tapping({"--feature-file", file}))), 0) << messages();
+  ASSERT_EQ(run(command(second, tapping({"--feature-file", file}))), 0) << messages();
+  EXPECT_TRUE(weights(first) == weights(plain));
+  EXPECT_TRUE(weights(second) == weights(plain));
+  EXPECT_GT(data::SafetensorsReader::open(second / "last").read("tap.weight").abs().max().item<float>(), 0);
+
+  // Heads that tap none find what they read in the same file, not the other way round.
+  ASSERT_EQ(run(command(folder_ / "none", {"--feature-file", file})), 0) << messages();
+  ASSERT_EQ(run(command(folder_ / "without", {"--feature-file", fewer})), 0) << messages();
+  EXPECT_TRUE(weights(folder_ / "none") == weights(folder_ / "without"));
+  EXPECT_EQ(run(command(folder_ / "other", tapping({"--feature-file", fewer}))), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("holds no features after layers 1 alone"));
+  ASSERT_EQ(run({program(), "fit", "--config", plain / "run.toml", "--output", folder_ / "again"}), 0)
+      << messages();
+  EXPECT_TRUE(weights(folder_ / "again") == weights(plain));
+}
+
+// Such as the layers that heads tap.
+TEST_F(FitProcessTest, ARunOfWhenASettingWasNotKnownYetGoesOn) {
+  const fs::path whole = folder_ / "whole", run_folder = folder_ / "run", heads = folder_ / "heads";
+  ASSERT_EQ(run(command(whole)), 0) << messages();
+  ASSERT_EQ(interrupt_after(command(run_folder), run_folder, 10, SIGKILL), -SIGKILL);
+  for (const auto& checkpoint : fs::directory_iterator(run_folder / "checkpoints")) {
+    auto state = data::read_json(checkpoint.path() / "state.json");
+    ASSERT_EQ(state.at("identity").at("settings").erase("tap-layers"), 1u);
+    data::write_file_atomically(checkpoint.path() / "state.json", state.dump());
+  }
+  ASSERT_EQ(run({program(), "export", "--run", run_folder, "--target", tiny_target(), "--output", heads}), 0)
+      << messages();
+  ASSERT_EQ(run(command(run_folder, {"--resume", "auto"})), 0) << messages();
+  EXPECT_TRUE(weights(run_folder) == weights(whole));
+}
+
 TEST_F(FitProcessTest, RefusesWhatWouldSpoilARun) {
   const fs::path output = folder_ / "run";
   ASSERT_EQ(run(command(output, {"--keep-checkpoints", "2"})), 0) << messages();

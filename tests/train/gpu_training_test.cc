@@ -13,12 +13,18 @@
 namespace clover::train {
 namespace {
 
-class GpuTrainingTest : public testing::TestWithParam<const char*> {
+struct Heads {
+  const char* kind;
+  const char* tap_layers = "";
+};
+
+class GpuTrainingTest : public testing::TestWithParam<Heads> {
  protected:
   FitJob job(const char* device, const std::string& output) const {
     if (!std::filesystem::exists(folder_ / "store")) write_counting_store(folder_ / "store", 20);
     FitSettings settings;
-    settings.kind = GetParam();
+    settings.kind = GetParam().kind;
+    settings.tap_layers = GetParam().tap_layers;
     settings.target = tiny_target();
     settings.data = folder_ / "store";
     settings.device = device;
@@ -72,7 +78,8 @@ TEST_P(GpuTrainingTest, ARunWritesHeadsThatTheCpuReads) {
     EXPECT_TRUE(at::equal(parameter.value(), trained[parameter.key()].cpu())) << parameter.key();
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuTrainingTest, testing::Values("clover", "medusa"));
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuTrainingTest,
+                         testing::Values(Heads{"clover"}, Heads{"clover", "1"}, Heads{"medusa"}));
 
 }  // namespace
 }  // namespace clover::train

@@ -202,7 +202,8 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, ObjectiveTest,
     testing::Values(Kind{"clover", {{"heads", 3}}}, Kind{"medusa", {{"heads", 3}}},
                     Kind{"clover", {{"heads", 2}, {"regression", "concat"}, {"block", "none"}}},
-                    Kind{"clover", {{"heads", 2}, {"gate_groups", 4}, {"block", "attention"}}}),
+                    Kind{"clover", {{"heads", 2}, {"gate_groups", 4}, {"block", "attention"}}},
+                    Kind{"clover", {{"heads", 2}, {"tap_layers", {1}}}}),
     [](const auto& info) {
       std::string name = info.param.kind + std::to_string(info.index);
       return name;

@@ -58,14 +58,41 @@ TEST(SettingsTest, AContinuedRunMayChangeOnlyWhatTouchesNoWeight) {
 
 TEST(SettingsTest, MedusaHasNoCloverSettings) {
   FitSettings settings = sound();
-  EXPECT_EQ(settings.drafter().size(), 4u);
+  EXPECT_EQ(settings.drafter().size(), 5u);
   settings.kind = "medusa";
   EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}}));
   EXPECT_EQ(complaint(settings), "");  // as run.toml records them
   settings.regression = "concat";
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--regression: heads of kind medusa have none"));
+  settings.regression = "attention";
+  settings.tap_layers = "1";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--tap-layers: heads of kind medusa have none"));
   settings.kind = "clover";
   EXPECT_EQ(complaint(settings), "");
+}
+
+TEST(SettingsTest, TappedLayersAscend) {
+  FitSettings settings = sound();
+  EXPECT_EQ(settings.drafter().at("tap_layers"), nlohmann::json::array());
+  settings.tap_layers = "1,10,20";
+  EXPECT_EQ(complaint(settings), "");
+  EXPECT_EQ(settings.drafter().at("tap_layers"), (nlohmann::json{1, 10, 20}));
+  for (const char* wrong :
+       {"0", "-1", "1,1", "2,1", ",", "1,", ",1", "1 2", "1, 2", "x", "99999999999999999999"}) {
+    settings.tap_layers = wrong;
+    EXPECT_THAT(complaint(settings), testing::HasSubstr("--tap-layers is \"" + std::string(wrong) + '"'));
+  }
+}
+
+TEST(SettingsTest, WhatARunDidNotKnowYetIsAsByDefault) {
+  nlohmann::json recorded = sound().to_json();
+  recorded.erase("tap-layers");
+  FitSettings settings = sound();
+  EXPECT_NO_THROW(settings.check_continues(recorded));
+  EXPECT_TRUE(FitSettings::same_weights(recorded, settings.to_json()));
+  settings.tap_layers = "1";
+  EXPECT_THROW(settings.check_continues(recorded), data::InputError);
+  EXPECT_FALSE(FitSettings::same_weights(recorded, settings.to_json()));
 }
 
 }  // namespace
