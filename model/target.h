@@ -28,7 +28,7 @@ struct FeatureTaps {
   auto operator<=>(const FeatureTaps&) const = default;
 };
 
-/// Captured features, each [R, H] in the model's dtype, undefined when not tapped.
+/// Captured features, [R, H] in the model's dtype, undefined when not tapped.
 struct Features {
   at::Tensor pre_norm;
   at::Tensor post_norm;

@@ -30,9 +30,11 @@ std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, 
     if (found->second != value)
       refuse("holds features of another " + name + " (" + found->second + ", not " + value + ")");
   }
-  const auto tapped = reader.metadata().find(layers_key);
-  if (!layers.empty() && (tapped == reader.metadata().end() || tapped->second != text_of(layers)))
-    refuse("holds no features after layers " + text_of(layers) + " alone");
+  const auto known = reader.metadata().find(layers_key);
+  const std::string tapped = known == reader.metadata().end() ? "" : known->second;
+  if (!layers.empty() && tapped != text_of(layers))
+    refuse("holds features of " + (tapped.empty() ? "no lower layers" : "layers " + tapped) + " (not " +
+           text_of(layers) + ")");
   const at::Tensor rows = reader.read("rows", {samples});
   if (rows.scalar_type() != at::kLong) refuse("has \"rows\" that are no int64");
   int64_t all = 0;

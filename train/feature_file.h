@@ -11,8 +11,8 @@ namespace clover::train {
 
 /// What the frozen target says of training samples, on disk: several runs on the same data (a sweep, another
 /// kind of heads) ask it once.  One safetensors file: "rows" i64 [N], and "pre_norm" and "post_norm" [R, H]
-/// in the target's dtype, sample after sample; "layers" [R, n H] where the heads
-/// that it was written for tap n layers, which others need not.
+/// in the target's dtype, sample after sample; "layers" [R, n H] where it was
+/// written for heads that tap n layers, which its metadata names ("10,20"); heads that tap none read it, too.
 struct FeatureFile {
   std::filesystem::path path;
   std::map<std::string, std::string> identity;  // what the features depend on

@@ -81,10 +81,11 @@ int init(const InitOptions& options) {
     throw data::InputError(
         "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
   }
+  const nlohmann::json settings = options.drafter.drafter();
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
-  const auto drafter = model::make_drafter(options.drafter.kind, options.drafter.drafter(), target->view(),
-                                           chosen_tokens(options, *target),
-                                           /*trainable=*/true, options.drafter.seed);
+  const auto drafter =
+      model::make_drafter(options.drafter.kind, settings, target->view(), chosen_tokens(options, *target),
+                          /*trainable=*/true, options.drafter.seed);
   if (options.random) randomise(*drafter, options.drafter.seed);
   Origin origin = origin_of(options, target->config().vocab);
   origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.drafter.seed}};

@@ -18,7 +18,8 @@ FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& 
     FitSettings::each(settings, [&](const char* name, auto& value, const std::string&) {
       recorded.at(name).get_to(value);
     });
-  } catch (const nlohmann::json::exception& error) {
+    static_cast<void>(settings.drafter());
+  } catch (const std::exception& error) {
     throw data::InputError(checkpoint.string() + " does not hold the settings of a run (" + error.what() +
                            "): use another checkpoint.");
   }

@@ -14,7 +14,8 @@ namespace clover::train {
 /// The trainable tensors of a drafter under their names: what an optimiser holds and a checkpoint saves.
 data::NamedTensors parameters_of(const model::Drafter& drafter);
 
-/// The settings of the run a checkpoint belongs to.  InputError when one is missing or of the wrong type.
+/// The settings of the run a checkpoint belongs to; those it does not name are as by default.  InputError
+/// when they make no heads or one is of the wrong type.
 FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& checkpoint);
 
 /// The trainable drafter a checkpoint was saved from, with fresh weights.  InputError when its token map or

@@ -54,7 +54,7 @@ std::vector<int64_t> layers_of(const std::string& text) {
     if (!layers.empty() && *at++ != ',') break;
     int64_t layer = 0;
     const auto [read, error] = std::from_chars(at, end, layer);
-    if (error != std::errc() || layer <= (layers.empty() ? 0 : layers.back())) break;
+    if (error != std::errc() || *at == '0' || layer <= (layers.empty() ? 0 : layers.back())) break;
     layers.push_back(layer);
     at = read;
     if (at == end) return layers;
@@ -162,15 +162,14 @@ nlohmann::json FitSettings::completed(const nlohmann::json& recorded) {
   return all;
 }
 
-bool FitSettings::same_weights(nlohmann::json one, nlohmann::json other) {
-  one = completed(one);
-  other = completed(other);
+bool FitSettings::same_weights(const nlohmann::json& one, const nlohmann::json& other) {
+  nlohmann::json first = completed(one), second = completed(other);
   for (const std::string& name : free_to_change) {
     if (name == "init-heads") continue;  // a continued run needs them no more; what it began with they decide
-    one.erase(name);
-    other.erase(name);
+    first.erase(name);
+    second.erase(name);
   }
-  return one == other;
+  return first == second;
 }
 
 void FitSettings::check_continues(const nlohmann::json& recorded) const {

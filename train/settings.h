@@ -75,7 +75,7 @@ struct FitSettings {
   static nlohmann::json completed(const nlohmann::json& recorded);
 
   /// Whether two recorded settings lead to the same weights, bit for bit, from the same target and data.
-  static bool same_weights(nlohmann::json one, nlohmann::json other);
+  static bool same_weights(const nlohmann::json& one, const nlohmann::json& other);
 };
 
 /// "clover, medusa": the kinds of heads, for people.
@@ -88,9 +88,9 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("regression", self.regression, "clover: attention (the paper), concat or none");
   visit("block", self.block, "clover: augmenting block: full, attention or none");
   visit("gate-groups", self.gate_groups, "clover: gates of the attention decoder");
-  visit(
-      "tap-layers", self.tap_layers,
-      "clover: also read the residual stream after so many layers of the target, such as 10,20; \"\": none");
+  visit("tap-layers", self.tap_layers,
+        "clover: also read the residual stream after so many layers of the target, such as \"10,20\"; \"\": "
+        "none");
   visit("draft-vocab", self.draft_vocab, "tokens the heads can say, the most frequent ones; 0: all");
   visit("target", self.target, "folder of the frozen language model");
   visit("data", self.data, "folder that `prepare` wrote");
@@ -117,7 +117,9 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("feature-cache", self.feature_cache,
         "bytes of target features kept for the next epoch; -1: a quarter of free memory");
   visit("feature-file", self.feature_file,
-        "file of the target's features: written once all are known, read by later runs on the same data");
+        "file of the target's features: written once all are known, read by later runs on the same data with "
+        "the "
+        "same --tap-layers or none");
   visit("eval-every", self.eval_every, "steps between evaluations by the real decoder; 0: only at the end");
   visit("eval-prompts", self.eval_prompts, "held-out prompts an evaluation decodes; 0: no evaluation");
   visit("eval-max-tokens", self.eval_max_tokens, "tokens an evaluation decodes for each prompt");

@@ -148,9 +148,9 @@ class Clover final : public Drafter {
                   : regression_name_ == "concat"  ? Regression::concat
                                                   : Regression::none;
     if (plain() && !tap_layers_.empty()) {
-      throw data::InputError(
-          "Setting \"tap_layers\" of drafter clover needs a block or a regression to read them; leave it "
-          "out.");
+      throw data::InputError("Setting \"tap_layers\" of drafter clover is " +
+                             nlohmann::json(tap_layers_).dump() +
+                             ", expected none where block and regression are \"none\".");
     }
     build(config, input.seed);
   }

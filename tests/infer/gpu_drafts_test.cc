@@ -166,7 +166,7 @@ class Draft {
   int64_t turn_ = 0;
 };
 
-/// Tensors of them.
+/// How many tensors of features it reads.
 int64_t features_of(const model::Drafter& drafter) {
   const model::FeatureTaps taps = drafter.features();
   return int64_t{taps.pre_norm} + int64_t{taps.post_norm} + int64_t{!taps.layers.empty()};

@@ -215,14 +215,29 @@ TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
   EXPECT_THAT(message("clover", {{"heads", 0}}), testing::HasSubstr("from 1 to"));
   EXPECT_THAT(message("clover", {{"block", "half"}}), testing::HasSubstr("full, attention, none"));
   EXPECT_THAT(message("clover", {{"gate_groups", 7}}), testing::HasSubstr("divisor"));
-  const auto taps = [&](const json& layers) { return message("clover", {{"tap_layers", layers}}); };
-  EXPECT_EQ(taps(json::array({1})), "");  // of two layers
-  const std::vector<json> wrong{1,      "1", {1.0}, {0}, {2}, {1, 1}, {-1}, {1ull << 63}, {json::array({1})},
-                                nullptr};
+}
+
+TEST(Clover, TappedLayersAscendWithinTheTarget) {
+  const auto target = model::Target::load(test::golden_target("llama3-rope-fp16"), at::kFloat);  // 3 layers
+  const auto message = [&](json settings, const json& layers) -> std::string {
+    settings["tap_layers"] = layers;
+    try {
+      model::make_drafter("clover", settings, target->view(), {}, false, 0);
+    } catch (const data::InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const json usual = json::object();
+  for (const json& layers : {json::array(), json{1}, json{2}, json{1, 2}})
+    EXPECT_EQ(message(usual, layers), "");
+  const std::vector<json> wrong{1,      "1",       true,     nullptr,      {1.0},     {0},
+                                {3},    {1, 1},    {2, 1},   {-1},         {1, "2"},  {1, nullptr},
+                                {true}, {1, 2, 3}, {{1, 2}}, {1ull << 63}, {{"a", 1}}};
   for (const json& layers : wrong)
-    EXPECT_THAT(taps(layers), testing::HasSubstr("ascending integers from 1 to 1")) << layers;
-  EXPECT_THAT(message("clover", {{"tap_layers", {1}}, {"block", "none"}, {"regression", "none"}}),
-              testing::HasSubstr("needs a block or a regression"));
+    EXPECT_THAT(message(usual, layers), testing::HasSubstr("ascending integers from 1 to 2")) << layers;
+  EXPECT_THAT(message({{"block", "none"}, {"regression", "none"}}, {1}),
+              testing::HasSubstr("is [1], expected none"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/train/fit_process.h"
+#include "train/checkpoint.h"
 
 namespace clover::train {
 namespace {
@@ -103,7 +104,16 @@ TEST_F(FitProcessTest, HeadsThatTapLayersHaveFeaturesOfTheirOwnOnDisk) {
   ASSERT_EQ(run(command(folder_ / "without", {"--feature-file", fewer})), 0) << messages();
   EXPECT_TRUE(weights(folder_ / "none") == weights(folder_ / "without"));
   EXPECT_EQ(run(command(folder_ / "other", tapping({"--feature-file", fewer}))), 2);
-  EXPECT_THAT(messages(), testing::HasSubstr("holds no features after layers 1 alone"));
+  EXPECT_THAT(messages(), testing::HasSubstr("holds features of no lower layers (not 1)"));
+  data::NamedTensors tensors;
+  const auto reader = data::SafetensorsReader::open(file);
+  for (const std::string& name : reader.names()) tensors.emplace_back(name, reader.read(name).clone());
+  auto about = reader.metadata();
+  about.at("layers") = "2";
+  data::write_safetensors(file, tensors, about);
+  EXPECT_EQ(run(command(folder_ / "other", tapping({"--feature-file", file}))), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("holds features of layers 2 (not 1)"));
+
   ASSERT_EQ(run({program(), "fit", "--config", plain / "run.toml", "--output", folder_ / "again"}), 0)
       << messages();
   EXPECT_TRUE(weights(folder_ / "again") == weights(plain));
@@ -114,10 +124,12 @@ TEST_F(FitProcessTest, ARunOfWhenASettingWasNotKnownYetGoesOn) {
   const fs::path whole = folder_ / "whole", run_folder = folder_ / "run", heads = folder_ / "heads";
   ASSERT_EQ(run(command(whole)), 0) << messages();
   ASSERT_EQ(interrupt_after(command(run_folder), run_folder, 10, SIGKILL), -SIGKILL);
-  for (const auto& checkpoint : fs::directory_iterator(run_folder / "checkpoints")) {
-    auto state = data::read_json(checkpoint.path() / "state.json");
+  const Checkpoints checkpoints(run_folder);
+  for (const int64_t step : checkpoints.steps()) {
+    const fs::path file = checkpoints.at_step(step) / "state.json";
+    auto state = data::read_json(file);
     ASSERT_EQ(state.at("identity").at("settings").erase("tap-layers"), 1u);
-    data::write_file_atomically(checkpoint.path() / "state.json", state.dump());
+    data::write_file_atomically(file, state.dump());
   }
   ASSERT_EQ(run({program(), "export", "--run", run_folder, "--target", tiny_target(), "--output", heads}), 0)
       << messages();

@@ -79,7 +79,10 @@ TEST_P(GpuTrainingTest, ARunWritesHeadsThatTheCpuReads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuTrainingTest,
-                         testing::Values(Heads{"clover"}, Heads{"clover", "1"}, Heads{"medusa"}));
+                         testing::Values(Heads{"clover"}, Heads{"clover", "1"}, Heads{"medusa"}),
+                         [](const auto& info) {
+                           return info.param.kind + std::string(*info.param.tap_layers ? "_taps" : "");
+                         });
 
 }  // namespace
 }  // namespace clover::train

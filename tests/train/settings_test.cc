@@ -78,7 +78,7 @@ TEST(SettingsTest, TappedLayersAscend) {
   EXPECT_EQ(complaint(settings), "");
   EXPECT_EQ(settings.drafter().at("tap_layers"), (nlohmann::json{1, 10, 20}));
   for (const char* wrong :
-       {"0", "-1", "1,1", "2,1", ",", "1,", ",1", "1 2", "1, 2", "x", "99999999999999999999"}) {
+       {"0", "01", "1,02", "-1", "1,1", "2,1", ",", "1,", ",1", "1 2", "1, 2", "x", "99999999999999999999"}) {
     settings.tap_layers = wrong;
     EXPECT_THAT(complaint(settings), testing::HasSubstr("--tap-layers is \"" + std::string(wrong) + '"'));
   }
