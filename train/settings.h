@@ -89,8 +89,8 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("block", self.block, "clover: augmenting block: full, attention or none");
   visit("gate-groups", self.gate_groups, "clover: gates of the attention decoder");
   visit("tap-layers", self.tap_layers,
-        "clover: also read the residual stream after so many layers of the target, such as \"10,20\"; \"\": "
-        "none");
+        "clover: also read the residual stream after so many layers of the target, such as \"10,20\"; "
+        "\"\": none");
   visit("draft-vocab", self.draft_vocab, "tokens the heads can say, the most frequent ones; 0: all");
   visit("target", self.target, "folder of the frozen language model");
   visit("data", self.data, "folder that `prepare` wrote");
@@ -118,8 +118,7 @@ void FitSettings::each(Self& self, Visit&& visit) {
         "bytes of target features kept for the next epoch; -1: a quarter of free memory");
   visit("feature-file", self.feature_file,
         "file of the target's features: written once all are known, read by later runs on the same data with "
-        "the "
-        "same --tap-layers or none");
+        "the same --tap-layers or none");
   visit("eval-every", self.eval_every, "steps between evaluations by the real decoder; 0: only at the end");
   visit("eval-prompts", self.eval_prompts, "held-out prompts an evaluation decodes; 0: no evaluation");
   visit("eval-max-tokens", self.eval_max_tokens, "tokens an evaluation decodes for each prompt");
