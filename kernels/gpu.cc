@@ -8,6 +8,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/cuda_stream.h"
@@ -47,6 +49,22 @@ at::Device open_gpu(int64_t index) {
   const at::Device gpu(at::kCUDA, static_cast<c10::DeviceIndex>(index));
   uses_warpgroup_products(gpu);  // to be known before a graph is recorded
   return gpu;
+}
+
+namespace {
+
+std::atomic<bool>& overlap() {
+  static std::atomic<bool> wanted(std::getenv("CLOVER_NO_OVERLAP") == nullptr);
+  return wanted;
+}
+
+}  // namespace
+
+bool kernels_overlap() {
+  return overlap();
+}
+void end_overlap() {
+  overlap() = false;
 }
 
 std::string gpu_name(at::Device gpu) {

@@ -26,6 +26,11 @@ std::string gpu_name(at::Device gpu);
 /// that cannot be done, c10::OutOfMemoryError among them.
 bool uses_warpgroup_products(at::Device gpu);
 
+/// Whether kernels may start while the last one ends.  Not with CLOVER_NO_OVERLAP=1 in the environment, where
+/// somebody looks for a fault, nor once `end_overlap` was called.  The results are the same.
+bool kernels_overlap();
+void end_overlap();
+
 /// Bytes of a GPU that nobody uses.
 int64_t free_gpu_memory(at::Device gpu);
 

@@ -20,6 +20,10 @@ at::Device open_gpu(int64_t /*index*/) {
 bool uses_warpgroup_products(at::Device /*gpu*/) {
   return false;
 }
+bool kernels_overlap() {
+  return false;
+}
+void end_overlap() {}
 std::string gpu_name(at::Device /*gpu*/) {
   return "";
 }

@@ -35,7 +35,7 @@ at::Tensor product(const at::Tensor& x, const PackedWeight& weight, const cuda::
 
 /// All tall blocks, whole and split, beside a flat one.
 bool agree(at::Device gpu, at::ScalarType type) {
-  constexpr int64_t outputs = 130, inputs = 168;
+  constexpr int64_t outputs = 130, inputs = 1192;  // 38 chunks, nine or ten a segment, the last one ragged
   const PackedWeight weight = PackedWeight::pack({uneven(outputs, inputs, type)}).to(gpu);
   for (const int tiles : cuda::tall_tiles) {
     const at::Tensor x = to_device(uneven(8 * tiles - 3, inputs, type), gpu);

@@ -58,25 +58,34 @@ bool Recorder::record(Work& work, const std::function<void()>& body) {
   try {
     TORCH_CHECK_WITH(OutOfMemoryError, free >= left_for_others, "the GPU has ", free >> 20,
                      " MiB left, and needs some for what is not recorded");
-    try {
-      work.graph = kernels::Graph::record(device_, work.pool, body);
-    } catch (const c10::OutOfMemoryError&) {
-      // Nothing is given back while a graph is being recorded, so what the last run left is in its way.
-      kernels::release_unused_memory(device_);
-      work.graph = kernels::Graph::record(device_, work.pool, body);
-    }
+    work.graph = recorded(work.pool, body);
   } catch (const c10::Error& error) {
     gave_up_ = true;
-    const bool full = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
-    std::fprintf(stderr, "No more CUDA graphs are recorded, so decoding is slower: %s%s\n",
-                 error.what_without_backtrace(),
-                 full ? "" : " CLOVER_NO_OVERLAP=1 tells whether kernels that overlap are the reason.");
+    std::fprintf(stderr, "No more CUDA graphs are recorded, so decoding is slower: %s\n",
+                 error.what_without_backtrace());
     return false;
   }
   ++recorded_;
   bytes_ += std::max<int64_t>(0, free - kernels::free_gpu_memory(device_));
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return true;
+}
+
+std::unique_ptr<kernels::Graph> Recorder::recorded(kernels::Graph::Pool pool,
+                                                   const std::function<void()>& body) {
+  try {
+    return kernels::Graph::record(device_, pool, body);
+  } catch (const c10::OutOfMemoryError&) {
+    // Nothing is given back while a graph is being recorded, so what the last run left is in its way.
+    kernels::release_unused_memory(device_);
+  } catch (const c10::Error& error) {
+    // A driver that takes graphs may yet refuse kernels that start while others or copies end.
+    if (!kernels::kernels_overlap()) throw;
+    kernels::end_overlap();
+    std::fprintf(stderr, "Kernels start one after the other from now on, which is slower: %s\n",
+                 error.what_without_backtrace());
+  }
+  return kernels::Graph::record(device_, pool, body);
 }
 
 }  // namespace clover::model

@@ -95,7 +95,7 @@ class HuggingFace:
         import transformers
 
         torch.set_num_threads(arguments.threads)
-        self.torch, self.transformers, self.device, self.compiled = torch, transformers, arguments.device, set()
+        self.torch, self.transformers, self.device, self.caches = torch, transformers, arguments.device, {}
         self.model = transformers.AutoModelForCausalLM.from_pretrained(arguments.target, dtype=torch.bfloat16).eval().to(self.device)
         self.model.generation_config.eos_token_id = None  # answers are as long as the others'
 
@@ -105,11 +105,12 @@ class HuggingFace:
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=self.device)
         if self.device == "cpu":
             return self.loop(ids, mask, tokens)
+        # A cache of each shape is kept: its steps are compiled once, and no longer cache than needed is read.
         shape = (*ids.shape, tokens)
-        if shape not in self.compiled:
-            self.compiled.add(shape)
-            self.generate(ids, mask, tokens)
-        return self.generate(ids, mask, tokens)
+        if shape not in self.caches:
+            self.caches[shape] = self.transformers.StaticCache(config=self.model.config, max_cache_len=ids.shape[1] + tokens)
+            self.generate(ids, mask, tokens, self.caches[shape])
+        return self.generate(ids, mask, tokens, self.caches[shape])
 
     def loop(self, ids, mask, tokens: int) -> dict:
         torch, positions = self.torch, (mask.cumsum(1) - 1).clamp(min=0)
@@ -126,7 +127,7 @@ class HuggingFace:
         ended = time.perf_counter()
         return {"read": read - started, "decode": ended - read, "ids": torch.cat(chosen, 1).tolist()}
 
-    def generate(self, ids, mask, tokens: int) -> dict:
+    def generate(self, ids, mask, tokens: int, cache) -> dict:
         torch, now = self.torch, self.now
 
         class FirstToken(self.transformers.StoppingCriteria):
@@ -138,10 +139,13 @@ class HuggingFace:
                 self.read = self.read or now()
                 return torch.zeros(len(all_ids), dtype=torch.bool, device=all_ids.device)
 
-        first, started = FirstToken(), now()
-        settings = self.transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, cache_implementation="static", pad_token_id=0)
+        settings = self.transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, pad_token_id=0,
+                                                      compile_config=self.transformers.CompileConfig(dynamic=False))
         with torch.inference_mode():
-            output = self.model.generate(input_ids=ids, attention_mask=mask, generation_config=settings, stopping_criteria=[first])
+            cache.reset()
+            first, started = FirstToken(), now()
+            output = self.model.generate(input_ids=ids, attention_mask=mask, generation_config=settings, past_key_values=cache,
+                                         stopping_criteria=[first])
         ended = now()
         return {"read": first.read - started, "decode": ended - first.read, "ids": output[:, ids.shape[1] :].tolist()}
 
@@ -259,7 +263,8 @@ class Clover:
         write_lines(self.work / "prompts.jsonl", [{"prompt": prompt["text"]} for prompt in prompts])
         command = [infer(), "batch", *self.common, *self.options, "--input", str(self.work / "prompts.jsonl"), "--output", str(answers),
                    "--json", str(report), "--max-batch", str(len(prompts)), "--max-tokens", str(tokens)]
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        if (done := subprocess.run(command, stderr=subprocess.PIPE, text=True)).returncode:
+            sys.exit(f"bench_peers: clover-infer ended with {done.returncode}:\n{done.stderr}")
         run = json.loads(report.read_text())["configurations"][0]
         lines = sorted((json.loads(line) for line in answers.read_text().splitlines()), key=lambda line: line["line"])
         return {"read": run["prefill_seconds"], "decode": run["decode_seconds"], "ids": [line["token_ids"] for line in lines]}

@@ -39,11 +39,16 @@ class Nccl final : public GpuLinks {
     const float* from = out.const_data_ptr<float>();
     float* to = in.mutable_data_ptr<float>();
     check(ncclGroupStart(), "begin an exchange");
+    ncclResult_t queued = ncclSuccess;
     for (int rank = 0; rank < rank_.count; ++rank) {
-      check(ncclSend(from + rank * count, count, ncclFloat, rank, links_, stream), "send gradients");
-      check(ncclRecv(to + rank * count, count, ncclFloat, rank, links_, stream), "receive gradients");
+      if (queued == ncclSuccess)
+        queued = ncclSend(from + rank * count, count, ncclFloat, rank, links_, stream);
+      if (queued == ncclSuccess) queued = ncclRecv(to + rank * count, count, ncclFloat, rank, links_, stream);
     }
-    check(ncclGroupEnd(), "exchange gradients");
+    const ncclResult_t begun =
+        ncclGroupEnd();  // also where that failed: a group left open holds up the abort
+    check(queued, "queue an exchange of gradients");
+    check(begun, "exchange gradients");
     C10_CUDA_CHECK(cudaEventRecord(last_, stream));
   }
 

@@ -64,9 +64,7 @@ struct LaunchSettings {
     const cudaError_t granted =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grant));
     if (granted != cudaSuccess) return granted;
-    // Off where somebody looks for a fault: one kernel at a time.
-    static const bool wanted = std::getenv("CLOVER_NO_OVERLAP") == nullptr;
-    may_overlap = overlaps[kernel] = wanted && about.ptxVersion >= 90;
+    may_overlap = overlaps[kernel] = about.ptxVersion >= 90;
     return cudaSuccess;
   }
 };
@@ -106,7 +104,7 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int thre
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &overlap;
-    config.numAttrs = may_overlap ? 1 : 0;
+    config.numAttrs = may_overlap && kernels_overlap() ? 1 : 0;
     result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   }
   if (result == cudaSuccess) return;

@@ -4,6 +4,10 @@
 #include <cuda_runtime_api.h>
 #endif
 
+namespace clover::kernels {
+bool kernels_overlap();  // gpu.h
+}
+
 namespace clover::kernels::cuda {
 
 #if defined(CLOVER_CUDA_EMULATION)

@@ -40,10 +40,15 @@ __device__ __forceinline__ void wait_for_products() {
 __device__ __forceinline__ void read_behind_wait(float& sum) {
   asm volatile("" : "+f"(sum)::"memory");
 }
-/// Behind a wait: left operands that were being read until now.  The compiler knows nothing of that, and
-/// would give their registers away.
-__device__ __forceinline__ void hold(const uint32_t (&a)[4]) {
-  asm volatile("" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]) : "memory");
+/// Behind a wait: left operands that were being read until now.  Compilers know nothing of that, ptxas before
+/// 13.3 included, and would give their registers away; so here is a use, a store to `stage` (16 bytes,
+/// aligned) that does not happen: `never` is false, which none of them can tell.
+__device__ __forceinline__ void hold(const uint32_t (&a)[4], bool never, const uint32_t* stage) {
+  asm volatile(
+      "{\n.reg .pred never;\nsetp.ne.b32 never, %0, 0;\n"
+      "@never st.shared.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(static_cast<uint32_t>(never)),
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(stage))), "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+      : "memory");
 }
 
 /// Eight rows side by side are 512 bytes, and the next eight follow.

@@ -1,3 +1,4 @@
+#include "kernels/gpu.h"
 #include "model/draft_graphs.h"
 #include "tests/infer/gpu_engine.h"
 #include "tests/support/stand_in_device.h"
@@ -296,6 +297,17 @@ TEST_F(GpuDraftsTest, WhatIsHeldForLaterMakesRoomForGraphs) {
   for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
   EXPECT_EQ(with.recorder().recorded(), guesser->max_depth());
   test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
+}
+
+TEST_F(GpuDraftsTest, WhereOverlapCannotBeRecordedKernelsDoWithout) {
+  const auto guesser = heads(every_kind()[0]);
+  Draft with(*target_, *guesser, true);
+  test::record_overlap(false);
+  for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
+  EXPECT_EQ(with.recorder().recorded(), guesser->max_depth());
+  EXPECT_FALSE(with.recorder().gave_up());
+  EXPECT_FALSE(kernels::kernels_overlap());
+  test::record_overlap(true);
 }
 
 TEST_F(GpuDraftsTest, DraftsTooLargeForAGraphGoOnWithoutOne) {

@@ -226,6 +226,6 @@ void wait_for_products() {
   emulation::wait_for_products(Pending);
 }
 inline void read_behind_wait(float&) {}
-inline void hold(const uint32_t (&)[4]) {}
+inline void hold(const uint32_t (&)[4], bool, const uint32_t*) {}
 
 }  // namespace clover::kernels::cuda

@@ -2,7 +2,6 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <set>
@@ -82,6 +81,7 @@ Arriving begin_to_host(const at::Tensor& tensor) {
 
 namespace {
 
+bool overlap = true, records_overlap = true;
 int64_t room_for_graphs = std::numeric_limits<int64_t>::max(), unused_room = 0;
 
 std::map<Graph::Pool, std::set<class EmulatedGraph*>> graphs;
@@ -96,7 +96,7 @@ class EmulatedGraph final : public Graph {
     ++test::launches;
     for (const EmulatedGraph* other : others_) {
       if (other == this) continue;
-      for (const auto& [begin, bytes] : other->held.memory) std::memset(begin.get(), 0xff, bytes);
+      for (const auto& [begin, bytes] : other->held.memory) test::spoil(begin.get(), bytes);
     }
     for (const auto& step : held.steps) step();
   }
@@ -108,6 +108,13 @@ class EmulatedGraph final : public Graph {
 };
 
 }  // namespace
+
+bool kernels_overlap() {
+  return overlap;
+}
+void end_overlap() {
+  overlap = false;
+}
 
 void release_unused_memory(at::Device /*gpu*/) {
   room_for_graphs += std::exchange(unused_room, 0);
@@ -123,6 +130,7 @@ std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, Pool pool, const std::f
     throw;
   }
   test::recording = nullptr;
+  TORCH_CHECK(records_overlap || !overlap, "this GPU records no kernels that overlap");
   // The last thing a graph needs memory for is its own making.
   TORCH_CHECK_WITH(OutOfMemoryError, room_for_graphs > 0, "no memory is left for a graph");
   --room_for_graphs;
@@ -134,6 +142,11 @@ std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, Pool pool, const std::f
 void clover::test::leave_room_for_graphs(int64_t most, int64_t after_release) {
   clover::kernels::room_for_graphs = most;
   clover::kernels::unused_room = after_release;
+}
+
+void clover::test::record_overlap(bool may) {
+  clover::kernels::overlap = true;
+  clover::kernels::records_overlap = may;
 }
 
 namespace clover::kernels {

@@ -11,7 +11,6 @@
 #include <torch/library.h>
 
 #include <cstdlib>
-#include <cstring>
 
 #include "tests/support/recording.h"
 
@@ -32,7 +31,7 @@ struct Allocator final : at::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &std::free, device};
     const size_t rounded = (bytes + 255) / 256 * 256;
     void* const memory = std::aligned_alloc(256, rounded);
-    std::memset(memory, 0xff, rounded);  // nobody may count on what it holds: NaN
+    spoil(memory, rounded);
     if (recording == nullptr) return {memory, memory, &std::free, device};
     recording->memory.push_back({{memory, &std::free}, rounded});  // the graph's for as long as it lives
     return {memory, memory, [](void*) {}, device};

@@ -63,7 +63,10 @@ TEST_P(GpuTrainingTest, LearnsWhatItLearnsOnTheCpu) {
   for (const auto& parameter : there.drafter->named_parameters()) {
     ASSERT_FALSE(parameter.value().is_cpu()) << parameter.key();
     const at::Tensor expected = weights[parameter.key()];
-    EXPECT_LT((parameter.value().cpu() - expected).abs().max().item<float>(), 2e-3) << parameter.key();
+    // AdamW moves a weight whose gradient is rounding noise as far as any other, and either way.
+    const at::Tensor apart = (parameter.value().cpu() - expected).abs();
+    EXPECT_LT(apart.gt(2e-3).to(at::kFloat).mean().item<float>(), 0.01) << parameter.key();
+    EXPECT_LT(apart.max().item<float>(), 2 * 4 * there.settings.lr) << parameter.key();
   }
 }
 
