@@ -12,11 +12,17 @@
 namespace clover::kernels::cpu {
 namespace {
 
-constexpr int64_t block = 64;
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
 bool better(const Ranked& a, const Ranked& b) {
   return a.value > b.value || (a.value == b.value && a.index < b.index);
+}
+
+/// Elements that share one maximum: so many blocks that the k-th largest maximum lets few elements by.
+int64_t block_for(int64_t n, int64_t k) {
+  int64_t block = 64;
+  while (block > 8 && block * 8 * k > n) block /= 2;
+  return block;
 }
 
 /// A value that at least k elements reach: the k-th largest of the blocks' maxima.
@@ -32,6 +38,7 @@ float lower_bound(const std::vector<float>& maxima, int64_t k) {
 
 void row_top_k(const float* x, int64_t n, int64_t k, std::vector<Ranked>& out) {
   const CpuBodies& body = bodies();
+  const int64_t block = block_for(n, k);
   thread_local std::vector<float> maxima;
   maxima.resize((n + block - 1) / block);
   body.block_maxima(x, n, block, maxima.data());
