@@ -10,13 +10,13 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "infer/rank.h"
 #include "kernels/cpu_path.h"
 #include "kernels/gpu.h"
+#include "kernels/large_pages.h"
 #include "kernels/threads.h"
 
 namespace clover::infer {
@@ -70,13 +70,15 @@ nlohmann::json describe_build() {
 double measure_read_bandwidth(int64_t bytes) {
   const int64_t wanted = std::min(bytes, available_memory() / 4);
   const int64_t words = std::max<int64_t>(wanted, int64_t{1} << 24) / 8;
-  const auto buffer = std::make_unique<uint64_t[]>(words);  // zeroed, so every page is there
+  // As weights lie, and written to, so that every page is there.
+  const at::Tensor buffer = kernels::zeros_in_large_pages({words}, at::kLong).zero_();
+  const auto* from = reinterpret_cast<const uint64_t*>(buffer.const_data_ptr<int64_t>());
   std::atomic<uint64_t> sum{0};
   std::vector<double> seconds;
   for (int pass = 0; pass < 7; ++pass) {
     const auto begin = std::chrono::steady_clock::now();
     kernels::share_out(words, 1 << 16,
-                       [&](int64_t first, int64_t last) { sum += sum_words(buffer.get(), first, last); });
+                       [&](int64_t first, int64_t last) { sum += sum_words(from, first, last); });
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());

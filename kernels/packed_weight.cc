@@ -8,6 +8,7 @@
 #include "kernels/cpu_loops.h"
 #include "kernels/cuda.h"
 #include "kernels/gpu.h"
+#include "kernels/large_pages.h"
 
 namespace clover::kernels {
 namespace {
@@ -76,8 +77,9 @@ PackedWeight PackedWeight::pack(at::TensorList weights) {
   const Layout layout = layout_of(type, packed.inputs_);
   const int64_t panels = (packed.outputs_ + panel_outputs - 1) / panel_outputs;
   const auto options = weights[0].options().requires_grad(false);
-  packed.panels_ = layout.paired ? at::zeros({panels, layout.panel_size() / 32, panel_outputs, 2}, options)
-                                 : at::zeros({panels, packed.inputs_, panel_outputs}, options);
+  packed.panels_ = layout.paired
+                       ? zeros_in_large_pages({panels, layout.panel_size() / 32, panel_outputs, 2}, options)
+                       : zeros_in_large_pages({panels, packed.inputs_, panel_outputs}, options);
   int64_t first = 0;
   for (const at::Tensor& source : weights) {
     const at::Tensor weight = source.contiguous();

@@ -4,9 +4,11 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/gpu.h"
+#include "kernels/large_pages.h"
 #include "kernels/move_rows.h"
 
 namespace clover::model {
@@ -29,11 +31,13 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
   TORCH_CHECK(pages > 0 && page_size > 0,
               "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
               page_size);
-  // Untouched pages cost address space only: the operating system hands out memory when a page is first
-  // written.
-  const int64_t spare = shape_.device.is_cpu() ? 0 : 1;
-  rows_ = at::empty({2 * shape_.layers, pages + spare, shape_.kv_heads, page_size, shape_.head_dim},
-                    at::TensorOptions(shape_.dtype).device(shape_.device));
+  // Untouched pages cost address space only: the operating system hands out memory, up to 2 MB of a layer's
+  // keys or values at once, when a page is first written.
+  const bool on_cpu = shape_.device.is_cpu();
+  const std::array sizes{2 * shape_.layers, pages + (on_cpu ? 0 : 1), shape_.kv_heads, page_size,
+                         shape_.head_dim};
+  const auto options = at::TensorOptions(shape_.dtype).device(shape_.device);
+  rows_ = on_cpu ? kernels::zeros_in_large_pages(sizes, options) : at::empty(sizes, options);
   parts_ = rows_.unbind(0);
   for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
 }

@@ -1,14 +1,13 @@
-// Speed of linear() on the matrices of a 135-million-parameter model, path by path: bytes of weights read a
-// second, their share of the read bandwidth measured in the same run, arithmetic rate, and cost relative to
-// one row:  linear_bench [THREADS [PATH]]
+// Speed of linear() on the matrices of a 135-million-parameter model.
 #include <ATen/ATen.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "infer/machine.h"
 #include "kernels/cpu_path.h"
 #include "kernels/linear.h"
 #include "kernels/threads.h"
@@ -19,32 +18,6 @@ using clover::kernels::PackedWeight;
 
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Bytes a second of a sum over memory that no cache holds, with all threads; the best of a few rounds.
-double read_bandwidth() {
-  static const at::Tensor memory = at::ones({(int64_t{256} << 20) / 8}, at::kLong);
-  const int64_t* words = memory.const_data_ptr<int64_t>();
-  double best = 0;
-  for (int round = 0; round < 4; ++round) {
-    std::atomic<int64_t> total{0};
-    const double start = seconds();
-    clover::kernels::share_out(memory.numel(), 1, [&](int64_t begin, int64_t end) {
-      const int64_t quarter = (end - begin) / 64 * 16;
-      int64_t sums[4] = {};
-      for (int64_t i = begin; i < begin + quarter; i += 16) {
-        for (int stream = 0; stream < 4; ++stream) {
-          __builtin_prefetch(words + stream * quarter + i + 256);
-          __builtin_prefetch(words + stream * quarter + i + 264);
-          for (int j = 0; j < 16; ++j) sums[stream] += words[stream * quarter + i + j];
-        }
-      }
-      total += sums[0] + sums[1] + sums[2] + sums[3];
-    });
-    best = std::max(best, static_cast<double>(memory.nbytes()) / (seconds() - start));
-    if (total == 0) std::abort();
-  }
-  return best;
 }
 
 std::vector<PackedWeight> model_weights(at::ScalarType type) {
@@ -81,11 +54,7 @@ double pass_seconds(const std::vector<PackedWeight>& weights, int64_t rows) {
   return best;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc > 1) clover::kernels::set_threads(std::atoi(argv[1]));
-  const std::string only = argc > 2 ? argv[2] : "";
+void measure(const std::string& only) {
   const std::vector<PackedWeight> weights = model_weights(at::kBFloat16);
   double bytes = 0, multiplications = 0;
   for (const PackedWeight& weight : weights) {
@@ -102,7 +71,7 @@ int main(int argc, char** argv) {
     double one = 0;
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 32, 48, 64, 128, 256, 512}) {
       if (path == clover::kernels::CpuPath::portable && rows > 2) break;
-      const double bandwidth = read_bandwidth();
+      const double bandwidth = clover::infer::measure_read_bandwidth(static_cast<int64_t>(bytes));
       const double time = pass_seconds(weights, rows);
       if (rows == 1) one = time;
       std::printf("%6ld %9.2f %7.1f %7.0f%% %9.1f %8.2fx\n", static_cast<long>(rows), time * 1e3,
@@ -111,5 +80,22 @@ int main(int argc, char** argv) {
       std::fflush(stdout);
     }
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = 0;
+  std::string path;
+  CLI::App app{
+      "Times linear() on the matrices of SmolLM2-135M in bf16, path by path: bytes of weights read a second, "
+      "their\n"
+      "share of the read bandwidth measured in the same run, arithmetic rate, and cost relative to one row."};
+  app.add_option("--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 4096));
+  app.add_option("--path", path, "Only this family of CPU kernels")
+      ->check(CLI::IsMember({"portable", "avx2", "avx512_bf16", "amx"}));
+  CLI11_PARSE(app, argc, argv);
+  if (threads > 0) clover::kernels::set_threads(threads);
+  measure(path);
   return 0;
 }
