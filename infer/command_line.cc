@@ -155,9 +155,10 @@ int run_guarded(const std::string& program, const Command& command,
   } catch (const Interrupted&) {
     return complain(name, "interrupted", exit_interrupted);
   } catch (const std::bad_alloc&) {
-    return complain(
-        name, "out of memory; complete lines and files already written are safe, try a smaller --max-batch",
-        exit_failed);
+    return complain(name,
+                    "out of memory; complete lines and files already written are safe, try a smaller "
+                    "--kv-memory or --max-batch",
+                    exit_failed);
   } catch (const c10::OutOfMemoryError&) {
     return complain(
         name,

@@ -5,9 +5,8 @@
 namespace clover::kernels {
 
 /// Zeros of `sizes` on the CPU, for what steps read from end to end: where Linux grants it (transparent huge
-/// pages, `madvise` or `always`), in pages of 2 MB.  Looking up addresses of pages of 4 KB takes a virtual
-/// machine up to 8 % of a step (docs/performance.md).  Small ones share their pages, and give them back when
-/// all of them are gone.  c10::Error as at::zeros.
+/// pages, `madvise` or `always`), in pages of 2 MB (docs/decisions/0013).  What is smaller than 16 MB shares
+/// a mapping of 32 MB, which is given back when all of it is gone.  std::bad_alloc without memory.
 at::Tensor zeros_in_large_pages(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 }  // namespace clover::kernels

@@ -78,14 +78,21 @@ std::unique_ptr<kernels::Graph> Recorder::recorded(kernels::Graph::Pool pool,
   } catch (const c10::OutOfMemoryError&) {
     // Nothing is given back while a graph is being recorded, so what the last run left is in its way.
     kernels::release_unused_memory(device_);
+    return kernels::Graph::record(device_, pool, body);
   } catch (const c10::Error& error) {
     // A driver that takes graphs may yet refuse kernels that start while others or copies end.
     if (!kernels::kernels_overlap()) throw;
-    kernels::end_overlap();
-    std::fprintf(stderr, "Kernels start one after the other from now on, which is slower: %s\n",
-                 error.what_without_backtrace());
+    kernels::let_kernels_overlap(false);
+    try {
+      auto graph = kernels::Graph::record(device_, pool, body);
+      std::fprintf(stderr, "GPU kernels start one after the other from now on, which is slower: %s\n",
+                   error.what_without_backtrace());
+      return graph;
+    } catch (const c10::Error&) {
+      kernels::let_kernels_overlap(true);
+      throw;
+    }
   }
-  return kernels::Graph::record(device_, pool, body);
 }
 
 }  // namespace clover::model

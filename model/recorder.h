@@ -49,10 +49,9 @@ class Recorder {
   int64_t bytes() const { return bytes_; }     // of the GPU, taken by it
 
  private:
-  /// False when it could not be recorded (tried again where memory had run out and some was held for later,
-  /// or without overlap where the GPU refused it); nothing new is tried from then on, and one warning tells
-  /// why.
+  /// False when it could not be recorded; nothing new is tried from then on, and one warning tells why.
   bool record(Work& work, const std::function<void()>& body);
+  /// Tried again where memory had run out and some was held for later, and without overlap.
   std::unique_ptr<kernels::Graph> recorded(kernels::Graph::Pool pool, const std::function<void()>& body);
 
   at::Device device_;

@@ -14,6 +14,7 @@ import argparse
 import atexit
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -32,7 +33,7 @@ def main() -> None:
     if arguments.worker:
         return serve(arguments)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    python = arguments.python or environment(arguments)
+    python = shutil.which(arguments.python or environment(arguments)) or sys.exit(f"bench_peers: --python: there is no {arguments.python}")
     if not os.environ.get("BENCH_PEERS_ENVIRONMENT"):
         os.execve(python, [str(python), __file__, *sys.argv[1:]], os.environ | {"BENCH_PEERS_ENVIRONMENT": str(python)})
     questions = arguments.input.read_text().splitlines()

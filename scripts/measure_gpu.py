@@ -56,17 +56,23 @@ def main() -> int:
         except Failed as failure:
             say(f"{part} could not be measured: {failure}")
             failed.append(part)
+            parts.pop(part, None)  # of an earlier run
+            write(arguments, parts)
             continue
         parts[part]["settings"] = settings_of(arguments, part, {})
         if part == "text":
             parts.get("steps", {}).pop("projection", None)  # of what other heads got accepted
-        file.write_text(json.dumps(parts, indent=1) + "\n")
-        (arguments.output / "gpu.md").write_text(markdown(parts))
+        write(arguments, parts)
     print(markdown(parts))
     if failed:
         say(f"not measured: {', '.join(failed)}; what failed stands above")
     missed = any(not check["holds"] for part in arguments.only if part not in failed for check in parts[part]["checks"])
     return 1 if failed or missed else 0
+
+
+def write(arguments: argparse.Namespace, parts: dict) -> None:
+    (arguments.output / "gpu.json").write_text(json.dumps(parts, indent=1) + "\n")
+    (arguments.output / "gpu.md").write_text(markdown(parts))
 
 
 def settings_of(arguments: argparse.Namespace, part: str, before: dict) -> dict:
@@ -81,6 +87,11 @@ def parse_arguments() -> argparse.Namespace:
     def sizes(value: str) -> list[int]:
         return sorted({1, *map(int, value.split(","))})
 
+    def program(name: str) -> str:
+        if (found := shutil.which(name)) is None:
+            raise argparse.ArgumentTypeError(f"expected a program, found none called {name}")
+        return found
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the script (with a small --shape and --input)")
     parser.add_argument("--target", type=Path, default=ROOT / "models" / "SmolLM2-135M-Instruct", help="folder of the model for equal and text")
@@ -89,7 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--shape", type=Path, default=ROOT / "configs" / "targets" / f"{AIMED_SHAPE}.json", help="config.json of what steps measures")
     parser.add_argument("--batch-sizes", type=sizes, default=[1, 4, 16, 48], help="for equal and steps; text takes " + ", ".join(map(str, TABLE_SIZES)))
     parser.add_argument("--rounds", type=int, default=2, help="times text, peers and steps measure everything")
-    parser.add_argument("--peers-python", type=shutil.which, help="interpreter that has torch and transformers (default: peers makes an environment)")
+    parser.add_argument("--peers-python", type=program, help="interpreter that has torch and transformers (default: peers makes an environment)")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, comma between; default: %(default)s")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu", help="folder of the results, default build/gpu")
     arguments = parser.parse_args()
@@ -230,8 +241,13 @@ def traced_step(arguments: argparse.Namespace, size: int, rows: int) -> tuple[fl
     kernel's, and the seconds of a step that is looked at."""
     name = f"trace-{size}x{rows}"
     file = arguments.output / f"{name}.json"
-    report_of(arguments, f"{name}-report", "clover-infer", "bench", "--random-weights", arguments.shape, "--device", arguments.device, "--context",
-              512, "--batch-sizes", size, "--rows", rows, "--rounds", 1, "--trace", file, seconds=300)
+    file.unlink(missing_ok=True)
+    try:
+        report_of(arguments, f"{name}-report", "clover-infer", "bench", "--random-weights", arguments.shape, "--device", arguments.device,
+                  "--context", 512, "--batch-sizes", size, "--rows", rows, "--rounds", 1, "--trace", file, seconds=300)
+    except Failed as failure:  # what was measured without the profiler stands
+        say(f"not traced: {failure}")
+        return 0, [], 0
     events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("cat") == "kernel"]
     if not events:
         return 0, [], 0  # a CPU, or a GPU that may not be looked at

@@ -302,12 +302,26 @@ TEST_F(GpuDraftsTest, WhatIsHeldForLaterMakesRoomForGraphs) {
 TEST_F(GpuDraftsTest, WhereOverlapCannotBeRecordedKernelsDoWithout) {
   const auto guesser = heads(every_kind()[0]);
   Draft with(*target_, *guesser, true);
-  test::record_overlap(false);
+  test::record(test::Records::no_overlap);
   for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
   EXPECT_EQ(with.recorder().recorded(), guesser->max_depth());
   EXPECT_FALSE(with.recorder().gave_up());
   EXPECT_FALSE(kernels::kernels_overlap());
-  test::record_overlap(true);
+  test::record(test::Records::everything);
+}
+
+TEST_F(GpuDraftsTest, WhereNothingCanBeRecordedKernelsOverlapAllTheSame) {
+  const auto guesser = heads(every_kind()[0]);
+  Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
+  test::record(test::Records::nothing);
+  for (int round = 0; round < 3; ++round) {
+    const auto expected = without.of(2, 2, 2), found = with.of(2, 2, 2);
+    for (size_t depth = 0; depth < expected.size(); ++depth)
+      EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits)) << depth;
+  }
+  EXPECT_TRUE(with.recorder().gave_up());
+  EXPECT_TRUE(kernels::kernels_overlap());
+  test::record(test::Records::everything);
 }
 
 TEST_F(GpuDraftsTest, DraftsTooLargeForAGraphGoOnWithoutOne) {

@@ -81,7 +81,8 @@ Arriving begin_to_host(const at::Tensor& tensor) {
 
 namespace {
 
-bool overlap = true, records_overlap = true;
+bool overlap = true;
+test::Records records = test::Records::everything;
 int64_t room_for_graphs = std::numeric_limits<int64_t>::max(), unused_room = 0;
 
 std::map<Graph::Pool, std::set<class EmulatedGraph*>> graphs;
@@ -112,8 +113,8 @@ class EmulatedGraph final : public Graph {
 bool kernels_overlap() {
   return overlap;
 }
-void end_overlap() {
-  overlap = false;
+void let_kernels_overlap(bool may) {
+  overlap = may;
 }
 
 void release_unused_memory(at::Device /*gpu*/) {
@@ -130,7 +131,8 @@ std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, Pool pool, const std::f
     throw;
   }
   test::recording = nullptr;
-  TORCH_CHECK(records_overlap || !overlap, "this GPU records no kernels that overlap");
+  TORCH_CHECK(records != test::Records::nothing, "this GPU records nothing");
+  TORCH_CHECK(records == test::Records::everything || !overlap, "this GPU records no kernels that overlap");
   // The last thing a graph needs memory for is its own making.
   TORCH_CHECK_WITH(OutOfMemoryError, room_for_graphs > 0, "no memory is left for a graph");
   --room_for_graphs;
@@ -144,9 +146,9 @@ void clover::test::leave_room_for_graphs(int64_t most, int64_t after_release) {
   clover::kernels::unused_room = after_release;
 }
 
-void clover::test::record_overlap(bool may) {
+void clover::test::record(Records what) {
   clover::kernels::overlap = true;
-  clover::kernels::records_overlap = may;
+  clover::kernels::records = what;
 }
 
 namespace clover::kernels {

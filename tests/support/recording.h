@@ -9,10 +9,10 @@
 
 namespace clover::test {
 
-/// Nobody may count on what this memory (a multiple of 2 bytes) holds: NaN as numbers of any type, far beyond
-/// everything as an index.
+/// Nobody may count on what this memory (a multiple of 2 bytes) holds: NaN as a floating-point number of any
+/// size, far beyond everything as an index.
 inline void spoil(void* memory, size_t bytes) {
-  std::fill_n(static_cast<uint16_t*>(memory), bytes / 2, uint16_t{0x7fc0});
+  std::fill_n(static_cast<uint16_t*>(memory), bytes / 2, uint16_t{0x7ff8});
 }
 
 /// An emulated graph: what runs when it is started, and the memory that is its own.

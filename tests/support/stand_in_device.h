@@ -30,8 +30,9 @@ int64_t uploads_to_stand_in();
 /// given back.
 void leave_room_for_graphs(int64_t most, int64_t after_release = 0);
 
-/// From now on kernels overlap again, and graphs of them can be recorded or not.
-void record_overlap(bool may);
+/// What the device records as graphs from now on; its kernels overlap.
+enum class Records { everything, no_overlap, nothing };
+void record(Records what);
 
 /// So many bits more than other products those of four warps cut off.
 extern int warpgroup_bits_missing;
