@@ -42,15 +42,12 @@ class Mapping {
   char *at_, *begin_;
 };
 
-struct Piece {
-  std::shared_ptr<Mapping> of;
-  char* begin;
-};
+/// A part of a mapping, which it holds.
+using Piece = std::shared_ptr<char>;
 
 Piece own_piece(size_t bytes) {
-  auto mapping = std::make_shared<Mapping>(bytes);
-  char* const begin = mapping->begin();
-  return {std::move(mapping), begin};
+  const auto mapping = std::make_shared<Mapping>(bytes);
+  return {mapping, mapping->begin()};
 }
 
 /// Behind what others have of the mapping that is shared now.
@@ -66,7 +63,7 @@ Piece shared_piece(size_t bytes) {
   }
   char* const begin = mapping->begin() + used;
   used += (bytes + line - 1) / line * line;
-  return {std::move(mapping), begin};
+  return {mapping, begin};
 }
 
 }  // namespace
@@ -76,7 +73,7 @@ at::Tensor zeros_in_large_pages(at::IntArrayRef sizes, const at::TensorOptions& 
   if (bytes < least) return at::zeros(sizes, options);
   const Piece piece = bytes > shared_bytes / 2 ? own_piece(bytes) : shared_piece(bytes);
   return at::from_blob(
-      piece.begin, sizes, [of = piece.of](void*) {}, options);
+      piece.get(), sizes, [piece](void*) {}, options);
 }
 
 }  // namespace clover::kernels

@@ -33,7 +33,9 @@ def main() -> None:
     if arguments.worker:
         return serve(arguments)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    python = shutil.which(arguments.python or environment(arguments)) or sys.exit(f"bench_peers: --python: there is no {arguments.python}")
+    python = shutil.which(arguments.python) if arguments.python else environment(arguments)
+    if python is None:
+        sys.exit(f"bench_peers: --python: there is no program {arguments.python}")
     if not os.environ.get("BENCH_PEERS_ENVIRONMENT"):
         os.execve(python, [str(python), __file__, *sys.argv[1:]], os.environ | {"BENCH_PEERS_ENVIRONMENT": str(python)})
     questions = arguments.input.read_text().splitlines()

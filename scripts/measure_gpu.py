@@ -10,7 +10,6 @@ each fills its part of gpu.json and gpu.md; `steps` makes tokens/s of a large sh
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -57,22 +56,17 @@ def main() -> int:
             say(f"{part} could not be measured: {failure}")
             failed.append(part)
             parts.pop(part, None)  # of an earlier run
-            write(arguments, parts)
-            continue
-        parts[part]["settings"] = settings_of(arguments, part, {})
-        if part == "text":
-            parts.get("steps", {}).pop("projection", None)  # of what other heads got accepted
-        write(arguments, parts)
+        else:
+            parts[part]["settings"] = settings_of(arguments, part, {})
+            if part == "text":
+                parts.get("steps", {}).pop("projection", None)  # of what other heads got accepted
+        file.write_text(json.dumps(parts, indent=1) + "\n")
+        (arguments.output / "gpu.md").write_text(markdown(parts))
     print(markdown(parts))
     if failed:
         say(f"not measured: {', '.join(failed)}; what failed stands above")
     missed = any(not check["holds"] for part in arguments.only if part not in failed for check in parts[part]["checks"])
     return 1 if failed or missed else 0
-
-
-def write(arguments: argparse.Namespace, parts: dict) -> None:
-    (arguments.output / "gpu.json").write_text(json.dumps(parts, indent=1) + "\n")
-    (arguments.output / "gpu.md").write_text(markdown(parts))
 
 
 def settings_of(arguments: argparse.Namespace, part: str, before: dict) -> dict:
@@ -87,11 +81,6 @@ def parse_arguments() -> argparse.Namespace:
     def sizes(value: str) -> list[int]:
         return sorted({1, *map(int, value.split(","))})
 
-    def program(name: str) -> str:
-        if (found := shutil.which(name)) is None:
-            raise argparse.ArgumentTypeError(f"expected a program, found none called {name}")
-        return found
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the script (with a small --shape and --input)")
     parser.add_argument("--target", type=Path, default=ROOT / "models" / "SmolLM2-135M-Instruct", help="folder of the model for equal and text")
@@ -100,7 +89,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--shape", type=Path, default=ROOT / "configs" / "targets" / f"{AIMED_SHAPE}.json", help="config.json of what steps measures")
     parser.add_argument("--batch-sizes", type=sizes, default=[1, 4, 16, 48], help="for equal and steps; text takes " + ", ".join(map(str, TABLE_SIZES)))
     parser.add_argument("--rounds", type=int, default=2, help="times text, peers and steps measure everything")
-    parser.add_argument("--peers-python", type=program, help="interpreter that has torch and transformers (default: peers makes an environment)")
+    parser.add_argument("--peers-python", help="interpreter that has torch and transformers (default: peers makes an environment)")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, comma between; default: %(default)s")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu", help="folder of the results, default build/gpu")
     arguments = parser.parse_args()

@@ -119,12 +119,8 @@ class TallChunks : Stages<Shape_, TallCopies<T, Shape_>> {
         begin_multiply<tiles_a_product>(sum + tile, a[step], now + tile * 8 * row_words, 2 * step, T{});
     end_product_group();
     wait_for_products<1>();
-    hold_all(before);
-  }
-
-  __device__ __forceinline__ void hold_all(const uint32_t (&a)[2][4]) const {
 #pragma unroll
-    for (int step = 0; step < 2; ++step) hold(a[step], /*never=*/end_ < 0, stage(0));
+    for (int step = 0; step < 2; ++step) hold(before[step], /*never=*/end_ < 0, stage(0));
   }
 
   const int weights_at_;

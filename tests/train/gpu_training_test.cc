@@ -34,6 +34,8 @@ class GpuTrainingTest : public testing::TestWithParam<Heads> {
     settings.micro_batch = 3;
     settings.draft_vocab = 100;
     settings.warmup = 1;
+    settings.eps =
+        1e-5;  // else AdamW moves weights whose gradient is rounding noise as far as any, either way
     settings.eval_prompts = 0;
     FitFolders folders;
     folders.output = folder_ / output;
@@ -63,10 +65,7 @@ TEST_P(GpuTrainingTest, LearnsWhatItLearnsOnTheCpu) {
   for (const auto& parameter : there.drafter->named_parameters()) {
     ASSERT_FALSE(parameter.value().is_cpu()) << parameter.key();
     const at::Tensor expected = weights[parameter.key()];
-    // AdamW moves a weight whose gradient is rounding noise as far as any other, and either way.
-    const at::Tensor apart = (parameter.value().cpu() - expected).abs();
-    EXPECT_LT(apart.gt(2e-3).to(at::kFloat).mean().item<float>(), 0.01) << parameter.key();
-    EXPECT_LT(apart.max().item<float>(), 2 * 4 * there.settings.lr) << parameter.key();
+    EXPECT_LT((parameter.value().cpu() - expected).abs().max().item<float>(), 2e-3) << parameter.key();
   }
 }
 
