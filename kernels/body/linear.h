@@ -2,7 +2,7 @@
 
 #include "kernels/body/linear_result.h"
 
-// Tiles of P panels (16 outputs each) by M rows.  Each output is one chain of fused multiply-adds over k,
+// Tiles of one panel (16 outputs) by M rows.  Each output is one chain of fused multiply-adds over k,
 // whatever the tile, so a row's result does not depend on the shape it was computed in.
 namespace clover::kernels::cpu {
 namespace {
@@ -85,78 +85,55 @@ void linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
   }
 }
 
-/// Which weights to ask memory for while a tile computes: `from` the first panel's byte, `step` bytes further
+/// Which weights to ask memory for while a tile computes: `from` the panel's first byte, `step` bytes further
 /// a pair.  Where every panel passes `once`, tiles of pairs choose `from` themselves.
 struct Prefetch {
   int64_t from, step;
   bool once;
 };
 
-/// With few rows a tile only waits for memory: weights asked for into the second-level cache arrive sooner,
-/// where many streams of them would drive each other out of the first.  With more rows a tile is bound by
-/// arithmetic, which must find them in the first.
-constexpr CacheLevel level_of_weights(bool few_rows) {
-  return few_rows ? CacheLevel::second : CacheLevel::first;
-}
+/// With so few rows a tile only waits for memory, and one panel after the other is one stream through it,
+/// which the processor sees by itself and reads further ahead than it could be asked to.
+constexpr int64_t streamed_rows = 2;
 
-template <class Panel, int P, int M>
+template <class Panel, int M>
 void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_elements,
                  Prefetch prefetch) {
   using T = typename Panel::Element;
-  constexpr CacheLevel level = level_of_weights(M <= 2);
   const T* weights = static_cast<const T*>(call.panels) + panel * panel_elements;
   const float* x = call.scratch + linear_scratch(row, call.inputs);
-  F8 sum[P][2][M] = {};
+  F8 sum[2][M] = {};
   // One input against a panel: the two halves of its weights, then each row's value in turn.
-  const auto add_input = [&](auto p, F8 low, F8 high, const float* input) CLOVER_INLINED {
+  const auto add_input = [&](F8 low, F8 high, const float* input) CLOVER_INLINED {
     // Hides where the values come from, or the compiler keeps every row's in a register it needs for sums.
     asm volatile("" : "+r"(input));
     each<M>([&](auto m) CLOVER_INLINED {
       const F8 value = splat(input[m]);
-      sum[p][0][m] = accumulate(sum[p][0][m], value, low);
-      sum[p][1][m] = accumulate(sum[p][1][m], value, high);
+      sum[0][m] = accumulate(sum[0][m], value, low);
+      sum[1][m] = accumulate(sum[1][m], value, high);
     });
   };
   const int64_t pairs = call.inputs / 2;
   const char* ahead = reinterpret_cast<const char*>(weights) + prefetch.from;
   for (int64_t pair = 0; pair < pairs; ++pair, weights += 32, x += 2 * M, ahead += prefetch.step) {
-    each<P>([&](auto p) CLOVER_INLINED {
-      const T* at = weights + p * panel_elements;
-      ask_for<level>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)));
-      if (sizeof(T) == 4) ask_for<level>(ahead + p * panel_elements * static_cast<int64_t>(sizeof(T)) + 64);
-      add_input(p, Panel::first(at, 0), Panel::first(at, 1), x);
-      add_input(p, Panel::second(at, 0), Panel::second(at, 1), x + M);
-    });
+    if constexpr (M > streamed_rows) {
+      ask_for<CacheLevel::first>(ahead);
+      if (sizeof(T) == 4) ask_for<CacheLevel::first>(ahead + 64);
+    }
+    add_input(Panel::first(weights, 0), Panel::first(weights, 1), x);
+    add_input(Panel::second(weights, 0), Panel::second(weights, 1), x + M);
   }
-  if (call.inputs % 2 != 0) {
-    each<P>([&](auto p) CLOVER_INLINED {
-      const T* at = weights + p * panel_elements;
-      add_input(p, Panel::first(at, 0), Panel::first(at, 1), x);
-    });
-  }
-  each<P>([&](auto p) CLOVER_INLINED {
-    each<M>([&](auto m) CLOVER_INLINED {
-      each<2>([&](auto half)
-                  CLOVER_INLINED { finish(call, row + m, (panel + p) * 16 + 8 * half, sum[p][half][m]); });
-    });
+  if (call.inputs % 2 != 0) add_input(Panel::first(weights, 0), Panel::first(weights, 1), x);
+  each<M>([&](auto m) CLOVER_INLINED {
+    each<2>([&](auto half) CLOVER_INLINED { finish(call, row + m, panel * 16 + 8 * half, sum[half][m]); });
   });
 }
-
-/// As many panels side by side as the registers hold with M rows.
-template <int M>
-constexpr int panels_beside = M == 1   ? 4
-                              : M <= 3 ? 2
-                                       : 1;
 
 template <class Panel, int M>
 void linear_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t row, int64_t panel_elements,
                  Prefetch prefetch) {
-  constexpr int beside = panels_beside<M>;
-  int64_t panel = begin;
-  for (; panel + beside <= end; panel += beside) {
-    linear_tile<Panel, beside, M>(call, panel, row, panel_elements, prefetch);
-  }
-  for (; panel < end; ++panel) linear_tile<Panel, 1, M>(call, panel, row, panel_elements, prefetch);
+  for (int64_t panel = begin; panel < end; ++panel)
+    linear_tile<Panel, M>(call, panel, row, panel_elements, prefetch);
 }
 
 template <class Panel>

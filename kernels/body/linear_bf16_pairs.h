@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/body/linear.h"
-#include "kernels/body/transpose.h"
 #if defined(CLOVER_EMULATE_AVX512_BF16)  // tests on machines without the instruction
 #include <simde/x86/avx512/dpbf16.h>
 #endif
@@ -12,6 +11,9 @@ namespace clover::kernels::cpu {
 namespace {
 
 constexpr int64_t pair_tile_rows = 12;
+
+/// So many read one panel after the other, as one stream (streamed_rows).
+constexpr int64_t streamed_pair_rows = 5;
 
 CLOVER_INLINE F16 add_products(F16 sum, U16 weights, U16 pair) {
 #if defined(CLOVER_EMULATE_AVX512_BF16)
@@ -25,25 +27,24 @@ CLOVER_INLINE U16 splat_pair(uint32_t pair) {
   return U16{pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair};
 }
 
-/// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.
+/// Rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero.  Element by
+/// element: turned about in registers they would leave in lines that cross those of the cache, which the
+/// other threads have read, and take twice as long.
 void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* to) {
-  int64_t done = 0;
-  // Lines are stored whole, and what they hold beyond the rows is overwritten by those that follow: not at
-  // the end of the tile, where another's rows may begin.
-  for (; rows > 4 && (done + 15) * rows + 16 <= inputs / 2 * rows; done += 16) {
-    U16 lines[16] = {};
-    for (int64_t m = 0; m < rows; ++m) lines[m] = load_line<U16>(x + m * inputs + 2 * done);
-    transpose(lines);
-    for (int64_t pair = 0; pair < 16; ++pair) store_line(to + (done + pair) * rows, lines[pair]);
-  }
   for (int64_t m = 0; m < rows; ++m) {
     const uint16_t* row = x + m * inputs;
-    for (int64_t pair = done; pair < inputs / 2; ++pair) std::memcpy(to + pair * rows + m, row + 2 * pair, 4);
+    for (int64_t pair = 0; pair < inputs / 2; ++pair) std::memcpy(to + pair * rows + m, row + 2 * pair, 4);
     if (inputs % 2 != 0) to[inputs / 2 * rows + m] = row[inputs - 1];
   }
 }
 
+/// Whether x is as a tile wants it: one row of pairs.
+bool is_packed(const LinearWork& call) {
+  return call.rows == 1 && call.inputs % 2 == 0;
+}
+
 void pair_linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
+  if (is_packed(call)) return;
   const Tiles tiles(call.rows, pair_tile_rows);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t first = tiles.begin(tile);
@@ -53,31 +54,41 @@ void pair_linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_e
   }
 }
 
-/// How far ahead a tile asks for each of its P panels where they pass once.  One or two rows only wait for
-/// memory, and more panels side by side are more on its way.
-template <int P, int M>
-constexpr int64_t pairs_ahead = (M <= 2 ? prefetch_bytes : 4 * prefetch_bytes / P) / 64;
+/// How far ahead a tile asks for each of its P panels where they pass once: more panels side by side are more
+/// on its way.
+template <int P>
+constexpr int64_t pairs_ahead = 4 * prefetch_bytes / P / 64;
+
+/// Weights asked for into the second-level cache arrive sooner, where several streams of them would drive
+/// each other out of the first.  With more rows a tile is bound by arithmetic, which must find them in the
+/// first.
+constexpr CacheLevel level_of_weights(int64_t rows) {
+  return rows <= 8 ? CacheLevel::second : CacheLevel::first;
+}
 
 template <int P, int M>
 void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_words, Prefetch prefetch) {
-  constexpr int64_t near = pairs_ahead<P, M>;
+  constexpr int64_t near = pairs_ahead<P>;
   const uint32_t* weights = static_cast<const uint32_t*>(call.panels) + panel * panel_words;
   const char* ahead = reinterpret_cast<const char*>(weights) + (prefetch.once ? near * 64 : prefetch.from);
   const int64_t pairs = (call.inputs + 1) / 2;
-  // Behind the last pairs of P panels come the first of the next P.  One or two rows are faster without it:
-  // the processor sees that many streams by itself.
-  const int64_t turn = prefetch.once && M > 2 ? pairs - near : pairs;
-  const uint32_t* x = reinterpret_cast<const uint32_t*>(call.scratch + linear_scratch(row, call.inputs));
+  // Behind the last pairs of P panels come the first of the next P.
+  const int64_t turn = prefetch.once ? pairs - near : pairs;
+  const auto* x = is_packed(call)
+                      ? static_cast<const char*>(call.x)
+                      : reinterpret_cast<const char*>(call.scratch + linear_scratch(row, call.inputs));
   F16 sum[P][M] = {};
-  for (int64_t pair = 0; pair < pairs; ++pair, weights += 16, x += M, ahead += prefetch.step) {
+  for (int64_t pair = 0; pair < pairs; ++pair, weights += 16, x += 4 * M, ahead += prefetch.step) {
     if (pair == turn) ahead += (P - 1) * panel_words * 4;
     U16 line[P];
     each<P>([&](auto p) CLOVER_INLINED {
       line[p] = load_line<U16>(weights + p * panel_words);
-      ask_for<level_of_weights(M <= 8)>(ahead + p * panel_words * 4);
+      if constexpr (M > streamed_pair_rows) ask_for<level_of_weights(M)>(ahead + p * panel_words * 4);
     });
     each<M>([&](auto m) CLOVER_INLINED {
-      const U16 value = splat_pair(x[m]);
+      uint32_t pair_of_row;
+      std::memcpy(&pair_of_row, x + 4 * m, 4);
+      const U16 value = splat_pair(pair_of_row);
       each<P>([&](auto p) CLOVER_INLINED { sum[p][m] = add_products(sum[p][m], line[p], value); });
     });
   }
@@ -87,11 +98,9 @@ void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel
 }
 
 template <int M>
-constexpr int pair_panels_beside = M == 1   ? 8
-                                   : M == 2 ? 6
-                                   : M <= 4 ? 4
-                                   : M <= 8 ? 3
-                                            : 2;
+constexpr int pair_panels_beside = M <= streamed_pair_rows ? 1
+                                   : M <= 8                ? 3
+                                                           : 2;
 
 /// Calls the tile function of `rows` rows (1 .. pair_tile_rows).
 template <int M = 1>
