@@ -124,6 +124,20 @@ void finish(const LinearCall& call, float* sums, int64_t first, int64_t rows) {
   });
 }
 
+/// The call with rows that went through its norm, if it has one.
+LinearCall normed(LinearCall call) {
+  if (call.norm == nullptr) return call;
+  thread_local std::vector<float> storage;
+  float* const rows = grown(storage, call.rows * call.inputs);
+  for_rows(call.rows, call.inputs, [&](int64_t begin, int64_t end) {
+    bodies().rms_norm(static_cast<const float*>(call.x), call.norm, call.norm_eps, call.inputs, rows,
+                      call.element, begin, end);
+  });
+  call.x = rows;
+  call.norm = nullptr;
+  return call;
+}
+
 /// action(call, first row) for blocks of rows, with room for their tiles.
 template <class Action>
 void for_blocks(const LinearCall& whole, const Action& action) {
@@ -154,40 +168,31 @@ void run(const LinearCall& whole) {
   });
 }
 
-/// Rows as they are multiplied.
-at::Tensor ready(const LinearInput& input, const PackedWeight& weight) {
-  if (!input.norm.defined()) return input.x;
-  at::Tensor normed = at::empty(input.x.sizes(), input.x.options().dtype(weight.dtype()));
-  rms_norm(input.x, input.norm, input.eps, normed);
-  return normed;
-}
-
 }  // namespace
 
 void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate) {
-  run(call_of(ready(x, weight), weight, bias, y, accumulate));
+  run(normed(call_of(x, weight, bias, y, accumulate)));
 }
 
 at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight) {
   at::Tensor indices = at::empty({x.x.size(0)}, x.x.options().dtype(at::kLong));
   int64_t* const to = indices.mutable_data_ptr<int64_t>();
-  const at::Tensor rows = ready(x, weight);
   const LinearBody& body = bodies().linear(element_of(weight.dtype()));
   const int64_t panel_bytes = weight.bytes() / weight.panels().size(0);
-  for_blocks(call_of(rows, weight),
+  for_blocks(normed(call_of(x, weight)),
              [&](const LinearWork& call, int64_t first) { find_best(body, call, panel_bytes, to + first); });
   return indices;
 }
 
 void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out) {
-  run(call_of(ready(x, gate_up), gate_up, out));
+  run(normed(call_of(x, gate_up, out)));
 }
 
 void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at::Tensor& cos,
                            const at::Tensor& sin, const at::Tensor& slots, at::Tensor& q, at::Tensor& k,
                            at::Tensor& v) {
-  run(call_of(ready(x, qkv.matrix), qkv, cos, sin, slots, q, k, v));
+  run(normed(call_of(x, qkv, cos, sin, slots, q, k, v)));
 }
 
 }  // namespace clover::kernels::cpu

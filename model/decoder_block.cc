@@ -76,7 +76,8 @@ void DecoderBlock::pack(at::ScalarType dtype) {
 
 void DecoderBlock::forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache,
                                     int64_t layer) const {
-  decoder_layer(packed_, *config_, placement, cache, layer, x);
+  LayerRoom room(*config_, x.size(0), packed_.qkv.matrix.dtype(), x.device());
+  decoder_layer(packed_, *config_, placement, cache, layer, room, x);
 }
 
 at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

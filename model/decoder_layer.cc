@@ -65,25 +65,25 @@ std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up) {
   return gate_up.unpack().view({-1, 2, gate_up.inputs()}).unbind(1);
 }
 
-void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
-                   KvCache& cache, int64_t layer, at::Tensor& x) {
-  const int64_t rows = x.size(0);
-  const at::ScalarType dtype = weights.qkv.matrix.dtype();
-  const at::TensorOptions options = x.options();  // fp32
-  at::Tensor keys = cache.keys(layer), values = cache.values(layer);
+LayerRoom::LayerRoom(const TargetConfig& config, int64_t rows, at::ScalarType dtype, at::Device device) {
+  const auto options = at::TensorOptions(dtype).device(device);
+  query = at::empty({rows, config.heads, config.head_dim}, options.dtype(at::kFloat));
+  mixed = at::empty({rows, config.query_width()}, options);
+  inner = at::empty({rows, config.intermediate}, options);
+}
 
-  at::Tensor query = at::empty({rows, config.heads, config.head_dim}, options);
+void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
+                   KvCache& cache, int64_t layer, LayerRoom& room, at::Tensor& x) {
+  at::Tensor keys = cache.keys(layer), values = cache.values(layer);
   kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
-                                 placement.sin, placement.slots, query, keys, values);
-  at::Tensor mixed = at::empty({rows, config.query_width()}, options.dtype(dtype));
-  kernels::tree_attention(query, keys, values, placement.rows,
-                          1.0 / std::sqrt(static_cast<double>(config.head_dim)), mixed);
-  kernels::linear(mixed, weights.output, {}, x, /*accumulate=*/true);
+                                 placement.sin, placement.slots, room.query, keys, values);
+  kernels::tree_attention(room.query, keys, values, placement.rows,
+                          1.0 / std::sqrt(static_cast<double>(config.head_dim)), room.mixed);
+  kernels::linear(room.mixed, weights.output, {}, x, /*accumulate=*/true);
 
   if (!weights.post_attention_norm.defined()) return;
-  at::Tensor inner = at::empty({rows, config.intermediate}, options.dtype(dtype));
-  kernels::linear_silu_mul({x, weights.post_attention_norm, config.norm_eps}, weights.gate_up, inner);
-  kernels::linear(inner, weights.down, {}, x, /*accumulate=*/true);
+  kernels::linear_silu_mul({x, weights.post_attention_norm, config.norm_eps}, weights.gate_up, room.inner);
+  kernels::linear(room.inner, weights.down, {}, x, /*accumulate=*/true);
 }
 
 }  // namespace clover::model

@@ -35,9 +35,18 @@ Projections unpack_qkv(const kernels::QkvWeight& qkv, const TargetConfig& config
 kernels::PackedWeight pack_gate_up(const at::Tensor& gate, const at::Tensor& up);
 std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up);
 
+/// What a layer writes on its way, for R rows; layers take turns.
+struct LayerRoom {
+  LayerRoom(const TargetConfig& config, int64_t rows, at::ScalarType dtype, at::Device device);
+
+  at::Tensor query;  // fp32 [R, Hq, d]
+  at::Tensor mixed;  // [R, Hq * d], of the model's dtype
+  at::Tensor inner;  // [R, I], the same
+};
+
 /// x <- x + Attention(norm(x)); x <- x + MLP(norm(x)).  `x` fp32 [R, H] in place; keys and values go to
 /// `layer` of `cache`. Products read the model's dtype, sums are fp32.
 void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
-                   KvCache& cache, int64_t layer, at::Tensor& x);
+                   KvCache& cache, int64_t layer, LayerRoom& room, at::Tensor& x);
 
 }  // namespace clover::model
