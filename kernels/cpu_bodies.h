@@ -10,7 +10,8 @@
 // them everywhere.
 namespace clover::kernels::cpu {
 
-/// A product whose rows of x are cut into ceil(rows / LinearBody::tile_rows) tiles and repacked.
+/// A product whose rows of x are cut into ceil(rows / LinearBody::tile_rows) tiles and repacked, or read as
+/// they lie where they are so already.
 struct LinearWork : LinearCall {
   float* scratch;  // the tiles, the last one at full height: linear_scratch(rows of all tiles, inputs)
                    // floats, best on a cache line
@@ -58,7 +59,7 @@ constexpr int64_t near_room(int64_t n) {
 
 struct LinearBody {
   int64_t tile_rows;
-  /// Repacks tiles [begin, end) of x into scratch.
+  /// Repacks tiles [begin, end) of x into scratch, where `panels` wants them so.
   void (*pack)(const LinearWork&, int64_t tile_begin, int64_t tile_end);
   /// Computes the outputs of panels [begin, end) for tiles [tile_begin, tile_end).
   void (*panels)(const LinearWork&, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end);

@@ -128,7 +128,8 @@ void finish(const LinearCall& call, float* sums, int64_t first, int64_t rows) {
 LinearCall normed(LinearCall call) {
   if (call.norm == nullptr) return call;
   thread_local std::vector<float> storage;
-  float* const rows = grown(storage, call.rows * call.inputs);
+  const int64_t numbers = call.rows * call.inputs;
+  float* const rows = grown(storage, call.element == Element::fp32 ? numbers : (numbers + 1) / 2);
   for_rows(call.rows, call.inputs, [&](int64_t begin, int64_t end) {
     bodies().rms_norm(static_cast<const float*>(call.x), call.norm, call.norm_eps, call.inputs, rows,
                       call.element, begin, end);

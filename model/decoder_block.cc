@@ -76,7 +76,7 @@ void DecoderBlock::pack(at::ScalarType dtype) {
 
 void DecoderBlock::forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache,
                                     int64_t layer) const {
-  LayerRoom room(*config_, x.size(0), packed_.qkv.matrix.dtype(), x.device());
+  LayerRoom room(packed_, *config_, x.size(0));
   decoder_layer(packed_, *config_, placement, cache, layer, room, x);
 }
 

@@ -65,11 +65,11 @@ std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up) {
   return gate_up.unpack().view({-1, 2, gate_up.inputs()}).unbind(1);
 }
 
-LayerRoom::LayerRoom(const TargetConfig& config, int64_t rows, at::ScalarType dtype, at::Device device) {
-  const auto options = at::TensorOptions(dtype).device(device);
+LayerRoom::LayerRoom(const DecoderWeights& weights, const TargetConfig& config, int64_t rows) {
+  const auto options = at::TensorOptions(weights.output.dtype()).device(weights.output.device());
   query = at::empty({rows, config.heads, config.head_dim}, options.dtype(at::kFloat));
   mixed = at::empty({rows, config.query_width()}, options);
-  inner = at::empty({rows, config.intermediate}, options);
+  if (weights.post_attention_norm.defined()) inner = at::empty({rows, config.intermediate}, options);
 }
 
 void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,

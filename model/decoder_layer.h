@@ -35,13 +35,13 @@ Projections unpack_qkv(const kernels::QkvWeight& qkv, const TargetConfig& config
 kernels::PackedWeight pack_gate_up(const at::Tensor& gate, const at::Tensor& up);
 std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up);
 
-/// What a layer writes on its way, for R rows; layers take turns.
+/// What layers like `weights` write on their way, for R rows; they take turns.
 struct LayerRoom {
-  LayerRoom(const TargetConfig& config, int64_t rows, at::ScalarType dtype, at::Device device);
+  LayerRoom(const DecoderWeights& weights, const TargetConfig& config, int64_t rows);
 
   at::Tensor query;  // fp32 [R, Hq, d]
   at::Tensor mixed;  // [R, Hq * d], of the model's dtype
-  at::Tensor inner;  // [R, I], the same
+  at::Tensor inner;  // [R, I], the same; undefined without an MLP half
 };
 
 /// x <- x + Attention(norm(x)); x <- x + MLP(norm(x)).  `x` fp32 [R, H] in place; keys and values go to

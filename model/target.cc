@@ -284,11 +284,13 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
   at::Tensor& lower = output.features.layers;
   if (tapped > 0) lower = at::empty({x.size(0), tapped * width}, x.options().dtype(dtype_));
   int64_t tap = 0;
-  LayerRoom room(config_, x.size(0), dtype_, x.device());
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    decoder_layer(layers_[layer], config_, placement, cache, layer, room, x);
-    if (tap < tapped && taps.layers[tap] == layer + 1) lower.narrow(1, tap++ * width, width).copy_(x);
-  }
+  {
+    LayerRoom room(layers_[0], config_, x.size(0));
+    for (int64_t layer = 0; layer < config_.layers; ++layer) {
+      decoder_layer(layers_[layer], config_, placement, cache, layer, room, x);
+      if (tap < tapped && taps.layers[tap] == layer + 1) lower.narrow(1, tap++ * width, width).copy_(x);
+    }
+  }  // what layers wrote on their way makes room for logits
   TORCH_CHECK(tap == tapped, "Target: tapped layers do not ascend from 1 to at most ", config_.layers, ".");
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
   const bool no_logits = inputs.wanted.defined() && inputs.wanted.size(0) == 0;

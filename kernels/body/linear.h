@@ -95,6 +95,7 @@ struct Prefetch {
 /// With so few rows a tile only waits for memory, and one panel after the other is one stream through it,
 /// which the processor sees by itself and reads further ahead than it could be asked to.
 constexpr int64_t streamed_rows = 2;
+static_assert(2 * streamed_rows < linear_tile_rows, "of several tiles each asks for its share");
 
 template <class Panel, int M>
 void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_elements,

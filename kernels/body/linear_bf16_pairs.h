@@ -14,6 +14,7 @@ constexpr int64_t pair_tile_rows = 12;
 
 /// So many read one panel after the other, as one stream (streamed_rows).
 constexpr int64_t streamed_pair_rows = 5;
+static_assert(2 * streamed_pair_rows < pair_tile_rows);
 
 CLOVER_INLINE F16 add_products(F16 sum, U16 weights, U16 pair) {
 #if defined(CLOVER_EMULATE_AVX512_BF16)

@@ -61,25 +61,27 @@ TEST(Linear, IsThePlainLoop) {
 // Promise 1 rests on this: a row's outputs are the same bits whoever travels with it.
 TEST(Linear, ARowDoesNotDependOnItsNeighboursOrThreads) {
   at::manual_seed(2);
-  on_every_path([] {
-    for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-      const at::Tensor w = at::randn({217, 131}).to(type), all = at::randn({40, 131}).to(type);
-      const at::Tensor bias = at::randn({217});
-      const PackedWeight packed = PackedWeight::pack({w});
-      std::vector<at::Tensor> alone;
-      for (int64_t r = 0; r < 40; ++r) alone.push_back(run(all.slice(0, r, r + 1), packed, bias));
-      const at::Tensor expected = at::cat(alone);
-      for (int threads : {1, 2, 3}) {
-        with_threads(threads, [&] {
-          for (int64_t rows = 1; rows <= 40; ++rows) {
-            const int64_t first = (rows * 7) % (41 - rows);
-            ASSERT_TRUE(same_bits(run(all.slice(0, first, first + rows), packed, bias),
-                                  expected.slice(0, first, first + rows)))
-                << type << ", " << rows << " rows, " << threads << " threads";
-          }
-        });
-      }
+  const auto check = [](at::ScalarType type, int64_t inputs) {
+    const at::Tensor w = at::randn({217, inputs}).to(type), all = at::randn({40, inputs}).to(type);
+    const at::Tensor bias = at::randn({217});
+    const PackedWeight packed = PackedWeight::pack({w});
+    std::vector<at::Tensor> alone;
+    for (int64_t r = 0; r < 40; ++r) alone.push_back(run(all.slice(0, r, r + 1), packed, bias));
+    const at::Tensor expected = at::cat(alone);
+    for (int threads : {1, 2, 3}) {
+      with_threads(threads, [&] {
+        for (int64_t rows = 1; rows <= 40; ++rows) {
+          const int64_t first = (rows * 7) % (41 - rows);
+          ASSERT_TRUE(same_bits(run(all.slice(0, first, first + rows), packed, bias),
+                                expected.slice(0, first, first + rows)))
+              << type << ", " << inputs << " inputs, " << rows << " rows, " << threads << " threads";
+        }
+      });
     }
+  };
+  on_every_path([&] {
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf})
+      for (int64_t inputs : {130, 131}) check(type, inputs);  // pairs, and one input left
   });
 }
 
@@ -132,9 +134,12 @@ TEST(Linear, ManyRowsInBlocksAreTheSameBits) {
     const at::Tensor w = at::randn({33, 1600}).to(at::kBFloat16),
                      x = at::randn({203, 1600}).to(at::kBFloat16);
     const PackedWeight packed = PackedWeight::pack({w});
-    const at::Tensor together = run(x, packed);
-    for (int64_t r : {0, 1, 59, 60, 101, 202}) {
-      ASSERT_TRUE(same_bits(run(x.slice(0, r, r + 1), packed), together.slice(0, r, r + 1))) << r;
+    // The last block of several rows, and of one.
+    for (int64_t rows : {203, 193}) {
+      const at::Tensor together = run(x.slice(0, 0, rows), packed);
+      for (int64_t r : {int64_t{0}, int64_t{1}, int64_t{59}, int64_t{60}, int64_t{101}, rows - 1})
+        ASSERT_TRUE(same_bits(run(x.slice(0, r, r + 1), packed), together.slice(0, r, r + 1)))
+            << r << " of " << rows;
     }
   });
 }
