@@ -18,4 +18,13 @@ void for_rows(int64_t rows, int64_t width, const Body& body) {
   share_out(rows, std::max<int64_t>(1, parallel_elements / std::max<int64_t>(width, 1)), body);
 }
 
+/// Each of `rows` rows [width] of x through its norm, to `to`.
+inline void norm_rows(const float* x, const float* weight, float eps, int64_t width, void* to,
+                      Element element, int64_t rows) {
+  const CpuBodies& body = bodies();
+  for_rows(rows, width, [&](int64_t begin, int64_t end) {
+    body.rms_norm(x, weight, eps, width, to, element, begin, end);
+  });
+}
+
 }  // namespace clover::kernels::cpu

@@ -130,10 +130,8 @@ LinearCall normed(LinearCall call) {
   thread_local std::vector<float> storage;
   const int64_t numbers = call.rows * call.inputs;
   float* const rows = grown(storage, call.element == Element::fp32 ? numbers : (numbers + 1) / 2);
-  for_rows(call.rows, call.inputs, [&](int64_t begin, int64_t end) {
-    bodies().rms_norm(static_cast<const float*>(call.x), call.norm, call.norm_eps, call.inputs, rows,
-                      call.element, begin, end);
-  });
+  norm_rows(static_cast<const float*>(call.x), call.norm, call.norm_eps, call.inputs, rows, call.element,
+            call.rows);
   call.x = rows;
   call.norm = nullptr;
   return call;

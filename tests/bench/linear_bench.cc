@@ -2,11 +2,11 @@
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <vector>
 
+#include "infer/bench.h"
 #include "infer/machine.h"
 #include "kernels/cpu_path.h"
 #include "kernels/linear.h"
@@ -14,6 +14,7 @@
 
 namespace {
 
+using clover::infer::median;
 using clover::kernels::PackedWeight;
 
 std::vector<PackedWeight> model_weights(at::ScalarType type) {
@@ -32,11 +33,6 @@ std::vector<PackedWeight> model_weights(at::ScalarType type) {
 }
 
 using Clock = std::chrono::steady_clock;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 /// All products of a step of so many rows.
 class Pass {
