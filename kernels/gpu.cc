@@ -14,6 +14,7 @@
 
 #include "kernels/cuda_stream.h"
 #include "kernels/graph.h"
+#include "kernels/overlap.h"
 
 namespace clover::kernels {
 

@@ -26,11 +26,6 @@ std::string gpu_name(at::Device gpu);
 /// that cannot be done, c10::OutOfMemoryError among them.
 bool uses_warpgroup_products(at::Device gpu);
 
-/// Whether kernels may start while the last one ends, which changes no result.  At first they may, but for
-/// CLOVER_NO_OVERLAP=1 in the environment, where somebody looks for a fault.
-bool kernels_overlap();
-void let_kernels_overlap(bool may);
-
 /// Bytes of a GPU that nobody uses.
 int64_t free_gpu_memory(at::Device gpu);
 

@@ -3,6 +3,7 @@
 #include "kernels/cuda.h"
 #include "kernels/gpu.h"
 #include "kernels/graph.h"
+#include "kernels/overlap.h"
 
 // A build without CUDA kernels: every CUDA twin says so.
 namespace clover::kernels {

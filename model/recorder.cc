@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "kernels/gpu.h"
+#include "kernels/overlap.h"
 
 namespace clover::model {
 namespace {

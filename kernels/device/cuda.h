@@ -14,6 +14,7 @@
 #include "kernels/calls.h"
 #include "kernels/device/numbers.h"
 #include "kernels/device/stream.h"
+#include "kernels/overlap.h"
 
 namespace clover::kernels::cuda {
 

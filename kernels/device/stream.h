@@ -4,10 +4,6 @@
 #include <cuda_runtime_api.h>
 #endif
 
-namespace clover::kernels {
-bool kernels_overlap();  // gpu.h
-}
-
 namespace clover::kernels::cuda {
 
 #if defined(CLOVER_CUDA_EMULATION)

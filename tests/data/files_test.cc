@@ -6,15 +6,15 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
-#include "data/error.h"
 #include "data/hash.h"
+#include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::data {
 namespace {
 
+using test::input_error;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -24,17 +24,8 @@ class FilesTest : public ::testing::Test {
   const std::filesystem::path folder_ = temporary_.path();
 };
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "(no InputError)";
-}
-
 std::string json_error(const std::string& text) {
-  return error_of([&] { parse_json(text, "settings.json"); });
+  return input_error([&] { parse_json(text, "settings.json"); });
 }
 
 TEST(Hash, IsFnv1aOnEveryMachine) {
@@ -86,20 +77,21 @@ TEST_F(FilesTest, WritesAtomicallyAndReadsBack) {
 }
 
 TEST_F(FilesTest, FailedWriteLeavesTheOldFileAlone) {
-  EXPECT_THAT(error_of([&] { write_file_atomically(folder_ / "absent" / "f", "x"); }), HasSubstr("absent"));
+  EXPECT_THAT(input_error([&] { write_file_atomically(folder_ / "absent" / "f", "x"); }),
+              HasSubstr("absent"));
   std::filesystem::create_directories(folder_ / "taken" / "inside");
-  EXPECT_THAT(error_of([&] { write_file_atomically(folder_ / "taken", "x"); }), HasSubstr("taken"));
+  EXPECT_THAT(input_error([&] { write_file_atomically(folder_ / "taken", "x"); }), HasSubstr("taken"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(FilesTest, KnowsBeforehandWhereNothingCanBeWritten) {
-  EXPECT_EQ(error_of([&] { check_can_write(folder_ / "new"); }), "(no InputError)");
+  EXPECT_EQ(input_error([&] { check_can_write(folder_ / "new"); }), "");
   write_file_atomically(folder_ / "old", "kept");
-  EXPECT_EQ(error_of([&] { check_can_write(folder_ / "old"); }), "(no InputError)");
+  EXPECT_EQ(input_error([&] { check_can_write(folder_ / "old"); }), "");
   EXPECT_EQ(read_file(folder_ / "old"), "kept");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-  EXPECT_THAT(error_of([&] { check_can_write(folder_ / "absent" / "f"); }), HasSubstr("absent"));
-  EXPECT_THAT(error_of([&] { check_can_write(folder_); }), HasSubstr("found a folder"));
+  EXPECT_THAT(input_error([&] { check_can_write(folder_ / "absent" / "f"); }), HasSubstr("absent"));
+  EXPECT_THAT(input_error([&] { check_can_write(folder_); }), HasSubstr("found a folder"));
 }
 
 TEST_F(FilesTest, ReplacesWhatALinkLeadsToAndNoPipe) {
@@ -110,18 +102,18 @@ TEST_F(FilesTest, ReplacesWhatALinkLeadsToAndNoPipe) {
   EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
   EXPECT_EQ(read_file(folder_ / "file"), "new");
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(error_of([&] { check_can_write(folder_ / "pipe"); }), HasSubstr("found a device or a pipe"));
+  EXPECT_THAT(input_error([&] { check_can_write(folder_ / "pipe"); }), HasSubstr("found a device or a pipe"));
 }
 
 TEST_F(FilesTest, RefusesWhatCannotBeRead) {
   std::ofstream(folder_ / "ten") << "0123456789";
   EXPECT_EQ(read_file(folder_ / "ten", 10), "0123456789");
-  EXPECT_THAT(error_of([&] { read_file(folder_ / "ten", 9); }),
+  EXPECT_THAT(input_error([&] { read_file(folder_ / "ten", 9); }),
               AllOf(HasSubstr("ten"), HasSubstr("9 bytes")));
-  EXPECT_THAT(error_of([&] { read_file(folder_ / "absent"); }), HasSubstr("No such file"));
-  EXPECT_THAT(error_of([&] { read_file(folder_); }), HasSubstr("directory"));
+  EXPECT_THAT(input_error([&] { read_file(folder_ / "absent"); }), HasSubstr("No such file"));
+  EXPECT_THAT(input_error([&] { read_file(folder_); }), HasSubstr("directory"));
   std::ofstream(folder_ / "broken.json") << "{\"a\"";
-  EXPECT_THAT(error_of([&] { read_json(folder_ / "broken.json"); }),
+  EXPECT_THAT(input_error([&] { read_json(folder_ / "broken.json"); }),
               HasSubstr("broken.json: expected valid JSON"));
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "data/error.h"
+#include "tests/support/input_error.h"
 
 namespace clover::data {
 namespace {
@@ -24,12 +25,7 @@ std::optional<std::string> rendered(const std::string& text, const json& variabl
 }
 
 std::string error_of(const std::string& text) {
-  try {
-    JinjaTemplate(text).render(json::object());
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "(no error)";
+  return test::input_error([&] { JinjaTemplate(text).render(json::object()); });
 }
 
 TEST(Jinja, RendersAsPythonDoes) {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "data/error.h"
+#include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::data {
@@ -78,12 +79,8 @@ class TrainingInputTest : public ::testing::Test {
 
   std::string error_of(const std::string& line, int64_t max_length = 1000) const {
     const ChatTemplate chat_template = format("chatml");
-    try {
-      TrainingReader(tokenizer_, chat_template, max_length, tokenizer_.vocab_size()).parse(line);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "(no InputError)";
+    return test::input_error(
+        [&] { TrainingReader(tokenizer_, chat_template, max_length, tokenizer_.vocab_size()).parse(line); });
   }
 
   std::vector<int64_t> ids(const std::string& text) const { return tokenizer_.encode(text); }

@@ -6,6 +6,7 @@
 #include "data/error.h"
 #include "data/hash.h"
 #include "infer/line_reader.h"
+#include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
@@ -245,12 +246,7 @@ TEST(BatchInput, ReadsAWholeFileOrNamesTheFirstBadLine) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[1].number, 3);
   folder.write("in.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n");
-  try {
-    read_batch_file(file, {});
-    FAIL();
-  } catch (const data::InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("line 2"));
-  }
+  EXPECT_THAT(test::input_error([&] { read_batch_file(file, {}); }), HasSubstr("line 2"));
   folder.write("in.jsonl", "\n");
   EXPECT_THROW(read_batch_file(file, {}), data::InputError);
 }

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/error.h"
 #include "output_records.h"
+#include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
@@ -23,12 +23,7 @@ class BatchOutputTest : public testing::Test {
   BatchOutput open(bool retry_errors = false) { return BatchOutput(file, run, retry_errors); }
 
   std::string refusal(bool retry_errors = false) {
-    try {
-      open(retry_errors);
-    } catch (const data::InputError& error) {
-      return error.what();
-    }
-    return "";
+    return test::input_error([&] { open(retry_errors); });
   }
 
   test::TemporaryFolder folder;

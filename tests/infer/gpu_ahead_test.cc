@@ -192,19 +192,7 @@ class Decoding {
   std::vector<std::vector<Behind>> rows_behind_;  // that the drafter has not seen
 };
 
-class GpuAheadTest : public GpuEngineTest {
- protected:
-  std::shared_ptr<model::Drafter> heads(const char* kind, const json& settings) const {
-    auto made = model::make_drafter(kind, settings, target_->view(), {}, false, 3);
-    const at::NoGradGuard no_grad;
-    auto generator = at::globalContext().defaultGenerator(at::kCPU);
-    generator.set_current_seed(17);
-    for (at::Tensor& parameter : made->parameters())
-      parameter.add_((at::randn(parameter.sizes()) * 0.05).to(parameter.device()));
-    made->freeze(at::kBFloat16);
-    return made;
-  }
-};
+using GpuAheadTest = GpuEngineTest;
 
 TEST_F(GpuAheadTest, DraftsAreTheSameAsBehindRowsThatTheCpuHasFollowed) {
   const std::vector<std::pair<const char*, json>> kinds{{"clover", json::object()},
@@ -215,7 +203,7 @@ TEST_F(GpuAheadTest, DraftsAreTheSameAsBehindRowsThatTheCpuHasFollowed) {
   for (const auto& [kind, settings] : kinds) {
     for (const bool graphs : {false, true}) {
       SCOPED_TRACE(std::string(kind) + " " + settings.dump() + (graphs ? " with graphs" : ""));
-      const auto guesser = heads(kind, settings);
+      const auto guesser = moved_drafter(*target_, kind, {}, settings);
       Decoding followed(*target_, *guesser, 3, false), ahead(*target_, *guesser, 3, graphs);
       Random random;
       for (int step = 0; step < 12; ++step) {

@@ -1,4 +1,4 @@
-#include "kernels/gpu.h"
+#include "kernels/overlap.h"
 #include "model/draft_graphs.h"
 #include "tests/infer/gpu_engine.h"
 #include "tests/support/stand_in_device.h"
@@ -36,15 +36,7 @@ class GpuDraftsTest : public GpuEngineTest {
   }
   static std::shared_ptr<model::Drafter> heads(const model::Target& target, const Heads& of,
                                                const at::Tensor& token_map = {}) {
-    auto made = model::make_drafter(of.kind, of.settings, target.view(), token_map, false, 3);
-    const at::NoGradGuard no_grad;
-    auto generator = at::globalContext().defaultGenerator(at::kCPU);
-    generator.set_current_seed(17);
-    // Away from the start, where heads add nothing.
-    for (at::Tensor& parameter : made->parameters())
-      parameter.add_((at::randn(parameter.sizes()) * 0.05).to(parameter.device()));
-    made->freeze(at::kBFloat16);
-    return made;
+    return moved_drafter(target, of.kind, token_map, of.settings);
   }
 };
 

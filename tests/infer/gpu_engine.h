@@ -69,9 +69,24 @@ class GpuEngineTest : public testing::Test {
     return answers;
   }
 
+  /// Heads as they start: they guess that a token is said again.
   std::shared_ptr<model::Drafter> drafter(const char* kind, const at::Tensor& token_map = {},
                                           const nlohmann::json& settings = nlohmann::json::object()) const {
     auto made = model::make_drafter(kind, settings, target_->view(), token_map, false, 3);
+    made->freeze(at::kBFloat16);
+    return made;
+  }
+
+  /// Heads that random numbers have moved away from their start, where they add nothing.
+  static std::shared_ptr<model::Drafter> moved_drafter(const model::Target& target, const char* kind,
+                                                       const at::Tensor& token_map,
+                                                       const nlohmann::json& settings) {
+    auto made = model::make_drafter(kind, settings, target.view(), token_map, false, 3);
+    const at::NoGradGuard no_grad;
+    auto generator = at::globalContext().defaultGenerator(at::kCPU);
+    generator.set_current_seed(17);
+    for (at::Tensor& parameter : made->parameters())
+      parameter.add_((at::randn(parameter.sizes()) * 0.05).to(parameter.device()));
     made->freeze(at::kBFloat16);
     return made;
   }

@@ -10,6 +10,7 @@
 
 #include "data/error.h"
 #include "output_records.h"
+#include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
@@ -120,12 +121,10 @@ TEST_F(Ranks, AreRefusedWhatIsNotTheirs) {
   const RankOutput first = begin(0, 2);
   EXPECT_THROW(begin(0, 2), data::InputError);  // the same rank twice
   EXPECT_THROW(RankOutput::join_left_behind(file, run), data::InputError);
-  try {
-    RankOutput(folder / "missing" / "out.jsonl", {1, 2}, run, false);
-    FAIL() << "expected an InputError";
-  } catch (const data::InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("missing"));
-  }
+  EXPECT_THAT(test::input_error([&] {
+                RankOutput(folder / "missing" / "out.jsonl", {1, 2}, run, false);
+              }),
+              HasSubstr("missing"));
 }
 
 TEST_F(Ranks, LeaveTheAnswersOfOtherSettingsAlone) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "data/error.h"
+#include "tests/support/input_error.h"
 
 namespace clover::infer {
 namespace {
@@ -32,12 +32,7 @@ TEST(StaticTreePaths, StandInCanonicalOrder) {
 
 TEST(StaticTreePaths, RefuseWhatIsNoTree) {
   const auto message = [](std::vector<std::string_view> paths) {
-    try {
-      StaticTree::of_paths(paths);
-    } catch (const data::InputError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return test::input_error([&] { StaticTree::of_paths(paths); });
   };
   EXPECT_THAT(message({"0", "10"}), HasSubstr("without \"1\""));
   EXPECT_THAT(message({"0", "1", "0"}), HasSubstr("twice"));

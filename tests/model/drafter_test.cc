@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/error.h"
 #include "data/safetensors.h"
+#include "tests/support/input_error.h"
 #include "tests/support/reading.h"
 
 namespace clover {
@@ -202,13 +202,8 @@ TEST(Clover, WithoutBlockAndRegressionIsMedusaBitForBit) {
 
 TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
   const auto target = model::Target::load(test::golden_target("tied-bf16"), at::kFloat);
-  const auto message = [&](const char* kind, const json& settings) -> std::string {
-    try {
-      model::make_drafter(kind, settings, target->view(), {}, false, 0);
-    } catch (const data::InputError& error) {
-      return error.what();
-    }
-    return "";
+  const auto message = [&](const char* kind, const json& settings) {
+    return test::input_error([&] { model::make_drafter(kind, settings, target->view(), {}, false, 0); });
   };
   EXPECT_THAT(message("hydra", json::object()), testing::HasSubstr("clover, medusa"));
   EXPECT_THAT(message("clover", {{"hedas", 3}}), testing::HasSubstr("hedas"));
@@ -219,14 +214,9 @@ TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
 
 TEST(Clover, TappedLayersAscendWithinTheTarget) {
   const auto target = model::Target::load(test::golden_target("llama3-rope-fp16"), at::kFloat);  // 3 layers
-  const auto message = [&](json settings, const json& layers) -> std::string {
+  const auto message = [&](json settings, const json& layers) {
     settings["tap_layers"] = layers;
-    try {
-      model::make_drafter("clover", settings, target->view(), {}, false, 0);
-    } catch (const data::InputError& error) {
-      return error.what();
-    }
-    return "";
+    return test::input_error([&] { model::make_drafter("clover", settings, target->view(), {}, false, 0); });
   };
   const json usual = json::object();
   for (const json& layers : {json::array(), json{1}, json{2}, json{1, 2}})

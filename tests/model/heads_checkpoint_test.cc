@@ -9,6 +9,7 @@
 
 #include "data/error.h"
 #include "data/safetensors.h"
+#include "tests/support/input_error.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
 
@@ -30,12 +31,7 @@ class HeadsCheckpoint : public testing::Test {
   /// The sentence that loading ends in after `change`; "" when it loads.
   std::string error_after(const std::function<void()>& change, const model::Target* target = nullptr) {
     change();
-    try {
-      model::load_heads(folder_, target ? *target : *target_, false);
-    } catch (const data::InputError& error) {
-      return error.what();
-    }
-    return "";
+    return test::input_error([&] { model::load_heads(folder_, target ? *target : *target_, false); });
   }
   void edit(const std::function<void(json&)>& change) {
     json config;

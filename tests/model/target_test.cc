@@ -11,6 +11,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/safetensors.h"
+#include "tests/support/input_error.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
 
@@ -158,12 +159,7 @@ std::string load_error(
   change(config, tensors);
   std::ofstream(copy / "config.json") << config.dump();
   data::write_safetensors(copy / "model.safetensors", {tensors.begin(), tensors.end()});
-  try {
-    Target::load(copy, at::kFloat);
-  } catch (const data::InputError& error) {
-    return error.what();
-  }
-  return "";
+  return test::input_error([&] { Target::load(copy, at::kFloat); });
 }
 
 TEST(Target, RefusesFoldersThatDoNotFitTogether) {

@@ -11,6 +11,7 @@
 #include "kernels/cuda_stream.h"
 #include "kernels/gpu.h"
 #include "kernels/graph.h"
+#include "kernels/overlap.h"
 #include "tests/support/recording.h"
 #include "tests/support/stand_in_device.h"
 

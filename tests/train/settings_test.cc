@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "data/error.h"
+#include "tests/support/input_error.h"
 
 namespace clover::train {
 namespace {
@@ -18,12 +19,7 @@ FitSettings sound() {
 }
 
 std::string complaint(const FitSettings& settings) {
-  try {
-    settings.check();
-  } catch (const data::InputError& error) {
-    return error.what();
-  }
-  return "";
+  return test::input_error([&] { settings.check(); });
 }
 
 TEST(SettingsTest, NamesTheSettingThatIsOutOfRange) {
