@@ -31,9 +31,10 @@ constexpr double advantage_needed = 1.02;
 // A promise is believed as if it had come true for so many tokens; so many are remembered.  The best of many
 // numbers of nodes is also the one whose cost was taken for too little.
 constexpr double promise_prior = 64, promise_memory = 1024;
-// Before a batch size was ever drafted for: heads whose every guess is accepted so often, for a drafting cost
-// of so much of a pass, are as good as can be hoped for.  Where even they gain so little, others lose.
+// Heads whose every guess is accepted so often, for a drafting cost of so much of a pass or what it is known
+// to be from so many drafts, are as good as can be hoped for.  Where even they gain so little, others lose.
 constexpr double hoped_acceptance = 0.8, hoped_drafting = 0.05, hope_needed = 1.1;
+constexpr double drafts_needed = 2;
 constexpr double surprise_memory = 4;  // trims remembered when one says that drafting pays by now
 // Steps between looks at whether drafting pays by now, doubled while it does not.  Where not even excellent
 // heads would, a look takes what many steps could lose: it has the answers so far read by them.
@@ -284,11 +285,13 @@ bool CostModel::promising(int64_t sequences) const {
 double CostModel::best_hope(std::span<const int64_t> contexts) const {
   const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
   const double plain = passes_.at(sequences, positions);
+  const double known = drafts_.knows(sequences, drafts_needed) ? drafts_.at(sequences) : 0;
+  const double drafting = std::max(hoped_drafting * plain, known);
   double best = 0;
   for (const int64_t nodes : {sequences / 2, sequences, 2 * sequences}) {
     const double tokens = static_cast<double>(sequences) + hoped_acceptance * static_cast<double>(nodes);
     const double seconds =
-        passes_.at(sequences + nodes, positions + positions / sequences * nodes) + hoped_drafting * plain;
+        passes_.at(sequences + nodes, positions + positions / sequences * nodes) + drafting;
     best = std::max(best, tokens / static_cast<double>(sequences) * plain / seconds);
   }
   return best;
@@ -297,16 +300,15 @@ double CostModel::best_hope(std::span<const int64_t> contexts) const {
 bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
   settle_promise();
   std::optional<double> advantage = known_advantage(std::ssize(contexts));
-  if (!advantage && !promising(std::ssize(contexts)) && passes_.points() >= 2 &&
-      best_hope(contexts) < hope_needed) {
-    advantage = 0;
-    period_ = std::max(period_, hopeless_period);
-  }
-  if (!advantage || *advantage >= advantage_needed) {
+  const bool pays = advantage && *advantage >= advantage_needed;
+  const bool in_vain =
+      !pays && !promising(std::ssize(contexts)) && passes_.points() >= 2 && best_hope(contexts) < hope_needed;
+  if (pays || (!advantage && !in_vain)) {
     skipped_ = 0;
     period_ = shortest_period;
     return true;
   }
+  if (in_vain) period_ = std::max(period_, hopeless_period);
   const bool looks_again = ++skipped_ > period_ - probes;
   if (skipped_ == period_) {
     skipped_ = 0;

@@ -56,9 +56,9 @@ class CostModel {
   void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, int64_t drafted);
 
   /// Whether drafting is expected to pay for a batch at all, from what recent trims promised for batches of
-  /// about that size; at first, whether rows are cheap enough for excellent heads to pay.
+  /// about that size; before that, whether rows are cheap enough for excellent heads to pay.
   /// Where it says no, two steps of every 64 still say yes, to look again; of every 128, 256 .. 1024 when
-  /// that was for nothing, and from 512 on where rows are too dear for any heads.
+  /// that was for nothing, and from 512 on where rows or drafts are too dear for any heads.
   bool worth_drafting(std::span<const int64_t> contexts);
 
   /// The last step is over: what its trim promised is compared with what came of it.  Nothing where its pass

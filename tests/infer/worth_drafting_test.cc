@@ -105,6 +105,14 @@ TEST(WorthDrafting, DoesNotEvenTryBehindContextsThatMakeEveryRowDear) {
   EXPECT_TRUE(model.worth_drafting(contexts(4, 10)));
 }
 
+// Once it is known that drafting alone takes six sevenths of a pass, no acceptance could make up for it.
+TEST(WorthDrafting, SeldomLooksAgainWhereDraftingIsTooDearForAnyAcceptance) {
+  CostModel model = measured([](int64_t rows) { return 0.01 + 0.0005 * double(rows); });
+  const Steps done = run(model, 500, 8, 0.0015, 0.0005, 0.1);
+  EXPECT_GT(done.drafted, 0);
+  EXPECT_LE(done.drafted, 3);
+}
+
 // Heads that say 0.6 and 0.36 where 0.15 and 0.02 come true, and rows a tenth of a pass each.
 TEST(WorthDrafting, FindsOutInAFewStepsThatHeadsExaggerate) {
   CostModel model = measured([](int64_t rows) { return 0.01 + 0.001 * double(rows); });
