@@ -299,7 +299,7 @@ double CostModel::best_hope(std::span<const int64_t> contexts) const {
 
 bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
   settle_promise();
-  std::optional<double> advantage = known_advantage(std::ssize(contexts));
+  const std::optional<double> advantage = known_advantage(std::ssize(contexts));
   const bool pays = advantage && *advantage >= advantage_needed;
   const bool in_vain =
       !pays && !promising(std::ssize(contexts)) && passes_.points() >= 2 && best_hope(contexts) < hope_needed;

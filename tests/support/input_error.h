@@ -1,18 +1,22 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 
 #include "data/error.h"
 
 namespace clover::test {
 
-/// The sentence of the data::InputError that `body` throws; empty if none.
+/// The sentence of the data::InputError that `body` throws, which must have one; empty if none is thrown.
 template <class Body>
 std::string input_error(const Body& body) {
   try {
     body();
   } catch (const data::InputError& error) {
-    return error.what();
+    const std::string sentence = error.what();
+    EXPECT_NE(sentence, "") << "an InputError that says nothing";
+    return sentence;
   }
   return "";
 }
