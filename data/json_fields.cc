@@ -23,8 +23,8 @@ std::string kind_of(const Json& value) {
   }
 }
 
-void fail_expected(const std::string& path, const char* expected, const std::string& found) {
-  throw InputError(path + ": expected " + expected + ", found " + found);
+void fail_expected(std::string_view path, const char* expected, const std::string& found) {
+  throw InputError(std::string(path) + ": expected " + expected + ", found " + found);
 }
 
 std::string element(const std::string& path, size_t index) {
@@ -40,12 +40,12 @@ const Json& member(const Json& object, const std::string& path, const char* key)
   return *found;
 }
 
-const std::string& as_string(const Json& value, const std::string& path) {
+const std::string& as_string(const Json& value, std::string_view path) {
   if (!value.is_string()) fail_expected(path, "a string", kind_of(value));
   return value.get_ref<const std::string&>();
 }
 
-const Json& as_list(const Json& value, const std::string& path) {
+const Json& as_list(const Json& value, std::string_view path) {
   if (!value.is_array()) fail_expected(path, "a list", kind_of(value));
   return value;
 }

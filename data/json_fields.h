@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace clover::data {
 
@@ -10,12 +11,12 @@ namespace clover::data {
 
 /// "a string", "a list", ...: for messages.
 std::string kind_of(const nlohmann::json& value);
-[[noreturn]] void fail_expected(const std::string& path, const char* expected, const std::string& found);
+[[noreturn]] void fail_expected(std::string_view path, const char* expected, const std::string& found);
 std::string element(const std::string& path, size_t index);
 
 /// The member `key` of an object at `path` ("" for the record itself).
 const nlohmann::json& member(const nlohmann::json& object, const std::string& path, const char* key);
-const std::string& as_string(const nlohmann::json& value, const std::string& path);
-const nlohmann::json& as_list(const nlohmann::json& value, const std::string& path);
+const std::string& as_string(const nlohmann::json& value, std::string_view path);
+const nlohmann::json& as_list(const nlohmann::json& value, std::string_view path);
 
 }  // namespace clover::data
