@@ -1,6 +1,7 @@
 #include "data/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -43,14 +44,6 @@ bool write_all(int fd, std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   return true;
-}
-
-/// What a link leads to is replaced, not the link.
-std::filesystem::path behind_links(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::is_symlink(file, error)) return file;
-  const std::filesystem::path behind = std::filesystem::canonical(file, error);
-  return error ? file : behind;
 }
 
 // Writes whole and on disk, or removes what it wrote and says why not.
@@ -164,6 +157,18 @@ nlohmann::json read_json(const std::filesystem::path& file) {
   return parse_json(read_file(file, largest_json), file.string());
 }
 
+std::filesystem::path behind_links(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(file, error)) return file;
+  const std::filesystem::path behind = std::filesystem::canonical(file, error);
+  return error ? file : behind;
+}
+
+void keep_permissions(const std::filesystem::path& file, const std::filesystem::path& successor) {
+  struct stat before {};
+  if (::stat(file.c_str(), &before) == 0) ::chmod(successor.c_str(), before.st_mode & 07777);
+}
+
 void check_can_write(const std::filesystem::path& named) {
   const std::filesystem::path file = behind_links(named);
   std::error_code ignored;
@@ -189,6 +194,7 @@ void write_file_atomically(const std::filesystem::path& named, std::string_view 
   const std::filesystem::path file = behind_links(named);
   const std::filesystem::path temporary = temporary_beside(file);
   write_new_file(temporary, bytes);
+  keep_permissions(file, temporary);
   if (::rename(temporary.c_str(), file.c_str()) != 0) {
     const std::string reason = std::strerror(errno);
     ::unlink(temporary.c_str());

@@ -21,7 +21,14 @@ nlohmann::json parse_json(std::string_view text, const std::string& where);
 /// InputError when `file` could not be written now, found before the work whose result it is to hold.
 void check_can_write(const std::filesystem::path& file);
 
-/// Writes a file so that it is either whole or untouched: temporary file beside it, fsync, rename.
+/// What a link leads to: that is replaced, not the link.
+std::filesystem::path behind_links(const std::filesystem::path& file);
+
+/// Gives what is about to take the place of `file` its permissions, where there is one.
+void keep_permissions(const std::filesystem::path& file, const std::filesystem::path& successor);
+
+/// Writes a file so that it is either whole or untouched: temporary file beside it, fsync, rename.  A link
+/// and the permissions of what was there stay.
 void write_file_atomically(const std::filesystem::path& file, std::string_view bytes);
 
 }  // namespace clover::data

@@ -46,13 +46,29 @@ JinjaTemplate::Rendered JinjaChat::rendered(const std::vector<Message>& messages
   }
 }
 
+std::string JinjaChat::up_to_answer(const std::vector<Message>& messages, size_t count) const {
+  std::string text = rendered(messages, count, false).text;
+  const std::string eos = variables_.value("eos_token", std::string());
+  if (eos.empty() || !text.ends_with(eos)) return text;
+  // Some close a conversation that nobody goes on with by a token of its own, "<|end|>\n<|endoftext|>".
+  const std::string without = text.substr(0, text.size() - eos.size());
+  try {
+    const std::string goes_on = rendered(messages, count, true).text;
+    return goes_on.starts_with(without) && !goes_on.starts_with(text) ? without : text;
+  } catch (const jinja::Unsupported&) {
+    throw;
+  } catch (const InputError&) {  // it knows of no answer behind an answer
+    return text;
+  }
+}
+
 RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool generation_prompt) const {
   JinjaTemplate::Rendered all = rendered(messages, messages.size(), generation_prompt);
   RenderedChat chat{std::move(all.text), std::move(all.generations)};
   if (!chat.assistant_spans.empty()) return chat;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != "assistant") continue;
-    const std::string upto = rendered(messages, i + 1, false).text;
+    const std::string upto = up_to_answer(messages, i + 1);
     const std::string before = i > 0 ? rendered(messages, i, true).text : "";
     const size_t content_at = upto.rfind(jinja::stripped(messages[i].content, true, true));
     const size_t begin = std::min(common_begin(before, upto), content_at);

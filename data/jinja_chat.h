@@ -32,6 +32,9 @@ class JinjaChat {
   JinjaTemplate::Rendered rendered(const std::vector<Message>& messages, size_t count,
                                    bool generation_prompt) const;
 
+  /// What the first `count` messages say, the last an answer.
+  std::string up_to_answer(const std::vector<Message>& messages, size_t count) const;
+
   JinjaTemplate template_;
   std::string source_;
   JinjaTemplate::json variables_;

@@ -1,5 +1,6 @@
 #include "data/messages.h"
 
+#include "data/error.h"
 #include "data/json_fields.h"
 
 namespace clover::data {
@@ -28,6 +29,9 @@ std::vector<Message> read_messages(const Json& value, const std::string& path) {
   for (const Json& item : as_list(value, path)) {
     const std::string here = element(path, messages.size());
     if (!item.is_object()) fail_expected(here, "an object", kind_of(item));
+    for (const char* unsupported : {"tool_calls", "tool_call_id", "function_call"})
+      if (const Json part = item.value(unsupported, Json()); !part.is_null() && part != Json::array())
+        throw InputError(here + ": " + unsupported + " is not supported");
     Message message{as_string(member(item, here, "role"), here + ".role"),
                     as_content(member(item, here, "content"), here + ".content")};
     if (message.role != "system" && message.role != "user" && message.role != "assistant") {

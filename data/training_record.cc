@@ -110,6 +110,24 @@ AnsweredRecord answered_record(const Json& record) {
   return answered;
 }
 
+/// What stands beside a conversation and would be said to the model with it, if tools were known here.
+void refuse_parts_left_out(const Json& record) {
+  for (const char* key : {"tools", "functions", "history"}) {
+    const Json part = record.value(key, Json());
+    const bool says_nothing = part.is_null() || part.empty() || part == "" || part == "[]";
+    if (!says_nothing) fail_expected(key, "none, as it is not supported", kind_of(part));
+  }
+}
+
+/// A system message that stands beside a conversation, as ShareGPT's and Alpaca's records may have one.
+ChatRecord with_system(const Json& record, ChatRecord chat) {
+  refuse_parts_left_out(record);
+  if (!record.contains("system") || record["system"].is_null()) return chat;
+  const std::string& system = string_field(record, "system");
+  if (!system.empty()) chat.messages.insert(chat.messages.begin(), {"system", system});
+  return chat;
+}
+
 ChatRecord question_and_answer(std::string question, const std::string& answer) {
   return {{{"user", std::move(question)}, {"assistant", answer}}};
 }
@@ -141,9 +159,10 @@ TrainingRecord parse_training_record(std::string_view line) {
   } else if (has("error") && !record["error"].is_null()) {
     throw InputError("the record is an error of a batch job: " + record["error"].dump().substr(0, 200));
   } else if (has("messages")) {
+    refuse_parts_left_out(record);
     parsed.content = ChatRecord{read_messages(record["messages"], "messages")};
   } else if (has("conversations")) {
-    parsed.content = ChatRecord{as_sharegpt(record["conversations"])};
+    parsed.content = with_system(record, {as_sharegpt(record["conversations"])});
   } else if (has("prompt") && has("completion")) {
     parsed.content = CompletionRecord{string_field(record, "prompt"), string_field(record, "completion")};
   } else if (has("question") && has("answer")) {
@@ -152,7 +171,8 @@ TrainingRecord parse_training_record(std::string_view line) {
     std::string question = string_field(record, "instruction");
     if (has("input") && !string_field(record, "input").empty())
       question += "\n\n" + string_field(record, "input");
-    parsed.content = question_and_answer(std::move(question), string_field(record, "output"));
+    parsed.content =
+        with_system(record, question_and_answer(std::move(question), string_field(record, "output")));
   } else if (has("text")) {
     parsed.content = TextRecord{string_field(record, "text")};
   } else {

@@ -64,7 +64,8 @@ void check_files(const BatchOptions& options) {
   const auto same = [](const std::string& one, const std::string& other) {
     std::error_code ignored;
     return !one.empty() && !other.empty() &&
-           (fs::weakly_canonical(one, ignored) == fs::weakly_canonical(other, ignored));
+           fs::weakly_canonical(fs::absolute(one), ignored) ==
+               fs::weakly_canonical(fs::absolute(other), ignored);
   };
   const std::string run_file = run_file_of(options.output).string();
   const std::pair<const char*, const std::string*> files[] = {{"--input", &options.input},

@@ -30,17 +30,6 @@ std::string text_field(const json& value, const std::string& name, bool may_be_e
   return text;
 }
 
-std::vector<data::Message> read_messages(const json& messages) {
-  const std::string path = "messages";
-  for (size_t i = 0; messages.is_array() && i < messages.size(); ++i) {
-    for (const char* unsupported : {"tool_calls", "tool_call_id", "function_call"}) {
-      if (messages[i].is_object() && !messages[i].value(unsupported, json()).is_null())
-        throw data::InputError(data::element(path, i) + ": " + unsupported + " is not supported");
-    }
-  }
-  return data::read_messages(messages, path);
-}
-
 std::vector<std::string> read_turns(const json& turns) {
   if (!turns.is_array() || turns.empty()) {
     throw data::InputError("turns: expected a list of texts that is not empty, found " + shown(turns));
@@ -75,6 +64,8 @@ void read_openai(BatchLine& line, const SamplingFields& defaults) {
                            shown(url));
   }
   const json body = record.value("body", json());
+  for (const auto& [key, value] : record.items())
+    if (is_sampling_field(key)) throw data::InputError(key + ": expected within \"body\", found beside it");
   if (!body.is_object()) {
     throw data::InputError("body: expected an object, found " + std::string(body.type_name()));
   }
@@ -82,7 +73,7 @@ void read_openai(BatchLine& line, const SamplingFields& defaults) {
   if (!body.contains(source)) throw data::InputError("body: expected \"" + source + "\", found none");
   line.sampling = read_sampling_fields(body, defaults, true, {source});
   if (line.shape == LineShape::chat) {
-    line.messages = read_messages(body["messages"]);
+    line.messages = data::read_messages(body["messages"], "messages");
   } else {
     line.prompt = text_field(body["prompt"], "prompt", false);
   }
@@ -105,7 +96,7 @@ void read_short_form(BatchLine& line, const SamplingFields& defaults, bool token
   const json& source = record[sources[0]];
   if (sources[0] == "messages") {
     line.shape = LineShape::messages;
-    line.messages = read_messages(source);
+    line.messages = data::read_messages(source, "messages");
   } else if (sources[0] == "turns") {
     if (tokenize)
       throw data::InputError("turns: expected a line that is one text, found a conversation to be answered");

@@ -35,13 +35,14 @@ std::string dumped(const json& value) {
 // Writes the kept lines beside the file and renames: whole or untouched, in bounded memory.
 class Rewrite {
  public:
-  explicit Rewrite(const std::filesystem::path& file) : file_(file), temporary_(file) {
+  explicit Rewrite(const std::filesystem::path& file) : file_(data::behind_links(file)), temporary_(file_) {
     temporary_ += ".rewrite";
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (descriptor_ < 0) {
       throw data::InputError(temporary_.string() + ": expected to be able to create this file, found " +
                              std::strerror(errno));
     }
+    data::keep_permissions(file_, temporary_);
   }
   ~Rewrite() {
     if (descriptor_ < 0) return;

@@ -1,12 +1,15 @@
 #include "infer/command_line.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
@@ -106,6 +109,20 @@ void parse(CLI::App& app, std::vector<std::string> arguments) {
   }
 }
 
+/// InputError where a file of results would take the place of the settings file.
+void keep_config(const CLI::App& app) {
+  if (app.get_config_ptr()->count() == 0) return;
+  const std::string config = app.get_config_ptr()->as<std::string>();
+  std::error_code ignored;
+  for (const char* name : {"--output", "--json", "--stats", "--trace"}) {
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (option == nullptr || option->count() == 0) continue;
+    if (std::filesystem::equivalent(option->as<std::string>(), config, ignored))
+      throw data::InputError(std::string(name) + " " + option->as<std::string>() +
+                             ": expected another file than that of --config");
+  }
+}
+
 int run_command(const std::string& program, const Command& command,
                 const std::vector<std::string>& arguments) {
   CLI::App app(command.summary, program + " " + command.name);
@@ -128,6 +145,7 @@ int run_command(const std::string& program, const Command& command,
     return complain(app.get_name(), std::string(error.what()) + " (--help explains the options)",
                     exit_bad_input);
   }
+  keep_config(app);
   if (print_config) {
     std::cout << app.config_to_str(true, false);
     return exit_done;
@@ -179,8 +197,22 @@ int run_guarded(const std::string& program, const Command& command,
 
 }  // namespace
 
+namespace {
+
+/// The next file opened would get the number of a standard stream that is closed, and what is said there.
+void hold_closed_streams() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(number, F_GETFD) >= 0) continue;
+    // What is printed on a closed stdout stays an error of writing; progress and complaints have no reader.
+    ::open("/dev/null", number == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+}  // namespace
+
 int run_program(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
                 int argc, char** argv) {
+  hold_closed_streams();
   // A reader that goes away (head, less) is an error of writing, not a reason to die without an exit code.
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> arguments(argv + 1, argv + argc);

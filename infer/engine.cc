@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/error.h"
+#include "infer/interrupt.h"
 #include "infer/machine.h"
 #include "kernels/threads.h"
 #include "model/timer.h"
@@ -134,6 +135,7 @@ void Engine::join() {
     LiveSequence* joining = schedule_.joining(most);
     if (joining == nullptr) return;
     left -= read(*joining, most);
+    if (interrupted()) return;  // whoever asked for this step stops behind it
   }
 }
 

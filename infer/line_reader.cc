@@ -80,12 +80,21 @@ FileSummary summarise_file(const std::filesystem::path& file) {
   uint64_t hash = data::fnv_start;
   std::vector<char> chunk(chunk_bytes);
   bool open = false, filled = false;  // the present line: whether it has begun, and holds more than blanks
+  constexpr std::string_view mark = "\xef\xbb\xbf";  // fills no line, as LineReader leaves it out
+  char begin[mark.size()];
+  if (std::fread(begin, 1, sizeof begin, in.get()) == sizeof begin &&
+      std::string_view(begin, sizeof begin) == mark) {
+    hash = data::fnv1a(mark, hash);
+    open = true;
+  } else {
+    std::rewind(in.get());
+  }
   while (const size_t got = std::fread(chunk.data(), 1, chunk.size(), in.get())) {
     hash = data::fnv1a({chunk.data(), got}, hash);
     for (size_t i = 0; i < got; ++i) {
       open = chunk[i] != '\n';
       if (open) {
-        filled = filled || std::strchr(blanks, chunk[i]) == nullptr;
+        filled = filled || std::string_view(blanks).find(chunk[i]) == std::string_view::npos;
       } else {
         ++summary.lines;
         summary.filled_lines += filled;

@@ -128,10 +128,11 @@ void join(const std::vector<fs::path>& parts, BatchOutput& whole) {
 void remove_folder(const fs::path& output) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder_of(output)))
-    if (entry.path().filename() != "lock") files.push_back(entry.path());
+    if (starts_with(entry.path(), "rank-") || starts_with(entry.path(), "chunk-"))
+      files.push_back(entry.path());
   for (const fs::path& file : files) fs::remove(file);
   fs::remove(folder_of(output) / "lock");
-  ::rmdir(folder_of(output).c_str());  // fails when somebody has begun anew
+  ::rmdir(folder_of(output).c_str());  // fails when somebody has begun anew, or keeps files of theirs there
 }
 
 void remove_claims(const fs::path& output) {

@@ -153,6 +153,10 @@ SamplingFields read_sampling_fields(const json& fields, const SamplingFields& de
   return read;
 }
 
+bool is_sampling_field(const std::string& name) {
+  return holds(supported_parameters, name);
+}
+
 void check_sampling(const SamplingFields& fields) {
   const double temperature = fields.rule.temperature, top_p = fields.rule.top_p;
   if (!std::isfinite(temperature) || temperature < 0) refuse("temperature", "a number >= 0", temperature);

@@ -25,6 +25,9 @@ struct SamplingFields {
 SamplingFields read_sampling_fields(const nlohmann::json& fields, const SamplingFields& defaults, bool strict,
                                     const std::vector<std::string>& also_known = {});
 
+/// Whether it is one that is read.
+bool is_sampling_field(const std::string& name);
+
 /// InputError in one sentence when a value is out of its range.
 void check_sampling(const SamplingFields& fields);
 

@@ -141,6 +141,16 @@ void Checkpoints::remove_leftovers() const {
   for (const auto& leftover : leftovers) fs::remove_all(leftover);
 }
 
+std::vector<int64_t> Checkpoints::remove_later(int64_t step) const {
+  std::vector<int64_t> removed;
+  const auto all = whole_ones(folder_);
+  for (auto one = all.rbegin(); one != all.rend() && step_of(*one) > step; ++one) {
+    discard(*one);
+    removed.push_back(step_of(*one));
+  }
+  return removed;
+}
+
 namespace {
 
 void check_types(const nlohmann::json& identity, const std::string& where) {

@@ -46,6 +46,9 @@ class Checkpoints {
 
   /// Removes what a killed process left half-written.
   void remove_leftovers() const;
+  /// Removes those of steps behind `step`, the newest first, and returns their steps: a run that goes on from
+  /// an older checkpoint would take them for its own, damaged ones included.
+  std::vector<int64_t> remove_later(int64_t step) const;
 
  private:
   std::filesystem::path folder_;

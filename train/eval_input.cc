@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "data/chat_template.h"
 #include "data/error.h"
@@ -47,6 +48,17 @@ EvalSample bare_prompt(const std::string& text, int64_t number, const infer::Pro
   return sample;
 }
 
+/// Whether a line holds an answer: a request made of the rest of it would measure something else.
+bool is_answered(const std::string& text) {
+  const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object()) return false;
+  for (const char* key : {"token_ids", "conversations", "completion", "answer", "output", "error"})
+    if (record.contains(key)) return true;
+  const auto messages = record.find("messages");
+  return messages != record.end() && messages->is_array() && !messages->empty() &&
+         messages->back().is_object() && messages->back().value("role", nlohmann::json()) == "assistant";
+}
+
 /// One line of a file; InputError says why it is neither an answered record nor a request.
 EvalSample read_line(const std::string& text, int64_t number, const data::TrainingReader& reader,
                      const infer::PromptEncoder& prompts, int64_t vocab) {
@@ -55,6 +67,7 @@ EvalSample read_line(const std::string& text, int64_t number, const data::Traini
     data::TrainingSample sample = reader.parse(text);
     return {std::move(sample.ids), std::move(sample.supervised), std::move(sample.category)};
   } catch (const data::InputError& error) {
+    if (is_answered(text)) throw;
     reason = error.what();
   }
   try {

@@ -1,6 +1,7 @@
 #include "train/export_formats.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "data/error.h"
@@ -60,9 +61,14 @@ void write_medusa(const fs::path& heads, const fs::path& folder, c10::ScalarType
     throw data::InputError((heads / "config.json").string() + ": \"heads\" is " + recorded.dump() +
                            ", but the weights are those of " + std::to_string(blocks) + ".");
   }
+  // Where the target was in training; readers load the base model from there.
+  const std::string target =
+      info.config.value(nlohmann::json::json_pointer("/training/settings/target"), std::string());
+  if (target.empty())
+    std::fprintf(stderr, "config.json: \"base_model_name_or_path\" is empty: name the target there\n");
   const nlohmann::json config{{"medusa_num_heads", blocks},
                               {"medusa_num_layers", 1},
-                              {"base_model_name_or_path", ""},
+                              {"base_model_name_or_path", target},
                               {"model_type", "medusa"}};
   data::write_file_atomically(folder / "config.json", config.dump(2) + "\n");
 }

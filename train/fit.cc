@@ -65,16 +65,47 @@ class Run {
   bool features_wanted_;                    // on disk, and not there yet
 };
 
-/// The run's settings in its folder, which must be locked, and nothing that a killed process left there.
+/// Of files that were about to take another's place when their process was killed.
+void remove_temporaries(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".") && name.ends_with(".tmp")) found.push_back(entry.path());
+  }
+  for (const fs::path& file : found) fs::remove(file);
+}
+
+/// The run's settings in its folder, which must be locked, and nothing that a killed process left there, nor
+/// what came behind the checkpoint that is continued.
 void begin_folder(const FitJob& job) {
   const fs::path& folder = job.folders.output;
+  remove_temporaries(folder);
   data::write_file_atomically(folder / "run.toml", job.settings.to_toml());
-  Checkpoints(folder).remove_leftovers();
+  const Checkpoints checkpoints(folder);
+  checkpoints.remove_leftovers();
+  if (job.checkpoint) {
+    std::string removed;
+    for (const int64_t step : checkpoints.remove_later(job.state.step))
+      removed += " " + checkpoints.at_step(step).filename().string();
+    if (!removed.empty())
+      std::fprintf(stderr, "going on behind step %lld; removed the later checkpoints:%s\n",
+                   static_cast<long long>(job.state.step), removed.c_str());
+  }
   for (const char* heads : {"best", "last"}) data::remove_unfinished(folder / heads);
 }
 
 int64_t resume_step(const FitJob& job) {
   return job.checkpoint ? job.state.step : -1;
+}
+
+void say_why_not_evaluated(const FitJob& job) {
+  std::string why = "holds no held-out samples (prepare --holdout)";
+  if (job.store.size(data::Split::held_out) > 0)
+    why = "holds no held-out prompt that leaves room for --eval-max-tokens " +
+          std::to_string(job.settings.eval_max_tokens) + " in the target's context of " +
+          std::to_string(job.target->config().context);
+  std::fprintf(stderr, "no evaluation, and best/ will be the last step's heads: %s %s\n",
+               job.settings.data.c_str(), why.c_str());
 }
 
 Run::Run(FitJob& job, Communicator& ranks)
@@ -103,6 +134,8 @@ Run::Run(FitJob& job, Communicator& ranks)
   if (!prompts.empty()) {
     const AcceptanceSettings how{.max_tokens = settings_.eval_max_tokens};
     acceptance_ = std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), how);
+  } else if (settings_.eval_prompts > 0 && ranks_.first()) {
+    say_why_not_evaluated(job);
   }
   // Folders are read before rank 0 writes there; what it found is what counts.
   const auto found = ranks_.gather({static_cast<double>(state_.evaluated_step)});
@@ -222,7 +255,8 @@ int Run::interrupted() {
 
 void Run::finish() {
   if (!report_) return;
-  if (!acceptance_) save_heads(folder_ / "best");  // nothing says that another step was better
+  if (!acceptance_ && state_.best_step < 0)  // nothing says that another step was better
+    save_heads(folder_ / "best");
   save_checkpoint();
   report_.reset();
   if (features_wanted_) {
@@ -239,7 +273,10 @@ void Run::finish() {
 
 int Run::to_the_end() {
   try {
-    if (evaluation_due()) evaluate();  // it was interrupted there
+    if (evaluation_due()) {  // it was interrupted there
+      evaluate();
+      if (state_.step < job_.total_steps) save_checkpoint();  // which knows of it
+    }
     while (state_.step < job_.total_steps) {
       train_step();
       if (stop_asked()) return interrupted();

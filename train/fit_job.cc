@@ -24,7 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_output(const FitFolders& folders) {
+void check_output(const FitFolders& folders, const fs::path& data) {
+  std::error_code ignored;
   if (folders.output.empty())
     throw data::InputError("No output: give --output RUN_DIR, the folder of this run.");
   const bool holds_run =
@@ -33,6 +34,19 @@ void check_output(const FitFolders& folders) {
     throw data::InputError(folders.output.string() +
                            " already holds a run: continue it with --resume auto, or give another --output.");
   }
+  if (holds_run && folders.resume != "auto" &&
+      !fs::equivalent(fs::absolute(folders.resume).lexically_normal().parent_path(),
+                      folders.output / "checkpoints", ignored)) {
+    throw data::InputError(folders.output.string() + " already holds a run, and --resume " + folders.resume +
+                           " is none of its checkpoints: give another --output.");
+  }
+  for (const char* name : {"best", "last", "log.jsonl"}) {  // which would be replaced
+    if (!holds_run && fs::exists(folders.output / name))
+      throw data::InputError(folders.output.string() + " holds " + name +
+                             ", which is of no run: give another --output.");
+  }
+  if (fs::equivalent(folders.output, data, ignored))
+    throw data::InputError(folders.output.string() + " holds the training data: give another --output.");
 }
 
 std::optional<fs::path> find_checkpoint(const FitFolders& folders) {
@@ -65,6 +79,7 @@ void keep_choices(FitSettings& settings, const FitSettings& before) {
   if (settings.threads == 0) settings.threads = before.threads;
   if (settings.dtype == "auto") settings.dtype = before.dtype;
   if (settings.compute_dtype == "auto") settings.compute_dtype = before.compute_dtype;
+  if (!before.init_heads.empty()) settings.draft_vocab = before.draft_vocab;  // of these heads
 }
 
 /// The drafter a new run begins with.
@@ -78,6 +93,7 @@ void begin_drafter(FitJob& job) {
   }
   job.drafter = model::load_heads(settings.init_heads, *job.target, /*trainable=*/true);
   job.token_map = job.drafter->head(0).token_map;
+  job.settings.draft_vocab = job.token_map.defined() ? job.token_map.numel() : 0;
   if (job.drafter->kind() != settings.kind || job.drafter->settings() != settings.drafter()) {
     throw data::InputError(settings.init_heads + " holds " + job.drafter->kind() + " heads with " +
                            job.drafter->settings().dump() + ", but the settings ask for " + settings.kind +
@@ -166,7 +182,7 @@ nlohmann::json FitJob::identity() const {
 
 FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   settings.check();
-  check_output(folders);
+  check_output(folders, settings.data);
   const auto checkpoint = find_checkpoint(folders);
   if (checkpoint)  // a broken one is refused before gigabytes are read
     keep_choices(settings, read_chosen(folders, *checkpoint, [&] {

@@ -91,7 +91,8 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("tap-layers", self.tap_layers,
         "clover: also read the residual stream after so many layers of the target, such as \"10,20\"; "
         "\"\": none");
-  visit("draft-vocab", self.draft_vocab, "tokens the heads can say, the most frequent ones; 0: all");
+  visit("draft-vocab", self.draft_vocab,
+        "tokens the heads can say, the most frequent ones; 0: all; with --init-heads those of these heads");
   visit("target", self.target, "folder of the frozen language model");
   visit("data", self.data, "folder that `prepare` wrote");
   visit("init-heads", self.init_heads, "heads folder to start from");

@@ -96,11 +96,9 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_
   std::string version = begin_event(0);
   put_bytes(version, 3, "brain.Event:2");
   write_record(version);
-  if (resume_step >= 0) {
-    std::string start = begin_event(resume_step + 1);  // the first step to be dropped
-    put_bytes(start, 7, std::string("\x08\x01", 2));   // SessionLog: status = START
-    write_record(start);
-  }
+  std::string start = begin_event(resume_step + 1);  // the first step to be dropped
+  put_bytes(start, 7, std::string("\x08\x01", 2));   // SessionLog: status = START
+  write_record(start);
   flush();
 }
 

@@ -14,9 +14,8 @@ namespace clover::train {
 /// of log.jsonl, never the record itself.
 class TensorBoardWriter {
  public:
-  /// Makes the folder where needed.  `resume_step` >= 0: the run goes on from its checkpoint of that step,
-  /// and TensorBoard drops what earlier files hold at later steps.  std::runtime_error when the file cannot
-  /// be created.
+  /// Makes the folder where needed.  The run goes on behind `resume_step` (-1: it begins), and TensorBoard
+  /// drops what earlier files hold at later steps.  std::runtime_error when the file cannot be created.
   explicit TensorBoardWriter(const std::filesystem::path& folder, int64_t resume_step = -1);
   ~TensorBoardWriter();
   TensorBoardWriter(const TensorBoardWriter&) = delete;

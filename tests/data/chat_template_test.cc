@@ -128,6 +128,20 @@ TEST_F(ChatTemplateTest, AnswersOfAnyTemplateBeginBehindTheirPromptAndEndWithThe
       << "the model would not see its first answer";
 }
 
+// Phi-3's closes a conversation by a token that stands behind no answer that is followed by anything.
+TEST_F(ChatTemplateTest, WhatClosesAConversationIsNoPartOfItsAnswers) {
+  const ChatTemplate format =
+      load_from({{"eos_token", "<|endoftext|>"},
+                 {"chat_template",
+                  "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+                  "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"}});
+  const RenderedChat chat = format.render(two_turns, false);
+  EXPECT_THAT(answers(chat), ::testing::ElementsAre("one<|end|>", "two<|end|>"));
+  EXPECT_TRUE(chat.text.ends_with("two<|end|>\n<|endoftext|>"));
+  EXPECT_THAT(answers(format.render({two_turns[0], two_turns[1], two_turns[2]}, false)),
+              ::testing::ElementsAre("one<|end|>"));
+}
+
 // A template that bears a format's marks and does something else.
 TEST_F(ChatTemplateTest, FormatsAreRecognisedByWhatTheyRender) {
   const std::string shouting =

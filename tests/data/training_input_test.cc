@@ -138,6 +138,15 @@ TEST_F(TrainingInputTest, EveryWayToWriteAQuestionAndItsAnswerIsTheSameSample) {
       {{"instruction", "how\n\nmuch"}, {"output", "7"}},
   };
   for (const json& record : equal) EXPECT_EQ(shown(parse(record)), expected) << record;
+  for (json record : {equal[1], equal[3]}) {
+    record["system"] = "Be brief.";
+    EXPECT_EQ(shown(parse(record)), "<|im_start|>system\nBe brief.<|im_end|>\n" + expected) << record;
+    for (const json& nothing : {json(), json(""), json::array()}) {
+      record["system"] = "";
+      record["tools"] = record["history"] = nothing;
+      EXPECT_EQ(shown(parse(record)), expected) << record;
+    }
+  }
 }
 
 TEST_F(TrainingInputTest, PromptAndCompletionAreReadAsTheyStand) {
@@ -272,6 +281,11 @@ TEST_F(TrainingInputTest, ErrorsSayWhichFieldAndWhatWasFound) {
       {R"({"messages":[{"role":"tool","content":"a"}]})",
        "messages[0].role: expected system, user or assistant, found \"tool\""},
       {R"({"messages":[{"role":"user","content":"a"}]})", "expected an assistant's answer, found none"},
+      {R"({"messages":[{"role":"assistant","content":"","tool_calls":[{"type":"function"}]}]})",
+       "messages[0]: tool_calls is not supported"},
+      {R"({"tools":[{}],"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})",
+       "tools: expected none, as it is not supported, found a list"},
+      {R"({"history":[["a","b"]],"instruction":"a","output":"b"})", "history: expected none"},
       {R"({"conversations":[{"from":"alien","value":"a"}]})",
        "conversations[0].from: expected human, gpt or system"},
       {R"({"conversations":[{"from":"human","value":[]}]})",

@@ -16,7 +16,46 @@ TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
   EXPECT_EQ(test::text_of(notes), "remember\n");
   EXPECT_EQ(run(batch(input, out, {"--json", out + ".run.json"})).code, 2);
   EXPECT_EQ(run(batch(input, out, {"--json", (folder / "absent/report.json").string()})).code, 2);
+  // By any other name, too.
+  const std::string same = (folder.path() / "." / "out.jsonl").string();
+  for (const std::string& name : {same, same + ".run.json"}) {
+    EXPECT_EQ(run(batch(input, out, {"--json", name})).code, 2) << name;
+    EXPECT_EQ(
+        run(batch(std::filesystem::relative(input), std::filesystem::relative(out), {"--stats", name})).code,
+        2)
+        << name;
+  }
+  const std::string config = folder.write("job.toml", "max-tokens = 3\n");
+  EXPECT_EQ(run(batch(input, out, {"--config", config, "--json", config})).code, 2);
+  EXPECT_EQ(test::text_of(config), "max-tokens = 3\n");
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(Commands, BatchSaysNothingIntoTheAnswersWhereStderrIsClosed) {
+  const std::string input = questions(2);
+  const Ran ran = test::run_program(folder, {"/bin/sh", "-c",
+                                             program + " batch --target " + target + " --input " + input +
+                                                 " --output " + out + " --max-tokens 2 2>&-"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(by_line(out).size(), 2u);
+}
+
+TEST_F(Commands, BatchStopsOnASignalWhileItReadsPrompts) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    std::string prompt = std::to_string(i);
+    for (int word = 0; word < 400; ++word) prompt += " " + std::to_string(word * (i + 3));
+    lines += json{{"prompt", prompt}, {"max_tokens", 2}}.dump() + "\n";
+  }
+  std::vector<std::string> arguments = batch(folder.write("long.jsonl", lines), out);
+  arguments.insert(arguments.begin(), program);
+  Process process(folder, arguments);
+  for (int wait = 0; wait < 3000 && !std::filesystem::exists(out); ++wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 75);
+  EXPECT_LT(by_line(out).size(), 4u) << "a prompt is read in seconds, all of them in minutes";
 }
 
 TEST_F(Commands, BatchAnswersEveryKindOfLineAndMarksBadOnes) {

@@ -210,6 +210,9 @@ TEST(BatchInput, RefusesOpenAiRequestsItCannotServe) {
   record.erase("body");
   EXPECT_THAT(bad_record(record).message, HasSubstr("body"));
   EXPECT_THAT(bad_record(chat({{"prompt", "a"}})).message, HasSubstr("messages"));
+  record = chat({{"messages", hello}});
+  record["max_tokens"] = 1;
+  EXPECT_THAT(bad_record(record).message, HasSubstr("max_tokens: expected within \"body\", found beside it"));
 }
 
 TEST(BatchInput, ShapesOpenAiErrorsLikeOpenAi) {
@@ -271,6 +274,21 @@ TEST(LineReader, ReadsLinesWithAnyEndAndKeepsMemoryBounded) {
   EXPECT_FALSE(reader.next(line));
   EXPECT_EQ(summarise_file(file).lines, 4);
   EXPECT_EQ(summarise_file(file).filled_lines, 3);
+}
+
+// Ranks know from it that all lines are answered.
+TEST(LineReader, FilledLinesAreThoseThatAreNotBlank) {
+  const test::TemporaryFolder folder;
+  for (const std::string& text :
+       {std::string("\xEF\xBB\xBF\n{}\n \t\r\n"), std::string("\0\n", 2), std::string("\xEF\xBB\xBF"),
+        std::string("\xEF\xBB"), std::string("\xEF\xBB\xBF\xEF\xBB\xBF"), std::string()}) {
+    const auto file = folder.write("t", text);
+    LineReader reader(file, 1000);
+    int64_t filled = 0;
+    for (std::string line; reader.next(line);) filled += !is_blank(line);
+    EXPECT_EQ(summarise_file(file).filled_lines, filled) << text;
+    EXPECT_EQ(summarise_file(file).lines, reader.number()) << text;
+  }
 }
 
 TEST(LineReader, RefusesFoldersAndMissingFiles) {

@@ -60,6 +60,25 @@ TEST_F(BatchOutputTest, KnowsWhatIsDoneWhenContinued) {
   EXPECT_EQ(test::records_of(file).size(), 4u);
 }
 
+TEST_F(BatchOutputTest, ARetryKeepsTheLinkAndThePermissionsOfItsFile) {
+  namespace fs = std::filesystem;
+  const fs::path real = folder / "real.jsonl";
+  fs::create_symlink(real, file);
+  {
+    BatchOutput output = open();
+    output.write(2, answer(2));
+    output.write(5, failure(5));
+  }
+  const auto owner = fs::perms::owner_read | fs::perms::owner_write;
+  fs::permissions(real, owner);
+  fs::permissions(run_file_of(file), owner);
+  { open(true).write(5, answer(5)); }
+  EXPECT_TRUE(fs::is_symlink(file));
+  EXPECT_EQ(test::records_of(real).size(), 2u);
+  EXPECT_EQ(fs::status(real).permissions(), owner);
+  EXPECT_EQ(fs::status(run_file_of(file)).permissions(), owner);
+}
+
 TEST_F(BatchOutputTest, DoesNotMixTheAnswersOfDevices) {
   { open().write(2, answer(2)); }
   run["affects_output"]["device"] = "cuda";

@@ -56,6 +56,16 @@ class Ranks : public testing::Test {
               {"input", {{"lines", input_lines}, {"hash", "aa"}}}};
 };
 
+TEST_F(Ranks, LeaveWhatIsNotTheirsInTheFolder) {
+  std::filesystem::create_directories(shared / "notes");
+  RankOutput only = begin(0, 2);
+  answer_some(only, input_lines);
+  EXPECT_TRUE(only.finish().last);
+  EXPECT_EQ(lines_of_output(), all_lines());
+  EXPECT_TRUE(std::filesystem::exists(shared / "notes"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(shared), {}), 1);
+}
+
 TEST_F(Ranks, ShareTheLinesAndLeaveOneOutput) {
   RankOutput first = begin(0, 3), second = begin(1, 3), third = begin(2, 3);
   const std::set<int64_t> some = answer_some(first, 100), others = answer_some(second, 500);

@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -60,6 +61,15 @@ TEST_F(CheckpointTest, KeepsTheNewestAndSavesAStepTwice) {
   EXPECT_EQ(*Checkpoints(folder_).newest(), Checkpoints(folder_).at_step(100));
   EXPECT_TRUE(std::filesystem::exists(Checkpoints(folder_).at_step(10)));
   EXPECT_FALSE(std::filesystem::exists(Checkpoints(folder_).at_step(2)));
+}
+
+TEST_F(CheckpointTest, WhatCameBehindAStepCanBeRemoved) {
+  for (const int64_t step : {3, 6, 9, 12}) save(step, 0);
+  const Checkpoints checkpoints(folder_);
+  std::filesystem::resize_file(checkpoints.at_step(12) / "state.safetensors", 10);
+  EXPECT_THAT(checkpoints.remove_later(6), testing::ElementsAre(12, 9));
+  EXPECT_THAT(checkpoints.steps(), testing::ElementsAre(3, 6));
+  EXPECT_THAT(checkpoints.remove_later(6), testing::IsEmpty());
 }
 
 TEST_F(CheckpointTest, TheOnlyCheckpointIsNeverAwayWhenItsStepIsSavedAgain) {

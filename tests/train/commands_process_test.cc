@@ -159,6 +159,30 @@ TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
   EXPECT_EQ(report["bad_records"], 1);
 }
 
+// The prompt alone is not what was asked to be measured, and an answered question is no request.
+TEST_F(CommandsProcessTest, EvalCountsAsBadWhatPrepareWould) {
+  const std::string untrained = heads();
+  std::vector<std::string> words = eval(untrained, records());
+  words.insert(words.end(), {"--max-length", "20"});
+  const test::Ran ran = run("eval", words);
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("records.jsonl:12: the record has"));
+  EXPECT_THAT(ran.err, HasSubstr("holds nothing to measure on"));
+
+  const std::string others = folder_.write(
+      "others.jsonl", R"({"prompt": "a", "token_ids": [9999], "text": "b", "finish_reason": "stop"})"
+                      "\n"
+                      R"({"line": 1, "prompt": "a", "error": {"message": "too long"}})"
+                      "\n"
+                      R"({"prompt": "a", "conversations": [{"from": "tool", "value": "b"}]})"
+                      "\n"
+                      R"({"prompt": "a"})"
+                      "\n");
+  ASSERT_EQ(run("eval", eval(untrained, others)).code, 3);
+  EXPECT_EQ(data::read_json(folder_ / "eval.json")["bad_records"], 3);
+  EXPECT_EQ(data::read_json(folder_ / "eval.json")["samples"], 1);
+}
+
 TEST_F(CommandsProcessTest, EvalAndInitRefuseWhatDoesNotBelongTogether) {
   const std::string untrained = heads(), foreign = folder_ / "foreign";
   data::TokenStoreWriter writer(foreign, 0.0, 1000);
@@ -198,6 +222,19 @@ TEST_F(CommandsProcessTest, TheBestHeadsComeBackWhenARunIsContinuedWithoutThem) 
   EXPECT_TRUE(before.is_object());
   ASSERT_EQ(run("fit", fit).code, 0);
   EXPECT_EQ(data::read_json(folder_ / "run/last/config.json")["training"]["evaluation"], before);
+  // Nor does a run that evaluates no more forget which heads were the best.
+  folder_.write("run/best/marker", "");
+  std::vector<std::string> without = fit;
+  *(std::find(without.begin(), without.end(), "--eval-prompts") + 1) = "0";
+  ASSERT_EQ(run("fit", without).code, 0);
+  EXPECT_TRUE(fs::exists(folder_ / "run/best/marker"));
+}
+
+TEST_F(CommandsProcessTest, FitSaysWhyItDoesNotEvaluate) {
+  const test::Ran ran = run("fit", {"--data", prepared(), "--output", folder_ / "run", "--kind", "medusa",
+                                    "--steps", "1", "--batch", "4", "--eval-max-tokens", "100000"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("no held-out prompt that leaves room for --eval-max-tokens 100000"));
 }
 
 }  // namespace

@@ -143,6 +143,15 @@ TEST_F(FitProcessTest, RefusesWhatWouldSpoilARun) {
   EXPECT_EQ(std::distance(fs::directory_iterator(output / "checkpoints"), fs::directory_iterator()), 2);
   EXPECT_EQ(run(command(output)), 2);  // holds a run
   EXPECT_THAT(messages(), testing::HasSubstr("already holds a run"));
+  const fs::path foreign = folder_ / "foreign";
+  fs::create_directories(foreign / "best");
+  EXPECT_EQ(run(command(foreign)), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("holds best, which is of no run"));
+  fs::copy(output, foreign, fs::copy_options::recursive);
+  EXPECT_EQ(run(command(foreign, {"--resume", output / "checkpoints/step-000039"})), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("is none of its checkpoints"));
+  EXPECT_EQ(run(command(folder_ / "store")), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("holds the training data"));
   EXPECT_EQ(run(command(output, {"--resume", "auto", "--lr", "0.5"})), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("Setting --lr is 0.5"));
   EXPECT_EQ(run(command(folder_ / "other", {"--heads", "0"})), 2);
@@ -179,6 +188,43 @@ TEST_F(FitProcessTest, ADamagedCheckpointIsRefusedBeforeAnythingIsWritten) {
     for (const auto& [file, bytes] : whole) data::write_file_atomically(file, bytes);
   }
   EXPECT_EQ(run(command(output, {"--steps", "6", "--resume", "auto"})), 0) << messages();
+}
+
+// As the refusal of a damaged one advises; what is interrupted there goes on from there, too.
+TEST_F(FitProcessTest, ContinuedFromAnOlderCheckpointARunLeavesTheLaterOnesBehind) {
+  const fs::path whole = folder_ / "whole", output = folder_ / "run";
+  const fs::path older = output / "checkpoints/step-000009";
+  ASSERT_EQ(run(command(whole)), 0) << messages();
+  ASSERT_EQ(run(command(output, {"--keep-checkpoints", "0"})), 0) << messages();
+  fs::resize_file(output / "checkpoints/step-000040/state.safetensors", 100);
+  const std::string log = data::read_file(output / "log.jsonl");
+  size_t nine_lines = 0;  // what is kept of it: the test looks at how it grows
+  for (int line = 0; line < 9; ++line) nine_lines = log.find('\n', nine_lines) + 1;
+  data::write_file_atomically(output / "log.jsonl", log.substr(0, nine_lines));
+  data::write_file_atomically(output / ".log.jsonl.1.0.tmp", "of a killed process");
+  ASSERT_EQ(
+      interrupt_after(command(output, {"--resume", older, "--keep-checkpoints", "2"}), output, 12, SIGKILL),
+      -SIGKILL);
+  EXPECT_LT(Checkpoints(output).steps().back(), 40);
+  ASSERT_EQ(run(command(output, {"--resume", "auto", "--keep-checkpoints", "2"})), 0) << messages();
+  EXPECT_EQ(logged_steps(output), 40);
+  EXPECT_TRUE(weights(output) == weights(whole));
+  EXPECT_FALSE(fs::exists(output / ".log.jsonl.1.0.tmp"));
+  ASSERT_EQ(run({program(), "export", "--run", output, "--output", folder_ / "heads"}), 0) << messages();
+  EXPECT_TRUE(data::read_file(folder_ / "heads/model.safetensors").size() > 1000);
+}
+
+TEST_F(FitProcessTest, HeadsToBeginWithDecideTheVocabulary) {
+  const fs::path first = folder_ / "first", second = folder_ / "second";
+  ASSERT_EQ(run(command(first)), 0) << messages();
+  const auto from_first = command(second, {"--init-heads", first / "best", "--draft-vocab", "50"});
+  ASSERT_EQ(run(from_first), 0) << messages();
+  const auto config = data::read_json(second / "best/config.json");
+  EXPECT_EQ(config["training"]["settings"]["draft-vocab"], 100);
+  EXPECT_EQ(data::SafetensorsReader::open(second / "best").read("token_map").numel(), 100);
+  auto again = from_first;
+  again.insert(again.end(), {"--resume", "auto"});
+  EXPECT_EQ(run(again), 0) << messages();
 }
 
 TEST_F(FitProcessTest, TensorBoardDropsWhatFollowsTheCheckpointOnly) {
@@ -220,6 +266,8 @@ TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
   ASSERT_EQ(run({program(), "export", "--run", output, "--format", "medusa", "--output", folder_ / "medusa"}),
             0)
       << messages();
+  EXPECT_EQ(data::read_json(folder_ / "medusa/config.json")["base_model_name_or_path"],
+            tiny_target().string());
   const auto reader = data::SafetensorsReader::open(folder_ / "medusa/medusa_lm_head.safetensors");
   EXPECT_THAT(reader.names(),
               testing::ElementsAre("0.0.linear.bias", "0.0.linear.weight", "1.0.linear.bias",

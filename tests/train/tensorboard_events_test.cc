@@ -151,19 +151,21 @@ TEST_F(TensorBoardTest, WritesScalarsThatAnIndependentReaderFinds) {
   writer.scalar(std::string(300, 'x'), std::nan(""), int64_t{1} << 40);
   writer.flush();
   const std::vector<Event> events = read_events(writer.file());
-  ASSERT_EQ(events.size(), 4u);
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[1].step, 0);  // an earlier file of the folder is another run's, all of it
+  EXPECT_EQ(as<uint64_t>(Bytes(events[1].session).message().at(1)), 1u);  // SessionLog.START
   EXPECT_EQ(events[0].version, "brain.Event:2");
   EXPECT_GT(events[0].wall_time, 1.6e9);  // seconds, not milliseconds
   EXPECT_LT(events[0].wall_time, 1e10);
-  EXPECT_EQ(events[1].tag, "loss");
-  EXPECT_EQ(events[1].value, 2.5f);
-  EXPECT_EQ(events[1].step, 0);
-  EXPECT_EQ(events[2].tag, "accuracy/head 1");
-  EXPECT_EQ(events[2].value, -1e-3f);
-  EXPECT_EQ(events[2].step, 300);
-  EXPECT_EQ(events[3].tag.size(), 300u);
-  EXPECT_TRUE(std::isnan(*events[3].value));
-  EXPECT_EQ(events[3].step, int64_t{1} << 40);
+  EXPECT_EQ(events[2].tag, "loss");
+  EXPECT_EQ(events[2].value, 2.5f);
+  EXPECT_EQ(events[2].step, 0);
+  EXPECT_EQ(events[3].tag, "accuracy/head 1");
+  EXPECT_EQ(events[3].value, -1e-3f);
+  EXPECT_EQ(events[3].step, 300);
+  EXPECT_EQ(events[4].tag.size(), 300u);
+  EXPECT_TRUE(std::isnan(*events[4].value));
+  EXPECT_EQ(events[4].step, int64_t{1} << 40);
 }
 
 TEST_F(TensorBoardTest, AResumedRunBeginsItsOwnFileAndMarksWhereItGoesOn) {
