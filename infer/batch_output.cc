@@ -238,6 +238,12 @@ int64_t line_of_text(const std::string& text, const std::filesystem::path& file)
   }
 }
 
+/// Whether a line is a record of `--stats`, not an answer, which has a line number, too.
+bool is_statistics(const std::string& text) {
+  const json record = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return line_of_record(record) > 0 && record.contains("accepted_histogram") && !record.contains("text");
+}
+
 }  // namespace
 
 void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output) {
@@ -250,8 +256,7 @@ void check_stats_file(const std::filesystem::path& file, const std::filesystem::
   LineReader reader(file, BatchOutput::record_limit);
   for (std::string text; reader.next(text);) {
     if (!reader.ended()) break;  // torn by a kill
-    const int64_t line = line_of_text(text, file);
-    if (!begun || line < 1) {
+    if (!begun || !is_statistics(text)) {
       throw data::InputError("--stats " + file.string() + ", line " + std::to_string(reader.number()) +
                              ": expected records of the job that is continued, found " +
                              (begun ? "something else" : "a file of another job") + advice);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "data/error.h"
+#include "data/utf8.h"
 
 namespace clover::infer {
 namespace {
@@ -165,6 +166,7 @@ void check_sampling(const SamplingFields& fields) {
   if (fields.max_tokens < 1) refuse("max_tokens", "an integer >= 1", fields.max_tokens);
   for (const std::string& stop : fields.stop) {
     if (stop.empty()) throw data::InputError("stop: expected a text that is not empty, found \"\"");
+    if (!data::is_utf8(stop)) throw data::InputError("stop: expected UTF-8");
   }
 }
 

@@ -16,6 +16,14 @@ TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
   EXPECT_EQ(test::text_of(notes), "remember\n");
   EXPECT_EQ(run(batch(input, out, {"--json", out + ".run.json"})).code, 2);
   EXPECT_EQ(run(batch(input, out, {"--json", (folder / "absent/report.json").string()})).code, 2);
+  // Answers of another job have line numbers, too.
+  const std::string others = (folder / "others.jsonl").string();
+  ASSERT_EQ(run(batch(questions(2), others, {"--max-tokens", "1"})).code, 0);
+  const std::string answers = test::text_of(others), own = (folder / "own.jsonl").string();
+  ASSERT_EQ(run(batch(input, own, {"--max-tokens", "1"})).code, 0);
+  EXPECT_EQ(run(batch(input, own, {"--max-tokens", "1", "--stats", others})).code, 2);
+  EXPECT_EQ(test::text_of(others), answers);
+  EXPECT_EQ(run(batch(input, out, {"--stop", "caf\xe9"})).code, 2);
   // By any other name, too.
   const std::string same = (folder.path() / "." / "out.jsonl").string();
   for (const std::string& name : {same, same + ".run.json"}) {
