@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "data/error.h"
+#include "data/hash.h"
 #include "infer/batch_job.h"
 #include "infer/command_line.h"
 #include "infer/commands.h"
@@ -34,7 +35,12 @@ struct BatchOptions {
 // size, threads, heads and growth are not among it: under `match` they change no token.
 json affects_output(const BatchOptions& options, const LoadedModel& model) {
   const SamplingFields& sampling = options.decode.sampling;
-  json settings = {{"target", model.target->fingerprint()},
+  const model::TargetConfig& config = model.target->config();
+  json settings = {{"target", model.target->fingerprint()},  // of the weights alone
+                   {"end-ids", config.end_ids},
+                   {"context", config.context},
+                   {"norm-eps", config.norm_eps},
+                   {"rope", data::hex(data::fnv1a(json(model::rope_frequencies(config)).dump()))},
                    {"tokenizer", model.prompts->tokenizer().hash()},
                    {"dtype", model::dtype_name(model.target->dtype())},
                    {"template", model.prompts->template_name()},

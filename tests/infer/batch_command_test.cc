@@ -39,6 +39,27 @@ TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
+TEST_F(Commands, BatchDoesNotGoOnWithWhatTheModelsFolderSaysByNow) {
+  namespace fs = std::filesystem;
+  const fs::path model = folder / "model";
+  fs::create_directory(model);
+  for (const auto& entry : fs::directory_iterator(target))
+    fs::create_symlink(fs::canonical(entry.path()), model / entry.path().filename());
+  const auto command = [&] {
+    return std::vector<std::string>{"batch",    "--target", model,          "--input", questions(1),
+                                    "--output", out,        "--max-tokens", "1"};
+  };
+  ASSERT_EQ(run(command()).code, 0);
+  ASSERT_EQ(run(command()).code, 0);
+  json generation = json::parse(test::text_of(fs::path(target) / "generation_config.json"));
+  generation["eos_token_id"] = {30, 2};
+  fs::remove(model / "generation_config.json");
+  folder.write("model/generation_config.json", generation.dump());
+  const Ran refused = run(command());
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("end-ids"));
+}
+
 TEST_F(Commands, BatchSaysNothingIntoTheAnswersWhereStderrIsClosed) {
   const std::string input = questions(2);
   const Ran ran = test::run_program(folder, {"/bin/sh", "-c",
