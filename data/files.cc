@@ -18,6 +18,7 @@ namespace clover::data {
 namespace {
 
 constexpr int max_json_depth = 64;
+constexpr const char* temporary_ending = ".tmp";
 constexpr size_t largest_json = size_t{128} << 20;  // bytes; parsed it takes many times its own size
 
 class FileDescriptor {
@@ -66,7 +67,7 @@ std::filesystem::path temporary_beside(const std::filesystem::path& file) {
   std::string name = ".";
   name += file.filename().string() + "." + std::to_string(::getpid()) + "." +
           std::to_string(counter.fetch_add(1));
-  std::filesystem::path temporary = file.parent_path() / (name + ".tmp");
+  std::filesystem::path temporary = file.parent_path() / (name + temporary_ending);
   ::unlink(temporary.c_str());  // of a killed process that had our number
   return temporary;
 }
@@ -188,6 +189,15 @@ void check_can_write(const std::filesystem::path& named) {
   const std::filesystem::path temporary = temporary_beside(file);  // a full disk shows only when it is tried
   write_new_file(temporary, "");
   ::unlink(temporary.c_str());
+}
+
+void remove_temporaries(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".") && name.ends_with(temporary_ending)) found.push_back(entry.path());
+  }
+  for (const std::filesystem::path& file : found) std::filesystem::remove(file);
 }
 
 void write_file_atomically(const std::filesystem::path& named, std::string_view bytes) {

@@ -27,6 +27,10 @@ std::filesystem::path behind_links(const std::filesystem::path& file);
 /// Gives what is about to take the place of `file` its permissions, where there is one.
 void keep_permissions(const std::filesystem::path& file, const std::filesystem::path& successor);
 
+/// Removes files of `folder` that were about to take another's place when their process was killed; nobody
+/// may be writing there.
+void remove_temporaries(const std::filesystem::path& folder);
+
 /// Writes a file so that it is either whole or untouched: temporary file beside it, fsync, rename.  A link
 /// and the permissions of what was there stay.
 void write_file_atomically(const std::filesystem::path& file, std::string_view bytes);

@@ -229,18 +229,17 @@ void BatchOutput::sync() {
 
 namespace {
 
-// The line of the input that a line of `file` answers; 0 when it is no record.
-int64_t line_of_text(const std::string& text, const std::filesystem::path& file) {
+// Null when the line is no JSON.
+json record_of_text(const std::string& text, const std::filesystem::path& file) {
   try {
-    return line_of_record(data::parse_json(text, file.string()));
+    return data::parse_json(text, file.string());
   } catch (const data::InputError&) {
-    return 0;
+    return nullptr;
   }
 }
 
-/// Whether a line is a record of `--stats`, not an answer, which has a line number, too.
-bool is_statistics(const std::string& text) {
-  const json record = json::parse(text, nullptr, /*allow_exceptions=*/false);
+/// Whether it is a record of `--stats`, not an answer, which has a line number, too.
+bool is_statistics(const json& record) {
   return line_of_record(record) > 0 && record.contains("accepted_histogram") && !record.contains("text");
 }
 
@@ -256,7 +255,7 @@ void check_stats_file(const std::filesystem::path& file, const std::filesystem::
   LineReader reader(file, BatchOutput::record_limit);
   for (std::string text; reader.next(text);) {
     if (!reader.ended()) break;  // torn by a kill
-    if (!begun || !is_statistics(text)) {
+    if (!begun || !is_statistics(record_of_text(text, file))) {
       throw data::InputError("--stats " + file.string() + ", line " + std::to_string(reader.number()) +
                              ": expected records of the job that is continued, found " +
                              (begun ? "something else" : "a file of another job") + advice);
@@ -272,7 +271,7 @@ void keep_records(const std::filesystem::path& file, const std::unordered_set<in
   Rewrite rewrite(file);
   bool changed = false;
   for (std::string text; reader.next(text);) {
-    const int64_t line = reader.ended() ? line_of_text(text, file) : 0;
+    const int64_t line = reader.ended() ? line_of_record(record_of_text(text, file)) : 0;
     if (keep_line.count(line) && kept.insert(line).second) {
       rewrite.add(text);
     } else {

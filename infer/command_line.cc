@@ -195,10 +195,6 @@ int run_guarded(const std::string& program, const Command& command,
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// The next file opened would get the number of a standard stream that is closed, and what is said there.
 void hold_closed_streams() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {

@@ -124,22 +124,23 @@ void join(const std::vector<fs::path>& parts, BatchOutput& whole) {
   }
 }
 
-/// The lock last, so that whoever begins in this moment waits for it, finds it gone and makes a new folder.
-void remove_folder(const fs::path& output) {
+void remove_files(const fs::path& folder, const char* prefix) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder_of(output)))
-    if (starts_with(entry.path(), "rank-") || starts_with(entry.path(), "chunk-"))
-      files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (starts_with(entry.path(), prefix)) files.push_back(entry.path());
   for (const fs::path& file : files) fs::remove(file);
-  fs::remove(folder_of(output) / "lock");
-  ::rmdir(folder_of(output).c_str());  // fails when somebody has begun anew, or keeps files of theirs there
 }
 
 void remove_claims(const fs::path& output) {
-  std::vector<fs::path> claims;
-  for (const auto& entry : fs::directory_iterator(folder_of(output)))
-    if (starts_with(entry.path(), "chunk-")) claims.push_back(entry.path());
-  for (const fs::path& claim : claims) fs::remove(claim);
+  remove_files(folder_of(output), "chunk-");
+}
+
+/// The lock last, so that whoever begins in this moment waits for it, finds it gone and makes a new folder.
+void remove_folder(const fs::path& output) {
+  remove_claims(output);
+  remove_files(folder_of(output), "rank-");
+  fs::remove(folder_of(output) / "lock");
+  ::rmdir(folder_of(output).c_str());  // fails when somebody has begun anew, or keeps files of theirs there
 }
 
 RankOutput::Joined join_all(const fs::path& output, const json& run, const std::vector<fs::path>& parts) {

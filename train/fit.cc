@@ -65,21 +65,11 @@ class Run {
   bool features_wanted_;                    // on disk, and not there yet
 };
 
-/// Of files that were about to take another's place when their process was killed.
-void remove_temporaries(const fs::path& folder) {
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") && name.ends_with(".tmp")) found.push_back(entry.path());
-  }
-  for (const fs::path& file : found) fs::remove(file);
-}
-
 /// The run's settings in its folder, which must be locked, and nothing that a killed process left there, nor
 /// what came behind the checkpoint that is continued.
 void begin_folder(const FitJob& job) {
   const fs::path& folder = job.folders.output;
-  remove_temporaries(folder);
+  data::remove_temporaries(folder);
   data::write_file_atomically(folder / "run.toml", job.settings.to_toml());
   const Checkpoints checkpoints(folder);
   checkpoints.remove_leftovers();
@@ -104,8 +94,7 @@ void say_why_not_evaluated(const FitJob& job) {
     why = "holds no held-out prompt that leaves room for --eval-max-tokens " +
           std::to_string(job.settings.eval_max_tokens) + " in the target's context of " +
           std::to_string(job.target->config().context);
-  std::fprintf(stderr, "no evaluation, and best/ will be the last step's heads: %s %s\n",
-               job.settings.data.c_str(), why.c_str());
+  std::fprintf(stderr, "no evaluation: %s %s\n", job.settings.data.c_str(), why.c_str());
 }
 
 Run::Run(FitJob& job, Communicator& ranks)

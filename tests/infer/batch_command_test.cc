@@ -81,6 +81,7 @@ TEST_F(Commands, BatchStopsOnASignalWhileItReadsPrompts) {
   Process process(folder, arguments);
   for (int wait = 0; wait < 3000 && !std::filesystem::exists(out); ++wait)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  // Nothing shows from outside that it has begun to read; sooner it would stop before the first prompt.
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75);
