@@ -159,10 +159,14 @@ nlohmann::json read_json(const std::filesystem::path& file) {
 }
 
 std::filesystem::path behind_links(const std::filesystem::path& file) {
+  constexpr int most_links = 40;  // as the system's own limit; more go round in a circle
   std::error_code error;
-  if (!std::filesystem::is_symlink(file, error)) return file;
-  const std::filesystem::path behind = std::filesystem::canonical(file, error);
-  return error ? file : behind;
+  std::filesystem::path behind = file;
+  for (int links = 0; std::filesystem::is_symlink(behind, error); ++links) {
+    if (links == most_links) return file;
+    behind = behind.parent_path() / std::filesystem::read_symlink(behind, error);
+  }
+  return behind;
 }
 
 void keep_permissions(const std::filesystem::path& file, const std::filesystem::path& successor) {

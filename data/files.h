@@ -21,7 +21,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& where);
 /// InputError when `file` could not be written now, found before the work whose result it is to hold.
 void check_can_write(const std::filesystem::path& file);
 
-/// What a link leads to: that is replaced, not the link.
+/// What a link leads to, be it there yet or not: that is replaced, not the link.
 std::filesystem::path behind_links(const std::filesystem::path& file);
 
 /// Gives what is about to take the place of `file` its permissions, where there is one.

@@ -31,6 +31,12 @@ struct BatchOptions {
   bool retry_errors = false;
 };
 
+/// Of what the folder holds, which training writes anew under the same name; null without heads.
+json hash_of_heads(const std::string& folder) {
+  if (folder.empty()) return nullptr;
+  return summarise_file(folder + "/model.safetensors").hash + summarise_file(folder + "/config.json").hash;
+}
+
 // What must be the same when a job continues, so that its answers are those of one uninterrupted run.  Batch
 // size, threads, heads and growth are not among it: under `match` they change no token.
 json affects_output(const BatchOptions& options, const LoadedModel& model) {
@@ -54,7 +60,7 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
                    {"stop", sampling.stop}};
   if (!model.target->device().is_cpu()) settings["device"] = "cuda";  // the last bits differ from the CPU's
   if (options.decode.verify == "typical") {                           // lossy: the tree has a say
-    settings["heads"] = options.model.heads;
+    settings["heads"] = hash_of_heads(options.model.heads);
     settings["draft"] = options.decode.draft;
     settings["budget"] = options.decode.budget;
     settings["suffix"] = options.decode.suffix;
@@ -252,9 +258,10 @@ int answer_as_rank(const Job& job, Rank rank) {
 
 void check_rank(const BatchOptions& options, Rank rank) {
   if (rank.count > 1 && !options.stats.empty()) {
-    throw data::InputError("--stats " + options.stats + ": expected one process, found " +
-                           std::to_string(rank.count) +
-                           " ranks; the steps of every answer are in the output");
+    throw data::InputError(
+        "--stats " + options.stats + ": expected one process, found " + std::to_string(rank.count) +
+        " ranks, each of which would have to write it; leave --stats out (answers to lines that "
+        "are no OpenAI requests tell their steps)");
   }
 }
 

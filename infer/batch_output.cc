@@ -7,9 +7,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <unordered_map>
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/hash.h"
 
 namespace clover::infer {
 namespace {
@@ -243,22 +245,54 @@ bool is_statistics(const json& record) {
   return line_of_record(record) > 0 && record.contains("accepted_histogram") && !record.contains("text");
 }
 
+/// What an answer and its statistics have in common; of an OpenAI response, which names no tokens, their
+/// number.
+struct AnswerMark {
+  bool openai = false;
+  uint64_t hash = 0;
+  static AnswerMark of_answer(const json& record) {
+    const json::json_pointer usage("/response/body/usage");
+    if (record.contains(usage)) return {true, data::fnv1a(dumped(record[usage]))};
+    return {false, data::fnv1a(dumped(record.value("token_ids", json())))};
+  }
+  bool fits(const json& statistics) const {
+    return hash == data::fnv1a(dumped(statistics.value(openai ? "usage" : "token_ids", json())));
+  }
+};
+
+std::unordered_map<int64_t, AnswerMark> answer_marks(const std::filesystem::path& output) {
+  std::unordered_map<int64_t, AnswerMark> marks;
+  LineReader reader(output, BatchOutput::record_limit);
+  for (std::string text; reader.next(text);) {
+    const json record = record_of_text(text, output);
+    if (line_of_record(record) > 0 && !is_error_record(record))
+      marks.emplace(line_of_record(record), AnswerMark::of_answer(record));
+  }
+  return marks;
+}
+
 }  // namespace
 
 void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output) {
   std::error_code ignored;
-  if (file.empty() || !std::filesystem::exists(file, ignored)) return;
+  if (file.empty()) return;
+  if (!std::filesystem::exists(file, ignored)) return data::check_can_write(file);
   const std::string advice = "; choose another file or remove it";
   if (!std::filesystem::is_regular_file(file, ignored))
     throw data::InputError("--stats " + file.string() + ": expected a regular file" + advice);
   const bool begun = std::filesystem::exists(output, ignored);
+  std::unordered_map<int64_t, AnswerMark> answers;
+  if (begun) answers = answer_marks(output);
   LineReader reader(file, BatchOutput::record_limit);
   for (std::string text; reader.next(text);) {
     if (!reader.ended()) break;  // torn by a kill
-    if (!begun || !is_statistics(record_of_text(text, file))) {
+    const json record = record_of_text(text, file);
+    const bool statistics = is_statistics(record);
+    const auto answer = statistics ? answers.find(line_of_record(record)) : answers.end();
+    if (!begun || !statistics || (answer != answers.end() && !answer->second.fits(record))) {
       throw data::InputError("--stats " + file.string() + ", line " + std::to_string(reader.number()) +
                              ": expected records of the job that is continued, found " +
-                             (begun ? "something else" : "a file of another job") + advice);
+                             (statistics ? "those of another job" : "something else") + advice);
     }
   }
 }

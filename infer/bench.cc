@@ -33,6 +33,16 @@ double median_of(const std::vector<RunOutcome>& rounds, Field field) {
   return median(std::move(values));
 }
 
+/// Its counts stand for all: `auto` does not choose alike in every round.
+const RunOutcome& middle_by_tokens_per_step(const std::vector<RunOutcome>& rounds) {
+  std::vector<const RunOutcome*> sorted;
+  for (const RunOutcome& round : rounds) sorted.push_back(&round);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const RunOutcome* one, const RunOutcome* other) {
+    return one->all.tokens_per_step() < other->all.tokens_per_step();
+  });
+  return *sorted[(sorted.size() - 1) / 2];
+}
+
 json round_figures(const RunOutcome& round, double ratio_to_off) {
   return {{"seconds", round.seconds},
           {"prefill_seconds", round.stats.prefill_seconds},
@@ -50,7 +60,7 @@ json round_figures(const RunOutcome& round, double ratio_to_off) {
 json summarise(const BenchConfiguration& configuration, const Measured& measured,
                const std::vector<BatchLine>& lines) {
   json entry = describe_growth(configuration.options, configuration.heads);
-  entry.update(describe_outcome(measured.rounds.front()));
+  entry.update(describe_outcome(middle_by_tokens_per_step(measured.rounds)));
   if (configuration.drafter) entry["kind"] = configuration.drafter->kind();
   entry["temperature"] = lines.front().sampling.rule.temperature;
   const auto set_median = [&](const char* name, auto field) {
@@ -62,7 +72,6 @@ json summarise(const BenchConfiguration& configuration, const Measured& measured
   set_median("decode_seconds", [](const RunOutcome& r) { return r.stats.decode_seconds; });
   set_median("tokens_per_second", [](const RunOutcome& r) { return r.tokens_per_second(); });
   set_median("read_bytes_per_second", [](const RunOutcome& r) { return r.read_bytes_per_second(); });
-  set_median("tokens_per_step", [](const RunOutcome& r) { return r.all.tokens_per_step(); });
   for (const char* part : {"target", "drafter", "grow", "verify", "host"}) {
     entry["time_share"][part] = median_of(
         measured.rounds, [&](const RunOutcome& r) { return time_share(r.stats)[part].get<double>(); });
@@ -154,8 +163,7 @@ void compare_with_off(const std::vector<BenchConfiguration>& configurations,
     if (!same_batch_size(configurations[i], configurations[off])) off = i;  // first of its batch size
     const RunOutcome& mine = measured[i].rounds.back();
     const RunOutcome& plain = measured[off].rounds.back();
-    measured[i].ratio_to_off.push_back(
-        plain.tokens_per_second() > 0 ? mine.tokens_per_second() / plain.tokens_per_second() : 0);
+    measured[i].ratio_to_off.push_back(mine.tokens_per_second() / plain.tokens_per_second());
     measured[i].differs.resize(mine.token_ids.size());
     for (size_t line = 0; line < mine.token_ids.size(); ++line)
       if (mine.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
@@ -177,6 +185,10 @@ json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& 
       const BenchConfiguration& configuration = configurations[i];
       measured[i].rounds.push_back(
           run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, lines));
+      if (measured[i].rounds.back().tokens_per_second() <= 0)
+        throw data::InputError(
+            "expected answers of two tokens and more to time (the first is the prompt's), found none; raise "
+            "--max-tokens");
       char figures[64];
       std::snprintf(figures, sizeof figures, ": %.1f tokens/s",
                     measured[i].rounds.back().tokens_per_second());

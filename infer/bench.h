@@ -42,8 +42,9 @@ std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
                                                     const std::vector<NamedDrafter>& drafters);
 
 /// Runs every configuration once a round, all of them within each round; returns the "configurations" of the
-/// JSON contract: medians over rounds, `ratio_to_off` the median of per-round ratios, `differs_from_off` the
-/// number of requests whose tokens differ from plain decoding.  `say` hears a line now and then.
+/// JSON contract: medians over rounds (counts, and tokens_per_step with them, of the round in the middle),
+/// `ratio_to_off` the median of per-round ratios, `differs_from_off` the number of requests whose tokens
+/// differ from plain decoding.  `say` hears a line now and then.
 nlohmann::json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
                          const std::vector<BatchLine>& lines, int64_t rounds,
                          const std::function<void(const std::string&)>& say);

@@ -6,6 +6,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "infer/bench.h"
+#include "infer/command_line.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
 #include "infer/exit_code.h"
@@ -104,7 +105,9 @@ int bench_steps(const BenchOptions& options) {
         "--rows and --random-weights measure steps without requests: expected no --input, found " +
         options.input);
   check_report_file(options.report, files_read(options));
-  check_report_file(options.trace, files_read(options), "--trace");
+  std::vector<std::string> taken = files_read(options);
+  taken.push_back(options.report);
+  check_report_file(options.trace, taken, "--trace");
   StepBenchPlan plan;
   plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
   plan.context = options.context;
@@ -246,7 +249,7 @@ Action declare_bench(CLI::App& app) {
   app.add_option("--kv-memory", options->decode.kv_memory,
                  "Memory for keys and values; 0: what the input needs")
       ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(byte_count())
       ->group(what);
   add_sampling_options(app, options->decode.sampling);
   add_step_options(app, *options);

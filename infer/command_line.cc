@@ -211,6 +211,7 @@ int run_program(const std::string& program, const std::string& summary, const st
   hold_closed_streams();
   // A reader that goes away (head, less) is an error of writing, not a reason to die without an exit code.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that outgrows what the shell allows (ulimit -f)
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.empty()) {
     std::cerr << overview(program, summary, commands);
@@ -232,6 +233,23 @@ int run_program(const std::string& program, const std::string& summary, const st
   for (const Command& command : commands) names += (names.empty() ? "" : ", ") + command.name;
   return complain(program, "expected a command (" + names + "), found \"" + arguments[0] + "\"",
                   exit_bad_input);
+}
+
+CLI::Validator byte_count() {
+  return CLI::Validator(
+      [](std::string& text) {
+        std::string bytes = text;
+        try {
+          const bool negative = bytes.find('-') != bytes.npos;  // CLI11 takes -1 for the largest number
+          if (!negative && CLI::AsSizeValue(false)(bytes).empty() && whole_number<int64_t>()(bytes).empty()) {
+            text = bytes;
+            return std::string();
+          }
+        } catch (const CLI::ValidationError&) {  // of CLI11's, for units it does not know
+        }
+        return "expected a size in bytes, or such as 512MB or 4GB, found \"" + text + "\"";
+      },
+      "");
 }
 
 nlohmann::json resolved_settings(const CLI::App& app) {

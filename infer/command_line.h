@@ -40,6 +40,9 @@ CLI::Validator whole_number() {
       "");
 }
 
+/// A size in bytes, "536870912", "512MB" or "4GB" (of 1024), as the number of bytes.
+CLI::Validator byte_count();
+
 /// Every option of a parsed command by its long name, defaults included: text, a list of texts, or true and
 /// false.
 nlohmann::json resolved_settings(const CLI::App& app);

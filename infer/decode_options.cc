@@ -85,7 +85,7 @@ void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
                  "Memory for keys and values, in bytes or as 512MB, 4GB; 0: a quarter of what is free, of a "
                  "GPU four fifths")
       ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(byte_count())
       ->group(group);
 }
 

@@ -2,10 +2,13 @@
 
 #include <cstdio>
 #include <iostream>
+#include <optional>
+#include <string>
 
 #include "data/error.h"
 #include "data/utf8.h"
 #include "infer/batch_task.h"
+#include "infer/command_line.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
 #include "infer/exit_code.h"
@@ -19,7 +22,7 @@ struct GenerateOptions {
   ModelOptions model;
   DecodeOptions decode;
   std::string prompt;
-  std::string system;
+  std::optional<std::string> system;
   bool raw = false;
   bool stream = ::isatty(STDOUT_FILENO) != 0;
 };
@@ -31,9 +34,9 @@ BatchLine line_of(const GenerateOptions& options, const PromptEncoder& prompts) 
   line.sampling.own_seed = true;  // the seed alone decides
   line.prompt = options.prompt;
   // Without a template a system message is an error, which rendering it tells.
-  if (options.raw || (!prompts.has_template() && options.system.empty())) return line;
+  if (options.raw || (!prompts.has_template() && !options.system)) return line;
   line.shape = LineShape::messages;
-  if (!options.system.empty()) line.messages.push_back({"system", options.system});
+  if (options.system) line.messages.push_back({"system", *options.system});
   line.messages.push_back({"user", options.prompt});
   return line;
 }
@@ -48,10 +51,11 @@ void say_timing(const EngineStats& stats, const Completion& answer) {
 }
 
 int generate(const GenerateOptions& options) {
-  if (options.raw && !options.system.empty())
+  if (options.raw && options.system)
     throw data::InputError("--system: a prompt that is continued as it is (--raw) has no system message.");
-  for (const auto& [name, text] : {std::pair{"--prompt", &options.prompt}, {"--system", &options.system}})
-    if (!data::is_utf8(*text)) throw data::InputError(std::string(name) + ": expected UTF-8.");
+  for (const auto& [name, text] :
+       {std::pair{"--prompt", options.prompt}, {"--system", options.system.value_or("")}})
+    if (!data::is_utf8(text)) throw data::InputError(std::string(name) + ": expected UTF-8.");
   EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
   watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
@@ -97,7 +101,9 @@ Action declare_generate(CLI::App& app) {
                  "What to answer; as a user message when the model has a chat template")
       ->required()
       ->type_name("TEXT");
-  app.add_option("--system", options->system, "System message before the prompt")->type_name("TEXT");
+  app.add_option("--system", options->system,
+                 "System message before the prompt (default: the chat template's own; '' is an empty one)")
+      ->type_name("TEXT");
   app.add_flag("--raw", options->raw, "Continue the prompt as it is, without the chat template");
   app.add_flag("--stream,!--no-stream", options->stream,
                "Print text as it comes (default: when stdout is a terminal)");
@@ -107,7 +113,7 @@ Action declare_generate(CLI::App& app) {
   app.add_option("--kv-memory", options->decode.kv_memory,
                  "Memory for keys and values; 0: what the answer needs")
       ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(byte_count());
   app.footer(
       "\nThe answer goes to stdout, one line of timing to stderr.\n\nExamples:\n"
       "  clover-infer generate --target models/SmolLM2-135M-Instruct --prompt 'Name three rivers.'\n"

@@ -115,22 +115,25 @@ json report_of(const json& configurations, const model::Target& target, double r
           {"configurations", configurations}};
 }
 
-void check_report_file(const std::string& file, const std::vector<std::string>& read,
+void check_report_file(const std::string& file, const std::vector<std::string>& taken,
                        const std::string& option) {
   namespace fs = std::filesystem;
   if (file.empty()) return;
   std::error_code ignored;
   const auto replaces = [&](const std::string& path) {
-    if (!fs::exists(file, ignored)) return false;
+    if (!fs::exists(file, ignored)) {
+      return fs::weakly_canonical(fs::absolute(file), ignored) ==
+             fs::weakly_canonical(fs::absolute(path), ignored);
+    }
     if (!fs::is_directory(path, ignored)) return fs::equivalent(file, path, ignored);
     const fs::path inside =
         fs::relative(fs::weakly_canonical(file, ignored), fs::canonical(path, ignored), ignored);
     return !inside.empty() && *inside.begin() != "..";
   };
-  for (const std::string& path : read) {
+  for (const std::string& path : taken) {
     if (!path.empty() && replaces(path))
       throw data::InputError(option + " " + file + ": expected another file than " + path +
-                             ", which is read, or what it holds");
+                             ", which is read or written, or what it holds");
   }
   data::check_can_write(file);
 }

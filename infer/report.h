@@ -55,9 +55,9 @@ nlohmann::json report_of(const nlohmann::json& configurations, const model::Targ
 double bandwidth_of(const model::Target& target);
 
 /// InputError, before the work begins, when no report could be written to `file` at its end, or when the
-/// report would take the place of one of the files `read` or of a file in one of these folders.  `option`
+/// report would take the place of one of the files `taken` or of a file in one of these folders.  `option`
 /// names it.
-void check_report_file(const std::string& file, const std::vector<std::string>& read,
+void check_report_file(const std::string& file, const std::vector<std::string>& taken,
                        const std::string& option = "--json");
 
 /// Writes a report; "" writes nothing.

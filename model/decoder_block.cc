@@ -57,9 +57,9 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
 
 void DecoderBlock::pack(at::ScalarType dtype) {
   const at::Device device = input_layernorm_->weight.device();
-  packed_.input_norm = input_layernorm_->weight.detach();
-  const auto plain = [](const at::Tensor& vector) {
-    return vector.defined() ? vector.detach().cpu() : at::Tensor();
+  packed_.input_norm = rounded_vector(input_layernorm_->weight, dtype);
+  const auto plain = [dtype](const at::Tensor& vector) {
+    return vector.defined() ? rounded_vector(vector, dtype).cpu() : at::Tensor();
   };
   Projections projections{
       .q = q_proj_->rounded(dtype), .k = k_proj_->rounded(dtype), .v = v_proj_->rounded(dtype)};
@@ -69,7 +69,7 @@ void DecoderBlock::pack(at::ScalarType dtype) {
   packed_.qkv = pack_qkv(projections, *config_, device);
   packed_.output = kernels::PackedWeight::pack({o_proj_->rounded(dtype)}).to(device);
   if (!post_attention_layernorm_) return;
-  packed_.post_attention_norm = post_attention_layernorm_->weight.detach();
+  packed_.post_attention_norm = rounded_vector(post_attention_layernorm_->weight, dtype);
   packed_.gate_up = pack_gate_up(gate_proj_->rounded(dtype), up_proj_->rounded(dtype)).to(device);
   packed_.down = kernels::PackedWeight::pack({down_proj_->rounded(dtype)}).to(device);
 }

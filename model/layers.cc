@@ -8,6 +8,10 @@
 
 namespace clover::model {
 
+at::Tensor rounded_vector(const at::Tensor& vector, at::ScalarType dtype) {
+  return vector.detach().to(dtype).to(at::kFloat);
+}
+
 Linear::Linear(int64_t outputs, int64_t inputs, bool with_bias) {
   weight = register_parameter("weight", at::zeros({outputs, inputs}));
   if (with_bias) bias = register_parameter("bias", at::zeros({outputs}));
@@ -19,7 +23,7 @@ at::Tensor Linear::forward(const at::Tensor& x, at::ScalarType training_dtype) c
     return bias.defined() ? y + bias : y;
   }
   at::Tensor y = at::empty({x.size(0), packed_.outputs()}, x.options().dtype(at::kFloat));
-  kernels::linear(x.to(packed_.dtype()).contiguous(), packed_, bias.defined() ? bias.detach() : bias, y);
+  kernels::linear(x.to(packed_.dtype()).contiguous(), packed_, packed_bias_, y);
   return y;
 }
 
@@ -30,28 +34,28 @@ RmsNorm::RmsNorm(const at::Tensor& initial, double eps) : eps_(eps) {
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {
   if (!frozen()) return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps_) * weight;
   at::Tensor out = room(x.size(0));
-  kernels::rms_norm(x, weight.detach(), eps_, out);
+  kernels::rms_norm(x, packed_, eps_, out);
   return out;
 }
 
 at::Tensor RmsNorm::forward_of(const at::Tensor& x, const at::Tensor& rows) const {
   if (!frozen()) return forward(x.index_select(0, rows));
   at::Tensor out = room(rows.size(0));
-  kernels::rms_norm_of(x, rows, weight.detach(), eps_, out);
+  kernels::rms_norm_of(x, rows, packed_, eps_, out);
   return out;
 }
 
 at::Tensor RmsNorm::forward_of(const kernels::PackedWeight& x, const at::Tensor& rows) const {
   if (!frozen()) return forward(x.rows(rows).to(at::kFloat));
   at::Tensor out = room(rows.size(0));
-  kernels::rms_norm_of(x, rows, weight.detach(), eps_, out);
+  kernels::rms_norm_of(x, rows, packed_, eps_, out);
   return out;
 }
 
 at::Tensor RmsNorm::forward_behind(const at::Tensor& x, const at::Tensor& a) const {
   if (!frozen()) return forward(add_silu(x, a));
   at::Tensor out = room(x.size(0));
-  kernels::silu_rms_norm(x, a, weight.detach(), eps_, out);
+  kernels::silu_rms_norm(x, a, packed_, eps_, out);
   return out;
 }
 

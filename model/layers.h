@@ -13,6 +13,10 @@ namespace clover::model {
 /// ATen, autograd) and, between `pack` and `unpack`, a frozen one on the row-independent kernels.  Made on
 /// the CPU; `pack` where the weights have been moved.
 
+/// A norm's weight or a bias, frozen: fp32 of what a checkpoint in `dtype` holds, so that heads guess alike
+/// before they are saved and after.
+at::Tensor rounded_vector(const at::Tensor& vector, at::ScalarType dtype);
+
 /// y = x W^T (+ b): [R, K] -> fp32 [R, N].
 class Linear : public torch::nn::Module {
  public:
@@ -21,8 +25,9 @@ class Linear : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
   void pack(at::ScalarType dtype) {
     packed_ = kernels::PackedWeight::pack({rounded(dtype)}).to(weight.device());
+    if (bias.defined()) packed_bias_ = rounded_vector(bias, dtype);
   }
-  void unpack() { packed_ = {}; }
+  void unpack() { packed_ = {}, packed_bias_ = at::Tensor(); }
   /// The weight as it is packed, on the CPU: for layers that pack several as one.
   at::Tensor rounded(at::ScalarType dtype) const { return weight.detach().cpu().to(dtype); }
 
@@ -31,6 +36,7 @@ class Linear : public torch::nn::Module {
 
  private:
   kernels::PackedWeight packed_;
+  at::Tensor packed_bias_;
 };
 
 /// w * x / sqrt(mean(x^2) + eps): fp32 [R, H] -> fp32 [R, H], or the frozen dtype when packed.
@@ -43,8 +49,8 @@ class RmsNorm : public torch::nn::Module {
   at::Tensor forward_of(const kernels::PackedWeight& x, const at::Tensor& rows) const;
   /// Of x + silu(a), both fp32 [R, H].
   at::Tensor forward_behind(const at::Tensor& x, const at::Tensor& a) const;
-  void pack(at::ScalarType dtype) { frozen_ = dtype; }
-  void unpack() { frozen_ = at::ScalarType::Undefined; }
+  void pack(at::ScalarType dtype) { frozen_ = dtype, packed_ = rounded_vector(weight, dtype); }
+  void unpack() { frozen_ = at::ScalarType::Undefined, packed_ = at::Tensor(); }
 
   at::Tensor weight;  // fp32 [H]
 
@@ -54,6 +60,7 @@ class RmsNorm : public torch::nn::Module {
 
   double eps_;
   at::ScalarType frozen_ = at::ScalarType::Undefined;
+  at::Tensor packed_;
 };
 
 /// z + silu(A z + b), A and b zero at first: Medusa's residual block.  fp32 [R, H] -> fp32 [R, H].

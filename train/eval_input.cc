@@ -22,13 +22,23 @@ EvalInput from_store(const EvalSource& source, int64_t max_length, const model::
   check_prepared_for({store, source.input, source.target_folder}, target);
   const auto split = store.size(data::Split::held_out) > 0 ? data::Split::held_out : data::Split::train;
   EvalInput input;
+  int64_t cut_away = 0;
   for (int64_t i = 0; i < std::min(store.size(split), source.limit); ++i) {
     const auto sample = store.sample(split, i);
     const size_t length = std::min(sample.ids.size(), static_cast<size_t>(max_length));
-    input.samples.push_back({{sample.ids.begin(), sample.ids.begin() + length},
-                             {sample.supervised.begin(), sample.supervised.begin() + length},
-                             std::string(sample.category)});
+    EvalSample kept{{sample.ids.begin(), sample.ids.begin() + length},
+                    {sample.supervised.begin(), sample.supervised.begin() + length},
+                    std::string(sample.category)};
+    if (length < sample.ids.size() && !kept.answered()) {  // half a question is nothing to answer
+      ++cut_away;
+      continue;
+    }
+    input.samples.push_back(std::move(kept));
   }
+  if (cut_away > 0)
+    std::cerr << cut_away << " samples of " << source.input
+              << " are left out: none of their answer is within " << max_length
+              << " tokens (--max-length, or the target's context)\n";
   return input;
 }
 

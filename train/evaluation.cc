@@ -1,6 +1,7 @@
 #include "train/evaluation.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "data/error.h"
 #include "infer/interrupt.h"
@@ -42,6 +43,14 @@ class Evaluation {
       throw data::InputError("No prompt of the input leaves room for --max-tokens " +
                              std::to_string(settings_.decoder.max_tokens) + " in the target's context of " +
                              std::to_string(target_.config().context) + " tokens: give a smaller number.");
+    }
+    if (const size_t without_room = samples_.size() - prompts.size(); without_room > 0) {
+      std::fprintf(
+          stderr,
+          "%zu of %zu samples are not decoded: their prompts leave no room for --max-tokens %lld in the "
+          "target's context of %lld tokens\n",
+          without_room, samples_.size(), static_cast<long long>(settings_.decoder.max_tokens),
+          static_cast<long long>(target_.config().context));
     }
     Acceptance acceptance(target_, tokenizer_, std::move(prompts), settings_.decoder);
     figures_.decoder = acceptance.measure(drafter_);

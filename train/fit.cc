@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/machine.h"
+#include "model/heads_checkpoint.h"
 #include "train/acceptance.h"
 #include "train/estimate.h"
 #include "train/folder_lock.h"
@@ -44,8 +46,11 @@ class Run {
   bool evaluation_due() const;
   void train_step();
   void keep_features();
+  void as_first(const std::function<void()>& work);
   void evaluate();
   void measure();
+  nlohmann::json described(const AcceptanceFigures& figures, int64_t step) const;
+  void judge_best_anew();
   bool stop_asked();
   void save_checkpoint();
   nlohmann::json about() const;
@@ -165,17 +170,36 @@ void Run::keep_features() {
 }
 
 // Rank 0 decodes for all; the others wait to hear how that ended.
-void Run::evaluate() {
+void Run::as_first(const std::function<void()>& work) {
   bool stopped = false;
   if (ranks_.first()) {
     try {
-      measure();
+      work();
     } catch (const infer::Interrupted&) {
       stopped = true;
     }
   }
   if (ranks_.gather({stopped ? 1.0 : 0.0})[0][0] != 0) throw infer::Interrupted();
+}
+
+void Run::evaluate() {
+  as_first([this] { measure(); });
   state_.evaluated_step = state_.step;
+}
+
+/// What best/ is compared by, where the run goes on with other prompts than it was chosen on.
+void Run::judge_best_anew() {
+  const nlohmann::json& before = state_.evaluation;
+  if (!acceptance_ || state_.best_step < 0 || !before.contains("prompts")) return;
+  if (before["prompts"] == acceptance_->prompts().size() && before["max_tokens"] == settings_.eval_max_tokens)
+    return;
+  report_->clear();
+  std::fprintf(stderr, "other prompts than before to evaluate on: measuring best/, of step %lld, anew\n",
+               static_cast<long long>(state_.best_step));
+  const auto best = model::load_heads(folder_ / "best", *job_.target, /*trainable=*/false);
+  const AcceptanceFigures figures = acceptance_->measure(*best);
+  state_.best = figures.tokens_per_step;
+  state_.evaluation = described(figures, state_.best_step);
 }
 
 /// Whether any rank was asked to stop: signals do not reach all of them between the same two steps.
@@ -185,16 +209,22 @@ bool Run::stop_asked() {
   return asked;
 }
 
+nlohmann::json Run::described(const AcceptanceFigures& figures, int64_t step) const {
+  return {{"step", step},
+          {"prompts", acceptance_->prompts().size()},
+          {"max_tokens", settings_.eval_max_tokens},
+          {"tokens_per_step", figures.tokens_per_step},
+          {"tokens", figures.tokens},
+          {"passes", figures.passes},
+          {"differs_from_plain", figures.differs},
+          {"accepted_histogram", figures.accepted_histogram},
+          {"by_category", figures.by_category}};
+}
+
 void Run::measure() {
   report_->clear();
   const AcceptanceFigures figures = acceptance_->measure(*job_.drafter);
-  state_.evaluation = {{"step", state_.step},
-                       {"tokens_per_step", figures.tokens_per_step},
-                       {"tokens", figures.tokens},
-                       {"passes", figures.passes},
-                       {"differs_from_plain", figures.differs},
-                       {"accepted_histogram", figures.accepted_histogram},
-                       {"by_category", figures.by_category}};
+  state_.evaluation = described(figures, state_.step);
   report_->evaluation(state_.step, state_.evaluation, figures, acceptance_->prompts().size());
   // What a checkpoint after this may say; the other ranks hear of it when all is written.
   state_.evaluated_step = state_.step;
@@ -262,6 +292,7 @@ void Run::finish() {
 
 int Run::to_the_end() {
   try {
+    as_first([this] { judge_best_anew(); });
     if (evaluation_due()) {  // it was interrupted there
       evaluate();
       if (state_.step < job_.total_steps) save_checkpoint();  // which knows of it

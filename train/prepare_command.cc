@@ -28,7 +28,9 @@ Action declare_prepare(CLI::App& app) {
   app.footer(
       "A line of --input holds messages, conversations (ShareGPT), prompt and completion, question and\n"
       "answer, instruction, input and output, text, token_ids and loss_mask, or is one that clover-infer\n"
-      "batch wrote (of an OpenAI request it does not hold the prompt: give the request in a short form).\n\n"
+      "batch wrote (of an OpenAI request it does not hold the prompt: give the request in a short form).\n"
+      "A completion is taken to end with the template's end token; --template none has no such token, and\n"
+      "the heads then do not learn where answers end.\n\n"
       "Example:\n"
       "  clover-train prepare --target models/SmolLM2-135M-Instruct --input answers.jsonl \\\n"
       "      --output store --preview 3");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <sstream>
 #include <type_traits>
@@ -150,8 +151,11 @@ nlohmann::json FitSettings::to_json() const {
 std::string FitSettings::to_toml() const {
   std::string text;
   each(*this, [&](const char* name, const auto& value, const std::string&) {
-    // JSON's spelling of strings and numbers is also TOML's.
-    text += std::string(name) + " = " + nlohmann::json(value).dump() + "\n";
+    // JSON's spelling of strings and numbers is also TOML's, but for seeds beyond its 63 bits.
+    std::string spelled = nlohmann::json(value).dump();
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, uint64_t>)
+      if (value > std::numeric_limits<int64_t>::max()) spelled = '"' + spelled + '"';
+    text += std::string(name) + " = " + spelled + "\n";
   });
   return text;
 }

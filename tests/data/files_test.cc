@@ -76,6 +76,20 @@ TEST_F(FilesTest, WritesAtomicallyAndReadsBack) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);  // no temporary left
 }
 
+TEST_F(FilesTest, WritesWhatALinkLeadsToBeItThereOrNot) {
+  std::filesystem::create_directory(folder_ / "far");
+  std::filesystem::create_symlink("far/f", folder_ / "near");
+  std::filesystem::create_symlink("near", folder_ / "nearer");
+  for (const char* bytes : {"new", "replaced"}) {
+    write_file_atomically(folder_ / "nearer", bytes);
+    EXPECT_EQ(read_file(folder_ / "far" / "f"), bytes);
+    EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "near"));
+    EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "nearer"));
+  }
+  std::filesystem::create_symlink("round", folder_ / "round");
+  EXPECT_EQ(input_error([&] { check_can_write(folder_ / "round"); }), "");
+}
+
 TEST_F(FilesTest, FailedWriteLeavesTheOldFileAlone) {
   EXPECT_THAT(input_error([&] { write_file_atomically(folder_ / "absent" / "f", "x"); }),
               HasSubstr("absent"));

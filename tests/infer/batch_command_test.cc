@@ -1,5 +1,6 @@
 // What `clover-infer batch` answers, refuses, and survives.
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "tests/infer/commands.h"
@@ -24,6 +25,7 @@ TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
   EXPECT_EQ(run(batch(input, own, {"--max-tokens", "1", "--stats", others})).code, 2);
   EXPECT_EQ(test::text_of(others), answers);
   EXPECT_EQ(run(batch(input, out, {"--stop", "caf\xe9"})).code, 2);
+  EXPECT_EQ(run(batch(input, out, {"--stats", (folder / "absent/stats.jsonl").string()})).code, 2);
   // By any other name, too.
   const std::string same = (folder.path() / "." / "out.jsonl").string();
   for (const std::string& name : {same, same + ".run.json"}) {
@@ -37,6 +39,40 @@ TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
   EXPECT_EQ(run(batch(input, out, {"--config", config, "--json", config})).code, 2);
   EXPECT_EQ(test::text_of(config), "max-tokens = 3\n");
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(Commands, BatchKnowsStatisticsOfAnotherJobFromItsOwn) {
+  const std::string one = (folder / "one.jsonl").string(), stats = (folder / "stats.jsonl").string();
+  const std::vector<std::string> with_stats{"--max-tokens", "2", "--stats", stats};
+  ASSERT_EQ(run(batch(questions(3), one, with_stats)).code, 0);
+  const std::string written = test::text_of(stats);
+  EXPECT_EQ(run(batch(questions(3), one, with_stats)).code, 0);
+  const std::string other = folder.write("other.jsonl", "{\"prompt\": \"Once upon a time\"}\n");
+  ASSERT_EQ(run(batch(other, out, {"--max-tokens", "2"})).code, 0);
+  const Ran refused = run(batch(other, out, with_stats));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("stats.jsonl, line 1"));
+  EXPECT_THAT(refused.err, HasSubstr("another job"));
+  EXPECT_EQ(test::text_of(stats), written);
+}
+
+TEST_F(Commands, BatchContinuesALossyJobWithTheSameHeadsAlone) {
+  const std::string input = questions(1), folder_of_heads = heads();
+  const std::vector<std::string> lossy{"--max-tokens", "2",       "--verify",
+                                       "typical",      "--heads", folder_of_heads};
+  ASSERT_EQ(run(batch(input, out, lossy)).code, 0);
+  const std::string moved = (folder / "moved").string();
+  std::filesystem::rename(folder_of_heads, moved);
+  std::vector<std::string> by_another_name = lossy;
+  by_another_name.back() = moved;
+  EXPECT_EQ(run(batch(input, out, by_another_name)).code, 0);
+  std::fstream weights(moved + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(-1, std::ios::end);
+  weights.put(1);
+  weights.close();
+  const Ran refused = run(batch(input, out, by_another_name));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("it was begun with heads"));
 }
 
 TEST_F(Commands, BatchDoesNotGoOnWithWhatTheModelsFolderSaysByNow) {

@@ -21,6 +21,8 @@ TEST_F(Commands, BenchMeasuresAgainstPlainDecoding) {
     EXPECT_EQ(entry["rounds"].size(), 2u);
     EXPECT_GT(entry["tokens_per_second"].get<double>(), 0);
     EXPECT_GE(entry["tokens_per_step"].get<double>(), 1);
+    const double decoded = entry["tokens"].get<double>() - entry["requests"].get<double>();
+    EXPECT_DOUBLE_EQ(entry["tokens_per_step"].get<double>(), decoded / entry["passes"].get<double>());
     EXPECT_EQ(entry["by_category"]["odd"]["requests"], 2);
     for (const char* name :
          {"heads", "policy", "temperature", "tokens", "passes", "seconds", "prefill_seconds",
@@ -45,6 +47,11 @@ TEST_F(Commands, BenchMeasuresStepsByRows) {
   expect_refusal("bench --target " + target + " --rows 1 --rounds 1 --trace " +
                      (folder / "none" / "trace.json").string(),
                  "none/trace.json");
+  const std::string twice = (folder / "twice.json").string();
+  expect_refusal("bench --target " + target + " --rows 1 --rounds 1 --json " + twice + " --trace " + twice,
+                 "--trace " + twice);
+  expect_refusal("bench --target " + target + " --input " + questions(1) + " --rounds 1 --max-tokens 1",
+                 "raise --max-tokens");
   const json entries = json::parse(test::text_of(report))["configurations"];
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[1]["rows"], 5);

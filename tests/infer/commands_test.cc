@@ -51,8 +51,8 @@ TEST_F(Commands, RefuseBadSettingsInOneSentenceAndWriteNothing) {
 TEST_F(Commands, PrintSettingsThatReadBack) {
   const std::string input = questions(1);
   const Ran printed = run(batch(input, out,
-                                {"--max-tokens", "7", "--seed", "3", "--stop", "a b", "[END]", "###",
-                                 "--stop=\n\"x\"", "--print-config"}));
+                                {"--max-tokens", "7", "--seed", "18446744073709551615", "--stop", "a b",
+                                 "[END]", "###", "--stop=\n\"x\"", "--print-config"}));
   ASSERT_EQ(printed.code, 0) << printed.err;
   const Ran again = run({"batch", "--config", folder.write("job.toml", printed.out), "--print-config"});
   EXPECT_EQ(again.code, 0) << again.err;
@@ -144,6 +144,13 @@ TEST_F(Commands, NumbersBeyondTheirTypeAreRefused) {
     EXPECT_EQ(refused.code, 2) << name;
     EXPECT_THAT(refused.err, HasSubstr("expected a whole number up to")) << name;
   }
+  for (const char* value : {"-1", "-1GB", "9223372036854775808", "9000000000GB", "much"}) {
+    const Ran refused = run(batch(input, out, {"--kv-memory", value}));
+    EXPECT_EQ(refused.code, 2) << value;
+    EXPECT_THAT(refused.err, HasSubstr("expected a size in bytes")) << value;
+  }
+  EXPECT_THAT(run(batch(input, out, {"--kv-memory", "2 GB", "--print-config"})).out,
+              HasSubstr("kv-memory = 2147483648"));
 }
 
 TEST_F(Commands, AMessageNamesTheFileThatHoldsTheValue) {
@@ -202,6 +209,13 @@ TEST_F(Commands, GenerateAnswersOnStdout) {
   std::vector<std::string> streaming = arguments;
   streaming.push_back("--stream");
   EXPECT_EQ(run(streaming).out, whole.out);
+  // An empty system message is one, and not what the template says where there is none.
+  const auto prompt_tokens = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), arguments.begin(), arguments.end());
+    const std::string said = run(more).err;
+    return std::stoi(said.substr(said.find("prompt ") + 7));
+  };
+  EXPECT_LT(prompt_tokens({"--system", ""}), prompt_tokens({}));
   EXPECT_THAT(
       run({"generate", "--target", target, "--raw", "--max-tokens", "4", "--prompt", "1, 2, 3, 4,"}).out,
       HasSubstr("5"));

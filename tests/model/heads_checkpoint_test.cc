@@ -81,6 +81,31 @@ TEST_F(HeadsCheckpoint, GoldenPromptRecognisesTheHeadsAndOthers) {
                data::InputError);
 }
 
+/// Frozen heads compute with what a folder in their dtype will hold, norms and biases not finer than it.
+TEST_F(HeadsCheckpoint, GuessAlikeBeforeTheyAreSavedAndAfter) {
+  const auto ids = test::to_ids(
+      data::SafetensorsReader::open(test::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
+  const auto features = test::read_text(*target_, ids).features;
+  const model::Segment segment{0, 0, static_cast<int32_t>(ids.size())};
+  const at::Tensor rows = at::arange(segment.count, at::kLong), next = at::tensor(ids, at::kLong);
+  for (const json& regression : {json("attention"), json("concat")}) {
+    const auto trained = model::make_drafter("clover", {{"block", "none"}, {"regression", regression}},
+                                             target_->view(), {}, true, 5);
+    {
+      const at::NoGradGuard no_grad;
+      for (auto& parameter : trained->parameters()) parameter += 0.1 * at::randn(parameter.sizes());
+    }
+    trained->freeze(at::kBFloat16);
+    model::save_heads(folder_, *trained, *target_, json::object(), at::kBFloat16);
+    const auto loaded = model::load_heads(folder_, *target_, false);
+    const auto output = [&](model::Drafter& drafter) {
+      const at::NoGradGuard no_grad;
+      return drafter.output(drafter.prime(features, next, {&segment, 1}, rows, nullptr));
+    };
+    EXPECT_TRUE(at::equal(output(*trained), output(*loaded))) << regression;
+  }
+}
+
 TEST_F(HeadsCheckpoint, EveryDamageIsOneSentence) {
   EXPECT_THAT(error_after([&] { edit([](json& config) { config["format_version"] = 7; }); }),
               testing::HasSubstr("format_version is 7"));

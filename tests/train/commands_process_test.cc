@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 class CommandsProcessTest : public testing::Test {
  protected:
@@ -149,13 +150,16 @@ TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
   EXPECT_GT(report["heads"][0]["labels"].get<int64_t>(), 0);
   EXPECT_FALSE(report["by_category"].empty());
 
-  // A bare prompt, a text longer than the context, and one line that is neither.
-  const std::string lines = folder_.write(
-      "lines.jsonl", "{\"prompt\": \"say\"}\n{\"text\": \"" + std::string(1000, 'x') + "\"}\n{\"a\": 1}\n");
+  // A bare prompt, a text and a prompt that are longer than the context, and one line that is neither.
+  const std::string endless(1000, 'x');
+  const std::string lines =
+      folder_.write("lines.jsonl", "{\"prompt\": \"say\"}\n{\"text\": \"" + endless + "\"}\n{\"prompt\": \"" +
+                                       endless + "\"}\n{\"a\": 1}\n");
   ran = run("eval", eval(untrained, lines));
   ASSERT_EQ(ran.code, 3) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("1 of 3 samples are not decoded"));
   report = data::read_json(folder_ / "eval.json");
-  EXPECT_EQ(report["samples"], 2);
+  EXPECT_EQ(report["samples"], 3);
   EXPECT_EQ(report["bad_records"], 1);
 }
 
@@ -168,6 +172,11 @@ TEST_F(CommandsProcessTest, EvalCountsAsBadWhatPrepareWould) {
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("records.jsonl:12: the record has"));
   EXPECT_THAT(ran.err, HasSubstr("holds nothing to measure on"));
+  words = eval(untrained, prepared());
+  words.insert(words.end(), {"--max-length", "20"});
+  const test::Ran of_store = run("eval", words);
+  EXPECT_EQ(of_store.code, 2);
+  EXPECT_THAT(of_store.err, HasSubstr("are left out: none of their answer is within 20 tokens"));
 
   const std::string others = folder_.write(
       "others.jsonl", R"({"prompt": "a", "token_ids": [9999], "text": "b", "finish_reason": "stop"})"
@@ -228,6 +237,25 @@ TEST_F(CommandsProcessTest, TheBestHeadsComeBackWhenARunIsContinuedWithoutThem) 
   *(std::find(without.begin(), without.end(), "--eval-prompts") + 1) = "0";
   ASSERT_EQ(run("fit", without).code, 0);
   EXPECT_TRUE(fs::exists(folder_ / "run/best/marker"));
+}
+
+TEST_F(CommandsProcessTest, BestHeadsAreComparedOnThePromptsOfNow) {
+  std::vector<std::string> fit{"--data",         prepared(), "--output",          folder_ / "run",
+                               "--kind",         "medusa",   "--steps",           "4",
+                               "--batch",        "4",        "--threads",         "1",
+                               "--eval-prompts", "2",        "--eval-max-tokens", "8",
+                               "--resume",       "auto"};
+  ASSERT_EQ(run("fit", fit).code, 0);
+  EXPECT_THAT(run("fit", fit).err, Not(HasSubstr("anew")));
+  *(std::find(fit.begin(), fit.end(), "--eval-prompts") + 1) = "1";
+  for (const bool changed : {true, false}) {
+    const test::Ran ran = run("fit", fit);
+    ASSERT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(ran.err.find("measuring best/, of step 4, anew") != std::string::npos, changed) << ran.err;
+    const json about = data::read_json(folder_ / "run/last/config.json")["training"]["evaluation"];
+    EXPECT_EQ(about["prompts"], 1);
+    EXPECT_EQ(about["step"], 4);
+  }
 }
 
 TEST_F(CommandsProcessTest, FitSaysWhyItDoesNotEvaluate) {
