@@ -252,7 +252,8 @@ struct AnswerMark {
   uint64_t hash = 0;
   static AnswerMark of_answer(const json& record) {
     const json::json_pointer usage("/response/body/usage");
-    if (record.contains(usage)) return {true, data::fnv1a(dumped(record[usage]))};
+    if (!record.contains("token_ids") && record.contains(usage))
+      return {true, data::fnv1a(dumped(record[usage]))};
     return {false, data::fnv1a(dumped(record.value("token_ids", json())))};
   }
   bool fits(const json& statistics) const {

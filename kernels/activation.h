@@ -17,13 +17,15 @@ struct KeyValues {
   at::Tensor rows = {};  // i64 [R], each in [0, M), which a GPU does not check
 };
 
-/// Clover's attention decoder after its products (Clover paper, figure 5):
+enum class GateActivation { none, silu };
+
+/// Clover's attention decoder after its products (Clover paper, figure 5; without silu Clover-2's):
 ///   out[r, :] = s[rows[r], :] + silu(gate * v[r, :]),
 ///   gate = cosine(q[r, g], k[r, g]) for each of `groups` equal slices g of H
 /// with both norms clamped below by eps.  s fp32 [N, H], rows i64 [R], each in [0, N), which a GPU does not
-/// check; q fp32 [R, H]; out fp32 [R, H], which is not s, and `rounded` [R, H] bf16|fp16|fp32 the same
-/// rounded; all contiguous; groups divides H.
+/// check, or undefined: row r is r's; q fp32 [R, H]; out fp32 [R, H], which is not s, and `rounded` [R, H]
+/// bf16|fp16|fp32 the same rounded; all contiguous; groups divides H.
 void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
-               int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded);
+               int64_t groups, double eps, GateActivation activation, at::Tensor& out, at::Tensor& rounded);
 
 }  // namespace clover::kernels

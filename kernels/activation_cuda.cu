@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(threads) add_gated_slices(GatedCall call) {
   const int64_t kv_row = call.kv_rows != nullptr ? call.kv_rows[row] : row;
   const float* q = call.q + begin;
   const KV *k = static_cast<const KV*>(call.kv) + 2 * kv_row * width + within, *v = k + width;
-  const float* s = call.s + call.chosen[row] * width + within;
+  const int64_t chosen = call.chosen != nullptr ? call.chosen[row] : row;
+  const float* s = call.s + chosen * width + within;
   float* out = call.out + begin;
   T* rounded = static_cast<T*>(call.rounded) + begin;
   Products mine;
@@ -74,7 +75,10 @@ __global__ void __launch_bounds__(threads) add_gated_slices(GatedCall call) {
   for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {
     Quad<float> sum = load_quad<Aligned>(s, at, slice);
     const Quad<float> gated = load_quad<Aligned>(v, at, slice);
-    for (int i = 0; i < 4; ++i) sum.x[i] += silu_one(gated.x[i] * gate);
+    for (int i = 0; i < 4; ++i) {
+      const float added = gated.x[i] * gate;
+      sum.x[i] += call.silu ? silu_one(added) : added;
+    }
     store_quad<Aligned>(sum, out, at, slice);
     store_quad<Aligned>(sum, rounded, at, slice);
   }

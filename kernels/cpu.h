@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/follow_trees.h"
 #include "kernels/linear.h"
@@ -26,7 +27,8 @@ void move_rows(at::Tensor& cache, const at::Tensor& moves);
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 /// out holds the rows of s on entry.
-void add_gated_(at::Tensor& out, const at::Tensor& q, const at::Tensor& kv, int64_t groups, double eps);
+void add_gated_(at::Tensor& out, const at::Tensor& q, const at::Tensor& kv, int64_t groups, double eps,
+                GateActivation activation);
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k);
 at::Tensor arg_max(const at::Tensor& logits);
 at::Tensor log_sum_exp(const at::Tensor& logits);

@@ -86,7 +86,7 @@ struct CpuBodies {
                    int64_t begin, int64_t end);
   void (*add_silu)(float* z, const float* a, int64_t begin, int64_t end);
   void (*add_gated)(float* s, const float* q, const float* k, const float* v, int64_t width, int64_t groups,
-                    float eps, int64_t begin, int64_t end);
+                    float eps, bool silu, int64_t begin, int64_t end);
 
   float (*exp)(float x);
   /// Largest of n >= 0 values, NaN as -inf.

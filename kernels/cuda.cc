@@ -176,9 +176,9 @@ void add_silu_(at::Tensor& z, const at::Tensor& a) {
 }
 
 void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
-               int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded) {
+               int64_t groups, double eps, GateActivation activation, at::Tensor& out, at::Tensor& rounded) {
   launch_add_gated({.s = s.const_data_ptr<float>(),
-                    .chosen = rows.const_data_ptr<int64_t>(),
+                    .chosen = rows.defined() ? rows.const_data_ptr<int64_t>() : nullptr,
                     .q = q.const_data_ptr<float>(),
                     .kv = kv.of.const_data_ptr(),
                     .kv_rows = kv.rows.defined() ? kv.rows.const_data_ptr<int64_t>() : nullptr,
@@ -186,6 +186,7 @@ void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q,
                     .width = out.size(1),
                     .groups = groups,
                     .eps = static_cast<float>(eps),
+                    .silu = activation == GateActivation::silu,
                     .out = out.mutable_data_ptr<float>(),
                     .rounded = rounded.mutable_data_ptr(),
                     .element = element_of(rounded.scalar_type())},

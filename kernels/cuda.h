@@ -39,7 +39,7 @@ void rms_norm_of(const PackedWeight& x, const at::Tensor& rows, const at::Tensor
                  at::Tensor& out);
 void add_silu_(at::Tensor& z, const at::Tensor& a);
 void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
-               int64_t groups, double eps, at::Tensor& out, at::Tensor& rounded);
+               int64_t groups, double eps, GateActivation activation, at::Tensor& out, at::Tensor& rounded);
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k);
 at::Tensor arg_max(const at::Tensor& logits);
 at::Tensor log_sum_exp(const at::Tensor& logits);

@@ -99,7 +99,7 @@ void add_silu_(at::Tensor&, const at::Tensor&) {
   missing("add_silu_");
 }
 void add_gated(const at::Tensor&, const at::Tensor&, const at::Tensor&, const KeyValues&, int64_t, double,
-               at::Tensor&, at::Tensor&) {
+               GateActivation, at::Tensor&, at::Tensor&) {
   missing("add_gated");
 }
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor&, int64_t) {

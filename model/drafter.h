@@ -91,10 +91,10 @@ class Drafter : public torch::nn::Module {
   at::ScalarType training_dtype_ = at::kFloat;
 };
 
-/// Makes a drafter of `kind` ("clover", "medusa") with initial weights.  `settings` as `Drafter::settings`;
-/// missing keys take their defaults, unknown ones are an InputError.  token_map: i64 [V'] ascending,
-/// undefined for the whole vocabulary. `trainable`: also keep what training needs (a dense head).  Weights
-/// are drawn from `seed` and lie on the target's device.
+/// Makes a drafter of `kind` ("clover", "clover2", "medusa") with initial weights.  `settings` as
+/// `Drafter::settings`; missing keys take their defaults, unknown ones are an InputError.  token_map: i64
+/// [V'] ascending, undefined for the whole vocabulary. `trainable`: also keep what training needs (a dense
+/// head).  Weights are drawn from `seed` and lie on the target's device.
 std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
                                       const TargetView& target, const at::Tensor& token_map, bool trainable,
                                       uint64_t seed);

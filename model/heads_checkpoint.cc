@@ -56,19 +56,24 @@ at::Tensor read_token_map(const std::string& where, const data::SafetensorsReade
   return map.clone();
 }
 
+}  // namespace
+
 void read_weights(const std::string& where, const data::SafetensorsReader& reader, Drafter& drafter,
-                  bool has_map) {
+                  std::set<std::string> others,
+                  const std::function<std::string(const std::string&)>& name_of) {
   const at::NoGradGuard no_grad;
-  std::set<std::string> expected;
-  if (has_map) expected.insert("token_map");
+  std::set<std::string> expected = std::move(others);
   for (auto& parameter : drafter.named_parameters()) {
-    expected.insert(parameter.key());
-    if (!reader.contains(parameter.key()))
-      throw InputError(where + ": tensor " + parameter.key() + " is missing.");
-    const at::Tensor stored = reader.read(parameter.key(), parameter.value().sizes());
-    if (!stored.is_floating_point() || stored.element_size() < 2) {
-      throw InputError(where + ": tensor " + parameter.key() + " must be bfloat16, float16 or float32.");
+    const std::string name = name_of(parameter.key());
+    expected.insert(name);
+    if (!reader.contains(name)) throw InputError(where + ": tensor " + name + " is missing.");
+    const at::Tensor stored = reader.read(name, parameter.value().sizes());
+    if (stored.scalar_type() != at::kBFloat16 && stored.scalar_type() != at::kHalf &&
+        stored.scalar_type() != at::kFloat) {
+      throw InputError(where + ": tensor " + name + " must be bfloat16, float16 or float32.");
     }
+    if (!stored.isfinite().all().item<bool>())
+      throw InputError(where + ": tensor " + name + " holds what is no finite number; use other heads.");
     parameter.value().copy_(stored);
   }
   for (const std::string& name : reader.names()) {
@@ -79,8 +84,6 @@ void read_weights(const std::string& where, const data::SafetensorsReader& reade
     }
   }
 }
-
-}  // namespace
 
 HeadsInfo read_heads_info(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
@@ -144,7 +147,9 @@ std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const T
   const at::Tensor map = read_token_map(weights, reader, info.config, target);
   const auto drafter = make_drafter(info.config.at("kind").get<std::string>(), info.config.at("drafter"),
                                     target.view(), map, trainable, /*seed=*/0);
-  read_weights(weights, reader, *drafter, map.defined());
+  std::set<std::string> others;
+  if (map.defined()) others.insert("token_map");
+  read_weights(weights, reader, *drafter, std::move(others), [](const std::string& name) { return name; });
   if (!trainable) drafter->freeze(target.dtype());
   return drafter;
 }

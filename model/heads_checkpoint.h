@@ -1,9 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
+#include "data/safetensors.h"
 #include "model/drafter.h"
 #include "model/target.h"
 
@@ -19,6 +23,13 @@ struct HeadsInfo {
 /// another version or of another target.  Frozen in the target's dtype unless trainable.
 std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const Target& target,
                                     bool trainable);
+
+/// Gives `drafter` the weights of `reader`, where a parameter's tensor is called name_of(its name); of other
+/// tensors only `others` may be there.  InputError, beginning with `where`, when one is missing, extra,
+/// mis-shaped, of another type than bf16, fp16 and fp32, or holds what is no finite number.
+void read_weights(const std::string& where, const data::SafetensorsReader& reader, Drafter& drafter,
+                  std::set<std::string> others,
+                  const std::function<std::string(const std::string&)>& name_of);
 
 /// config.json of a heads folder, checked for version and keys.
 HeadsInfo read_heads_info(const std::filesystem::path& folder);

@@ -56,6 +56,7 @@ std::string to_text(const RunState& state, const RunRecord& record, const at::Te
                             {"seconds", state.seconds},
                             {"best", state.best},
                             {"best_step", state.best_step},
+                            {"best_on", state.best_on},
                             {"evaluated_step", state.evaluated_step},
                             {"evaluation", state.evaluation},
                             {"draft_vocab", token_map.defined() ? token_map.numel() : 0},  // 0: all
@@ -196,8 +197,10 @@ SavedRun read_checkpoint(const fs::path& checkpoint) {
                              ", expected " + std::to_string(format_version) +
                              ": it was written by another version of this program.");
     }
-    saved.state = {json.at("step"),      json.at("tokens"),         json.at("seconds"),   json.at("best"),
-                   json.at("best_step"), json.at("evaluated_step"), json.at("evaluation")};
+    saved.state = {json.at("step"),       json.at("tokens"),
+                   json.at("seconds"),    json.at("best"),
+                   json.at("best_step"),  json.at("evaluated_step"),
+                   json.at("evaluation"), json.value("best_on", nlohmann::json())};
     saved.identity = json.at("identity");
     saved.about = json.at("about");
     draft_vocab = json.at("draft_vocab");

@@ -17,8 +17,9 @@ struct RunState {
   double seconds = 0;  // of all processes, spent on training, evaluation left out
   double best = -1;    // tokens per step of the best evaluation, -1 before the first
   int64_t best_step = -1;
-  int64_t evaluated_step = -1;  // of the last evaluation
-  nlohmann::json evaluation;    // its figures
+  int64_t evaluated_step = -1;       // of the last evaluation
+  nlohmann::json evaluation;         // its figures
+  nlohmann::json best_on = nullptr;  // "prompts" and "max_tokens" that `best` was measured on; null: as now
 };
 
 /// What makes a run this run, and what its heads say of themselves.

@@ -1,6 +1,5 @@
 #include "train/export_formats.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "data/safetensors.h"
 #include "data/unfinished_folder.h"
 #include "model/heads_checkpoint.h"
+#include "train/published_heads.h"
 
 namespace clover::train {
 namespace {
@@ -32,17 +32,6 @@ void write_clover(const fs::path& heads, const fs::path& folder, c10::ScalarType
   data::write_file_atomically(folder / "config.json", info.config.dump(2) + "\n");
 }
 
-/// head0.linear.weight here is 0.0.linear.weight there: {head}.{layer}.
-std::string medusa_name(const std::string& own) {
-  const std::string prefix = "head";
-  const auto dot = std::find(own.begin(), own.end(), '.');
-  if (own.rfind(prefix, 0) != 0 || dot == own.end()) {
-    throw data::InputError("Tensor " + own +
-                           " is not one of a residual block's: these heads are not Medusa's.");
-  }
-  return std::string(own.begin() + prefix.size(), dot) + ".0" + std::string(dot, own.end());
-}
-
 void write_medusa(const fs::path& heads, const fs::path& folder, c10::ScalarType dtype) {
   const auto info = model::read_heads_info(heads);
   if (info.config.at("kind") != "medusa") {
@@ -52,7 +41,7 @@ void write_medusa(const fs::path& heads, const fs::path& folder, c10::ScalarType
   data::NamedTensors tensors;
   for (const auto& [name, tensor] : read_all(heads / "model.safetensors", dtype)) {
     // A trimmed vocabulary is a matter of speed: these readers multiply with the whole head.
-    if (name != "token_map") tensors.emplace_back(medusa_name(name), tensor);
+    if (name != "token_map") tensors.emplace_back(published_name("medusa", name), tensor);
   }
   data::write_safetensors(folder / "medusa_lm_head.safetensors", tensors, {{"format", "pt"}});
   const int64_t blocks = static_cast<int64_t>(tensors.size()) / 2;  // each a weight and a bias

@@ -49,7 +49,7 @@ class Run {
   void as_first(const std::function<void()>& work);
   void evaluate();
   void measure();
-  nlohmann::json described(const AcceptanceFigures& figures, int64_t step) const;
+  nlohmann::json prompts_of_now() const;
   void judge_best_anew();
   bool stop_asked();
   void save_checkpoint();
@@ -187,19 +187,24 @@ void Run::evaluate() {
   state_.evaluated_step = state_.step;
 }
 
-/// What best/ is compared by, where the run goes on with other prompts than it was chosen on.
+nlohmann::json Run::prompts_of_now() const {
+  return {{"prompts", acceptance_->prompts().size()}, {"max_tokens", settings_.eval_max_tokens}};
+}
+
+/// What later heads are compared with, where the run goes on with other prompts than best/ was chosen on.
 void Run::judge_best_anew() {
-  const nlohmann::json& before = state_.evaluation;
-  if (!acceptance_ || state_.best_step < 0 || !before.contains("prompts")) return;
-  if (before["prompts"] == acceptance_->prompts().size() && before["max_tokens"] == settings_.eval_max_tokens)
+  if (!acceptance_ || state_.best_step < 0 || state_.best_on.is_null() || state_.best_on == prompts_of_now())
     return;
+  const nlohmann::json training =
+      model::read_heads_info(folder_ / "best").config.value("training", nlohmann::json());
+  if (training.is_object() && training.contains("steps") && training["steps"].is_number_integer())
+    state_.best_step = training["steps"];  // a killed run may have chosen better ones behind its checkpoint
   report_->clear();
   std::fprintf(stderr, "other prompts than before to evaluate on: measuring best/, of step %lld, anew\n",
                static_cast<long long>(state_.best_step));
   const auto best = model::load_heads(folder_ / "best", *job_.target, /*trainable=*/false);
-  const AcceptanceFigures figures = acceptance_->measure(*best);
-  state_.best = figures.tokens_per_step;
-  state_.evaluation = described(figures, state_.best_step);
+  state_.best = acceptance_->measure(*best).tokens_per_step;
+  state_.best_on = prompts_of_now();
 }
 
 /// Whether any rank was asked to stop: signals do not reach all of them between the same two steps.
@@ -209,28 +214,24 @@ bool Run::stop_asked() {
   return asked;
 }
 
-nlohmann::json Run::described(const AcceptanceFigures& figures, int64_t step) const {
-  return {{"step", step},
-          {"prompts", acceptance_->prompts().size()},
-          {"max_tokens", settings_.eval_max_tokens},
-          {"tokens_per_step", figures.tokens_per_step},
-          {"tokens", figures.tokens},
-          {"passes", figures.passes},
-          {"differs_from_plain", figures.differs},
-          {"accepted_histogram", figures.accepted_histogram},
-          {"by_category", figures.by_category}};
-}
-
 void Run::measure() {
   report_->clear();
   const AcceptanceFigures figures = acceptance_->measure(*job_.drafter);
-  state_.evaluation = described(figures, state_.step);
+  state_.evaluation = {{"step", state_.step},
+                       {"tokens_per_step", figures.tokens_per_step},
+                       {"tokens", figures.tokens},
+                       {"passes", figures.passes},
+                       {"differs_from_plain", figures.differs},
+                       {"accepted_histogram", figures.accepted_histogram},
+                       {"by_category", figures.by_category}};
+  state_.evaluation.update(prompts_of_now());
   report_->evaluation(state_.step, state_.evaluation, figures, acceptance_->prompts().size());
   // What a checkpoint after this may say; the other ranks hear of it when all is written.
   state_.evaluated_step = state_.step;
   if (figures.tokens_per_step > state_.best) {
     state_.best = figures.tokens_per_step;
     state_.best_step = state_.step;
+    state_.best_on = prompts_of_now();
     save_heads(folder_ / "best");
   }
 }

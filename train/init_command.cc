@@ -5,17 +5,20 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "data/chat_template.h"
 #include "data/error.h"
 #include "data/token_store.h"
 #include "data/tokenizer.h"
 #include "data/unfinished_folder.h"
+#include "data/utf8.h"
 #include "infer/command_line.h"
 #include "infer/exit_code.h"
 #include "infer/loaded_model.h"
 #include "train/commands.h"
 #include "train/heads_about.h"
+#include "train/published_heads.h"
 #include "train/settings.h"
 #include "train/store_check.h"
 #include "train/token_map.h"
@@ -26,6 +29,7 @@ namespace {
 struct InitOptions {
   infer::ModelOptions model;
   FitSettings drafter;
+  std::string published;  // "": fresh weights
   std::string data;
   std::string output;
   int64_t draft_vocab = 0;
@@ -74,6 +78,21 @@ at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target
   return frequent_tokens(store, options.draft_vocab, target.config().vocab);
 }
 
+std::optional<PublishedHeads> published_heads(const InitOptions& options) {
+  if (options.published.empty() && options.drafter.kind.empty())
+    throw data::InputError("expected --kind NAME, or --published DIR with heads to take over, found neither");
+  if (options.published.empty()) return std::nullopt;
+  FitSettings usual;
+  usual.kind.clear();
+  usual.seed = options.drafter.seed;
+  if (options.drafter.to_json() != usual.to_json() || options.random)
+    throw data::InputError("--published " + options.published +
+                           ": expected neither --kind and its settings, which these heads have, nor --random "
+                           "beside it");
+  if (!data::is_utf8(options.published)) throw data::InputError("--published: expected UTF-8.");
+  return PublishedHeads::open(options.published, model::TargetConfig::read(options.model.target));
+}
+
 int init(const InitOptions& options) {
   const std::filesystem::path output = data::new_folder_name(options.output);
   infer::prepare_cpu(options.model);
@@ -81,14 +100,17 @@ int init(const InitOptions& options) {
     throw data::InputError(
         "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
   }
-  const nlohmann::json settings = options.drafter.drafter();
+  const auto published = published_heads(options);
+  const std::string kind = published ? published->kind : options.drafter.kind;
+  const nlohmann::json settings = published ? published->settings : options.drafter.drafter();
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
-  const auto drafter =
-      model::make_drafter(options.drafter.kind, settings, target->view(), chosen_tokens(options, *target),
-                          /*trainable=*/true, options.drafter.seed);
+  const auto drafter = model::make_drafter(kind, settings, target->view(), chosen_tokens(options, *target),
+                                           /*trainable=*/true, options.drafter.seed);
+  if (published) published->read_into(*drafter, *target);
   if (options.random) randomise(*drafter, options.drafter.seed);
   Origin origin = origin_of(options, target->config().vocab);
   origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.drafter.seed}};
+  if (published) origin.about["training"]["published"] = data::folder_name(options.published).filename();
   write_heads(output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
   return infer::exit_done;
 }
@@ -100,15 +122,21 @@ Action declare_init(CLI::App& app) {
   infer::add_model_options(app, options->model, infer::HeadsOption::none);
   app.get_option("--device")->description("cpu, where alone this command works");
   FitSettings& drafter = options->drafter;
-  app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds())
-      ->required()
-      ->default_str("");
+  drafter.kind.clear();
+  app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds());
+  app.add_option("--published", options->published,
+                 "Folder of published heads to take over, instead of --kind and its settings: Clover-2's own "
+                 "layout, or TGI's of Medusa")
+      ->type_name("DIR");
   app.add_option("--heads", drafter.heads, "Number of heads")
       ->type_name("K")
       ->check(infer::whole_number<int64_t>());
   app.add_option("--regression", drafter.regression, "clover: attention, concat or none");
   app.add_option("--block", drafter.block, "clover: full, attention or none");
   app.add_option("--gate-groups", drafter.gate_groups, "clover: gates of the attention decoder")
+      ->check(infer::whole_number<int64_t>());
+  app.add_option("--augmenting-layers", drafter.augmenting_layers,
+                 "clover2: decoder layers of the augmenting block")
       ->check(infer::whole_number<int64_t>());
   app.add_option("--tap-layers", drafter.tap_layers,
                  "clover: also read the residual stream after so many layers of the target, such as 10,20")
@@ -120,7 +148,9 @@ Action declare_init(CLI::App& app) {
   app.add_flag("--random", options->random, "Draw every weight, so that the guesses are bad");
   app.add_option("--output", options->output, "Folder of the heads")->required()->type_name("DIR");
   app.footer(
-      "Example:\n  clover-train init --target models/SmolLM2-135M-Instruct --kind clover --output heads");
+      "Examples:\n  clover-train init --target models/SmolLM2-135M-Instruct --kind clover --output heads\n"
+      "  clover-train init --target vicuna-7b --published clover2-vicuna-7b --output heads-clover2 \\\n"
+      "      --draft-vocab 8192 --data store");
   return [options] { return init(*options); };
 }
 

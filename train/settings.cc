@@ -70,6 +70,7 @@ nlohmann::json settings_of_all_kinds(const FitSettings& of) {
           {"regression", of.regression},
           {"block", of.block},
           {"gate_groups", of.gate_groups},
+          {"augmenting_layers", of.augmenting_layers},
           {"tap_layers", layers_of(of.tap_layers)}};
 }
 
@@ -97,6 +98,7 @@ void FitSettings::check() const {
   one_of("regression", regression, {"attention", "concat", "none"});
   one_of("block", block, {"full", "attention", "none"});
   at_least("gate-groups", gate_groups, int64_t{1});
+  at_least("augmenting-layers", augmenting_layers, int64_t{1});
   static_cast<void>(drafter());  // refuses what the kind does not have
   at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));

@@ -16,8 +16,9 @@ struct FitSettings {
   std::string regression = "attention";  // clover: attention | concat | none
   std::string block = "full";            // clover: full | attention | none
   int64_t gate_groups = 1;
-  std::string tap_layers;      // clover: "10,20"; "": none
-  int64_t draft_vocab = 8192;  // 0: all
+  int64_t augmenting_layers = 2;  // clover2
+  std::string tap_layers;         // clover: "10,20"; "": none
+  int64_t draft_vocab = 8192;     // 0: all
 
   // The work.
   std::string target;
@@ -78,7 +79,7 @@ struct FitSettings {
   static bool same_weights(const nlohmann::json& one, const nlohmann::json& other);
 };
 
-/// "clover, medusa": the kinds of heads, for people.
+/// "clover, clover2, medusa": the kinds of heads, for people.
 std::string list_drafter_kinds();
 
 template <class Self, class Visit>
@@ -88,6 +89,7 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("regression", self.regression, "clover: attention (the paper), concat or none");
   visit("block", self.block, "clover: augmenting block: full, attention or none");
   visit("gate-groups", self.gate_groups, "clover: gates of the attention decoder");
+  visit("augmenting-layers", self.augmenting_layers, "clover2: decoder layers of the augmenting block");
   visit("tap-layers", self.tap_layers,
         "clover: also read the residual stream after so many layers of the target, such as \"10,20\"; "
         "\"\": none");

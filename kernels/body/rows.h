@@ -105,7 +105,7 @@ void add_silu(float* z, const float* a, int64_t begin, int64_t end) {
 }
 
 void add_gated(float* s, const float* q, const float* k, const float* v, int64_t width, int64_t groups,
-               float eps, int64_t begin, int64_t end) {
+               float eps, bool silu, int64_t begin, int64_t end) {
   const int64_t slice = width / groups;
   for (int64_t i = begin * groups; i < end * groups; ++i) {
     const int64_t at = i * slice;
@@ -113,7 +113,11 @@ void add_gated(float* s, const float* q, const float* k, const float* v, int64_t
     const float k_norm = __builtin_sqrtf(dot(k + at, k + at, slice));
     const float gate =
         dot(q + at, k + at, slice) / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
-    fill_row(s + at, slice, [&](auto load) { return load(s + at) + silu_lanes(load(v + at) * gate); });
+    if (silu) {
+      fill_row(s + at, slice, [&](auto load) { return load(s + at) + silu_lanes(load(v + at) * gate); });
+    } else {
+      fill_row(s + at, slice, [&](auto load) { return load(s + at) + load(v + at) * gate; });
+    }
   }
 }
 

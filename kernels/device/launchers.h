@@ -49,12 +49,13 @@ void launch_rms_norm_of_panels(const void* panels, Element element, const NormCa
 void launch_add_silu(float* z, const float* a, int64_t count, Stream stream);
 struct GatedCall {
   const float* s;
-  const int64_t* chosen;  // [rows]
+  const int64_t* chosen;  // [rows], or null: each its own
   const float* q;
   const void* kv;          // [rows, 2 width] fp32, or
   const int64_t* kv_rows;  // [rows] of [.., 2 width] of `element`, or null
   int64_t rows, width, groups;
   float eps;
+  bool silu;
   float* out;
   void* rounded;
   Element element;

@@ -13,15 +13,10 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "data/error.h"
-#include "kernels/activation.h"
-#include "kernels/gpu.h"
-#include "kernels/linear.h"
-#include "kernels/rms_norm.h"
+#include "model/attention_decoder.h"
 #include "model/decoder_block.h"
 #include "model/drafters/factory.h"
 #include "model/layers.h"
@@ -30,103 +25,6 @@ namespace clover::model {
 namespace {
 
 enum class Regression { none, concat, attention };
-
-/// x[rows], or all of x where rows are undefined: fp32 [F, H].
-at::Tensor chosen(const at::Tensor& x, const at::Tensor& rows) {
-  return (rows.defined() ? x.index_select(0, rows) : x).to(at::kFloat);
-}
-
-/// g = cosine(W_Q RMS(s), W_K RMS(e)) a group of the width; s + silu(g * W_V RMS(e)).  W_Q and W_K begin near
-/// the identity, W_V at zero, so the decoder begins as the identity on s.
-class AttentionDecoder : public torch::nn::Module {
- public:
-  AttentionDecoder(int64_t hidden, int64_t groups, double eps, at::Generator generator)
-      : groups_(groups), eps_(eps) {
-    state_norm = register_module("state_norm", std::make_shared<RmsNorm>(at::ones({hidden}), eps));
-    token_norm = register_module("token_norm", std::make_shared<RmsNorm>(at::ones({hidden}), eps));
-    query = register_module("query", std::make_shared<Linear>(hidden, hidden, false));
-    key = register_module("key", std::make_shared<Linear>(hidden, hidden, false));
-    value = register_module("value", std::make_shared<Linear>(hidden, hidden, false));
-    at::NoGradGuard no_grad;
-    for (const auto& near_identity : {query, key}) {
-      near_identity->weight.copy_(at::eye(hidden) + at::normal(0.0,
-                                                               0.01 / std::sqrt(static_cast<double>(hidden)),
-                                                               {hidden, hidden}, generator));
-    }
-  }
-
-  /// Feeds token ids[j] to row rows[j] of `state`, or to row j: rows i64 [F] or undefined, ids i64 [F].
-  void forward(DraftState& state, at::Tensor rows, const at::Tensor& ids,
-               const kernels::PackedWeight& embedding, at::ScalarType training_dtype) const {
-    if (key_value_.defined()) {
-      const at::Tensor s = state.hidden.to(at::kFloat);
-      if (!rows.defined()) rows = at::arange(ids.size(0), ids.options());
-      const at::Tensor normed = state_norm->forward_of(s, rows), q = query->forward(normed, training_dtype);
-      state.hidden = at::empty_like(q);
-      state.rounded = at::empty_like(normed);
-      const kernels::KeyValues kv = table_.defined() ? kernels::KeyValues{table_, ids}
-                                                     : kernels::KeyValues{keys_and_values(embedding, ids)};
-      kernels::add_gated(s, rows, q, kv, groups_, eps_, state.hidden, state.rounded);
-      return;
-    }
-    const at::Tensor token = token_norm->forward_of(embedding, ids);
-    const at::Tensor s = chosen(state.hidden, rows);
-    const at::Tensor q = query->forward(state_norm->forward(s), training_dtype);
-    const at::Tensor k = key->forward(token, training_dtype);
-    const at::Tensor v = value->forward(token, training_dtype);
-    const auto grouped = [this](const at::Tensor& x) { return x.view({x.size(0), groups_, -1}); };
-    const at::Tensor gate =
-        at::cosine_similarity(grouped(q), grouped(k), -1, eps_).unsqueeze(-1);  // [F, groups, 1]
-    state.hidden = s + at::silu((gate * grouped(v)).flatten(1));
-  }
-
-  void pack(at::ScalarType dtype) {
-    state_norm->pack(dtype);
-    token_norm->pack(dtype);
-    query->pack(dtype);
-    key_value_ =
-        kernels::PackedWeight::pack({key->rounded(dtype), value->rounded(dtype)}).to(key->weight.device());
-  }
-  /// On a GPU keys and values of all tokens are made once, where a sixteenth of what is free has room for
-  /// them: a row of theirs is read in place of the weights that make it, which are a fifth of what a draft of
-  /// a 7B model reads.
-  void tabulate(const kernels::PackedWeight& embedding) {
-    const at::Device device = query->weight.device();
-    const int64_t tokens = embedding.outputs(), width = key_value_.outputs();
-    const auto size = static_cast<int64_t>(c10::elementSize(key_value_.dtype()));
-    if (device.is_cpu() || tokens * width * size > kernels::free_gpu_memory(device) / 16) return;
-    constexpr int64_t at_once = 1024;
-    table_ = at::empty({tokens, width}, at::TensorOptions(key_value_.dtype()).device(device));
-    for (int64_t first = 0; first < tokens; first += at_once) {
-      const int64_t end = std::min(first + at_once, tokens);
-      const at::Tensor ids = at::arange(first, end, at::TensorOptions(at::kLong).device(device));
-      table_.slice(0, first, end).copy_(keys_and_values(embedding, ids));
-    }
-  }
-  void unpack() {
-    state_norm->unpack();
-    token_norm->unpack();
-    query->unpack();
-    key_value_ = {};
-    table_ = at::Tensor();
-  }
-
-  std::shared_ptr<RmsNorm> state_norm, token_norm;
-  std::shared_ptr<Linear> query, key, value;
-
- private:
-  /// Of tokens ids[j]: fp32 [F, 2 H].
-  at::Tensor keys_and_values(const kernels::PackedWeight& embedding, const at::Tensor& ids) const {
-    at::Tensor kv = at::empty({ids.size(0), key_value_.outputs()}, ids.options().dtype(at::kFloat));
-    kernels::linear(token_norm->forward_of(embedding, ids), key_value_, {}, kv);
-    return kv;
-  }
-
-  int64_t groups_;
-  double eps_;
-  kernels::PackedWeight key_value_;  // [2 H, H]
-  at::Tensor table_;                 // [V, 2 H] of the frozen dtype, or undefined
-};
 
 class Clover final : public Drafter {
  public:
@@ -220,7 +118,8 @@ class Clover final : public Drafter {
     if (regression_ == Regression::attention) {
       attention_decoder_ = register_module(
           "attention_decoder",
-          std::make_shared<AttentionDecoder>(config.hidden, gate_groups_, config.norm_eps, generator));
+          std::make_shared<AttentionDecoder>(config.hidden, AttentionDecoderForm{.groups = gate_groups_},
+                                             config.norm_eps, generator));
     }
     if (regression_ == Regression::concat) {
       state_norm_ = register_module("state_norm",
@@ -248,7 +147,7 @@ class Clover final : public Drafter {
       attention_decoder_->forward(state, rows, ids, *target_.head, training_dtype_);
       return state;
     }
-    state.hidden = chosen(state.hidden, rows);
+    state.hidden = chosen_rows(state.hidden, rows);
     if (regression_ == Regression::none) return state;
     const at::Tensor token = target_.head->rows(ids).to(at::kFloat);  // e(x), [F, H]
     const at::Tensor both =

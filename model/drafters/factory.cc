@@ -9,9 +9,11 @@ namespace clover::model {
 
 std::span<const DrafterFactory> drafter_factories() {
   static constexpr const char* clover[] = {"heads", "regression", "block", "gate_groups", "tap_layers"};
+  static constexpr const char* clover2[] = {"heads", "augmenting_layers"};
   static constexpr const char* medusa[] = {"heads"};
-  static constexpr std::array<DrafterFactory, 2> factories{{
+  static constexpr std::array<DrafterFactory, 3> factories{{
       {"clover", make_clover, clover},
+      {"clover2", make_clover2, clover2},
       {"medusa", make_medusa, medusa},
   }};
   return factories;

@@ -25,6 +25,7 @@ struct DrafterFactory {
 std::span<const DrafterFactory> drafter_factories();
 
 std::shared_ptr<Drafter> make_clover(const DrafterInput& input);
+std::shared_ptr<Drafter> make_clover2(const DrafterInput& input);
 std::shared_ptr<Drafter> make_medusa(const DrafterInput& input);
 
 /// Reads the settings of one kind strictly: typed keys, each asked for once, an InputError for any other.

@@ -47,6 +47,15 @@ TEST_F(Commands, BatchKnowsStatisticsOfAnotherJobFromItsOwn) {
   ASSERT_EQ(run(batch(questions(3), one, with_stats)).code, 0);
   const std::string written = test::text_of(stats);
   EXPECT_EQ(run(batch(questions(3), one, with_stats)).code, 0);
+  // Also where an answer names no tokens, or a line has a field of the same name.
+  const json body = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 2}};
+  const json openai = {
+      {"custom_id", "o"}, {"method", "POST"}, {"url", "/v1/chat/completions"}, {"body", body}};
+  const json own_field = {{"prompt", "1, 2,"}, {"response", {{"body", {{"usage", {{"total_tokens", 1}}}}}}}};
+  const std::string mixed = folder.write("mixed.jsonl", openai.dump() + "\n" + own_field.dump() + "\n");
+  const std::string two = (folder / "two.jsonl").string(), two_stats = (folder / "two-stats.jsonl").string();
+  for (int time = 0; time < 2; ++time)
+    EXPECT_EQ(run(batch(mixed, two, {"--max-tokens", "2", "--stats", two_stats})).code, 0) << time;
   const std::string other = folder.write("other.jsonl", "{\"prompt\": \"Once upon a time\"}\n");
   ASSERT_EQ(run(batch(other, out, {"--max-tokens", "2"})).code, 0);
   const Ran refused = run(batch(other, out, with_stats));

@@ -195,11 +195,10 @@ class Decoding {
 using GpuAheadTest = GpuEngineTest;
 
 TEST_F(GpuAheadTest, DraftsAreTheSameAsBehindRowsThatTheCpuHasFollowed) {
-  const std::vector<std::pair<const char*, json>> kinds{{"clover", json::object()},
-                                                        {"clover", {{"block", "none"}}},
-                                                        {"clover", {{"tap_layers", {1}}}},
-                                                        {"clover", {{"tap_layers", {1}}, {"block", "none"}}},
-                                                        {"medusa", json::object()}};
+  const std::vector<std::pair<const char*, json>> kinds{
+      {"clover", json::object()},        {"clover", {{"block", "none"}}},
+      {"clover", {{"tap_layers", {1}}}}, {"clover", {{"tap_layers", {1}}, {"block", "none"}}},
+      {"clover2", json::object()},       {"medusa", json::object()}};
   for (const auto& [kind, settings] : kinds) {
     for (const bool graphs : {false, true}) {
       SCOPED_TRACE(std::string(kind) + " " + settings.dump() + (graphs ? " with graphs" : ""));

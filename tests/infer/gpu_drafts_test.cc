@@ -24,6 +24,7 @@ const std::vector<Heads>& every_kind() {
       {"clover", {{"block", "none"}, {"regression", "none"}}},
       {"clover", {{"tap_layers", {1}}}},
       {"clover", {{"tap_layers", {1}}, {"block", "none"}, {"regression", "concat"}}},
+      {"clover2", json::object()},
       {"medusa", json::object()},
   };
   return kinds;
@@ -236,14 +237,17 @@ TEST_F(GpuDraftsTest, HeadsScoreAsTheyDoOnTheCpu) {
   const auto on_cpu = model::Target::load(test::golden_target("tied-bf16"), at::kBFloat16, at::kCPU);
   for (const Heads& of : every_kind()) {
     SCOPED_TRACE(std::string(of.kind) + " " + of.settings.dump());
+    // Of Clover-2 a step of bf16 at 8 to 16, where the best logits are: two layers round, and twice the
+    // heads.
+    const double rounding = of.kind == std::string("clover2") ? 0.0625 : 0.03;
     const auto here = heads(*on_cpu, of), there = heads(of);
     Draft expected(*on_cpu, *here, false), found(*target_, *there, false);
     for (int round = 0; round < 2; ++round) {
       const auto cpu = expected.of(3, 2, 4), gpu = found.of(3, 2, 4);
       for (size_t depth = 0; depth < cpu.size(); ++depth) {
         ASSERT_TRUE(at::equal(cpu[depth].ids.slice(1, 0, 2), gpu[depth].ids.slice(1, 0, 2))) << depth;
-        EXPECT_TRUE(at::allclose(cpu[depth].logits, gpu[depth].logits, 0, 0.03)) << depth;
-        EXPECT_TRUE(at::allclose(cpu[depth].log_sums, gpu[depth].log_sums, 0, 0.03)) << depth;
+        EXPECT_TRUE(at::allclose(cpu[depth].logits, gpu[depth].logits, 0, rounding)) << depth;
+        EXPECT_TRUE(at::allclose(cpu[depth].log_sums, gpu[depth].log_sums, 0, rounding)) << depth;
       }
     }
   }

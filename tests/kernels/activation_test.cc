@@ -71,10 +71,15 @@ TEST(AddGated, IsThePlainLoop) {
       const at::Tensor q = at::randn({3, width}), k = at::randn({3, width}), v = at::randn({3, width});
       const at::Tensor before = at::randn({3, width});
       const std::vector<int64_t> rows = {2, 0, 2};  // of s
-      at::Tensor s = before.clone();
-      const at::Tensor rounded =
-          here::add_gated(s, at::tensor(rows, at::kLong), q, {at::cat({k, v}, 1)}, groups, 1e-8);
+      at::Tensor s = before.clone(), plain = before.clone();
+      const auto added_to = [&](at::Tensor& state, GateActivation activation) {
+        return here::add_gated(state, at::tensor(rows, at::kLong), q, {at::cat({k, v}, 1)}, groups, 1e-8,
+                               at::kBFloat16, activation);
+      };
+      const at::Tensor rounded = added_to(s, GateActivation::silu);
+      const at::Tensor plain_rounded = added_to(plain, GateActivation::none);
       EXPECT_TRUE(same_bits(rounded, s.to(at::kBFloat16)));
+      EXPECT_TRUE(same_bits(plain_rounded, plain.to(at::kBFloat16)));
       const int64_t slice = width / groups;
       for (int64_t r = 0; r < 3; ++r) {
         for (int64_t g = 0; g < groups; ++g) {
@@ -87,8 +92,9 @@ TEST(AddGated, IsThePlainLoop) {
           }
           const double gate = qk / std::sqrt(qq) / std::sqrt(kk);
           for (int64_t i = g * slice; i < (g + 1) * slice; ++i) {
-            const double expected = before[rows[r]][i].item<double>() + silu(gate * v[r][i].item<double>());
-            ASSERT_NEAR(s[r][i].item<double>(), expected, 2e-6);
+            const double from = before[rows[r]][i].item<double>(), gated = gate * v[r][i].item<double>();
+            ASSERT_NEAR(s[r][i].item<double>(), from + silu(gated), 2e-6);
+            ASSERT_NEAR(plain[r][i].item<double>(), from + gated, 2e-6);
           }
         }
       }
@@ -104,11 +110,13 @@ TEST(AddGated, ZeroQueriesLeaveTheStateAloneAndRowsAreIndependent) {
     here::add_gated(s, rows, at::zeros({90, 96}), {at::cat({k, v}, 1)}, 1, 1e-6);
     EXPECT_TRUE(same_bits(s, before));
     const at::Tensor q = at::randn({90, 96});
-    at::Tensor all = before.clone(), one = before.slice(0, 77, 78).clone();
+    at::Tensor all = before.clone(), one = before.slice(0, 77, 78).clone(), own = before.clone();
     const at::Tensor kv = at::cat({k, v}, 1);
     here::add_gated(all, rows, q, {kv}, 3, 1e-6);
     here::add_gated(one, first, q.slice(0, 77, 78), {kv.slice(0, 77, 78)}, 3, 1e-6);
     EXPECT_TRUE(same_bits(one, all.slice(0, 77, 78)));
+    here::add_gated(own, at::Tensor(), q, {kv}, 3, 1e-6);
+    EXPECT_TRUE(same_bits(own, all));
   });
 }
 
@@ -139,7 +147,8 @@ TEST(Activation, ARowIsTheSameBitsWhereverItLies) {
     const auto all_of = [](const at::Tensor& a) {
       at::Tensor sum = at::zeros_like(a), gated = at::empty_like(a), rounded = at::empty_like(a);
       add_silu_(sum, a);
-      add_gated(a, here::place(at::arange(4, at::kLong)), a, {at::cat({a, a}, 1)}, 2, 1e-6, gated, rounded);
+      add_gated(a, here::place(at::arange(4, at::kLong)), a, {at::cat({a, a}, 1)}, 2, 1e-6,
+                GateActivation::silu, gated, rounded);
       return at::cat({sum.cpu().view(-1), gated.cpu().view(-1)});
     };
     EXPECT_TRUE(same_bits(all_of(even), all_of(askew)));

@@ -97,10 +97,12 @@ inline void silu_rms_norm(const at::Tensor& x, const at::Tensor& a, const at::Te
 }
 /// Every row of s, the result in its place; what it rounds to, too.
 inline at::Tensor add_gated(at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
-                            int64_t groups, double eps, at::ScalarType type = at::kBFloat16) {
+                            int64_t groups, double eps, at::ScalarType type = at::kBFloat16,
+                            GateActivation activation = GateActivation::silu) {
   at::Tensor out = place(at::empty_like(q)), rounded = place(at::empty(q.sizes(), type));
   const KeyValues placed{place(kv.of), kv.rows.defined() ? place(kv.rows) : at::Tensor()};
-  kernels::add_gated(place(s), place(rows), place(q), placed, groups, eps, out, rounded);
+  kernels::add_gated(place(s), place_if_defined(rows), place(q), placed, groups, eps, activation, out,
+                     rounded);
   s = out.cpu();
   return rounded.cpu();
 }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "data/safetensors.h"
 #include "tests/support/input_error.h"
 #include "tests/support/reading.h"
@@ -155,6 +157,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"clover_qwen2", "clover", json::object(), "qwen2"},
                     Case{"clover_qwen3", "clover", json::object(), "qwen3"},
                     Case{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
+                    Case{"clover2", "clover2", json::object()},
+                    Case{"clover2_one_layer", "clover2", {{"augmenting_layers", 1}, {"heads", 4}}, "qwen2"},
+                    Case{"clover2_three_layers", "clover2", {{"augmenting_layers", 3}}, "qwen3"},
                     Case{"medusa", "medusa", json::object()}),
     [](const auto& info) { return info.param.name; });
 
@@ -200,12 +205,83 @@ TEST(Clover, WithoutBlockAndRegressionIsMedusaBitForBit) {
   }
 }
 
+/// The published equations (docs/drafters/clover2.md) written out, a sequence of seven tokens.
+class Clover2Equations : public testing::Test {
+ protected:
+  void SetUp() override {
+    no_grad_.emplace();
+    at::manual_seed(5);
+    drafter_ = model::make_drafter("clover2", json::object(), target_->view(), {}, true, 3);
+    for (auto& parameter : drafter_->parameters()) parameter.add_(at::randn(parameter.sizes()) * 0.05);
+  }
+
+  at::Tensor weight(const std::string& name) const { return drafter_->named_parameters()[name]; }
+  at::Tensor rms(const at::Tensor& x, const std::string& norm) const {
+    const double eps = target_->config().norm_eps;
+    return x / (x.square().mean(-1, true) + eps).sqrt() * weight(norm + ".weight");
+  }
+  at::Tensor linear(const at::Tensor& x, const std::string& name) const {
+    return x.matmul(weight(name + ".weight").t()) + weight(name + ".bias");
+  }
+  at::Tensor embedding(const at::Tensor& ids) const { return target_->view().head->rows(ids).to(at::kFloat); }
+  at::Tensor fed(const at::Tensor& s, const at::Tensor& ids, const std::string& decoder) const {
+    const at::Tensor q = linear(rms(s, decoder + ".state_norm"), decoder + ".query");
+    const at::Tensor k = linear(embedding(ids), decoder + ".key"),
+                     v = linear(embedding(ids), decoder + ".value");
+    at::Tensor out = s.clone();
+    const int64_t heads = target_->config().heads, width = s.size(1) / heads;
+    for (int64_t head = 0; head < heads; ++head) {
+      const auto slice = [&](const at::Tensor& x) { return x.slice(1, head * width, (head + 1) * width); };
+      const at::Tensor gate =
+          (slice(q) * slice(k)).sum(1, true) / slice(q).norm(2, 1, true) / slice(k).norm(2, 1, true);
+      slice(out).add_(gate * slice(v));
+    }
+    return out;
+  }
+  /// Clover's augmenting block, which is the same layer, with the weights of one of these.
+  at::Tensor layer(const at::Tensor& x, int64_t number) const {
+    const auto clover = model::make_drafter("clover", {{"regression", "none"}}, target_->view(), {}, true, 1);
+    const std::string own = "block.", ours = "block" + std::to_string(number) + ".";
+    for (auto& parameter : clover->named_parameters())
+      if (parameter.key().starts_with(own))
+        parameter.value().copy_(weight(ours + parameter.key().substr(own.size())));
+    return clover->prime({x, at::Tensor()}, ids_, {&segment_, 1}, every_, nullptr).hidden;
+  }
+
+  const std::unique_ptr<model::Target> target_ =
+      model::Target::load(test::golden_target("tied-bf16"), at::kFloat);
+  const Segment segment_{0, 0, 7};
+  const at::Tensor every_ = at::arange(7, at::kLong);
+  const at::Tensor ids_ = at::tensor({3, 1, 4, 1, 5, 9, 2}, at::kLong);
+  std::optional<at::NoGradGuard> no_grad_;
+  std::shared_ptr<Drafter> drafter_;
+};
+
+TEST_F(Clover2Equations, HoldForEveryGuess) {
+  const at::Tensor u = at::randn({7, target_->config().hidden});
+  const at::Tensor frontier = at::tensor({2, 6}, at::kLong);
+  DraftState state = drafter_->prime({u, at::Tensor()}, ids_, {&segment_, 1}, frontier, nullptr);
+  at::Tensor s = layer(layer(fed(u, ids_, "first_decoder"), 0), 1).index_select(0, frontier);
+  s = rms(s, "state_norm");
+  const auto close = [](const at::Tensor& one, const at::Tensor& other) {
+    return (one - other).abs().max().item<float>() < 1e-4;
+  };
+  EXPECT_TRUE(close(drafter_->output(state), rms(linear(s, "first_mix"), "norm")));
+  const at::Tensor parents = at::tensor({1, 0, 1}, at::kLong), guesses = at::tensor({8, 6, 7}, at::kLong);
+  for (int64_t depth = 1; depth < 3; ++depth) {
+    state = drafter_->extend(state, parents, guesses + depth);
+    s = fed(s.index_select(0, parents), guesses + depth, "next_decoder");
+    const at::Tensor both = at::cat({s, embedding(guesses + depth)}, 1);
+    EXPECT_TRUE(close(drafter_->output(state), rms(linear(both, "next_mix"), "norm"))) << depth;
+  }
+}
+
 TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
   const auto target = model::Target::load(test::golden_target("tied-bf16"), at::kFloat);
   const auto message = [&](const char* kind, const json& settings) {
     return test::input_error([&] { model::make_drafter(kind, settings, target->view(), {}, false, 0); });
   };
-  EXPECT_THAT(message("hydra", json::object()), testing::HasSubstr("clover, medusa"));
+  EXPECT_THAT(message("hydra", json::object()), testing::HasSubstr("clover, clover2, medusa"));
   EXPECT_THAT(message("clover", {{"hedas", 3}}), testing::HasSubstr("hedas"));
   EXPECT_THAT(message("clover", {{"heads", 0}}), testing::HasSubstr("from 1 to"));
   EXPECT_THAT(message("clover", {{"block", "half"}}), testing::HasSubstr("full, attention, none"));

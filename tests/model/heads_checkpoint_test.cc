@@ -81,28 +81,42 @@ TEST_F(HeadsCheckpoint, GoldenPromptRecognisesTheHeadsAndOthers) {
                data::InputError);
 }
 
+/// What frozen heads say behind a whole text: at the first depth, and one guess deeper.
+at::Tensor frozen_outputs(model::Drafter& drafter, const model::Target& target,
+                          const std::vector<int64_t>& ids) {
+  const at::NoGradGuard no_grad;
+  model::KvCache cache(target.kv_shape(drafter.kv_layers()), 32, 4);
+  const int32_t sequence = cache.open();
+  const auto features = test::read_text(target, ids, 64, cache, sequence, drafter.features().layers).features;
+  const model::Segment segment{sequence, 0, static_cast<int32_t>(ids.size())};
+  model::DraftKv kv{&cache, target.config().layers, cache.place({&segment, 1})};
+  const at::Tensor rows = at::arange(segment.count, at::kLong), next = at::tensor(ids, at::kLong);
+  const model::DraftState first = drafter.prime(features, next, {}, rows, &kv);
+  return at::cat({drafter.output(first), drafter.output(drafter.extend(first, rows, next.flip(0)))});
+}
+
 /// Frozen heads compute with what a folder in their dtype will hold, norms and biases not finer than it.
 TEST_F(HeadsCheckpoint, GuessAlikeBeforeTheyAreSavedAndAfter) {
-  const auto ids = test::to_ids(
-      data::SafetensorsReader::open(test::golden_target("tied-bf16") / "golden.safetensors").read("ids"));
-  const auto features = test::read_text(*target_, ids).features;
-  const model::Segment segment{0, 0, static_cast<int32_t>(ids.size())};
-  const at::Tensor rows = at::arange(segment.count, at::kLong), next = at::tensor(ids, at::kLong);
-  for (const json& regression : {json("attention"), json("concat")}) {
-    const auto trained = model::make_drafter("clover", {{"block", "none"}, {"regression", regression}},
-                                             target_->view(), {}, true, 5);
-    {
-      const at::NoGradGuard no_grad;
-      for (auto& parameter : trained->parameters()) parameter += 0.1 * at::randn(parameter.sizes());
+  for (const char* family : {"tied-bf16", "qwen2", "qwen3"}) {
+    const auto target = model::Target::load(test::golden_target(family), at::kBFloat16);
+    const auto ids = test::to_ids(
+        data::SafetensorsReader::open(test::golden_target(family) / "golden.safetensors").read("ids"));
+    for (const auto& [kind, settings] :
+         std::vector<std::pair<const char*, json>>{{"clover", json::object()},
+                                                   {"clover", {{"block", "none"}, {"regression", "concat"}}},
+                                                   {"clover2", json::object()},
+                                                   {"medusa", json::object()}}) {
+      const auto trained = model::make_drafter(kind, settings, target->view(), {}, true, 5);
+      {
+        const at::NoGradGuard no_grad;
+        for (auto& parameter : trained->parameters()) parameter += 0.1 * at::randn(parameter.sizes());
+      }
+      trained->freeze(at::kBFloat16);
+      model::save_heads(folder_, *trained, *target, json::object(), at::kBFloat16);
+      const auto loaded = model::load_heads(folder_, *target, false);
+      EXPECT_TRUE(at::equal(frozen_outputs(*trained, *target, ids), frozen_outputs(*loaded, *target, ids)))
+          << family << ", " << kind << " " << settings;
     }
-    trained->freeze(at::kBFloat16);
-    model::save_heads(folder_, *trained, *target_, json::object(), at::kBFloat16);
-    const auto loaded = model::load_heads(folder_, *target_, false);
-    const auto output = [&](model::Drafter& drafter) {
-      const at::NoGradGuard no_grad;
-      return drafter.output(drafter.prime(features, next, {&segment, 1}, rows, nullptr));
-    };
-    EXPECT_TRUE(at::equal(output(*trained), output(*loaded))) << regression;
   }
 }
 

@@ -1,10 +1,13 @@
 // prepare, init, fit and eval as a user runs them one after the other, on a tiny target with a tokenizer.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "data/files.h"
+#include "data/safetensors.h"
 #include "data/token_store.h"
 #include "tests/infer/run_program.h"
 #include "tests/infer/tiny_tokenizer.h"
@@ -209,6 +212,103 @@ TEST_F(CommandsProcessTest, EvalAndInitRefuseWhatDoesNotBelongTogether) {
   EXPECT_FALSE(fs::exists(folder_ / "eval.json"));
 }
 
+/// Tensors of a folder by the names that XiaoBin1992/clover gives them, and what they are called here.
+data::NamedTensors clover2_tensors(std::map<std::string, std::string>& names) {
+  constexpr int64_t hidden = 64, inner = 96, keys = 32;
+  data::NamedTensors tensors;
+  const auto add = [&](const std::string& theirs, const std::string& own, at::IntArrayRef shape) {
+    tensors.emplace_back(theirs, at::randn(shape).to(at::kHalf));
+    names[own] = theirs;
+  };
+  const auto linear = [&](const std::string& theirs, const std::string& own, int64_t inputs) {
+    add(theirs + ".weight", own + ".weight", {hidden, inputs});
+    add(theirs + ".bias", own + ".bias", {hidden});
+  };
+  for (const std::string i : {"0", "1"}) {
+    const std::string layer = "layers." + i + ".", block = "block" + i + ".";
+    for (const char* name : {"q_proj", "o_proj"})
+      add(layer + "self_attn." + name + ".weight", block + name + ".weight", {hidden, hidden});
+    for (const char* name : {"k_proj", "v_proj"})
+      add(layer + "self_attn." + name + ".weight", block + name + ".weight", {keys, hidden});
+    for (const char* name : {"gate_proj", "up_proj"})
+      add(layer + "mlp." + name + ".weight", block + name + ".weight", {inner, hidden});
+    add(layer + "mlp.down_proj.weight", block + "down_proj.weight", {hidden, inner});
+    for (const char* name : {"input_layernorm.weight", "post_attention_layernorm.weight"})
+      add(layer + name, block + name, {hidden});
+  }
+  for (const auto& [theirs, own] :
+       {std::pair<std::string, std::string>{"clover_head_mlp_rnn", "first_decoder"},
+        {"clover_head_mlp_rnn2", "next_decoder"}}) {
+    add(theirs + ".input_layernorm.weight", own + ".state_norm.weight", {hidden});
+    linear(theirs + ".q", own + ".query", hidden);
+    linear(theirs + ".k", own + ".key", hidden);
+    linear(theirs + ".v", own + ".value", hidden);
+  }
+  add("clover_norm.weight", "state_norm.weight", {hidden});
+  add("clover_head_norm.weight", "norm.weight", {hidden});
+  linear("clover_head_mlp", "first_mix", hidden);
+  linear("clover_head_mlp2", "next_mix", 2 * hidden);
+  return tensors;
+}
+
+TEST_F(CommandsProcessTest, PublishedClover2HeadsAreTakenOver) {
+  std::map<std::string, std::string> names;
+  data::NamedTensors tensors = clover2_tensors(names);
+  const at::Tensor embedding =
+      data::SafetensorsReader::open(tiny_target()).read("model.embed_tokens.weight").clone();
+  const fs::path published = folder_ / "published";
+  json config = data::read_json(tiny_target() / "config.json");
+  config["num_hidden_layers"] = 1;
+  config["clover"] = {{"num_heads", 5}, {"num_layers", 2}, {"heads_coefficient", 1.0}};
+  const auto write = [&](const json& settings, const data::NamedTensors& of) {
+    fs::create_directories(published);
+    folder_.write("published/config.json", settings.dump());
+    data::write_safetensors(published / "model.safetensors", of);
+  };
+  const std::vector<std::string> init{"--published", published, "--output", folder_ / "own"};
+
+  data::NamedTensors foreign = tensors, short_of_one = tensors;
+  foreign.emplace_back("lm_head.weight", embedding.flip(0));
+  write(config, foreign);
+  expect_refusal("init", init, "lm_head.weight is not the LM head of this target");
+  short_of_one.pop_back();
+  write(config, short_of_one);
+  expect_refusal("init", init, "clover_head_mlp2.bias");
+  json scaled = config;
+  scaled["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  write(scaled, tensors);
+  expect_refusal("init", init, "scale positions");
+  json no_number = config;
+  no_number["clover"]["num_heads"] = 18446744073709551615ull;
+  write(no_number, tensors);
+  expect_refusal("init", init, "\"num_heads\" is 18446744073709551615");
+  no_number["clover"] = "x";
+  write(no_number, tensors);
+  expect_refusal("init", init, "\"clover\" is \"x\"");
+  data::NamedTensors infinite = tensors;
+  infinite.back().second = at::full({64}, INFINITY);
+  write(config, infinite);
+  expect_refusal("init", init, "no finite number");
+  config["rms_norm_eps"] = 1e-6;  // as the published ones for Vicuna
+  tensors.emplace_back("clover_embed_tokens.weight", embedding);
+  write(config, tensors);
+  expect_refusal("init", {"--published", published, "--kind", "medusa", "--output", folder_ / "own"},
+                 "--kind");
+  expect_refusal("init", {"--published", published, "--heads", "4", "--output", folder_ / "own"}, "--kind");
+  expect_refusal("init", {"--published", target_.path(), "--output", folder_ / "own"}, "found neither");
+  EXPECT_FALSE(fs::exists(folder_ / "own"));
+
+  const test::Ran ran = run("init", init);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(data::read_json(folder_ / "own/config.json")["drafter"],
+            (json{{"heads", 5}, {"augmenting_layers", 2}}));
+  const auto own = data::SafetensorsReader::open(folder_ / "own/model.safetensors");
+  EXPECT_EQ(own.names().size(), names.size());
+  const std::map<std::string, at::Tensor> written(tensors.begin(), tensors.end());
+  for (const auto& [name, theirs] : names)
+    EXPECT_TRUE(at::equal(own.read(name), written.at(theirs).to(at::kBFloat16))) << name;
+}
+
 TEST_F(CommandsProcessTest, EvalFindsAnUnwritableReportBeforeItMeasures) {
   expect_refusal(
       "eval", {"--heads", folder_ / "none", "--input", records(), "--json", folder_ / "absent" / "eval.json"},
@@ -252,9 +352,9 @@ TEST_F(CommandsProcessTest, BestHeadsAreComparedOnThePromptsOfNow) {
     const test::Ran ran = run("fit", fit);
     ASSERT_EQ(ran.code, 0) << ran.err;
     EXPECT_EQ(ran.err.find("measuring best/, of step 4, anew") != std::string::npos, changed) << ran.err;
-    const json about = data::read_json(folder_ / "run/last/config.json")["training"]["evaluation"];
-    EXPECT_EQ(about["prompts"], 1);
-    EXPECT_EQ(about["step"], 4);
+    const json state = data::read_json(folder_ / "run/checkpoints/step-000004/state.json");
+    EXPECT_EQ(state["best_on"]["prompts"], 1);
+    EXPECT_EQ(state["evaluation"]["prompts"], 2) << "of the last evaluation";
   }
 }
 

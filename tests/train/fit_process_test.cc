@@ -281,6 +281,16 @@ TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
             data::read_json(output / "last/config.json")["training"]);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 6) << "nothing is left beside";
   EXPECT_TRUE(data::read_file(folder_ / "clover/model.safetensors") == weights(output));
+  // And back, but for the map of tokens, which that layout does not hold.
+  ASSERT_EQ(run({program(), "init", "--target", tiny_target(), "--published", folder_ / "medusa", "--output",
+                 folder_ / "back"}),
+            0)
+      << messages();
+  const auto back = data::SafetensorsReader::open(folder_ / "back/model.safetensors");
+  const auto own = data::SafetensorsReader::open(output / "last/model.safetensors");
+  EXPECT_EQ(back.names().size(), 6u);
+  for (const std::string& name : back.names())
+    EXPECT_TRUE(at::equal(back.read(name), own.read(name))) << name;
   EXPECT_EQ(run({program(), "export", "--run", output, "--step", "12345", "--output", folder_ / "no"}), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("no checkpoint of that step, expected one of: "));
   EXPECT_EQ(run({program(), "export", "--heads", output / "best", "--step", "1", "--output", folder_ / "no"}),

@@ -1,0 +1,142 @@
+// Clover-2 (arXiv 2408.00264; docs/drafters/clover2.md): Clover's recurrence with the next token read before
+// the augmenting block, two layers in it, and one cell for all guesses but the first.
+//
+//   s_0 = norm_s(Block(AD_1(u, e(x))))        AD: attention decoder, a gate a head; e(x): x's LM-head row
+//   guess 0 = LM head . norm(F_1 s_0)
+//   s_i = AD_2(s_{i-1}, e(x))                 x: the token before
+//   guess i = LM head . norm(F_2 [s_i; e(x)])
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "data/error.h"
+#include "model/attention_decoder.h"
+#include "model/decoder_block.h"
+#include "model/drafters/factory.h"
+#include "model/layers.h"
+
+namespace clover::model {
+namespace {
+
+class Clover2 final : public Drafter {
+ public:
+  explicit Clover2(const DrafterInput& input) : Drafter(input.target, input.token_map, input.trainable) {
+    SettingsReader reader("clover2", input.settings);
+    count_ = reader.integer("heads", 3, 1, 16);
+    const int64_t layers = reader.integer("augmenting_layers", 2, 1, 8);
+    reader.finish();
+    build(*target_.config, layers, input.seed);
+  }
+
+  std::string kind() const override { return "clover2"; }
+  FeatureTaps features() const override { return {.pre_norm = true}; }
+  int64_t max_depth() const override { return count_; }
+  int64_t kv_layers() const override { return std::ssize(block_); }
+  nlohmann::json settings() const override { return {{"heads", count_}, {"augmenting_layers", kv_layers()}}; }
+
+  DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
+                   const at::Tensor& frontier, DraftKv* kv) override {
+    DraftState state{features.pre_norm.to(at::kFloat)};
+    first_decoder_->forward(state, {}, next_ids, *target_.head, training_dtype_);
+    at::Tensor x = state.hidden;
+    if (kv) {
+      for (int64_t i = 0; i < kv_layers(); ++i)
+        block_[i]->forward_in_place(x, kv->placement, *kv->cache, kv->first_layer + i);
+      x = state_norm_->forward_of(x, frontier);
+    } else {
+      const at::Tensor every = at::arange(x.size(0), frontier.options());
+      for (int64_t i = 0; i < kv_layers(); ++i)
+        x = block_[i]->forward(x, segments, i + 1 < kv_layers() ? every : frontier, training_dtype_);
+      x = state_norm_->forward(x);
+    }
+    return with_token(x, next_ids.index_select(0, frontier), 0);
+  }
+
+  at::Tensor output(const DraftState& state) override {
+    const Linear& mix = state.depth == 0 ? *first_mix_ : *next_mix_;
+    const at::Tensor read = state.depth == 0 ? state_of(state) : state.hidden;
+    return norm_->forward(mix.forward(read, training_dtype_));
+  }
+
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) override {
+    DraftState fed{state_of(state)};
+    next_decoder_->forward(fed, parents, ids, *target_.head, training_dtype_);
+    return with_token(fed.hidden, ids, state.depth + 1);
+  }
+
+ private:
+  /// A state's rows hold what guesses read: [s; e(x)], [F, 2 H].
+  DraftState with_token(const at::Tensor& s, const at::Tensor& ids, int64_t depth) const {
+    return {at::cat({s.to(at::kFloat), target_.head->rows(ids).to(at::kFloat)}, 1), depth};
+  }
+  at::Tensor state_of(const DraftState& state) const {
+    return state.hidden.narrow(1, 0, target_.config->hidden);
+  }
+
+  void build(const TargetConfig& config, int64_t layers, uint64_t seed) {
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    const auto decoder = [&](const char* name) {
+      const AttentionDecoderForm form{.groups = config.heads,
+                                      .token_norm = false,
+                                      .biases = true,
+                                      .activation = kernels::GateActivation::none};
+      return register_module(
+          name, std::make_shared<AttentionDecoder>(config.hidden, form, config.norm_eps, generator));
+    };
+    const auto mix = [&](const char* name, int64_t inputs) {
+      auto linear = register_module(name, std::make_shared<Linear>(config.hidden, inputs, true));
+      begin_near_identity(*linear, generator);
+      return linear;
+    };
+    const auto norm = [&](const char* name) {
+      return register_module(name, std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
+    };
+    if (config.hidden % config.heads != 0) {
+      throw data::InputError("Heads of kind clover2 have a gate for each attention head of the target: its " +
+                             std::to_string(config.heads) + " do not divide the hidden size " +
+                             std::to_string(config.hidden) + "; choose another kind.");
+    }
+    first_decoder_ = decoder("first_decoder");
+    for (int64_t i = 0; i < layers; ++i) {
+      block_.push_back(
+          register_module("block" + std::to_string(i),
+                          std::make_shared<DecoderBlock>(config, *target_.last_layer, /*with_mlp=*/true)));
+    }
+    state_norm_ = norm("state_norm");
+    first_mix_ = mix("first_mix", config.hidden);
+    next_decoder_ = decoder("next_decoder");
+    next_mix_ = mix("next_mix", 2 * config.hidden);
+    norm_ = norm("norm");
+  }
+
+  template <typename Action>
+  void for_each_layer(Action action) {
+    action(*first_decoder_);
+    for (const auto& layer : block_) action(*layer);
+    action(*state_norm_);
+    action(*first_mix_);
+    action(*next_decoder_);
+    action(*next_mix_);
+    action(*norm_);
+  }
+  void pack(at::ScalarType dtype) override {
+    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
+    for (const auto& decoder : {next_decoder_, first_decoder_}) decoder->tabulate(*target_.head);
+  }
+  void unpack() override {
+    for_each_layer([](auto& layer) { layer.unpack(); });
+  }
+
+  int64_t count_;
+  std::shared_ptr<AttentionDecoder> first_decoder_, next_decoder_;
+  std::vector<std::shared_ptr<DecoderBlock>> block_;
+  std::shared_ptr<RmsNorm> state_norm_, norm_;
+  std::shared_ptr<Linear> first_mix_, next_mix_;
+};
+
+}  // namespace
+
+std::shared_ptr<Drafter> make_clover2(const DrafterInput& input) {
+  return std::make_shared<Clover2>(input);
+}
+
+}  // namespace clover::model
