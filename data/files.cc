@@ -158,6 +158,12 @@ nlohmann::json read_json(const std::filesystem::path& file) {
   return parse_json(read_file(file, largest_json), file.string());
 }
 
+bool same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(one), ignored) ==
+         std::filesystem::weakly_canonical(std::filesystem::absolute(other), ignored);
+}
+
 std::filesystem::path behind_links(const std::filesystem::path& file) {
   constexpr int most_links = 40;  // as the system's own limit; more go round in a circle
   std::error_code error;

@@ -21,6 +21,9 @@ nlohmann::json parse_json(std::string_view text, const std::string& where);
 /// InputError when `file` could not be written now, found before the work whose result it is to hold.
 void check_can_write(const std::filesystem::path& file);
 
+/// Whether both name one file, however it is spelled and be it there yet or not.
+bool same_file(const std::filesystem::path& one, const std::filesystem::path& other);
+
 /// What a link leads to, be it there yet or not: that is replaced, not the link.
 std::filesystem::path behind_links(const std::filesystem::path& file);
 

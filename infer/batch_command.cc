@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "data/error.h"
+#include "data/files.h"
 #include "data/hash.h"
 #include "infer/batch_job.h"
 #include "infer/command_line.h"
@@ -72,12 +73,8 @@ json affects_output(const BatchOptions& options, const LoadedModel& model) {
 }
 
 void check_files(const BatchOptions& options) {
-  namespace fs = std::filesystem;
   const auto same = [](const std::string& one, const std::string& other) {
-    std::error_code ignored;
-    return !one.empty() && !other.empty() &&
-           fs::weakly_canonical(fs::absolute(one), ignored) ==
-               fs::weakly_canonical(fs::absolute(other), ignored);
+    return !one.empty() && !other.empty() && data::same_file(one, other);
   };
   const std::string run_file = run_file_of(options.output).string();
   const std::pair<const char*, const std::string*> files[] = {{"--input", &options.input},

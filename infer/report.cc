@@ -121,10 +121,7 @@ void check_report_file(const std::string& file, const std::vector<std::string>& 
   if (file.empty()) return;
   std::error_code ignored;
   const auto replaces = [&](const std::string& path) {
-    if (!fs::exists(file, ignored)) {
-      return fs::weakly_canonical(fs::absolute(file), ignored) ==
-             fs::weakly_canonical(fs::absolute(path), ignored);
-    }
+    if (!fs::exists(file, ignored)) return data::same_file(file, path);
     if (!fs::is_directory(path, ignored)) return fs::equivalent(file, path, ignored);
     const fs::path inside =
         fs::relative(fs::weakly_canonical(file, ignored), fs::canonical(path, ignored), ignored);

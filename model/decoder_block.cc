@@ -58,14 +58,14 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
 void DecoderBlock::pack(at::ScalarType dtype) {
   const at::Device device = input_layernorm_->weight.device();
   packed_.input_norm = rounded_vector(input_layernorm_->weight, dtype);
-  const auto plain = [dtype](const at::Tensor& vector) {
+  const auto rounded = [dtype](const at::Tensor& vector) {
     return vector.defined() ? rounded_vector(vector, dtype).cpu() : at::Tensor();
   };
   Projections projections{
       .q = q_proj_->rounded(dtype), .k = k_proj_->rounded(dtype), .v = v_proj_->rounded(dtype)};
-  projections.q_bias = plain(q_proj_->bias), projections.k_bias = plain(k_proj_->bias),
-  projections.v_bias = plain(v_proj_->bias);
-  if (q_norm_) projections.q_norm = plain(q_norm_->weight), projections.k_norm = plain(k_norm_->weight);
+  projections.q_bias = rounded(q_proj_->bias), projections.k_bias = rounded(k_proj_->bias),
+  projections.v_bias = rounded(v_proj_->bias);
+  if (q_norm_) projections.q_norm = rounded(q_norm_->weight), projections.k_norm = rounded(k_norm_->weight);
   packed_.qkv = pack_qkv(projections, *config_, device);
   packed_.output = kernels::PackedWeight::pack({o_proj_->rounded(dtype)}).to(device);
   if (!post_attention_layernorm_) return;

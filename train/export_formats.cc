@@ -43,7 +43,7 @@ void write_medusa(const fs::path& heads, const fs::path& folder, c10::ScalarType
     // A trimmed vocabulary is a matter of speed: these readers multiply with the whole head.
     if (name != "token_map") tensors.emplace_back(published_name("medusa", name), tensor);
   }
-  data::write_safetensors(folder / "medusa_lm_head.safetensors", tensors, {{"format", "pt"}});
+  data::write_safetensors(folder / medusa_file, tensors, {{"format", "pt"}});
   const int64_t blocks = static_cast<int64_t>(tensors.size()) / 2;  // each a weight and a bias
   const nlohmann::json recorded = info.config.at("drafter").value("heads", nlohmann::json());
   if (recorded != blocks) {

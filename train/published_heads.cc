@@ -21,8 +21,6 @@ namespace fs = std::filesystem;
 using data::InputError;
 using nlohmann::json;
 
-constexpr const char* medusa_file = "medusa_lm_head.safetensors";
-
 int64_t count_of(const json& config, const char* key, const fs::path& file) {
   const json value = config.is_object() ? config.value(key, json()) : json();
   constexpr int64_t most = 1'000'000;
@@ -43,13 +41,11 @@ void check_clover2(const json& config, const model::TargetConfig& target, const 
                      ", expected an object with num_heads and num_layers.");
   if (target.qkv_bias || target.head_norms)
     refuse("have no biases and norms of queries, as this target's layers have");
-  for (size_t i = 0; i < model::rope_frequencies(target).size(); ++i) {
-    const double own = model::rope_frequencies(target)[i];
-    const double theirs =
-        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(target.head_dim));
-    if (std::abs(own - theirs) > 1e-6 * theirs)
-      refuse("rotate positions by a base of 10000, and this target's layers do not");
-  }
+  model::TargetConfig theirs = target;
+  theirs.rope_theta = 10000;
+  theirs.rope_scaling = {};
+  if (model::rope_frequencies(target) != model::rope_frequencies(theirs))
+    refuse("rotate positions by a base of 10000, and this target's layers do not");
   if (!config.value("rope_scaling", json()).is_null()) refuse("scale positions, which is not supported");
   if (config.value("hidden_act", json("silu")) != "silu")
     refuse("have the activation " + config["hidden_act"].dump().substr(0, 80) + ", not silu");

@@ -25,6 +25,9 @@ struct PublishedHeads {
   void read_into(model::Drafter& drafter, const model::Target& target) const;
 };
 
+/// Where the weights are in Medusa's layout.
+constexpr const char* medusa_file = "medusa_lm_head.safetensors";
+
 /// What `name`, a tensor of heads of `kind`, is called there; InputError where the layout has no such tensor.
 std::string published_name(const std::string& kind, const std::string& name);
 
