@@ -38,7 +38,7 @@ unsigned* arrived_on(at::Device device) {
 /// `call` is that of `input`; more rows than the product norms itself are normed for it.
 void run(LinearCall call, const LinearInput& input, const PackedWeight& weight) {
   GpuRoom room = gpu_room();
-  room.tall = uses_warpgroup_products(input.x.device());
+  room.clusters = uses_warpgroup_products(input.x.device());
   at::Tensor x = input.x;
   if (input.norm.defined() && !norms_rows(call)) {
     x = at::empty(x.sizes(), x.options().dtype(weight.dtype()));

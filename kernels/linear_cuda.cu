@@ -85,13 +85,13 @@ void launch_normed(const LinearCall& call, Stream stream) {
 }
 
 template <class T, int PanelsAWarp, int TilesAWarp>
-void launch_flat(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  launch_whole_and_split<FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, false>>,
-                         FlatChunks<T, Flat<PanelsAWarp, TilesAWarp, true>>>(call, plan, sums, stream);
+void launch_flat(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums, Stream stream) {
+  launch_whole_and_split<FlatChunks<T, FlatShape<PanelsAWarp, TilesAWarp, false>>,
+                         FlatChunks<T, FlatShape<PanelsAWarp, TilesAWarp, true>>>(call, plan, sums, stream);
 }
 
 template <class T, int PanelsAWarp>
-void launch_flat(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
+void launch_flat(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums, Stream stream) {
   switch (plan.tiles_a_warp) {
     case 2:
       return launch_flat<T, PanelsAWarp, 2>(call, plan, sums, stream);
@@ -105,27 +105,27 @@ void launch_flat(const LinearCall& call, const ManyPlan& plan, const SplitSums& 
 }
 
 template <class T>
-void launch_many(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream) {
-  if (plan.tall) return launch_linear_tall(call, plan, sums, stream);
-  if (plan.panels_a_warp == 1) return launch_flat<T, 1>(call, plan, sums, stream);
-  launch_flat<T, 2>(call, plan, sums, stream);
-}
-
-template <class T>
 void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream) {
-  if (plan.many)
-    return launch_many<T>(call, plan.shape, split_sums(call, plan.shape, workspace, arrived), stream);
-  if (call.norm != nullptr) return launch_normed<T>(call, stream);
-  if (call.rows <= 8) return launch_few<T, 1>(call, stream);
-  launch_few<T, 2>(call, stream);
+  switch (plan.kernel) {
+    case LinearPlan::Kernel::clusters:
+      return launch_linear_clusters(call, plan.clusters, stream);
+    case LinearPlan::Kernel::flat: {
+      const SplitSums sums = split_sums(call, plan.flat, workspace, arrived);
+      return plan.flat.panels_a_warp == 1 ? launch_flat<T, 1>(call, plan.flat, sums, stream)
+                                          : launch_flat<T, 2>(call, plan.flat, sums, stream);
+    }
+    case LinearPlan::Kernel::few:
+      if (call.norm != nullptr) return launch_normed<T>(call, stream);
+      return call.rows <= 8 ? launch_few<T, 1>(call, stream) : launch_few<T, 2>(call, stream);
+  }
 }
 
 }  // namespace
 
 GpuRoom gpu_room() {
   constexpr int64_t declared = 16;  // beside what a launch asks for
-  return {shared_bytes_a_block() - declared >= Flat<2, 8, false>::bytes, has_warpgroup_products(),
+  return {shared_bytes_a_block() - declared >= FlatShape<2, 8, false>::bytes, has_warpgroup_products(),
           multiprocessors()};
 }
 

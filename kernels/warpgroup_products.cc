@@ -27,21 +27,23 @@ at::Tensor uneven(int64_t rows, int64_t columns, at::ScalarType type) {
   return (at::randn({rows, columns}, numbers, at::kFloat) * at::pow(2.0, exponents)).to(type);
 }
 
-at::Tensor product(const at::Tensor& x, const PackedWeight& weight, const cuda::ManyPlan& shape) {
+at::Tensor product(const at::Tensor& x, const PackedWeight& weight, const cuda::LinearPlan& plan) {
   at::Tensor y = at::empty({x.size(0), weight.outputs()}, x.options().dtype(at::kFloat));
-  cuda::linear_by({true, shape}, call_of(x, weight, at::Tensor(), y, /*accumulate=*/false), x);
+  cuda::linear_by(plan, call_of(x, weight, at::Tensor(), y, /*accumulate=*/false), x);
   return to_host({y})[0].view(at::kInt);
 }
 
-/// All tall blocks, whole and split, beside a flat one.
+/// All tiles of clusters, beside flat blocks.
 bool agree(at::Device gpu, at::ScalarType type) {
-  constexpr int64_t outputs = 130, inputs = 1192;  // 38 chunks, nine or ten a segment, the last one ragged
+  // 54 chunks, 13 or 14 a segment, more than a ring holds, the last one ragged; a tile of outputs that ends
+  // early.
+  constexpr int64_t outputs = 130, inputs = 1720;
   const PackedWeight weight = PackedWeight::pack({uneven(outputs, inputs, type)}).to(gpu);
-  for (const int tiles : cuda::tall_tiles) {
-    const at::Tensor x = to_device(uneven(8 * tiles - 3, inputs, type), gpu);
-    const at::Tensor expected = product(x, weight, {false, 1, 8});
-    for (const int64_t split_blocks : {0, 2})
-      if (!at::equal(product(x, weight, {true, 1, tiles, split_blocks}), expected)) return false;
+  for (const int rows : cuda::ClusterPlan::row_tile_sizes) {
+    const at::Tensor x = to_device(uneven(rows - 3, inputs, type), gpu);
+    const at::Tensor expected = product(x, weight, cuda::LinearPlan::by(cuda::FlatPlan{1, 8}));
+    if (!at::equal(product(x, weight, cuda::LinearPlan::by(cuda::ClusterPlan::of(rows))), expected))
+      return false;
   }
   return true;
 }
@@ -52,7 +54,7 @@ bool uses_warpgroup_products(at::Device gpu) {
   static auto& known = *new std::map<c10::DeviceIndex, bool>;
   const auto found = known.find(gpu.index());
   if (found != known.end()) return found->second;
-  const bool uses = cuda::gpu_room().tall && agree(gpu, at::kBFloat16) && agree(gpu, at::kHalf);
+  const bool uses = cuda::gpu_room().clusters && agree(gpu, at::kBFloat16) && agree(gpu, at::kHalf);
   known.emplace(gpu.index(), uses);  // only now: what is thrown is no answer
   return uses;
 }

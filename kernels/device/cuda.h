@@ -30,6 +30,7 @@ struct LaunchSettings {
   bool is_sm_90 = false;
   std::map<const void*, bool> overlaps;  // kernels that may start while the last one runs: their code, made
                                          // for sm_90 or later, waits
+  std::map<const void*, int> most_clusters;  // that run at once
 
   static LaunchSettings& of_device() {
     thread_local std::map<int, LaunchSettings> known;
@@ -111,6 +112,33 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int thre
   if (result == cudaSuccess) return;
   cudaGetLastError();  // told here, not to whoever asks next
   launch_failed(name, cudaGetErrorString(result));
+}
+
+/// The same of a kernel that says in its declaration that clusters of so many blocks, side by side along x,
+/// run together.
+template <int Blocks, class... Parameters, class... Arguments>
+void launch_clusters(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads,
+                     int64_t shared_bytes, Stream stream, const Arguments&... arguments) {
+  launch(name, kernel, grid, threads, shared_bytes, stream, arguments...);
+}
+
+/// How many of them can run at once, asked for once a kernel and device.
+template <int Blocks, class... Parameters>
+int most_clusters(void (*kernel)(Parameters...), int threads, int64_t shared_bytes) {
+  LaunchSettings& settings = LaunchSettings::of_device();
+  const auto* code = reinterpret_cast<const void*>(kernel);
+  const auto found = settings.most_clusters.find(code);
+  if (found != settings.most_clusters.end()) return found->second;
+  bool may_overlap = false;
+  int most = 0;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(Blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  if (settings.prepare(code, may_overlap) != cudaSuccess ||
+      cudaOccupancyMaxActiveClusters(&most, kernel, &config) != cudaSuccess)
+    cudaGetLastError();  // the launch itself will say what is wrong
+  return settings.most_clusters[code] = most > 0 ? most : 1;
 }
 
 /// The next kernel may start, on whatever this one leaves free of the GPU, once all blocks have called this.

@@ -7,16 +7,16 @@
 // What the .cu files offer to cuda.cc: an op on raw pointers and a stream.
 namespace clover::kernels::cuda {
 
-/// Of the current GPU.  Those of compute capability 8.6, 8.9 and 12 are not roomy; `tall`: of sm_90, untried
-/// (uses_warpgroup_products).
+/// Of the current GPU.  Those of compute capability 8.6, 8.9 and 12 are not roomy; `clusters`: of sm_90,
+/// untried (uses_warpgroup_products).
 GpuRoom gpu_room();
 /// call.norm is null unless norms_rows(call).  `workspace`: linear_workspace(..) floats; `arrived`:
 /// most_split_tiles zeros, which it leaves zero.
 int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan);
 void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream);
-/// A product of 16-bit weights by tall blocks.
-void launch_linear_tall(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums, Stream stream);
+/// A product of 16-bit weights by clusters of blocks.
+void launch_linear_clusters(const LinearCall& call, const ClusterPlan& plan, Stream stream);
 /// Who works on which keys, in `plan` (attention_plan_words(call) words): for all calls with these rows,
 /// heads and pages, whatever their q, k, v and out.
 void launch_plan_attention(const AttentionCall& call, int32_t* plan, Stream stream);

@@ -9,15 +9,13 @@ namespace {
 /// Words of a row of x in a chunk.
 constexpr int row_words = 16;
 
-/// Warps side by side over the outputs of a block by others over its rows; chunks of weights and inputs are
+/// Four warps side by side over the outputs of a block by two over its rows; chunks of weights and inputs are
 /// staged through shared memory, several ahead.
-template <int OverOutputs, int OverRows, int PanelsAWarp, int TilesAWarp, bool Split,
-          int BlocksAMultiprocessor, int Alignment>
-struct BlockShape {
-  static constexpr int over_outputs = OverOutputs, over_rows = OverRows;
+template <int PanelsAWarp, int TilesAWarp, bool Split>
+struct FlatShape {
+  static constexpr int over_outputs = 4, over_rows = 2, blocks_a_multiprocessor = 2;
   static constexpr int panels_a_warp = PanelsAWarp, tiles_a_warp = TilesAWarp;
   static constexpr bool split = Split;
-  static constexpr int blocks_a_multiprocessor = BlocksAMultiprocessor;
   static constexpr int threads = over_outputs * over_rows * warp_size;
   static constexpr int panels = over_outputs * panels_a_warp, rows = over_rows * tiles_a_warp * 8;
   static constexpr int sums = panels_a_warp * tiles_a_warp * 4;  // a thread
@@ -25,13 +23,11 @@ struct BlockShape {
   // Totals of finished segments wait in front of all else in shared memory: registers hold the sums of one.
   static constexpr int total_words = split ? 0 : sums * threads;
   static constexpr int weight_words = panels * chunk_words, stage_words = weight_words + rows * row_words;
-  static constexpr int alignment = Alignment;  // of a stage, in bytes; shared memory has 16
-  static_assert(stage_words * 4 % alignment == 0);
   // As many as let so many blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
-  static constexpr int room_words = 226 / blocks_a_multiprocessor * 256 - (alignment - 16) / 4,
+  static constexpr int room_words = 226 / blocks_a_multiprocessor * 256,
                        fitting = (room_words - total_words) / stage_words;
   static constexpr int stages = fitting < 8 ? fitting : 8;
-  static constexpr int64_t bytes = (int64_t{stages} * stage_words + total_words) * 4 + alignment - 16;
+  static constexpr int64_t bytes = (int64_t{stages} * stage_words + total_words) * 4;
 };
 
 /// What a thread copies of x to each stage: 16 bytes of every so many rows, zeros beyond the end.
@@ -78,10 +74,7 @@ class Stages {
   /// Begins with the first `ahead` ones.
   __device__ Stages(const Copies& copies, int begin, int end, int ahead)
       : copies_(copies), begin_(begin), end_(end), chunk_(begin) {
-    unsigned char* at = shared_memory<unsigned char>() + Shape::total_words * 4;
-    // Up to the next that is aligned.
-    if constexpr (Shape::alignment > 16) at += -reinterpret_cast<uintptr_t>(at) % Shape::alignment;
-    stages_ = reinterpret_cast<uint32_t*>(at);
+    stages_ = shared_memory<uint32_t>() + Shape::total_words;
     for (int chunk = begin; chunk < begin + ahead; ++chunk)
       if (chunk < end) copies_.weights(chunk, stage(chunk));
     wait_for_last();

@@ -7,10 +7,6 @@
 namespace clover::kernels::cuda {
 namespace {
 
-/// Four warps side by side over the outputs of a block by two over its rows, two blocks a multiprocessor.
-template <int PanelsAWarp, int TilesAWarp, bool Split>
-using Flat = BlockShape<4, 2, PanelsAWarp, TilesAWarp, Split, 2, 16>;
-
 /// Where a pair of inputs of a panel's output lies in a step of a stage: even pairs first, halves swapped in
 /// the later ones, so that the lanes of a half warp read from different banks.
 CLOVER_BOTH int flat_weight_place(int pair, int output) {

@@ -3,7 +3,7 @@
 #include "kernels/device/linear_block.h"
 #include "kernels/device/linear_sums.h"
 
-// Many rows: the kernel, whatever makes its sums (linear_flat.h, linear_tall.h), and its launch.
+// Many rows: the kernel that any GPU has, and its launch; its sums are made by linear_flat.h.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_
         own[0] = before.x + own[0], own[1] = before.y + own[1];
         own[2] = before.z + own[2], own[3] = before.w + own[3];
       }
-      if (segment + 1 == KCut::segments && in_twos(call)) return add_tile(call, corner, sum);
+      if (segment + 1 == KCut::segments && call.epilogue == Epilogue::store && in_twos(call))
+        return add_tile(call, corner, sum);
 #pragma unroll
       for (int i = 0; i < Shape::sums / 4; ++i) {
         const float(&own)[4] = sum[i / tiles][i % tiles];
@@ -65,7 +66,7 @@ void launch_blocks(const LinearCall& call, int64_t row_blocks, int64_t panel_blo
 
 /// Blocks of the plan that go through all of k, then those that share it.
 template <class Whole, class Split>
-void launch_whole_and_split(const LinearCall& call, const ManyPlan& plan, const SplitSums& sums,
+void launch_whole_and_split(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums,
                             Stream stream) {
   const int64_t row_blocks = plan.row_blocks(call), whole = plan.panel_blocks(call) - plan.split_blocks;
   launch_blocks<Whole>(call, row_blocks, whole, sums, stream);

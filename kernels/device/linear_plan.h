@@ -26,32 +26,28 @@ CLOVER_BOTH int64_t panels_of(int64_t outputs) {
   return (outputs + panel_outputs - 1) / panel_outputs;
 }
 
-/// Rows that a block of the kernel for few takes at most.
-constexpr int64_t few_rows = 16;
-
-/// Tiles of eight rows that a tall block may have.
-constexpr int tall_tiles[] = {20, 24, 30, 32};
+/// Rows that the kernel for few takes at most: all that a block has room for, and where there are clusters
+/// those that it is faster with (docs/gpu.md).
+constexpr int64_t few_rows = 16, few_rows_beside_clusters = 8;
 
 /// What plans ask of a GPU.
 struct GpuRoom {
-  bool roomy;  // 113 KiB of shared memory for a block
-  bool tall;   // products of four warps, at the same bits
+  bool roomy;     // 113 KiB of shared memory for a block
+  bool clusters;  // products of four warps, at the same bits
   int64_t multiprocessors;
 };
 
-/// How the kernel for many rows is launched: eight warps side by side over the outputs of a block and over
-/// its rows.
-struct ManyPlan {
-  bool tall;          // 128 outputs by all tiles of tall_tiles, a block a multiprocessor; else 64 or 128
-                      // outputs by 32, 64, 96 or 128 rows, and two blocks
-  int panels_a_warp;  // 1 or 2, by four warps; of a tall one 1, by eight
-  int tiles_a_warp;   // of 8 rows: 2, 4, 6 or 8, by the other warps; of a tall one all
+/// How the kernel that any GPU has for many rows is launched: eight warps, four over the outputs of a block
+/// by two over its rows, and two blocks a multiprocessor.
+struct FlatPlan {
+  int panels_a_warp;  // 1 or 2
+  int tiles_a_warp;   // of 8 rows: 2, 4, 6 or 8
   // Of panel_blocks the last so many: segments of k in blocks of their own, whose last one adds up.
   int64_t split_blocks = 0;
 
-  int64_t warps_over_rows() const { return tall ? 1 : 2; }
-  int64_t rows_a_block() const { return warps_over_rows() * tiles_a_warp * 8; }
-  int64_t panels_a_block() const { return 8 / warps_over_rows() * panels_a_warp; }
+  static constexpr int64_t warps_over_rows = 2;
+  int64_t rows_a_block() const { return warps_over_rows * tiles_a_warp * 8; }
+  int64_t panels_a_block() const { return 8 / warps_over_rows * panels_a_warp; }
   int64_t row_blocks(const LinearCall& call) const {
     return (call.rows + rows_a_block() - 1) / rows_a_block();
   }
@@ -67,48 +63,14 @@ struct ManyPlan {
 constexpr int64_t most_split_tiles = 256;
 constexpr int64_t worth_splitting = 2048;  // inputs
 
-/// What passes through the second-level cache where sums of so many tiles are split.
-inline int64_t adding_up_cycles(const ManyPlan& plan, int64_t tiles) {
-  constexpr int64_t in_any_case = 5000, a_tall_tile = 300;
-  return in_any_case + a_tall_tile * tiles / (plan.tall ? 1 : 2);
-}
-
-/// Cycles of all rounds of tall blocks, one a multiprocessor, whose last round is split where that ends it
-/// sooner.  What bounds a chunk is not its products (16 cycles a tile) but 8 KiB of weights and 512 bytes a
-/// tile of inputs through a second-level cache that gives each multiprocessor 32 bytes a cycle.
-inline int64_t tall_cycles(ManyPlan& plan, const LinearCall& call, const GpuRoom& room) {
-  constexpr int64_t totals = 6000;  // of 120 KiB three times to shared memory, three times back
-  const int64_t row_blocks = plan.row_blocks(call), rounds = plan.tiles(call) / room.multiprocessors;
-  const int64_t rest = plan.panel_blocks(call) - rounds * room.multiprocessors / row_blocks,
-                tiles = rest * row_blocks;
-  const int64_t block = totals + KCut(call.inputs).chunks * (256 + 16 * plan.tiles_a_warp);
-  if (tiles == 0) return rounds * block;
-  const int64_t shares = (tiles * KCut::segments + room.multiprocessors - 1) / room.multiprocessors;
-  const int64_t split = shares * block / KCut::segments + adding_up_cycles(plan, tiles);
-  const bool splits = call.inputs >= worth_splitting && tiles <= most_split_tiles && split < block;
-  if (splits) plan.split_blocks = rest;
-  return rounds * block + (splits ? split : block);
-}
-
-/// The same of blocks of up to 128 rows, two a multiprocessor, of which one alone takes six tenths of the
-/// time.
-inline int64_t flat_cycles(const ManyPlan& plan, const LinearCall& call, const GpuRoom& room) {
-  const int64_t places = 2 * room.multiprocessors, blocks = plan.blocks(call), rest = blocks % places;
-  const int64_t chunks = KCut(call.inputs).chunks / (plan.split_blocks > 0 ? KCut::segments : 1);
-  const int64_t two = chunks * (360 + 80 * plan.tiles_a_warp);
-  const int64_t last = rest > room.multiprocessors ? two : rest > 0 ? two * 6 / 10 : 0;
-  return blocks / places * two + last +
-         (plan.split_blocks > 0 ? adding_up_cycles(plan, plan.tiles(call)) : 0);
-}
-
 /// As few readings of weights as there can be with 128 rows a block, then enough blocks for the GPU.  One
 /// that is not roomy takes smaller tiles.
-inline ManyPlan flat_plan(const LinearCall& call, const GpuRoom& room) {
+inline FlatPlan flat_plan(const LinearCall& call, const GpuRoom& room) {
   constexpr int64_t most_rows_split = 256;
   const int64_t enough_blocks = room.multiprocessors * 2 / 3;
   const int64_t most_rows = room.roomy ? 128 : 64, row_blocks = (call.rows + most_rows - 1) / most_rows;
   const int64_t rows = (call.rows + row_blocks - 1) / row_blocks;
-  ManyPlan plan{false, room.roomy ? 2 : 1, static_cast<int>(rows + 31) / 32 * 2};
+  FlatPlan plan{room.roomy ? 2 : 1, static_cast<int>(rows + 31) / 32 * 2};
   // What those blocks have on their way is enough for the whole of it; partial sums that cross memory cost
   // more than a third that stands by.
   if (plan.tiles(call) >= enough_blocks) return plan;
@@ -118,40 +80,85 @@ inline ManyPlan flat_plan(const LinearCall& call, const GpuRoom& room) {
   return plan;
 }
 
-/// Behind 128 rows tall blocks, which read weights and inputs less often, unless those of their rows that are
-/// not there or a last round of few take longer.
-inline ManyPlan many_plan(const LinearCall& call, const GpuRoom& room) {
-  const ManyPlan flat = flat_plan(call, room);
-  if (call.rows <= 128 || !room.tall) return flat;
+/// How sm_90's kernel for many rows is launched: clusters of four blocks, a segment of k each, make tiles of
+/// 128 outputs by some rows.  Of up to 160 rows two blocks share a multiprocessor: while one adds up, the
+/// other, maybe the next kernel's, has weights on their way.
+struct ClusterPlan {
+  static constexpr int panels = 8, threads = 256, stage_chunks = 2;
+  static constexpr int row_tile_sizes[] = {16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256};
+  static constexpr int most_stages = 12;
+
+  int rows_a_tile;  // one of row_tile_sizes
+  int stages;       // of 64 inputs, in shared memory
+
+  CLOVER_BOTH static constexpr int blocks_a_multiprocessor(int rows) { return rows <= 160 ? 2 : 1; }
+  /// 16 KiB of weights, and the rows.
+  CLOVER_BOTH static constexpr int stage_bytes(int rows) { return (panels * panel_outputs + rows) * 128; }
+  CLOVER_BOTH static constexpr int shared_bytes(int rows, int stages) {
+    return stages * (stage_bytes(rows) + 2 * 8);  // two barriers each
+  }
+  /// As many stages as there is room for.
+  static ClusterPlan of(int rows) {
+    constexpr int room = 227 << 10, half = 113 << 10;  // KiB of sm_90 that one or two blocks can have
+    const int stages = (blocks_a_multiprocessor(rows) == 2 ? half : room) / shared_bytes(rows, 1);
+    return {rows, std::min(stages, most_stages)};
+  }
+
+  int64_t shared_bytes() const { return shared_bytes(rows_a_tile, stages); }
+  int64_t row_tiles(const LinearCall& call) const { return (call.rows + rows_a_tile - 1) / rows_a_tile; }
+  int64_t output_tiles(const LinearCall& call) const {
+    return (panels_of(call.outputs) + panels - 1) / panels;
+  }
+  int64_t blocks(const LinearCall& call) const {
+    return KCut::segments * row_tiles(call) * output_tiles(call);
+  }
+};
+
+/// The fewest readings of weights, then the smallest tiles that hold the rows.
+inline ClusterPlan cluster_plan(const LinearCall& call) {
   constexpr int64_t most_rows = 256;
-  const int64_t row_blocks = (call.rows + most_rows - 1) / most_rows,
-                rows = (call.rows + row_blocks - 1) / row_blocks;
-  ManyPlan tall{true, 1, *std::find_if(std::begin(tall_tiles), std::end(tall_tiles), [&](int tiles) {
-                  return 8 * tiles >= rows;
-                })};
-  return tall_cycles(tall, call, room) <= flat_cycles(flat, call, room) ? tall : flat;
+  const int64_t row_tiles = (call.rows + most_rows - 1) / most_rows,
+                rows = (call.rows + row_tiles - 1) / row_tiles;
+  return ClusterPlan::of(*std::find_if(std::begin(ClusterPlan::row_tile_sizes),
+                                       std::end(ClusterPlan::row_tile_sizes),
+                                       [&](int size) { return size >= rows; }));
 }
 
 CLOVER_BOTH bool is_aligned(const void* at, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
 
-/// How a product of 16-bit weights is made: by the kernel for few rows or by that for many.
+/// Whether pairs of outputs are read and written at once.
+CLOVER_BOTH bool in_twos(const LinearCall& call) {
+  return call.epilogue != Epilogue::store || (call.outputs % 2 == 0 && is_aligned(call.y, 8));
+}
+
+/// How a product of 16-bit weights is made.
 struct LinearPlan {
-  bool many = false;
-  ManyPlan shape{};
+  enum class Kernel { few, flat, clusters } kernel = Kernel::few;
+  FlatPlan flat{};
+  ClusterPlan clusters{};
+
+  static LinearPlan by(const FlatPlan& plan) { return {Kernel::flat, plan, {}}; }
+  static LinearPlan by(const ClusterPlan& plan) { return {Kernel::clusters, {}, plan}; }
 };
 
-/// The kernel for many rows takes 16 bytes of a row of x at a time.  Weights so few that most of the GPU
+/// The kernels for many rows take 16 bytes of a row of x at a time.  Weights so few that most of the GPU
 /// would stand by are read again for each 16 rows, out of the cache.
 inline LinearPlan linear_plan(const LinearCall& call, const GpuRoom& room) {
   constexpr int64_t most_cached = int64_t{8} << 20;
-  if (call.element == Element::fp32 || call.rows <= few_rows) return {};
+  if (call.element == Element::fp32 || call.rows <= (room.clusters ? few_rows_beside_clusters : few_rows))
+    return {};
   if (call.inputs % 8 != 0 || !is_aligned(call.x, 16)) return {};
-  const ManyPlan shape = many_plan(call, room);
-  const bool many =
-      2 * shape.blocks(call) >= room.multiprocessors || call.outputs * call.inputs * 2 > most_cached;
-  return {many, shape};
+  const auto worth = [&](int64_t blocks) {
+    return 2 * blocks >= room.multiprocessors || call.outputs * call.inputs * 2 > most_cached;
+  };
+  if (room.clusters && in_twos(call)) {
+    const ClusterPlan plan = cluster_plan(call);
+    return worth(plan.blocks(call)) ? LinearPlan::by(plan) : LinearPlan{};
+  }
+  const FlatPlan plan = flat_plan(call, room);
+  return worth(plan.blocks(call)) ? LinearPlan::by(plan) : LinearPlan{};
 }
 
 /// Whether the blocks of the kernel for few rows norm them, each for itself.  A small product takes little
@@ -159,7 +166,7 @@ inline LinearPlan linear_plan(const LinearCall& call, const GpuRoom& room) {
 /// it reads, and for each row a block reads a quarter or more of what it does of weights through a
 /// second-level cache that gives little more than twice what memory does.
 constexpr int64_t most_normed_rows = 8;
-static_assert(most_normed_rows <= few_rows);
+static_assert(most_normed_rows <= few_rows_beside_clusters);
 inline bool norms_rows(const LinearCall& call) {
   constexpr int64_t small = int64_t{8} << 20;  // bytes of weights
   constexpr int64_t most_numbers = 4 * 4096;   // that fit beside the largest rings where a block has 99 KiB
@@ -183,7 +190,7 @@ struct SplitSums {
   /// Of a segment: row r's of output o at [r * outputs + o].
   CLOVER_BOTH float* of(int64_t segment) const { return partial + segment * rows * outputs - first_output; }
 };
-inline SplitSums split_sums(const LinearCall& call, const ManyPlan& plan, float* partial, unsigned* arrived) {
+inline SplitSums split_sums(const LinearCall& call, const FlatPlan& plan, float* partial, unsigned* arrived) {
   const int64_t block_outputs = plan.panels_a_block() * panel_outputs;
   return {partial, arrived, call.rows, (plan.panel_blocks(call) - plan.split_blocks) * block_outputs,
           plan.split_blocks * block_outputs};
@@ -191,7 +198,8 @@ inline SplitSums split_sums(const LinearCall& call, const ManyPlan& plan, float*
 
 /// Floats that a call needs for them.
 inline int64_t split_floats(const LinearCall& call, const LinearPlan& plan) {
-  return plan.many ? KCut::segments * call.rows * split_sums(call, plan.shape, nullptr, nullptr).outputs : 0;
+  if (plan.kernel != LinearPlan::Kernel::flat) return 0;
+  return KCut::segments * call.rows * split_sums(call, plan.flat, nullptr, nullptr).outputs;
 }
 
 }  // namespace clover::kernels::cuda

@@ -19,13 +19,9 @@ struct Corner {
   __device__ int64_t row_of(int tile, int odd) const { return row + tile * 8 + odd; }
 };
 
-/// Whether pairs of y can be read and written at once.
-__device__ inline bool in_twos(const LinearCall& call) {
-  return call.epilogue == Epilogue::store && call.outputs % 2 == 0 && is_aligned(call.y, 8);
-}
-
-/// For those, straight from registers.  Sums of two tiles at a time are added to what is there, all of it
-/// read before the first is written: one by one they would wait for each other.
+/// Where pairs of y are read and written at once, straight from registers.  Sums of two tiles at a time are
+/// added to what is there, all of it read before the first is written: one by one they would wait for each
+/// other.
 template <int PanelsAWarp, int TilesAWarp>
 __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& corner,
                                          const float (&sum)[PanelsAWarp][TilesAWarp][4]) {
@@ -127,7 +123,7 @@ __device__ inline void add_segments(const LinearCall& call, int64_t first_row, i
                                     const SplitSums& split) {
   constexpr int pairs = Shape::panels * panel_outputs / 2, rows_at_once = Shape::threads / pairs,
                 own = Shape::rows / rows_at_once;
-  constexpr int at_once = Shape::blocks_a_multiprocessor == 1 && own % 8 == 0 ? 8 : 4;  // as registers allow
+  constexpr int at_once = 4;  // as registers allow
   static_assert(own % at_once == 0);
   const bool reads = call.epilogue == Epilogue::store && call.accumulate;
   // A thread's rows are those of one pair, a warp's pairs those of one row.

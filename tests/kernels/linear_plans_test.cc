@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "kernels/call_of.h"
@@ -15,25 +16,36 @@
 namespace clover::kernels::cuda {
 namespace {
 
-std::vector<ManyPlan> every_plan(const LinearCall& call) {
-  std::vector<ManyPlan> plans;
+std::vector<LinearPlan> every_plan(const LinearCall& call) {
+  std::vector<LinearPlan> plans;
   const GpuRoom room = gpu_room();
-  for (const bool tall : {false, true}) {
-    if (tall ? !room.tall : !room.roomy) continue;  // its blocks would not run on this GPU
-    for (const int panels : tall ? std::vector<int>{1} : std::vector<int>{1, 2}) {
-      for (const int tiles : tall ? std::vector<int>(std::begin(tall_tiles), std::end(tall_tiles))
-                                  : std::vector<int>{2, 4, 6, 8}) {
-        const ManyPlan plan{tall, panels, tiles};
-        const int64_t blocks = plan.panel_blocks(call);
-        for (const int64_t split : std::set<int64_t>{0, 1, blocks / 2, blocks}) {
-          if (plan.row_blocks(call) * split > most_split_tiles) continue;
-          plans.push_back(plan);
-          plans.back().split_blocks = split;
-        }
+  for (const int panels : room.roomy ? std::vector<int>{1, 2} : std::vector<int>{}) {
+    for (const int tiles : {2, 4, 6, 8}) {
+      FlatPlan plan{panels, tiles};
+      const int64_t blocks = plan.panel_blocks(call);
+      for (const int64_t split : std::set<int64_t>{0, 1, blocks / 2, blocks}) {
+        if (plan.row_blocks(call) * split > most_split_tiles) continue;
+        plan.split_blocks = split;
+        plans.push_back(LinearPlan::by(plan));
       }
     }
   }
+  if (!room.clusters || !in_twos(call)) return plans;
+  for (const int rows : ClusterPlan::row_tile_sizes) {
+    ClusterPlan plan = ClusterPlan::of(rows);
+    plans.push_back(LinearPlan::by(plan));
+    plan.stages = 3;  // the fewest whose memory holds the sums
+    plans.push_back(LinearPlan::by(plan));
+  }
   return plans;
+}
+
+std::string name_of(const LinearPlan& plan) {
+  if (plan.kernel == LinearPlan::Kernel::clusters)
+    return std::to_string(plan.clusters.rows_a_tile) + " rows by clusters, " +
+           std::to_string(plan.clusters.stages) + " stages";
+  return std::to_string(plan.flat.panels_a_warp) + " panels, " + std::to_string(plan.flat.tiles_a_warp) +
+         " tiles a warp, " + std::to_string(plan.flat.split_blocks) + " blocks split";
 }
 
 /// `product` by each plan: of a fresh copy of its outputs, which it leaves in one tensor of the CPU.
@@ -51,18 +63,14 @@ void expect_equal_plans(const at::Tensor& x, const Product& product) {
     });
   };
   const at::Tensor expected = run({});
-  std::vector<ManyPlan> plans;
+  std::vector<LinearPlan> plans;
   product([&](const LinearCall& call) { plans = every_plan(call); });
-  for (const ManyPlan& plan : plans) {
-    EXPECT_TRUE(same_bits(run({true, plan}), expected))
-        << (plan.tall ? "tall, " : "flat, ") << plan.panels_a_warp << " panels, " << plan.tiles_a_warp
-        << " tiles a warp, " << plan.split_blocks << " blocks split";
-  }
+  for (const LinearPlan& plan : plans) EXPECT_TRUE(same_bits(run(plan), expected)) << name_of(plan);
 }
 
 // A GPU that has them and finds other bits would go without, as it should; nobody has seen such a one.
 TEST(LinearPlans, WarpgroupProductsAreUsedWhereTheGpuHasThem) {
-  EXPECT_EQ(uses_warpgroup_products(here::place(at::zeros({1})).device()), gpu_room().tall);
+  EXPECT_EQ(uses_warpgroup_products(here::place(at::zeros({1})).device()), gpu_room().clusters);
 }
 
 struct Shape {

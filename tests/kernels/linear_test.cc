@@ -198,40 +198,47 @@ TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
     call.rows = rows, call.outputs = outputs, call.inputs = inputs, call.element = Element::bf16;
     return call;
   };
-  // Outputs and rows of a block, and how many blocks there are.
+  using Kernel = cuda::LinearPlan::Kernel;
+  // Rows of a tile, stages of its ring, and how many blocks there are.
+  using Clusters = std::tuple<int64_t, int64_t, int64_t>;
+  const auto clusters_of = [&](int64_t rows, int64_t outputs, int64_t inputs) {
+    const LinearCall call = call_of(rows, outputs, inputs);
+    const cuda::LinearPlan plan = cuda::linear_plan(call, h100);
+    EXPECT_EQ(plan.kernel, Kernel::clusters);
+    EXPECT_EQ(cuda::split_floats(call, plan), 0);
+    return Clusters{plan.clusters.rows_a_tile, plan.clusters.stages, plan.clusters.blocks(call)};
+  };
+  EXPECT_EQ(clusters_of(9, 12288, 4096), (Clusters{16, 6, 4 * 96}));
+  EXPECT_EQ(clusters_of(20, 12288, 4096), (Clusters{24, 5, 4 * 96}));
+  EXPECT_EQ(clusters_of(80, 22016, 4096), (Clusters{80, 4, 4 * 172}));
+  EXPECT_EQ(clusters_of(80, 4096, 11008), (Clusters{80, 4, 4 * 32}));
+  EXPECT_EQ(clusters_of(17, 49152, 576), (Clusters{24, 5, 4 * 384}));
+  EXPECT_EQ(clusters_of(240, 12288, 4096), (Clusters{256, 4, 4 * 96}));
+  EXPECT_EQ(clusters_of(300, 12288, 4096), (Clusters{160, 3, 2 * 4 * 96}));
+  // Outputs and rows of a block of other GPUs, and how many blocks there are.
   using Blocks = std::tuple<int64_t, int64_t, int64_t>;
   const auto blocks_of = [&](const cuda::GpuRoom& gpu, int64_t rows, int64_t outputs, int64_t inputs) {
     const LinearCall call = call_of(rows, outputs, inputs);
     const cuda::LinearPlan plan = cuda::linear_plan(call, gpu);
-    EXPECT_TRUE(plan.many);
-    EXPECT_EQ(cuda::split_floats(call, plan) > 0, plan.shape.split_blocks > 0);
-    EXPECT_EQ(plan.shape.row_blocks(call),
-              (rows + plan.shape.rows_a_block() - 1) / plan.shape.rows_a_block());
-    return Blocks{plan.shape.panels_a_block() * 16, plan.shape.rows_a_block(), plan.shape.blocks(call)};
+    EXPECT_EQ(plan.kernel, Kernel::flat);
+    EXPECT_EQ(cuda::split_floats(call, plan) > 0, plan.flat.split_blocks > 0);
+    EXPECT_EQ(plan.flat.row_blocks(call), (rows + plan.flat.rows_a_block() - 1) / plan.flat.rows_a_block());
+    return Blocks{plan.flat.panels_a_block() * 16, plan.flat.rows_a_block(), plan.flat.blocks(call)};
   };
-  EXPECT_EQ(blocks_of(h100, 20, 12288, 4096), (Blocks{128, 32, 96}));
-  EXPECT_EQ(blocks_of(h100, 20, 4096, 11008), (Blocks{128, 32, 4 * 32}));
-  EXPECT_EQ(blocks_of(h100, 17, 49152, 576), (Blocks{128, 32, 384}));
-  EXPECT_EQ(blocks_of(h100, 80, 4096, 4096), (Blocks{128, 96, 4 * 32}));
-  EXPECT_EQ(blocks_of(h100, 80, 12288, 4096), (Blocks{128, 96, 96}));
-  EXPECT_EQ(blocks_of(h100, 80, 22016, 4096), (Blocks{128, 96, 172}));
-  // Behind 128 rows a block takes all of them, and a last round of few blocks is shared out ..
-  EXPECT_EQ(blocks_of(h100, 240, 12288, 4096), (Blocks{128, 240, 96}));
-  EXPECT_EQ(blocks_of(h100, 240, 22016, 4096), (Blocks{128, 240, 132 + 4 * 40}));
-  EXPECT_EQ(blocks_of(h100, 240, 4096, 11008), (Blocks{128, 240, 4 * 32}));
-  EXPECT_EQ(blocks_of(h100, 300, 12288, 4096), (Blocks{128, 160, 132 + 4 * 60}));
-  EXPECT_EQ(blocks_of(h100, 1024, 4096, 4096), (Blocks{128, 256, 128}));
-  // .. where that is not for many rows that are not there, or for one block in a round.
-  EXPECT_EQ(blocks_of(h100, 260, 22016, 4096), (Blocks{128, 96, 516}));
-  EXPECT_EQ(blocks_of(h100, 600, 6144, 4096), (Blocks{128, 128, 240}));
-  // GPUs without products of four warps, and with less shared memory.
+  EXPECT_EQ(blocks_of(a100, 20, 12288, 4096), (Blocks{128, 32, 96}));
+  EXPECT_EQ(blocks_of(a100, 20, 4096, 11008), (Blocks{128, 32, 4 * 32}));
+  EXPECT_EQ(blocks_of(a100, 17, 49152, 576), (Blocks{128, 32, 384}));
+  EXPECT_EQ(blocks_of(a100, 80, 4096, 4096), (Blocks{128, 96, 4 * 32}));
   EXPECT_EQ(blocks_of(a100, 240, 22016, 4096), (Blocks{128, 128, 344}));
   EXPECT_EQ(blocks_of(small, 80, 4096, 4096), (Blocks{64, 64, 128}));
   // Few rows, rows that do not begin at 16 bytes, and weights that lie in the cache.
-  EXPECT_FALSE(cuda::linear_plan(call_of(16, 4096, 4096), h100).many);
-  EXPECT_FALSE(cuda::linear_plan(call_of(17, 4096, 4100), h100).many);
-  EXPECT_FALSE(cuda::linear_plan(call_of(33, 576, 576), h100).many);
-  EXPECT_TRUE(cuda::linear_plan(call_of(1024, 576, 1536), h100).many);
+  const auto is_few = [&](int64_t rows, int64_t outputs, int64_t inputs) {
+    return cuda::linear_plan(call_of(rows, outputs, inputs), h100).kernel == Kernel::few;
+  };
+  EXPECT_TRUE(is_few(8, 4096, 4096));
+  EXPECT_TRUE(is_few(17, 4096, 4100));
+  EXPECT_TRUE(is_few(33, 576, 576));
+  EXPECT_FALSE(is_few(1024, 576, 1536));
 }
 
 // Products of Vicuna-7B and of SmolLM2-135M.

@@ -8,98 +8,44 @@
 #include <memory>
 #include <vector>
 
-#include "tests/support/tensor_core_sum.h"
+#include "tests/support/emulated_threads.h"
 
-namespace clover::test {
-int warpgroup_bits_missing = 0;  // declared in stand_in_device.h
-}
-
+// Threads as fibers, and whose turn it is.
 namespace clover::kernels::cuda::emulation {
+
+Thread* running;
+std::vector<std::unique_ptr<Thread>> threads;
+
 namespace {
 
 constexpr size_t stack_bytes = 128 << 10;
-constexpr int lanes = 32;
-
-enum class State { ready, at_collective, at_barrier, done };
-
-struct Copy {
-  void* to;
-  const void* from;
-  bool zeros;
-
-  void arrive() const {
-    if (zeros) {
-      std::memset(to, 0, 16);
-    } else {
-      std::memcpy(to, from, 16);
-    }
-  }
-};
-
-struct Product {
-  float (*d)[4];
-  const uint32_t (*a)[4];
-  uintptr_t b;
-  int tiles;
-  Number number;
-};
-
-// GCC's own: the library's is a system call under the address sanitizer.
-using JumpPoint = void* [5];
-
-[[noreturn]] __attribute__((noinline)) void jump(JumpPoint& to) {
-  __builtin_longjmp(to, 1);
-}
-
-struct Fiber {
-  std::unique_ptr<unsigned char[]> stack{new unsigned char[stack_bytes]};
-  ucontext_t first_entry;
-  JumpPoint resume;
-  bool started = false;
-  State state = State::done;
-  Place place;
-  unsigned collectives = 0;
-  bool waited = false;                    // for the last kernel
-  std::vector<std::vector<Copy>> copies;  // by group, the last one open
-  std::vector<std::vector<Product>> products;
-  bool multiplies = false;  // may begin products
-  // Copies that have arrived and tensor cores of sm_90 may not see: now, and at the last barrier.
-  bool hidden = false, hidden_at_barrier = false;
-};
+constexpr size_t shared_alignment = 1024;
 
 // What the lanes of a warp bring to a collective; two, for a lane may be at the next one already.
 struct Warp {
   unsigned char brought[2][lanes * 64];
 };
 
-std::vector<std::unique_ptr<Fiber>> fibers;
+struct Block {
+  std::vector<unsigned char> memory;
+  unsigned char* shared;  // of it, aligned
+};
+
 std::vector<Warp> warps;
-std::vector<unsigned char> shared;
+std::vector<Block> cluster;
+int block_size, warps_a_block, alive;  // threads: of a block, and of all that run together
 const std::function<void()>* thread_body;
-Fiber* running;
-int hiding = 0;  // fibers that are hidden_at_barrier
+ucontext_t first_entry;
 // What the last kernel writes, and what it will have written when it is waited for.
 void* written = nullptr;
 std::vector<unsigned char> written_later;
 JumpPoint scheduler;
 
-[[noreturn]] void fail(const char* what) {
-  std::fprintf(stderr, "CUDA emulation: block %u,%u,%u thread %u: %s\n", running->place.block.x,
-               running->place.block.y, running->place.block.z, running->place.thread.x, what);
-  std::abort();
+[[noreturn]] __attribute__((noinline)) void jump(JumpPoint& to) {
+  __builtin_longjmp(to, 1);
 }
 
-/// In every other block; in the rest not before they are waited for.
-bool copies_arrive_at_once() {
-  return running->place.block.x % 2 == 1;
-}
-
-void pause(State state) {
-  running->state = state;
-  if (__builtin_setjmp(running->resume) == 0) jump(scheduler);
-}
-
-void fiber_main() {
+void thread_main() {
   for (;;) {
     (*thread_body)();
     if (!running->waited) fail("a thread ends that has not waited for the last kernel");
@@ -107,76 +53,206 @@ void fiber_main() {
   }
 }
 
-void resume(Fiber& fiber) {
-  running = &fiber;
+void resume(Thread& thread) {
+  running = &thread;
   if (__builtin_setjmp(scheduler) != 0) return;
-  if (fiber.started) jump(fiber.resume);
-  fiber.started = true;
-  ::getcontext(&fiber.first_entry);
-  fiber.first_entry.uc_stack.ss_sp = fiber.stack.get();
-  fiber.first_entry.uc_stack.ss_size = stack_bytes;
-  fiber.first_entry.uc_link = nullptr;
-  ::makecontext(&fiber.first_entry, fiber_main, 0);
-  ::setcontext(&fiber.first_entry);
+  if (thread.started) jump(thread.resume);
+  thread.started = true;
+  thread.stack.reset(new unsigned char[stack_bytes]);
+  ::getcontext(&first_entry);
+  first_entry.uc_stack.ss_sp = thread.stack.get();
+  first_entry.uc_stack.ss_size = stack_bytes;
+  first_entry.uc_link = nullptr;
+  ::makecontext(&first_entry, thread_main, 0);
+  ::setcontext(&first_entry);
 }
 
-/// Until every lane of the warp waits for the block or is done.
-void run_warp(int first, int count) {
-  for (;;) {
-    int together = 0;
+/// Until every lane of the warp waits for other warps or is done.  Whether any ran.
+bool run_warp(int first, int count) {
+  for (bool ran = false;; ran = true) {
+    int ready = 0, together = 0, elsewhere = 0;
     for (int i = 0; i < count; ++i) {
-      Fiber& fiber = *fibers[first + i];
-      if (fiber.state == State::ready) resume(fiber);
-      together += fiber.state == State::at_collective;
+      Thread& thread = *threads[first + i];
+      running = &thread;
+      if (thread.state == State::at_phase && phase_has_ended(thread.phase_of, thread.phase))
+        thread.state = State::ready;
+      if (thread.state == State::ready) ++ready, resume(thread);
+      together += thread.state == State::at_collective;
+      elsewhere += thread.state == State::done || thread.state == State::at_barrier;
     }
-    if (together == 0) return;
-    if (together != lanes) fail("the lanes of a warp part at a collective");
-    for (int i = 0; i < count; ++i) fibers[first + i]->state = State::ready;
+    if (together == lanes) {
+      for (int i = 0; i < count; ++i) threads[first + i]->state = State::ready;
+    } else if (together > 0 && elsewhere > 0) {
+      fail("the lanes of a warp part at a collective");
+    } else if (ready == 0) {
+      return ran;
+    }
   }
 }
 
-void run_block(int threads, unsigned turn) {
-  const int count = (threads + lanes - 1) / lanes;
+/// Lets threads go that have all come to a barrier of their block.  Whether any went.
+bool open_barriers(int block) {
+  bool any = false;
+  const auto of_block = [&](const auto& action) {
+    for (int i = block * block_size; i < (block + 1) * block_size; ++i) action(*threads[i]);
+  };
+  constexpr int barriers = 16;  // that a block has
+  for (int barrier = 0; barrier < barriers; ++barrier) {
+    int waiting = 0, wanted = 0;
+    of_block([&](const Thread& thread) {
+      if (thread.state != State::at_barrier || thread.barrier != barrier) return;
+      ++waiting, wanted = thread.barrier_size;
+    });
+    if (waiting == 0 || waiting != wanted) continue;
+    any = true;
+    of_block([&](Thread& thread) {
+      if (thread.state == State::at_barrier && thread.barrier == barrier) thread.state = State::ready;
+    });
+  }
+  return any;
+}
+
+/// The same of those that wait for all threads of the cluster.
+bool open_cluster() {
+  unsigned fewest = ~0u;
+  for (int i = 0; i < alive; ++i)
+    if (threads[i]->state != State::done) fewest = std::min(fewest, threads[i]->arrivals_at_cluster);
+  bool any = false;
+  for (int i = 0; i < alive; ++i) {
+    if (threads[i]->state != State::at_cluster || threads[i]->arrivals_at_cluster > fewest) continue;
+    threads[i]->state = State::ready;
+    any = true;
+  }
+  return any;
+}
+
+bool are_done(int first, int count) {
+  const auto begin = threads.begin() + first;
+  return std::all_of(begin, begin + count, [](const auto& thread) { return thread->state == State::done; });
+}
+
+void run_cluster(unsigned turn) {
+  const int count = static_cast<int>(cluster.size()) * warps_a_block;
   for (unsigned round = turn;; ++round) {
-    int waiting = 0, done = 0;
+    bool any = false;
     for (int i = 0; i < count; ++i) {
-      const int first = static_cast<int>((i + round * 5) % count) * lanes;
-      run_warp(first, std::min(lanes, threads - first));
+      const int warp = static_cast<int>((i + round * 5) % count), in_block = warp % warps_a_block * lanes;
+      any |= run_warp(warp / warps_a_block * block_size + in_block, std::min(lanes, block_size - in_block));
     }
-    for (int i = 0; i < threads; ++i) {
-      waiting += fibers[i]->state == State::at_barrier;
-      done += fibers[i]->state == State::done;
-    }
-    if (done == threads) return;
-    if (waiting != threads) fail("threads leave a block whose others wait at a barrier");
-    for (int i = 0; i < threads; ++i) fibers[i]->state = State::ready;
+    for (int block = 0; block < static_cast<int>(cluster.size()); ++block) any |= open_barriers(block);
+    any |= open_cluster();
+    if (are_done(0, alive)) return;
+    if (!any)
+      fail("threads wait for what never comes: for others that are done, or for copies that nobody began");
   }
+}
+
+/// Threads of blocks (x .. x + blocks - 1, y, z), at their beginning.
+void begin_cluster(int blocks, const dim3& first, const dim3& grid, int64_t shared_bytes) {
+  cluster.resize(blocks);
+  for (Block& block : cluster) {
+    block.memory.assign(shared_bytes + shared_alignment, 0xff);
+    const auto address = reinterpret_cast<uintptr_t>(block.memory.data());
+    block.shared = block.memory.data() + (shared_alignment - address % shared_alignment) % shared_alignment;
+  }
+  alive = blocks * block_size;
+  while (static_cast<int>(threads.size()) < alive) threads.push_back(std::make_unique<Thread>());
+  warps.resize(blocks * warps_a_block);
+  for (int i = 0; i < alive; ++i) {
+    Thread& thread = *threads[i];
+    thread.state = State::ready;
+    thread.block = i / block_size;
+    thread.place = {dim3(i % block_size), dim3(first.x + thread.block, first.y, first.z), dim3(block_size),
+                    grid};
+    thread.collectives = 0;
+    thread.copies.clear();
+    thread.products.clear();
+    thread.multiplies = thread.waited = false;
+    thread.arrivals_at_cluster = 0;
+  }
+  forget_box_copies();
 }
 
 }  // namespace
+
+void fail(const char* what) {
+  std::fprintf(stderr, "CUDA emulation: block %u,%u,%u thread %u: %s\n", running->place.block.x,
+               running->place.block.y, running->place.block.z, running->place.thread.x, what);
+  std::abort();
+}
+
+void pause(State state) {
+  running->state = state;
+  if (__builtin_setjmp(running->resume) == 0) jump(scheduler);
+}
+
+bool copies_arrive_at_once() {
+  return running->place.block.x % 2 == 1;
+}
+
+unsigned char* shared_memory_of(int block) {
+  return cluster[block].shared;
+}
+
+bool has_ended(int block) {
+  return are_done(block * block_size, block_size);
+}
 
 const Place& here() {
   return running->place;
 }
 
-void block_barrier() {
-  hiding += running->hidden - running->hidden_at_barrier;
-  running->hidden_at_barrier = running->hidden;
+void* shared_memory() {
+  return shared_memory_of(running->block);
+}
+
+void sync_threads(int number, int count) {
+  running->barrier = number;
+  running->barrier_size = count;
   pause(State::at_barrier);
+}
+
+void block_barrier() {
+  sync_threads(0, block_size);
+}
+
+void arrive_at_cluster() {
+  ++running->arrivals_at_cluster;
+}
+
+void wait_for_cluster() {
+  pause(State::at_cluster);
+}
+
+float4 read_of_block(const float4* own, int block) {
+  if (has_ended(block)) fail("reads shared memory of a block that has ended");
+  const auto offset = reinterpret_cast<const unsigned char*>(own) - shared_memory_of(running->block);
+  float4 read;
+  std::memcpy(&read, shared_memory_of(block) + offset, sizeof read);
+  return read;
 }
 
 const unsigned char* exchange(const void* mine, size_t bytes) {
   if (bytes > 64) fail("a collective of more than 64 bytes a lane");
   const unsigned lane = running->place.thread.x % lanes;
-  unsigned char* brought = warps[running->place.thread.x / lanes].brought[running->collectives++ % 2];
+  Warp& warp = warps[running->block * warps_a_block + running->place.thread.x / lanes];
+  unsigned char* brought = warp.brought[running->collectives++ % 2];
   std::memcpy(brought + 64 * lane, mine, bytes);
   pause(State::at_collective);
   return brought;
 }
 
-void* shared_memory() {
-  return shared.data();
+namespace {
+
+void arrive_in_memory(const Copy& copy) {
+  if (copy.zeros) {
+    std::memset(copy.to, 0, 16);
+  } else {
+    std::memcpy(copy.to, copy.from, 16);
+  }
 }
+
+}  // namespace
 
 void copy_async(void* to, const void* from, bool zeros) {
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || (!zeros && reinterpret_cast<uintptr_t>(from) % 16 != 0))
@@ -184,7 +260,7 @@ void copy_async(void* to, const void* from, bool zeros) {
   if (running->copies.empty()) running->copies.emplace_back();
   running->copies.back().push_back({to, from, zeros});
   std::memset(to, 0xff, 16);  // it may arrive at any time from now on
-  if (copies_arrive_at_once()) running->copies.back().back().arrive();
+  if (copies_arrive_at_once()) arrive_in_memory(running->copies.back().back());
 }
 
 void end_copy_group() {
@@ -195,9 +271,8 @@ void end_copy_group() {
 void wait_for_copies(int pending) {
   auto& groups = running->copies;
   while (static_cast<int>(groups.size()) > pending + 1) {  // the open one is not waited for
-    running->hidden = true;
     if (!copies_arrive_at_once())
-      for (const Copy& copy : groups.front()) copy.arrive();
+      for (const Copy& copy : groups.front()) arrive_in_memory(copy);
     groups.erase(groups.begin());
   }
 }
@@ -207,80 +282,8 @@ void wait_for_last() {
   if (written != nullptr) std::memcpy(written, written_later.data(), written_later.size());
 }
 
-namespace {
-
-void multiply_add_cut_off(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-                          const Number& number, int bits) {
-  const uint32_t words[] = {a[0], a[1], a[2], a[3], b0, b1};
-  float mine[12];
-  for (int i = 0; i < 12; ++i) mine[i] = number.to_float(static_cast<uint16_t>(words[i / 2] >> i % 2 * 16));
-  const unsigned char* brought = exchange(mine, sizeof mine);
-  const unsigned lane = running->place.thread.x % lanes, group = lane / 4, in_group = lane % 4;
-  // Of the four lanes that hold a line: their words number `first` and `first + next`.
-  const auto read = [&](unsigned line, unsigned first, unsigned next) {
-    Line read;
-    for (unsigned k = 0; k < 16; ++k) {
-      const unsigned word = first + k / 8 * next;
-      std::memcpy(&read.x[k], brought + 64 * (line * 4 + k % 8 / 2) + 4 * (2 * word + k % 2), sizeof(float));
-      read.exponent[k] = exponent_of(read.x[k], number.least_exponent);
-    }
-    return read;
-  };
-  const Line rows[] = {read(group, 0, 2), read(group, 1, 2)},
-             columns[] = {read(2 * in_group, 4, 1), read(2 * in_group + 1, 4, 1)};
-  for (unsigned i = 0; i < 4; ++i) d[i] = sum_at_once(d[i], rows[i / 2], columns[i % 2], bits);
-}
-
-constexpr int bits_of_sm_90 = 25;
-
-}  // namespace
-
-void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number) {
-  multiply_add_cut_off(d, a, b0, b1, number, bits_of_sm_90);
-}
-
-void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number) {
-  if (hiding > 0) fail("tensor cores may not see what was copied for them");
-  if (!running->multiplies) fail("a product whose sums may not be as the threads have left them");
-  if (running->products.empty()) running->products.emplace_back();
-  running->products.back().push_back({d, &a, b, tiles, number});
-}
-
-void begin_products() {
-  running->multiplies = true;
-}
-
-void end_product_group() {
-  running->multiplies = false;
-  if (running->products.empty()) running->products.emplace_back();
-  running->products.emplace_back();
-}
-
-void wait_for_products(int pending) {
-  auto& groups = running->products;
-  const unsigned lane = running->place.thread.x % lanes;
-  const auto word = [](uintptr_t address) {
-    uint32_t bits;
-    std::memcpy(&bits, reinterpret_cast<const void*>(address ^ (address >> 7 & 3) << 4), sizeof bits);
-    return bits;
-  };
-  while (static_cast<int>(groups.size()) > pending + 1) {
-    for (const Product& product : groups.front()) {
-      for (int tile = 0; tile < product.tiles; ++tile) {
-        const uintptr_t from = product.b + (tile * 8 + lane / 4) * 64 + lane % 4 * 4;
-        multiply_add_cut_off(product.d[tile], *product.a, word(from), word(from + 16), product.number,
-                             bits_of_sm_90 - test::warpgroup_bits_missing);
-      }
-    }
-    groups.erase(groups.begin());
-  }
-}
-
-void show_tensor_cores() {
-  running->hidden = false;
-}
-
-void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void()>& thread) {
+void run(dim3 grid, int blocks, int block_threads, int64_t shared_bytes,
+         const std::function<void()>& thread) {
   constexpr int64_t most_shared_bytes = int64_t{227} << 10;  // of an H100
   if (shared_bytes > most_shared_bytes) {
     std::fprintf(stderr, "CUDA emulation: a block asks for %lld bytes of shared memory\n",
@@ -288,25 +291,16 @@ void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void(
     std::abort();
   }
   thread_body = &thread;
-  while (static_cast<int>(fibers.size()) < threads) fibers.push_back(std::make_unique<Fiber>());
-  warps.resize((threads + lanes - 1) / lanes);
+  block_size = block_threads;
+  warps_a_block = (block_threads + lanes - 1) / lanes;
   unsigned turn = 0;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        shared.assign(shared_bytes, 0xff);
+      for (unsigned x = 0; x < grid.x; x += blocks) {
         if (written != nullptr) std::memset(written, 0xff, written_later.size());
-        hiding = 0;
-        for (int i = 0; i < threads; ++i) {
-          fibers[i]->state = State::ready;
-          fibers[i]->place = {dim3(i), dim3(x, y, z), dim3(threads), grid};
-          fibers[i]->copies.clear();
-          fibers[i]->products.clear();
-          fibers[i]->multiplies = false;
-          fibers[i]->hidden = fibers[i]->hidden_at_barrier = false;
-          fibers[i]->waited = false;
-        }
-        run_block(threads, turn++);
+        begin_cluster(blocks, dim3(x, y, z), grid, shared_bytes);
+        run_cluster(turn++);
+        expect_no_box_copies();
       }
     }
   }

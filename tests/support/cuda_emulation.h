@@ -20,6 +20,8 @@
 #define __host__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __forceinline__ inline
 
 struct dim3 {
@@ -58,6 +60,30 @@ void copy_async(void* to, const void* from, bool zeros);
 void end_copy_group();
 void wait_for_copies(int pending);
 void wait_for_last();
+
+// Copies that barriers count (kernels/device/async_copies.h).
+struct Barrier {
+  uint16_t arrivals, missing;  // of a phase: in all, and still
+  int32_t bytes : 31;          // still to come
+  uint32_t phase : 1;
+};
+static_assert(sizeof(Barrier) == 8);
+/// Rows in global memory, of numbers of so many bytes.
+struct TensorMap {
+  const unsigned char* first;
+  int64_t rows, columns, row_bytes, number_bytes;
+  int box_rows, box_bytes;  // bytes of a box's row
+  bool swizzled;
+};
+void init_barrier(Barrier* barrier, int arrivals);
+void arrive(Barrier* barrier, int bytes);
+void wait_for_phase(Barrier* barrier, unsigned phase);
+void copy_box(void* to, const TensorMap& map, int column, int row, Barrier* barrier);
+float4 read_of_block(const float4* own, int block);
+void arrive_at_cluster();
+void wait_for_cluster();
+void sync_threads(int number, int count);
+
 /// A kind of 16-bit number.
 struct Number {
   float (*to_float)(uint16_t);
@@ -65,26 +91,73 @@ struct Number {
 };
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number);
 void begin_products();
-/// b: address of the first of 8 * tiles rows, as tensor cores of sm_90 find them (PTX ISA, "64B swizzling").
+/// b: address of the first of 8 * tiles rows, as tensor cores of sm_90 find them (PTX ISA, "128B swizzling").
 void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number);
 void end_product_group();
 void wait_for_products(int pending);
-void show_tensor_cores();
 
-/// Runs `thread` for every thread of every block, one block after the other.
-void run(dim3 grid, int threads, int64_t shared_bytes, const std::function<void()>& thread);
+/// Runs `thread` for every thread of every block, one cluster of blocks after the other.
+void run(dim3 grid, int cluster, int threads, int64_t shared_bytes, const std::function<void()>& thread);
 
 }  // namespace emulation
 
+template <int Blocks, class... Parameters, class... Arguments>
+void launch_clusters(const char*, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
+                     Stream, const Arguments&... arguments) {
+  test::run_or_record(
+      [=] { emulation::run(grid, Blocks, threads, shared_bytes, [&] { kernel(arguments...); }); });
+}
 template <class... Parameters, class... Arguments>
-void launch(const char*, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes, Stream,
-            const Arguments&... arguments) {
-  test::run_or_record([=] { emulation::run(grid, threads, shared_bytes, [&] { kernel(arguments...); }); });
+void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
+            Stream stream, const Arguments&... arguments) {
+  launch_clusters<1>(name, kernel, grid, threads, shared_bytes, stream, arguments...);
 }
 
 template <class T>
 T* shared_memory() {
   return static_cast<T*>(emulation::shared_memory());
+}
+inline unsigned char* aligned_shared_memory() {
+  return static_cast<unsigned char*>(emulation::shared_memory());
+}
+
+using emulation::arrive_at_cluster, emulation::wait_for_cluster, emulation::read_of_block;
+using emulation::Barrier, emulation::TensorMap;
+using emulation::copy_box, emulation::init_barrier, emulation::wait_for_phase;
+inline void show_barriers() {}
+inline void arrive(Barrier* barrier) {
+  emulation::arrive(barrier, 0);
+}
+inline void arrive_and_expect(Barrier* barrier, int bytes) {
+  emulation::arrive(barrier, bytes);
+}
+inline uint64_t read_once() {
+  return 0;
+}
+inline void copy_box_once(void* to, const TensorMap& map, int column, int row, Barrier* barrier, uint64_t) {
+  copy_box(to, map, column, row, barrier);
+}
+inline void arrive_at_cluster_with_nothing() {
+  arrive_at_cluster();
+}
+template <int Threads>
+void sync_threads(int number) {
+  emulation::sync_threads(number, Threads);
+}
+inline TensorMap map_of_rows(const char*, const void* first, int64_t rows, int64_t columns, int64_t row_bytes,
+                             int box_rows) {
+  return {static_cast<const unsigned char*>(first), rows, columns, row_bytes, 2, box_rows, 128, true};
+}
+inline TensorMap map_of_bytes(const char*, const void* first, int64_t rows, int64_t row_bytes, int box_bytes,
+                              int box_rows) {
+  return {static_cast<const unsigned char*>(first),
+          rows,
+          row_bytes / 8,
+          row_bytes,
+          8,
+          box_rows,
+          box_bytes,
+          false};
 }
 
 inline void load_columns(uint32_t& b0, uint32_t& b1, const void* row) {
@@ -117,6 +190,12 @@ inline int multiprocessors() {
   constexpr int sizes[] = {132, 1, 14, 40, 3};
   static int asked = 0;
   return sizes[asked++ % 5];
+}
+/// Fewer than there are tiles, now and then.
+template <int Blocks, class Kernel>
+int most_clusters(Kernel, int, int64_t) {
+  const int most = multiprocessors() / Blocks;
+  return most > 0 ? most : 1;
 }
 inline bool has_warpgroup_products() {
   return true;
@@ -208,15 +287,16 @@ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 }
 
 // Products of four warps are made when they are waited for: what they read must still be there.
-inline void show_tensor_cores() {
-  emulation::show_tensor_cores();
-}
+inline void show_tensor_cores() {}
 inline void begin_products() {
   emulation::begin_products();
 }
+inline uint64_t describe_rows(const void* first) {
+  return reinterpret_cast<uintptr_t>(first);
+}
 template <int Tiles, class T>
-void begin_multiply(float (*sum)[4], const uint32_t (&a)[4], const uint32_t* first, int sixteen, T) {
-  emulation::begin_multiply(sum, a, reinterpret_cast<uintptr_t>(first) + 16 * sixteen, Tiles, number_of(T{}));
+void begin_multiply(float (&sum)[Tiles][4], const uint32_t (&a)[4], uint64_t box, int step, T) {
+  emulation::begin_multiply(sum, a, box + 32 * step, Tiles, number_of(T{}));
 }
 inline void end_product_group() {
   emulation::end_product_group();
@@ -226,6 +306,6 @@ void wait_for_products() {
   emulation::wait_for_products(Pending);
 }
 inline void read_behind_wait(float&) {}
-inline void hold(const uint32_t (&)[4], bool, const uint32_t*) {}
+inline void hold(const uint32_t (&)[4], bool, const void*) {}
 
 }  // namespace clover::kernels::cuda
