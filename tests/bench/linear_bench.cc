@@ -1,4 +1,5 @@
-// Speed of linear() on the matrices of a 135-million-parameter model.
+// Speed of linear() on the matrices of a 135-million-parameter model, or on a GPU of every product of a layer
+// of larger ones.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -6,11 +7,15 @@
 #include <cstdio>
 #include <vector>
 
+#include "data/files.h"
 #include "infer/bench.h"
 #include "infer/machine.h"
 #include "kernels/cpu_path.h"
+#include "kernels/gpu.h"
 #include "kernels/linear.h"
 #include "kernels/threads.h"
+#include "tests/bench/gpu_products.h"
+#include "tests/kernels/linear_figures.h"
 
 namespace {
 
@@ -107,30 +112,96 @@ void measure(const std::string& only, const std::vector<int64_t>& row_counts, in
   }
 }
 
+/// What plans let an H100 do with each product, by count, as JSON.
+void print_plans() {
+  namespace gpu = clover::kernels::cuda;
+  nlohmann::json entries = nlohmann::json::array();
+  for (const gpu::NamedProduct& product : gpu::products_of_models()) {
+    for (const int64_t rows : {20, 32, 40, 48, 64, 80, 96, 128, 160, 192, 240}) {
+      const gpu::LinearPlan plan = gpu::linear_plan(product.of_rows(rows), gpu::Hopper::room());
+      constexpr double worth_telling = 8e6;  // bytes: starting a kernel takes as long as reading fewer
+      if (plan.kernel != gpu::LinearPlan::Kernel::clusters || product.bytes() < worth_telling) continue;
+      const gpu::PlanFigures figures = gpu::figures_of(product, rows, plan.clusters);
+      entries.push_back({{"model", product.model},
+                         {"product", product.name},
+                         {"rows", rows},
+                         {"kernel", figures.kernel},
+                         {"shared_bytes", figures.shared_bytes},
+                         {"weights_in_flight", figures.in_flight},
+                         {"whole_blocks", figures.whole_blocks},
+                         {"second_level_bytes_per_second", figures.second_level},
+                         {"last_round", figures.last_round},
+                         {"tensor_cores_over_memory", figures.tensor_cores},
+                         {"expected_share", figures.share}});
+    }
+  }
+  std::printf("%s\n", entries.dump(1).c_str());
+}
+
+struct Options {
+  int threads = 0, rounds = 0;
+  std::vector<int64_t> rows;
+  std::string path, device = "cpu", report;
+  bool small = false, plans = false;
+};
+
+void measure_on_gpu(const Options& options) {
+  const at::Device named(options.device == "cuda" ? "cuda:0" : options.device);
+  clover::bench::ProductPlan plan;
+  plan.rows = options.rows;
+  if (plan.rows.empty()) plan.rows = {1, 4, 8, 16, 20, 24, 32, 48, 64, 80, 96, 128, 160, 192, 240, 256};
+  if (options.rounds > 0) plan.rounds = options.rounds;
+  plan.small = options.small;
+  const nlohmann::json report =
+      clover::bench::measure_gpu_products(clover::kernels::open_gpu(named.index()), plan);
+  if (!options.report.empty()) clover::data::write_file_atomically(options.report, report.dump(1) + "\n");
+}
+
+void measure_on_cpu(const Options& options) {
+  constexpr int enough_rounds = 20;
+  std::vector<int64_t> rows = options.rows;
+  if (rows.empty()) rows = {1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 32, 48, 64, 128, 256, 512};
+  measure(options.path, rows, options.rounds > 0 ? options.rounds : enough_rounds);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  int threads = 0, rounds = 20;
-  std::vector<int64_t> rows{1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 32, 48, 64, 128, 256, 512};
-  std::string path;
+  Options options;
   CLI::App app{
-      "Times linear() on the matrices of SmolLM2-135M in bf16, path by path: bytes of weights read a second, "
-      "their\n"
-      "share of the read bandwidth measured in the same run, arithmetic rate, and cost relative to the first "
-      "row count."};
-  app.add_option("--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 4096));
+      "Times linear() in bf16.  On the CPU on the matrices of SmolLM2-135M, path by path: bytes of weights "
+      "read "
+      "a second,\n"
+      "their share of the read bandwidth measured in the same run, arithmetic rate, and cost relative to the "
+      "first row count.\n"
+      "On a GPU every product of 7B and 8B models: microseconds, the weights' share of copy bandwidth, "
+      "arithmetic "
+      "rate."};
+  app.add_option("--device", options.device, "cpu, or cuda or cuda:N");
+  app.add_option("--threads", options.threads, "Threads on the CPU; 0: every core")
+      ->check(CLI::Range(0, 4096));
   app.add_option(
-         "--path", path,
+         "--path", options.path,
          "Only this family of CPU kernels (default: all but portable, of which only 1 and 2 rows are timed)")
       ->check(CLI::IsMember({"portable", "avx2", "avx512_bf16", "amx"}));
-  app.add_option("--rows", rows, "Row counts, which are measured in turn")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--rounds", rounds, "Times each is measured; the median counts")
-      ->capture_default_str()
+  app.add_option("--rows", options.rows, "Row counts")->delimiter(',')->check(CLI::Range(1, 4096));
+  app.add_option("--rounds", options.rounds,
+                 "Times each is measured (default: 20 on the CPU, in turn; 7 on a GPU); the median counts")
       ->check(CLI::Range(1, 10000));
+  app.add_flag("--small", options.small, "On a GPU: tiny matrices, to try the program with");
+  app.add_flag("--plans", options.plans, "Print what plans let an H100 do, by count, as JSON, and stop");
+  app.add_option("--json", options.report, "Of a GPU: write all figures here");
   CLI11_PARSE(app, argc, argv);
-  if (threads > 0) clover::kernels::set_threads(threads);
-  measure(path, rows, rounds);
+  if (options.threads > 0) clover::kernels::set_threads(options.threads);
+  try {
+    if (options.plans) return print_plans(), 0;
+    options.device == "cpu" ? measure_on_cpu(options) : measure_on_gpu(options);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "linear_bench: %s\n", error.what_without_backtrace());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "linear_bench: %s\n", error.what());
+    return 2;
+  }
   return 0;
 }
