@@ -62,6 +62,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--python", type=Path, help="interpreter of the environment to use, in place of one made in --output")
+    parser.add_argument("--infer", type=Path, default=ROOT / "build" / "bin" / "clover-infer", help="the program, default build/bin/clover-infer")
     parser.add_argument("--worker", choices=["hf", "llama"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.tokens = arguments.tokens or (96 if arguments.device == "cpu" else 512)
@@ -248,14 +249,14 @@ class Clover:
     """clover-infer batch, as a user runs it, on a copy of the model's folder that names no end token."""
 
     def __init__(self, arguments: argparse.Namespace, draft: str):
-        self.work = arguments.output.resolve() / "clover"
+        self.work, self.infer = arguments.output.resolve() / "clover", str(arguments.infer)
         self.target = endless(arguments.target.resolve(), self.work / "target")
         self.common = ["--target", str(self.target), "--threads", str(arguments.threads), "--device", arguments.device]
         self.options = ["--draft", draft] + (["--heads", str(arguments.heads)] if draft != "off" else [])
 
     def tokenize(self, texts: list[str]) -> list[dict]:
         write_lines(self.work / "texts.jsonl", [{"prompt": text} for text in texts])
-        command = [infer(), "tokenize", "--target", str(self.target), "--input", str(self.work / "texts.jsonl")]
+        command = [self.infer, "tokenize", "--target", str(self.target), "--input", str(self.work / "texts.jsonl")]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         return [{"text": text, "ids": json.loads(line)["token_ids"]} for text, line in zip(texts, lines)]
 
@@ -264,17 +265,13 @@ class Clover:
         for old in (answers, Path(f"{answers}.run.json")):
             old.unlink(missing_ok=True)
         write_lines(self.work / "prompts.jsonl", [{"prompt": prompt["text"]} for prompt in prompts])
-        command = [infer(), "batch", *self.common, *self.options, "--input", str(self.work / "prompts.jsonl"), "--output", str(answers),
+        command = [self.infer, "batch", *self.common, *self.options, "--input", str(self.work / "prompts.jsonl"), "--output", str(answers),
                    "--json", str(report), "--max-batch", str(len(prompts)), "--max-tokens", str(tokens)]
         if (done := subprocess.run(command, stderr=subprocess.PIPE, text=True)).returncode:
             sys.exit(f"bench_peers: clover-infer ended with {done.returncode}:\n{done.stderr}")
         run = json.loads(report.read_text())["configurations"][0]
         lines = sorted((json.loads(line) for line in answers.read_text().splitlines()), key=lambda line: line["line"])
         return {"read": run["prefill_seconds"], "decode": run["decode_seconds"], "ids": [line["token_ids"] for line in lines]}
-
-
-def infer() -> str:
-    return str(ROOT / "build" / "bin" / "clover-infer")
 
 
 def write_lines(file: Path, records: list[dict]) -> None:
