@@ -161,6 +161,23 @@ def sanitizer(tool: str):
 # ---- kernels and steps
 
 
+def probe(session: Session) -> dict:
+    """What plans assume of the memory: compiled where it is measured."""
+    source, program = ROOT / "tests" / "bench" / "gpu_probe.cu", session.arguments.output / "gpu_probe"
+    nvcc = shutil.which("nvcc")
+    if not nvcc:
+        raise Failed("there is no nvcc here")
+    if session.run([nvcc, "-O3", "-std=c++17", "--generate-code=arch=compute_90a,code=[sm_90a]", "-o", program, source])[0] != 0:
+        raise Failed("gpu_probe.cu could not be compiled")
+    code, printed = session.run([program], stdout=subprocess.PIPE)
+    if code != 0:
+        raise Failed(f"gpu_probe ended with {code}: {printed.strip()}")
+    figures = json.loads(printed)
+    again = max(figures["read_again"].values())
+    return {"checks": [check("read only, of copy bandwidth", figures["read"] / figures["copied"]),
+                       check("read again out of the second-level cache, of copy bandwidth", again / figures["copied"])], "figures": figures}
+
+
 def products(session: Session) -> dict:
     options = ["--small", "--rows", "1,20"] if session.arguments.quick else []
     report = session.report("products", "linear_bench", "--device", session.arguments.device, *options)

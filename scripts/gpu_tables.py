@@ -14,11 +14,22 @@ def markdown(parts: dict) -> str:
         for one in part.get("checks", []):
             verdict = "" if not one["aim"] else "reached" if one["holds"] else "**missed**"
             lines.append(f"| {one['what']} | {one['found']:.3g} | {one['aim']} | {verdict} |")
-    for table in (steps_table, drafting_table, products_table, attention_table, text_table, kernels_table, projection_table):
+    for table in (probe_table, steps_table, drafting_table, products_table, attention_table, text_table, kernels_table, projection_table):
         lines += table(parts)
     if "table" in parts.get("peers", {}):
         lines += ["", parts["peers"]["table"]]
     return "\n".join(lines) + "\n"
+
+
+def probe_table(parts: dict) -> list[str]:
+    if not (figures := parts.get("probe", {}).get("figures")):
+        return []
+    in_bulk, again, clusters = figures["read_in_bulk"], figures["read_again"], figures["clusters_at_once"]
+    return ["", f"Copied {figures['copied']} GB/s, read {figures['read']} GB/s; out of the second-level cache " +
+            ", ".join(f"{rate} ({size} MiB)" for size, rate in again.items()) + " GB/s; clusters at once: " +
+            ", ".join(f"{count} of {size}" for size, count in clusters.items()) + ".", "",
+            "| KiB on their way a multiprocessor | " + " | ".join(in_bulk) + " |", "|---|" + "---:|" * len(in_bulk),
+            "| GB/s read by bulk copies | " + " | ".join(map(str, in_bulk.values())) + " |"]
 
 
 def measured_steps(parts: dict) -> list[dict]:

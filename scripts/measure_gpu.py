@@ -37,6 +37,7 @@ STEPS, TEXT = ("device", "batch_sizes", "context", "rounds"), ("device", "target
 # The most telling first.
 PARTS = {
     "kernel-tests": Part(gpu_parts.test_program("cuda_test"), 120, ("cuda_test",), ("device",)),
+    "probe": Part(gpu_parts.probe, 40, (), ("device",)),
     "products": Part(gpu_parts.products, 90, ("linear_bench",), ("device",)),
     "steps": Part(gpu_parts.steps, 150, ("clover-infer",), (*STEPS, "shape")),
     "attention": Part(gpu_parts.attention, 60, ("attention_bench",), ("device",)),
