@@ -37,6 +37,7 @@ class Limits:
     threads: int = 0  # of a block, where the kernel itself does not say
     dynamic_shared: int = 0  # bytes that it is launched with; the plan's where linear_bench says it
     a_product: float | None = None  # instructions of the innermost loop for each of tensor cores
+    loop: int | None = None  # instructions of the loop that waits
     must: list[str] = field(default_factory=list)  # opcodes that begin so and stand somewhere
     must_in_loop: list[str] = field(default_factory=list)
     must_not_in_loop: list[str] = field(default_factory=list)
@@ -165,7 +166,7 @@ def faults_of(kernel: Kernel, limits: Limits, plans: dict[str, Plan]) -> list[st
     everywhere = {text.split()[0] for _, text in kernel.code}
     for opcode in limits.must:  # one of several, "|" between
         hold(any(is_one_of(found, tuple(opcode.split("|"))) for found in everywhere), f"no {opcode} in its code")
-    if not (limits.a_product or limits.must_in_loop or limits.must_not_in_loop):
+    if not (limits.a_product or limits.loop or limits.must_in_loop or limits.must_not_in_loop):
         return faults
     loop = kernel.waiting
     if loop is None:
@@ -174,6 +175,8 @@ def faults_of(kernel: Kernel, limits: Limits, plans: dict[str, Plan]) -> list[st
         hold(loop.count(opcode) > 0, f"no {opcode} in its loop at {loop.begin:#x}")
     for opcode in limits.must_not_in_loop:
         hold(loop.count(opcode) == 0, f"{loop.count(opcode)} {opcode} in its loop at {loop.begin:#x}, where none may stand")
+    if limits.loop:
+        hold(loop.size <= limits.loop, f"{loop.size} instructions in its loop at {loop.begin:#x}, at most {limits.loop} are allowed")
     inner = kernel.multiplying
     hold(not 1 < inner.count("HGMMA") <= inner.waits_for_all_products, "each product of tensor cores is waited for: ptxas made them wait for each other")
     if limits.a_product:

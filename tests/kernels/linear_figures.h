@@ -12,9 +12,9 @@ namespace clover::kernels::cuda {
 
 struct Hopper {
   static constexpr int64_t multiprocessors = 132;
-  /// Clusters of four find 16 of the 16 or 18 multiprocessors that share a scheduler, or places on all of
-  /// them where two blocks fit on each.
-  static constexpr int64_t in_clusters = 128;
+  /// That clusters of so many blocks find, one a multiprocessor: of the 16 or 18 that share a scheduler; with
+  /// two blocks on each they find all.
+  static constexpr int64_t in_clusters(int blocks) { return blocks == 4 ? 128 : 120; }
   static constexpr double bandwidth = 3.0e12;     // bytes a second, copied (measured)
   static constexpr double second_level = 5.5e12;  // that the second-level cache gives (measured by others)
   static constexpr double latency = 1e-6;         // of memory under load
@@ -67,17 +67,29 @@ struct PlanFigures {
   double share;          // of bandwidth that is expected at most
 };
 
+/// Tiles of outputs that share what their cluster reads of the rows.
+template <class Plan>
+int tiles_a_cluster(const Plan& plan) {
+  if constexpr (requires { plan.pair; }) {
+    return plan.pair;
+  } else {
+    return 1;
+  }
+}
+
 inline PlanFigures figures_of(const NamedProduct& product, int64_t rows, const ClusterPlan& plan) {
   const LinearCall call = product.of_rows(rows);
   constexpr int64_t chunk_bytes = ClusterPlan::panels * panel_outputs * 32 * 2;
   const int64_t at_once = ClusterPlan::blocks_a_multiprocessor(plan.rows_a_tile);
-  const int64_t multiprocessors = at_once == 1 ? Hopper::in_clusters : Hopper::multiprocessors;
+  const int pair = tiles_a_cluster(plan);
+  const int64_t multiprocessors =
+      at_once == 1 ? Hopper::in_clusters(KCut::segments * pair) : Hopper::multiprocessors;
   const int64_t places = at_once * multiprocessors, blocks = plan.blocks(call);
   const int64_t rounds = blocks / places, rest = blocks % places;
   const int64_t segment = KCut(call.inputs).chunks / KCut::segments * chunk_bytes;
   const int64_t a_block = std::min(plan.stages * 2 * chunk_bytes, segment);
   const double tile = ClusterPlan::panels * panel_outputs;
-  const double through = static_cast<double>(plan.row_tiles(call)) * (1 + plan.rows_a_tile / tile);
+  const double through = static_cast<double>(plan.row_tiles(call)) * (1 + plan.rows_a_tile / tile / pair);
   const double full = Hopper::bandwidth * Hopper::latency;  // bytes that must be on their way
   const auto share_of = [&](int64_t running) {
     const double working =

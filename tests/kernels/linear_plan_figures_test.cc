@@ -31,7 +31,7 @@ std::vector<std::string> faults_of(const PlanFigures& figures, int64_t rows) {
   if (rows <= most_rows_of_memory && figures.second_level > Hopper::second_level)
     faults.push_back("more than the second-level cache gives");
   if (figures.tensor_cores > 0.8) faults.push_back("tensor cores are slower than memory");
-  const double least_share = rows <= 96 ? 0.85 : rows <= 128 ? 0.55 : rows <= 192 ? 0.43 : 0.36;
+  const double least_share = rows <= 96 ? 0.9 : rows <= 128 ? 0.85 : rows <= 160 ? 0.75 : 0.36;
   if (figures.share < least_share) faults.push_back("too little of the bandwidth is expected");
   return faults;
 }
@@ -45,12 +45,12 @@ std::vector<std::string> faults_of_layer(const std::vector<std::pair<double, Pla
     lost += size / figures.share * std::max(0.0, figures.last_round - figures.filled);
   }
   std::vector<std::string> faults;
-  // Behind 96 rows 13B's output and down are 160 blocks where 128 run at once.
-  const double most_lost = rows <= 96 ? 0.12 : 0.15;
+  // Behind 160 rows 13B's output and down are 160 blocks where 128 run at once.
+  const double most_lost = rows <= 160 ? 0.12 : 0.15;
   if (lost / time > most_lost) faults.push_back("last rounds leave multiprocessors without work");
-  const double least_share = rows <= 96    ? 0.95
-                             : rows <= 128 ? 0.72
-                             : rows <= 160 ? 0.64
+  const double least_share = rows <= 96    ? 0.96
+                             : rows <= 128 ? 0.87
+                             : rows <= 160 ? 0.77
                              : rows <= 192 ? 0.58
                                            : 0.48;
   if (bytes / time < least_share) faults.push_back("too little of the bandwidth is expected of a layer");
@@ -71,7 +71,8 @@ std::vector<std::string> faults_of(Planner plan) {
         }
       };
       const LinearPlan chosen = plan(product.of_rows(rows));
-      if (product.bytes() > of_interest && (chosen.kernel == LinearPlan::Kernel::few) != (rows <= few_rows))
+      if (product.bytes() > of_interest &&
+          (chosen.kernel == LinearPlan::Kernel::few) != (rows <= few_rows_beside_clusters))
         note({"by another kernel than its rows ask for"});
       if (chosen.kernel != LinearPlan::Kernel::clusters || product.bytes() <= of_interest) continue;
       const PlanFigures figures = figures_of(product, rows, chosen.clusters);
