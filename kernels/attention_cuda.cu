@@ -22,7 +22,7 @@ template <class T, int Tiles, int Pieces, int Size>
 __device__ __forceinline__ void attend_item(const Work& work, const AttentionItem& item, const Span* spans,
                                             int item_blocks, const Partials& partials, unsigned* arrived) {
   const auto tile = Tile<Tiles>::template of<T, stages<T, Pieces>>(Size > 0 ? Size : work.call.head_size);
-  const int blocks = part_blocks(item_blocks), part_keys = blocks * block_keys;
+  const int blocks = part_blocks(item_blocks, split_blocks), part_keys = blocks * block_keys;
   const bool whole = item.chunks + item.apart == 1 && item.blocks <= blocks;
   Sums<Tiles * Pieces> sums;
   begin_result(tile, sums);
@@ -111,11 +111,12 @@ void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* p
 }  // namespace
 
 int64_t attention_workspace(const AttentionCall& call) {
-  return PlanShape(call, shared_bytes_a_block()).workspace();
+  return PlanShape(call, shared_bytes_a_block(), has_warpgroup_products()).workspace();
 }
 
 void launch_tree_attention(const AttentionCall& call, int32_t* plan, float* workspace, Stream stream) {
-  const PlanShape shape(call, shared_bytes_a_block());
+  const PlanShape shape(call, shared_bytes_a_block(), has_warpgroup_products());
+  if (shape.groups > 0) return launch_wide_attention(call, shape, plan, workspace, stream);
   with_element(call.cache,
                [&](auto zero) { launch_attend<decltype(zero)>(call, shape, plan, workspace, stream); });
 }

@@ -14,9 +14,16 @@ CLOVER_BOTH int item_blocks(int choice) {
   return most_item_blocks >> choice;
 }
 
-CLOVER_BOTH int items_of(const AttentionItem& tile, int choice) {
+/// What a plan is made for: see PlanShape.
+struct PlanSize {
+  int64_t heads, most_items;
+  bool fine;
+  int split, tile_heads, places;  // tile_heads: query heads in a tile; places: for blocks of threads
+};
+
+CLOVER_BOTH int items_of(const AttentionItem& tile, int choice, int split) {
   const int each = item_blocks(choice), chunks = (tile.blocks + each - 1) / each;
-  return part_blocks(each) == 1 ? chunks + tile.apart : chunks;
+  return part_blocks(each, split) == 1 ? chunks + tile.apart : chunks;
 }
 
 /// The tile that begins at `row`, whose rows' spans are there.
@@ -72,73 +79,134 @@ __device__ inline int find_tiles(const AttentionCall& call, int rows_a_tile, con
   return tiles;
 }
 
-/// The choice that ends first where `places` blocks of threads run at once, each of which takes as long to
-/// begin as for a block of keys.
-__device__ inline int choose(const int (&items)[choices], int longest, int apart, int64_t heads,
-                             int64_t most_items, bool fine, int places) {
+/// What there is to do, for each choice of how much an item takes.
+struct Choices {
+  int items[choices], whole[choices];     // items, and those of as many blocks as they may have
+  int blocks, longest, apart, most_rows;  // in all; of a tile, at most
+};
+
+/// The choice that ends first where `places` blocks of threads run at once.  An item takes as long to begin
+/// as for a block of keys; one that is left as a partial result takes a quarter longer, and a warp reads
+/// eight such in half the time.
+__device__ inline int choose(const Choices& all, const PlanSize& size) {
   int best = 0;
   int64_t least = 0;
   for (int choice = 0; choice < choices; ++choice) {
     const int each = item_blocks(choice);
-    const bool alone = part_blocks(each) == 1;
-    if (choice > 0 && (items[choice] > most_items || (alone && !fine))) continue;
-    const int64_t rounds = (items[choice] * heads + places - 1) / places;
-    const int64_t cost = rounds * (1 + (each < longest ? each : longest)) + (alone ? 0 : apart);
+    const bool alone = part_blocks(each, size.split) == 1;
+    if (choice > 0 && (all.items[choice] > size.most_items || (alone && !size.fine))) continue;
+    const int64_t block = alone ? 5 : 4, begin = 4;
+    const auto rounds = [&](int64_t time) { return (time * size.heads + size.places - 1) / size.places; };
+    const int64_t whole = rounds(all.whole[choice]) * (each * block + begin);
+    const int64_t even = rounds(all.blocks * block + all.items[choice] * begin);
+    int64_t cost = (each < all.longest ? each : all.longest) * block + begin;
+    cost = cost > whole ? cost : whole;
+    cost = cost > even ? cost : even;
+    const int partials = alone ? all.longest : (all.longest + size.split - 1) / size.split;
+    if (partials > 1) cost += begin + partials * int64_t{all.most_rows} * size.tile_heads / 32;
+    if (!alone) cost += all.apart * block;
     if (choice == 0 || cost < least) best = choice, least = cost;
   }
   return best;
 }
 
+/// The places of a plan's items: those that take more blocks stand before those that take fewer, so that all
+/// blocks of threads end at about the same time; what rows have apart stands behind.
+struct Places {
+  int next[most_item_blocks + 1];  // by blocks: how many there are, then the next one's place
+
+  /// first(blocks, count): the place of the first of so many items.
+  template <class First>
+  __device__ void each(AttentionItem item, int choice, int split, const First& first) {
+    const int most = item_blocks(choice), whole = item.blocks / most, left = item.blocks % most;
+    item.chunks = whole + (left > 0 ? 1 : 0);
+    item.apart = items_of(item, choice, split) - item.chunks;
+    first(most, whole, 0, item);
+    if (left > 0) first(left, 1, whole, item);
+    if (item.apart > 0) first(0, item.apart, item.chunks, item);
+  }
+  __device__ void count(const AttentionItem& tile, int choice, int split) {
+    each(tile, choice, split, [&](int blocks, int count, int, const AttentionItem&) {
+      if (count > 0) atomicAdd(&next[blocks], count);
+    });
+  }
+  __device__ void place(const AttentionItem& tile, int choice, int split, AttentionItem* items) {
+    each(tile, choice, split, [&](int blocks, int count, int chunk, AttentionItem item) {
+      const int first = count > 0 ? atomicAdd(&next[blocks], count) : 0;
+      for (int i = 0; i < count; ++i) {
+        item.chunk = chunk + i;
+        items[first + i] = item;
+      }
+    });
+  }
+  __device__ void from_counts() {
+    int before = 0;
+    for (int blocks = most_item_blocks; blocks >= 0; --blocks) {
+      const int own = next[blocks];
+      next[blocks] = before;
+      before += own;
+    }
+  }
+};
+
 __global__ void __launch_bounds__(plan_threads)
-    plan_tiles(AttentionCall call, int rows_a_tile, int64_t heads, int64_t most_items, bool fine, int places,
-               AttentionPlan plan) {
+    plan_tiles(AttentionCall call, int rows_a_tile, PlanSize size, AttentionPlan plan) {
   let_next_begin();
   wait_for_last();
-  __shared__ int items[choices], longest, apart, next, chosen;
+  __shared__ Choices all;
+  __shared__ Places places;
+  __shared__ int chosen;
+  if (threadIdx.x <= most_item_blocks) places.next[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
-    for (int choice = 0; choice < choices; ++choice) items[choice] = 0;
-    longest = apart = next = 0;
+    for (int choice = 0; choice < choices; ++choice) all.items[choice] = all.whole[choice] = 0;
+    all.blocks = all.longest = all.apart = all.most_rows = 0;
   }
   const int tiles = find_tiles(call, rows_a_tile, plan);
   __syncthreads();
   for (int i = threadIdx.x; i < tiles; i += plan_threads) {
     const AttentionItem tile = plan.tiles[i];
-    for (int choice = 0; choice < choices; ++choice) atomicAdd(&items[choice], items_of(tile, choice));
-    atomicMax(&longest, tile.blocks);
-    atomicMax(&apart, tile.apart);
+    for (int choice = 0; choice < choices; ++choice) {
+      atomicAdd(&all.items[choice], items_of(tile, choice, size.split));
+      atomicAdd(&all.whole[choice], tile.blocks / item_blocks(choice));
+    }
+    atomicAdd(&all.blocks, static_cast<int>(tile.blocks));
+    atomicMax(&all.longest, static_cast<int>(tile.blocks));
+    atomicMax(&all.apart, static_cast<int>(tile.apart));
+    atomicMax(&all.most_rows, static_cast<int>(tile.rows));
   }
-  for (int64_t i = threadIdx.x; i < tiles * heads; i += plan_threads) plan.arrived[i] = 0;
+  for (int64_t i = threadIdx.x; i < tiles * size.heads; i += plan_threads) plan.arrived[i] = 0;
   __syncthreads();
   if (threadIdx.x == 0) {
-    chosen = choose(items, longest, apart, heads, most_items, fine, places);
-    plan.header[0] = items[chosen];
+    chosen = choose(all, size);
+    plan.header[0] = all.items[chosen];
     plan.header[1] = item_blocks(chosen);
   }
   __syncthreads();
-  const int choice = chosen, each = item_blocks(choice);
-  for (int i = threadIdx.x; i < tiles; i += plan_threads) {
-    AttentionItem item = plan.tiles[i];
-    const int count = items_of(item, choice), at = atomicAdd(&next, count);
-    item.chunks = (item.blocks + each - 1) / each;
-    item.apart = count - item.chunks;
-    for (item.chunk = 0; item.chunk < count; ++item.chunk) plan.items[at + item.chunk] = item;
-  }
+  for (int i = threadIdx.x; i < tiles; i += plan_threads) places.count(plan.tiles[i], chosen, size.split);
+  __syncthreads();
+  if (threadIdx.x == 0) places.from_counts();
+  __syncthreads();
+  for (int i = threadIdx.x; i < tiles; i += plan_threads)
+    places.place(plan.tiles[i], chosen, size.split, plan.items);
   // What blocks of threads without work read, too.
-  for (int64_t i = items[choice] + threadIdx.x; i < most_items && i * heads < places; i += plan_threads)
+  for (int64_t i = all.items[chosen] + threadIdx.x; i < size.most_items && i * size.heads < size.places;
+       i += plan_threads)
     plan.items[i] = {};
 }
 
 }  // namespace
 
 void launch_plan_attention(const AttentionCall& call, int32_t* words, Stream stream) {
-  const PlanShape shape(call, shared_bytes_a_block());
-  launch("tree_attention", plan_tiles, dim3(1), plan_threads, 0, stream, call,
-         TileShape(call, shape.queries).rows, shape.heads, shape.items, shape.fine,
-         blocks_a_multiprocessor * multiprocessors(), AttentionPlan(shape, words));
+  const PlanShape shape(call, shared_bytes_a_block(), has_warpgroup_products());
+  const TileShape tile(call, shape.queries);
+  const PlanSize size{shape.heads, shape.items,     shape.fine,
+                      shape.split, tile.heads_here, shape.at_once() * multiprocessors()};
+  launch("tree_attention", plan_tiles, dim3(1), plan_threads, 0, stream, call, tile.rows, size,
+         AttentionPlan(shape, words));
 }
 
 int64_t attention_plan_words(const AttentionCall& call) {
-  return PlanShape(call, shared_bytes_a_block()).words();
+  return PlanShape(call, shared_bytes_a_block(), has_warpgroup_products()).words();
 }
 
 }  // namespace clover::kernels::cuda

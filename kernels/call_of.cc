@@ -85,6 +85,7 @@ AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::
   call.query_heads = query_heads;
   call.kv_heads = k.size(1);
   call.head_size = k.size(3);
+  call.pages = k.size(0);
   call.page_size = k.size(2);
   call.pages_per_sequence = rows.page_table.size(1);
   call.cache = element_of(k.scalar_type());

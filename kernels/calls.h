@@ -46,7 +46,7 @@ struct AttentionCall {
   const void* v;
   void* out;
   const int32_t *sequence, *contiguous, *path_begin, *path, *page_table;
-  int64_t rows, sequences, query_heads, kv_heads, head_size, page_size, pages_per_sequence;
+  int64_t rows, sequences, query_heads, kv_heads, head_size, pages, page_size, pages_per_sequence;
   Element cache, result;
   float scale;
 };

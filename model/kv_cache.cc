@@ -37,7 +37,8 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
   const std::array sizes{2 * shape_.layers, pages + (on_cpu ? 0 : 1), shape_.kv_heads, page_size,
                          shape_.head_dim};
   const auto options = at::TensorOptions(shape_.dtype).device(shape_.device);
-  rows_ = on_cpu ? kernels::zeros_in_large_pages(sizes, options) : at::empty(sizes, options);
+  // Attention on a GPU multiplies what lies behind a sequence's last row by zero: it must be finite.
+  rows_ = on_cpu ? kernels::zeros_in_large_pages(sizes, options) : at::zeros(sizes, options);
   parts_ = rows_.unbind(0);
   for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
 }

@@ -11,6 +11,8 @@ constexpr int split_keys = 256;  // attention_split
 constexpr int split_blocks = split_keys / block_keys;
 constexpr int tensor_queries = 16;  // that a tensor core takes at once
 constexpr int most_tile_queries = 2 * tensor_queries;
+constexpr int wide_part_blocks =
+    16;  // that fold into a part in wide tiles, of sm_90's products of four warps
 constexpr int blocks_a_multiprocessor = 2;                       // of threads, that attend at once
 constexpr int largest_head = 256;                                // whose keys and values fit in shared memory
 constexpr int64_t most_attention_workspace = int64_t{32} << 20;  // floats; more rows go one after the other
@@ -82,24 +84,29 @@ struct alignas(16) AttentionItem {
   int32_t blocks;         // of keys, of its longest row
 };
 
-/// Blocks of keys an item takes.  With fewer than four of them each leaves a partial result, else four do.
+/// Blocks of keys an item takes.  With fewer of them than fold into a part each leaves a partial result.
 constexpr int most_item_blocks = 16;
-CLOVER_BOTH int part_blocks(int item_blocks) {
-  return item_blocks < split_blocks ? 1 : split_blocks;
+CLOVER_BOTH int part_blocks(int item_blocks, int most) {
+  return item_blocks < most ? 1 : most;
 }
 /// Items that take single blocks apart from what the rows of a tile share, at most.
 constexpr int most_apart = 7;
 
 /// Sizes of a plan and of what is done by it, from the shape of the call alone.
 struct PlanShape {
+  int groups;           // of four warps in a wide tile, or 0: tiles are of another kind
   int queries;          // of a tile
+  int split;            // blocks of keys that fold into a part
   int64_t rows, heads;  // heads: blocks of threads for one item
   int64_t items;        // at most
   bool fine;            // whether partial results of single blocks have room
   int64_t parts;        // partial results of a query, at most
   int64_t head_size, query_heads;
 
-  PlanShape(const AttentionCall& call, int64_t shared_bytes);
+  /// warpgroups: whether the GPU has sm_90's products of four warps.
+  PlanShape(const AttentionCall& call, int64_t shared_bytes, bool warpgroups);
+  /// Blocks of threads that a multiprocessor runs at once.
+  int at_once() const { return groups > 1 ? 1 : blocks_a_multiprocessor; }
 
   /// int32 words: how many items, blocks of each, then those below.
   static constexpr int64_t header = 8;
@@ -127,19 +134,33 @@ struct AttentionPlan {
         arrived(reinterpret_cast<unsigned*>(words + shape.arrived_at())) {}
 };
 
+/// Rows of a sequence, about: a recorded pass has one sequence more, for rows that fill up.
+inline bool more_queries_than(const AttentionCall& call, int64_t queries) {
+  const int64_t sequences = call.sequences > 1 ? call.sequences - 1 : 1;
+  return call.rows * (call.query_heads / call.kv_heads) > queries * sequences;
+}
+
+/// Whether wide tiles take the call, and how many groups of four warps then share the keys of one.
+inline int wide_groups(const AttentionCall& call, bool warpgroups) {
+  constexpr int group_queries = 64;
+  const bool own_code = call.cache != Element::fp32 && (call.head_size == 64 || call.head_size == 128);
+  if (!warpgroups || !own_code) return 0;
+  return more_queries_than(call, group_queries) ? 2 : 1;
+}
+
 /// Two tensor-core tiles of queries share keys where one sequence's fill more than one, in the code that is
 /// made for its head size.
 inline int queries_a_tile(const AttentionCall& call, int64_t shared_bytes) {
   constexpr int64_t bytes_for_two = 115 << 10;
   const bool own_code = call.cache == Element::bf16 && (call.head_size == 64 || call.head_size == 128);
-  // A recorded pass has one sequence more, for rows that fill up.
-  const int64_t sequences = call.sequences > 1 ? call.sequences - 1 : 1;
-  const bool more = call.rows * (call.query_heads / call.kv_heads) > tensor_queries * sequences;
+  const bool more = more_queries_than(call, tensor_queries);
   return own_code && more && shared_bytes >= bytes_for_two ? most_tile_queries : tensor_queries;
 }
 
-inline PlanShape::PlanShape(const AttentionCall& call, int64_t shared_bytes)
-    : queries(queries_a_tile(call, shared_bytes)),
+inline PlanShape::PlanShape(const AttentionCall& call, int64_t shared_bytes, bool warpgroups)
+    : groups(wide_groups(call, warpgroups)),
+      queries(groups > 0 ? 64 * groups : queries_a_tile(call, shared_bytes)),
+      split(groups > 0 ? wide_part_blocks : split_blocks),
       rows(call.rows),
       heads(call.kv_heads * TileShape(call, queries).head_parts()),
       head_size(call.head_size),
@@ -150,7 +171,7 @@ inline PlanShape::PlanShape(const AttentionCall& call, int64_t shared_bytes)
   const int64_t fewest = rows * ((blocks + most_item_blocks - 1) / most_item_blocks);
   items = fewest > enough_items ? fewest : enough_items;
   fine = rows * query_heads * blocks * (head_size + 2) <= most_fine;
-  parts = fine ? blocks : (blocks + split_blocks - 1) / split_blocks;
+  parts = fine ? blocks : (blocks + split - 1) / split;
 }
 
 /// Elements from one row of keys to the next in shared memory: room for `size` elements of 16 bits, a

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/calls.h"
+#include "kernels/device/attention_plan.h"
 #include "kernels/device/linear_plan.h"
 #include "kernels/device/stream.h"
 
@@ -24,6 +25,9 @@ int64_t attention_plan_words(const AttentionCall& call);
 /// `workspace`: attention_workspace(call) floats.  No path is longer than its sequence's pages.
 void launch_tree_attention(const AttentionCall& call, int32_t* plan, float* workspace, Stream stream);
 int64_t attention_workspace(const AttentionCall& call);
+/// Of wide tiles (sm_90), which round queries and weights to the cache's 16 bits.
+void launch_wide_attention(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
+                           Stream stream);
 
 /// panels: a weight's, 16-bit inputs paired; out [rows, inputs].
 void launch_gather_rows(const void* panels, const int64_t* ids, int64_t rows, int64_t inputs, Element element,

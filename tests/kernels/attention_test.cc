@@ -92,6 +92,13 @@ std::vector<int64_t> everyone(const Scene& scene) {
   return all;
 }
 
+/// Each of `rows` alone, from pages of another size and order.
+void expect_same_alone(const Scene& scene, const std::vector<int64_t>& rows, int64_t page_size,
+                       const at::Tensor& expected) {
+  for (const int64_t row : rows)
+    EXPECT_TRUE(same_bits(attend(scene, {row}, page_size, 2)[0], expected[row])) << "row " << row;
+}
+
 /// The plain loop, in double: softmax over the row's path.
 at::Tensor plain(const Scene& scene) {
   const int64_t d = scene.heads.size, group = scene.heads.query / scene.heads.kv;
@@ -122,6 +129,17 @@ at::Tensor plain(const Scene& scene) {
   return out;
 }
 
+/// Whether `out` is the plain loop's result.  A GPU may round queries and weights to 16 bits where the
+/// cache's numbers have no more: as FlashAttention does, and models of LibTorch's in 16 bits anyway.
+bool is_plain(const at::Tensor& out, const Scene& scene) {
+  const at::ScalarType type = scene.keys.scalar_type();
+  const int64_t size = scene.heads.size;
+  const bool exact =
+      type == at::kFloat || (size != 64 && size != 128) || here::place(at::zeros({1})).is_cpu();
+  const double tolerance = exact ? 1e-5 : type == at::kHalf ? 2.5e-3 : 2e-2;
+  return at::allclose(out.to(at::kDouble), plain(scene), 1e-5, tolerance);
+}
+
 /// Two sequences; a tree of five nodes behind 70 tokens, a prefill chunk, single rows, an empty path.
 std::vector<Row> mixed_rows() {
   std::vector<Row> rows = {
@@ -150,7 +168,7 @@ TEST(TreeAttention, IsThePlainLoop) {
       for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const Scene scene = make_scene(heads, 2, 150, mixed_rows(), type);
         const at::Tensor out = attend(scene, everyone(scene), 16, 1);
-        EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5))
+        EXPECT_TRUE(is_plain(out, scene))
             << heads.query << "/" << heads.kv << " heads of " << heads.size << ", " << type;
       }
     }
@@ -173,9 +191,8 @@ TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
                                {{20, 1, 128}, at::kBFloat16}}) {
       const Scene scene = make_scene(heads, 1, 700, long_rows(), type);
       const at::Tensor out = attend(scene, everyone(scene), 64, 1);
-      EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5)) << heads.size << " " << type;
-      for (const int64_t row : everyone(scene))
-        ASSERT_TRUE(same_bits(attend(scene, {row}, 16, 2)[0], out[row])) << "row " << row;
+      EXPECT_TRUE(is_plain(out, scene)) << heads.size << " " << type;
+      expect_same_alone(scene, everyone(scene), 16, out);
       // With threads to spare a row's keys are shared out among them.
       for (int threads : {1, 2, 3}) {
         with_threads(threads, [&] {
@@ -194,7 +211,7 @@ TEST(TreeAttention, WhoeverTakesItsKeysARowIsTheSameBits) {
       for (int row = 0; row < 12; ++row) rows.push_back({row % 2, 500 + 10 * row, {600 + row, 640}});
       const Scene scene = make_scene(heads, 2, 700, rows, type);
       const at::Tensor expected = attend(scene, everyone(scene), 64, 1);
-      EXPECT_TRUE(at::allclose(expected.to(at::kDouble), plain(scene), 1e-5, 1e-5)) << heads.size;
+      EXPECT_TRUE(is_plain(expected, scene)) << heads.size;
       for (int time = 1; time < (here::emulated() ? 5 : 2); ++time)
         EXPECT_TRUE(same_bits(attend(scene, everyone(scene), 64, 1, at::kFloat, 10 * time), expected))
             << time;
@@ -202,14 +219,33 @@ TEST(TreeAttention, WhoeverTakesItsKeysARowIsTheSameBits) {
   });
 }
 
-// So long that what a GPU makes of their parts does not fit a warp, beside rows that are nothing like it.
+// So long that what a GPU makes of their parts is merged many at a time, beside rows that are nothing like
+// it.
 TEST(TreeAttention, VeryLongPathsAreThePlainLoop) {
   on_every_path([] {
-    const Scene scene =
-        make_scene({2, 1, 8}, 1, 8500, {{0, 8450, {8460, 8455}}, {0, 8192, {}}, {0, 3, {}}}, at::kBFloat16);
-    const at::Tensor out = attend(scene, everyone(scene), 512, 1);
-    EXPECT_TRUE(at::allclose(out.to(at::kDouble), plain(scene), 1e-5, 1e-5));
-    EXPECT_TRUE(same_bits(attend(scene, {1}, 512, 1)[0], out[1]));
+    for (const Scene& scene :
+         {make_scene({2, 1, 8}, 1, 8500, {{0, 8450, {8460, 8455}}, {0, 8192, {}}, {0, 3, {}}}, at::kBFloat16),
+          make_scene({2, 1, 64}, 1, 2300,
+                     {{0, 1024, {}}, {0, 2200, {2250, 2249}}, {0, 1023, {2260, 2261}}, {0, 1025, {}}},
+                     at::kBFloat16)}) {
+      const at::Tensor out = attend(scene, everyone(scene), 512, 1);
+      EXPECT_TRUE(is_plain(out, scene));
+      expect_same_alone(scene, {1, 2}, 512, out);
+    }
+  });
+}
+
+// Prompts fill tiles of all sizes, and rows without keys of a block stand among those that have some.
+TEST(TreeAttention, APromptIsThePlainLoopAndARowTheSameBitsAlone) {
+  on_every_path([] {
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      std::vector<Row> rows{{0, 0, {}}, {0, 100, {190, 3}}};
+      for (int position = 60; position < 200; ++position) rows.push_back({0, position + 1, {}});
+      const Scene scene = make_scene({2, 1, 128}, 1, 200, rows, type);
+      const at::Tensor out = attend(scene, everyone(scene), 64, 1);
+      EXPECT_TRUE(is_plain(out, scene)) << type;
+      expect_same_alone(scene, {0, 1, 4, 70, 139}, 8, out);
+    }
   });
 }
 

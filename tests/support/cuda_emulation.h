@@ -93,6 +93,10 @@ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 void begin_products();
 /// b: address of the first of 8 * tiles rows, as tensor cores of sm_90 find them (PTX ISA, "128B swizzling").
 void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number);
+/// Of boxes of 64 rows (kernels/device/warpgroup_boxes.h).
+void begin_multiply_boxes(float (*d)[4], uintptr_t left, uintptr_t right, bool adds, const Number& number);
+void begin_multiply_down(float (*d)[4], const uint32_t (&a)[4], uintptr_t right, bool adds,
+                         const Number& number);
 void end_product_group();
 void wait_for_products(int pending);
 
@@ -297,6 +301,31 @@ inline uint64_t describe_rows(const void* first) {
 template <int Tiles, class T>
 void begin_multiply(float (&sum)[Tiles][4], const uint32_t (&a)[4], uint64_t box, int step, T) {
   emulation::begin_multiply(sum, a, box + 32 * step, Tiles, number_of(T{}));
+}
+template <class T>
+void begin_multiply_boxes(float (&sum)[8][4], uint64_t left, uint64_t right, int step, bool adds, T) {
+  emulation::begin_multiply_boxes(sum, left + 32 * step, right + 32 * step, adds, number_of(T{}));
+}
+template <class T>
+void begin_multiply_down(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t right, int step, bool adds, T) {
+  emulation::begin_multiply_down(sum, a, right + 16 * 128 * step, adds, number_of(T{}));
+}
+inline uint64_t describe_box(const void* first) {
+  return reinterpret_cast<uintptr_t>(first);
+}
+inline uint64_t box_behind(uint64_t box, int boxes) {
+  return box + 8192 * boxes;
+}
+inline void hold_left(const uint32_t (&)[4], bool, const void*) {}
+template <int Registers>
+void give_registers() {}
+template <int Registers>
+void take_registers() {}
+inline float exp_two(float x) {
+  return std::exp2(x);
+}
+inline float multiply_and_add(float a, float b, float c) {
+  return std::fma(a, b, c);
 }
 inline void end_product_group() {
   emulation::end_product_group();

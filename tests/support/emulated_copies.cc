@@ -77,18 +77,19 @@ void wait_for_phase(Barrier* barrier, unsigned phase) {
 }
 
 void copy_box(void* to, const TensorMap& map, int column, int row, Barrier* barrier) {
-  if (reinterpret_cast<uintptr_t>(to) % (map.swizzled ? 1024 : 128) != 0) fail("a box that is not aligned");
+  if (reinterpret_cast<uintptr_t>(to) % 128 != 0) fail("a box that is not aligned to 128 bytes");
   const int64_t length = map.columns * map.number_bytes;
   if (reinterpret_cast<uintptr_t>(map.first) % 16 != 0 || map.row_bytes % 16 != 0 || length % 16 != 0)
     fail("a matrix whose rows are not aligned to 16 bytes");
   if (map.box_rows > 256 || map.box_bytes > 256 * map.number_bytes) fail("a box that is too large");
   const int sixteens = map.box_bytes / 16;
+  const auto first_row = static_cast<int>(reinterpret_cast<uintptr_t>(to) / 128 % 8);  // of 1024 bytes
   BoxCopy copy{barrier, {}};
   for (int of_box = 0; of_box < map.box_rows; ++of_box) {
     for (int sixteen = 0; sixteen < sixteens; ++sixteen) {
       const int64_t from_row = row + of_box, from = column * map.number_bytes + 16 * sixteen;
       const bool there = from_row >= 0 && from_row < map.rows && from >= 0 && from < length;
-      const int place = map.swizzled ? sixteen ^ of_box % 8 : sixteen;
+      const int place = map.swizzled ? sixteen ^ (first_row + of_box) % 8 : sixteen;
       copy.parts.push_back({static_cast<unsigned char*>(to) + of_box * map.box_bytes + place * 16,
                             there ? map.first + from_row * map.row_bytes + from : nullptr});
     }

@@ -35,20 +35,48 @@ void multiply_add_cut_off(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, ui
   for (unsigned i = 0; i < 4; ++i) d[i] = sum_at_once(d[i], rows[i / 2], columns[i % 2], bits);
 }
 
-/// Four bytes of a box, which lies as copy_box leaves it.
-uint32_t word_of_box(uintptr_t address) {
-  uint32_t bits;
+/// A number of a box, which lies as copy_box leaves it.
+template <class T>
+T of_box(uintptr_t address) {
+  T bits;
   std::memcpy(&bits, reinterpret_cast<const void*>(address ^ (address >> 7 & 7) << 4), sizeof bits);
   return bits;
 }
 
-void make(const Product& product) {
+/// The warp's 16 rows of a left operand of 64.
+void read_left(uintptr_t box, uint32_t (&a)[4]) {
+  const unsigned lane = running->place.thread.x % lanes, warp = running->place.thread.x / lanes % 4;
+  for (unsigned i = 0; i < 4; ++i)
+    a[i] = of_box<uint32_t>(box + (16 * warp + lane / 4 + i % 2 * 8) * 128 + lane % 4 * 4 + i / 2 * 16);
+}
+
+/// A right operand's word number `word`: eight columns are rows of the box, or columns.
+uint32_t read_right(const Product& product, int tile, unsigned word) {
   const unsigned lane = running->place.thread.x % lanes;
+  if (!product.down)
+    return of_box<uint32_t>(product.b + (tile * 8 + lane / 4) * 128 + lane % 4 * 4 + word * 16);
+  const uintptr_t first = product.b + (lane % 4 * 2 + word * 8) * 128 + (tile * 8 + lane / 4) * 2;
+  return of_box<uint16_t>(first) | static_cast<uint32_t>(of_box<uint16_t>(first + 128)) << 16;
+}
+
+void make(const Product& product) {
+  uint32_t a[4];
+  if (product.a != nullptr) {
+    std::memcpy(a, *product.a, sizeof a);
+  } else {
+    read_left(product.left, a);
+  }
   for (int tile = 0; tile < product.tiles; ++tile) {
-    const uintptr_t from = product.b + (tile * 8 + lane / 4) * 128 + lane % 4 * 4;
-    multiply_add_cut_off(product.d[tile], *product.a, word_of_box(from), word_of_box(from + 16),
+    if (!product.adds) std::memset(product.d[tile], 0, sizeof product.d[tile]);
+    multiply_add_cut_off(product.d[tile], a, read_right(product, tile, 0), read_right(product, tile, 1),
                          product.number, bits_of_sm_90 - test::warpgroup_bits_missing);
   }
+}
+
+void begin(const Product& product) {
+  if (!running->multiplies) fail("a product whose sums may not be as the threads have left them");
+  if (running->products.empty()) running->products.emplace_back();
+  running->products.back().push_back(product);
 }
 
 }  // namespace
@@ -62,9 +90,16 @@ void begin_products() {
 }
 
 void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number) {
-  if (!running->multiplies) fail("a product whose sums may not be as the threads have left them");
-  if (running->products.empty()) running->products.emplace_back();
-  running->products.back().push_back({d, &a, b, tiles, number});
+  begin({d, &a, b, tiles, number});
+}
+
+void begin_multiply_boxes(float (*d)[4], uintptr_t left, uintptr_t right, bool adds, const Number& number) {
+  begin({d, nullptr, right, 8, number, left, adds});
+}
+
+void begin_multiply_down(float (*d)[4], const uint32_t (&a)[4], uintptr_t right, bool adds,
+                         const Number& number) {
+  begin({d, &a, right, 8, number, 0, adds, true});
 }
 
 void end_product_group() {

@@ -23,10 +23,12 @@ struct Copy {
 /// A product of a warp's lanes with a box of rows, made when it is waited for.
 struct Product {
   float (*d)[4];
-  const uint32_t (*a)[4];
+  const uint32_t (*a)[4];  // or null: the left operand is a box
   uintptr_t b;
   int tiles;
   Number number;
+  uintptr_t left = 0;
+  bool adds = true, down = false;  // down: the box's rows are what is summed over
 };
 
 // GCC's own: the library's is a system call under the address sanitizer.
