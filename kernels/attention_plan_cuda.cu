@@ -8,16 +8,16 @@ namespace clover::kernels::cuda {
 namespace {
 
 constexpr int plan_warps = 8, plan_threads = plan_warps * warp_size;
-/// Numbers of blocks an item may take: 16, 8, 4, 2 or 1.
-constexpr int choices = 5;
+/// Numbers of blocks an item may take: 16, 8, 4, 2, 1, or all of a path.
+constexpr int choices = 6, all_of_path = 5;
 CLOVER_BOTH int item_blocks(int choice) {
-  return most_item_blocks >> choice;
+  return choice == all_of_path ? whole_path_blocks : most_item_blocks >> choice;
 }
 
 /// What a plan is made for: see PlanShape.
 struct PlanSize {
   int64_t heads, most_items;
-  bool fine;
+  bool fine, whole_paths;
   int split, tile_heads, places;  // tile_heads: query heads in a tile; places: for blocks of threads
 };
 
@@ -94,6 +94,7 @@ __device__ inline int choose(const Choices& all, const PlanSize& size) {
   for (int choice = 0; choice < choices; ++choice) {
     const int each = item_blocks(choice);
     const bool alone = part_blocks(each, size.split) == 1;
+    if (choice == all_of_path && !size.whole_paths) continue;
     if (choice > 0 && (all.items[choice] > size.most_items || (alone && !size.fine))) continue;
     const int64_t block = alone ? 5 : 4, begin = 4;
     const auto rounds = [&](int64_t time) { return (time * size.heads + size.places - 1) / size.places; };
@@ -102,7 +103,8 @@ __device__ inline int choose(const Choices& all, const PlanSize& size) {
     int64_t cost = (each < all.longest ? each : all.longest) * block + begin;
     cost = cost > whole ? cost : whole;
     cost = cost > even ? cost : even;
-    const int partials = alone ? all.longest : (all.longest + size.split - 1) / size.split;
+    const int a_partial = alone ? 1 : choice == all_of_path ? each : size.split;
+    const int partials = (all.longest + a_partial - 1) / a_partial;
     if (partials > 1) cost += begin + partials * int64_t{all.most_rows} * size.tile_heads / 32;
     if (!alone) cost += all.apart * block;
     if (choice == 0 || cost < least) best = choice, least = cost;
@@ -113,7 +115,11 @@ __device__ inline int choose(const Choices& all, const PlanSize& size) {
 /// The places of a plan's items: those that take more blocks stand before those that take fewer, so that all
 /// blocks of threads end at about the same time; what rows have apart stands behind.
 struct Places {
-  int next[most_item_blocks + 1];  // by blocks: how many there are, then the next one's place
+  static constexpr int sizes = 64;
+  int longest;          // blocks of a tile
+  int next[sizes + 1];  // by size: how many there are, then the next one's place
+
+  __device__ int& of(int blocks) { return next[blocks < longest ? blocks * sizes / longest : sizes]; }
 
   /// first(blocks, count): the place of the first of so many items.
   template <class First>
@@ -127,12 +133,12 @@ struct Places {
   }
   __device__ void count(const AttentionItem& tile, int choice, int split) {
     each(tile, choice, split, [&](int blocks, int count, int, const AttentionItem&) {
-      if (count > 0) atomicAdd(&next[blocks], count);
+      if (count > 0) atomicAdd(&of(blocks), count);
     });
   }
   __device__ void place(const AttentionItem& tile, int choice, int split, AttentionItem* items) {
     each(tile, choice, split, [&](int blocks, int count, int chunk, AttentionItem item) {
-      const int first = count > 0 ? atomicAdd(&next[blocks], count) : 0;
+      const int first = count > 0 ? atomicAdd(&of(blocks), count) : 0;
       for (int i = 0; i < count; ++i) {
         item.chunk = chunk + i;
         items[first + i] = item;
@@ -141,9 +147,9 @@ struct Places {
   }
   __device__ void from_counts() {
     int before = 0;
-    for (int blocks = most_item_blocks; blocks >= 0; --blocks) {
-      const int own = next[blocks];
-      next[blocks] = before;
+    for (int size = sizes; size >= 0; --size) {
+      const int own = next[size];
+      next[size] = before;
       before += own;
     }
   }
@@ -156,7 +162,7 @@ __global__ void __launch_bounds__(plan_threads)
   __shared__ Choices all;
   __shared__ Places places;
   __shared__ int chosen;
-  if (threadIdx.x <= most_item_blocks) places.next[threadIdx.x] = 0;
+  if (threadIdx.x <= Places::sizes) places.next[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     for (int choice = 0; choice < choices; ++choice) all.items[choice] = all.whole[choice] = 0;
     all.blocks = all.longest = all.apart = all.most_rows = 0;
@@ -178,6 +184,7 @@ __global__ void __launch_bounds__(plan_threads)
   __syncthreads();
   if (threadIdx.x == 0) {
     chosen = choose(all, size);
+    places.longest = all.longest;
     plan.header[0] = all.items[chosen];
     plan.header[1] = item_blocks(chosen);
   }
@@ -199,8 +206,13 @@ __global__ void __launch_bounds__(plan_threads)
 void launch_plan_attention(const AttentionCall& call, int32_t* words, Stream stream) {
   const PlanShape shape(call, shared_bytes_a_block(), has_warpgroup_products());
   const TileShape tile(call, shape.queries);
-  const PlanSize size{shape.heads, shape.items,     shape.fine,
-                      shape.split, tile.heads_here, shape.at_once() * multiprocessors()};
+  const PlanSize size{shape.heads,
+                      shape.items,
+                      shape.fine,
+                      shape.groups > 1,
+                      shape.split,
+                      tile.heads_here,
+                      shape.at_once() * multiprocessors()};
   launch("tree_attention", plan_tiles, dim3(1), plan_threads, 0, stream, call, tile.rows, size,
          AttentionPlan(shape, words));
 }

@@ -18,6 +18,11 @@ struct WideItems {
   TileShape shape;
   int heads, wanted, item_blocks;
   AttentionItem first;  // of the block of threads, maybe of no rows; read beside how many there are
+  /// The next one's number: there and back, as long items stand before short ones.
+  __device__ int behind(int number) const {
+    const int blocks = gridDim.x, round = number / blocks, place = number - round * blocks;
+    return (round + 1) * blocks + blocks - 1 - place;
+  }
   __device__ WideItems(const AttentionCall& of, const AttentionPlan& with, int queries)
       : call(of), plan(with), shape(of, queries) {
     heads = static_cast<int>(call.kv_heads) * shape.head_parts();
@@ -40,7 +45,7 @@ __device__ __forceinline__ void copy_items(const WideItems& items, const CacheMa
     copies.copy<Room::halves>(to, from, full);
   };
 #pragma unroll 1
-  for (int number = blockIdx.x; number < items.wanted; number += gridDim.x) {
+  for (int number = blockIdx.x; number < items.wanted; number = items.behind(number)) {
     const AttentionItem item =
         number == static_cast<int>(blockIdx.x) ? items.first : items.plan.items[number / items.heads];
     const WideWork work(items.call, item, items.shape, number % items.heads);
@@ -80,9 +85,10 @@ __device__ __forceinline__ void attend_items(const WideItems& items, const Parti
   const int group = threadIdx.x / group_threads, lane = threadIdx.x % warp_size;
   const int query = group * group_queries + threadIdx.x % group_threads / warp_size * 16 + lane / 4;
   const int barrier = Groups == 1 ? 1 : 1 + group;
+  constexpr bool folds_parts = Groups > 1;  // has the registers for it
   WideGroup<T, Size, Groups> own_group(room, items.call.rows < 0);
 #pragma unroll 1
-  for (int number = blockIdx.x; number < items.wanted; number += gridDim.x) {
+  for (int number = blockIdx.x; number < items.wanted; number = items.behind(number)) {
     const AttentionItem item =
         number == static_cast<int>(blockIdx.x) ? items.first : items.plan.items[number / items.heads];
     const WideWork work(items.call, item, items.shape, number % items.heads);
@@ -93,9 +99,11 @@ __device__ __forceinline__ void attend_items(const WideItems& items, const Parti
     sync_threads<group_threads>(barrier);
     const OwnQuery own[2] = {{work, spans, query}, {work, spans, query + 8}};
     const int blocks = part_blocks(items.item_blocks, wide_part_blocks);
-    const bool whole = item.chunks + item.apart == 1 && item.blocks <= blocks;
+    const bool whole = item.chunks + item.apart == 1 && (folds_parts || item.blocks <= blocks);
     const GroupRows rows(work, spans, Groups == 1 ? 0 : group * group_queries);
     KeySteps steps(item, spans, items.item_blocks);
+    WideSums<Size> all;
+    all.clear();
     own_group.sums.clear();
 #pragma unroll 1
     for (KeyStep step = steps.next(); step.exists;) {
@@ -106,11 +114,15 @@ __device__ __forceinline__ void attend_items(const WideItems& items, const Parti
       }
       const int part = step.start / (blocks * block_keys);
       step = steps.next();
-      if (whole || (blocks > 1 && step.exists && step.start / (blocks * block_keys) == part)) continue;
-      leave_partial(work, own, part, own_group.sums, partials);
+      if (blocks > 1 && step.exists && step.start / (blocks * block_keys) == part) continue;
+      if (!whole) {
+        leave_partial(work, own, part, own_group.sums, partials);
+      } else if (folds_parts) {
+        add_part(all, own_group.sums);
+      }
     }
     if (whole) {
-      write_wide_result(work, own, own_group.sums);
+      write_wide_result(work, own, folds_parts ? all : own_group.sums);
       continue;
     }
     unsigned* arrived = items.plan.arrived + item.tile * items.heads + number % items.heads;

@@ -86,6 +86,8 @@ struct alignas(16) AttentionItem {
 
 /// Blocks of keys an item takes.  With fewer of them than fold into a part each leaves a partial result.
 constexpr int most_item_blocks = 16;
+/// Or all of a path's, where parts fold into the result at once: more than any path has.
+constexpr int whole_path_blocks = 1 << 24;
 CLOVER_BOTH int part_blocks(int item_blocks, int most) {
   return item_blocks < most ? 1 : most;
 }

@@ -17,7 +17,8 @@ struct WideRoom {
   static constexpr int halves = Size / 64, block_bytes = halves * box_bytes;
   static constexpr int query_bytes = block_bytes;  // of a group
   static constexpr int threads = (Groups + 1) * group_threads, blocks_a_multiprocessor = 2 / Groups;
-  static constexpr int copying_registers = 40, multiplying_registers = Groups == 1 ? 216 : 232;
+  static constexpr int copying_registers = Groups == 1 ? 40 : 24,
+                       multiplying_registers = Groups == 1 ? 216 : 240;
   static constexpr int behind = 512;  // for barriers
   static constexpr int stages =
       ((228 << 10) / blocks_a_multiprocessor - (1 << 10) - behind - Groups * query_bytes) / (2 * block_bytes);
@@ -104,16 +105,27 @@ __device__ __forceinline__ void load_queries(const WideWork& work, int first_que
   const int there = work.queries() - first_query;
   const int count = (there < group_queries ? there : group_queries) * eights;
   const float scale = work.call.scale * 1.44269504f;
-#pragma unroll 2
-  for (int i = threadIdx.x % group_threads; i < count; i += group_threads) {
-    const int query = i / eights, eight = i % eights;
-    const auto* from =
-        reinterpret_cast<const float4*>(work.call.q + work.index_of(first_query + query) * Size + eight * 8);
-    const float4 low = from[0], high = from[1];
-    const uint4 words{
-        rounded_two(low.x * scale, low.y * scale, T{}), rounded_two(low.z * scale, low.w * scale, T{}),
-        rounded_two(high.x * scale, high.y * scale, T{}), rounded_two(high.z * scale, high.w * scale, T{})};
-    *reinterpret_cast<uint4*>(to + eight / 8 * box_bytes + swizzled_place(query, eight % 8)) = words;
+  constexpr int at_once = 4;
+#pragma unroll 1
+  for (int begin = threadIdx.x % group_threads; begin < count; begin += at_once * group_threads) {
+    float4 low[at_once], high[at_once];
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      const int wanted = begin + j * group_threads, i = wanted < count ? wanted : begin;
+      const auto* from = reinterpret_cast<const float4*>(
+          work.call.q + work.index_of(first_query + i / eights) * Size + i % eights * 8);
+      low[j] = from[0], high[j] = from[1];
+    }
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      const int i = begin + j * group_threads, query = i / eights, eight = i % eights;
+      if (i >= count) break;
+      const uint4 words{rounded_two(low[j].x * scale, low[j].y * scale, T{}),
+                        rounded_two(low[j].z * scale, low[j].w * scale, T{}),
+                        rounded_two(high[j].x * scale, high[j].y * scale, T{}),
+                        rounded_two(high[j].z * scale, high[j].w * scale, T{})};
+      *reinterpret_cast<uint4*>(to + eight / 8 * box_bytes + swizzled_place(query, eight % 8)) = words;
+    }
   }
 }
 

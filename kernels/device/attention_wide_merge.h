@@ -78,6 +78,24 @@ __device__ __forceinline__ void write_wide_result(const WideWork& work, const Ow
   }
 }
 
+/// Adds a part's results, which then have seen no keys.
+template <int Size>
+__device__ __forceinline__ void add_part(WideSums<Size>& all, WideSums<Size>& part) {
+#pragma unroll
+  for (int query = 0; query < 2; ++query) {
+    if (part.mass[query] == 0) continue;
+    const Fold fold(all.largest[query], all.mass[query], part.largest[query], part.mass[query]);
+#pragma unroll
+    for (int half = 0; half < Size / 64; ++half)
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+#pragma unroll
+        for (int j = 2 * query; j < 2 * query + 2; ++j)
+          all.x[half][i][j] = fold.of(all.x[half][i][j], part.x[half][i][j]);
+  }
+  part.clear();
+}
+
 /// A lane's dimensions of a query's result.
 template <int Size>
 struct Merged {
