@@ -222,12 +222,15 @@ TEST(TreeAttention, WhoeverTakesItsKeysARowIsTheSameBits) {
 // So long that what a GPU makes of their parts is merged many at a time, beside rows that are nothing like
 // it.
 TEST(TreeAttention, VeryLongPathsAreThePlainLoop) {
-  on_every_path([] {
+  std::vector<Row> prompt;
+  for (int position = 1015; position < 1035; ++position) prompt.push_back({0, position + 1, {}});
+  on_every_path([&] {
     for (const Scene& scene :
          {make_scene({2, 1, 8}, 1, 8500, {{0, 8450, {8460, 8455}}, {0, 8192, {}}, {0, 3, {}}}, at::kBFloat16),
           make_scene({2, 1, 64}, 1, 2300,
                      {{0, 1024, {}}, {0, 2200, {2250, 2249}}, {0, 1023, {2260, 2261}}, {0, 1025, {}}},
-                     at::kBFloat16)}) {
+                     at::kBFloat16),
+          make_scene({8, 1, 64}, 1, 1040, prompt, at::kBFloat16)}) {
       const at::Tensor out = attend(scene, everyone(scene), 512, 1);
       EXPECT_TRUE(is_plain(out, scene));
       expect_same_alone(scene, {1, 2}, 512, out);
