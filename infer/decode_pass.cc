@@ -31,22 +31,42 @@ at::Tensor chosen(const at::Tensor& logits, std::vector<kernels::RowRule> rules)
   return kernels::sample(logits, kernels::to_device(here, logits.device()));
 }
 
-model::RowBatch rows_of(std::span<LiveSequence* const> sequences, std::span<const CandidateTree> trees) {
+/// All rows of the pass; those of chunks one behind the other.
+model::RowBatch rows_of(const DecodePass& pass) {
   model::RowBatch batch;
-  for (size_t i = 0; i < trees.size(); ++i) {
+  for (size_t i = 0; i < pass.trees.size(); ++i) {
+    const CandidateTree& tree = pass.trees[i];
     const int32_t base = static_cast<int32_t>(batch.size());
-    for (int64_t node = 0; node < trees[i].size(); ++node) {
-      const int32_t parent = trees[i].parent[node];
-      batch.add(trees[i].ids[node], sequences[i]->sequence(), parent < 0 ? -1 : base + parent);
+    for (int64_t node = 0; node < tree.size(); ++node) {
+      const int32_t parent = tree.parent[node];
+      batch.add(tree.ids[node], pass.sequences[i]->sequence(), parent < 0 ? -1 : base + parent);
     }
   }
-  batch.wanted.resize(batch.size());
-  std::iota(batch.wanted.begin(), batch.wanted.end(), 0);
+  for (const PromptChunk& chunk : pass.chunks) {
+    const std::span<const int64_t> ids = chunk.live->to_read().subspan(chunk.begin, chunk.rows);
+    for (int64_t i = 0; i < chunk.rows; ++i)
+      batch.add(ids[i], chunk.live->sequence(), i == 0 ? -1 : static_cast<int32_t>(batch.size()) - 1);
+  }
+  batch.wanted = pass.wanted();
   return batch;
 }
 
-bool is_greedy(const LiveSequence* live) {
-  return live->request().sampling.temperature == 0;
+/// What the token of each wanted row is drawn with.
+std::vector<kernels::RowRule> rules_of(const DecodePass& pass) {
+  std::vector<kernels::RowRule> rules;
+  for (size_t i = 0; i < pass.trees.size(); ++i)
+    add_rules(pass.trees[i], pass.sequences[i]->request(), pass.contexts[i] + 1, rules);
+  const CandidateTree last = CandidateTree::of_root(0);
+  for (const PromptChunk& chunk : pass.chunks)
+    if (chunk.last) add_rules(last, chunk.live->request(), chunk.begin + chunk.rows, rules);
+  return rules;
+}
+
+bool is_greedy(const DecodePass& pass) {
+  const auto greedy = [](const LiveSequence* live) { return live->request().sampling.temperature == 0; };
+  return std::ranges::all_of(pass.sequences, greedy) &&
+         std::ranges::all_of(pass.chunks,
+                             [&](const PromptChunk& chunk) { return !chunk.last || greedy(chunk.live); });
 }
 
 at::Tensor index_of(std::span<const int64_t> rows) {
@@ -77,42 +97,77 @@ bool DecodePass::plain() const {
   return std::all_of(trees.begin(), trees.end(), [](const CandidateTree& tree) { return tree.size() == 1; });
 }
 
-DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees) {
-  return begin(std::move(sequences), std::move(trees), {});
+bool DecodePass::ends_prompts() const {
+  return std::ranges::any_of(chunks, &PromptChunk::last);
+}
+
+int64_t DecodePass::tree_rows() const {
+  int64_t rows = 0;
+  for (const CandidateTree& tree : trees) rows += tree.size();
+  return rows;
+}
+
+int64_t DecodePass::chunk_rows() const {
+  int64_t rows = 0;
+  for (const PromptChunk& chunk : chunks) rows += chunk.rows;
+  return rows;
+}
+
+std::vector<int64_t> DecodePass::wanted() const {
+  std::vector<int64_t> rows(tree_rows());
+  std::iota(rows.begin(), rows.end(), 0);
+  for (int64_t end = tree_rows(); const PromptChunk& chunk : chunks) {
+    end += chunk.rows;
+    if (chunk.last) rows.push_back(end - 1);
+  }
+  return rows;
 }
 
 DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
-                               const at::Tensor& first_ids) {
+                               std::vector<PromptChunk> chunks) {
+  return begin(std::move(sequences), std::move(trees), std::move(chunks), {});
+}
+
+DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
+                               std::vector<PromptChunk> chunks, const at::Tensor& first_ids) {
   DecodePass pass;
   for (const LiveSequence* live : sequences) pass.contexts.push_back(cache_.length(live->sequence()));
-  model::RowBatch batch = rows_of(sequences, trees);
-  batch.best_only = !typical_ && std::ranges::all_of(sequences, is_greedy);
-  std::vector<kernels::RowRule> rules;
-  for (size_t i = 0; chooses_there() && !batch.best_only && i < trees.size(); ++i)
-    add_rules(trees[i], sequences[i]->request(), pass.contexts[i] + 1, rules);
   pass.sequences = std::move(sequences);
   pass.trees = std::move(trees);
-  if (chooses_there()) {
-    pass.begun = kernels::mark(device_);
-    const double recorded = recorder_.seconds();
-    pass.output = passes_.forward(batch, taps_, first_ids);
-    pass.recording = recorder_.seconds() - recorded;
-    const at::Tensor logits = std::exchange(pass.output.logits, {});
-    pass.tokens = batch.best_only ? pass.output.best : chosen(logits, std::move(rules));
-    pass.arriving = kernels::begin_to_host(pass.tokens);
-  } else {
-    const model::Timer timer(pass.seconds);
-    pass.output = passes_.forward(batch, taps_);
-    if (batch.best_only)
-      pass.said.tokens = pass.output.best;
-    else
-      pass.said.logits = kernels::to_host({pass.output.logits})[0];
-  }
-  pass.typical = passes_.settled();
+  pass.chunks = std::move(chunks);
+  model::RowBatch batch = rows_of(pass);
+  batch.best_only = !typical_ && is_greedy(pass);
+  if (chooses_there())
+    begin_there(pass, batch, first_ids);
+  else
+    run_here(pass, batch);
+  pass.typical = passes_.settled() && pass.chunks.empty();
   return pass;
 }
 
-DecodePass DecodePasses::begin_behind(DecodePass& pass, std::span<LiveSequence* const> others) {
+void DecodePasses::begin_there(DecodePass& pass, const model::RowBatch& batch,
+                               const at::Tensor& first_ids) const {
+  pass.begun = kernels::mark(device_);
+  const double recorded = recorder_.seconds();
+  pass.output = passes_.forward(batch, taps_, first_ids);
+  pass.recording = recorder_.seconds() - recorded;
+  if (batch.wanted.empty()) return;
+  const at::Tensor logits = std::exchange(pass.output.logits, {});
+  pass.tokens = batch.best_only ? pass.output.best : chosen(logits, rules_of(pass));
+  pass.arriving = kernels::begin_to_host(pass.tokens);
+}
+
+void DecodePasses::run_here(DecodePass& pass, const model::RowBatch& batch) const {
+  const model::Timer timer(pass.seconds);
+  pass.output = passes_.forward(batch, taps_);
+  if (batch.wanted.empty()) return;
+  if (batch.best_only)
+    pass.said.tokens = kernels::to_host({pass.output.best})[0];
+  else
+    pass.said.logits = kernels::to_host({pass.output.logits})[0];
+}
+
+DecodePass DecodePasses::begin_behind(DecodePass& pass, std::vector<PromptChunk> chunks) {
   keep_features(pass);
   const std::vector<int32_t> root{0};
   std::vector<model::KvCache::Kept> kept;
@@ -124,16 +179,13 @@ DecodePass DecodePasses::begin_behind(DecodePass& pass, std::span<LiveSequence* 
   for (size_t i = 0; i < pass.sequences.size(); ++i)
     if (goes_on(*pass.sequences[i])) rows.push_back(static_cast<int64_t>(i));
   std::vector<LiveSequence*> sequences = picked(pass.sequences, rows);
-  sequences.insert(sequences.end(), others.begin(), others.end());
-  std::vector<CandidateTree> trees;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    sequences[i]->ahead().row = static_cast<int64_t>(i);
-    trees.push_back(CandidateTree::of_root(i < rows.size() ? 0 : sequences[i]->root()));
-  }
-  const bool all = rows.size() == pass.sequences.size();
-  DecodePass next =
-      begin(std::move(sequences), std::move(trees), all ? pass.tokens : picked(pass.tokens, rows));
-  keep_features(next);
+  for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->ahead().row = static_cast<int64_t>(i);
+  for (const PromptChunk& chunk : chunks) chunk.live->ahead().reading = true;
+  std::vector<CandidateTree> trees(sequences.size(), CandidateTree::of_root(0));
+  const bool all = std::ssize(rows) == pass.tokens.size(0);
+  DecodePass next = begin(std::move(sequences), std::move(trees), std::move(chunks),
+                          all ? pass.tokens : picked(pass.tokens, rows));
+  if (next.chunks.empty()) keep_features(next);                       // else all of them are read first
   if (next.output.best.defined()) next.tokens = next.tokens.clone();  // likewise
   return next;
 }
@@ -141,33 +193,36 @@ DecodePass DecodePasses::begin_behind(DecodePass& pass, std::span<LiveSequence* 
 // Other passes run before they are asked for, and write to where they lie.
 void DecodePasses::keep_features(DecodePass& pass) const {
   if (std::exchange(pass.own_features, true)) return;
-  std::vector<int64_t> all(pass.sequences.size());
-  std::iota(all.begin(), all.end(), 0);
-  pass.output.features = picked(pass.output.features, all);
+  pass.output.features = picked(pass.output.features, pass.wanted());
 }
 
-void DecodePasses::leave(DecodePass& pass, std::span<const int64_t> rows) const {
+void DecodePasses::leave(DecodePass& pass, std::span<const int64_t> rows,
+                         std::span<const int64_t> chunks) const {
+  std::vector<int64_t> wanted(rows.begin(), rows.end());
+  std::vector<bool> stays(pass.chunks.size());
+  for (const int64_t chunk : chunks) stays[chunk] = true;
+  for (int64_t row = pass.tree_rows(), i = 0; i < std::ssize(pass.chunks); ++i) {
+    if (!pass.chunks[i].last) continue;
+    if (stays[i]) wanted.push_back(row);
+    ++row;
+  }
   pass.sequences = picked(pass.sequences, rows);
   pass.trees = picked(pass.trees, rows);
   pass.contexts = picked(pass.contexts, rows);
-  pass.tokens = picked(pass.tokens, rows);
-  pass.output.features = picked(pass.output.features, rows);
-  pass.rows.assign(rows.begin(), rows.end());
+  pass.chunks = picked(pass.chunks, chunks);
   pass.typical = false;  // as long as that of all rows
+  if (!pass.tokens.defined()) return;
+  pass.tokens = picked(pass.tokens, wanted);
+  pass.output.features = picked(pass.output.features, wanted);
+  pass.rows = std::move(wanted);
 }
 
+// Prompts of which more comes are not waited for.
 void DecodePasses::wait(DecodePass& pass) const {
-  if (!chooses_there()) return;
+  if (!chooses_there() || !pass.tokens.defined()) return;
   pass.said.tokens = pass.arriving.wait();
   pass.seconds = pass.arriving.there->seconds_since(*pass.begun) - pass.recording;
-  if (!pass.rows.empty()) pass.said.tokens = picked(pass.said.tokens, pass.rows);
-}
-
-Verdict DecodePasses::judge(const at::Tensor& logits, const Request& request, int64_t position) const {
-  if (!chooses_there()) return {kernels::to_host({logits})[0], {}};
-  std::vector<kernels::RowRule> rules;
-  add_rules(CandidateTree::of_root(0), request, position, rules);
-  return {{}, kernels::to_host({chosen(logits, std::move(rules))})[0]};
+  if (pass.rows) pass.said.tokens = picked(pass.said.tokens, *pass.rows);
 }
 
 }  // namespace clover::infer

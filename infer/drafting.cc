@@ -318,16 +318,25 @@ GrowthLimit Drafting::limit(const LiveSequence& live, int64_t sure) const {
   return {depth > 0 ? budget : 0, depth};
 }
 
-// The drafter's own layers read a prompt with the target, so that pages which others share hold them too.
-void Drafting::read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end) {
-  use_gpu();
-  if (!with_heads_ || begin >= end) return;
-  live.skip(end - begin);
-  if (drafter_->kv_layers() == 0) return;
-  const std::span<const int64_t> after = live.to_read().subspan(begin + 1, end - begin);
-  const model::Segment segment{live.sequence(), static_cast<int32_t>(begin),
-                               static_cast<int32_t>(end - begin)};
-  draft_->prime({{features.slice(0, end - begin)}, {after.begin(), after.end()}, {segment}}, {}, 0);
+// The drafter's own layers read a prompt with the target, so that pages which others share hold them too. The
+// last token of what is read has no successor yet: it is seen when it has.
+void Drafting::read(std::span<const PromptChunk> chunks, const model::Features& features, int64_t first) {
+  if (!with_heads_) return;
+  model::SeenRows seen;
+  Ranges ranges;
+  for (const PromptChunk& chunk : chunks) {
+    const int64_t begin = std::exchange(first, first + chunk.rows), rows = chunk.rows - (chunk.last ? 1 : 0);
+    chunk.live->skip(rows);
+    if (rows == 0) continue;
+    const std::span<const int64_t> next = chunk.live->to_read().subspan(chunk.begin + 1, rows);
+    seen.next_ids.insert(seen.next_ids.end(), next.begin(), next.end());
+    seen.segments.push_back(
+        {chunk.live->sequence(), static_cast<int32_t>(chunk.begin), static_cast<int32_t>(rows)});
+    ranges.add({{features, begin, begin + rows}});
+  }
+  if (last_only() || seen.segments.empty()) return;
+  seen.parts = ranges.parts();
+  draft_->prime(seen, {}, 0);
 }
 
 void Drafting::remember(const model::Features& features, std::span<Seen> seen) {

@@ -57,9 +57,9 @@ class Drafting {
   /// The tokens of that pass are there: the GPU drafts, and the CPU has something else to do.
   void pass_is_over() { begun_.pass_over = Clock::now(); }
 
-  /// Tokens [begin, end) of what a joining sequence reads passed through the target; features [end - begin
-  /// or more, ..].  end is at most the last token's index, whose successor is not known yet.
-  void read(LiveSequence& live, const model::Features& features, int64_t begin, int64_t end);
+  /// These chunks passed through the target, whose rows stand one behind the other in `features` from row
+  /// `first`.
+  void read(std::span<const PromptChunk> chunks, const model::Features& features, int64_t first);
 
   /// Rows of a pass whose tokens were kept, and the token after each.
   struct Seen {

@@ -42,6 +42,20 @@ EngineOptions settled(EngineOptions options) {
   return options;
 }
 
+// Rows of a pass beyond which more of them take as much longer: by then a CPU's products wait for its
+// arithmetic, and a GPU's for a multiple of what it has in flight.  More would only keep those waiting who
+// decode.
+constexpr int64_t chunk_of_cpu = 256, chunk_of_gpu = 2048;
+
+/// What fits into the memory that the cache has left, on a GPU.
+int64_t default_prefill_chunk(const model::Target& target) {
+  if (target.device().is_cpu()) return chunk_of_cpu;
+  const model::TargetConfig& config = target.config();
+  // Residual stream, queries and what layers and drafters make of them, in fp32 at most.
+  const int64_t bytes_a_row = 4 * (6 * config.hidden + 2 * config.query_width() + config.intermediate);
+  return std::clamp(free_memory(target.device()) / 4 / bytes_a_row, chunk_of_cpu, chunk_of_gpu);
+}
+
 }  // namespace
 
 Engine::Engine(const model::Target& target, model::Drafter* drafter, const data::Tokenizer& tokenizer,
@@ -58,6 +72,7 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       weight_bytes_(target.weight_bytes()),
       kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
+  if (options_.prefill_chunk <= 0) options_.prefill_chunk = default_prefill_chunk(target);
 }
 
 int64_t Engine::most_pages(const Request& request) const {
@@ -94,21 +109,15 @@ std::vector<Completion> Engine::step() {
   // operator.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const kernels::OneTorchThread alone;  // LibTorch's operators have little to do in a step
-  join();
-  // A first token can end an answer: such a sequence takes no part in decoding.
-  std::vector<Completion> completions = collect();
   schedule_.make_room();
-  if (!schedule_.decoding().empty()) {
-    decode();
-    for (Completion& completion : collect()) completions.push_back(std::move(completion));
-  }
+  advance();
   stats_.shared_prompt_tokens = schedule_.shared_tokens();
   stats_.sent_away = schedule_.sent_away();
   stats_.graphs = recorder_.recorded();
   stats_.graph_seconds = recorder_.seconds();
   stats_.graph_bytes = recorder_.bytes();
   stats_.graphs_given_up = recorder_.gave_up();
-  return completions;
+  return collect();
 }
 
 std::vector<Completion> Engine::collect() {
@@ -126,70 +135,11 @@ std::vector<Completion> Engine::collect() {
   return completions;
 }
 
-// Those that decode wait for one chunk at most; while none does, reading all of them first fills the batch.
-void Engine::join() {
-  model::Timer timer(stats_.prefill_seconds);
-  int64_t left = schedule_.decoding().empty() ? std::numeric_limits<int64_t>::max() : options_.prefill_chunk;
-  while (left > 0) {
-    const int64_t most = std::min(left, options_.prefill_chunk);
-    LiveSequence* joining = schedule_.joining(most);
-    if (joining == nullptr) return;
-    left -= read(*joining, most);
-    if (interrupted()) return;  // whoever asked for this step stops behind it
-  }
-}
-
-/// One pass over the next tokens of a sequence that joins, at most `most`; returns how many.
-int64_t Engine::read(LiveSequence& live, int64_t most) {
-  const std::span<const int64_t> tokens = live.to_read();
-  const int64_t begin = cache_.length(live.sequence()), length = std::ssize(tokens);
-  const int64_t end = std::min(length, begin + most);
-  model::RowBatch batch;
-  for (int64_t i = begin; i < end; ++i)
-    batch.add(tokens[i], live.sequence(), static_cast<int32_t>(i - begin) - 1);
-  if (end == length && !live.answered()) batch.wanted = {end - begin - 1};
-  const model::TargetOutput output = passes_.forward(batch, drafting_.taps());
-  std::vector<int32_t> kept(end - begin);
-  std::iota(kept.begin(), kept.end(), 0);
-  cache_.keep(live.sequence(), kept, target_.config().layers);
-  drafting_.read(live, output.features, begin, std::min(end, length - 1));
-  if (end == length) finish_reading(live, output, end - begin - 1);
-  return end - begin;
-}
-
-void Engine::finish_reading(LiveSequence& live, const model::TargetOutput& output, int64_t last_row) {
-  const std::span<const int64_t> tokens = live.to_read();
-  const int64_t length = std::ssize(tokens);
-  cache_.publish(live.sequence(), tokens.first(length - 1));  // drafters have read so many
-  if (begun_) {  // the wait below is for this pass, too, which is no part of reading
-    double passing = 0;
-    {
-      const model::Timer timer(passing);
-      begun_->arriving.there->wait();
-    }
-    stats_.decode_seconds += passing;
-    stats_.prefill_seconds -= passing;
-  }
-  if (!live.answered()) {
-    const Accepted first = verify(CandidateTree::of_root(tokens.back()),
-                                  decodes_.judge(output.logits, live.request(), length), 0, live, length);
-    const int64_t taken = live.emit(first.tokens);
-    stats_.prompt_tokens += length;
-    stats_.tokens += taken;
-    stats_.first_tokens += taken;
-  }
-  if (!live.finished()) {
-    Drafting::Seen seen{&live, {last_row}, {live.root()}};
-    drafting_.remember(output.features, {&seen, 1});
-  }
-  schedule_.joined();
-}
-
 // Guesses push nobody out of the cache: where room is scarce those of the youngest go.
-void Engine::cut_to_room(std::vector<CandidateTree>& trees) const {
+void Engine::cut_to_room(std::vector<CandidateTree>& trees, std::span<const PromptChunk> chunks) const {
   std::vector<int64_t> rows;
   for (const CandidateTree& tree : trees) rows.push_back(tree.size());
-  for (size_t i = trees.size(); i > 0 && !schedule_.room_for(rows); --i) {
+  for (size_t i = trees.size(); i > 0 && !schedule_.room_for(rows, chunks); --i) {
     rows[i - 1] = 1;
     trees[i - 1] = CandidateTree::of_root(trees[i - 1].ids[0]);
   }
@@ -211,21 +161,32 @@ Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64
   return verify_match(tree, logits, request.sampling, request.random, position);
 }
 
+/// Of every tree, and behind them what follows each prompt that is read to its end.
 std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
-  std::vector<int64_t> base;  // of each tree's rows
-  for (int64_t row = 0; const CandidateTree& tree : pass.trees)
-    base.push_back(std::exchange(row, row + tree.size()));
-  std::vector<Accepted> accepted(pass.trees.size());
+  const CandidateTree alone = CandidateTree::of_root(0);
+  struct Judged {
+    const CandidateTree* tree;
+    int64_t base;  // of its rows among those that the target spoke of
+    const LiveSequence* live;
+    int64_t position;  // of the first token decided
+  };
+  std::vector<Judged> all;
+  int64_t base = 0;
+  // The root sits at position `context`, so the first token decided there is at the one after it.
+  for (size_t i = 0; i < pass.trees.size(); base += pass.trees[i++].size())
+    all.push_back({&pass.trees[i], base, pass.sequences[i], pass.contexts[i] + 1});
+  for (const PromptChunk& chunk : pass.chunks)
+    if (chunk.last) all.push_back({&alone, base++, chunk.live, chunk.begin + chunk.rows});
+  std::vector<Accepted> accepted(all.size());
   const auto decide = [&](int64_t begin, int64_t end) {
-    // The root sits at position `context`, so the first token decided there is at the one after it.
     for (int64_t i = begin; i < end; ++i)
-      accepted[i] = verify(pass.trees[i], pass.said, base[i], *pass.sequences[i], pass.contexts[i] + 1);
+      accepted[i] = verify(*all[i].tree, pass.said, all[i].base, *all[i].live, all[i].position);
   };
   // To draw from a row of logits takes the CPU a quarter of a millisecond.
   if (pass.said.tokens.defined())
-    decide(0, std::ssize(pass.trees));
+    decide(0, std::ssize(all));
   else
-    kernels::share_out(std::ssize(pass.trees), 1, decide);
+    kernels::share_out(std::ssize(all), 1, decide);
   return accepted;
 }
 
@@ -235,16 +196,19 @@ std::vector<LiveSequence*> Engine::decoding() const {
   return all;
 }
 
-/// The pass that the last step began, for those who are still there.  Who has joined since waits for the
-/// next.
+/// The pass that the last step began, for those who are still there.
 std::optional<DecodePass> Engine::take_begun_pass() {
   std::optional<DecodePass> pass = std::exchange(begun_, std::nullopt);
   if (!pass) return pass;
-  std::vector<int64_t> rows;
+  std::vector<int64_t> rows, chunks;
   for (LiveSequence* live : decoding())
     if (const int64_t row = std::exchange(live->ahead().row, -1); row >= 0) rows.push_back(row);
-  if (rows.empty()) return std::nullopt;
-  if (rows.size() < pass->sequences.size()) decodes_.leave(*pass, rows);
+  for (size_t i = 0; i < pass->chunks.size(); ++i)
+    if (std::exchange(pass->chunks[i].live->ahead().reading, false))
+      chunks.push_back(static_cast<int64_t>(i));
+  if (rows.empty() && chunks.empty()) return std::nullopt;
+  if (rows.size() < pass->sequences.size() || chunks.size() < pass->chunks.size())
+    decodes_.leave(*pass, rows, chunks);
   for (size_t i = 0; i < rows.size(); ++i)
     pass->trees[i] = CandidateTree::of_root(pass->sequences[i]->root());
   return pass;
@@ -255,55 +219,108 @@ DecodePass Engine::next_pass() {
     ++stats_.steps_ahead;
     return std::move(*begun);
   }
-  const double calibrated = stats_.calibration_seconds;
   std::vector<LiveSequence*> sequences = decoding();
-  std::vector<CandidateTree> trees = drafting_.propose(sequences);
-  cut_to_room(trees);
-  stats_.decode_seconds -= stats_.calibration_seconds - calibrated;
-  return decodes_.begin(std::move(sequences), std::move(trees));
+  const std::vector<int64_t> roots(sequences.size(), 1);
+  std::vector<PromptChunk> chunks = schedule_.next_chunks(options_.prefill_chunk, roots);
+  std::vector<CandidateTree> trees;
+  if (!sequences.empty()) trees = drafting_.propose(sequences);
+  cut_to_room(trees, chunks);
+  DecodePass pass = decodes_.begin(std::move(sequences), std::move(trees), std::move(chunks));
+  take_in_chunks(pass);
+  return pass;
+}
+
+// As soon as the pass has begun: what comes later, on a GPU too, finds the chunks in the cache.
+void Engine::take_in_chunks(DecodePass& pass) {
+  if (pass.chunks.empty()) return;
+  const model::Timer timer(pass.taking_in);
+  std::vector<int32_t> rows(pass.chunk_rows());  // each chunk's are a chain: nothing moves
+  std::vector<model::KvCache::Kept> kept;
+  for (const PromptChunk& chunk : pass.chunks)
+    kept.push_back({chunk.live->sequence(), std::span(rows).first(chunk.rows)});
+  cache_.commit(kept);
+  drafting_.read(pass.chunks, pass.output.features, pass.tree_rows());
+  for (const PromptChunk& chunk : pass.chunks) {
+    const int64_t read = chunk.begin + chunk.rows - (chunk.last ? 1 : 0);  // by drafters, too
+    cache_.publish(chunk.live->sequence(), chunk.live->to_read().first(read));
+  }
+  decodes_.keep_features(pass);
 }
 
 // A GPU goes on before the CPU knows what the target said: to the next drafts or, where nothing is guessed,
 // to the next pass.
 void Engine::begin_next(DecodePass& pass) {
-  if (!decodes_.chooses_there()) return;
-  const auto next = drafting_.begin_next(pass.sequences, pass.trees, pass.tokens, pass.output.features);
+  if (!decodes_.chooses_there() || pass.trees.empty()) return;
+  const int64_t rows = pass.tree_rows();
+  const auto next = drafting_.begin_next(pass.sequences, pass.trees, pass.tokens.narrow(0, 0, rows),
+                                         pass.output.features.slice(0, rows));
   if (next == Drafting::Next::drafts) pass.kept = DecodePass::Kept::moved;
   if (next == Drafting::Next::nothing) begin_next_pass(pass);
 }
 
+// Whoever has read its prompt is in the pass behind that, with a token that is not known yet.
 void Engine::begin_next_pass(DecodePass& pass) {
-  const std::vector<LiveSequence*> all = decoding();
-  const auto others = std::span(all).subspan(pass.sequences.size());  // who joined last
-  if (!pass.plain() || drafting_.guesses_from_text(all)) return;
+  if (!pass.plain() || pass.ends_prompts() || drafting_.guesses_from_text(pass.sequences)) return;
   std::vector<int64_t> rows;  // with those of the pass that is under way
   for (const LiveSequence* live : pass.sequences) rows.push_back(DecodePasses::goes_on(*live) ? 2 : 1);
-  const bool any = !others.empty() || std::ranges::count(rows, 2) > 0;
-  rows.resize(all.size(), 1);
-  if (any && schedule_.room_for(rows)) begun_ = decodes_.begin_behind(pass, others);
+  if (std::ranges::count(rows, 2) == 0 || !schedule_.room_for(rows)) return;
+  begun_ = decodes_.begin_behind(pass, schedule_.next_chunks(options_.prefill_chunk, rows));
+  take_in_chunks(*begun_);
 }
 
-void Engine::decode() {
-  model::Timer timer(stats_.decode_seconds);
-  const double recorded = recorder_.seconds();
-  DecodePass pass = next_pass();
-  begin_next(pass);
-  decodes_.wait(pass);
-  if (pass.kept == DecodePass::Kept::moved) drafting_.pass_is_over();
-  stats_.target_seconds += pass.seconds;
+// A row costs about the same whatever it is for, so a pass that does both counts for each by its rows.
+void Engine::advance() {
+  const double set_aside = recorder_.seconds() + stats_.calibration_seconds;
+  double seconds = 0, reading = 0;
+  bool decodes = false;
+  {
+    const model::Timer timer(seconds);
+    DecodePass pass = next_pass();
+    begin_next(pass);
+    decodes_.wait(pass);
+    if (pass.kept == DecodePass::Kept::moved) drafting_.pass_is_over();
+    const int64_t rows = pass.tree_rows(), read = pass.chunk_rows();
+    const double of_trees =
+        static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(1, rows + read));
+    decodes = rows > 0;
+    reading = pass.seconds * (1 - of_trees) + pass.taking_in;
+    stats_.prompt_rows += read;
+    stats_.prompt_passes += read > 0;
+    if (decodes) observe(pass, of_trees);
+    double settling = 0;
+    {
+      const model::Timer settled(settling);
+      settle(pass, verify(pass));
+    }
+    if (decodes) stats_.verify_seconds += settling;
+  }
+  seconds -= recorder_.seconds() + stats_.calibration_seconds - set_aside;
+  if (!decodes) reading = seconds;
+  stats_.prefill_seconds += reading;
+  stats_.decode_seconds += seconds - reading;
+}
+
+/// `share`: of the pass that is its trees'.
+void Engine::observe(const DecodePass& pass, double share) {
   if (pass.typical) drafting_.observe_pass(pass.trees, pass.contexts, pass.seconds);
-  stats_.bytes_read += weight_bytes_ + cache_.tokens() * kv_bytes_;
+  stats_.target_seconds += share * pass.seconds;
+  stats_.bytes_read +=
+      static_cast<int64_t>(share * static_cast<double>(weight_bytes_ + cache_.tokens() * kv_bytes_));
+  stats_.mixed_passes += !pass.chunks.empty();
   ++stats_.steps;
-  for (const CandidateTree& tree : pass.trees) stats_.rows += tree.size();
+  stats_.rows += pass.tree_rows();
+}
 
-  stats_.decode_seconds -= recorder_.seconds() - recorded;
-
-  model::Timer verifying(stats_.verify_seconds);
-  settle(pass, verify(pass));
+void Engine::settle(const DecodePass& pass, std::span<const Accepted> accepted) {
+  std::vector<Drafting::Seen> seen;
+  settle_trees(pass, accepted.first(pass.trees.size()), seen);
+  settle_prompts(pass, accepted.subspan(pass.trees.size()), seen);
+  drafting_.remember(pass.output.features, seen);
 }
 
 // What all sequences keep moves at once, and so do the features: on a GPU each would be launches of its own.
-void Engine::settle(const DecodePass& pass, const std::vector<Accepted>& accepted) {
+void Engine::settle_trees(const DecodePass& pass, std::span<const Accepted> accepted,
+                          std::vector<Drafting::Seen>& seen) {
   std::vector<model::KvCache::Kept> kept;
   for (size_t i = 0; i < pass.trees.size(); ++i)
     kept.push_back({pass.sequences[i]->sequence(), accepted[i].nodes});
@@ -312,7 +329,6 @@ void Engine::settle(const DecodePass& pass, const std::vector<Accepted>& accepte
   else if (pass.kept == DecodePass::Kept::nothing)
     cache_.keep(kept, target_.config().layers);
 
-  std::vector<Drafting::Seen> seen;
   int64_t base = 0;
   for (size_t i = 0; i < pass.trees.size(); ++i) {
     LiveSequence& live = *pass.sequences[i];
@@ -329,7 +345,26 @@ void Engine::settle(const DecodePass& pass, const std::vector<Accepted>& accepte
     for (int64_t& row : seen.back().rows) row += base;
     base += pass.trees[i].size();
   }
-  drafting_.remember(pass.output.features, seen);
+}
+
+/// Who has been read to the end has its first token now, or has come back with those it had.
+void Engine::settle_prompts(const DecodePass& pass, std::span<const Accepted> accepted,
+                            std::vector<Drafting::Seen>& seen) {
+  const int64_t rows = pass.tree_rows();
+  int64_t read = 0;
+  for (const PromptChunk& chunk : pass.chunks) {
+    if (!chunk.last) continue;
+    LiveSequence& live = *chunk.live;
+    if (!live.answered()) {
+      const int64_t taken = live.emit(accepted[read].tokens);
+      stats_.prompt_tokens += chunk.begin + chunk.rows;
+      stats_.tokens += taken;
+      stats_.first_tokens += taken;
+    }
+    if (!live.finished()) seen.push_back({&live, {rows + read}, {live.root()}});
+    schedule_.joined(live);
+    ++read;
+  }
 }
 
 }  // namespace clover::infer

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,8 @@ class Engine {
   bool idle() const { return schedule_.idle(); }
   int64_t waiting() const { return schedule_.waiting(); }
 
-  /// Reads prompts of sequences that join, a chunk when others decode already, then decodes one step. Returns
-  /// what finished, in order of completion.
+  /// One pass of the target: a decode step of all sequences that have their first token, and a chunk of what
+  /// those that join have to read.  Returns what finished.
   std::vector<Completion> step();
 
   /// Called with every newly certain piece of text of a request.
@@ -51,21 +52,24 @@ class Engine {
   const EngineStats& stats() const { return stats_; }
 
  private:
-  void join();
-  int64_t read(LiveSequence& live, int64_t most);
-  void finish_reading(LiveSequence& live, const model::TargetOutput& output, int64_t last_row);
-  void decode();
-  void cut_to_room(std::vector<CandidateTree>& trees) const;
+  void advance();
+  void cut_to_room(std::vector<CandidateTree>& trees, std::span<const PromptChunk> chunks) const;
   int64_t most_pages(const Request& request) const;
   std::vector<LiveSequence*> decoding() const;
   DecodePass next_pass();
   std::optional<DecodePass> take_begun_pass();
+  void take_in_chunks(DecodePass& pass);
   void begin_next(DecodePass& pass);
   void begin_next_pass(DecodePass& pass);
+  void observe(const DecodePass& pass, double share);
   std::vector<Accepted> verify(const DecodePass& pass) const;
   Accepted verify(const CandidateTree& tree, const Verdict& verdict, int64_t base, const LiveSequence& live,
                   int64_t position) const;
-  void settle(const DecodePass& pass, const std::vector<Accepted>& accepted);
+  void settle(const DecodePass& pass, std::span<const Accepted> accepted);
+  void settle_trees(const DecodePass& pass, std::span<const Accepted> accepted,
+                    std::vector<Drafting::Seen>& seen);
+  void settle_prompts(const DecodePass& pass, std::span<const Accepted> accepted,
+                      std::vector<Drafting::Seen>& seen);
   std::vector<Completion> collect();
 
   const model::Target& target_;

@@ -67,6 +67,7 @@ class LiveSequence {
     bool wanted = false;   // it was, but the draft could not begin
     int64_t tree = -1;     // its number among the trees that grow; -1: none
     int64_t row = -1;      // .. among the rows of the next pass, which has begun; -1: none
+    bool reading = false;  // that pass reads a chunk of it
   };
   Ahead& ahead() { return ahead_; }
 
@@ -104,6 +105,13 @@ class LiveSequence {
   std::vector<int64_t> pending_next_ids_;
   Ahead ahead_;
   int64_t seen_ = 0;  // rows the drafter has been primed with or may skip
+};
+
+/// The next tokens of a sequence that joins, which one pass reads.
+struct PromptChunk {
+  LiveSequence* live;
+  int64_t begin, rows;  // of LiveSequence::to_read
+  bool last;            // there is nothing behind them
 };
 
 }  // namespace clover::infer

@@ -12,43 +12,89 @@ constexpr int64_t pages_ahead = 2;
 
 }  // namespace
 
-LiveSequence* Scheduler::joining(int64_t rows) {
-  if (!joining_ && !admit()) return nullptr;
-  const int32_t number = joining_->sequence();
-  const int64_t unread = std::ssize(joining_->to_read()) - cache_.length(number);
-  // Decoding may have taken since what was free when it was let in: then it waits where it is.
-  return cache_.fits(number, std::min(rows, unread)) ? joining_.get() : nullptr;
+std::vector<PromptChunk> Scheduler::next_chunks(int64_t most, std::span<const int64_t> decoding_rows) {
+  for (;;) {
+    std::vector<PromptChunk> chunks =
+        chunks_in_order(most, cache_.free_pages() - missing_pages(decoding_rows));
+    // Nobody would ever make room for the first one but those who joined behind it.
+    if (!chunks.empty() || !decoding_.empty() || joining_.size() < 2) return chunks;
+    send_last_away();
+  }
+}
+
+std::vector<PromptChunk> Scheduler::chunks_in_order(int64_t most, int64_t free_pages) {
+  std::vector<PromptChunk> chunks;
+  for (size_t i = 0; most > 0; ++i) {
+    if (i == joining_.size() && !admit()) break;
+    if (is_left_to_another(i)) continue;
+    Joining& next = joining_[i];
+    const int32_t number = next.live->sequence();
+    const int64_t all = unread(next), rows = std::min(most, all);
+    if (rows == 0) continue;  // a pass that has begun reads its end
+    // Decoding may have taken since what was free when it was let in: then it waits where it is.
+    const int64_t missing = cache_.missing_pages(number, rows);
+    if (missing > free_pages) break;
+    chunks.push_back({next.live.get(), cache_.length(number), rows, rows == all});
+    next.begun = true;
+    free_pages -= missing;
+    most -= rows;
+  }
+  return chunks;
 }
 
 bool Scheduler::admit() {
-  if (waiting_.empty() || std::ssize(decoding_) >= max_batch_) return false;
+  if (waiting_.empty() || std::ssize(decoding_) + std::ssize(joining_) >= max_batch_) return false;
   LiveSequence& next = *waiting_.front();
   const int32_t number = cache_.open();
   const int64_t shared = cache_.share(number, next.to_read());
   const int64_t missing = cache_.missing_pages(number, std::ssize(next.to_read()) + 1 - shared);
-  if (!decoding_.empty() && missing + soon_needed() > cache_.free_pages()) {
+  const bool alone = decoding_.empty() && joining_.empty();
+  if (!alone && missing + soon_needed() > cache_.free_pages()) {
     cache_.close(number);
     return false;
   }
-  joining_ = std::move(waiting_.front());
+  next.join(number, shared);
+  joining_.push_back({std::move(waiting_.front()), next.answered(), shared});
   waiting_.pop_front();
-  joining_->join(number, shared);
-  newly_shared_ = joining_->answered() ? 0 : shared;
   return true;
+}
+
+/// Takes what others have read by now; whether one before it in the queue will read more of its beginning.
+bool Scheduler::is_left_to_another(size_t index) {
+  Joining& one = joining_[index];
+  if (one.begun) return false;
+  const std::span<const int64_t> ids = one.live->to_read();
+  one.shared = cache_.share(one.live->sequence(), ids);
+  one.live->join(one.live->sequence(), one.shared);
+  for (size_t i = 0; i < index; ++i) {
+    const std::span<const int64_t> other = joining_[i].live->to_read();
+    const auto differs = std::ranges::mismatch(ids.first(ids.size() - 1), other.first(other.size() - 1)).in1;
+    const int64_t alike = differs - ids.begin();
+    if (alike / cache_.page_size() * cache_.page_size() > one.shared) return true;
+  }
+  return false;
+}
+
+int64_t Scheduler::unread(const Joining& joining) const {
+  return std::ssize(joining.live->to_read()) - cache_.length(joining.live->sequence());
 }
 
 int64_t Scheduler::soon_needed() const {
   int64_t pages = 0;
-  for (const auto& sequence : decoding_) {
-    const int64_t most = cache_.missing_pages(sequence->sequence(), sequence->tokens_left() + 1);
-    pages += std::min(most, pages_ahead);
-  }
+  const auto add = [&](const LiveSequence& live, int64_t unread) {
+    const int64_t most = cache_.missing_pages(live.sequence(), unread + live.tokens_left() + 1);
+    pages += std::min(most, cache_.missing_pages(live.sequence(), unread) + pages_ahead);
+  };
+  for (const auto& sequence : decoding_) add(*sequence, 0);
+  for (const Joining& joining : joining_) add(*joining.live, unread(joining));
   return pages;
 }
 
-void Scheduler::joined() {
-  shared_tokens_ += newly_shared_;
-  decoding_.push_back(std::exchange(joining_, nullptr));
+void Scheduler::joined(const LiveSequence& sequence) {
+  const auto its = std::ranges::find(joining_, &sequence, [](const Joining& one) { return one.live.get(); });
+  if (!its->returns) shared_tokens_ += its->shared;
+  decoding_.push_back(std::move(its->live));
+  joining_.erase(its);
 }
 
 void Scheduler::send_away(std::unique_ptr<LiveSequence> sequence) {
@@ -58,21 +104,31 @@ void Scheduler::send_away(std::unique_ptr<LiveSequence> sequence) {
   ++sent_away_;
 }
 
-void Scheduler::make_room() {
-  while (!room_for(std::vector<int64_t>(decoding_.size(), 1))) {
-    if (joining_) {
-      send_away(std::exchange(joining_, nullptr));
-    } else {
-      send_away(std::move(decoding_.back()));
-      decoding_.pop_back();
-    }
+void Scheduler::send_last_away() {
+  if (!joining_.empty()) {
+    std::unique_ptr<LiveSequence> last = std::move(joining_.back().live);
+    joining_.pop_back();
+    return send_away(std::move(last));
   }
+  std::unique_ptr<LiveSequence> last = std::move(decoding_.back());
+  decoding_.pop_back();
+  send_away(std::move(last));
 }
 
-bool Scheduler::room_for(std::span<const int64_t> rows) const {
+void Scheduler::make_room() {
+  while (!room_for(std::vector<int64_t>(decoding_.size(), 1))) send_last_away();
+}
+
+int64_t Scheduler::missing_pages(std::span<const int64_t> decoding_rows) const {
   int64_t missing = 0;
-  for (size_t i = 0; i < decoding_.size(); ++i)
-    missing += cache_.missing_pages(decoding_[i]->sequence(), rows[i]);
+  for (size_t i = 0; i < decoding_rows.size(); ++i)
+    missing += cache_.missing_pages(decoding_[i]->sequence(), decoding_rows[i]);
+  return missing;
+}
+
+bool Scheduler::room_for(std::span<const int64_t> rows, std::span<const PromptChunk> chunks) const {
+  int64_t missing = missing_pages(rows);
+  for (const PromptChunk& chunk : chunks) missing += cache_.missing_pages(chunk.live->sequence(), chunk.rows);
   return missing <= cache_.free_pages();
 }
 

@@ -11,9 +11,10 @@
 
 namespace clover::infer {
 
-/// Which sequences are decoded.  They join in order, one at a time, as soon as the cache has room for what is
-/// known of them; how long answers become is not, so now and then the one that joined last has to leave for a
-/// while: its keys and values are dropped and read again, to the same bits, when it comes back.
+/// Which sequences are decoded, and what those that join read.  They join in order as soon as the cache has
+/// room for what is known of them; how long answers become is not, so now and then the one that joined last
+/// has to leave for a while: its keys and values are dropped and read again, to the same bits, when it comes
+/// back.
 class Scheduler {
  public:
   /// `cache` is borrowed.
@@ -22,39 +23,51 @@ class Scheduler {
   /// The sequence must fit into the cache when it is alone.
   void submit(std::unique_ptr<LiveSequence> sequence) { waiting_.push_back(std::move(sequence)); }
 
-  /// The sequence to be read next, with room for `rows` more of its tokens (fewer at its end); null when none
-  /// waits or has room.
-  LiveSequence* joining(int64_t rows);
+  /// What the next pass reads of sequences that join, at most `most` tokens in all, beside `decoding_rows`
+  /// more rows of each decoding one.  What another one is about to read and both begin with is left to that
+  /// one: it will be shared.
+  std::vector<PromptChunk> next_chunks(int64_t most, std::span<const int64_t> decoding_rows);
   /// It has been read to its end and is decoded from now on.
-  void joined();
+  void joined(const LiveSequence& sequence);
 
   const std::vector<std::unique_ptr<LiveSequence>>& decoding() const { return decoding_; }
 
   /// Sends sequences away until each that is left has room for one more row.
   void make_room();
-  /// Whether the decoding sequences have room for so many more rows each.
-  bool room_for(std::span<const int64_t> rows) const;
+  /// Whether the decoding sequences have room for so many more rows each, beside what is to be read.
+  bool room_for(std::span<const int64_t> rows, std::span<const PromptChunk> chunks = {}) const;
 
   /// Takes out what is finished.
   std::vector<std::unique_ptr<LiveSequence>> take_finished();
 
-  bool idle() const { return waiting_.empty() && !joining_ && decoding_.empty(); }
+  bool idle() const { return waiting_.empty() && joining_.empty() && decoding_.empty(); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   /// How often a sequence was sent away, and how many prompt tokens others had read already.
   int64_t sent_away() const { return sent_away_; }
   int64_t shared_tokens() const { return shared_tokens_; }
 
  private:
+  /// One that is being read, or waits for what another one reads.
+  struct Joining {
+    std::unique_ptr<LiveSequence> live;
+    bool returns;        // and was decoded before
+    int64_t shared = 0;  // tokens that others had read
+    bool begun = false;  // to read what nobody had
+  };
+  std::vector<PromptChunk> chunks_in_order(int64_t most, int64_t free_pages);
   bool admit();
+  bool is_left_to_another(size_t index);
+  int64_t unread(const Joining& joining) const;
+  int64_t missing_pages(std::span<const int64_t> decoding_rows) const;
   int64_t soon_needed() const;
   void send_away(std::unique_ptr<LiveSequence> sequence);
+  void send_last_away();
 
   model::KvCache& cache_;
   int64_t max_batch_;
   std::deque<std::unique_ptr<LiveSequence>> waiting_;
-  std::unique_ptr<LiveSequence> joining_;
+  std::vector<Joining> joining_;                         // in order
   std::vector<std::unique_ptr<LiveSequence>> decoding_;  // in the order they joined
-  int64_t newly_shared_ = 0;                             // prompt tokens of joining_ that others had read
   int64_t sent_away_ = 0, shared_tokens_ = 0;
 };
 

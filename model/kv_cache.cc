@@ -78,10 +78,15 @@ void KvCache::close(int32_t sequence) {
 
 int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
-  TORCH_CHECK(sequence.open && sequence.pages.empty(), "KvCache: only a new sequence can share pages");
+  TORCH_CHECK(sequence.open && sequence.length == sequence.shared * page_size_ &&
+                  std::ssize(sequence.pages) == sequence.shared,
+              "KvCache: only a sequence without pages of its own can share others'");
   if (ids.empty()) return 0;
-  sequence.pages = prefixes_.find(ids.first(ids.size() - 1));
-  for (const int32_t page : sequence.pages) prefixes_.use(page);
+  const std::vector<int32_t> pages = prefixes_.find(ids.first(ids.size() - 1));
+  for (size_t i = sequence.pages.size(); i < pages.size(); ++i) {
+    prefixes_.use(pages[i]);
+    sequence.pages.push_back(pages[i]);
+  }
   sequence.shared = std::ssize(sequence.pages);
   sequence.length = sequence.shared * page_size_;
   return sequence.length;

@@ -34,8 +34,9 @@ class KvCache {
   int32_t open();                // a new, empty sequence
   void close(int32_t sequence);  // its pages are free again, or idle if they were published
 
-  /// A new sequence takes the published pages that hold the beginning of `ids`: returns how many tokens are
-  /// committed by that, a multiple of the page size below ids.size() (the last one's logits are wanted).
+  /// A sequence that has nothing but what it took so, at first nothing, takes the published pages that hold
+  /// the beginning of `ids`: returns how many tokens are committed by now, a multiple of the page size below
+  /// ids.size() (the last one's logits are wanted).
   int64_t share(int32_t sequence, std::span<const int64_t> ids);
 
   /// Lets others share the full pages that hold `ids`, committed tokens from the beginning.  Layers of a

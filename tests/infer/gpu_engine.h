@@ -56,6 +56,12 @@ class GpuEngineTest : public testing::Test {
     return options;
   }
 
+  /// Until all of `count` requests have their first token.
+  static void read_prompts(Engine& engine, int64_t count) {
+    const int64_t before = engine.stats().first_tokens;
+    while (engine.stats().first_tokens - before < count) engine.step();
+  }
+
   Answers run(const std::vector<Request>& requests, EngineOptions options, model::Drafter* drafter) {
     Engine engine(*target_, drafter, *tokenizer_, options);
     for (const Request& request : requests) engine.submit(request);

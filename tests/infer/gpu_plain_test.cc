@@ -95,7 +95,7 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
     DecodePass pass = decodes.begin({lives[0].get(), lives[1].get()},
                                     {CandidateTree::of_root(9), CandidateTree::of_root(9)});
     for (int step = 0; step < 4; ++step) {
-      DecodePass next = decodes.begin_behind(pass, {});
+      DecodePass next = decodes.begin_behind(pass);
       model::RowBatch disturbance;  // of the same shape
       for (int32_t row = 0; row < 2; ++row) disturbance.add(50 + step, other, row - 1);
       disturbance.wanted = {0, 1};

@@ -34,7 +34,8 @@ TEST_F(GpuEngineTest, AStepWaitsForTheGpuTwice) {
         request.max_tokens = 40;
         engine.submit(std::move(request));
       }
-      engine.step();  // reads the prompts
+      read_prompts(engine, 3);
+      engine.step();
       for (int step = 0; step < 4; ++step) {
         const int64_t before = test::waits_for_stand_in();
         engine.step();
@@ -58,7 +59,8 @@ TEST_F(GpuEngineTest, AStepStartsTwoGraphsAndLittleElse) {
         request.max_tokens = 20;
         engine.submit(std::move(request));
       }
-      engine.step();  // reads the prompts
+      read_prompts(engine, 3);
+      engine.step();
       most = 0;
       while (!engine.idle()) {
         const int64_t before = test::launches_on_stand_in();
@@ -80,7 +82,8 @@ TEST_F(GpuEngineTest, TheGpuGoesOnWhileTheCpuWaitsForTokens) {
       request.max_tokens = 30;
       engine.submit(std::move(request));
     }
-    for (int step = 0; step < 3; ++step) engine.step();  // reads the prompts, drafts without knowing better
+    read_prompts(engine, 3);
+    for (int step = 0; step < 2; ++step) engine.step();  // drafts without knowing better
     int64_t begun = 0;
     for (int step = 0; step < 6; ++step) {
       test::launches_at_waits().clear();
@@ -106,7 +109,8 @@ TEST_F(GpuEngineTest, ThePassBehindAPlainOneHasBegunBeforeTheCpuWaits) {
       request.max_tokens = 30;
       engine.submit(std::move(request));
     }
-    for (int step = 0; step < 4; ++step) engine.step();  // reads the prompts, runs, records
+    read_prompts(engine, 3);
+    for (int step = 0; step < 4; ++step) engine.step();  // runs, records
     for (int step = 0; step < 6; ++step) {
       test::launches_at_waits().clear();
       const int64_t before = test::launches_on_stand_in();

@@ -40,13 +40,20 @@ class SchedulerTest : public testing::Test {
   /// Lets every sequence join that can; a new one yields its first token.  Their tags.
   std::vector<int64_t> join() {
     std::vector<int64_t> tags;
-    while (LiveSequence* joining = schedule_.joining(1000)) {
-      read(joining->sequence(), std::ssize(joining->to_read()) - cache_.length(joining->sequence()));
-      if (!joining->answered()) joining->emit({7});
-      tags.push_back(joining->request().tag);
-      schedule_.joined();
+    for (;;) {
+      const std::vector<PromptChunk> chunks = next_chunks(1000);
+      if (chunks.empty()) return tags;
+      for (const PromptChunk& chunk : chunks) {
+        read(chunk.live->sequence(), chunk.rows);
+        if (!chunk.live->answered()) chunk.live->emit({7});
+        tags.push_back(chunk.live->request().tag);
+        schedule_.joined(*chunk.live);
+      }
     }
-    return tags;
+  }
+
+  std::vector<PromptChunk> next_chunks(int64_t most) {
+    return schedule_.next_chunks(most, std::vector<int64_t>(schedule_.decoding().size(), 1));
   }
 
   /// Each decoding sequence reads its last token and yields another.
@@ -110,8 +117,9 @@ TEST_F(SchedulerTest, TheYoungestLeavesAndComesBackWhereItWas) {
     step();
     schedule_.take_finished();
   }
-  LiveSequence* back = schedule_.joining(1000);
-  ASSERT_NE(back, nullptr);
+  const std::vector<PromptChunk> chunks = next_chunks(1000);
+  ASSERT_EQ(chunks.size(), 1u);
+  const LiveSequence* back = chunks[0].live;
   // Prompt and answer but its last token: one token at first, one more each step but the one it missed.
   EXPECT_EQ(std::ssize(back->to_read()), 7 + steps - 1);
   EXPECT_EQ(back->root(), 7);
