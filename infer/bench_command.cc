@@ -251,6 +251,7 @@ Action declare_bench(CLI::App& app) {
       ->type_name("BYTES")
       ->transform(byte_count())
       ->group(what);
+  add_prefill_option(app, options->decode, what);
   add_sampling_options(app, options->decode.sampling);
   add_step_options(app, *options);
   app.footer(

@@ -87,6 +87,16 @@ void add_scheduling_options(CLI::App& app, DecodeOptions& options) {
       ->type_name("BYTES")
       ->transform(byte_count())
       ->group(group);
+  add_prefill_option(app, options, group);
+}
+
+void add_prefill_option(CLI::App& app, DecodeOptions& options, const std::string& group) {
+  app.add_option("--prefill-chunk", options.prefill_chunk,
+                 "Prompt tokens read in one pass, of all requests that join; whoever decodes waits no longer "
+                 "than for such a pass; 0: 256, on a GPU 2048 or what its memory allows")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->group(group);
 }
 
 void add_graphs_option(CLI::App& app, DecodeOptions& options) {
@@ -120,6 +130,7 @@ EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
         "--draft auto");
   engine.max_batch = options.max_batch;
   engine.kv_memory = static_cast<int64_t>(options.kv_memory);
+  engine.prefill_chunk = options.prefill_chunk;
   engine.graphs = !options.no_graphs;
   return engine;
 }

@@ -22,6 +22,7 @@ struct DecodeOptions {
   bool suffix_answers = false;
   int64_t max_batch = 16;
   uint64_t kv_memory = 0;
+  int64_t prefill_chunk = 0;
   bool no_graphs = false;
   SamplingFields sampling;
 };
@@ -38,8 +39,11 @@ void add_tree_options(CLI::App& app, DecodeOptions& options, const std::string& 
 /// --suffix, --suffix-answers.
 void add_suffix_option(CLI::App& app, DecodeOptions& options);
 
-/// --max-batch, --kv-memory.
+/// --max-batch, --kv-memory, --prefill-chunk.
 void add_scheduling_options(CLI::App& app, DecodeOptions& options);
+
+/// --prefill-chunk.
+void add_prefill_option(CLI::App& app, DecodeOptions& options, const std::string& group);
 
 /// --no-graphs.
 void add_graphs_option(CLI::App& app, DecodeOptions& options);

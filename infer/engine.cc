@@ -240,10 +240,6 @@ void Engine::take_in_chunks(DecodePass& pass) {
     kept.push_back({chunk.live->sequence(), std::span(rows).first(chunk.rows)});
   cache_.commit(kept);
   drafting_.read(pass.chunks, pass.output.features, pass.tree_rows());
-  for (const PromptChunk& chunk : pass.chunks) {
-    const int64_t read = chunk.begin + chunk.rows - (chunk.last ? 1 : 0);  // by drafters, too
-    cache_.publish(chunk.live->sequence(), chunk.live->to_read().first(read));
-  }
   decodes_.keep_features(pass);
 }
 
@@ -355,6 +351,10 @@ void Engine::settle_prompts(const DecodePass& pass, std::span<const Accepted> ac
   for (const PromptChunk& chunk : pass.chunks) {
     if (!chunk.last) continue;
     LiveSequence& live = *chunk.live;
+    // Others share what drafters have read, too, once it is known to be numbers: on a GPU what is none also
+    // spoils rows before it.
+    const std::span<const int64_t> ids = live.to_read();
+    if (accepted[read].tokens.front() >= 0) cache_.publish(live.sequence(), ids.first(ids.size() - 1));
     if (!live.answered()) {
       const int64_t taken = live.emit(accepted[read].tokens);
       stats_.prompt_tokens += chunk.begin + chunk.rows;

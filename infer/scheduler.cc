@@ -10,33 +10,42 @@ namespace {
 // newcomer would soon be sent away again.
 constexpr int64_t pages_ahead = 2;
 
+// Tokens of less than a page that are worth waiting a pass for; and how many tokens of another prompt are
+// waited for, at most, for one that need not be read then.
+constexpr int64_t worth_waiting = 16, most_wait = 2;
+
+int64_t alike(std::span<const int64_t> one, std::span<const int64_t> other) {
+  return std::ranges::mismatch(one, other).in1 - one.begin();
+}
+
 }  // namespace
 
 std::vector<PromptChunk> Scheduler::next_chunks(int64_t most, std::span<const int64_t> decoding_rows) {
   for (;;) {
-    std::vector<PromptChunk> chunks =
-        chunks_in_order(most, cache_.free_pages() - missing_pages(decoding_rows));
+    std::vector<PromptChunk> chunks = chunks_in_order(most, missing_pages(decoding_rows));
     // Nobody would ever make room for the first one but those who joined behind it.
     if (!chunks.empty() || !decoding_.empty() || joining_.size() < 2) return chunks;
     send_last_away();
   }
 }
 
-std::vector<PromptChunk> Scheduler::chunks_in_order(int64_t most, int64_t free_pages) {
+std::vector<PromptChunk> Scheduler::chunks_in_order(int64_t most, int64_t taken) {
   std::vector<PromptChunk> chunks;
   for (size_t i = 0; most > 0; ++i) {
     if (i == joining_.size() && !admit()) break;
     if (is_left_to_another(i)) continue;
     Joining& next = joining_[i];
     const int32_t number = next.live->sequence();
+    // Decoding may have taken since what was free when it was let in: then it waits where it is.
+    const auto missing = [&] { return cache_.missing_pages(number, std::min(most, unread(next))); };
+    const auto fits = [&] { return taken + missing() <= cache_.free_pages(); };
+    if (!fits()) break;
+    if (!std::exchange(next.begun, true)) take(next, cache_.copy_beginning(number, next.live->to_read()));
+    if (!fits()) break;
     const int64_t all = unread(next), rows = std::min(most, all);
     if (rows == 0) continue;  // a pass that has begun reads its end
-    // Decoding may have taken since what was free when it was let in: then it waits where it is.
-    const int64_t missing = cache_.missing_pages(number, rows);
-    if (missing > free_pages) break;
+    taken += missing();
     chunks.push_back({next.live.get(), cache_.length(number), rows, rows == all});
-    next.begun = true;
-    free_pages -= missing;
     most -= rows;
   }
   return chunks;
@@ -59,20 +68,29 @@ bool Scheduler::admit() {
   return true;
 }
 
-/// Takes what others have read by now; whether one before it in the queue will read more of its beginning.
+void Scheduler::take(Joining& joining, int64_t held) {
+  joining.shared = held;
+  joining.live->join(joining.live->sequence(), held);
+}
+
+/// Takes what others have read by now; whether one before it in the queue will have read more of its
+/// beginning soon.  For less than a page it waits once: those who each agree a little longer would be read
+/// one by one.
 bool Scheduler::is_left_to_another(size_t index) {
   Joining& one = joining_[index];
   if (one.begun) return false;
-  const std::span<const int64_t> ids = one.live->to_read();
-  one.shared = cache_.share(one.live->sequence(), ids);
-  one.live->join(one.live->sequence(), one.shared);
+  const std::span<const int64_t> ids = one.live->to_read(), front = ids.first(ids.size() - 1);
+  take(one, cache_.share(one.live->sequence(), ids));
+  int64_t longest = 0;
   for (size_t i = 0; i < index; ++i) {
     const std::span<const int64_t> other = joining_[i].live->to_read();
-    const auto differs = std::ranges::mismatch(ids.first(ids.size() - 1), other.first(other.size() - 1)).in1;
-    const int64_t alike = differs - ids.begin();
-    if (alike / cache_.page_size() * cache_.page_size() > one.shared) return true;
+    const int64_t both = alike(front, other.first(other.size() - 1));
+    const int64_t in_pages = both / cache_.page_size() * cache_.page_size() - one.shared;
+    if (in_pages > 0 && most_wait * in_pages >= unread(joining_[i])) return true;
+    longest = std::max(longest, both);
   }
-  return false;
+  const int64_t known = one.shared + cache_.beginning_known(one.live->sequence(), ids);
+  return longest - 1 - known >= worth_waiting && !std::exchange(one.waited, true);
 }
 
 int64_t Scheduler::unread(const Joining& joining) const {

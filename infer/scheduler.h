@@ -50,13 +50,15 @@ class Scheduler {
   /// One that is being read, or waits for what another one reads.
   struct Joining {
     std::unique_ptr<LiveSequence> live;
-    bool returns;        // and was decoded before
-    int64_t shared = 0;  // tokens that others had read
-    bool begun = false;  // to read what nobody had
+    bool returns;         // and was decoded before
+    int64_t shared = 0;   // tokens that others had read
+    bool waited = false;  // for less than a page
+    bool begun = false;   // to read what nobody had
   };
-  std::vector<PromptChunk> chunks_in_order(int64_t most, int64_t free_pages);
+  std::vector<PromptChunk> chunks_in_order(int64_t most, int64_t taken);
   bool admit();
   bool is_left_to_another(size_t index);
+  void take(Joining& joining, int64_t held);
   int64_t unread(const Joining& joining) const;
   int64_t missing_pages(std::span<const int64_t> decoding_rows) const;
   int64_t soon_needed() const;

@@ -23,7 +23,7 @@ struct VerifyEqualOptions {
   std::vector<int64_t> batch_sizes = {1, 3, 16};
 };
 
-constexpr std::array<int64_t, 3> prefill_chunks{37, 128, 301};
+constexpr std::array<int64_t, 3> prefill_chunks{37, 7, 301};
 
 // Every second setting also changes pages and prefill chunks, every third does without graphs: none of it may
 // show.

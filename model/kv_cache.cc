@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "kernels/gpu.h"
 #include "kernels/large_pages.h"
@@ -17,6 +18,9 @@ namespace {
 // Published pages that nobody uses may hold this part of the cache: memory that was never touched is better
 // left so.
 constexpr int64_t most_idle = 4;
+// And so many pages that are not full, whose sequences are gone, are kept to be copied from: beginnings that
+// many requests have in common are met again soon.
+constexpr int64_t most_idle_parts = 16;
 
 at::Tensor to_tensor(const std::vector<int32_t>& values) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kInt);
@@ -66,11 +70,12 @@ void KvCache::close(int32_t sequence) {
   Sequence& closing = sequences_[sequence];
   TORCH_CHECK(closing.open, "KvCache: sequence ", sequence, " is not open");
   for (int64_t i = std::ssize(closing.pages) - 1; i >= 0; --i) {
-    if (i < closing.shared)
+    if (i < closing.shared || (i == closing.shared && closing.part))
       prefixes_.release(closing.pages[i]);
     else
       free_.push_back(closing.pages[i]);
   }
+  while (prefixes_.idle_parts() > most_idle_parts) free_.push_back(prefixes_.evict_part());
   while (prefixes_.idle() > pages_ / most_idle) free_.push_back(prefixes_.evict());
   closing = Sequence{};
   closed_.push_back(sequence);
@@ -92,10 +97,42 @@ int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
   return sequence.length;
 }
 
+PrefixPages::Head KvCache::known_head(const Sequence& sequence, std::span<const int64_t> ids) const {
+  if (ids.empty() || sequence.length != sequence.shared * page_size_) return {};
+  return prefixes_.find_head(sequence.pages.empty() ? -1 : sequence.pages.back(),
+                             ids.first(ids.size() - 1).subspan(sequence.length));
+}
+
+int64_t KvCache::beginning_known(int32_t number, std::span<const int64_t> ids) const {
+  return known_head(sequences_[number], ids).rows;
+}
+
+int64_t KvCache::copy_beginning(int32_t number, std::span<const int64_t> ids) {
+  Sequence& sequence = sequences_[number];
+  const auto [page, rows] = known_head(sequence, ids);
+  if (rows == 0) return sequence.length;
+  prefixes_.use(page);  // it stays while another one is taken
+  if (free_pages() > 0) {
+    reserve(sequence, sequence.length + rows);
+    at::Tensor moves = at::empty({3, rows}, at::kLong);
+    int64_t *from = moves.mutable_data_ptr<int64_t>(), *to = from + rows;
+    for (int64_t i = 0; i < rows; ++i) {
+      from[i] = page * page_size_ + i;
+      to[i] = slot(sequence, sequence.length + i);
+    }
+    moves[2].fill_(number);
+    move(kernels::to_device(moves, shape_.device), shape_.layers);
+    sequence.length += rows;
+  }
+  prefixes_.release(page);
+  return sequence.length;
+}
+
 void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
   TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
               sequence.length, " are committed");
+  if (std::exchange(sequence.part, false)) prefixes_.forget(sequence.pages[sequence.shared]);
   while ((sequence.shared + 1) * page_size_ <= std::ssize(ids)) {
     const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
     // A page that another sequence published for the same tokens stays the one to share.
@@ -104,6 +141,10 @@ void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
       return;
     ++sequence.shared;
   }
+  const std::span<const int64_t> rest = ids.subspan(sequence.shared * page_size_);
+  if (rest.empty()) return;
+  const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
+  sequence.part = prefixes_.add(parent, rest, sequence.pages[sequence.shared]);
 }
 
 int32_t KvCache::take_page() {

@@ -25,6 +25,7 @@ struct KvShape {
 /// slots 0 .. length-1; the rows of a pass are written behind them and become committed, or not, by `keep`.
 /// Full pages are never written again, so sequences that begin with the same tokens share them: whoever
 /// computed them publishes them, and they stay, while nobody needs the room, when their sequences are gone.
+/// Of a page that begins as another's next one will, the rows up to there are copied.
 class KvCache {
  public:
   KvCache(KvShape shape, int64_t pages, int64_t page_size);
@@ -39,8 +40,13 @@ class KvCache {
   /// ids.size() (the last one's logits are wanted).
   int64_t share(int32_t sequence, std::span<const int64_t> ids);
 
-  /// Lets others share the full pages that hold `ids`, committed tokens from the beginning.  Layers of a
-  /// drafter must hold them too.
+  /// How many tokens of a page more it could copy, and does: what is committed is returned.  It has pages of
+  /// its own then.  Nothing where no page is free for them.
+  int64_t beginning_known(int32_t sequence, std::span<const int64_t> ids) const;
+  int64_t copy_beginning(int32_t sequence, std::span<const int64_t> ids);
+
+  /// Lets others share the full pages that hold `ids`, committed tokens from the beginning, and copy from the
+  /// last one.  Layers of a drafter must hold them too.
   void publish(int32_t sequence, std::span<const int64_t> ids);
   int64_t length(int32_t sequence) const { return sequences_[sequence].length; }
 
@@ -100,8 +106,10 @@ class KvCache {
     std::vector<int32_t> pages;
     int64_t length = 0;
     int64_t shared = 0;  // of its pages, from the first, are published
+    bool part = false;   // the page behind these is, too, with the tokens read so far
     bool open = false;
   };
+  PrefixPages::Head known_head(const Sequence& sequence, std::span<const int64_t> ids) const;
   at::Tensor moves_of(std::span<const Kept> all) const;
   int32_t take_page();
   void reserve(Sequence& sequence, int64_t slots);

@@ -64,6 +64,8 @@ TEST_F(GpuPlainTest, SequencesThatComeAndGoChangeNoToken) {
     };
     EXPECT_EQ(expected, run(all, settings(Policy::off, nullptr), nullptr));
     EXPECT_EQ(stats_.sent_away > 0, scarce);
+    EXPECT_GT(stats_.mixed_passes, 0);
+    EXPECT_GT(stats_.steps_ahead, 0);
     // Guesses from text, and heads that are rarely asked: plain passes and others in turn.
     EXPECT_EQ(expected, run(all, settings(Policy::automatic, nullptr), nullptr));
     EXPECT_EQ(expected, run(all, settings(Policy::automatic, heads.get()), heads.get()));

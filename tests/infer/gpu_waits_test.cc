@@ -27,11 +27,13 @@ TEST_F(GpuEngineTest, ALayerIsFiveKernelsAndSevenForManyRows) {
 // Waits keep a GPU idle: one for what the target says, be it likeliest or drawn, and one for the draft.
 TEST_F(GpuEngineTest, AStepWaitsForTheGpuTwice) {
   const auto clover = drafter("clover");
-  for (const double temperature : {0.0, 0.8}) {
+  constexpr double some = -1;  // of the sequences draw, and the logits of none are fetched
+  for (const double temperature : {0.0, 0.8, some}) {
     for (const auto& [policy, waits] : {std::pair{Policy::off, 1}, {Policy::chain, 2}, {Policy::clover, 2}}) {
       Engine engine(*target_, clover.get(), *tokenizer_, options(policy, 8, 3));
       for (Request request : requests(3, temperature)) {
         request.max_tokens = 40;
+        if (temperature == some) request.sampling.temperature = request.tag % 2 == 0 ? 0 : 0.8;
         engine.submit(std::move(request));
       }
       read_prompts(engine, 3);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <tuple>
 
 #include "tests/support/temporary_folder.h"
 #include "tiny_tokenizer.h"
@@ -19,10 +20,11 @@ class SchedulerTest : public testing::Test {
     tokenizer_ = data::Tokenizer::load(folder_);
   }
 
-  void submit(int64_t tag, int64_t prompt, int64_t max_tokens) {
+  /// The first `common` tokens are the same for all.
+  void submit(int64_t tag, int64_t prompt, int64_t max_tokens, int64_t common = 0) {
     Request request;
     request.tag = tag;
-    for (int64_t i = 0; i < prompt; ++i) request.prompt.push_back(100 * tag + i);
+    for (int64_t i = 0; i < prompt; ++i) request.prompt.push_back(i < common ? i : 100 * tag + i);
     request.max_tokens = max_tokens;
     schedule_.submit(std::make_unique<LiveSequence>(std::move(request), *tokenizer_, no_end_, false));
   }
@@ -54,6 +56,23 @@ class SchedulerTest : public testing::Test {
 
   std::vector<PromptChunk> next_chunks(int64_t most) {
     return schedule_.next_chunks(most, std::vector<int64_t>(schedule_.decoding().size(), 1));
+  }
+
+  /// What a pass would read, as tag, beginning and rows; it is read.
+  using Read = std::tuple<int64_t, int64_t, int64_t>;
+  std::vector<Read> pass(int64_t most) {
+    std::vector<Read> reads;
+    for (const PromptChunk& chunk : next_chunks(most)) {
+      reads.emplace_back(chunk.live->request().tag, chunk.begin, chunk.rows);
+      read(chunk.live->sequence(), chunk.rows);
+      const std::span<const int64_t> ids = chunk.live->to_read();
+      EXPECT_EQ(chunk.last, chunk.begin + chunk.rows == std::ssize(ids));
+      if (!chunk.last) continue;
+      cache_.publish(chunk.live->sequence(), ids.first(ids.size() - 1));
+      chunk.live->emit({7});
+      schedule_.joined(*chunk.live);
+    }
+    return reads;
   }
 
   /// Each decoding sequence reads its last token and yields another.
@@ -123,6 +142,54 @@ TEST_F(SchedulerTest, TheYoungestLeavesAndComesBackWhereItWas) {
   // Prompt and answer but its last token: one token at first, one more each step but the one it missed.
   EXPECT_EQ(std::ssize(back->to_read()), 7 + steps - 1);
   EXPECT_EQ(back->root(), 7);
+}
+
+TEST_F(SchedulerTest, PromptsShareAPassUpToSoManyTokens) {
+  submit(1, 3, 9);
+  submit(2, 9, 9);
+  submit(3, 2, 9);
+  submit(4, 2, 9);
+  EXPECT_EQ(pass(8), (std::vector<Read>{{1, 0, 3}, {2, 0, 5}}));
+  EXPECT_EQ(decoding(), (Tags{1}));
+  EXPECT_EQ(pass(5), (std::vector<Read>{{2, 5, 4}, {3, 0, 1}}));
+  EXPECT_EQ(pass(5), (std::vector<Read>{{3, 1, 1}})) << "three are all that are decoded at once";
+  EXPECT_EQ(decoding(), (Tags{1, 2, 3}));
+}
+
+TEST_F(SchedulerTest, WhatAnotherOneIsAboutToReadIsReadOnce) {
+  submit(1, 10, 1, 9);
+  submit(2, 11, 1, 9);
+  submit(3, 5, 1);
+  EXPECT_EQ(pass(6), (std::vector<Read>{{1, 0, 6}})) << "8 of the second's tokens fill pages of the first";
+  EXPECT_EQ(pass(6), (std::vector<Read>{{1, 6, 4}, {3, 0, 2}}));
+  EXPECT_EQ(pass(6), (std::vector<Read>{{2, 8, 3}, {3, 2, 3}}));
+  EXPECT_EQ(decoding(), (Tags{1, 2, 3}));
+  EXPECT_EQ(schedule_.shared_tokens(), 8);
+}
+
+TEST_F(SchedulerTest, NobodyWaitsForPromptsThatDifferEarly) {
+  submit(1, 10, 1, 3);
+  submit(2, 11, 1, 3);
+  EXPECT_EQ(pass(100), (std::vector<Read>{{1, 0, 10}, {2, 0, 11}}));
+}
+
+// Four tokens are saved by waiting for eight, not for more.
+TEST_F(SchedulerTest, NobodyWaitsForAPromptMuchLongerThanWhatIsSaved) {
+  submit(1, 20, 1, 5);
+  submit(2, 6, 1, 5);
+  EXPECT_EQ(pass(11), (std::vector<Read>{{1, 0, 11}}));
+  EXPECT_EQ(pass(10), (std::vector<Read>{{1, 11, 9}, {2, 0, 1}}));
+}
+
+// Three sequences of 14 tokens leave no room for a fourth page each of 10.
+TEST_F(SchedulerTest, ThoseWhoJoinTogetherAllHaveRoomForTheirPrompts) {
+  for (int64_t tag = 1; tag <= 3; ++tag) submit(tag, 14, 2);
+  EXPECT_EQ(pass(6), (std::vector<Read>{{1, 0, 6}}));
+  EXPECT_EQ(pass(20), (std::vector<Read>{{1, 6, 8}, {2, 0, 12}}));
+  EXPECT_EQ(pass(20), (std::vector<Read>{{2, 12, 2}})) << "the third waits for four pages";
+  step();
+  schedule_.take_finished();
+  EXPECT_EQ(pass(20), (std::vector<Read>{{3, 0, 14}}));
 }
 
 }  // namespace

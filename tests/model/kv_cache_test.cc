@@ -126,12 +126,16 @@ TEST(KvCache, PublishedPagesStayUntilTheRoomIsNeeded) {
 }
 
 TEST(KvCache, OldPagesNeverComeBackUnderANewName) {
-  KvCache cache(tiny_shape(), 8, 2);
-  for (int64_t round = 0; round < 50; ++round) {
+  constexpr int64_t page = 4;
+  KvCache cache(tiny_shape(), 8, page);
+  int64_t copied = 0;
+  for (int64_t round = 0; round < 200; ++round) {
     std::vector<int64_t> ids;
-    for (int64_t i = 0; i < 3 + round % 5; ++i) ids.push_back(i < 2 ? 1 : (round * 7 + i * i) % 3);
+    for (int64_t i = 0; i < 3 + round % 13; ++i) ids.push_back(i < 2 ? 1 : (round * 7 + i * i) % 3);
     const int32_t sequence = cache.open();
-    const int64_t shared = cache.share(sequence, ids);
+    const int64_t in_pages = cache.share(sequence, ids), shared = cache.copy_beginning(sequence, ids);
+    ASSERT_LT(shared, std::ssize(ids));
+    copied += shared - in_pages;
     at::Tensor keys = cache.keys(0).view({-1, 8});
     const Placement placement = cache.place(chain(sequence, std::ssize(ids) - shared));
     // Every slot is marked with the whole text before it, so a page taken for another's would show.
@@ -146,12 +150,61 @@ TEST(KvCache, OldPagesNeverComeBackUnderANewName) {
     cache.publish(sequence, ids);
     const at::Tensor table = cache.place(chain(sequence, 1)).rows.page_table;
     for (int64_t i = 0; i < std::ssize(ids); ++i) {
-      const int64_t slot = table[0][i / 2].item<int32_t>() * 2 + i % 2;
+      const int64_t slot = table[0][i / page].item<int32_t>() * page + i % page;
       ASSERT_EQ(keys[slot][0].item<double>(), marks[i]) << "round " << round << ", token " << i;
     }
     cache.keep(sequence, {}, 2);
     cache.close(sequence);
   }
+  EXPECT_GT(copied, 50);
+}
+
+TEST(KvCache, TheBeginningOfAPageIsCopied) {
+  KvCache cache(tiny_shape(), 16, 4);
+  const auto [first, nothing] = read(cache, {1, 2, 3, 4, 5, 6, 7});
+  const auto copied = [&](const std::vector<int64_t>& ids) {
+    const int32_t sequence = cache.open();
+    const int64_t shared = cache.share(sequence, ids), known = cache.beginning_known(sequence, ids);
+    const int64_t held = cache.copy_beginning(sequence, ids);
+    EXPECT_EQ(held - shared, known);
+    EXPECT_EQ(cache.length(sequence), held);
+    cache.close(sequence);
+    return held - shared;
+  };
+  EXPECT_EQ(copied({1, 2, 3, 9, 9}), 2) << "what stands behind the third token differs";
+  EXPECT_EQ(copied({1, 2, 3, 4, 5, 6, 9}), 1);
+  EXPECT_EQ(copied({1, 2, 3}), 1) << "the last token's logits are wanted";
+  EXPECT_EQ(copied({1, 9, 3}), 0);
+  EXPECT_EQ(copied({2, 2, 3}), 0);
+  cache.close(first);
+  EXPECT_EQ(copied({1, 2, 3, 4, 5, 6, 7, 8}), 2) << "a page that nobody uses is kept";
+  EXPECT_EQ(cache.free_pages(), 16);
+  const int32_t large = cache.open();
+  cache.place(chain(large, 64));  // takes it
+  cache.keep(large, {}, 2);
+  cache.close(large);
+  EXPECT_EQ(copied({1, 2, 3, 4, 5, 6, 7, 8}), 0);
+}
+
+TEST(KvCache, PagesToCopyFromDoNotPileUp) {
+  KvCache cache(tiny_shape(), 400, 4);
+  for (int64_t i = 0; i < 100; ++i) cache.close(read(cache, {i, i, i}).first);
+  const int32_t sequence = cache.open();
+  int64_t known = 0;
+  for (int64_t i = 0; i < 100; ++i)
+    known += cache.beginning_known(sequence, std::vector<int64_t>{i, i, i, 0}) > 0;
+  EXPECT_EQ(known, 16);
+  EXPECT_EQ(cache.free_pages(), 400);
+  EXPECT_EQ(cache.tokens(), 0);
+}
+
+// Committed tokens of open sequences, shared pages once.
+TEST(KvCache, TokensAreCountedOnce) {
+  KvCache cache(tiny_shape(), 16, 4);
+  read(cache, {1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(cache.tokens(), 7);
+  read(cache, {1, 2, 3, 4, 5, 6, 9});
+  EXPECT_EQ(cache.tokens(), 10);
 }
 
 }  // namespace
