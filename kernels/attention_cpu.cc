@@ -31,8 +31,7 @@ void find_groups(const int32_t* sequence, int64_t rows, int64_t most, std::vecto
 
 float* scratch(int64_t floats) {
   thread_local std::vector<float> storage;
-  if (static_cast<int64_t>(storage.size()) < floats) storage.resize(floats);
-  return storage.data();
+  return grown(storage, floats);
 }
 
 int64_t longest_path(const AttentionCall& call) {
@@ -44,9 +43,7 @@ int64_t longest_path(const AttentionCall& call) {
 
 float* partial_results(const AttentionCall& call, int64_t splits) {
   thread_local std::vector<float> storage;
-  const size_t floats = call.rows * call.query_heads * splits * (call.head_size + 2);
-  if (storage.size() < floats) storage.resize(floats);
-  return storage.data();
+  return grown(storage, call.rows * call.query_heads * splits * (call.head_size + 2));
 }
 
 }  // namespace

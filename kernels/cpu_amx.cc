@@ -8,7 +8,7 @@ namespace {
 
 CpuBodies with_tiles() {
   CpuBodies bodies = avx512_bf16_bodies();
-  bodies.linear_bf16 = {register_lines, amx_pack, amx_panels};
+  bodies.linear_bf16 = linear_of_tiles;
   bodies.attention_group = tile_attention_group;
   return bodies;
 }

@@ -7,7 +7,7 @@ namespace {
 
 CpuBodies with_pairs() {
   CpuBodies bodies = table;
-  bodies.linear_bf16 = {pair_tile_rows, pair_linear_pack, pair_linear_panels};
+  bodies.linear_bf16 = linear_of_pairs;
   return bodies;
 }
 

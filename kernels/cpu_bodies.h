@@ -10,11 +10,11 @@
 // them everywhere.
 namespace clover::kernels::cpu {
 
-/// A product whose rows of x are cut into ceil(rows / LinearBody::tile_rows) tiles and repacked, or read as
-/// they lie where they are so already.
+/// A product whose rows of x are cut into ceil(rows / LinearBody::tile_rows) tiles and repacked, or read
+/// where they lie.
 struct LinearWork : LinearCall {
   float* scratch;  // the tiles, the last one at full height: linear_scratch(rows of all tiles, inputs)
-                   // floats, best on a cache line
+                   // floats, best on a cache line; unused where they are read where they lie
 };
 
 /// Partial results of attention, for threads that share the keys of few rows: [R * Hq, count, d + 2] floats,
@@ -59,9 +59,15 @@ constexpr int64_t near_room(int64_t n) {
 
 struct LinearBody {
   int64_t tile_rows;
-  /// Repacks tiles [begin, end) of x into scratch, where `panels` wants them so.
+  int64_t input_bytes;  // of an input in a tile
+  int64_t block_bytes;  // of the rows multiplied at a time, which every panel passes by: a second-level cache
+                        // should hold them beside weights
+  /// Whether `panels` reads the rows where they lie.
+  bool (*in_place)(const LinearCall&);
+  /// Repacks tiles [begin, end) of x into scratch, for `panels`.
   void (*pack)(const LinearWork&, int64_t tile_begin, int64_t tile_end);
-  /// Computes the outputs of panels [begin, end) for tiles [tile_begin, tile_end).
+  /// Computes the outputs of panels [begin, end) for tiles [tile_begin, tile_end), and with silu_mul what
+  /// becomes of them.
   void (*panels)(const LinearWork&, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end);
 };
 
@@ -78,9 +84,8 @@ struct CpuBodies {
                           const AttentionSplits&, float* scratch);
   void (*attention_merge)(const AttentionCall&, const AttentionSplits&, int64_t begin, int64_t end,
                           float* scratch);
-  /// What follows a product whose outputs 2i and 2i + 1 belong together, `sums` being row `begin` of it.
+  /// What follows the product of queries, keys and values, `sums` being row `begin` of it.
   void (*rope)(const float* sums, const RopeCall&, int64_t begin, int64_t end);
-  void (*silu_mul)(const float* sums, int64_t width, void* out, Element element, int64_t begin, int64_t end);
 
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t width, void* out, Element element,
                    int64_t begin, int64_t end);

@@ -1,16 +1,24 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/call_of.h"
 #include "kernels/cpu_bodies.h"
 #include "kernels/threads.h"
 
-// What the CPU twins share: the split of rows among threads.
+// What the CPU twins share: the split of rows among threads, and room that is kept.
 namespace clover::kernels::cpu {
 
 /// Elements below which waking the other threads costs more than it saves.
 constexpr int64_t parallel_elements = 16384;
+
+/// So many floats from the start of a cache line.  Grows once; then calls allocate nothing.
+inline float* grown(std::vector<float>& storage, int64_t floats) {
+  if (static_cast<int64_t>(storage.size()) < floats + 16) storage.resize(floats + 16);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(storage.data());
+  return storage.data() + (64 - address % 64) % 64 / sizeof(float);
+}
 
 /// body(begin, end) over [0, rows), each row being `width` elements of work.
 template <class Body>

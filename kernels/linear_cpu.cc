@@ -8,20 +8,10 @@
 namespace clover::kernels::cpu {
 namespace {
 
-/// Rows of x that are repacked at a time: they should stay in a second-level cache while every panel passes
-/// by.
-constexpr int64_t block_bytes = 384 << 10;
 /// Sums of the best of which are sought at a time: they should stay in a second-level cache beside weights.
 constexpr int64_t best_bytes = 256 << 10;
 /// Multiply-adds below which one thread does it all.
 constexpr int64_t serial_work = 64 << 10;
-
-/// So many floats from the start of a cache line.  Grows once; then calls allocate nothing.
-float* grown(std::vector<float>& storage, int64_t floats) {
-  if (static_cast<int64_t>(storage.size()) < floats + 16) storage.resize(floats + 16);
-  const uintptr_t address = reinterpret_cast<uintptr_t>(storage.data());
-  return storage.data() + (64 - address % 64) % 64 / sizeof(float);
-}
 
 /// A block of rows that are multiplied together.
 struct RowBlock {
@@ -37,8 +27,10 @@ struct RowBlock {
   int64_t end(int64_t part) const { return begin(part + 1); }
 };
 
-/// The tiles of x, by all threads unless a few rows are repacked sooner than they can meet.
+/// The tiles of x, where they are read as such; by all threads unless a few rows are repacked sooner than
+/// they can meet.
 void pack(const LinearBody& body, const LinearWork& call, const RowBlock& block) {
+  if (body.in_place(call)) return;
   if (block.parts == 1 || block.tiles < 2 * block.parts) return body.pack(call, 0, block.tiles);
   share_out(block.tiles, 1, [&](int64_t begin, int64_t end) { body.pack(call, begin, end); });
 }
@@ -109,15 +101,11 @@ void norm_heads(const CpuBodies& body, const RopeCall& call, float* row) {
   norm(call.key_norm, call.kv_heads);
 }
 
-/// What becomes of the sums of `rows` rows from `first` on.
-void finish(const LinearCall& call, float* sums, int64_t first, int64_t rows) {
+/// Turns and stores `rows` rows of queries, keys and values from `first` on.
+void turn_and_store(const LinearCall& call, float* sums, int64_t first, int64_t rows) {
   const CpuBodies& body = bodies();
   for_rows(rows, 2 * call.outputs, [&](int64_t begin, int64_t end) {
     float* from = sums + begin * call.outputs;
-    if (call.epilogue == Epilogue::silu_mul) {
-      body.silu_mul(from, call.outputs / 2, call.product, call.element, first + begin, first + end);
-      return;
-    }
     if (call.rope.query_norm != nullptr)
       for (int64_t row = begin; row < end; ++row) norm_heads(body, call.rope, sums + row * call.outputs);
     body.rope(from, call.rope, first + begin, first + end);
@@ -142,28 +130,32 @@ template <class Action>
 void for_blocks(const LinearCall& whole, const Action& action) {
   thread_local std::vector<float> tiles_of_x;
   LinearWork call{whole, nullptr};
-  const int64_t inputs = call.inputs, tile = bodies().linear(call.element).tile_rows;
-  const int64_t fitting = block_bytes / (linear_scratch(1, inputs) * static_cast<int64_t>(sizeof(float)));
+  const LinearBody& body = bodies().linear(call.element);
+  const int64_t inputs = call.inputs, tile = body.tile_rows;
+  const int64_t fitting = body.block_bytes / (inputs * body.input_bytes);
   const int64_t block = std::clamp<int64_t>(fitting / tile, 8, 64) * tile;
   const int64_t tiles = (std::min(whole.rows, block) + tile - 1) / tile;
   call.scratch = grown(tiles_of_x, linear_scratch(tiles * tile, inputs));
-  const int64_t row_bytes = inputs * (call.element == Element::fp32 ? 4 : 2);
+  const int64_t element_bytes = call.element == Element::fp32 ? 4 : 2;
   for (int64_t first = 0; first < whole.rows; first += block) {
     call.rows = std::min(block, whole.rows - first);
-    call.x = static_cast<const char*>(whole.x) + first * row_bytes;
+    call.x = static_cast<const char*>(whole.x) + first * inputs * element_bytes;
+    if (whole.product != nullptr)
+      call.product = static_cast<char*>(whole.product) + first * (whole.outputs / 2) * element_bytes;
     action(call, first);
   }
 }
 
-/// The product; where something follows it, while a block's sums are in a cache.
+/// The product; what queries, keys and values are turned by follows while a block's sums are in a cache.
 void run(const LinearCall& whole) {
   thread_local std::vector<float> sums_of_block;
   const LinearBody& body = bodies().linear(whole.element);
-  const bool stores = whole.epilogue == Epilogue::store;
+  const bool turns = whole.epilogue == Epilogue::rope_and_store;
   for_blocks(whole, [&](LinearWork& call, int64_t first) {
-    call.y = stores ? whole.y + first * call.outputs : grown(sums_of_block, call.rows * call.outputs);
+    if (whole.y != nullptr) call.y = whole.y + first * call.outputs;
+    if (turns) call.y = grown(sums_of_block, call.rows * call.outputs);
     run_block(body, call);
-    if (!stores) finish(whole, call.y, first, call.rows);
+    if (turns) turn_and_store(whole, call.y, first, call.rows);
   });
 }
 

@@ -1,102 +1,11 @@
 #pragma once
 
-#include "kernels/body/lanes.h"
-#include "kernels/cache_row.h"
+#include "kernels/body/attention_columns.h"
 
 // One block of keys and values against some queries.  Tiles below only decide which independent sums are
 // computed side by side; each score, weight and output keeps its own order.
 namespace clover::kernels::cpu {
 namespace {
-
-constexpr int64_t block_size = attention_keys;
-
-/// A softmax over some keys: their values weighted by exp(score - largest), and the weights' sum.
-struct Softmax {
-  float* sum;  // [d]
-  float largest;
-  float mass;
-
-  void clear(int64_t d) {
-    std::memset(sum, 0, d * sizeof(float));
-    largest = -__builtin_inff();
-    mass = 0;
-  }
-};
-
-/// One query head of one row: its softmax over the present split of keys, and over those before.
-struct Query : Softmax {
-  const float* q;  // [d]
-  float* score;    // [block_size]
-  Softmax before;
-};
-
-struct Span {
-  int64_t contiguous;  // leading positions in slots 0 .. contiguous-1
-  int64_t length;
-  const int32_t* rest;  // slots of positions contiguous .. length-1
-};
-
-struct Group {
-  const AttentionCall& call;
-  const int32_t* pages;
-  int64_t kv_head, heads;  // heads: query heads of one kv head
-  Query* queries;          // [rows * heads]
-  float* block;            // [block_size, d] keys, then values
-};
-
-/// Where the cache has a slot of the sequence, for this kv head.
-CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
-  const PagePlace place = place_of(slot, group.call.page_size, group.pages);
-  return cache_row(group.call, place, group.kv_head) * group.call.head_size;
-}
-
-/// Keys whose scores are computed side by side.
-constexpr int64_t tile_of_keys = lane_count<Wide> / 2;
-
-/// Places of positions start .. start + count - 1; the last one's fill the last tile.
-void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {
-  const AttentionCall& call = group.call;
-  int64_t i = 0;
-  while (i < count && start + i < span.contiguous) {  // one look-up a page
-    const int64_t slot = start + i;
-    int64_t run = call.page_size - slot % call.page_size;
-    if (run > count - i) run = count - i;
-    if (run > span.contiguous - slot) run = span.contiguous - slot;
-    const int64_t first = cache_offset(group, slot);
-    for (int64_t j = 0; j < run; ++j) offsets[i + j] = first + j * call.head_size;
-    i += run;
-  }
-  for (; i < count; ++i) offsets[i] = cache_offset(group, span.rest[start + i - span.contiguous]);
-  for (; i % tile_of_keys != 0; ++i) offsets[i] = offsets[i - 1];
-}
-
-/// Keys or values of a block where they lie in the cache: converted anew for every use.
-template <class T>
-struct CacheRows {
-  const T* cache;
-  const int64_t* offsets;
-  CLOVER_INLINE const T* operator()(int64_t j) const { return cache + offsets[j]; }
-  template <CacheLevel level>
-  CLOVER_INLINE void ask_for_row(int64_t j, int64_t d) const {
-    for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T)))
-      ask_for<level>(cache + offsets[j] + i);
-  }
-};
-
-/// Values in fp32, for many uses.
-struct BlockRows {
-  const float* block;
-  int64_t d;
-  CLOVER_INLINE const float* operator()(int64_t j) const { return block + j * d; }
-};
-
-template <class T>
-BlockRows load_values(const CacheRows<T>& rows, int64_t count, int64_t d, float* block) {
-  for (int64_t j = 0; j < count; ++j) {
-    for (int64_t i = 0; i < d; i += 8) store8(block + j * d + i, load8(rows(j) + i));
-  }
-  return {block, d};
-}
 
 /// Elements i .. i + 7 of key `j` of the four from `tile` on, and beside them, in lanes that have room, of
 /// the one four keys on.
@@ -170,32 +79,6 @@ CLOVER_INLINE void score_tile(const Query* const* queries, const Keys& keys, int
   each<Q>([&](auto a) CLOVER_INLINED { store_sums(sum[a], scale, queries[a]->score + tile); });
 }
 
-/// The next block, asked for while the present one is worked on: pages lie apart, and were not read since the
-/// last step.
-template <class T, CacheLevel level>
-struct BlockAhead {
-  CacheRows<T> keys, values;
-  int64_t count, d;
-
-  static BlockAhead of(const AttentionCall& call, const int64_t* offsets, int64_t count) {
-    return {{static_cast<const T*>(call.k), offsets},
-            {static_cast<const T*>(call.v), offsets},
-            count,
-            call.head_size};
-  }
-  BlockAhead none() const { return {keys, values, 0, d}; }
-  CLOVER_INLINE void ask_for_keys(int64_t begin, int64_t end) const {
-    for (int64_t j = begin; j < end && j < count; ++j) keys.template ask_for_row<level>(j, d);
-  }
-  CLOVER_INLINE void ask_for_values(int64_t begin, int64_t end) const {
-    for (int64_t j = begin; j < end && j < count; ++j) values.template ask_for_row<level>(j, d);
-  }
-  CLOVER_INLINE void ask_for_rows(int64_t begin, int64_t end) const {
-    ask_for_keys(begin, end);
-    ask_for_values(begin, end);
-  }
-};
-
 template <int Q, class Keys, class Ahead>
 void score(const Query* const* queries, const Keys& keys, int64_t d, int64_t count, float scale,
            const Ahead& ahead) {
@@ -204,44 +87,6 @@ void score(const Query* const* queries, const Keys& keys, int64_t d, int64_t cou
     score_tile<Q>(queries, keys, d, tile, scale);
   }
   ahead.ask_for_keys(count, block_size);
-}
-
-CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F8 x) {
-  return sum + x;
-}
-CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F16 x) {
-  return sum + lower_half(x) + upper_half(x);
-}
-
-/// Turns a block's scores into weights and rescales what came before.
-void merge_block(Query& query, int64_t count, int64_t d) {
-  constexpr int64_t step = lane_count<Wide>;
-  for (int64_t j = count; j % step != 0; ++j) query.score[j] = -__builtin_inff();
-  Wide best = repeat<Wide>(query.largest);
-  for (int64_t j = 0; j < count; j += step) best = larger(load_lanes<Wide>(query.score + j), best);
-  const float largest = max_lane(best);
-  F8 mass{};
-  for (int64_t j = 0; j < count; j += step) {
-    const Wide weight = exp_lanes(load_lanes<Wide>(query.score + j) - largest);
-    store_lanes(query.score + j, weight);
-    mass = add_halves_in_turn(mass, weight);
-  }
-  const float shrink = exp_lanes(splat(query.largest - largest))[0];
-  query.mass = query.mass * shrink + sum8(mass);
-  query.largest = largest;
-  for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
-}
-
-/// Adds the softmax over later keys to `x`.
-void merge_splits(Softmax& x, const Softmax& next, int64_t d) {
-  const float top = next.largest > x.largest ? next.largest : x.largest;
-  // Without keys the largest is -inf, whose difference with itself is not a number.
-  const float shrink = x.largest == top ? 1.0f : exp_lanes(splat(x.largest - top))[0];
-  const float next_shrink = next.largest == top ? 1.0f : exp_lanes(splat(next.largest - top))[0];
-  for (int64_t i = 0; i < d; i += 8)
-    store8(x.sum + i, load8(x.sum + i) * shrink + load8(next.sum + i) * next_shrink);
-  x.mass = x.mass * shrink + next.mass * next_shrink;
-  x.largest = top;
 }
 
 template <class Lanes, int Q, int D, class Rows, class Ahead>
@@ -278,16 +123,6 @@ void weigh(Query* const* queries, const Rows& values, int64_t d, int64_t begin, 
   for (; i + step <= d; i += step) weigh_tile<Wide, Q, 1>(queries, values, i, begin, end, once(i));
   for (; i < d; i += 8) weigh_tile<F8, Q, 1>(queries, values, i, begin, end, once(i));
   ahead.ask_for_values(end, block_size);
-}
-
-/// As many query heads side by side as the registers hold.
-constexpr int most_beside = lane_count<Wide> == 16 ? 6 : 3;
-
-/// Calls body(how many, from which) for all query heads, as many at a time as possible.
-template <int Most = most_beside, class Body>
-CLOVER_INLINE void for_query_heads(int64_t total, const Body& body, int64_t first = 0) {
-  for (; first + Most <= total; first += Most) body(Constant<Most>{}, first);
-  if constexpr (Most > 1) for_query_heads<(Most + 1) / 2>(total, body, first);
 }
 
 template <class Keys, class Ahead>
@@ -334,11 +169,14 @@ void attend_block(const Group& group, const int64_t* offsets, const int* members
   const bool once = total <= 3;  // one pass over the block: no use for a copy in fp32
   if (once) {
     score_all(queries, count, total, CacheKeys<T>{keys}, d, call.scale, ahead);
+  } else if constexpr (lane_count<Wide> == 16) {
+    load_columns(keys, longest, d, group.block);
+    score_columns(queries, count, total, group.block, d, call.scale, ahead);
   } else {
     score_all(queries, count, total, load_keys(CacheKeys<T>{keys}, longest, d, group.block), d, call.scale,
               ahead);
   }
-  for (int64_t i = 0; i < total; ++i) merge_block(*queries[i], count[i], d);
+  merge_block(queries, count, total, d);
   if (once) {
     weigh_all(queries, count, total, values, d, ahead);
   } else {

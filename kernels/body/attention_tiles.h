@@ -150,10 +150,9 @@ float weigh_scores(Query& query, int64_t count, char* weights) {
   });
   const float largest = max_lane(best);
   F16 mass{};
-  each<4>([&](auto t) CLOVER_INLINED {
-    score[t] = exp_lanes(score[t] - largest);
-    mass += score[t];
-  });
+  each<4>([&](auto t) CLOVER_INLINED { score[t] -= largest; });
+  exp_lanes(score);
+  each<4>([&](auto t) CLOVER_INLINED { mass += score[t]; });
   for (int part = 0; part < float_parts; ++part, weights += tile_queries * block_size * 2) {
     each<2>([&](auto half) CLOVER_INLINED {
       const U16 low = take_part(score[2 * half]);

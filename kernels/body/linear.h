@@ -125,6 +125,11 @@ void linear_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t pan
     add_input(Panel::second(weights, 0), Panel::second(weights, 1), x + M);
   }
   if (call.inputs % 2 != 0) add_input(Panel::first(weights, 0), Panel::first(weights, 1), x);
+  if (call.epilogue == Epilogue::silu_mul) {
+    F8 kept[2 * M];  // `sum` by variable numbers would not stay in registers
+    each<M>([&](auto m) CLOVER_INLINED { kept[2 * m] = sum[0][m], kept[2 * m + 1] = sum[1][m]; });
+    return finish_gated(call, row, M, panel * 16, kept);
+  }
   each<M>([&](auto m) CLOVER_INLINED {
     each<2>([&](auto half) CLOVER_INLINED { finish(call, row + m, panel * 16 + 8 * half, sum[half][m]); });
   });
@@ -189,6 +194,9 @@ void linear_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t t
       return linear_any<PlainPanel<Fp16>>(call, begin, end, tile_begin, tile_end, call.inputs * 16);
   }
 }
+
+constexpr LinearBody linear_of_floats{linear_tile_rows, sizeof(float), 384 << 10,
+                                      never_in_place,   linear_pack,   linear_panels};
 
 }  // namespace
 }  // namespace clover::kernels::cpu

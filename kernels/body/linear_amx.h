@@ -41,6 +41,19 @@ void amx_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_end) {
   }
 }
 
+/// A tile's sums in memory as outputs of its rows.
+void finish_rows(const LinearWork& call, int64_t first, int64_t rows, int64_t output, const float* sums) {
+  const bool whole = output + 16 <= call.outputs;
+  if (whole && call.accumulate) {
+    float* to = call.y + first * call.outputs + output;
+    for (int64_t row = 0; row < rows; ++row, to += call.outputs)
+      store_line(to, load_line<F16>(to) + load_line<F16>(sums + row * 16));
+    return;
+  }
+  for (int64_t row = 0; row < rows; ++row)
+    finish_panel(call, first + row, output, load_line<F16>(sums + row * 16));
+}
+
 /// The sums of a tile as outputs of its rows, whose registers hold `lines` of them.
 template <int I>
 CLOVER_INLINE void finish_tile(const LinearWork& call, int64_t tile, int64_t panel, int64_t lines) {
@@ -51,8 +64,24 @@ CLOVER_INLINE void finish_tile(const LinearWork& call, int64_t tile, int64_t pan
                     call.outputs * static_cast<int64_t>(sizeof(float)));
   alignas(64) float sums[register_lines * 16];
   store<I>(sums, line_bytes);
-  for (int64_t row = 0; row < rows; ++row)
-    finish_panel(call, first + row, output, load_line<F16>(sums + row * 16));
+  finish_rows(call, first, rows, output, sums);
+}
+
+/// SwiGLU of a tile of rows in P panels, whose sums are in registers I on, T apart.
+template <int I, int T, int P>
+CLOVER_INLINE void finish_gated_tile(const LinearWork& call, int64_t tile, int64_t panel) {
+  const int64_t first = tile * register_lines, rows = rows_of_tile(call, tile);
+  if constexpr (P >= 2) {
+    F16 sums[2 * register_lines];
+    each<2>([&](auto p)
+                CLOVER_INLINED { store<I + p * T>(reinterpret_cast<float*>(&sums[p]), 2 * line_bytes); });
+    finish_gated(call, first, rows, panel * 16, sums);
+  }
+  if constexpr (P % 2 == 1) {
+    F8 sums[2 * register_lines];
+    store<I + (P - 1) * T>(reinterpret_cast<float*>(sums), line_bytes);
+    finish_gated(call, first, rows, (panel + P - 1) * 16, sums);
+  }
 }
 
 /// T tiles of rows, whose registers hold `lines` of them, by P panels; the registers: T * P sums, T of rows,
@@ -73,10 +102,14 @@ CLOVER_INLINE void amx_tiles(const LinearWork& call, int64_t panel, int64_t tile
     each<P>([&](auto p) CLOVER_INLINED {
       constexpr int weight = 4 + T + p % (4 - T);
       const char* at = weights + p * panel_bytes;
-      fetch.weights(at, block);
+      fetch.weights(at, block, p);
       load<weight>(at, line_bytes);
       each<T>([&](auto t) CLOVER_INLINED { add_products_of_tiles<p * T + t, 4 + t, weight>(); });
     });
+  }
+  if (call.epilogue == Epilogue::silu_mul) {
+    each<T>([&](auto t) CLOVER_INLINED { finish_gated_tile<t, T, P>(call, tile + t, panel); });
+    return;
   }
   each<P>([&](auto p) CLOVER_INLINED {
     each<T>([&](auto t) CLOVER_INLINED { finish_tile<p * T + t>(call, tile + t, panel + p, lines); });
@@ -91,7 +124,7 @@ CLOVER_INLINE void fetch_block(const char* at) {
 /// end) at the start of the panel `panels` further.
 struct FetchWeights {
   int64_t panel_bytes, panels;
-  CLOVER_INLINE void weights(const char* at, int64_t block) const {
+  CLOVER_INLINE void weights(const char* at, int64_t block, int /*panel*/) const {
     constexpr int64_t ahead = 2 * register_bytes;
     const bool inside = (block + 1) * register_bytes + ahead <= panel_bytes;
     fetch_block(at + (inside ? ahead : ahead + (panels - 1) * panel_bytes));
@@ -99,9 +132,17 @@ struct FetchWeights {
   CLOVER_INLINE void rows(const char*) const {}
 };
 
-/// What many rows wait for: the next block of either, from the second-level cache.
+/// What many rows wait for: the next block of either, from the second-level cache.  Meanwhile every pass of
+/// tiles brings its share of the next panels there, so that no pass waits for memory.
 struct FetchNext {
-  CLOVER_INLINE void weights(const char* at, int64_t) const { fetch_block(at + register_bytes); }
+  const char* share;    // of the next panels
+  int64_t block_lines;  // of it, a block of inputs
+  CLOVER_INLINE void weights(const char* at, int64_t block, int panel) const {
+    fetch_block(at + register_bytes);
+    if (panel > 0) return;
+    const char* from = share + block * block_lines * line_bytes;
+    for (int64_t line = 0; line < block_lines; ++line) ask_for<CacheLevel::second>(from + line * line_bytes);
+  }
   CLOVER_INLINE void rows(const char* at) const { fetch_block(at + register_bytes); }
 };
 
@@ -114,17 +155,24 @@ void amx_few_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t ti
   for (; panel < end; ++panel) amx_tiles<1, 1>(call, panel, tile, rows, FetchWeights{panel_bytes, 1});
 }
 
-/// P panels for all tiles of rows, in twos; the first pass brings the weights into the nearer caches.
+/// P panels for all tiles of rows, in twos.  Where they are the `first`, the first pass has to bring them
+/// into the nearer caches itself.
 template <int P>
-void amx_rows_of_panels(const LinearWork& call, int64_t panel, int64_t tile_begin, int64_t tile_end) {
-  const FetchWeights from_memory{blocks_of(call) * register_bytes, P};
-  for (int64_t tile = tile_begin; tile < tile_end; tile += 2) {
+void amx_rows_of_panels(const LinearWork& call, int64_t panel, int64_t tile_begin, int64_t tile_end,
+                        bool first) {
+  const int64_t blocks = blocks_of(call), panel_bytes = blocks * register_bytes;
+  const int64_t passes = (tile_end - tile_begin + 1) / 2;
+  const FetchWeights from_memory{panel_bytes, P};
+  FetchNext next{static_cast<const char*>(call.panels) + (panel + P) * panel_bytes,
+                 (P * register_lines + passes - 1) / passes};
+  const int64_t share_bytes = blocks * next.block_lines * line_bytes;
+  for (int64_t tile = tile_begin; tile < tile_end; tile += 2, next.share += share_bytes) {
     if (tile + 1 == tile_end) {
-      amx_tiles<P, 1>(call, panel, tile, register_lines, FetchNext{});
-    } else if (tile == tile_begin) {
+      amx_tiles<P, 1>(call, panel, tile, register_lines, next);
+    } else if (first && tile == tile_begin) {
       amx_tiles<P, 2>(call, panel, tile, register_lines, from_memory);
     } else {
-      amx_tiles<P, 2>(call, panel, tile, register_lines, FetchNext{});
+      amx_tiles<P, 2>(call, panel, tile, register_lines, next);
     }
   }
 }
@@ -132,9 +180,11 @@ void amx_rows_of_panels(const LinearWork& call, int64_t panel, int64_t tile_begi
 /// Many rows: bound by arithmetic; two panels stay near while all tiles of rows pass by.
 void amx_many_rows(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
   configure(0, 0);
+  const bool one_pass = tile_end - tile_begin <= 2;  // which brings each panel's weights as it needs them
   int64_t panel = begin;
-  for (; panel + 2 <= end; panel += 2) amx_rows_of_panels<2>(call, panel, tile_begin, tile_end);
-  if (panel < end) amx_rows_of_panels<1>(call, panel, tile_begin, tile_end);
+  for (; panel + 2 <= end; panel += 2)
+    amx_rows_of_panels<2>(call, panel, tile_begin, tile_end, one_pass || panel == begin);
+  if (panel < end) amx_rows_of_panels<1>(call, panel, tile_begin, tile_end, one_pass || panel == begin);
 }
 
 void amx_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t tile_begin, int64_t tile_end) {
@@ -145,6 +195,9 @@ void amx_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t tile
   }
   release();
 }
+
+constexpr LinearBody linear_of_tiles{register_lines, sizeof(uint16_t), 1024 << 10,
+                                     never_in_place, amx_pack,         amx_panels};
 
 }  // namespace
 }  // namespace clover::kernels::cpu

@@ -44,39 +44,6 @@ void rms_norm_rows(const float* x, const float* weight, float eps, int64_t width
   }
 }
 
-/// silu(gate) * up, both in turn in `low` and then `high`.
-CLOVER_INLINE F8 silu_mul_lanes(F8 low, F8 high) {
-  const F8 gate = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
-           up = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
-  return silu_lanes(gate) * up;
-}
-CLOVER_INLINE F16 silu_mul_lanes(F16 low, F16 high) {
-  const F16 gate =
-                __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
-            up =
-                __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  return silu_lanes(gate) * up;
-}
-
-template <class T>
-void silu_mul_rows(const float* sums, int64_t width, T* out, int64_t begin, int64_t end) {
-  constexpr int64_t step = lane_count<Wide>;
-  for (int64_t r = begin; r < end; ++r, sums += 2 * width) {
-    T* to = out + r * width;
-    int64_t i = 0;
-    for (; i + step <= width; i += step) {
-      const float* pairs = sums + 2 * i;
-      store_lanes(to + i, silu_mul_lanes(load_lanes<Wide>(pairs), load_lanes<Wide>(pairs + step)));
-    }
-    for (int64_t count; i < width; i += count) {
-      count = width - i < 8 ? width - i : 8;
-      float rest[16] = {};
-      std::memcpy(rest, sums + 2 * i, 2 * count * sizeof(float));
-      store_part(to + i, count, silu_mul_lanes(load8(rest), load8(rest + 8)));
-    }
-  }
-}
-
 void rms_norm(const float* x, const float* weight, float eps, int64_t width, void* out, Element element,
               int64_t begin, int64_t end) {
   switch (element) {
@@ -86,17 +53,6 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t width, voi
       return rms_norm_rows(x, weight, eps, width, static_cast<Bf16*>(out), begin, end);
     case Element::fp16:
       return rms_norm_rows(x, weight, eps, width, static_cast<Fp16*>(out), begin, end);
-  }
-}
-
-void silu_mul(const float* sums, int64_t width, void* out, Element element, int64_t begin, int64_t end) {
-  switch (element) {
-    case Element::fp32:
-      return silu_mul_rows(sums, width, static_cast<float*>(out), begin, end);
-    case Element::bf16:
-      return silu_mul_rows(sums, width, static_cast<Bf16*>(out), begin, end);
-    case Element::fp16:
-      return silu_mul_rows(sums, width, static_cast<Fp16*>(out), begin, end);
   }
 }
 

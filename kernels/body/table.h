@@ -10,12 +10,11 @@ namespace clover::kernels::cpu {
 namespace {
 
 const CpuBodies table = {
-    .linear_bf16 = {linear_tile_rows, linear_pack, linear_panels},
-    .linear_any = {linear_tile_rows, linear_pack, linear_panels},
+    .linear_bf16 = linear_of_floats,
+    .linear_any = linear_of_floats,
     .attention_group = attention_group,
     .attention_merge = attention_merge,
     .rope = rope,
-    .silu_mul = silu_mul,
     .rms_norm = rms_norm,
     .add_silu = add_silu,
     .add_gated = add_gated,
