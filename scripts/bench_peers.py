@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ["torch==2.11.0", "transformers==5.23.0", "gguf", "safetensors", "numpy", "matplotlib"]
 PACKAGES_ON_CPU = ["llama-cpp-python==0.3.36"]
-LONG_PROMPT = 1000  # tokens, for the speed of reading prompts
+PROMPTS = [(32, 48), (1, 512), (1, 1200)]  # so many of so many tokens, for the speed of reading prompts
 
 
 def main() -> None:
@@ -187,7 +187,7 @@ class LlamaCpp:
         context = api.llama_init_from_model(self.model, parameters)
         batch = api.llama_batch_init(512, 0, 1)
         started = time.perf_counter()
-        last = [self.read(context, batch, sequence, prompt) for sequence, prompt in enumerate(prompts)]
+        last = self.read(context, batch, prompts)
         read = time.perf_counter()
         answers = [[token] for token in last]
         for step in range(tokens - 1):
@@ -199,12 +199,11 @@ class LlamaCpp:
         api.llama_free(context)
         return {"read": read - started, "decode": ended - read, "ids": answers}
 
-    def read(self, context, batch, sequence: int, prompt: list[int]) -> int:
-        chosen = []
-        for begin in range(0, len(prompt), 512):
-            part = prompt[begin : begin + 512]
-            chosen = self.run(context, batch, [(token, begin + i, sequence, begin + i + 1 == len(prompt)) for i, token in enumerate(part)])
-        return chosen[0]
+    def read(self, context, batch, prompts: list[list[int]]) -> list[int]:
+        """The first token of each answer; prompts share passes."""
+        rows = [(token, i, sequence, i + 1 == len(prompt)) for sequence, prompt in enumerate(prompts) for i, token in enumerate(prompt)]
+        passes = [rows[begin : begin + 512] for begin in range(0, len(rows), 512)]
+        return [token for part in passes for token in self.run(context, batch, part)]
 
     def run(self, context, batch, rows: list[tuple]) -> list[int]:
         batch.n_tokens = len(rows)
@@ -341,10 +340,10 @@ def measure(programs: dict, questions: list[str], arguments: argparse.Namespace)
     clover = programs["Clover"]
     chats = [f"<|im_start|>user\n{question(line)}<|im_end|>\n<|im_start|>assistant\n" for line in questions]
     prompts = clover.tokenize(chats)
-    article = " ".join(question(line) for line in questions)
-    long = clover.tokenize([article[: LONG_PROMPT * 4]])
+    words = " ".join(question(line) for line in questions).split()
+    to_read = {f"{count} x {tokens}": texts_of(clover, words, count, tokens) for count, tokens in PROMPTS}
     sizes = [int(size) for size in arguments.batch_sizes.split(",")]
-    figures = {"sizes": sizes, "rounds": [], "agreement": {}, "long_prompt": len(long[0]["ids"])}
+    figures = {"sizes": sizes, "rounds": [], "agreement": {}, "prompts": list(to_read)}
     for number in range(1, arguments.rounds + 1):
         decode = {name: {} for name in programs}
         for size in sizes:
@@ -354,9 +353,24 @@ def measure(programs: dict, questions: list[str], arguments: argparse.Namespace)
                 decode[name][size] = size * (arguments.tokens - 1) / answer["decode"]
                 figures["agreement"].setdefault(name, []).append(agreement(answers["Clover"]["ids"], answer["ids"]))
             say(f"round {number}, batch {size}: " + ", ".join(f"{name} {decode[name][size]:.1f}" for name in programs) + " tokens/s")
-        read = {name: len(long[0]["ids"]) / program.decode(long, 2)["read"] for name, program in programs.items()}
+        read = {name: {} for name in programs}
+        for label, texts in to_read.items():
+            for name, program in programs.items():
+                read[name][label] = sum(len(text["ids"]) for text in texts) / program.decode(texts, 2)["read"]
+            say(f"round {number}, reading {label}: " + ", ".join(f"{name} {read[name][label]:.0f}" for name in programs) + " tokens/s")
         figures["rounds"].append({"decode": decode, "read": read})
     return figures
+
+
+def texts_of(clover: Clover, words: list[str], count: int, tokens: int) -> list[dict]:
+    """So many texts of so many tokens each, or of the nearest number that whole words give, which begin apart from each other."""
+    texts = []
+    for i in range(count):
+        begin = i * len(words) // (2 * count)
+        lengths = range(tokens // 3, min(tokens, len(words) - begin) + 1)
+        cuts = clover.tokenize([" ".join(words[begin : begin + length]) for length in lengths])
+        texts.append(min(cuts, key=lambda cut: abs(len(cut["ids"]) - tokens)))
+    return texts
 
 
 def question(line: str) -> str:
@@ -393,17 +407,17 @@ def markdown(figures: dict, tokens: int) -> str:
     machine, sizes = figures["machine"], figures["sizes"]
     lines = [f"{where(machine)}, {figures['date']}; bf16, greedy, {tokens} new tokens a "
              f"prompt, medians of {len(figures['rounds'])} rounds.", "",
-             "| tokens/s | " + " | ".join(f"batch {size}" for size in sizes) + f" | reading {figures['long_prompt']} tokens |",
-             "|---|" + "---:|" * (len(sizes) + 1)]
+             "| tokens/s | " + " | ".join([f"batch {size}" for size in sizes] + [f"reading {label}" for label in figures["prompts"]]) + " |",
+             "|---|" + "---:|" * (len(sizes) + len(figures["prompts"]))]
     for name in figures["rounds"][0]["decode"]:
         cells = [f"{median(figures, lambda entry: entry['decode'][name][size]):.0f}" for size in sizes]
-        cells.append(f"{median(figures, lambda entry: entry['read'][name]):.0f}")
+        cells += [f"{median(figures, lambda entry: entry['read'][name][label]):.0f}" for label in figures["prompts"]]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     for peer in figures["rounds"][0]["decode"]:
         if peer.startswith("Clover"):
             continue
         cells = [f"{median(figures, lambda entry: entry['decode']['Clover'][size] / entry['decode'][peer][size]):.2f}" for size in sizes]
-        cells.append(f"{median(figures, lambda entry: entry['read']['Clover'] / entry['read'][peer]):.2f}")
+        cells += [f"{median(figures, lambda entry: entry['read']['Clover'][label] / entry['read'][peer][label]):.2f}" for label in figures["prompts"]]
         lines.append(f"| Clover / {peer} | " + " | ".join(cells) + " |")
     shares = ", ".join(f"{name} {statistics.mean(values):.0%}" for name, values in figures["agreement"].items())
     return "\n".join(lines) + f"\n\nShare of the answers equal to Clover's up to the first difference: {shares}.\n"
