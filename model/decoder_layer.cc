@@ -72,18 +72,56 @@ LayerRoom::LayerRoom(const DecoderWeights& weights, const TargetConfig& config, 
   if (weights.post_attention_norm.defined()) inner = at::empty({rows, config.intermediate}, options);
 }
 
-void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
-                   KvCache& cache, int64_t layer, LayerRoom& room, at::Tensor& x) {
-  at::Tensor keys = cache.keys(layer), values = cache.values(layer);
-  kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
-                                 placement.sin, placement.slots, room.query, keys, values);
-  kernels::tree_attention(room.query, keys, values, placement.rows,
+namespace {
+
+/// What follows a layer's queries, keys and values.
+void attend_and_think(const DecoderWeights& weights, const TargetConfig& config,
+                      const kernels::AttentionRows& rows, const at::Tensor& keys, const at::Tensor& values,
+                      LayerRoom& room, at::Tensor& x) {
+  kernels::tree_attention(room.query, keys, values, rows,
                           1.0 / std::sqrt(static_cast<double>(config.head_dim)), room.mixed);
   kernels::linear(room.mixed, weights.output, {}, x, /*accumulate=*/true);
 
   if (!weights.post_attention_norm.defined()) return;
   kernels::linear_silu_mul({x, weights.post_attention_norm, config.norm_eps}, weights.gate_up, room.inner);
   kernels::linear(room.inner, weights.down, {}, x, /*accumulate=*/true);
+}
+
+/// Where `chosen` of the rows, all on the CPU, find their keys.
+kernels::AttentionRows rows_of(const kernels::AttentionRows& all, const at::Tensor& chosen) {
+  const int32_t* begin = all.path_begin.const_data_ptr<int32_t>();
+  const int32_t* path = all.path.const_data_ptr<int32_t>();
+  const int64_t* row = chosen.const_data_ptr<int64_t>();
+  std::vector<int32_t> own_begin{0}, own_path;
+  for (int64_t i = 0; i < chosen.size(0); ++i) {
+    own_path.insert(own_path.end(), path + begin[row[i]], path + begin[row[i] + 1]);
+    own_begin.push_back(static_cast<int32_t>(own_path.size()));
+  }
+  return {all.sequence.index_select(0, chosen), all.contiguous.index_select(0, chosen),
+          at::tensor(own_begin, at::kInt), at::tensor(own_path, at::kInt), all.page_table};
+}
+
+}  // namespace
+
+void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
+                   KvCache& cache, int64_t layer, LayerRoom& room, at::Tensor& x) {
+  at::Tensor keys = cache.keys(layer), values = cache.values(layer);
+  kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
+                                 placement.sin, placement.slots, room.query, keys, values);
+  attend_and_think(weights, config, placement.rows, keys, values, room, x);
+}
+
+void decoder_layer_of_rows(const DecoderWeights& weights, const TargetConfig& config,
+                           const Placement& placement, KvCache& cache, int64_t layer, const at::Tensor& rows,
+                           LayerRoom& room, at::Tensor& x) {
+  at::Tensor keys = cache.keys(layer), values = cache.values(layer);
+  kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
+                                 placement.sin, placement.slots, room.query, keys, values);
+  x = x.index_select(0, rows);
+  if (rows.size(0) == 0) return;
+  LayerRoom own(weights, config, rows.size(0));
+  own.query = room.query.index_select(0, rows);
+  attend_and_think(weights, config, rows_of(placement.rows, rows), keys, values, own, x);
 }
 
 }  // namespace clover::model

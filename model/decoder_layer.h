@@ -49,4 +49,10 @@ struct LayerRoom {
 void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
                    KvCache& cache, int64_t layer, LayerRoom& room, at::Tensor& x);
 
+/// The same of a pass's last layer on the CPU where nothing but `rows` (i64 [W], ascending) of its output is
+/// read: `x` becomes theirs, [W, H].  Keys and values of all rows are written.
+void decoder_layer_of_rows(const DecoderWeights& weights, const TargetConfig& config,
+                           const Placement& placement, KvCache& cache, int64_t layer, const at::Tensor& rows,
+                           LayerRoom& room, at::Tensor& x);
+
 }  // namespace clover::model

@@ -275,6 +275,11 @@ TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const Featur
   return pass(to_device(inputs(batch, cache), device()), cache, taps);
 }
 
+bool Target::reads_only_wanted(const PassInputs& inputs, const FeatureTaps& taps) const {
+  const bool last_is_tapped = !taps.layers.empty() && taps.layers.back() == config_.layers;
+  return device().is_cpu() && inputs.wanted.defined() && !taps.pre_norm && !taps.post_norm && !last_is_tapped;
+}
+
 TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps) const {
   at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(inputs.ids).to(at::kFloat);
   Placement placement = inputs.placement;
@@ -284,10 +289,14 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
   at::Tensor& lower = output.features.layers;
   if (tapped > 0) lower = at::empty({x.size(0), tapped * width}, x.options().dtype(dtype_));
   int64_t tap = 0;
+  const bool only_wanted = reads_only_wanted(inputs, taps);
   {
     LayerRoom room(layers_[0], config_, x.size(0));
     for (int64_t layer = 0; layer < config_.layers; ++layer) {
-      decoder_layer(layers_[layer], config_, placement, cache, layer, room, x);
+      if (only_wanted && layer + 1 == config_.layers)
+        decoder_layer_of_rows(layers_[layer], config_, placement, cache, layer, inputs.wanted, room, x);
+      else
+        decoder_layer(layers_[layer], config_, placement, cache, layer, room, x);
       if (tap < tapped && taps.layers[tap] == layer + 1) lower.narrow(1, tap++ * width, width).copy_(x);
     }
   }  // what layers wrote on their way makes room for logits
@@ -303,7 +312,7 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
     rows = normed;
   }
   if (no_logits) return output;
-  if (inputs.wanted.defined()) rows.x = rows.x.index_select(0, inputs.wanted);
+  if (inputs.wanted.defined() && !only_wanted) rows.x = rows.x.index_select(0, inputs.wanted);
   if (inputs.best_only) {
     output.best = kernels::linear_arg_max(rows, head_);
     return output;

@@ -97,6 +97,8 @@ class Target {
 
  private:
   void take_weights(class WeightSource& source);
+  /// Whether nothing of the last layer is read but the wanted rows: a prompt has one.
+  bool reads_only_wanted(const PassInputs& inputs, const FeatureTaps& taps) const;
 
   TargetConfig config_;
   at::ScalarType dtype_;

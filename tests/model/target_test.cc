@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <numeric>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -18,6 +19,7 @@
 namespace clover {
 namespace {
 
+using model::FeatureTaps;
 using model::KvCache;
 using model::RowBatch;
 using model::Target;
@@ -131,6 +133,43 @@ TEST(Target, TreeRowsEqualTheirPathReadAlone) {
   std::vector<int64_t> whole = prefix;
   for (const int64_t id : {50, 61, 71, 90}) whole.push_back(id);
   EXPECT_TRUE(at::equal(read_text(*target, whole).logits[-1], next[0]));
+}
+
+/// Where few rows are wanted the last layer is computed of these alone: to the same bits, in prompts and
+/// trees, and with the same keys and values for those who come after.
+TEST(Target, WantedRowsDoNotDependOnWhatElseIsWanted) {
+  const auto target = Target::load(golden_target("tied-bf16"), at::kBFloat16);
+  const auto pass = [&](KvCache& cache, const std::vector<int64_t>& wanted, const FeatureTaps& taps) {
+    RowBatch batch;
+    const int32_t first = cache.open(), second = cache.open();
+    for (int32_t i = 0; i < 20; ++i) batch.add(5 + 3 * i, first, i - 1);
+    batch.add(7, second, -1);
+    for (const int32_t parent : {20, 20, 21, 22, 21}) batch.add(30 + batch.size(), second, parent);
+    batch.wanted = wanted;
+    return target->forward(batch, cache, taps);
+  };
+  std::vector<int64_t> everyone(26);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  KvCache all_cache(target->kv_shape(0), 64, 4);
+  const at::Tensor all = pass(all_cache, everyone, {}).logits;
+  for (const std::vector<int64_t>& wanted :
+       std::vector<std::vector<int64_t>>{{19}, {3, 19, 20, 24, 25}, {}}) {
+    for (const FeatureTaps& taps :
+         {FeatureTaps{}, FeatureTaps{.post_norm = true}, FeatureTaps{.layers = {1}}}) {
+      KvCache cache(target->kv_shape(0), 64, 4);
+      const auto output = pass(cache, wanted, taps);
+      ASSERT_EQ(output.logits.defined(), !wanted.empty());
+      if (!wanted.empty()) {
+        EXPECT_TRUE(at::equal(output.logits, all.index_select(0, at::tensor(wanted, at::kLong))));
+      }
+      if (taps.post_norm) {
+        EXPECT_EQ(output.features.post_norm.size(0), 26);
+      }
+      const int64_t last = target->config().layers - 1;
+      EXPECT_TRUE(at::equal(cache.keys(last), all_cache.keys(last)));
+      EXPECT_TRUE(at::equal(cache.values(last), all_cache.values(last)));
+    }
+  }
 }
 
 TEST(Target, FingerprintIgnoresTheContainer) {
