@@ -91,6 +91,7 @@ struct Choices {
 __device__ inline int choose(const Choices& all, const PlanSize& size) {
   int best = 0;
   int64_t least = 0;
+#pragma unroll 1
   for (int choice = 0; choice < choices; ++choice) {
     const int each = item_blocks(choice);
     const bool alone = part_blocks(each, size.split) == 1;
@@ -164,6 +165,7 @@ __global__ void __launch_bounds__(plan_threads)
   __shared__ int chosen;
   if (threadIdx.x <= Places::sizes) places.next[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
+#pragma unroll 1
     for (int choice = 0; choice < choices; ++choice) all.items[choice] = all.whole[choice] = 0;
     all.blocks = all.longest = all.apart = all.most_rows = 0;
   }
@@ -171,6 +173,7 @@ __global__ void __launch_bounds__(plan_threads)
   __syncthreads();
   for (int i = threadIdx.x; i < tiles; i += plan_threads) {
     const AttentionItem tile = plan.tiles[i];
+#pragma unroll 1
     for (int choice = 0; choice < choices; ++choice) {
       atomicAdd(&all.items[choice], items_of(tile, choice, size.split));
       atomicAdd(&all.whole[choice], tile.blocks / item_blocks(choice));

@@ -115,10 +115,10 @@ class CompiledSources(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
 
-    def compiled(self, name: str, pattern: str, replacement: str) -> tuple[int, str]:
+    def compiled(self, name: str, damaged: str, pattern: str, replacement: str) -> tuple[int, str]:
         work = pathlib.Path(self.folder.name, name)
         shutil.copytree(ROOT / "kernels", work / "kernels", ignore=shutil.ignore_patterns("*.cc", "*.cu", "body"))
-        header = work / "kernels" / "device" / "linear_clusters.h"
+        header = work / "kernels" / "device" / damaged
         self.assertRegex(header.read_text(), pattern)
         header.write_text(re.sub(pattern, replacement, header.read_text(), count=1))
         (work / "kernel.cu").write_text(KERNEL)
@@ -128,23 +128,23 @@ class CompiledSources(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return checked(work / "kernel.o")
 
-    def expect(self, name: str, pattern: str, replacement: str, fault: str):
-        code, printed = self.compiled(name, pattern, replacement)
+    def expect(self, name: str, damaged: str, pattern: str, replacement: str, fault: str):
+        code, printed = self.compiled(name, damaged, pattern, replacement)
         self.assertEqual(code, 1, printed)
         self.assertRegex(printed, fault)
 
     def test_as_it_is(self):
-        code, printed = self.compiled("whole", WAIT, r"\g<0>")
+        code, printed = self.compiled("whole", "linear_cluster_ring.h", WAIT, r"\g<0>")
         self.assertEqual(code, 0, printed)
 
     def test_a_fence(self):
-        self.expect("fence", WAIT, r'\g<0> asm volatile("fence.proxy.async;" ::: "memory");', "(MEMBAR|FENCE) in its loop")
+        self.expect("fence", "linear_cluster_ring.h", WAIT, r'\g<0> asm volatile("fence.proxy.async;" ::: "memory");', "(MEMBAR|FENCE) in its loop")
 
     def test_a_barrier(self):
-        self.expect("barrier", WAIT, r'\g<0> asm volatile("bar.sync 1, 256;" ::: "memory");', "BAR.SYNC in its loop")
+        self.expect("barrier", "linear_cluster_ring.h", WAIT, r'\g<0> asm volatile("bar.sync 1, 256;" ::: "memory");', "BAR.SYNC in its loop")
 
     def test_an_epilogue_that_is_chosen_at_run_time(self):
-        self.expect("epilogue", r"call\.epilogue = End;", "", "KiB of code")
+        self.expect("epilogue", "linear_clusters.h", r"call\.epilogue = End;", "", "KiB of code")
 
 
 if __name__ == "__main__":
