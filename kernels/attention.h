@@ -28,9 +28,9 @@ at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const 
 ///   q fp32 [R, Hq, d]; k, v [pages, Hkv, page_size, d] bf16|fp16|fp32; out [R, Hq * d] bf16|fp16|fp32
 /// Keys are taken in blocks of `attention_block` logical positions, aligned to position 0, merged in order by
 /// a running maximum; every `attention_split` positions (sm_90's own kernel: four times as many) make a
-/// partial result, and partial results are merged in order: one row's result is the same bits for any tree, batch, page layout, prefill chunk or thread
-/// count. A row with an empty path yields zeros.  On a GPU all of the pages' numbers are finite, those of
-/// slots that hold no key, too.
+/// partial result, and partial results are merged in order: one row's result is the same bits for any tree,
+/// batch, page layout, prefill chunk or thread count. A row with an empty path yields zeros.  On a GPU all of
+/// the pages' numbers are finite, those of slots that hold no key, too.
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
 
