@@ -253,7 +253,7 @@ class WideGroup {
   WideSums<Size> sums;
 
   __device__ WideGroup(const Room& room, bool never)
-      : room_(room), never_(never), queries_(describe_box(room.queries(threadIdx.x / group_threads))) {}
+      : room_(room), never_(never), queries_(describe_rows(room.queries(threadIdx.x / group_threads))) {}
 
   /// The next step of the ring, of which none of the group sees a key.
   __device__ __forceinline__ void pass() {
@@ -280,7 +280,7 @@ class WideGroup {
     for (int half = 0; half < halves; ++half) {
       float block[8][4];
       begin_products();
-      const uint64_t box = describe_box(values + half * box_bytes);
+      const uint64_t box = describe_rows(values + half * box_bytes);
 #pragma unroll
       for (int step = 0; step < 4; ++step)
         begin_multiply_down(block, weights[step], box, step, step > 0, T{});
@@ -297,7 +297,7 @@ class WideGroup {
       }
     }
 #pragma unroll
-    for (int step = 0; step < 4; ++step) hold_left(weights[step], never_, room_.first);
+    for (int step = 0; step < 4; ++step) hold(weights[step], never_, room_.first);
     turn_.next();
   }
 
@@ -305,7 +305,7 @@ class WideGroup {
   /// The block's scores; its keys may then be overwritten.
   __device__ __forceinline__ void score(float (&scores)[8][4]) {
     wait_for_phase(room_.keys_full(turn_.stage), turn_.round);
-    const uint64_t keys = describe_box(room_.keys(turn_.stage));
+    const uint64_t keys = describe_rows(room_.keys(turn_.stage));
     begin_products();
 #pragma unroll
     for (int step = 0; step < Size / 16; ++step)

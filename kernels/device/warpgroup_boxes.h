@@ -61,22 +61,6 @@ __device__ __forceinline__ void begin_multiply_down(float (&sum)[8][4], const ui
 #undef CLOVER_BOX_FOUR
 #undef CLOVER_BOX_NAMES
 
-/// Behind a wait: left operands that were being read until now.  Compilers know nothing of that, ptxas before
-/// 13.3 included, and would give their registers away; so here is a use, a store to `shared` (16 bytes,
-/// aligned) that does not happen: `never` is false, which none of them can tell.
-__device__ __forceinline__ void hold_left(const uint32_t (&a)[4], bool never, const void* shared) {
-  asm volatile(
-      "{\n.reg .pred never;\nsetp.ne.b32 never, %0, 0;\n"
-      "@never st.shared.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(static_cast<uint32_t>(never)),
-      "r"(shared_address(shared)), "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
-      : "memory");
-}
-
-/// A box as tensor cores find it: eight rows side by side are 1024 bytes, and the next eight follow.
-__device__ __forceinline__ uint64_t describe_box(const void* first) {
-  constexpr uint64_t eight_rows = swizzled_alignment >> 4, swizzle_of_128_bytes = 1;
-  return swizzle_of_128_bytes << 62 | eight_rows << 32 | uint64_t{1} << 16 | shared_address(first) >> 4;
-}
 /// The one so many boxes of 8 KiB behind.
 __device__ __forceinline__ uint64_t box_behind(uint64_t box, int boxes) {
   return box + (8192 >> 4) * boxes;

@@ -310,13 +310,9 @@ template <class T>
 void begin_multiply_down(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t right, int step, bool adds, T) {
   emulation::begin_multiply_down(sum, a, right + 16 * 128 * step, adds, number_of(T{}));
 }
-inline uint64_t describe_box(const void* first) {
-  return reinterpret_cast<uintptr_t>(first);
-}
 inline uint64_t box_behind(uint64_t box, int boxes) {
   return box + 8192 * boxes;
 }
-inline void hold_left(const uint32_t (&)[4], bool, const void*) {}
 template <int Registers>
 void give_registers() {}
 template <int Registers>
