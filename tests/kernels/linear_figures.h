@@ -67,29 +67,18 @@ struct PlanFigures {
   double share;          // of bandwidth that is expected at most
 };
 
-/// Tiles of outputs that share what their cluster reads of the rows.
-template <class Plan>
-int tiles_a_cluster(const Plan& plan) {
-  if constexpr (requires { plan.pair; }) {
-    return plan.pair;
-  } else {
-    return 1;
-  }
-}
-
 inline PlanFigures figures_of(const NamedProduct& product, int64_t rows, const ClusterPlan& plan) {
   const LinearCall call = product.of_rows(rows);
   constexpr int64_t chunk_bytes = ClusterPlan::panels * panel_outputs * 32 * 2;
   const int64_t at_once = ClusterPlan::blocks_a_multiprocessor(plan.rows_a_tile);
-  const int pair = tiles_a_cluster(plan);
   const int64_t multiprocessors =
-      at_once == 1 ? Hopper::in_clusters(KCut::segments * pair) : Hopper::multiprocessors;
+      at_once == 1 ? Hopper::in_clusters(KCut::segments) : Hopper::multiprocessors;
   const int64_t places = at_once * multiprocessors, blocks = plan.blocks(call);
   const int64_t rounds = blocks / places, rest = blocks % places;
   const int64_t segment = KCut(call.inputs).chunks / KCut::segments * chunk_bytes;
   const int64_t a_block = std::min(plan.stages * 2 * chunk_bytes, segment);
   const double tile = ClusterPlan::panels * panel_outputs;
-  const double through = static_cast<double>(plan.row_tiles(call)) * (1 + plan.rows_a_tile / tile / pair);
+  const double through = static_cast<double>(plan.row_tiles(call)) * (1 + plan.rows_a_tile / tile);
   const double full = Hopper::bandwidth * Hopper::latency;  // bytes that must be on their way
   const auto share_of = [&](int64_t running) {
     const double working =
