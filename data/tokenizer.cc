@@ -1,9 +1,12 @@
 #include "data/tokenizer.h"
 
+#include <algorithm>
+
 #include "data/byte_level_bpe.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/sentencepiece_tokenizer.h"
+#include "data/tokenizer_settings.h"
 #include "data/utf8.h"
 
 namespace clover::data {
@@ -18,15 +21,19 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) 
                      ": expected tokenizer.json or tokenizer.model in the model's folder, found neither");
   }
   const TokenizerSettings settings = TokenizerSettings::load(folder);
+  std::unique_ptr<Tokenizer> loaded;
   if (has_json) {
     const nlohmann::json tokenizer = read_json(json_file);
     // A SentencePiece model's folder often carries a conversion to JSON too; the model file is the original.
     if (ByteLevelVocabulary::describes(tokenizer) || !has_model) {
-      return std::make_unique<ByteLevelBpe>(ByteLevelVocabulary::from_json(tokenizer, json_file.string()),
-                                            settings);
+      loaded = std::make_unique<ByteLevelBpe>(ByteLevelVocabulary::from_json(tokenizer, json_file.string()),
+                                              settings);
     }
   }
-  return load_sentencepiece(model_file, settings);
+  if (!loaded) loaded = load_sentencepiece(model_file, settings);
+  loaded->eos_text_ = read_eos_text(folder);
+  if (!loaded->eos_text_ && has_model && loaded->token_id("</s>")) loaded->eos_text_ = "</s>";
+  return loaded;
 }
 
 std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special) const {
@@ -43,6 +50,19 @@ std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special) c
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
     : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
+void StreamDecoder::continue_behind(std::span<const int64_t> ids) {
+  // Whatever a character may be cut into, bytes of its own or nothing at all: more of them than a character
+  // has bytes hold all that it began with.
+  constexpr size_t most_bytes = 4;
+  size_t begin = ids.size(), bytes = 0;
+  while (begin > 0 && bytes < most_bytes) {
+    const int64_t id = ids[--begin];
+    if (!skip_special_ || !tokenizer_->is_special(id)) bytes += tokenizer_->token_bytes(id, false).size();
+  }
+  for (const int64_t id : ids.subspan(begin)) push(id);
+  held_before_ = held_.size();
+}
+
 std::string StreamDecoder::push(int64_t id) {
   if (skip_special_ && tokenizer_->is_special(id)) return {};
   held_ += tokenizer_->token_bytes(id, first_);
@@ -52,15 +72,17 @@ std::string StreamDecoder::push(int64_t id) {
   while (position < held_.size()) {
     const Utf8Step step = decode_utf8(held_, position);
     if (step.cut) break;
-    append_utf8(certain, step.code_point);
+    // What began in the text before and became no character stands there as U+FFFD already.
+    if (step.valid || position >= held_before_) append_utf8(certain, step.code_point);
     position += step.length;
   }
   held_.erase(0, position);
+  held_before_ -= std::min(held_before_, position);
   return certain;
 }
 
 std::string StreamDecoder::finish() {
-  const std::string rest = repair_utf8(held_);
+  const std::string rest = held_before_ > 0 ? "" : repair_utf8(held_);
   held_.clear();
   return rest;
 }

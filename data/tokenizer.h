@@ -53,6 +53,13 @@ class Tokenizer {
   virtual std::optional<int64_t> bos() const = 0;
   virtual bool adds_bos() const = 0;     // whether the tokenizer puts BOS in front of plain text by itself
   virtual std::string hash() const = 0;  // 16 hex digits of what defines it
+
+  /// Its own end token, which chat templates write; none where its files name none.
+  const std::optional<std::string>& eos_text() const { return eos_text_; }
+  std::optional<int64_t> eos() const { return eos_text_ ? token_id(*eos_text_) : std::nullopt; }
+
+ private:
+  std::optional<std::string> eos_text_;
 };
 
 /// Turns a stream of ids into text, never emitting half a character: bytes that may still become a character
@@ -60,6 +67,9 @@ class Tokenizer {
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  /// What comes continues the text of these ids: it keeps its first space, and a character that began there
+  /// is whole.  Before anything is pushed.
+  void continue_behind(std::span<const int64_t> ids);
   std::string push(int64_t id);  // the text that is certain now
   std::string finish();          // what was held back
 
@@ -68,6 +78,7 @@ class StreamDecoder {
   bool skip_special_;
   bool first_ = true;
   std::string held_;
+  size_t held_before_ = 0;  // of its bytes, those of what it continues
 };
 
 }  // namespace clover::data

@@ -81,6 +81,15 @@ std::optional<std::string> read_token_text(const json& value) {
   return std::nullopt;
 }
 
+std::optional<std::string> read_eos_text(const std::filesystem::path& folder) {
+  const json config = read_object(folder / "tokenizer_config.json");
+  const json map = read_object(folder / "special_tokens_map.json");
+  const auto of_config = read_token_text(config.value("eos_token", json()));
+  const auto of_map = read_token_text(map.value("eos_token", json()));
+  const bool config_first = config.contains("added_tokens_decoder") || !of_map;
+  return config_first && of_config ? of_config : of_map;
+}
+
 AddedToken read_added_token(const json& entry, const std::string& where) {
   if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string()) {
     throw InputError(where + ": expected an added token with its content, found " +

@@ -35,6 +35,11 @@ AddedToken read_added_token(const nlohmann::json& entry, const std::string& wher
 /// An id within [0, largest_token_id], or InputError beginning with `where`.
 int64_t read_token_id(const nlohmann::json& value, const std::string& where);
 
+/// The text of the folder's own end token: `eos_token` of `tokenizer_config.json` or of
+/// `special_tokens_map.json`, the latter first where the former knows no `added_tokens_decoder`, as
+/// transformers has it.
+std::optional<std::string> read_eos_text(const std::filesystem::path& folder);
+
 /// The text of a token given as a string or as an object with `content`; nothing for null.
 std::optional<std::string> read_token_text(const nlohmann::json& value);
 

@@ -13,6 +13,7 @@
 #include "infer/command_line.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
+#include "infer/end_tokens.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/machine.h"
@@ -40,11 +41,11 @@ json hash_of_heads(const std::string& folder) {
 
 // What must be the same when a job continues, so that its answers are those of one uninterrupted run.  Batch
 // size, threads, heads and growth are not among it: under `match` they change no token.
-json affects_output(const BatchOptions& options, const LoadedModel& model) {
+json affects_output(const BatchOptions& options, const EngineOptions& engine, const LoadedModel& model) {
   const SamplingFields& sampling = options.decode.sampling;
   const model::TargetConfig& config = model.target->config();
   json settings = {{"target", model.target->fingerprint()},  // of the weights alone
-                   {"end-ids", config.end_ids},
+                   {"end-ids", *engine.end_ids},
                    {"context", config.context},
                    {"norm-eps", config.norm_eps},
                    {"rope", data::hex(data::fnv1a(json(model::rope_frequencies(config)).dump()))},
@@ -271,6 +272,7 @@ int batch(BatchOptions options, const json& settings) {
   const FileSummary input = summarise_file(options.input);
   watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
+  engine_settings.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   stop_if_interrupted();
   // Its buffer goes before the cache comes: the peak of memory is the job's own.
   const double bandwidth = options.report.empty() ? 0 : bandwidth_of(*model.target);
@@ -284,7 +286,7 @@ int batch(BatchOptions options, const json& settings) {
                 engine,
                 bandwidth,
                 {{"settings", settings},
-                 {"affects_output", affects_output(options, model)},
+                 {"affects_output", affects_output(options, engine_settings, model)},
                  {"input", {{"lines", input.lines}, {"hash", input.hash}}},
                  {"machine", describe_machine(model.target->device())},
                  {"build", describe_build()}}};
@@ -312,6 +314,7 @@ Action declare_batch(CLI::App& app) {
       ->type_name("FILE");
   add_model_options(app, options->model, HeadsOption::one);
   add_sampling_options(app, options->decode.sampling);
+  add_end_option(app, options->decode);
   add_graphs_option(app, options->decode);
   add_draft_options(app, options->decode);
   add_scheduling_options(app, options->decode);

@@ -60,6 +60,7 @@ Request BatchTask::request(const PromptEncoder& prompts, int64_t context) const 
   request.random = line_.random_key();
   request.max_tokens = line_.sampling.max_tokens;
   request.stop = line_.sampling.stop;
+  request.continues_text = !line_.conversation();
   return request;
 }
 

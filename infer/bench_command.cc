@@ -9,6 +9,7 @@
 #include "infer/command_line.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
+#include "infer/end_tokens.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/machine.h"
@@ -162,6 +163,7 @@ int bench_requests(const BenchOptions& options) {
   plan_configurations(plan, names);
   const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
   const LoadedModel model = load_model(options.model);
+  plan.base.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   const std::vector<NamedDrafter> drafters = load_drafters(options, model);
   plan.base.costs = CostFile::of(*model.target, plan.base.graphs, plan.base.typical);
   const json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
@@ -253,6 +255,7 @@ Action declare_bench(CLI::App& app) {
       ->group(what);
   add_prefill_option(app, options->decode, what);
   add_sampling_options(app, options->decode.sampling);
+  add_end_option(app, options->decode);
   add_step_options(app, *options);
   app.footer(
       "\nThe table goes to stderr, all figures to --json.  tokens/s counts decoding, not "

@@ -29,6 +29,14 @@ void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
       ->group(group);
 }
 
+void add_end_option(CLI::App& app, DecodeOptions& options) {
+  app.add_option("--end-tokens", options.end_tokens,
+                 "Tokens that end an answer, by text or id; model: those its config names; tokenizer: its "
+                 "eos_token; none (default: model tokenizer)")
+      ->type_name("TOKEN")
+      ->group("Answers");
+}
+
 void add_draft_options(CLI::App& app, DecodeOptions& options) {
   const std::string group = "Drafting";
   app.add_option(
@@ -132,6 +140,7 @@ EngineOptions engine_options(const DecodeOptions& options, bool with_heads) {
   engine.kv_memory = static_cast<int64_t>(options.kv_memory);
   engine.prefill_chunk = options.prefill_chunk;
   engine.graphs = !options.no_graphs;
+  engine.end_ids = options.end_ids;
   return engine;
 }
 

@@ -3,7 +3,9 @@
 #include <CLI/App.hpp>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "infer/engine.h"
 #include "infer/loaded_model.h"
@@ -25,10 +27,15 @@ struct DecodeOptions {
   int64_t prefill_chunk = 0;
   bool no_graphs = false;
   SamplingFields sampling;
+  std::vector<std::string> end_tokens;          // as named; empty: the model's and the tokenizer's
+  std::optional<std::vector<int64_t>> end_ids;  // .. in a model that is loaded
 };
 
 /// --temperature, --top-p, --top-k, --seed, --max-tokens, --stop.
 void add_sampling_options(CLI::App& app, SamplingFields& sampling);
+
+/// --end-tokens.
+void add_end_option(CLI::App& app, DecodeOptions& options);
 
 /// --draft, --budget, the tree's own parameters, --verify, --suffix.
 void add_draft_options(CLI::App& app, DecodeOptions& options);

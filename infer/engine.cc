@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/error.h"
+#include "infer/end_tokens.h"
 #include "infer/interrupt.h"
 #include "infer/machine.h"
 #include "kernels/threads.h"
@@ -63,6 +64,7 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
     : target_(target),
       options_(settled(options)),
       tokenizer_(tokenizer),
+      end_ids_(options.end_ids ? *options.end_ids : default_end_ids(target.config(), tokenizer)),
       cache_(make_cache(target, drafter, options)),
       recorder_(target.device(), options.graphs),
       passes_(target, cache_, options.max_batch, recorder_),
@@ -100,8 +102,7 @@ void Engine::submit(Request request) {
                      " tokens of keys and values, --kv-memory holds " +
                      std::to_string(cache_.pages() * options_.page_size) + "; raise it or lower max_tokens.");
   }
-  schedule_.submit(std::make_unique<LiveSequence>(std::move(request), tokenizer_, target_.config().end_ids,
-                                                  options_.suffix));
+  schedule_.submit(std::make_unique<LiveSequence>(std::move(request), tokenizer_, end_ids_, options_.suffix));
 }
 
 std::vector<Completion> Engine::step() {

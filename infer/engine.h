@@ -75,6 +75,7 @@ class Engine {
   const model::Target& target_;
   EngineOptions options_;
   const data::Tokenizer& tokenizer_;
+  std::vector<int64_t> end_ids_;
   model::KvCache cache_;
   model::Recorder recorder_;
   model::PassGraphs passes_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "infer/cost_file.h"
@@ -21,6 +22,7 @@ struct EngineOptions {
   int64_t prefill_chunk = 0;  // prompt tokens a pass, of all sequences that join; 0: as many as pay there
   bool graphs = true;         // on a GPU, replay decode passes and drafting as graphs
   CostFile costs;             // what `auto` knows of earlier runs
+  std::optional<std::vector<int64_t>> end_ids;  // tokens that end an answer; none: default_end_ids
 };
 
 /// Running totals of an engine.  Tokens per step = (tokens - first tokens) / passes, summed over sequences.

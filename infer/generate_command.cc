@@ -11,6 +11,7 @@
 #include "infer/command_line.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
+#include "infer/end_tokens.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/request_run.h"
@@ -59,6 +60,7 @@ int generate(const GenerateOptions& options) {
   EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
   watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
+  engine_settings.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   stop_if_interrupted();
   BatchTask task(line_of(options, *model.prompts));
   Request request = task.start(*model.prompts, model.target->config().context);
@@ -108,6 +110,7 @@ Action declare_generate(CLI::App& app) {
   app.add_flag("--stream,!--no-stream", options->stream,
                "Print text as it comes (default: when stdout is a terminal)");
   add_sampling_options(app, options->decode.sampling);
+  add_end_option(app, options->decode);
   add_graphs_option(app, options->decode);
   add_draft_options(app, options->decode);
   app.add_option("--kv-memory", options->decode.kv_memory,

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/utf8.h"
-
 namespace clover::infer {
 namespace {
 
@@ -14,10 +12,13 @@ constexpr int64_t most_parts = 16;
 
 LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
                            const std::vector<int64_t>& end_ids, bool with_suffix)
-    : request_(std::move(request)), end_ids_(&end_ids), decoder_(tokenizer), with_suffix_(with_suffix) {
+    : request_(std::move(request)),
+      end_ids_(&end_ids),
+      text_(tokenizer, request_.stop,
+            request_.continues_text ? std::span<const int64_t>(request_.prompt) : std::span<const int64_t>()),
+      with_suffix_(with_suffix) {
   completion_.tag = request_.tag;
   completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
-  for (const std::string& stop : request_.stop) longest_stop_ = std::max(longest_stop_, stop.size());
 }
 
 void LiveSequence::join(int32_t sequence, int64_t held) {
@@ -34,20 +35,6 @@ void LiveSequence::leave() {
   if (!answered()) return;
   to_read_ = request_.prompt;
   to_read_.insert(to_read_.end(), completion_.token_ids.begin(), completion_.token_ids.end() - 1);
-}
-
-bool LiveSequence::hits_stop_string(size_t old_size) {
-  std::string& text = completion_.text;
-  size_t first = std::string::npos;
-  for (const std::string& stop : request_.stop) {
-    if (stop.empty()) continue;
-    // A new hit ends in the new text, so it begins at most one byte less than the stop string before it.
-    const size_t from = old_size >= stop.size() ? old_size - stop.size() + 1 : 0;
-    first = std::min(first, text.find(stop, from));
-  }
-  if (first == std::string::npos) return false;
-  text.resize(first);
-  return true;
 }
 
 int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
@@ -68,16 +55,14 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
     if (with_suffix_) suffix_.append({&token, 1});
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {
       completion_.finish_reason = "stop";
-      completion_.text += decoder_.finish();
+      text_.end(token);
       break;
     }
-    const size_t old_size = completion_.text.size();
-    completion_.text += decoder_.push(token);
-    if (hits_stop_string(old_size)) {
+    if (text_.push(token)) {
       completion_.finish_reason = "stop";
     } else if (tokens_left() <= 0) {
       completion_.finish_reason = "length";
-      completion_.text += decoder_.finish();
+      text_.finish();
     }
   }
   return taken;
@@ -91,15 +76,7 @@ void LiveSequence::count_pass(int64_t taken) {
 }
 
 std::string LiveSequence::take_text() {
-  const size_t held = finished() || longest_stop_ == 0 ? 0 : longest_stop_ - 1;
-  size_t until = completion_.text.size() > held ? completion_.text.size() - held : 0;
-  // Holding back must not cut a character in two.
-  while (until > 0 && until < completion_.text.size() && data::continues_character(completion_.text[until]))
-    --until;
-  if (until <= handed_out_) return {};
-  std::string text = completion_.text.substr(handed_out_, until - handed_out_);
-  handed_out_ = until;
-  return text;
+  return text_.take_certain(finished());
 }
 
 void LiveSequence::remember(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only) {
@@ -126,6 +103,7 @@ LiveSequence::Pending LiveSequence::take_pending() {
 }
 
 Completion LiveSequence::take_completion() {
+  completion_.text = text_.text();
   return std::move(completion_);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
+#include "infer/answer_text.h"
 #include "infer/draft_rest.h"
 #include "infer/request.h"
 #include "infer/suffix_matcher.h"
@@ -88,19 +89,15 @@ class LiveSequence {
   }
 
  private:
-  bool hits_stop_string(size_t old_size);
-
   Request request_;
   int32_t sequence_ = -1;
   std::vector<int64_t> to_read_;
   const std::vector<int64_t>* end_ids_;
-  data::StreamDecoder decoder_;
+  AnswerText text_;
   bool with_suffix_;
   SuffixMatcher suffix_;
   DraftRest rest_;
   Completion completion_;
-  size_t handed_out_ = 0;    // bytes of text given to take_text
-  size_t longest_stop_ = 0;  // bytes
   std::vector<FeatureRange> pending_;
   std::vector<int64_t> pending_next_ids_;
   Ahead ahead_;

@@ -17,6 +17,7 @@ struct Request {
   RandomKey random;
   int64_t max_tokens = 0;         // >= 1; cut to what the context holds
   std::vector<std::string> stop;  // strings that end the answer
+  bool continues_text = false;    // the prompt's, as a completion does: its first space is the answer's
 };
 
 /// The answer.  `token_ids` is all that the model emitted, the end token included; `text` is without it and

@@ -4,6 +4,7 @@
 #include "data/files.h"
 #include "infer/commands.h"
 #include "infer/decode_options.h"
+#include "infer/end_tokens.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/report.h"
@@ -62,7 +63,7 @@ json as_json(const EqualityReport& report) {
       {"configurations", report.configurations}, {"requests", report.requests}, {"differences", differences}};
 }
 
-int verify_equal(const VerifyEqualOptions& options) {
+int verify_equal(VerifyEqualOptions options) {
   // A first plan without drafters refuses wrong names before the model is read.
   std::vector<NamedDrafter> drafters;
   if (!options.model.heads.empty()) drafters.push_back({options.model.heads, nullptr});
@@ -70,6 +71,7 @@ int verify_equal(const VerifyEqualOptions& options) {
   check_report_file(options.report, {options.input, options.model.target, options.model.heads});
   const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
   const LoadedModel model = load_model(options.model);
+  options.decode.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   if (!drafters.empty()) drafters[0].drafter = model.drafter;
   const EqualityReport report =
       compare_outputs(model, varied(options, drafters), lines,
@@ -114,6 +116,7 @@ Action declare_verify_equal(CLI::App& app) {
   add_graphs_option(app, options->decode);
   add_suffix_option(app, options->decode);
   add_sampling_options(app, options->decode.sampling);
+  add_end_option(app, options->decode);
   app.footer(
       "\nDecodes the input plainly, one request at a time, then with every policy, budget and batch size, "
       "and compares\n"

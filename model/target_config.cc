@@ -121,7 +121,10 @@ void read_end_ids(const json& object, std::vector<int64_t>& ids) {
   const json& value = object.at("eos_token_id");
   ids.clear();
   for (const json& id : value.is_array() ? value : json::array({value})) {
-    if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+    // What is no id of the vocabulary ends nothing; infer::end_token_notes says so.
+    const double number = id.is_number() ? id.get<double>() : -1;
+    if (number >= 0 && number <= 1e9 && number == std::floor(number))
+      ids.push_back(static_cast<int64_t>(number));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "infer/end_tokens.h"
 #include "infer/exit_code.h"
 #include "infer/interrupt.h"
 #include "infer/loaded_model.h"
@@ -32,6 +33,7 @@ int eval(const EvalOptions& options) {
   const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
   infer::check_tokenizer(options.model.heads, prompts.tokenizer());
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model), device);
+  infer::say_end_tokens(options.model.target, target->config(), prompts.tokenizer());
   const auto drafter = model::load_heads(options.model.heads, *target, /*trainable=*/true);
   EvalSource source = options.source;
   source.target_folder = options.model.target;
