@@ -5,6 +5,8 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/safetensors.h"
+#include "infer/end_tokens.h"
+#include "infer/interrupt.h"
 #include "model/heads_checkpoint.h"
 
 namespace clover::infer {
@@ -35,6 +37,7 @@ json tensors_not_finite(const std::filesystem::path& folder) {
   const data::SafetensorsReader reader = data::SafetensorsReader::open(folder);
   json names = json::array();
   for (const std::string& name : reader.names()) {
+    stop_if_interrupted();
     const at::Tensor tensor = reader.read(name);
     if (tensor.is_floating_point() && !at::isfinite(tensor).all().item<bool>()) names.push_back(name);
   }
@@ -52,8 +55,7 @@ json describe_config(const model::TargetConfig& config) {
           {"vocab", config.vocab},
           {"context", config.context},
           {"tied_head", config.tied_head},
-          {"stored_dtype", model::dtype_name(config.stored_dtype)},
-          {"end_ids", config.end_ids}};
+          {"stored_dtype", model::dtype_name(config.stored_dtype)}};
 }
 
 void add_lines(const json& value, const std::string& key, std::string& lines) {
@@ -86,7 +88,9 @@ json inspect_model(const ModelOptions& options, bool verify) {
   json about = {{"folder", options.target}, {"type", "model"}};
   about.update(tensor_counts(folder));
   const LoadedModel model = load_model(options);
+  stop_if_interrupted();
   about["config"] = describe_config(model.target->config());
+  about["config"]["end_ids"] = chosen_end_ids({}, options.target, model);
   about["fingerprint"] = model.target->fingerprint();
   about["weight_bytes"] = model.target->weight_bytes();
   about["dtype"] = model::dtype_name(model.target->dtype());
@@ -111,6 +115,7 @@ double verify_heads(const std::filesystem::path& folder, const ModelOptions& opt
   ModelOptions with_heads = options;
   with_heads.heads = folder.string();
   const LoadedModel model = load_model(with_heads);
+  stop_if_interrupted();
   const double agreement =
       model::golden_agreement(*model.drafter, *model.target, config.value("golden", json()));
   if (agreement < 0) {

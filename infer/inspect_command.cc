@@ -5,6 +5,7 @@
 #include "infer/commands.h"
 #include "infer/exit_code.h"
 #include "infer/inspect.h"
+#include "infer/interrupt.h"
 #include "infer/report.h"
 
 namespace clover::infer {
@@ -80,6 +81,7 @@ Action declare_inspect(CLI::App& app) {
       "  clover-infer inspect heads-clover --verify --target models/SmolLM2-135M-Instruct\n");
   return [options] {
     check_report_file(options->report, {options->folder, options->model.target});
+    watch_for_interrupts();
     return kind_of_folder(options->folder) == FolderKind::model ? inspect_a_model(*options)
                                                                 : inspect_some_heads(*options);
   };

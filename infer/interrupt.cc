@@ -19,8 +19,12 @@ void watch_for_interrupts() {
   action.sa_handler = remember_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction inherited {};
+    // A shell starts background jobs with SIGINT ignored: the user's Ctrl-C is meant for another program.
+    if (::sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN) continue;
+    ::sigaction(signal, &action, nullptr);
+  }
 }
 
 bool interrupted() {

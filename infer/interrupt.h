@@ -11,7 +11,7 @@ class Interrupted : public std::runtime_error {
 };
 
 /// From now on SIGINT and SIGTERM only set a flag, so that a job ends between two steps; a second signal of
-/// the same kind ends the process at once.
+/// the same kind ends the process at once.  One that the process was started to ignore stays ignored.
 void watch_for_interrupts();
 
 /// Whether one of them came.

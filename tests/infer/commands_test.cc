@@ -250,6 +250,18 @@ TEST_F(Commands, AutoKeepsWhatItMeasuredInTheUsersCacheFolder) {
   EXPECT_EQ(files_in(folder / "home" / ".cache"), 1);
 }
 
+TEST_F(Commands, InspectEndsOnASignalAsEveryCommand) {
+  int code = 0;  // 1015 where the signal came before the command looked out for it, 0 where it was done
+  for (int wait = 20; wait < 5000 && code != 75; wait += wait / 4) {
+    Process process(folder, {program, "inspect", target, "--verify"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait));
+    process.signal(SIGTERM);
+    code = process.wait();
+    EXPECT_THAT(code, testing::AnyOf(0, 75, 1000 + SIGTERM));
+  }
+  EXPECT_EQ(code, 75);
+}
+
 TEST_F(Commands, InspectDescribesAndVerifies) {
   const std::string report = (folder / "about.json").string();
   const Ran of_model = run({"inspect", target, "--verify", "--json", report});

@@ -48,6 +48,8 @@ class Process {
     if (pid_ != 0) return;
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
+    // Whatever started the tests: what it ignores, its children would, too.
+    for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
     ::execv(pointers[0], pointers.data());
     ::_exit(127);
   }
