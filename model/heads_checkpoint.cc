@@ -8,6 +8,7 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/finite.h"
 #include "data/safetensors.h"
 #include "data/unfinished_folder.h"
 #include "model/draft_graphs.h"
@@ -72,7 +73,7 @@ void read_weights(const std::string& where, const data::SafetensorsReader& reade
         stored.scalar_type() != at::kFloat) {
       throw InputError(where + ": tensor " + name + " must be bfloat16, float16 or float32.");
     }
-    if (!stored.isfinite().all().item<bool>())
+    if (!data::all_finite(stored))
       throw InputError(where + ": tensor " + name + " holds what is no finite number; use other heads.");
     parameter.value().copy_(stored);
   }
@@ -150,6 +151,10 @@ std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const T
   std::set<std::string> others;
   if (map.defined()) others.insert("token_map");
   read_weights(weights, reader, *drafter, std::move(others), [](const std::string& name) { return name; });
+  if (target.dtype() == at::kHalf) {  // in which they are used, now or later
+    for (const auto& parameter : drafter->named_parameters())
+      data::converted(weights, parameter.key(), parameter.value().detach().cpu(), at::kHalf);
+  }
   if (!trainable) drafter->freeze(target.dtype());
   return drafter;
 }
@@ -164,7 +169,8 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
   config["target"] = describe(target);
   data::NamedTensors tensors;
   for (const auto& parameter : drafter.named_parameters()) {
-    tensors.emplace_back(parameter.key(), parameter.value().detach().to(at::kCPU, dtype));
+    tensors.emplace_back(parameter.key(), data::converted(folder.string(), parameter.key(),
+                                                          parameter.value().detach().to(at::kCPU), dtype));
   }
   if (drafter.head(0).token_map.defined()) tensors.emplace_back("token_map", drafter.head(0).token_map.cpu());
 

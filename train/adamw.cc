@@ -84,6 +84,11 @@ void AdamW::step(double rate) {
   }
 }
 
+void AdamW::skip_step() {
+  for (auto& group : groups_)
+    for (auto& steps : group.steps) steps.add_(1);
+}
+
 data::NamedTensors AdamW::state() const {
   data::NamedTensors tensors;
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -31,6 +31,9 @@ class AdamW {
   /// One update; parameters without a gradient count as having a zero one.
   void step(double rate);
 
+  /// Counts an update without making one.
+  void skip_step();
+
   /// Parameters and moments: "weight.<name>", "exp_avg.<name>", "exp_avg_sq.<name>".
   data::NamedTensors state() const;
 

@@ -6,6 +6,7 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/finite.h"
 #include "data/unfinished_folder.h"
 #include "train/settings.h"
 
@@ -220,7 +221,13 @@ SavedRun read_checkpoint(const fs::path& checkpoint) {
 
 void check_optimiser(const fs::path& checkpoint, const data::NamedTensors& parameters) {
   const fs::path file = checkpoint / "state.safetensors";
-  AdamW::check_state(parameters, data::SafetensorsReader::open(file), file.string());
+  const auto reader = data::SafetensorsReader::open(file);
+  AdamW::check_state(parameters, reader, file.string());
+  for (const std::string& name : reader.names()) {
+    if (!data::all_finite(reader.read(name)))
+      throw data::InputError(file.string() + ": tensor " + name +
+                             " holds what is no finite number: use another checkpoint.");
+  }
 }
 
 void restore_optimiser(const fs::path& checkpoint, int64_t steps, AdamW& optimiser) {

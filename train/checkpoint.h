@@ -63,7 +63,7 @@ struct SavedRun : RunRecord {
 /// Everything but weights and moments; InputError when the folder is no checkpoint.
 SavedRun read_checkpoint(const std::filesystem::path& checkpoint);
 
-/// InputError unless weights and moments are whole and those of `parameters`.
+/// InputError unless weights and moments are whole, those of `parameters`, and finite numbers.
 void check_optimiser(const std::filesystem::path& checkpoint, const data::NamedTensors& parameters);
 
 /// Weights and moments.

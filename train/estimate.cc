@@ -43,7 +43,7 @@ nlohmann::json estimate(const FitJob& job) {
   const int64_t row_bytes = job.target->config().hidden *
                             static_cast<int64_t>(c10::elementSize(job.target->dtype())) *
                             (int64_t{taps.pre_norm} + int64_t{taps.post_norm} + std::ssize(taps.layers));
-  const DataOrder order(samples, job.settings.batch, job.settings.seed);
+  const DataOrder order(std::ssize(job.order), job.settings.batch, job.settings.seed);
   const double passes = static_cast<double>(job.total_steps) / static_cast<double>(order.steps_per_epoch());
   const int64_t kept = passes > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
 

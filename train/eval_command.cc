@@ -40,8 +40,10 @@ int eval(const EvalOptions& options) {
   source.chat_template = options.model.chat_template;
   EvalInput input = read_eval_input(source, prompts, *target);
   const int64_t samples = static_cast<int64_t>(input.samples.size()), bad = input.bad_records;
+  EvalSettings settings = options.settings;
+  settings.target_folder = options.model.target;
   const EvalFigures figures =
-      evaluate(options.settings, *target, prompts.tokenizer(), *drafter, std::move(input.samples));
+      evaluate(settings, *target, prompts.tokenizer(), *drafter, std::move(input.samples));
   nlohmann::json report = eval_report(figures, options.settings, samples);
   report["bad_records"] = bad;
   report["heads_folder"] = options.model.heads;

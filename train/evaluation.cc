@@ -67,7 +67,8 @@ class Evaluation {
   void score() {
     size_t longest = 0;
     for (const auto& sample : samples_) longest = std::max(longest, sample.ids.size());
-    FeatureSource source(target_, drafter_.features(), static_cast<int64_t>(longest), 0);
+    FeatureSource source(target_, drafter_.features(), static_cast<int64_t>(longest), 0,
+                         {settings_.target_folder});
     const LabelMap label_map(drafter_.head(0).token_map, target_.config().vocab);
     const at::Tensor weight = loss_weight(drafter_, at::kFloat);
     infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);

@@ -28,7 +28,8 @@ int64_t bucket_begin(int64_t bucket);
 
 struct EvalSettings {
   AcceptanceSettings decoder;
-  int64_t micro_batch = 8;  // samples scored at once
+  int64_t micro_batch = 8;      // samples scored at once
+  std::string target_folder{};  // for messages
 };
 
 /// What `eval` finds out about heads.

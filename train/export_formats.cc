@@ -5,6 +5,7 @@
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/finite.h"
 #include "data/safetensors.h"
 #include "data/unfinished_folder.h"
 #include "model/heads_checkpoint.h"
@@ -19,8 +20,7 @@ data::NamedTensors read_all(const fs::path& file, c10::ScalarType dtype) {
   const auto reader = data::SafetensorsReader::open(file);
   data::NamedTensors tensors;
   for (const auto& name : reader.names()) {
-    const at::Tensor tensor = reader.read(name);
-    tensors.emplace_back(name, tensor.is_floating_point() ? tensor.to(dtype) : tensor);
+    tensors.emplace_back(name, data::converted(file.string(), name, reader.read(name), dtype));
   }
   return tensors;
 }

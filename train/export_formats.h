@@ -14,7 +14,7 @@ std::string list_export_formats();
 void check_export(const std::string& format, const std::filesystem::path& output);
 
 /// Writes heads read from a heads folder in another format, whole or not at all; InputError as `check_export`
-/// and for heads the format cannot hold.
+/// and for heads that the format or `dtype` cannot hold.
 ///   clover  config.json and model.safetensors in `dtype` (docs/checkpoint-format.md)
 ///   medusa  config.json and medusa_lm_head.safetensors, the residual blocks under Medusa's names; the
 ///   target's own head is shared

@@ -3,18 +3,57 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
+#include "data/checksum.h"
 #include "data/error.h"
+#include "data/hash.h"
 #include "data/safetensors.h"
 
 namespace clover::train {
 namespace {
 
 constexpr const char* layers_key = "layers";
+constexpr const char* checksum_key = "checksum";
+
+using Metadata = std::map<std::string, std::string>;
 
 std::string text_of(const std::vector<int64_t>& layers) {
   std::string text;
   for (const int64_t layer : layers) text += (text.empty() ? "" : ",") + std::to_string(layer);
   return text;
+}
+
+/// Of all that a file says: what is written of it and each of its tensors, in the order of their names.
+std::string checksum_of(const Metadata& about, data::NamedTensors tensors) {
+  uint64_t sum = 0;
+  for (const auto& [key, value] : about)
+    if (key != checksum_key) sum = data::checksum(value, data::checksum(key, sum));
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor dense = tensor.contiguous();
+    sum = data::checksum(name + " " + c10::str(dense.scalar_type(), " ", dense.sizes()), sum);
+    sum = data::checksum({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()}, sum);
+  }
+  return data::hex(sum);
+}
+
+/// What is wrong with a file that this program may have written; "" for one without a checksum, of before
+/// there was one, too.
+std::string damage(const data::SafetensorsReader& reader, const Metadata& identity) {
+  const Metadata& about = reader.metadata();
+  for (const auto& [key, value] : about) {
+    if (key != checksum_key && key != layers_key && !identity.contains(key))
+      return "says \"" + key.substr(0, 80) + "\" of itself, which no file of features does";
+  }
+  const auto recorded = about.find(checksum_key);
+  if (recorded == about.end()) return "";
+  data::NamedTensors tensors;
+  for (const std::string& name : reader.names()) tensors.emplace_back(name, reader.read(name));
+  const std::string found = checksum_of(about, std::move(tensors));
+  return found == recorded->second ? ""
+                                   : "is damaged: its checksum is " + found + ", and " +
+                                         recorded->second.substr(0, 80) + " when it was written";
 }
 
 }  // namespace
@@ -30,6 +69,7 @@ std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, 
     if (found->second != value)
       refuse("holds features of another " + name + " (" + found->second + ", not " + value + ")");
   }
+  if (const std::string what = damage(reader, identity); !what.empty()) refuse(what);
   const auto known = reader.metadata().find(layers_key);
   const std::string tapped = known == reader.metadata().end() ? "" : known->second;
   if (!layers.empty() && tapped != text_of(layers))
@@ -68,11 +108,12 @@ void FeatureFile::write(const std::vector<model::Features>& by_sample) const {
   }
   const model::Features joined = model::Features::joined(useful);
   data::NamedTensors tensors{{"rows", rows}, {"pre_norm", joined.pre_norm}, {"post_norm", joined.post_norm}};
-  std::map<std::string, std::string> about = identity;
+  Metadata about = identity;
   if (!layers.empty()) {
     tensors.emplace_back("layers", joined.layers);
     about[layers_key] = text_of(layers);
   }
+  about[checksum_key] = checksum_of(about, tensors);
   data::write_safetensors(path, tensors, about);
 }
 

@@ -45,19 +45,23 @@ int64_t bytes_of(const model::Features& features) {
 }  // namespace
 
 FeatureSource::FeatureSource(const model::Target& target, model::FeatureTaps wanted, int64_t longest,
-                             int64_t cache_bytes)
+                             int64_t cache_bytes, FeatureOrigin origin)
     : target_(target),
+      origin_(std::move(origin)),
       wanted_(wanted),
       taps_(wanted),
       kv_(make_cache(target, longest)),
       cache_bytes_(cache_bytes) {}
 
-void FeatureSource::keep_for(const FeatureFile& file, int64_t samples) {
+void FeatureSource::keep_for_file(const std::vector<model::Features>& known, int64_t samples,
+                                  std::span<const int64_t> asked) {
   taps_.pre_norm = taps_.post_norm = true;
   cache_bytes_ /= 2;  // the other half is for the one piece they are written in
-  if (!std::filesystem::exists(file.path)) return;
-  kept_ = file.read(samples, target_.config().hidden, target_.dtype());
+  kept_ = known;
+  kept_.resize(samples);
   known_.assign(samples, 1);
+  if (!known.empty()) return;
+  for (const int64_t sample : asked) known_[sample] = 0;
 }
 
 const std::vector<model::Features>* FeatureSource::all(int64_t samples) const {
@@ -92,6 +96,7 @@ model::Features FeatureSource::of(std::span<const data::TokenStore::Sample> samp
     if (!wanted_.post_norm) part.post_norm.reset();
   }
   model::Features joined = join(parts);
+  check_finite(joined, target_, origin_);
   for (const auto member : model::feature_members)
     if ((joined.*member).defined()) joined.*member = kernels::to_device(joined.*member, target_.device());
   return joined;

@@ -7,7 +7,7 @@
 #include "data/token_store.h"
 #include "model/kv_cache.h"
 #include "model/target.h"
-#include "train/feature_file.h"
+#include "train/finite_features.h"
 
 namespace clover::train {
 
@@ -17,17 +17,20 @@ namespace clover::train {
 class FeatureSource {
  public:
   /// wanted: what the drafter reads.  longest: tokens of the longest sample.  cache_bytes: memory for
-  /// features of later epochs; 0: none.
-  FeatureSource(const model::Target& target, model::FeatureTaps wanted, int64_t longest, int64_t cache_bytes);
+  /// features of later epochs; 0: none.  `origin`: for messages.
+  FeatureSource(const model::Target& target, model::FeatureTaps wanted, int64_t longest, int64_t cache_bytes,
+                FeatureOrigin origin);
 
-  /// Keeps features of each sample that other drafters read, too (not the layers that they tap), beginning
-  /// with those in `file` if it is there.  InputError as FeatureFile::read.
-  void keep_for(const FeatureFile& file, int64_t samples);
+  /// Keeps features of each of `samples` that other drafters read, too (not the layers that they tap).
+  /// `known`: by sample those of a feature file, empty without one; then nobody will ask for those not in
+  /// `asked`.
+  void keep_for_file(const std::vector<model::Features>& known, int64_t samples,
+                     std::span<const int64_t> asked);
   /// By sample, undefined where a sample has no useful row; nothing while some are not known or not kept.
   const std::vector<model::Features>* all(int64_t samples) const;
 
   /// Features of rows 0 .. rows[i]-1 of each sample, sample after sample.  `keys` name the samples (>= 0,
-  /// dense); a key of -1 is never kept.
+  /// dense); a key of -1 is never kept.  InputError as `check_finite`.
   model::Features of(std::span<const data::TokenStore::Sample> samples, std::span<const int64_t> rows,
                      std::span<const int64_t> keys);
 
@@ -40,6 +43,7 @@ class FeatureSource {
   void keep(int64_t key, const model::Features& features);
 
   const model::Target& target_;
+  FeatureOrigin origin_;
   model::FeatureTaps wanted_, taps_;
   model::KvCache kv_;
   int64_t cache_bytes_;

@@ -43,6 +43,8 @@ class Run {
   int to_the_end();
 
  private:
+  void forget_best();
+  void give_up_best(const std::string& damage);
   bool evaluation_due() const;
   void train_step();
   void keep_features();
@@ -118,11 +120,11 @@ Run::Run(FitJob& job, Communicator& ranks)
                    settings_.feature_file.c_str());
   }
   if (job.checkpoint) restore_optimiser(*job.checkpoint, state_.step, trainer_.optimiser());
-  if (!fs::exists(folder_ / "best")) {
-    // Of another run's checkpoint, or removed: what is measured next, here if it is due here, is the best.
-    state_.best = -1;
-    state_.best_step = state_.evaluated_step = -1;
-  }
+  // Of another run's checkpoint, or removed: what is measured next, here if it is due here, is the best.
+  if (!fs::exists(folder_ / "best"))
+    forget_best();
+  else if (const std::string damage = damage_of_heads(folder_ / "best"); !damage.empty())
+    give_up_best(damage);
   auto prompts = held_out_prompts(job.store, settings_.eval_prompts, job.target->config().context,
                                   settings_.eval_max_tokens);
   if (!prompts.empty()) {
@@ -131,11 +133,21 @@ Run::Run(FitJob& job, Communicator& ranks)
   } else if (settings_.eval_prompts > 0 && ranks_.first()) {
     say_why_not_evaluated(job);
   }
-  // Folders are read before rank 0 writes there; what it found is what counts.
-  const auto found = ranks_.gather({static_cast<double>(state_.evaluated_step)});
-  state_.evaluated_step = static_cast<int64_t>(found[0][0]);
   if (ranks_.first())
     report_ = std::make_unique<RunReport>(folder_, resume_step(job), state_.step, job.total_steps);
+}
+
+void Run::forget_best() {
+  state_.best = -1;
+  state_.best_step = state_.evaluated_step = -1;
+}
+
+/// Of heads that cannot be read: others take their place, and the run goes on.
+void Run::give_up_best(const std::string& damage) {
+  forget_best();
+  if (!ranks_.first()) return;
+  if (report_) report_->clear();
+  std::fprintf(stderr, "best/ is damaged and will be written anew: %s\n", damage.c_str());
 }
 
 bool Run::evaluation_due() const {
@@ -202,7 +214,12 @@ void Run::judge_best_anew() {
   report_->clear();
   std::fprintf(stderr, "other prompts than before to evaluate on: measuring best/, of step %lld, anew\n",
                static_cast<long long>(state_.best_step));
-  const auto best = model::load_heads(folder_ / "best", *job_.target, /*trainable=*/false);
+  std::shared_ptr<model::Drafter> best;
+  try {
+    best = model::load_heads(folder_ / "best", *job_.target, /*trainable=*/false);
+  } catch (const std::exception& error) {
+    return give_up_best(error.what());
+  }
   state_.best = acceptance_->measure(*best).tokens_per_step;
   state_.best_on = prompts_of_now();
 }
@@ -256,9 +273,10 @@ void Run::save_heads(const fs::path& folder) {
 
 void Run::save_checkpoint() {
   if (!report_) return;
-  save_heads(folder_ / "last");
+  // First: all else can be made of it.
   checkpoints_.save(state_, {job_.identity(), about()}, trainer_.optimiser(), job_.token_map,
                     settings_.keep_checkpoints);
+  save_heads(folder_ / "last");
   report_->flush();
 }
 
@@ -275,9 +293,15 @@ int Run::interrupted() {
 
 void Run::finish() {
   if (!report_) return;
-  if (!acceptance_ && state_.best_step < 0)  // nothing says that another step was better
-    save_heads(folder_ / "best");
   save_checkpoint();
+  if (!acceptance_ && state_.best_step < 0) {  // nothing says that another step was better
+    save_heads(folder_ / "best");
+  } else if (const std::string damage = damage_of_heads(folder_ / "best"); !damage.empty()) {
+    report_->clear();
+    std::fprintf(stderr, "best/ was damaged meanwhile, and holds the heads of the last step now: %s\n",
+                 damage.c_str());
+    save_heads(folder_ / "best");
+  }
   report_.reset();
   if (features_wanted_) {
     std::fprintf(stderr,
@@ -294,6 +318,9 @@ void Run::finish() {
 int Run::to_the_end() {
   try {
     as_first([this] { judge_best_anew(); });
+    // Folders are read before rank 0 writes there; what it found is what counts.
+    const auto found = ranks_.gather({static_cast<double>(state_.evaluated_step)});
+    state_.evaluated_step = static_cast<int64_t>(found[0][0]);
     if (evaluation_due()) {  // it was interrupted there
       evaluate();
       if (state_.step < job_.total_steps) save_checkpoint();  // which knows of it

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
+#include <numeric>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -14,9 +16,9 @@
 #include "kernels/cpu_path.h"
 #include "model/heads_checkpoint.h"
 #include "train/data_order.h"
+#include "train/objective.h"
 #include "train/saved_drafter.h"
 #include "train/store_check.h"
-#include "train/teacher_forcing.h"
 #include "train/token_map.h"
 
 namespace clover::train {
@@ -82,11 +84,36 @@ void keep_choices(FitSettings& settings, const FitSettings& before) {
   if (!before.init_heads.empty()) settings.draft_vocab = before.draft_vocab;  // of these heads
 }
 
+/// The samples that teach the heads something; the others, of which too little of an answer is left, would be
+/// steps that move weights by momentum alone.
+void choose_order(FitJob& job) {
+  const int64_t samples = job.store.size(data::Split::train);
+  const LabelMap label_map(job.token_map, job.target->config().vocab);
+  std::vector<int64_t> all(samples);
+  std::iota(all.begin(), all.end(), 0);
+  std::ranges::copy_if(all, std::back_inserter(job.order),
+                       [&](int64_t index) { return has_sayable_label(job.sample(index), label_map); });
+  const int64_t useless = samples - std::ssize(job.order);
+  if (job.order.empty())
+    throw data::InputError(job.settings.data +
+                           " holds no sample with a label the heads could learn: give a "
+                           "larger --max-length or --draft-vocab.");
+  if (useless > 0 && infer::Rank::of_launcher().number == 0)
+    std::fprintf(
+        stderr,
+        "%lld of %lld samples teach the heads nothing%s: too little of an answer within --max-length "
+        "%lld, or no token of it in the heads' vocabulary\n",
+        static_cast<long long>(useless), static_cast<long long>(samples),
+        job.counts_all ? "" : " and are left out", static_cast<long long>(job.settings.max_length));
+  if (job.counts_all) job.order = all;
+}
+
 /// The drafter a new run begins with.
 void begin_drafter(FitJob& job) {
   const FitSettings& settings = job.settings;
   if (settings.init_heads.empty()) {
     job.token_map = frequent_tokens(job.store, settings.draft_vocab, job.target->config().vocab);
+    choose_order(job);
     job.drafter = model::make_drafter(settings.kind, settings.drafter(), job.target->view(), job.token_map,
                                       /*trainable=*/true, settings.seed);
     return;
@@ -99,6 +126,7 @@ void begin_drafter(FitJob& job) {
                            job.drafter->settings().dump() + ", but the settings ask for " + settings.kind +
                            " with " + settings.drafter().dump() + ": give the settings of these heads.");
   }
+  choose_order(job);
 }
 
 void continue_drafter(FitJob& job) {
@@ -118,15 +146,23 @@ void continue_drafter(FitJob& job) {
   });
   job.token_map = saved.token_map;
   job.state = saved.state;
+  // Runs of before their checkpoints said how many go on in the order of all.
+  const auto samples = saved.identity.find("samples");
+  job.counts_all = samples == saved.identity.end();
+  choose_order(job);
+  if (!job.counts_all && *samples != job.order.size())
+    throw data::InputError(job.checkpoint->string() + " belongs to a run over " + samples->dump() +
+                           " samples, and " + std::to_string(job.order.size()) + " of " + job.settings.data +
+                           " teach these heads something: begin a new run in another folder.");
 }
 
 // Refused here, before anything is written.
-void check_feature_file(const FitJob& job) {
+void read_feature_file(FitJob& job) {
   const std::string& file = job.settings.feature_file;
   if (file.empty()) return;
   if (!std::filesystem::exists(file)) return data::check_can_write(file);
-  job.feature_file().read(job.store.size(data::Split::train), job.target->config().hidden,
-                          job.target->dtype());
+  job.features = job.feature_file().read(job.store.size(data::Split::train), job.target->config().hidden,
+                                         job.target->dtype());
 }
 
 }  // namespace
@@ -174,10 +210,12 @@ FeatureFile FitJob::feature_file() const {
 }
 
 nlohmann::json FitJob::identity() const {
-  return {{"settings", settings.to_json()},
-          {"target", target->fingerprint()},
-          {"data", store.about().at("content_hash")},
-          {"golden_ids", golden_ids()}};
+  nlohmann::json all{{"settings", settings.to_json()},
+                     {"target", target->fingerprint()},
+                     {"data", store.about().at("content_hash")},
+                     {"golden_ids", golden_ids()}};
+  if (!counts_all) all["samples"] = order.size();
+  return all;
 }
 
 FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
@@ -203,26 +241,15 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));
 
   const int64_t samples = job.store.size(data::Split::train);
-  check_feature_file(job);
-  int64_t useful = 0;
-  for (int64_t i = 0; i < samples; ++i) {
+  read_feature_file(job);
+  for (int64_t i = 0; i < samples; ++i)
     job.longest = std::max(job.longest, static_cast<int64_t>(job.sample(i).ids.size()));
-    useful += useful_rows(job.sample(i), job.drafter->max_depth()) > 0;
-  }
-  if (useful == 0)
-    throw data::InputError(settings.data + " holds no sample with a label the heads could learn.");
-  if (useful < samples && infer::Rank::of_launcher().number == 0)
-    std::fprintf(
-        stderr,
-        "%lld of %lld samples teach the heads nothing: too little of an answer within --max-length %lld\n",
-        static_cast<long long>(samples - useful), static_cast<long long>(samples),
-        static_cast<long long>(settings.max_length));
   if (job.longest > config.context) {
     throw data::InputError("A sample of " + settings.data + " has " + std::to_string(job.longest) +
                            " tokens, but " + settings.target + " reads " + std::to_string(config.context) +
                            ": give --max-length " + std::to_string(config.context) + ".");
   }
-  const DataOrder order(samples, job.settings.batch, job.settings.seed);
+  const DataOrder order(std::ssize(job.order), job.settings.batch, job.settings.seed);
   job.total_steps = job.settings.steps > 0
                         ? job.settings.steps
                         : std::max<int64_t>(1, std::llround(job.settings.epochs *

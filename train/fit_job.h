@@ -34,7 +34,10 @@ struct FitJob {
   std::optional<std::filesystem::path> checkpoint;  // to continue from
   RunState state;
   int64_t total_steps = 0;
-  int64_t longest = 0;  // tokens of the longest training sample as used
+  int64_t longest = 0;                      // tokens of the longest training sample as used
+  std::vector<int64_t> order{};             // the training samples that the run goes through, ascending
+  bool counts_all = false;                  // older runs count samples that teach nothing, too
+  std::vector<model::Features> features{};  // by training sample, those of the feature file; empty without it
 
   /// Training sample `index`, cut to max_length.
   data::TokenStore::Sample sample(int64_t index) const;

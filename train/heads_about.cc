@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data/finite.h"
+#include "data/safetensors.h"
 #include "model/heads_checkpoint.h"
 
 namespace clover::train {
@@ -12,6 +14,21 @@ nlohmann::json origin_of_data(const nlohmann::json& store_about) {
     if (store_about.contains(key)) about[key] = store_about.at(key);
   }
   return about;
+}
+
+std::string damage_of_heads(const std::filesystem::path& folder) {
+  try {
+    model::read_heads_info(folder);
+    const auto reader = data::SafetensorsReader::open(folder / "model.safetensors");
+    for (const std::string& name : reader.names()) {
+      if (!data::all_finite(reader.read(name)))
+        return (folder / "model.safetensors").string() + ": tensor " + name +
+               " holds what is no finite number";
+    }
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 void write_heads(const std::filesystem::path& folder, model::Drafter& drafter, const model::Target& target,

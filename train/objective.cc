@@ -69,6 +69,13 @@ std::vector<int64_t> sayable_labels(std::span<const data::TokenStore::Sample> sa
   return count;
 }
 
+// Head i's labels at row t >= 0 are the tokens t + 2 + i.
+bool has_sayable_label(const data::TokenStore::Sample& sample, const LabelMap& label_map) {
+  for (size_t t = 2; t < sample.ids.size(); ++t)
+    if (sample.supervised[t] && label_map.index_of(sample.ids[t]) >= 0) return true;
+  return false;
+}
+
 at::Tensor loss_weight(const model::Drafter& drafter, at::ScalarType dtype) {
   const model::OutputHead& head = drafter.head(0);
   const at::Tensor& dense = head.dense;

@@ -33,6 +33,9 @@ struct HeadFigures {
 std::vector<int64_t> sayable_labels(std::span<const data::TokenStore::Sample> samples, int64_t heads,
                                     const LabelMap& label_map);
 
+/// Whether the loss has a term of this sample: one of the labels that those count.
+bool has_sayable_label(const data::TokenStore::Sample& sample, const LabelMap& label_map);
+
 /// The vocabulary matrix in the dtype the loss multiplies in.
 at::Tensor loss_weight(const model::Drafter& drafter, at::ScalarType dtype);
 

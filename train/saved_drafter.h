@@ -19,7 +19,8 @@ data::NamedTensors parameters_of(const model::Drafter& drafter);
 FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& checkpoint);
 
 /// The trainable drafter a checkpoint was saved from, with fresh weights.  InputError when its token map or
-/// its weights and moments, which `restore_optimiser` then reads, are not those of such a drafter.
+/// its weights and moments, which `restore_optimiser` then reads, are not those of such a drafter or no
+/// finite numbers.
 std::shared_ptr<model::Drafter> make_saved_drafter(const SavedRun& saved,
                                                    const std::filesystem::path& checkpoint,
                                                    const FitSettings& settings, const model::Target& target);

@@ -65,9 +65,10 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     : job_(job),
       ranks_(ranks),
       label_map_(job.token_map, job.target->config().vocab),
-      order_(job.store.size(data::Split::train), job.settings.batch, job.settings.seed),
+      order_(std::ssize(job.order), job.settings.batch, job.settings.seed),
       schedule_{job.settings.lr, job.settings.warmup, job.total_steps},
-      features_(*job.target, job.drafter->features(), job.longest, job.settings.feature_cache),
+      features_(*job.target, job.drafter->features(), job.longest, job.settings.feature_cache,
+                {job.settings.target, job.features.empty() ? "" : job.settings.feature_file}),
       optimiser_(parameters_of(*job.drafter),
                  {job.settings.beta1, job.settings.beta2, job.settings.eps, job.settings.weight_decay}),
       weight_(loss_weight(*job.drafter, model::parse_dtype(job.settings.compute_dtype))) {
@@ -75,9 +76,8 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
   }
-  const std::string& file = job.settings.feature_file;
-  if (!file.empty() && (ranks.alone() || std::filesystem::exists(file)))
-    features_.keep_for(job.feature_file(), job.store.size(data::Split::train));
+  if (!job.settings.feature_file.empty() && (ranks.alone() || !job.features.empty()))
+    features_.keep_for_file(job.features, job.store.size(data::Split::train), job.order);
 }
 
 at::TensorOptions Trainer::gradient_options() const {
@@ -117,18 +117,34 @@ StepFigures Trainer::micro_batch(std::span<const int64_t> indices, std::span<con
   return figures;
 }
 
-// The mean is over the whole global batch, so that cutting it into micro-batches changes nothing but
-// rounding.
-std::vector<double> Trainer::head_scale(std::span<const int64_t> indices) const {
-  const int64_t heads = job_.drafter->max_depth();
+std::vector<int64_t> Trainer::labels_of(std::span<const int64_t> indices) const {
   std::vector<data::TokenStore::Sample> samples;
   for (const int64_t index : indices) samples.push_back(job_.sample(index));
-  const std::vector<int64_t> labels = sayable_labels(samples, heads, label_map_);
-  std::vector<double> scale(heads);
-  for (int64_t i = 0; i < heads; ++i) {
+  return sayable_labels(samples, job_.drafter->max_depth(), label_map_);
+}
+
+// The mean is over the whole global batch, so that cutting it into micro-batches changes nothing but
+// rounding.
+std::vector<double> Trainer::head_scale(std::span<const int64_t> labels) const {
+  std::vector<double> scale(labels.size());
+  for (size_t i = 0; i < scale.size(); ++i) {
     scale[i] = std::pow(job_.settings.head_decay, i) / static_cast<double>(std::max<int64_t>(labels[i], 1));
   }
   return scale;
+}
+
+/// What made loss or gradient of step `step`, from 0, no finite number, the features being finite.
+std::string Trainer::why_not_finite(int64_t step) const {
+  const std::string what = "the loss is no finite number at step " + std::to_string(step + 1);
+  try {
+    check_finite_weights(job_.settings.target, job_.target->dtype());
+  } catch (const data::InputError& error) {
+    return what + ": " + error.what();
+  }
+  if (step > 0) return what + ": begin again with a lower --lr";
+  return what + ", before any weight was changed: the target's features are too large for --dtype " +
+         model::dtype_name(job_.target->dtype()) + " and --compute-dtype " + job_.settings.compute_dtype +
+         ", give float32";
 }
 
 /// Of this process's micro-batches and, in their order, of all others'.
@@ -143,9 +159,22 @@ StepFigures Trainer::sum_figures(const std::vector<StepFigures>& own) {
   return all;
 }
 
+/// Of a step without a label, which only the order of older runs has: momentum and decay alone must not move
+/// weights.
+StepFigures Trainer::nothing_learned(int64_t step) {
+  StepFigures figures;
+  optimiser_.skip_step();
+  figures.heads.resize(job_.drafter->max_depth());
+  figures.rate = schedule_.rate(step);
+  return figures;
+}
+
 StepFigures Trainer::step(int64_t step) {
-  const std::vector<int64_t> indices = order_.batch(step);
-  const std::vector<double> scale = head_scale(indices);
+  std::vector<int64_t> indices = order_.batch(step);
+  for (int64_t& index : indices) index = job_.order[index];
+  const std::vector<int64_t> labels = labels_of(indices);
+  if (std::ranges::all_of(labels, [](int64_t count) { return count == 0; })) return nothing_learned(step);
+  const std::vector<double> scale = head_scale(labels);
   const int64_t size = job_.settings.micro_batch, count = std::ssize(indices);
   const int64_t micro_batches = (count + size - 1) / size, ranks = ranks_.rank().count;
 
@@ -169,8 +198,7 @@ StepFigures Trainer::step(int64_t step) {
   figures.rate = schedule_.rate(step);
   figures.gradient_norm = optimiser_.clip_gradients(job_.settings.clip);
   if (!std::isfinite(figures.loss) || !std::isfinite(figures.gradient_norm)) {
-    throw std::runtime_error("the loss is no finite number at step " + std::to_string(step + 1) +
-                             ": begin again with a lower --lr");
+    throw std::runtime_error(why_not_finite(step));
   }
   optimiser_.step(figures.rate);
   optimiser_.zero_gradients();

@@ -48,7 +48,10 @@ class Trainer {
 
  private:
   StepFigures micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale);
-  std::vector<double> head_scale(std::span<const int64_t> indices) const;
+  std::vector<int64_t> labels_of(std::span<const int64_t> indices) const;  // [K] that the heads can say
+  std::vector<double> head_scale(std::span<const int64_t> labels) const;
+  std::string why_not_finite(int64_t step) const;
+  StepFigures nothing_learned(int64_t step);
   StepFigures sum_figures(const std::vector<StepFigures>& own);
   at::TensorOptions gradient_options() const;
   void use_gradient(const at::Tensor& gradient);

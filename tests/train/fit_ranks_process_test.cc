@@ -86,6 +86,19 @@ TEST_F(FitRanksProcessTest, AnyNumberOfProcessesComputesTheSameBits) {
   }
 }
 
+TEST_F(FitRanksProcessTest, SamplesWithoutALabelAreLeftOutByAll) {
+  ASSERT_EQ(run(own(folder_ / "without")), 0) << messages();
+  write_counting_store(folder_ / "store", 37, /*useless=*/9);
+  const fs::path output = folder_ / "with";
+  ASSERT_THAT(wait_all(start_all(4, own(output))), Each(0)) << messages();
+  EXPECT_TRUE(weights(output) == weights(folder_ / "without"));
+  EXPECT_EQ(told(output), told(folder_ / "without"));
+  const std::string said = messages();
+  const std::string once = "9 of 46 samples teach the heads nothing";
+  EXPECT_THAT(said, HasSubstr(once));
+  EXPECT_EQ(said.find(once), said.rfind(once));
+}
+
 TEST_F(FitRanksProcessTest, KilledAndContinuedByAnotherNumberItEndsWithTheSameBits) {
   const fs::path whole = folder_ / "whole", broken = folder_ / "broken";
   ASSERT_EQ(run(own(whole)), 0) << messages();

@@ -61,7 +61,7 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
                      const std::vector<double>& scale) {
     std::vector<int64_t> rows, keys(group.size(), -1);
     for (const auto& sample : group) rows.push_back(useful_rows(sample, drafter_->max_depth()));
-    FeatureSource source(*target_, drafter_->features(), 64, 0);
+    FeatureSource source(*target_, drafter_->features(), 64, 0, {});
     return teacher_forced_loss(*drafter_, source.of(group, rows, keys), pack(group, drafter_->max_depth()),
                                labels, loss_weight(*drafter_, at::kFloat), scale, figures_);
   }
@@ -133,7 +133,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
   const std::vector<int64_t> rows{useful_rows(sample, drafter_->max_depth())}, keys{-1};
   const PackedBatch batch = pack(one, drafter_->max_depth());
   const model::FeatureTaps taps = drafter_->features();
-  FeatureSource source(*target_, taps, 64, 0);
+  FeatureSource source(*target_, taps, 64, 0, {});
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> packed;
   model::DraftState state =
@@ -177,7 +177,7 @@ TEST_P(ObjectiveTest, ScoresItsOwnGuessesAndTheTruthApart) {
   const std::vector<int64_t> keys(samples_.size(), -1);
   std::vector<int64_t> rows;
   for (const auto& sample : samples_) rows.push_back(useful_rows(sample, drafter_->max_depth()));
-  FeatureSource source(*target_, drafter_->features(), 64, 0);
+  FeatureSource source(*target_, drafter_->features(), 64, 0, {});
   const PackedBatch batch = pack(samples_, drafter_->max_depth());
   const auto features = source.of(samples_, rows, keys);
   in_groups_of(6);
