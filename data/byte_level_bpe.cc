@@ -8,29 +8,39 @@
 namespace clover::data {
 
 ByteLevelBpe::ByteLevelBpe(ByteLevelVocabulary vocabulary, const TokenizerSettings& settings)
-    : vocabulary_(std::move(vocabulary)), special_(vocabulary_.bytes_of_id.size(), false) {
-  for (AddedToken& token : vocabulary_.added_tokens) {
-    special_[static_cast<size_t>(token.id)] = token.special;
-    added_ids_.emplace(token.content, token.id);
-    if (token.normalized) {
-      token.content = std::string(vocabulary_.normalizer.apply(token.content).text());
-      normalized_tokens_.add(token);
-    } else {
-      raw_tokens_.add(token);
-    }
-  }
+    : vocabulary_(std::move(vocabulary)) {
+  take_added_tokens(settings.sources, settings.folder);
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const auto entry = vocabulary_.id_of_bytes.find(std::string(1, static_cast<char>(byte)));
     byte_ids_[byte] = entry == vocabulary_.id_of_bytes.end() ? vocabulary_.unknown : entry->second;
   }
   if (vocabulary_.bos_of_post_processor) {
     bos_ = token_id(*vocabulary_.bos_of_post_processor);
-  } else if (settings.bos_token) {
-    bos_ = token_id(*settings.bos_token);
+  } else if (settings.bos_token()) {
+    bos_ = token_id(*settings.bos_token());
   } else {
     bos_ = settings.bos_id;
   }
   adds_bos_ = bos_.has_value() && settings.add_bos.value_or(vocabulary_.bos_of_post_processor.has_value());
+}
+
+void ByteLevelBpe::take_added_tokens(const AddedTokenSources& sources, const std::string& folder) {
+  AddedVocabulary added(vocabulary_.size(),
+                        [&](const std::string& content) { return vocabulary_.id_of_entry(content); });
+  say_once(folder, sources.merge(vocabulary_.added_tokens, added));
+  if (const auto tokens = added.tokens(); !tokens.empty()) {
+    const auto ids = static_cast<size_t>(tokens.back().id) + 1;
+    if (ids > vocabulary_.bytes_of_id.size()) vocabulary_.bytes_of_id.resize(ids);
+  }
+  special_.resize(vocabulary_.bytes_of_id.size());
+  for (AddedToken token : added.tokens()) {
+    vocabulary_.bytes_of_id[static_cast<size_t>(token.id)] = token.content;
+    special_[static_cast<size_t>(token.id)] = token.special;
+    added_ids_.emplace(token.content, token.id);
+    if (token.normalized) token.content = std::string(vocabulary_.normalizer.apply(token.content).text());
+    (token.normalized ? normalized_tokens_ : raw_tokens_).add(token);
+  }
+  vocabulary_.hash = hash_with(vocabulary_.hash, vocabulary_.added_tokens, added);
 }
 
 Encoding ByteLevelBpe::encode_with_spans(std::string_view text, const EncodeOptions& options) const {

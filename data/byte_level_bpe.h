@@ -22,16 +22,21 @@ namespace clover::data {
 struct ByteLevelVocabulary {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer{{}};
-  std::unordered_map<std::string, int32_t>
-      id_of_bytes;                       // tokens of the model; added tokens have their own table
-  std::vector<std::string> bytes_of_id;  // of both; "" for an unused id
+  // The model's own tokens; added tokens have their own table.
+  std::unordered_map<std::string, int32_t> id_of_bytes;
+  std::unordered_map<std::string, int32_t> other_entries;  // of the vocabulary, that stand for no bytes
+  std::vector<std::string> bytes_of_id;                    // "" for an unused id
   BpeMerges merges;
-  std::vector<AddedToken> added_tokens;
-  bool whole_pieces_first = false;  // `ignore_merges`: a piece that is a token is not merged up to
-  int32_t unknown = -1;             // token of a byte the vocabulary lacks; -1: such a byte is dropped
+  std::vector<AddedToken> added_tokens;  // with the ids that the file states
+  bool whole_pieces_first = false;       // `ignore_merges`: a piece that is a token is not merged up to
+  int32_t unknown = -1;                  // token of a byte the vocabulary lacks; -1: such a byte is dropped
   bool fuses_unknown = false;
   std::optional<std::string> bos_of_post_processor;
-  uint64_t hash = 0;
+  uint64_t hash = 0;  // with the added tokens as tokenizer.json lists them
+
+  /// Id of a token by its text in the file's vocabulary.
+  std::optional<int64_t> id_of_entry(const std::string& entry) const;
+  int64_t size() const { return static_cast<int64_t>(id_of_bytes.size() + other_entries.size()); }
 
   /// Whether the parsed `tokenizer.json` is of this kind at all.
   static bool describes(const nlohmann::json& tokenizer);
@@ -56,6 +61,7 @@ class ByteLevelBpe final : public Tokenizer {
   // Tokens of `segment`, which begins at `offset` of the whole text `repaired`.
   void encode_segment(std::string_view segment, size_t offset, const MappedText& repaired, bool parse_special,
                       Encoding& encoding) const;
+  void take_added_tokens(const AddedTokenSources& sources, const std::string& folder);
   void encode_piece(std::string_view text, std::pair<size_t, size_t> piece,
                     std::vector<BpeSymbol>& symbols) const;
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "data/byte_level_bpe.h"
@@ -55,7 +56,8 @@ void read_vocab(const json& vocab, const std::string& where, ByteLevelVocabulary
   for (const auto& [entry, value] : vocab.items()) {
     const int64_t id = read_token_id(value, where + ".vocab: \"" + entry + "\"");
     const std::optional<std::string> bytes = bytes_of_entry(entry);
-    if (bytes) result.id_of_bytes.emplace(*bytes, static_cast<int32_t>(id));
+    bytes ? result.id_of_bytes.emplace(*bytes, static_cast<int32_t>(id))
+          : result.other_entries.emplace(entry, static_cast<int32_t>(id));
     put_bytes(result.bytes_of_id, id, bytes.value_or(entry));
   }
 }
@@ -120,14 +122,12 @@ void read_added_tokens(const json& tokenizer, const std::string& where, ByteLeve
   const json entries = tokenizer.value("added_tokens", json::array());
   if (!entries.is_array())
     throw InputError(where + ": added_tokens: expected a list, found " + shown(entries));
-  const json& vocab = tokenizer["model"]["vocab"];
   for (size_t i = 0; i < entries.size(); ++i) {
     const std::string place = where + ": added_tokens[" + std::to_string(i) + "]";
     AddedToken token = read_added_token(entries[i], place);
-    // As in the reference, the model's own id wins over the one written here.
-    const auto known = vocab.find(token.content);
-    token.id = read_token_id(known != vocab.end() ? *known : entries[i].value("id", json()), place);
-    put_bytes(result.bytes_of_id, token.id, token.content);
+    const std::optional<int64_t> known = result.id_of_entry(token.content);
+    const json id = entries[i].value("id", json());
+    token.id = known && !id.is_number_integer() ? *known : read_token_id(id, place);
     result.added_tokens.push_back(std::move(token));
   }
 }
@@ -162,17 +162,28 @@ std::optional<std::string> leading_token(const json& processor, const std::strin
                    "front and none behind, found " + shown(processor));
 }
 
+// Heads and stores carry this hash: it must not change for files whose meaning has not.
 uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {
   uint64_t hash = vocabulary.hash;
   const auto number = [&](int64_t value) { hash = fnv1a(std::to_string(value) + ",", hash); };
-  number(static_cast<int64_t>(vocabulary.bytes_of_id.size()));
-  for (const std::string& bytes : vocabulary.bytes_of_id) {
+  std::map<int64_t, std::string_view> listed;
+  for (const AddedToken& token : vocabulary.added_tokens)
+    listed[vocabulary.id_of_entry(token.content).value_or(token.id)] = token.content;
+  const auto own = static_cast<int64_t>(vocabulary.bytes_of_id.size());
+  const int64_t ids = listed.empty() ? own : std::max(own, listed.rbegin()->first + 1);
+  number(ids);
+  for (int64_t id = 0; id < ids; ++id) {
+    const auto token = listed.find(id);
+    const std::string_view bytes = token != listed.end() ? token->second
+                                   : id < own
+                                       ? std::string_view(vocabulary.bytes_of_id[static_cast<size_t>(id)])
+                                       : std::string_view();
     number(static_cast<int64_t>(bytes.size()));
     hash = fnv1a(bytes, hash);
   }
   for (PreTokenizer::Rule rule : vocabulary.pre_tokenizer.rules()) number(static_cast<int64_t>(rule));
   for (const AddedToken& token : vocabulary.added_tokens) {
-    number(token.id);
+    number(vocabulary.id_of_entry(token.content).value_or(token.id));
     number(token.special + 2 * token.single_word + 4 * token.lstrip + 8 * token.rstrip +
            16 * token.normalized);
   }
@@ -184,6 +195,13 @@ uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {
 }
 
 }  // namespace
+
+std::optional<int64_t> ByteLevelVocabulary::id_of_entry(const std::string& entry) const {
+  const std::optional<std::string> bytes = bytes_of_entry(entry);
+  const auto& ids = bytes ? id_of_bytes : other_entries;
+  const auto id = ids.find(bytes.value_or(entry));
+  return id == ids.end() ? std::nullopt : std::optional<int64_t>(id->second);
+}
 
 bool ByteLevelVocabulary::describes(const json& tokenizer) {
   if (!tokenizer.is_object() || !tokenizer.contains("model") || !tokenizer["model"].is_object()) return false;

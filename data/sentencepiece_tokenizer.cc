@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <map>
+#include <set>
 #include <unordered_map>
 
 #include "data/error.h"
@@ -34,16 +36,10 @@ std::unique_ptr<SentencePieceProcessor> parse_model(std::string_view bytes,
   return processor;
 }
 
-std::string piece_bytes(const SentencePieceProcessor& model, int id) {
-  const std::string& piece = model.IdToPiece(id);
-  if (model.IsByte(id) && piece.size() == 6) {  // "<0x0A>"
-    uint8_t byte = 0;
-    std::from_chars(piece.data() + 3, piece.data() + 5, byte, 16);
-    return std::string(1, static_cast<char>(byte));
-  }
+std::string with_spaces(std::string_view piece) {
   std::string bytes;
   for (size_t i = 0; i < piece.size();) {
-    if (std::string_view(piece).substr(i).starts_with(space_mark)) {
+    if (piece.substr(i).starts_with(space_mark)) {
       bytes += ' ';
       i += space_mark.size();
     } else {
@@ -53,9 +49,47 @@ std::string piece_bytes(const SentencePieceProcessor& model, int id) {
   return bytes;
 }
 
+std::string piece_bytes(const SentencePieceProcessor& model, int id) {
+  const std::string& piece = model.IdToPiece(id);
+  if (model.IsByte(id) && piece.size() == 6) {  // "<0x0A>"
+    uint8_t byte = 0;
+    std::from_chars(piece.data() + 3, piece.data() + 5, byte, 16);
+    return std::string(1, static_cast<char>(byte));
+  }
+  return with_spaces(piece);
+}
+
+AddedToken control_token(const SentencePieceProcessor& model, int id) {
+  AddedToken token;
+  token.id = id;
+  token.content = model.IdToPiece(id);
+  token.special = true;
+  return token;
+}
+
+// The tokens that the files beside the model state with an id, with the flags and in the order in which they
+// entered the hash when nothing else was read: heads and stores carry it.
+std::vector<AddedToken> hashed_tokens(const AddedTokenSources& sources) {
+  std::map<std::string, AddedToken> by_id, by_content;
+  for (const auto& [id, token] : sources.numbered)
+    (sources.of_file.contains(id) ? by_content[token.content] : by_id[std::to_string(id)]) = token;
+  std::vector<AddedToken> tokens;
+  for (const auto& [id, token] : by_id) tokens.push_back(token);
+  for (auto& [content, token] : by_content) {
+    const auto same = [&](const AddedToken& other) {
+      return other.id == token.id || other.content == content;
+    };
+    if (std::any_of(tokens.begin(), tokens.end(), same)) continue;
+    token.special = false;
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::filesystem::path& file, const TokenizerSettings& settings);
+  SentencePieceTokenizer(const std::filesystem::path& file, const TokenizerSettings& settings,
+                         const std::vector<AddedToken>& listed);
 
   Encoding encode_with_spans(std::string_view text, const EncodeOptions& options) const override;
   std::string token_bytes(int64_t id, bool first) const override;
@@ -69,7 +103,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string hash() const override { return hex(hash_); }
 
  private:
-  void add_token(const AddedToken& token);
+  void take_added_tokens(const TokenizerSettings& settings, const std::vector<AddedToken>& listed);
+  void take_hash(const AddedTokenSources& sources, const AddedVocabulary& added);
   void encode_segment(const SentencePieceProcessor& model, std::string_view segment, size_t offset,
                       const MappedText& repaired, Encoding& encoding) const;
 
@@ -82,11 +117,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<bool> special_;
   std::optional<int64_t> bos_;
   bool adds_bos_ = false;
-  uint64_t hash_;
+  uint64_t hash_ = 0;
 };
 
 SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file,
-                                               const TokenizerSettings& settings) {
+                                               const TokenizerSettings& settings,
+                                               const std::vector<AddedToken>& listed) {
   const std::string serialized = read_file(file);
   model_ = parse_model(serialized, file);
   continuation_ = settings.legacy ? parse_model(serialized, file)
@@ -96,43 +132,72 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
 
   const int pieces = model_->GetPieceSize();
   bytes_of_id_.resize(static_cast<size_t>(pieces));
-  special_.resize(static_cast<size_t>(pieces));
   for (int id = 0; id < pieces; ++id) {
     bytes_of_id_[static_cast<size_t>(id)] = piece_bytes(*model_, id);
     ids_.emplace(model_->IdToPiece(id), id);
   }
   hash_ = fnv1a(serialized);
-  for (const AddedToken& token : settings.added_tokens) add_token(token);
-  for (int id = 0; id < pieces; ++id) {
-    if (!model_->IsControl(id) && !model_->IsUnknown(id)) continue;
-    const std::string& content = model_->IdToPiece(id);
-    const auto same = [&](const AddedToken& token) { return token.content == content; };
-    if (std::any_of(settings.added_tokens.begin(), settings.added_tokens.end(), same)) continue;
-    AddedToken token;
-    token.id = id;
-    token.content = content;
-    token.special = true;
-    add_token(token);
-  }
-  if (settings.bos_token) bos_ = token_id(*settings.bos_token);
+  take_added_tokens(settings, listed);
+  if (settings.bos_token()) bos_ = token_id(*settings.bos_token());
   if (!bos_ && model_->bos_id() >= 0) bos_ = model_->bos_id();
   adds_bos_ = bos_.has_value() && settings.add_bos.value_or(true);
   hash_ = fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-") + (settings.legacy ? "l" : ""),
                 hash_);
 }
 
-void SentencePieceTokenizer::add_token(const AddedToken& token) {
-  const auto id = static_cast<size_t>(token.id);
-  if (id >= bytes_of_id_.size()) {
-    bytes_of_id_.resize(id + 1);
-    special_.resize(id + 1);
+void SentencePieceTokenizer::take_added_tokens(const TokenizerSettings& settings,
+                                               const std::vector<AddedToken>& listed) {
+  const int pieces = model_->GetPieceSize();
+  // A text stated for a piece's id takes the place of that piece's own (models come with pieces left for it).
+  std::set<int64_t> renamed;
+  for (const auto& [id, token] : settings.sources.numbered) {
+    if (id >= pieces || ids_.contains(token.content)) continue;
+    ids_[token.content] = id;
+    renamed.insert(id);
   }
-  bytes_of_id_[id] = token.content;
-  special_[id] = token.special;
-  ids_[token.content] = token.id;
-  added_.add(token);
-  const int flags = token.special + 2 * token.single_word + 4 * token.lstrip + 8 * token.rstrip;
-  hash_ = fnv1a(token.content + "\n" + std::to_string(token.id) + " " + std::to_string(flags) + "\n", hash_);
+  AddedVocabulary added(pieces, [&](const std::string& content) -> std::optional<int64_t> {
+    const auto id = ids_.find(content);
+    return id == ids_.end() ? std::nullopt : std::optional<int64_t>(id->second);
+  });
+  // transformers puts the model's control pieces in place of these.
+  AddedTokenSources sources = settings.sources;
+  sources.additional.clear();
+  say_once(settings.folder, sources.merge(listed, added));
+  take_hash(settings.sources, added);
+  for (int id = 0; id < pieces; ++id) {
+    if (!model_->IsControl(id) && !model_->IsUnknown(id)) continue;
+    const AddedToken token = control_token(*model_, id);
+    if (added.find(token.content) == nullptr && !renamed.contains(id)) added.add(token);
+  }
+
+  const auto tokens = added.tokens();
+  if (!tokens.empty() && tokens.back().id >= pieces)
+    bytes_of_id_.resize(static_cast<size_t>(tokens.back().id) + 1);
+  special_.resize(bytes_of_id_.size());
+  for (const AddedToken& token : tokens) {
+    bytes_of_id_[static_cast<size_t>(token.id)] = with_spaces(token.content);
+    special_[static_cast<size_t>(token.id)] = token.special;
+    ids_[token.content] = token.id;
+    added_.add(token);
+  }
+}
+
+void SentencePieceTokenizer::take_hash(const AddedTokenSources& sources, const AddedVocabulary& added) {
+  std::vector<AddedToken> covered = hashed_tokens(sources);
+  const size_t stated = covered.size();
+  for (int id = 0; id < model_->GetPieceSize(); ++id) {
+    if (!model_->IsControl(id) && !model_->IsUnknown(id)) continue;
+    AddedToken token = control_token(*model_, id);
+    const auto same = [&](const AddedToken& other) { return other.content == token.content; };
+    if (std::none_of(covered.begin(), covered.begin() + static_cast<ptrdiff_t>(stated), same))
+      covered.push_back(std::move(token));
+  }
+  for (const AddedToken& token : covered) {
+    const int flags = token.special + 2 * token.single_word + 4 * token.lstrip + 8 * token.rstrip;
+    hash_ =
+        fnv1a(token.content + "\n" + std::to_string(token.id) + " " + std::to_string(flags) + "\n", hash_);
+  }
+  hash_ = hash_with(hash_, covered, added);
 }
 
 Encoding SentencePieceTokenizer::encode_with_spans(std::string_view text,
@@ -180,7 +245,7 @@ void SentencePieceTokenizer::encode_segment(const SentencePieceProcessor& model,
 std::string SentencePieceTokenizer::token_bytes(int64_t id, bool first) const {
   if (id < 0 || id >= vocab_size()) return {};
   const std::string& bytes = bytes_of_id_[static_cast<size_t>(id)];
-  const bool drops_space = first && dummy_prefix_ && bytes.starts_with(' ') && id < model_->GetPieceSize();
+  const bool drops_space = first && dummy_prefix_ && bytes.starts_with(' ');
   return drops_space ? bytes.substr(1) : bytes;
 }
 
@@ -195,8 +260,9 @@ std::optional<int64_t> SentencePieceTokenizer::token_id(std::string_view token) 
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& file,
-                                              const TokenizerSettings& settings) {
-  return std::make_unique<SentencePieceTokenizer>(file, settings);
+                                              const TokenizerSettings& settings,
+                                              const std::vector<AddedToken>& listed) {
+  return std::make_unique<SentencePieceTokenizer>(file, settings, listed);
 }
 
 }  // namespace clover::data

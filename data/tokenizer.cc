@@ -30,8 +30,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) 
                                               settings);
     }
   }
-  if (!loaded) loaded = load_sentencepiece(model_file, settings);
-  loaded->eos_text_ = read_eos_text(folder);
+  if (!loaded) loaded = load_sentencepiece(model_file, settings, {});
+  loaded->eos_text_ = settings.sources.text_of("eos_token");
   if (!loaded->eos_text_ && has_model && loaded->token_id("</s>")) loaded->eos_text_ = "</s>";
   return loaded;
 }

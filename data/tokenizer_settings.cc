@@ -1,7 +1,5 @@
 #include "data/tokenizer_settings.h"
 
-#include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "data/error.h"
@@ -29,39 +27,6 @@ json read_object(const std::filesystem::path& file) {
   return object;
 }
 
-int64_t parse_id(const std::string& digits, const std::string& where) {
-  int64_t id = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
-  if (error != std::errc() || end != digits.data() + digits.size()) {
-    throw InputError(where + ": expected a token id as key, found \"" + digits.substr(0, 100) + "\"");
-  }
-  return read_token_id(id, where);
-}
-
-void read_decoder(const json& config, const std::string& where, std::vector<AddedToken>& tokens) {
-  const json entries = config.value("added_tokens_decoder", json::object());
-  if (!entries.is_object()) throw InputError(where + ": expected an object, found " + entries.type_name());
-  for (const auto& [id, entry] : entries.items()) {
-    AddedToken token = read_added_token(entry, where + " " + id);
-    token.id = parse_id(id, where);
-    tokens.push_back(std::move(token));
-  }
-}
-
-void read_added_tokens_file(const std::filesystem::path& file, std::vector<AddedToken>& tokens) {
-  const json entries = read_object(file);
-  for (const auto& [content, id] : entries.items()) {
-    const int64_t known = read_token_id(id, file.string() + ": \"" + content + "\"");
-    const auto same = [&](const AddedToken& token) { return token.id == known || token.content == content; };
-    if (std::any_of(tokens.begin(), tokens.end(), same))
-      continue;  // tokenizer_config.json says more about it
-    AddedToken token;
-    token.id = known;
-    token.content = content;
-    tokens.push_back(std::move(token));
-  }
-}
-
 }  // namespace
 
 int64_t read_token_id(const json& value, const std::string& where) {
@@ -81,15 +46,6 @@ std::optional<std::string> read_token_text(const json& value) {
   return std::nullopt;
 }
 
-std::optional<std::string> read_eos_text(const std::filesystem::path& folder) {
-  const json config = read_object(folder / "tokenizer_config.json");
-  const json map = read_object(folder / "special_tokens_map.json");
-  const auto of_config = read_token_text(config.value("eos_token", json()));
-  const auto of_map = read_token_text(map.value("eos_token", json()));
-  const bool config_first = config.contains("added_tokens_decoder") || !of_map;
-  return config_first && of_config ? of_config : of_map;
-}
-
 AddedToken read_added_token(const json& entry, const std::string& where) {
   if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string()) {
     throw InputError(where + ": expected an added token with its content, found " +
@@ -107,15 +63,13 @@ AddedToken read_added_token(const json& entry, const std::string& where) {
 
 TokenizerSettings TokenizerSettings::load(const std::filesystem::path& folder) {
   TokenizerSettings settings;
-  const std::filesystem::path config_file = folder / "tokenizer_config.json";
-  const json config = read_object(config_file);
-  settings.bos_token = read_token_text(config.value("bos_token", json()));
+  settings.folder = folder.string();
+  settings.sources = AddedTokenSources::load(folder);
+  const json config = read_object(folder / "tokenizer_config.json");
   if (const json add_bos = config.value("add_bos_token", json()); add_bos.is_boolean()) {
     settings.add_bos = add_bos.get<bool>();
   }
   settings.legacy = config.value("legacy", json(false)) == true;
-  read_decoder(config, config_file.string() + ": added_tokens_decoder", settings.added_tokens);
-  read_added_tokens_file(folder / "added_tokens.json", settings.added_tokens);
   for (const char* name : {"generation_config.json", "config.json"}) {
     const json model = read_object(folder / name);
     const json id = model.value("bos_token_id", json());
