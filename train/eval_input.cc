@@ -12,14 +12,17 @@
 #include "infer/batch_input.h"
 #include "infer/line_reader.h"
 #include "train/preview.h"
-#include "train/store_check.h"
+#include "train/store_text.h"
 
 namespace clover::train {
 namespace {
 
-EvalInput from_store(const EvalSource& source, int64_t max_length, const model::Target& target) {
+EvalInput from_store(const EvalSource& source, int64_t max_length, const data::Tokenizer& tokenizer,
+                     const model::Target& target) {
   const data::TokenStore store = data::TokenStore::open(source.input);
-  check_prepared_for({store, source.input, source.target_folder}, target);
+  const StoreUse use{store, source.input, source.target_folder};
+  check_prepared_for(use, target);
+  check_same_text_form(use, tokenizer);
   const auto split = store.size(data::Split::held_out) > 0 ? data::Split::held_out : data::Split::train;
   EvalInput input;
   int64_t cut_away = 0;
@@ -118,7 +121,7 @@ EvalInput read_eval_input(const EvalSource& source, const infer::PromptEncoder& 
                           const model::Target& target) {
   const int64_t max_length = std::min(source.max_length, target.config().context);
   EvalInput read = std::filesystem::is_directory(source.input)
-                       ? from_store(source, max_length, target)
+                       ? from_store(source, max_length, prompts.tokenizer(), target)
                        : from_lines(source, max_length, prompts, target.config().vocab);
   if (read.samples.empty())
     throw data::InputError(source.input + " holds nothing to measure on: give records or requests.");

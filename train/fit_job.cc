@@ -19,6 +19,7 @@
 #include "train/objective.h"
 #include "train/saved_drafter.h"
 #include "train/store_check.h"
+#include "train/store_text.h"
 #include "train/token_map.h"
 
 namespace clover::train {
@@ -232,6 +233,7 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
       0,        0};
   const StoreUse use{job.store, settings.data, settings.target};
   check_vocabulary(use, config);
+  check_same_text_form(use);
   check_samples(job.store, settings.data);
   const at::Device device = resolve(job.settings);
   if (job.settings.eval_prompts > 0) job.tokenizer = data::Tokenizer::load(settings.target);

@@ -20,7 +20,7 @@
 #include "train/heads_about.h"
 #include "train/published_heads.h"
 #include "train/settings.h"
-#include "train/store_check.h"
+#include "train/store_text.h"
 #include "train/token_map.h"
 
 namespace clover::train {
@@ -74,7 +74,9 @@ Origin origin_of(const InitOptions& options, int64_t vocab) {
 at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target) {
   if (options.draft_vocab <= 0) return {};
   const auto store = data::TokenStore::open(options.data);
-  check_prepared_for({store, options.data, options.model.target}, target);
+  const StoreUse use{store, options.data, options.model.target};
+  check_prepared_for(use, target);
+  check_same_tokenizer(use);
   return frequent_tokens(store, options.draft_vocab, target.config().vocab);
 }
 

@@ -19,6 +19,7 @@
 #include "model/target.h"
 #include "train/once_begun.h"
 #include "train/preview.h"
+#include "train/store_text.h"
 
 namespace clover::train {
 namespace {
@@ -162,11 +163,11 @@ int prepare(const PrepareOptions& options) {
             : "None of the records has a token to learn from; nothing was written: look at them with "
               "--preview 5.");
   }
-  preparation.write({{"tokenizer", {{"hash", tokenizer->hash()}}},
-                     {"chat_template", {{"name", chat_template.name()}, {"hash", chat_template.hash()}}},
-                     {"target", {{"fingerprint", fingerprint}}},
-                     {"max_length", options.max_length},
-                     {"holdout", options.holdout}});
+  nlohmann::json about = text_form(folder, *tokenizer, chat_template, options.model.chat_template);
+  about["target"] = {{"fingerprint", fingerprint}};
+  about["max_length"] = options.max_length;
+  about["holdout"] = options.holdout;
+  preparation.write(about);
   std::cerr << counts.samples << " samples, " << counts.tokens << " tokens, " << counts.supervised
             << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
             << " bad records skipped\n";
