@@ -7,6 +7,7 @@
 #include "data/files.h"
 #include "data/json_fields.h"
 #include "data/messages.h"
+#include "data/written_json.h"
 
 namespace clover::data {
 namespace {
@@ -86,7 +87,9 @@ AnsweredRecord answered_record(const Json& record) {
     if (answered.is_chat) {
       answered.messages = read_messages(record["messages"], "messages");
     } else {
-      answered.prompt = string_field(record, "prompt");
+      const Json& prompt = member(record, "", "prompt");
+      const bool list_of_one = prompt.is_array() && prompt.size() == 1;
+      answered.prompt = list_of_one ? as_string(prompt[0], "prompt[0]") : as_string(prompt, "prompt");
     }
     return answered;
   }
@@ -144,7 +147,7 @@ std::string key_list(const Json& record) {
 }  // namespace
 
 TrainingRecord parse_training_record(std::string_view line) {
-  const Json record = parse_json(line, "the record");
+  const Json record = parse_json(WrittenJson(line).readable(), "the record");
   if (!record.is_object()) fail_expected("the record", "a JSON object", kind_of(record));
   const auto has = [&](const char* key) { return record.contains(key); };
 

@@ -5,6 +5,7 @@
 #include "data/hash.h"
 #include "data/json_fields.h"
 #include "data/messages.h"
+#include "data/written_json.h"
 #include "infer/line_reader.h"
 
 namespace clover::infer {
@@ -44,18 +45,52 @@ std::vector<std::string> read_turns(const json& turns) {
 void read_id(const json& record, const char* name, json& id) {
   const auto at = record.find(name);
   if (at == record.end() || at->is_null()) return;
-  // A number that is none of 64 bits would come back as another, maybe as another line's.
-  if (!at->is_string() && !at->is_number_integer()) {
-    throw data::InputError(std::string(name) + ": expected a string or a whole number of 64 bits, found " +
-                           shown(*at));
-  }
+  if (!at->is_string() && !at->is_number())
+    throw data::InputError(std::string(name) + ": expected a string or a number, found " + shown(*at));
   id = *at;
+}
+
+std::vector<int64_t> token_ids(const json& list, const std::string& name) {
+  std::vector<int64_t> ids;
+  for (const json& item : list) {
+    const auto id = as_integer(item);
+    if (!id || *id < 0)
+      throw data::InputError(name + "[" + std::to_string(ids.size()) + "]: expected a token's id, found " +
+                             shown(item));
+    ids.push_back(*id);
+  }
+  if (ids.empty())
+    throw data::InputError(name + ": expected a text or the ids of tokens, found an empty list");
+  return ids;
+}
+
+/// A text, ids of tokens, or a list of texts or of lists of ids, as OpenAI's completions take it.
+void read_prompt(const json& value, BatchLine& line, bool may_be_empty) {
+  if (!value.is_array()) {
+    line.prompt = text_field(value, "prompt", may_be_empty);
+  } else if (value.size() == 1 && value[0].is_string()) {
+    line.prompt = text_field(value[0], "prompt[0]", may_be_empty);
+  } else if (value.empty() || value[0].is_number()) {
+    line.prompts = {{"", token_ids(value, "prompt")}};
+  } else {
+    for (const json& one : value) {
+      const std::string name = "prompt[" + std::to_string(line.prompts.size()) + "]";
+      if (one.type() != value[0].type() || !(one.is_string() || one.is_array()))
+        throw data::InputError(name +
+                               ": expected texts or lists of token ids (messages stand in \"messages\"), "
+                               "found " +
+                               shown(one));
+      line.prompts.push_back(one.is_string() ? ListedPrompt{text_field(one, name, false), {}}
+                                             : ListedPrompt{"", token_ids(one, name)});
+    }
+  }
 }
 
 void read_openai(BatchLine& line, const SamplingFields& defaults) {
   const json& record = line.record;
-  const json method = record.value("method", json("POST"));
-  if (method != "POST") throw data::InputError("method: expected \"POST\", found " + shown(method));
+  const json method = record.value("method", json());
+  if (!method.is_null() && method != "POST")
+    throw data::InputError("method: expected \"POST\", found " + shown(method));
   const json url = record.value("url", json());
   if (url == "/v1/completions") {
     line.shape = LineShape::completion;
@@ -75,7 +110,7 @@ void read_openai(BatchLine& line, const SamplingFields& defaults) {
   if (line.shape == LineShape::chat) {
     line.messages = data::read_messages(body["messages"], "messages");
   } else {
-    line.prompt = text_field(body["prompt"], "prompt", false);
+    read_prompt(body["prompt"], line, false);
   }
 }
 
@@ -105,7 +140,10 @@ void read_short_form(BatchLine& line, const SamplingFields& defaults, bool token
     line.messages = {{"user", line.turns[0]}};
   } else {
     line.shape = sources[0] == "text" ? LineShape::text : LineShape::prompt;
-    line.prompt = text_field(source, sources[0], tokenize);
+    if (sources[0] == "prompt")
+      read_prompt(source, line, tokenize);
+    else
+      line.prompt = text_field(source, sources[0], tokenize);
   }
   line.sampling = tokenize ? defaults : read_sampling_fields(record, defaults, false);
 }
@@ -125,15 +163,47 @@ void read_line(BatchLine& line, const SamplingFields& defaults, bool tokenize) {
   }
 }
 
+const char* id_name(bool openai) {
+  return openai ? "custom_id" : "id";
+}
+
+/// As JSON: an id that is a number is what is written, 1.0 not 1.
+std::string written_id(const json& id, bool openai, const AsWritten& written) {
+  const auto as_written = written.find(id_name(openai));
+  return as_written == written.end() ? id.dump() : as_written->second;
+}
+
 std::string id_text(const BatchLine& line) {
   if (line.id.is_null()) return std::to_string(line.number);
-  return line.id.is_string() ? line.id.get<std::string>() : line.id.dump();
+  return line.id.is_string() && !line.written.contains(id_name(line.openai()))
+             ? line.id.get<std::string>()
+             : written_id(line.id, line.openai(), line.written);
 }
 
 }  // namespace
 
-RandomKey BatchLine::random_key() const {
-  return {sampling.seed, sampling.own_seed ? 0 : data::fnv1a(id_text(*this))};
+AsWritten id_as_written(const BatchLine& line) {
+  const auto id = line.written.find(id_name(line.openai()));
+  return id == line.written.end() ? AsWritten() : AsWritten{*id};
+}
+
+RandomKey BatchLine::random_key(size_t choice) const {
+  if (sampling.own_seed) return {sampling.seed, 0};
+  const uint64_t key = data::fnv1a(id_text(*this));
+  return {sampling.seed, choice == 0 ? key : data::fnv1a(" prompt " + std::to_string(choice), key)};
+}
+
+std::string text_of_record(const json& record, const AsWritten& written) {
+  if (written.empty()) return record.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text;
+  for (const auto& [name, value] : record.items()) {
+    const auto as_written = written.find(name);
+    text += text.empty() ? "{" : ",";
+    text += json(name).dump(-1, ' ', false, json::error_handler_t::replace) + ":";
+    text += as_written != written.end() ? as_written->second
+                                        : value.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+  return text + "}";
 }
 
 json BadLine::record() const {
@@ -151,23 +221,29 @@ std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_vi
   BatchLine line;
   line.number = number;
   try {
-    line.record = data::parse_json(text, "the line");
+    const data::WrittenJson written(text);
+    line.record = data::parse_json(written.readable(), "the line");
+    line.written = written.members_as_written();
     read_line(line, defaults, tokenize);
     return line;
   } catch (const data::InputError& error) {
-    return BadLine{number, line.id, line.openai(), error.what()};
+    return BadLine{number, line.id, line.openai(), error.what(), id_as_written(line)};
   }
 }
 
 std::variant<BatchLine, BadLine> BatchParser::parse(int64_t number, std::string_view text) {
   auto parsed = parse_batch_line(number, text, defaults_, tokenize_);
-  const json& id = std::holds_alternative<BatchLine>(parsed) ? std::get<BatchLine>(parsed).id
-                                                             : std::get<BadLine>(parsed).id;
-  if (id.is_null() || seen_.insert(id.dump()).second) return parsed;
-  const bool openai = std::holds_alternative<BatchLine>(parsed) ? std::get<BatchLine>(parsed).openai()
-                                                                : std::get<BadLine>(parsed).openai;
-  return BadLine{number, id, openai,
-                 "id " + shown(id) + " stands on an earlier line already; every id must be used once"};
+  BadLine repeated{number, nullptr, false, ""};
+  if (const BatchLine* line = std::get_if<BatchLine>(&parsed)) {
+    repeated = {number, line->id, line->openai(), "", id_as_written(*line)};
+  } else {
+    repeated = std::get<BadLine>(parsed);
+  }
+  const std::string id = written_id(repeated.id, repeated.openai, repeated.written);
+  if (repeated.id.is_null() || seen_.insert(id).second) return parsed;
+  repeated.message =
+      "id " + id.substr(0, 60) + " stands on an earlier line already; every id must be used once";
+  return repeated;
 }
 
 BadLine overlong_line(int64_t number, size_t limit) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -24,16 +26,27 @@ enum class LineShape {
   completion,  // OpenAI batch request to /v1/completions
 };
 
+/// Members of a line that parsing would change, numbers in them as they are written.
+using AsWritten = std::map<std::string, std::string>;
+
+/// One of several prompts, or one that is a list: a text, or else the ids of its tokens.
+struct ListedPrompt {
+  std::string text;
+  std::vector<int64_t> ids;
+};
+
 /// One request of a batch file, checked but not tokenised.
 struct BatchLine {
   int64_t number = 0;  // 1-based
   LineShape shape = LineShape::prompt;
   nlohmann::json record;  // the whole line
   nlohmann::json id;      // "id" or "custom_id": a string, a number or null
+  AsWritten written;      // of the record
   std::string category;
   std::string prompt;                   // prompt, text, completion
   std::vector<data::Message> messages;  // messages, chat; grows as turns are answered
   std::vector<std::string> turns;
+  std::vector<ListedPrompt> prompts;  // of a list of several, or of ids; each is answered
   SamplingFields sampling;
 
   bool openai() const { return shape == LineShape::chat || shape == LineShape::completion; }
@@ -41,9 +54,11 @@ struct BatchLine {
     return shape != LineShape::prompt && shape != LineShape::text && shape != LineShape::completion;
   }
 
-  /// Keyed by the request alone: a stable hash of the id's text (of the line number without an id), or 0 when
-  /// the request brings its own seed.
-  RandomKey random_key() const;
+  size_t choices() const { return std::max<size_t>(1, prompts.size()); }  // answers, those of turns being one
+
+  /// Keyed by the request alone: a stable hash of the id's text (of the line number without an id) and of
+  /// which choice it is, or 0 when the request brings its own seed.
+  RandomKey random_key(size_t choice = 0) const;
 };
 
 /// A line that cannot be answered, and what is known of it.
@@ -52,10 +67,17 @@ struct BadLine {
   nlohmann::json id;
   bool openai = false;
   std::string message;
+  AsWritten written = {};  // its id
 
   /// The error record of the output: {"line", "id", "error": {"message"}}, or the OpenAI batch form.
   nlohmann::json record() const;
 };
+
+/// Of `line.written`, the id.
+AsWritten id_as_written(const BatchLine& line);
+
+/// A record of the output as text, with the members that `written` names.
+std::string text_of_record(const nlohmann::json& record, const AsWritten& written);
 
 /// Parses one line.  Never throws for what the line holds.  `tokenize` also accepts {"text"}, and empty
 /// texts.

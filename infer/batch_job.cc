@@ -7,6 +7,16 @@
 
 namespace clover::infer {
 
+namespace {
+
+/// Under the name that it has in records of --stats.
+AsWritten stats_id_as_written(const BatchLine& line) {
+  const AsWritten id = id_as_written(line);
+  return id.empty() ? id : AsWritten{{"id", id.begin()->second}};
+}
+
+}  // namespace
+
 BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Decoder& decoder,
                    BatchOutput& output)
     : settings_(std::move(settings)),
@@ -69,7 +79,7 @@ void BatchJob::fill(const std::function<bool()>& stop) {
 
 void BatchJob::start(BatchTask task) {
   try {
-    decoder_.submit(task.start(prompts_, settings_.context));
+    for (Request& request : task.start(prompts_, settings_.context)) decoder_.submit(std::move(request));
   } catch (const data::InputError& error) {
     return fail(task.line(), error.what());
   }
@@ -78,7 +88,8 @@ void BatchJob::start(BatchTask task) {
 }
 
 void BatchJob::finish(Completion completion) {
-  const auto at = tasks_.find(completion.tag);
+  const auto at = tasks_.find(BatchTask::line_of(completion.tag));
+  if (at == tasks_.end()) return;  // another of its prompts failed
   BatchTask& task = at->second;
   try {
     if (!completion.error.empty()) throw data::InputError(completion.error);
@@ -87,8 +98,9 @@ void BatchJob::finish(Completion completion) {
     if (auto next = task.advance(std::move(completion), prompts_, settings_.context)) {
       return decoder_.submit(std::move(*next));
     }
+    if (!task.done()) return;
     write_stats(task);
-    output_.write(task.line().number, task.record(settings_.typical));
+    output_.write_text(task.line().number, task.record_text(settings_.typical), false);
     ++outcome_.answered;
   } catch (const data::InputError& error) {
     fail(task.line(), error.what());
@@ -97,18 +109,19 @@ void BatchJob::finish(Completion completion) {
 }
 
 void BatchJob::fail(const BatchLine& line, const std::string& message) {
-  write_failure({line.number, line.id, line.openai(), message});
+  write_failure({line.number, line.id, line.openai(), message, id_as_written(line)});
 }
 
 void BatchJob::write_failure(const BadLine& bad) {
-  output_.write(bad.number, bad.record());
+  output_.write_text(bad.number, text_of_record(bad.record(), bad.written), true);
   ++outcome_.failed;
 }
 
 void BatchJob::write_stats(const BatchTask& task) {
   if (!stats_) return;
-  const std::string record =
-      task.stats_record().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  nlohmann::json about = task.stats_record();
+  about["job"] = output_.mark();
+  const std::string record = text_of_record(about, stats_id_as_written(task.line())) + "\n";
   if (std::fwrite(record.data(), 1, record.size(), stats_.get()) != record.size() ||
       std::fflush(stats_.get()) != 0) {
     throw std::runtime_error(settings_.stats_file + ": writing failed: " + std::strerror(errno));

@@ -12,6 +12,7 @@
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
+#include "data/written_json.h"
 
 namespace clover::infer {
 namespace {
@@ -127,6 +128,10 @@ int64_t line_of_record(const json& record) {
   return text.compare(0, prefix.size(), prefix) == 0 ? std::atoll(text.c_str() + prefix.size()) : 0;
 }
 
+json parse_record(const std::string& text, const std::string& where) {
+  return data::parse_json(data::WrittenJson(text).readable(), where);
+}
+
 bool is_error_record(const json& record) {
   const auto error = record.find("error");
   // A short form's own "error" field travels along; only records without an answer are errors.
@@ -169,6 +174,15 @@ void check_same_job(const std::filesystem::path& file, const json& run) {
   }
 }
 
+namespace {
+
+std::string mark_of(const json& run) {
+  const json input = run.value("input", json::object());
+  return data::hex(data::fnv1a(dumped({run.value("affects_output", json()), input.value("hash", json())})));
+}
+
+}  // namespace
+
 BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors)
     : file_(std::move(file)), synced_(std::chrono::steady_clock::now()) {
   std::error_code ignored;
@@ -178,6 +192,7 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors
   descriptor_.number = open_and_lock(file_);  // before looking: another job may be about to finish
   const bool has_answers = std::filesystem::file_size(file_) > 0;
   if (has_answers) check_same_job(file_, run);
+  mark_ = mark_of(run);
   run["format_version"] = 1;
   data::write_file_atomically(run_file_of(file_),
                               run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
@@ -197,7 +212,7 @@ void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {
   LineReader reader(file_, record_limit);
   for (std::string text; reader.next(text);) {
     const std::string where = file_.string() + ", line " + std::to_string(reader.number());
-    const json record = data::parse_json(text, where);
+    const json record = parse_record(text, where);
     const int64_t line = line_of_record(record);
     if (line < 1 || line > input_lines || !done_.insert(line).second) {
       throw data::InputError(where +
@@ -216,9 +231,13 @@ void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {
 }
 
 void BatchOutput::write(int64_t line, const json& record) {
-  write_all(descriptor_.number, dumped(record) + "\n", file_);
+  write_text(line, dumped(record), is_error_record(record));
+}
+
+void BatchOutput::write_text(int64_t line, const std::string& record, bool failed) {
+  write_all(descriptor_.number, record + "\n", file_);
   done_.insert(line);
-  if (is_error_record(record)) ++failed_;
+  failed_ += failed;
   if (std::chrono::steady_clock::now() - synced_ > sync_interval) sync();
 }
 
@@ -234,7 +253,7 @@ namespace {
 // Null when the line is no JSON.
 json record_of_text(const std::string& text, const std::filesystem::path& file) {
   try {
-    return data::parse_json(text, file.string());
+    return parse_record(text, file.string());
   } catch (const data::InputError&) {
     return nullptr;
   }
@@ -261,16 +280,48 @@ struct AnswerMark {
   }
 };
 
-std::unordered_map<int64_t, AnswerMark> answer_marks(const std::filesystem::path& output) {
-  std::unordered_map<int64_t, AnswerMark> marks;
-  LineReader reader(output, BatchOutput::record_limit);
-  for (std::string text; reader.next(text);) {
-    const json record = record_of_text(text, output);
-    if (line_of_record(record) > 0 && !is_error_record(record))
-      marks.emplace(line_of_record(record), AnswerMark::of_answer(record));
+/// What --stats records are held against.
+class JobInProgress {
+ public:
+  /// `stats`: the file of theirs.
+  JobInProgress(const std::filesystem::path& output, const std::filesystem::path& stats) {
+    const std::filesystem::path run_file = run_file_of(output);
+    std::error_code ignored;
+    if (!std::filesystem::exists(output, ignored) || !std::filesystem::exists(run_file, ignored)) return;
+    const json run = data::read_json(run_file);
+    if (!run.is_object() || !run.value("settings", json()).is_object()) return;
+    begun_ = true;
+    mark_ = mark_of(run);
+    const json named = run["settings"].value("stats", json());
+    own_file_ = named.is_string() && data::same_file(named.get<std::string>(), stats);
+    LineReader reader(output, BatchOutput::record_limit);
+    for (std::string text; reader.next(text);) {
+      const json record = record_of_text(text, output);
+      if (line_of_record(record) < 1) continue;
+      if (is_error_record(record))
+        failed_.insert(line_of_record(record));
+      else
+        answers_.emplace(line_of_record(record), AnswerMark::of_answer(record));
+    }
   }
-  return marks;
-}
+
+  /// Whether the record may be of this job.  `last`: a kill may have come before its answer was written.
+  bool owns(const json& record, bool last) const {
+    if (!begun_) return false;
+    const json mark = record.value("job", json());
+    const auto answer = answers_.find(line_of_record(record));
+    if (answer != answers_.end() && !answer->second.fits(record)) return false;
+    if (!mark.is_null()) return mark == mark_;
+    // Records that this program wrote before it marked them.
+    return answer != answers_.end() || (last && own_file_ && !failed_.contains(line_of_record(record)));
+  }
+
+ private:
+  bool begun_ = false, own_file_ = false;
+  std::string mark_;
+  std::unordered_map<int64_t, AnswerMark> answers_;
+  std::unordered_set<int64_t> failed_;
+};
 
 }  // namespace
 
@@ -281,17 +332,16 @@ void check_stats_file(const std::filesystem::path& file, const std::filesystem::
   const std::string advice = "; choose another file or remove it";
   if (!std::filesystem::is_regular_file(file, ignored))
     throw data::InputError("--stats " + file.string() + ": expected a regular file" + advice);
-  const bool begun = std::filesystem::exists(output, ignored);
-  std::unordered_map<int64_t, AnswerMark> answers;
-  if (begun) answers = answer_marks(output);
+  const JobInProgress job(output, file);
   LineReader reader(file, BatchOutput::record_limit);
-  for (std::string text; reader.next(text);) {
-    if (!reader.ended()) break;  // torn by a kill
+  std::string text;
+  for (bool more = reader.next(text); more && reader.ended();) {  // the last may be torn by a kill
+    const int64_t number = reader.number();
     const json record = record_of_text(text, file);
-    const bool statistics = is_statistics(record);
-    const auto answer = statistics ? answers.find(line_of_record(record)) : answers.end();
-    if (!begun || !statistics || (answer != answers.end() && !answer->second.fits(record))) {
-      throw data::InputError("--stats " + file.string() + ", line " + std::to_string(reader.number()) +
+    more = reader.next(text);
+    const bool last = !more || !reader.ended(), statistics = is_statistics(record);
+    if (!statistics || !job.owns(record, last)) {
+      throw data::InputError("--stats " + file.string() + ", line " + std::to_string(number) +
                              ": expected records of the job that is continued, found " +
                              (statistics ? "those of another job" : "something else") + advice);
     }

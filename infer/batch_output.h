@@ -29,9 +29,13 @@ class BatchOutput {
   const std::unordered_set<int64_t>& lines() const { return done_; }
   int64_t done_lines() const { return static_cast<int64_t>(done_.size()); }
   int64_t failed_lines() const { return failed_; }  // of which error records
+  /// Of the job: the same for the same input and answers, 16 hex digits.  Its statistics carry it.
+  const std::string& mark() const { return mark_; }
 
   /// Appends one record with one write.  std::runtime_error when the disk is full.
   void write(int64_t line, const nlohmann::json& record);
+  /// The same of a record that is text already, `failed` when it is an error's.
+  void write_text(int64_t line, const std::string& record, bool failed);
 
   /// Puts on disk what was written.
   void sync();
@@ -51,6 +55,7 @@ class BatchOutput {
   Descriptor descriptor_;
   std::unordered_set<int64_t> done_;
   int64_t failed_ = 0;
+  std::string mark_;
   std::chrono::steady_clock::time_point synced_;
 };
 
@@ -63,6 +68,9 @@ void check_same_job(const std::filesystem::path& file, const nlohmann::json& run
 
 /// Line number of an output record of either form, 0 when it is none.
 int64_t line_of_record(const nlohmann::json& record);
+
+/// A record read back, numbers that no double holds as texts; InputError begins with `where`.
+nlohmann::json parse_record(const std::string& text, const std::string& where);
 bool is_error_record(const nlohmann::json& record);
 
 /// InputError when `file` holds anything but the statistics of the job whose answers go to `output`: it would

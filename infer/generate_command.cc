@@ -63,7 +63,7 @@ int generate(const GenerateOptions& options) {
   engine_settings.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   stop_if_interrupted();
   BatchTask task(line_of(options, *model.prompts));
-  Request request = task.start(*model.prompts, model.target->config().context);
+  Request request = std::move(task.start(*model.prompts, model.target->config().context).front());
   model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
   engine_settings.max_batch = 1;
   if (engine_settings.kv_memory == 0) {

@@ -57,14 +57,19 @@ PromptEncoder::PromptEncoder(const std::string& folder, const std::string& templ
   }
 }
 
-std::string PromptEncoder::text_of(const BatchLine& line) const {
+std::string PromptEncoder::text_of(const BatchLine& line, size_t choice) const {
+  if (!line.prompts.empty()) {
+    const ListedPrompt& prompt = line.prompts[choice];
+    return prompt.ids.empty() ? prompt.text : tokenizer_->decode(prompt.ids, /*skip_special=*/false);
+  }
   if (!line.conversation()) return line.prompt;
   if (!template_) throw data::InputError(no_template_);
   return template_->text(line.messages, true);
 }
 
-std::vector<int64_t> PromptEncoder::encode(const BatchLine& line) const {
-  const std::string text = text_of(line);
+std::vector<int64_t> PromptEncoder::encode(const BatchLine& line, size_t choice) const {
+  if (!line.prompts.empty() && !line.prompts[choice].ids.empty()) return line.prompts[choice].ids;
+  const std::string text = text_of(line, choice);
   data::EncodeOptions options;
   // A {"text"} line asks for the tokens of exactly this text.
   options.add_bos =

@@ -35,9 +35,10 @@ class PromptEncoder {
   /// only once a conversation is to be rendered, or when `template_name` asks for one by name.
   PromptEncoder(const std::string& folder, const std::string& template_name);
 
-  /// Chat template (or the text as given) and tokens.  InputError when a conversation cannot be rendered.
-  std::string text_of(const BatchLine& line) const;
-  std::vector<int64_t> encode(const BatchLine& line) const;
+  /// Chat template (or the text as given) and tokens, of one of several prompts.  InputError when a
+  /// conversation cannot be rendered.
+  std::string text_of(const BatchLine& line, size_t choice = 0) const;
+  std::vector<int64_t> encode(const BatchLine& line, size_t choice = 0) const;
 
   bool has_template() const { return template_.has_value(); }
   std::string template_name() const { return template_ ? template_->name() : ""; }

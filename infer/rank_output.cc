@@ -112,9 +112,9 @@ void join(const std::vector<fs::path>& parts, BatchOutput& whole) {
     LineReader reader(part, BatchOutput::record_limit);
     for (std::string text; reader.next(text);) {
       if (!reader.ended()) break;  // torn by a kill
-      const json record = data::parse_json(text, part.string() + ", line " + std::to_string(reader.number()));
+      const json record = parse_record(text, part.string() + ", line " + std::to_string(reader.number()));
       const int64_t line = line_of_record(record);
-      if (line > 0 && !whole.done(line)) whole.write(line, record);
+      if (line > 0 && !whole.done(line)) whole.write_text(line, text, is_error_record(record));
     }
   }
   whole.sync();

@@ -6,6 +6,7 @@
 
 #include "data/error.h"
 #include "data/utf8.h"
+#include "infer/neutral_fields.h"
 
 namespace clover::infer {
 namespace {
@@ -65,7 +66,11 @@ const std::vector<std::string> harmless_parameters = {"model",
                                                       "stream_options",
                                                       "parallel_tool_calls",
                                                       "safety_identifier",
-                                                      "prompt_cache_key"};
+                                                      "prompt_cache_key",
+                                                      "prompt_cache_retention",
+                                                      "cache_salt",
+                                                      "request_id",
+                                                      "priority"};
 
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -96,11 +101,9 @@ void read_number(const json& fields, const std::string& name, const std::string&
 
 void read_integer(const json& fields, const std::string& name, const std::string& expected, int64_t& into) {
   if (const json* value = find(fields, name)) {
-    if (!value->is_number_integer() ||
-        (value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX})) {
-      refuse(name, expected, *value);
-    }
-    into = value->get<int64_t>();
+    const auto read = as_integer(*value);
+    if (!read) refuse(name, expected, *value);
+    into = *read;
   }
 }
 
@@ -109,6 +112,7 @@ void read_stop(const json& fields, std::vector<std::string>& stop) {
   if (!value) return;
   const std::string expected = "a string or a list of strings, none of them empty";
   stop.clear();
+  if (value->is_string() && value->get_ref<const std::string&>().empty()) return;  // clients' way of none
   for (const json& one : value->is_array() ? *value : json::array({*value})) {
     if (!one.is_string() || one.get_ref<const std::string&>().empty()) refuse("stop", expected, *value);
     stop.push_back(one.get<std::string>());
@@ -120,12 +124,12 @@ void refuse_unsupported(const json& fields, bool strict, const std::vector<std::
     if (value.is_null() || holds(supported_parameters, name) || holds(also_known, name)) continue;
     const auto unsupported = unsupported_parameters().find(name);
     if (unsupported != unsupported_parameters().end()) {
-      if (value == unsupported->second) continue;
+      if (is_neutral(fields, name, value, unsupported->second)) continue;
       throw data::InputError(
           "parameter " + name + " is not supported (found " + shortened(value) + "); remove it" +
           (unsupported->second.is_null() ? "" : " or set it to " + unsupported->second.dump()));
     }
-    if (strict && !holds(harmless_parameters, name)) {
+    if (strict && !holds(harmless_parameters, name) && !is_left_at_default(fields, name, value)) {
       throw data::InputError("parameter " + name + " is not known (found " + shortened(value) +
                              "); remove it from the request");
     }
@@ -140,13 +144,14 @@ SamplingFields read_sampling_fields(const json& fields, const SamplingFields& de
   SamplingFields read = defaults;
   read_number(fields, "temperature", "a number >= 0", read.rule.temperature);
   read_number(fields, "top_p", "a number above 0 and at most 1", read.rule.top_p);
-  read_integer(fields, "top_k", "an integer >= 0 (0: all tokens)", read.rule.top_k);
+  read_integer(fields, "top_k", "an integer >= 0 (0 or -1: all tokens)", read.rule.top_k);
+  if (read.rule.top_k == -1) read.rule.top_k = 0;  // as vLLM and transformers have it
   read_integer(fields, "max_tokens", "an integer >= 1", read.max_tokens);
   read_integer(fields, "max_completion_tokens", "an integer >= 1", read.max_tokens);
   if (const json* seed = find(fields, "seed")) {
-    if (!seed->is_number_integer()) refuse("seed", "an integer", *seed);
+    if (!seed->is_number_unsigned() && !as_integer(*seed)) refuse("seed", "an integer of 64 bits", *seed);
     read.seed =
-        seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>());
+        seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(*as_integer(*seed));
     read.own_seed = true;
   }
   read_stop(fields, read.stop);
@@ -162,7 +167,7 @@ void check_sampling(const SamplingFields& fields) {
   const double temperature = fields.rule.temperature, top_p = fields.rule.top_p;
   if (!std::isfinite(temperature) || temperature < 0) refuse("temperature", "a number >= 0", temperature);
   if (!(top_p > 0 && top_p <= 1)) refuse("top_p", "a number above 0 and at most 1", top_p);
-  if (fields.rule.top_k < 0) refuse("top_k", "an integer >= 0 (0: all tokens)", fields.rule.top_k);
+  if (fields.rule.top_k < 0) refuse("top_k", "an integer >= 0 (0 or -1: all tokens)", fields.rule.top_k);
   if (fields.max_tokens < 1) refuse("max_tokens", "an integer >= 1", fields.max_tokens);
   for (const std::string& stop : fields.stop) {
     if (stop.empty()) throw data::InputError("stop: expected a text that is not empty, found \"\"");

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct SamplingFields {
 /// value.  With `strict`, a name that is neither supported nor in `also_known` is an InputError too.
 SamplingFields read_sampling_fields(const nlohmann::json& fields, const SamplingFields& defaults, bool strict,
                                     const std::vector<std::string>& also_known = {});
+
+/// A whole number that 64 bits hold, also one that is written 4.0; none for anything else.
+std::optional<int64_t> as_integer(const nlohmann::json& value);
 
 /// Whether it is one that is read.
 bool is_sampling_field(const std::string& name);

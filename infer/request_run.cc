@@ -33,7 +33,9 @@ int64_t longest_sequence(const std::vector<BatchLine>& lines, const PromptEncode
   int64_t longest = 1;
   for (const BatchLine& line : lines) {
     const int64_t answer = std::min(line.sampling.max_tokens, context);
-    int64_t length = static_cast<int64_t>(prompts.encode(line).size()) + answer;
+    int64_t length = 0;
+    for (size_t choice = 0; choice < line.choices(); ++choice)
+      length = std::max(length, static_cast<int64_t>(prompts.encode(line, choice).size()) + answer);
     for (size_t turn = 1; turn < line.turns.size(); ++turn) {
       // A byte is at most a token; the template adds a few around each message.
       length += static_cast<int64_t>(line.turns[turn].size()) + 32 + answer;
@@ -47,7 +49,9 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
                         EngineOptions options, const std::vector<BatchLine>& lines) {
   const int64_t context = target.config().context;
   if (options.kv_memory == 0) {
-    const int64_t sequences = std::min<int64_t>(options.max_batch, static_cast<int64_t>(lines.size()));
+    size_t prompts_in_all = 0;
+    for (const BatchLine& line : lines) prompts_in_all += line.choices();
+    const int64_t sequences = std::min<int64_t>(options.max_batch, static_cast<int64_t>(prompts_in_all));
     options.kv_memory = kv_memory_for(target, drafter, sequences, longest_sequence(lines, prompts, context),
                                       options.page_size);
   }
@@ -59,7 +63,7 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
     index[line.number] = tasks.size();
     tasks.emplace_back(line);
     try {
-      engine.submit(tasks.back().start(prompts, context));
+      for (Request& request : tasks.back().start(prompts, context)) engine.submit(std::move(request));
     } catch (const data::InputError& error) {
       throw data::InputError("line " + std::to_string(line.number) + ": " + error.what());
     }
@@ -68,9 +72,10 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
   const auto begin = std::chrono::steady_clock::now();
   while (!engine.idle()) {
     for (Completion& completion : engine.step()) {
-      BatchTask& task = tasks[index.at(completion.tag)];
+      const int64_t line = BatchTask::line_of(completion.tag);
+      BatchTask& task = tasks[index.at(line)];
       if (!completion.error.empty())
-        throw data::InputError("line " + std::to_string(completion.tag) + ": " + completion.error);
+        throw data::InputError("line " + std::to_string(line) + ": " + completion.error);
       outcome.all.add(completion);
       if (!task.line().category.empty()) outcome.by_category[task.line().category].add(completion);
       if (auto next = task.advance(std::move(completion), prompts, context)) engine.submit(std::move(*next));

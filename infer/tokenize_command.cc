@@ -18,12 +18,15 @@ struct TokenizeOptions {
   std::string target, input, chat_template;
 };
 
-void print_record(const json& record) {
-  std::cout << record.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
+void print_record(const json& record, const AsWritten& written) {
+  std::cout << text_of_record(record, written) << '\n';
   if (!std::cout) throw std::runtime_error("writing to stdout failed");
 }
 
 json tokenized(const BatchLine& line, const PromptEncoder& prompts) {
+  if (line.choices() > 1)
+    throw data::InputError("prompt: expected a line that is one text, found " +
+                           std::to_string(line.choices()));
   return {{"id", line.id.is_null() ? json(line.number) : line.id},
           {"text", prompts.text_of(line)},
           {"token_ids", prompts.encode(line)}};
@@ -41,11 +44,18 @@ int tokenize(const TokenizeOptions& options) {
                                     : parser.parse(reader.number(), text);
     try {
       if (const BadLine* bad = std::get_if<BadLine>(&parsed)) throw data::InputError(bad->message);
-      print_record(tokenized(std::get<BatchLine>(parsed), prompts));
+      const BatchLine& line = std::get<BatchLine>(parsed);
+      AsWritten id = id_as_written(line);
+      if (!id.empty()) id = {{"id", id.begin()->second}};
+      print_record(tokenized(line, prompts), id);
     } catch (const data::InputError& error) {
-      const json id = std::holds_alternative<BatchLine>(parsed) ? std::get<BatchLine>(parsed).id
-                                                                : std::get<BadLine>(parsed).id;
-      print_record(BadLine{reader.number(), id, false, error.what()}.record());
+      BadLine bad{reader.number(), nullptr, false, error.what()};
+      const bool parsed_well = std::holds_alternative<BatchLine>(parsed);
+      bad.id = parsed_well ? std::get<BatchLine>(parsed).id : std::get<BadLine>(parsed).id;
+      bad.written =
+          parsed_well ? id_as_written(std::get<BatchLine>(parsed)) : std::get<BadLine>(parsed).written;
+      if (!bad.written.empty()) bad.written = {{"id", bad.written.begin()->second}};
+      print_record(bad.record(), bad.written);
       ++failed;
     }
   }

@@ -51,6 +51,8 @@ EvalSample bare_prompt(const std::string& text, int64_t number, const infer::Pro
   auto parsed = infer::parse_batch_line(number, text, {});
   if (const auto* bad = std::get_if<infer::BadLine>(&parsed)) throw data::InputError(bad->message);
   auto& line = std::get<infer::BatchLine>(parsed);
+  if (line.choices() > 1)
+    throw data::InputError("prompt: expected one text, found " + std::to_string(line.choices()));
   if (line.messages.empty() && !line.turns.empty()) line.messages.push_back({"user", line.turns[0]});
   EvalSample sample{prompts.encode(line), {}, line.category};
   sample.supervised.assign(sample.ids.size(), 0);

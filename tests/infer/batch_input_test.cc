@@ -152,19 +152,32 @@ TEST(BatchInput, NamesWhatIsWrongWithALine) {
        "messages[0].content[0].type: expected \"text\", found \"image_url\""},
       {R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}]})",
        "tool_calls is not supported"},
-      {R"({"prompt": "a", "id": ["x"]})", "id: expected a string or a whole number"},
-      {R"({"prompt": "a", "id": 12345678901234567890123})", "id: expected a string or a whole number"},
+      {R"({"prompt": "a", "id": ["x"]})", "id: expected a string or a number"},
+      {R"({"prompt": "a", "id": true})", "id: expected a string or a number"},
+      {R"({"prompt": []})", "prompt: expected a text or the ids of tokens, found an empty list"},
+      {R"({"prompt": [1, "a"]})", "prompt[1]: expected a token's id, found \"a\""},
+      {R"({"prompt": [1, -2]})", "prompt[1]: expected a token's id, found -2"},
+      {R"({"prompt": [1.5]})", "prompt[0]: expected a token's id, found 1.5"},
+      {R"({"prompt": [[1], []]})", "prompt[1]: expected a text or the ids of tokens, found an empty list"},
+      {R"({"prompt": ["a", [1]]})", "prompt[1]: expected texts or lists of token ids"},
+      {R"({"prompt": ["a", ""]})", "prompt[1]: expected a text, found an empty string"},
+      {R"({"prompt": [{"role": "user", "content": "a"}]})", "messages stand in \"messages\""},
       {R"({"prompt": "a", "temperature": -1})", "temperature: expected a number >= 0"},
       {R"({"prompt": "a", "temperature": "hot"})", "temperature"},
-      {R"({"prompt": "a", "temperature": 1e400})", "expected valid JSON, found number overflow"},
+      {R"({"prompt": "a", "temperature": 1e400})", "temperature: expected a number >= 0, found \"1e400\""},
+      {R"({"prompt": "a", "max_tokens": 1e400})", "max_tokens: expected an integer >= 1"},
+      {R"({"prompt": "a", "seed": 1e30})", "seed: expected an integer of 64 bits"},
+      {R"({"prompt": "a", "seed": true})", "seed: expected an integer of 64 bits"},
+      {R"({"prompt": "a", "stream": 0})", "stream is not supported (found 0); remove it or set it to false"},
       {R"({"prompt": "a", "top_p": 0})", "top_p"},
       {R"({"prompt": "a", "top_p": 1.5})", "top_p"},
-      {R"({"prompt": "a", "top_k": -1})", "top_k"},
+      {R"({"prompt": "a", "top_k": -2})", "top_k: expected an integer >= 0 (0 or -1: all tokens)"},
+      {R"({"prompt": "a", "top_k": 4.5})", "top_k"},
       {R"({"prompt": "a", "max_tokens": 0})", "max_tokens"},
       {R"({"prompt": "a", "max_tokens": 2.5})", "max_tokens"},
       {R"({"prompt": "a", "max_tokens": 18446744073709551615})", "max_tokens"},
       {R"({"prompt": "a", "seed": "x"})", "seed"},
-      {R"({"prompt": "a", "stop": ""})", "stop"},
+      {R"({"prompt": "a", "stop": ["b", ""]})", "stop"},
       {R"({"prompt": "a", "stop": [1]})", "stop"},
       {R"({"prompt": "a", "min_p": 0.1})", "min_p is not supported"},
       {R"({"prompt": "a", "prompt": "b"})", "twice"},
@@ -177,6 +190,107 @@ TEST(BatchInput, NamesWhatIsWrongWithALine) {
     EXPECT_FALSE(line.openai) << text;
     EXPECT_EQ(line.record()["line"], 3);
     EXPECT_EQ(line.record()["error"]["message"], line.message);
+  }
+}
+
+TEST(BatchInput, TakesListsOfPromptsAsOpenAiDoes) {
+  const auto prompts = [](const json& prompt) {
+    const json body = {{"prompt", prompt}, {"max_tokens", 4}};
+    const BatchLine line = good({{"custom_id", "c"}, {"url", "/v1/completions"}, {"body", body}});
+    const BatchLine short_form = good({{"prompt", prompt}});
+    EXPECT_EQ(short_form.prompt, line.prompt);
+    EXPECT_EQ(short_form.choices(), line.choices());
+    return line;
+  };
+  EXPECT_EQ(prompts(json::array({"Once"})).prompt, "Once");
+  EXPECT_EQ(prompts(json::array({"Once"})).choices(), 1u);
+  const BatchLine two = prompts({"Once", "Twice"});
+  ASSERT_EQ(two.choices(), 2u);
+  EXPECT_EQ(two.prompts[1].text, "Twice");
+  EXPECT_NE(two.random_key(0).request, two.random_key(1).request);
+  const BatchLine ids = prompts({5, 7.0, 9});
+  ASSERT_EQ(ids.choices(), 1u);
+  EXPECT_EQ(ids.prompts[0].ids, (std::vector<int64_t>{5, 7, 9}));
+  const BatchLine lists = prompts({{5, 7}, {9}});
+  ASSERT_EQ(lists.choices(), 2u);
+  EXPECT_EQ(lists.prompts[1].ids, (std::vector<int64_t>{9}));
+}
+
+TEST(BatchInput, TakesWhatClientsWriteForNothing) {
+  const std::vector<std::pair<std::string, json>> parameters = {
+      {"temperature", 0},
+      {"top_k", -1},
+      {"top_k", 0},
+      {"max_tokens", 4.0},
+      {"n", 1},
+      {"n", 1.0},
+      {"best_of", 1},
+      {"seed", INT64_MAX},
+      {"seed", 5.0},
+      {"stop", nullptr},
+      {"stop", ""},
+      {"stop", json::array()},
+      {"stream", false},
+      {"stream_options", nullptr},
+      {"stream_options", {{"include_usage", true}}},
+      {"logprobs", nullptr},
+      {"logprobs", false},
+      {"top_logprobs", 0},
+      {"response_format", {{"type", "text"}}},
+      {"response_format", {{"type", "text"}, {"json_schema", nullptr}}},
+      {"tools", json::array()},
+      {"tools", nullptr},
+      {"tool_choice", "none"},
+      {"tool_choice", "auto"},
+      {"function_call", "auto"},
+      {"parallel_tool_calls", true},
+      {"user", "me"},
+      {"metadata", {{"a", 1}}},
+      {"store", false},
+      {"service_tier", "auto"},
+      {"modalities", {"text"}},
+      {"guided_json", ""},
+      {"skip_special_tokens", true},
+      {"include_stop_str_in_output", false},
+      {"add_special_tokens", false},
+      {"priority", 3},
+      {"echo", false},
+      {"max_completion_tokens", 7},
+      {"model", nullptr}};
+  for (const auto& [name, value] : parameters) {
+    const BatchLine line = good(chat({{"messages", hello}, {name, value}}));
+    EXPECT_EQ(line.sampling.rule.top_k, 0) << name;
+    EXPECT_TRUE(line.sampling.stop.empty()) << name;
+    EXPECT_EQ(line.sampling.max_tokens, name == "max_tokens" ? 4 : name == "max_completion_tokens" ? 7 : 512);
+    EXPECT_EQ(line.sampling.seed, name == "seed" ? value.get<uint64_t>() : 0) << name;
+  }
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, json>>{{"skip_special_tokens", false},
+                                                 {"add_special_tokens", true},
+                                                 {"response_format", "text"},
+                                                 {"tool_choice", "required"},
+                                                 {"tool_choice", {{"type", "function"}}},
+                                                 {"n", true},
+                                                 {"stream", 1}})
+    EXPECT_THAT(bad_record(chat({{"messages", hello}, {name, value}})).message, HasSubstr(name));
+  const json tool = {{"type", "function"}};
+  EXPECT_THAT(bad_record(chat({{"messages", hello}, {"tools", {tool}}, {"tool_choice", "auto"}})).message,
+              HasSubstr("tool"));
+}
+
+TEST(BatchInput, KnowsIdsByHowTheyAreWritten) {
+  BatchParser parser({});
+  for (const char* id :
+       {"12345678901234567890123", "12345678901234567890124", "1", "1.0", "1e400", "\"1e400\""}) {
+    const auto parsed = parser.parse(1, "{\"prompt\": \"a\", \"id\": " + std::string(id) + "}");
+    ASSERT_TRUE(std::holds_alternative<BatchLine>(parsed)) << id;
+  }
+  for (const char* id : {"12345678901234567890123", "1.0", "1e400"}) {
+    const auto parsed = parser.parse(1, "{\"prompt\": \"a\", \"id\": " + std::string(id) + "}");
+    ASSERT_TRUE(std::holds_alternative<BadLine>(parsed)) << id;
+    const BadLine& line = std::get<BadLine>(parsed);
+    EXPECT_THAT(line.message, HasSubstr("id " + std::string(id) + " stands on an earlier line"));
+    EXPECT_THAT(text_of_record(line.record(), line.written), HasSubstr("\"id\":" + std::string(id) + ","));
   }
 }
 

@@ -152,6 +152,75 @@ TEST_F(BatchJobTest, AnswersOpenAiRequestsInTheirForm) {
   EXPECT_EQ(records.at(2)["response"]["body"]["object"], "text_completion");
 }
 
+TEST_F(BatchJobTest, AnswersEachOfSeveralPromptsAsAChoice) {
+  const std::string input =
+      R"({"custom_id": "q", "url": "/v1/completions", "body": {"prompt": ["abc", "abcde", "a"]}})"
+      "\n"
+      R"({"prompt": ["ab", "abcd"], "id": "s"})"
+      "\n"
+      R"({"prompt": [7, 8, 9, 10], "id": "t"})"
+      "\n"
+      R"({"prompt": ["a", "aaaaaaaaaaaaa", "ab"], "id": "u"})"  // the second is refused, the first under way
+      "\n";
+  const auto outcome = run(input);
+  EXPECT_EQ(outcome.answered, 3);
+  EXPECT_EQ(outcome.failed, 1);
+  const auto records = by_line();
+  const json& body = records.at(1)["response"]["body"];
+  ASSERT_EQ(body["choices"].size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(body["choices"][i]["index"], i);
+    EXPECT_EQ(body["choices"][i]["text"], "n" + std::to_string(i == 0 ? 3 : i == 1 ? 5 : 1));
+  }
+  EXPECT_EQ(body["usage"], (json{{"prompt_tokens", 9}, {"completion_tokens", 6}, {"total_tokens", 15}}));
+  EXPECT_EQ(records.at(2)["text"], json({"n2", "n4"}));
+  EXPECT_EQ(records.at(2)["token_ids"], json({{2, 257}, {4, 257}}));
+  EXPECT_EQ(records.at(3)["text"], "n4");
+  EXPECT_THAT(records.at(4)["error"]["message"].get<std::string>(), HasSubstr("thirteen"));
+  decoder = {};
+  EXPECT_EQ(run(input).answered, 0) << "all is done";
+  EXPECT_EQ(decoder.steps, 0);
+}
+
+TEST_F(BatchJobTest, BeginsALineOfSeveralPromptsAgainThatWasNotDone) {
+  settings.stats_file = (folder / "stats.jsonl").string();
+  std::string input;
+  for (int i = 1; i <= 5; ++i)
+    input += R"({"prompt": ["a", "ab", "abc"], "id": )" + std::to_string(i) + "}\n";
+  const auto stopped = run(input, [this] { return decoder.steps == 7; });
+  EXPECT_TRUE(stopped.interrupted);
+  const int64_t before = stopped.answered;
+  EXPECT_LT(before, 5);
+  decoder = {};
+  EXPECT_EQ(run(input).answered, 5 - before);
+  EXPECT_EQ(decoder.steps, 3 * (5 - before));
+  for (const auto& [line, record] : by_line()) EXPECT_EQ(record["text"], json({"n1", "n2", "n3"})) << line;
+  EXPECT_EQ(by_line().size(), 5u);
+  EXPECT_EQ(test::records_of(folder / "stats.jsonl").size(), 5u);
+}
+
+TEST_F(BatchJobTest, GivesNumbersBackAsTheyWereWritten) {
+  const std::string input =
+      R"({"prompt": "abc", "id": 12345678901234567890123, "line": 1.50, "verify": 2.50, )"
+      R"("run": {"big": [98765432109876543210987, 1e400, 0.10, 1E5]}})"
+      "\n"
+      R"({"custom_id": 1.0, "id": 7.50, "url": "/v1/completions", "body": {"prompt": "abc"}})"
+      "\n"
+      R"({"id": 1e999, "nothing": 1})"
+      "\n";
+  run(input);
+  const std::string text = test::text_of(folder / "out.jsonl");
+  EXPECT_THAT(text, HasSubstr(R"("id":12345678901234567890123,)"));
+  EXPECT_THAT(text, HasSubstr(R"("run":{"big":[98765432109876543210987,1e400,0.10,1E5]})"));
+  EXPECT_THAT(text, HasSubstr(R"("line":1,)"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("2.50")));
+  EXPECT_THAT(text, HasSubstr(R"("custom_id":1.0,)"));
+  EXPECT_THAT(text, HasSubstr(R"("id":"batch_req_2")"));
+  EXPECT_THAT(text, HasSubstr(R"("id":1e999,)"));
+  decoder = {};
+  EXPECT_EQ(run(input).answered, 0) << "what was written is read back";
+}
+
 TEST_F(BatchJobTest, GoesOnBehindBadLines) {
   const auto outcome = run("{\"prompt\": \"abc\"}\nnonsense\n\n" + std::string("{\"prompt\": \"") +
                            std::string(2000, 'a') + "\"}\n" + "{\"prompt\": \"" + std::string(13, 'a') +

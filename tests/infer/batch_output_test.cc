@@ -164,6 +164,41 @@ TEST_F(BatchOutputTest, RefusesAFolderThatDoesNotExist) {
   EXPECT_THAT(refusal(), HasSubstr("none/out.jsonl"));
 }
 
+TEST_F(BatchOutputTest, KnowsStatisticsOfAnotherJobWhereNoLineWasAnswered) {
+  const auto stats = folder / "stats";
+  run["settings"]["stats"] = stats.string();
+  const std::string mine = open().mark();
+  json other_run = run;
+  other_run["affects_output"]["seed"] = 2;
+  const std::string others = BatchOutput(folder / "other.jsonl", other_run, false).mark();
+  EXPECT_NE(mine, others);
+  const auto record = [](int64_t line, const json& mark) {
+    json about = {{"line", line}, {"id", nullptr}, {"token_ids", {1, 2}}, {"accepted_histogram", {1}}};
+    if (!mark.is_null()) about["job"] = mark;
+    return about.dump() + "\n";
+  };
+  const auto refused = [&](const std::string& records) {
+    folder.write("stats", records);
+    return test::input_error([&] { check_stats_file(stats, file); });
+  };
+  EXPECT_EQ(refused(""), "");
+  EXPECT_EQ(refused(record(1, mine) + record(2, mine) + "{\"line\": 3"), "");
+  EXPECT_THAT(refused(record(1, mine) + record(2, others)), HasSubstr("line 2"));
+  EXPECT_THAT(refused(record(1, others)), HasSubstr("found those of another job"));
+  // Written before records were marked: one that a kill left without its answer, and no more.
+  EXPECT_EQ(refused(record(1, nullptr) + "{\"line\": 3"), "");
+  EXPECT_THAT(refused(record(1, nullptr) + record(2, nullptr)), HasSubstr("line 1"));
+  open().write(1, failure(1));
+  EXPECT_THAT(refused(record(1, nullptr)), HasSubstr("another job")) << "the line failed";
+  EXPECT_EQ(refused(record(2, nullptr)), "");
+  open().write(2, answer(2));
+  EXPECT_EQ(refused(record(2, nullptr) + record(3, nullptr)), "");
+  EXPECT_EQ(refused(record(2, mine)), "");
+  run["settings"]["stats"] = (folder / "elsewhere").string();
+  open();
+  EXPECT_THAT(refused(record(3, nullptr)), HasSubstr("another job")) << "this job wrote none there";
+}
+
 TEST_F(BatchOutputTest, KeepRecordsLeavesEachWantedLineOnce) {
   const auto stats = folder.write(
       "stats", answer(1).dump() + "\n" + answer(2).dump() + "\n" + answer(1).dump() + "\n{\"line\": 3");
