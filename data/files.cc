@@ -113,9 +113,20 @@ std::string parser_detail(const std::string& message) {
 }  // namespace
 
 std::string read_file(const std::filesystem::path& file, size_t limit) {
-  FileDescriptor in(file, O_RDONLY);
+  // What a shell hands over, <(...) or /dev/stdin, is waited for; a pipe in a folder would be for ever.
+  const std::string name = file.string();
+  const bool handed_over =
+      name == "/dev/stdin" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
+  FileDescriptor in(file, O_RDONLY | (handed_over ? 0 : O_NONBLOCK));
   if (in.get() < 0) {
     throw InputError(file.string() + ": expected a readable file, found " + std::strerror(errno));
+  }
+  struct stat status {};
+  if (!handed_over && ::fstat(in.get(), &status) == 0 && !S_ISREG(status.st_mode) &&
+      !S_ISDIR(status.st_mode)) {
+    throw InputError(
+        file.string() +
+        ": expected a regular file, found a pipe, a socket or a device; put the file itself there");
   }
   std::string bytes;
   std::error_code ignored;

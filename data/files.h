@@ -8,7 +8,8 @@
 
 namespace clover::data {
 
-/// The whole of a text file.  InputError when it cannot be read or is larger than `limit` bytes.
+/// The whole of a regular file, or of an open file's number (/dev/fd/3).  InputError when it is neither,
+/// cannot be read or is larger than `limit` bytes.
 std::string read_file(const std::filesystem::path& file, size_t limit = size_t{1} << 30);
 
 /// Parses a JSON file of at most 128 MB; InputError names the file and the byte where it breaks, duplicate

@@ -161,6 +161,15 @@ const std::map<std::string, std::string>& SafetensorsReader::metadata() const {
   return state_->metadata;
 }
 
+at::ScalarType SafetensorsReader::first_float_dtype() const {
+  const Stored* first = nullptr;
+  for (const auto& [name, stored] : state_->tensors) {
+    const bool computes = at::isFloatingType(stored.info.dtype) && c10::elementSize(stored.info.dtype) > 1;
+    if (computes && (first == nullptr || stored.path < first->path)) first = &stored;
+  }
+  return first == nullptr ? at::kBFloat16 : first->info.dtype;
+}
+
 at::Tensor SafetensorsReader::read(const std::string& name) const {
   const Stored& stored = state_->find(name);
   const at::ScalarType dtype = stored.info.dtype;

@@ -28,6 +28,10 @@ class SafetensorsReader {
   bool contains(const std::string& name) const;
   const TensorInfo& info(const std::string& name) const;  // InputError when missing
 
+  /// That of the first file's first tensor of floating-point numbers, both by name; bfloat16 where there is
+  /// none that PyTorch can compute with.
+  at::ScalarType first_float_dtype() const;
+
   /// The tensor over the mapped bytes (no copy when aligned; the mapping lives as long as the tensor).
   at::Tensor read(const std::string& name) const;
 

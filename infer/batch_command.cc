@@ -44,7 +44,8 @@ json hash_of_heads(const std::string& folder) {
 json affects_output(const BatchOptions& options, const EngineOptions& engine, const LoadedModel& model) {
   const SamplingFields& sampling = options.decode.sampling;
   const model::TargetConfig& config = model.target->config();
-  json settings = {{"target", model.target->fingerprint()},  // of the weights alone
+  json settings = {{"target", model.target->sampled_fingerprint()},  // all that was recorded at first
+                   {fingerprint_setting, model.target->fingerprint()},
                    {"end-ids", *engine.end_ids},
                    {"context", config.context},
                    {"norm-eps", config.norm_eps},
@@ -313,6 +314,7 @@ Action declare_batch(CLI::App& app) {
                  "Also write the figures of the whole run here (a rank N of several: FILE.rank-N)")
       ->type_name("FILE");
   add_model_options(app, options->model, HeadsOption::one);
+  add_context_option(app, options->model);
   add_sampling_options(app, options->decode.sampling);
   add_end_option(app, options->decode);
   add_graphs_option(app, options->decode);

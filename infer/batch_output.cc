@@ -161,6 +161,7 @@ void check_same_job(const std::filesystem::path& file, const json& run) {
   const json settings_before = before.value("affects_output", json::object());
   for (const auto& [name, value] : run["affects_output"].items()) {
     const json had = settings_before.value(name, json());
+    if (name == fingerprint_setting && had.is_null()) continue;
     if (had != value) {
       throw data::InputError(file.string() + ": it was begun with " + name + " " + or_nothing(had) +
                              ", not " + or_nothing(value) + advice);

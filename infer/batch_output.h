@@ -11,6 +11,9 @@
 
 namespace clover::infer {
 
+/// The setting that tells targets apart; jobs begun at first lack it.
+inline constexpr const char* fingerprint_setting = "fingerprint";
+
 /// The output file of a job that may be killed at any instant and continued.  OUTPUT.run.json beside it holds
 /// the settings; what is in OUTPUT is done and never written again.
 class BatchOutput {

@@ -64,7 +64,9 @@ std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
         bytes / gigabyte, model::dtype_name(dtype).c_str(), left / gigabyte, device.str().c_str());
     throw data::InputError(options.random_weights + sentence);
   }
-  return model::Target::random(config, dtype, device);
+  auto target = model::Target::random(config, dtype, device);
+  if (options.model.max_context > 0) target->set_context(options.model.max_context);
+  return target;
 }
 
 std::vector<NamedDrafter> random_drafters(const BenchOptions& options, const model::Target& target) {
@@ -217,6 +219,7 @@ Action declare_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   options->decode.sampling.max_tokens = 128;
   add_model_options(app, options->model, HeadsOption::none);
+  add_context_option(app, options->model);
   app.get_option("--target")->required(false);
   app.add_option("--heads", options->heads, "Folders of drafter heads to compare")
       ->type_name("DIR")

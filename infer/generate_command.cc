@@ -99,6 +99,7 @@ int generate(const GenerateOptions& options) {
 Action declare_generate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   add_model_options(app, options->model, HeadsOption::one);
+  add_context_option(app, options->model);
   app.add_option("--prompt", options->prompt,
                  "What to answer; as a user message when the model has a chat template")
       ->required()

@@ -54,6 +54,8 @@ json describe_config(const model::TargetConfig& config) {
           {"intermediate", config.intermediate},
           {"vocab", config.vocab},
           {"context", config.context},
+          {"rope", config.rope.settings()},
+          {"norm_eps", config.norm_eps},
           {"tied_head", config.tied_head},
           {"stored_dtype", model::dtype_name(config.stored_dtype)}};
 }

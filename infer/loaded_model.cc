@@ -27,7 +27,8 @@ void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) 
         ->type_name("DIR")
         ->group(group);
   }
-  app.add_option("--dtype", options.dtype, "bfloat16, float16 or float32 (default: as the model is stored)")
+  app.add_option("--dtype", options.dtype,
+                 "bfloat16, float16 or float32 (default: config.json's, or that of its first stored tensor)")
       ->type_name("NAME")
       ->group(group);
   app.add_option("--device", options.device,
@@ -45,6 +46,16 @@ void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) 
       ->type_name("N")
       ->check(CLI::Range(0, 4096))
       ->group(group);
+}
+
+void add_context_option(CLI::App& app, ModelOptions& options) {
+  app.add_option(
+         "--max-context", options.max_context,
+         "Most tokens of a text, prompt and answer (default, 0: what config.json says, times the factor of "
+         "stretched positions)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, model::ConfigKeys::largest))
+      ->group("Model");
 }
 
 PromptEncoder::PromptEncoder(const std::string& folder, const std::string& template_name)
@@ -125,14 +136,20 @@ c10::ScalarType chosen_dtype(const ModelOptions& options) {
   return model::TargetConfig::read(options.target).stored_dtype;
 }
 
+std::unique_ptr<model::Target> load_target(const ModelOptions& options, at::Device device) {
+  auto target = model::Target::load(options.target, chosen_dtype(options), device);
+  if (options.max_context > 0) target->set_context(options.max_context);
+  return target;
+}
+
 LoadedModel load_model(const ModelOptions& options) {
   const at::Device device = prepare_device(options);
   LoadedModel loaded;
   // The cheap parts first, so that a wrong folder or name is refused before gigabytes are read.
-  const c10::ScalarType dtype = chosen_dtype(options);
+  chosen_dtype(options);
   if (!options.heads.empty()) model::read_heads_info(options.heads);
   loaded.prompts = std::make_unique<PromptEncoder>(options.target, options.chat_template);
-  loaded.target = model::Target::load(options.target, dtype, device);
+  loaded.target = load_target(options, device);
   if (!options.heads.empty()) {
     loaded.drafter = load_drafter(options.heads, *loaded.target, loaded.prompts->tokenizer());
   }

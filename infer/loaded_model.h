@@ -23,10 +23,13 @@ struct ModelOptions {
   std::string device = "cpu";
   std::string chat_template;  // empty: the folder's own
   int threads = 0;            // 0: every core this process may use
+  int64_t max_context = 0;    // 0: as the target's config.json says
 };
 
 enum class HeadsOption { none, one };
 void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads);
+/// For commands that decode.
+void add_context_option(CLI::App& app, ModelOptions& options);
 
 /// Turns the text of requests into token ids.
 class PromptEncoder {
@@ -57,6 +60,9 @@ struct LoadedModel {
   std::unique_ptr<model::Target> target;
   std::shared_ptr<model::Drafter> drafter;  // null without heads
 };
+
+/// The target, with the context that the options ask for.  InputError in one sentence.
+std::unique_ptr<model::Target> load_target(const ModelOptions& options, at::Device device);
 
 /// Sets the number of threads and reads what the options name.  InputError in one sentence.
 LoadedModel load_model(const ModelOptions& options);

@@ -54,7 +54,7 @@ std::vector<PromptChunk> Scheduler::chunks_in_order(int64_t most, int64_t taken)
 bool Scheduler::admit() {
   if (waiting_.empty() || std::ssize(decoding_) + std::ssize(joining_) >= max_batch_) return false;
   LiveSequence& next = *waiting_.front();
-  const int32_t number = cache_.open();
+  const int32_t number = cache_.open(std::ssize(next.request().prompt));
   const int64_t shared = cache_.share(number, next.to_read());
   const int64_t missing = cache_.missing_pages(number, std::ssize(next.to_read()) + 1 - shared);
   const bool alone = decoding_.empty() && joining_.empty();

@@ -30,8 +30,9 @@ std::optional<double> gap_at(const LoadedModel& model, const BatchLine& line,
                              const std::vector<int64_t>& answer, int64_t position) {
   if (line.turns.size() > 1) return std::nullopt;
   std::vector<int64_t> ids = model.prompts->encode(line);
+  const int64_t prompt = std::ssize(ids);
   ids.insert(ids.end(), answer.begin(), answer.begin() + position);
-  return top_two_gap(*model.target, ids);
+  return top_two_gap(*model.target, ids, prompt);
 }
 
 int64_t token_at(const std::vector<int64_t>& ids, int64_t position) {
@@ -48,11 +49,11 @@ std::optional<int64_t> first_difference(const std::vector<int64_t>& plain,
   return at.first - plain.begin();
 }
 
-double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids) {
+double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids, int64_t prompt) {
   const int64_t length = static_cast<int64_t>(ids.size());
   constexpr int64_t page_size = 64;
   model::KvCache cache(target.kv_shape(0), (length + chunk) / page_size + 2, page_size);
-  const int32_t sequence = cache.open();
+  const int32_t sequence = cache.open(prompt);
   model::TargetOutput output;
   for (int64_t done = 0; done < length;) {
     const int64_t count = std::min(chunk, length - done);

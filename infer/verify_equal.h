@@ -40,8 +40,9 @@ EqualityReport compare_outputs(const LoadedModel& model,
 /// The first position at which two answers differ; none when they are equal.
 std::optional<int64_t> first_difference(const std::vector<int64_t>& plain, const std::vector<int64_t>& other);
 
-/// The gap between the two largest logits behind `ids`, by one teacher-forced reading.
-double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids);
+/// The gap between the two largest logits behind `ids`, by one teacher-forced reading; the first `prompt` of
+/// them were read as one text.
+double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids, int64_t prompt = 0);
 
 /// "clover budget 4, batch 3, page 16, prefill chunk 37"
 std::string name_of(const BenchConfiguration& configuration, const model::Target& target);

@@ -99,6 +99,7 @@ Action declare_verify_equal(CLI::App& app) {
   auto options = std::make_shared<VerifyEqualOptions>();
   options->decode.sampling.max_tokens = 64;
   add_model_options(app, options->model, HeadsOption::one);
+  add_context_option(app, options->model);
   app.add_option("--input", options->input, "Requests as for batch")->required()->type_name("FILE");
   app.add_option("--json", options->report, "Write every difference here")->type_name("FILE");
   app.add_option("--draft", options->drafts,

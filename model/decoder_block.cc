@@ -25,7 +25,7 @@ at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
 }  // namespace
 
 DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, bool with_mlp)
-    : config_(&config), frequencies_(rope_frequencies(config)) {
+    : config_(&config) {
   const auto linear = [this](const char* name, const at::Tensor& weight, const at::Tensor& bias = {}) {
     auto module =
         register_module(name, std::make_shared<Linear>(weight.size(0), weight.size(1), bias.defined()));
@@ -109,13 +109,28 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
   return at::cat(outputs);
 }
 
+at::Tensor DecoderBlock::angles(std::span<const Segment> segments, at::Device device) const {
+  const Rope& rope = config_->rope;
+  const at::Tensor plain = kernels::to_device(at::tensor(rope_frequencies(*config_), at::kDouble), device);
+  at::Tensor angles = positions_of(segments, device).to(at::kDouble).unsqueeze(1) * plain;
+  if (!rope.hangs_on_length()) return angles;
+  int64_t row = 0;
+  for (const Segment& segment : segments) {
+    for (int64_t position = 0; position < segment.count; ++position, ++row) {
+      if (static_cast<double>(position + 1) <= rope.trained) continue;
+      const auto frequencies = rope.frequencies(config_->head_dim, position + 1);
+      angles[row].copy_(at::tensor(frequencies, at::kDouble) * static_cast<double>(position));
+    }
+  }
+  return angles;
+}
+
 at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
                                  const at::Tensor& frontier, at::ScalarType training_dtype) const {
-  const at::Tensor frequencies = kernels::to_device(at::tensor(frequencies_, at::kDouble), x.device());
-  const at::Tensor angles =
-      positions_of(segments, x.device()).to(at::kDouble).unsqueeze(1) * frequencies;  // [R, d/2]
-  const at::Tensor cos = angles.cos().to(at::kFloat).unsqueeze(1),
-                   sin = angles.sin().to(at::kFloat).unsqueeze(1);
+  const at::Tensor turned = angles(segments, x.device());
+  const double scale = config_->rope.scale;
+  const at::Tensor cos = (scale * turned.cos()).to(at::kFloat).unsqueeze(1),
+                   sin = (scale * turned.sin()).to(at::kFloat).unsqueeze(1);
 
   const auto heads_of = [&](const at::Tensor& input, const Linear& projection, const RmsNorm* norm) {
     const at::Tensor heads =

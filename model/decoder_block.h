@@ -35,8 +35,10 @@ class DecoderBlock : public torch::nn::Module {
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     std::span<const Segment> segments, const at::Tensor& frontier) const;
 
+  /// Angles fp64 [R, d/2] of those rows, on their device.
+  at::Tensor angles(std::span<const Segment> segments, at::Device device) const;
+
   const TargetConfig* config_;
-  std::vector<double> frequencies_;
   std::shared_ptr<RmsNorm> input_layernorm_, q_norm_, k_norm_, post_attention_layernorm_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, o_proj_, gate_proj_, up_proj_, down_proj_;
   DecoderWeights packed_;

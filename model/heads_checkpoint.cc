@@ -22,23 +22,42 @@ using nlohmann::json;
 constexpr int64_t format_version = 1;
 
 json describe(const Target& target) {
-  const TargetConfig& config = target.config();
-  return {{"fingerprint", target.fingerprint()},
-          {"model_type", config.family},
-          {"hidden_size", config.hidden},
-          {"num_hidden_layers", config.layers},
-          {"vocab_size", config.vocab}};
+  json function = target.config().function();
+  json description = {{"fingerprint", target.fingerprint()}};
+  for (const char* key : {"model_type", "hidden_size", "num_hidden_layers", "vocab_size"}) {
+    description[key] = function.at(key);
+    function.erase(key);
+  }
+  description["config"] = std::move(function);
+  return description;
+}
+
+/// InputError unless `recorded` holds what `expected` does; of `config` what it holds, which is nothing in
+/// older heads.
+void check_values(const std::string& where, const json& recorded, const json& expected, bool all) {
+  for (const auto& [key, value] : expected.items()) {
+    const bool known = recorded.is_object() && recorded.contains(key);
+    if (value.is_structured() || key == "fingerprint" || (known ? recorded.at(key) == value : !all)) continue;
+    throw InputError(where + ": these heads belong to another target: " + key + " is " +
+                     (known ? recorded.at(key).dump().substr(0, 80) : "missing") +
+                     ", the given target's is " + value.dump() + "; use the target they were trained on.");
+  }
 }
 
 void check_target(const std::string& where, const json& recorded, const Target& target) {
   const json expected = describe(target);
-  for (const auto& [key, value] : expected.items()) {
-    if (!recorded.is_object() || !recorded.contains(key) || recorded.at(key) != value) {
-      throw InputError(
-          where + ": these heads belong to another target: " + key + " is " +
-          (recorded.is_object() && recorded.contains(key) ? recorded.at(key).dump() : "missing") +
-          ", the given target's is " + value.dump() + "; use the target they were trained on.");
-    }
+  check_values(where, recorded, expected, true);
+  const json config = recorded.value("config", json::object());
+  check_values(where, config, expected.at("config"), false);
+  if (config.is_object() && config.contains("rope"))
+    check_values(where, config.at("rope"), expected.at("config").at("rope"), false);
+  const json fingerprint = recorded.value("fingerprint", json());
+  const std::string other = fingerprint.is_string() ? target.difference_from(fingerprint.get<std::string>())
+                                                    : "nothing that is said";
+  if (!other.empty()) {
+    throw InputError(where + ": these heads belong to another target, " + other + ": fingerprint is " +
+                     fingerprint.dump().substr(0, 80) + ", the given target's is \"" + target.fingerprint() +
+                     "\"; use the target they were trained on.");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "kernels/gpu.h"
@@ -52,7 +53,7 @@ int64_t KvCache::bytes_per_page(const KvShape& shape, int64_t page_size) {
          static_cast<int64_t>(c10::elementSize(shape.dtype));
 }
 
-int32_t KvCache::open() {
+int32_t KvCache::open(int64_t prompt) {
   int32_t number;
   if (!closed_.empty()) {
     number = closed_.back();
@@ -63,6 +64,7 @@ int32_t KvCache::open() {
   }
   sequences_[number] = Sequence{};
   sequences_[number].open = true;
+  sequences_[number].prompt = prompt;
   return number;
 }
 
@@ -86,7 +88,7 @@ int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
   TORCH_CHECK(sequence.open && sequence.length == sequence.shared * page_size_ &&
                   std::ssize(sequence.pages) == sequence.shared,
               "KvCache: only a sequence without pages of its own can share others'");
-  if (ids.empty()) return 0;
+  if (ids.empty() || turns_by_prompt(sequence)) return 0;
   const std::vector<int32_t> pages = prefixes_.find(ids.first(ids.size() - 1));
   for (size_t i = sequence.pages.size(); i < pages.size(); ++i) {
     prefixes_.use(pages[i]);
@@ -98,7 +100,7 @@ int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
 }
 
 PrefixPages::Head KvCache::known_head(const Sequence& sequence, std::span<const int64_t> ids) const {
-  if (ids.empty() || sequence.length != sequence.shared * page_size_) return {};
+  if (ids.empty() || sequence.length != sequence.shared * page_size_ || turns_by_prompt(sequence)) return {};
   return prefixes_.find_head(sequence.pages.empty() ? -1 : sequence.pages.back(),
                              ids.first(ids.size() - 1).subspan(sequence.length));
 }
@@ -132,6 +134,7 @@ void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
   TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
               sequence.length, " are committed");
+  if (turns_by_prompt(sequence)) return;
   if (std::exchange(sequence.part, false)) prefixes_.forget(sequence.pages[sequence.shared]);
   while ((sequence.shared + 1) * page_size_ <= std::ssize(ids)) {
     const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
@@ -174,21 +177,38 @@ void KvCache::reserve(Sequence& sequence, int64_t slots) {
 }
 
 // Angles of a position are the same in every pass: taken from a table that grows with the positions seen.
-void KvCache::rotary(const std::vector<int32_t>& positions, Placement& placement) {
-  const int64_t half = std::ssize(shape_.frequencies), rows = std::ssize(positions);
-  const int64_t longest = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end()) + 1;
+// Those of longer texts, where they hang on the length, are computed for each row.
+void KvCache::rotary(const std::vector<Turn>& turns, Placement& placement) {
+  const int64_t half = std::ssize(shape_.frequencies), rows = std::ssize(turns);
+  const auto turn = [scale = shape_.rotary_scale](int64_t position, double frequency) {
+    const double angle = static_cast<double>(position) * frequency;
+    return std::pair(static_cast<float>(scale * std::cos(angle)),
+                     static_cast<float>(scale * std::sin(angle)));
+  };
+  int64_t longest = 0;
+  for (const Turn& row : turns)
+    if (row.length <= shape_.plain_length) longest = std::max<int64_t>(longest, row.position + 1);
   for (int64_t position = std::ssize(cos_) / half; position < longest; ++position) {
     for (const double frequency : shape_.frequencies) {
-      const double angle = static_cast<double>(position) * frequency;
-      cos_.push_back(static_cast<float>(std::cos(angle)));
-      sin_.push_back(static_cast<float>(std::sin(angle)));
+      const auto [cos, sin] = turn(position, frequency);
+      cos_.push_back(cos), sin_.push_back(sin);
     }
   }
   placement.cos = at::empty({rows, half}, at::kFloat);
   placement.sin = at::empty({rows, half}, at::kFloat);
+  std::vector<double> frequencies;
+  int64_t of_length = 0;
   for (int64_t row = 0; row < rows; ++row) {
-    std::copy_n(cos_.begin() + positions[row] * half, half, placement.cos.data_ptr<float>() + row * half);
-    std::copy_n(sin_.begin() + positions[row] * half, half, placement.sin.data_ptr<float>() + row * half);
+    const int64_t position = turns[row].position, length = turns[row].length;
+    float* cos = placement.cos.data_ptr<float>() + row * half;
+    float* sin = placement.sin.data_ptr<float>() + row * half;
+    if (length <= shape_.plain_length) {
+      std::copy_n(cos_.begin() + position * half, half, cos);
+      std::copy_n(sin_.begin() + position * half, half, sin);
+      continue;
+    }
+    if (std::exchange(of_length, length) != length) frequencies = shape_.frequencies_at(length);
+    for (int64_t i = 0; i < half; ++i) std::tie(cos[i], sin[i]) = turn(position, frequencies[i]);
   }
 }
 
@@ -238,14 +258,19 @@ Placement KvCache::place(const RowBatch& batch) {
     path_begin.push_back(static_cast<int32_t>(path.size()));
     placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own);
   }
-  rotary(positions, placement);
+  std::vector<Turn> turns(rows);
+  for (int64_t row = 0; row < rows; ++row)
+    turns[row] = {positions[row],
+                  std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt)};
+  rotary(turns, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
                     page_table(tables)};
   return placement;
 }
 
 Placement KvCache::place(std::span<const Segment> segments) {
-  std::vector<int32_t> tables, table_of, contiguous, positions;
+  std::vector<int32_t> tables, table_of, contiguous;
+  std::vector<Turn> turns;
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {
     const Sequence& sequence = sequences_[segment.sequence];
@@ -254,7 +279,7 @@ Placement KvCache::place(std::span<const Segment> segments) {
                 segment.begin, " + ", segment.count, " is beyond the ", room, " slots taken");
     for (int32_t i = 0; i < segment.count; ++i) {
       table_of.push_back(static_cast<int32_t>(tables.size()));
-      positions.push_back(segment.begin + i);
+      turns.push_back({segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt)});
       contiguous.push_back(segment.begin + i + 1);
       slots.push_back(slot(sequence, segment.begin + i));
     }
@@ -263,7 +288,7 @@ Placement KvCache::place(std::span<const Segment> segments) {
   Placement placement;
   placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
   std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
-  rotary(positions, placement);
+  rotary(turns, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous),
                     to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
   return placement;

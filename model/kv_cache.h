@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -19,6 +21,11 @@ struct KvShape {
   at::ScalarType dtype;
   std::vector<double> frequencies;  // rotary, [d/2]
   at::Device device = at::kCPU;
+  double rotary_scale = 1;  // of cosines and sines
+  /// Where a row's frequencies hang on how many tokens the text had when it was read: what they are above
+  /// `plain_length` tokens.
+  std::function<std::vector<double>(int64_t length)> frequencies_at = {};
+  int64_t plain_length = std::numeric_limits<int64_t>::max();
 };
 
 /// Paged keys and values of many sequences of different lengths.  A sequence has `length` committed tokens in
@@ -32,7 +39,8 @@ class KvCache {
 
   static int64_t bytes_per_page(const KvShape& shape, int64_t page_size);
 
-  int32_t open();                // a new, empty sequence
+  /// A new, empty sequence, whose first `prompt` tokens are read as one text, in however many passes.
+  int32_t open(int64_t prompt = 0);
   void close(int32_t sequence);  // its pages are free again, or idle if they were published
 
   /// A sequence that has nothing but what it took so, at first nothing, takes the published pages that hold
@@ -108,7 +116,15 @@ class KvCache {
     int64_t shared = 0;  // of its pages, from the first, are published
     bool part = false;   // the page behind these is, too, with the tokens read so far
     bool open = false;
+    int64_t prompt = 0;  // tokens read as one text
   };
+  /// A row to turn: the text has `length` tokens when it is read.
+  struct Turn {
+    int32_t position;
+    int64_t length;
+  };
+  /// Whether keys of a prompt are those of no other text that begins alike.
+  bool turns_by_prompt(const Sequence& sequence) const { return sequence.prompt > shape_.plain_length; }
   PrefixPages::Head known_head(const Sequence& sequence, std::span<const int64_t> ids) const;
   at::Tensor moves_of(std::span<const Kept> all) const;
   int32_t take_page();
@@ -117,7 +133,7 @@ class KvCache {
     return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
-  void rotary(const std::vector<int32_t>& positions, Placement& placement);
+  void rotary(const std::vector<Turn>& turns, Placement& placement);
 
   KvShape shape_;
   int64_t pages_;

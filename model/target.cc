@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <map>
 #include <set>
 
 #include "data/error.h"
@@ -15,6 +17,7 @@
 #include "kernels/gpu.h"
 #include "kernels/linear.h"
 #include "kernels/rms_norm.h"
+#include "model/fingerprint.h"
 
 namespace clover::model {
 namespace {
@@ -22,25 +25,7 @@ namespace {
 using data::InputError;
 using data::SafetensorsReader;
 
-/// Hashes shapes and evenly spaced values of tensors, rounded to bf16, so that a fingerprint of gigabytes
-/// takes milliseconds and does not depend on the container.
-class Fingerprint {
- public:
-  void add(const std::string& name, const at::Tensor& tensor) {
-    constexpr int64_t samples = 1024;
-    state_ = data::fnv1a(name, state_);
-    for (const int64_t size : tensor.sizes()) state_ = data::fnv1a("," + std::to_string(size), state_);
-    const at::Tensor flat = tensor.reshape({-1});
-    const int64_t stride = std::max<int64_t>(1, flat.numel() / samples);
-    const at::Tensor values = flat.slice(0, 0, flat.numel(), stride).to(at::kBFloat16).contiguous();
-    state_ = data::fnv1a({static_cast<const char*>(values.data_ptr()), static_cast<size_t>(values.nbytes())},
-                         state_);
-  }
-  std::string hex() const { return data::hex(state_); }
-
- private:
-  uint64_t state_ = data::fnv_start;
-};
+constexpr const char *embedding_name = "model.embed_tokens.weight", *head_name = "lm_head.weight";
 
 }  // namespace
 
@@ -60,6 +45,7 @@ class WeightSource {
     return kernels::PackedWeight::pack({matrix}).to(device_);
   }
   at::Device device() const { return device_; }
+  at::ScalarType dtype() const { return dtype_; }
 
  protected:
   /// A floating-point tensor on the CPU.
@@ -79,34 +65,71 @@ class FolderSource : public WeightSource {
   FolderSource(const std::filesystem::path& folder, at::ScalarType dtype, at::Device device)
       : WeightSource(dtype, device), folder_(folder), reader_(SafetensorsReader::open(folder)) {}
 
+  /// Decides whether the head is the embedding, as transformers does: config.json says so, and the folder has
+  /// but one of them or both alike.
+  void settle_head(TargetConfig& config) {
+    const std::string embedding = stored_name(embedding_name), head = stored_name(head_name);
+    const bool has_embedding = reader_.contains(embedding), has_head = reader_.contains(head);
+    if (config.tie_unstated) config.tied_head = !has_head;
+    if (!config.tied_head && !has_head) {
+      throw InputError(folder_.string() +
+                       ": tensor lm_head.weight is missing, and config.json says that it is not the "
+                       "embedding (\"tie_word_embeddings\" false); expected the tensor, or true.");
+    }
+    if (!config.tied_head || !has_head) return;
+    used_.insert(head);
+    if (!has_embedding) {
+      stored_as_[embedding_name] = head;
+    } else if (!same(reader_.read(embedding), reader_.read(head))) {
+      config.tied_head = false;
+      head_beside_ = true;
+      config.notes.push_back(folder_.string() +
+                             ": lm_head.weight is not the embedding, and is used, though config.json "
+                             "says \"tie_word_embeddings\" true");
+    }
+  }
+
   /// InputError when the folder holds a tensor that nobody read and that is not known to travel along.
-  void finish(const std::string& family, bool tied) const {
+  void finish(const std::string& family) const {
     for (const std::string& name : reader_.names()) {
       if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-      if (tied && name == "lm_head.weight") continue;
       throw InputError(folder_.string() + ": tensor " + name + " is not part of a " + family +
                        " model; the folder and its config.json do not belong together.");
     }
   }
-  bool contains(const std::string& name) const { return reader_.contains(name); }
-  std::string fingerprint() const { return fingerprint_.hex(); }
+  const Fingerprint& fingerprint() const { return fingerprint_; }
 
  protected:
   at::Tensor read(const std::string& name, at::IntArrayRef shape) override {
-    const at::Tensor tensor = reader_.read(name, shape);
+    const std::string stored = stored_name(name);
+    const at::Tensor tensor = reader_.read(stored, shape);
     if (!tensor.is_floating_point() || tensor.element_size() < 2) {
       throw InputError(folder_.string() + ": tensor " + name + " is " + c10::toString(tensor.scalar_type()) +
                        ", expected bfloat16, float16 or float32.");
     }
-    used_.insert(name);
-    fingerprint_.add(name, tensor);
+    used_.insert(stored);
+    fingerprint_.add(name, tensor, /*in_sampled=*/!(head_beside_ && name == head_name));
     return tensor;
   }
 
  private:
+  /// A model saved without its head calls the network's tensors by their own names; some put the head within
+  /// the network.
+  std::string stored_name(const std::string& name) const {
+    if (const auto found = stored_as_.find(name); found != stored_as_.end()) return found->second;
+    const std::string network = "model.";
+    const std::string other = name.starts_with(network) ? name.substr(network.size()) : network + name;
+    return !reader_.contains(name) && reader_.contains(other) ? other : name;
+  }
+  bool same(const at::Tensor& one, const at::Tensor& other) const {
+    return one.sizes() == other.sizes() && at::equal(one.to(dtype()), other.to(dtype()));
+  }
+
   std::filesystem::path folder_;
   SafetensorsReader reader_;
   std::set<std::string> used_;
+  std::map<std::string, std::string> stored_as_;
+  bool head_beside_ = false;  // stored beside an embedding that it was taken to be
   Fingerprint fingerprint_;
 };
 
@@ -225,12 +248,12 @@ TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
 }
 
 void Target::take_weights(WeightSource& source) {
-  const at::Tensor embedding = source.matrix("model.embed_tokens.weight", config_.vocab, config_.hidden);
+  const at::Tensor embedding = source.matrix(embedding_name, config_.vocab, config_.hidden);
   if (config_.tied_head) {
     head_ = source.pack(embedding);
   } else {
     embedding_ = source.pack(embedding);
-    head_ = source.pack(source.matrix("lm_head.weight", config_.vocab, config_.hidden));
+    head_ = source.pack(source.matrix(head_name, config_.vocab, config_.hidden));
   }
   for (int64_t layer = 0; layer < config_.layers; ++layer)
     layers_.push_back(load_layer(source, config_, layer));
@@ -244,11 +267,36 @@ std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::Sc
   target->dtype_ = dtype;
   FolderSource source(folder, dtype, device);
   TargetConfig& config = target->config_;
-  if (config.tie_unstated) config.tied_head = !source.contains("lm_head.weight");
+  source.settle_head(config);
   target->take_weights(source);
-  source.finish(config.family, config.tied_head);
-  target->fingerprint_ = source.fingerprint();
+  source.finish(config.family);
+  target->sampled_fingerprint_ = source.fingerprint().sampled();
+  target->fingerprint_ =
+      source.fingerprint().whole() + "-" + data::hex(data::xxh64(config.function().dump(), 0));
+  for (const std::string& note : config.notes) std::fprintf(stderr, "%s\n", note.c_str());
   return target;
+}
+
+void Target::set_context(int64_t tokens) {
+  if (config_.window > 0 && tokens > config_.window) {
+    throw InputError("--max-context " + std::to_string(tokens) + ": expected at most " +
+                     std::to_string(config_.window) + " tokens, the window of the model's attention.");
+  }
+  if (tokens > config_.context) {
+    std::fprintf(
+        stderr,
+        "--max-context %lld: the model's config.json allows %lld tokens; it was not made for longer texts\n",
+        static_cast<long long>(tokens), static_cast<long long>(config_.context));
+  }
+  config_.context = tokens;
+}
+
+std::string Target::difference_from(const std::string& recorded) const {
+  if (recorded == fingerprint_ || recorded == sampled_fingerprint_) return "";
+  const std::string weights = fingerprint_.substr(0, fingerprint_.find('-') + 1);
+  return recorded.starts_with(weights) && recorded.size() == fingerprint_.size()
+             ? "the same weights with another config.json (positions, norms or heads)"
+             : "other weights";
 }
 
 std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarType dtype, at::Device device) {
@@ -335,8 +383,15 @@ int64_t Target::weight_bytes() const {
 }
 
 KvShape Target::kv_shape(int64_t drafter_layers) const {
-  return {config_.layers + drafter_layers, config_.kv_heads, config_.head_dim, dtype_,
-          rope_frequencies(config_),       device()};
+  KvShape shape{config_.layers + drafter_layers, config_.kv_heads, config_.head_dim,  dtype_,
+                rope_frequencies(config_),       device(),         config_.rope.scale};
+  if (config_.rope.hangs_on_length()) {
+    shape.plain_length = static_cast<int64_t>(config_.rope.trained);
+    shape.frequencies_at = [rope = config_.rope, size = config_.head_dim](int64_t length) {
+      return rope.frequencies(size, length);
+    };
+  }
+  return shape;
 }
 
 }  // namespace clover::model

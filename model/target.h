@@ -82,15 +82,23 @@ class Target {
   PassInputs inputs(const RowBatch& batch, KvCache& cache) const;
   TargetOutput pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps) const;
 
+  /// Texts may have so many tokens from now on, whatever config.json says.  InputError beyond a window of
+  /// attention; says on stderr where it is beyond the positions of training.
+  void set_context(int64_t tokens);
+
   const TargetConfig& config() const { return config_; }
   at::ScalarType dtype() const { return dtype_; }
   at::Device device() const { return head_.device(); }
   TargetView view() const;
   int64_t weight_bytes() const;  // what one pass reads at least once
 
-  /// 16 hex digits of shapes and sampled values in bf16 under canonical names: the same for any sharding or
-  /// container.
+  /// 16 hex digits of all weights in bf16 under canonical names, the same for any sharding or container, a
+  /// dash, and 16 of what else the network's results hang on (TargetConfig::function).
   const std::string& fingerprint() const { return fingerprint_; }
+  /// 16 hex digits of some of the weights: all that files recorded at first.
+  const std::string& sampled_fingerprint() const { return sampled_fingerprint_; }
+  /// What the target is whose fingerprint, of either kind, a file records; "" where it is this one.
+  std::string difference_from(const std::string& recorded) const;
 
   /// KvCache layout for this target with `drafter_layers` more layers.
   KvShape kv_shape(int64_t drafter_layers) const;
@@ -102,7 +110,7 @@ class Target {
 
   TargetConfig config_;
   at::ScalarType dtype_;
-  std::string fingerprint_;
+  std::string fingerprint_, sampled_fingerprint_;
   kernels::PackedWeight embedding_;  // [V, H]; undefined when tied to the head
   kernels::PackedWeight head_;       // [V, H]
   at::Tensor final_norm_;            // fp32 [H]

@@ -3,13 +3,11 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numbers>
 #include <set>
 
 #include "data/error.h"
 #include "data/files.h"
+#include "data/safetensors.h"
 #include "kernels/attention.h"
 
 namespace clover::model {
@@ -23,97 +21,61 @@ using nlohmann::json;
 // Those that differ from Llama in their projections of queries and keys at most.
 const std::set<std::string> families{"llama", "mistral", "qwen2", "qwen3"};
 
-/// Reads typed keys of one JSON object with messages that name file and key.
-class Keys {
- public:
-  Keys(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  bool has(const std::string& key) const { return object_.contains(key) && !object_.at(key).is_null(); }
-  bool is_null(const std::string& key) const { return object_.contains(key) && object_.at(key).is_null(); }
-
-  int64_t positive(const std::string& key) const {
-    const json& value = at(key);
-    // A hundred million is far beyond any model's dimension and far below an overflow of their products.
-    if (!value.is_number_integer() || value.get<int64_t>() <= 0 || value.get<int64_t>() > 100'000'000) {
-      throw InputError(where_ + ": \"" + key + "\" is " + value.dump() + ", expected a positive integer.");
-    }
-    return value.get<int64_t>();
-  }
-  int64_t positive_or(const std::string& key, int64_t fallback) const {
-    return has(key) ? positive(key) : fallback;
-  }
-
-  double number_or(const std::string& key, double fallback) const {
-    return has(key) ? number(key) : fallback;
-  }
-  double number(const std::string& key) const {
-    const json& value = at(key);
-    if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0) {
-      throw InputError(where_ + ": \"" + key + "\" is " + value.dump() + ", expected a positive number.");
-    }
-    return value.get<double>();
-  }
-  bool flag_or(const std::string& key, bool fallback) const {
-    if (!has(key)) return fallback;
-    if (!at(key).is_boolean()) {
-      throw InputError(where_ + ": \"" + key + "\" is " + at(key).dump() + ", expected true or false.");
-    }
-    return at(key).get<bool>();
-  }
-  std::string text_or(const std::string& key, const std::string& fallback) const {
-    if (!has(key)) return fallback;
-    if (!at(key).is_string()) {
-      throw InputError(where_ + ": \"" + key + "\" is " + at(key).dump() + ", expected a string.");
-    }
-    return at(key).get<std::string>();
-  }
-
- private:
-  const json& at(const std::string& key) const {
-    if (!has(key)) throw InputError(where_ + ": \"" + key + "\" is missing.");
-    return object_.at(key);
-  }
-  const json& object_;
-  std::string where_;
-};
-
-RopeScaling read_rope_scaling(const json& config, const std::string& where, double& theta) {
-  RopeScaling scaling;
-  // Newer folders write "rope_parameters" (theta included), older ones "rope_scaling".
-  const char* key = config.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!config.contains(key) || config.at(key).is_null()) return scaling;
-  if (!config.at(key).is_object()) {
-    throw InputError(where + ": \"" + key + "\" is " + config.at(key).dump() + ", expected an object.");
-  }
-  const Keys keys(config.at(key), where + ", " + key);
-  theta = keys.number_or("rope_theta", theta);
-  const std::string kind = keys.text_or("rope_type", keys.text_or("type", "default"));
-  if (kind == "default") return scaling;
-  if (kind == "linear") {
-    scaling.kind = RopeScaling::Kind::linear;
-  } else if (kind == "llama3") {
-    scaling.kind = RopeScaling::Kind::llama3;
-    scaling.low_freq_factor = keys.number_or("low_freq_factor", 1);
-    scaling.high_freq_factor = keys.number_or("high_freq_factor", 4);
-    scaling.original_context = keys.positive_or("original_max_position_embeddings", 8192);
-    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-      throw InputError(where + ": high_freq_factor must be larger than low_freq_factor.");
-    }
-  } else {
-    throw InputError(where + ": rope scaling \"" + kind +
-                     "\" is not supported; expected default, linear or llama3.");
-  }
-  scaling.factor = keys.number("factor");
-  return scaling;
+/// Positions of pre-training: what the file says, or what transformers takes for it.
+int64_t positions_of(const ConfigKeys& keys, const std::string& family) {
+  const int64_t usual = family == "llama" ? 2048 : family == "mistral" ? 131072 : 32768;
+  return keys.positive_or("max_position_embeddings", usual);
 }
 
-/// How far back a row sees: every text up to that length is read as if there were no window.
-int64_t window_of(const Keys& keys, const std::string& family) {
-  constexpr int64_t none = std::numeric_limits<int64_t>::max();
+/// The shortest of the lengths that the file states, as vLLM takes it; `model_max_length` wins.
+int64_t stated_length(const json& config, int64_t positions) {
+  const auto said = [&config](const char* key) {
+    const auto found = config.find(key);
+    const bool length = found != config.end() && found->is_number_integer() && *found > json(0);
+    return length && *found <= json(ConfigKeys::largest) ? found->get<int64_t>() : 0;
+  };
+  if (const int64_t length = said("model_max_length"); length > 0) return length;
+  const bool stated = said("max_position_embeddings") > 0;
+  int64_t shortest = stated ? positions : 0;
+  for (const char* key : {"n_positions", "max_seq_len", "seq_length", "max_target_positions",
+                          "max_sequence_length", "max_seq_length", "seq_len"}) {
+    const int64_t length = said(key);
+    if (length > 0) shortest = shortest > 0 ? std::min(shortest, length) : length;
+  }
+  return shortest > 0 ? shortest : positions;
+}
+
+/// How far back a row sees, 0: without end.  Every text up to that length is read as if there were no window.
+int64_t window_of(const ConfigKeys& keys, const std::string& family) {
+  constexpr int64_t none = 0;
   if (family == "mistral")
     return keys.is_null("sliding_window") ? none : keys.positive_or("sliding_window", 4096);
   if (!family.starts_with("qwen") || !keys.flag_or("use_sliding_window", false)) return none;
   return keys.positive_or("sliding_window", none);
+}
+
+/// "dtype" (transformers 5) before "torch_dtype" (4).
+void read_dtype(const ConfigKeys& keys, TargetConfig& config) {
+  std::string name = keys.text_or("dtype", keys.text_or("torch_dtype", "auto"));
+  config.dtype_unstated = name == "auto";
+  if (config.dtype_unstated) return;
+  if (name == "float") name = "float32";  // as PyTorch also calls them
+  if (name == "half") name = "float16";
+  try {
+    config.stored_dtype = parse_dtype(name);
+  } catch (const InputError& error) {
+    throw InputError(keys.where() + ": " + error.what());
+  }
+}
+
+/// That of the first file's first tensor of numbers, as transformers takes it.
+c10::ScalarType dtype_of_weights(const std::filesystem::path& folder) {
+  try {
+    const c10::ScalarType dtype = data::SafetensorsReader::open(folder).first_float_dtype();
+    return dtype == c10::ScalarType::Double ? c10::ScalarType::Float : dtype;
+  } catch (const InputError&) {  // for whoever reads them to say
+    return c10::ScalarType::BFloat16;
+  }
 }
 
 void read_end_ids(const json& object, std::vector<int64_t>& ids) {
@@ -138,6 +100,7 @@ TargetConfig TargetConfig::read(const std::filesystem::path& folder) {
                      "makes models/SmolLM2-135M-Instruct).");
   }
   TargetConfig result = read_file(folder / "config.json");
+  if (result.dtype_unstated) result.stored_dtype = dtype_of_weights(folder);
   if (std::filesystem::exists(folder / "generation_config.json")) {
     const json generation = data::read_json(folder / "generation_config.json");
     if (generation.is_object()) read_end_ids(generation, result.end_ids);
@@ -148,7 +111,7 @@ TargetConfig TargetConfig::read(const std::filesystem::path& folder) {
 TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
   const json config = data::read_json(file);
   if (!config.is_object()) throw InputError(file.string() + ": expected a JSON object.");
-  const Keys keys(config, file.string());
+  const ConfigKeys keys(config, file.string());
 
   TargetConfig result;
   result.family = keys.text_or("model_type", "");
@@ -173,18 +136,15 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
   result.head_dim = keys.positive_or("head_dim", result.head_norms ? 128 : result.hidden / result.heads);
   result.intermediate = keys.positive("intermediate_size");
   result.vocab = keys.positive("vocab_size");
-  result.context =
-      std::min(keys.positive_or("max_position_embeddings", 2048), window_of(keys, result.family));
-  result.rope_theta = keys.number_or("rope_theta", 10000);
-  result.rope_scaling = read_rope_scaling(config, file.string(), result.rope_theta);
+  const int64_t positions = positions_of(keys, result.family);
+  result.rope = read_rope(config, file.string(), result.head_dim, positions, result.notes);
+  result.window = window_of(keys, result.family);
+  result.context = result.rope.context(stated_length(config, positions));
+  if (result.window > 0) result.context = std::min(result.context, result.window);
   result.norm_eps = keys.number_or("rms_norm_eps", 1e-6);
   result.tied_head = keys.flag_or("tie_word_embeddings", false);
   result.tie_unstated = !keys.has("tie_word_embeddings");
-  try {
-    result.stored_dtype = parse_dtype(keys.text_or("dtype", keys.text_or("torch_dtype", "bfloat16")));
-  } catch (const InputError& error) {
-    throw InputError(file.string() + ": " + error.what());
-  }
+  read_dtype(keys, result);
   if (result.heads % result.kv_heads != 0 || result.head_dim % 8 != 0) {
     throw InputError(
         file.string() +
@@ -211,23 +171,16 @@ double TargetConfig::weights() const {
          static_cast<double>(vocab) * wide * (tied_head ? 1 : 2);
 }
 
+// The head counts as what it is: tied or not is said by the weights.
+json TargetConfig::function() const {
+  return {{"model_type", family},     {"hidden_size", hidden},    {"num_hidden_layers", layers},
+          {"vocab_size", vocab},      {"num_heads", heads},       {"num_key_value_heads", kv_heads},
+          {"head_dim", head_dim},     {"rms_norm_eps", norm_eps}, {"intermediate_size", intermediate},
+          {"sliding_window", window}, {"rope", rope.settings()}};
+}
+
 std::vector<double> rope_frequencies(const TargetConfig& config) {
-  std::vector<double> frequencies(config.head_dim / 2);
-  const RopeScaling& scaling = config.rope_scaling;
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    double frequency =
-        std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim));
-    if (scaling.kind == RopeScaling::Kind::linear) frequency /= scaling.factor;
-    if (scaling.kind == RopeScaling::Kind::llama3) {
-      const double turns = static_cast<double>(scaling.original_context) * frequency / (2 * std::numbers::pi);
-      // Slow rotations are stretched by the factor, fast ones kept, those between blended.
-      const double keep = std::clamp(
-          (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0);
-      frequency = keep * frequency + (1 - keep) * frequency / scaling.factor;
-    }
-    frequencies[i] = frequency;
-  }
-  return frequencies;
+  return config.rope.frequencies(config.head_dim, 0);
 }
 
 c10::ScalarType parse_dtype(const std::string& name) {

@@ -6,17 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace clover::model {
+#include "model/rope.h"
 
-/// How rotary frequencies are stretched beyond the pre-training context ("rope_scaling" of config.json).
-struct RopeScaling {
-  enum class Kind { none, linear, llama3 };
-  Kind kind = Kind::none;
-  double factor = 1;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  int64_t original_context = 8192;
-};
+namespace clover::model {
 
 /// What `config.json` and `generation_config.json` of a Hugging Face folder say about a decoder-only target.
 struct TargetConfig {
@@ -28,19 +20,24 @@ struct TargetConfig {
   int64_t head_dim = 0;
   int64_t intermediate = 0;
   int64_t vocab = 0;
-  int64_t context = 0;
-  double rope_theta = 10000;
+  int64_t context = 0;  // most tokens of a text
+  int64_t window = 0;   // how far back a row sees, which a text must not exceed; 0: without end
   double norm_eps = 1e-5;
-  RopeScaling rope_scaling;
+  Rope rope;
   bool qkv_bias = false;      // of queries, keys and values (Qwen2)
   bool head_norms = false;    // each head of queries and keys goes through an RMSNorm (Qwen3)
   bool tied_head = false;     // the head is the embedding
   bool tie_unstated = false;  // config.json does not say; a folder without a head of its own is tied
   c10::ScalarType stored_dtype = c10::ScalarType::BFloat16;
-  std::vector<int64_t> end_ids;  // tokens that end an answer
+  bool dtype_unstated = false;     // config.json does not say; `read` asks the weights
+  std::vector<int64_t> end_ids;    // tokens that end an answer
+  std::vector<std::string> notes;  // what is read otherwise than a user may expect, a line each
 
   int64_t query_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
+
+  /// What of it changes what the network computes, by name: for telling targets of the same weights apart.
+  nlohmann::json function() const;
 
   /// Numbers in all matrices: one copy of a tied embedding and head.
   double weights() const;
@@ -52,8 +49,7 @@ struct TargetConfig {
   static TargetConfig read_file(const std::filesystem::path& file);
 };
 
-/// Rotary inverse frequencies [head_dim / 2], in double (Hugging Face's `modeling_rope_utils`: default,
-/// linear, llama3).
+/// Rotary inverse frequencies [head_dim / 2] of a text within the context of pre-training, in double.
 std::vector<double> rope_frequencies(const TargetConfig& config);
 
 /// "bfloat16" | "float16" | "float32"; InputError otherwise.

@@ -3,7 +3,7 @@
 
     make_target_goldens.py --model models/SmolLM2-135M-Instruct --output tests/golden/targets
 
-Needs torch, numpy, safetensors and transformers (5.23.0 made the committed files; it is no dependency of the project).
+Needs torch, numpy, safetensors and transformers (5.23.0 made the committed files, 5.24.0 yarn-rope and dynamic-rope; it is no dependency of the project).
 
 OUTPUT/NAME/             tiny folders with random weights (seeded), one per thing that varies between real ones
 OUTPUT/NAME/golden.safetensors
@@ -52,6 +52,14 @@ TINY = {
     # a window as long as the text
     "mistral": ({"model_type": "mistral", "num_attention_heads": 4, "num_key_value_heads": 1,
                  "sliding_window": 40}, torch.bfloat16, 1),
+    # cosines and sines with a factor
+    "yarn-rope": ({"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64,
+                   "tie_word_embeddings": True, "max_position_embeddings": 16,
+                   "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 2}}, torch.bfloat16, 1),
+    # a text that is longer than the pre-training was
+    "dynamic-rope": ({"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64,
+                      "tie_word_embeddings": True, "max_position_embeddings": 16,
+                      "rope_scaling": {"type": "dynamic", "factor": 4.0}}, torch.bfloat16, 1),
 }
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
                  "qwen3": "Qwen3ForCausalLM"}

@@ -32,7 +32,7 @@ int eval(const EvalOptions& options) {
   const at::Device device = infer::prepare_device(options.model);
   const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
   infer::check_tokenizer(options.model.heads, prompts.tokenizer());
-  const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model), device);
+  const auto target = infer::load_target(options.model, device);
   infer::say_end_tokens(options.model.target, target->config(), prompts.tokenizer());
   const auto drafter = model::load_heads(options.model.heads, *target, /*trainable=*/true);
   EvalSource source = options.source;
@@ -59,6 +59,7 @@ Action declare_eval(CLI::App& app) {
   const auto options = std::make_shared<EvalOptions>();
   AcceptanceSettings& decoder = options->settings.decoder;
   infer::add_model_options(app, options->model, infer::HeadsOption::one);
+  infer::add_context_option(app, options->model);
   app.add_option("--input", options->source.input, "Token store, or JSONL of training records or requests")
       ->required()
       ->type_name("FILE|STORE");

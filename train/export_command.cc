@@ -69,9 +69,9 @@ void write_checkpoint_heads(const ExportOptions& options, const fs::path& folder
   const std::string target_folder = options.target.empty() ? settings.target : options.target;
   const auto target = model::Target::load(target_folder, model::parse_dtype(settings.dtype));
   const auto trained_on = saved.identity.at("target").get<std::string>();
-  if (trained_on != target->fingerprint()) {
+  if (const std::string other = target->difference_from(trained_on); !other.empty()) {
     throw data::InputError(target_folder + " is not the target of this run (" + target->fingerprint() +
-                           ", not " + trained_on + "): give it with --target.");
+                           ", not " + trained_on + ", " + other + "): give it with --target.");
   }
   const auto drafter = make_saved_drafter(saved, checkpoint, settings, *target);
   AdamW optimiser(parameters_of(*drafter), {});

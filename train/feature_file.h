@@ -18,6 +18,7 @@ struct FeatureFile {
   std::filesystem::path path;
   std::map<std::string, std::string> identity;  // what the features depend on
   std::vector<int64_t> layers;                  // those that the heads tap
+  std::string sampled_target = {};              // what files recorded of the target at first
 
   /// By sample; they lie in the mapped file, which is read whole for its checksum.  InputError when it is
   /// damaged or of another identity.

@@ -134,14 +134,15 @@ void continue_drafter(FitJob& job) {
   const SavedRun saved = read_checkpoint(*job.checkpoint);
   job.settings.check_continues(saved.identity.at("settings"));
   const nlohmann::json own = job.identity();
-  for (const char* what : {"target", "data"}) {
-    if (saved.identity.at(what) != own.at(what)) {
-      throw data::InputError(job.checkpoint->string() + " belongs to another " + what + " (" +
-                             saved.identity.at(what).get<std::string>() + ", not " +
-                             own.at(what).get<std::string>() +
-                             "): continue with the one the run was started with.");
-    }
-  }
+  const auto refuse = [&](const char* what, const std::string& which) {
+    throw data::InputError(job.checkpoint->string() + " belongs to another " + what + " (" +
+                           saved.identity.at(what).get<std::string>() + which + ", not " +
+                           own.at(what).get<std::string>() +
+                           "): continue with the one the run was started with.");
+  };
+  const std::string other = job.target->difference_from(saved.identity.at("target").get<std::string>());
+  if (!other.empty()) refuse("target", ", " + other);
+  if (saved.identity.at("data") != own.at("data")) refuse("data", "");
   job.drafter = read_chosen(job.folders, *job.checkpoint, [&] {
     return make_saved_drafter(saved, *job.checkpoint, job.settings, *job.target);
   });
@@ -207,7 +208,8 @@ FeatureFile FitJob::feature_file() const {
            {"dtype", settings.dtype},
            {"kernels", target->device().is_cpu() ? kernels::to_string(kernels::cpu_path()) : "cuda"},
            {"max-length", std::to_string(settings.max_length)}},
-          drafter->features().layers};
+          drafter->features().layers,
+          target->sampled_fingerprint()};
 }
 
 nlohmann::json FitJob::identity() const {

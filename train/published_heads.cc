@@ -42,8 +42,7 @@ void check_clover2(const json& config, const model::TargetConfig& target, const 
   if (target.qkv_bias || target.head_norms)
     refuse("have no biases and norms of queries, as this target's layers have");
   model::TargetConfig theirs = target;
-  theirs.rope_theta = 10000;
-  theirs.rope_scaling = {};
+  theirs.rope = {};
   if (model::rope_frequencies(target) != model::rope_frequencies(theirs))
     refuse("rotate positions by a base of 10000, and this target's layers do not");
   if (!config.value("rope_scaling", json()).is_null()) refuse("scale positions, which is not supported");

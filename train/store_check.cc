@@ -19,9 +19,11 @@ void check_prepared_for(const StoreUse& use, const model::Target& target) {
   const auto& about = use.store.about();
   if (!about.contains("target") || !about["target"].is_object()) return;
   const auto& recorded = about["target"].value("fingerprint", nlohmann::json());
-  if (recorded.is_string() && recorded != target.fingerprint()) {
+  if (!recorded.is_string()) return;
+  const std::string other = target.difference_from(recorded.get<std::string>());
+  if (!other.empty()) {
     throw data::InputError(use.store_folder + " was prepared for the target " + recorded.get<std::string>() +
-                           ", but " + use.target_folder + " is " + target.fingerprint() +
+                           ", " + other + ", but " + use.target_folder + " is " + target.fingerprint() +
                            ": prepare the data with this target.");
   }
 }

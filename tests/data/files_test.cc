@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -36,6 +39,27 @@ TEST(Hash, IsFnv1aOnEveryMachine) {
   EXPECT_EQ(fnv1a("bar", fnv1a("foo")), fnv1a("foobar"));
   EXPECT_EQ(hex(0xaf63dc4c8601ec8cull), "af63dc4c8601ec8c");
   EXPECT_EQ(hex(0x1f), "000000000000001f");
+}
+
+TEST(Hash, IsXxh64) {
+  std::string bytes;
+  for (int i = 0; i < 1000; ++i) bytes.push_back(static_cast<char>(i * 7 % 251));
+  // Of the library `xxhash` 4.1.0.
+  const struct {
+    size_t size;
+    uint64_t hash, seeded;
+  } expected[] = {
+      {0, 0xef46db3751d8e999, 0xac75fda2929b17ef},   {1, 0xe934a84adb052768, 0x5014607643a9b4c3},
+      {3, 0x9ff70a635a6209ab, 0xecf3373c29e497d4},   {4, 0xae5acdc00a55ac41, 0xba4a2450c7e2c0a9},
+      {8, 0x87116b3365b924eb, 0x22e331c009171f74},   {12, 0x14b8433b9a14e611, 0x412d850c301a22cf},
+      {31, 0x0f187c62b1e722b7, 0xa2ba2580312f0f94},  {32, 0x91b0cb0931a8c629, 0xba4945101354e701},
+      {33, 0x931b043cf8d65b94, 0x1f245ed9dde2a6c8},  {63, 0x575186c12dcebcfd, 0x95ca2a02d49c9f5a},
+      {64, 0xab64977b5af9d022, 0x8331f82a8976796c},  {100, 0xb7fe1d84b2f23a05, 0x4ea9167400aa07bd},
+      {1000, 0x023fd2ed1ff957d5, 0xeae0db0c40f2ce5a}};
+  for (const auto& [size, hash, seeded] : expected) {
+    EXPECT_EQ(xxh64(std::string_view(bytes).substr(0, size), 0), hash) << size;
+    EXPECT_EQ(xxh64(std::string_view(bytes).substr(0, size), 2654435761), seeded) << size;
+  }
 }
 
 TEST(ParseJson, ReadsWhatIsValid) {
@@ -129,6 +153,35 @@ TEST_F(FilesTest, RefusesWhatCannotBeRead) {
   std::ofstream(folder_ / "broken.json") << "{\"a\"";
   EXPECT_THAT(input_error([&] { read_json(folder_ / "broken.json"); }),
               HasSubstr("broken.json: expected valid JSON"));
+}
+
+// Nobody may ever write to a pipe, and a device may never end.
+TEST_F(FilesTest, APipeASocketOrADeviceInAFolderIsNoFile) {
+  const auto refusal = [&](const char* name) { return input_error([&] { read_json(folder_ / name); }); };
+  ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);
+  EXPECT_THAT(refusal("pipe.json"), AllOf(HasSubstr("pipe.json"), HasSubstr("regular file")));
+  std::filesystem::create_symlink("/dev/zero", folder_ / "device.json");
+  EXPECT_THAT(refusal("device.json"), AllOf(HasSubstr("device.json"), HasSubstr("regular file")));
+  const int server = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{AF_UNIX, {}};
+  (folder_ / "socket.json").string().copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_THAT(refusal("socket.json"), HasSubstr("socket.json"));
+  ::close(server);
+  std::filesystem::create_directory(folder_ / "folder.json");
+  EXPECT_THAT(refusal("folder.json"), HasSubstr("folder.json"));
+  std::ofstream(folder_ / "there.json") << "[1]";
+  std::filesystem::create_symlink("there.json", folder_ / "link.json");
+  EXPECT_EQ(read_json(folder_ / "link.json"), nlohmann::json({1}));
+}
+
+TEST_F(FilesTest, WhatAShellHandsOverIsRead) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "[2]", 3), 3);
+  ::close(ends[1]);
+  EXPECT_EQ(read_json("/dev/fd/" + std::to_string(ends[0])), nlohmann::json({2}));
+  ::close(ends[0]);
 }
 
 }  // namespace

@@ -269,7 +269,7 @@ TEST_F(Commands, InspectDescribesAndVerifies) {
   const json about = json::parse(test::text_of(report));
   EXPECT_EQ(about["parameters"], 134515008);
   EXPECT_EQ(about["config"]["layers"], 30);
-  EXPECT_EQ(about["fingerprint"].get<std::string>().size(), 16u);
+  EXPECT_EQ(about["fingerprint"].get<std::string>().size(), 33u);
   const std::string folder_of_heads = heads();
   const Ran of_heads = run({"inspect", folder_of_heads});
   const Ran printed = run({"inspect", folder_of_heads, "--print-config"});

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "data/error.h"
+#include "data/files.h"
 #include "data/safetensors.h"
 #include "tests/support/input_error.h"
 #include "tests/support/reading.h"
@@ -181,6 +182,51 @@ TEST_F(HeadsCheckpoint, IsReplacedWholeUnderANameThatEndsWithASlash) {
 TEST_F(HeadsCheckpoint, RefusesAnotherTarget) {
   const auto other = model::Target::load(test::golden_target("untied-fp32"), at::kBFloat16);
   EXPECT_THAT(error_after([] {}, other.get()), testing::HasSubstr("another target"));
+}
+
+/// The target of the heads with another config.json.
+std::unique_ptr<model::Target> with_config(const json& changes) {
+  const test::TemporaryFolder copy;
+  json config = data::read_json(test::golden_target("tied-bf16") / "config.json");
+  config.update(changes);
+  copy.write("config.json", config.dump());
+  fs::copy(test::golden_target("tied-bf16") / "model.safetensors", copy / "model.safetensors");
+  return model::Target::load(copy, at::kBFloat16);
+}
+
+TEST_F(HeadsCheckpoint, RefusesItsTargetsWeightsWithAnotherConfiguration) {
+  const auto refusal = [&](const json& changes) {
+    const auto target = with_config(changes);
+    return error_after([] {}, target.get());
+  };
+  EXPECT_EQ(refusal(json::object()), "");
+  EXPECT_EQ(refusal({{"max_position_embeddings", 512}, {"eos_token_id", 9}}), "");
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({{"rope_theta", 777.0}}), HasSubstr("theta is 10000.0, the given target's is 777.0"));
+  EXPECT_THAT(refusal({{"rms_norm_eps", 1e-3}}), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}), HasSubstr("type"));
+  EXPECT_THAT(refusal({{"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 8}}),
+              HasSubstr("another target"));
+}
+
+TEST_F(HeadsCheckpoint, OlderHeadsAreCheckedByWhatTheyRecord) {
+  edit([&](json& config) {
+    config["target"].erase("config");
+    config["target"]["fingerprint"] = target_->sampled_fingerprint();
+  });
+  EXPECT_EQ(error_after([] {}), "");
+  const auto other = with_config({{"rope_theta", 777.0}});
+  EXPECT_EQ(error_after([] {}, other.get()), "");
+  edit([](json& config) { config["target"]["fingerprint"] = "0123456789abcdef"; });
+  EXPECT_THAT(error_after([] {}), testing::HasSubstr("another target, other weights"));
+  for (const json& value : {json(), json(3), json::object()}) {
+    edit([&](json& config) { config["target"]["fingerprint"] = value; });
+    EXPECT_THAT(error_after([] {}), testing::HasSubstr("another target"));
+  }
+  edit([&](json& config) { config["target"]["config"] = 3; });
+  EXPECT_THAT(error_after([] {}), testing::HasSubstr("another target"));
+  edit([&](json& config) { config["target"] = 3; });
+  EXPECT_THAT(error_after([] {}), testing::HasSubstr("another target"));
 }
 
 }  // namespace

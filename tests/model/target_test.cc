@@ -4,15 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <functional>
-#include <map>
 #include <numeric>
 
 #include "data/error.h"
 #include "data/files.h"
 #include "data/safetensors.h"
-#include "tests/support/input_error.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
 
@@ -85,7 +81,7 @@ TEST(Target, TappedLayersAreWhatIsThereAfterThem) {
 INSTANTIATE_TEST_SUITE_P(Folders, TinyTarget,
                          testing::Values("tied-bf16", "untied-fp32", "llama3-rope-fp16",
                                          "sharded-linear-rope", "rope-parameters", "qwen2", "qwen3",
-                                         "mistral"),
+                                         "mistral", "yarn-rope", "dynamic-rope"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -170,75 +166,6 @@ TEST(Target, WantedRowsDoNotDependOnWhatElseIsWanted) {
       EXPECT_TRUE(at::equal(cache.values(last), all_cache.values(last)));
     }
   }
-}
-
-TEST(Target, FingerprintIgnoresTheContainer) {
-  const std::filesystem::path source = golden_target("sharded-linear-rope");
-  const test::TemporaryFolder copy;
-  std::filesystem::copy(source / "config.json", copy / "config.json");
-  const auto reader = data::SafetensorsReader::open(source);
-  data::NamedTensors tensors;
-  for (const std::string& name : reader.names()) tensors.emplace_back(name, reader.read(name));
-  data::write_safetensors(copy / "model.safetensors", tensors);
-  EXPECT_EQ(Target::load(source, at::kFloat)->fingerprint(),
-            Target::load(copy, at::kBFloat16)->fingerprint());
-  EXPECT_NE(Target::load(source, at::kFloat)->fingerprint(),
-            Target::load(golden_target("tied-bf16"), at::kFloat)->fingerprint());
-}
-
-/// Message of the InputError that loading a changed copy of a folder ends in; "" when it loads.
-std::string load_error(
-    const std::function<void(nlohmann::json&, std::map<std::string, at::Tensor>&)>& change) {
-  const test::TemporaryFolder copy;
-  const auto reader = data::SafetensorsReader::open(golden_target("untied-fp32"));
-  std::map<std::string, at::Tensor> tensors;
-  for (const std::string& name : reader.names()) tensors[name] = reader.read(name);
-  nlohmann::json config;
-  std::ifstream(golden_target("untied-fp32") / "config.json") >> config;
-  change(config, tensors);
-  std::ofstream(copy / "config.json") << config.dump();
-  data::write_safetensors(copy / "model.safetensors", {tensors.begin(), tensors.end()});
-  return test::input_error([&] { Target::load(copy, at::kFloat); });
-}
-
-TEST(Target, RefusesFoldersThatDoNotFitTogether) {
-  using Tensors = std::map<std::string, at::Tensor>;
-  EXPECT_EQ(load_error([](nlohmann::json&, Tensors&) {}), "");
-  EXPECT_EQ(load_error([](nlohmann::json&, Tensors& tensors) {
-              tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({8});
-            }),
-            "")
-      << "a buffer that old folders carry along";
-  EXPECT_THAT(load_error([](nlohmann::json&, Tensors& tensors) { tensors.erase("model.norm.weight"); }),
-              testing::HasSubstr("model.norm.weight"));
-  EXPECT_THAT(load_error([](nlohmann::json&, Tensors& tensors) { tensors["model.extra"] = at::ones({2}); }),
-              testing::HasSubstr("model.extra"));
-  EXPECT_THAT(
-      load_error([](nlohmann::json&, Tensors& tensors) { tensors["model.norm.weight"] = at::ones({47}); }),
-      testing::HasSubstr("[47]"));
-  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) { config["model_type"] = "mamba"; }),
-              testing::HasSubstr("mamba"));
-  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) { config["hidden_size"] = -3; }),
-              testing::HasSubstr("hidden_size"));
-  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) {
-                config["rope_scaling"] = {{"rope_type", "yarn"}};
-              }),
-              testing::HasSubstr("yarn"));
-  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) {
-                config["rope_scaling"] = {{"rope_type", "llama3"}};
-              }),
-              testing::HasSubstr("factor"));
-  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) {
-                config["model_type"] = "qwen3";
-                config["head_dim"] = 16;
-              }),
-              testing::HasSubstr("q_norm"));
-  EXPECT_THAT(load_error([](nlohmann::json&, Tensors& tensors) {
-                tensors["model.layers.0.self_attn.q_proj.bias"] = at::ones({48});
-              }),
-              testing::HasSubstr("is not part of a llama model"));
-  EXPECT_THAT(load_error([](nlohmann::json& config, Tensors&) { config.erase("num_hidden_layers"); }),
-              testing::HasSubstr("num_hidden_layers"));
 }
 
 }  // namespace

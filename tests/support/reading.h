@@ -46,7 +46,7 @@ inline model::TargetOutput read_text(const model::Target& target, const std::vec
 inline model::TargetOutput read_text(const model::Target& target, const std::vector<int64_t>& ids,
                                      int64_t chunk = 1 << 20, const std::vector<int64_t>& layers = {}) {
   model::KvCache cache(target.kv_shape(0), static_cast<int64_t>(ids.size()) / 16 + 8, 16);
-  return read_text(target, ids, chunk, cache, cache.open(), layers);
+  return read_text(target, ids, chunk, cache, cache.open(std::ssize(ids)), layers);
 }
 
 }  // namespace clover::test
