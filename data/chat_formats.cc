@@ -1,4 +1,8 @@
 #include "data/chat_template.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "data/error.h"
 #include "data/jinja/texts.h"
 #include "data/jinja_chat.h"
@@ -72,9 +76,31 @@ void append_answer(RenderedChat& chat, std::string_view answer) {
 
 }  // namespace
 
-RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool generation_prompt) const {
+const JinjaChat* ChatTemplate::own_for(const std::vector<Message>& messages,
+                                       const TemplateArguments& arguments) const {
+  if (jinja_) return jinja_.get();
+  const auto is_plain = [&](const Message& message) {
+    const bool known_role = message.role == "system" || message.role == "user" || message.role == "assistant";
+    return known_role && !(own_ ? own_->looks_at(message) : JinjaChat::says_more(message).has_value());
+  };
+  const bool plain = !arguments && std::all_of(messages.begin(), messages.end(), is_plain);
+  if (plain) return nullptr;
+  if (own_) return own_.get();
+  if (arguments)
+    throw InputError(arguments->begin().key() + ": the chat template " + name_ + " does not use it");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (JinjaChat::says_more(messages[i]))
+      throw InputError("messages[" + std::to_string(i) + "]." + *JinjaChat::says_more(messages[i]) +
+                       ": the chat template " + name_ + " does not use it");
+  }
+  return nullptr;  // the roles are checked where they are written
+}
+
+RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool generation_prompt,
+                                  const TemplateArguments& arguments) const {
+  if (const JinjaChat* own = own_for(messages, arguments))
+    return own->render(messages, generation_prompt, arguments);
   check_roles(messages, name_);
-  if (jinja_) return jinja_->render(messages, generation_prompt);
   RenderedChat chat;
   if (writes_bos_ && name_ != "llama-2") chat.text = bos_;
   if (name_ == "chatml") {
@@ -95,10 +121,19 @@ RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool gen
   return chat;
 }
 
-std::string ChatTemplate::text(const std::vector<Message>& messages, bool generation_prompt) const {
-  if (!jinja_) return render(messages, generation_prompt).text;
-  check_roles(messages, name_);
-  return jinja_->text(messages, generation_prompt);
+std::string ChatTemplate::text(const std::vector<Message>& messages, bool generation_prompt,
+                               const TemplateArguments& arguments) const {
+  const JinjaChat* own = own_for(messages, arguments);
+  return own ? own->text(messages, generation_prompt, arguments) : render(messages, generation_prompt).text;
+}
+
+RenderedAnswer ChatTemplate::answer(const std::vector<Message>& messages, std::string_view prompt,
+                                    const TemplateArguments& arguments) const {
+  if (const JinjaChat* own = own_for(messages, arguments)) return own->answer(messages, prompt, arguments);
+  RenderedChat chat = render(messages, false);
+  const auto [begin, end] = chat.assistant_spans.back();
+  const bool goes_on = std::string_view(chat.text).substr(0, begin) == prompt;
+  return {std::move(chat.text), goes_on ? begin : std::string::npos, end, false};
 }
 
 void ChatTemplate::render_chatml(const std::vector<Message>& messages, bool generation_prompt,

@@ -150,7 +150,9 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
     own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(config));
     const bool agrees =
         own.agrees_with(format.value_or(own));  // renders even where there is none to compare with
-    return format && agrees ? *format : own;
+    if (!format || !agrees) return own;
+    format->own_ = own.jinja_;
+    return *format;
   } catch (const InputError& error) {
     if (format) return *format;
     throw InputError(folder.string() + ": the chat template cannot be read (" + error.what() +

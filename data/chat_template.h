@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,9 +13,15 @@
 namespace clover::data {
 
 struct Message {
-  std::string role;  // system | user | assistant
+  std::string role;  // system | user | assistant; others where the folder's own template shows them
   std::string content;
+  /// What else stands in it, for the folder's own template: reasoning_content, tool_calls, ..; null: nothing.
+  std::shared_ptr<const nlohmann::ordered_json> fields = nullptr;
 };
+
+/// What the folder's own template is given beside the messages, by name: tools, documents, enable_thinking,
+/// ..; null: nothing.
+using TemplateArguments = std::shared_ptr<const nlohmann::ordered_json>;
 
 class JinjaChat;
 
@@ -23,6 +30,14 @@ class JinjaChat;
 struct RenderedChat {
   std::string text;
   std::vector<std::pair<size_t, size_t>> assistant_spans;
+};
+
+/// A conversation up to an answer, its last message.
+struct RenderedAnswer {
+  std::string text;
+  size_t begin;  // bytes [begin, end) of the text the assistant wrote, its end token included;
+  size_t end;    // begin is npos where the text does not begin as the prompt does
+  bool marked;   // the template itself says so
 };
 
 /// A chat format: chatml (with the folder's default system prompt, if it has one), qwen3 (what the assistant
@@ -38,12 +53,18 @@ class ChatTemplate {
   static std::vector<std::string> known_names();
   static std::string joined_names();  // with commas between them
 
-  /// InputError for an unknown role or an order the format cannot express.  With `generation_prompt` the text
-  /// ends where the assistant's answer begins.
-  RenderedChat render(const std::vector<Message>& messages, bool generation_prompt) const;
+  /// InputError for an unknown role or an order the format cannot express, and for what the messages hold or
+  /// the arguments say that it does not use.  With `generation_prompt` the text ends where the assistant's
+  /// answer begins.
+  RenderedChat render(const std::vector<Message>& messages, bool generation_prompt,
+                      const TemplateArguments& arguments = nullptr) const;
   /// The same where nobody asks what the assistant wrote, for which a folder's own template is rendered twice
   /// for each of its answers.
-  std::string text(const std::vector<Message>& messages, bool generation_prompt) const;
+  std::string text(const std::vector<Message>& messages, bool generation_prompt,
+                   const TemplateArguments& arguments = nullptr) const;
+  /// The last message, an answer, behind `prompt`, which is the text of those before it.
+  RenderedAnswer answer(const std::vector<Message>& messages, std::string_view prompt,
+                        const TemplateArguments& arguments = nullptr) const;
 
   const std::string& name() const { return name_; }
   /// The rendered text has all the BOS tokens it should have: do not add another.
@@ -54,6 +75,8 @@ class ChatTemplate {
   static ChatTemplate of_format(const std::string& name, const nlohmann::json& config);
   /// Whether another one makes the same prompts of a few conversations; jinja::Unsupported where this cannot.
   bool agrees_with(const ChatTemplate& other) const;
+  /// The folder's own template where it is what writes this conversation; null: this format's code does.
+  const JinjaChat* own_for(const std::vector<Message>& messages, const TemplateArguments& arguments) const;
   /// Takes what differs between templates of one format from the Jinja text of this folder's.
   void read_details(const std::string& jinja);
 
@@ -73,6 +96,7 @@ class ChatTemplate {
   bool trims_ = false;  // whitespace around contents is dropped
   bool text_has_bos_ = true;
   std::shared_ptr<const JinjaChat> jinja_;  // of the format jinja
+  std::shared_ptr<const JinjaChat> own_;    // of a format that stands for the folder's own
 };
 
 }  // namespace clover::data

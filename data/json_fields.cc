@@ -45,6 +45,13 @@ const std::string& as_string(const Json& value, std::string_view path) {
   return value.get_ref<const std::string&>();
 }
 
+std::string category_of(const Json& record) {
+  const auto found = record.find("category");
+  if (found == record.end() || found->is_null()) return "";
+  return found->is_string() ? found->get<std::string>()
+                            : found->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 const Json& as_list(const Json& value, std::string_view path) {
   if (!value.is_array()) fail_expected(path, "a list", kind_of(value));
   return value;

@@ -17,6 +17,8 @@ std::string element(const std::string& path, size_t index);
 /// The member `key` of an object at `path` ("" for the record itself).
 const nlohmann::json& member(const nlohmann::json& object, const std::string& path, const char* key);
 const std::string& as_string(const nlohmann::json& value, std::string_view path);
+/// "category" of a record, whatever it is, as text; "" where there is none.
+std::string category_of(const nlohmann::json& record);
 const nlohmann::json& as_list(const nlohmann::json& value, std::string_view path);
 
 }  // namespace clover::data

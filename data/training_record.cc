@@ -1,18 +1,34 @@
 #include "data/training_record.h"
 
+#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "data/beside_chat.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/json_fields.h"
 #include "data/messages.h"
+#include "data/training_weight.h"
 #include "data/written_json.h"
 
 namespace clover::data {
 namespace {
 
 using Json = nlohmann::json;
+
+bool has(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  return found != record.end() && !found->is_null();
+}
+
+/// Whether a batch job wrote the line, whatever its request held.
+bool is_answer(const Json& record) {
+  for (const char* key : {"token_ids", "finish_reason", "usage", "steps", "line"})
+    if (!has(record, key)) return false;
+  return true;
+}
 
 const std::string& string_field(const Json& record, const char* key) {
   return as_string(member(record, "", key), key);
@@ -41,24 +57,6 @@ std::vector<int64_t> as_token_ids(const Json& value, const std::string& path) {
   return ids;
 }
 
-/// ShareGPT: who speaks is in "from", what they say in "value".
-std::vector<Message> as_sharegpt(const Json& value) {
-  std::vector<Message> messages;
-  for (const Json& item : as_list(value, "conversations")) {
-    const std::string here = element("conversations", messages.size());
-    if (!item.is_object()) fail_expected(here, "an object", kind_of(item));
-    const std::string& from = as_string(member(item, here, "from"), here + ".from");
-    const char* role = from == "human" || from == "user"                           ? "user"
-                       : from == "gpt" || from == "assistant" || from == "chatgpt" ? "assistant"
-                       : from == "system"                                          ? "system"
-                                                                                   : nullptr;
-    if (role == nullptr) fail_expected(here + ".from", "human, gpt or system", "\"" + from + "\"");
-    messages.push_back({role, as_string(member(item, here, "value"), here + ".value")});
-  }
-  if (messages.empty()) fail_expected("conversations", "at least one message", "none");
-  return messages;
-}
-
 TokensRecord tokens_record(const Json& record) {
   TokensRecord tokens{as_token_ids(record["token_ids"], "token_ids"), {}};
   for (const Json& item : as_list(record["loss_mask"], "loss_mask")) {
@@ -77,20 +75,23 @@ TokensRecord tokens_record(const Json& record) {
   return tokens;
 }
 
-AnsweredRecord answered_record(const Json& record) {
+AnsweredRecord answered_record(const Json& record, OrderedLine& line) {
   AnsweredRecord answered;
   const Json& ids = as_list(record["token_ids"], "token_ids");
-  if (!record.contains("turns")) {
+  if (!has(record, "turns")) {
     answered.answers.push_back(as_token_ids(ids, "token_ids"));
     answered.texts.push_back(string_field(record, "text"));
-    answered.is_chat = record.contains("messages");
-    if (answered.is_chat) {
-      answered.messages = read_messages(record["messages"], "messages");
-    } else {
+    answered.is_chat = has(record, "messages");
+    if (!answered.is_chat) {
       const Json& prompt = member(record, "", "prompt");
       const bool list_of_one = prompt.is_array() && prompt.size() == 1;
       answered.prompt = list_of_one ? as_string(prompt[0], "prompt[0]") : as_string(prompt, "prompt");
+      refuse_beside_text(record, "prompt");
+      return answered;
     }
+    answered.messages = read_messages(record["messages"], "messages", line);
+    refuse_beside_messages(record, "messages");
+    put_beside(record, line, answered.messages, answered.arguments);
     return answered;
   }
   answered.is_chat = true;
@@ -98,6 +99,8 @@ AnsweredRecord answered_record(const Json& record) {
   if (answered.later_turns.empty()) fail_expected("turns", "at least one turn", "none");
   answered.messages.push_back({"user", answered.later_turns.front()});
   answered.later_turns.erase(answered.later_turns.begin());
+  refuse_beside_messages(record, "turns");
+  put_beside(record, line, answered.messages, answered.arguments);
   for (const Json& item : ids) {
     answered.answers.push_back(as_token_ids(item, element("token_ids", answered.answers.size())));
   }
@@ -113,26 +116,105 @@ AnsweredRecord answered_record(const Json& record) {
   return answered;
 }
 
-/// What stands beside a conversation and would be said to the model with it, if tools were known here.
-void refuse_parts_left_out(const Json& record) {
-  for (const char* key : {"tools", "functions", "history"}) {
-    const Json part = record.value(key, Json());
-    const bool says_nothing = part.is_null() || part.empty() || part == "" || part == "[]";
-    if (!says_nothing) fail_expected(key, "none, as it is not supported", kind_of(part));
+/// What was said before a question: Alpaca's history, a list of [question, answer].
+std::vector<Message> read_history(const Json& history) {
+  std::vector<Message> messages;
+  const Json& pairs = as_list(history, "history");
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const std::string here = element("history", i);
+    if (as_list(pairs[i], here).size() != 2)
+      fail_expected(here, "a question and its answer", std::to_string(pairs[i].size()) + " texts");
+    messages.push_back({"user", as_string(pairs[i][0], element(here, 0))});
+    messages.push_back({"assistant", as_string(pairs[i][1], element(here, 1))});
   }
+  return messages;
 }
 
-/// A system message that stands beside a conversation, as ShareGPT's and Alpaca's records may have one.
-ChatRecord with_system(const Json& record, ChatRecord chat) {
-  refuse_parts_left_out(record);
-  if (!record.contains("system") || record["system"].is_null()) return chat;
-  const std::string& system = string_field(record, "system");
-  if (!system.empty()) chat.messages.insert(chat.messages.begin(), {"system", system});
+/// The first of the names that the record has a value for.
+const char* first_of(const Json& record, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (has(record, name)) return name;
+  return nullptr;
+}
+
+/// An answer, or the first of several that SQuAD's form takes for equal.
+std::string read_answer(const Json& record, const char* name) {
+  const Json* answer = &record[name];
+  std::string path = name;
+  if (answer->is_object()) {
+    answer = &member(*answer, path, "text");
+    path += ".text";
+  }
+  if (!answer->is_array()) return as_string(*answer, path);
+  if (answer->empty()) fail_expected(path, "an answer", "none");
+  path = element(path, 0);
+  if ((*answer)[0].is_object()) return as_string(member((*answer)[0], path, "text"), path + ".text");
+  return as_string((*answer)[0], path);
+}
+
+/// {"question", "answer"} and its relatives, or none: the names of both fields.
+struct QuestionForm {
+  const char *question, *answer;
+};
+std::optional<QuestionForm> question_form(const Json& record) {
+  const QuestionForm question{first_of(record, {"question", "query"}),
+                              first_of(record, {"answer", "answers", "response"})};
+  if (question.question && question.answer) return question;
+  const QuestionForm task{first_of(record, {"instruction"}),
+                          first_of(record, {"output", "response", "answer"})};
+  if (task.question && task.answer) return task;
+  return std::nullopt;
+}
+
+ChatRecord question_record(const Json& record, const QuestionForm& form, OrderedLine& line) {
+  ChatRecord chat;
+  if (!says_nothing(record, "history")) chat.messages = read_history(record["history"]);
+  const bool task = form.question == std::string_view("instruction");
+  std::string question = string_field(record, form.question);
+  const auto part = [&](const char* name) {
+    return has(record, name) ? string_field(record, name) : std::string();
+  };
+  if (task && !part("input").empty()) question += "\n\n" + part("input");
+  if (const std::string context = part("context"); !context.empty())  // Dolly's stands behind, SQuAD's before
+    question = task ? question + "\n\n" + context : context + "\n\n" + question;
+  chat.messages.push_back({"user", std::move(question)});
+  chat.messages.push_back({"assistant", read_answer(record, form.answer)});
+  put_beside(record, line, chat.messages, chat.arguments);
   return chat;
 }
 
-ChatRecord question_and_answer(std::string question, const std::string& answer) {
-  return {{{"user", std::move(question)}, {"assistant", answer}}};
+/// {"messages"}, {"conversations"}, {"conversation"}.
+ChatRecord chat_record(const Json& record, const char* name, OrderedLine& line) {
+  ChatRecord chat{read_messages(record[name], name, line)};
+  chat.learned = read_learned(record, name, chat.messages.size());
+  refuse_beside_messages(record, name);
+  const size_t said = chat.messages.size();
+  put_beside(record, line, chat.messages, chat.arguments);
+  if (!chat.learned.empty()) chat.learned.insert(chat.learned.begin(), chat.messages.size() - said, 0);
+  return chat;
+}
+
+/// Lists of messages on both sides, as TRL has them: what the assistant says in the prompt is not learned.
+ChatRecord completion_chat(const Json& record, OrderedLine& line) {
+  ChatRecord chat{read_messages(record["prompt"], "prompt", line)};
+  const std::vector<Message> completion = read_messages(record["completion"], "completion", line);
+  const std::vector<uint8_t> weighed = read_learned(record, "completion", completion.size());
+  refuse_beside_messages(record, "prompt");
+  chat.messages.insert(chat.messages.end(), completion.begin(), completion.end());
+  put_beside(record, line, chat.messages, chat.arguments);
+  chat.learned.assign(chat.messages.size() - completion.size(), 0);
+  for (size_t i = 0; i < completion.size(); ++i) chat.learned.push_back(weighed.empty() || weighed[i]);
+  return chat;
+}
+
+CompletionRecord completion_record(const Json& record) {
+  refuse_beside_text(record, "prompt and completion");
+  return {string_field(record, "prompt"), string_field(record, "completion")};
+}
+
+TextRecord text_record(const Json& record) {
+  refuse_beside_text(record, "text");
+  return {string_field(record, "text")};
 }
 
 std::string key_list(const Json& record) {
@@ -146,38 +228,37 @@ std::string key_list(const Json& record) {
 
 }  // namespace
 
-TrainingRecord parse_training_record(std::string_view line) {
-  const Json record = parse_json(WrittenJson(line).readable(), "the record");
+TrainingRecord parse_training_record(std::string_view text) {
+  const WrittenJson written(text);
+  const Json record = parse_json(written.readable(), "the record");
   if (!record.is_object()) fail_expected("the record", "a JSON object", kind_of(record));
-  const auto has = [&](const char* key) { return record.contains(key); };
+  const auto has = [&](const char* key) { return first_of(record, {key}) != nullptr; };
+  OrderedLine line(written.readable());
 
   TrainingRecord parsed;
-  if (has("category") && !record["category"].is_null()) parsed.category = string_field(record, "category");
-  if (has("token_ids") && has("loss_mask")) {
+  parsed.category = category_of(record);
+  check_weight(record);
+  if (has("token_ids") && has("loss_mask") && !is_answer(record)) {
     parsed.content = tokens_record(record);
   } else if (has("token_ids") && has("finish_reason")) {
-    parsed.content = answered_record(record);
+    parsed.content = answered_record(record, line);
   } else if (has("token_ids")) {
     fail_expected("the record", "\"loss_mask\" or \"finish_reason\" beside \"token_ids\"", "neither");
-  } else if (has("error") && !record["error"].is_null()) {
+  } else if (!says_nothing(record, "error") && record["error"] != false) {
     throw InputError("the record is an error of a batch job: " + record["error"].dump().substr(0, 200));
-  } else if (has("messages")) {
-    refuse_parts_left_out(record);
-    parsed.content = ChatRecord{read_messages(record["messages"], "messages")};
-  } else if (has("conversations")) {
-    parsed.content = with_system(record, {as_sharegpt(record["conversations"])});
+  } else if (const char* name = first_of(record, {"messages", "conversations", "conversation"})) {
+    parsed.content = chat_record(record, name, line);
   } else if (has("prompt") && has("completion")) {
-    parsed.content = CompletionRecord{string_field(record, "prompt"), string_field(record, "completion")};
-  } else if (has("question") && has("answer")) {
-    parsed.content = question_and_answer(string_field(record, "question"), string_field(record, "answer"));
-  } else if (has("instruction") && has("output")) {
-    std::string question = string_field(record, "instruction");
-    if (has("input") && !string_field(record, "input").empty())
-      question += "\n\n" + string_field(record, "input");
-    parsed.content =
-        with_system(record, question_and_answer(std::move(question), string_field(record, "output")));
+    const bool chat = record["prompt"].is_array() && record["completion"].is_array();
+    if (chat) {
+      parsed.content = completion_chat(record, line);
+    } else {
+      parsed.content = completion_record(record);
+    }
+  } else if (const auto form = question_form(record)) {
+    parsed.content = question_record(record, *form, line);
   } else if (has("text")) {
-    parsed.content = TextRecord{string_field(record, "text")};
+    parsed.content = text_record(record);
   } else {
     fail_expected(
         "the record",

@@ -13,6 +13,9 @@ namespace clover::data {
 /// A conversation; loss on what the assistant says.
 struct ChatRecord {
   std::vector<Message> messages;
+  TemplateArguments arguments = nullptr;
+  std::vector<uint8_t> learned =
+      {};  // of each message, whether it is learned if an assistant's; empty: all are
 };
 
 /// Text as it stands, without a chat template; loss on the completion.
@@ -34,8 +37,9 @@ struct TokensRecord {
 /// A line of a batch job's output: the token ids are the model's own.
 struct AnsweredRecord {
   bool is_chat = false;
-  std::string prompt;                         // plain text, when it is no chat
-  std::vector<Message> messages;              // up to the first answer, when it is a chat
+  std::string prompt;             // plain text, when it is no chat
+  std::vector<Message> messages;  // up to the first answer, when it is a chat
+  TemplateArguments arguments = nullptr;
   std::vector<std::string> later_turns;       // what the user says after answer 0, 1, ..
   std::vector<std::string> texts;             // of the answers
   std::vector<std::vector<int64_t>> answers;  // as many as texts, at least one, at most later_turns + 1

@@ -271,6 +271,7 @@ int batch(BatchOptions options, const json& settings) {
   if (rank.count > 1 && !options.report.empty()) options.report += ".rank-" + std::to_string(rank.number);
   check_files(options);
   const FileSummary input = summarise_file(options.input);
+  refuse_json_array(options.input);
   watch_for_interrupts();
   const LoadedModel model = load_model(options.model);
   engine_settings.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
@@ -327,7 +328,10 @@ Action declare_batch(CLI::App& app) {
       "  {\"turns\": [\"Hi\", \"And in French?\"]}                      a conversation, answered turn by "
       "turn\n"
       "  OpenAI batch requests (custom_id, method, url, body)\n"
-      "with their own temperature, top_p, top_k, seed, max_tokens, stop.  A line's answer depends on nothing "
+      "with their own temperature, top_p, top_k, seed, max_tokens, stop.  Beside messages and turns, system "
+      "is a message, and\n"
+      "tools, documents and chat_template_kwargs go to the chat template; what it does not use is an error.  "
+      "A line's answer depends on nothing "
       "but the\n"
       "line and these flags.  A bad line becomes an error record, and the job goes on.\n\n"
       "Exit codes: 0 done, 2 bad input or settings, 3 done but some lines failed, 75 interrupted (the same "

@@ -1,10 +1,15 @@
 #include "infer/batch_input.h"
 
+#include <filesystem>
+
+#include "data/beside_chat.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
 #include "data/json_fields.h"
+#include "data/mapped_file.h"
 #include "data/messages.h"
+#include "data/record_texts.h"
 #include "data/written_json.h"
 #include "infer/line_reader.h"
 
@@ -50,6 +55,15 @@ void read_id(const json& record, const char* name, json& id) {
   id = *at;
 }
 
+/// Whether a column holds something: tables of mixed lines fill them all, with null.
+bool has(const json& record, const char* name) {
+  const auto at = record.find(name);
+  return at != record.end() && !at->is_null();
+}
+
+/// What is given to the template beside the messages of a request, each read by data::put_beside.
+const std::vector<std::string> template_fields = {"tools", "functions", "documents", "chat_template_kwargs"};
+
 std::vector<int64_t> token_ids(const json& list, const std::string& name) {
   std::vector<int64_t> ids;
   for (const json& item : list) {
@@ -86,7 +100,7 @@ void read_prompt(const json& value, BatchLine& line, bool may_be_empty) {
   }
 }
 
-void read_openai(BatchLine& line, const SamplingFields& defaults) {
+void read_openai(BatchLine& line, std::string_view text, const SamplingFields& defaults) {
   const json& record = line.record;
   const json method = record.value("method", json());
   if (!method.is_null() && method != "POST")
@@ -106,21 +120,27 @@ void read_openai(BatchLine& line, const SamplingFields& defaults) {
   }
   const std::string source = line.shape == LineShape::chat ? "messages" : "prompt";
   if (!body.contains(source)) throw data::InputError("body: expected \"" + source + "\", found none");
-  line.sampling = read_sampling_fields(body, defaults, true, {source});
-  if (line.shape == LineShape::chat) {
-    line.messages = data::read_messages(body["messages"], "messages");
+  const bool chat = line.shape == LineShape::chat;
+  // An answer that calls a tool would have to be told in OpenAI's form, so tools stay refused here.
+  line.sampling = read_sampling_fields(
+      body, defaults, true,
+      chat ? std::vector<std::string>{source, "documents", "chat_template_kwargs"} : std::vector{source});
+  if (chat) {
+    data::OrderedLine ordered(text, "/body");
+    line.messages = data::read_messages(body["messages"], "messages", ordered);
+    data::put_beside(body, ordered, line.messages, line.arguments);
   } else {
     read_prompt(body["prompt"], line, false);
   }
 }
 
-void read_short_form(BatchLine& line, const SamplingFields& defaults, bool tokenize) {
+void read_short_form(BatchLine& line, std::string_view text, const SamplingFields& defaults, bool tokenize) {
   const json& record = line.record;
   std::vector<std::string> sources;
   for (const char* name : {"prompt", "messages", "turns"}) {
-    if (record.contains(name)) sources.push_back(name);
+    if (has(record, name)) sources.push_back(name);
   }
-  if (sources.empty() && tokenize && record.contains("text")) sources.push_back("text");
+  if (sources.empty() && tokenize && has(record, "text")) sources.push_back("text");
   if (sources.size() != 1) {
     const std::string expected =
         tokenize ? "expected an object with \"prompt\", \"messages\" or \"text\", or an OpenAI batch request"
@@ -129,9 +149,10 @@ void read_short_form(BatchLine& line, const SamplingFields& defaults, bool token
                            (sources.empty() ? "none of them" : sources[0] + " and " + sources[1]));
   }
   const json& source = record[sources[0]];
+  data::OrderedLine ordered(text);
   if (sources[0] == "messages") {
     line.shape = LineShape::messages;
-    line.messages = data::read_messages(source, "messages");
+    line.messages = data::read_messages(source, "messages", ordered);
   } else if (sources[0] == "turns") {
     if (tokenize)
       throw data::InputError("turns: expected a line that is one text, found a conversation to be answered");
@@ -145,21 +166,26 @@ void read_short_form(BatchLine& line, const SamplingFields& defaults, bool token
     else
       line.prompt = text_field(source, sources[0], tokenize);
   }
-  line.sampling = tokenize ? defaults : read_sampling_fields(record, defaults, false);
+  if (line.conversation()) {
+    data::refuse_beside_messages(record, sources[0]);
+    data::put_beside(record, ordered, line.messages, line.arguments);
+  } else if (line.shape == LineShape::prompt) {
+    data::refuse_beside_text(record, "prompt");
+  }
+  line.sampling = tokenize ? defaults : read_sampling_fields(record, defaults, false, template_fields);
 }
 
-void read_line(BatchLine& line, const SamplingFields& defaults, bool tokenize) {
+void read_line(BatchLine& line, std::string_view text, const SamplingFields& defaults, bool tokenize) {
   const json& record = line.record;
   if (!record.is_object()) throw data::InputError(std::string(shapes_of_lines) + ", found " + shown(record));
-  const bool openai = record.contains("custom_id") || record.contains("body");
+  const bool openai = has(record, "custom_id") || has(record, "body");
   if (openai) line.shape = LineShape::chat;
   read_id(record, openai ? "custom_id" : "id", line.id);
-  const auto category = record.find("category");
-  if (category != record.end() && category->is_string()) line.category = category->get<std::string>();
+  line.category = data::category_of(record);
   if (openai) {
-    read_openai(line, defaults);
+    read_openai(line, text, defaults);
   } else {
-    read_short_form(line, defaults, tokenize);
+    read_short_form(line, text, defaults, tokenize);
   }
 }
 
@@ -224,7 +250,7 @@ std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_vi
     const data::WrittenJson written(text);
     line.record = data::parse_json(written.readable(), "the line");
     line.written = written.members_as_written();
-    read_line(line, defaults, tokenize);
+    read_line(line, written.readable(), defaults, tokenize);
     return line;
   } catch (const data::InputError& error) {
     return BadLine{number, line.id, line.openai(), error.what(), id_as_written(line)};
@@ -246,6 +272,15 @@ std::variant<BatchLine, BadLine> BatchParser::parse(int64_t number, std::string_
   return repeated;
 }
 
+void refuse_json_array(const std::string& file) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored) || !data::is_json_array(data::MappedFile(file).view()))
+    return;
+  throw data::InputError(file +
+                         ": expected one JSON object a line, found one JSON array; write each of its " +
+                         "elements on a line of its own (jq -c '.[]' does)");
+}
+
 BadLine overlong_line(int64_t number, size_t limit) {
   return {number, nullptr, false,
           "line " + std::to_string(number) + ": expected at most " + std::to_string(limit) +
@@ -254,6 +289,7 @@ BadLine overlong_line(int64_t number, size_t limit) {
 
 std::vector<BatchLine> read_batch_file(const std::string& file, const SamplingFields& defaults) {
   LineReader reader(file);
+  refuse_json_array(file);
   BatchParser parser(defaults);
   std::vector<BatchLine> lines;
   for (std::string text; reader.next(text);) {

@@ -45,6 +45,7 @@ struct BatchLine {
   std::string category;
   std::string prompt;                   // prompt, text, completion
   std::vector<data::Message> messages;  // messages, chat; grows as turns are answered
+  data::TemplateArguments arguments;    // of a conversation
   std::vector<std::string> turns;
   std::vector<ListedPrompt> prompts;  // of a list of several, or of ids; each is answered
   SamplingFields sampling;
@@ -97,6 +98,10 @@ class BatchParser {
   bool tokenize_;
   std::unordered_set<std::string> seen_;
 };
+
+/// InputError for a file that is one JSON array, every line of which would be bad: a request stands on a
+/// line.
+void refuse_json_array(const std::string& file);
 
 /// Error record of a line that was never parsed because it is longer than `limit` bytes.
 BadLine overlong_line(int64_t number, size_t limit);

@@ -75,7 +75,7 @@ std::string PromptEncoder::text_of(const BatchLine& line, size_t choice) const {
   }
   if (!line.conversation()) return line.prompt;
   if (!template_) throw data::InputError(no_template_);
-  return template_->text(line.messages, true);
+  return template_->text(line.messages, true, line.arguments);
 }
 
 std::vector<int64_t> PromptEncoder::encode(const BatchLine& line, size_t choice) const {

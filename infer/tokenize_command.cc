@@ -34,6 +34,7 @@ json tokenized(const BatchLine& line, const PromptEncoder& prompts) {
 
 int tokenize(const TokenizeOptions& options) {
   LineReader reader(options.input);
+  refuse_json_array(options.input);
   const PromptEncoder prompts(options.target, options.chat_template);
   BatchParser parser({}, true);
   int64_t failed = 0;

@@ -5,8 +5,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "data/beside_chat.h"
 #include "data/chat_template.h"
 #include "data/error.h"
+#include "data/mapped_file.h"
+#include "data/record_texts.h"
 #include "data/token_store.h"
 #include "data/training_input.h"
 #include "infer/batch_input.h"
@@ -68,25 +71,32 @@ bool is_answered(const std::string& text) {
   const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object()) return false;
   for (const char* key : {"token_ids", "conversations", "completion", "answer", "output", "error"})
-    if (record.contains(key)) return true;
+    if (!data::says_nothing(record, key)) return true;
   const auto messages = record.find("messages");
-  return messages != record.end() && messages->is_array() && !messages->empty() &&
-         messages->back().is_object() && messages->back().value("role", nlohmann::json()) == "assistant";
+  if (messages == record.end() || !messages->is_array() || messages->empty()) return false;
+  const auto& last = messages->back();
+  const auto is = [&](const char* key, const char* who) {
+    return last.is_object() && last.contains(key) && last[key] == who;
+  };
+  return is("role", "assistant") || is("from", "gpt");
 }
 
-/// One line of a file; InputError says why it is neither an answered record nor a request.
-EvalSample read_line(const std::string& text, int64_t number, const data::TrainingReader& reader,
-                     const infer::PromptEncoder& prompts, int64_t vocab) {
+/// What is measured of one line of a file; InputError says why it is neither an answered record nor a
+/// request.
+std::vector<EvalSample> read_line(const std::string& text, int64_t number, const data::TrainingReader& reader,
+                                  const infer::PromptEncoder& prompts, int64_t vocab) {
   std::string reason;
   try {
-    data::TrainingSample sample = reader.parse(text);
-    return {std::move(sample.ids), std::move(sample.supervised), std::move(sample.category)};
+    std::vector<EvalSample> samples;
+    for (data::TrainingSample& sample : reader.parse(text))
+      samples.push_back({std::move(sample.ids), std::move(sample.supervised), std::move(sample.category)});
+    return samples;
   } catch (const data::InputError& error) {
     if (is_answered(text)) throw;
     reason = error.what();
   }
   try {
-    return bare_prompt(text, number, prompts, vocab);
+    return {bare_prompt(text, number, prompts, vocab)};
   } catch (const data::InputError& error) {
     throw data::InputError("neither an answered record (" + reason + ") nor a request (" + error.what() +
                            ")");
@@ -98,17 +108,31 @@ EvalInput from_lines(const EvalSource& source, int64_t max_length, const infer::
   const auto chat_template = data::ChatTemplate::load(source.target_folder, source.chat_template);
   const data::TrainingReader reader(prompts.tokenizer(), chat_template, max_length, vocab);
   EvalInput input;
-  infer::LineReader lines(source.input);
-  for (std::string text; static_cast<int64_t>(input.samples.size()) < source.limit && lines.next(text);) {
-    if (infer::is_blank(text)) continue;
+  const auto is_enough = [&] { return static_cast<int64_t>(input.samples.size()) >= source.limit; };
+  const auto take = [&](const std::string& text, int64_t number, const std::string& error) {
     try {
-      if (lines.too_long())
-        throw data::InputError("expected at most " + std::to_string(lines.limit()) + " bytes, found more");
-      input.samples.push_back(read_line(text, lines.number(), reader, prompts, vocab));
-    } catch (const data::InputError& error) {
-      std::cerr << source.input << ":" << lines.number() << ": " << printable(error.what()) << "\n";
+      if (!error.empty()) throw data::InputError(error);
+      for (EvalSample& sample : read_line(text, number, reader, prompts, vocab))
+        if (!is_enough()) input.samples.push_back(std::move(sample));
+    } catch (const data::InputError& refused) {
+      std::cerr << source.input << ":" << number << ": " << printable(refused.what()) << "\n";
       ++input.bad_records;
     }
+  };
+  infer::LineReader lines(source.input);
+  if (std::filesystem::is_regular_file(source.input)) {
+    const data::MappedFile file(source.input);
+    if (data::is_json_array(file.view())) {
+      data::RecordTexts texts(file.view());
+      for (data::RecordTexts::Record record; !is_enough() && texts.next(record);)
+        take(std::string(record.text), record.line, record.error);
+      return input;
+    }
+  }
+  for (std::string text; !is_enough() && lines.next(text);) {
+    if (infer::is_blank(text)) continue;
+    take(text, lines.number(),
+         lines.too_long() ? "expected at most " + std::to_string(lines.limit()) + " bytes, found more" : "");
   }
   return input;
 }

@@ -51,6 +51,7 @@ void check(const PrepareOptions& options) {
 
 struct Counts {
   int64_t samples = 0, bad = 0, tokens = 0, supervised = 0;
+  int64_t later_parts = 0;  // samples that continue a record of several
 };
 
 /// One pass over the input.
@@ -89,6 +90,10 @@ class Preparation {
     once_begun([&] { writer_->finish(whole); });
   }
 
+  void say_notice() const {
+    if (const std::string notice = reader_.notice(); !notice.empty()) std::cerr << notice << "\n";
+  }
+
   const Counts& counts() const { return counts_; }
 
   /// InputError when more records are bad than a few slips explain.
@@ -113,6 +118,7 @@ class Preparation {
                 << preview(sample, tokenizer_, marks_) << "\n";
     }
     ++counts_.samples;
+    counts_.later_parts += sample.part > 0;
     counts_.tokens += static_cast<int64_t>(sample.ids.size());
     counts_.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
     if (writer_) writer_->add(sample);
@@ -150,6 +156,7 @@ int prepare(const PrepareOptions& options) {
   std::string fingerprint;  // needs the weights, so only when something is written
   if (!options.output.empty())
     fingerprint = model::Target::load(folder, infer::chosen_dtype(options.model))->fingerprint();
+  preparation.say_notice();
   {
     infer::Progress progress("records", 0, 0);
     for (const auto& file : options.input) preparation.read(file, progress);
@@ -171,6 +178,11 @@ int prepare(const PrepareOptions& options) {
   std::cerr << counts.samples << " samples, " << counts.tokens << " tokens, " << counts.supervised
             << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
             << " bad records skipped\n";
+  if (counts.later_parts > 0) {
+    std::cerr << counts.later_parts
+              << " of these samples hold a later turn alone: the decoder reads what was said before it in "
+                 "other tokens than it was said\n";
+  }
   return counts.bad > 0 ? infer::exit_some_failed : infer::exit_done;
 }
 

@@ -11,7 +11,9 @@ namespace clover::train {
 Action declare_prepare(CLI::App& app) {
   const auto options = std::make_shared<PrepareOptions>();
   infer::add_model_options(app, options->model, infer::HeadsOption::none);
-  app.add_option("--input", options->input, "JSONL files of records")->required()->type_name("FILE");
+  app.add_option("--input", options->input, "Files of records, JSON lines or one array")
+      ->required()
+      ->type_name("FILE");
   app.add_option("--output", options->output, "Folder of the token store")->type_name("DIR");
   app.add_option("--holdout", options->holdout, "Share of samples kept out of training, for evaluation");
   app.add_option("--preview", options->preview, "Show the first N samples with what is learned marked")
@@ -26,9 +28,17 @@ Action declare_prepare(CLI::App& app) {
       ->check(infer::whole_number<int64_t>());
   app.get_option("--device")->description("cpu, where alone this command works");
   app.footer(
-      "A line of --input holds messages, conversations (ShareGPT), prompt and completion, question and\n"
-      "answer, instruction, input and output, text, token_ids and loss_mask, or is one that clover-infer\n"
-      "batch wrote (of an OpenAI request it does not hold the prompt: give the request in a short form).\n"
+      "A line of --input, or an element of a file that is one JSON array, holds messages or conversations\n"
+      "(role and content, or ShareGPT's from and value), prompt and completion (texts, or lists of\n"
+      "messages), question and answer (SQuAD's context before it), instruction, input or context, and\n"
+      "output or response, text, token_ids and loss_mask, or is one that clover-infer batch wrote (of an\n"
+      "OpenAI request it does not hold the prompt: give the request in a short form).  A null is no field.\n"
+      "Beside a conversation may stand system, tools, documents and chat_template_kwargs, which go to the\n"
+      "chat template, and history, earlier pairs of Alpaca's form, which are learned too; what the template\n"
+      "does not use makes the record bad.  Answers with weight 0, train false or loss_mask 0 are not\n"
+      "learned.\n"
+      "A sample is what the decoder reads and writes.  Where a template writes earlier turns otherwise once\n"
+      "more follow (without thoughts, say), a later turn is a sample of its own.\n"
       "A completion is taken to end with the template's end token; --template none has no such token, and\n"
       "the heads then do not learn where answers end.\n\n"
       "Example:\n"

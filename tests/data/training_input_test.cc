@@ -9,6 +9,7 @@
 #include <random>
 
 #include "data/error.h"
+#include "tests/data/piece_tokenizer.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -17,64 +18,29 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::PieceTokenizer;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// A token a byte, but for a few pieces that are taken whole wherever they occur.
-class PieceTokenizer : public Tokenizer {
- public:
-  explicit PieceTokenizer(bool adds_bos = false) : adds_bos_(adds_bos) {}
-
-  Encoding encode_with_spans(std::string_view text, const EncodeOptions& options) const override {
-    Encoding encoding;
-    if (options.add_bos) {
-      encoding.ids.push_back(bos_id);
-      encoding.spans.emplace_back(0, 0);
-    }
-    for (size_t at = 0; at < text.size();) {
-      int64_t id = static_cast<unsigned char>(text[at]);
-      size_t length = 1;
-      for (size_t i = 0; i < std::size(pieces); ++i) {
-        if (pieces[i].size() > length && text.substr(at).starts_with(pieces[i])) {
-          id = 256 + static_cast<int64_t>(i);
-          length = pieces[i].size();
-        }
-      }
-      encoding.ids.push_back(id);
-      encoding.spans.emplace_back(at, at + length);
-      at += length;
-    }
-    return encoding;
-  }
-  std::string token_bytes(int64_t id, bool) const override {
-    return id < 256 ? std::string(1, static_cast<char>(id)) : std::string(pieces[id - 256]);
-  }
-  bool is_special(int64_t id) const override { return id >= 256 && id < 260; }
-  std::optional<int64_t> token_id(std::string_view) const override { return {}; }
-  int64_t vocab_size() const override { return 256 + std::size(pieces); }
-  std::optional<int64_t> bos() const override { return bos_id; }
-  bool adds_bos() const override { return adds_bos_; }
-  std::string hash() const override { return "0"; }
-
-  static constexpr std::string_view pieces[] = {"<|im_start|>", "<|im_end|>", "<s>", "</s>", "the", "\nJoin"};
-  static constexpr int64_t im_end = 257, bos_id = 258, the = 260;
-
- private:
-  bool adds_bos_;
-};
-
 class TrainingInputTest : public ::testing::Test {
  protected:
   ChatTemplate format(const std::string& name) const { return ChatTemplate::load(folder_, name); }
 
-  TrainingSample parse(const json& record, const std::string& name = "chatml",
-                       int64_t max_length = 1000) const {
+  std::vector<TrainingSample> parse_all(const json& record, const std::string& name = "chatml",
+                                        int64_t max_length = 1000) const {
     const ChatTemplate chat_template = format(name);
     return TrainingReader(tokenizer_, chat_template, max_length, tokenizer_.vocab_size())
         .parse(record.dump());
+  }
+
+  TrainingSample parse(const json& record, const std::string& name = "chatml",
+                       int64_t max_length = 1000) const {
+    const std::vector<TrainingSample> samples = parse_all(record, name, max_length);
+    EXPECT_EQ(samples.size(), 1u) << record;
+    return samples.front();
   }
 
   std::string error_of(const std::string& line, int64_t max_length = 1000) const {
@@ -85,18 +51,7 @@ class TrainingInputTest : public ::testing::Test {
 
   std::vector<int64_t> ids(const std::string& text) const { return tokenizer_.encode(text); }
 
-  /// The text with what is supervised in braces.
-  std::string shown(const TrainingSample& sample) const {
-    std::string text;
-    bool inside = false;
-    for (size_t i = 0; i <= sample.ids.size(); ++i) {
-      const bool supervised = i < sample.ids.size() && sample.supervised[i];
-      if (supervised != inside) text += supervised ? "{" : "}";
-      inside = supervised;
-      if (i < sample.ids.size()) text += tokenizer_.token_bytes(sample.ids[i], i == 0);
-    }
-    return text;
-  }
+  std::string shown(const TrainingSample& sample) const { return test::marked_text(sample, tokenizer_); }
 
   PieceTokenizer tokenizer_;
   const test::TemporaryFolder temporary_;
@@ -120,9 +75,11 @@ TEST_F(TrainingInputTest, SupervisesWhatTheAssistantWroteAndItsEndToken) {
   EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), PieceTokenizer::the), 1);
 }
 
-TEST_F(TrainingInputTest, ATokenThatBeginsBeforeTheAnswerIsNoLabel) {
+// Though "\nJoin" is one token of a text that holds both.
+TEST_F(TrainingInputTest, ThePromptIsTokenisedFirstAndThenTheAnswer) {
   const TrainingSample sample = parse({{"question", "q"}, {"answer", "Join us"}});
-  EXPECT_THAT(shown(sample), HasSubstr("assistant\nJoin{ us<|im_end|>}\n"));
+  EXPECT_THAT(shown(sample), HasSubstr("assistant\n{Join us<|im_end|>}\n"));
+  EXPECT_EQ(shown(parse({{"prompt", "say\n"}, {"completion", "Join us"}})), "say\n{Join us<|im_end|>}");
 }
 
 TEST_F(TrainingInputTest, EveryWayToWriteAQuestionAndItsAnswerIsTheSameSample) {
@@ -227,18 +184,29 @@ TEST_F(TrainingInputTest, BatchTurnsFollowEachOther) {
   EXPECT_EQ(sample.ids, std::vector<int64_t>(whole.ids.begin(), whole.ids.end() - 1));
 
   // The first answer was cut: its end token is read by the second turn, and is no label.
-  record["token_ids"][0] = {'y', 'o', ' ', 't', 'h', 'e'};
+  record["token_ids"][0] = ids("yo the");
   record["finish_reason"][0] = "length";
   EXPECT_THAT(
       shown(parse(record)),
       HasSubstr("assistant\n{yo "
                 "the}<|im_end|>\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n{bye<|im_end|>}"));
-  EXPECT_THAT(shown(parse(record, "llama-2")),
-              HasSubstr("[/INST]{yo the}</s><s>[INST] and? [/INST]{bye<|im_end|>}"));
+  // Llama-2's format writes spaces around an answer that the model did not write.
+  const std::vector<TrainingSample> parts = parse_all(record, "llama-2");
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(shown(parts[0]), "<s>[INST] hi [/INST]{yo the}");
+  EXPECT_EQ(shown(parts[1]), "<s>[INST] hi [/INST] yo the </s><s>[INST] and? [/INST]{bye<|im_end|>}");
+  EXPECT_EQ(parts[1].part, 1);
 
   json thoughtful = record;
   thoughtful["text"][0] = "<think>\nhm\n</think>\n\nyo the";
-  EXPECT_THROW(parse(thoughtful, "qwen3"), InputError) << "the second turn was decoded without that thought";
+  thoughtful["token_ids"][0] = ids("<think>\nhm\n</think>\n\nyo the<|im_end|>");
+  const std::vector<TrainingSample> thought = parse_all(thoughtful, "qwen3");
+  ASSERT_EQ(thought.size(), 2u);
+  EXPECT_THAT(shown(thought[0]),
+              ::testing::EndsWith("assistant\n{<think>\nhm\n</think>\n\nyo the<|im_end|>}"));
+  EXPECT_THAT(shown(thought[1]),
+              HasSubstr("hi<|im_end|>\n<|im_start|>assistant\nyo the<|im_end|>\n<|im_start|>user\nand?"))
+      << "the second turn was decoded without that thought";
 
   record["text"].erase(1);
   record["token_ids"].erase(1);
@@ -267,7 +235,6 @@ TEST_F(TrainingInputTest, ErrorsSayWhichFieldAndWhatWasFound) {
       {"{}", "found an empty object"},
       {R"({"text":""})", "at least one token"},
       {R"({"text":5})", "text: expected a string, found a number"},
-      {R"({"text":"a","category":5})", "category: expected a string, found a number"},
       {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})",
        "messages[0].content[0].type: expected \"text\", found \"image_url\""},
       {R"({"messages":[{"role":"user","content":[{"type":"text","text":5}]}]})",
@@ -278,18 +245,17 @@ TEST_F(TrainingInputTest, ErrorsSayWhichFieldAndWhatWasFound) {
       {R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"a"},{"role":"user","content":5}]})",
        "messages[2].content: expected a string, found a number"},
       {R"({"messages":[{"role":"user"}]})", "messages[0]: expected the field \"content\", found none"},
-      {R"({"messages":[{"role":"tool","content":"a"}]})",
-       "messages[0].role: expected system, user or assistant, found \"tool\""},
+      {R"({"messages":[{"role":"tool","content":"a"},{"role":"assistant","content":"a"}]})",
+       "messages[0].role: expected system, user or assistant for the template chatml, found \"tool\""},
       {R"({"messages":[{"role":"user","content":"a"}]})", "expected an assistant's answer, found none"},
       {R"({"messages":[{"role":"assistant","content":"","tool_calls":[{"type":"function"}]}]})",
-       "messages[0]: tool_calls is not supported"},
+       "messages[0].tool_calls: the chat template chatml does not use it"},
       {R"({"tools":[{}],"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})",
-       "tools: expected none, as it is not supported, found a list"},
-      {R"({"history":[["a","b"]],"instruction":"a","output":"b"})", "history: expected none"},
+       "tools: the chat template chatml does not use it"},
       {R"({"conversations":[{"from":"alien","value":"a"}]})",
-       "conversations[0].from: expected human, gpt or system"},
-      {R"({"conversations":[{"from":"human","value":[]}]})",
-       "conversations[0].value: expected a string, found a list"},
+       "conversations[0].from: expected human, gpt, system"},
+      {R"({"conversations":[{"from":"human","value":5}]})",
+       "conversations[0].value: expected a string, found a number"},
       {R"({"prompt":["a"],"completion":"b"})", "prompt: expected a string, found a list"},
       {R"({"instruction":"a","input":7,"output":"b"})", "input: expected a string, found a number"},
       {R"({"token_ids":[1,2]})", "\"loss_mask\" or \"finish_reason\""},
@@ -385,9 +351,10 @@ TEST_F(TrainingInputTest, SurvivesMutatedRecords) {
       if (line.empty()) line = " ";
     }
     try {
-      const TrainingSample sample = reader.parse(line);
-      ASSERT_EQ(sample.ids.size(), sample.supervised.size());
-      ASSERT_THAT(sample.supervised, Each(::testing::Le(1)));
+      for (const TrainingSample& sample : reader.parse(line)) {
+        ASSERT_EQ(sample.ids.size(), sample.supervised.size());
+        ASSERT_THAT(sample.supervised, Each(::testing::Le(1)));
+      }
     } catch (const InputError&) {
       ++refused;
     }

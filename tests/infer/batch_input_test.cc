@@ -150,8 +150,6 @@ TEST(BatchInput, NamesWhatIsWrongWithALine) {
       {R"({"messages": [{"role": "user"}]})", "messages[0]"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})",
        "messages[0].content[0].type: expected \"text\", found \"image_url\""},
-      {R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}]})",
-       "tool_calls is not supported"},
       {R"({"prompt": "a", "id": ["x"]})", "id: expected a string or a number"},
       {R"({"prompt": "a", "id": true})", "id: expected a string or a number"},
       {R"({"prompt": []})", "prompt: expected a text or the ids of tokens, found an empty list"},
