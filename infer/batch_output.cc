@@ -294,7 +294,7 @@ class JobInProgress {
     begun_ = true;
     mark_ = mark_of(run);
     const json named = run["settings"].value("stats", json());
-    own_file_ = named.is_string() && data::same_file(named.get<std::string>(), stats);
+    own_file_ = named.is_string() && named != "" && data::same_file(named.get<std::string>(), stats);
     LineReader reader(output, BatchOutput::record_limit);
     for (std::string text; reader.next(text);) {
       const json record = record_of_text(text, output);

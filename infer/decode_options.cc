@@ -16,8 +16,9 @@ void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
   app.add_option("--top-p", sampling.rule.top_p, "Sample from the most probable tokens that hold this mass")
       ->type_name("X")
       ->group(group);
-  app.add_option("--top-k", sampling.rule.top_k, "Sample from the K most probable tokens; 0: all")
+  app.add_option("--top-k", sampling.rule.top_k, "Sample from the K most probable tokens; 0 or -1: all")
       ->type_name("K")
+      ->transform([](std::string given) { return given == "-1" ? std::string("0") : given; })
       ->check(whole_number<int64_t>())
       ->group(group);
   app.add_option("--seed", sampling.seed, "Seed of sampling; the same request gives the same answer")

@@ -197,6 +197,9 @@ TEST_F(BatchOutputTest, KnowsStatisticsOfAnotherJobWhereNoLineWasAnswered) {
   run["settings"]["stats"] = (folder / "elsewhere").string();
   open();
   EXPECT_THAT(refused(record(3, nullptr)), HasSubstr("another job")) << "this job wrote none there";
+  run["settings"]["stats"] = "";
+  open();
+  EXPECT_THAT(refused(record(3, nullptr)), HasSubstr("another job"));
 }
 
 TEST_F(BatchOutputTest, KeepRecordsLeavesEachWantedLineOnce) {
