@@ -132,7 +132,11 @@ class MessageReader {
 }  // namespace
 
 nlohmann::ordered_json OrderedLine::at(const std::string& path) {
-  if (!parsed_) parsed_ = nlohmann::ordered_json::parse(line_);
+  try {
+    if (!parsed_) parsed_ = nlohmann::ordered_json::parse(line_);
+  } catch (const nlohmann::json::exception&) {  // what the first reading allowed, as a number beyond all
+    throw InputError("the record: expected JSON that can be read in its order, found another");
+  }
   return parsed_->at(nlohmann::ordered_json::json_pointer(below_ + path));
 }
 

@@ -92,12 +92,8 @@ std::vector<TrainingSample> SampleBuilder::operator()(const TokensRecord& record
 /// The answers are the model's own ids, and each stands behind what a batch job reads before it: the whole
 /// conversation so far as text, in which an earlier answer is without its stop text and may be other tokens.
 std::vector<TrainingSample> SampleBuilder::operator()(const AnsweredRecord& record) const {
+  if (!record.is_chat) return answered_prompts(record);
   SampleTokens tokens(tokenizer_);
-  if (!record.is_chat) {
-    tokens.read(record.prompt, tokenizer_.adds_bos());
-    tokens.write(record.answers[0]);
-    return tokens.finish();
-  }
   const bool add_bos = tokenizer_.adds_bos() && !chat_template_.text_has_bos();
   std::vector<Message> messages = record.messages;
   for (size_t turn = 0; turn < record.answers.size(); ++turn) {
@@ -108,6 +104,22 @@ std::vector<TrainingSample> SampleBuilder::operator()(const AnsweredRecord& reco
     messages.push_back({"user", record.later_turns[turn]});
   }
   return tokens.finish();
+}
+
+/// One sample a prompt.
+std::vector<TrainingSample> SampleBuilder::answered_prompts(const AnsweredRecord& record) const {
+  std::vector<TrainingSample> samples;
+  for (size_t i = 0; i < record.answers.size(); ++i) {
+    SampleTokens tokens(tokenizer_);
+    if (!record.prompts.empty() && !record.prompts[i].ids.empty()) {
+      tokens.read(record.prompts[i].ids);
+    } else {
+      tokens.read(record.prompts.empty() ? record.prompt : record.prompts[i].text, tokenizer_.adds_bos());
+    }
+    tokens.write(record.answers[i]);
+    for (TrainingSample& sample : tokens.finish()) samples.push_back(std::move(sample));
+  }
+  return samples;
 }
 
 std::string notice_of(const ChatTemplate& chat_template) {

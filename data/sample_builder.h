@@ -26,6 +26,8 @@ class SampleBuilder {
   std::vector<TrainingSample> operator()(const AnsweredRecord& record) const;
 
  private:
+  std::vector<TrainingSample> answered_prompts(const AnsweredRecord& record) const;
+
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;
   std::function<std::string()> end_text_;  // of an answer, "<|im_end|>" for ChatML; "" when it has none

@@ -50,6 +50,14 @@ void SampleTokens::read(const std::string& prompt, bool add_bos) {
   }
 }
 
+void SampleTokens::read(std::span<const int64_t> prompt) {
+  close();
+  append(prompt, false);
+  text_.clear();
+  mark_.clear();
+  firm_text_ = firm_ids_ = 0;
+}
+
 Encoding SampleTokens::continued(std::string_view text, size_t& lead) const {
   const auto encoded = [&](std::string_view before) {
     lead = before.size();
@@ -92,6 +100,7 @@ void SampleTokens::skip(std::string_view text) {
 
 std::vector<TrainingSample> SampleTokens::finish() {
   close();
+  for (size_t i = 0; i < done_.size(); ++i) done_[i].part = static_cast<int64_t>(i);
   return std::move(done_);
 }
 

@@ -19,6 +19,7 @@ class SampleTokens {
   /// What the decoder reads before its next answer, from its very beginning.  A new sample begins where the
   /// tokens so far are not how it begins.
   void read(const std::string& prompt, bool add_bos);
+  void read(std::span<const int64_t> prompt);  // that is tokens already, a new sample's
 
   /// An answer to what was read last, and what is no answer behind it.
   void write(std::string_view answer, std::string_view after = {});

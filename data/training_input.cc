@@ -57,10 +57,8 @@ std::vector<TrainingSample> TrainingReader::parse(std::string_view line) const {
     throw InputError("the record has " + std::to_string(shortest) + " tokens, and the maximum length of " +
                      std::to_string(max_length_) + " cuts away all that are to be learned from");
   }
-  for (size_t i = 0; i < samples.size(); ++i) {
-    samples[i].category = record.category;
-    samples[i].part = static_cast<int64_t>(i);
-  }
+  for (TrainingSample& sample : samples) sample.category = record.category;
+  samples.front().part = 0;
   return samples;
 }
 

@@ -75,44 +75,72 @@ TokensRecord tokens_record(const Json& record) {
   return tokens;
 }
 
-AnsweredRecord answered_record(const Json& record, OrderedLine& line) {
-  AnsweredRecord answered;
-  const Json& ids = as_list(record["token_ids"], "token_ids");
-  if (!has(record, "turns")) {
-    answered.answers.push_back(as_token_ids(ids, "token_ids"));
-    answered.texts.push_back(string_field(record, "text"));
-    answered.is_chat = has(record, "messages");
-    if (!answered.is_chat) {
-      const Json& prompt = member(record, "", "prompt");
-      const bool list_of_one = prompt.is_array() && prompt.size() == 1;
-      answered.prompt = list_of_one ? as_string(prompt[0], "prompt[0]") : as_string(prompt, "prompt");
-      refuse_beside_text(record, "prompt");
-      return answered;
-    }
-    answered.messages = read_messages(record["messages"], "messages", line);
-    refuse_beside_messages(record, "messages");
-    put_beside(record, line, answered.messages, answered.arguments);
-    return answered;
+AnsweredRecord::Prompt listed_prompt(const Json& value, const std::string& path) {
+  if (value.is_array()) return {"", as_token_ids(value, path)};
+  return {as_string(value, path), {}};
+}
+
+/// A prompt that is a text, one text in a list, or token ids; or several of them, one for each answer.
+void read_prompts(const Json& record, AnsweredRecord& answered) {
+  const Json& prompt = member(record, "", "prompt");
+  const bool several = prompt.is_array() && !prompt.empty() && !prompt[0].is_number();
+  if (several) {
+    for (const Json& one : prompt)
+      answered.prompts.push_back(listed_prompt(one, element("prompt", answered.prompts.size())));
+  } else if (prompt.is_array()) {
+    answered.prompts.push_back(listed_prompt(prompt, "prompt"));
   }
-  answered.is_chat = true;
-  answered.later_turns = as_strings(record["turns"], "turns");
-  if (answered.later_turns.empty()) fail_expected("turns", "at least one turn", "none");
-  answered.messages.push_back({"user", answered.later_turns.front()});
-  answered.later_turns.erase(answered.later_turns.begin());
-  refuse_beside_messages(record, "turns");
-  put_beside(record, line, answered.messages, answered.arguments);
-  for (const Json& item : ids) {
+  answered.prompt = answered.prompts.empty() ? as_string(prompt, "prompt") : answered.prompts[0].text;
+}
+
+/// The answers, as many lists as `most` at most.
+void read_answers(const Json& record, const char* to, size_t most, AnsweredRecord& answered) {
+  for (const Json& item : as_list(record["token_ids"], "token_ids")) {
     answered.answers.push_back(as_token_ids(item, element("token_ids", answered.answers.size())));
   }
   answered.texts = as_strings(member(record, "", "text"), "text");
-  if (answered.answers.empty() || answered.answers.size() > answered.later_turns.size() + 1) {
-    fail_expected("token_ids", "one list a turn", std::to_string(answered.answers.size()) + " lists");
+  if (answered.answers.empty() || answered.answers.size() > most) {
+    fail_expected("token_ids", to, std::to_string(answered.answers.size()) + " lists");
   }
   if (answered.texts.size() != answered.answers.size()) {
     fail_expected("text",
                   ("as many answers as token_ids (" + std::to_string(answered.answers.size()) + ")").c_str(),
                   std::to_string(answered.texts.size()));
   }
+}
+
+void read_only_answer(const Json& record, AnsweredRecord& answered) {
+  answered.answers.push_back(as_token_ids(record["token_ids"], "token_ids"));
+  answered.texts.push_back(string_field(record, "text"));
+}
+
+AnsweredRecord answered_record(const Json& record, OrderedLine& line) {
+  AnsweredRecord answered;
+  if (!has(record, "turns") && !has(record, "messages")) {
+    refuse_beside_text(record, "prompt");
+    read_prompts(record, answered);
+    if (answered.prompts.size() < 2) {
+      read_only_answer(record, answered);
+    } else {
+      read_answers(record, "one list a prompt", answered.prompts.size(), answered);
+      if (answered.answers.size() < answered.prompts.size())
+        fail_expected("token_ids", "one list a prompt", std::to_string(answered.answers.size()) + " lists");
+    }
+    return answered;
+  }
+  answered.is_chat = true;
+  if (!has(record, "turns")) {
+    read_only_answer(record, answered);
+    answered.messages = read_messages(record["messages"], "messages", line);
+  } else {
+    answered.later_turns = as_strings(record["turns"], "turns");
+    if (answered.later_turns.empty()) fail_expected("turns", "at least one turn", "none");
+    answered.messages.push_back({"user", answered.later_turns.front()});
+    answered.later_turns.erase(answered.later_turns.begin());
+    read_answers(record, "one list a turn", answered.later_turns.size() + 1, answered);
+  }
+  refuse_beside_messages(record, has(record, "turns") ? "turns" : "messages");
+  put_beside(record, line, answered.messages, answered.arguments);
   return answered;
 }
 

@@ -36,8 +36,15 @@ struct TokensRecord {
 
 /// A line of a batch job's output: the token ids are the model's own.
 struct AnsweredRecord {
+  /// One of a list of prompts: a text, or else the ids of its tokens.
+  struct Prompt {
+    std::string text;
+    std::vector<int64_t> ids;
+  };
+
   bool is_chat = false;
   std::string prompt;             // plain text, when it is no chat
+  std::vector<Prompt> prompts;    // in its place, when it is a list; one for each answer
   std::vector<Message> messages;  // up to the first answer, when it is a chat
   TemplateArguments arguments = nullptr;
   std::vector<std::string> later_turns;       // what the user says after answer 0, 1, ..

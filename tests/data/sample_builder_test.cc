@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/error.h"
+#include "data/sample_tokens.h"
 #include "data/training_input.h"
 #include "tests/data/piece_tokenizer.h"
 #include "tests/support/input_error.h"
@@ -225,6 +226,43 @@ TEST_F(SampleBuilderTest, TurnsBehindAStopTextAreReadAsTheDecoderReadThem) {
   record["text"][0] = "say the";
   record["token_ids"][0] = tokenizer_.encode("say the<|im_end|>");
   EXPECT_EQ(shown(chatml, record).size(), 1u);
+}
+
+TEST_F(SampleBuilderTest, AnsweredListsOfPromptsAreASampleEach) {
+  EXPECT_THAT(shown(chatml, {{"prompt", {"p", "q"}},
+                             {"text", {"a", "b"}},
+                             {"token_ids", {{'a'}, {'b'}}},
+                             {"finish_reason", {"stop", "stop"}}}),
+              ElementsAre("p{a}", "q{b}"));
+  EXPECT_THAT(
+      shown(chatml, {{"prompt", {'p', 'q'}}, {"text", "a"}, {"token_ids", {'a'}}, {"finish_reason", "stop"}}),
+      ElementsAre("pq{a}"));
+}
+
+// SentencePiece puts a space before a text, which must not come between a prompt and its answer.
+TEST(SampleTokens, OfSentencePieceGoOnWithinTheText) {
+  const auto tokenizer =
+      Tokenizer::load(std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/tokenizers/sentencepiece-bpe");
+  for (const auto& [prompt, answer] : {std::pair{"The capital: ", "Paris"},
+                                       {"The capital:", " Paris"},
+                                       {"The word is hel", "lo"},
+                                       {"Q\n", "\n\nA"},
+                                       {"", "Paris is"},
+                                       {"x = 12", "345 and"},
+                                       {"a</s>", "the end"}}) {
+    SampleTokens tokens(*tokenizer);
+    tokens.read(prompt, false);
+    tokens.write(answer);
+    const std::vector<TrainingSample> samples = tokens.finish();
+    ASSERT_EQ(samples.size(), 1u);
+    const std::vector<int64_t> read = tokenizer->encode(prompt);
+    const auto& ids = samples[0].ids;
+    ASSERT_GT(ids.size(), read.size());
+    EXPECT_TRUE(std::equal(read.begin(), read.end(), ids.begin())) << prompt;
+    for (size_t i = 0; i < ids.size(); ++i)
+      EXPECT_EQ(samples[0].supervised[i], i >= read.size()) << prompt << i;
+    EXPECT_EQ(tokenizer->decode(ids, false), std::string(prompt) + answer);
+  }
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ std::string told(const std::string& line) {
   if (const auto* text = std::get_if<CompletionRecord>(&record.content))
     return text->prompt + " + " + text->completion;
   if (const auto* answered = std::get_if<AnsweredRecord>(&record.content)) {
-    std::string told = answered->is_chat ? "" : answered->prompt;
+    std::string told = answered->is_chat || !answered->prompts.empty() ? "" : answered->prompt;
+    for (const auto& prompt : answered->prompts)
+      told += prompt.text + std::to_string(prompt.ids.size()) + " ";
     for (const Message& message : answered->messages) told += message.role + ": " + message.content + " | ";
     return told + "answered";
   }
@@ -82,6 +84,12 @@ TEST(TrainingRecord, IsReadInEveryShapeOfPublicData) {
       {R"({"prompt":"p","messages":null,"text":"a","token_ids":[1],"finish_reason":"stop"})", "panswered"},
       {R"({"messages":[{"role":"user","content":"a"}],"prompt":null,"loss_mask":[1],"text":"a","token_ids":[1],"finish_reason":"stop","usage":{"a":1},"steps":1,"line":1})",
        "user: a | answered"},
+      {R"({"prompt":["p"],"text":"a","token_ids":[1],"finish_reason":"stop"})", "p0 answered"},
+      {R"({"prompt":[5,6],"text":"a","token_ids":[1],"finish_reason":"stop"})", "2 answered"},
+      {R"({"prompt":["p","q"],"text":["a","b"],"token_ids":[[1],[2]],"finish_reason":["stop","stop"]})",
+       "p0 q0 answered"},
+      {R"({"prompt":[[5],[6,7]],"text":["a","b"],"token_ids":[[1],[2]],"finish_reason":["stop","stop"]})",
+       "1 2 answered"},
       {R"({"turns":["a"],"system":"s","text":["b"],"token_ids":[[1]],"finish_reason":["stop"]})",
        "system: s | user: a | answered"},
   };
