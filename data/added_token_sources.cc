@@ -272,6 +272,7 @@ std::vector<std::string> AddedTokenSources::merge(const std::vector<AddedToken>&
   }
   const auto check_id = [&](const AddedToken& token, const char* file) {
     const std::optional<int64_t> id = vocabulary.id_of(token.content);
+    if (token.content.empty()) return;
     if (!id) {
       unread.push_back(token.content);
     } else if (*id != token.id) {

@@ -5,6 +5,7 @@
 #include "data/byte_level_bpe.h"
 #include "data/error.h"
 #include "data/hash.h"
+#include "data/tokenizer_json.h"
 
 namespace clover::data {
 namespace {
@@ -62,104 +63,16 @@ void read_vocab(const json& vocab, const std::string& where, ByteLevelVocabulary
   }
 }
 
-// A merge is written "left right" or ["left", "right"].
-std::pair<std::string, std::string> read_merge(const json& merge, const std::string& where) {
-  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-    return {merge[0].get<std::string>(), merge[1].get<std::string>()};
-  }
-  if (merge.is_string()) {
-    const std::string& text = merge.get_ref<const std::string&>();
-    const size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-      return {text.substr(0, space), text.substr(space + 1)};
-    }
-  }
-  throw InputError(where + ": expected \"left right\" or [\"left\", \"right\"], found " + shown(merge));
-}
-
-int32_t id_of_entry(const json& vocab, const std::string& entry, const std::string& where) {
-  const auto found = vocab.find(entry);
-  if (found == vocab.end()) {
-    throw InputError(where + ": expected its tokens and their union in the vocabulary, found no \"" + entry +
-                     "\"");
-  }
-  return found->get<int32_t>();
-}
-
 void read_merges(const json& model, const std::string& where, ByteLevelVocabulary& result) {
-  const json empty = json::array();
-  const json& merges = model.contains("merges") ? model["merges"] : empty;
-  if (!merges.is_array()) throw InputError(where + ".merges: expected a list, found " + shown(merges));
+  const std::vector<NamedMerge> merges = read_named_merges(model, where);
   result.merges = BpeMerges(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string place = where + ".merges[" + std::to_string(rank) + "]";
-    const auto [left, right] = read_merge(merges[rank], place);
-    const int32_t left_id = id_of_entry(model["vocab"], left, place);
-    const int32_t right_id = id_of_entry(model["vocab"], right, place);
-    const int32_t merged_id = id_of_entry(model["vocab"], left + right, place);
-    result.merges.add(left_id, right_id, static_cast<uint32_t>(rank), merged_id);
-    for (int32_t id : {left_id, right_id, merged_id}) {
+    const NamedMerge& merge = merges[rank];
+    result.merges.add(merge.left_id, merge.right_id, static_cast<uint32_t>(rank), merge.result_id);
+    for (int32_t id : {merge.left_id, merge.right_id, merge.result_id}) {
       result.hash = fnv1a({reinterpret_cast<const char*>(&id), sizeof id}, result.hash);
     }
   }
-}
-
-void check_model_options(const json& model, const std::string& where) {
-  const auto refuse = [&](const char* option, const char* expected) {
-    throw InputError(where + "." + option + ": expected " + expected + ", found " + shown(model[option]));
-  };
-  const auto is_unset = [&](const char* option) {
-    const json value = model.value(option, json());
-    return value.is_null() || value == "" || value == false || value == 0;
-  };
-  if (!is_unset("dropout")) refuse("dropout", "none");
-  if (!is_unset("continuing_subword_prefix")) refuse("continuing_subword_prefix", "none");
-  if (!is_unset("end_of_word_suffix")) refuse("end_of_word_suffix", "none");
-  if (!is_unset("byte_fallback")) refuse("byte_fallback", "a byte-level vocabulary without it");
-}
-
-void read_added_tokens(const json& tokenizer, const std::string& where, ByteLevelVocabulary& result) {
-  const json entries = tokenizer.value("added_tokens", json::array());
-  if (!entries.is_array())
-    throw InputError(where + ": added_tokens: expected a list, found " + shown(entries));
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const std::string place = where + ": added_tokens[" + std::to_string(i) + "]";
-    AddedToken token = read_added_token(entries[i], place);
-    const std::optional<int64_t> known = result.id_of_entry(token.content);
-    const json id = entries[i].value("id", json());
-    token.id = known && !id.is_number_integer() ? *known : read_token_id(id, place);
-    result.added_tokens.push_back(std::move(token));
-  }
-}
-
-// The special token that a post-processor puts in front of a text.
-std::optional<std::string> leading_token(const json& processor, const std::string& where) {
-  if (processor.is_null()) return std::nullopt;
-  const json type = processor.is_object() ? processor.value("type", json()) : json();
-  if (type == "ByteLevel") return std::nullopt;
-  if (type == "Sequence" && processor.contains("processors") && processor["processors"].is_array()) {
-    std::optional<std::string> leading;
-    for (const json& part : processor["processors"]) {
-      const std::optional<std::string> token = leading_token(part, where);
-      if (token) leading = token;
-    }
-    return leading;
-  }
-  if (type == "TemplateProcessing" && processor.contains("single") && processor["single"].is_array()) {
-    const json& single = processor["single"];
-    const auto holds = [&](size_t i, const char* kind) {
-      return single[i].is_object() && single[i].contains(kind);
-    };
-    if (single.size() == 1 && holds(0, "Sequence")) return std::nullopt;
-    if (single.size() == 2 && holds(0, "SpecialToken") && holds(1, "Sequence")) {
-      const json& token = single[0]["SpecialToken"];
-      if (token.is_object() && token.contains("id") && token["id"].is_string())
-        return token["id"].get<std::string>();
-    }
-  }
-  throw InputError(where +
-                   ": post_processor: expected ByteLevel or TemplateProcessing with at most one token in " +
-                   "front and none behind, found " + shown(processor));
 }
 
 // Heads and stores carry this hash: it must not change for files whose meaning has not.
@@ -188,6 +101,10 @@ uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {
            16 * token.normalized);
   }
   number(!vocabulary.normalizer.changes_nothing());
+  for (const Normalizer::Step& step : vocabulary.normalizer.steps()) {
+    if (step.kind == Normalizer::Step::Kind::compose) continue;
+    hash = fnv1a(step.pattern + "\n" + step.content + "\n", hash);
+  }
   number(vocabulary.whole_pieces_first);
   number(vocabulary.unknown);
   number(vocabulary.fuses_unknown);
@@ -221,18 +138,24 @@ ByteLevelVocabulary ByteLevelVocabulary::from_json(const json& tokenizer, const 
   result.normalizer = Normalizer::from_json(tokenizer.value("normalizer", json()), where + ": normalizer");
   result.pre_tokenizer =
       PreTokenizer::from_json(tokenizer.value("pre_tokenizer", json()), where + ": pre_tokenizer");
-  check_model_options(model, where + ": model");
+  check_bpe_options(model, where + ": model");
+  if (const json fallback = model.value("byte_fallback", json(false));
+      fallback != false && !fallback.is_null()) {
+    throw InputError(where + ": model.byte_fallback: expected a byte-level vocabulary without it, found " +
+                     shown(fallback));
+  }
   read_vocab(model.value("vocab", json()), where + ": model", result);
   result.hash = fnv_start;
   read_merges(model, where + ": model", result);
-  read_added_tokens(tokenizer, where, result);
+  result.added_tokens = read_listed_tokens(
+      tokenizer, where, [&](const std::string& content) { return result.id_of_entry(content); });
   result.whole_pieces_first = model.value("ignore_merges", json(false)) == true;
   result.fuses_unknown = model.value("fuse_unk", json(false)) == true;
   const json unknown = model.value("unk_token", json());
   if (unknown.is_string() && model["vocab"].contains(unknown)) {
     result.unknown = model["vocab"][unknown.get<std::string>()].get<int32_t>();
   }
-  result.bos_of_post_processor = leading_token(tokenizer.value("post_processor", json()), where);
+  result.bos_of_post_processor = read_leading_token(tokenizer.value("post_processor", json()), where);
   result.hash = hash_rest(result);
   return result;
 }

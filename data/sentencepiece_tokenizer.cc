@@ -124,9 +124,9 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
                                                const TokenizerSettings& settings,
                                                const std::vector<AddedToken>& listed) {
   const std::string serialized = read_file(file);
-  model_ = parse_model(serialized, file);
-  continuation_ = settings.legacy ? parse_model(serialized, file)
-                                  : parse_model(serialized + std::string(without_dummy_prefix), file);
+  const std::string bare = serialized + std::string(without_dummy_prefix);
+  model_ = parse_model(settings.prefix_space ? serialized : bare, file);
+  continuation_ = parse_model(settings.legacy && settings.prefix_space ? serialized : bare, file);
   const auto probe = model_->EncodeAsImmutableProto("a");
   dummy_prefix_ = probe.pieces_size() > 0 && probe.pieces(0).piece().starts_with(space_mark);
 
@@ -141,7 +141,8 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
   if (settings.bos_token()) bos_ = token_id(*settings.bos_token());
   if (!bos_ && model_->bos_id() >= 0) bos_ = model_->bos_id();
   adds_bos_ = bos_.has_value() && settings.add_bos.value_or(true);
-  hash_ = fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-") + (settings.legacy ? "l" : ""),
+  hash_ = fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-") + (settings.legacy ? "l" : "") +
+                    (settings.prefix_space ? "" : "n"),
                 hash_);
 }
 

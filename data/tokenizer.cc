@@ -5,6 +5,7 @@
 #include "data/byte_level_bpe.h"
 #include "data/error.h"
 #include "data/files.h"
+#include "data/piece_tokenizer.h"
 #include "data/sentencepiece_tokenizer.h"
 #include "data/tokenizer_settings.h"
 #include "data/utf8.h"
@@ -24,8 +25,15 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) 
   std::unique_ptr<Tokenizer> loaded;
   if (has_json) {
     const nlohmann::json tokenizer = read_json(json_file);
-    // A SentencePiece model's folder often carries a conversion to JSON too; the model file is the original.
-    if (ByteLevelVocabulary::describes(tokenizer) || !has_model) {
+    if (describes_pieces(tokenizer)) {
+      try {
+        loaded = load_pieces(tokenizer, json_file.string(), settings, has_model ? model_file : "");
+      } catch (const InputError& error) {
+        if (!has_model) throw;
+        say_once(folder.string(),
+                 {"tokenizer.model is read in place of tokenizer.json (" + std::string(error.what()) + ")"});
+      }
+    } else if (ByteLevelVocabulary::describes(tokenizer) || !has_model) {
       loaded = std::make_unique<ByteLevelBpe>(ByteLevelVocabulary::from_json(tokenizer, json_file.string()),
                                               settings);
     }

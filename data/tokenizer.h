@@ -24,9 +24,9 @@ struct Encoding {
 };
 
 /// A tokenizer read from a model folder: `tokenizer.json` (byte-level BPE with the GPT-2, Llama-3, Qwen2 or
-/// digits pre-tokenizer) or `tokenizer.model` (SentencePiece), with `tokenizer_config.json` and
-/// `generation_config.json` beside it. Text that is not UTF-8 is read with U+FFFD in place of each maximal
-/// broken part.  Thread-safe after loading.
+/// digits pre-tokenizer, or of SentencePiece kind) or `tokenizer.model` (SentencePiece), with
+/// `tokenizer_config.json`, the files of added tokens and `generation_config.json` beside it. Text that is
+/// not UTF-8 is read with U+FFFD in place of each maximal broken part.  Thread-safe after loading.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

@@ -22,7 +22,8 @@ struct TokenizerSettings {
   std::string folder;  // for messages
   std::optional<int64_t> bos_id;
   std::optional<bool> add_bos;
-  bool legacy = false;  // SentencePiece: a space before the text behind every special token too
+  bool legacy = false;       // SentencePiece: a space before the text behind every special token too
+  bool prefix_space = true;  // SentencePiece: a space before the text at all
   AddedTokenSources sources;
 
   std::optional<std::string> bos_token() const { return sources.text_of("bos_token"); }

@@ -1,5 +1,7 @@
 #include "data/utf8.h"
 
+#include <tuple>
+
 namespace clover::data {
 namespace {
 
@@ -94,6 +96,15 @@ std::pair<size_t, size_t> MappedText::source_range(size_t begin, size_t end) con
   if (begin < end) return {ranges_[begin].first, ranges_[end - 1].second};
   const size_t at = begin < ranges_.size() ? ranges_[begin].first : source_end_;
   return {at, at};
+}
+
+MappedText MappedText::over(const MappedText& inner) && {
+  if (same_) return inner;
+  if (!inner.same_) {
+    source_end_ = inner.source_range(source_end_, source_end_).first;
+    for (auto& [begin, end] : ranges_) std::tie(begin, end) = inner.source_range(begin, end);
+  }
+  return std::move(*this);
 }
 
 MappedText repair_utf8_mapped(std::string_view text) {

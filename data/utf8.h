@@ -45,6 +45,11 @@ class MappedText {
   /// Appends bytes copied from the source at `begin`, one by one.
   void append_copy(std::string_view bytes, size_t begin);
 
+  /// Whether nothing was changed.
+  bool is_source() const { return same_; }
+  /// The same text with its places in the source of `inner`, from whose text it was made.
+  MappedText over(const MappedText& inner) &&;
+
   std::string_view text() const { return same_ ? source_ : std::string_view(made_); }
   /// The source's byte range behind [begin, end) of the text.
   std::pair<size_t, size_t> source_range(size_t begin, size_t end) const;

@@ -105,9 +105,8 @@ def folder_of(base, case, place):
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     (place / "config.json").write_text('{"model_type": "llama"}')
-    model = GOLDEN / base / "tokenizer.model"
-    if model.exists():
-        shutil.copy(model, place)
+    if (GOLDEN / base / "tokenizer.model").exists():
+        shutil.copy(GOLDEN / base / "tokenizer.model", place)
     else:
         description = json.loads((GOLDEN / base / "tokenizer.json").read_text())
         description["added_tokens"] += case.get("added_tokens", [])
@@ -140,10 +139,13 @@ def main():
     cases = []
     with tempfile.TemporaryDirectory() as place:
         place = Path(place) / "folder"
-        for base in ("gpt2",):
+        for base in ("gpt2", "pieces-bpe"):
             n = next_id(base)
             for name, case in (common_cases(n) | listed_cases(n)).items():
                 cases.append(record(base, name, case, place))
+        for prefix in (True, False):
+            case = {"tokenizer_config.json": decoder(640, token(A)) | {"tokenizer_class": "LlamaTokenizer", "legacy": False, "add_prefix_space": prefix}}
+            cases.append(record("sentencepiece-bpe", f"a class, add_prefix_space {prefix}", case, place))
         for name, case in common_cases(640).items():
             # Without a class and `legacy`, transformers puts a space before the text behind every added token.
             case["tokenizer_config.json"] = {"legacy": False} | case.get("tokenizer_config.json", {})
