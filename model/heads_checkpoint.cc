@@ -34,11 +34,12 @@ json describe(const Target& target) {
 
 /// InputError unless `recorded` holds what `expected` does; of `config` what it holds, which is nothing in
 /// older heads.
-void check_values(const std::string& where, const json& recorded, const json& expected, bool all) {
+void check_values(const std::string& where, const json& recorded, const json& expected, bool all,
+                  const std::string& prefix = "") {
   for (const auto& [key, value] : expected.items()) {
     const bool known = recorded.is_object() && recorded.contains(key);
     if (value.is_structured() || key == "fingerprint" || (known ? recorded.at(key) == value : !all)) continue;
-    throw InputError(where + ": these heads belong to another target: " + key + " is " +
+    throw InputError(where + ": these heads belong to another target: " + prefix + key + " is " +
                      (known ? recorded.at(key).dump().substr(0, 80) : "missing") +
                      ", the given target's is " + value.dump() + "; use the target they were trained on.");
   }
@@ -50,7 +51,7 @@ void check_target(const std::string& where, const json& recorded, const Target& 
   const json config = recorded.value("config", json::object());
   check_values(where, config, expected.at("config"), false);
   if (config.is_object() && config.contains("rope"))
-    check_values(where, config.at("rope"), expected.at("config").at("rope"), false);
+    check_values(where, config.at("rope"), expected.at("config").at("rope"), false, "rope ");
   const json fingerprint = recorded.value("fingerprint", json());
   const std::string other = fingerprint.is_string() ? target.difference_from(fingerprint.get<std::string>())
                                                     : "nothing that is said";
@@ -137,8 +138,12 @@ HeadsInfo read_heads_info(const std::filesystem::path& folder) {
   }
   std::error_code error;
   info.bytes = std::filesystem::file_size(folder / "model.safetensors", error);
-  if (error)
-    throw InputError((folder / "model.safetensors").string() + " is missing; the heads folder is not whole.");
+  if (error) {
+    const std::filesystem::path weights = folder / "model.safetensors";
+    throw InputError(weights.string() + (std::filesystem::exists(weights)
+                                             ? ": expected a regular file, found something else."
+                                             : " is missing; the heads folder is not whole."));
+  }
   return info;
 }
 

@@ -94,6 +94,16 @@ TEST_F(BatchOutputTest, DoesNotMixTheAnswersOfDevices) {
   EXPECT_EQ(refusal(), "");
 }
 
+TEST_F(BatchOutputTest, AJobThatRecordsNoFingerprintGoesOnAndAnotherTargetsDoesNot) {
+  { open().write(2, answer(2)); }
+  run["affects_output"][fingerprint_setting] = "one";
+  EXPECT_EQ(refusal(), "");
+  { open(); }  // records it from now on
+  EXPECT_EQ(refusal(), "");
+  run["affects_output"][fingerprint_setting] = "other";
+  EXPECT_THAT(refusal(), HasSubstr("it was begun with fingerprint \"one\", not \"other\""));
+}
+
 TEST_F(BatchOutputTest, CutsOffATornLastLine) {
   { open().write(2, answer(2)); }
   const std::string whole = test::text_of(file);
