@@ -10,7 +10,7 @@
 namespace clover::data {
 namespace {
 
-constexpr size_t lanes = 8, stride = lanes * sizeof(uint64_t), block = size_t{1} << 18;
+constexpr size_t stride = 64, block = size_t{1} << 18;
 
 // Odd, so that multiplying loses nothing: every step is one to one in the state and in the word.
 constexpr uint64_t odd = 0x9e3779b97f4a7c15ull;
@@ -19,23 +19,28 @@ uint64_t mixed(uint64_t state, uint64_t word) {
   return std::rotl((state ^ word) * odd, 31);
 }
 
-void take(const char* bytes, uint64_t (&state)[lanes]) {
-  uint64_t words[lanes];
-  std::memcpy(words, bytes, stride);
-  for (size_t i = 0; i < lanes; ++i) state[i] = mixed(state[i], words[i]);
+uint64_t word_at(const char* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, sizeof word);
+  return word;
 }
 
-/// Lanes of their own: a processor multiplies several at once.
+/// Lanes of their own, in registers: a processor multiplies several at once.
 uint64_t of_block(std::string_view bytes) {
-  uint64_t state[lanes];
-  for (size_t i = 0; i < lanes; ++i) state[i] = i + 1;
+  uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8;
+  const auto take = [&](const char* at) {
+    a = mixed(a, word_at(at)), b = mixed(b, word_at(at + 8));
+    c = mixed(c, word_at(at + 16)), d = mixed(d, word_at(at + 24));
+    e = mixed(e, word_at(at + 32)), f = mixed(f, word_at(at + 40));
+    g = mixed(g, word_at(at + 48)), h = mixed(h, word_at(at + 56));
+  };
   size_t at = 0;
-  for (; at + stride <= bytes.size(); at += stride) take(bytes.data() + at, state);
+  for (; at + stride <= bytes.size(); at += stride) take(bytes.data() + at);
   char rest[stride] = {};
   if (at < bytes.size()) std::memcpy(rest, bytes.data() + at, bytes.size() - at);
-  take(rest, state);
+  take(rest);
   uint64_t all = bytes.size();
-  for (const uint64_t lane : state) all = mixed(all, lane);
+  for (const uint64_t lane : {a, b, c, d, e, f, g, h}) all = mixed(all, lane);
   return all;
 }
 

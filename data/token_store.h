@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/sample_groups.h"
 #include "data/training_input.h"
 #include "data/unfinished_folder.h"
 
@@ -44,9 +45,9 @@ class TokenStore {
   std::shared_ptr<const State> state_;
 };
 
-/// Every sample goes to one split, chosen by a hash of its tokens and `holdout` (the share held out, 0 <=
-/// holdout < 1), so that the same sample is on the same side in any order of input.  With holdout > 0 and two
-/// samples or more, neither split is empty: the sample with the smallest (largest) hash is moved.
+/// Every sample goes to one split, with all samples of its prompt and of its conversation (SampleGroups): a
+/// share `holdout` of them is held out, 0 <= holdout < 1, the same ones in any order of input.  With holdout
+/// > 0 and two prompts or more, neither split is empty.
 class TokenStoreWriter {
  public:
   /// InputError when `holdout` is out of range, the folder holds something else or cannot be written.
@@ -55,9 +56,9 @@ class TokenStoreWriter {
   /// InputError when the sample is empty or an id is outside the vocabulary.
   void add(const TrainingSample& sample);
 
-  /// Writes the store; `about` (sources, hashes) is merged into store.json.  InputError when there is no
-  /// sample.
-  void finish(const nlohmann::json& about);
+  /// Writes the store; `about` (sources, hashes) is merged into store.json, which it returns.  InputError
+  /// when there is no sample.
+  nlohmann::json finish(const nlohmann::json& about);
 
  private:
   struct Column {
@@ -69,13 +70,15 @@ class TokenStoreWriter {
   };
   void append(Column& column, std::span<const int32_t> ids, std::span<const uint8_t> supervised,
               int32_t category, uint64_t hash);
-  void fill_empty_split();
+  void part();
 
   std::filesystem::path folder_;
   double holdout_;
   int64_t vocab_size_;
   UnfinishedFolder fresh_;
-  Column columns_[2];  // by Split
+  Column columns_[2];  // by Split; all in the first until they are parted
+  SampleGroups groups_;
+  int64_t prompts_[2] = {0, 0};  // by Split, groups of samples
   std::map<std::string, int32_t> categories_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "data/error.h"
 #include "data/files.h"
@@ -20,10 +21,17 @@ std::string_view bytes_of(std::span<const T> values) {
 
 uint64_t content_hash(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
   uint64_t hash = fnv1a(bytes_of(supervised), fnv1a(bytes_of(ids)));
-  // FNV leaves the high bits of short inputs poorly mixed, and the split looks at these.
+  // Mixed for a split that looked at its high bits; stores are told apart by it.
   hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdull;
   hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53ull;
   return hash ^ hash >> 33;
+}
+
+/// The tokens before the first supervised one, where more than a BOS stands there.  As bytes none of them
+/// ends like a text that ends in white space: the last byte of an id is 0.
+SampleOrigin origin_of_tokens(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
+  const auto before = std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
+  return {before > 1 ? std::string(bytes_of(ids.first(before))) : std::string(), std::string(bytes_of(ids))};
 }
 
 template <typename T>
@@ -92,35 +100,32 @@ void TokenStoreWriter::add(const TrainingSample& sample) {
   }
   const int32_t category =
       categories_.emplace(sample.category, static_cast<int32_t>(categories_.size())).first->second;
-  const uint64_t hash = content_hash(ids, supervised);
-  const bool held_out = std::ldexp(static_cast<double>(hash), -64) < holdout_;
-  append(columns_[held_out ? 1 : 0], ids, supervised, category, hash);
+  groups_.add(sample.origin.prompt.empty() && sample.origin.whole.empty() ? origin_of_tokens(ids, supervised)
+                                                                          : sample.origin);
+  append(columns_[0], ids, supervised, category, content_hash(ids, supervised));
 }
 
-/// Samples of equal content stay together, unless there is nothing but copies of one sample.
-void TokenStoreWriter::fill_empty_split() {
-  const bool train_is_empty = columns_[0].hashes.empty();
-  Column& full = columns_[train_is_empty ? 1 : 0];
-  Column& empty = columns_[train_is_empty ? 0 : 1];
-  if (holdout_ == 0 || !empty.hashes.empty() || full.hashes.size() < 2) return;
-  const auto [smallest, largest] = std::minmax_element(full.hashes.begin(), full.hashes.end());
-  const uint64_t moved = train_is_empty ? *largest : *smallest;
-  const bool only_copies = *smallest == *largest;
-  Column kept;
-  for (size_t i = 0; i < full.hashes.size(); ++i) {
-    const bool move = only_copies ? i == 0 : full.hashes[i] == moved;
-    const size_t begin = full.offsets[i], length = full.offsets[i + 1] - begin;
-    append(move ? empty : kept, std::span(full.ids).subspan(begin, length),
-           std::span(full.supervised).subspan(begin, length), full.category[i], full.hashes[i]);
+/// Moves what is held out to a column of its own.
+void TokenStoreWriter::part() {
+  const std::vector<uint64_t> keys = groups_.keys();
+  const std::vector<uint8_t> held_out = held_out_samples(keys, holdout_);
+  std::set<uint64_t> prompts[2];
+  for (size_t i = 0; i < keys.size(); ++i) prompts[held_out[i]].insert(keys[i]);
+  for (int split = 0; split < 2; ++split) prompts_[split] = std::ssize(prompts[split]);
+  if (prompts_[1] == 0) return;
+  Column parted[2];
+  Column& all = columns_[0];
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const size_t begin = all.offsets[i], length = all.offsets[i + 1] - begin;
+    append(parted[held_out[i]], std::span(all.ids).subspan(begin, length),
+           std::span(all.supervised).subspan(begin, length), all.category[i], all.hashes[i]);
   }
-  full = std::move(kept);
+  for (int split = 0; split < 2; ++split) columns_[split] = std::move(parted[split]);
 }
 
-void TokenStoreWriter::finish(const nlohmann::json& about) {
-  if (columns_[0].hashes.empty() && columns_[1].hashes.empty()) {
-    throw InputError(folder_.string() + ": there is no sample to store");
-  }
-  fill_empty_split();
+nlohmann::json TokenStoreWriter::finish(const nlohmann::json& about) {
+  if (columns_[0].hashes.empty()) throw InputError(folder_.string() + ": there is no sample to store");
+  part();
 
   nlohmann::json store = about.is_object() ? about : nlohmann::json::object();
   std::vector<std::string> categories(categories_.size());
@@ -132,6 +137,7 @@ void TokenStoreWriter::finish(const nlohmann::json& about) {
     const std::string name = split_names[split];
     store[name] = {{"samples", column.hashes.size()},
                    {"tokens", column.ids.size()},
+                   {"prompts", prompts_[split]},
                    {"supervised_tokens", std::count(column.supervised.begin(), column.supervised.end(), 1)}};
     tensors.emplace_back(name + ".ids", view_of(column.ids));
     tensors.emplace_back(name + ".supervised", view_of(column.supervised));
@@ -145,12 +151,14 @@ void TokenStoreWriter::finish(const nlohmann::json& about) {
   store["version"] = token_store_version;
   store["vocab_size"] = vocab_size_;
   store["holdout"] = holdout_;
+  store["split_by"] = "prompt";
   store["categories"] = categories;
   store["content_hash"] = hex(hash);
 
   write_safetensors(fresh_.path() / "tokens.safetensors", tensors, {{"content_hash", hex(hash)}});
   write_file_atomically(fresh_.path() / "store.json", store.dump(1) + "\n");
   fresh_.finish();
+  return store;
 }
 
 }  // namespace clover::data

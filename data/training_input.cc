@@ -4,6 +4,7 @@
 
 #include "data/error.h"
 #include "data/mapped_file.h"
+#include "data/record_origin.h"
 #include "data/record_texts.h"
 #include "data/sample_builder.h"
 #include "data/training_record.h"
@@ -42,7 +43,11 @@ std::vector<TrainingSample> TrainingReader::parse(std::string_view line) const {
   TrainingRecord record = parse_training_record(line);
   std::vector<TrainingSample> samples =
       std::visit(SampleBuilder(*tokenizer_, *chat_template_), record.content);
-  for (const TrainingSample& sample : samples) check_ids(sample, vocab_size_);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    check_ids(samples[i], vocab_size_);
+    samples[i].origin = origin_of(record, i);
+    samples[i].category = record.category;
+  }
   std::erase_if(samples, [](const TrainingSample& sample) { return !has_labels(sample); });
   if (samples.empty()) throw InputError("the record: expected at least one token to learn from, found none");
 
@@ -57,7 +62,6 @@ std::vector<TrainingSample> TrainingReader::parse(std::string_view line) const {
     throw InputError("the record has " + std::to_string(shortest) + " tokens, and the maximum length of " +
                      std::to_string(max_length_) + " cuts away all that are to be learned from");
   }
-  for (TrainingSample& sample : samples) sample.category = record.category;
   samples.front().part = 0;
   return samples;
 }

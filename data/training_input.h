@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/chat_template.h"
+#include "data/sample_groups.h"
 #include "data/tokenizer.h"
 
 namespace clover::data {
@@ -15,8 +16,9 @@ namespace clover::data {
 struct TrainingSample {
   std::vector<int64_t> ids;
   std::vector<uint8_t> supervised;
-  std::string category;  // the record's "category", else ""
-  int64_t part = 0;      // 1, 2, .. for the second sample and those behind it that one record makes
+  std::string category;   // the record's "category", else ""
+  int64_t part = 0;       // 1, 2, .. for the second sample and those behind it that one record makes
+  SampleOrigin origin{};  // empty: the tokens before the first supervised one
 };
 
 struct BadRecord {

@@ -40,11 +40,13 @@ int eval(const EvalOptions& options) {
   source.chat_template = options.model.chat_template;
   EvalInput input = read_eval_input(source, prompts, *target);
   const int64_t samples = static_cast<int64_t>(input.samples.size()), bad = input.bad_records;
+  const std::string split = input.split;
   EvalSettings settings = options.settings;
   settings.target_folder = options.model.target;
   const EvalFigures figures =
       evaluate(settings, *target, prompts.tokenizer(), *drafter, std::move(input.samples));
   nlohmann::json report = eval_report(figures, options.settings, samples);
+  report["split"] = split.empty() ? nlohmann::json() : nlohmann::json(split);
   report["bad_records"] = bad;
   report["heads_folder"] = options.model.heads;
   show_eval_report(report);

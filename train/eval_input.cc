@@ -15,6 +15,7 @@
 #include "infer/batch_input.h"
 #include "infer/line_reader.h"
 #include "train/preview.h"
+#include "train/shared_prompts.h"
 #include "train/store_text.h"
 
 namespace clover::train {
@@ -28,6 +29,13 @@ EvalInput from_store(const EvalSource& source, int64_t max_length, const data::T
   check_same_text_form(use, tokenizer);
   const auto split = store.size(data::Split::held_out) > 0 ? data::Split::held_out : data::Split::train;
   EvalInput input;
+  input.split = data::split_names[static_cast<int>(split)];
+  if (split == data::Split::train)
+    std::cerr << source.input
+              << " holds no held-out samples: measured on its training split, which heads may know by heart; "
+                 "prepare the data with --holdout, or give --input others\n";
+  else
+    say_shared_prompts(store, source.input);
   int64_t cut_away = 0;
   for (int64_t i = 0; i < std::min(store.size(split), source.limit); ++i) {
     const auto sample = store.sample(split, i);

@@ -21,6 +21,7 @@ struct EvalSample {
 
 struct EvalInput {
   std::vector<EvalSample> samples;
+  std::string split;  // of a token store: "train" or "held_out"; "" for lines
   int64_t bad_records = 0;
 };
 
@@ -33,9 +34,10 @@ struct EvalSource {
   int64_t limit = 200;        // samples
 };
 
-/// Reads the held-out samples of a token store (the training samples when none is held out), or a JSONL file
-/// of training records and batch requests; of a request with several turns the first one.  Bad lines are
-/// reported on stderr and skipped.  InputError for a store of another target and for input without a sample.
+/// Reads the held-out samples of a token store (the training samples when none is held out, which it says on
+/// stderr), or a JSONL file of training records and batch requests; of a request with several turns the first
+/// one.  Bad lines are reported on stderr and skipped.  InputError for a store of another target and for
+/// input without a sample.
 EvalInput read_eval_input(const EvalSource& source, const infer::PromptEncoder& prompts,
                           const model::Target& target);
 

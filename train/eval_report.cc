@@ -56,9 +56,17 @@ nlohmann::json eval_report(const EvalFigures& figures, const EvalSettings& setti
 }
 
 void show_eval_report(const nlohmann::json& report) {
+  const nlohmann::json split = report.value("split", nlohmann::json());
+  std::fprintf(stderr, "%lld samples of %s\n", static_cast<long long>(report["samples"].get<int64_t>()),
+               split == "train"      ? "the TRAINING split: figures of what was learned, not of what is new"
+               : split == "held_out" ? "the held-out split"
+                                     : "the input");
   std::fprintf(stderr, "%.3f tokens/step; %lld answers differ from plain decoding\n",
                report["tokens_per_step"].get<double>(),
                static_cast<long long>(report["decoder"]["differs_from_plain"].get<int64_t>()));
+  if (report["heads"][0]["labels"] == 0)
+    std::fprintf(
+        stderr, "no answer is long enough to score the heads on: the first they guess is the second token\n");
   std::fprintf(stderr, "head   labels   top-1   top-5  top-10   top-1 on its own guesses\n");
   for (const auto& head : report["heads"]) {
     const auto& forced = head["teacher_forced"];

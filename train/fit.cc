@@ -24,6 +24,7 @@
 #include "train/once_begun.h"
 #include "train/run_report.h"
 #include "train/same_job.h"
+#include "train/shared_prompts.h"
 #include "train/trainer.h"
 
 namespace clover::train {
@@ -130,6 +131,7 @@ Run::Run(FitJob& job, Communicator& ranks)
   if (!prompts.empty()) {
     const AcceptanceSettings how{.max_tokens = settings_.eval_max_tokens};
     acceptance_ = std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), how);
+    if (ranks_.first()) say_shared_prompts(job.store, settings_.data);
   } else if (settings_.eval_prompts > 0 && ranks_.first()) {
     say_why_not_evaluated(job);
   }

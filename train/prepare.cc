@@ -87,7 +87,7 @@ class Preparation {
     if (!writer_) return;
     nlohmann::json whole = about;
     whole["sources"] = sources_;
-    once_begun([&] { writer_->finish(whole); });
+    once_begun([&] { show_split(writer_->finish(whole)); });
   }
 
   void say_notice() const {
@@ -122,6 +122,19 @@ class Preparation {
     counts_.tokens += static_cast<int64_t>(sample.ids.size());
     counts_.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
     if (writer_) writer_->add(sample);
+  }
+
+  /// How many samples, and prompts, are held out: it is by prompts that they are parted.
+  void show_split(const nlohmann::json& store) const {
+    const auto count = [&](const char* split, const char* of) { return store[split][of].get<int64_t>(); };
+    if (options_.holdout == 0) return;
+    if (count("held_out", "samples") == 0) {
+      std::cerr << "nothing is held out: all samples are of one prompt or conversation\n";
+      return;
+    }
+    std::cerr << count("held_out", "samples") << " samples of " << count("held_out", "prompts")
+              << " prompts are held out, " << count("train", "samples") << " of " << count("train", "prompts")
+              << " are trained on\n";
   }
 
   void report(const data::BadRecord& record) {

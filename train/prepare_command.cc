@@ -15,7 +15,10 @@ Action declare_prepare(CLI::App& app) {
       ->required()
       ->type_name("FILE");
   app.add_option("--output", options->output, "Folder of the token store")->type_name("DIR");
-  app.add_option("--holdout", options->holdout, "Share of samples kept out of training, for evaluation");
+  app.add_option(
+      "--holdout", options->holdout,
+      "Share of samples kept out of training, for evaluation; all of one prompt, or of one conversation, "
+      "are on one side");
   app.add_option("--preview", options->preview, "Show the first N samples with what is learned marked")
       ->type_name("N")
       ->check(infer::whole_number<int64_t>());

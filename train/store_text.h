@@ -19,8 +19,8 @@ nlohmann::json text_form(const std::string& target_folder, const data::Tokenizer
 void check_same_tokenizer(const StoreUse& use, const data::Tokenizer& tokenizer);
 void check_same_tokenizer(const StoreUse& use);  // the folder's is read where the store records one
 
-/// As that, and when the target's chat template now writes otherwise than the one the store was prepared
-/// with. What a store does not record is not looked at.
+/// As that, and when the target's chat template is another than the store was prepared with: its text or a
+/// special token that it names, not where these are written.  What a store does not record is not looked at.
 void check_same_text_form(const StoreUse& use);
 void check_same_text_form(const StoreUse& use, const data::Tokenizer& tokenizer);
 
