@@ -61,6 +61,10 @@ json affects_output(const BatchOptions& options, const EngineOptions& engine, co
                    {"top-k", sampling.rule.top_k},
                    {"seed", sampling.seed},
                    {"stop", sampling.stop}};
+  if (sampling.rule.min_p > 0) settings["min-p"] = sampling.rule.min_p;
+  ControlFields controls = sampling.controls;
+  controls.fill(model.prompts->own_controls());
+  settings.update(controls.described());
   if (!model.target->device().is_cpu()) settings["device"] = "cuda";  // the last bits differ from the CPU's
   if (options.decode.verify == "typical") {                           // lossy: the tree has a say
     settings["heads"] = hash_of_heads(options.model.heads);
@@ -328,12 +332,16 @@ Action declare_batch(CLI::App& app) {
       "  {\"turns\": [\"Hi\", \"And in French?\"]}                      a conversation, answered turn by "
       "turn\n"
       "  OpenAI batch requests (custom_id, method, url, body)\n"
-      "with their own temperature, top_p, top_k, seed, max_tokens, stop.  Beside messages and turns, system "
-      "is a message, and\n"
-      "tools, documents and chat_template_kwargs go to the chat template; what it does not use is an error.  "
-      "A line's answer depends on nothing "
-      "but the\n"
-      "line and these flags.  A bad line becomes an error record, and the job goes on.\n"
+      "with their own temperature, top_p, top_k, min_p, seed, max_tokens, stop, repetition_penalty, "
+      "presence_penalty,\n"
+      "frequency_penalty, no_repeat_ngram_size, min_tokens, logit_bias, bad_words, bad_words_ids, "
+      "suppress_tokens,\n"
+      "begin_suppress_tokens.  Beside messages and turns, system is a message, and tools, documents and\n"
+      "chat_template_kwargs go to the chat template; what it does not use is an error.  A line's answer "
+      "depends on nothing\n"
+      "but the line, these flags and the model's own generation_config.json.  A bad line becomes an error "
+      "record, and the\n"
+      "job goes on.\n"
       "A \"prompt\" may also be the ids of its tokens, or a list of prompts: each is answered, results are "
       "lists then\n"
       "(OpenAI's choices).  Its answer goes on with its text, from the first space on.\n\n"

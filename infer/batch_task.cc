@@ -73,6 +73,7 @@ Request BatchTask::request(const PromptEncoder& prompts, int64_t context, size_t
                            " tokens (the model's context), found " + std::to_string(length));
   }
   request.sampling = line_.sampling.rule;
+  request.controls = prompts.controls_for(line_.sampling.controls);
   request.random = line_.random_key(choice);
   request.max_tokens = line_.sampling.max_tokens;
   request.stop = line_.sampling.stop;

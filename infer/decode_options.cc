@@ -21,6 +21,10 @@ void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
       ->transform([](std::string given) { return given == "-1" ? std::string("0") : given; })
       ->check(whole_number<int64_t>())
       ->group(group);
+  app.add_option("--min-p", sampling.rule.min_p,
+                 "Sample from the tokens of at least this share of the most probable one's probability")
+      ->type_name("X")
+      ->group(group);
   app.add_option("--seed", sampling.seed, "Seed of sampling; the same request gives the same answer")
       ->type_name("N")
       ->check(whole_number<uint64_t>())
@@ -28,6 +32,7 @@ void add_sampling_options(CLI::App& app, SamplingFields& sampling) {
   app.add_option("--stop", sampling.stop, "Texts that end an answer (and are not part of it)")
       ->type_name("TEXT")
       ->group(group);
+  add_control_options(app, sampling.controls);
 }
 
 void add_end_option(CLI::App& app, DecodeOptions& options) {
@@ -53,8 +58,11 @@ void add_draft_options(CLI::App& app, DecodeOptions& options) {
       ->check(CLI::Range(int64_t{-1}, int64_t{4096}))
       ->group(group);
   add_tree_options(app, options, group);
-  app.add_option("--verify", options.verify,
-                 "match: exactly the target's answers; typical: faster, lossy, and marked so in the output")
+  app.add_option(
+         "--verify", options.verify,
+         "match: exactly the target's answers; typical: faster, lossy, and marked so in the output: it keeps "
+         "every guess that is likely enough and draws only what comes behind, so that seeds make less "
+         "of a difference")
       ->type_name("NAME")
       ->check(CLI::IsMember({"match", "typical"}))
       ->group(group);

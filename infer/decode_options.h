@@ -31,7 +31,7 @@ struct DecodeOptions {
   std::optional<std::vector<int64_t>> end_ids;  // .. in a model that is loaded
 };
 
-/// --temperature, --top-p, --top-k, --seed, --max-tokens, --stop.
+/// --temperature, --top-p, --top-k, --min-p, --seed, --max-tokens, --stop, and those of control_fields.h.
 void add_sampling_options(CLI::App& app, SamplingFields& sampling);
 
 /// --end-tokens.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/edit_logits.h"
 #include "kernels/top_k.h"
 #include "model/timer.h"
 
@@ -15,10 +16,10 @@ namespace {
 /// Adds what the token after each node is drawn with; `position`: of the root's successor.
 void add_rules(const CandidateTree& tree, const Request& request, int64_t position,
                std::vector<kernels::RowRule>& rules) {
-  const auto& [temperature, top_p, top_k] = request.sampling;
+  const auto& [temperature, top_p, top_k, min_p] = request.sampling;
   for (const int32_t depth : tree.depth) {
     const double uniform = temperature > 0 ? uniform_at(request.random, position + depth) : 0;
-    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform});
+    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform, min_p});
   }
 }
 
@@ -27,7 +28,7 @@ at::Tensor chosen(const at::Tensor& logits, std::vector<kernels::RowRule> rules)
   const bool greedy =
       std::all_of(rules.begin(), rules.end(), [](const auto& rule) { return rule.temperature == 0; });
   if (greedy) return kernels::arg_max(logits);
-  const at::Tensor here = at::from_blob(rules.data(), {std::ssize(rules), 4}, at::kDouble);
+  const at::Tensor here = at::from_blob(rules.data(), {std::ssize(rules), 5}, at::kDouble);
   return kernels::sample(logits, kernels::to_device(here, logits.device()));
 }
 
@@ -67,6 +68,41 @@ bool is_greedy(const DecodePass& pass) {
   return std::ranges::all_of(pass.sequences, greedy) &&
          std::ranges::all_of(pass.chunks,
                              [&](const PromptChunk& chunk) { return !chunk.last || greedy(chunk.live); });
+}
+
+bool is_controlled(const DecodePass& pass) {
+  const auto controlled = [](LiveSequence* live) { return live->controlled() != nullptr; };
+  return std::ranges::any_of(pass.sequences, controlled) ||
+         std::ranges::any_of(pass.chunks,
+                             [&](const PromptChunk& chunk) { return chunk.last && controlled(chunk.live); });
+}
+
+/// What requests ask for to be done to the logits of wanted rows.
+LogitEdits edits_of(const DecodePass& pass) {
+  LogitEdits all;
+  int64_t row = 0;
+  const auto add = [&](LiveSequence& live, const CandidateTree& tree) {
+    if (ControlledText* text = live.controlled()) text->add_edits(tree, row, all);
+    row += tree.size();
+  };
+  for (size_t i = 0; i < pass.trees.size(); ++i) add(*pass.sequences[i], pass.trees[i]);
+  const CandidateTree last = CandidateTree::of_root(0);
+  for (const PromptChunk& chunk : pass.chunks)
+    if (chunk.last) add(*chunk.live, last);
+  return all;
+}
+
+/// The bytes of `structs` as words on `device`.
+template <class Struct>
+at::Tensor words_of(std::vector<Struct>& structs, at::Device device) {
+  constexpr int64_t words = sizeof(Struct) / sizeof(int32_t);
+  return kernels::to_device(at::from_blob(structs.data(), {std::ssize(structs), words}, at::kInt), device);
+}
+
+void edit_logits(const DecodePass& pass, at::Tensor logits) {
+  LogitEdits all = edits_of(pass);
+  if (all.rows.empty()) return;
+  kernels::edit_logits(logits, words_of(all.edits, logits.device()), words_of(all.rows, logits.device()));
 }
 
 at::Tensor index_of(std::span<const int64_t> rows) {
@@ -136,7 +172,8 @@ DecodePass DecodePasses::begin(std::vector<LiveSequence*> sequences, std::vector
   pass.trees = std::move(trees);
   pass.chunks = std::move(chunks);
   model::RowBatch batch = rows_of(pass);
-  batch.best_only = !typical_ && is_greedy(pass);
+  pass.controlled = is_controlled(pass);
+  batch.best_only = !typical_ && !pass.controlled && is_greedy(pass);
   if (chooses_there())
     begin_there(pass, batch, first_ids);
   else
@@ -153,6 +190,7 @@ void DecodePasses::begin_there(DecodePass& pass, const model::RowBatch& batch,
   pass.recording = recorder_.seconds() - recorded;
   if (batch.wanted.empty()) return;
   const at::Tensor logits = std::exchange(pass.output.logits, {});
+  if (pass.controlled) edit_logits(pass, logits);
   pass.tokens = batch.best_only ? pass.output.best : chosen(logits, rules_of(pass));
   pass.arriving = kernels::begin_to_host(pass.tokens);
 }
@@ -161,6 +199,7 @@ void DecodePasses::run_here(DecodePass& pass, const model::RowBatch& batch) cons
   const model::Timer timer(pass.seconds);
   pass.output = passes_.forward(batch, taps_);
   if (batch.wanted.empty()) return;
+  if (pass.controlled) edit_logits(pass, pass.output.logits);
   if (batch.best_only)
     pass.said.tokens = kernels::to_host({pass.output.best})[0];
   else

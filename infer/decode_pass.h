@@ -32,6 +32,7 @@ struct DecodePass {
   std::vector<int64_t> contexts;     // tokens of each that were cached before
   std::vector<PromptChunk> chunks;   // their rows stand behind the trees'
   model::TargetOutput output;        // until the next pass; where tokens are drawn, without the logits
+  bool controlled = false;           // some sequence's logits are edited before tokens are chosen
   bool typical = true;               // takes as long as the next of its shape, and reads nothing besides
   enum class Kept {
     nothing,

@@ -95,6 +95,7 @@ void Engine::submit(Request request) {
                        std::to_string(target_.config().vocab - 1) + ".");
     }
   }
+  if (request.controls) request.controls->check(target_.config().vocab);
   if (request.max_tokens < 1) throw InputError("max_tokens must be at least 1.");
   request.max_tokens = std::min(request.max_tokens, context - length);
   if (most_pages(request) > cache_.pages()) {
@@ -156,8 +157,13 @@ Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64
   }
   const at::Tensor logits = verdict.logits.slice(0, base, base + tree.size());
   if (options_.typical && tree.size() > 1) {
-    return verify_typical(tree, logits,
-                          request.sampling.temperature > 0 ? request.sampling.temperature : 1.0);
+    const bool draws = request.sampling.temperature > 0;
+    Accepted accepted = verify_typical(tree, logits, draws ? request.sampling.temperature : 1.0);
+    if (draws) {
+      accepted.tokens.back() = typical_token(logits[accepted.nodes.back()], request.sampling, request.random,
+                                             position + std::ssize(accepted.tokens) - 1);
+    }
+    return accepted;
   }
   return verify_match(tree, logits, request.sampling, request.random, position);
 }
@@ -258,6 +264,10 @@ void Engine::begin_next(DecodePass& pass) {
 // Whoever has read its prompt is in the pass behind that, with a token that is not known yet.
 void Engine::begin_next_pass(DecodePass& pass) {
   if (!pass.plain() || pass.ends_prompts() || drafting_.guesses_from_text(pass.sequences)) return;
+  if (pass.controlled && std::ranges::any_of(pass.sequences, [](LiveSequence* live) {
+        return live->controlled() && live->controlled()->follows_text();
+      }))
+    return;                   // what the next logits become hangs on that token
   std::vector<int64_t> rows;  // with those of the pass that is under way
   for (const LiveSequence* live : pass.sequences) rows.push_back(DecodePasses::goes_on(*live) ? 2 : 1);
   if (std::ranges::count(rows, 2) == 0 || !schedule_.room_for(rows)) return;

@@ -8,6 +8,18 @@ namespace {
 
 constexpr int64_t most_parts = 16;
 
+/// Why there is no token to choose after so many; `controlled`: the request changes logits.
+std::string nothing_to_choose(size_t tokens, bool controlled) {
+  const std::string after = "after " + std::to_string(tokens) + " tokens ";
+  if (controlled)
+    return after +
+           "the request's bad words, suppressed tokens and runs not to be repeated leave none to "
+           "choose, or the model's logits are not numbers";
+  return "the model's logits " + after +
+         "are not numbers: either its weights are damaged, which inspect --verify finds, or they overflow in "
+         "--dtype float16, which bfloat16 does not";
+}
+
 }  // namespace
 
 LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
@@ -19,6 +31,8 @@ LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
       with_suffix_(with_suffix) {
   completion_.tag = request_.tag;
   completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
+  if (request_.controls)
+    controlled_ = std::make_unique<ControlledText>(request_.controls, request_.prompt, end_ids);
 }
 
 void LiveSequence::join(int32_t sequence, int64_t held) {
@@ -44,15 +58,13 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
     if (token < 0) {
       completion_.finish_reason = "error";
       completion_.error =
-          "the model's logits after " +
-          std::to_string(request_.prompt.size() + completion_.token_ids.size()) +
-          " tokens are not numbers: either its weights are damaged, which inspect --verify finds, or they "
-          "overflow in --dtype float16, which bfloat16 does not";
+          nothing_to_choose(request_.prompt.size() + completion_.token_ids.size(), controlled_ != nullptr);
       break;
     }
     ++taken;
     completion_.token_ids.push_back(token);
     if (with_suffix_) suffix_.append({&token, 1});
+    if (controlled_) controlled_->append(token);
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {
       completion_.finish_reason = "stop";
       text_.end(token);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -82,7 +83,8 @@ class LiveSequence {
   const Request& request() const { return request_; }
   int32_t sequence() const { return sequence_; }
   DraftRest& rest() { return rest_; }
-  const SuffixMatcher& suffix() const { return suffix_; }  // of prompt and answer so far
+  ControlledText* controlled() { return controlled_.get(); }  // null where logits stay as they are
+  const SuffixMatcher& suffix() const { return suffix_; }     // of prompt and answer so far
   int64_t root() const { return completion_.token_ids.back(); }
   int64_t tokens_left() const {
     return request_.max_tokens - static_cast<int64_t>(completion_.token_ids.size());
@@ -96,6 +98,7 @@ class LiveSequence {
   AnswerText text_;
   bool with_suffix_;
   SuffixMatcher suffix_;
+  std::unique_ptr<ControlledText> controlled_;
   DraftRest rest_;
   Completion completion_;
   std::vector<FeatureRange> pending_;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 
 #include "data/error.h"
+#include "infer/generation_settings.h"
 #include "infer/machine.h"
 #include "infer/rank.h"
 #include "kernels/gpu.h"
@@ -88,6 +90,12 @@ std::vector<int64_t> PromptEncoder::encode(const BatchLine& line, size_t choice)
   return tokenizer_->encode(text, options);
 }
 
+std::shared_ptr<const LogitControls> PromptEncoder::controls_for(const ControlFields& asked) const {
+  ControlFields all = asked;
+  all.fill(own_controls_);
+  return resolve_controls(all, *tokenizer_);
+}
+
 namespace {
 
 /// The N of cuda:N; of cuda alone the rank that a launcher (torchrun, Slurm) gave this process on its
@@ -136,6 +144,18 @@ c10::ScalarType chosen_dtype(const ModelOptions& options) {
   return model::TargetConfig::read(options.target).stored_dtype;
 }
 
+namespace {
+
+/// Those of the model's folder, saying so.
+void take_own_settings(const std::string& folder, LoadedModel& loaded) {
+  GenerationSettings own = read_generation_settings(folder, loaded.target->config().vocab);
+  if (!own.notice.empty() && Rank::of_launcher().number == 0)
+    std::fprintf(stderr, "%s\n", own.notice.c_str());
+  loaded.prompts->use_controls(std::move(own.controls));
+}
+
+}  // namespace
+
 std::unique_ptr<model::Target> load_target(const ModelOptions& options, at::Device device) {
   auto target = model::Target::load(options.target, chosen_dtype(options), device);
   if (options.max_context > 0) target->set_context(options.max_context);
@@ -150,6 +170,7 @@ LoadedModel load_model(const ModelOptions& options) {
   if (!options.heads.empty()) model::read_heads_info(options.heads);
   loaded.prompts = std::make_unique<PromptEncoder>(options.target, options.chat_template);
   loaded.target = load_target(options, device);
+  take_own_settings(options.target, loaded);
   if (!options.heads.empty()) {
     loaded.drafter = load_drafter(options.heads, *loaded.target, loaded.prompts->tokenizer());
   }

@@ -10,6 +10,7 @@
 #include "data/chat_template.h"
 #include "data/tokenizer.h"
 #include "infer/batch_input.h"
+#include "infer/control_fields.h"
 #include "model/drafter.h"
 #include "model/target.h"
 
@@ -43,6 +44,12 @@ class PromptEncoder {
   std::string text_of(const BatchLine& line, size_t choice = 0) const;
   std::vector<int64_t> encode(const BatchLine& line, size_t choice = 0) const;
 
+  /// What a request for `asked` does to logits, where it does not say otherwise by `own`, which is the
+  /// model's.
+  void use_controls(ControlFields own) { own_controls_ = std::move(own); }
+  const ControlFields& own_controls() const { return own_controls_; }
+  std::shared_ptr<const LogitControls> controls_for(const ControlFields& asked) const;
+
   bool has_template() const { return template_.has_value(); }
   std::string template_name() const { return template_ ? template_->name() : ""; }
   std::string template_hash() const { return template_ ? template_->hash() : ""; }
@@ -52,6 +59,7 @@ class PromptEncoder {
   std::unique_ptr<data::Tokenizer> tokenizer_;
   std::optional<data::ChatTemplate> template_;
   std::string no_template_;  // why there is none
+  ControlFields own_controls_;
 };
 
 /// Everything a command works with, read strictly before work begins.

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "infer/logit_controls.h"
 #include "infer/verify.h"
 #include "kernels/sample.h"
 
@@ -14,6 +16,7 @@ struct Request {
   int64_t tag = 0;              // the caller's; comes back with the completion
   std::vector<int64_t> prompt;  // token ids, not empty
   kernels::SamplingRule sampling;
+  std::shared_ptr<const LogitControls> controls;  // null: none
   RandomKey random;
   int64_t max_tokens = 0;         // >= 1; cut to what the context holds
   std::vector<std::string> stop;  // strings that end the answer

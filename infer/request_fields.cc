@@ -24,18 +24,37 @@ const std::map<std::string, json>& unsupported_parameters() {
       {"logprobs", false},
       {"top_logprobs", 0},
       {"prompt_logprobs", 0},
-      {"logit_bias", json::object()},
-      {"presence_penalty", 0},
-      {"frequency_penalty", 0},
-      {"repetition_penalty", 1},
       {"length_penalty", 1},
-      {"min_p", 0},
       {"typical_p", 1},
-      {"min_tokens", 0},
+      {"top_a", 0},
+      {"top_h", json()},
+      {"tfs_z", 1},
+      {"epsilon_cutoff", 0},
+      {"eta_cutoff", 0},
+      {"mirostat", 0},
+      {"mirostat_mode", 0},
+      {"xtc_probability", 0},
+      {"dry_multiplier", 0},
+      {"dynatemp_range", 0},
+      {"repeat_penalty", 1},
+      {"num_beams", 1},
+      {"num_beam_groups", 1},
+      {"num_return_sequences", 1},
+      {"diversity_penalty", 0},
+      {"penalty_alpha", 0},
+      {"encoder_repetition_penalty", 1},
+      {"encoder_no_repeat_ngram_size", 0},
+      {"exponential_decay_length_penalty", json()},
+      {"forced_bos_token_id", json()},
+      {"forced_eos_token_id", json()},
+      {"force_words_ids", json()},
+      {"sequence_bias", json()},
+      {"guidance_scale", 1},
+      {"watermarking_config", json()},
+      {"allowed_token_ids", json()},
       {"use_beam_search", false},
       {"ignore_eos", false},
       {"stop_token_ids", json::array()},
-      {"bad_words", json::array()},
       {"tools", json::array()},
       {"tool_choice", "none"},
       {"functions", json::array()},
@@ -55,7 +74,7 @@ const std::map<std::string, json>& unsupported_parameters() {
 }
 
 const std::vector<std::string> supported_parameters = {
-    "temperature", "top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "stop"};
+    "temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens", "stop"};
 
 // Of the OpenAI interface, and without influence on the answer here.
 const std::vector<std::string> harmless_parameters = {"model",
@@ -121,7 +140,7 @@ void read_stop(const json& fields, std::vector<std::string>& stop) {
 
 void refuse_unsupported(const json& fields, bool strict, const std::vector<std::string>& also_known) {
   for (const auto& [name, value] : fields.items()) {
-    if (value.is_null() || holds(supported_parameters, name) || holds(also_known, name)) continue;
+    if (value.is_null() || is_sampling_field(name) || holds(also_known, name)) continue;
     const auto unsupported = unsupported_parameters().find(name);
     if (unsupported != unsupported_parameters().end()) {
       if (is_neutral(fields, name, value, unsupported->second)) continue;
@@ -146,6 +165,8 @@ SamplingFields read_sampling_fields(const json& fields, const SamplingFields& de
   read_number(fields, "top_p", "a number above 0 and at most 1", read.rule.top_p);
   read_integer(fields, "top_k", "an integer >= 0 (0 or -1: all tokens)", read.rule.top_k);
   if (read.rule.top_k == -1) read.rule.top_k = 0;  // as vLLM and transformers have it
+  read_number(fields, "min_p", "a number from 0 to 1", read.rule.min_p);
+  read_controls(fields, read.controls);
   read_integer(fields, "max_tokens", "an integer >= 1", read.max_tokens);
   read_integer(fields, "max_completion_tokens", "an integer >= 1", read.max_tokens);
   if (const json* seed = find(fields, "seed")) {
@@ -160,7 +181,7 @@ SamplingFields read_sampling_fields(const json& fields, const SamplingFields& de
 }
 
 bool is_sampling_field(const std::string& name) {
-  return holds(supported_parameters, name);
+  return holds(supported_parameters, name) || is_control_field(name);
 }
 
 void check_sampling(const SamplingFields& fields) {
@@ -168,7 +189,12 @@ void check_sampling(const SamplingFields& fields) {
   if (!std::isfinite(temperature) || temperature < 0) refuse("temperature", "a number >= 0", temperature);
   if (!(top_p > 0 && top_p <= 1)) refuse("top_p", "a number above 0 and at most 1", top_p);
   if (fields.rule.top_k < 0) refuse("top_k", "an integer >= 0 (0 or -1: all tokens)", fields.rule.top_k);
+  if (const double min_p = fields.rule.min_p; !(min_p >= 0 && min_p <= 1))
+    refuse("min_p", "a number from 0 to 1", min_p);
+  check_controls(fields.controls);
   if (fields.max_tokens < 1) refuse("max_tokens", "an integer >= 1", fields.max_tokens);
+  if (const auto& least = fields.controls.min_tokens; least && *least > fields.max_tokens)
+    refuse("min_tokens", "at most max_tokens (" + std::to_string(fields.max_tokens) + ")", *least);
   for (const std::string& stop : fields.stop) {
     if (stop.empty()) throw data::InputError("stop: expected a text that is not empty, found \"\"");
     if (!data::is_utf8(stop)) throw data::InputError("stop: expected UTF-8");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "infer/control_fields.h"
 #include "kernels/sample.h"
 
 namespace clover::infer {
@@ -13,16 +14,18 @@ namespace clover::infer {
 /// How one request is answered.  The flags of a command give the defaults, a line's own fields win.
 struct SamplingFields {
   kernels::SamplingRule rule;
+  ControlFields controls;
   uint64_t seed = 0;
   bool own_seed = false;  // the line brought its seed: its randomness depends on nothing else
   int64_t max_tokens = 512;
   std::vector<std::string> stop;
 };
 
-/// Reads temperature, top_p, top_k, seed, max_tokens (or max_completion_tokens) and stop of `fields` over
-/// `defaults`; a null counts as absent.  InputError for a wrong type or range, and for a parameter that
-/// changes answers but is not supported (n, logprobs, logit_bias, tools, ...), unless it has its neutral
-/// value.  With `strict`, a name that is neither supported nor in `also_known` is an InputError too.
+/// Reads temperature, top_p, top_k, min_p, controls of logits (control_fields.h), seed, max_tokens (or
+/// max_completion_tokens) and stop of `fields` over `defaults`; a null counts as absent.  InputError for a
+/// wrong type or range, and for a parameter that changes answers but is not supported (n, logprobs,
+/// num_beams, tools, ...), unless it has its neutral value.  With `strict`, a name that is neither supported
+/// nor in `also_known` is an InputError too.
 SamplingFields read_sampling_fields(const nlohmann::json& fields, const SamplingFields& defaults, bool strict,
                                     const std::vector<std::string>& also_known = {});
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/top_k.h"
 
@@ -101,6 +102,17 @@ Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, dou
   std::reverse(accepted.nodes.begin(), accepted.nodes.end());
   std::reverse(accepted.tokens.begin(), accepted.tokens.end());
   return accepted;
+}
+
+int64_t typical_token(const at::Tensor& logits, const kernels::SamplingRule& rule, const RandomKey& key,
+                      int64_t position, double epsilon, double delta) {
+  const int64_t best = kernels::arg_max(logits.unsqueeze(0)).item<int64_t>();
+  if (best < 0) return best;
+  const Judgement by_target = judge(logits, rule.temperature, epsilon, delta);
+  at::Tensor left = logits.masked_fill(by_target.probabilities <= by_target.threshold,
+                                       -std::numeric_limits<float>::infinity());
+  left[best] = logits[best];  // alone below the threshold where a million tokens are alike
+  return kernels::sample(left.const_data_ptr<float>(), left.size(0), rule, uniform_at(key, position));
 }
 
 }  // namespace clover::infer

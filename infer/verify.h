@@ -40,8 +40,13 @@ Accepted verify_chosen(const CandidateTree& tree, std::span<const int64_t> chose
 
 /// `typical` (Medusa's, lossy): a guess is accepted when the target's probability of it
 /// exceeds min(epsilon, delta * exp(-entropy)); the longest accepted path, ties to the likelier; the bonus is
-/// the arg-max.
+/// the arg-max, as published by default.
 Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,
                         double epsilon = 0.09, double delta = 0.3);
+
+/// The bonus where seeds are to count, as published for sampling: drawn under `rule`, at a temperature above
+/// 0, among the tokens that would be accepted after `logits` fp32 [V]; -1 where these are no numbers.
+int64_t typical_token(const at::Tensor& logits, const kernels::SamplingRule& rule, const RandomKey& key,
+                      int64_t position, double epsilon = 0.09, double delta = 0.3);
 
 }  // namespace clover::infer

@@ -23,6 +23,7 @@ void linear_rope_and_store(const LinearInput& x, const QkvWeight& qkv, const at:
                            at::Tensor& v);
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
+void edit_logits(at::Tensor& logits, const at::Tensor& edits, const at::Tensor& rows);
 void move_rows(at::Tensor& cache, const at::Tensor& moves);
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
 void add_silu_(at::Tensor& z, const at::Tensor& a);

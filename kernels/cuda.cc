@@ -11,6 +11,7 @@
 #include "kernels/call_of.h"
 #include "kernels/cuda_stream.h"
 #include "kernels/device/attention_plan.h"
+#include "kernels/device/edit_logits.h"
 #include "kernels/device/launchers.h"
 #include "kernels/device/linear_plan.h"
 #include "kernels/gpu.h"
@@ -246,6 +247,13 @@ at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
   launch_sample(logits.const_data_ptr<float>(), rules.const_data_ptr<double>(), logits.size(0),
                 logits.size(1), tokens.mutable_data_ptr<int64_t>(), current_stream(logits));
   return tokens;
+}
+
+void edit_logits(at::Tensor& logits, const at::Tensor& edits, const at::Tensor& rows) {
+  at::Tensor held = at::empty({edits.size(0)}, logits.options());
+  launch_edit_logits(logits.mutable_data_ptr<float>(), logits.size(1), edits.const_data_ptr(),
+                     rows.const_data_ptr(), rows.size(0), held.mutable_data_ptr<float>(),
+                     current_stream(logits));
 }
 
 void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,

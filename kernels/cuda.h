@@ -31,6 +31,7 @@ void rows(const PackedWeight& weight, const at::Tensor& ids, at::Tensor& dense);
 at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
+void edit_logits(at::Tensor& logits, const at::Tensor& edits, const at::Tensor& rows);
 void move_rows(at::Tensor& cache, const at::Tensor& moves);
 /// Of x[rows[r]] + silu(a[r]); rows, which nobody checks, and a may be undefined.
 void rms_norm(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& a, const at::Tensor& weight,

@@ -85,6 +85,9 @@ void tree_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, con
                     at::Tensor&) {
   missing("tree_attention");
 }
+void edit_logits(at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  missing("edit_logits");
+}
 void move_rows(at::Tensor&, const at::Tensor&) {
   missing("move_rows");
 }

@@ -110,8 +110,8 @@ cpu::NearTokens room_for(int64_t count) {
   return {distance.data(), integers.data(), integers.data() + room, integers.data() + 2 * room, 0, 0};
 }
 
-/// Index of the token drawn from x[0 .. n); -1 where it is none of those within `limit` of the largest, as
-/// never happens where that is infinite.
+/// Index of the token drawn from x[0 .. n); -1 where that hangs on others than those within `limit` of the
+/// largest, as never happens where that is infinite.
 int64_t draw(const float* x, int64_t n, float largest, const SamplingRule& rule, double uniform,
              float limit) {
   cpu::NearTokens near = room_for(n);
@@ -124,6 +124,14 @@ int64_t draw(const float* x, int64_t n, float largest, const SamplingRule& rule,
     const Mass wanted = std::max<Mass>(1, static_cast<Mass>(least));
     if (wanted > within && limit < infinite) return -1;
     kept = ladder.reach(wanted).second;
+  }
+  if (rule.min_p > 0) {
+    const float farthest = static_cast<float>(-std::log(rule.min_p));
+    if (farthest > limit) return -1;
+    Mass near_enough = 0;
+    for (int64_t i = 0; i < near.count; ++i)
+      if (near.distance[i] <= farthest) near_enough += near.mass(i);
+    kept = std::min(kept, near_enough);
   }
   const Mass wanted = part_of(kept, uniform) + 1;
   return wanted > within ? -1 : ladder.reach(wanted).first.index;
@@ -164,10 +172,10 @@ at::Tensor cpu::sample(const at::Tensor& logits, const at::Tensor& rules) {
   const auto* rule = static_cast<const RowRule*>(rules.const_data_ptr());
   for_rows(rows, vocab, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const auto& [temperature, top_p, top_k, uniform] = rule[row];
+      const auto& [temperature, top_p, top_k, uniform, min_p] = rule[row];
       tokens.mutable_data_ptr<int64_t>()[row] =
           kernels::sample(logits.const_data_ptr<float>() + row * vocab, vocab,
-                          {temperature, top_p, static_cast<int64_t>(top_k)}, uniform);
+                          {temperature, top_p, static_cast<int64_t>(top_k), min_p}, uniform);
     }
   });
   return tokens;

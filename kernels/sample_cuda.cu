@@ -234,6 +234,22 @@ __device__ inline Candidate reach(const Row& row, const Wanted& wanted_of, Ladde
   return reached;
 }
 
+/// Of the tokens no farther from the likeliest.
+__device__ inline Mass mass_within(const Row& row, float farthest, Ladder& ladder) {
+  Mass mine = 0, all = 0;
+  for_logits(row, [&](float x, uint32_t index) {
+    if (key_of(x, index) < row.least_key) return;
+    if (const float distance = row.distance(x); distance <= farthest) mine += ByMass::of(distance);
+  });
+  sum_before(mine, all);
+  if (threadIdx.x % warp_size == 0) ladder.stretches[threadIdx.x / warp_size] = all;
+  __syncthreads();
+  Mass sum = 0;
+  for (const Mass stretch : ladder.stretches) sum += stretch;
+  __syncthreads();  // before the next round writes there
+  return sum;
+}
+
 /// floor(share * mass) for 0 <= share < 1, exactly: share is a multiple of 2^-53.
 __device__ inline Mass part_of(Mass mass, double share) {
   const uint64_t numerator = static_cast<uint64_t>(share * 9007199254740992.0);
@@ -249,8 +265,8 @@ __global__ void __launch_bounds__(threads)
   let_next_begin();
   wait_for_last();
   Ladder& ladder = *shared_memory<Ladder>();
-  const double* rule = rules + static_cast<int64_t>(blockIdx.x) * 4;
-  const double top_p = rule[1], uniform = rule[3];
+  const double* rule = rules + static_cast<int64_t>(blockIdx.x) * 5;
+  const double top_p = rule[1], uniform = rule[3], min_p = rule[4];
   const int64_t top_k = static_cast<int64_t>(rule[2]);
   Row row{logits + static_cast<int64_t>(blockIdx.x) * width, width, 0, static_cast<float>(rule[0]), no_key};
 
@@ -275,6 +291,10 @@ __global__ void __launch_bounds__(threads)
         return between(1, static_cast<Mass>(wanted), all);
       };
       kept = reach<ByMass>(row, share, ladder).weight;
+    }
+    if (min_p > 0) {
+      const Mass near = mass_within(row, static_cast<float>(-log(min_p)), ladder);
+      kept = kept > 0 && kept < near ? kept : near;
     }
     const auto drawn = [kept, uniform](Mass all) {
       const Mass mass = kept > 0 ? kept : all;

@@ -123,6 +123,28 @@ TEST(BatchInput, TakesWhatALineLeavesOpenFromTheFlags) {
   EXPECT_TRUE(own.stop.empty());
 }
 
+TEST(BatchInput, ReadsControlsOfLogits) {
+  SamplingFields flags;
+  flags.controls.presence_penalty = 0.5;
+  flags.controls.frequency_penalty = 0.25;
+  const json asked = {{"repetition_penalty", 1.2},      {"frequency_penalty", 0},
+                      {"logit_bias", {{"5", -100}}},    {"bad_words", "no"},
+                      {"bad_words_ids", {{1, 2}, {3}}}, {"suppress_tokens", {4.0}},
+                      {"begin_suppress_tokens", {6}},   {"min_tokens", 2},
+                      {"no_repeat_ngram_size", 3},      {"min_p", 0.1}};
+  json line = asked, body = asked;
+  line["prompt"] = "a";
+  body["messages"] = hello;
+  for (const SamplingFields& read : {good(line, flags).sampling, good(chat(body), flags).sampling}) {
+    json expected = asked;
+    expected.erase("frequency_penalty");
+    expected.erase("min_p");
+    expected.update({{"presence_penalty", 0.5}, {"logit_bias", {{5, -100}}}, {"bad_words", {"no"}}});
+    EXPECT_EQ(read.controls.described(), expected);
+    EXPECT_EQ(read.rule.min_p, 0.1);
+  }
+}
+
 TEST(BatchInput, KeysRandomnessByIdThenLineAndNotAtAllForAnOwnSeed) {
   SamplingFields flags;
   flags.seed = 5;
@@ -177,7 +199,22 @@ TEST(BatchInput, NamesWhatIsWrongWithALine) {
       {R"({"prompt": "a", "seed": "x"})", "seed"},
       {R"({"prompt": "a", "stop": ["b", ""]})", "stop"},
       {R"({"prompt": "a", "stop": [1]})", "stop"},
-      {R"({"prompt": "a", "min_p": 0.1})", "min_p is not supported"},
+      {R"({"prompt": "a", "typical_p": 0.1})", "typical_p is not supported"},
+      {R"({"prompt": "a", "num_beams": 4})", "num_beams is not supported"},
+      {R"({"prompt": "a", "sequence_bias": [[[5], 1.5]]})", "sequence_bias is not supported"},
+      {R"({"prompt": "a", "min_p": 1.1})", "min_p: expected a number from 0 to 1, found 1.1"},
+      {R"({"prompt": "a", "repetition_penalty": 0})",
+       "repetition_penalty: expected a number above 0, found 0"},
+      {R"({"prompt": "a", "presence_penalty": -2.5})", "presence_penalty: expected a number from -2 to 2"},
+      {R"({"prompt": "a", "frequency_penalty": "1"})", "frequency_penalty: expected a number from -2 to 2"},
+      {R"({"prompt": "a", "logit_bias": {"five": 1}})", "logit_bias: expected token ids as names"},
+      {R"({"prompt": "a", "logit_bias": {"5": 101}})", "logit_bias: expected numbers from -100 to 100"},
+      {R"({"prompt": "a", "logit_bias": [5]})", "logit_bias: expected an object"},
+      {R"({"prompt": "a", "bad_words": [""]})", "bad_words: expected a text"},
+      {R"({"prompt": "a", "bad_words_ids": [[]]})", "bad_words_ids: expected a list of lists"},
+      {R"({"prompt": "a", "suppress_tokens": [1.5]})", "suppress_tokens: expected a list of token ids"},
+      {R"({"prompt": "a", "no_repeat_ngram_size": -1})", "no_repeat_ngram_size: expected an integer >= 0"},
+      {R"({"prompt": "a", "min_tokens": 6, "max_tokens": 5})", "min_tokens: expected at most max_tokens (5)"},
       {R"({"prompt": "a", "prompt": "b"})", "twice"},
       {"{\"prompt\": \"\xff\"}", "valid JSON"},
       {std::string(100, '['), "nested"},
@@ -298,9 +335,6 @@ TEST(BatchInput, RefusesEveryOpenAiParameterItWouldHaveToIgnore) {
       {"stream", true},
       {"logprobs", true},
       {"top_logprobs", 3},
-      {"logit_bias", {{"5", -100}}},
-      {"presence_penalty", 0.5},
-      {"frequency_penalty", 1},
       {"tools", json::array({{{"type", "function"}}})},
       {"response_format", {{"type", "json_object"}}},
       {"no_such_parameter", 1}};

@@ -234,5 +234,31 @@ TEST(VerifyTypical, IsGreedyMatchingAtTemperatureZero) {
   }
 }
 
+// The token behind the accepted guesses: only such as would be accepted, each as often as the target says.
+TEST(VerifyTypical, DrawsAmongWhatItWouldAccept) {
+  std::mt19937_64 random(13);
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<float> logits = say(random(), {});
+    const double temperature = 0.6 + 0.2 * double(round % 5);
+    const std::vector<double> p = warped(logits, {temperature, 1, 0});
+    double entropy = 0, accepted = 0;
+    for (const double share : p) entropy -= share * std::log(share + 1e-5);
+    const double threshold = std::min(0.09, 0.3 * std::exp(-entropy));
+    for (const double share : p) accepted += share > threshold ? share : 0;
+    std::vector<int> counted(vocab);
+    constexpr int draws = 4000;
+    for (int position = 0; position < draws; ++position)
+      ++counted[typical_token(at::tensor(logits), {temperature, 1, 0}, {5, uint64_t(round)}, position)];
+    for (int64_t id = 0; id < vocab; ++id) {
+      const double expected = p[id] > threshold ? p[id] / accepted : 0;
+      EXPECT_NEAR(counted[id] / double(draws), expected, expected == 0 ? 0 : 0.04)
+          << round << ", token " << id;
+    }
+  }
+  EXPECT_EQ(typical_token(at::full({vocab}, std::nan("")), {1, 1, 0}, {}, 0), -1);
+  // So many tokens alike that each lies below the threshold.
+  EXPECT_EQ(typical_token(at::zeros({1 << 21}), {1, 1, 0}, {}, 0), 0);
+}
+
 }  // namespace
 }  // namespace clover::infer

@@ -44,6 +44,14 @@ Kept kept_by(const std::vector<float>& logits, const SamplingRule& rule) {
     kept.tokens.resize(count);
     kept.cumulative.resize(count);
   }
+  const auto too_unlikely = [&](int64_t token) {
+    return std::exp((logits[token] - static_cast<double>(logits[kept.tokens[0]])) / rule.temperature) <
+           rule.min_p;
+  };
+  while (too_unlikely(kept.tokens.back())) {
+    kept.tokens.pop_back();
+    kept.cumulative.pop_back();
+  }
   return kept;
 }
 
@@ -55,10 +63,11 @@ std::vector<float> random_logits(int64_t count, double spread) {
 /// A token for each of `uniforms`.
 std::vector<int64_t> drawn(const std::vector<float>& logits, const SamplingRule& rule,
                            const std::vector<double>& uniforms) {
-  const at::Tensor rules = at::empty({std::ssize(uniforms), 4}, at::kDouble);
+  const at::Tensor rules = at::empty({std::ssize(uniforms), 5}, at::kDouble);
   for (int64_t i = 0; i < std::ssize(uniforms); ++i) {
-    const double row[] = {rule.temperature, rule.top_p, static_cast<double>(rule.top_k), uniforms[i]};
-    std::copy_n(row, 4, rules.mutable_data_ptr<double>() + 4 * i);
+    const double row[] = {rule.temperature, rule.top_p, static_cast<double>(rule.top_k), uniforms[i],
+                          rule.min_p};
+    std::copy_n(row, 5, rules.mutable_data_ptr<double>() + 5 * i);
   }
   const at::Tensor rows = at::tensor(logits).repeat({std::ssize(uniforms), 1});
   const at::Tensor tokens = here::sample(rows, rules);
@@ -75,7 +84,8 @@ std::vector<double> evenly(int64_t count, double offset) {
 /// Every token drawn is one that the rule keeps, and where its share of the mass lies.
 void expect_contract(const std::vector<float>& logits, const SamplingRule& rule, int64_t draws) {
   SCOPED_TRACE(testing::Message() << logits.size() << " tokens, temperature " << rule.temperature
-                                  << ", top_p " << rule.top_p << ", top_k " << rule.top_k);
+                                  << ", top_p " << rule.top_p << ", top_k " << rule.top_k << ", min_p "
+                                  << rule.min_p);
   const Kept kept = kept_by(logits, rule);
   const std::vector<double> uniforms = evenly(draws, 0.37);
   const std::vector<int64_t> tokens = drawn(logits, rule, uniforms);
@@ -147,6 +157,25 @@ TEST(Sample, FollowsTheContractForEveryRule) {
   });
 }
 
+TEST(Sample, LeavesOutWhatIsTooUnlikelyBesideTheMostProbable) {
+  at::manual_seed(7);
+  const bool few = here::emulated();
+  on_every_path([&] {
+    for (const double spread : {0.5, 3.0, 12.0}) {
+      const std::vector<float> logits = random_logits(few ? 900 : 3000, spread);
+      for (const double temperature : {0.6, 2.0}) {
+        for (const double min_p : {1e-6, 0.003, 0.1, 0.6, 1.0}) {
+          for (const SamplingRule& rule : {SamplingRule{temperature, 1, 0, min_p},
+                                           {temperature, 0.7, 0, min_p},
+                                           {temperature, 1, 5, min_p},
+                                           {temperature, 0.9, 300, min_p}})
+            expect_contract(logits, rule, few ? 3 : 20);
+        }
+      }
+    }
+  });
+}
+
 // More tokens than can be told apart at once: all alike, or one of many logits that hardly differ.
 TEST(Sample, FindsItsTokenAmongThousandsThatAreAlike) {
   at::manual_seed(2);
@@ -168,16 +197,16 @@ TEST(Sample, FindsItsTokenAmongThousandsThatAreAlike) {
 TEST(Sample, RowsHaveRulesOfTheirOwn) {
   at::manual_seed(3);
   const at::Tensor logits = at::randn({4, 700}) * 3;
-  const SamplingRule rules[] = {{0, 1, 0}, {1, 0.8, 0}, {2, 1, 20}, {0.5, 0.9, 50}};
-  at::Tensor packed = at::empty({4, 4}, at::kDouble);
+  const SamplingRule rules[] = {{0, 1, 0}, {1, 0.8, 0}, {2, 1, 20}, {1.5, 0.9, 50, 0.1}};
+  at::Tensor packed = at::empty({4, 5}, at::kDouble);
   std::vector<int64_t> alone;
   on_every_path([&] {
     alone.clear();
     for (int64_t row = 0; row < 4; ++row) {
       const double uniform = 0.2 + 0.17 * static_cast<double>(row);
-      const auto& [temperature, top_p, top_k] = rules[row];
-      const double values[] = {temperature, top_p, static_cast<double>(top_k), uniform};
-      std::copy_n(values, 4, packed[row].mutable_data_ptr<double>());
+      const auto& [temperature, top_p, top_k, min_p] = rules[row];
+      const double values[] = {temperature, top_p, static_cast<double>(top_k), uniform, min_p};
+      std::copy_n(values, 5, packed[row].mutable_data_ptr<double>());
       const float* of_row = logits[row].const_data_ptr<float>();
       alone.push_back(drawn({of_row, of_row + 700}, rules[row], {uniform})[0]);
     }
