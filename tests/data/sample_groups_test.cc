@@ -24,7 +24,7 @@ json say(const char* role, const std::string& content) {
 /// Which of the records are of one group: the number of each one's first.
 std::vector<size_t> groups_of(const std::vector<json>& records) {
   SampleGroups groups;
-  for (const json& record : records) groups.add(origin_of(parse_training_record(record.dump())));
+  for (const json& record : records) groups.add(origin_of(parse_training_record(record.dump()), 0));
   const std::vector<uint64_t> keys = groups.keys();
   std::vector<size_t> first;
   for (const uint64_t key : keys) first.push_back(std::ranges::find(keys, key) - keys.begin());
