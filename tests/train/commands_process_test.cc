@@ -213,6 +213,11 @@ TEST_F(CommandsProcessTest, PublishedClover2HeadsAreTakenOver) {
   infinite.back().second = at::full({64}, INFINITY);
   write(config, infinite);
   expect_refusal("init", init, "no finite number");
+  infinite.back().second = at::full({64}, 1e6);  // which this target's float16 cannot hold
+  write(config, infinite);
+  auto in_half = init;
+  in_half.insert(in_half.end(), {"--dtype", "float16"});
+  expect_refusal("init", in_half, "next_mix.bias holds values as large as 1e+06");
   config["rms_norm_eps"] = 1e-6;  // as the published ones for Vicuna
   tensors.emplace_back("clover_embed_tokens.weight", embedding);
   write(config, tensors);

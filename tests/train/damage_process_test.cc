@@ -71,6 +71,11 @@ TEST_F(DamageProcessTest, ExportRefusesWhatTheDtypeCannotHold) {
                              HasSubstr("--dtype bfloat16 or float32")));
     EXPECT_EQ(names_in(folder_), before) << "nothing is left";
   }
+  // Nor are they begun with on a target that runs in it.
+  const auto [code, words] = said(short_run(folder_ / "no", {"--init-heads", heads, "--dtype", "float16"}));
+  EXPECT_EQ(code, 2) << words;
+  EXPECT_THAT(words, HasSubstr("tensor head1.linear.weight holds values as large as 999424"));
+  EXPECT_FALSE(fs::exists(folder_ / "no"));
   EXPECT_EQ(run({program(), "export", "--heads", heads, "--dtype", "float32", "--output", folder_ / "wide"}),
             0);
   EXPECT_EQ(
@@ -78,10 +83,10 @@ TEST_F(DamageProcessTest, ExportRefusesWhatTheDtypeCannotHold) {
       999424);
   change_tensor(output / "checkpoints/step-000006/state.safetensors", "weight.head0.linear.bias",
                 one_is(7e4));
-  const auto [code, words] =
+  const auto [other_code, other_words] =
       said({program(), "export", "--run", output, "--dtype", "float16", "--output", folder_ / "exported"});
-  EXPECT_EQ(code, 2);
-  EXPECT_THAT(words, HasSubstr("tensor head0.linear.bias"));
+  EXPECT_EQ(other_code, 2);
+  EXPECT_THAT(other_words, HasSubstr("tensor head0.linear.bias"));
   EXPECT_FALSE(fs::exists(folder_ / "exported"));
 }
 
