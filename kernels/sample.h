@@ -21,9 +21,9 @@ struct SamplingRule {
 };
 
 /// One token from one row of logits (fp32 [V], contiguous), `uniform` in [0, 1) being the only randomness.
-/// Order: temperature, then top-k, then top-p over what is left, then min-p.  Among kept tokens, taken from the most
-/// probable down (ties to the lowest id), the first whose cumulative mass exceeds uniform * kept mass.
-/// Temperature 0 is arg-max with ties to the lowest id.  -1 where all logits are NaN or -inf.
+/// Order: temperature, then top-k, then top-p over what is left, then min-p.  Among kept tokens, taken from
+/// the most probable down (ties to the lowest id), the first whose cumulative mass exceeds uniform * kept
+/// mass. Temperature 0 is arg-max with ties to the lowest id.  -1 where all logits are NaN or -inf.
 int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, double uniform);
 
 /// The same for many rows, each under a rule of its own, where the logits lie.  A GPU's exponentials are not
