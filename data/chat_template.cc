@@ -8,6 +8,7 @@
 #include "data/hash.h"
 #include "data/jinja/values.h"
 #include "data/jinja_chat.h"
+#include "data/proved_templates.h"
 #include "data/tokenizer_settings.h"
 
 namespace clover::data {
@@ -52,8 +53,8 @@ JinjaTemplate::json special_tokens(const json& config) {
   return tokens;
 }
 
-// Formats are told by the marks they write.  A template that does more than the format (thinking, dates) is
-// not one of it.
+// The format whose marks a template bears: where that format is asked for by name, its details are taken from
+// the template.
 std::optional<std::string> recognise(const std::string& jinja) {
   if (contains(jinja, "<|im_start|>") && contains(jinja, "enable_thinking")) return "qwen3";
   if (contains(jinja, "<think>") || contains(jinja, "reasoning_content")) return std::nullopt;
@@ -98,6 +99,12 @@ std::string default_chatml_system(std::string_view jinja) {
   return {};
 }
 
+// Whether a format's code writes what the template does.  Without a BOS token the template writes none.
+bool stands_for(const std::string& jinja, const json& config) {
+  return is_proved(jinja) &&
+         (!contains(jinja, "bos_token") || read_token_text(config.value("bos_token", json())).has_value());
+}
+
 }  // namespace
 
 std::vector<std::string> ChatTemplate::known_names() {
@@ -134,11 +141,15 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   if (!config.is_object()) throw InputError(config_file.string() + ": expected a JSON object");
   const std::optional<std::string> jinja = read_template(folder, config);
   const std::string recognised = jinja ? recognise(*jinja).value_or("") : "";
-  std::optional<ChatTemplate> format;
-  if (const std::string wanted = name.empty() ? recognised : name; !wanted.empty() && wanted != "jinja") {
-    format = of_format(wanted, config);
-    if (wanted == recognised) format->read_details(*jinja);
-    if (!name.empty()) return *format;
+  const std::string wanted = !name.empty()                         ? name
+                             : jinja && stands_for(*jinja, config) ? recognised
+                                                                   : "jinja";
+  if (wanted != "jinja") {
+    ChatTemplate format = of_format(wanted, config);
+    if (wanted == recognised) format.read_details(*jinja);
+    // For what the format has no words for: tools, other roles.
+    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(config));
+    return format;
   }
   if (!jinja) {
     throw InputError(folder.string() +
@@ -148,37 +159,25 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   try {
     ChatTemplate own = of_format("jinja", config);
     own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(config));
-    const bool agrees =
-        own.agrees_with(format.value_or(own));  // renders even where there is none to compare with
-    if (!format || !agrees) return own;
-    format->own_ = own.jinja_;
-    return *format;
+    own.try_conversations();
+    return own;
   } catch (const InputError& error) {
-    if (format) return *format;
     throw InputError(folder.string() + ": the chat template cannot be read (" + error.what() +
                      "); name the format to use, one of " + joined_names());
   }
 }
 
-bool ChatTemplate::agrees_with(const ChatTemplate& other) const {
-  const Message system{"system", "s"}, user{"user", " u\n"}, assistant{"assistant", "a "},
-      thinking{"assistant", "<think>\nt\n</think>\n\na"};
-  const auto text_of = [](const ChatTemplate& format, const std::vector<Message>& messages, bool prompt) {
+void ChatTemplate::try_conversations() const {
+  const Message system{"system", "s"}, user{"user", " u\n"},
+      assistant{"assistant", "<think>\nt\n</think>\n\na"};
+  for (const auto& messages : {std::vector{user}, {system, user}, {system, user, assistant, user}}) {
     try {
-      return std::optional(format.text(messages, prompt));
+      text(messages, true);
     } catch (const jinja::Unsupported&) {
       throw;
-    } catch (const InputError&) {
-      return std::optional<std::string>();
+    } catch (const InputError&) {  // it has no system message, say
     }
-  };
-  // What decoding reads; behind a last answer many templates write less, or more, than the model does.  Where
-  // the template knows no prompt, the format's is better than none.
-  const bool prompt = text_of(*this, {user}, false) != text_of(*this, {user}, true);
-  for (const auto& messages :
-       {std::vector{user}, {system, user}, {system, user, assistant, user}, {user, thinking, user}})
-    if (text_of(*this, messages, prompt) != text_of(other, messages, prompt)) return false;
-  return true;
+  }
 }
 
 void ChatTemplate::read_details(const std::string& jinja) {

@@ -45,10 +45,10 @@ struct RenderedAnswer {
 /// llama-3, vicuna, none; or jinja, what the folder's own template says.
 class ChatTemplate {
  public:
-  /// `name` empty: the format of the folder's `chat_template.jinja` or tokenizer_config.json (its
-  /// `chat_template`) where it is one of these and makes the same prompts of some conversations, or needs
-  /// what our Jinja lacks; else jinja. InputError listing the known names when the name is unknown, and when
-  /// there is no template or none we can read.
+  /// `name` empty: what the folder's own template says, its `chat_template.jinja` or the `chat_template` of
+  /// tokenizer_config.json.  A format's code stands only for a template whose text it was compared with, byte
+  /// for byte (`proved_templates.h`), and where it is asked for by name.  InputError listing the known names
+  /// when the name is unknown, and when there is no template or none we can read.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
   static std::vector<std::string> known_names();
   static std::string joined_names();  // with commas between them
@@ -73,8 +73,8 @@ class ChatTemplate {
 
  private:
   static ChatTemplate of_format(const std::string& name, const nlohmann::json& config);
-  /// Whether another one makes the same prompts of a few conversations; jinja::Unsupported where this cannot.
-  bool agrees_with(const ChatTemplate& other) const;
+  /// jinja::Unsupported where the folder's own template asks for what we lack, of a few conversations.
+  void try_conversations() const;
   /// The folder's own template where it is what writes this conversation; null: this format's code does.
   const JinjaChat* own_for(const std::vector<Message>& messages, const TemplateArguments& arguments) const;
   /// Takes what differs between templates of one format from the Jinja text of this folder's.

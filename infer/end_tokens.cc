@@ -15,8 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-void add(std::vector<int64_t>& ids, int64_t id) {
-  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+// One outside the vocabulary is never answered.
+void add(std::vector<int64_t>& ids, int64_t id, int64_t vocab) {
+  if (id >= 0 && id < vocab && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
 }
 
 int64_t id_of(const std::string& name, const model::TargetConfig& config, const data::Tokenizer& tokenizer) {
@@ -86,15 +87,15 @@ std::vector<int64_t> end_ids(const std::vector<std::string>& named, const model:
   if (named.empty()) return end_ids({"model", "tokenizer"}, config, tokenizer);
   for (const std::string& name : named) {
     if (name == "model") {
-      for (const int64_t id : config.end_ids) add(ids, id);
+      for (const int64_t id : config.end_ids) add(ids, id, config.vocab);
     } else if (name == "tokenizer") {
-      if (tokenizer.eos()) add(ids, *tokenizer.eos());
+      if (tokenizer.eos()) add(ids, *tokenizer.eos(), config.vocab);
     } else if (name == "none") {
       if (named.size() > 1)
         throw data::InputError("--end-tokens none: expected no other token beside it, found " +
                                std::to_string(named.size() - 1));
     } else {
-      add(ids, id_of(name, config, tokenizer));
+      add(ids, id_of(name, config, tokenizer), config.vocab);
     }
   }
   return ids;
@@ -107,7 +108,7 @@ std::vector<std::string> end_token_notes(const std::string& folder, const model:
     note_file(std::filesystem::path(folder) / name, config.vocab, notes);
   note_tokenizer(folder, config.vocab, tokenizer, notes);
   const std::vector<int64_t> ids = default_end_ids(config, tokenizer);
-  if (std::none_of(ids.begin(), ids.end(), [&](int64_t id) { return id >= 0 && id < config.vocab; }))
+  if (ids.empty())
     notes.push_back(
         folder +
         ": neither the model nor its tokenizer names an end token; answers end at --max-tokens, a "

@@ -1,6 +1,6 @@
 #include "data/jinja/expression_parser.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <utility>
 
 namespace clover::data::jinja {
@@ -14,7 +14,41 @@ constexpr int deepest_within = 500;  // expressions within each other, operators
 }  // namespace
 
 Expression ExpressionParser::undefined() {
-  return {.value = json(json::value_t::discarded)};
+  return {};
+}
+
+int ExpressionParser::symbol_of(const std::string& name) {
+  const auto [found, added] = symbols_.emplace(name, static_cast<int>(names_.size()));
+  if (added) names_.push_back(name);
+  return found->second;
+}
+
+Expression ExpressionParser::named(const std::string& name, int line) {
+  const int symbol = symbol_of(name);
+  for (Parameters* macro : macros_) {
+    macro->wants_caller |= symbol == caller_symbol;
+    macro->wants_rest |= symbol == rest_symbol;
+    macro->wants_named |= symbol == named_symbol;
+  }
+  return {.kind = Expression::Kind::name, .line = line, .symbol = symbol, .text = name};
+}
+
+void ExpressionParser::check_known() const {
+  if (!unknown_.empty()) throw InputError(unknown_.front().sentence);
+}
+
+void ExpressionParser::miss(const std::string& what, int line) {
+  unknown_.push_back({"line " + std::to_string(line) + ": " + what + " is not supported"});
+}
+
+void ExpressionParser::forget_unknown(size_t since) {
+  const auto kept = std::remove_if(unknown_.begin() + static_cast<ptrdiff_t>(since), unknown_.end(),
+                                   [](const Unknown& one) { return !one.always; });
+  unknown_.erase(kept, unknown_.end());
+}
+
+void ExpressionParser::keep_unknown(size_t since) {
+  for (size_t i = since; i < unknown_.size(); ++i) unknown_[i].always = true;
 }
 
 Expression ExpressionParser::made(Expression::Kind kind, const std::string& text,
@@ -36,19 +70,44 @@ Expression ExpressionParser::measured(Expression whole) const {
   return whole;
 }
 
-Expression ExpressionParser::tuple() {
-  Expression first = expression();
+Expression ExpressionParser::tuple(bool with_choice) {
+  return several([&] { return with_choice ? expression() : either(); });
+}
+
+template <class One>
+Expression ExpressionParser::several(const One& one) {
+  Expression first = one();
   if (!is_symbol(",")) return first;
-  Expression all = made(Expression::Kind::list, "", {});
+  Expression all = made(Expression::Kind::tuple, "", {});
   all.parts.push_back(std::move(first));
   while (skip_symbol(",") && now().kind != Kind::end_block && now().kind != Kind::end_output &&
-         !is_symbol(")"))
-    all.parts.push_back(expression());
+         !is_symbol(")") && !is_symbol("="))
+    all.parts.push_back(one());
   return measured(std::move(all));
+}
+
+Expression ExpressionParser::target(bool with_parts) {
+  return several([&]() -> Expression {
+    const Level level(*this);
+    if (skip_symbol("(")) {
+      Expression inner = target(with_parts);
+      expect_symbol(")");
+      return inner;
+    }
+    const int line = now().line;
+    const std::string text = name();
+    if (is_constant(text)) fail("a value cannot be given to \"" + text + "\"");
+    Expression one{.kind = Expression::Kind::name, .line = line, .symbol = symbol_of(text), .text = text};
+    if (!with_parts || !skip_symbol(".")) return one;
+    std::vector<Expression> parts;
+    parts.push_back(std::move(one));
+    return made(Expression::Kind::attribute, name(), std::move(parts));
+  });
 }
 
 Expression ExpressionParser::expression() {
   const Level level(*this);
+  const size_t unknown = unknown_.size();
   Expression value = either();
   while (skip_word("if")) {
     Expression choice = made(Expression::Kind::operation, "if", {});
@@ -56,6 +115,7 @@ Expression ExpressionParser::expression() {
     choice.parts.push_back(either());
     choice.parts.push_back(skip_word("else") ? expression() : undefined());
     value = measured(std::move(choice));
+    forget_unknown(unknown);
   }
   return value;
 }
@@ -119,7 +179,12 @@ Expression ExpressionParser::sum() {
 }
 
 Expression ExpressionParser::joined() {
-  return from_left([this] { return skip_one({"~"}); }, [this] { return product(); });
+  Expression all = made(Expression::Kind::joined, "", {});
+  all.parts.push_back(product());
+  while (skip_symbol("~")) all.parts.push_back(product());
+  if (all.parts.size() > 1) return measured(std::move(all));
+  Expression only = std::move(all.parts[0]);
+  return only;
 }
 
 Expression ExpressionParser::product() {
@@ -132,155 +197,17 @@ Expression ExpressionParser::power() {
 
 Expression ExpressionParser::signed_value(bool with_filters) {
   const Level level(*this);
+  Expression value;
   if (is_symbol("-") || is_symbol("+")) {
-    const std::string sign = tokens_[at_++].text;
-    Expression value = operation(sign, {.value = 0}, signed_value(false));
-    return with_filters ? filtered(std::move(value)) : std::move(value);
+    const bool minus = tokens_[at_++].text == "-";
+    std::vector<Expression> parts;
+    parts.push_back(signed_value(false));
+    value = measured(made(Expression::Kind::operation, minus ? "minus" : "plus", std::move(parts)));
+  } else {
+    value = primary();
   }
-  Expression value = parts_of(primary());
+  value = parts_of(std::move(value));
   return with_filters ? filtered(std::move(value)) : std::move(value);
-}
-
-Expression ExpressionParser::primary() {
-  const Token& token = now();
-  if (token.kind == Kind::name) {
-    ++at_;
-    return constant(token);
-  }
-  if (token.kind == Kind::string) {
-    Expression value{.line = token.line, .value = ""};
-    std::string all;
-    while (now().kind == Kind::string) all += tokens_[at_++].text;
-    value.value = all;
-    return value;
-  }
-  if (token.kind == Kind::number) {
-    ++at_;
-    const bool whole = token.text.find_first_of(".eE") == std::string::npos;
-    return {.line = token.line,
-            .value = whole ? json(std::stoll(token.text)) : json(std::strtod(token.text.c_str(), nullptr))};
-  }
-  if (skip_symbol("(")) {
-    if (skip_symbol(")")) return made(Expression::Kind::list, "", {});
-    Expression value = tuple();
-    expect_symbol(")");
-    return value;
-  }
-  if (skip_symbol("[")) return list();
-  if (skip_symbol("{")) return dict();
-  fail("expected a value, found " + described(token));
-}
-
-Expression ExpressionParser::constant(const Token& token) {
-  const std::string& text = token.text;
-  if (text == "true" || text == "True") return {.line = token.line, .value = true};
-  if (text == "false" || text == "False") return {.line = token.line, .value = false};
-  if (text == "none" || text == "None") return {.line = token.line, .value = nullptr};
-  return {.kind = Expression::Kind::name, .line = token.line, .text = text};
-}
-
-Expression ExpressionParser::list() {
-  Expression all = made(Expression::Kind::list, "", {});
-  until("]", [&] { all.parts.push_back(expression()); });
-  return measured(std::move(all));
-}
-
-Expression ExpressionParser::dict() {
-  Expression all = made(Expression::Kind::dict, "", {});
-  until("}", [&] {
-    all.parts.push_back(expression());
-    expect_symbol(":");
-    all.parts.push_back(expression());
-  });
-  return measured(std::move(all));
-}
-
-Expression ExpressionParser::parts_of(Expression value) {
-  for (int count = 0;; ++count) {
-    if (count > deepest) fail("expected fewer parts of one value");
-    if (skip_symbol(".")) {
-      std::vector<Expression> parts;
-      parts.push_back(std::move(value));
-      const bool index = now().kind == Kind::number;  // list.0
-      if (index) parts.push_back(primary());
-      value = measured(index ? made(Expression::Kind::item, "", std::move(parts))
-                             : made(Expression::Kind::attribute, name(), std::move(parts)));
-    } else if (skip_symbol("[")) {
-      value = measured(subscript(std::move(value)));
-    } else if (is_symbol("(")) {
-      Expression call = made(Expression::Kind::call, "", {});
-      call.parts.push_back(std::move(value));
-      arguments(call);
-      value = measured(std::move(call));
-    } else {
-      return value;
-    }
-  }
-}
-
-Expression ExpressionParser::subscript(Expression value) {
-  Expression part = made(Expression::Kind::item, "", {});
-  part.parts.push_back(std::move(value));
-  for (bool first = true;; first = false) {
-    const bool absent = is_symbol(":") || is_symbol("]");
-    if (first && is_symbol("]")) fail("expected an index, found \"]\"");
-    part.parts.push_back(absent ? Expression{.value = nullptr} : expression());
-    if (!skip_symbol(":")) break;
-    part.kind = Expression::Kind::slice;
-    if (part.parts.size() > 3) fail("expected at most three parts of a slice");
-  }
-  expect_symbol("]");
-  while (part.kind == Expression::Kind::slice && part.parts.size() < 4)
-    part.parts.push_back({.value = nullptr});
-  return part;
-}
-
-void ExpressionParser::arguments(Expression& call) {
-  expect_symbol("(");
-  until(")", [&] {
-    const bool named =
-        now().kind == Kind::name && following().kind == Kind::symbol && following().text == "=";
-    if (!named) return call.parts.push_back(expression());
-    const std::string key = name();
-    expect_symbol("=");
-    call.named.emplace_back(key, expression());
-  });
-}
-
-Expression ExpressionParser::filtered(Expression value) {
-  for (int count = 0;; ++count) {
-    if (count > deepest) fail("expected fewer filters of one value");
-    if (skip_symbol("|")) {
-      std::vector<Expression> parts;
-      parts.push_back(std::move(value));
-      value = made(Expression::Kind::filter, name(), std::move(parts));
-      if (is_symbol("(")) arguments(value);
-      value = measured(std::move(value));
-    } else if (skip_word("is")) {
-      value = measured(test(std::move(value)));
-    } else {
-      return value;
-    }
-  }
-}
-
-Expression ExpressionParser::test(Expression value) {
-  const bool negated = skip_word("not");
-  std::vector<Expression> parts;
-  parts.push_back(std::move(value));
-  Expression test = made(Expression::Kind::test, name(), std::move(parts));
-  const bool operand = now().kind == Kind::string || now().kind == Kind::number || is_symbol("[") ||
-                       (now().kind == Kind::name && !is_word("else") && !is_word("or") && !is_word("and") &&
-                        !is_word("is") && !is_word("if") && !is_word("not") && !is_word("in"));
-  if (is_symbol("(")) {
-    arguments(test);
-  } else if (operand) {
-    test.parts.push_back(parts_of(primary()));
-  }
-  if (!negated) return test;
-  std::vector<Expression> all;
-  all.push_back(std::move(test));
-  return made(Expression::Kind::operation, "not", std::move(all));
 }
 
 }  // namespace clover::data::jinja

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/jinja/syntax.h"
@@ -12,13 +14,37 @@ namespace clover::data::jinja {
 /// Expressions, as Jinja's own parser reads them; the loosest operators first.
 class ExpressionParser : public TokenReader {
  protected:
-  using TokenReader::TokenReader;
+  explicit ExpressionParser(std::vector<Token> tokens) : TokenReader(std::move(tokens)) {
+    for (const char* name : {"loop", "caller", "varargs", "kwargs", "{% written %}"}) symbol_of(name);
+  }
 
   /// One, or several with commas between them.
-  Expression tuple();
+  Expression tuple(bool with_choice = true);
   Expression expression();
   Expression either();  // one without an "if"
+  /// What gets a value: a name, several in brackets or with commas, parts of namespaces.
+  Expression target(bool with_parts);
+  Expression named(const std::string& name, int line);
+  Expression filter_of(Expression value);
   static Expression undefined();
+  static bool is_constant(const std::string& name);  // true, None ..
+  int symbol_of(const std::string& name);
+
+  /// InputError where something was asked for that we lack, and that is asked for whenever the template is
+  /// rendered.
+  void check_known() const;
+
+  std::vector<std::string> names_;   // by their symbols
+  std::vector<Parameters*> macros_;  // that are being read, within each other
+  /// Jinja looks for what a choice asks for only once it comes there, but for what stands in a loop or the
+  /// like within the choice.
+  void forget_unknown(size_t since);
+  void keep_unknown(size_t since);
+  struct Unknown {
+    std::string sentence;
+    bool always = false;
+  };
+  std::vector<Unknown> unknown_;  // what was asked for and we lack
 
  private:
   Expression made(Expression::Kind kind, const std::string& text, std::vector<Expression> parts) const;
@@ -38,16 +64,22 @@ class ExpressionParser : public TokenReader {
   Expression power();
   Expression signed_value(bool with_filters);
   Expression primary();
-  static Expression constant(const Token& token);
   Expression list();
   Expression dict();
   /// What follows a value: .name, [..], (..).
   Expression parts_of(Expression value);
   Expression subscript(Expression value);
+  Expression call_of(Expression value);
   void arguments(Expression& call);
+  std::string dotted_name();
   /// Filters and tests behind a value.
   Expression filtered(Expression value);
   Expression test(Expression value);
+  template <class One>
+  Expression several(const One& one);
+  void miss(const std::string& what, int line);
+
+  std::map<std::string, int> symbols_;
 };
 
 }  // namespace clover::data::jinja

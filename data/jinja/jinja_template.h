@@ -9,16 +9,17 @@
 
 namespace clover::data {
 
-/// A Jinja template as far as chat templates use the language: expressions, if, for, set, macros, namespaces,
-/// break and continue, Hugging Face's {% generation %}, and the common filters, tests and methods of texts,
-/// lists and dicts.  Compared with the PyPI package jinja2 under Hugging Face's settings in
-/// tests/data/jinja_test.cc.
+/// A Jinja template as Hugging Face's apply_chat_template renders it: the language of the PyPI package jinja2
+/// 3.1 in its immutable sandbox, with break and continue, {% generation %} and Hugging Face's own tojson.
+/// Not in it: other files (include, import, extends, blocks), what differs from run to run (random, lipsum,
+/// the addresses of generators), pprint, urlize, whole numbers of more than 38 digits.  Compared with jinja2
+/// in tests/data/jinja_test.cc.
 class JinjaTemplate {
  public:
   using json = jinja::json;
 
   /// InputError naming the line where the text is no template or uses what is not supported.
-  explicit JinjaTemplate(std::string_view text) : statements_(jinja::parse(text)) {}
+  explicit JinjaTemplate(std::string_view text) : program_(jinja::parse(text)) {}
 
   struct Rendered {
     std::string text;
@@ -26,11 +27,11 @@ class JinjaTemplate {
         generations;  // bytes [begin, end) between {% generation %} and its end
   };
   /// InputError where the template raises one, where Python would refuse what it does, and where it does not
-  /// come to an end.
+  /// come to an end; Unsupported where it does what is not supported, which was not known before.
   Rendered render(const json& variables) const;
 
  private:
-  std::vector<jinja::Statement> statements_;
+  jinja::Program program_;
 };
 
 }  // namespace clover::data

@@ -1,22 +1,24 @@
 #include "data/jinja/lexer.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "data/error.h"
+#include "data/jinja/texts.h"
 #include "data/utf8.h"
 
 namespace clover::data::jinja {
 namespace {
 
-bool is_space(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
-bool begins_name(char c) {
-  return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
+}
+bool begins_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
+}
+/// How many bytes at the end of a text are whitespace.
+size_t blanks_at_end(std::string_view text) {
+  return text.size() - stripped(text, false, true).size();
 }
 
 class Lexer {
@@ -34,8 +36,12 @@ class Lexer {
 
   std::vector<Token> cut() {
     while (at_ < text_.size()) {
-      take_text();
+      take_text("{", "%{#");
       if (at_ == text_.size()) break;
+      if (skip_raw_begin()) {
+        take_raw();
+        continue;
+      }
       const char kind = text_[at_ + 1];
       advance(2);
       if (at_ < text_.size() && (text_[at_] == '-' || text_[at_] == '+')) advance(1);
@@ -59,17 +65,26 @@ class Lexer {
     at_ += count;
   }
   void add(Token::Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+  size_t blanks_at(size_t at) const {
+    const std::string_view rest = std::string_view(text_).substr(at);
+    return rest.size() - stripped(rest, true, false).size();
+  }
 
-  /// Up to the next tag, less the whitespace that the tag takes with it.
-  void take_text() {
-    size_t end = at_;
-    const auto is_tag = [&](char c) { return c == '{' || c == '%' || c == '#'; };
-    while (end < text_.size() && !(text_[end] == '{' && end + 1 < text_.size() && is_tag(text_[end + 1])))
-      ++end;
+  /// Up to the next tag.
+  void take_text(const char* opening, std::string_view kinds) {
+    size_t end = text_.find(opening, at_);
+    while (end < text_.size() &&
+           (end + 1 == text_.size() || kinds.find(text_[end + 1]) == std::string_view::npos))
+      end = text_.find(opening, end + 1);
+    take_text(std::min(end, text_.size()));
+  }
+
+  /// Up to the tag at `end`, less the whitespace that the tag takes with it.
+  void take_text(size_t end) {
     std::string_view text = std::string_view(text_).substr(at_, end - at_);
     const char sign = end + 2 < text_.size() ? text_[end + 2] : ' ';
     if (end < text_.size() && sign == '-') {
-      while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+      text.remove_suffix(blanks_at_end(text));
     } else if (end < text_.size() && sign != '+' && text_[end + 1] != '{') {
       text = without_indent(text);
     }
@@ -79,27 +94,57 @@ class Lexer {
 
   /// Without the blanks before a tag that is the first of its line.
   std::string_view without_indent(std::string_view text) const {
-    size_t begin = text.size();
-    while (begin > 0 && (text[begin - 1] == ' ' || text[begin - 1] == '\t')) --begin;
-    const bool at_start = begin > 0 ? text[begin - 1] == '\n' : at_ == 0 || text_[at_ - 1] == '\n';
-    return at_start ? text.substr(0, begin) : text;
+    const size_t line = text.rfind('\n') + 1;
+    const bool at_start = line > 0 || at_ == 0 || text_[at_ - 1] == '\n';
+    return at_start && blanks_at_end(text) >= text.size() - line ? text.substr(0, line) : text;
   }
 
   /// What follows the end of a tag and goes with it.
   void skip_after(bool minus, bool plus, bool takes_newline) {
     if (minus) {
-      size_t count = 0;
-      while (at_ + count < text_.size() && is_space(text_[at_ + count])) ++count;
-      advance(count);
+      advance(blanks_at(at_));
     } else if (!plus && takes_newline && starts("\n")) {
       advance(1);
     }
   }
 
+  /// Where a tag of that one word ends, which begins at `at`; 0 where there is none.
+  size_t end_of_word(size_t at, std::string_view word, char& sign) const {
+    at += 2;
+    if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
+    at += blanks_at(at);
+    if (text_.compare(at, word.size(), word) != 0) return 0;
+    at += word.size();
+    at += blanks_at(at);
+    sign = at < text_.size() && (text_[at] == '-' || text_[at] == '+') ? text_[at++] : ' ';
+    return text_.compare(at, 2, "%}") == 0 ? at + 2 : 0;
+  }
+
+  bool skip_raw_begin() {
+    char sign = ' ';
+    const size_t end = text_[at_ + 1] == '%' ? end_of_word(at_, "raw", sign) : 0;
+    if (end == 0 || sign == '+') return false;
+    advance(end - at_);
+    skip_after(sign == '-', false, false);
+    return true;
+  }
+
+  void take_raw() {
+    for (size_t at = text_.find("{%", at_); at < text_.size(); at = text_.find("{%", at + 1)) {
+      char sign = ' ';
+      const size_t end = end_of_word(at, "endraw", sign);
+      if (end == 0) continue;
+      take_text(at);
+      advance(end - at_);
+      return skip_after(sign == '-', sign == '+', true);
+    }
+    if (at_ < text_.size()) fail("{% raw %} begins here that has no end");
+  }
+
   void skip_comment() {
     const size_t end = text_.find("#}", at_);
     if (end == std::string::npos) fail("a comment begins here that has no end");
-    const char sign = text_[end - 1];
+    const char sign = end > at_ ? text_[end - 1] : ' ';
     advance(end + 2 - at_);
     skip_after(sign == '-', sign == '+', true);
   }
@@ -110,9 +155,9 @@ class Lexer {
     const std::string end = block ? "%}" : "}}";
     std::string open;  // brackets
     for (;;) {
-      while (at_ < text_.size() && is_space(text_[at_])) advance(1);
+      advance(blanks_at(at_));
       if (at_ == text_.size()) fail("a tag begins before here that has no end");
-      const bool minus = starts("-" + end), plus = starts("+" + end);
+      const bool minus = starts("-" + end), plus = block && starts("+" + end);
       if (open.empty() && (minus || plus || starts(end))) {
         advance(minus || plus ? 3 : 2);
         add(block ? Token::Kind::end_block : Token::Kind::end_output, "");
@@ -126,14 +171,15 @@ class Lexer {
     const char c = text_[at_];
     if (c == '\'' || c == '"') return take_string(c);
     if (is_digit(c)) return take_number();
-    if (begins_name(c)) {
-      size_t count = 1;
-      while (at_ + count < text_.size() && (begins_name(text_[at_ + count]) || is_digit(text_[at_ + count])))
-        ++count;
-      add(Token::Kind::name, text_.substr(at_, count));
-      return advance(count);
-    }
-    take_symbol(open);
+    if (!begins_name(c)) return take_symbol(open);
+    size_t count = 1;
+    while (at_ + count < text_.size() && (begins_name(text_[at_ + count]) || is_digit(text_[at_ + count])))
+      ++count;
+    const std::string name = text_.substr(at_, count);
+    if (!is_of_kind("isidentifier", name))
+      fail("found \"" + repair_utf8(name.substr(0, 40)) + "\" within a tag, which is no name");
+    add(Token::Kind::name, name);
+    advance(count);
   }
 
   void take_symbol(std::string& open) {
@@ -148,33 +194,54 @@ class Lexer {
     if (c == '(' || c == '[' || c == '{') {
       open += c;
     } else if (c == ')' || c == ']' || c == '}') {
-      if (open.empty()) fail(std::string("found '") + c + "' that nothing opened");
+      const char opening = c == ')' ? '(' : c == ']' ? '[' : '{';
+      if (open.empty() || open.back() != opening) fail(std::string("found '") + c + "' that nothing opened");
       open.pop_back();
     }
     add(Token::Kind::symbol, std::string(1, c));
     advance(1);
   }
 
-  void take_number() {
-    size_t count = 0;
-    const auto digits = [&] {
-      while (at_ + count < text_.size() && is_digit(text_[at_ + count])) ++count;
+  /// Digits of a base, each perhaps behind one underscore, from `at`; where they end.
+  size_t end_of_digits(size_t at, std::string_view digits, bool first = true) const {
+    const auto is = [&](size_t i) {
+      return i < text_.size() &&
+             digits.find(static_cast<char>(text_[i] | (text_[i] > '9' ? 32 : 0))) != std::string_view::npos;
     };
-    digits();
-    if (at_ + count + 1 < text_.size() && text_[at_ + count] == '.' && is_digit(text_[at_ + count + 1])) {
-      ++count;
-      digits();
+    if (first && !is(at)) return at;
+    for (at += first; is(at) || (at < text_.size() && text_[at] == '_' && is(at + 1));)
+      at += text_[at] == '_' ? 2 : 1;
+    return at;
+  }
+
+  void take_number() {
+    constexpr std::string_view tens = "0123456789";
+    size_t end = end_of_digits(at_, tens);
+    bool real = false;
+    const auto take = [&](size_t from) {
+      const size_t next = end_of_digits(from, tens);
+      if (next > from) end = next, real = true;
+    };
+    if (end < text_.size() && text_[end] == '.') take(end + 1);
+    if (end < text_.size() && (text_[end] | 32) == 'e') {
+      const bool sign = end + 1 < text_.size() && (text_[end + 1] == '-' || text_[end + 1] == '+');
+      take(end + 1 + sign);
     }
-    if (at_ + count + 1 < text_.size() && (text_[at_ + count] | 32) == 'e') {
-      const bool sign = text_[at_ + count + 1] == '-' || text_[at_ + count + 1] == '+';
-      if (at_ + count + 1 + sign < text_.size() && is_digit(text_[at_ + count + 1 + sign])) {
-        count += 1 + sign;
-        digits();
-      }
+    if (!real && text_[at_] == '0') {
+      const char base = at_ + 1 < text_.size() ? static_cast<char>(text_[at_ + 1] | 32) : ' ';
+      const std::string_view digits = base == 'x'   ? "0123456789abcdef"
+                                      : base == 'o' ? "01234567"
+                                      : base == 'b' ? "01"
+                                                    : "";
+      const size_t next =
+          digits.empty() ? at_
+                         : end_of_digits(at_ + 2, digits, at_ + 2 < text_.size() && text_[at_ + 2] != '_');
+      end = next > at_ + 2 ? next : end_of_digits(at_, "0");
     }
-    if (count > 18) fail("found a number of more than 18 digits");
-    add(Token::Kind::number, text_.substr(at_, count));
-    advance(count);
+    std::string text = text_.substr(at_, end - at_);
+    std::erase(text, '_');
+    add(real ? Token::Kind::real : Token::Kind::whole, text);
+    advance(end - at_);
   }
 
   void take_string(char quote) {
@@ -195,15 +262,25 @@ class Lexer {
 
   /// The escape whose letter is at `i`; returns where its last character is.
   size_t take_escape(size_t i, std::string& text) const {
-    static constexpr std::string_view letters = "ntrbfav0\\'\"\n", meant("\n\t\r\b\f\a\v\0\\'\"", 11);
+    static constexpr std::string_view letters = "ntrbfav\\'\"\n", meant("\n\t\r\b\f\a\v\\'\"");
     const char c = text_[i];
     const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    if (digits > 0 && i + digits < text_.size()) {
+    if (digits > 0) {
       const std::string hex = text_.substr(i + 1, digits);
-      if (hex.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) fail("found a broken escape");
-      append_utf8(text, static_cast<char32_t>(std::stoul(hex, nullptr, 16)));
+      if (hex.size() < digits || hex.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+        fail("found a broken escape");
+      append(static_cast<char32_t>(std::stoul(hex, nullptr, 16)), text);
       return i + digits;
     }
+    if (c >= '0' && c <= '7') {
+      size_t count = 1;
+      while (count < 3 && i + count < text_.size() && text_[i + count] >= '0' && text_[i + count] <= '7')
+        ++count;
+      append(static_cast<char32_t>(std::stoul(text_.substr(i, count), nullptr, 8)), text);
+      return i + count - 1;
+    }
+    if (c == 'N') fail("\\N in a string is not supported");
+    if (static_cast<unsigned char>(c) >= 0x80) fail("found a \"\\\" before a letter beyond ASCII");
     const size_t letter = letters.find(c);
     if (letter == std::string_view::npos) {
       text += '\\';
@@ -212,6 +289,10 @@ class Lexer {
       text += meant[letter];
     }
     return i;
+  }
+  void append(char32_t c, std::string& text) const {
+    if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) fail("found an escape that is no character");
+    append_utf8(text, c);
   }
 
   std::string text_;

@@ -15,7 +15,8 @@ struct Token {
     end_output,
     name,
     string,
-    number,
+    whole,  // a number, its digits without underscores
+    real,
     symbol,
     end
   };
@@ -24,8 +25,8 @@ struct Token {
   int line;
 };
 
-/// Cuts a template into tokens, dropping comments and the whitespace around tags that Hugging Face's settings
-/// (trim_blocks, lstrip_blocks) and minus signs drop.  InputError naming the line.
+/// Cuts a template into tokens, dropping comments, marks of raw text and the whitespace around tags that
+/// Hugging Face's settings (trim_blocks, lstrip_blocks) and minus signs drop.  InputError naming the line.
 std::vector<Token> cut(std::string_view text);
 
 }  // namespace clover::data::jinja

@@ -1,180 +1,174 @@
 #include <algorithm>
-#include <map>
-#include <string_view>
+#include <array>
+#include <cmath>
 
-#include "data/error.h"
+#include "data/jinja/filters.h"
+#include "data/jinja/formatting.h"
 #include "data/jinja/functions.h"
+#include "data/jinja/objects.h"
 #include "data/jinja/texts.h"
 
-// Tests, methods of texts and dicts, and what they share with filters.
+// What values have behind a dot, as Python's types do.
 namespace clover::data::jinja {
 namespace {
 
-Value list_of_texts(const std::vector<std::string>& texts) {
-  return made(json(texts));
+using Kind = Value::Kind;
+
+template <size_t Count>
+bool is_one_of(const std::string& name, const std::array<const char*, Count>& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Value split(const std::string& text, const Arguments& arguments) {
-  const Value& by = arguments.at(0, "sep");
-  const int64_t most = whole_or(arguments.at(1, "maxsplit"), -1);
-  if (is_undefined(by) || by->is_null()) return list_of_texts(split_at_whitespace(text, most));
-  return list_of_texts(split_at(text, text_in(*by), most));
+constexpr std::array kinds{"isalpha", "isalnum", "isascii",   "isdecimal",   "isdigit", "isidentifier",
+                           "islower", "isupper", "isnumeric", "isprintable", "isspace", "istitle"};
+/// What a text has and we lack.
+constexpr std::array unwritten{"encode", "translate", "maketrans"};
+constexpr std::array of_markup{"unescape", "striptags", "escape"};
+// What the sandbox keeps away, since it changes its value.
+constexpr std::array changing_dict{"clear", "pop", "popitem", "setdefault", "update"};
+constexpr std::array changing_list{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+
+bool is_text_method(const Value& text, const std::string& name) {
+  return text_methods().contains(name) || is_one_of(name, kinds) || is_one_of(name, unwritten) ||
+         name == "format" || name == "format_map" || (text.is_markup() && is_one_of(name, of_markup));
 }
 
-Value lines_of(const std::string& text) {
-  if (text.empty()) return made(json::array());
-  const std::string lines = replaced(text, "\r\n", "\n", -1);
-  return list_of_texts(split_at(lines.ends_with('\n') ? lines.substr(0, lines.size() - 1) : lines, "\n", -1));
-}
-
-bool is_at_edge(const std::string& text, const json& edge, bool front) {
-  if (edge.is_array())
-    return std::any_of(edge.begin(), edge.end(),
-                       [&](const json& one) { return is_at_edge(text, one, front); });
-  return front ? text.starts_with(text_in(edge)) : text.ends_with(text_in(edge));
-}
-
-int64_t remainder(const Value& value, int64_t by) {
-  if (by == 0) refuse("division by zero");
-  return calculate("%", json(whole_or(value, 0)), json(by))->get<int64_t>();
-}
-
-bool is_of_type(const std::string& name, const json& value, bool& known) {
-  if (name == "string") return value.is_string();
-  if (name == "mapping") return value.is_object();
-  if (name == "number") return value.is_number() || value.is_boolean();
-  if (name == "integer") return value.is_number_integer();
-  if (name == "float") return value.is_number_float();
-  if (name == "boolean") return value.is_boolean();
-  if (name == "none") return value.is_null();
-  if (name == "true") return value == json(true);
-  if (name == "false") return value == json(false);
-  if (name == "iterable") return value.is_structured() || value.is_string() || value.is_discarded();
-  if (name == "sequence") return value.is_structured() || value.is_string() || value.is_discarded();
-  if (name == "defined") return !value.is_discarded();
-  if (name == "undefined") return value.is_discarded();
-  known = false;
-  return false;
-}
-
-Value call_of_dict(const std::string& name, const Value& dict, const Arguments& arguments) {
-  if (name == "items") return pairs_of(dict);
-  if (name == "keys") return list_of(items_of(dict));
-  if (name == "values") {
-    json all = json::array();
-    for (const auto& item : dict->items()) all.push_back(item.value());
-    return made(std::move(all));
+Value call_of_text(const Value& text, const std::string& name, const Arguments& arguments) {
+  if (name == "format") return format_method(text, arguments);
+  if (name == "format_map") {
+    const Bound bound("/ values", "format_map()", arguments);
+    if (!bound.at(0).is_dict()) refuse("format_map of " + type_of(bound.at(0)));
+    Arguments named;
+    for (const auto& [key, value] : bound.at(0).dict().items)
+      if (key.is_text()) named.named.emplace_back(key.text(), value);
+    return format_method(text, named);
   }
+  if (is_one_of(name, kinds)) {
+    const Bound bound("", name + "()", arguments);
+    return Value::of(is_of_kind(name, text.text()));
+  }
+  const auto found = text_methods().find(name);
+  if (found == text_methods().end()) lack("the method \"" + name + "\" of a text");
+  return found->second.make(text, Bound(found->second.parameters, name + "()", arguments));
+}
+
+Value view_of(const Value& dict, const std::string& name) {
+  std::vector<Value> parts;
+  for (const auto& [key, value] : dict.dict().items)
+    parts.push_back(name == "items" ? Value::tuple({key, value}) : name == "keys" ? key : value);
+  return Value::of(std::make_shared<View>("dict_" + name, std::move(parts)));
+}
+
+Value call_of_dict(const Value& dict, const std::string& name, const Arguments& arguments) {
   if (name == "get") {
-    const Value found = item_of(dict, *arguments.at(0, "key"));
-    if (!is_undefined(found)) return found;
-    return is_undefined(arguments.at(1, "default")) ? made(nullptr) : arguments.at(1, "default");
+    const Bound bound("/ key default=", "get()", arguments);
+    const Value* found = dict.dict().find(bound.at(0));
+    return found != nullptr ? *found : bound.given(1) ? bound.at(1) : Value::none();
   }
-  lack("the method \"" + name + "\" of a dict");
+  if (name == "fromkeys") return new_dict_of_keys(arguments);
+  const Bound bound("", name + "()", arguments);
+  return name == "copy" ? dict : view_of(dict, name);
+}
+
+Value call_of_list(const Value& list, const std::string& name, const Arguments& arguments) {
+  if (name == "copy") {
+    const Bound bound("", "copy()", arguments);
+    return list;
+  }
+  const bool index = name == "index";
+  const Bound bound(index ? "/ value start= end=" : "/ value", name + "()", arguments);
+  const std::vector<Value> items = items_of(list);
+  int64_t count = 0;
+  const auto place = [&](size_t at, int64_t fallback) {
+    const int64_t given = bound.whole(at, fallback);
+    return given < 0 ? std::max<int64_t>(given + std::ssize(items), 0) : given;
+  };
+  const int64_t begin = index ? place(1, 0) : 0,
+                end = index ? place(2, std::ssize(items)) : std::ssize(items);
+  for (int64_t i = begin; i < std::min<int64_t>(end, std::ssize(items)); ++i) {
+    if (!equal(items[static_cast<size_t>(i)], bound.at(0))) continue;
+    if (index) return Value::of(Integer{i});
+    ++count;
+  }
+  if (index) refuse("a value is not found in " + type_of(list));
+  return Value::of(Integer{count});
+}
+
+Value call_of_number(const Value& number, const std::string& name, const Arguments& arguments) {
+  const Bound bound("", name + "()", arguments);
+  if (name == "conjugate") return number;
+  if (name == "is_integer")
+    return Value::of(std::isfinite(number.real()) && std::floor(number.real()) == number.real());
+  Integer whole = number.whole() < 0 ? -number.whole() : number.whole();
+  int64_t length = 0, ones = 0;
+  for (; whole > 0; whole /= 2, ++length) ones += static_cast<int64_t>(whole % 2);
+  return Value::of(Integer{name == "bit_length" ? length : ones});
+}
+
+std::optional<Value> of_number(const Value& number, const std::string& name) {
+  if (name == "real") return number.kind() == Kind::real ? number : Value::of(number.whole());
+  if (name == "imag") return number.kind() == Kind::real ? Value::of(0.0) : Value::of(Integer{0});
+  if (!number.is_whole()) return std::nullopt;
+  if (name == "numerator") return Value::of(number.whole());
+  if (name == "denominator") return Value::of(Integer{1});
+  return std::nullopt;
 }
 
 }  // namespace
 
-const Value& Arguments::at(size_t index, const char* name) const {
-  if (index < values.size()) return values[index];
-  for (const auto& [own, value] : named)
-    if (own == name) return value;
-  return undefined();
-}
-
-const std::string& text_in(const json& value) {
-  if (!value.is_string()) refuse("expected a text, found " + type_of(value));
-  return value.get_ref<const std::string&>();
-}
-
-int64_t whole_or(const Value& value, int64_t fallback) {
-  if (is_undefined(value) || value->is_null()) return fallback;
-  if (!value->is_number_integer()) refuse("expected a whole number, found " + type_of(*value));
-  return value->get<int64_t>();
-}
-
-std::string joined(const Value& list, const std::string& separator, const Value& attribute) {
-  std::string all;
-  bool first = true;
-  for (const Value& item : items_of(list)) {
-    if (!first) all += separator;
-    first = false;
-    all += text_of(is_undefined(attribute) ? *item : *item_of(item, *attribute));
-    check_size(all);
+bool has_method(const Value& value, const std::string& name) {
+  switch (value.kind()) {
+    case Kind::text:
+      return is_text_method(value, name);
+    case Kind::dict:
+      return name == "get" || name == "items" || name == "keys" || name == "values" || name == "copy" ||
+             name == "fromkeys";
+    case Kind::list:
+      return name == "index" || name == "count" || name == "copy";
+    case Kind::tuple:
+      return name == "index" || name == "count";
+    case Kind::boolean:
+    case Kind::integer:
+      return name == "bit_length" || name == "bit_count" || name == "conjugate";
+    case Kind::real:
+      return name == "is_integer" || name == "conjugate";
+    case Kind::object:
+      return value.as<Range>() && (name == "index" || name == "count");
+    default:
+      return false;
   }
-  return all;
 }
 
-Value pairs_of(const Value& dict) {
-  if (is_undefined(dict)) return made(json::array());
-  if (!dict->is_object()) refuse("the items of " + type_of(*dict));
-  json all = json::array();
-  for (const auto& item : dict->items()) all.push_back(json::array({item.key(), item.value()}));
-  return made(std::move(all));
+Value call_method(const Value& value, const std::string& name, const Arguments& arguments) {
+  if (value.is_text()) return call_of_text(value, name, arguments);
+  if (value.is_dict()) return call_of_dict(value, name, arguments);
+  if (value.is_number()) return call_of_number(value, name, arguments);
+  if (value.is_sequence() || value.as<Range>()) return call_of_list(value, name, arguments);
+  if (const auto cycler = value.as<Cycler>()) {
+    const Bound bound("", name + "()", arguments);
+    return cycler->moved(name == "reset");
+  }
+  if (const auto function = value.as<Function>(); function && name == "fromkeys")
+    return new_dict_of_keys(arguments);
+  lack("the method \"" + name + "\" of " + type_of(value));
 }
 
-std::string with_replaced(const std::string& text, const Arguments& arguments) {
-  return replaced(text, text_in(*arguments.at(0, "old")), text_in(*arguments.at(1, "new")),
-                  whole_or(arguments.at(2, "count"), -1));
-}
-
-bool apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
-  bool known = true;
-  const bool is = is_of_type(name, *value, known);
-  if (known) return is;
-  static const std::map<std::string, const char*> comparisons{
-      {"equalto", "=="}, {"eq", "=="}, {"==", "=="}, {"ne", "!="},        {"!=", "!="},
-      {"lt", "<"},       {"le", "<="}, {"gt", ">"},  {"ge", ">="},        {"in", "in"},
-      {"lessthan", "<"}, {"<", "<"},   {">", ">"},   {"greaterthan", ">"}};
-  if (const auto found = comparisons.find(name); found != comparisons.end())
-    return compare(found->second, *value, *arguments.at(0));
-  if (name == "odd") return remainder(value, 2) == 1;
-  if (name == "even") return remainder(value, 2) == 0;
-  if (name == "divisibleby") return remainder(value, whole_or(arguments.at(0), 0)) == 0;
-  if (name == "upper") return text_of(*value) == in_upper(text_of(*value));
-  if (name == "lower") return text_of(*value) == in_lower(text_of(*value));
-  lack("the test \"" + name + "\"");
-}
-
-Value call_method(const std::string& name, const Value& value, const Arguments& arguments) {
-  if (value->is_object()) return call_of_dict(name, value, arguments);
-  if (!value->is_string()) lack("the method \"" + name + "\" of " + type_of(*value));
-  const std::string& text = value->get_ref<const std::string&>();
-  const Value& first = arguments.at(0);
-  if (name == "strip" || name == "lstrip" || name == "rstrip") {
-    const std::string* these = first->is_string() ? &first->get_ref<const std::string&>() : nullptr;
-    return made(std::string(stripped(text, name != "rstrip", name != "lstrip", these)));
+std::optional<Value> own_attribute(const Value& value, const std::string& name) {
+  if (value.is_undefined()) refuse("a part of something undefined");
+  if (value.kind() == Kind::object) {
+    if (std::optional<Value> found = value.object()->attribute(name)) return found;
+    const bool method =
+        (value.as<Cycler>() && (name == "next" || name == "reset")) ||
+        (value.object()->type() == "function" && name == "fromkeys" && value.as<Function>()->name == "dict");
+    if (method || has_method(value, name)) return Value::of(std::make_shared<Method>(value, name));
+    return std::nullopt;
   }
-  if (name == "split") return split(text, arguments);
-  if (name == "splitlines") return lines_of(text);
-  if (name == "startswith") return made(is_at_edge(text, *first, true));
-  if (name == "endswith") return made(is_at_edge(text, *first, false));
-  if (name == "replace") return made(with_replaced(text, arguments));
-  if (name == "upper") return made(in_upper(text));
-  if (name == "lower") return made(in_lower(text));
-  if (name == "title") return made(titled(text));
-  if (name == "capitalize") return made(capitalized(text));
-  if (name == "removeprefix" || name == "removesuffix") {
-    const bool front = name == "removeprefix";
-    const std::string& part = text_in(*first);
-    if (!(front ? text.starts_with(part) : text.ends_with(part))) return value;
-    return made(front ? text.substr(part.size()) : text.substr(0, text.size() - part.size()));
-  }
-  if (name == "join") return made(joined(first, text, undefined()));
-  if (name == "count") {
-    int64_t count = 0;
-    const std::string& part = text_in(*first);
-    for (size_t at = text.find(part); !part.empty() && at != std::string::npos;
-         at = text.find(part, at + part.size()))
-      ++count;
-    return made(count);
-  }
-  if (name == "find") {
-    const size_t at = text.find(text_in(*first));
-    return made(at == std::string::npos ? -1
-                                        : std::ssize(characters_of(std::string_view(text).substr(0, at))));
-  }
-  lack("the method \"" + name + "\" of a text");
+  if (has_method(value, name)) return Value::of(std::make_shared<Method>(value, name));
+  if (value.is_number()) return of_number(value, name);
+  if (value.is_group() && (name == "grouper" || name == "list")) return value.items()[name == "list"];
+  const bool kept_away = (value.is_dict() && is_one_of(name, changing_dict)) ||
+                         (value.kind() == Kind::list && is_one_of(name, changing_list));
+  return kept_away ? std::optional<Value>(Value()) : std::nullopt;
 }
 
 }  // namespace clover::data::jinja

@@ -57,9 +57,8 @@ TEST_F(ChatTemplateTest, RendersLikeJinja) {
 
 TEST_F(ChatTemplateTest, JinjaFileWinsOverTheConfig) {
   write_file_atomically(folder_ / "chat_template.jinja",
-                        "<|im_start|>system\nFrom the file.<|im_end|>\n{% for %}<|im_start|>...");
+                        "<|im_start|>system\nFrom the file.<|im_end|>\n{{ messages[0].content }}");
   const ChatTemplate format = load_from({{"chat_template", "<|start_header_id|> <|eot_id|>"}});
-  EXPECT_EQ(format.name(), "chatml");
   EXPECT_THAT(format.render({{"user", "x"}}, false).text, HasSubstr("From the file."));
 }
 
@@ -142,29 +141,49 @@ TEST_F(ChatTemplateTest, WhatClosesAConversationIsNoPartOfItsAnswers) {
               ::testing::ElementsAre("one<|end|>"));
 }
 
-// A template that bears a format's marks and does something else.
-TEST_F(ChatTemplateTest, FormatsAreRecognisedByWhatTheyRender) {
-  const std::string shouting =
-      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | upper }}<|im_end|>\n{% endfor %}"
-      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-  EXPECT_EQ(load_from({{"chat_template", shouting}}).render({{"user", "x"}}, false).text,
-            "<|im_start|>user\nX<|im_end|>\n");
-  const std::string without_prompt =
+// A template that bears a format's marks says itself what it writes, in conversations of any shape.
+TEST_F(ChatTemplateTest, TheTemplatesOwnTextDecides) {
+  const std::string plain =
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}";
-  EXPECT_EQ(load_from({{"chat_template", without_prompt}}).name(), "chatml")
-      << "its prompt is better than none";
-  const std::string open_end =
-      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}"
-      "{% if not loop.last or add_generation_prompt %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"
-      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-  EXPECT_EQ(load_from({{"chat_template", open_end}}).name(), "chatml") << "its prompts are the same";
-  const std::string beyond_us = without_prompt + "{{ messages | no_such_filter }}";
-  EXPECT_EQ(load_from({{"chat_template", beyond_us}}).name(), "chatml");
+  const std::string prompt = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+  const auto text_of = [&](const std::string& text, const std::vector<Message>& messages) {
+    return load_from({{"chat_template", text}}).text(messages, true);
+  };
+  EXPECT_EQ(text_of(plain, {{"user", "x"}}), "<|im_start|>user\nx<|im_end|>\n") << "it opens no answer";
+  const std::string no_empty =
+      "{% for m in messages if m.content %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+      "{% endfor %}";
+  EXPECT_EQ(text_of(no_empty + prompt, {{"user", "x"}, {"assistant", ""}, {"user", "y"}}),
+            "<|im_start|>user\nx<|im_end|>\n<|im_start|>user\ny<|im_end|>\n<|im_start|>assistant\n");
+  const std::string long_ones_cut =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content[:40] + '<|im_end|>\n' }}{% "
+      "endfor %}";
+  EXPECT_EQ(text_of(long_ones_cut + prompt, {{"user", std::string(50, 'a')}}),
+            "<|im_start|>user\n" + std::string(40, 'a') + "<|im_end|>\n<|im_start|>assistant\n");
+  const std::string alternating =
+      "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+      "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}";
   EXPECT_THAT(input_error([&] {
-                load_from({{"chat_template", "{{ messages | no_such_filter }}"}});
+                text_of(alternating + plain, {{"user", "x"}, {"user", "y"}});
               }),
-              HasSubstr("no_such_filter"))
+              HasSubstr("roles must alternate"));
+  EXPECT_EQ(load_from({{"chat_template", alternating + plain + prompt}}).name(), "jinja");
+  EXPECT_THAT(input_error([&] {
+                load_from({{"chat_template", plain + "{{ messages | no_such_filter }}"}});
+              }),
+              AllOf(HasSubstr("no_such_filter"), HasSubstr("line 3")))
       << "once, when it is read, and not for every request";
+}
+
+TEST_F(ChatTemplateTest, AProvedTemplateIsTheFormatsToTheByte) {
+  const std::string smollm =
+      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+      "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% "
+      "endif %}";
+  EXPECT_EQ(load_from({{"chat_template", smollm}}).name(), "chatml");
+  EXPECT_EQ(load_from({{"chat_template", smollm + " "}}).name(), "jinja");
+  EXPECT_EQ(load_from({{"chat_template", smollm}}, "jinja").text(two_turns, true),
+            load_from({{"chat_template", smollm}}).text(two_turns, true));
 }
 
 TEST_F(ChatTemplateTest, NamedFormatKeepsTheFoldersSystemPrompt) {

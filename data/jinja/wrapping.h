@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace clover::data::jinja {
+
+/// The lines of Python's textwrap.wrap, whitespace left as it is.
+std::vector<std::string> wrapped(const std::string& line, int64_t width, bool break_long, bool at_hyphens);
+
+}  // namespace clover::data::jinja

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace clover::data {
+
+/// Whether a template's text is, byte for byte, one that the format whose marks it bears was compared with: a
+/// format's code writes every conversation of system, user and assistant as that template does.
+bool is_proved(const std::string& chat_template);
+
+}  // namespace clover::data
