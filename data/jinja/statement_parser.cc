@@ -86,7 +86,7 @@ class Parser : ExpressionParser {
       with(statement);
     } else if (word == "generation") {
       statement.kind = Statement::Kind::generation;
-      statement.bodies.push_back(closed_body("endgeneration"));
+      macro_body(statement, "endgeneration");
     } else if (word == "print") {
       print(statement);
     } else if (word == "break" || word == "continue") {

@@ -121,14 +121,15 @@ Renderer::Flow Renderer::loop(const Statement& statement) {
 }
 
 Renderer::Flow Renderer::loop_over(const Statement& statement, const std::shared_ptr<Loop>& loop) {
-  bool any = false;
+  bool any = false;  // that came to its end, as jinja2 has it: a break or continue does not count
   const Value itself = Value::of(std::static_pointer_cast<Object>(loop));
   while (const std::optional<Value> item = loop->advance()) {
-    any = true;
     const Part part(*this);
     scope_->set(loop_symbol, itself);
     bind(statement.targets[0], *item);
-    if (run(statement.bodies[0]) == Flow::stop) break;
+    const Flow flow = run(statement.bodies[0]);
+    any |= flow == Flow::on;
+    if (flow == Flow::stop) break;
   }
   if (any || statement.bodies.size() < 2) return Flow::on;
   const Part part(*this);
@@ -145,6 +146,9 @@ Renderer::Flow Renderer::scope(const Statement& statement) {
 Renderer::Flow Renderer::generation(const Statement& statement) {
   const size_t begin = out_.text.size();
   const Part part(*this);
+  if (statement.parameters.wants_caller) scope_->set(caller_symbol, Value());  // it is called without any
+  if (statement.parameters.wants_rest) scope_->set(rest_symbol, Value::tuple({}));
+  if (statement.parameters.wants_named) scope_->set(named_symbol, Value::of(Dict()));
   const Flow flow = run(statement.bodies[0]);
   if (captures_ == 0) out_.generations.emplace_back(begin, out_.text.size());
   return flow;
