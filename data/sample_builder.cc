@@ -74,7 +74,10 @@ std::vector<TrainingSample> SampleBuilder::operator()(const ChatRecord& record) 
 std::vector<TrainingSample> SampleBuilder::operator()(const CompletionRecord& record) const {
   SampleTokens tokens(tokenizer_);
   tokens.read(record.prompt, tokenizer_.adds_bos());
-  tokens.write(record.completion + end_text_());
+  std::string end = end_text_();
+  // Where no template ends an answer, the decoder ends it at the tokenizer's own end token.
+  if (end.empty() && tokenizer_.eos()) end = *tokenizer_.eos_text();
+  tokens.write(record.completion + end);
   return tokens.finish();
 }
 

@@ -115,6 +115,18 @@ TEST_F(TrainingInputTest, PromptAndCompletionAreReadAsTheyStand) {
   EXPECT_EQ(shown(parse({{"text", "a the b"}})), "{a the b}");
 }
 
+TEST_F(TrainingInputTest, CompletionsWithoutATemplateEndAtTheTokenizersOwnEndToken) {
+  const auto tokenizer =
+      Tokenizer::load(std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/tokenizers/sentencepiece-bpe");
+  const ChatTemplate none = ChatTemplate::load(folder_, "none");
+  const TrainingReader reader(*tokenizer, none, 100, 1000);
+  const auto samples = reader.parse(R"({"prompt": "the cat", "completion": " sat"})");
+  ASSERT_EQ(samples.size(), 1u);
+  ASSERT_TRUE(tokenizer->eos());
+  EXPECT_EQ(samples[0].ids.back(), *tokenizer->eos());
+  EXPECT_EQ(samples[0].supervised.back(), 1);
+}
+
 // Its header is behind the prompt, which the template does not write, and holds letters of many an answer.
 TEST_F(TrainingInputTest, CompletionsEndAsTheFoldersTemplateSays) {
   std::ofstream(folder_ / "chat_template.jinja")
