@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/added_token_sources.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
@@ -43,13 +44,19 @@ std::optional<std::string> read_template(const std::filesystem::path& folder, co
   return std::nullopt;
 }
 
+/// tokenizer_config.json, with special tokens as all of the folder's files have them together.
+json read_config(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "tokenizer_config.json";
+  json config = std::filesystem::exists(file) ? read_json(file) : json::object();
+  if (!config.is_object()) throw InputError(file.string() + ": expected a JSON object");
+  for (const auto& [role, token] : AddedTokenSources::load(folder).roles) config[role] = token.content;
+  return config;
+}
+
 /// What templates know of the tokenizer: Hugging Face's special tokens, as texts.
-JinjaTemplate::json special_tokens(const json& config) {
+JinjaTemplate::json special_tokens(const std::filesystem::path& folder) {
   JinjaTemplate::json tokens = JinjaTemplate::json::object();
-  for (const char* name :
-       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    if (const auto text = read_token_text(config.value(name, json()))) tokens[name] = *text;
-  }
+  for (const auto& [role, token] : AddedTokenSources::load(folder).roles) tokens[role] = token.content;
   return tokens;
 }
 
@@ -136,9 +143,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   if (!name.empty() && std::find(known.begin(), known.end(), name) == known.end()) {
     throw InputError("template: expected one of " + joined_names() + ", found \"" + name + "\"");
   }
-  const std::filesystem::path config_file = folder / "tokenizer_config.json";
-  const json config = std::filesystem::exists(config_file) ? read_json(config_file) : json::object();
-  if (!config.is_object()) throw InputError(config_file.string() + ": expected a JSON object");
+  const json config = read_config(folder);
   const std::optional<std::string> jinja = read_template(folder, config);
   const std::string recognised = jinja ? recognise(*jinja).value_or("") : "";
   const std::string wanted = !name.empty()                         ? name
@@ -148,7 +153,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
     ChatTemplate format = of_format(wanted, config);
     if (wanted == recognised) format.read_details(*jinja);
     // For what the format has no words for: tools, other roles.
-    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(config));
+    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder));
     return format;
   }
   if (!jinja) {
@@ -158,7 +163,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   }
   try {
     ChatTemplate own = of_format("jinja", config);
-    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(config));
+    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder));
     own.try_conversations();
     return own;
   } catch (const InputError& error) {

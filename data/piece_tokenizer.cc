@@ -118,6 +118,7 @@ void PieceTokenizer::take_added_tokens(const json& tokenizer, const std::string&
   special_.resize(texts_.size());
   for (AddedToken token : tokens) {
     added_ids_.emplace(token.content, token.id);
+    token.normalized = token.normalized && !settings.llama_class;
     const std::string content = token.content;
     // The reference knows such a token by its normalised text from here on, in decoded text too.
     if (token.normalized) token.content = std::string(normalizer_.apply(content).text());

@@ -70,10 +70,10 @@ TokenizerSettings TokenizerSettings::load(const std::filesystem::path& folder) {
     settings.add_bos = add_bos.get<bool>();
   }
   settings.legacy = config.value("legacy", json(false)) == true;
-  // transformers asks for it where this class makes a tokenizer of tokenizer.model, and nowhere else.
   const json kind = config.value("tokenizer_class", json());
-  if (kind == "LlamaTokenizer" || kind == "LlamaTokenizerFast")
-    settings.prefix_space = config.value("add_prefix_space", json()) != false;
+  settings.llama_class = kind == "LlamaTokenizer" || kind == "LlamaTokenizerFast";
+  // transformers asks for it where this class makes a tokenizer of tokenizer.model, and nowhere else.
+  if (settings.llama_class) settings.prefix_space = config.value("add_prefix_space", json()) != false;
   for (const char* name : {"generation_config.json", "config.json"}) {
     const json model = read_object(folder / name);
     const json id = model.value("bos_token_id", json());

@@ -37,10 +37,9 @@ void add_model_options(CLI::App& app, ModelOptions& options, HeadsOption heads) 
                  "cpu, cuda (the launcher's local rank, else the first GPU) or cuda:N")
       ->type_name("NAME")
       ->group(group);
-  app.add_option(
-         "--template", options.chat_template,
-         "Chat template, one of " + data::ChatTemplate::joined_names() +
-             ", the last being the model folder's own (default: that one)")
+  app.add_option("--template", options.chat_template,
+                 "Chat template, one of " + data::ChatTemplate::joined_names() +
+                     ", the last being the model folder's own (default: that one)")
       ->type_name("NAME")
       ->group(group);
   app.add_option("--threads", options.threads, "Threads to compute with; 0: every core this process may use")

@@ -2,10 +2,10 @@
 
 #include <filesystem>
 
+#include "data/added_token_sources.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
-#include "data/tokenizer_settings.h"
 
 namespace clover::train {
 namespace {
@@ -41,11 +41,8 @@ OwnTemplate read_own_template(const std::filesystem::path& folder) {
                            : entry.is_string()          ? entry.get<std::string>()
                                                         : entry.dump();
   OwnTemplate found{data::hex(data::fnv1a(text))};
-  for (const char* name :
-       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    const auto token = data::read_token_text(config.value(name, json()));
-    if (token && text.find(name) != std::string::npos) found.special_tokens[name] = *token;
-  }
+  for (const auto& [role, token] : data::AddedTokenSources::load(folder).roles)
+    if (text.find(role) != std::string::npos) found.special_tokens[role] = token.content;
   return found;
 }
 

@@ -101,7 +101,8 @@ TEST_F(EndTokens, ThatAreNoneAreSaid) {
                                    HasSubstr("1e+30"), HasSubstr("neither")));
   write_eos("</no>");
   write_model(5, 5);
-  EXPECT_THAT(notes(), ElementsAre(HasSubstr("eos_token \"</no>\" has the id 258, outside the model's vocabulary")));
+  EXPECT_THAT(notes(),
+              ElementsAre(HasSubstr("eos_token \"</no>\" has the id 258, outside the model's vocabulary")));
 }
 
 TEST_F(EndTokens, ThatCannotBeMeantAreRefused) {
