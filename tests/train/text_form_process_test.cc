@@ -53,7 +53,10 @@ class TextFormProcessTest : public CommandsProcessTest {
 TEST_F(TextFormProcessTest, AnotherTokenizerIsRefusedBeforeTheFirstStep) {
   const std::string store = prepared(), whole = data::read_file(target_ / "tokenizer.json");
   const std::vector<std::function<void(json&)>> changes{
-      [](json& tokenizer) { tokenizer["model"]["vocab"].erase("~"); },
+      [](json& tokenizer) {
+        tokenizer["model"]["vocab"].erase("~");
+        for (int i = 0; i < 2; ++i) tokenizer["added_tokens"][i]["id"] = 127 + i;
+      },
       [](json& tokenizer) { tokenizer["added_tokens"][1]["special"] = false; },
       [](json& tokenizer) { tokenizer["added_tokens"][1]["content"] = "<|end|>"; },
       [](json& tokenizer) { std::swap(tokenizer["model"]["vocab"]["a"], tokenizer["model"]["vocab"]["b"]); },
@@ -83,7 +86,7 @@ TEST_F(TextFormProcessTest, AnotherTemplateIsRefusedBeforeTheFirstStep) {
   fs::remove(target_ / "chat_template.jinja");
   expect_refusals(store, untrained, "chat template");
   target_.write("chat_template.jinja", own_template);
-  edit("tokenizer_config.json", [](json& config) { config["eos_token"] = "</s>"; });
+  edit("tokenizer_config.json", [](json& config) { config["eos_token"] = "<|im_start|>"; });
   expect_refusals(store, untrained, "special token in its chat template");
 }
 
