@@ -107,7 +107,7 @@ TEST_F(Commands, ASystemMessageNeedsAChatTemplate) {
   const std::string generate = "generate --target " + bare.path().string() + " --max-tokens 3 --prompt ABC";
   std::istringstream words(generate);
   EXPECT_EQ(run({std::istream_iterator<std::string>(words), {}}).code, 0);
-  expect_refusal(generate + " --system s", "expected a chat template, found none");
+  expect_refusal(generate + " --end-tokens none --system s", "expected a chat template, found none");
 }
 
 TEST_F(Commands, AnswersOutOfNoNumbersAreErrors) {
