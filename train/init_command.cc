@@ -2,9 +2,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "data/chat_template.h"
@@ -53,6 +55,12 @@ struct Origin {
   std::vector<int64_t> golden_ids;
 };
 
+std::vector<int64_t> first_ids(int64_t vocab) {
+  std::vector<int64_t> ids(std::min<int64_t>(16, vocab));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
 /// Hashes of tokenizer and template when the folder has them: a model without is fine for tests.
 Origin origin_of(const InitOptions& options, int64_t vocab) {
   Origin origin;
@@ -64,8 +72,11 @@ Origin origin_of(const InitOptions& options, int64_t vocab) {
     }
     origin.golden_ids =
         prompts.tokenizer().encode("The quick brown fox jumps over the lazy dog, and then it sleeps.");
+    // A tokenizer may have more tokens than the model.
+    if (std::ranges::any_of(origin.golden_ids, [vocab](int64_t id) { return id >= vocab; }))
+      origin.golden_ids = first_ids(vocab);
   } catch (const data::InputError&) {
-    for (int64_t id = 0; id < std::min<int64_t>(16, vocab); ++id) origin.golden_ids.push_back(id);
+    origin.golden_ids = first_ids(vocab);
   }
   return origin;
 }

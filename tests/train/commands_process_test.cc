@@ -46,6 +46,19 @@ TEST_F(CommandsProcessTest, PrepareSaysThatThereAreNoRecords) {
   EXPECT_FALSE(fs::exists(folder_ / "store"));
 }
 
+TEST_F(CommandsProcessTest, InitTakesATargetOfFewerTokensThanItsTokenizer) {
+  test::write_tiny_tokenizer(target_);
+  json tokenizer = data::read_json(target_ / "tokenizer.json");
+  json& vocab = tokenizer["model"]["vocab"];
+  for (auto& [token, id] : vocab.items())
+    if (id == 200) std::swap(id, vocab["T"]);
+  target_.write("tokenizer.json", tokenizer.dump());
+  const test::Ran ran = run("init", {"--kind", "clover", "--output", folder_ / "heads"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const json golden = data::read_json(folder_ / "heads" / "config.json").at("golden");
+  EXPECT_EQ(golden.at("ids").size(), 16u);
+}
+
 TEST_F(CommandsProcessTest, NumbersThatMeanNothingAreRefused) {
   for (const auto& [name, value] : {std::pair{"--preview", "-3"}, {"--max-bad-records", "-2"}}) {
     std::vector<std::string> words = prepare(folder_ / "store");
