@@ -188,6 +188,12 @@ RenderedAnswer JinjaChat::answer(const std::vector<Message>& messages, std::stri
   return {std::move(whole.text), goes_on ? begin : std::string::npos, end, false};
 }
 
+std::string JinjaChat::with_other_words(const Message& answer, const TemplateArguments& arguments) const {
+  Message other = answer;
+  other.content = jinja::stripped(answer.content, true, false).starts_with('a') ? "b" : "a";
+  return rendered({other}, 1, false, arguments).text;
+}
+
 RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool generation_prompt,
                                const TemplateArguments& arguments) const {
   check_messages(messages);
@@ -198,7 +204,8 @@ RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool genera
     if (messages[i].role != "assistant") continue;
     const std::string upto =
         up_to_answer(rendered(messages, i + 1, false, arguments).text, messages, i + 1, arguments);
-    const std::string before = i > 0 ? rendered(messages, i, true, arguments).text : "";
+    const std::string before =
+        i > 0 ? rendered(messages, i, true, arguments).text : with_other_words(messages[0], arguments);
     const size_t content_at = upto.rfind(jinja::stripped(messages[i].content, true, true));
     const size_t begin = std::min(common_begin(before, upto), content_at);
     const size_t end = begin + end_of_answer(std::string_view(upto).substr(begin), messages[i].content);

@@ -49,6 +49,9 @@ class JinjaChat {
   /// `text`, which the first `count` messages make, the last an answer, less what closes a conversation.
   std::string up_to_answer(std::string text, const std::vector<Message>& messages, size_t count,
                            const TemplateArguments& arguments) const;
+  /// The text of an answer that nothing was said before, had it begun otherwise: what both texts begin with
+  /// is the template's, a default system message, say.
+  std::string with_other_words(const Message& answer, const TemplateArguments& arguments) const;
   /// A message as the template sees it.
   json as_seen(const Message& message, size_t index) const;
   void add_arguments(json& variables, const TemplateArguments& arguments) const;

@@ -85,6 +85,19 @@ const std::string thoughts_left_out =
     "{% for m in messages %}{% if m.role == 'user' %}<U>{{ m.content }}{% else %}<A>{{ "
     "m.content.split('</think>')[-1] }}<|im_end|>{% endif %}{% endfor %}";
 
+TEST_F(SampleBuilderTest, WhatATemplateWritesBeforeAFirstAnswerIsNotLearned) {
+  const std::string with_default =
+      "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}" + chatml;
+  for (const char* first : {"Be kind.", "hello", "", "assistant", "a"}) {
+    const json messages = said({{"assistant", first}, {"user", "q"}, {"assistant", "yes"}});
+    EXPECT_THAT(
+        shown(with_default, {{"messages", messages}}),
+        ElementsAre("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>assistant\n{" + std::string(first) +
+                    "<|im_end|>}\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{yes<|im_end|>"
+                    "}\n"));
+  }
+}
+
 TEST_F(SampleBuilderTest, ThoughtsThatTheHistoryLosesAreLearnedWhereTheyWereThought) {
   const json messages = said({{"user", "hi"},
                               {"assistant", "<think>\nA\n</think>\n\nB"},
