@@ -11,6 +11,7 @@ namespace {
 // Ends the process: 0 where both hold.
 [[noreturn]] void watch_and_raise(int ignored, int watched) {
   std::signal(ignored, SIG_IGN);
+  std::signal(watched, SIG_DFL);  // the tests themselves may have been started to ignore it
   watch_for_interrupts();
   std::raise(ignored);
   const bool stayed_ignored = !interrupted();
