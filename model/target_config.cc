@@ -48,10 +48,9 @@ int64_t stated_length(const json& config, int64_t positions) {
 /// How far back a row sees, 0: without end.  Every text up to that length is read as if there were no window.
 int64_t window_of(const ConfigKeys& keys, const std::string& family) {
   constexpr int64_t none = 0;
-  if (family == "mistral")
-    return keys.is_null("sliding_window") ? none : keys.positive_or("sliding_window", 4096);
-  if (!family.starts_with("qwen") || !keys.flag_or("use_sliding_window", false)) return none;
-  return keys.positive_or("sliding_window", none);
+  const bool qwen = family.starts_with("qwen");
+  if (family != "mistral" && !(qwen && keys.flag_or("use_sliding_window", false))) return none;
+  return keys.is_null("sliding_window") ? none : keys.positive_or("sliding_window", 4096);
 }
 
 /// "dtype" (transformers 5) before "torch_dtype" (4).

@@ -118,6 +118,13 @@ TEST(Rope, LengthsAreCountedAsVllmCounts) {
   EXPECT_EQ(context({{"model_max_length", 1e30}}), 64) << "what tokenizers write for no limit";
   EXPECT_EQ(
       scaled({{"type", "linear"}, {"factor", 4.0}}, {{"model_type", "mistral"}, {"sliding_window", 96}}), 96);
+  const auto qwen = [&](json others) {
+    others.update({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"max_position_embeddings", 8192}});
+    return context(others);
+  };
+  EXPECT_EQ(qwen({{"sliding_window", 96}}), 96);
+  EXPECT_EQ(qwen(json::object()), 4096) << "transformers' window";
+  EXPECT_EQ(qwen({{"sliding_window", nullptr}}), 8192);
 }
 
 /// Angles of `count` tokens behind what is there.
