@@ -39,6 +39,29 @@ bool cuts_nothing(const json& pre_tokenizer, const Normalizer& normalizer) {
          removes_spaces(normalizer.steps().back());
 }
 
+// What is done to text before and after the model.  transformers' Llama class takes vocabulary and merges of
+// a file and makes these parts anew: published Llama folders say Prepend, which would put a space behind
+// every added token.
+json pipeline_of(const json& tokenizer, const TokenizerSettings& settings) {
+  if (!settings.llama_class || type_of_model(tokenizer["model"]) != "BPE") {
+    json parts;
+    for (const char* part : {"normalizer", "pre_tokenizer", "decoder"})
+      parts[part] = tokenizer.value(part, json());
+    return parts;
+  }
+  const char* mark = "\xE2\x96\x81";
+  const char* scheme = !settings.prefix_space ? "never" : settings.legacy ? "always" : "first";
+  json decoders = {{{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}},
+                   {{"type", "ByteFallback"}},
+                   {{"type", "Fuse"}}};
+  if (settings.prefix_space)
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1u}, {"stop", 0u}});
+  return {{"normalizer", nullptr},
+          {"pre_tokenizer",
+           {{"type", "Metaspace"}, {"replacement", mark}, {"prepend_scheme", scheme}, {"split", false}}},
+          {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}}};
+}
+
 class PieceTokenizer final : public Tokenizer {
  public:
   PieceTokenizer(const json& tokenizer, const std::string& where, const TokenizerSettings& settings,
@@ -90,11 +113,12 @@ class PieceTokenizer final : public Tokenizer {
 PieceTokenizer::PieceTokenizer(const json& tokenizer, const std::string& where,
                                const TokenizerSettings& settings, const std::filesystem::path& model_file) {
   const json& model = tokenizer["model"];
-  normalizer_ = Normalizer::from_json(tokenizer.value("normalizer", json()), where + ": normalizer");
-  const json pre_tokenizer = tokenizer.value("pre_tokenizer", json());
+  const json pipeline = pipeline_of(tokenizer, settings);
+  normalizer_ = Normalizer::from_json(pipeline["normalizer"], where + ": normalizer");
+  const json& pre_tokenizer = pipeline["pre_tokenizer"];
   if (!cuts_nothing(pre_tokenizer, normalizer_))
     metaspace_ = Metaspace::from_json(pre_tokenizer, where + ": pre_tokenizer");
-  decoder_ = TokenTexts::from_json(tokenizer.value("decoder", json()), where + ": decoder");
+  decoder_ = TokenTexts::from_json(pipeline["decoder"], where + ": decoder");
   if (type_of_model(model) == "Unigram") {
     model_ = std::make_unique<Unigram>(model, where + ": model");
   } else {
@@ -172,9 +196,10 @@ void PieceTokenizer::take_hash(const json& tokenizer, const TokenizerSettings& s
     say_once(settings.folder, {"tokenizer.json and tokenizer.model hold different tokens; the former is "
                                "taken, as transformers does"});
   }
-  uint64_t hash = fnv_start;
-  for (const char* part : {"model", "normalizer", "pre_tokenizer", "decoder"})
-    hash = fnv1a(tokenizer.value(part, json()).dump() + "\n", hash);
+  uint64_t hash = fnv1a(tokenizer["model"].dump() + "\n");
+  const json pipeline = pipeline_of(tokenizer, settings);
+  for (const char* part : {"normalizer", "pre_tokenizer", "decoder"})
+    hash = fnv1a(pipeline[part].dump() + "\n", hash);
   AddedVocabulary added(model_->size(), [&](const std::string& content) { return model_->id_of(content); });
   settings.sources.merge(listed_, added);
   hash_ = hex(fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-"), hash_with(hash, {}, added)));

@@ -72,7 +72,10 @@ TokenizerSettings TokenizerSettings::load(const std::filesystem::path& folder) {
   settings.legacy = config.value("legacy", json(false)) == true;
   const json kind = config.value("tokenizer_class", json());
   settings.llama_class = kind == "LlamaTokenizer" || kind == "LlamaTokenizerFast";
-  // transformers asks for it where this class makes a tokenizer of tokenizer.model, and nowhere else.
+  // Where transformers knows another class for the model's type, this one's name counts for nothing.
+  const json type = read_object(folder / "config.json").value("model_type", json());
+  settings.llama_class = settings.llama_class && type != "mistral" && type != "qwen2";
+  // transformers asks for it where this class makes a tokenizer, and nowhere else.
   if (settings.llama_class) settings.prefix_space = config.value("add_prefix_space", json()) != false;
   for (const char* name : {"generation_config.json", "config.json"}) {
     const json model = read_object(folder / name);

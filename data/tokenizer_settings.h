@@ -24,7 +24,7 @@ struct TokenizerSettings {
   std::optional<bool> add_bos;
   bool legacy = false;       // SentencePiece: a space before the text behind every special token too
   bool prefix_space = true;  // SentencePiece: a space before the text at all
-  bool llama_class = false;  // `tokenizer_class`: in transformers it finds added tokens in the text as it is
+  bool llama_class = false;  // transformers makes its Llama class of it, whatever tokenizer.json does to text
   AddedTokenSources sources;
 
   std::optional<std::string> bos_token() const { return sources.text_of("bos_token"); }

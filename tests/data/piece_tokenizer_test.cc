@@ -190,6 +190,43 @@ TEST_F(Pieces, OfTheLlamaClassFindTokensInTheTextAsItIs) {
   EXPECT_EQ(loaded->decode(std::vector<int64_t>{2}), "");
 }
 
+// Published Llama folders: transformers' class puts its own space in front, and none behind an added token
+// unless `legacy` is said; the type mistral has no such class.
+TEST_F(Pieces, OfTheLlamaClassHaveItsSpacesWhateverTheFileSays) {
+  const char* mark = "\xE2\x96\x81";
+  json file = base();
+  file["normalizer"] = {{"type", "Sequence"},
+                        {"normalizers",
+                         {{{"type", "Prepend"}, {"prepend", mark}},
+                          {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}}}}};
+  file["pre_tokenizer"] = nullptr;
+  const json variants = read_json(golden / "pieces.json");
+  const auto expect = [&](const char* config, const char* model, const char* name) {
+    write_file_atomically(folder_ / "tokenizer_config.json", config);
+    write_file_atomically(folder_ / "config.json", model);
+    const auto loaded = load(file);
+    for (const json& variant : variants["variants"]) {
+      if (variant["name"] != name) continue;
+      for (size_t i = 0; i < variants["texts"].size(); ++i) {
+        const std::string text = variants["texts"][i];
+        if (text.find("norm") != text.npos) continue;  // a token that the class looks for elsewhere
+        EXPECT_EQ(json(loaded->encode(text)), variant["ids"][i]) << config << model << text;
+        EXPECT_EQ(json(loaded->decode(loaded->encode(text))), variant["plain"][i]) << config << model << text;
+      }
+    }
+    return loaded->hash();
+  };
+  const char* llama = R"({"model_type": "llama"})";
+  const std::string first =
+      expect(R"({"tokenizer_class": "LlamaTokenizer", "legacy": false})", llama, "metaspace first");
+  EXPECT_NE(first, expect(R"({"tokenizer_class": "LlamaTokenizerFast", "legacy": true})", llama,
+                          "metaspace always"));
+  EXPECT_NE(first, expect(R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})", llama,
+                          "metaspace never"));
+  expect(R"({"tokenizer_class": "LlamaTokenizer"})", R"({"model_type": "mistral"})", "prepend and replace");
+  expect(R"({"tokenizer_class": "PreTrainedTokenizerFast"})", llama, "prepend and replace");
+}
+
 TEST_F(Pieces, NameWhatIsNotSupported) {
   EXPECT_EQ(error_after([](json&) {}), "");
   EXPECT_THAT(error_after([](json& t) {
