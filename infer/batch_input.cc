@@ -242,6 +242,33 @@ json BadLine::record() const {
   return {{"line", number}, {"id", id}, {"error", {{"message", message}}}};
 }
 
+namespace {
+
+/// Whether a message holds more than texts: calls of tools, in whose order of keys templates print them.
+bool has_structure(const json& messages) {
+  if (!messages.is_array()) return false;
+  for (const json& message : messages) {
+    if (!message.is_object()) continue;
+    for (const auto& [name, value] : message.items())
+      if (value.is_structured() && name != "content") return true;
+  }
+  return false;
+}
+
+/// What templates print goes to the output in its own order of keys: whoever learns from an answer reads the
+/// prompt that the model read.
+void keep_order(BatchLine& line, std::string_view text) {
+  data::OrderedLine ordered(text);
+  for (const char* name : {"messages", "tools", "functions", "documents", "chat_template_kwargs"}) {
+    const auto field = line.record.find(name);
+    if (field == line.record.end() || !field->is_structured() || line.written.contains(name)) continue;
+    if (std::string_view(name) == "messages" && !has_structure(*field)) continue;
+    line.written[name] = ordered.at("/" + std::string(name)).dump();
+  }
+}
+
+}  // namespace
+
 std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_view text,
                                                   const SamplingFields& defaults, bool tokenize) {
   BatchLine line;
@@ -251,6 +278,7 @@ std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_vi
     line.record = data::parse_json(written.readable(), "the line");
     line.written = written.members_as_written();
     read_line(line, written.readable(), defaults, tokenize);
+    if (!line.openai()) keep_order(line, written.readable());
     return line;
   } catch (const data::InputError& error) {
     return BadLine{number, line.id, line.openai(), error.what(), id_as_written(line)};

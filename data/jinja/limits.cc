@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "data/error.h"
+#include "data/jinja/values.h"
 
 namespace clover::data::jinja {
 namespace {
@@ -22,7 +23,8 @@ void begin_spending() {
 
 void spend(int64_t amount) {
   constexpr int64_t most = 20'000'000;  // seconds
-  if ((spent += amount) > most) throw InputError("it does not come to an end");
+  // Not what this conversation alone is refused for: whoever tries a template gives it up at once.
+  if ((spent += amount) > most) throw Unsupported("the template does not come to an end");
 }
 
 Held::Held(size_t bytes) : bytes_(bytes) {

@@ -68,6 +68,16 @@ TEST_F(ChatTemplateTest, ListOfTemplatesHasADefault) {
   EXPECT_EQ(load_from({{"chat_template", {tool, plain}}}).render({{"user", "x"}}, true).text, "plain x");
 }
 
+TEST_F(ChatTemplateTest, OneThatDoesNotEndIsRefusedWhenItIsRead) {
+  const char* endless =
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = b %}{% endfor %}{% endfor %}";
+  EXPECT_THAT(input_error([&] {
+                load_from({{"chat_template", endless}});
+              }),
+              AllOf(HasSubstr(folder_.string()), HasSubstr("the template does not come to an end"),
+                    HasSubstr("name the format to use")));
+}
+
 TEST_F(ChatTemplateTest, WhatCannotBeReadListsTheKnownNames) {
   const auto lists_names = HasSubstr("chatml, qwen3, qwen3-no-think, llama-2, llama-3, vicuna, none, jinja");
   for (const json& config : {json::object(), json{{"chat_template", "{{ messages"}},

@@ -39,6 +39,23 @@ TEST(BatchBeside, ASystemMessageIsTheFirst) {
   EXPECT_EQ(good(R"({"system":"","messages":[{"role":"user","content":"a"}]})").messages.size(), 1u);
 }
 
+TEST(BatchBeside, TheOutputKeepsTheOrderOfWhatTemplatesPrint) {
+  const std::string calls =
+      R"([{"content":"a","role":"user"},{"content":"","role":"assistant",)"
+      R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":{"z":"é","a":2}}}]}])";
+  const std::string list = R"([{"type":"function","function":{"name":"f","about":1}}])";
+  const std::string more = R"({"z":1,"a":{"y":1,"b":2}})";
+  const BatchLine line = good(R"({"messages":)" + calls + R"(,"tools":)" + list + R"(,"documents":)" + list +
+                              R"(,"chat_template_kwargs":)" + more + R"(,"mine":{"z":1,"a":2.50},"id":1})");
+  EXPECT_EQ(text_of_record(line.record, line.written),
+            R"({"chat_template_kwargs":)" + more + R"(,"documents":)" + list + R"(,"id":1,"messages":)" +
+                calls + R"(,"mine":{"z":1,"a":2.50},"tools":)" + list + "}");
+  const BatchLine functions = good(R"({"turns":["a"],"functions":[{"name":"f","about":1.50}]})");
+  EXPECT_EQ(text_of_record(functions.record, functions.written),
+            R"({"functions":[{"name":"f","about":1.50}],"turns":["a"]})");
+  EXPECT_TRUE(good(R"({"messages":[{"role":"user","content":"a"}],"tools":null})").written.empty());
+}
+
 TEST(BatchBeside, TemplateArgumentsAndFieldsOfMessagesKeepTheirOrder) {
   const BatchLine line = good(
       R"({"messages":[{"role":"assistant","content":"a","reasoning_content":"hm","parts":{"z":1,"a":2},"weight":0}],)"
