@@ -60,6 +60,27 @@ JinjaTemplate::json special_tokens(const std::filesystem::path& folder) {
   return tokens;
 }
 
+/// Those of them that tell templates apart: what the template names, and else what tokenizer_config.json
+/// alone says, in the order of the records of before other files were read, which stores and jobs hold.
+JinjaTemplate::json telling_tokens(const std::filesystem::path& folder, std::string_view jinja) {
+  const std::filesystem::path file = folder / "tokenizer_config.json";
+  const json config = std::filesystem::exists(file) ? read_json(file) : json::object();
+  auto merged = special_tokens(folder);
+  JinjaTemplate::json tokens = JinjaTemplate::json::object();
+  for (const char* role :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (contains(jinja, role)) {
+      if (merged.contains(role)) tokens[role] = merged[role];
+    } else if (const auto text = read_token_text(config.value(role, json()))) {
+      tokens[role] = *text;
+    }
+    merged.erase(role);
+  }
+  for (const auto& [role, text] : merged.items())
+    if (contains(jinja, role)) tokens[role] = text;
+  return tokens;
+}
+
 // The format whose marks a template bears: where that format is asked for by name, its details are taken from
 // the template.
 std::optional<std::string> recognise(const std::string& jinja) {
@@ -153,7 +174,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
     ChatTemplate format = of_format(wanted, config);
     if (wanted == recognised) format.read_details(*jinja);
     // For what the format has no words for: tools, other roles.
-    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder));
+    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder), "");
     return format;
   }
   if (!jinja) {
@@ -163,7 +184,8 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   }
   try {
     ChatTemplate own = of_format("jinja", config);
-    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder));
+    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder),
+                                                   *jinja + telling_tokens(folder, *jinja).dump());
     own.try_conversations();
     return own;
   } catch (const InputError& error) {

@@ -53,8 +53,8 @@ void check_messages(const std::vector<Message>& messages) {
 
 }  // namespace
 
-JinjaChat::JinjaChat(const std::string& text, json tokens)
-    : template_(text), source_(text), variables_(std::move(tokens)) {
+JinjaChat::JinjaChat(const std::string& text, json tokens, std::string source)
+    : template_(text), source_(std::move(source)), variables_(std::move(tokens)) {
   using Kind = jinja::Token::Kind;
   bool behind_dot = false;
   for (const jinja::Token& token : jinja::cut(text)) {

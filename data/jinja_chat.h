@@ -16,8 +16,9 @@ namespace clover::data {
 /// 26 July 2024 where a template asks for the date, so that a job can be repeated.
 class JinjaChat {
  public:
-  /// `tokens`: bos_token, eos_token and so on, as texts.  InputError as JinjaTemplate's.
-  JinjaChat(const std::string& text, JinjaTemplate::json tokens);
+  /// `tokens`: bos_token, eos_token and so on, as texts.  `source`: what tells it from others.  InputError as
+  /// JinjaTemplate's.
+  JinjaChat(const std::string& text, JinjaTemplate::json tokens, std::string source);
 
   /// What an assistant wrote is what the template marks as {% generation %}; where it marks nothing, what an
   /// answer adds to the prompt before it, less the whitespace behind its end token.  An answer that the
@@ -39,7 +40,7 @@ class JinjaChat {
   bool looks_at(const Message& message) const;
 
   /// All that decides what is rendered.
-  std::string source() const { return source_ + variables_.dump(); }
+  const std::string& source() const { return source_; }
 
  private:
   using json = JinjaTemplate::json;

@@ -92,6 +92,12 @@ void parse(CLI::App& app, std::vector<std::string> arguments) {
     if (!CLI::ExistingFile(config).empty()) {
       throw data::InputError("--config " + config + ": expected a file that can be read, found none");
     }
+    // The second reading of a pipe would find no settings, or wait for ever.
+    if (std::filesystem::is_fifo(config) || std::filesystem::is_socket(config)) {
+      throw data::InputError("--config " + config +
+                             ": expected a regular file (it is read twice), found a pipe or a "
+                             "socket; save the settings to a file first");
+    }
     keys = check_config_keys(app, config);
   }
   for (const std::string& argument : arguments)  // the command line's win

@@ -258,5 +258,23 @@ TEST_F(ChatTemplateTest, HashTellsFormatsApart) {
   EXPECT_EQ(plain.size(), 16u);
 }
 
+// Stores and half done jobs hold it: the value is the one that fa1cccc recorded.
+TEST_F(ChatTemplateTest, HashOfOwnTemplatesIsThatOfBefore) {
+  const json config = {
+      {"bos_token", "<|im_start|>"},
+      {"eos_token", "<|im_end|>"},
+      {"pad_token", "<|im_end|>"},
+      {"unk_token", "<|endoftext|>"},
+      {"chat_template",
+       "{% for m in messages %}{{ '[' + m['role'] + ']\n' + m['content'] | trim + eos_token + '\n' }}"
+       "{% endfor %}{% if add_generation_prompt %}{{ '[assistant]\n' }}{% endif %}"}};
+  EXPECT_EQ(load_from(config).hash(), "9866cc274085858f");
+  // What other files state matters where the template writes it.
+  write_file_atomically(folder_ / "special_tokens_map.json", R"({"mask_token": "<mask>"})");
+  EXPECT_EQ(load_from(config).hash(), "9866cc274085858f");
+  write_file_atomically(folder_ / "special_tokens_map.json", R"({"eos_token": "</s>"})");
+  EXPECT_NE(load_from(config).hash(), "9866cc274085858f");
+}
+
 }  // namespace
 }  // namespace clover::data

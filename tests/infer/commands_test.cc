@@ -1,6 +1,8 @@
 // What every command does alike, and the small ones.
 #include "tests/infer/commands.h"
 
+#include <unistd.h>
+
 #include "tests/infer/tiny_tokenizer.h"
 #include "tests/support/damaged_target.h"
 
@@ -62,6 +64,19 @@ TEST_F(Commands, PrintSettingsThatReadBack) {
   const Ran changed =
       run({"batch", "--config", (folder / "job.toml").string(), "--max-tokens", "8", "--print-config"});
   EXPECT_THAT(changed.out, HasSubstr("max-tokens = 8"));  // the command line wins
+}
+
+// It is read twice, and a pipe gives its settings once: they were ignored without a word.
+TEST_F(Commands, SettingsAreNotTakenFromAPipe) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const std::string settings = "max-tokens = 3\n", pipe = "/proc/self/fd/" + std::to_string(ends[0]);
+  ASSERT_EQ(::write(ends[1], settings.data(), settings.size()), std::ssize(settings));
+  ::close(ends[1]);
+  const Ran ran = run({"batch", "--config", pipe, "--print-config"});
+  EXPECT_EQ(ran.code, 2) << ran.out;
+  EXPECT_THAT(ran.err, HasSubstr("expected a regular file"));
+  ::close(ends[0]);
 }
 
 TEST_F(Commands, DefaultListsReadBackToo) {
