@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -17,9 +18,10 @@ namespace {
 void add_rules(const CandidateTree& tree, const Request& request, int64_t position,
                std::vector<kernels::RowRule>& rules) {
   const auto& [temperature, top_p, top_k, min_p] = request.sampling;
+  const double farthest = -std::log(min_p);
   for (const int32_t depth : tree.depth) {
     const double uniform = temperature > 0 ? uniform_at(request.random, position + depth) : 0;
-    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform, min_p});
+    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform, farthest});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
 
 namespace clover::kernels {
 
@@ -32,7 +33,9 @@ int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, dou
 at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules);
 
 struct RowRule {
-  double temperature = 0, top_p = 1, top_k = 0, uniform = 0, min_p = 0;
+  double temperature = 0, top_p = 1, top_k = 0, uniform = 0;
+  double farthest =
+      std::numeric_limits<double>::infinity();  // -log(min_p), which a GPU would be slow to find
 };
 
 }  // namespace clover::kernels

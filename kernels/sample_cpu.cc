@@ -112,8 +112,7 @@ cpu::NearTokens room_for(int64_t count) {
 
 /// Index of the token drawn from x[0 .. n); -1 where that hangs on others than those within `limit` of the
 /// largest, as never happens where that is infinite.
-int64_t draw(const float* x, int64_t n, float largest, const SamplingRule& rule, double uniform,
-             float limit) {
+int64_t draw(const float* x, int64_t n, float largest, const RowRule& rule, float limit) {
   cpu::NearTokens near = room_for(n);
   cpu::bodies().weigh(x, n, largest, static_cast<float>(rule.temperature), limit, near);
   Ladder ladder(near);
@@ -125,35 +124,33 @@ int64_t draw(const float* x, int64_t n, float largest, const SamplingRule& rule,
     if (wanted > within && limit < infinite) return -1;
     kept = ladder.reach(wanted).second;
   }
-  if (rule.min_p > 0) {
-    const float farthest = static_cast<float>(-std::log(rule.min_p));
+  if (const float farthest = static_cast<float>(rule.farthest); farthest < infinite) {
     if (farthest > limit) return -1;
     Mass near_enough = 0;
     for (int64_t i = 0; i < near.count; ++i)
       if (near.distance[i] <= farthest) near_enough += near.mass(i);
     kept = std::min(kept, near_enough);
   }
-  const Mass wanted = part_of(kept, uniform) + 1;
+  const Mass wanted = part_of(kept, rule.uniform) + 1;
   return wanted > within ? -1 : ladder.reach(wanted).first.index;
 }
 
-}  // namespace
-
-int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, double uniform) {
+int64_t sample_row(const float* logits, int64_t vocab, const RowRule& rule) {
   TORCH_CHECK(vocab >= 1 && vocab <= most_sampled, "sample: the vocabulary has ", vocab,
               " tokens, expected 1 to ", most_sampled, ".");
-  TORCH_CHECK(uniform >= 0 && uniform < 1, "sample: uniform is ", uniform, ", expected a number in [0, 1).");
+  TORCH_CHECK(rule.uniform >= 0 && rule.uniform < 1, "sample: uniform is ", rule.uniform,
+              ", expected a number in [0, 1).");
   TORCH_CHECK(rule.temperature >= 0, "sample: the temperature is ", rule.temperature,
               ", expected 0 or more.");
   if (rule.temperature == 0) return cpu::row_arg_max(logits, vocab);
 
   thread_local std::vector<float> kept;
   thread_local std::vector<cpu::Ranked> best;
-  const bool cut = rule.top_k > 0 && rule.top_k < vocab;
+  const bool cut = rule.top_k > 0 && rule.top_k < static_cast<double>(vocab);
   int64_t count = vocab;
   const float* from = logits;
   if (cut) {
-    count = rule.top_k;
+    count = static_cast<int64_t>(rule.top_k);
     cpu::row_top_k(logits, vocab, count, best);
     kept.resize(count);
     for (int64_t i = 0; i < count; ++i) kept[i] = best[i].value;
@@ -161,9 +158,17 @@ int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, dou
   }
   const float largest = cpu::bodies().maximum(from, count);
   if (largest == -infinite) return -1;
-  int64_t chosen = draw(from, count, largest, rule, uniform, near_distance);
-  if (chosen < 0) chosen = draw(from, count, largest, rule, uniform, infinite);
+  int64_t chosen = draw(from, count, largest, rule, near_distance);
+  if (chosen < 0) chosen = draw(from, count, largest, rule, infinite);
   return cut ? best[chosen].index : chosen;
+}
+
+}  // namespace
+
+int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, double uniform) {
+  return sample_row(
+      logits, vocab,
+      {rule.temperature, rule.top_p, static_cast<double>(rule.top_k), uniform, -std::log(rule.min_p)});
 }
 
 at::Tensor cpu::sample(const at::Tensor& logits, const at::Tensor& rules) {
@@ -172,10 +177,8 @@ at::Tensor cpu::sample(const at::Tensor& logits, const at::Tensor& rules) {
   const auto* rule = static_cast<const RowRule*>(rules.const_data_ptr());
   for_rows(rows, vocab, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const auto& [temperature, top_p, top_k, uniform, min_p] = rule[row];
       tokens.mutable_data_ptr<int64_t>()[row] =
-          kernels::sample(logits.const_data_ptr<float>() + row * vocab, vocab,
-                          {temperature, top_p, static_cast<int64_t>(top_k), min_p}, uniform);
+          sample_row(logits.const_data_ptr<float>() + row * vocab, vocab, rule[row]);
     }
   });
   return tokens;

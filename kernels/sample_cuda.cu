@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(threads)
   wait_for_last();
   Ladder& ladder = *shared_memory<Ladder>();
   const double* rule = rules + static_cast<int64_t>(blockIdx.x) * 5;
-  const double top_p = rule[1], uniform = rule[3], min_p = rule[4];
+  const double top_p = rule[1], uniform = rule[3], farthest = rule[4];
   const int64_t top_k = static_cast<int64_t>(rule[2]);
   Row row{logits + static_cast<int64_t>(blockIdx.x) * width, width, 0, static_cast<float>(rule[0]), no_key};
 
@@ -292,8 +292,8 @@ __global__ void __launch_bounds__(threads)
       };
       kept = reach<ByMass>(row, share, ladder).weight;
     }
-    if (min_p > 0) {
-      const Mass near = mass_within(row, static_cast<float>(-log(min_p)), ladder);
+    if (farthest < INFINITY) {
+      const Mass near = mass_within(row, static_cast<float>(farthest), ladder);
       kept = kept > 0 && kept < near ? kept : near;
     }
     const auto drawn = [kept, uniform](Mass all) {

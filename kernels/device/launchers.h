@@ -81,7 +81,7 @@ int64_t log_sum_exp_workspace(int64_t rows, int64_t width);
 void launch_top_k_and_log_sum(const float* logits, int64_t rows, int64_t width, int64_t k,
                               const int64_t* names, void* workspace, float* values, int64_t* indices,
                               float* log_sums, Stream stream);
-/// rules: [rows, 4] RowRule.
+/// rules: [rows, 5] RowRule.
 void launch_sample(const float* logits, const double* rules, int64_t rows, int64_t width, int64_t* tokens,
                    Stream stream);
 

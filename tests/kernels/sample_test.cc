@@ -66,7 +66,7 @@ std::vector<int64_t> drawn(const std::vector<float>& logits, const SamplingRule&
   const at::Tensor rules = at::empty({std::ssize(uniforms), 5}, at::kDouble);
   for (int64_t i = 0; i < std::ssize(uniforms); ++i) {
     const double row[] = {rule.temperature, rule.top_p, static_cast<double>(rule.top_k), uniforms[i],
-                          rule.min_p};
+                          -std::log(rule.min_p)};
     std::copy_n(row, 5, rules.mutable_data_ptr<double>() + 5 * i);
   }
   const at::Tensor rows = at::tensor(logits).repeat({std::ssize(uniforms), 1});
@@ -205,7 +205,7 @@ TEST(Sample, RowsHaveRulesOfTheirOwn) {
     for (int64_t row = 0; row < 4; ++row) {
       const double uniform = 0.2 + 0.17 * static_cast<double>(row);
       const auto& [temperature, top_p, top_k, min_p] = rules[row];
-      const double values[] = {temperature, top_p, static_cast<double>(top_k), uniform, min_p};
+      const double values[] = {temperature, top_p, static_cast<double>(top_k), uniform, -std::log(min_p)};
       std::copy_n(values, 5, packed[row].mutable_data_ptr<double>());
       const float* of_row = logits[row].const_data_ptr<float>();
       alone.push_back(drawn({of_row, of_row + 700}, rules[row], {uniform})[0]);
