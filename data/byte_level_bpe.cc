@@ -1,7 +1,6 @@
 #include "data/byte_level_bpe.h"
 
-#include <limits>
-
+#include "data/encode_parts.h"
 #include "data/error.h"
 #include "data/hash.h"
 
@@ -44,28 +43,11 @@ void ByteLevelBpe::take_added_tokens(const AddedTokenSources& sources, const std
 }
 
 Encoding ByteLevelBpe::encode_with_spans(std::string_view text, const EncodeOptions& options) const {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    throw InputError("text to tokenize: expected at most 2 GiB, found " + std::to_string(text.size()) +
-                     " bytes");
-  }
-  Encoding encoding;
-  encoding.ids.reserve(text.size() / 3 + 1);
-  encoding.spans.reserve(text.size() / 3 + 1);
-  if (options.add_bos && adds_bos_) {
-    encoding.ids.push_back(*bos_);
-    encoding.spans.emplace_back(0, 0);
-  }
-  const MappedText repaired = repair_utf8_mapped(text);
-  for (const AddedTokens::Part& part : raw_tokens_.split(repaired.text(), options.parse_special)) {
-    if (part.token != nullptr) {
-      encoding.ids.push_back(part.token->id);
-      encoding.spans.push_back(repaired.source_range(part.begin, part.end));
-    } else {
-      const std::string_view segment = repaired.text().substr(part.begin, part.end - part.begin);
-      encode_segment(segment, part.begin, repaired, options.parse_special, encoding);
-    }
-  }
-  return encoding;
+  return encode_parts(
+      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 2, raw_tokens_,
+      [&](std::string_view segment, size_t begin, const MappedText& repaired, Encoding& encoding) {
+        encode_segment(segment, begin, repaired, options.parse_special, encoding);
+      });
 }
 
 void ByteLevelBpe::encode_segment(std::string_view segment, size_t offset, const MappedText& repaired,

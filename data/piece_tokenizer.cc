@@ -1,11 +1,11 @@
 #include "data/piece_tokenizer.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "data/added_vocabulary.h"
 #include "data/character_bpe.h"
+#include "data/encode_parts.h"
 #include "data/error.h"
 #include "data/hash.h"
 #include "data/metaspace.h"
@@ -206,28 +206,11 @@ void PieceTokenizer::take_hash(const json& tokenizer, const TokenizerSettings& s
 }
 
 Encoding PieceTokenizer::encode_with_spans(std::string_view text, const EncodeOptions& options) const {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()) / 2) {
-    throw InputError("text to tokenize: expected at most 1 GiB, found " + std::to_string(text.size()) +
-                     " bytes");
-  }
-  Encoding encoding;
-  encoding.ids.reserve(text.size() / 3 + 1);
-  encoding.spans.reserve(text.size() / 3 + 1);
-  if (options.add_bos && adds_bos_) {
-    encoding.ids.push_back(*bos_);
-    encoding.spans.emplace_back(0, 0);
-  }
-  const MappedText repaired = repair_utf8_mapped(text);
-  for (const AddedTokens::Part& part : raw_tokens_.split(repaired.text(), options.parse_special)) {
-    if (part.token != nullptr) {
-      encoding.ids.push_back(part.token->id);
-      encoding.spans.push_back(repaired.source_range(part.begin, part.end));
-    } else {
-      encode_segment(repaired.text().substr(part.begin, part.end - part.begin),
-                     {repaired, part.begin, options.parse_special}, encoding);
-    }
-  }
-  return encoding;
+  return encode_parts(
+      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 1, raw_tokens_,
+      [&](std::string_view segment, size_t begin, const MappedText& repaired, Encoding& encoding) {
+        encode_segment(segment, {repaired, begin, options.parse_special}, encoding);
+      });
 }
 
 void PieceTokenizer::encode_segment(std::string_view text, const Segment& segment, Encoding& encoding) const {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <map>
 #include <set>
 #include <unordered_map>
 
+#include "data/encode_parts.h"
 #include "data/error.h"
 #include "data/files.h"
 #include "data/hash.h"
@@ -203,26 +203,11 @@ void SentencePieceTokenizer::take_hash(const AddedTokenSources& sources, const A
 
 Encoding SentencePieceTokenizer::encode_with_spans(std::string_view text,
                                                    const EncodeOptions& options) const {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    throw InputError("text to tokenize: expected at most 2 GiB, found " + std::to_string(text.size()) +
-                     " bytes");
-  }
-  Encoding encoding;
-  if (options.add_bos && adds_bos_) {
-    encoding.ids.push_back(*bos_);
-    encoding.spans.emplace_back(0, 0);
-  }
-  const MappedText repaired = repair_utf8_mapped(text);
-  for (const AddedTokens::Part& part : added_.split(repaired.text(), options.parse_special)) {
-    if (part.token != nullptr) {
-      encoding.ids.push_back(part.token->id);
-      encoding.spans.push_back(repaired.source_range(part.begin, part.end));
-    } else {
-      const std::string_view segment = repaired.text().substr(part.begin, part.end - part.begin);
-      encode_segment(part.begin == 0 ? *model_ : *continuation_, segment, part.begin, repaired, encoding);
-    }
-  }
-  return encoding;
+  return encode_parts(
+      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 2, added_,
+      [&](std::string_view segment, size_t begin, const MappedText& repaired, Encoding& encoding) {
+        encode_segment(begin == 0 ? *model_ : *continuation_, segment, begin, repaired, encoding);
+      });
 }
 
 void SentencePieceTokenizer::encode_segment(const SentencePieceProcessor& model, std::string_view segment,
