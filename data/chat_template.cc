@@ -44,34 +44,35 @@ std::optional<std::string> read_template(const std::filesystem::path& folder, co
   return std::nullopt;
 }
 
-/// tokenizer_config.json, with special tokens as all of the folder's files have them together.
-json read_config(const std::filesystem::path& folder) {
+/// What the folder's files say of its tokenizer, for templates.
+struct TokenizerTexts {
+  json stated;  // tokenizer_config.json
+  json config;  // the same with `special_tokens` in it
+  /// By role, as all files have them together.
+  JinjaTemplate::json special_tokens = JinjaTemplate::json::object();
+};
+
+TokenizerTexts read_texts(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "tokenizer_config.json";
-  json config = std::filesystem::exists(file) ? read_json(file) : json::object();
-  if (!config.is_object()) throw InputError(file.string() + ": expected a JSON object");
-  for (const auto& [role, token] : AddedTokenSources::load(folder).roles) config[role] = token.content;
-  return config;
+  TokenizerTexts texts;
+  texts.stated = std::filesystem::exists(file) ? read_json(file) : json::object();
+  if (!texts.stated.is_object()) throw InputError(file.string() + ": expected a JSON object");
+  texts.config = texts.stated;
+  for (const auto& [role, token] : AddedTokenSources::load(folder).roles)
+    texts.config[role] = texts.special_tokens[role] = token.content;
+  return texts;
 }
 
-/// What templates know of the tokenizer: Hugging Face's special tokens, as texts.
-JinjaTemplate::json special_tokens(const std::filesystem::path& folder) {
-  JinjaTemplate::json tokens = JinjaTemplate::json::object();
-  for (const auto& [role, token] : AddedTokenSources::load(folder).roles) tokens[role] = token.content;
-  return tokens;
-}
-
-/// Those of them that tell templates apart: what the template names, and else what tokenizer_config.json
+/// The special tokens that tell templates apart: what the template names, and else what tokenizer_config.json
 /// alone says, in the order of the records of before other files were read, which stores and jobs hold.
-JinjaTemplate::json telling_tokens(const std::filesystem::path& folder, std::string_view jinja) {
-  const std::filesystem::path file = folder / "tokenizer_config.json";
-  const json config = std::filesystem::exists(file) ? read_json(file) : json::object();
-  auto merged = special_tokens(folder);
+JinjaTemplate::json telling_tokens(const TokenizerTexts& texts, std::string_view jinja) {
+  auto merged = texts.special_tokens;
   JinjaTemplate::json tokens = JinjaTemplate::json::object();
   for (const char* role :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     if (contains(jinja, role)) {
       if (merged.contains(role)) tokens[role] = merged[role];
-    } else if (const auto text = read_token_text(config.value(role, json()))) {
+    } else if (const auto text = read_token_text(texts.stated.value(role, json()))) {
       tokens[role] = *text;
     }
     merged.erase(role);
@@ -164,7 +165,8 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   if (!name.empty() && std::find(known.begin(), known.end(), name) == known.end()) {
     throw InputError("template: expected one of " + joined_names() + ", found \"" + name + "\"");
   }
-  const json config = read_config(folder);
+  const TokenizerTexts texts = read_texts(folder);
+  const json& config = texts.config;
   const std::optional<std::string> jinja = read_template(folder, config);
   const std::string recognised = jinja ? recognise(*jinja).value_or("") : "";
   const std::string wanted = !name.empty()                         ? name
@@ -174,7 +176,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
     ChatTemplate format = of_format(wanted, config);
     if (wanted == recognised) format.read_details(*jinja);
     // For what the format has no words for: tools, other roles.
-    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder), "");
+    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, texts.special_tokens, "");
     return format;
   }
   if (!jinja) {
@@ -184,8 +186,8 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   }
   try {
     ChatTemplate own = of_format("jinja", config);
-    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, special_tokens(folder),
-                                                   *jinja + telling_tokens(folder, *jinja).dump());
+    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, texts.special_tokens,
+                                                   *jinja + telling_tokens(texts, *jinja).dump());
     own.try_conversations();
     return own;
   } catch (const InputError& error) {
