@@ -235,10 +235,11 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
       0,        0};
   const StoreUse use{job.store, settings.data, settings.target};
   check_vocabulary(use, config);
-  check_same_text_form(use);
+  auto tokenizer = check_same_text_form(use);
   check_samples(job.store, settings.data);
   const at::Device device = resolve(job.settings);
-  if (job.settings.eval_prompts > 0) job.tokenizer = data::Tokenizer::load(settings.target);
+  if (job.settings.eval_prompts > 0)
+    job.tokenizer = tokenizer ? std::move(tokenizer) : data::Tokenizer::load(settings.target);
   job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype), device);
   check_prepared_for(use, *job.target);
   checkpoint ? continue_drafter(job) : begin_drafter(job);

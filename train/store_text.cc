@@ -103,9 +103,9 @@ void check_same_text_form(const StoreUse& use, const data::Tokenizer& tokenizer)
   check_template(use);
 }
 
-void check_same_tokenizer(const StoreUse& use) {
+std::unique_ptr<data::Tokenizer> check_same_tokenizer(const StoreUse& use) {
   const json hash = recorded(use, "tokenizer", "hash");
-  if (!hash.is_string() || hash.get_ref<const std::string&>().empty()) return;
+  if (!hash.is_string() || hash.get_ref<const std::string&>().empty()) return nullptr;
   std::unique_ptr<data::Tokenizer> tokenizer;
   try {
     tokenizer = data::Tokenizer::load(use.target_folder);
@@ -113,11 +113,13 @@ void check_same_tokenizer(const StoreUse& use) {
     refuse(use, "tokenizer", error.what());
   }
   check_same_tokenizer(use, *tokenizer);
+  return tokenizer;
 }
 
-void check_same_text_form(const StoreUse& use) {
-  check_same_tokenizer(use);
+std::unique_ptr<data::Tokenizer> check_same_text_form(const StoreUse& use) {
+  auto tokenizer = check_same_tokenizer(use);
   check_template(use);
+  return tokenizer;
 }
 
 }  // namespace clover::train
