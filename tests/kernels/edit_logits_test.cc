@@ -14,13 +14,13 @@ constexpr float infinite = std::numeric_limits<float>::infinity();
 
 at::Tensor words(const std::vector<LogitEdit>& edits) {
   at::Tensor tensor = at::empty({std::ssize(edits), 4}, at::kInt);
-  std::memcpy(tensor.mutable_data_ptr(), edits.data(), tensor.nbytes());
+  std::copy_n(reinterpret_cast<const int32_t*>(edits.data()), tensor.numel(), tensor.mutable_data_ptr<int32_t>());
   return tensor;
 }
 
 at::Tensor words(const std::vector<EditedRow>& rows) {
   at::Tensor tensor = at::empty({std::ssize(rows), 5}, at::kInt);
-  std::memcpy(tensor.mutable_data_ptr(), rows.data(), tensor.nbytes());
+  std::copy_n(reinterpret_cast<const int32_t*>(rows.data()), tensor.numel(), tensor.mutable_data_ptr<int32_t>());
   return tensor;
 }
 
