@@ -2,12 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "kernels/calls.h"
-#include "kernels/follow_trees.h"
-#include "kernels/linear.h"
-#include "kernels/packed_weight.h"
-#include "kernels/tree_growth.h"
+#include "kernels/linear/linear.h"
+#include "kernels/trees/follow_trees.h"
+#include "kernels/trees/tree_growth.h"
+#include "kernels/weights/packed_weight.h"
 
 // From an op's checked arguments to what its kernels are called with, on either device.
 namespace clover::kernels {

@@ -35,7 +35,7 @@ struct LinearCall {
   Epilogue epilogue;
   void* product;  // of silu_mul: [rows, outputs / 2] of `element`
   RopeCall rope;
-  uint64_t* best;     // of best, on a GPU: [rows, panels], the largest key of each (device/ranking.h)
+  uint64_t* best;     // of best, on a GPU: [rows, panels], the largest key of each (vocabulary/ranking.cuh)
   const float* norm;  // [inputs], what rows are normed with, or null
   float norm_eps;
 };

@@ -4,12 +4,12 @@
 
 #include <tuple>
 
-#include "kernels/activation.h"
-#include "kernels/attention.h"
-#include "kernels/follow_trees.h"
-#include "kernels/linear.h"
-#include "kernels/packed_weight.h"
-#include "kernels/tree_growth.h"
+#include "kernels/attention/attention.h"
+#include "kernels/linear/linear.h"
+#include "kernels/rows/activation.h"
+#include "kernels/trees/follow_trees.h"
+#include "kernels/trees/tree_growth.h"
+#include "kernels/weights/packed_weight.h"
 
 // The CPU twins, called by the dispatching functions after their checks.
 namespace clover::kernels::cpu {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Record how Hugging Face transformers reads settings of rotary positions: the oracle of tests/model/rope_test.cc.
+"""Record how Hugging Face transformers reads settings of rotary positions: the oracle of tests/model/target/rope_test.cc.
 
     make_rope_goldens.py tests/golden/rope.json
 

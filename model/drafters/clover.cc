@@ -15,11 +15,11 @@
 
 #include <optional>
 
-#include "data/error.h"
-#include "model/attention_decoder.h"
-#include "model/decoder_block.h"
+#include "data/files/error.h"
+#include "model/drafters/attention_decoder.h"
+#include "model/drafters/decoder_block.h"
 #include "model/drafters/factory.h"
-#include "model/layers.h"
+#include "model/drafters/layers.h"
 
 namespace clover::model {
 namespace {

@@ -8,11 +8,11 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "data/error.h"
-#include "model/attention_decoder.h"
-#include "model/decoder_block.h"
+#include "data/files/error.h"
+#include "model/drafters/attention_decoder.h"
+#include "model/drafters/decoder_block.h"
 #include "model/drafters/factory.h"
-#include "model/layers.h"
+#include "model/drafters/layers.h"
 
 namespace clover::model {
 namespace {

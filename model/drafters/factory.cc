@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "data/error.h"
+#include "data/files/error.h"
 
 namespace clover::model {
 

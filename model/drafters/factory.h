@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "model/drafter.h"
+#include "model/drafters/drafter.h"
 
 namespace clover::model {
 

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "model/drafters/factory.h"
-#include "model/layers.h"
+#include "model/drafters/layers.h"
 
 namespace clover::model {
 namespace {

@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "data/files.h"
-#include "infer/machine.h"
-#include "kernels/attention.h"
-#include "kernels/cpu_path.h"
-#include "kernels/gpu.h"
-#include "kernels/threads.h"
+#include "data/files/files.h"
+#include "infer/program/machine.h"
+#include "kernels/attention/attention.h"
+#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/threads.h"
+#include "kernels/gpu/gpu.h"
 
 namespace {
 

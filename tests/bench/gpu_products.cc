@@ -1,6 +1,7 @@
 #include "tests/bench/gpu_products.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,11 +9,11 @@
 #include <functional>
 #include <string>
 
-#include "infer/bench.h"
-#include "infer/machine.h"
-#include "kernels/gpu.h"
-#include "kernels/graph.h"
-#include "kernels/linear.h"
+#include "infer/bench/bench.h"
+#include "infer/program/machine.h"
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/graph.h"
+#include "kernels/linear/linear.h"
 
 namespace clover::bench {
 namespace {

@@ -7,15 +7,15 @@
 #include <cstdio>
 #include <vector>
 
-#include "data/files.h"
-#include "infer/bench.h"
-#include "infer/machine.h"
-#include "kernels/cpu_path.h"
-#include "kernels/gpu.h"
-#include "kernels/linear.h"
-#include "kernels/threads.h"
+#include "data/files/files.h"
+#include "infer/bench/bench.h"
+#include "infer/program/machine.h"
+#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/threads.h"
+#include "kernels/gpu/gpu.h"
+#include "kernels/linear/linear.h"
 #include "tests/bench/gpu_products.h"
-#include "tests/kernels/linear_figures.h"
+#include "tests/kernels/linear/linear_figures.h"
 
 namespace {
 

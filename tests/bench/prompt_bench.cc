@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "infer/bench.h"
-#include "kernels/cpu_path.h"
-#include "kernels/threads.h"
-#include "model/target.h"
+#include "infer/bench/bench.h"
+#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/threads.h"
+#include "model/target/target.h"
 
 namespace {
 

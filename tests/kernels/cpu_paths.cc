@@ -1,4 +1,4 @@
-#include "kernels/cpu_path.h"
+#include "kernels/cpu/cpu_path.h"
 #include "tests/kernels/here.h"
 
 namespace clover::kernels {

@@ -1,6 +1,6 @@
 #include <atomic>
 
-#include "kernels/cpu_bodies.h"
+#include "kernels/cpu/cpu_bodies.h"
 #include "tests/kernels/here.h"
 
 // Families whose instructions few machines have, emulated: the same sources, in place of this machine's

@@ -1,4 +1,4 @@
-#include "kernels/gpu.h"
+#include "kernels/gpu/gpu.h"
 #include "tests/kernels/here.h"
 
 namespace clover::kernels {

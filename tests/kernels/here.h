@@ -4,13 +4,13 @@
 
 #include <tuple>
 
-#include "kernels/activation.h"
-#include "kernels/attention.h"
-#include "kernels/linear.h"
-#include "kernels/rms_norm.h"
-#include "kernels/sample.h"
-#include "kernels/top_k.h"
-#include "kernels/tree_growth.h"
+#include "kernels/attention/attention.h"
+#include "kernels/linear/linear.h"
+#include "kernels/rows/activation.h"
+#include "kernels/rows/rms_norm.h"
+#include "kernels/trees/tree_growth.h"
+#include "kernels/vocabulary/sample.h"
+#include "kernels/vocabulary/top_k.h"
 #include "tests/kernels/paths.h"
 
 // The ops on CPU tensors, run where the program under test runs them (see paths.h): one test for all twins.

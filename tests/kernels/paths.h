@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/threads.h"
+#include "kernels/cpu/threads.h"
 
 namespace clover::kernels {
 

@@ -98,7 +98,7 @@ class RecordedCode(unittest.TestCase):
 
 WAIT = r"wait_for_phase\(\w+\.full\([^;]*\);"  # for a stage of the ring that is to be multiplied
 KERNEL = """
-#include "kernels/device/linear_clusters.h"
+#include "kernels/linear/linear_clusters.cuh"
 const void* kept() {
   using namespace clover::kernels;
   return reinterpret_cast<const void*>(&cuda::linear_clusters<cuda::Bf16, 12, Epilogue::silu_mul>);
@@ -117,8 +117,8 @@ class CompiledSources(unittest.TestCase):
 
     def compiled(self, name: str, damaged: str, pattern: str, replacement: str) -> tuple[int, str]:
         work = pathlib.Path(self.folder.name, name)
-        shutil.copytree(ROOT / "kernels", work / "kernels", ignore=shutil.ignore_patterns("*.cc", "*.cu", "body"))
-        header = work / "kernels" / "device" / damaged
+        shutil.copytree(ROOT / "kernels", work / "kernels", ignore=shutil.ignore_patterns("*.cc", "*.cu"))
+        header = work / "kernels" / "linear" / damaged
         self.assertRegex(header.read_text(), pattern)
         header.write_text(re.sub(pattern, replacement, header.read_text(), count=1))
         (work / "kernel.cu").write_text(KERNEL)
@@ -134,17 +134,17 @@ class CompiledSources(unittest.TestCase):
         self.assertRegex(printed, fault)
 
     def test_as_it_is(self):
-        code, printed = self.compiled("whole", "linear_cluster_ring.h", WAIT, r"\g<0>")
+        code, printed = self.compiled("whole", "linear_cluster_ring.cuh", WAIT, r"\g<0>")
         self.assertEqual(code, 0, printed)
 
     def test_a_fence(self):
-        self.expect("fence", "linear_cluster_ring.h", WAIT, r'\g<0> asm volatile("fence.proxy.async;" ::: "memory");', "(MEMBAR|FENCE) in its loop")
+        self.expect("fence", "linear_cluster_ring.cuh", WAIT, r'\g<0> asm volatile("fence.proxy.async;" ::: "memory");', "(MEMBAR|FENCE) in its loop")
 
     def test_a_barrier(self):
-        self.expect("barrier", "linear_cluster_ring.h", WAIT, r'\g<0> asm volatile("bar.sync 1, 256;" ::: "memory");', "BAR.SYNC in its loop")
+        self.expect("barrier", "linear_cluster_ring.cuh", WAIT, r'\g<0> asm volatile("bar.sync 1, 256;" ::: "memory");', "BAR.SYNC in its loop")
 
     def test_an_epilogue_that_is_chosen_at_run_time(self):
-        self.expect("epilogue", "linear_clusters.h", r"call\.epilogue = End;", "", "KiB of code")
+        self.expect("epilogue", "linear_clusters.cuh", r"call\.epilogue = End;", "", "KiB of code")
 
 
 if __name__ == "__main__":

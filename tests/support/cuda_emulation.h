@@ -12,7 +12,7 @@
 #include <cstring>
 #include <functional>
 
-#include "kernels/device/stream.h"
+#include "kernels/gpu/stream.h"
 #include "tests/support/recording.h"
 
 #define __global__
@@ -61,7 +61,7 @@ void end_copy_group();
 void wait_for_copies(int pending);
 void wait_for_last();
 
-// Copies that barriers count (kernels/device/async_copies.h).
+// Copies that barriers count (kernels/gpu/async_copies.cuh).
 struct Barrier {
   uint16_t arrivals, missing;  // of a phase: in all, and still
   int32_t bytes : 31;          // still to come
@@ -93,7 +93,7 @@ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 void begin_products();
 /// b: address of the first of 8 * tiles rows, as tensor cores of sm_90 find them (PTX ISA, "128B swizzling").
 void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number);
-/// Of boxes of 64 rows (kernels/device/warpgroup_boxes.h).
+/// Of boxes of 64 rows (kernels/gpu/warpgroup_boxes.cuh).
 void begin_multiply_boxes(float (*d)[4], uintptr_t left, uintptr_t right, bool adds, const Number& number);
 void begin_multiply_down(float (*d)[4], const uint32_t (&a)[4], uintptr_t right, bool adds,
                          const Number& number);
@@ -275,7 +275,7 @@ inline unsigned __ballot_sync(unsigned, bool mine) {
   return all;
 }
 
-#include "kernels/device/numbers.h"
+#include "kernels/gpu/numbers.h"
 
 namespace clover::kernels::cuda {
 

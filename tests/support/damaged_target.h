@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "data/safetensors.h"
+#include "data/files/safetensors.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
 

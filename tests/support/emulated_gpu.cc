@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "kernels/check.h"
-#include "kernels/cuda_stream.h"
-#include "kernels/gpu.h"
-#include "kernels/graph.h"
-#include "kernels/overlap.h"
+#include "kernels/gpu/cuda_stream.h"
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/graph.h"
+#include "kernels/gpu/overlap.h"
 #include "tests/support/recording.h"
 #include "tests/support/stand_in_device.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "data/error.h"
+#include "data/files/error.h"
 
 namespace clover::test {
 

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "kernels/gpu.h"
+#include "kernels/gpu/gpu.h"
 
 // Linked into a program whose tests need a GPU, skips all of them where there is none; where CLOVER_NEEDS_GPU
 // is set (scripts/test_gpu) they fail.

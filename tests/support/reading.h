@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "model/target.h"
+#include "model/target/target.h"
 
 namespace clover::test {
 

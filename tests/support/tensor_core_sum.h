@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/device/numbers.h"
+#include "kernels/gpu/numbers.h"
 
 // How tensor cores sum up.
 namespace clover::kernels::cuda::emulation {

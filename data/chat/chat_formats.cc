@@ -1,0 +1,232 @@
+#include "data/chat/chat_template.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data/chat/jinja/values/texts.h"
+#include "data/chat/jinja_chat.h"
+#include "data/files/error.h"
+
+// How each format writes a conversation.
+namespace clover::data {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  return jinja::stripped(text, true, true);
+}
+
+void check_roles(const std::vector<Message>& messages, const std::string& name) {
+  if (messages.empty()) throw InputError("messages: expected at least one message, found none");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    if (role == "system" || role == "user" || role == "assistant") continue;
+    throw InputError("messages[" + std::to_string(i) +
+                     "].role: expected system, user or assistant for the template " + name + ", found \"" +
+                     role.substr(0, 100) + "\"");
+  }
+}
+
+// Index of the first message of the dialogue; behind it user and assistant must alternate, the user first.
+size_t check_alternation(const std::vector<Message>& messages, const std::string& name) {
+  const size_t first = messages.front().role == "system" ? 1 : 0;
+  for (size_t i = first; i < messages.size(); ++i) {
+    const std::string expected = (i - first) % 2 == 0 ? "user" : "assistant";
+    if (messages[i].role == expected) continue;
+    throw InputError("messages[" + std::to_string(i) + "].role: expected \"" + expected +
+                     "\", since user and assistant alternate in the template " + name + ", found \"" +
+                     messages[i].role + "\"");
+  }
+  return first;
+}
+
+constexpr std::string_view empty_thought = "<think>\n\n</think>\n\n";
+
+std::string_view without_newlines(std::string_view text, bool at_begin, bool at_end) {
+  while (at_begin && text.starts_with('\n')) text.remove_prefix(1);
+  while (at_end && text.ends_with('\n')) text.remove_suffix(1);
+  return text;
+}
+
+// What an assistant thought, up to "</think>", and what it said then.
+struct Thoughtful {
+  std::string_view thought, answer;
+};
+Thoughtful split_thought(std::string_view content) {
+  constexpr std::string_view begins = "<think>", ends = "</think>";
+  const size_t first_end = content.find(ends);
+  if (first_end == std::string_view::npos) return {{}, content};
+  std::string_view thought = without_newlines(content.substr(0, first_end), false, true);
+  if (const size_t begin = thought.rfind(begins); begin != std::string_view::npos)
+    thought.remove_prefix(begin + begins.size());
+  return {without_newlines(thought, true, false),
+          without_newlines(content.substr(content.rfind(ends) + ends.size()), true, false)};
+}
+
+// Not what a tool answered, which comes in a user's message, too.
+bool is_question(const Message& message) {
+  return message.role == "user" &&
+         !(message.content.starts_with("<tool_response>") && message.content.ends_with("</tool_response>"));
+}
+
+void append_answer(RenderedChat& chat, std::string_view answer) {
+  const size_t begin = chat.text.size();
+  chat.text += answer;
+  chat.assistant_spans.emplace_back(begin, chat.text.size());
+}
+
+}  // namespace
+
+const JinjaChat* ChatTemplate::own_for(const std::vector<Message>& messages,
+                                       const TemplateArguments& arguments) const {
+  if (jinja_) return jinja_.get();
+  const auto is_plain = [&](const Message& message) {
+    const bool known_role = message.role == "system" || message.role == "user" || message.role == "assistant";
+    return known_role && !(own_ ? own_->looks_at(message) : JinjaChat::says_more(message).has_value());
+  };
+  const bool plain = !arguments && std::all_of(messages.begin(), messages.end(), is_plain);
+  if (plain) return nullptr;
+  if (own_) return own_.get();
+  if (arguments)
+    throw InputError(arguments->begin().key() + ": the chat template " + name_ + " does not use it");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (JinjaChat::says_more(messages[i]))
+      throw InputError("messages[" + std::to_string(i) + "]." + *JinjaChat::says_more(messages[i]) +
+                       ": the chat template " + name_ + " does not use it");
+  }
+  return nullptr;  // the roles are checked where they are written
+}
+
+RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool generation_prompt,
+                                  const TemplateArguments& arguments) const {
+  if (const JinjaChat* own = own_for(messages, arguments))
+    return own->render(messages, generation_prompt, arguments);
+  check_roles(messages, name_);
+  RenderedChat chat;
+  if (writes_bos_ && name_ != "llama-2") chat.text = bos_;
+  if (name_ == "chatml") {
+    render_chatml(messages, generation_prompt, chat);
+  } else if (name_.starts_with("qwen3")) {
+    render_qwen3(messages, generation_prompt, chat);
+  } else if (name_ == "llama-2") {
+    render_llama2(messages, chat);
+  } else if (name_ == "llama-3") {
+    render_llama3(messages, generation_prompt, chat);
+  } else if (name_ == "vicuna") {
+    render_vicuna(messages, generation_prompt, chat);
+  } else {
+    for (const Message& message : messages) {
+      message.role == "assistant" ? append_answer(chat, message.content) : void(chat.text += message.content);
+    }
+  }
+  return chat;
+}
+
+std::string ChatTemplate::text(const std::vector<Message>& messages, bool generation_prompt,
+                               const TemplateArguments& arguments) const {
+  const JinjaChat* own = own_for(messages, arguments);
+  return own ? own->text(messages, generation_prompt, arguments) : render(messages, generation_prompt).text;
+}
+
+RenderedAnswer ChatTemplate::answer(const std::vector<Message>& messages, std::string_view prompt,
+                                    const TemplateArguments& arguments) const {
+  if (const JinjaChat* own = own_for(messages, arguments)) return own->answer(messages, prompt, arguments);
+  RenderedChat chat = render(messages, false);
+  const auto [begin, end] = chat.assistant_spans.back();
+  const bool goes_on = std::string_view(chat.text).substr(0, begin) == prompt;
+  return {std::move(chat.text), goes_on ? begin : std::string::npos, end, false};
+}
+
+void ChatTemplate::render_chatml(const std::vector<Message>& messages, bool generation_prompt,
+                                 RenderedChat& chat) const {
+  if (!default_system_.empty() && messages.front().role != "system") {
+    chat.text += "<|im_start|>system\n" + default_system_ + "<|im_end|>\n";
+  }
+  for (const Message& message : messages) {
+    const std::string_view content = trims_ ? trimmed(message.content) : std::string_view(message.content);
+    chat.text += "<|im_start|>" + message.role + "\n";
+    const std::string body = std::string(content) + "<|im_end|>";
+    message.role == "assistant" ? append_answer(chat, body) : void(chat.text += body);
+    chat.text += "\n";
+  }
+  if (generation_prompt) chat.text += "<|im_start|>assistant\n";
+}
+
+// As Qwen3's template: the answers to the last question keep their thoughts, and the very last has one, be it
+// empty.
+void ChatTemplate::render_qwen3(const std::vector<Message>& messages, bool generation_prompt,
+                                RenderedChat& chat) const {
+  size_t last_question = messages.size() - 1;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (is_question(messages[i])) last_question = i;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    chat.text += "<|im_start|>" + messages[i].role + "\n";
+    if (messages[i].role != "assistant") {
+      chat.text += messages[i].content + "<|im_end|>\n";
+      continue;
+    }
+    const Thoughtful said = split_thought(messages[i].content);
+    std::string answer(said.answer);
+    if (i > last_question && (i + 1 == messages.size() || !said.thought.empty())) {
+      const std::string thought =
+          "<think>\n" + std::string(without_newlines(said.thought, true, true)) + "\n</think>\n\n";
+      answer = std::string(without_newlines(said.answer, true, false));
+      const bool prompted = said.thought.empty() && name_ == "qwen3-no-think";
+      prompted ? void(chat.text += thought) : void(answer = thought + answer);
+    }
+    append_answer(chat, answer + "<|im_end|>");
+    chat.text += "\n";
+  }
+  if (!generation_prompt) return;
+  chat.text += "<|im_start|>assistant\n";
+  if (name_ == "qwen3-no-think") chat.text += empty_thought;
+}
+
+void ChatTemplate::render_llama2(const std::vector<Message>& messages, RenderedChat& chat) const {
+  const size_t first = check_alternation(messages, name_);
+  for (size_t i = first; i < messages.size(); ++i) {
+    std::string content = messages[i].content;
+    if (i == 1 && first == 1) content = "<<SYS>>\n" + messages[0].content + "\n<</SYS>>\n\n" + content;
+    const std::string kept(trimmed(content));
+    if (messages[i].role == "user") {
+      chat.text += bos_ + "[INST] " + kept + " [/INST]";
+    } else {
+      append_answer(chat, " " + kept + " " + eos_);
+    }
+  }
+}
+
+void ChatTemplate::render_llama3(const std::vector<Message>& messages, bool generation_prompt,
+                                 RenderedChat& chat) const {
+  const auto begin = [&](const std::string& role) {
+    chat.text += "<|start_header_id|>" + role + "<|end_header_id|>\n\n";
+  };
+  if (preamble_ && messages.front().role != "system") {
+    begin("system");
+    chat.text += *preamble_ + "<|eot_id|>";
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    begin(messages[i].role);
+    if (i == 0 && preamble_ && messages[i].role == "system") chat.text += *preamble_;
+    const std::string body = std::string(trimmed(messages[i].content)) + "<|eot_id|>";
+    messages[i].role == "assistant" ? append_answer(chat, body) : void(chat.text += body);
+  }
+  if (generation_prompt) begin("assistant");
+}
+
+void ChatTemplate::render_vicuna(const std::vector<Message>& messages, bool generation_prompt,
+                                 RenderedChat& chat) const {
+  const size_t first = check_alternation(messages, name_);
+  const std::string& system = first == 1 ? messages[0].content : default_system_;
+  if (!system.empty()) chat.text += system + " ";
+  for (size_t i = first; i < messages.size(); ++i) {
+    if (messages[i].role == "user") {
+      chat.text += "USER: " + messages[i].content + " ";
+    } else {
+      chat.text += "ASSISTANT:";
+      append_answer(chat, " " + messages[i].content + eos_);
+    }
+  }
+  if (generation_prompt) chat.text += "ASSISTANT:";
+}
+
+}  // namespace clover::data

@@ -1,0 +1,60 @@
+#include "data/chat/jinja/functions/filters.h"
+
+#include "data/chat/jinja/functions/functions.h"
+#include "data/chat/jinja/values/printing.h"
+#include "data/chat/jinja/values/texts.h"
+
+namespace clover::data::jinja {
+namespace {
+
+/// Digits alone are an index.
+Value key_of(const std::string& text) {
+  if (!is_of_kind("isdigit", text)) return Value::of(text);
+  if (text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
+    lack("an index of that length");
+  return Value::of(Integer{std::stoll(text)});
+}
+
+const Callable* find_filter(const std::string& name) {
+  for (const Callables* all : {&text_filters(), &list_filters(), &number_filters()})
+    if (const auto found = all->find(name); found != all->end()) return &found->second;
+  return nullptr;
+}
+
+}  // namespace
+
+Value part_at(const Value& value, const Value& path) {
+  if (path.is_none()) return value;
+  if (!path.is_text()) return item_of(value, path);
+  Value part = value;
+  for (const std::string& key : split_at(path.text(), ".", -1)) part = item_of(part, key_of(key));
+  return part;
+}
+
+Value without_case(const Value& value) {
+  return value.is_text() ? Value::of(in_lower(value.text())) : value;
+}
+
+Value as_text(const Value& value) {
+  return value.is_text() ? value : Value::of(printed(value));
+}
+
+Value of_text(std::string text, bool markup) {
+  return markup ? Value::markup(std::move(text)) : Value::of(std::move(text));
+}
+
+bool is_unwritten_filter(const std::string& name) {
+  return name == "pprint" || name == "random" || name == "urlize";
+}
+
+bool has_filter(const std::string& name) {
+  return find_filter(name) != nullptr || is_unwritten_filter(name);
+}
+
+Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
+  const Callable* found = find_filter(name);
+  if (found == nullptr) lack("the filter \"" + name + "\"");
+  return found->make(value, Bound(found->parameters, "the filter \"" + name + "\"", arguments));
+}
+
+}  // namespace clover::data::jinja

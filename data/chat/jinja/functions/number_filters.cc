@@ -1,0 +1,193 @@
+#include <cmath>
+#include <cstdlib>
+
+#include "data/chat/jinja/functions/filters.h"
+#include "data/chat/jinja/functions/functions.h"
+#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/values/formatting.h"
+#include "data/chat/jinja/values/texts.h"
+
+// Filters that make a number, and those that look at a value.
+namespace clover::data::jinja {
+namespace {
+
+using Kind = Value::Kind;
+
+Value whole_of(double number) {
+  if (!(std::abs(number) < 1e38)) refuse("a number beyond 38 digits as a whole one");
+  return Value::of(static_cast<Integer>(number));
+}
+
+/// int(text, base); nothing where Python raises a ValueError.
+std::optional<Value> whole_in(const std::string& text, int64_t base) {
+  if (base != 0 && (base < 2 || base > 36)) return std::nullopt;
+  std::string rest = with_ascii_digits(std::string(stripped(text, true, true)));
+  const bool minus = rest.starts_with('-');
+  if (minus || rest.starts_with('+')) rest.erase(0, 1);
+  const char mark = rest.size() > 1 && rest[0] == '0' ? static_cast<char>(rest[1] | 32) : ' ';
+  const int64_t meant = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+  if (meant != 0 && (base == 0 || base == meant)) {
+    base = meant;
+    rest.erase(0, rest.size() > 2 && rest[2] == '_' ? 3 : 2);
+  } else if (base == 0) {
+    base = 10;
+    if (rest.size() > 1 && rest[0] == '0' && rest.find_first_not_of("0_") != std::string::npos)
+      return std::nullopt;
+  }
+  Integer value = 0;
+  bool digit_before = false;
+  for (const char c : rest) {
+    const int digit = c >= '0' && c <= '9'                 ? c - '0'
+                      : (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10
+                                                           : 99;
+    if (c == '_' && digit_before) {
+      digit_before = false;
+      continue;
+    }
+    if (digit >= base) return std::nullopt;
+    digit_before = true;
+    if (__builtin_mul_overflow(value, Integer{base}, &value) ||
+        __builtin_add_overflow(value, Integer{digit}, &value))
+      refuse("a whole number grows beyond 38 digits");
+  }
+  if (!digit_before) return std::nullopt;
+  return Value::of(minus ? -value : value);
+}
+
+/// float(value); nothing where Python raises a TypeError or a ValueError.
+std::optional<double> real_in(const Value& value) {
+  if (value.is_undefined()) refuse("something undefined as a number");
+  if (value.is_number()) return value.real();
+  if (!value.is_text()) return std::nullopt;
+  std::string text;
+  const std::string own = with_ascii_digits(std::string(stripped(value.text(), true, true)));
+  for (size_t i = 0; i < own.size(); ++i) {
+    const auto is_digit = [&](size_t at) { return at < own.size() && own[at] >= '0' && own[at] <= '9'; };
+    if (own[i] == '_' && (i == 0 || !is_digit(i - 1) || !is_digit(i + 1))) return std::nullopt;
+    if (own[i] != '_') text += own[i];
+  }
+  if (text.empty() || text.find_first_of("xX(") != std::string::npos ||
+      stripped(text, true, true).size() != text.size())
+    return std::nullopt;
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  return end == text.c_str() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+Value as_whole(const Value& value, const Bound& bound) {
+  const Value fallback = bound.given(0) ? bound.at(0) : Value::of(Integer{0});
+  if (value.is_undefined()) refuse("something undefined as a number");
+  if (value.is_whole()) return Value::of(value.whole());
+  if (value.is_text()) {
+    if (bound.given(1) && !bound.at(1).is_whole()) refuse("expected a whole number as a base");
+    if (const std::optional<Value> found = whole_in(value.text(), bound.whole(1, 10))) return *found;
+  } else if (value.kind() == Kind::real && std::isinf(value.real())) {
+    refuse("an endless number as a whole one");
+  }
+  const std::optional<double> number = real_in(value);
+  return number && std::isfinite(*number) ? whole_of(*number) : fallback;
+}
+
+Value as_real(const Value& value, const Bound& bound) {
+  const std::optional<double> number = real_in(value);
+  if (number) return Value::of(*number);
+  return bound.given(0) ? bound.at(0) : Value::of(0.0);
+}
+
+/// round(): to the nearest, half to even.
+Value nearest(const Value& value, int64_t precision) {
+  if (value.is_whole()) {
+    Integer unit = 1;
+    for (int64_t i = 0; i > precision && unit < Integer{1} << 120; --i) unit *= 10;
+    if (unit == 1) return Value::of(value.whole());
+    const Integer half = unit / 2, whole = value.whole();
+    Integer rest = whole % unit;
+    if (rest < 0) rest += unit;
+    Integer down = whole - rest;
+    if (rest > half || (rest == half && (down / unit) % 2 != 0)) down += unit;
+    return Value::of(down);
+  }
+  if (value.kind() != Kind::real) refuse("a rounded " + type_of(value));
+  if (!std::isfinite(value.real()) || precision > 350) return value;
+  if (precision >= 0) {
+    const Form form{.precision = precision, .type = 'f'};
+    return Value::of(std::strtod(write_number(value, form).c_str(), nullptr));
+  }
+  if (precision < -350) return Value::of(std::copysign(0.0, value.real()));
+  const double whole = std::trunc(value.real());
+  if (std::abs(whole) >= 1e37) lack("the rounding of so great a number");
+  const double rest = std::abs(value.real() - whole);
+  // A part behind the point decides only where the whole part is half-way.
+  const auto up = static_cast<Integer>(std::abs(whole));
+  Integer unit = 1;
+  for (int64_t i = 0; i > precision && unit < Integer{1} << 120; --i) unit *= 10;
+  const Integer over = up % unit;
+  Integer rounded = up - over;
+  if (2 * over > unit || (2 * over == unit && (rest > 0 || (rounded / unit) % 2 != 0))) rounded += unit;
+  return Value::of(std::copysign(static_cast<double>(rounded), value.real()));
+}
+
+Value rounded(const Value& value, const Bound& bound) {
+  const std::string method = bound.text(1, "common");
+  const int64_t precision = bound.whole(0, 0);
+  if (method == "common") return nearest(value, precision);
+  if (!value.is_number()) refuse("a rounded " + type_of(value));
+  if (method != "ceil" && method != "floor") refuse("a number is rounded by common, ceil or floor");
+  const Value unit = calculate("**", Value::of(Integer{10}), Value::of(Integer{precision}));
+  const Value scaled = calculate("*", value, unit);
+  const Value whole = scaled.is_whole()
+                          ? Value::of(scaled.whole())
+                          : whole_of(method == "ceil" ? std::ceil(scaled.real()) : std::floor(scaled.real()));
+  return calculate("/", whole, unit);
+}
+
+Value absolute(const Value& value, const Bound&) {
+  if (!value.is_number()) refuse("the size of " + type_of(value));
+  if (value.kind() == Kind::real) return Value::of(std::abs(value.real()));
+  return value.whole() < 0 ? negated(value) : Value::of(value.whole());
+}
+
+Value file_size(const Value& value, const Bound& bound) {
+  const std::optional<double> bytes = real_in(value);
+  if (!bytes || !std::isfinite(*bytes)) refuse("a size in bytes that is no number");
+  const bool binary = bound.truth(0);
+  const double base = binary ? 1024 : 1000;
+  if (*bytes == 1) return Value::of(std::string("1 Byte"));
+  if (*bytes < base) return Value::of(std::to_string(static_cast<int64_t>(*bytes)) + " Bytes");
+  double unit = base;
+  char prefix = ' ';
+  for (const char one : std::string_view("kMGTPEZY")) {
+    prefix = one;
+    unit *= base;
+    if (*bytes < unit) break;
+  }
+  const std::string name = std::string(1, binary && prefix == 'k' ? 'K' : prefix) + (binary ? "iB" : "B");
+  return Value::of(format_value(Value::of(base * *bytes / unit), ".1f") + " " + name);
+}
+
+Value with_default(const Value& value, const Bound& bound) {
+  const bool absent = value.is_undefined() || (bound.truth(1) && !is_true(value));
+  return !absent ? value : bound.given(0) ? bound.at(0) : Value::of(std::string());
+}
+
+Value attribute(const Value& value, const Bound& bound) {
+  return own_attribute(value, bound.text(0)).value_or(Value());
+}
+
+}  // namespace
+
+const Callables& number_filters() {
+  static const Callables all{
+      {"int", {"default= base=", as_whole}},
+      {"float", {"default=", as_real}},
+      {"round", {"precision= method=", rounded}},
+      {"abs", {"", absolute}},
+      {"filesizeformat", {"binary=", file_size}},
+      {"default", {"default_value= boolean=", with_default}},
+      {"d", {"default_value= boolean=", with_default}},
+      {"attr", {"name", attribute}},
+  };
+  return all;
+}
+
+}  // namespace clover::data::jinja

@@ -1,0 +1,157 @@
+#include "data/chat/jinja/functions/objects.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "data/chat/jinja/functions/functions.h"
+#include "data/chat/jinja/values/printing.h"
+
+namespace clover::data::jinja {
+namespace {
+
+Value new_range(const Arguments& arguments) {
+  constexpr int64_t most = 100'000;  // as Jinja's sandbox
+  if (!arguments.named.empty() || arguments.values.empty() || arguments.values.size() > 3)
+    refuse("range() takes one to three numbers");
+  int64_t bounds[3] = {0, 0, 1};
+  for (size_t i = 0; i < arguments.values.size(); ++i) bounds[i] = index_of(arguments.values[i]);
+  if (arguments.values.size() == 1) std::swap(bounds[0], bounds[1]);
+  const auto& [begin, end, step] = bounds;
+  if (step == 0) refuse("a range with a step of 0");
+  const int64_t span = step > 0 ? end - begin : begin - end;
+  const int64_t count = span > 0 ? (span - 1) / std::abs(step) + 1 : 0;
+  if (count > most) refuse("a range of more than 100000 numbers");
+  return Value::of(std::make_shared<Range>(begin, end, step, count));
+}
+
+/// On 26 July 2024, the date that Llama 3.1's templates fall back to, so that a job can be repeated.
+Value date(const Arguments& arguments) {
+  const Bound bound("format", "strftime_now()", arguments);
+  std::tm day{};
+  day.tm_year = 2024 - 1900, day.tm_mon = 6, day.tm_mday = 26, day.tm_wday = 5, day.tm_yday = 207;
+  char text[1024];
+  if (bound.text(0).size() > 64) refuse("a date of more than 64 letters");
+  return Value::of(std::string(text, std::strftime(text, sizeof text, bound.text(0).c_str(), &day)));
+}
+
+}  // namespace
+
+const Value* Space::find(const std::string& name) const {
+  for (const auto& [own, value] : values)
+    if (own == name) return &value;
+  return nullptr;
+}
+
+void Space::set(const std::string& name, Value value) {
+  if (name.starts_with('_')) refuse("a namespace keeps nothing whose name begins with an underscore");
+  spend(static_cast<int64_t>(values.size() >> 4));
+  for (auto& [own, old] : values)
+    if (own == name) return void(old = std::move(value));
+  values.emplace_back(name, std::move(value));
+}
+
+std::optional<Value> Space::attribute(const std::string& name) const {
+  const Value* found = find(name);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
+}
+
+std::string Space::shown() const {
+  thread_local int within = 0;
+  struct Level {
+    Level() { ++within; }
+    ~Level() { --within; }
+  } const level;
+  if (within > 20) refuse("a namespace lies within itself");
+  Dict dict;
+  for (const auto& [name, value] : values) dict.items.emplace_back(Value::of(name), value);
+  return "<Namespace " + jinja::shown(Value::of(std::move(dict))) + ">";
+}
+
+Cycler::Cycler(std::vector<Value> of_items) : items(std::move(of_items)) {
+  if (items.empty()) refuse("a cycler of nothing");
+  depth = Value::list(items).depth();
+}
+
+std::optional<Value> Cycler::attribute(const std::string& name) const {
+  if (name == "current") return items[at];
+  if (name == "pos") return Value::of(static_cast<Integer>(at));
+  if (name == "items") return Value::tuple(items);
+  return std::nullopt;
+}
+
+Value Cycler::moved(bool to_begin) {
+  if (to_begin) {
+    at = 0;
+    return Value::none();
+  }
+  const Value now = items[at];
+  at = (at + 1) % items.size();
+  return now;
+}
+
+std::optional<Value> Joiner::attribute(const std::string& name) const {
+  if (name == "sep") return separator;
+  return name == "used" ? std::optional(Value::of(used)) : std::nullopt;
+}
+
+Value Joiner::called() {
+  return std::exchange(used, true) ? separator : Value::of(std::string());
+}
+
+bool is_function(const std::string& name) {
+  for (const char* known :
+       {"range", "dict", "namespace", "cycler", "joiner", "lipsum", "raise_exception", "strftime_now"})
+    if (name == known) return true;
+  return false;
+}
+
+Value new_dict(const Arguments& arguments) {
+  const Bound bound("/ items= **", "dict()", arguments);
+  Dict dict;
+  if (bound.given(0) && bound.at(0).is_dict()) {
+    dict = bound.at(0).dict();
+  } else if (bound.given(0)) {
+    Items items(bound.at(0));
+    while (const std::optional<Value> item = items.next()) {
+      const std::vector<Value> pair = items_of(*item);
+      if (pair.size() != 2) refuse("a dict is made of pairs");
+      dict.set(pair[0], pair[1]);
+    }
+  }
+  for (const auto& [name, value] : bound.rest_named()) dict.set(Value::of(name), value);
+  return Value::of(std::move(dict));
+}
+
+Value new_dict_of_keys(const Arguments& arguments) {
+  const Bound bound("/ keys value=", "fromkeys()", arguments);
+  Dict dict;
+  Items items(bound.at(0));
+  while (const std::optional<Value> key = items.next())
+    dict.set(*key, bound.given(1) ? bound.at(1) : Value::none());
+  return Value::of(std::move(dict));
+}
+
+std::shared_ptr<Space> new_space(const Arguments& arguments) {
+  auto space = std::make_shared<Space>();
+  const Value dict = new_dict(arguments);
+  for (const auto& [key, value] : dict.dict().items)
+    if (key.is_text()) space->set(key.text(), value);
+  return space;
+}
+
+Value call_function(const std::string& name, const Arguments& arguments) {
+  if (name == "range") return new_range(arguments);
+  if (name == "dict") return new_dict(arguments);
+  if (name == "strftime_now") return date(arguments);
+  if (name == "joiner") {
+    const Bound bound("sep=", "joiner()", arguments);
+    return Value::of(std::make_shared<Joiner>(bound.given(0) ? bound.at(0) : Value::of(std::string(", "))));
+  }
+  if (name == "cycler") {
+    const Bound bound("*", "cycler()", arguments);
+    return Value::of(std::make_shared<Cycler>(bound.rest()));
+  }
+  lack("a text by chance, " + name + "(),");
+}
+
+}  // namespace clover::data::jinja

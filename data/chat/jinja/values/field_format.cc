@@ -1,0 +1,124 @@
+#include "data/chat/jinja/values/formatting.h"
+#include "data/chat/jinja/values/printing.h"
+#include "data/chat/jinja/values/texts.h"
+
+// format.format(..), as Python's str has it.
+namespace clover::data::jinja {
+namespace {
+
+class Writer {
+ public:
+  Writer(const Value& format, const Arguments& arguments)
+      : markup_(format.is_markup()), arguments_(arguments) {}
+
+  std::string write(const std::string& format, int depth) {
+    if (depth > 2) refuse("fields of a format lie too deep within each other");
+    std::string all;
+    for (size_t at = 0; at < format.size(); ++at) {
+      const char c = format[at];
+      if (c != '{' && c != '}') {
+        all += c;
+      } else if (at + 1 < format.size() && format[at + 1] == c) {
+        all += c;
+        ++at;
+      } else if (c == '}') {
+        refuse("a format with a \"}\" that nothing opened");
+      } else {
+        const size_t end = end_of_field(format, at + 1);
+        all += field(format.substr(at + 1, end - at - 1), depth);
+        at = end;
+      }
+      check_size(all);
+    }
+    return all;
+  }
+
+ private:
+  static size_t end_of_field(const std::string& format, size_t at) {
+    int open = 1;
+    bool index = false;
+    for (; at < format.size(); ++at) {
+      if (format[at] == '[') index = true;
+      if (format[at] == ']') index = false;
+      if (index) continue;
+      open += (format[at] == '{') - (format[at] == '}');
+      if (open == 0) return at;
+    }
+    refuse("a format with a \"{\" that nothing closes");
+  }
+
+  std::string field(const std::string& text, int depth) {
+    size_t end = 0;
+    for (bool index = false; end < text.size(); ++end) {
+      if (text[end] == '[') index = true;
+      if (text[end] == ']') index = false;
+      if (!index && (text[end] == '!' || text[end] == ':')) break;
+    }
+    Value value = looked_up(text.substr(0, end));
+    if (end < text.size() && text[end] == '!') {
+      if (end + 1 >= text.size() || (end + 2 < text.size() && text[end + 2] != ':'))
+        refuse("a broken conversion of a format");
+      const char conversion = text[end + 1];
+      if (conversion != 'r' && conversion != 's') refuse("a conversion of a format that is neither r nor s");
+      value = Value::of(conversion == 'r' ? shown(value) : printed(value));
+      end += 2;
+    }
+    const std::string specification = end < text.size() ? write(text.substr(end + 1), depth + 1) : "";
+    if (markup_ && value.is_markup() && specification.empty()) return value.text();
+    if (value.is_undefined() && !specification.empty()) refuse("a format for something undefined");
+    std::string written = format_value(value, specification);
+    return markup_ ? escaped(Value::of(std::move(written))) : written;
+  }
+
+  Value looked_up(const std::string& path) {
+    const size_t end = std::min(path.find_first_of(".["), path.size());
+    Value value = argument(path.substr(0, end));
+    for (size_t at = end; at < path.size();) {
+      if (path[at] == '.') {
+        const size_t next = std::min(path.find_first_of(".[", at + 1), path.size());
+        value = attribute_of(value, path.substr(at + 1, next - at - 1));
+        at = next;
+        continue;
+      }
+      const size_t close = path.find(']', at);
+      if (path[at] != '[' || close == std::string::npos) refuse("a broken field of a format");
+      const std::string key = path.substr(at + 1, close - at - 1);
+      value = item_of(value, is_number(key) ? number(key) : Value::of(key));
+      at = close + 1;
+    }
+    return value;
+  }
+
+  static bool is_number(const std::string& text) {
+    return !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string::npos;
+  }
+  static Value number(const std::string& text) { return Value::of(Integer{std::stoll(text)}); }
+
+  Value argument(const std::string& name) {
+    if (name.empty() || is_number(name)) {
+      if (name.empty() == numbered_ && used_) refuse("a format whose fields are numbered and not numbered");
+      used_ = true;
+      numbered_ = !name.empty();
+      const auto at = name.empty() ? next_++ : static_cast<size_t>(std::stoll(name));
+      if (at >= arguments_.values.size()) refuse("too few values for the format");
+      return arguments_.values[at];
+    }
+    for (const auto& [own, value] : arguments_.named)
+      if (own == name) return value;
+    refuse("a format that names \"" + name.substr(0, 40) + "\", which is not there");
+  }
+
+  const bool markup_;
+  const Arguments& arguments_;
+  size_t next_ = 0;
+  bool used_ = false, numbered_ = false;
+};
+
+}  // namespace
+
+Value format_method(const Value& format, const Arguments& arguments) {
+  std::string text = Writer(format, arguments).write(format.text(), 0);
+  return format.is_markup() ? Value::markup(std::move(text)) : Value::of(std::move(text));
+}
+
+}  // namespace clover::data::jinja

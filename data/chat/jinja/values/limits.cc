@@ -1,0 +1,42 @@
+#include "data/chat/jinja/values/limits.h"
+
+#include <atomic>
+
+#include "data/chat/jinja/values/values.h"
+#include "data/files/error.h"
+
+namespace clover::data::jinja {
+namespace {
+
+thread_local int64_t spent = 0;
+std::atomic<size_t> held{0};
+
+}  // namespace
+
+void check_size(size_t bytes) {
+  if (bytes > most_of_a_value) throw InputError("a text grows beyond 64 MiB");
+}
+
+void begin_spending() {
+  spent = 0;
+}
+
+void spend(int64_t amount) {
+  constexpr int64_t most = 20'000'000;  // seconds
+  // Not what this conversation alone is refused for: whoever tries a template gives it up at once.
+  if ((spent += amount) > most) throw Unsupported("the template does not come to an end");
+}
+
+Held::Held(size_t bytes) : bytes_(bytes) {
+  constexpr size_t most = size_t{1} << 30;
+  if (held.fetch_add(bytes) + bytes > most) {
+    held -= bytes;
+    throw InputError("its values grow beyond 1 GiB");
+  }
+}
+
+Held::~Held() {
+  held -= bytes_;
+}
+
+}  // namespace clover::data::jinja

@@ -1,0 +1,225 @@
+#include "data/chat/jinja/values/printing.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "data/chat/jinja/values/operators.h"
+#include "data/chat/jinja/values/texts.h"
+#include "data/text/utf8.h"
+
+namespace clover::data::jinja {
+namespace {
+
+using Kind = Value::Kind;
+
+std::string shown_text(const std::string& text) {
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string all(1, quote);
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = decode_utf8(text, at);
+    const char32_t c = step.code_point;
+    if (c == U'\n' || c == U'\t' || c == U'\r') {
+      all += c == U'\n' ? "\\n" : c == U'\t' ? "\\t" : "\\r";
+    } else if (c == static_cast<unsigned char>(quote) || c == U'\\') {
+      all += '\\';
+      all += static_cast<char>(c);
+    } else if (is_printable(c)) {
+      all += text.substr(at, step.length);
+    } else {
+      char escape[16];
+      const char* form = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
+      std::snprintf(escape, sizeof escape, form, static_cast<unsigned>(c));
+      all += escape;
+    }
+    at += step.length;
+  }
+  check_size(all);
+  return all + quote;
+}
+
+std::string shown_items(const std::vector<Value>& items) {
+  std::string all;
+  for (const Value& item : items) {
+    if (!all.empty()) all += ", ";
+    all += shown(item);
+    check_size(all);
+  }
+  return all;
+}
+
+/// JSON's texts.
+std::string quoted(const std::string& text, bool ascii) {
+  std::string all = "\"";
+  const auto escape = [&](unsigned unit) {
+    char hex[16];
+    std::snprintf(hex, sizeof hex, "\\u%04x", unit);
+    all += hex;
+  };
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = decode_utf8(text, at);
+    const char32_t c = step.code_point;
+    constexpr std::string_view special = "\"\\\n\r\t\f\b", letters = "\"\\nrtfb";
+    const size_t found = c < 0x80 ? special.find(static_cast<char>(c)) : std::string_view::npos;
+    if (found != std::string_view::npos) {
+      all += '\\';
+      all += letters[found];
+    } else if (c < 0x20 || (ascii && c > 0x7e && c < 0x10000)) {
+      escape(c);
+    } else if (ascii && c >= 0x10000) {
+      escape(0xD800 + ((c - 0x10000) >> 10));
+      escape(0xDC00 + ((c - 0x10000) & 0x3FF));
+    } else {
+      all += text.substr(at, step.length);
+    }
+    at += step.length;
+  }
+  check_size(all);
+  return all + "\"";
+}
+
+std::string json_number(const Value& value) {
+  if (value.is_none()) return "null";
+  if (value.kind() == Kind::boolean) return is_true(value) ? "true" : "false";
+  if (value.kind() == Kind::integer) return digits_of(value.whole());
+  if (std::isnan(value.real())) return "NaN";
+  if (std::isinf(value.real())) return value.real() > 0 ? "Infinity" : "-Infinity";
+  return text_of_real(value.real());
+}
+
+class Dumper {
+ public:
+  explicit Dumper(const JsonStyle& style) : style_(style) {}
+
+  void write(const Value& value) {
+    spend(1);
+    if (value.is_text()) {
+      all_ += quoted(value.text(), style_.ascii);
+    } else if (value.is_none() || value.is_number()) {
+      all_ += json_number(value);
+    } else if (value.is_sequence()) {
+      within('[', ']', value.items(), [&](const Value& item) { write(item); });
+    } else if (value.is_dict()) {
+      auto items = value.dict().items;
+      if (style_.sorted)
+        std::stable_sort(items.begin(), items.end(),
+                         [](const auto& one, const auto& other) { return less(one.first, other.first); });
+      within('{', '}', items, [&](const auto& item) {
+        const Value& key = item.first;
+        if (!key.is_text() && !key.is_none() && !key.is_number()) refuse(type_of(key) + " as a key of JSON");
+        all_ += key.is_text() ? quoted(key.text(), style_.ascii) : "\"" + json_number(key) + "\"";
+        all_ += style_.after_key;
+        write(item.second);
+      });
+    } else {
+      refuse(type_of(value) + " is written as JSON");
+    }
+    check_size(all_);
+  }
+
+  std::string text() { return std::move(all_); }
+
+ private:
+  template <class List, class Write>
+  void within(char open, char close, const List& items, const Write& write_item) {
+    all_ += open;
+    ++level_;
+    bool first = true;
+    for (const auto& item : items) {
+      if (!first) all_ += style_.between_items;
+      first = false;
+      new_line();
+      write_item(item);
+    }
+    --level_;
+    if (!items.empty()) new_line();
+    all_ += close;
+  }
+  void new_line() {
+    if (!style_.lines) return;
+    check_size(all_.size() + style_.indent.size() * static_cast<size_t>(level_));
+    all_ += '\n';
+    for (int i = 0; i < level_; ++i) all_ += style_.indent;
+  }
+
+  const JsonStyle& style_;
+  std::string all_;
+  int level_ = 0;
+};
+
+}  // namespace
+
+std::string digits_of(Integer number) {
+  const bool minus = number < 0;
+  std::string digits;
+  do {
+    const int digit = static_cast<int>(number % 10);
+    digits += static_cast<char>('0' + (digit < 0 ? -digit : digit));
+    number /= 10;
+  } while (number != 0);
+  if (minus) digits += '-';
+  std::reverse(digits.begin(), digits.end());
+  return digits;
+}
+
+std::string text_of_real(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  const double size = std::abs(value);
+  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
+  char digits[64];
+  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, format).ptr;
+  std::string text(digits, end);
+  if (plain && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string printed(const Value& value) {
+  if (value.is_undefined()) return "";
+  return value.is_text() ? value.text() : shown(value);
+}
+
+std::string shown(const Value& value) {
+  spend(1);
+  switch (value.kind()) {
+    case Kind::undefined:
+      return "Undefined";
+    case Kind::none:
+      return "None";
+    case Kind::boolean:
+      return is_true(value) ? "True" : "False";
+    case Kind::integer:
+      return digits_of(value.whole());
+    case Kind::real:
+      return text_of_real(value.real());
+    case Kind::text: {
+      std::string text = shown_text(value.text());
+      return value.is_markup() ? "Markup(" + text + ")" : text;
+    }
+    case Kind::list:
+      return "[" + shown_items(value.items()) + "]";
+    case Kind::tuple:
+      return "(" + shown_items(value.items()) + (value.items().size() == 1 ? ",)" : ")");
+    case Kind::dict:
+      break;
+    case Kind::object:
+      return value.object()->shown();
+  }
+  std::string all;
+  for (const auto& [key, item] : value.dict().items) {
+    if (!all.empty()) all += ", ";
+    all += shown(key) + ": " + shown(item);
+    check_size(all);
+  }
+  return "{" + all + "}";
+}
+
+std::string dumped(const Value& value, const JsonStyle& style) {
+  Dumper dumper(style);
+  dumper.write(value);
+  return dumper.text();
+}
+
+}  // namespace clover::data::jinja

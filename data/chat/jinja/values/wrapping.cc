@@ -1,0 +1,63 @@
+#include "data/chat/jinja/values/wrapping.h"
+
+#include "data/chat/jinja/values/texts.h"
+#include "data/chat/jinja/values/values.h"
+
+namespace clover::data::jinja {
+namespace {
+
+constexpr std::string_view blanks = "\t\n\v\f\r ";
+
+/// Words, and the whitespace between them, backwards.
+std::vector<std::string> chunks_of(const std::string& line) {
+  std::vector<std::string> chunks;
+  for (size_t at = 0; at < line.size();) {
+    const bool blank = blanks.find(line[at]) != std::string_view::npos;
+    const size_t end =
+        std::min(blank ? line.find_first_not_of(blanks, at) : line.find_first_of(blanks, at), line.size());
+    chunks.push_back(line.substr(at, end - at));
+    at = end;
+  }
+  spend(std::ssize(chunks));
+  return {chunks.rbegin(), chunks.rend()};
+}
+
+}  // namespace
+
+std::vector<std::string> wrapped(const std::string& line, int64_t width, bool break_long, bool at_hyphens) {
+  if (width <= 0) refuse("lines of no width");
+  if (at_hyphens && line.find('-') != std::string::npos) lack("wordwrap of words with hyphens");
+  std::vector<std::string> chunks = chunks_of(line), lines;
+  const auto is_blank = [](const std::string& chunk) { return stripped(chunk, true, false).empty(); };
+  while (!chunks.empty()) {
+    if (!lines.empty() && is_blank(chunks.back())) chunks.pop_back();
+    std::vector<std::string> taken;
+    int64_t length = 0;
+    for (; !chunks.empty(); chunks.pop_back()) {
+      const int64_t more = characters_in(chunks.back());
+      if (length + more > width) break;
+      length += more;
+      taken.push_back(chunks.back());
+    }
+    if (!chunks.empty() && characters_in(chunks.back()) > width) {
+      if (break_long) {
+        spend(static_cast<int64_t>(chunks.back().size() >> 3));
+        const size_t cut = character_starts(chunks.back())[static_cast<size_t>(width - length)];
+        taken.push_back(chunks.back().substr(0, cut));
+        chunks.back().erase(0, cut);
+      } else if (taken.empty()) {
+        taken.push_back(chunks.back());
+        chunks.pop_back();
+      }
+    }
+    if (!taken.empty() && is_blank(taken.back())) taken.pop_back();
+    if (taken.empty()) continue;
+    std::string all;
+    for (const std::string& chunk : taken) all += chunk;
+    lines.push_back(std::move(all));
+    spend(4);
+  }
+  return lines;
+}
+
+}  // namespace clover::data::jinja

@@ -1,0 +1,218 @@
+#include "data/chat/jinja_chat.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "data/chat/jinja/syntax/lexer.h"
+#include "data/chat/jinja/values/texts.h"
+#include "data/chat/jinja/values/values.h"
+#include "data/files/error.h"
+#include "data/text/utf8.h"
+
+namespace clover::data {
+namespace {
+
+/// One thing under the names that templates and data have for it.
+constexpr std::string_view thoughts[] = {"reasoning_content", "reasoning", "thinking"};
+constexpr std::string_view calls[] = {"tool_calls", "tool_call_id", "function_call"};
+
+bool is_thought(std::string_view field) {
+  return std::find(std::begin(thoughts), std::end(thoughts), field) != std::end(thoughts);
+}
+
+bool is_plain_role(const std::string& role) {
+  return role == "system" || role == "user" || role == "assistant";
+}
+
+/// How much of `prompt` an answer's text goes on from; a character of several bytes is kept whole.
+size_t common_begin(std::string_view prompt, std::string_view with_answer) {
+  const auto differ = std::mismatch(prompt.begin(), prompt.end(), with_answer.begin(), with_answer.end());
+  size_t length = static_cast<size_t>(differ.first - prompt.begin());
+  while (length > 0 && length < with_answer.size() && continues_character(with_answer[length])) --length;
+  return length;
+}
+
+/// Of what an answer adds, the part that the assistant wrote: whitespace behind an end token is the
+/// template's.
+size_t end_of_answer(std::string_view added, std::string_view content) {
+  const std::string_view kept = jinja::stripped(added, false, true);
+  const std::string_view said = jinja::stripped(content, true, true);
+  return !said.empty() && kept.ends_with(said) ? added.size() : kept.size();
+}
+
+void check_messages(const std::vector<Message>& messages) {
+  if (messages.empty()) throw InputError("messages: expected at least one message, found none");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    if (is_plain_role(role) || role == "tool" || role == "developer" || role == "function") continue;
+    throw InputError("messages[" + std::to_string(i) +
+                     "].role: expected system, user, assistant, tool or developer, found \"" +
+                     role.substr(0, 100) + "\"");
+  }
+}
+
+}  // namespace
+
+JinjaChat::JinjaChat(const std::string& text, json tokens, std::string source)
+    : template_(text), source_(std::move(source)), variables_(std::move(tokens)) {
+  using Kind = jinja::Token::Kind;
+  bool behind_dot = false;
+  for (const jinja::Token& token : jinja::cut(text)) {
+    if (token.kind == Kind::name && !behind_dot) variables_read_.insert(token.text);
+    if (token.kind == Kind::string || (token.kind == Kind::name && behind_dot))
+      fields_read_.insert(token.text);
+    behind_dot = token.kind == Kind::symbol && token.text == ".";
+  }
+}
+
+std::optional<std::string> JinjaChat::says_more(const Message& message) {
+  if (!message.fields) return std::nullopt;
+  for (const auto& [name, value] : message.fields->items()) {
+    if (is_thought(name) || std::find(std::begin(calls), std::end(calls), name) != std::end(calls))
+      return name;
+  }
+  return std::nullopt;
+}
+
+bool JinjaChat::looks_at(const Message& message) const {
+  if (!message.fields) return false;
+  if (says_more(message)) return true;
+  const auto& fields = message.fields->items();
+  return std::any_of(fields.begin(), fields.end(),
+                     [&](const auto& field) { return fields_read_.contains(field.key()); });
+}
+
+JinjaChat::json JinjaChat::as_seen(const Message& message, size_t index) const {
+  json seen = {{"role", message.role}, {"content", message.content}};
+  if (!message.fields) return seen;
+  for (const auto& [name, value] : message.fields->items()) {
+    std::string known = name;
+    if (is_thought(name) && !fields_read_.contains(name)) {
+      for (const std::string_view other : thoughts)
+        if (fields_read_.contains(other)) known = other;
+    }
+    const bool matters = is_thought(name) || name == "tool_calls" || name == "function_call";
+    if (matters && !fields_read_.contains(known)) {
+      throw InputError("messages[" + std::to_string(index) + "]." + name +
+                       ": the chat template does not use it; leave it out, or write it into the content as "
+                       "the model would");
+    }
+    seen[known] = value;
+  }
+  return seen;
+}
+
+void JinjaChat::add_arguments(json& variables, const TemplateArguments& arguments) const {
+  variables["tools"] = variables["documents"] = nullptr;
+  if (!arguments) return;
+  for (const auto& [name, value] : arguments->items()) {
+    if (!variables_read_.contains(name)) {
+      throw InputError(name +
+                       ": the chat template does not use it, so the model would not read it; leave it "
+                       "out, or say it in a message");
+    }
+    variables[name] = value;
+  }
+}
+
+JinjaTemplate::Rendered JinjaChat::rendered(const std::vector<Message>& messages, size_t count,
+                                            bool generation_prompt,
+                                            const TemplateArguments& arguments) const {
+  json variables = variables_, list = json::array();
+  for (size_t i = 0; i < count; ++i) list.push_back(as_seen(messages[i], i));
+  add_arguments(variables, arguments);
+  variables["messages"] = std::move(list);
+  variables["add_generation_prompt"] = generation_prompt;
+  try {
+    return template_.render(variables);
+  } catch (const jinja::Unsupported&) {
+    throw;
+  } catch (const InputError& error) {
+    throw InputError("messages: the chat template refuses them: " + std::string(error.what()));
+  }
+}
+
+void JinjaChat::check_shown(const std::vector<Message>& messages, const std::string& text,
+                            bool generation_prompt, const TemplateArguments& arguments) const {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Message& message = messages[i];
+    if (is_plain_role(message.role) || message.content.empty() ||
+        text.find(message.content) != std::string::npos)
+      continue;
+    std::vector<Message> others = messages;  // it may be there in another way, as JSON
+    others[i].content += "x";
+    if (rendered(others, others.size(), generation_prompt, arguments).text == text) {
+      throw InputError("messages[" + std::to_string(i) +
+                       "].role: the chat template does not show messages of \"" + message.role + "\"");
+    }
+  }
+}
+
+std::string JinjaChat::text(const std::vector<Message>& messages, bool generation_prompt,
+                            const TemplateArguments& arguments) const {
+  check_messages(messages);
+  std::string text = rendered(messages, messages.size(), generation_prompt, arguments).text;
+  check_shown(messages, text, generation_prompt, arguments);
+  return text;
+}
+
+std::string JinjaChat::up_to_answer(std::string text, const std::vector<Message>& messages, size_t count,
+                                    const TemplateArguments& arguments) const {
+  const std::string eos = variables_.value("eos_token", std::string());
+  if (eos.empty() || !text.ends_with(eos)) return text;
+  // Some close a conversation that nobody goes on with by a token of its own, "<|end|>\n<|endoftext|>".
+  const std::string without = text.substr(0, text.size() - eos.size());
+  try {
+    const std::string goes_on = rendered(messages, count, true, arguments).text;
+    return goes_on.starts_with(without) && !goes_on.starts_with(text) ? without : text;
+  } catch (const jinja::Unsupported&) {
+    throw;
+  } catch (const InputError&) {  // it knows of no answer behind an answer
+    return text;
+  }
+}
+
+RenderedAnswer JinjaChat::answer(const std::vector<Message>& messages, std::string_view prompt,
+                                 const TemplateArguments& arguments) const {
+  JinjaTemplate::Rendered whole = rendered(messages, messages.size(), false, arguments);
+  if (!whole.generations.empty() && whole.generations.back().second > common_begin(prompt, whole.text)) {
+    const auto [begin, end] = whole.generations.back();
+    const bool goes_on = std::string_view(whole.text).starts_with(prompt) && begin >= prompt.size();
+    return {std::move(whole.text), goes_on ? begin : std::string::npos, end, true};
+  }
+  whole.text = up_to_answer(std::move(whole.text), messages, messages.size(), arguments);
+  const bool goes_on = std::string_view(whole.text).starts_with(prompt);
+  const size_t begin = goes_on ? prompt.size() : 0;
+  const size_t end =
+      begin + end_of_answer(std::string_view(whole.text).substr(begin), messages.back().content);
+  return {std::move(whole.text), goes_on ? begin : std::string::npos, end, false};
+}
+
+std::string JinjaChat::with_other_words(const Message& answer, const TemplateArguments& arguments) const {
+  Message other = answer;
+  other.content = jinja::stripped(answer.content, true, false).starts_with('a') ? "b" : "a";
+  return rendered({other}, 1, false, arguments).text;
+}
+
+RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool generation_prompt,
+                               const TemplateArguments& arguments) const {
+  check_messages(messages);
+  JinjaTemplate::Rendered all = rendered(messages, messages.size(), generation_prompt, arguments);
+  RenderedChat chat{std::move(all.text), std::move(all.generations)};
+  if (!chat.assistant_spans.empty()) return chat;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != "assistant") continue;
+    const std::string upto =
+        up_to_answer(rendered(messages, i + 1, false, arguments).text, messages, i + 1, arguments);
+    const std::string before =
+        i > 0 ? rendered(messages, i, true, arguments).text : with_other_words(messages[0], arguments);
+    const size_t content_at = upto.rfind(jinja::stripped(messages[i].content, true, true));
+    const size_t begin = std::min(common_begin(before, upto), content_at);
+    const size_t end = begin + end_of_answer(std::string_view(upto).substr(begin), messages[i].content);
+    if (std::string_view(chat.text).starts_with(std::string_view(upto).substr(0, end)))
+      chat.assistant_spans.emplace_back(begin, end);
+  }
+  return chat;
+}
+
+}  // namespace clover::data

@@ -1,0 +1,182 @@
+#include "data/text/normalizer.h"
+
+#include <unicode/bytestream.h>
+#include <unicode/edits.h>
+#include <unicode/normalizer2.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "data/files/error.h"
+
+namespace clover::data {
+namespace {
+
+const icu::Normalizer2& composer() {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
+  if (U_FAILURE(status)) throw std::runtime_error("ICU has no NFC data: " + std::string(u_errorName(status)));
+  return *nfc;
+}
+
+bool is_ascii(std::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) >= 0x80; });
+}
+
+using Step = Normalizer::Step;
+using Kind = Step::Kind;
+
+MappedText compose(std::string_view text) {
+  if (is_ascii(text)) return MappedText(text);
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw InputError("text to tokenize: expected at most 2 GiB, found " + std::to_string(text.size()) +
+                     " bytes");
+  }
+  std::string composed;
+  icu::StringByteSink<std::string> sink(&composed);
+  icu::Edits edits;
+  UErrorCode status = U_ZERO_ERROR;
+  composer().normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink, &edits,
+                           status);
+  if (U_FAILURE(status))
+    throw std::runtime_error("ICU could not normalise: " + std::string(u_errorName(status)));
+  if (!edits.hasChanges()) return MappedText(text);
+  MappedText mapped;
+  for (icu::Edits::Iterator edit = edits.getFineIterator(); edit.next(status);) {
+    const auto source = static_cast<size_t>(edit.sourceIndex());
+    const std::string_view bytes(composed.data() + edit.destinationIndex(),
+                                 static_cast<size_t>(edit.newLength()));
+    if (edit.hasChange()) {
+      mapped.append_replacement(bytes, source, source + static_cast<size_t>(edit.oldLength()));
+    } else {
+      mapped.append_copy(bytes, source);
+    }
+  }
+  return mapped;
+}
+
+MappedText replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+  size_t found = pattern.empty() ? text.npos : text.find(pattern);
+  if (found == text.npos) return MappedText(text);
+  MappedText mapped;
+  size_t done = 0;
+  for (; found != text.npos; found = text.find(pattern, done)) {
+    mapped.append_copy(text.substr(done, found - done), done);
+    done = found + pattern.size();
+    mapped.append_replacement(content, found, done);
+  }
+  mapped.append_copy(text.substr(done), done);
+  return mapped;
+}
+
+MappedText replace_leading(std::string_view text, std::string_view pattern, std::string_view content) {
+  if (!text.starts_with(pattern)) return MappedText(text);
+  MappedText mapped;
+  mapped.append_replacement(content, 0, pattern.size());
+  mapped.append_copy(text.substr(pattern.size()), pattern.size());
+  return mapped;
+}
+
+MappedText trim(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  const size_t end = begin == text.size() ? begin : text.find_last_not_of(' ') + 1;
+  if (begin == 0 && end == text.size()) return MappedText(text);
+  MappedText mapped;
+  mapped.append_copy(text.substr(begin, end - begin), begin);
+  return mapped;
+}
+
+MappedText squeeze(std::string_view text) {
+  if (text.find("  ") == text.npos) return MappedText(text);
+  MappedText mapped;
+  for (size_t i = 0; i < text.size();) {
+    const size_t spaces = std::min(text.find_first_not_of(' ', i), text.size()) - i;
+    const size_t length = std::max<size_t>(spaces, 1);
+    if (length > 1) {
+      mapped.append_replacement(" ", i, i + length);
+    } else {
+      mapped.append_copy(text.substr(i, 1), i);
+    }
+    i += length;
+  }
+  return mapped;
+}
+
+MappedText apply_step(const Step& step, std::string_view text) {
+  switch (step.kind) {
+    case Kind::compose:
+      return compose(text);
+    case Kind::prepend: {
+      if (text.empty()) break;
+      MappedText mapped;
+      mapped.append_replacement(step.content, 0, 0);
+      mapped.append_copy(text, 0);
+      return mapped;
+    }
+    case Kind::replace:
+      return replace_all(text, step.pattern, step.content);
+    case Kind::trim:
+      return trim(text);
+    case Kind::squeeze:
+      return squeeze(text);
+    case Kind::replace_leading:
+      return replace_leading(text, step.pattern, step.content);
+  }
+  return MappedText(text);
+}
+
+[[noreturn]] void refuse(const std::string& where, const nlohmann::json& found) {
+  throw InputError(where + ": expected no normalizer, NFC, Prepend or Replace, found " +
+                   found.dump().substr(0, 300));
+}
+
+// The regular expressions that transformers writes for what SentencePiece does to spaces.
+Step replace_step(const nlohmann::json& config, const std::string& where) {
+  const nlohmann::json pattern = config.value("pattern", nlohmann::json());
+  const nlohmann::json content = config.value("content", nlohmann::json());
+  if (!pattern.is_object() || !content.is_string()) refuse(where, config);
+  const auto text = content.get<std::string>();
+  if (pattern.contains("String") && pattern["String"].is_string())
+    return {Kind::replace, pattern["String"].get<std::string>(), text};
+  const nlohmann::json expression = pattern.value("Regex", nlohmann::json());
+  if (expression == R"(\A +| +\z)" && text.empty()) return {Kind::trim, "", ""};
+  if (expression == " {2,}" && text == " ") return {Kind::squeeze, "", ""};
+  if (expression == "\\A\xE2\x96\x81") return {Kind::replace_leading, "\xE2\x96\x81", text};
+  refuse(where, config);
+}
+
+}  // namespace
+
+void Normalizer::add(const nlohmann::json& config, const std::string& where) {
+  const nlohmann::json type = config.is_object() ? config.value("type", nlohmann::json()) : nlohmann::json();
+  if (type == "NFC") {
+    steps_.push_back({Kind::compose, "", ""});
+  } else if (type == "Prepend" && config.contains("prepend") && config["prepend"].is_string()) {
+    steps_.push_back({Kind::prepend, "", config["prepend"].get<std::string>()});
+  } else if (type == "Replace") {
+    steps_.push_back(replace_step(config, where));
+  } else if (type == "Sequence" && config.contains("normalizers") && config["normalizers"].is_array()) {
+    for (const nlohmann::json& part : config["normalizers"]) add(part, where);
+  } else {
+    refuse(where, config);
+  }
+}
+
+Normalizer Normalizer::from_json(const nlohmann::json& config, const std::string& where) {
+  Normalizer normalizer;
+  if (!config.is_null()) normalizer.add(config, where);
+  return normalizer;
+}
+
+MappedText Normalizer::apply(std::string_view text) const {
+  MappedText done(text);
+  for (const Step& step : steps_) {
+    MappedText next = apply_step(step, done.text());
+    if (!next.is_source()) done = std::move(next).over(done);
+  }
+  return done;
+}
+
+}  // namespace clover::data

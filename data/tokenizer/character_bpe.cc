@@ -1,0 +1,160 @@
+#include "data/tokenizer/character_bpe.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "data/files/error.h"
+#include "data/text/utf8.h"
+#include "data/tokenizer/files/tokenizer_json.h"
+#include "data/tokenizer/files/tokenizer_settings.h"
+
+namespace clover::data {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
+
+bool flag(const json& model, const char* name) {
+  return model.value(name, json(false)) == true;
+}
+
+}  // namespace
+
+CharacterBpe::CharacterBpe(const json& model, const std::string& where) {
+  check_bpe_options(model, where);
+  whole_first_ = flag(model, "ignore_merges");
+  falls_back_ = flag(model, "byte_fallback");
+  fuses_unknown_ = flag(model, "fuse_unk");
+  read_vocab(model.value("vocab", json()), where);
+  read_merges(model, where);
+  read_unknown(model, where);
+}
+
+void CharacterBpe::read_vocab(const json& vocab, const std::string& where) {
+  if (!vocab.is_object() || vocab.empty()) {
+    throw InputError(where + ".vocab: expected an object of tokens and ids, found " + shown_json(vocab));
+  }
+  ids_.reserve(vocab.size());
+  for (const auto& [token, value] : vocab.items()) {
+    const int64_t id = read_token_id(value, where + ".vocab: \"" + token + "\"");
+    ids_.emplace(token, static_cast<int32_t>(id));
+    if (static_cast<size_t>(id) >= texts_.size()) texts_.resize(static_cast<size_t>(id) + 1);
+    texts_[static_cast<size_t>(id)] = token;
+    longest_ = std::max(longest_, token.size());
+  }
+  ascii_.fill(-1);
+  for (const auto& [token, id] : ids_) {
+    if (token.empty() || decode_utf8(token, 0).length != token.size()) continue;
+    if (token.size() == 1) {
+      ascii_[static_cast<uint8_t>(token[0])] = id;
+    } else {
+      characters_.emplace(token, id);
+    }
+  }
+  for (size_t byte = 0; byte < bytes_.size(); ++byte) {
+    char token[8];
+    std::snprintf(token, sizeof token, "<0x%02zX>", byte);
+    const auto id = ids_.find(token);
+    bytes_[byte] = id == ids_.end() ? -1 : id->second;
+  }
+}
+
+void CharacterBpe::read_merges(const json& model, const std::string& where) {
+  const std::vector<NamedMerge> merges = read_named_merges(model, where);
+  merges_ = BpeMerges(merges.size());
+  words_are_apart_ = ids_.contains(std::string(space_mark));
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const NamedMerge& merge = merges[rank];
+    merges_.add(merge.left_id, merge.right_id, static_cast<uint32_t>(rank), merge.result_id);
+    if (merge.right.starts_with(space_mark) && !merge.left.ends_with(space_mark)) words_are_apart_ = false;
+  }
+}
+
+void CharacterBpe::read_unknown(const json& model, const std::string& where) {
+  const json unknown = model.value("unk_token", json());
+  if (unknown.is_null()) {
+    // Then characters may be dropped, and what stood around them meets.
+    const bool covers_all =
+        falls_back_ && std::none_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id < 0; });
+    words_are_apart_ = words_are_apart_ && covers_all;
+    return;
+  }
+  const auto id = unknown.is_string() ? ids_.find(unknown.get<std::string>()) : ids_.end();
+  if (id == ids_.end()) {
+    throw InputError(where + ".unk_token: expected null or a token of the vocabulary, found " +
+                     shown_json(unknown));
+  }
+  unknown_ = id->second;
+}
+
+std::optional<int64_t> CharacterBpe::id_of(const std::string& token) const {
+  const auto id = ids_.find(token);
+  return id == ids_.end() ? std::nullopt : std::optional<int64_t>(id->second);
+}
+
+int32_t CharacterBpe::id_of_character(std::string_view character) const {
+  if (character.size() == 1) return ascii_[static_cast<uint8_t>(character[0])];
+  const auto id = characters_.find(character);
+  return id == characters_.end() ? -1 : id->second;
+}
+
+void CharacterBpe::encode(std::string_view text, std::vector<BpeSymbol>& tokens) const {
+  tokens.clear();
+  if (whole_first_ && text.size() <= longest_) {
+    if (const auto whole = ids_.find(std::string(text)); whole != ids_.end()) {
+      tokens.push_back({whole->second, 0, static_cast<uint32_t>(text.size())});
+      return;
+    }
+  }
+  if (!words_are_apart_) return encode_word(text, 0, text.size(), tokens);
+  // Words that no merge joins: short ones merge faster than a long text.
+  std::vector<BpeSymbol> word;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin;
+    while (text.substr(end).starts_with(space_mark)) end += space_mark.size();
+    end = std::min(text.find(space_mark, end), text.size());
+    word.clear();
+    encode_word(text, begin, end, word);
+    tokens.insert(tokens.end(), word.begin(), word.end());
+    begin = end;
+  }
+}
+
+void CharacterBpe::encode_word(std::string_view text, size_t begin, size_t end,
+                               std::vector<BpeSymbol>& symbols) const {
+  BpeSymbol unknown{-1, 0, 0};  // held back: it may grow
+  const auto flush = [&] {
+    if (unknown.id >= 0) symbols.push_back(unknown);
+    unknown.id = -1;
+  };
+  for (size_t i = begin; i < end;) {
+    const size_t length = decode_utf8(text, i).length;
+    const auto from = static_cast<uint32_t>(i), to = static_cast<uint32_t>(i + length);
+    const std::string_view character = text.substr(i, length);
+    i += length;
+    if (const int32_t id = id_of_character(character); id >= 0) {
+      flush();
+      symbols.push_back({id, from, to});
+      continue;
+    }
+    const auto has_token = [&](char byte) { return bytes_[static_cast<uint8_t>(byte)] >= 0; };
+    if (falls_back_ && std::all_of(character.begin(), character.end(), has_token)) {
+      for (uint32_t at = from; at < to; ++at)  // as in the reference, an unknown before them stays behind
+        symbols.push_back({bytes_[static_cast<uint8_t>(text[at])], at, at + 1});
+      continue;
+    }
+    if (unknown_ < 0) continue;
+    if (unknown.id >= 0 && fuses_unknown_) {
+      unknown.end = to;
+    } else {
+      flush();
+      unknown = {unknown_, from, to};
+    }
+  }
+  flush();
+  merges_.apply(symbols);
+}
+
+}  // namespace clover::data

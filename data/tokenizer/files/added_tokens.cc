@@ -1,0 +1,89 @@
+#include "data/tokenizer/files/added_tokens.h"
+
+#include <unicode/uchar.h>
+
+#include <algorithm>
+
+#include "data/text/utf8.h"
+
+namespace clover::data {
+namespace {
+
+size_t character_before(std::string_view text, size_t position) {
+  do --position;
+  while (position > 0 && continues_character(text[position]));
+  return position;
+}
+
+// A word character as Unicode's regular expressions define it (UTS 18, annex C).
+bool is_word(std::string_view text, size_t position) {
+  const auto c = static_cast<UChar32>(decode_utf8(text, position).code_point);
+  return u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) ||
+         (U_MASK(u_charType(c)) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
+}
+
+bool is_space(std::string_view text, size_t position) {
+  return u_isUWhiteSpace(static_cast<UChar32>(decode_utf8(text, position).code_point));
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  return (begin == 0 || !is_word(text, character_before(text, begin))) &&
+         (end == text.size() || !is_word(text, end));
+}
+
+}  // namespace
+
+void AddedTokens::add(const AddedToken& token) {
+  if (token.content.empty()) return;
+  begins_[static_cast<uint8_t>(token.content[0])] = true;
+  int32_t node = 0;
+  for (char c : token.content) {
+    const auto [entry, is_new] = nodes_[node].next.try_emplace(c, static_cast<int32_t>(nodes_.size()));
+    node = entry->second;
+    if (is_new) nodes_.emplace_back();
+  }
+  nodes_[node].token = static_cast<int32_t>(tokens_.size());
+  tokens_.push_back(token);
+}
+
+const AddedToken* AddedTokens::longest_at(std::string_view text, size_t position) const {
+  const AddedToken* longest = nullptr;
+  int32_t node = 0;
+  for (size_t i = position; i < text.size(); ++i) {
+    const auto entry = nodes_[node].next.find(text[i]);
+    if (entry == nodes_[node].next.end()) break;
+    node = entry->second;
+    if (nodes_[node].token >= 0) longest = &tokens_[nodes_[node].token];
+  }
+  return longest;
+}
+
+std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, bool parse_special) const {
+  std::vector<Part> parts;
+  size_t done = 0;  // end of the last part
+  for (size_t at = 0; at < text.size();) {
+    const AddedToken* token = begins_[static_cast<uint8_t>(text[at])] ? longest_at(text, at) : nullptr;
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t begin = at;
+    size_t end = at += token->content.size();
+    // A rejected match is passed over whole: a shorter token inside it is not looked for, as in the
+    // reference.
+    if (token->special && !parse_special) continue;
+    if (token->single_word && !stands_alone(text, begin, end)) continue;
+    if (begin < done) continue;  // inside the whitespace that the last token took
+    while (token->lstrip && begin > done && is_space(text, character_before(text, begin))) {
+      begin = character_before(text, begin);
+    }
+    while (token->rstrip && end < text.size() && is_space(text, end)) end += decode_utf8(text, end).length;
+    if (done < begin) parts.push_back({done, begin, nullptr});
+    parts.push_back({begin, end, token});
+    done = end;
+  }
+  if (done < text.size()) parts.push_back({done, text.size(), nullptr});
+  return parts;
+}
+
+}  // namespace clover::data

@@ -1,0 +1,61 @@
+#include "data/tokenizer/files/added_vocabulary.h"
+
+#include <algorithm>
+
+#include "data/files/hash.h"
+
+namespace clover::data {
+
+bool same_place(const AddedToken& one, const AddedToken& other) {
+  return one.single_word == other.single_word && one.lstrip == other.lstrip && one.rstrip == other.rstrip &&
+         one.normalized == other.normalized;
+}
+
+int64_t AddedVocabulary::next_id() const {
+  return tokens_.empty() ? size_ : std::max(size_, tokens_.rbegin()->first + 1);
+}
+
+void AddedVocabulary::add(const AddedToken& token) {
+  if (token.content.empty()) return;
+  AddedToken stated = token;
+  stated.id = id_of(token.content).value_or(next_id());
+  if (const AddedToken* before = find(token.content)) stated.special = stated.special || before->special;
+  ids_[token.content] = stated.id;
+  tokens_[stated.id] = std::move(stated);
+}
+
+const AddedToken* AddedVocabulary::find(const std::string& content) const {
+  const auto id = ids_.find(content);
+  return id == ids_.end() ? nullptr : &tokens_.at(id->second);
+}
+
+std::optional<int64_t> AddedVocabulary::id_of(const std::string& content) const {
+  const auto id = ids_.find(content);
+  return id == ids_.end() ? model_id_(content) : std::optional<int64_t>(id->second);
+}
+
+std::vector<AddedToken> AddedVocabulary::tokens() const {
+  std::vector<AddedToken> tokens;
+  for (const auto& [id, token] : tokens_) tokens.push_back(token);
+  return tokens;
+}
+
+uint64_t hash_with(uint64_t hash, const std::vector<AddedToken>& covered, const AddedVocabulary& added) {
+  std::map<std::string, const AddedToken*> known;
+  for (const AddedToken& token : covered) known[token.content] = &token;
+  for (const AddedToken& token : added.tokens()) {
+    const auto before = known.find(token.content);
+    if (before != known.end()) {
+      const AddedToken& other = *before->second;
+      const bool same_id = other.id == token.id || added.model_id(token.content) == token.id;
+      const bool same_place = other.single_word == token.single_word && other.lstrip == token.lstrip &&
+                              other.rstrip == token.rstrip;
+      if (same_id && same_place) continue;
+    }
+    const int flags = token.single_word + 2 * token.lstrip + 4 * token.rstrip;
+    hash = fnv1a(token.content + "\n" + std::to_string(token.id) + " " + std::to_string(flags) + "\n", hash);
+  }
+  return hash;
+}
+
+}  // namespace clover::data

@@ -1,0 +1,300 @@
+#include "data/training/training_record.h"
+
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/chat/beside_chat.h"
+#include "data/chat/messages.h"
+#include "data/files/error.h"
+#include "data/files/files.h"
+#include "data/files/json_fields.h"
+#include "data/files/written_json.h"
+#include "data/training/training_weight.h"
+
+namespace clover::data {
+namespace {
+
+using Json = nlohmann::json;
+
+bool has(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  return found != record.end() && !found->is_null();
+}
+
+/// Whether a batch job wrote the line, whatever its request held.
+bool is_answer(const Json& record) {
+  for (const char* key : {"token_ids", "finish_reason", "usage", "steps", "line"})
+    if (!has(record, key)) return false;
+  return true;
+}
+
+const std::string& string_field(const Json& record, const char* key) {
+  return as_string(member(record, "", key), key);
+}
+
+std::vector<std::string> as_strings(const Json& value, const std::string& path) {
+  std::vector<std::string> strings;
+  for (const Json& item : as_list(value, path))
+    strings.push_back(as_string(item, element(path, strings.size())));
+  return strings;
+}
+
+std::vector<int64_t> as_token_ids(const Json& value, const std::string& path) {
+  std::vector<int64_t> ids;
+  for (const Json& item : as_list(value, path)) {
+    // Out-of-vocabulary ids are found later; here only what does not fit the type.
+    if (!item.is_number_integer()) {
+      fail_expected(element(path, ids.size()), "a token id",
+                    item.is_number() ? "the number " + item.dump() : kind_of(item));
+    }
+    if (item.is_number_unsigned() && item.get<uint64_t>() > std::numeric_limits<int32_t>::max()) {
+      fail_expected(element(path, ids.size()), "a token id", item.dump());
+    }
+    ids.push_back(item.get<int64_t>());
+  }
+  return ids;
+}
+
+TokensRecord tokens_record(const Json& record) {
+  TokensRecord tokens{as_token_ids(record["token_ids"], "token_ids"), {}};
+  for (const Json& item : as_list(record["loss_mask"], "loss_mask")) {
+    const bool fits = item.is_boolean() || (item.is_number_integer() && (item == 0 || item == 1));
+    if (!fits) {
+      fail_expected(element("loss_mask", tokens.supervised.size()), "0 or 1",
+                    item.is_number() ? item.dump() : kind_of(item));
+    }
+    tokens.supervised.push_back(item == 1 || item == true);
+  }
+  if (tokens.supervised.size() != tokens.ids.size()) {
+    fail_expected("loss_mask",
+                  ("as many values as token_ids (" + std::to_string(tokens.ids.size()) + ")").c_str(),
+                  std::to_string(tokens.supervised.size()));
+  }
+  return tokens;
+}
+
+AnsweredRecord::Prompt listed_prompt(const Json& value, const std::string& path) {
+  if (value.is_array()) return {"", as_token_ids(value, path)};
+  return {as_string(value, path), {}};
+}
+
+/// A prompt that is a text, one text in a list, or token ids; or several of them, one for each answer.
+void read_prompts(const Json& record, AnsweredRecord& answered) {
+  const Json& prompt = member(record, "", "prompt");
+  const bool several = prompt.is_array() && !prompt.empty() && !prompt[0].is_number();
+  if (several) {
+    for (const Json& one : prompt)
+      answered.prompts.push_back(listed_prompt(one, element("prompt", answered.prompts.size())));
+  } else if (prompt.is_array()) {
+    answered.prompts.push_back(listed_prompt(prompt, "prompt"));
+  }
+  answered.prompt = answered.prompts.empty() ? as_string(prompt, "prompt") : answered.prompts[0].text;
+}
+
+/// The answers, as many lists as `most` at most.
+void read_answers(const Json& record, const char* to, size_t most, AnsweredRecord& answered) {
+  for (const Json& item : as_list(record["token_ids"], "token_ids")) {
+    answered.answers.push_back(as_token_ids(item, element("token_ids", answered.answers.size())));
+  }
+  answered.texts = as_strings(member(record, "", "text"), "text");
+  if (answered.answers.empty() || answered.answers.size() > most) {
+    fail_expected("token_ids", to, std::to_string(answered.answers.size()) + " lists");
+  }
+  if (answered.texts.size() != answered.answers.size()) {
+    fail_expected("text",
+                  ("as many answers as token_ids (" + std::to_string(answered.answers.size()) + ")").c_str(),
+                  std::to_string(answered.texts.size()));
+  }
+}
+
+void read_only_answer(const Json& record, AnsweredRecord& answered) {
+  answered.answers.push_back(as_token_ids(record["token_ids"], "token_ids"));
+  answered.texts.push_back(string_field(record, "text"));
+}
+
+AnsweredRecord answered_record(const Json& record, OrderedLine& line) {
+  AnsweredRecord answered;
+  if (!has(record, "turns") && !has(record, "messages")) {
+    refuse_beside_text(record, "prompt");
+    read_prompts(record, answered);
+    if (answered.prompts.size() < 2) {
+      read_only_answer(record, answered);
+    } else {
+      read_answers(record, "one list a prompt", answered.prompts.size(), answered);
+      if (answered.answers.size() < answered.prompts.size())
+        fail_expected("token_ids", "one list a prompt", std::to_string(answered.answers.size()) + " lists");
+    }
+    return answered;
+  }
+  answered.is_chat = true;
+  if (!has(record, "turns")) {
+    read_only_answer(record, answered);
+    answered.messages = read_messages(record["messages"], "messages", line);
+  } else {
+    answered.later_turns = as_strings(record["turns"], "turns");
+    if (answered.later_turns.empty()) fail_expected("turns", "at least one turn", "none");
+    answered.messages.push_back({"user", answered.later_turns.front()});
+    answered.later_turns.erase(answered.later_turns.begin());
+    read_answers(record, "one list a turn", answered.later_turns.size() + 1, answered);
+  }
+  refuse_beside_messages(record, has(record, "turns") ? "turns" : "messages");
+  put_beside(record, line, answered.messages, answered.arguments);
+  return answered;
+}
+
+/// What was said before a question: Alpaca's history, a list of [question, answer].
+std::vector<Message> read_history(const Json& history) {
+  std::vector<Message> messages;
+  const Json& pairs = as_list(history, "history");
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const std::string here = element("history", i);
+    if (as_list(pairs[i], here).size() != 2)
+      fail_expected(here, "a question and its answer", std::to_string(pairs[i].size()) + " texts");
+    messages.push_back({"user", as_string(pairs[i][0], element(here, 0))});
+    messages.push_back({"assistant", as_string(pairs[i][1], element(here, 1))});
+  }
+  return messages;
+}
+
+/// The first of the names that the record has a value for.
+const char* first_of(const Json& record, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (has(record, name)) return name;
+  return nullptr;
+}
+
+/// An answer, or the first of several that SQuAD's form takes for equal.
+std::string read_answer(const Json& record, const char* name) {
+  const Json* answer = &record[name];
+  std::string path = name;
+  if (answer->is_object()) {
+    answer = &member(*answer, path, "text");
+    path += ".text";
+  }
+  if (!answer->is_array()) return as_string(*answer, path);
+  if (answer->empty()) fail_expected(path, "an answer", "none");
+  path = element(path, 0);
+  if ((*answer)[0].is_object()) return as_string(member((*answer)[0], path, "text"), path + ".text");
+  return as_string((*answer)[0], path);
+}
+
+/// {"question", "answer"} and its relatives, or none: the names of both fields.
+struct QuestionForm {
+  const char *question, *answer;
+};
+std::optional<QuestionForm> question_form(const Json& record) {
+  const QuestionForm question{first_of(record, {"question", "query"}),
+                              first_of(record, {"answer", "answers", "response"})};
+  if (question.question && question.answer) return question;
+  const QuestionForm task{first_of(record, {"instruction"}),
+                          first_of(record, {"output", "response", "answer"})};
+  if (task.question && task.answer) return task;
+  return std::nullopt;
+}
+
+ChatRecord question_record(const Json& record, const QuestionForm& form, OrderedLine& line) {
+  ChatRecord chat;
+  if (!says_nothing(record, "history")) chat.messages = read_history(record["history"]);
+  const bool task = form.question == std::string_view("instruction");
+  std::string question = string_field(record, form.question);
+  const auto part = [&](const char* name) {
+    return has(record, name) ? string_field(record, name) : std::string();
+  };
+  if (task && !part("input").empty()) question += "\n\n" + part("input");
+  if (const std::string context = part("context"); !context.empty())  // Dolly's stands behind, SQuAD's before
+    question = task ? question + "\n\n" + context : context + "\n\n" + question;
+  chat.messages.push_back({"user", std::move(question)});
+  chat.messages.push_back({"assistant", read_answer(record, form.answer)});
+  put_beside(record, line, chat.messages, chat.arguments);
+  return chat;
+}
+
+/// {"messages"}, {"conversations"}, {"conversation"}.
+ChatRecord chat_record(const Json& record, const char* name, OrderedLine& line) {
+  ChatRecord chat{read_messages(record[name], name, line)};
+  chat.learned = read_learned(record, name, chat.messages.size());
+  refuse_beside_messages(record, name);
+  const size_t said = chat.messages.size();
+  put_beside(record, line, chat.messages, chat.arguments);
+  if (!chat.learned.empty()) chat.learned.insert(chat.learned.begin(), chat.messages.size() - said, 0);
+  return chat;
+}
+
+/// Lists of messages on both sides, as TRL has them: what the assistant says in the prompt is not learned.
+ChatRecord completion_chat(const Json& record, OrderedLine& line) {
+  ChatRecord chat{read_messages(record["prompt"], "prompt", line)};
+  const std::vector<Message> completion = read_messages(record["completion"], "completion", line);
+  const std::vector<uint8_t> weighed = read_learned(record, "completion", completion.size());
+  refuse_beside_messages(record, "prompt");
+  chat.messages.insert(chat.messages.end(), completion.begin(), completion.end());
+  put_beside(record, line, chat.messages, chat.arguments);
+  chat.learned.assign(chat.messages.size() - completion.size(), 0);
+  for (size_t i = 0; i < completion.size(); ++i) chat.learned.push_back(weighed.empty() || weighed[i]);
+  return chat;
+}
+
+CompletionRecord completion_record(const Json& record) {
+  refuse_beside_text(record, "prompt and completion");
+  return {string_field(record, "prompt"), string_field(record, "completion")};
+}
+
+TextRecord text_record(const Json& record) {
+  refuse_beside_text(record, "text");
+  return {string_field(record, "text")};
+}
+
+std::string key_list(const Json& record) {
+  std::string keys;
+  for (const auto& [key, value] : record.items()) {
+    if (keys.size() > 200) return keys + ", ...";
+    keys += (keys.empty() ? "\"" : ", \"") + key + "\"";
+  }
+  return keys.empty() ? "an empty object" : keys;
+}
+
+}  // namespace
+
+TrainingRecord parse_training_record(std::string_view text) {
+  const WrittenJson written(text);
+  const Json record = parse_json(written.readable(), "the record");
+  if (!record.is_object()) fail_expected("the record", "a JSON object", kind_of(record));
+  const auto has = [&](const char* key) { return first_of(record, {key}) != nullptr; };
+  OrderedLine line(written.readable());
+
+  TrainingRecord parsed;
+  parsed.category = category_of(record);
+  check_weight(record);
+  if (has("token_ids") && has("loss_mask") && !is_answer(record)) {
+    parsed.content = tokens_record(record);
+  } else if (has("token_ids") && has("finish_reason")) {
+    parsed.content = answered_record(record, line);
+  } else if (has("token_ids")) {
+    fail_expected("the record", "\"loss_mask\" or \"finish_reason\" beside \"token_ids\"", "neither");
+  } else if (!says_nothing(record, "error") && record["error"] != false) {
+    throw InputError("the record is an error of a batch job: " + record["error"].dump().substr(0, 200));
+  } else if (const char* name = first_of(record, {"messages", "conversations", "conversation"})) {
+    parsed.content = chat_record(record, name, line);
+  } else if (has("prompt") && has("completion")) {
+    const bool chat = record["prompt"].is_array() && record["completion"].is_array();
+    if (chat) {
+      parsed.content = completion_chat(record, line);
+    } else {
+      parsed.content = completion_record(record);
+    }
+  } else if (const auto form = question_form(record)) {
+    parsed.content = question_record(record, *form, line);
+  } else if (has("text")) {
+    parsed.content = text_record(record);
+  } else {
+    fail_expected(
+        "the record",
+        "messages, conversations, prompt and completion, question and answer, instruction and output, text, "
+        "token_ids and loss_mask, or a line of a batch job's output that answers a request in a short form",
+        key_list(record));
+  }
+  return parsed;
+}
+
+}  // namespace clover::data

@@ -1,0 +1,240 @@
+#include "infer/bench/bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+
+#include "data/files/error.h"
+#include "infer/requests/decode_options.h"
+#include "infer/requests/report.h"
+#include "infer/requests/request_run.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+// What is kept of the rounds of one configuration.
+struct Measured {
+  std::vector<RunOutcome> rounds;
+  std::vector<double> ratio_to_off;
+  std::vector<bool> differs;  // by request, in any round
+};
+
+bool same_batch_size(const BenchConfiguration& one, const BenchConfiguration& other) {
+  return one.options.max_batch == other.options.max_batch;
+}
+
+template <typename Field>
+double median_of(const std::vector<RunOutcome>& rounds, Field field) {
+  std::vector<double> values;
+  for (const RunOutcome& round : rounds) values.push_back(field(round));
+  return median(std::move(values));
+}
+
+/// Its counts stand for all: `auto` does not choose alike in every round.
+const RunOutcome& middle_by_tokens_per_step(const std::vector<RunOutcome>& rounds) {
+  std::vector<const RunOutcome*> sorted;
+  for (const RunOutcome& round : rounds) sorted.push_back(&round);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const RunOutcome* one, const RunOutcome* other) {
+    return one->all.tokens_per_step() < other->all.tokens_per_step();
+  });
+  return *sorted[(sorted.size() - 1) / 2];
+}
+
+json round_figures(const RunOutcome& round, double ratio_to_off) {
+  return {{"seconds", round.seconds},
+          {"prefill_seconds", round.stats.prefill_seconds},
+          {"calibration_seconds", round.stats.calibration_seconds},
+          {"decode_seconds", round.stats.decode_seconds},
+          {"tokens", round.all.tokens},
+          {"passes", round.all.passes},
+          {"tokens_per_second", round.tokens_per_second()},
+          {"tokens_per_step", round.all.tokens_per_step()},
+          {"time_share", time_share(round.stats)},
+          {"peak_memory", round.peak_memory},
+          {"ratio_to_off", ratio_to_off}};
+}
+
+json summarise(const BenchConfiguration& configuration, const Measured& measured,
+               const std::vector<BatchLine>& lines) {
+  json entry = describe_growth(configuration.options, configuration.heads);
+  entry.update(describe_outcome(middle_by_tokens_per_step(measured.rounds)));
+  if (configuration.drafter) entry["kind"] = configuration.drafter->kind();
+  entry["temperature"] = lines.front().sampling.rule.temperature;
+  const auto set_median = [&](const char* name, auto field) {
+    entry[name] = median_of(measured.rounds, field);
+  };
+  set_median("seconds", [](const RunOutcome& r) { return r.seconds; });
+  set_median("prefill_seconds", [](const RunOutcome& r) { return r.stats.prefill_seconds; });
+  set_median("calibration_seconds", [](const RunOutcome& r) { return r.stats.calibration_seconds; });
+  set_median("decode_seconds", [](const RunOutcome& r) { return r.stats.decode_seconds; });
+  set_median("tokens_per_second", [](const RunOutcome& r) { return r.tokens_per_second(); });
+  set_median("read_bytes_per_second", [](const RunOutcome& r) { return r.read_bytes_per_second(); });
+  for (const char* part : {"target", "drafter", "grow", "verify", "host"}) {
+    entry["time_share"][part] = median_of(
+        measured.rounds, [&](const RunOutcome& r) { return time_share(r.stats)[part].get<double>(); });
+  }
+  int64_t peak = 0;
+  json rounds = json::array();
+  for (size_t round = 0; round < measured.rounds.size(); ++round) {
+    peak = std::max(peak, measured.rounds[round].peak_memory);
+    rounds.push_back(round_figures(measured.rounds[round], measured.ratio_to_off[round]));
+  }
+  entry["peak_memory"] = peak;
+  entry["rounds"] = rounds;
+  entry["ratio_to_off"] = median(measured.ratio_to_off);
+  entry["differs_from_off"] = std::count(measured.differs.begin(), measured.differs.end(), true);
+  return entry;
+}
+
+std::string label(const BenchConfiguration& configuration) {
+  const json budget = resolved_budget(configuration.options.growth, configuration.options.budget);
+  return to_string(configuration.options.growth.policy) +
+         (budget.is_null() ? "" : " budget " + budget.dump()) + " batch " +
+         std::to_string(configuration.options.max_batch);
+}
+
+void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan,
+                       const std::string& draft, const NamedDrafter& heads, int64_t batch_size,
+                       int64_t budget) {
+  BenchConfiguration configuration{heads.folder, heads.drafter.get(), plan.base};
+  configuration.options.growth.policy = parse_policy(draft);
+  if (configuration.options.growth.policy == Policy::off) {
+    configuration.heads.clear();
+    configuration.drafter = nullptr;
+  }
+  configuration.options.suffix = suffix_wanted(plan.suffix, configuration.options.growth.policy);
+  configuration.options.max_batch = batch_size;
+  configuration.options.budget = budget;
+  planned.push_back(configuration);
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
+                                                    const std::vector<NamedDrafter>& drafters) {
+  std::vector<BenchConfiguration> planned;
+  const std::vector<int64_t> own_budget{-1};
+  for (const int64_t batch_size : plan.batch_sizes) {
+    add_configuration(planned, plan, "off", {}, batch_size, -1);
+    for (const std::string& draft : plan.drafts) {
+      const Policy policy = parse_policy(draft);
+      if (policy == Policy::off) continue;
+      const bool has_budget = policy == Policy::clover || policy == Policy::fixed_tree;
+      if (drafters.empty() && policy != Policy::automatic) {
+        throw data::InputError("--draft " + draft + ": expected --heads DIR to draft with, found none");
+      }
+      if (drafters.empty()) add_configuration(planned, plan, draft, {}, batch_size, -1);
+      for (const NamedDrafter& heads : drafters) {
+        for (const int64_t budget : has_budget && !plan.budgets.empty() ? plan.budgets : own_budget) {
+          add_configuration(planned, plan, draft, heads, batch_size, budget);
+        }
+      }
+    }
+  }
+  return planned;
+}
+
+namespace {
+
+// Untimed: first touch of the weights, and of every drafter.
+void warm_up(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
+             const std::vector<BatchLine>& lines) {
+  std::vector<BatchLine> few(lines.begin(), lines.begin() + std::min<size_t>(lines.size(), 2));
+  for (BatchLine& line : few) line.sampling.max_tokens = std::min<int64_t>(line.sampling.max_tokens, 8);
+  for (const BenchConfiguration& configuration : configurations)
+    run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, few);
+}
+
+// The last round of every configuration beside that of plain decoding.
+void compare_with_off(const std::vector<BenchConfiguration>& configurations,
+                      std::vector<Measured>& measured) {
+  size_t off = 0;
+  for (size_t i = 0; i < configurations.size(); ++i) {
+    if (!same_batch_size(configurations[i], configurations[off])) off = i;  // first of its batch size
+    const RunOutcome& mine = measured[i].rounds.back();
+    const RunOutcome& plain = measured[off].rounds.back();
+    measured[i].ratio_to_off.push_back(mine.tokens_per_second() / plain.tokens_per_second());
+    measured[i].differs.resize(mine.token_ids.size());
+    for (size_t line = 0; line < mine.token_ids.size(); ++line)
+      if (mine.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
+  }
+}
+
+}  // namespace
+
+json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
+               const std::vector<BatchLine>& lines, int64_t rounds,
+               const std::function<void(const std::string&)>& say) {
+  std::vector<Measured> measured(configurations.size());
+  warm_up(model, configurations, lines);
+  // To and fro, so that a machine that slows down or recovers favours none.
+  std::vector<size_t> order(configurations.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (int64_t round = 0; round < rounds; ++round, std::reverse(order.begin(), order.end())) {
+    for (const size_t i : order) {
+      const BenchConfiguration& configuration = configurations[i];
+      measured[i].rounds.push_back(
+          run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, lines));
+      if (measured[i].rounds.back().tokens_per_second() <= 0)
+        throw data::InputError(
+            "expected answers of two tokens and more to time (the first is the prompt's), found none; raise "
+            "--max-tokens");
+      char figures[64];
+      std::snprintf(figures, sizeof figures, ": %.1f tokens/s",
+                    measured[i].rounds.back().tokens_per_second());
+      say("round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
+          label(configuration) + figures);
+    }
+    compare_with_off(configurations, measured);
+  }
+  json entries = json::array();
+  for (size_t i = 0; i < configurations.size(); ++i) {
+    entries.push_back(summarise(configurations[i], measured[i], lines));
+  }
+  return entries;
+}
+
+std::string bench_table(const json& configurations, double read_bandwidth) {
+  std::string table =
+      "batch  draft    budget  heads             tokens/s  x off  tokens/step  of bound  target  draft  "
+      "verify  "
+      "host  differ\n";
+  for (const json& entry : configurations) {
+    const std::string heads =
+        entry["heads"].is_null()
+            ? "-"
+            : std::filesystem::path(entry["heads"].get<std::string>()).lexically_normal().filename().string();
+    const json& share = entry["time_share"];
+    const auto percent = [&](const char* part) { return 100 * share[part].get<double>(); };
+    char row[200];
+    std::snprintf(row, sizeof row,
+                  "%5lld  %-7s  %6s  %-16.16s  %8.1f  %5.3f  %11.3f  %7.0f%%  %5.0f%%  %4.0f%%  %5.0f%%  "
+                  "%3.0f%%  %6lld\n",
+                  static_cast<long long>(entry["batch_size"].get<int64_t>()),
+                  entry["draft"].get<std::string>().c_str(),
+                  entry["budget"].is_null() ? "-" : entry["budget"].dump().c_str(), heads.c_str(),
+                  entry["tokens_per_second"].get<double>(), entry["ratio_to_off"].get<double>(),
+                  entry["tokens_per_step"].get<double>(),
+                  100 * entry["read_bytes_per_second"].get<double>() / read_bandwidth, percent("target"),
+                  percent("drafter") + percent("grow"), percent("verify"), percent("host"),
+                  static_cast<long long>(entry["differs_from_off"].get<int64_t>()));
+    table += row;
+  }
+  return table +
+         "tokens/step: (tokens - first of each answer) / decode passes of each sequence, the target's own "
+         "token included; off is 1.\nof bound: bytes of weights, keys and values a pass must read, over the "
+         "time and the "
+         "bandwidth at which these threads read memory; shares of the time follow.\n";
+}
+
+}  // namespace clover::infer

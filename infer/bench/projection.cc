@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "data/files/error.h"
+#include "infer/bench/step_bench.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+/// Tokens of a pass by the guesses it kept: [a] passes kept a.
+double tokens_a_pass(const json& histogram) {
+  double passes = 0, tokens = 0;
+  for (size_t kept = 0; kept < histogram.size(); ++kept) {
+    passes += histogram[kept].get<double>();
+    tokens += histogram[kept].get<double>() * static_cast<double>(kept + 1);
+  }
+  return passes > 0 ? tokens / passes : 0;
+}
+
+}  // namespace
+
+std::map<std::string, Acceptance> read_acceptance(const json& real, const std::vector<int64_t>& rows) {
+  std::map<std::string, Acceptance> found;
+  std::string budgets;  // found, but of steps that are not measured
+  try {
+    for (const json& configuration : real.at("configurations")) {
+      // `auto` chose its trees by the costs of another machine.
+      if (configuration.value("draft", "") != "clover" || !configuration.contains("kind")) continue;
+      const int64_t budget = configuration.at("budget").get<int64_t>();
+      const double tokens = tokens_a_pass(configuration.at("accepted_histogram"));
+      if (tokens < 1) continue;
+      if (std::find(rows.begin(), rows.end(), budget + 1) != rows.end())
+        found.try_emplace(configuration.at("kind").get<std::string>(), Acceptance{budget, tokens});
+      else
+        budgets += (budgets.empty() ? "" : ", ") + std::to_string(budget);
+    }
+  } catch (const json::exception& error) {
+    throw data::InputError(std::string("--assume-acceptance: expected the --json of bench, found ") +
+                           error.what());
+  }
+  if (found.empty() && !budgets.empty()) {
+    throw data::InputError("--assume-acceptance: it was measured with budgets of " + budgets +
+                           "; add one of them, plus 1 for the root, to --rows");
+  }
+  if (found.empty()) {
+    throw data::InputError(
+        "--assume-acceptance: expected a --json of this version's bench with --draft clover and heads, found "
+        "none in "
+        "it");
+  }
+  return found;
+}
+
+json project_speed(const json& configurations, const std::map<std::string, Acceptance>& acceptance) {
+  std::map<std::pair<int64_t, int64_t>, double> pass;  // seconds by batch size and rows each
+  for (const json& entry : configurations)
+    if (entry.contains("rows"))
+      pass[{entry["batch_size"].get<int64_t>(), entry["rows"].get<int64_t>()}] =
+          entry["seconds"].get<double>();
+  json projections = json::array();
+  const auto project = [&](int64_t batch_size, const json& kind, const json& draft_vocab, double tokens,
+                           double seconds) {
+    projections.push_back({{"batch_size", batch_size},
+                           {"kind", kind},
+                           {"draft_vocab", draft_vocab},
+                           {"tokens_per_step", tokens},
+                           {"tokens_per_second", static_cast<double>(batch_size) * tokens / seconds}});
+  };
+  for (const auto& [of, seconds] : pass)
+    if (of.second == 1) project(of.first, nullptr, nullptr, 1, seconds);
+  for (const json& entry : configurations) {
+    const auto assumed = entry.contains("kind") ? acceptance.find(entry["kind"]) : acceptance.end();
+    if (assumed == acceptance.end()) continue;
+    const int64_t batch_size = entry["batch_size"];
+    project(batch_size, entry["kind"], entry["draft_vocab"], assumed->second.tokens_per_step,
+            pass.at({batch_size, assumed->second.budget + 1}) + entry["seconds"].get<double>());
+  }
+  return projections;
+}
+
+std::string projection_table(const json& projections) {
+  std::string table =
+      "A projection: measured steps of random weights, with the guesses that real heads got accepted "
+      "elsewhere.\n"
+      "batch  heads   draft vocabulary  tokens/step  tokens/s\n";
+  for (const json& entry : projections) {
+    char line[120];
+    const bool plain = entry["kind"].is_null();
+    std::snprintf(line, sizeof line, "%5lld  %-6s  %16s  %11.2f  %8.1f\n",
+                  static_cast<long long>(entry["batch_size"].get<int64_t>()),
+                  plain ? "none" : entry["kind"].get<std::string>().c_str(),
+                  plain ? "-" : std::to_string(entry["draft_vocab"].get<int64_t>()).c_str(),
+                  entry["tokens_per_step"].get<double>(), entry["tokens_per_second"].get<double>());
+    table += line;
+  }
+  return table;
+}
+
+}  // namespace clover::infer

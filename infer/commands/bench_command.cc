@@ -1,0 +1,284 @@
+#include <ATen/ops/arange.h>
+
+#include <cstdio>
+#include <map>
+
+#include "data/files/error.h"
+#include "data/files/files.h"
+#include "infer/bench/bench.h"
+#include "infer/bench/step_bench.h"
+#include "infer/commands/commands.h"
+#include "infer/engine/end_tokens.h"
+#include "infer/program/command_line.h"
+#include "infer/program/exit_code.h"
+#include "infer/program/interrupt.h"
+#include "infer/program/machine.h"
+#include "infer/requests/decode_options.h"
+#include "infer/requests/report.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+struct BenchOptions {
+  ModelOptions model;
+  DecodeOptions decode;
+  std::vector<std::string> heads;
+  std::string input, report;
+  std::vector<std::string> drafts;
+  std::vector<int64_t> budgets;
+  std::vector<int64_t> batch_sizes;  // empty: the default of what is measured
+  int64_t rounds = 6;                // an even number: settings run to and fro
+  // Steps without requests:
+  std::vector<int64_t> rows;
+  int64_t context = 512;
+  std::string random_weights;
+  std::vector<std::string> random_heads;
+  std::vector<int64_t> draft_vocabs = {0};
+  std::string assumed, trace;
+};
+
+std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const LoadedModel& model) {
+  std::vector<NamedDrafter> drafters;
+  for (const std::string& folder : options.heads) {
+    drafters.push_back({folder, load_drafter(folder, *model.target, model.prompts->tokenizer())});
+  }
+  return drafters;
+}
+
+/// A model of the shape that a config.json describes.  InputError when its weights do not fit.
+std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
+  const model::TargetConfig config = model::TargetConfig::read_file(options.random_weights);
+  const at::Device device = prepare_device(options.model);
+  const c10::ScalarType dtype =
+      options.model.dtype.empty() ? config.stored_dtype : model::parse_dtype(options.model.dtype);
+  const double gigabyte = 1e9, bytes = config.weights() * static_cast<double>(c10::elementSize(dtype));
+  const double left = static_cast<double>(free_memory(device));
+  if (bytes > left) {
+    char sentence[160];
+    std::snprintf(
+        sentence, sizeof sentence,
+        ": its weights take %.1f GB in %s, %.1f GB are free on %s; choose a smaller shape or a device with "
+        "more memory",
+        bytes / gigabyte, model::dtype_name(dtype).c_str(), left / gigabyte, device.str().c_str());
+    throw data::InputError(options.random_weights + sentence);
+  }
+  auto target = model::Target::random(config, dtype, device);
+  if (options.model.max_context > 0) target->set_context(options.model.max_context);
+  return target;
+}
+
+std::vector<NamedDrafter> random_drafters(const BenchOptions& options, const model::Target& target) {
+  std::vector<NamedDrafter> drafters;
+  for (const std::string& kind : options.random_heads) {
+    for (const int64_t size : options.draft_vocabs) {
+      const int64_t kept = std::min(size, target.config().vocab);
+      const at::Tensor map = kept > 0 ? at::arange(kept, at::kLong) : at::Tensor();
+      NamedDrafter named{"random " + kind,
+                         model::make_drafter(kind, nlohmann::json::object(), target.view(), map,
+                                             /*trainable=*/false, /*seed=*/0)};
+      named.drafter->freeze(target.dtype());
+      drafters.push_back(std::move(named));
+    }
+  }
+  return drafters;
+}
+
+void show_steps(const BenchOptions& options, const model::Target& target, const json& entries,
+                const std::map<std::string, Acceptance>& acceptance) {
+  json report = report_of(entries, target);
+  std::fputs(step_bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
+  if (!options.assumed.empty()) {
+    report["projection"] = project_speed(entries, acceptance);
+    std::fputs(projection_table(report["projection"]).c_str(), stderr);
+  }
+  write_report(options.report, report);
+}
+
+std::vector<std::string> files_read(const BenchOptions& options) {
+  std::vector<std::string> files = options.heads;
+  files.insert(files.end(), {options.input, options.model.target, options.random_weights, options.assumed});
+  return files;
+}
+
+int bench_steps(const BenchOptions& options) {
+  if (!options.input.empty())
+    throw data::InputError(
+        "--rows and --random-weights measure steps without requests: expected no --input, found " +
+        options.input);
+  check_report_file(options.report, files_read(options));
+  std::vector<std::string> taken = files_read(options);
+  taken.push_back(options.report);
+  check_report_file(options.trace, taken, "--trace");
+  StepBenchPlan plan;
+  plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
+  plan.context = options.context;
+  plan.rounds = options.rounds;
+  plan.graphs = !options.decode.no_graphs;
+  plan.trace = options.trace;
+  if (!options.batch_sizes.empty()) plan.batch_sizes = options.batch_sizes;
+  std::map<std::string, Acceptance> acceptance;
+  if (!options.assumed.empty()) acceptance = read_acceptance(data::read_json(options.assumed), plan.rows);
+  for (const std::string& kind : options.random_heads)
+    model::settings_of_kind(kind, json::object());  // known?
+  if (!options.random_weights.empty()) {
+    if (!options.heads.empty())
+      throw data::InputError(
+          "--heads " + options.heads.front() +
+          ": trained heads need their --target; with --random-weights give --random-heads");
+    const auto target = random_target(options);
+    show_steps(options, *target, run_step_bench(*target, random_drafters(options, *target), plan),
+               acceptance);
+  } else {
+    const LoadedModel model = load_model(options.model);
+    std::vector<NamedDrafter> drafters = load_drafters(options, model);
+    for (NamedDrafter& random : random_drafters(options, *model.target))
+      drafters.push_back(std::move(random));
+    show_steps(options, *model.target, run_step_bench(*model.target, drafters, plan), acceptance);
+  }
+  return exit_done;
+}
+
+int bench_requests(const BenchOptions& options) {
+  if (options.input.empty())
+    throw data::InputError("expected --input FILE.jsonl (or --rows N,...), found neither");
+  if (!options.assumed.empty() || !options.random_heads.empty() || !options.trace.empty())
+    throw data::InputError(
+        "--assume-acceptance, --random-heads and --trace belong to --random-weights or --rows, found "
+        "--input");
+  BenchPlan plan;
+  plan.base = engine_options(options.decode, false);
+  plan.budgets = options.budgets;
+  plan.batch_sizes = options.batch_sizes.empty() ? std::vector<int64_t>{1, 4, 8, 16} : options.batch_sizes;
+  plan.rounds = options.rounds;
+  plan.drafts = options.drafts;
+  plan.suffix = options.decode.suffix;
+  if (plan.drafts.empty()) {
+    plan.drafts = options.heads.empty() ? std::vector<std::string>{"off", "auto"}
+                                        : std::vector<std::string>{"off", "auto", "clover"};
+  }
+  // Refuses what cannot be planned or written before the model is read.
+  check_report_file(options.report, files_read(options));
+  std::vector<NamedDrafter> names;
+  for (const std::string& folder : options.heads) names.push_back({folder, nullptr});
+  plan_configurations(plan, names);
+  const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
+  const LoadedModel model = load_model(options.model);
+  plan.base.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
+  const std::vector<NamedDrafter> drafters = load_drafters(options, model);
+  plan.base.costs = CostFile::of(*model.target, plan.base.graphs, plan.base.typical);
+  const json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
+                                 [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
+  const json report = report_of(entries, *model.target);
+  write_report(options.report, report);
+  std::fputs(bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
+  return exit_done;
+}
+
+void add_step_options(CLI::App& app, BenchOptions& options) {
+  const std::string steps = "Cost of a step (instead of --input)";
+  app.add_option("--rows", options.rows, "Rows of each sequence in one step of the target (default: 1,5)")
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->group(steps);
+  app.add_option("--context", options.context, "Tokens that each sequence has cached before the step")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->group(steps);
+  app.add_option("--random-weights", options.random_weights,
+                 "Instead of --target: a config.json, whose shape is measured with random weights")
+      ->type_name("FILE")
+      ->group(steps);
+  app.add_option("--random-heads", options.random_heads,
+                 "Kinds of heads to time beside the target, untrained")
+      ->delimiter(',')
+      ->type_name("KIND,...")
+      ->group(steps);
+  app.add_option("--draft-vocab", options.draft_vocabs, "Vocabularies of the random heads; 0: the target's")
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->group(steps);
+  app.add_option("--assume-acceptance", options.assumed,
+                 "A --json of bench with real heads: what they got accepted turns steps into tokens/s")
+      ->type_name("FILE")
+      ->group(steps);
+  app.add_option(
+         "--trace", options.trace,
+         "Write what ran when in eight steps of the first batch size: kernels on a GPU, LibTorch's operators "
+         "on a CPU, for Perfetto or chrome://tracing")
+      ->type_name("FILE")
+      ->group(steps);
+}
+
+}  // namespace
+
+Action declare_bench(CLI::App& app) {
+  auto options = std::make_shared<BenchOptions>();
+  options->decode.sampling.max_tokens = 128;
+  add_model_options(app, options->model, HeadsOption::none);
+  add_context_option(app, options->model);
+  app.get_option("--target")->required(false);
+  app.add_option("--heads", options->heads, "Folders of drafter heads to compare")
+      ->type_name("DIR")
+      ->group("Model");
+  app.add_option("--json", options->report, "Write all figures here")->type_name("FILE");
+  app.add_option("--rounds", options->rounds,
+                 "Times everything is measured, settings in turn, to and fro; an even number favours none")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}));
+  const std::string what = "What to measure";
+  app.add_option("--input", options->input, "Requests as for batch")->type_name("FILE")->group(what);
+  app.add_option("--batch-sizes", options->batch_sizes,
+                 "Sequences decoded at once (default: 1,4,8,16; 1 for steps without requests)")
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->group(what);
+  app.add_option("--draft", options->drafts,
+                 "Growth policies (default: off,auto and with heads clover); off is always measured")
+      ->delimiter(',')
+      ->type_name("NAME,...")
+      ->group(what);
+  app.add_option("--budgets", options->budgets,
+                 "Guesses checked per sequence and step, for clover and static")
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->group(what);
+  add_tree_options(app, options->decode, what);
+  add_graphs_option(app, options->decode);
+  add_suffix_option(app, options->decode);
+  app.add_option("--kv-memory", options->decode.kv_memory,
+                 "Memory for keys and values; 0: what the input needs")
+      ->type_name("BYTES")
+      ->transform(byte_count())
+      ->group(what);
+  add_prefill_option(app, options->decode, what);
+  add_sampling_options(app, options->decode.sampling);
+  add_end_option(app, options->decode);
+  add_step_options(app, *options);
+  app.footer(
+      "\nThe table goes to stderr, all figures to --json.  tokens/s counts decoding, not "
+      "prefill.\n\nExamples:\n"
+      "  clover-infer bench --target models/SmolLM2-135M-Instruct --heads heads-clover heads-medusa \\\n"
+      "      --input questions.jsonl --draft off,auto,clover --budgets 2,4,8 --batch-sizes 1,8 --json "
+      "speed.json\n"
+      "  clover-infer bench --target models/SmolLM2-135M-Instruct --rows 1,5,16 --context 512 --json "
+      "rows.json\n"
+      "  clover-infer bench --random-weights configs/targets/vicuna-7b.json --device cuda --batch-sizes "
+      "1,4,16,48 "
+      "\\\n"
+      "      --random-heads clover,medusa --draft-vocab 0,8192 --assume-acceptance speed.json\n");
+  return [options] {
+    watch_for_interrupts();
+    if (options->model.target.empty() == options->random_weights.empty())
+      throw data::InputError("expected either --target DIR or --random-weights FILE");
+    return options->rows.empty() && options->random_weights.empty() ? bench_requests(*options)
+                                                                    : bench_steps(*options);
+  };
+}
+
+}  // namespace clover::infer

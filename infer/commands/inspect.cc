@@ -1,0 +1,136 @@
+#include "infer/commands/inspect.h"
+
+#include <ATen/ops/isfinite.h>
+
+#include "data/files/error.h"
+#include "data/files/files.h"
+#include "data/files/safetensors.h"
+#include "infer/engine/end_tokens.h"
+#include "infer/program/interrupt.h"
+#include "model/checkpoint/heads_checkpoint.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+json tensor_counts(const std::filesystem::path& folder) {
+  const data::SafetensorsReader reader = data::SafetensorsReader::open(folder);
+  int64_t parameters = 0, bytes = 0;
+  json dtypes = json::object();
+  for (const std::string& name : reader.names()) {
+    const data::TensorInfo& info = reader.info(name);
+    int64_t count = 1;
+    for (const int64_t size : info.shape) count *= size;
+    parameters += count;
+    bytes += count * static_cast<int64_t>(c10::elementSize(info.dtype));
+    const std::string dtype = c10::toString(info.dtype);
+    dtypes[dtype] = dtypes.value(dtype, int64_t{0}) + count;
+  }
+  return {{"tensors", reader.names().size()},
+          {"parameters", parameters},
+          {"parameters_by_dtype", dtypes},
+          {"bytes", bytes}};
+}
+
+json tensors_not_finite(const std::filesystem::path& folder) {
+  const data::SafetensorsReader reader = data::SafetensorsReader::open(folder);
+  json names = json::array();
+  for (const std::string& name : reader.names()) {
+    stop_if_interrupted();
+    const at::Tensor tensor = reader.read(name);
+    if (tensor.is_floating_point() && !at::isfinite(tensor).all().item<bool>()) names.push_back(name);
+  }
+  return names;
+}
+
+json describe_config(const model::TargetConfig& config) {
+  return {{"family", config.family},
+          {"hidden", config.hidden},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"kv_heads", config.kv_heads},
+          {"head_dim", config.head_dim},
+          {"intermediate", config.intermediate},
+          {"vocab", config.vocab},
+          {"context", config.context},
+          {"rope", config.rope.settings()},
+          {"norm_eps", config.norm_eps},
+          {"tied_head", config.tied_head},
+          {"stored_dtype", model::dtype_name(config.stored_dtype)}};
+}
+
+void add_lines(const json& value, const std::string& key, std::string& lines) {
+  if (value.is_object()) {
+    for (const auto& [name, inner] : value.items())
+      add_lines(inner, key.empty() ? name : key + "." + name, lines);
+    return;
+  }
+  std::string text = value.is_string() ? value.get<std::string>()
+                                       : value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > 100) text = text.substr(0, 100) + "...";
+  lines += key + ": " + text + "\n";
+}
+
+}  // namespace
+
+FolderKind kind_of_folder(const std::filesystem::path& folder) {
+  const json config = data::read_json(folder / "config.json");
+  if (config.is_object() && config.contains("model_type")) return FolderKind::model;
+  if (config.is_object() && config.contains("format_version") && config.contains("kind"))
+    return FolderKind::heads;
+  throw data::InputError(
+      (folder / "config.json").string() +
+      ": expected \"model_type\" (a model) or \"format_version\" and \"kind\" (heads), found "
+      "neither");
+}
+
+json inspect_model(const ModelOptions& options, bool verify) {
+  const std::filesystem::path folder = options.target;
+  json about = {{"folder", options.target}, {"type", "model"}};
+  about.update(tensor_counts(folder));
+  const LoadedModel model = load_model(options);
+  stop_if_interrupted();
+  about["config"] = describe_config(model.target->config());
+  about["config"]["end_ids"] = chosen_end_ids({}, options.target, model);
+  about["fingerprint"] = model.target->fingerprint();
+  about["weight_bytes"] = model.target->weight_bytes();
+  about["dtype"] = model::dtype_name(model.target->dtype());
+  about["tokenizer"] = {{"hash", model.prompts->tokenizer().hash()},
+                        {"vocab", model.prompts->tokenizer().vocab_size()}};
+  about["chat_template"] = {{"name", model.prompts->template_name()},
+                            {"hash", model.prompts->template_hash()}};
+  if (verify) about["not_finite"] = tensors_not_finite(folder);
+  return about;
+}
+
+json inspect_heads(const std::filesystem::path& folder) {
+  const model::HeadsInfo info = model::read_heads_info(folder);
+  json about = {{"folder", folder.string()}, {"type", "heads"}, {"kind", info.config["kind"]}};
+  about.update(tensor_counts(folder));
+  about["config"] = info.config;
+  return about;
+}
+
+double verify_heads(const std::filesystem::path& folder, const ModelOptions& options) {
+  const json config = model::read_heads_info(folder).config;
+  ModelOptions with_heads = options;
+  with_heads.heads = folder.string();
+  const LoadedModel model = load_model(with_heads);
+  stop_if_interrupted();
+  const double agreement =
+      model::golden_agreement(*model.drafter, *model.target, config.value("golden", json()));
+  if (agreement < 0) {
+    throw data::InputError(folder.string() +
+                           ": expected a golden prompt in config.json to verify with, found none");
+  }
+  return agreement;
+}
+
+std::string as_lines(const json& about) {
+  std::string lines;
+  add_lines(about, "", lines);
+  return lines;
+}
+
+}  // namespace clover::infer

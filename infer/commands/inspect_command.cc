@@ -1,0 +1,90 @@
+#include <cstdio>
+
+#include "data/files/error.h"
+#include "data/files/files.h"
+#include "infer/commands/commands.h"
+#include "infer/commands/inspect.h"
+#include "infer/program/exit_code.h"
+#include "infer/program/interrupt.h"
+#include "infer/requests/report.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+constexpr double golden_share_wanted = 0.9;  // bf16 on another instruction set moves a near tie now and then
+
+struct InspectOptions {
+  ModelOptions model;  // its target: of the heads to verify
+  std::string folder, report;
+  bool verify = false;
+};
+
+void finish(const InspectOptions& options, const json& about) {
+  std::fputs(as_lines(about).c_str(), stdout);
+  if (options.report.empty()) return;
+  data::write_file_atomically(options.report,
+                              about.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+int inspect_a_model(const InspectOptions& options) {
+  ModelOptions model = options.model;
+  model.target = options.folder;
+  const json about = inspect_model(model, options.verify);
+  finish(options, about);
+  if (!options.verify) return exit_done;
+  if (about["not_finite"].empty()) {
+    std::puts("verified: every tensor is finite");
+    return exit_done;
+  }
+  std::fprintf(stderr, "%s: %zu tensors hold values that are not finite, the first is %s\n",
+               options.folder.c_str(), about["not_finite"].size(),
+               about["not_finite"][0].get<std::string>().c_str());
+  return exit_failed;
+}
+
+int inspect_some_heads(const InspectOptions& options) {
+  if (options.verify && options.model.target.empty()) {
+    throw data::InputError(
+        "--verify: expected --target DIR, the model these heads were trained on, found none");
+  }
+  json about = inspect_heads(options.folder);
+  if (options.verify) about["golden_agreement"] = verify_heads(options.folder, options.model);
+  finish(options, about);
+  if (!options.verify) return exit_done;
+  const double agreement = about["golden_agreement"].get<double>();
+  const bool good = agreement >= golden_share_wanted;
+  std::fprintf(good ? stdout : stderr, "%s: %.1f%% of the recorded guesses are the same (%.0f%% wanted)\n",
+               good ? "verified" : options.folder.c_str(), 100 * agreement, 100 * golden_share_wanted);
+  return good ? exit_done : exit_failed;
+}
+
+}  // namespace
+
+Action declare_inspect(CLI::App& app) {
+  auto options = std::make_shared<InspectOptions>();
+  app.add_option("--folder,folder", options->folder,
+                 "Model or heads folder; its option's name may be left out")
+      ->required()
+      ->type_name("DIR");
+  app.add_flag("--verify", options->verify,
+               "Heads: guess again on the recorded prompt; model: check that all values are finite");
+  add_model_options(app, options->model, HeadsOption::none);
+  app.get_option("--target")
+      ->required(false)
+      ->description("Heads: the model they were trained on, for --verify");
+  app.add_option("--json", options->report, "Also write everything here")->type_name("FILE");
+  app.footer(
+      "\nExit code 0: sound; 1: --verify found it is not; 2: cannot be read.\n\nExamples:\n"
+      "  clover-infer inspect models/SmolLM2-135M-Instruct --verify\n"
+      "  clover-infer inspect heads-clover --verify --target models/SmolLM2-135M-Instruct\n");
+  return [options] {
+    check_report_file(options->report, {options->folder, options->model.target});
+    watch_for_interrupts();
+    return kind_of_folder(options->folder) == FolderKind::model ? inspect_a_model(*options)
+                                                                : inspect_some_heads(*options);
+  };
+}
+
+}  // namespace clover::infer

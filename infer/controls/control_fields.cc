@@ -1,0 +1,236 @@
+#include "infer/controls/control_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "data/files/error.h"
+#include "data/text/utf8.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<int64_t>;
+
+constexpr double most_bias = 100, most_penalty = 2;
+
+[[noreturn]] void refuse(const std::string& name, const std::string& expected, const json& found) {
+  std::string text = found.is_number_float() && !std::isfinite(found.get<double>())
+                         ? std::to_string(found.get<double>())  // JSON has no name for it
+                         : found.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > 40) text = text.substr(0, 40) + "...";
+  throw data::InputError(name + ": expected " + expected + ", found " + text);
+}
+
+double number_in(const json& value, const std::string& name, const char* expected) {
+  if (!value.is_number()) refuse(name, expected, value);
+  return value.get<double>();
+}
+
+/// A whole number, however it is written.
+int64_t integer_in(const json& value, const std::string& name, const char* expected) {
+  constexpr double exact = 9007199254740992.0;
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::abs(number) > exact || number != std::trunc(number)) refuse(name, expected, value);
+    return static_cast<int64_t>(number);
+  }
+  const bool fits = value.is_number_integer() &&
+                    !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
+  if (!fits) refuse(name, expected, value);
+  return value.get<int64_t>();
+}
+
+constexpr const char* some_ids = "a list of token ids";
+
+Ids ids_in(const json& value, const std::string& name, const char* expected = some_ids) {
+  if (!value.is_array()) refuse(name, expected, value);
+  Ids ids;
+  for (const json& one : value) ids.push_back(integer_in(one, name, expected));
+  return ids;
+}
+
+std::vector<Ids> lists_of_ids_in(const json& value, const std::string& name) {
+  const char* expected = "a list of lists of token ids, none of them empty";
+  if (!value.is_array()) refuse(name, expected, value);
+  std::vector<Ids> lists;
+  for (const json& one : value) {
+    lists.push_back(ids_in(one, name, expected));
+    if (lists.back().empty()) refuse(name, expected, value);
+  }
+  return lists;
+}
+
+std::vector<std::string> words_in(const json& value, const std::string& name) {
+  std::vector<std::string> words;
+  for (const json& one : value.is_array() ? value : json::array({value})) {
+    if (!one.is_string()) refuse(name, "a text or a list of texts, none of them empty", value);
+    words.push_back(one.get<std::string>());
+  }
+  return words;
+}
+
+int64_t id_of(const std::string& text, const std::string& name) {
+  int64_t id = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (error != std::errc() || end != text.data() + text.size()) refuse(name, "token ids as names", text);
+  return id;
+}
+
+std::vector<std::pair<int64_t, double>> biases_in(const json& value, const std::string& name) {
+  const char* expected = "an object of token ids and numbers from -100 to 100";
+  if (!value.is_object()) refuse(name, expected, value);
+  std::vector<std::pair<int64_t, double>> biases;
+  for (const auto& [id, bias] : value.items())
+    biases.emplace_back(id_of(id, name), number_in(bias, name, expected));
+  return biases;
+}
+
+struct Field {
+  void (*read)(const json& value, const std::string& name, ControlFields& into);
+};
+
+const std::map<std::string, Field>& known_fields() {
+  using J = const json&;
+  using N = const std::string&;
+  using C = ControlFields&;
+  static const Field min_tokens = {
+      [](J v, N n, C to) { to.min_tokens = integer_in(v, n, "an integer >= 0"); }};
+  static const std::map<std::string, Field> fields = {
+      {"repetition_penalty",
+       {[](J v, N n, C to) { to.repetition_penalty = number_in(v, n, "a number above 0"); }}},
+      {"presence_penalty",
+       {[](J v, N n, C to) { to.presence_penalty = number_in(v, n, "a number from -2 to 2"); }}},
+      {"frequency_penalty",
+       {[](J v, N n, C to) { to.frequency_penalty = number_in(v, n, "a number from -2 to 2"); }}},
+      {"no_repeat_ngram_size",
+       {[](J v, N n, C to) { to.no_repeat_ngram = integer_in(v, n, "an integer >= 0 (0: off)"); }}},
+      {"min_tokens", min_tokens},
+      {"min_new_tokens", min_tokens},
+      {"min_length", {[](J v, N n, C to) { to.min_length = integer_in(v, n, "an integer >= 0"); }}},
+      {"logit_bias", {[](J v, N n, C to) { to.bias = biases_in(v, n); }}},
+      {"bad_words", {[](J v, N n, C to) { to.bad_words = words_in(v, n); }}},
+      {"bad_words_ids", {[](J v, N n, C to) { to.bad_words_ids = lists_of_ids_in(v, n); }}},
+      {"suppress_tokens", {[](J v, N n, C to) { to.suppressed = ids_in(v, n); }}},
+      {"begin_suppress_tokens", {[](J v, N n, C to) { to.suppressed_first = ids_in(v, n); }}},
+  };
+  return fields;
+}
+
+/// Alone, and as it stands behind a space.
+void add_word(const std::string& word, const data::Tokenizer& tokenizer, std::vector<Ids>& to) {
+  const size_t first = word.find_first_not_of(' ');
+  const std::string bare = first == std::string::npos ? word : word.substr(first);
+  const Ids alone = tokenizer.encode(bare), behind = tokenizer.encode(" " + bare);
+  if (!alone.empty()) to.push_back(alone);
+  if (!behind.empty() && behind != alone) to.push_back(behind);
+}
+
+void check_penalty(const char* name, std::optional<double> penalty) {
+  if (penalty && !(std::abs(*penalty) <= most_penalty)) refuse(name, "a number from -2 to 2", *penalty);
+}
+
+void check_count(const char* name, std::optional<int64_t> count) {
+  if (count && *count < 0) refuse(name, "an integer >= 0", *count);
+}
+
+}  // namespace
+
+void ControlFields::fill(const ControlFields& defaults) {
+  const auto take = [](auto& mine, const auto& other) {
+    if (!mine) mine = other;
+  };
+  take(repetition_penalty, defaults.repetition_penalty);
+  take(presence_penalty, defaults.presence_penalty);
+  take(frequency_penalty, defaults.frequency_penalty);
+  take(no_repeat_ngram, defaults.no_repeat_ngram);
+  take(min_tokens, defaults.min_tokens);
+  take(min_length, defaults.min_length);
+  take(bias, defaults.bias);
+  take(bad_words, defaults.bad_words);
+  take(bad_words_ids, defaults.bad_words_ids);
+  take(suppressed, defaults.suppressed);
+  take(suppressed_first, defaults.suppressed_first);
+}
+
+json ControlFields::described() const {
+  json said = json::object();
+  const auto number = [&](const char* name, const auto& value, double neutral) {
+    if (value && static_cast<double>(*value) != neutral) said[name] = *value;
+  };
+  const auto list = [&](const char* name, const auto& value) {
+    if (value && !value->empty()) said[name] = *value;
+  };
+  number("repetition_penalty", repetition_penalty, 1);
+  number("presence_penalty", presence_penalty, 0);
+  number("frequency_penalty", frequency_penalty, 0);
+  number("no_repeat_ngram_size", no_repeat_ngram, 0);
+  number("min_tokens", min_tokens, 0);
+  number("min_length", min_length, 0);
+  list("logit_bias", bias);
+  list("bad_words", bad_words);
+  list("bad_words_ids", bad_words_ids);
+  list("suppress_tokens", suppressed);
+  list("begin_suppress_tokens", suppressed_first);
+  return said;
+}
+
+bool is_control_field(const std::string& name) {
+  return known_fields().contains(name);
+}
+
+void read_controls(const json& fields, ControlFields& controls) {
+  for (const auto& [name, field] : known_fields()) {
+    const auto value = fields.find(name);
+    if (value != fields.end() && !value->is_null()) field.read(*value, name, controls);
+  }
+  check_controls(controls);
+}
+
+void check_controls(const ControlFields& controls) {
+  if (const auto& penalty = controls.repetition_penalty;
+      penalty && !(std::isfinite(*penalty) && *penalty > 0 && static_cast<float>(*penalty) > 0))
+    refuse("repetition_penalty", "a number above 0", *penalty);
+  check_penalty("presence_penalty", controls.presence_penalty);
+  check_penalty("frequency_penalty", controls.frequency_penalty);
+  check_count("no_repeat_ngram_size", controls.no_repeat_ngram);
+  check_count("min_tokens", controls.min_tokens);
+  check_count("min_length", controls.min_length);
+  if (controls.bias) {
+    for (const auto& [id, bias] : *controls.bias)
+      if (!(std::abs(bias) <= most_bias)) refuse("logit_bias", "numbers from -100 to 100", bias);
+  }
+  if (controls.bad_words) {
+    for (const std::string& word : *controls.bad_words) {
+      if (word.empty()) refuse("bad_words", "a text or a list of texts, none of them empty", word);
+      if (!data::is_utf8(word)) throw data::InputError("bad_words: expected UTF-8");
+    }
+  }
+}
+
+std::shared_ptr<const LogitControls> resolve_controls(const ControlFields& asked,
+                                                      const data::Tokenizer& tokenizer) {
+  if (asked == ControlFields{}) return nullptr;
+  auto controls = std::make_shared<LogitControls>();
+  controls->repetition_penalty = asked.repetition_penalty.value_or(1);
+  controls->presence_penalty = asked.presence_penalty.value_or(0);
+  controls->frequency_penalty = asked.frequency_penalty.value_or(0);
+  controls->no_repeat_ngram = asked.no_repeat_ngram.value_or(0);
+  controls->min_tokens = asked.min_tokens.value_or(0);
+  // As in transformers' generate, the number of new tokens is the one that counts.
+  if (!asked.min_tokens) controls->min_length = asked.min_length.value_or(0);
+  std::map<int64_t, double> bias;  // the same id may have been written in two ways
+  for (const auto& [id, value] : asked.bias.value_or(std::vector<std::pair<int64_t, double>>{}))
+    bias[id] = value;
+  controls->bias.assign(bias.begin(), bias.end());
+  controls->bad_words = asked.bad_words_ids.value_or(std::vector<Ids>{});
+  for (const std::string& word : asked.bad_words.value_or(std::vector<std::string>{}))
+    add_word(word, tokenizer, controls->bad_words);
+  controls->suppressed = asked.suppressed.value_or(Ids{});
+  controls->suppressed_first = asked.suppressed_first.value_or(Ids{});
+  return controls->any() ? controls : nullptr;
+}
+
+}  // namespace clover::infer

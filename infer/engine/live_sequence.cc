@@ -1,0 +1,122 @@
+#include "infer/engine/live_sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace clover::infer {
+namespace {
+
+constexpr int64_t most_parts = 16;
+
+/// Why there is no token to choose after so many; `controlled`: the request changes logits.
+std::string nothing_to_choose(size_t tokens, bool controlled) {
+  const std::string after = "after " + std::to_string(tokens) + " tokens ";
+  if (controlled)
+    return after +
+           "the request's bad words, suppressed tokens and runs not to be repeated leave none to "
+           "choose, or the model's logits are not numbers";
+  return "the model's logits " + after +
+         "are not numbers: either its weights are damaged, which inspect --verify finds, or they overflow in "
+         "--dtype float16, which bfloat16 does not";
+}
+
+}  // namespace
+
+LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
+                           const std::vector<int64_t>& end_ids, bool with_suffix)
+    : request_(std::move(request)),
+      end_ids_(&end_ids),
+      text_(tokenizer, request_.stop,
+            request_.continues_text ? std::span<const int64_t>(request_.prompt) : std::span<const int64_t>()),
+      with_suffix_(with_suffix) {
+  completion_.tag = request_.tag;
+  completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
+  if (request_.controls)
+    controlled_ = std::make_unique<ControlledText>(request_.controls, request_.prompt, end_ids);
+}
+
+void LiveSequence::join(int32_t sequence, int64_t held) {
+  sequence_ = sequence;
+  seen_ = held;
+  if (with_suffix_ && suffix_.ids().empty()) suffix_.append(request_.prompt);
+}
+
+void LiveSequence::leave() {
+  sequence_ = -1;
+  pending_.clear();
+  pending_next_ids_.clear();
+  ahead_ = {};
+  if (!answered()) return;
+  to_read_ = request_.prompt;
+  to_read_.insert(to_read_.end(), completion_.token_ids.begin(), completion_.token_ids.end() - 1);
+}
+
+int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
+  int64_t taken = 0;
+  for (const int64_t token : tokens) {
+    if (finished()) break;
+    if (token < 0) {
+      completion_.finish_reason = "error";
+      completion_.error =
+          nothing_to_choose(request_.prompt.size() + completion_.token_ids.size(), controlled_ != nullptr);
+      break;
+    }
+    ++taken;
+    completion_.token_ids.push_back(token);
+    if (with_suffix_) suffix_.append({&token, 1});
+    if (controlled_) controlled_->append(token);
+    if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {
+      completion_.finish_reason = "stop";
+      text_.end(token);
+      break;
+    }
+    if (text_.push(token)) {
+      completion_.finish_reason = "stop";
+    } else if (tokens_left() <= 0) {
+      completion_.finish_reason = "length";
+      text_.finish();
+    }
+  }
+  return taken;
+}
+
+void LiveSequence::count_pass(int64_t taken) {
+  ++completion_.steps;
+  const size_t accepted = static_cast<size_t>(taken - 1);
+  if (completion_.accepted_histogram.size() <= accepted) completion_.accepted_histogram.resize(accepted + 1);
+  ++completion_.accepted_histogram[accepted];
+}
+
+std::string LiveSequence::take_text() {
+  return text_.take_certain(finished());
+}
+
+void LiveSequence::remember(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only) {
+  if (last_only) {
+    seen_ += static_cast<int64_t>(pending_next_ids_.size());
+    pending_.clear();
+    pending_next_ids_.clear();
+  }
+  // What whole batches yielded must not be kept for the sake of a few rows.
+  if (std::ssize(pending_) >= most_parts) {
+    std::vector<model::Features> parts;
+    for (const FeatureRange& part : pending_) parts.push_back(part.of.slice(part.begin, part.end));
+    const model::Features joined = model::Features::joined(parts);
+    pending_ = {{joined, 0, std::ssize(pending_next_ids_)}};
+  }
+  pending_.push_back(std::move(rows));
+  pending_next_ids_.insert(pending_next_ids_.end(), next_ids.begin(), next_ids.end());
+}
+
+LiveSequence::Pending LiveSequence::take_pending() {
+  const int32_t begin = static_cast<int32_t>(seen_);
+  seen_ += static_cast<int64_t>(pending_next_ids_.size());
+  return {std::exchange(pending_, {}), std::exchange(pending_next_ids_, {}), begin};
+}
+
+Completion LiveSequence::take_completion() {
+  completion_.text = text_.text();
+  return std::move(completion_);
+}
+
+}  // namespace clover::infer

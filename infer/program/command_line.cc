@@ -1,0 +1,279 @@
+#include "infer/program/command_line.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <new>
+
+#include "data/files/error.h"
+#include "data/text/utf8.h"
+#include "infer/program/exit_code.h"
+#include "infer/program/interrupt.h"
+#include "infer/program/toml_config.h"
+
+namespace clover::infer {
+namespace {
+
+std::string overview(const std::string& program, const std::string& summary,
+                     const std::vector<Command>& commands) {
+  std::string text = summary + "\n\nUsage: " + program + " COMMAND [OPTIONS]\n\nCommands:\n";
+  for (const Command& command : commands) {
+    text += "  " + command.name + std::string(16 - std::min<size_t>(15, command.name.size()), ' ') +
+            command.summary + "\n";
+  }
+  return text + "\n" + program + " COMMAND --help explains a command and shows examples.\n";
+}
+
+/// A message that quotes what a file holds can be as long as the file: its middle is left out.
+std::string without_middle(const std::string& message) {
+  constexpr size_t most = 4000, kept_end = 500;
+  if (message.size() <= most) return message;
+  size_t begin = most - kept_end, end = message.size() - kept_end;
+  while (begin > 0 && data::continues_character(message[begin])) --begin;
+  while (end < message.size() && data::continues_character(message[end])) ++end;
+  return message.substr(0, begin) + " [...] " + message.substr(end);
+}
+
+int complain(const std::string& program, const std::string& message, int code) {
+  std::cerr << program << ": " << without_middle(message) << std::endl;
+  return code;
+}
+
+// Names the keys of a config file that are no option of the command, which CLI11's own message does not
+// explain.  Returns the keys.
+std::vector<std::string> check_config_keys(const CLI::App& app, const std::string& file) {
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = app.get_config_formatter()->from_file(file);
+  } catch (const data::InputError& error) {
+    throw data::InputError(file + ", " + error.what());
+  }
+  std::vector<std::string> keys;
+  for (const CLI::ConfigItem& item : items) {
+    keys.push_back(item.name);
+    const CLI::Option* option = item.parents.empty() ? app.get_option_no_throw("--" + item.name) : nullptr;
+    if (!option || !option->get_configurable()) {
+      throw data::InputError(file + ": unknown key \"" + item.fullname() + "\"; `" + app.get_name() +
+                             " --help` lists the options, a key is the name of one without the dashes");
+    }
+  }
+  return keys;
+}
+
+/// Whether CLI11's message is about the option --`name`.
+bool is_about(const std::string& message, const std::string& name) {
+  const std::string option = "--" + name;
+  const size_t at = message.find(option);
+  return at != std::string::npos && message.find_first_of("abcdefghijklmnopqrstuvwxyz0123456789-",
+                                                          at + option.size()) != at + option.size();
+}
+
+// The file named by --config, found before CLI11 reads it.
+std::string config_file_of(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
+    if (arguments[i].rfind("--config=", 0) == 0) return arguments[i].substr(9);
+  }
+  return "";
+}
+
+void parse(CLI::App& app, std::vector<std::string> arguments) {
+  const std::string config = config_file_of(arguments);
+  std::vector<std::string> keys;
+  if (!config.empty()) {
+    if (!CLI::ExistingFile(config).empty()) {
+      throw data::InputError("--config " + config + ": expected a file that can be read, found none");
+    }
+    // The second reading of a pipe would find no settings, or wait for ever.
+    if (std::filesystem::is_fifo(config) || std::filesystem::is_socket(config)) {
+      throw data::InputError("--config " + config +
+                             ": expected a regular file (it is read twice), found a pipe or a "
+                             "socket; save the settings to a file first");
+    }
+    keys = check_config_keys(app, config);
+  }
+  for (const std::string& argument : arguments)  // the command line's win
+    std::erase_if(keys, [&](const std::string& key) { return is_about(argument, key); });
+  keep_brackets(app, arguments);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    const std::string message = error.what();
+    if (error.get_exit_code() != 0 &&
+        std::ranges::any_of(keys, [&](const std::string& key) { return is_about(message, key); }))
+      throw data::InputError(config + ": " + message + " (--help explains the options)");
+    throw;
+  }
+}
+
+/// InputError where a file of results would take the place of the settings file.
+void keep_config(const CLI::App& app) {
+  if (app.get_config_ptr()->count() == 0) return;
+  const std::string config = app.get_config_ptr()->as<std::string>();
+  std::error_code ignored;
+  for (const char* name : {"--output", "--json", "--stats", "--trace"}) {
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (option == nullptr || option->count() == 0) continue;
+    if (std::filesystem::equivalent(option->as<std::string>(), config, ignored))
+      throw data::InputError(std::string(name) + " " + option->as<std::string>() +
+                             ": expected another file than that of --config");
+  }
+}
+
+int run_command(const std::string& program, const Command& command,
+                const std::vector<std::string>& arguments) {
+  CLI::App app(command.summary, program + " " + command.name);
+  app.option_defaults()->always_capture_default();
+  app.get_formatter()->column_width(34);
+  const auto action = command.declare(app);
+  app.config_formatter(std::make_shared<TomlConfig>(app));
+  app.set_config("--config", "", "TOML file of these options; the command line wins")
+      ->type_name("FILE")
+      ->configurable(false);
+  bool print_config = false;
+  app.add_flag("--print-config", print_config, "Print all settings as a --config file, and stop")
+      ->configurable(false);
+  try {
+    parse(app, arguments);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return exit_done;
+  } catch (const CLI::ParseError& error) {
+    return complain(app.get_name(), std::string(error.what()) + " (--help explains the options)",
+                    exit_bad_input);
+  }
+  keep_config(app);
+  if (print_config) {
+    std::cout << app.config_to_str(true, false);
+    return exit_done;
+  }
+  return action();
+}
+
+/// `code`, where stdout took what was said.
+int when_said(const std::string& name, int code) {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return complain(name,
+                    "what was said on stdout could not be written: is the disk full, or its reader gone?",
+                    exit_failed);
+  return code;
+}
+
+int run_guarded(const std::string& program, const Command& command,
+                const std::vector<std::string>& arguments) {
+  const std::string name = program + " " + command.name;
+  try {
+    return when_said(name, run_command(program, command, arguments));
+  } catch (const data::InputError& error) {
+    return complain(name, error.what(), exit_bad_input);
+  } catch (const Interrupted&) {
+    return complain(name, "interrupted", exit_interrupted);
+  } catch (const std::bad_alloc&) {
+    return complain(name,
+                    "out of memory; complete lines and files already written are safe, try a smaller "
+                    "--kv-memory or --max-batch",
+                    exit_failed);
+  } catch (const c10::OutOfMemoryError&) {
+    return complain(
+        name,
+        "the GPU's memory is full; complete lines and files already written are safe, try a smaller "
+        "--kv-memory or --max-batch (of fit: --micro-batch)",
+        exit_failed);
+  } catch (const c10::Error& error) {
+    return complain(name,
+                    std::string("failed: ") + error.what_without_backtrace() +
+                        "; complete lines and files already written are safe",
+                    exit_failed);
+  } catch (const std::exception& error) {
+    return complain(
+        name, std::string("failed: ") + error.what() + "; complete lines and files already written are safe",
+        exit_failed);
+  }
+}
+
+/// The next file opened would get the number of a standard stream that is closed, and what is said there.
+void hold_closed_streams() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(number, F_GETFD) >= 0) continue;
+    // What is printed on a closed stdout stays an error of writing; progress and complaints have no reader.
+    ::open("/dev/null", number == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+}  // namespace
+
+int run_program(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
+                int argc, char** argv) {
+  hold_closed_streams();
+  // A reader that goes away (head, less) is an error of writing, not a reason to die without an exit code.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that outgrows what the shell allows (ulimit -f)
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) {
+    std::cerr << overview(program, summary, commands);
+    return exit_bad_input;
+  }
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    std::cout << overview(program, summary, commands);
+    return when_said(program, exit_done);
+  }
+  if (arguments[0] == "--version") {
+    std::cout << program << " " << CLOVER_VERSION << "\n";
+    return when_said(program, exit_done);
+  }
+  for (const Command& command : commands) {
+    if (command.name != arguments[0]) continue;
+    return run_guarded(program, command, {arguments.begin() + 1, arguments.end()});
+  }
+  std::string names;
+  for (const Command& command : commands) names += (names.empty() ? "" : ", ") + command.name;
+  return complain(program, "expected a command (" + names + "), found \"" + arguments[0] + "\"",
+                  exit_bad_input);
+}
+
+CLI::Validator byte_count() {
+  return CLI::Validator(
+      [](std::string& text) {
+        std::string bytes = text;
+        try {
+          const bool negative = bytes.find('-') != bytes.npos;  // CLI11 takes -1 for the largest number
+          if (!negative && CLI::AsSizeValue(false)(bytes).empty() && whole_number<int64_t>()(bytes).empty()) {
+            text = bytes;
+            return std::string();
+          }
+        } catch (const CLI::ValidationError&) {  // of CLI11's, for units it does not know
+        }
+        return "expected a size in bytes, or such as 512MB or 4GB, found \"" + text + "\"";
+      },
+      "");
+}
+
+nlohmann::json resolved_settings(const CLI::App& app) {
+  nlohmann::json settings = nlohmann::json::object();
+  for (const CLI::Option* option : app.get_options({})) {
+    if (!option->get_configurable() || option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames().front();
+    if (name == "help") continue;
+    const std::vector<std::string> values = values_of(*option);
+    if (option->get_expected_max() == 0) {
+      settings[name] = !values.empty() && values.front() != "false";
+    } else if (option->get_expected_max() > 1) {
+      settings[name] = values;
+    } else {
+      settings[name] = values.empty() ? "" : values.front();
+    }
+  }
+  return settings;
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,143 @@
+#include "infer/program/machine.h"
+
+#include <ATen/Functions.h>
+#include <omp.h>
+#include <sys/resource.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "infer/program/rank.h"
+#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/threads.h"
+#include "kernels/gpu/gpu.h"
+#include "kernels/weights/large_pages.h"
+
+namespace clover::infer {
+namespace {
+
+std::string value_of_line(const char* file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    const size_t begin = line.find_first_not_of(" \t:", key.size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+uint64_t sum_words(const uint64_t* words, int64_t begin, int64_t end) {
+  // Four chains, so that additions wait for memory and not for each other.
+  uint64_t sum[4] = {};
+  int64_t i = begin;
+  for (; i + 4 <= end; i += 4) {
+    for (int chain = 0; chain < 4; ++chain) sum[chain] += words[i + chain];
+  }
+  for (; i < end; ++i) sum[0] += words[i];
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+}  // namespace
+
+nlohmann::json describe_machine(at::Device device) {
+  const int64_t memory = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  nlohmann::json machine = {{"cpu", value_of_line("/proc/cpuinfo", "model name")},
+                            {"cores", usable_cores()},
+                            {"threads", kernels::threads()},
+                            {"memory_bytes", memory},
+                            {"kernels", kernels::to_string(kernels::cpu_path())}};
+  if (device.is_cuda()) {
+    machine["gpu"] = kernels::gpu_name(device);
+    machine["warpgroup_products"] = kernels::uses_warpgroup_products(device);
+  }
+  return machine;
+}
+
+nlohmann::json describe_build() {
+  return {{"version", CLOVER_VERSION},
+          {"compiler", std::string("g++ ") + __VERSION__},
+          {"build_type", CLOVER_BUILD_TYPE},
+          {"libtorch", TORCH_VERSION},
+          {"cuda", kernels::has_cuda_kernels}};
+}
+
+double measure_read_bandwidth(int64_t bytes) {
+  const int64_t wanted = std::min(bytes, available_memory() / 4);
+  const int64_t words = std::max<int64_t>(wanted, int64_t{1} << 24) / 8;
+  // As weights lie, and written to, so that every page is there.
+  const at::Tensor buffer = kernels::zeros_in_large_pages({words}, at::kLong).zero_();
+  const auto* from = reinterpret_cast<const uint64_t*>(buffer.const_data_ptr<int64_t>());
+  std::atomic<uint64_t> sum{0};
+  std::vector<double> seconds;
+  for (int pass = 0; pass < 7; ++pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    kernels::share_out(words, 1 << 16,
+                       [&](int64_t first, int64_t last) { sum += sum_words(from, first, last); });
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
+  // Using the sum keeps the reads: it is zero, but the compiler cannot know.
+  return static_cast<double>(words * 8 + static_cast<int64_t>(sum.load())) / seconds[3];
+}
+
+double measure_copy_bandwidth(int64_t bytes, at::Device gpu) {
+  const int64_t size = std::max<int64_t>(1, std::min(bytes, kernels::free_gpu_memory(gpu) / 4));
+  const at::Tensor from = at::zeros({size}, at::TensorOptions(at::kByte).device(gpu));
+  at::Tensor to = at::empty_like(from);
+  std::vector<double> seconds;
+  for (int pass = 0; pass < 7; ++pass) {
+    // By the GPU's clock and behind another copy: what the host takes to start one would make memory look
+    // slower.
+    to.copy_(from);
+    const auto begin = kernels::mark(gpu);
+    to.copy_(from);
+    const auto end = kernels::mark(gpu);
+    end->wait();
+    seconds.push_back(end->seconds_since(*begin));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
+  return 2 * static_cast<double>(size) / seconds[3];
+}
+
+int64_t available_memory() {
+  constexpr int64_t unknown = int64_t{4} << 30;
+  const std::string available = value_of_line("/proc/meminfo", "MemAvailable");
+  int64_t bytes = available.empty() ? unknown : std::stoll(available) * 1024;
+  const std::string limit = value_of_line("/sys/fs/cgroup/memory.max", "");
+  const std::string used = value_of_line("/sys/fs/cgroup/memory.current", "");
+  if (!limit.empty() && limit != "max" && !used.empty())
+    bytes = std::min(bytes, std::max<int64_t>(0, std::stoll(limit) - std::stoll(used)));
+  return bytes;
+}
+
+int64_t free_memory(at::Device device) {
+  return device.is_cpu() ? available_memory() : kernels::free_gpu_memory(device);
+}
+
+int64_t memory_for_cache(at::Device device) {
+  return device.is_cpu() ? free_memory(device) / 4 / local_ranks() : free_memory(device) / 10 * 8;
+}
+
+int usable_cores() {
+  return std::max(1, omp_get_num_procs());  // heeds the process's affinity
+}
+
+int64_t peak_memory() {
+  const std::string peak = value_of_line("/proc/self/status", "VmHWM");
+  if (!peak.empty()) return std::stoll(peak) * 1024;
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void restart_peak_memory() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+}  // namespace clover::infer

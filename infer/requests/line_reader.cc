@@ -1,0 +1,111 @@
+#include "infer/requests/line_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "data/files/error.h"
+#include "data/files/hash.h"
+
+namespace clover::infer {
+namespace {
+
+constexpr size_t chunk_bytes = size_t{1} << 18;
+constexpr const char* blanks = " \t\r\n\v\f";
+
+}  // namespace
+
+LineReader::LineReader(const std::filesystem::path& file, size_t limit)
+    : path_(file), file_(std::fopen(file.c_str(), "rbe")), buffer_(chunk_bytes), limit_(limit) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw data::InputError(file.string() + ": expected a file of JSON lines, found a folder");
+  }
+  if (!file_) {
+    throw data::InputError(file.string() + ": expected a readable file of JSON lines, found " +
+                           std::strerror(errno));
+  }
+}
+
+bool LineReader::fill() {
+  begin_ = 0;
+  end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_.get());
+  if (end_ == 0 && std::ferror(file_.get())) {
+    throw std::runtime_error(path_.string() + ": reading failed behind line " + std::to_string(number_) +
+                             ": " + std::strerror(errno));
+  }
+  return end_ > 0;
+}
+
+bool LineReader::next(std::string& line) {
+  line.clear();
+  too_long_ = ended_ = false;
+  bool any = false;
+  while (!ended_ && (begin_ < end_ || fill())) {
+    any = true;
+    const char* from = buffer_.data() + begin_;
+    const auto* feed = static_cast<const char*>(std::memchr(from, '\n', end_ - begin_));
+    const size_t count = feed ? static_cast<size_t>(feed - from) : end_ - begin_;
+    const size_t room = limit_ - std::min(limit_, line.size());
+    too_long_ = too_long_ || count > room;
+    line.append(from, std::min(count, room));
+    begin_ += count + (feed ? 1 : 0);
+    ended_ = feed != nullptr;
+  }
+  if (!any) return false;
+  ++number_;
+  if (!line.empty() && line.back() == '\r' && !too_long_) line.pop_back();
+  if (number_ == 1 && line.rfind("\xEF\xBB\xBF", 0) == 0) line.erase(0, 3);
+  return true;
+}
+
+bool is_blank(const std::string& line) {
+  return line.find_first_not_of(blanks) == std::string::npos;
+}
+
+FileSummary summarise_file(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
+    throw data::InputError(file.string() +
+                           ": expected a regular file (it is read twice, and again when a job continues), "
+                           "found something else; save the input to a file first");
+  }
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rbe"), std::fclose);
+  if (!in) {
+    throw data::InputError(file.string() + ": expected a readable file of JSON lines, found " +
+                           std::strerror(errno));
+  }
+  FileSummary summary;
+  uint64_t hash = data::fnv_start;
+  std::vector<char> chunk(chunk_bytes);
+  bool open = false, filled = false;  // the present line: whether it has begun, and holds more than blanks
+  constexpr std::string_view mark = "\xef\xbb\xbf";  // fills no line, as LineReader leaves it out
+  char begin[mark.size()];
+  if (std::fread(begin, 1, sizeof begin, in.get()) == sizeof begin &&
+      std::string_view(begin, sizeof begin) == mark) {
+    hash = data::fnv1a(mark, hash);
+    open = true;
+  } else {
+    std::rewind(in.get());
+  }
+  while (const size_t got = std::fread(chunk.data(), 1, chunk.size(), in.get())) {
+    hash = data::fnv1a({chunk.data(), got}, hash);
+    for (size_t i = 0; i < got; ++i) {
+      open = chunk[i] != '\n';
+      if (open) {
+        filled = filled || std::string_view(blanks).find(chunk[i]) == std::string_view::npos;
+      } else {
+        ++summary.lines;
+        summary.filled_lines += filled;
+        filled = false;
+      }
+    }
+  }
+  summary.lines += open;
+  summary.filled_lines += filled;
+  summary.hash = data::hex(hash);
+  return summary;
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,156 @@
+#include "infer/requests/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "data/files/error.h"
+#include "data/files/files.h"
+#include "infer/program/machine.h"
+#include "infer/requests/decode_options.h"
+
+namespace clover::infer {
+
+using nlohmann::json;
+
+void Tally::add(const Completion& completion) {
+  ++requests;
+  tokens += static_cast<int64_t>(completion.token_ids.size());
+  passes += completion.steps;
+  prompt_tokens += completion.prompt_tokens;
+  if (accepted_histogram.size() < completion.accepted_histogram.size()) {
+    accepted_histogram.resize(completion.accepted_histogram.size());
+  }
+  for (size_t a = 0; a < completion.accepted_histogram.size(); ++a) {
+    accepted_histogram[a] += completion.accepted_histogram[a];
+  }
+}
+
+double Tally::tokens_per_step() const {
+  return passes ? static_cast<double>(tokens - requests) / static_cast<double>(passes) : 0;
+}
+
+double RunOutcome::tokens_per_second() const {
+  const double decoded = static_cast<double>(stats.tokens - stats.first_tokens);
+  return stats.decode_seconds > 0 ? decoded / stats.decode_seconds : 0;
+}
+
+double RunOutcome::read_bytes_per_second() const {
+  return stats.decode_seconds > 0 ? static_cast<double>(stats.bytes_read) / stats.decode_seconds : 0;
+}
+
+json describe_growth(const EngineOptions& options, const std::string& heads) {
+  json policy = json::object();
+  if (options.growth.policy == Policy::clover || options.growth.policy == Policy::automatic) {
+    policy = {{"top_p", options.growth.top_p}, {"relative_cut", options.growth.relative_cut}};
+  }
+  return {{"draft", to_string(options.growth.policy)},
+          {"heads", heads.empty() ? json() : json(heads)},
+          {"budget", resolved_budget(options.growth, options.budget)},
+          {"policy", policy},
+          {"suffix", options.suffix},
+          {"suffix_answers", options.suffix_answers},
+          {"verify", options.typical ? "typical" : "match"},
+          {"batch_size", options.max_batch}};
+}
+
+json time_share(const EngineStats& stats) {
+  const double all = std::max(stats.decode_seconds, 1e-12);
+  const double known =
+      stats.target_seconds + stats.drafter_seconds + stats.grow_seconds + stats.verify_seconds;
+  return {{"target", stats.target_seconds / all},
+          {"drafter", stats.drafter_seconds / all},
+          {"grow", stats.grow_seconds / all},
+          {"verify", stats.verify_seconds / all},
+          {"host", std::max(0.0, stats.decode_seconds - known) / all}};
+}
+
+json describe_outcome(const RunOutcome& outcome) {
+  json categories = json::object();
+  for (const auto& [name, tally] : outcome.by_category) {
+    categories[name] = {{"requests", tally.requests},
+                        {"tokens", tally.tokens},
+                        {"passes", tally.passes},
+                        {"tokens_per_step", tally.tokens_per_step()},
+                        {"accepted_histogram", tally.accepted_histogram}};
+  }
+  return {{"requests", outcome.all.requests},
+          {"tokens", outcome.all.tokens},
+          {"passes", outcome.all.passes},
+          {"prompt_tokens", outcome.all.prompt_tokens},
+          {"shared_prompt_tokens", outcome.stats.shared_prompt_tokens},
+          {"sent_away", outcome.stats.sent_away},
+          {"graphs", outcome.stats.graphs},
+          {"graph_seconds", outcome.stats.graph_seconds},
+          {"graphs_given_up", outcome.stats.graphs_given_up},
+          {"graph_bytes", outcome.stats.graph_bytes},
+          {"seconds", outcome.seconds},
+          {"prefill_seconds", outcome.stats.prefill_seconds},
+          {"calibration_seconds", outcome.stats.calibration_seconds},
+          {"decode_seconds", outcome.stats.decode_seconds},
+          {"tokens_per_second", outcome.tokens_per_second()},
+          {"read_bytes_per_second", outcome.read_bytes_per_second()},
+          {"tokens_per_step", outcome.all.tokens_per_step()},
+          {"accepted_histogram", outcome.all.accepted_histogram},
+          {"by_category", categories},
+          {"time_share", time_share(outcome.stats)},
+          {"peak_memory", outcome.peak_memory}};
+}
+
+double bandwidth_of(const model::Target& target) {
+  const int64_t bytes = target.weight_bytes();
+  return target.device().is_cpu() ? measure_read_bandwidth(bytes)
+                                  : measure_copy_bandwidth(bytes, target.device());
+}
+
+json report_of(const json& configurations, const model::Target& target) {
+  return report_of(configurations, target, bandwidth_of(target));
+}
+
+json report_of(const json& configurations, const model::Target& target, double read_bandwidth) {
+  return {{"machine", describe_machine(target.device())},
+          {"build", describe_build()},
+          {"read_bandwidth", read_bandwidth},
+          {"model_bytes", target.weight_bytes()},
+          {"configurations", configurations}};
+}
+
+void check_report_file(const std::string& file, const std::vector<std::string>& taken,
+                       const std::string& option) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  std::error_code ignored;
+  const auto replaces = [&](const std::string& path) {
+    if (!fs::exists(file, ignored)) return data::same_file(file, path);
+    if (!fs::is_directory(path, ignored)) return fs::equivalent(file, path, ignored);
+    const fs::path inside =
+        fs::relative(fs::weakly_canonical(file, ignored), fs::canonical(path, ignored), ignored);
+    return !inside.empty() && *inside.begin() != "..";
+  };
+  for (const std::string& path : taken) {
+    if (!path.empty() && replaces(path))
+      throw data::InputError(option + " " + file + ": expected another file than " + path +
+                             ", which is read or written, or what it holds");
+  }
+  data::check_can_write(file);
+}
+
+void write_report(const std::string& file, const json& report) {
+  if (file.empty()) return;
+  data::write_file_atomically(file, report.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+std::string show_histogram(const std::vector<int64_t>& histogram) {
+  int64_t all = 0;
+  for (const int64_t count : histogram) all += count;
+  std::string text;
+  for (size_t a = 0; a < histogram.size() && all > 0; ++a) {
+    char part[48];
+    std::snprintf(part, sizeof part, "%s%zu: %.0f%%", a ? "  " : "", a,
+                  100.0 * static_cast<double>(histogram[a]) / static_cast<double>(all));
+    text += part;
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/attention/attention_merge.cuh"
+#include "kernels/attention/attention_wide.cuh"
+
+// What becomes of a wide tile's results: written down, or left as partial results of single blocks or of
+// parts of 16, which the last of the tile's blocks of threads merges: blocks fold into parts in order, and
+// parts into the result.
+namespace clover::kernels::cuda {
+namespace {
+
+/// body(T{}) for the element's type.
+template <class Body>
+__device__ __forceinline__ void as_element(Element element, const Body& body) {
+  if (element == Element::bf16) return body(Bf16{});
+  if (element == Element::fp16) return body(Fp16{});
+  body(float{});
+}
+
+template <class T>
+__device__ __forceinline__ void store_two(T* to, float low, float high) {
+  from_float(low, to[0]), from_float(high, to[1]);
+}
+template <>
+__device__ __forceinline__ void store_two(float* to, float low, float high) {
+  *reinterpret_cast<float2*>(to) = {low, high};
+}
+template <>
+__device__ __forceinline__ void store_two(Bf16* to, float low, float high) {
+  *reinterpret_cast<uint32_t*>(to) = two_bf16(low, high);
+}
+
+/// body(dimension, first, second) for each two of the thread's sums of a query beside each other.
+template <int Size, class Body>
+__device__ __forceinline__ void each_two_of(const WideSums<Size>& sums, int query, const Body& body) {
+#pragma unroll
+  for (int half = 0; half < Size / 64; ++half)
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      body(64 * half + 8 * i + 2 * static_cast<int>(threadIdx.x % 4), sums.x[half][i][2 * query],
+           sums.x[half][i][2 * query + 1]);
+}
+
+/// The partial results number `part` of those queries that have seen a key, and with no keys seen again.
+template <int Size>
+__device__ __forceinline__ void leave_partial(const WideWork& work, const OwnQuery (&own)[2], int part,
+                                              WideSums<Size>& sums, const Partials& partials) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (!own[i].exists() || sums.mass[i] == 0) continue;
+    const int64_t index = work.index_of(own[i].query);
+    float* to = partials.sums(index, part);
+    each_two_of(sums, i, [&](int dimension, float first, float second) {
+      *reinterpret_cast<float2*>(to + dimension) = {first, second};
+    });
+    if (threadIdx.x % 4 == 0) *partials.end(index, part) = {sums.largest[i], sums.mass[i]};
+  }
+  sums.clear();
+}
+
+/// Where there is one part: as merge_wide_query makes it of one, -0 included.
+template <int Size>
+__device__ __forceinline__ void write_wide_result(const WideWork& work, const OwnQuery (&own)[2],
+                                                  const WideSums<Size>& sums) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (!own[i].exists()) continue;
+    const float share = sums.mass[i] == 0 ? 0 : 1 / sums.mass[i];
+    const int64_t begin = work.index_of(own[i].query) * Size;
+    as_element(work.call.result, [&](auto zero) {
+      auto* to = static_cast<decltype(zero)*>(work.call.out) + begin;
+      each_two_of(sums, i, [&](int dimension, float first, float second) {
+        store_two(to + dimension, (0.0f + first) * share, (0.0f + second) * share);
+      });
+    });
+  }
+}
+
+/// Adds a part's results, which then have seen no keys.
+template <int Size>
+__device__ __forceinline__ void add_part(WideSums<Size>& all, WideSums<Size>& part) {
+#pragma unroll
+  for (int query = 0; query < 2; ++query) {
+    if (part.mass[query] == 0) continue;
+    const Fold fold(all.largest[query], all.mass[query], part.largest[query], part.mass[query]);
+#pragma unroll
+    for (int half = 0; half < Size / 64; ++half)
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+#pragma unroll
+        for (int j = 2 * query; j < 2 * query + 2; ++j)
+          all.x[half][i][j] = fold.of(all.x[half][i][j], part.x[half][i][j]);
+  }
+  part.clear();
+}
+
+/// A lane's dimensions of a query's result.
+template <int Size>
+struct Merged {
+  static constexpr int width = Size / warp_size;
+  float largest = minus_infinity(), mass = 0;
+  float x[width] = {};
+
+  __device__ __forceinline__ void add(const Merged& more) {
+    const Fold fold(largest, mass, more.largest, more.mass);
+#pragma unroll
+    for (int i = 0; i < width; ++i) x[i] = fold.of(x[i], more.x[i]);
+  }
+  __device__ __forceinline__ void read(const Partials& partials, int64_t index, int number) {
+    using Lanes = std::conditional_t<width == 4, float4, float2>;
+    const float2 end = __ldcg(partials.end(index, number));
+    const Lanes lanes =
+        __ldcg(reinterpret_cast<const Lanes*>(partials.sums(index, number)) + threadIdx.x % warp_size);
+    largest = end.x, mass = end.y;
+    __builtin_memcpy(x, &lanes, sizeof x);
+  }
+};
+
+/// The result of a query of `count` partial results, `a_part` of which fold into one part; a warp does it.
+template <int Size>
+__device__ inline void merge_wide_query(const AttentionCall& call, const Partials& partials, int64_t index,
+                                        int count, int a_part) {
+  constexpr int at_once = 16;
+  Merged<Size> all, part;
+#pragma unroll 1
+  for (int first = 0; first < count; first += at_once) {
+    Merged<Size> read[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) read[i].read(partials, index, first + i < count ? first + i : first);
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (first + i >= count) break;
+      part.add(read[i]);
+      if ((first + i + 1) % a_part != 0 && first + i + 1 < count) continue;
+      all.add(part);
+      part = {};
+    }
+  }
+  const float share = all.mass == 0 ? 0 : 1 / all.mass;
+  const int64_t at = index * Size + threadIdx.x % warp_size * Merged<Size>::width;
+  as_element(call.result, [&](auto zero) {
+    auto* to = static_cast<decltype(zero)*>(call.out) + at;
+#pragma unroll
+    for (int i = 0; i < Merged<Size>::width; i += 2)
+      store_two(to + i, all.x[i] * share, all.x[i + 1] * share);
+  });
+}
+
+/// Results of a tile whose partial results are all there, of `blocks` blocks of keys each.
+template <int Size, int Groups>
+__device__ inline void merge_wide_tile(const WideWork& work, const Span* spans, int blocks,
+                                       const Partials& partials) {
+#pragma unroll 1
+  for (int query = threadIdx.x / warp_size; query < work.queries(); query += 4 * Groups) {
+    const int own = blocks_of(spans[query / work.heads].length);
+    merge_wide_query<Size>(work.call, partials, work.index_of(query), (own + blocks - 1) / blocks,
+                           wide_part_blocks / blocks);
+  }
+}
+
+}  // namespace
+}  // namespace clover::kernels::cuda

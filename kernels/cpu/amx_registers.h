@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/lanes.h"
+#if defined(CLOVER_EMULATE_AMX)
+#include <cmath>
+#include <cstdlib>
+#endif
+
+// The eight tile registers of AMX (Intel SDM volume 1, chapter 18): 16 lines of 64 bytes each, of which the
+// configuration says how many take part.  Written as assembly, because the compiler's intrinsics want a
+// register's number as a literal and forget that they read memory.  Tests run the same code on registers in
+// memory.
+namespace clover::kernels::cpu {
+namespace {
+
+constexpr int64_t register_lines = 16, line_bytes = 64, register_bytes = register_lines * line_bytes;
+constexpr int64_t register_inputs = line_bytes / 2;  // bf16 a line
+
+#if defined(CLOVER_EMULATE_AMX)
+
+struct TileRegister {
+  int lines = 0;
+  float sum[16][16];       // as an accumulator
+  uint16_t pairs[16][32];  // as an operand
+};
+thread_local TileRegister tile_registers[8];
+
+void configure(int row_registers, int rows) {
+  for (int i = 0; i < 8; ++i) tile_registers[i].lines = i < row_registers ? rows : 16;
+}
+void release() {
+  for (TileRegister& tile : tile_registers) tile.lines = 0;
+}
+template <int I>
+void zero() {
+  std::memset(tile_registers[I].sum, 0, sizeof tile_registers[I].sum);
+}
+template <int I>
+void load(const char* from, int64_t stride) {
+  for (int line = 0; line < tile_registers[I].lines; ++line)
+    std::memcpy(tile_registers[I].pairs[line], from + line * stride, line_bytes);
+}
+template <int I>
+void store(float* to, int64_t stride) {
+  for (int line = 0; line < tile_registers[I].lines; ++line)
+    std::memcpy(reinterpret_cast<char*>(to) + line * stride, tile_registers[I].sum[line], line_bytes);
+}
+inline float widened(uint16_t bits) {
+  const uint32_t word = uint32_t{bits} << 16;
+  float value;
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+// TDPBF16PS: even and odd inputs of a block have a sum each, which join the accumulator at its end.
+template <int To, int X, int W>
+void add_products_of_tiles() {
+  // What the processor would trap on.
+  if (tile_registers[To].lines != tile_registers[X].lines || tile_registers[W].lines != 16) std::abort();
+  for (int row = 0; row < tile_registers[X].lines; ++row) {
+    for (int output = 0; output < 16; ++output) {
+      float sums[2] = {0, 0};
+      for (int k = 0; k < 32; ++k) {
+        sums[k % 2] = std::fma(widened(tile_registers[X].pairs[row][k]),
+                               widened(tile_registers[W].pairs[k / 2][2 * output + k % 2]), sums[k % 2]);
+      }
+      tile_registers[To].sum[row][output] += sums[0] + sums[1];
+    }
+  }
+}
+
+#else
+
+/// Registers 0 .. row_registers - 1 hold `rows` lines, the others 16.  Counts for this thread until
+/// release().
+void configure(int row_registers, int rows) {
+  struct {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t lines[16] = {};
+  } configuration;
+  static_assert(sizeof configuration == 64);
+  for (int i = 0; i < 8; ++i) {
+    configuration.bytes[i] = line_bytes;
+    configuration.lines[i] = static_cast<uint8_t>(i < row_registers ? rows : register_lines);
+  }
+  asm volatile("ldtilecfg %0" ::"m"(configuration) : "memory");
+}
+void release() {
+  asm volatile("tilerelease" ::: "memory");
+}
+template <int I>
+CLOVER_INLINE void zero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(I));
+}
+template <int I>
+CLOVER_INLINE void load(const char* from, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(I) : "memory");
+}
+template <int I>
+CLOVER_INLINE void store(float* to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(I) : "memory");
+}
+/// To[row][output] += sum over a block of 32 inputs of X[row][k] * W[output][k].
+template <int To, int X, int W>
+CLOVER_INLINE void add_products_of_tiles() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(To), "i"(X), "i"(W));
+}
+
+#endif
+
+}  // namespace
+}  // namespace clover::kernels::cpu

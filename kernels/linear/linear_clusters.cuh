@@ -1,0 +1,84 @@
+#pragma once
+
+#include "kernels/linear/linear_cluster_ring.cuh"
+#include "kernels/linear/linear_cluster_sums.cuh"
+
+// Many rows by sm_90's products of four warps.  A cluster of four blocks makes a tile of 128 outputs by up to
+// 256 rows, each block one segment of k; what they have summed meets in their shared memory, in the order of
+// the segments.  A thread of each block has weights and rows copied to a ring of stages, weights from before
+// the last kernel has ended; barriers in shared memory, not the block's, pass the stages to and fro.
+namespace clover::kernels::cuda {
+namespace {
+
+template <class T>
+constexpr Element element_of = std::is_same_v<T, Bf16> ? Element::bf16 : Element::fp16;
+
+template <class T, int Tiles, Epilogue End>
+__global__ void __cluster_dims__(KCut::segments, 1, 1)
+    __launch_bounds__(ClusterPlan::threads, ClusterPlan::blocks_a_multiprocessor(8 * Tiles))
+        linear_clusters(LinearCall call, int stages, int row_tiles, int tiles,
+                        const __grid_constant__ TensorMap weights, const __grid_constant__ TensorMap rows) {
+  // Known here, so that of all that becomes of sums a kernel holds its own.
+  call.epilogue = End;
+  call.element = element_of<T>;
+  let_next_begin();
+  const ClusterRoom<Tiles> room(stages);
+  if (threadIdx.x == 0) room.init_barriers();
+  __syncthreads();
+  const Segment segment(KCut(call.inputs), blockIdx.x % KCut::segments);
+  const ClusterCopies<Tiles> copies(segment, room, weights, rows);
+  ClusterProducts<T, Tiles> products(segment, room, copies);
+  const int first = blockIdx.x / KCut::segments, clusters = gridDim.x / KCut::segments;
+  if (threadIdx.x == 0) copies.begin_first(ClusterTile(first, row_tiles, 8 * Tiles));
+  wait_for_last();
+#pragma unroll 1
+  for (int number = first;;) {
+    const ClusterTile tile(number, row_tiles, 8 * Tiles);
+    float sum[Tiles][4] = {};
+    products.sum_segment(tile, sum);
+    __syncthreads();  // the ring has been read
+    TileStore<Tiles, End>(call, room, tile).run(sum);
+    // Others may still read this block's sums, and the ring is theirs until then.
+    arrive_at_cluster_with_nothing();
+    wait_for_cluster();
+    number += clusters;
+    if (number >= tiles) return;
+    if (threadIdx.x == 0) copies.begin(ClusterTile(number, row_tiles, 8 * Tiles), products.place());
+  }
+}
+
+template <class T, int Tiles, Epilogue End>
+void launch_product(const LinearCall& call, const ClusterPlan& plan, Stream stream) {
+  const TensorMap rows = map_of_rows("linear", call.x, call.rows, call.inputs,
+                                     call.inputs * static_cast<int64_t>(sizeof(T)), 8 * Tiles),
+                  weights = map_of_bytes("linear", call.panels, panels_of(call.outputs),
+                                         KCut(call.inputs).chunks * chunk_words * 4,
+                                         ClusterRoom<Tiles>::panel_words * 4, ClusterPlan::panels);
+  const auto kernel = linear_clusters<T, Tiles, End>;
+  const int row_tiles = static_cast<int>(plan.row_tiles(call)),
+            tiles = row_tiles * static_cast<int>(plan.output_tiles(call));
+  // Where a cluster has its multiprocessors for itself, it goes on to the next tile without a start.
+  const int at_once = ClusterPlan::blocks_a_multiprocessor(8 * Tiles) > 1
+                          ? tiles
+                          : most_clusters<KCut::segments>(kernel, ClusterPlan::threads, plan.shared_bytes());
+  launch_clusters<KCut::segments>("linear", kernel, dim3(KCut::segments * std::min(tiles, at_once)),
+                                  ClusterPlan::threads, plan.shared_bytes(), stream, call, plan.stages,
+                                  row_tiles, tiles, weights, rows);
+}
+
+template <class T, int Tiles>
+void launch_product(const LinearCall& call, const ClusterPlan& plan, Stream stream) {
+  switch (call.epilogue) {
+    case Epilogue::store:
+      return launch_product<T, Tiles, Epilogue::store>(call, plan, stream);
+    case Epilogue::silu_mul:
+      return launch_product<T, Tiles, Epilogue::silu_mul>(call, plan, stream);
+    case Epilogue::rope_and_store:
+      return launch_product<T, Tiles, Epilogue::rope_and_store>(call, plan, stream);
+    case Epilogue::best:
+      return launch_product<T, Tiles, Epilogue::best>(call, plan, stream);
+  }
+}
+
+}  // namespace
+}  // namespace clover::kernels::cuda

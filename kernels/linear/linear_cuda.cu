@@ -1,0 +1,163 @@
+#include "kernels/gpu/launchers.h"
+#include "kernels/linear/linear_few.cuh"
+#include "kernels/linear/linear_flat.cuh"
+#include "kernels/linear/linear_many.cuh"
+#include "kernels/rows/norm.cuh"
+
+namespace clover::kernels::cuda {
+namespace {
+
+/// fp32, for comparisons: a thread two outputs of one row, each one chain of fused multiply-adds.
+__global__ void linear_fp32(LinearCall call) {
+  let_next_begin();
+  wait_for_last();
+  const int64_t output = 2 * (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x), row = blockIdx.x;
+  const int64_t inputs = output < call.outputs ? call.inputs : 0;
+  const float* x = static_cast<const float*>(call.x) + row * call.inputs;
+  const float* w = static_cast<const float*>(call.panels) +
+                   output / panel_outputs * call.inputs * panel_outputs + output % panel_outputs;
+  float low = 0, high = 0;
+  for (int64_t k = 0; k < inputs; ++k) {
+    low = fmaf(x[k], w[k * panel_outputs], low);
+    high = fmaf(x[k], w[k * panel_outputs + 1], high);
+  }
+  const OutputPair pair = OutputPair::of(call, output);
+  store_pair(call, row, pair, low, high, read_beside(call, row, pair));
+}
+
+constexpr int warps_that_norm = 4;
+
+/// A warp a head of a row of sums, whose queries and keys it norms and turns.
+__global__ void norm_and_store(RopeCall call, const float* sums) {
+  let_next_begin();
+  wait_for_last();
+  const int size = static_cast<int>(call.head_size), lane = threadIdx.x % warp_size;
+  const int64_t heads = call.query_heads + 2 * call.kv_heads, row = blockIdx.x;
+  const int64_t head = static_cast<int64_t>(blockIdx.y) * warps_that_norm + threadIdx.x / warp_size;
+  if (head >= heads) return;
+  const float* of_head = sums + (row * heads + head) * size;
+  const float* weight = head < call.query_heads                   ? call.query_norm
+                        : head < call.query_heads + call.kv_heads ? call.key_norm
+                                                                  : nullptr;
+  float squares = 0;
+  for (int at = lane; weight != nullptr && at < size; at += warp_size) squares += of_head[at] * of_head[at];
+  const float inverse = inverse_norm(warp_sum(squares), size, call.norm_eps);
+  for (int at = 2 * lane; at < size; at += 2 * warp_size) {
+    float low = of_head[at], high = of_head[at + 1];
+    if (weight != nullptr) low *= inverse * weight[at], high *= inverse * weight[at + 1];
+    const OutputPair pair{head * size + at, static_cast<unsigned>(head), static_cast<unsigned>(at)};
+    store_turned(call, row, pair, low, high, read_beside(call, row, pair));
+  }
+}
+
+int64_t pairs_of(const LinearCall& call) {
+  return (call.outputs + 1) / 2;
+}
+
+template <class T, int Tiles, bool Aligned, class Rows, int RingSteps>
+void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream stream) {
+  launch("linear", linear_few<T, Tiles, Aligned, Rows, RingSteps>, grid, warp_size * KCut::segments,
+         KCut::segments * WeightRing<RingSteps>::bytes_a_warp + row_bytes, stream, call);
+}
+
+/// Where two blocks a multiprocessor are all there are, each has twice as much on its way.
+template <class T, int Tiles, class Rows>
+void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream stream) {
+  constexpr int64_t few_blocks = 264;
+  if (int64_t{grid.x} * grid.y > few_blocks)
+    return launch_few<T, Tiles, true, Rows, Rows::ring_steps>(call, grid, row_bytes, stream);
+  launch_few<T, Tiles, true, Rows, 32>(call, grid, row_bytes, stream);
+}
+
+template <class T, int Tiles>
+void launch_few(const LinearCall& call, Stream stream) {
+  const dim3 grid(panels_of(call.outputs), (call.rows + Tiles * 8 - 1) / (Tiles * 8));
+  const bool aligned = call.inputs % 4 == 0 && is_aligned(call.x, 8);
+  if (!aligned)
+    return launch_few<T, Tiles, false, GivenRows<T>, GivenRows<T>::ring_steps>(call, grid, 0, stream);
+  launch_few<T, Tiles, GivenRows<T>>(call, grid, 0, stream);
+}
+
+template <class T>
+void launch_normed(const LinearCall& call, Stream stream) {
+  const int64_t bytes = call.rows * normed_rows_apart(call.inputs) * static_cast<int64_t>(sizeof(T));
+  launch_few<T, 1, NormedRows<T>>(call, dim3(panels_of(call.outputs)), bytes, stream);
+}
+
+template <class T, int PanelsAWarp, int TilesAWarp>
+void launch_flat(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums, Stream stream) {
+  launch_whole_and_split<FlatChunks<T, FlatShape<PanelsAWarp, TilesAWarp, false>>,
+                         FlatChunks<T, FlatShape<PanelsAWarp, TilesAWarp, true>>>(call, plan, sums, stream);
+}
+
+template <class T, int PanelsAWarp>
+void launch_flat(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums, Stream stream) {
+  switch (plan.tiles_a_warp) {
+    case 2:
+      return launch_flat<T, PanelsAWarp, 2>(call, plan, sums, stream);
+    case 4:
+      return launch_flat<T, PanelsAWarp, 4>(call, plan, sums, stream);
+    case 6:
+      return launch_flat<T, PanelsAWarp, 6>(call, plan, sums, stream);
+    default:
+      return launch_flat<T, PanelsAWarp, 8>(call, plan, sums, stream);
+  }
+}
+
+template <class T>
+void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
+                   Stream stream) {
+  switch (plan.kernel) {
+    case LinearPlan::Kernel::clusters:
+      return launch_linear_clusters(call, plan.clusters, stream);
+    case LinearPlan::Kernel::flat: {
+      const SplitSums sums = split_sums(call, plan.flat, workspace, arrived);
+      return plan.flat.panels_a_warp == 1 ? launch_flat<T, 1>(call, plan.flat, sums, stream)
+                                          : launch_flat<T, 2>(call, plan.flat, sums, stream);
+    }
+    case LinearPlan::Kernel::few:
+      if (call.norm != nullptr) return launch_normed<T>(call, stream);
+      return call.rows <= 8 ? launch_few<T, 1>(call, stream) : launch_few<T, 2>(call, stream);
+  }
+}
+
+}  // namespace
+
+GpuRoom gpu_room() {
+  constexpr int64_t declared = 16;  // beside what a launch asks for
+  return {shared_bytes_a_block() - declared >= FlatShape<2, 8, false>::bytes, has_warpgroup_products(),
+          multiprocessors()};
+}
+
+int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan) {
+  const int64_t sums = call.rope.query_norm != nullptr ? call.rows * call.outputs : 0;
+  return sums + split_floats(call, plan);
+}
+
+void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
+                   Stream stream) {
+  if (call.rope.query_norm != nullptr) {
+    // A head's sums lie in several threads, often in several blocks: they are written down first.
+    LinearCall product = call;
+    product.epilogue = Epilogue::store;
+    product.rope = {};
+    product.y = workspace;
+    launch_linear(product, plan, workspace + call.rows * call.outputs, arrived, stream);
+    const int64_t heads = call.rope.query_heads + 2 * call.rope.kv_heads;
+    return launch("linear", norm_and_store, dim3(call.rows, (heads + warps_that_norm - 1) / warps_that_norm),
+                  warps_that_norm * warp_size, 0, stream, call.rope, workspace);
+  }
+  switch (call.element) {
+    case Element::bf16:
+      return launch_16_bit<Bf16>(call, plan, workspace, arrived, stream);
+    case Element::fp16:
+      return launch_16_bit<Fp16>(call, plan, workspace, arrived, stream);
+    case Element::fp32: {
+      constexpr int threads = 128;
+      const dim3 grid(call.rows, (pairs_of(call) + threads - 1) / threads);
+      return launch("linear", linear_fp32, grid, threads, 0, stream, call);
+    }
+  }
+}
+
+}  // namespace clover::kernels::cuda

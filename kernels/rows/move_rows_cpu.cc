@@ -1,0 +1,26 @@
+#include <cstring>
+
+#include "kernels/call_of.h"
+#include "kernels/cpu.h"
+#include "kernels/rows/cache_row.h"
+
+namespace clover::kernels::cpu {
+
+void move_rows(at::Tensor& cache, const at::Tensor& moves) {
+  const MoveCall call = call_of(cache, moves);
+  const int64_t *from = call.moves, *to = from + call.count;
+  char* part = static_cast<char*>(call.cache);
+  const auto row = [&](int64_t slot, int64_t head) {
+    return part + cache_row(call, place_of(slot, call.page_size), head) * call.row_bytes;
+  };
+  const int64_t part_bytes = call.pages * call.kv_heads * call.page_size * call.row_bytes;
+  for (int64_t p = 0; p < call.parts; ++p, part += part_bytes) {
+    for (int64_t i = 0; i < call.count; ++i) {
+      if (from[i] < 0) continue;
+      for (int64_t head = 0; head < call.kv_heads; ++head)
+        std::memcpy(row(to[i], head), row(from[i], head), call.row_bytes);
+    }
+  }
+}
+
+}  // namespace clover::kernels::cpu

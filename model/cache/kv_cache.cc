@@ -1,0 +1,338 @@
+#include "model/cache/kv_cache.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "kernels/gpu/gpu.h"
+#include "kernels/rows/move_rows.h"
+#include "kernels/weights/large_pages.h"
+
+namespace clover::model {
+namespace {
+
+// Published pages that nobody uses may hold this part of the cache: memory that was never touched is better
+// left so.
+constexpr int64_t most_idle = 4;
+// And so many pages that are not full, whose sequences are gone, are kept to be copied from: beginnings that
+// many requests have in common are met again soon.
+constexpr int64_t most_idle_parts = 16;
+
+at::Tensor to_tensor(const std::vector<int32_t>& values) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kInt);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<int32_t>());
+  return tensor;
+}
+
+}  // namespace
+
+KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
+    : shape_(std::move(shape)), pages_(pages), page_size_(page_size), prefixes_(page_size) {
+  TORCH_CHECK(pages > 0 && page_size > 0,
+              "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
+              page_size);
+  // Untouched pages cost address space only: the operating system hands out memory, up to 2 MB of a layer's
+  // keys or values at once, when a page is first written.
+  const bool on_cpu = shape_.device.is_cpu();
+  const std::array sizes{2 * shape_.layers, pages + (on_cpu ? 0 : 1), shape_.kv_heads, page_size,
+                         shape_.head_dim};
+  const auto options = at::TensorOptions(shape_.dtype).device(shape_.device);
+  // Attention on a GPU multiplies what lies behind a sequence's last row by zero: it must be finite.
+  rows_ = on_cpu ? kernels::zeros_in_large_pages(sizes, options) : at::zeros(sizes, options);
+  parts_ = rows_.unbind(0);
+  for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
+}
+
+int64_t KvCache::bytes_per_page(const KvShape& shape, int64_t page_size) {
+  return 2 * shape.layers * page_size * shape.kv_heads * shape.head_dim *
+         static_cast<int64_t>(c10::elementSize(shape.dtype));
+}
+
+int32_t KvCache::open(int64_t prompt) {
+  int32_t number;
+  if (!closed_.empty()) {
+    number = closed_.back();
+    closed_.pop_back();
+  } else {
+    number = static_cast<int32_t>(sequences_.size());
+    sequences_.emplace_back();
+  }
+  sequences_[number] = Sequence{};
+  sequences_[number].open = true;
+  sequences_[number].prompt = prompt;
+  return number;
+}
+
+void KvCache::close(int32_t sequence) {
+  Sequence& closing = sequences_[sequence];
+  TORCH_CHECK(closing.open, "KvCache: sequence ", sequence, " is not open");
+  for (int64_t i = std::ssize(closing.pages) - 1; i >= 0; --i) {
+    if (i < closing.shared || (i == closing.shared && closing.part))
+      prefixes_.release(closing.pages[i]);
+    else
+      free_.push_back(closing.pages[i]);
+  }
+  while (prefixes_.idle_parts() > most_idle_parts) free_.push_back(prefixes_.evict_part());
+  while (prefixes_.idle() > pages_ / most_idle) free_.push_back(prefixes_.evict());
+  closing = Sequence{};
+  closed_.push_back(sequence);
+}
+
+int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
+  Sequence& sequence = sequences_[number];
+  TORCH_CHECK(sequence.open && sequence.length == sequence.shared * page_size_ &&
+                  std::ssize(sequence.pages) == sequence.shared,
+              "KvCache: only a sequence without pages of its own can share others'");
+  if (ids.empty() || turns_by_prompt(sequence)) return 0;
+  const std::vector<int32_t> pages = prefixes_.find(ids.first(ids.size() - 1));
+  for (size_t i = sequence.pages.size(); i < pages.size(); ++i) {
+    prefixes_.use(pages[i]);
+    sequence.pages.push_back(pages[i]);
+  }
+  sequence.shared = std::ssize(sequence.pages);
+  sequence.length = sequence.shared * page_size_;
+  return sequence.length;
+}
+
+PrefixPages::Head KvCache::known_head(const Sequence& sequence, std::span<const int64_t> ids) const {
+  if (ids.empty() || sequence.length != sequence.shared * page_size_ || turns_by_prompt(sequence)) return {};
+  return prefixes_.find_head(sequence.pages.empty() ? -1 : sequence.pages.back(),
+                             ids.first(ids.size() - 1).subspan(sequence.length));
+}
+
+int64_t KvCache::beginning_known(int32_t number, std::span<const int64_t> ids) const {
+  return known_head(sequences_[number], ids).rows;
+}
+
+int64_t KvCache::copy_beginning(int32_t number, std::span<const int64_t> ids) {
+  Sequence& sequence = sequences_[number];
+  const auto [page, rows] = known_head(sequence, ids);
+  if (rows == 0) return sequence.length;
+  prefixes_.use(page);  // it stays while another one is taken
+  if (free_pages() > 0) {
+    reserve(sequence, sequence.length + rows);
+    at::Tensor moves = at::empty({3, rows}, at::kLong);
+    int64_t *from = moves.mutable_data_ptr<int64_t>(), *to = from + rows;
+    for (int64_t i = 0; i < rows; ++i) {
+      from[i] = page * page_size_ + i;
+      to[i] = slot(sequence, sequence.length + i);
+    }
+    moves[2].fill_(number);
+    move(kernels::to_device(moves, shape_.device), shape_.layers);
+    sequence.length += rows;
+  }
+  prefixes_.release(page);
+  return sequence.length;
+}
+
+void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
+  Sequence& sequence = sequences_[number];
+  TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
+              sequence.length, " are committed");
+  if (turns_by_prompt(sequence)) return;
+  if (std::exchange(sequence.part, false)) prefixes_.forget(sequence.pages[sequence.shared]);
+  while ((sequence.shared + 1) * page_size_ <= std::ssize(ids)) {
+    const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
+    // A page that another sequence published for the same tokens stays the one to share.
+    if (!prefixes_.add(parent, ids.subspan(sequence.shared * page_size_, page_size_),
+                       sequence.pages[sequence.shared]))
+      return;
+    ++sequence.shared;
+  }
+  const std::span<const int64_t> rest = ids.subspan(sequence.shared * page_size_);
+  if (rest.empty()) return;
+  const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
+  sequence.part = prefixes_.add(parent, rest, sequence.pages[sequence.shared]);
+}
+
+int32_t KvCache::take_page() {
+  if (free_.empty() && prefixes_.idle() > 0) return prefixes_.evict();
+  TORCH_CHECK(!free_.empty(), "KvCache: no free page left of ", pages_);
+  const int32_t page = free_.back();
+  free_.pop_back();
+  return page;
+}
+
+int64_t KvCache::missing_pages(int32_t sequence, int64_t rows) const {
+  const Sequence& entry = sequences_[sequence];
+  const int64_t wanted = (entry.length + rows + page_size_ - 1) / page_size_;
+  return std::max<int64_t>(0, wanted - std::ssize(entry.pages));
+}
+
+int64_t KvCache::tokens() const {
+  int64_t tokens = prefixes_.used() * page_size_;
+  for (const Sequence& sequence : sequences_) tokens += sequence.length - sequence.shared * page_size_;
+  return tokens;
+}
+
+void KvCache::reserve(Sequence& sequence, int64_t slots) {
+  while (static_cast<int64_t>(sequence.pages.size()) * page_size_ < slots) {
+    sequence.pages.push_back(take_page());
+  }
+}
+
+// Angles of a position are the same in every pass: taken from a table that grows with the positions seen.
+// Those of longer texts, where they hang on the length, are computed for each row.
+void KvCache::rotary(const std::vector<Turn>& turns, Placement& placement) {
+  const int64_t half = std::ssize(shape_.frequencies), rows = std::ssize(turns);
+  const auto turn = [scale = shape_.rotary_scale](int64_t position, double frequency) {
+    const double angle = static_cast<double>(position) * frequency;
+    return std::pair(static_cast<float>(scale * std::cos(angle)),
+                     static_cast<float>(scale * std::sin(angle)));
+  };
+  int64_t longest = 0;
+  for (const Turn& row : turns)
+    if (row.length <= shape_.plain_length) longest = std::max<int64_t>(longest, row.position + 1);
+  for (int64_t position = std::ssize(cos_) / half; position < longest; ++position) {
+    for (const double frequency : shape_.frequencies) {
+      const auto [cos, sin] = turn(position, frequency);
+      cos_.push_back(cos), sin_.push_back(sin);
+    }
+  }
+  placement.cos = at::empty({rows, half}, at::kFloat);
+  placement.sin = at::empty({rows, half}, at::kFloat);
+  std::vector<double> frequencies;
+  int64_t of_length = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t position = turns[row].position, length = turns[row].length;
+    float* cos = placement.cos.data_ptr<float>() + row * half;
+    float* sin = placement.sin.data_ptr<float>() + row * half;
+    if (length <= shape_.plain_length) {
+      std::copy_n(cos_.begin() + position * half, half, cos);
+      std::copy_n(sin_.begin() + position * half, half, sin);
+      continue;
+    }
+    if (std::exchange(of_length, length) != length) frequencies = shape_.frequencies_at(length);
+    for (int64_t i = 0; i < half; ++i) std::tie(cos[i], sin[i]) = turn(position, frequencies[i]);
+  }
+}
+
+at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
+  size_t longest = 1;
+  for (const int32_t number : sequences) longest = std::max(longest, sequences_[number].pages.size());
+  at::Tensor table =
+      at::empty({static_cast<int64_t>(sequences.size()), static_cast<int64_t>(longest)}, at::kInt).zero_();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto& pages = sequences_[sequences[i]].pages;
+    std::copy(pages.begin(), pages.end(), table.data_ptr<int32_t>() + i * longest);
+  }
+  return table;
+}
+
+Placement KvCache::place(const RowBatch& batch) {
+  const int64_t rows = batch.size();
+  std::vector<int32_t> tables;  // sequences in order of appearance
+  std::vector<int32_t> table_of(rows), contiguous(rows), positions(rows), path, path_begin{0};
+  Placement placement;
+  placement.slots = at::empty({rows}, at::kLong);
+  int64_t first = 0;  // first row of the present sequence
+  for (int64_t row = 0; row < rows; ++row) {
+    Sequence& sequence = sequences_[batch.sequence[row]];
+    if (row == 0 || batch.sequence[row] != batch.sequence[row - 1]) {
+      first = row;
+      tables.push_back(batch.sequence[row]);
+      int64_t count = 1;
+      while (row + count < rows && batch.sequence[row + count] == batch.sequence[row]) ++count;
+      reserve(sequence, sequence.length + count);
+    }
+    const int32_t parent = batch.parent[row];
+    TORCH_CHECK(parent == -1 || (parent >= first && parent < row), "RowBatch: row ", row, " has parent ",
+                parent, ", expected -1 or an earlier row of its sequence");
+    table_of[row] = static_cast<int32_t>(tables.size()) - 1;
+    const int32_t own = static_cast<int32_t>(sequence.length + row - first);
+    positions[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : positions[parent] + 1;
+    contiguous[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : contiguous[parent];
+    if (parent >= 0) {
+      for (int32_t i = path_begin[parent]; i < path_begin[parent + 1]; ++i) path.push_back(path[i]);
+    }
+    if (static_cast<int32_t>(path.size()) == path_begin[row] && own == contiguous[row]) {
+      ++contiguous[row];  // still one run of slots from 0
+    } else {
+      path.push_back(own);
+    }
+    path_begin.push_back(static_cast<int32_t>(path.size()));
+    placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own);
+  }
+  std::vector<Turn> turns(rows);
+  for (int64_t row = 0; row < rows; ++row)
+    turns[row] = {positions[row],
+                  std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt)};
+  rotary(turns, placement);
+  placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
+                    page_table(tables)};
+  return placement;
+}
+
+Placement KvCache::place(std::span<const Segment> segments) {
+  std::vector<int32_t> tables, table_of, contiguous;
+  std::vector<Turn> turns;
+  std::vector<int64_t> slots;
+  for (const Segment& segment : segments) {
+    const Sequence& sequence = sequences_[segment.sequence];
+    const int64_t room = std::ssize(sequence.pages) * page_size_;
+    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= room, "KvCache: segment ",
+                segment.begin, " + ", segment.count, " is beyond the ", room, " slots taken");
+    for (int32_t i = 0; i < segment.count; ++i) {
+      table_of.push_back(static_cast<int32_t>(tables.size()));
+      turns.push_back({segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt)});
+      contiguous.push_back(segment.begin + i + 1);
+      slots.push_back(slot(sequence, segment.begin + i));
+    }
+    tables.push_back(segment.sequence);
+  }
+  Placement placement;
+  placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
+  std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
+  rotary(turns, placement);
+  placement.rows = {to_tensor(table_of), to_tensor(contiguous),
+                    to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
+  return placement;
+}
+
+// Ascending rows: a destination is never a later source.
+at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
+  std::vector<int64_t> from, to, group;
+  for (const auto& [number, rows] : all) {
+    const Sequence& sequence = sequences_[number];
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] == static_cast<int32_t>(i)) continue;
+      from.push_back(slot(sequence, sequence.length + rows[i]));
+      to.push_back(slot(sequence, sequence.length + static_cast<int64_t>(i)));
+      group.push_back(number);
+    }
+  }
+  at::Tensor moves = at::empty({3, std::ssize(from)}, at::kLong);
+  int64_t* next = moves.mutable_data_ptr<int64_t>();
+  for (const auto* part : {&from, &to, &group}) next = std::copy(part->begin(), part->end(), next);
+  return from.empty() ? moves : kernels::to_device(moves, shape_.device);
+}
+
+void KvCache::move(const at::Tensor& moves, int64_t layers) {
+  if (moves.size(1) == 0) return;
+  at::Tensor parts = rows_.narrow(0, 0, 2 * layers);
+  kernels::move_rows(parts, moves);
+}
+
+void KvCache::commit(std::span<const Kept> all) {
+  for (const auto& [number, rows] : all) {
+    Sequence& sequence = sequences_[number];
+    sequence.length += std::ssize(rows);
+    const size_t needed = static_cast<size_t>((sequence.length + page_size_ - 1) / page_size_);
+    while (sequence.pages.size() > needed) {
+      free_.push_back(sequence.pages.back());
+      sequence.pages.pop_back();
+    }
+  }
+}
+
+void KvCache::add_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const {
+  const Sequence& its = sequences_[sequence];
+  for (int64_t i = 0; i < rows; ++i) slots.push_back(slot(its, its.length + i));
+}
+
+}  // namespace clover::model

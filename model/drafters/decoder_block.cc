@@ -1,0 +1,155 @@
+#include "model/drafters/decoder_block.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+
+#include "kernels/gpu/gpu.h"
+
+namespace clover::model {
+namespace {
+
+/// Rotates [R, heads, d] by the angles of each row's position; cos and sin are fp32 [R, 1, d/2].
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const auto halves = x.chunk(2, -1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
+}
+
+/// Positions i64 [R], on the device, of rows whose segments each begin at 0.
+at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) parts.push_back(at::arange(segment.count, at::kLong));
+  return kernels::to_device(at::cat(parts), device);
+}
+
+}  // namespace
+
+DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, bool with_mlp)
+    : config_(&config) {
+  const auto linear = [this](const char* name, const at::Tensor& weight, const at::Tensor& bias = {}) {
+    auto module =
+        register_module(name, std::make_shared<Linear>(weight.size(0), weight.size(1), bias.defined()));
+    at::NoGradGuard no_grad;
+    module->weight.copy_(weight);
+    if (bias.defined()) module->bias.copy_(bias);
+    return module;
+  };
+  const auto norm = [&](const char* name, const at::Tensor& weight) {
+    return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
+  };
+  const Projections projections = unpack_qkv(initial.qkv, config);
+  input_layernorm_ = norm("input_layernorm", initial.input_norm);
+  q_proj_ = linear("q_proj", projections.q, projections.q_bias);
+  k_proj_ = linear("k_proj", projections.k, projections.k_bias);
+  v_proj_ = linear("v_proj", projections.v, projections.v_bias);
+  if (projections.q_norm.defined()) {
+    q_norm_ = norm("q_norm", projections.q_norm);
+    k_norm_ = norm("k_norm", projections.k_norm);
+  }
+  o_proj_ = linear("o_proj", initial.output.unpack());
+  if (!with_mlp) return;
+  const auto gate_up = unpack_gate_up(initial.gate_up);
+  post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
+  gate_proj_ = linear("gate_proj", gate_up[0]);
+  up_proj_ = linear("up_proj", gate_up[1]);
+  down_proj_ = linear("down_proj", initial.down.unpack());
+}
+
+void DecoderBlock::pack(at::ScalarType dtype) {
+  const at::Device device = input_layernorm_->weight.device();
+  packed_.input_norm = rounded_vector(input_layernorm_->weight, dtype);
+  const auto rounded = [dtype](const at::Tensor& vector) {
+    return vector.defined() ? rounded_vector(vector, dtype).cpu() : at::Tensor();
+  };
+  Projections projections{
+      .q = q_proj_->rounded(dtype), .k = k_proj_->rounded(dtype), .v = v_proj_->rounded(dtype)};
+  projections.q_bias = rounded(q_proj_->bias), projections.k_bias = rounded(k_proj_->bias),
+  projections.v_bias = rounded(v_proj_->bias);
+  if (q_norm_) projections.q_norm = rounded(q_norm_->weight), projections.k_norm = rounded(k_norm_->weight);
+  packed_.qkv = pack_qkv(projections, *config_, device);
+  packed_.output = kernels::PackedWeight::pack({o_proj_->rounded(dtype)}).to(device);
+  if (!post_attention_layernorm_) return;
+  packed_.post_attention_norm = rounded_vector(post_attention_layernorm_->weight, dtype);
+  packed_.gate_up = pack_gate_up(gate_proj_->rounded(dtype), up_proj_->rounded(dtype)).to(device);
+  packed_.down = kernels::PackedWeight::pack({down_proj_->rounded(dtype)}).to(device);
+}
+
+void DecoderBlock::forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache,
+                                    int64_t layer) const {
+  LayerRoom room(packed_, *config_, x.size(0));
+  decoder_layer(packed_, *config_, placement, cache, layer, room, x);
+}
+
+at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                std::span<const Segment> segments, const at::Tensor& frontier) const {
+  std::vector<at::Tensor> outputs;
+  const at::Tensor on_host = frontier.cpu();
+  const int64_t* rows = on_host.const_data_ptr<int64_t>();
+  int64_t begin = 0, first = 0;
+  for (const Segment& segment : segments) {
+    int64_t last = first;
+    while (last < frontier.size(0) && rows[last] < begin + segment.count) ++last;
+    if (last > first) {
+      const auto batch = [](const at::Tensor& part) {
+        return part.transpose(0, 1).unsqueeze(0);
+      };                                                              // [1, heads, T, d]
+      const at::Tensor own = frontier.slice(0, first, last) - begin;  // [F']
+      const at::Tensor mask =
+          own.unsqueeze(1) >= at::arange(segment.count, own.options()).unsqueeze(0);  // [F', T]
+      const int64_t group = config_->heads / config_->kv_heads;
+      const at::Tensor mixed = at::scaled_dot_product_attention(
+          batch(query.slice(0, first, last)),
+          batch(key.slice(0, begin, begin + segment.count)).repeat_interleave(group, 1),
+          batch(value.slice(0, begin, begin + segment.count)).repeat_interleave(group, 1), mask);
+      outputs.push_back(mixed.squeeze(0).transpose(0, 1).reshape({last - first, config_->query_width()}));
+    }
+    first = last;
+    begin += segment.count;
+  }
+  return at::cat(outputs);
+}
+
+at::Tensor DecoderBlock::angles(std::span<const Segment> segments, at::Device device) const {
+  const Rope& rope = config_->rope;
+  const at::Tensor plain = kernels::to_device(at::tensor(rope_frequencies(*config_), at::kDouble), device);
+  at::Tensor angles = positions_of(segments, device).to(at::kDouble).unsqueeze(1) * plain;
+  if (!rope.hangs_on_length()) return angles;
+  int64_t row = 0;
+  for (const Segment& segment : segments) {
+    for (int64_t position = 0; position < segment.count; ++position, ++row) {
+      if (static_cast<double>(position + 1) <= rope.trained) continue;
+      const auto frequencies = rope.frequencies(config_->head_dim, position + 1);
+      angles[row].copy_(at::tensor(frequencies, at::kDouble) * static_cast<double>(position));
+    }
+  }
+  return angles;
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
+                                 const at::Tensor& frontier, at::ScalarType training_dtype) const {
+  const at::Tensor turned = angles(segments, x.device());
+  const double scale = config_->rope.scale;
+  const at::Tensor cos = (scale * turned.cos()).to(at::kFloat).unsqueeze(1),
+                   sin = (scale * turned.sin()).to(at::kFloat).unsqueeze(1);
+
+  const auto heads_of = [&](const at::Tensor& input, const Linear& projection, const RmsNorm* norm) {
+    const at::Tensor heads =
+        projection.forward(input, training_dtype).view({input.size(0), -1, config_->head_dim});
+    return norm != nullptr ? norm->forward(heads) : heads;
+  };
+  const at::Tensor normed = input_layernorm_->forward(x);
+  const at::Tensor key = rotate(heads_of(normed, *k_proj_, k_norm_.get()), cos, sin);
+  const at::Tensor value = heads_of(normed, *v_proj_, nullptr);
+  const at::Tensor query = rotate(heads_of(normed.index_select(0, frontier), *q_proj_, q_norm_.get()),
+                                  cos.index_select(0, frontier), sin.index_select(0, frontier));
+  at::Tensor y = x.index_select(0, frontier) +
+                 o_proj_->forward(attend(query, key, value, segments, frontier), training_dtype);
+  if (!post_attention_layernorm_) return y;
+  const at::Tensor inner_in = post_attention_layernorm_->forward(y);
+  const at::Tensor inner =
+      at::silu(gate_proj_->forward(inner_in, training_dtype)) * up_proj_->forward(inner_in, training_dtype);
+  return y + down_proj_->forward(inner, training_dtype);
+}
+
+}  // namespace clover::model

@@ -1,0 +1,107 @@
+#pragma once
+
+#include "model/drafters/module.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/weights/packed_weight.h"
+#include "model/cache/kv_cache.h"
+#include "model/cache/row_batch.h"
+#include "model/target/target.h"
+
+namespace clover::model {
+
+/// Frontier rows F of a draft: what the next guess is computed from.
+struct DraftState {
+  at::Tensor hidden;     // fp32 [F, H]
+  int64_t depth = 0;     // guesses already fed: 0 right after `prime`
+  at::Tensor rounded{};  // hidden in the frozen dtype, where it came for nothing; `extend` does without
+};
+
+/// The vocabulary product of a head.  Index j of its logits is token token_map[j], or j itself without a map.
+struct OutputHead {
+  kernels::PackedWeight packed;  // [V', D] in the model's dtype
+  at::Tensor dense;  // the same weights [V', D], for training; undefined when only inference was asked for
+  at::Tensor token_map;  // i64 [V'] ascending, on the target's device, or undefined
+  int64_t size() const { return packed.outputs(); }
+};
+
+/// A drafter's own layers of the target's cache, and where the rows of a call go in them.
+struct DraftKv {
+  KvCache* cache;
+  int64_t first_layer;
+  Placement placement;  // on the drafter's device; undefined for a drafter without such layers
+};
+
+/// A light speculative head: scoring only.  It never builds trees or samples.  Training and inference call
+/// the same functions; training passes no DraftKv, and every row may be a frontier.
+///
+/// Geometry: row t carries the target's feature at t and the token x[t+1]; the guess at depth i is for
+/// x[t+2+i].
+class Drafter : public Module {
+ public:
+  virtual std::string kind() const = 0;
+  virtual FeatureTaps features() const = 0;
+  virtual int64_t max_depth() const = 0;            // K
+  virtual int64_t kv_layers() const { return 0; }   // layers of its own in the cache
+  virtual bool regressive() const { return true; }  // whether `extend` looks at the ids it is given
+
+  /// features: [R, ..] of the rows of all segments, in order; next_ids i64 [R]: the token after each;
+  /// frontier i64 [F]: rows a guess is wanted at; all on the target's device.  With `kv` (decoding) its
+  /// placement says what the rows continue; without (training), each of `segments` begins at 0.  Decoding
+  /// calls of this, `output` and `extend` are recorded as graphs: of what they read, only the tensors may
+  /// change from call to call, and they copy nothing from or to the CPU.
+  virtual DraftState prime(const Features& features, const at::Tensor& next_ids,
+                           std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv) = 0;
+
+  /// [F, D], fp32 or the frozen dtype: the input of head(state.depth)'s product, which guesses one token a
+  /// row.
+  virtual at::Tensor output(const DraftState& state) = 0;
+
+  /// One token deeper: row j continues row parents[j] of `state` with token ids[j].  Both i64 [F'].
+  virtual DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) = 0;
+
+  const OutputHead& head(int64_t /*depth*/) const { return head_; }
+
+  /// Settings that make it again: the "drafter" object of config.json, without the token map.
+  virtual nlohmann::json settings() const = 0;
+
+  /// Packs the present weights in `dtype` for inference; until `thaw`, calls
+  /// run on the row-independent kernels without autograd.  `thaw` returns to the trainable weights.
+  void freeze(at::ScalarType dtype);
+  void thaw();
+  bool frozen() const { return frozen_; }
+
+  /// Products of training calls in `dtype` (bf16 where the machine multiplies it faster); sums and norms stay
+  /// fp32.
+  void set_training_dtype(at::ScalarType dtype) { training_dtype_ = dtype; }
+
+ protected:
+  Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable);
+  virtual void pack(at::ScalarType dtype) = 0;
+  virtual void unpack() = 0;
+
+  TargetView target_;
+  OutputHead head_;
+  bool frozen_ = false;
+  at::ScalarType training_dtype_ = at::kFloat;
+};
+
+/// Makes a drafter of `kind` ("clover", "clover2", "medusa") with initial weights.  `settings` as
+/// `Drafter::settings`; missing keys take their defaults, unknown ones are an InputError.  token_map: i64
+/// [V'] ascending, undefined for the whole vocabulary. `trainable`: also keep what training needs (a dense
+/// head).  Weights are drawn from `seed` and lie on the target's device.
+std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
+                                      const TargetView& target, const at::Tensor& token_map, bool trainable,
+                                      uint64_t seed);
+std::vector<std::string> drafter_kinds();
+
+/// Of settings for any kind, those that `kind` reads: `make_drafter`'s argument.  InputError for an unknown
+/// kind.
+nlohmann::json settings_of_kind(const std::string& kind, const nlohmann::json& settings);
+
+}  // namespace clover::model

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace clover::model {
+
+/// Trainable tensors under names: a module's own, and those of the modules that it is made of.  What
+/// torch::nn::Module is used for in Python; LibTorch's own costs every file that includes it seconds to
+/// compile.
+class Module {
+ public:
+  using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
+
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// "weight", "head0.linear.weight", ..: a module's own first, then its parts', in the order of
+  /// registration.
+  NamedParameters named_parameters() const;
+  std::vector<at::Tensor> parameters() const;  // in the same order
+  /// The parameter of that name; std::out_of_range when there is none.
+  at::Tensor parameter(const std::string& name) const;
+
+  /// Moves all parameters; handles of them stay valid and see them moved.
+  void to(at::Device device);
+
+ protected:
+  Module() = default;
+  /// The same tensor, which requires gradients from now on.
+  at::Tensor register_parameter(std::string name, at::Tensor initial);
+  template <class Part>
+  std::shared_ptr<Part> register_module(std::string name, std::shared_ptr<Part> part) {
+    parts_.emplace_back(std::move(name), part);
+    return part;
+  }
+
+ private:
+  NamedParameters own_;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> parts_;
+};
+
+}  // namespace clover::model

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "data/files/error.h"
+
+namespace clover::model {
+
+/// Reads typed keys of one JSON object, in which null is absent, with messages that name file and key.
+class ConfigKeys {
+ public:
+  ConfigKeys(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  bool has(const std::string& key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+  bool is_null(const std::string& key) const { return object_.contains(key) && object_.at(key).is_null(); }
+  const std::string& where() const { return where_; }
+
+  int64_t positive(const std::string& key) const {
+    const nlohmann::json& value = at(key);
+    // A hundred million is far beyond any model's dimension and far below an overflow of their products.
+    if (!value.is_number_integer() || value.get<int64_t>() <= 0 || value.get<int64_t>() > largest)
+      refuse(key, "a positive integer");
+    return value.get<int64_t>();
+  }
+  int64_t positive_or(const std::string& key, int64_t fallback) const {
+    return has(key) ? positive(key) : fallback;
+  }
+  double number(const std::string& key) const {
+    const nlohmann::json& value = at(key);
+    if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0)
+      refuse(key, "a positive number");
+    return value.get<double>();
+  }
+  double number_or(const std::string& key, double fallback) const {
+    return has(key) ? number(key) : fallback;
+  }
+  /// A number, where 0 is taken for absent.
+  double number_unless_zero(const std::string& key, double fallback) const {
+    const bool zero = has(key) && at(key).is_number() && at(key).get<double>() == 0;
+    return zero ? fallback : number_or(key, fallback);
+  }
+  bool flag_or(const std::string& key, bool fallback) const {
+    if (!has(key)) return fallback;
+    if (!at(key).is_boolean()) refuse(key, "true or false");
+    return at(key).get<bool>();
+  }
+  std::string text_or(const std::string& key, const std::string& fallback) const {
+    if (!has(key)) return fallback;
+    if (!at(key).is_string()) refuse(key, "a string");
+    return at(key).get<std::string>();
+  }
+  const nlohmann::json& at(const std::string& key) const {
+    if (!has(key)) throw data::InputError(where_ + ": \"" + key + "\" is missing.");
+    return object_.at(key);
+  }
+  [[noreturn]] void refuse(const std::string& key, const std::string& expected) const {
+    throw data::InputError(where_ + ": \"" + key + "\" is " + object_.at(key).dump().substr(0, 80) +
+                           ", expected " + expected + ".");
+  }
+
+  static constexpr int64_t largest = 100'000'000;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+}  // namespace clover::model

@@ -1,0 +1,72 @@
+#include "model/target/fingerprint.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/BFloat16.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/threads.h"
+
+namespace clover::model {
+namespace {
+
+constexpr int64_t values_a_part = int64_t{1} << 16;  // a part in bf16 fits in a core's cache
+
+std::string_view bytes_of(const void* values, int64_t count, size_t size) {
+  return {static_cast<const char*>(values), static_cast<size_t>(count) * size};
+}
+
+/// The hash of `count` values in bf16.
+template <class T>
+uint64_t hash_rounded(const T* values, int64_t count, uint64_t seed) {
+  std::vector<c10::BFloat16> rounded(count);
+  for (int64_t i = 0; i < count; ++i) rounded[i] = c10::BFloat16(static_cast<float>(values[i]));
+  return data::xxh64(bytes_of(rounded.data(), count, sizeof(c10::BFloat16)), seed);
+}
+
+uint64_t hash_part(const at::Tensor& flat, int64_t begin, int64_t count) {
+  const uint64_t seed = static_cast<uint64_t>(begin);
+  switch (flat.scalar_type()) {
+    case at::kBFloat16:
+      return data::xxh64(bytes_of(flat.const_data_ptr<c10::BFloat16>() + begin, count, sizeof(c10::BFloat16)),
+                         seed);
+    case at::kHalf:
+      return hash_rounded(flat.const_data_ptr<c10::Half>() + begin, count, seed);
+    case at::kFloat:
+      return hash_rounded(flat.const_data_ptr<float>() + begin, count, seed);
+    default:
+      return hash_rounded(flat.const_data_ptr<double>() + begin, count, seed);
+  }
+}
+
+/// Parts have their own hashes, so that all threads share them.
+uint64_t hash_values(const at::Tensor& flat) {
+  const int64_t count = flat.numel(), parts = (count + values_a_part - 1) / values_a_part;
+  std::vector<uint64_t> hashes(parts);
+  kernels::share_out(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t first = part * values_a_part;
+      hashes[part] = hash_part(flat, first, std::min(values_a_part, count - first));
+    }
+  });
+  return data::xxh64(bytes_of(hashes.data(), parts, sizeof(uint64_t)), static_cast<uint64_t>(count));
+}
+
+}  // namespace
+
+void Fingerprint::add(const std::string& name, const at::Tensor& tensor, bool in_sampled) {
+  const at::Tensor flat = tensor.reshape({-1});
+  std::string about = name;
+  for (const int64_t size : tensor.sizes()) about += "," + std::to_string(size);
+  whole_ = data::xxh64(about, whole_);
+  const uint64_t values = hash_values(flat);
+  whole_ = data::xxh64(bytes_of(&values, 1, sizeof values), whole_);
+  if (!in_sampled) return;
+  constexpr int64_t samples = 1024;
+  const int64_t stride = std::max<int64_t>(1, flat.numel() / samples);
+  const at::Tensor some = flat.slice(0, 0, flat.numel(), stride).to(at::kBFloat16).contiguous();
+  sampled_ = data::fnv1a(about, sampled_);
+  sampled_ = data::fnv1a(bytes_of(some.const_data_ptr(), some.numel(), sizeof(c10::BFloat16)), sampled_);
+}
+
+}  // namespace clover::model

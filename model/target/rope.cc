@@ -1,0 +1,240 @@
+#include "model/target/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+
+namespace clover::model {
+namespace {
+
+using data::InputError;
+using nlohmann::json;
+using Kind = Rope::Kind;
+
+const std::map<std::string, Kind> kinds{{"default", Kind::plain},    {"linear", Kind::linear},
+                                        {"dynamic", Kind::dynamic},  {"proportional", Kind::proportional},
+                                        {"llama3", Kind::llama3},    {"yarn", Kind::yarn},
+                                        {"longrope", Kind::longrope}};
+
+std::string name_of(Kind kind) {
+  return std::find_if(kinds.begin(), kinds.end(), [&](const auto& named) { return named.second == kind; })
+      ->first;
+}
+
+/// What Python takes for false: no settings.
+bool is_nothing(const json& value) {
+  return value.is_null() || value == json(false) || value == json(0) || value == json("") ||
+         (value.is_structured() && value.empty());
+}
+
+/// The object that says how positions turn: transformers 5 takes "rope_scaling" where it says anything, and
+/// then nothing of "rope_parameters".
+const char* key_of_settings(const json& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (config.contains(key) && !is_nothing(config.at(key))) return key;
+  return nullptr;
+}
+
+/// yarn: "attention_factor", or what is made of the factor where it isn't given.
+double yarn_scale(const ConfigKeys& keys, double factor) {
+  if (keys.has("attention_factor")) return keys.number("attention_factor");
+  const auto of = [factor](double weight) { return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1; };
+  const double mscale = keys.number_unless_zero("mscale", 0),
+               all = keys.number_unless_zero("mscale_all_dim", 0);
+  return mscale != 0 && all != 0 ? of(mscale) / of(all) : of(1);
+}
+
+std::vector<double> read_factors(const ConfigKeys& keys, const char* key, int64_t pairs) {
+  const json& list = keys.at(key);
+  std::vector<double> factors;
+  if (list.is_array() && std::ssize(list) == pairs) {
+    for (const json& factor : list)
+      if (factor.is_number() && factor.get<double>() > 0) factors.push_back(factor.get<double>());
+  }
+  if (std::ssize(factors) != pairs)
+    keys.refuse(key, "a list of " + std::to_string(pairs) + " positive numbers, one of each pair of a head");
+  return factors;
+}
+
+void read_longrope(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope& rope) {
+  rope.short_factors = read_factors(keys, "short_factor", head_dim / 2);
+  rope.long_factors = read_factors(keys, "long_factor", head_dim / 2);
+  rope.factor = keys.number_or("factor", static_cast<double>(positions) / rope.trained);
+  const double made = rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.trained));
+  rope.scale = keys.number_or("attention_factor", made);
+}
+
+/// What the kind asks of its object.
+void read_kind(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope& rope) {
+  switch (rope.kind) {
+    case Kind::plain:
+      return;
+    case Kind::linear:
+      rope.factor = keys.number("factor");
+      return;
+    case Kind::dynamic:
+      rope.factor = keys.number("factor");
+      rope.trained = static_cast<double>(positions);
+      return;
+    case Kind::proportional:
+      rope.factor = keys.number_or("factor", 1);
+      return;
+    case Kind::llama3:
+      rope.factor = keys.number("factor");
+      rope.low_freq_factor = keys.number("low_freq_factor");
+      rope.high_freq_factor = keys.number("high_freq_factor");
+      return;
+    case Kind::yarn:
+      // transformers asks for the key, and makes the factor of both contexts where it is null.
+      rope.factor =
+          keys.is_null("factor") ? static_cast<double>(positions) / rope.trained : keys.number("factor");
+      rope.beta_fast = keys.number_unless_zero("beta_fast", 32);
+      rope.beta_slow = keys.number_unless_zero("beta_slow", 1);
+      rope.truncate = keys.flag_or("truncate", true);
+      rope.scale = yarn_scale(keys, rope.factor);
+      return;
+    case Kind::longrope:
+      read_longrope(keys, head_dim, positions, rope);
+  }
+}
+
+/// "partial_rotary_factor" means something to kinds of rope that heads of these families cannot have.
+void read_share(const ConfigKeys& keys, const ConfigKeys& all, int64_t head_dim,
+                std::vector<std::string>& notes, Rope& rope) {
+  const ConfigKeys& said = keys.has("partial_rotary_factor") ? keys : all;
+  const double share = said.number_or("partial_rotary_factor", 1);
+  if (rope.kind == Kind::proportional) {
+    if (share > 1) said.refuse("partial_rotary_factor", "a number up to 1");
+    rope.share = share;
+  } else if (static_cast<int64_t>(share * static_cast<double>(head_dim)) == head_dim) {
+    return;
+  } else if (rope.kind == Kind::plain) {
+    notes.push_back(said.where() +
+                    ": \"partial_rotary_factor\" is ignored, as transformers does in this family");
+  } else {
+    said.refuse("partial_rotary_factor", "1: heads of this family are turned as a whole");
+  }
+}
+
+void check_not_nested(const json& settings, const ConfigKeys& keys) {
+  for (const auto& [key, value] : settings.items()) {
+    if (value.is_object())
+      keys.refuse(key, "no settings of single layer types, which this family does not have");
+  }
+}
+
+/// Between 0, for pairs that turn so fast that they are kept, and 1, for those that are slowed down.
+double yarn_ramp(const Rope& rope, int64_t head_dim, double pair) {
+  const double width = static_cast<double>(head_dim);
+  const auto pair_of_turns = [&](double turns) {
+    return width * std::log(rope.trained / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+  };
+  double low = pair_of_turns(rope.beta_fast), high = pair_of_turns(rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, width - 1);
+  if (low == high) high += 0.001;
+  return std::clamp((pair - low) / (high - low), 0.0, 1.0);
+}
+
+/// Slow turns are slowed down by the factor, fast ones kept, those between blended.
+double llama3_frequency(const Rope& rope, double frequency) {
+  const double turns = rope.trained * frequency / (2 * std::numbers::pi);
+  if (turns < rope.low_freq_factor) return frequency / rope.factor;
+  if (turns > rope.high_freq_factor) return frequency;
+  const double keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return keep * frequency + (1 - keep) * frequency / rope.factor;
+}
+
+}  // namespace
+
+std::vector<double> Rope::frequencies(int64_t head_dim, int64_t length) const {
+  const double width = static_cast<double>(head_dim), tokens = std::max(static_cast<double>(length), trained);
+  double base = theta;
+  if (kind == Kind::dynamic) base *= std::pow(factor * tokens / trained - (factor - 1), width / (width - 2));
+  std::vector<double> frequencies(head_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double pair = static_cast<double>(i);
+    double frequency = std::pow(base, -2 * pair / width);
+    if (kind == Kind::linear || kind == Kind::proportional) frequency /= factor;
+    if (kind == Kind::proportional && pair >= std::floor(share * width / 2)) frequency = 0;
+    if (kind == Kind::llama3) frequency = llama3_frequency(*this, frequency);
+    if (kind == Kind::longrope) frequency /= (tokens > trained ? long_factors : short_factors)[i];
+    if (kind == Kind::yarn) {
+      const double slowed = yarn_ramp(*this, head_dim, pair);
+      frequency = frequency / factor * slowed + frequency * (1 - slowed);
+    }
+    frequencies[i] = frequency;
+  }
+  return frequencies;
+}
+
+int64_t Rope::context(int64_t positions) const {
+  double tokens = static_cast<double>(kind == Kind::yarn ? trained : static_cast<double>(positions));
+  if (kind == Kind::linear || kind == Kind::dynamic || kind == Kind::proportional || kind == Kind::yarn)
+    tokens *= std::max(factor, 1.0);
+  return static_cast<int64_t>(std::clamp(tokens, 1.0, static_cast<double>(ConfigKeys::largest)));
+}
+
+json Rope::settings() const {
+  json said = {{"type", name_of(kind)}, {"theta", theta}};
+  if (kind != Kind::plain) said["factor"] = factor;
+  if (trained > 0) said["original_max_position_embeddings"] = trained;
+  if (kind == Kind::proportional) said["partial_rotary_factor"] = share;
+  if (kind == Kind::llama3)
+    said.update({{"low_freq_factor", low_freq_factor}, {"high_freq_factor", high_freq_factor}});
+  if (kind == Kind::yarn)
+    said.update({{"beta_fast", beta_fast}, {"beta_slow", beta_slow}, {"truncate", truncate}});
+  if (kind == Kind::yarn || kind == Kind::longrope) said["attention_factor"] = scale;
+  if (kind == Kind::longrope) said.update({{"short_factor", short_factors}, {"long_factor", long_factors}});
+  return said;
+}
+
+Rope read_rope(const json& config, const std::string& where, int64_t head_dim, int64_t positions,
+               std::vector<std::string>& notes) {
+  const ConfigKeys all(config, where);
+  Rope rope;
+  rope.theta = all.number_or("rope_theta", rope.theta);
+  const char* key = key_of_settings(config);
+  if (key == nullptr) {
+    read_share(all, all, head_dim, notes, rope);
+    return rope;
+  }
+  const json& settings = config.at(key);
+  if (!settings.is_object()) all.refuse(key, "an object");
+  const ConfigKeys keys(settings, where + ", " + key);
+  check_not_nested(settings, keys);
+  rope.theta = keys.number_or("rope_theta", rope.theta);
+  const std::string name = keys.text_or("rope_type", keys.text_or("type", "default"));
+  const auto kind = kinds.find(name);
+  if (kind == kinds.end()) {
+    throw InputError(
+        keys.where() + ": rope scaling \"" + name.substr(0, 80) +
+        "\" is not supported; expected default, linear, dynamic, proportional, llama3, yarn or longrope.");
+  }
+  rope.kind = kind->second;
+  if (rope.kind == Kind::llama3 || rope.kind == Kind::yarn || rope.kind == Kind::longrope) {
+    const ConfigKeys& said = all.has("original_max_position_embeddings") ? all : keys;
+    rope.trained = said.number_or("original_max_position_embeddings", static_cast<double>(positions));
+  }
+  read_kind(keys, head_dim, positions, rope);
+  read_share(keys, all, head_dim, notes, rope);
+  for (const int64_t length : {int64_t{1}, 2 * rope.context(positions)}) {
+    for (const double frequency : rope.frequencies(head_dim, length))
+      if (!std::isfinite(frequency) || !std::isfinite(rope.scale))
+        throw InputError(keys.where() +
+                         ": these numbers make angles that are no numbers; expected those the model "
+                         "was trained with.");
+  }
+  const std::string other = "rope_parameters";
+  if (key != other && config.contains(other) && config.at(other).is_object() &&
+      config.at(other).contains("rope_theta") && config.at(other).at("rope_theta") != json(rope.theta)) {
+    notes.push_back(
+        where +
+        ": \"rope_scaling\" takes the place of \"rope_parameters\", as in transformers: rope_theta is " +
+        json(rope.theta).dump() + ", not " + config.at(other).at("rope_theta").dump());
+  }
+  return rope;
+}
+
+}  // namespace clover::model

@@ -1,0 +1,397 @@
+#include "model/target/target.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "data/files/error.h"
+#include "data/files/hash.h"
+#include "data/files/safetensors.h"
+#include "kernels/attention/attention.h"
+#include "kernels/gpu/gpu.h"
+#include "kernels/linear/linear.h"
+#include "kernels/rows/rms_norm.h"
+#include "model/target/fingerprint.h"
+
+namespace clover::model {
+namespace {
+
+using data::InputError;
+using data::SafetensorsReader;
+
+constexpr const char *embedding_name = "model.embed_tokens.weight", *head_name = "lm_head.weight";
+
+}  // namespace
+
+/// Where the weights of a target come from.
+class WeightSource {
+ public:
+  WeightSource(at::ScalarType dtype, at::Device device) : dtype_(dtype), device_(device) {}
+  virtual ~WeightSource() = default;
+
+  at::Tensor matrix(const std::string& name, int64_t outputs, int64_t inputs) {
+    return read(name, {outputs, inputs}).to(dtype_).contiguous();
+  }
+  at::Tensor vector(const std::string& name, int64_t size) {
+    return read(name, {size}).to(at::kFloat).contiguous().to(device_);
+  }
+  kernels::PackedWeight pack(const at::Tensor& matrix) const {
+    return kernels::PackedWeight::pack({matrix}).to(device_);
+  }
+  at::Device device() const { return device_; }
+  at::ScalarType dtype() const { return dtype_; }
+
+ protected:
+  /// A floating-point tensor on the CPU.
+  virtual at::Tensor read(const std::string& name, at::IntArrayRef shape) = 0;
+
+ private:
+  at::ScalarType dtype_;
+  at::Device device_;
+};
+
+namespace {
+
+/// Reads tensors by name, remembers which were used and folds them into the fingerprint in the order of
+/// reading.
+class FolderSource : public WeightSource {
+ public:
+  FolderSource(const std::filesystem::path& folder, at::ScalarType dtype, at::Device device)
+      : WeightSource(dtype, device), folder_(folder), reader_(SafetensorsReader::open(folder)) {}
+
+  /// Decides whether the head is the embedding, as transformers does: config.json says so, and the folder has
+  /// but one of them or both alike.
+  void settle_head(TargetConfig& config) {
+    const std::string embedding = stored_name(embedding_name), head = stored_name(head_name);
+    const bool has_embedding = reader_.contains(embedding), has_head = reader_.contains(head);
+    if (config.tie_unstated) config.tied_head = !has_head;
+    if (!config.tied_head && !has_head) {
+      throw InputError(folder_.string() +
+                       ": tensor lm_head.weight is missing, and config.json says that it is not the "
+                       "embedding (\"tie_word_embeddings\" false); expected the tensor, or true.");
+    }
+    if (!config.tied_head || !has_head) return;
+    used_.insert(head);
+    if (!has_embedding) {
+      stored_as_[embedding_name] = head;
+    } else if (!same(reader_.read(embedding), reader_.read(head))) {
+      config.tied_head = false;
+      head_beside_ = true;
+      config.notes.push_back(folder_.string() +
+                             ": lm_head.weight is not the embedding, and is used, though config.json "
+                             "says \"tie_word_embeddings\" true");
+    }
+  }
+
+  /// InputError when the folder holds a tensor that nobody read and that is not known to travel along.
+  void finish(const std::string& family) const {
+    for (const std::string& name : reader_.names()) {
+      if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+      throw InputError(folder_.string() + ": tensor " + name + " is not part of a " + family +
+                       " model; the folder and its config.json do not belong together.");
+    }
+  }
+  const Fingerprint& fingerprint() const { return fingerprint_; }
+
+ protected:
+  at::Tensor read(const std::string& name, at::IntArrayRef shape) override {
+    const std::string stored = stored_name(name);
+    const at::Tensor tensor = reader_.read(stored, shape);
+    if (!tensor.is_floating_point() || tensor.element_size() < 2) {
+      throw InputError(folder_.string() + ": tensor " + name + " is " + c10::toString(tensor.scalar_type()) +
+                       ", expected bfloat16, float16 or float32.");
+    }
+    used_.insert(stored);
+    fingerprint_.add(name, tensor, /*in_sampled=*/!(head_beside_ && name == head_name));
+    return tensor;
+  }
+
+ private:
+  /// A model saved without its head calls the network's tensors by their own names; some put the head within
+  /// the network.
+  std::string stored_name(const std::string& name) const {
+    if (const auto found = stored_as_.find(name); found != stored_as_.end()) return found->second;
+    const std::string network = "model.";
+    const std::string other = name.starts_with(network) ? name.substr(network.size()) : network + name;
+    return !reader_.contains(name) && reader_.contains(other) ? other : name;
+  }
+  bool same(const at::Tensor& one, const at::Tensor& other) const {
+    return one.sizes() == other.sizes() && at::equal(one.to(dtype()), other.to(dtype()));
+  }
+
+  std::filesystem::path folder_;
+  SafetensorsReader reader_;
+  std::set<std::string> used_;
+  std::map<std::string, std::string> stored_as_;
+  bool head_beside_ = false;  // stored beside an embedding that it was taken to be
+  Fingerprint fingerprint_;
+};
+
+/// Norms of 1, biases of 0, and matrices that keep the size of what they multiply: a cut, somewhere else for
+/// each, of one stretch of random numbers, because drawing billions would take minutes.
+class RandomSource : public WeightSource {
+ public:
+  RandomSource(at::ScalarType dtype, at::Device device) : WeightSource(dtype, device) {
+    at::Generator generator = at::detail::createCPUGenerator(0);
+    drawn_ = at::empty({int64_t{1} << 20}, at::kFloat).uniform_(-1.7, 1.7, generator).to(dtype);
+  }
+
+ protected:
+  at::Tensor read(const std::string& name, at::IntArrayRef shape) override {
+    if (shape.size() == 1) return at::full(shape, name.ends_with(".bias") ? 0 : 1, at::kFloat);
+    const at::Tensor scaled = drawn_ / std::sqrt(static_cast<double>(shape[1]));
+    at::Tensor matrix = at::empty(shape, drawn_.options());
+    const at::Tensor flat = matrix.view({-1});
+    for (int64_t done = 0; done < flat.numel();) {
+      const int64_t begin = (7919 * ++cuts_) % (drawn_.numel() / 2);
+      const int64_t count = std::min(flat.numel() - done, drawn_.numel() - begin);
+      flat.narrow(0, done, count).copy_(scaled.narrow(0, begin, count));
+      done += count;
+    }
+    return matrix;
+  }
+
+ private:
+  at::Tensor drawn_;
+  int64_t cuts_ = 0;
+};
+
+kernels::QkvWeight load_qkv(WeightSource& source, const TargetConfig& config, const std::string& prefix) {
+  const int64_t query = config.query_width(), kv = config.kv_width();
+  Projections from;
+  from.q = source.matrix(prefix + "q_proj.weight", query, config.hidden);
+  from.k = source.matrix(prefix + "k_proj.weight", kv, config.hidden);
+  from.v = source.matrix(prefix + "v_proj.weight", kv, config.hidden);
+  if (config.qkv_bias) {
+    from.q_bias = source.vector(prefix + "q_proj.bias", query);
+    from.k_bias = source.vector(prefix + "k_proj.bias", kv);
+    from.v_bias = source.vector(prefix + "v_proj.bias", kv);
+  }
+  if (config.head_norms) {
+    from.q_norm = source.vector(prefix + "q_norm.weight", config.head_dim);
+    from.k_norm = source.vector(prefix + "k_norm.weight", config.head_dim);
+  }
+  return pack_qkv(from, config, source.device());
+}
+
+DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int64_t layer) {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  DecoderWeights weights;
+  weights.input_norm = source.vector(prefix + "input_layernorm.weight", config.hidden);
+  weights.qkv = load_qkv(source, config, prefix + "self_attn.");
+  weights.output =
+      source.pack(source.matrix(prefix + "self_attn.o_proj.weight", config.hidden, config.query_width()));
+  weights.post_attention_norm = source.vector(prefix + "post_attention_layernorm.weight", config.hidden);
+  const at::Tensor gate = source.matrix(prefix + "mlp.gate_proj.weight", config.intermediate, config.hidden);
+  const at::Tensor up = source.matrix(prefix + "mlp.up_proj.weight", config.intermediate, config.hidden);
+  weights.gate_up = pack_gate_up(gate, up).to(source.device());
+  weights.down =
+      source.pack(source.matrix(prefix + "mlp.down_proj.weight", config.hidden, config.intermediate));
+  return weights;
+}
+
+}  // namespace
+
+int64_t Features::size() const {
+  for (const auto member : feature_members)
+    if ((this->*member).defined()) return (this->*member).size(0);
+  return 0;
+}
+
+bool Features::is_same(const Features& other) const {
+  return std::ranges::all_of(feature_members,
+                             [&](auto member) { return (this->*member).is_same(other.*member); });
+}
+
+Features Features::rows(const at::Tensor& index) const {
+  Features picked;
+  at::Tensor there = index;
+  for (const auto member : feature_members) {
+    const at::Tensor& tapped = this->*member;
+    if (!tapped.defined()) continue;
+    if (there.device() != tapped.device()) there = kernels::to_device(there, tapped.device());
+    picked.*member = tapped.index_select(0, there);
+  }
+  return picked;
+}
+
+Features Features::slice(int64_t begin, int64_t end) const {
+  Features part;
+  for (const auto member : feature_members)
+    if ((this->*member).defined()) part.*member = (this->*member).slice(0, begin, end);
+  return part;
+}
+
+Features Features::joined(std::span<const Features> parts) {
+  if (parts.size() == 1) return parts[0];
+  Features joined;
+  for (const auto member : feature_members) {
+    if (!(parts[0].*member).defined()) continue;
+    std::vector<at::Tensor> tensors;
+    for (const Features& part : parts) tensors.push_back(part.*member);
+    joined.*member = at::cat(tensors);
+  }
+  return joined;
+}
+
+TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
+  TargetOutput part{{}, features.slice(begin, end)};
+  if (logits.defined()) part.logits = logits.slice(0, begin, end);
+  if (best.defined()) part.best = best.slice(0, begin, end);
+  return part;
+}
+
+void Target::take_weights(WeightSource& source) {
+  const at::Tensor embedding = source.matrix(embedding_name, config_.vocab, config_.hidden);
+  if (config_.tied_head) {
+    head_ = source.pack(embedding);
+  } else {
+    embedding_ = source.pack(embedding);
+    head_ = source.pack(source.matrix(head_name, config_.vocab, config_.hidden));
+  }
+  for (int64_t layer = 0; layer < config_.layers; ++layer)
+    layers_.push_back(load_layer(source, config_, layer));
+  final_norm_ = source.vector("model.norm.weight", config_.hidden);
+}
+
+std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::ScalarType dtype,
+                                     at::Device device) {
+  auto target = std::make_unique<Target>();
+  target->config_ = TargetConfig::read(folder);
+  target->dtype_ = dtype;
+  FolderSource source(folder, dtype, device);
+  TargetConfig& config = target->config_;
+  source.settle_head(config);
+  target->take_weights(source);
+  source.finish(config.family);
+  target->sampled_fingerprint_ = source.fingerprint().sampled();
+  target->fingerprint_ =
+      source.fingerprint().whole() + "-" + data::hex(data::xxh64(config.function().dump(), 0));
+  for (const std::string& note : config.notes) std::fprintf(stderr, "%s\n", note.c_str());
+  return target;
+}
+
+void Target::set_context(int64_t tokens) {
+  if (config_.window > 0 && tokens > config_.window) {
+    throw InputError("--max-context " + std::to_string(tokens) + ": expected at most " +
+                     std::to_string(config_.window) + " tokens, the window of the model's attention.");
+  }
+  if (tokens > config_.context) {
+    std::fprintf(
+        stderr,
+        "--max-context %lld: the model's config.json allows %lld tokens; it was not made for longer texts\n",
+        static_cast<long long>(tokens), static_cast<long long>(config_.context));
+  }
+  config_.context = tokens;
+}
+
+std::string Target::difference_from(const std::string& recorded) const {
+  if (recorded == fingerprint_ || recorded == sampled_fingerprint_) return "";
+  const std::string weights = fingerprint_.substr(0, fingerprint_.find('-') + 1);
+  return recorded.starts_with(weights) && recorded.size() == fingerprint_.size()
+             ? "the same weights with another config.json (positions, norms or heads)"
+             : "other weights";
+}
+
+std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarType dtype, at::Device device) {
+  auto target = std::make_unique<Target>();
+  target->config_ = config;
+  target->dtype_ = dtype;
+  RandomSource source(dtype, device);
+  target->take_weights(source);
+  target->fingerprint_ = "random";
+  return target;
+}
+
+PassInputs Target::inputs(const RowBatch& batch, KvCache& cache) const {
+  PassInputs inputs;
+  inputs.ids = at::tensor(batch.ids, at::kLong);
+  inputs.placement = cache.place(batch);
+  inputs.best_only = batch.best_only;
+  if (std::ssize(batch.wanted) != batch.size()) inputs.wanted = at::tensor(batch.wanted, at::kLong);
+  return inputs;
+}
+
+TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const FeatureTaps& taps) const {
+  const at::NoGradGuard no_grad;
+  return pass(to_device(inputs(batch, cache), device()), cache, taps);
+}
+
+bool Target::reads_only_wanted(const PassInputs& inputs, const FeatureTaps& taps) const {
+  const bool last_is_tapped = !taps.layers.empty() && taps.layers.back() == config_.layers;
+  return device().is_cpu() && inputs.wanted.defined() && !taps.pre_norm && !taps.post_norm && !last_is_tapped;
+}
+
+TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps) const {
+  at::Tensor x = (config_.tied_head ? head_ : embedding_).rows(inputs.ids).to(at::kFloat);
+  Placement placement = inputs.placement;
+  placement.rows.plan = kernels::plan_attention(placement.rows, config_.heads, cache.keys(0));
+  TargetOutput output;
+  const int64_t width = config_.hidden, tapped = std::ssize(taps.layers);
+  at::Tensor& lower = output.features.layers;
+  if (tapped > 0) lower = at::empty({x.size(0), tapped * width}, x.options().dtype(dtype_));
+  int64_t tap = 0;
+  const bool only_wanted = reads_only_wanted(inputs, taps);
+  {
+    LayerRoom room(layers_[0], config_, x.size(0));
+    for (int64_t layer = 0; layer < config_.layers; ++layer) {
+      if (only_wanted && layer + 1 == config_.layers)
+        decoder_layer_of_rows(layers_[layer], config_, placement, cache, layer, inputs.wanted, room, x);
+      else
+        decoder_layer(layers_[layer], config_, placement, cache, layer, room, x);
+      if (tap < tapped && taps.layers[tap] == layer + 1) lower.narrow(1, tap++ * width, width).copy_(x);
+    }
+  }  // what layers wrote on their way makes room for logits
+  TORCH_CHECK(tap == tapped, "Target: tapped layers do not ascend from 1 to at most ", config_.layers, ".");
+  if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
+  const bool no_logits = inputs.wanted.defined() && inputs.wanted.size(0) == 0;
+  if (!taps.post_norm && no_logits) return output;
+  kernels::LinearInput rows(x, final_norm_, config_.norm_eps);
+  if (taps.post_norm) {
+    at::Tensor normed = at::empty({x.size(0), config_.hidden}, x.options().dtype(dtype_));
+    kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
+    output.features.post_norm = normed;
+    rows = normed;
+  }
+  if (no_logits) return output;
+  if (inputs.wanted.defined() && !only_wanted) rows.x = rows.x.index_select(0, inputs.wanted);
+  if (inputs.best_only) {
+    output.best = kernels::linear_arg_max(rows, head_);
+    return output;
+  }
+  output.logits = at::empty({rows.x.size(0), config_.vocab}, x.options());
+  kernels::linear(rows, head_, {}, output.logits);
+  return output;
+}
+
+TargetView Target::view() const {
+  return {&config_, &head_, &final_norm_, &layers_.back(), dtype_};
+}
+
+int64_t Target::weight_bytes() const {
+  int64_t bytes = head_.bytes();
+  for (const DecoderWeights& layer : layers_) {
+    bytes += layer.qkv.matrix.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
+  }
+  return bytes;
+}
+
+KvShape Target::kv_shape(int64_t drafter_layers) const {
+  KvShape shape{config_.layers + drafter_layers, config_.kv_heads, config_.head_dim,  dtype_,
+                rope_frequencies(config_),       device(),         config_.rope.scale};
+  if (config_.rope.hangs_on_length()) {
+    shape.plain_length = static_cast<int64_t>(config_.rope.trained);
+    shape.frequencies_at = [rope = config_.rope, size = config_.head_dim](int64_t length) {
+      return rope.frequencies(size, length);
+    };
+  }
+  return shape;
+}
+
+}  // namespace clover::model

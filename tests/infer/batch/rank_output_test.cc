@@ -1,0 +1,207 @@
+#include "infer/batch/rank_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "data/files/error.h"
+#include "tests/infer/commands/output_records.h"
+#include "tests/support/input_error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class Ranks : public testing::Test {
+ protected:
+  RankOutput begin(int64_t number, int64_t count, bool retry_errors = false) {
+    return RankOutput(file, {number, count}, run, retry_errors);
+  }
+
+  // Answers the next `most` lines that are this rank's; returns them.
+  static std::set<int64_t> answer_some(RankOutput& rank, int64_t most) {
+    std::set<int64_t> lines;
+    for (int64_t line = 1; line <= input_lines && std::ssize(lines) < most; ++line) {
+      if (!rank.claim(line)) continue;
+      rank.part().write(line, answer(line));
+      lines.insert(line);
+    }
+    return lines;
+  }
+
+  std::multiset<int64_t> lines_of_output() const {
+    std::multiset<int64_t> lines;
+    for (const json& record : test::records_of(file)) lines.insert(line_of_record(record));
+    return lines;
+  }
+  static std::multiset<int64_t> all_lines() {
+    std::multiset<int64_t> lines;
+    for (int64_t line = 1; line <= input_lines; ++line) lines.insert(line);
+    return lines;
+  }
+
+  static constexpr int64_t input_lines = 3000;  // chunks of two lines, and a last one
+  test::TemporaryFolder folder;
+  std::filesystem::path file = folder / "out.jsonl";
+  std::filesystem::path shared = folder / "out.jsonl.ranks";
+  json run = {{"settings", json::object()},
+              {"affects_output", {{"seed", 1}}},
+              {"input", {{"lines", input_lines}, {"hash", "aa"}}}};
+};
+
+TEST_F(Ranks, LeaveWhatIsNotTheirsInTheFolder) {
+  std::filesystem::create_directories(shared / "notes");
+  RankOutput only = begin(0, 2);
+  answer_some(only, input_lines);
+  EXPECT_TRUE(only.finish().last);
+  EXPECT_EQ(lines_of_output(), all_lines());
+  EXPECT_TRUE(std::filesystem::exists(shared / "notes"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(shared), {}), 1);
+}
+
+TEST_F(Ranks, ShareTheLinesAndLeaveOneOutput) {
+  RankOutput first = begin(0, 3), second = begin(1, 3), third = begin(2, 3);
+  const std::set<int64_t> some = answer_some(first, 100), others = answer_some(second, 500);
+  for (const int64_t line : others) EXPECT_EQ(some.count(line), 0u);
+  answer_some(third, 10);
+  answer_some(first, input_lines);
+  EXPECT_FALSE(first.finish().last);
+  EXPECT_EQ(answer_some(second, input_lines).size(), 0u);
+  EXPECT_FALSE(third.finish().last);
+  const RankOutput::Joined joined = second.finish();
+  EXPECT_TRUE(joined.last);
+  EXPECT_EQ(joined.done, input_lines);
+  EXPECT_EQ(joined.failed, 0);
+  EXPECT_EQ(lines_of_output(), all_lines());
+  EXPECT_FALSE(std::filesystem::exists(shared));
+}
+
+TEST_F(Ranks, GoOnInAnyNumberWithWhatOthersLeft) {
+  {
+    std::vector<RankOutput> killed;  // never finish: their locks go with them
+    for (int64_t rank = 0; rank < 4; ++rank) killed.push_back(begin(rank, 4));
+    for (RankOutput& rank : killed) answer_some(rank, 300);
+  }
+  {
+    RankOutput first = begin(0, 2), second = begin(1, 2);
+    EXPECT_EQ(lines_of_output().size(), 1200u);
+    answer_some(second, 200);
+    answer_some(first, 300);
+    first.finish();
+  }  // the second is killed
+  RankOutput::join_left_behind(file, run);
+  EXPECT_FALSE(std::filesystem::exists(shared));
+  BatchOutput alone(file, run, false);
+  EXPECT_EQ(alone.done_lines(), 1700);
+  for (int64_t line = 1; line <= input_lines; ++line)
+    if (!alone.done(line)) alone.write(line, answer(line));
+  EXPECT_EQ(lines_of_output(), all_lines());
+}
+
+TEST_F(Ranks, TheLastOneTellsWhatALostOneLeft) {
+  std::optional<RankOutput> first = begin(0, 2), second = begin(1, 2);
+  answer_some(*first, 40);
+  first->claim(input_lines);
+  first.reset();
+  answer_some(*second, input_lines);
+  const RankOutput::Joined joined = second->finish();
+  EXPECT_TRUE(joined.last);
+  EXPECT_LT(joined.done, input_lines);
+  EXPECT_GE(joined.done, input_lines - 2);
+}
+
+TEST_F(Ranks, JoinATornPartWithoutItsTornLine) {
+  {
+    RankOutput rank = begin(0, 2);
+    answer_some(rank, 10);
+    std::ofstream(shared / "rank-0.jsonl", std::ios::app) << R"({"line": 11, "tok)";
+  }
+  RankOutput::join_left_behind(file, run);
+  EXPECT_EQ(lines_of_output().size(), 10u);
+}
+
+TEST_F(Ranks, AreRefusedWhatIsNotTheirs) {
+  const RankOutput first = begin(0, 2);
+  EXPECT_THROW(begin(0, 2), data::InputError);  // the same rank twice
+  EXPECT_THROW(RankOutput::join_left_behind(file, run), data::InputError);
+  EXPECT_THAT(test::input_error([&] {
+                RankOutput(folder / "missing" / "out.jsonl", {1, 2}, run, false);
+              }),
+              HasSubstr("missing"));
+}
+
+TEST_F(Ranks, LeaveTheAnswersOfOtherSettingsAlone) {
+  {
+    RankOutput killed = begin(0, 2);
+    answer_some(killed, 10);
+  }
+  run["affects_output"]["seed"] = 2;
+  EXPECT_THROW(begin(0, 2), data::InputError);
+  EXPECT_THROW(RankOutput::join_left_behind(file, run), data::InputError);
+  run["affects_output"]["seed"] = 1;
+  RankOutput::join_left_behind(file, run);
+  EXPECT_EQ(lines_of_output().size(), 10u);
+  run["affects_output"]["seed"] = 2;
+  EXPECT_THROW(begin(0, 2), data::InputError);
+  EXPECT_FALSE(std::filesystem::exists(shared));
+}
+
+TEST_F(Ranks, AreRefusedBesideOthersWithOtherSettings) {
+  RankOutput first = begin(0, 2);  // has answered nothing yet
+  run["affects_output"]["seed"] = 2;
+  EXPECT_THROW(begin(1, 2), data::InputError);
+  run["affects_output"]["seed"] = 1;
+  RankOutput second = begin(1, 2);
+  answer_some(first, input_lines);
+  first.finish();
+  EXPECT_EQ(second.finish().done, input_lines);
+}
+
+TEST_F(Ranks, RetryErrorsOnceAndNotThoseOfOthersAtWork) {
+  {
+    BatchOutput before(file, run, false);
+    before.write(1, answer(1));
+    before.write(2, failure(2));
+    before.write(3, failure(3));
+  }
+  RankOutput first = begin(0, 2, true);
+  EXPECT_FALSE(first.claim(1));
+  EXPECT_TRUE(first.claim(2));
+  first.part().write(2, failure(2));
+  RankOutput second = begin(1, 2, true);
+  answer_some(second, input_lines);
+  answer_some(first, input_lines);
+  first.finish();
+  const RankOutput::Joined joined = second.finish();
+  EXPECT_EQ(joined.done, input_lines);
+  EXPECT_EQ(joined.failed, 1);
+  EXPECT_EQ(lines_of_output(), all_lines());
+}
+
+TEST(LauncherRank, IsReadFromTorchrunAndSlurm) {
+  const auto set = [](const char* name, const char* value) {
+    value ? ::setenv(name, value, 1) : ::unsetenv(name);
+  };
+  const auto with = [&](const char* rank, const char* size, const char* proc, const char* tasks) {
+    set("RANK", rank), set("WORLD_SIZE", size), set("SLURM_PROCID", proc), set("SLURM_STEP_NUM_TASKS", tasks);
+    return Rank::of_launcher();
+  };
+  EXPECT_EQ(with(nullptr, nullptr, nullptr, nullptr).count, 1);
+  EXPECT_EQ(with("2", "4", nullptr, nullptr).number, 2);
+  EXPECT_EQ(with(nullptr, nullptr, "5", "8").count, 8);
+  EXPECT_EQ(with("1", "2", "5", "8").number, 1);  // torchrun under Slurm
+  EXPECT_THROW(with("4", "4", nullptr, nullptr), data::InputError);
+  EXPECT_THROW(with("one", "4", nullptr, nullptr), data::InputError);
+  EXPECT_THROW(with("-1", "4", nullptr, nullptr), data::InputError);
+  with(nullptr, nullptr, nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace clover::infer

@@ -1,0 +1,174 @@
+#include "infer/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <fstream>
+
+#include "data/files/error.h"
+#include "kernels/cpu/threads.h"
+#include "tests/infer/engine/engine_fixture.h"
+#include "tests/support/damaged_target.h"
+
+namespace clover::infer {
+namespace {
+
+TEST_F(EngineTest, TokensDependOnNothingButTheRequest) {
+  for (const double temperature : {0.0, 0.8}) {
+    const auto all = requests(20, temperature);
+    const Answers expected = plain(all);
+    auto random = model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 3);
+    random->freeze(at::kBFloat16);
+    RecordedDrafter good(target_->config().vocab, record_of(all, expected), 0),
+        mixed(target_->config().vocab, record_of(all, expected), 3),
+        wrong(target_->config().vocab, record_of(all, expected), 1);
+    int64_t settings = 0;
+    for (model::Drafter* drafter :
+         std::initializer_list<model::Drafter*>{&good, &mixed, &wrong, random.get()}) {
+      for (const auto& [policy, budget] : {std::pair{Policy::off, -1},
+                                           {Policy::chain, -1},
+                                           {Policy::fixed_tree, 9},
+                                           {Policy::clover, 1},
+                                           {Policy::clover, 4},
+                                           {Policy::clover, 16},
+                                           {Policy::automatic, -1}}) {
+        for (const int64_t batch : {1, 3, 16}) {
+          SCOPED_TRACE(to_string(policy) + " budget " + std::to_string(budget) + " batch " +
+                       std::to_string(batch) + " temperature " + std::to_string(temperature));
+          EngineOptions chosen = options(policy, budget, batch);
+          chosen.page_size = batch == 3 ? 8 : 64;
+          chosen.prefill_chunk = std::array{1, 7, 64, 0}[(++settings) % 4];
+          chosen.suffix = policy != Policy::off && batch != 1;
+          chosen.suffix_answers = batch == 3;
+          kernels::set_threads(batch == 3 ? 1 : 2);
+          expect_equal(expected, run(all, chosen, drafter));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EngineTest, GoodGuessesSaveStepsAndBadOnesCostNone) {
+  const auto all = requests(8, 0);
+  const Answers expected = plain(all);
+  const auto record = record_of(all, expected);
+  RecordedDrafter good(target_->config().vocab, record, 0), wrong(target_->config().vocab, record, 1);
+  run(all, options(Policy::chain, -1, 4), &good);
+  EXPECT_GT(stats_.tokens_per_step(), 2.5);
+  run(all, options(Policy::chain, -1, 4), &wrong);
+  EXPECT_GE(stats_.tokens_per_step(), 1.0);
+  run(all, options(Policy::off, -1, 4), &good);
+  EXPECT_EQ(stats_.tokens_per_step(), 1.0);
+}
+
+TEST_F(EngineTest, GuessesFromTheTextNeedNoHeads) {
+  std::vector<Request> all = requests(6, 0);
+  for (Request& request : all) {
+    request.max_tokens = 120;  // a random model soon goes round in circles
+    request.stop.clear();
+  }
+  const Answers expected = plain(all);
+  EngineOptions chosen = options(Policy::automatic, -1, 3);
+  chosen.suffix = true;
+  expect_equal(expected, run(all, chosen));
+  // `auto` guesses where that pays by this machine's clock; a policy that always guesses shows what it can
+  // have.
+  EngineOptions always = options(Policy::chain, 4, 3);
+  always.suffix = true;
+  expect_equal(expected, run(all, always));
+  EXPECT_GT(stats_.tokens_per_step(), 1.0);
+}
+
+// `auto` times passes of 8 rows, which no tree of one guess has, until three timings are known.
+TEST_F(EngineTest, WhatPassesCostIsMeasuredInTheFirstRunsOnly) {
+  const auto all = requests(2, 0);
+  const Answers expected = plain(all);
+  RecordedDrafter drafter(target_->config().vocab, record_of(all, expected), 0);
+  EngineOptions chosen = options(Policy::automatic, 1, 1);
+  const std::filesystem::path file = folder_ / "costs.json";
+  chosen.costs = CostFile(file);
+  const auto timings_of_8_rows = [&]() -> double {
+    std::ifstream in(file);
+    const nlohmann::json kept = nlohmann::json::parse(in);
+    for (const nlohmann::json& point : kept["rows"])
+      if (point[0] == 8) return point[2];
+    return 0;
+  };
+  double timings = 0;
+  for (int runs = 0; timings < 3; ++runs) {
+    ASSERT_LT(runs, 30);
+    expect_equal(expected, run(all, chosen, &drafter));
+    timings = timings_of_8_rows();
+    ASSERT_GT(timings, 0);
+  }
+  expect_equal(expected, run(all, chosen, &drafter));
+  EXPECT_LT(timings_of_8_rows(), timings);  // not timed again, and so known a little less
+}
+
+TEST_F(EngineTest, LittleMemorySendsRequestsAwayAndLosesNothing) {
+  for (const double temperature : {0.0, 0.8}) {
+    auto all = requests(40, temperature);
+    for (Request& request : all) request.max_tokens = 70 + request.tag % 9;
+    const Answers expected = plain(all);
+    RecordedDrafter mixed(target_->config().vocab, record_of(all, expected), 3);
+    auto random = model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 3);
+    random->freeze(at::kBFloat16);
+    for (const auto& [policy, drafter] :
+         std::initializer_list<std::pair<Policy, model::Drafter*>>{{Policy::off, &mixed},
+                                                                   {Policy::clover, &mixed},
+                                                                   {Policy::chain, random.get()},
+                                                                   {Policy::automatic, random.get()}}) {
+      SCOPED_TRACE(to_string(policy) + " temperature " + std::to_string(temperature));
+      EngineOptions chosen = options(policy, -1, 16);
+      chosen.page_size = 8;
+      chosen.prefill_chunk = 16;
+      chosen.suffix = policy == Policy::automatic;
+      const int64_t page = model::KvCache::bytes_per_page(target_->kv_shape(1), chosen.page_size);
+      chosen.kv_memory = 19 * page;  // the longest request may need 18 pages
+      expect_equal(expected, run(all, chosen, drafter));
+      EXPECT_GT(stats_.sent_away, 0);
+    }
+  }
+}
+
+// Its keys and values lie in pages that others take over.
+TEST_F(EngineTest, ARequestWithoutNumbersFailsAlone) {
+  const test::TemporaryFolder damaged;
+  test::write_damaged_target(damaged, 128);
+  target_ = model::Target::load(damaged, at::kBFloat16);
+  for (const double temperature : {0.0, 0.8}) {
+    auto all = requests(12, temperature);
+    const Answers expected = plain(all);
+    for (int64_t i = 0; i < 4; ++i) {
+      Request broken = requests(1, temperature)[0];
+      broken.tag = 100 + i;
+      broken.prompt[5 * i] = 128;
+      all.insert(all.begin() + 3 * i, broken);
+    }
+    EngineOptions chosen = options(Policy::clover, 4, 3);
+    chosen.page_size = 8;
+    chosen.kv_memory = 30 * model::KvCache::bytes_per_page(target_->kv_shape(1), chosen.page_size);
+    const auto random =
+        model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 3);
+    random->freeze(at::kBFloat16);
+    Answers found = run(all, chosen, random.get());
+    for (int64_t tag = 100; tag < 104; ++tag) {
+      EXPECT_EQ(found.at(tag).finish_reason, "error");
+      EXPECT_NE(found.at(tag).error.find("after 42 tokens are not numbers"), std::string::npos)
+          << found.at(tag).error;
+      found.erase(tag);
+    }
+    expect_equal(expected, found);
+  }
+}
+
+TEST_F(EngineTest, ARequestThatCouldNeverFitIsRefused) {
+  EngineOptions chosen = options(Policy::off, -1, 16);
+  chosen.page_size = 8;
+  chosen.kv_memory = 4 * model::KvCache::bytes_per_page(target_->kv_shape(0), chosen.page_size);
+  Engine engine(*target_, nullptr, *tokenizer_, chosen);
+  EXPECT_THROW(engine.submit(requests(5, 0)[4]), data::InputError);
+}
+
+}  // namespace
+}  // namespace clover::infer

@@ -1,0 +1,278 @@
+#include <numeric>
+#include <random>
+
+#include "kernels/gpu/gpu.h"
+#include "model/graphs/draft_graphs.h"
+#include "tests/infer/engine/gpu_engine.h"
+
+// Drafts that a GPU begins behind a pass before the CPU knows what was accepted there: the same trees, and
+// the same cache, as when the CPU has followed the target first.
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+/// One sequence's tree in a pass, and what the target says after each of its rows.
+struct Judged {
+  std::vector<int64_t> ids{7}, tokens;
+  std::vector<int32_t> parents{-1}, path{0};  // of the rows; those accepted
+  int32_t deepest = 0;
+  bool drafted = true;  // one grows behind it
+};
+
+class Random {
+ public:
+  int64_t draw(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  Judged tree() {
+    Judged tree;
+    std::vector<int32_t> depth{0};
+    for (int64_t rows = draw(1, 6); std::ssize(tree.ids) < rows;) {
+      const int32_t parent = static_cast<int32_t>(draw(0, std::ssize(tree.ids) - 1));
+      tree.parents.push_back(parent);
+      tree.ids.push_back(10 + 3 * std::ssize(tree.ids));
+      depth.push_back(depth[parent] + 1);
+      tree.deepest = std::max(tree.deepest, depth.back());
+    }
+    for (int32_t row = 0; row < std::ssize(tree.ids); ++row) {
+      std::vector<int32_t> next;
+      for (int32_t child = row + 1; child < std::ssize(tree.ids); ++child)
+        if (tree.parents[child] == row) next.push_back(child);
+      const bool follows = !next.empty() && draw(0, 3) > 0;
+      const int32_t child = follows ? next[draw(0, std::ssize(next) - 1)] : 0;
+      tree.tokens.push_back(follows ? tree.ids[child] : 60 + draw(0, 40));
+      if (follows && row == tree.path.back()) tree.path.push_back(child);
+    }
+    tree.drafted = draw(0, 3) > 0;
+    return tree;
+  }
+
+ private:
+  std::mt19937_64 random_{9};
+};
+
+/// Passes and drafts of a few sequences.
+class Decoding {
+ public:
+  Decoding(const model::Target& target, model::Drafter& drafter, int64_t sequences, bool graphs)
+      : cache_(target.kv_shape(drafter.kv_layers()), 64, 4),
+        recorder_(target.device(), graphs),
+        passes_(target, cache_, sequences, recorder_),
+        draft_(drafter, cache_, target.config().layers, recorder_),
+        target_(target),
+        rows_behind_(sequences) {
+    for (int64_t i = 0; i < sequences; ++i) sequences_.push_back(cache_.open());
+  }
+
+  /// The CPU follows the trees, then asks for the drafts.
+  kernels::GrowingTrees after(const std::vector<Judged>& trees) {
+    const model::Features features = pass(trees);
+    std::vector<model::KvCache::Kept> kept;
+    model::SeenRows seen;
+    std::vector<int64_t> frontier;
+    int64_t base = 0;
+    for (size_t i = 0; i < trees.size(); ++i) {
+      kept.push_back({sequences_[i], trees[i].path});
+      for (const int32_t row : trees[i].path) {
+        const at::Tensor index = at::full({1}, base + row, at::kLong);
+        rows_behind_[i].push_back({features.rows(index), trees[i].tokens[row]});
+      }
+      const int64_t begin = cache_.length(sequences_[i]) + std::ssize(trees[i].path) - behind(i);
+      base += std::ssize(trees[i].ids);
+      if (!trees[i].drafted) continue;
+      const size_t first = last_only() ? rows_behind_[i].size() - 1 : 0;
+      for (size_t row = first; row < rows_behind_[i].size(); ++row) {
+        seen.parts.push_back(rows_behind_[i][row].features);
+        seen.next_ids.push_back(rows_behind_[i][row].next);
+      }
+      seen.segments.push_back({sequences_[i], static_cast<int32_t>(begin), static_cast<int32_t>(behind(i))});
+      frontier.push_back(std::ssize(seen.next_ids) - 1);
+      rows_behind_[i].clear();
+    }
+    cache_.keep(kept, target_.config().layers);
+    return frontier.empty() ? kernels::GrowingTrees{} : draft_.grow(seen, frontier, growth(trees));
+  }
+
+  /// The GPU does both.
+  kernels::GrowingTrees ahead(const std::vector<Judged>& trees) {
+    model::JudgedRows judged;
+    judged.features = pass(trees);
+    std::vector<int64_t> tokens;
+    for (size_t i = 0; i < trees.size(); ++i) {
+      const int64_t base = std::ssize(judged.ids);
+      judged.ids.insert(judged.ids.end(), trees[i].ids.begin(), trees[i].ids.end());
+      tokens.insert(tokens.end(), trees[i].tokens.begin(), trees[i].tokens.end());
+      for (const int32_t parent : trees[i].parents) judged.parents.push_back(parent < 0 ? -1 : base + parent);
+      cache_.add_slots(sequences_[i], std::ssize(trees[i].ids), judged.slots);
+      judged.trees.push_back({.row = base, .rows = std::ssize(trees[i].ids)});
+    }
+    judged.tokens = kernels::to_device(at::tensor(tokens), target_.device());
+    model::SeenRows seen;
+    int64_t frontier = 0;
+    for (size_t i = 0; i < trees.size(); ++i) {
+      if (!trees[i].drafted) continue;
+      const int64_t room = last_only() ? 1 : trees[i].deepest + 1;
+      const int64_t begin = cache_.length(sequences_[i]) - behind(i);
+      if (last_only()) rows_behind_[i].clear();
+      for (const Behind& row : rows_behind_[i]) {
+        judged.seen.push_back(std::ssize(judged.ids) + std::ssize(seen.parts));
+        seen.parts.push_back(row.features);
+        seen.next_ids.push_back(row.next);
+      }
+      judged.trees[i].seen = std::ssize(judged.seen);
+      judged.trees[i].seen_rows = room;
+      judged.trees[i].frontier = frontier++;
+      judged.seen.resize(judged.seen.size() + room);
+      seen.next_ids.resize(judged.seen.size());
+      seen.segments.push_back(
+          {sequences_[i], static_cast<int32_t>(begin), static_cast<int32_t>(behind(i) + room)});
+      rows_behind_[i].clear();
+    }
+    if (frontier > 0) draft_.begin(judged, seen, growth(trees));
+    settle(trees, judged.features, frontier > 0);
+    return frontier > 0 ? draft_.finish().trees : kernels::GrowingTrees{};
+  }
+
+  const model::Recorder& recorder() const { return recorder_; }
+
+ private:
+  struct Behind {
+    model::Features features;
+    int64_t next;
+  };
+  int64_t behind(size_t i) const { return std::ssize(rows_behind_[i]); }
+  bool last_only() const { return draft_.drafter().kv_layers() == 0; }
+
+  model::Growth growth(const std::vector<Judged>& trees) const {
+    model::Growth growth;
+    growth.rule = {.width = 4};
+    for (const Judged& tree : trees)
+      if (tree.drafted) growth.trees.push_back({6, draft_.drafter().max_depth(), 0});
+    return growth;
+  }
+
+  model::Features pass(const std::vector<Judged>& trees) {
+    model::RowBatch batch;
+    for (size_t i = 0; i < trees.size(); ++i) {
+      const int32_t base = static_cast<int32_t>(batch.size());
+      for (size_t row = 0; row < trees[i].ids.size(); ++row) {
+        const int32_t parent = trees[i].parents[row];
+        batch.add(trees[i].ids[row], sequences_[i], parent < 0 ? -1 : base + parent);
+      }
+    }
+    batch.wanted.resize(batch.size());
+    std::iota(batch.wanted.begin(), batch.wanted.end(), 0);
+    return passes_.forward(batch, draft_.drafter().features()).features;
+  }
+
+  void settle(const std::vector<Judged>& trees, const model::Features& features, bool moved) {
+    std::vector<model::KvCache::Kept> kept;
+    int64_t base = 0;
+    for (size_t i = 0; i < trees.size(); ++i) {
+      kept.push_back({sequences_[i], trees[i].path});
+      for (const int32_t row : trees[i].path) {
+        const at::Tensor index = at::full({1}, base + row, at::kLong);
+        if (!trees[i].drafted) rows_behind_[i].push_back({features.rows(index), trees[i].tokens[row]});
+      }
+      base += std::ssize(trees[i].ids);
+    }
+    if (moved)
+      cache_.commit(kept);
+    else
+      cache_.keep(kept, target_.config().layers);
+  }
+
+  model::KvCache cache_;
+  model::Recorder recorder_;
+  model::PassGraphs passes_;
+  model::DraftGraphs draft_;
+  const model::Target& target_;
+  std::vector<int32_t> sequences_;
+  std::vector<std::vector<Behind>> rows_behind_;  // that the drafter has not seen
+};
+
+using GpuAheadTest = GpuEngineTest;
+
+TEST_F(GpuAheadTest, DraftsAreTheSameAsBehindRowsThatTheCpuHasFollowed) {
+  const std::vector<std::pair<const char*, json>> kinds{
+      {"clover", json::object()},        {"clover", {{"block", "none"}}},
+      {"clover", {{"tap_layers", {1}}}}, {"clover", {{"tap_layers", {1}}, {"block", "none"}}},
+      {"clover2", json::object()},       {"medusa", json::object()}};
+  for (const auto& [kind, settings] : kinds) {
+    for (const bool graphs : {false, true}) {
+      SCOPED_TRACE(std::string(kind) + " " + settings.dump() + (graphs ? " with graphs" : ""));
+      const auto guesser = moved_drafter(*target_, kind, {}, settings);
+      Decoding followed(*target_, *guesser, 3, false), ahead(*target_, *guesser, 3, graphs);
+      Random random;
+      for (int step = 0; step < 12; ++step) {
+        std::vector<Judged> trees;
+        for (int i = 0; i < 3; ++i) trees.push_back(random.tree());
+        const kernels::GrowingTrees expected = followed.after(trees), found = ahead.ahead(trees);
+        for (int64_t tree = 0, all = expected.ids.defined() ? expected.ids.size(0) : 0; tree < all; ++tree) {
+          const auto nodes = [tree](const kernels::GrowingTrees& of) {
+            return static_cast<const kernels::TreeState*>(of.state.const_data_ptr())[tree].nodes;
+          };
+          ASSERT_EQ(nodes(expected), nodes(found)) << step;
+          const auto same = [&](const at::Tensor& a, const at::Tensor& b) {
+            return at::equal(a[tree].slice(0, 1, nodes(expected)), b[tree].slice(0, 1, nodes(expected)));
+          };
+          EXPECT_TRUE(same(expected.ids, found.ids)) << step;
+          EXPECT_TRUE(same(expected.parent, found.parent)) << step;
+          EXPECT_TRUE(same(expected.joint, found.joint)) << step;
+        }
+      }
+      EXPECT_EQ(ahead.recorder().recorded() > 0, graphs);
+    }
+  }
+}
+
+// A chain of one guess is what a table cut to one guess is, but that its drafts begin ahead: what a drafter
+// has seen of a sequence, and where, is the same at every step.
+TEST_F(GpuAheadTest, AsManyGuessesAreAcceptedAsWithoutDraftingAhead) {
+  // All of them join at once: who joins later is drafted for a step later.
+  auto all = requests(8, 0);
+  std::erase_if(all, [](const Request& request) { return request.tag % 2 == 0; });
+  for (Request& request : all) request.max_tokens = 40;
+  const auto together = [](Policy policy) {
+    EngineOptions chosen = options(policy, 1, 4);
+    chosen.prefill_chunk = 512;
+    return chosen;
+  };
+  for (const auto& [kind, settings] : std::vector<std::pair<const char*, json>>{
+           {"clover", json::object()}, {"clover", {{"regression", "none"}}}, {"medusa", json::object()}}) {
+    const auto guesser = drafter(kind, {}, settings);  // guesses that a token is said again
+    const Answers expected = run(all, together(Policy::fixed_tree), guesser.get());
+    const EngineStats before = stats_;
+    EXPECT_EQ(expected, run(all, together(Policy::chain), guesser.get()));
+    EXPECT_EQ(stats_.accepted_histogram, before.accepted_histogram) << kind << settings;
+    EXPECT_EQ(stats_.rows, before.rows);
+    ASSERT_EQ(stats_.accepted_histogram.size(), 2u);
+    EXPECT_GT(stats_.accepted_histogram[1], 10);
+  }
+}
+
+// Requests that join late, leave early and are sent away, with guesses from their own text: drafts are under
+// way for sequences that are gone, and missing for new ones.
+TEST_F(GpuAheadTest, SequencesThatComeAndGoChangeNoToken) {
+  const auto clover = drafter("clover"), medusa = drafter("medusa");
+  auto all = requests(9, 0);
+  for (Request& request : all) request.max_tokens = 6 + 10 * (request.tag % 4);
+  Answers expected;
+  for (const Request& request : all)
+    expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
+  for (model::Drafter* guesser : {clover.get(), medusa.get()}) {
+    for (const Policy policy : {Policy::chain, Policy::clover, Policy::automatic}) {
+      SCOPED_TRACE(guesser->kind() + " " + to_string(policy));
+      EngineOptions chosen = options(policy, policy == Policy::automatic ? -1 : 5, 4);
+      chosen.suffix = chosen.suffix_answers = true;
+      const int64_t page = model::KvCache::bytes_per_page(target_->kv_shape(guesser->kv_layers()), 8);
+      chosen.kv_memory = 8 * page;
+      EXPECT_EQ(expected, run(all, chosen, guesser));
+      EXPECT_GT(stats_.sent_away, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace clover::infer

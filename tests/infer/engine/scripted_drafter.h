@@ -1,0 +1,98 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <vector>
+
+#include "model/drafters/drafter.h"
+#include "tests/support/reading.h"
+
+namespace clover::infer {
+
+/// A drafter whose guesses the test writes down: a function from the path (the sequence's own number, then
+/// the guesses so far) to the logits [V].  A state's only number is the index of its path.
+class ScriptedDrafter : public model::Drafter {
+ public:
+  using Path = std::vector<int64_t>;
+  using Script = std::function<std::vector<float>(const Path&)>;
+
+  ScriptedDrafter(int64_t vocab, int64_t depth, Script script, at::Tensor token_map = {},
+                  bool regressive = true)
+      : ScriptedDrafter(identity_head(vocab), depth, std::move(script), token_map, regressive) {}
+
+  std::string kind() const override { return "scripted"; }
+  model::FeatureTaps features() const override { return {}; }
+  int64_t max_depth() const override { return depth_; }
+  bool regressive() const override { return regressive_; }
+  nlohmann::json settings() const override { return {}; }
+
+  /// The row of sequence i is its i-th.
+  model::DraftState prime(const model::Features&, const at::Tensor&, std::span<const model::Segment>,
+                          const at::Tensor& frontier, model::DraftKv*) override {
+    std::vector<int64_t> numbers;
+    for (const int64_t row : test::to_ids(frontier)) numbers.push_back(sequences.at(row));
+    return start(numbers);
+  }
+
+  /// The state where sequence i answers to the number sequences[i].
+  model::DraftState start(const std::vector<int64_t>& sequences) {
+    model::DraftState state{at::empty({std::ssize(sequences), 1}), 0};
+    for (int64_t i = 0; i < std::ssize(sequences); ++i) state.hidden[i] = remember({sequences[i]});
+    return state;
+  }
+
+  at::Tensor output(const model::DraftState& state) override {
+    rows_evaluated.push_back(state.hidden.size(0));
+    at::Tensor logits = at::empty({state.hidden.size(0), target_.head->outputs()});
+    for (int64_t i = 0; i < logits.size(0); ++i) {
+      const std::vector<float> row = script_(paths_[state.hidden[i].item<int64_t>()]);
+      logits[i] = at::tensor(row);
+    }
+    return logits;
+  }
+
+  model::DraftState extend(const model::DraftState& state, const at::Tensor& parents,
+                           const at::Tensor& ids) override {
+    model::DraftState next{at::empty({parents.size(0), 1}), state.depth + 1};
+    for (int64_t i = 0; i < parents.size(0); ++i) {
+      Path path = paths_[state.hidden[parents[i].item<int64_t>()].item<int64_t>()];
+      path.push_back(regressive_ ? ids[i].item<int64_t>() : -1);
+      next.hidden[i] = remember(std::move(path));
+    }
+    return next;
+  }
+
+  std::vector<int64_t> sequences;       // the numbers they answer to after `prime`
+  std::vector<int64_t> rows_evaluated;  // of each call of `output`
+
+ protected:
+  void pack(at::ScalarType) override {}
+  void unpack() override {}
+
+ private:
+  struct Head {
+    std::shared_ptr<kernels::PackedWeight> weight;
+  };
+  static Head identity_head(int64_t vocab) {
+    return {std::make_shared<kernels::PackedWeight>(kernels::PackedWeight::pack({at::eye(vocab)}))};
+  }
+  ScriptedDrafter(Head head, int64_t depth, Script script, const at::Tensor& token_map, bool regressive)
+      : Drafter({nullptr, head.weight.get(), nullptr, nullptr, at::kFloat}, token_map, false),
+        weight_(std::move(head.weight)),
+        depth_(depth),
+        script_(std::move(script)),
+        regressive_(regressive) {}
+  int64_t remember(Path path) {
+    paths_.push_back(std::move(path));
+    return std::ssize(paths_) - 1;
+  }
+
+  std::shared_ptr<kernels::PackedWeight> weight_;
+  int64_t depth_;
+  Script script_;
+  bool regressive_;
+  std::vector<Path> paths_;
+};
+
+}  // namespace clover::infer

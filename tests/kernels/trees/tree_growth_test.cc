@@ -1,0 +1,265 @@
+#include "kernels/trees/tree_growth.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "tests/kernels/here.h"
+
+namespace clover::kernels {
+namespace {
+
+struct Node {
+  int64_t id;
+  int32_t parent;
+  float joint;
+};
+
+/// A tree and, for each live node, the row of its guesses.
+struct Tree {
+  std::vector<Node> nodes{{0, -1, 1.0f}};
+  int32_t first_live = 0, live = 1, row = 0, most = 1, levels = 1;
+  float least_joint = 0;
+};
+
+/// What all trees are grown with.
+struct Level {
+  at::Tensor logits, ids, log_sums;
+  LevelRule rule;
+  int64_t most_live = 64;
+};
+
+double probability(const Level& level, int64_t row, int64_t rank) {
+  const double its = std::exp(static_cast<double>(level.logits[row][rank].item<float>()) -
+                              level.log_sums[row].item<float>());
+  return its > 0 ? std::min(its, 1.0) : 0.0;
+}
+
+struct Child {
+  Node node;
+  int64_t row;  // that guessed it
+};
+
+/// The contract's words as plain loops.
+std::vector<Child> children_of(const Tree& tree, const Level& level) {
+  std::vector<Child> children;
+  for (int32_t i = 0; i < tree.live; ++i) {
+    const int32_t node = tree.first_live + i;
+    const int64_t row = tree.row + (level.rule.one_row_a_tree ? 0 : i);
+    double mass = 0;
+    for (int64_t rank = 0; rank < level.rule.width; ++rank) {
+      const double its = probability(level, row, rank), best = probability(level, row, 0);
+      mass += its;
+      if (rank > 0 &&
+          (its <= 0 || its < level.rule.relative_cut * best - 1e-6 || mass > level.rule.top_p + 1e-5))
+        break;
+      const float joint = tree.nodes[node].joint * static_cast<float>(its);
+      if (joint < tree.least_joint) break;
+      children.push_back({{level.ids[row][rank].item<int64_t>(), node, joint}, row});
+    }
+  }
+  std::stable_sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
+    if (a.node.joint != b.node.joint) return a.node.joint > b.node.joint;
+    return a.node.id != b.node.id ? a.node.id < b.node.id : a.node.parent < b.node.parent;
+  });
+  const size_t room = static_cast<size_t>(tree.most) - tree.nodes.size();
+  if (children.size() > room) children.resize(room);
+  return children;
+}
+
+/// Grows the tree; returns the rows of the next level: (row continued, token).
+std::vector<std::pair<int64_t, int64_t>> grow_by_hand(Tree& tree, const Level& level, int32_t row) {
+  std::vector<std::pair<int64_t, int64_t>> rows;
+  if (tree.live == 0) return rows;
+  const std::vector<Child> children = children_of(tree, level);
+  tree.first_live = static_cast<int32_t>(tree.nodes.size());
+  for (const Child& child : children) tree.nodes.push_back(child.node);
+  --tree.levels;
+  tree.row = row;
+  tree.live = static_cast<int32_t>(std::min<int64_t>(level.most_live, std::ssize(children)));
+  if (tree.levels == 0 || std::ssize(tree.nodes) == tree.most) tree.live = 0;
+  for (int32_t i = 0; i < tree.live && (i == 0 || !level.rule.one_row_a_tree); ++i)
+    rows.emplace_back(children[i].row, children[i].node.id);
+  return rows;
+}
+
+GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t nodes, int64_t rows) {
+  const int64_t count = std::ssize(trees);
+  GrowingTrees packed{at::full({count, nodes}, -7, at::kLong), at::full({count, nodes}, -7, at::kInt),
+                      at::full({count, nodes}, -7.0f),         at::zeros({count, tree_state_size}, at::kInt),
+                      at::full({2, rows}, -7, at::kLong),      at::full({1}, -7, at::kInt)};
+  for (int64_t i = 0; i < count; ++i) {
+    const Tree& tree = trees[i];
+    for (int64_t node = 1; node < std::ssize(tree.nodes); ++node) {
+      packed.ids[i][node] = tree.nodes[node].id;
+      packed.parent[i][node] = tree.nodes[node].parent;
+      packed.joint[i][node] = tree.nodes[node].joint;
+    }
+    static_cast<TreeState*>(packed.state.mutable_data_ptr())[i] = {static_cast<int32_t>(tree.nodes.size()),
+                                                                   tree.first_live,
+                                                                   tree.live,
+                                                                   tree.row,
+                                                                   tree.most,
+                                                                   tree.levels,
+                                                                   tree.least_joint};
+  }
+  return packed;
+}
+
+void expect_same(const Tree& tree, const GrowingTrees& found, int64_t i) {
+  const TreeState& state = static_cast<const TreeState*>(found.state.const_data_ptr())[i];
+  ASSERT_EQ(state.nodes, std::ssize(tree.nodes));
+  ASSERT_EQ(state.live, tree.live);
+  if (tree.live > 0) {
+    ASSERT_EQ(state.first_live, tree.first_live);
+    ASSERT_EQ(state.row, tree.row);
+    ASSERT_EQ(state.levels, tree.levels);
+  }
+  for (int64_t node = 1; node < state.nodes; ++node) {
+    ASSERT_EQ(found.ids[i][node].item<int64_t>(), tree.nodes[node].id) << node;
+    ASSERT_EQ(found.parent[i][node].item<int32_t>(), tree.nodes[node].parent) << node;
+    ASSERT_NEAR(found.joint[i][node].item<float>(), tree.nodes[node].joint, 1e-5) << node;
+  }
+}
+
+class Growth {
+ public:
+  explicit Growth(uint64_t seed) : random_(seed) {}
+
+  int64_t draw(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  int64_t one_of(std::vector<int64_t> values) { return values[draw(0, std::ssize(values) - 1)]; }
+
+  /// Guesses for `rows` rows: sorted logits with ties, whose ids rise among equals.  No two rows are alike,
+  /// or the order of products that differ by a rounding would be anybody's guess.
+  void guess(Level& level, int64_t rows, int64_t width) {
+    level.logits = at::empty({rows, width});
+    level.ids = at::empty({rows, width}, at::kLong);
+    level.log_sums = at::empty({rows});
+    for (int64_t row = 0; row < rows; ++row) {
+      const double sharpness = static_cast<double>(one_of({0, 1, 8})) / 4;
+      double logit = 2, sum = 0;
+      int64_t id = draw(0, 20);
+      for (int64_t rank = 0; rank < width; ++rank) {
+        const int64_t lower = rank > 0 ? draw(0, 2) : 0;
+        logit -= static_cast<double>(lower) * sharpness;
+        id = lower > 0 && sharpness > 0 ? draw(0, 20) + 30 * rank : id + 1;
+        level.logits[row][rank] = logit;
+        level.ids[row][rank] = id;
+        sum += std::exp(logit);
+      }
+      level.log_sums[row] = std::log(sum * std::uniform_real_distribution<double>(1, 1.5)(random_));
+    }
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+void expect_rows(const std::vector<std::pair<int64_t, int64_t>>& rows, const GrowingTrees& found) {
+  ASSERT_EQ(found.row_count.item<int32_t>(), std::ssize(rows));
+  for (int64_t i = 0; i < found.rows.size(1); ++i) {
+    const auto [parent, id] = i < std::ssize(rows) ? rows[i] : std::pair<int64_t, int64_t>{0, 0};
+    ASSERT_EQ(found.rows[0][i].item<int64_t>(), parent) << i;
+    ASSERT_EQ(found.rows[1][i].item<int64_t>(), id) << i;
+  }
+}
+
+TEST(GrowLevel, GrowsWhatPlainLoopsGrowLevelByLevel) {
+  on_every_path([] {
+    Growth growth(5);
+    for (int round = 0; round < (here::emulated() ? 25 : 120); ++round) {
+      SCOPED_TRACE(round);
+      Level level;
+      level.rule = {growth.one_of({1, 3, 16}), static_cast<float>(growth.draw(2, 10)) / 10,
+                    static_cast<float>(growth.draw(0, 3)) / 8, growth.draw(0, 3) == 0};
+      level.most_live = growth.one_of({1, 4, 64});
+      const int64_t nodes = growth.one_of({2, 9, 64});
+      std::vector<Tree> trees(growth.one_of({1, 3, 40}));
+      for (int32_t i = 0; i < std::ssize(trees); ++i) {
+        trees[i].row = i;
+        trees[i].most = static_cast<int32_t>(growth.draw(1, nodes));
+        trees[i].levels = static_cast<int32_t>(growth.draw(1, 4));
+        trees[i].live = trees[i].most > 1 && growth.draw(0, 5) > 0 ? 1 : 0;
+        trees[i].least_joint = growth.draw(0, 1) ? 0.03f : 0.0f;
+      }
+      GrowingTrees found = tensors_of(trees, nodes, std::ssize(trees) * level.most_live + growth.draw(0, 3));
+      int64_t guessing = std::ssize(trees);
+      for (int depth = 0; depth < 4 && guessing > 0; ++depth) {
+        growth.guess(level, guessing, level.rule.width + growth.draw(0, 2));
+        here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+        std::vector<std::pair<int64_t, int64_t>> rows;
+        for (Tree& tree : trees) {
+          const auto more = grow_by_hand(tree, level, static_cast<int32_t>(rows.size()));
+          rows.insert(rows.end(), more.begin(), more.end());
+        }
+        for (int64_t i = 0; i < std::ssize(trees); ++i)
+          ASSERT_NO_FATAL_FAILURE(expect_same(trees[i], found, i));
+        ASSERT_NO_FATAL_FAILURE(expect_rows(rows, found));
+        guessing = std::ssize(rows);
+      }
+    }
+  });
+}
+
+// Two nodes of the same probability whose guesses are alike but for one id.
+TEST(GrowLevel, BreaksTiesByTokenThenParent) {
+  on_every_path([] {
+    Level level{at::full({2, 3}, -1.5f),
+                at::tensor({4, 6, 8, 3, 6, 9}, at::kLong).view({2, 3}),
+                at::zeros({2}),
+                {3, 1, 0},
+                2};
+    std::vector<Tree> trees(1);
+    trees[0].nodes = {{0, -1, 1.0f}, {1, 0, 0.4f}, {2, 0, 0.4f}};
+    trees[0].first_live = 1;
+    trees[0].live = 2;
+    trees[0].most = 20;
+    trees[0].levels = 2;
+    GrowingTrees found = tensors_of(trees, 20, 2);
+    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+    EXPECT_TRUE(at::equal(found.ids[0].slice(0, 3, 9), at::tensor({3, 4, 6, 6, 8, 9}, at::kLong)))
+        << found.ids;
+    EXPECT_TRUE(at::equal(found.parent[0].slice(0, 3, 9), at::tensor({2, 1, 1, 2, 1, 2}, at::kInt)))
+        << found.parent;
+    EXPECT_TRUE(at::equal(found.rows, at::tensor({1, 0, 3, 4}, at::kLong).view({2, 2}))) << found.rows;
+  });
+}
+
+TEST(GrowLevel, TakesTheBestGuessEvenWhenItIsNotANumber) {
+  on_every_path([] {
+    Level level{at::full({1, 2}, std::nanf("")),
+                at::tensor({7, 9}, at::kLong).view({1, 2}),
+                at::zeros({1}),
+                {2, 1, 0},
+                4};
+    std::vector<Tree> trees(1);
+    trees[0].most = 5;
+    trees[0].levels = 2;
+    GrowingTrees found = tensors_of(trees, 5, 4);
+    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+    EXPECT_EQ(found.ids[0][1].item<int64_t>(), 7);
+    EXPECT_EQ(found.joint[0][1].item<float>(), 0);
+    EXPECT_EQ(found.row_count.item<int32_t>(), 1);
+  });
+}
+
+TEST(GrowLevel, SaysWhatIsWrong) {
+  GrowingTrees trees = tensors_of(std::vector<Tree>(2), 4, 7);
+  const auto error = [&](const LevelRule& rule, int64_t most_live) {
+    return error_of([&] {
+      here::grow_level(at::zeros({2, 3}), at::zeros({2, 3}, at::kLong), at::zeros({2}), rule, most_live,
+                       trees);
+    });
+  };
+  EXPECT_NE(error({4}, 1).find("the width is 4"), std::string::npos);
+  EXPECT_NE(error({1}, 65).find("65 live nodes"), std::string::npos);
+  EXPECT_NE(error({1}, 4).find("room for 7 rows, expected 8"), std::string::npos);
+  EXPECT_EQ(error({1}, 3), "");
+}
+
+}  // namespace
+}  // namespace clover::kernels

@@ -1,0 +1,38 @@
+// The real example model against Hugging Face transformers (goldens of scripts/make_target_goldens.py).
+#include <gtest/gtest.h>
+
+#include "data/files/safetensors.h"
+#include "tests/support/reading.h"
+
+namespace clover {
+namespace {
+
+const std::filesystem::path folder =
+    std::filesystem::path(CLOVER_SOURCE_DIR) / "models/SmolLM2-135M-Instruct";
+
+data::SafetensorsReader golden() {
+  return data::SafetensorsReader::open(test::golden_target("smollm2.safetensors"));
+}
+
+TEST(SmolLM2, Fp32LogitsAgreeWithTransformers) {
+  const auto target = model::Target::load(folder, at::kFloat);
+  const at::Tensor logits = test::read_text(*target, test::to_ids(golden().read("ids"))).logits;
+  const at::Tensor best = at::gather(logits, 1, golden().read("top_ids").to(at::kLong));
+  EXPECT_LT((best - golden().read("top_logits")).abs().max().item<float>(), 2e-3);
+  const at::Tensor rows = logits.index_select(0, golden().read("rows").to(at::kLong));
+  EXPECT_LT((rows - golden().read("row_logits")).abs().max().item<float>(), 2e-3);
+  EXPECT_LT((logits.logsumexp(1) - golden().read("log_sum_exp")).abs().max().item<float>(), 2e-3);
+}
+
+TEST(SmolLM2, Bf16BestTokensAgreeWithTransformers) {
+  const auto target = model::Target::load(folder, at::kBFloat16);
+  const at::Tensor best = test::read_text(*target, test::to_ids(golden().read("ids"))).logits.argmax(1);
+  const auto share = [&](const at::Tensor& other) {
+    return (best == other).to(at::kFloat).mean().item<float>();
+  };
+  EXPECT_GE(share(golden().read("top_ids").to(at::kLong).select(1, 0)), 0.98);
+  EXPECT_GE(share(golden().read("top_1_bf16").to(at::kLong)), 0.97);
+}
+
+}  // namespace
+}  // namespace clover

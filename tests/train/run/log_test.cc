@@ -1,0 +1,36 @@
+#include "train/run/log.h"
+
+#include <gtest/gtest.h>
+
+#include "data/files/files.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/train/run/tiny_run.h"
+
+namespace clover::train {
+namespace {
+
+TEST(LogTest, ContinuingDropsLaterStepsAndATornLine) {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "log.jsonl";
+  {
+    Log log(file, -1);
+    for (const int step : {1, 2, 3, 4}) log.write({{"step", step}, {"loss", 1.0 / step}});
+  }
+  const std::string whole = data::read_file(file);
+  data::write_file_atomically(file, whole + "{\"step\": 2, \"lo");
+  {
+    Log log(file, 2);
+    log.write({{"step", 3}, {"again", true}});
+  }
+  std::istringstream lines(data::read_file(file));
+  std::vector<nlohmann::json> read;
+  for (std::string line; std::getline(lines, line);) read.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_EQ(read[1]["step"], 2);
+  EXPECT_EQ(read[2]["again"], true);
+  { Log log(file, -1); }
+  EXPECT_EQ(data::read_file(file), "");  // a new run begins a new log
+}
+
+}  // namespace
+}  // namespace clover::train

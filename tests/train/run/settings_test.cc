@@ -1,0 +1,95 @@
+#include "train/run/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "data/files/error.h"
+#include "tests/support/input_error.h"
+
+namespace clover::train {
+namespace {
+
+FitSettings sound() {
+  FitSettings settings;
+  settings.target = "target";
+  settings.data = "data";
+  return settings;
+}
+
+std::string complaint(const FitSettings& settings) {
+  return test::input_error([&] { settings.check(); });
+}
+
+TEST(SettingsTest, NamesTheSettingThatIsOutOfRange) {
+  EXPECT_EQ(complaint(sound()), "");
+  FitSettings settings = sound();
+  settings.lr = 0;
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--lr"));
+  settings = sound();
+  settings.kind = "eagle";
+  EXPECT_THAT(complaint(settings), testing::AllOf(testing::HasSubstr("eagle"), testing::HasSubstr("medusa")));
+  settings = sound();
+  settings.head_decay = std::nan("");
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--head-decay"));
+  settings = sound();
+  settings.epochs = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--epochs is inf"));
+  settings = sound();
+  settings.target = "";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--target"));
+}
+
+TEST(SettingsTest, AContinuedRunMayChangeOnlyWhatTouchesNoWeight) {
+  const nlohmann::json recorded = sound().to_json();
+  FitSettings settings = sound();
+  settings.eval_every = 7;
+  settings.checkpoint_every = 9;
+  settings.feature_cache = 5;
+  EXPECT_NO_THROW(settings.check_continues(recorded));
+  settings.threads = 64;
+  EXPECT_THROW(settings.check_continues(recorded), data::InputError);
+}
+
+TEST(SettingsTest, MedusaHasNoCloverSettings) {
+  FitSettings settings = sound();
+  EXPECT_EQ(settings.drafter().size(), 5u);
+  settings.kind = "medusa";
+  EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}}));
+  EXPECT_EQ(complaint(settings), "");  // as run.toml records them
+  settings.regression = "concat";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--regression: heads of kind medusa have none"));
+  settings.regression = "attention";
+  settings.tap_layers = "1";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--tap-layers: heads of kind medusa have none"));
+  settings.kind = "clover";
+  EXPECT_EQ(complaint(settings), "");
+}
+
+TEST(SettingsTest, TappedLayersAscend) {
+  FitSettings settings = sound();
+  EXPECT_EQ(settings.drafter().at("tap_layers"), nlohmann::json::array());
+  settings.tap_layers = "1,10,20";
+  EXPECT_EQ(complaint(settings), "");
+  EXPECT_EQ(settings.drafter().at("tap_layers"), (nlohmann::json{1, 10, 20}));
+  for (const char* wrong :
+       {"0", "01", "1,02", "-1", "1,1", "2,1", ",", "1,", ",1", "1 2", "1, 2", "x", "99999999999999999999"}) {
+    settings.tap_layers = wrong;
+    EXPECT_THAT(complaint(settings), testing::HasSubstr("--tap-layers is \"" + std::string(wrong) + '"'));
+  }
+}
+
+TEST(SettingsTest, WhatARunDidNotKnowYetIsAsByDefault) {
+  nlohmann::json recorded = sound().to_json();
+  recorded.erase("tap-layers");
+  FitSettings settings = sound();
+  EXPECT_NO_THROW(settings.check_continues(recorded));
+  EXPECT_TRUE(FitSettings::same_weights(recorded, settings.to_json()));
+  settings.tap_layers = "1";
+  EXPECT_THROW(settings.check_continues(recorded), data::InputError);
+  EXPECT_FALSE(FitSettings::same_weights(recorded, settings.to_json()));
+}
+
+}  // namespace
+}  // namespace clover::train

@@ -1,0 +1,134 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/files/error.h"
+#include "data/files/safetensors.h"
+#include "data/files/unfinished_folder.h"
+#include "infer/program/command_line.h"
+#include "infer/program/exit_code.h"
+#include "model/checkpoint/heads_checkpoint.h"
+#include "train/commands/commands.h"
+#include "train/heads/export_formats.h"
+#include "train/heads/heads_about.h"
+#include "train/run/checkpoint.h"
+#include "train/run/saved_drafter.h"
+
+namespace clover::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ExportOptions {
+  std::string heads, run, target, format = "clover", output, dtype;
+  int64_t step = -1;
+};
+
+fs::path chosen_checkpoint(const ExportOptions& options) {
+  if (options.step < -1) {
+    throw data::InputError("--step is " + std::to_string(options.step) +
+                           ", expected the number of a checkpoint, or -1 for the newest.");
+  }
+  const Checkpoints checkpoints(options.run);
+  const std::vector<int64_t> steps = checkpoints.steps();
+  if (steps.empty())
+    throw data::InputError(options.run + " holds no checkpoint: give the folder of a run, or --heads DIR.");
+  if (options.step < 0) return checkpoints.at_step(steps.back());
+  if (std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
+    std::string held;
+    for (const int64_t step : steps) held += (held.empty() ? "" : ", ") + std::to_string(step);
+    throw data::InputError("--step " + std::to_string(options.step) + ": " + options.run +
+                           " holds no checkpoint of that step, expected one of: " + held);
+  }
+  return checkpoints.at_step(options.step);
+}
+
+/// The run's golden prompt, ids of the target's vocabulary.
+std::vector<int64_t> golden_ids_of(const SavedRun& saved, const fs::path& checkpoint, int64_t vocab) {
+  const nlohmann::json ids = saved.identity.value("golden_ids", nlohmann::json::array());
+  std::vector<int64_t> golden;
+  for (const auto& id : ids.is_array() ? ids : nlohmann::json::array({nullptr})) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab) {
+      throw data::InputError((checkpoint / "state.json").string() +
+                             ": \"golden_ids\" must be a list of the target's token ids, found " +
+                             id.dump().substr(0, 80) + ": use another checkpoint.");
+    }
+    golden.push_back(id.get<int64_t>());
+  }
+  return golden;
+}
+
+/// A checkpoint's weights as a heads folder.
+void write_checkpoint_heads(const ExportOptions& options, const fs::path& folder) {
+  const fs::path checkpoint = chosen_checkpoint(options);
+  const SavedRun saved = read_checkpoint(checkpoint);
+  const FitSettings settings = settings_of_run(saved, checkpoint);
+  const std::string target_folder = options.target.empty() ? settings.target : options.target;
+  const auto target = model::Target::load(target_folder, model::parse_dtype(settings.dtype));
+  const auto trained_on = saved.identity.at("target").get<std::string>();
+  if (const std::string other = target->difference_from(trained_on); !other.empty()) {
+    throw data::InputError(target_folder + " is not the target of this run (" + target->fingerprint() +
+                           ", not " + trained_on + ", " + other + "): give it with --target.");
+  }
+  const auto drafter = make_saved_drafter(saved, checkpoint, settings, *target);
+  AdamW optimiser(parameters_of(*drafter), {});
+  restore_optimiser(checkpoint, saved.state.step, optimiser);
+  write_heads(folder, *drafter, *target, saved.about,
+              golden_ids_of(saved, checkpoint, target->config().vocab), c10::ScalarType::Float);
+}
+
+c10::ScalarType stored_dtype(const ExportOptions& options, const fs::path& heads) {
+  if (!options.dtype.empty()) return model::parse_dtype(options.dtype);
+  const auto reader = data::SafetensorsReader::open(heads / "model.safetensors");
+  for (const auto& name : reader.names()) {
+    if (c10::isFloatingType(reader.info(name).dtype)) return reader.info(name).dtype;
+  }
+  return c10::ScalarType::Float;
+}
+
+int run_export(const ExportOptions& options) {
+  if (options.heads.empty() == options.run.empty()) {
+    throw data::InputError("Give either --heads DIR or --run DIR: what is to be exported.");
+  }
+  if (!options.heads.empty()) {
+    if (options.step >= 0 || !options.target.empty())
+      throw data::InputError(
+          "--step and --target choose a checkpoint of --run DIR: leave them out with --heads DIR.");
+    model::read_heads_info(options.heads);
+    export_heads(options.heads, options.format, options.output, stored_dtype(options, options.heads));
+    return infer::exit_done;
+  }
+  check_export(options.format, options.output);
+  const fs::path beside = data::folder_name(options.output).parent_path() / "export";
+  data::remove_unfinished(beside);
+  const data::UnfinishedFolder between(beside);  // gone in the end, whatever happens
+  const fs::path heads = between.path() / "heads";
+  write_checkpoint_heads(options, heads);
+  export_heads(heads, options.format, options.output, stored_dtype(options, heads));
+  return infer::exit_done;
+}
+
+}  // namespace
+
+Action declare_export(CLI::App& app) {
+  const auto options = std::make_shared<ExportOptions>();
+  app.add_option("--heads", options->heads, "Heads folder to export")->type_name("DIR");
+  app.add_option("--run", options->run, "Run folder whose checkpoint is to be exported")->type_name("DIR");
+  app.add_option("--step", options->step, "Checkpoint of the run; -1: the newest")
+      ->type_name("N")
+      ->check(infer::whole_number<int64_t>());
+  app.add_option("--target", options->target, "Target of the run (default: where it was in training)")
+      ->type_name("DIR");
+  app.add_option("--format", options->format, list_export_formats());
+  app.add_option("--dtype", options->dtype, "bfloat16, float16 or float32 (default: as stored)");
+  app.add_option("--output", options->output, "Folder to write")->required()->type_name("DIR");
+  app.footer(
+      "Example:\n  clover-train export --run run --step 400 --format clover --dtype bfloat16 --output "
+      "heads-400");
+  return [options] { return run_export(*options); };
+}
+
+}  // namespace clover::train

@@ -1,0 +1,169 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "data/chat/chat_template.h"
+#include "data/files/error.h"
+#include "data/files/unfinished_folder.h"
+#include "data/text/utf8.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/training/token_store.h"
+#include "infer/program/command_line.h"
+#include "infer/program/exit_code.h"
+#include "infer/requests/loaded_model.h"
+#include "train/commands/commands.h"
+#include "train/heads/heads_about.h"
+#include "train/heads/published_heads.h"
+#include "train/objective/token_map.h"
+#include "train/run/settings.h"
+#include "train/store/store_text.h"
+
+namespace clover::train {
+namespace {
+
+struct InitOptions {
+  infer::ModelOptions model;
+  FitSettings drafter;
+  std::string published;  // "": fresh weights
+  std::string data;
+  std::string output;
+  int64_t draft_vocab = 0;
+  bool random = false;
+};
+
+/// Every matrix drawn anew with the spread of its inputs: heads that guess, and guess badly.
+void randomise(model::Drafter& drafter, uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  for (auto& [name, value] : drafter.named_parameters()) {
+    const double spread = value.dim() >= 2 ? 1 / std::sqrt(static_cast<double>(value.size(1))) : 0.1;
+    const at::Tensor noise = at::empty_like(value).normal_(0, spread, generator);
+    value.dim() >= 2 ? value.copy_(noise) : value.add_(noise);
+  }
+}
+
+struct Origin {
+  nlohmann::json about = nlohmann::json::object();
+  std::vector<int64_t> golden_ids;
+};
+
+std::vector<int64_t> first_ids(int64_t vocab) {
+  std::vector<int64_t> ids(std::min<int64_t>(16, vocab));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
+/// Hashes of tokenizer and template when the folder has them: a model without is fine for tests.
+Origin origin_of(const InitOptions& options, int64_t vocab) {
+  Origin origin;
+  try {
+    const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
+    origin.about["tokenizer"] = {{"hash", prompts.tokenizer().hash()}};
+    if (prompts.has_template()) {
+      origin.about["chat_template"] = {{"name", prompts.template_name()}, {"hash", prompts.template_hash()}};
+    }
+    origin.golden_ids =
+        prompts.tokenizer().encode("The quick brown fox jumps over the lazy dog, and then it sleeps.");
+    // A tokenizer may have more tokens than the model.
+    if (std::ranges::any_of(origin.golden_ids, [vocab](int64_t id) { return id >= vocab; }))
+      origin.golden_ids = first_ids(vocab);
+  } catch (const data::InputError&) {
+    origin.golden_ids = first_ids(vocab);
+  }
+  return origin;
+}
+
+/// The most frequent tokens of --data, or undefined for the whole vocabulary.
+at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target) {
+  if (options.draft_vocab <= 0) return {};
+  const auto store = data::TokenStore::open(options.data);
+  const StoreUse use{store, options.data, options.model.target};
+  check_prepared_for(use, target);
+  check_same_tokenizer(use);
+  return frequent_tokens(store, options.draft_vocab, target.config().vocab);
+}
+
+std::optional<PublishedHeads> published_heads(const InitOptions& options) {
+  if (options.published.empty() && options.drafter.kind.empty())
+    throw data::InputError("expected --kind NAME, or --published DIR with heads to take over, found neither");
+  if (options.published.empty()) return std::nullopt;
+  FitSettings usual;
+  usual.kind.clear();
+  usual.seed = options.drafter.seed;
+  if (options.drafter.to_json() != usual.to_json() || options.random)
+    throw data::InputError("--published " + options.published +
+                           ": expected neither --kind and its settings, which these heads have, nor --random "
+                           "beside it");
+  if (!data::is_utf8(options.published)) throw data::InputError("--published: expected UTF-8.");
+  return PublishedHeads::open(options.published, model::TargetConfig::read(options.model.target));
+}
+
+int init(const InitOptions& options) {
+  const std::filesystem::path output = data::new_folder_name(options.output);
+  infer::prepare_cpu(options.model);
+  if (options.draft_vocab > 0 && options.data.empty()) {
+    throw data::InputError(
+        "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
+  }
+  const auto published = published_heads(options);
+  const std::string kind = published ? published->kind : options.drafter.kind;
+  const nlohmann::json settings = published ? published->settings : options.drafter.drafter();
+  const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
+  const auto drafter = model::make_drafter(kind, settings, target->view(), chosen_tokens(options, *target),
+                                           /*trainable=*/true, options.drafter.seed);
+  if (published) published->read_into(*drafter, *target);
+  if (options.random) randomise(*drafter, options.drafter.seed);
+  Origin origin = origin_of(options, target->config().vocab);
+  origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.drafter.seed}};
+  if (published) origin.about["training"]["published"] = data::folder_name(options.published).filename();
+  write_heads(output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
+  return infer::exit_done;
+}
+
+}  // namespace
+
+Action declare_init(CLI::App& app) {
+  const auto options = std::make_shared<InitOptions>();
+  infer::add_model_options(app, options->model, infer::HeadsOption::none);
+  app.get_option("--device")->description("cpu, where alone this command works");
+  FitSettings& drafter = options->drafter;
+  drafter.kind.clear();
+  app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds());
+  app.add_option("--published", options->published,
+                 "Folder of published heads to take over, instead of --kind and its settings: Clover-2's own "
+                 "layout, or TGI's of Medusa")
+      ->type_name("DIR");
+  app.add_option("--heads", drafter.heads, "Number of heads")
+      ->type_name("K")
+      ->check(infer::whole_number<int64_t>());
+  app.add_option("--regression", drafter.regression, "clover: attention, concat or none");
+  app.add_option("--block", drafter.block, "clover: full, attention or none");
+  app.add_option("--gate-groups", drafter.gate_groups, "clover: gates of the attention decoder")
+      ->check(infer::whole_number<int64_t>());
+  app.add_option("--augmenting-layers", drafter.augmenting_layers,
+                 "clover2: decoder layers of the augmenting block")
+      ->check(infer::whole_number<int64_t>());
+  app.add_option("--tap-layers", drafter.tap_layers,
+                 "clover: also read the residual stream after so many layers of the target, such as 10,20")
+      ->type_name("N,...");
+  app.add_option("--draft-vocab", options->draft_vocab, "Most frequent tokens of --data to keep; 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  app.add_option("--data", options->data, "Token store for --draft-vocab")->type_name("DIR");
+  app.add_option("--seed", drafter.seed, "Seed of the weights")->check(infer::whole_number<uint64_t>());
+  app.add_flag("--random", options->random, "Draw every weight, so that the guesses are bad");
+  app.add_option("--output", options->output, "Folder of the heads")->required()->type_name("DIR");
+  app.footer(
+      "Examples:\n  clover-train init --target models/SmolLM2-135M-Instruct --kind clover --output heads\n"
+      "  clover-train init --target vicuna-7b --published clover2-vicuna-7b --output heads-clover2 \\\n"
+      "      --draft-vocab 8192 --data store");
+  return [options] { return init(*options); };
+}
+
+}  // namespace clover::train

@@ -1,0 +1,165 @@
+#include "train/evaluate/eval_input.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "data/chat/beside_chat.h"
+#include "data/chat/chat_template.h"
+#include "data/files/error.h"
+#include "data/files/mapped_file.h"
+#include "data/training/record_texts.h"
+#include "data/training/token_store.h"
+#include "data/training/training_input.h"
+#include "infer/requests/batch_input.h"
+#include "infer/requests/line_reader.h"
+#include "train/store/preview.h"
+#include "train/store/shared_prompts.h"
+#include "train/store/store_text.h"
+
+namespace clover::train {
+namespace {
+
+EvalInput from_store(const EvalSource& source, int64_t max_length, const data::Tokenizer& tokenizer,
+                     const model::Target& target) {
+  const data::TokenStore store = data::TokenStore::open(source.input);
+  const StoreUse use{store, source.input, source.target_folder};
+  check_prepared_for(use, target);
+  check_same_text_form(use, tokenizer);
+  const auto split = store.size(data::Split::held_out) > 0 ? data::Split::held_out : data::Split::train;
+  EvalInput input;
+  input.split = data::split_names[static_cast<int>(split)];
+  if (split == data::Split::train)
+    std::cerr << source.input
+              << " holds no held-out samples: measured on its training split, which heads may know by heart; "
+                 "prepare the data with --holdout, or give --input others\n";
+  else
+    say_shared_prompts(store, source.input);
+  int64_t cut_away = 0;
+  for (int64_t i = 0; i < std::min(store.size(split), source.limit); ++i) {
+    const auto sample = store.sample(split, i);
+    const size_t length = std::min(sample.ids.size(), static_cast<size_t>(max_length));
+    EvalSample kept{{sample.ids.begin(), sample.ids.begin() + length},
+                    {sample.supervised.begin(), sample.supervised.begin() + length},
+                    std::string(sample.category)};
+    if (length < sample.ids.size() && !kept.answered()) {  // half a question is nothing to answer
+      ++cut_away;
+      continue;
+    }
+    input.samples.push_back(std::move(kept));
+  }
+  if (cut_away > 0)
+    std::cerr << cut_away << " samples of " << source.input
+              << " are left out: none of their answer is within " << max_length
+              << " tokens (--max-length, or the target's context)\n";
+  return input;
+}
+
+/// A line that asks without answering.
+EvalSample bare_prompt(const std::string& text, int64_t number, const infer::PromptEncoder& prompts,
+                       int64_t vocab) {
+  auto parsed = infer::parse_batch_line(number, text, {});
+  if (const auto* bad = std::get_if<infer::BadLine>(&parsed)) throw data::InputError(bad->message);
+  auto& line = std::get<infer::BatchLine>(parsed);
+  if (line.choices() > 1)
+    throw data::InputError("prompt: expected one text, found " + std::to_string(line.choices()));
+  if (line.messages.empty() && !line.turns.empty()) line.messages.push_back({"user", line.turns[0]});
+  EvalSample sample{prompts.encode(line), {}, line.category};
+  sample.supervised.assign(sample.ids.size(), 0);
+  const auto beyond =
+      std::find_if(sample.ids.begin(), sample.ids.end(), [&](int64_t id) { return id >= vocab; });
+  if (beyond != sample.ids.end())
+    throw data::InputError("token id " + std::to_string(*beyond) + " is not of the target's vocabulary");
+  return sample;
+}
+
+/// Whether a line holds an answer: a request made of the rest of it would measure something else.
+bool is_answered(const std::string& text) {
+  const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object()) return false;
+  for (const char* key : {"token_ids", "conversations", "completion", "answer", "output", "error"})
+    if (!data::says_nothing(record, key)) return true;
+  const auto messages = record.find("messages");
+  if (messages == record.end() || !messages->is_array() || messages->empty()) return false;
+  const auto& last = messages->back();
+  const auto is = [&](const char* key, const char* who) {
+    return last.is_object() && last.contains(key) && last[key] == who;
+  };
+  return is("role", "assistant") || is("from", "gpt");
+}
+
+/// What is measured of one line of a file; InputError says why it is neither an answered record nor a
+/// request.
+std::vector<EvalSample> read_line(const std::string& text, int64_t number, const data::TrainingReader& reader,
+                                  const infer::PromptEncoder& prompts, int64_t vocab) {
+  std::string reason;
+  try {
+    std::vector<EvalSample> samples;
+    for (data::TrainingSample& sample : reader.parse(text))
+      samples.push_back({std::move(sample.ids), std::move(sample.supervised), std::move(sample.category)});
+    return samples;
+  } catch (const data::InputError& error) {
+    if (is_answered(text)) throw;
+    reason = error.what();
+  }
+  try {
+    return {bare_prompt(text, number, prompts, vocab)};
+  } catch (const data::InputError& error) {
+    throw data::InputError("neither an answered record (" + reason + ") nor a request (" + error.what() +
+                           ")");
+  }
+}
+
+EvalInput from_lines(const EvalSource& source, int64_t max_length, const infer::PromptEncoder& prompts,
+                     int64_t vocab) {
+  const auto chat_template = data::ChatTemplate::load(source.target_folder, source.chat_template);
+  const data::TrainingReader reader(prompts.tokenizer(), chat_template, max_length, vocab);
+  EvalInput input;
+  const auto is_enough = [&] { return static_cast<int64_t>(input.samples.size()) >= source.limit; };
+  const auto take = [&](const std::string& text, int64_t number, const std::string& error) {
+    try {
+      if (!error.empty()) throw data::InputError(error);
+      for (EvalSample& sample : read_line(text, number, reader, prompts, vocab))
+        if (!is_enough()) input.samples.push_back(std::move(sample));
+    } catch (const data::InputError& refused) {
+      std::cerr << source.input << ":" << number << ": " << printable(refused.what()) << "\n";
+      ++input.bad_records;
+    }
+  };
+  infer::LineReader lines(source.input);
+  if (std::filesystem::is_regular_file(source.input)) {
+    const data::MappedFile file(source.input);
+    if (data::is_json_array(file.view())) {
+      data::RecordTexts texts(file.view());
+      for (data::RecordTexts::Record record; !is_enough() && texts.next(record);)
+        take(std::string(record.text), record.line, record.error);
+      return input;
+    }
+  }
+  for (std::string text; !is_enough() && lines.next(text);) {
+    if (infer::is_blank(text)) continue;
+    take(text, lines.number(),
+         lines.too_long() ? "expected at most " + std::to_string(lines.limit()) + " bytes, found more" : "");
+  }
+  return input;
+}
+
+}  // namespace
+
+int64_t EvalSample::answer_begin() const {
+  return std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
+}
+
+EvalInput read_eval_input(const EvalSource& source, const infer::PromptEncoder& prompts,
+                          const model::Target& target) {
+  const int64_t max_length = std::min(source.max_length, target.config().context);
+  EvalInput read = std::filesystem::is_directory(source.input)
+                       ? from_store(source, max_length, prompts.tokenizer(), target)
+                       : from_lines(source, max_length, prompts, target.config().vocab);
+  if (read.samples.empty())
+    throw data::InputError(source.input + " holds nothing to measure on: give records or requests.");
+  return read;
+}
+
+}  // namespace clover::train

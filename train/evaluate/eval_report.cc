@@ -1,0 +1,81 @@
+#include "train/evaluate/eval_report.h"
+
+#include <cstdio>
+
+#include "infer/program/machine.h"
+
+namespace clover::train {
+namespace {
+
+std::vector<double> tops(const HeadFigures& figures) {
+  std::vector<double> shares;
+  for (int64_t k = 1; k <= top_ranks; ++k) shares.push_back(figures.top(k));
+  return shares;
+}
+
+nlohmann::json heads_of(const Accuracy& accuracy) {
+  nlohmann::json heads = nlohmann::json::array();
+  for (size_t i = 0; i < accuracy.truth.size(); ++i) {
+    heads.push_back({{"head", i},
+                     {"labels", accuracy.truth[i].labels},
+                     {"teacher_forced", tops(accuracy.truth[i])},
+                     {"own_guesses", tops(accuracy.own[i])}});
+  }
+  return heads;
+}
+
+}  // namespace
+
+nlohmann::json eval_report(const EvalFigures& figures, const EvalSettings& settings, int64_t samples) {
+  const AcceptanceFigures& decoder = figures.decoder;
+  nlohmann::json categories = nlohmann::json::object(), positions = nlohmann::json::array();
+  for (const auto& [category, accuracy] : figures.by_category) {
+    categories[category] = {{"heads", heads_of(accuracy)}};
+    if (decoder.by_category.contains(category))
+      categories[category]["tokens_per_step"] = decoder.by_category[category];
+  }
+  for (const auto& [bucket, accuracy] : figures.by_position) {
+    positions.push_back(
+        {{"from", bucket_begin(bucket)}, {"to", bucket_begin(bucket + 1)}, {"heads", heads_of(accuracy)}});
+  }
+  return {{"machine", infer::describe_machine()},
+          {"build", infer::describe_build()},
+          {"samples", samples},
+          {"tokens_per_step", decoder.tokens_per_step},
+          {"decoder",
+           {{"policy", "clover"},
+            {"budget", settings.decoder.budget},
+            {"max_tokens", settings.decoder.max_tokens},
+            {"tokens", decoder.tokens},
+            {"passes", decoder.passes},
+            {"differs_from_plain", decoder.differs},
+            {"accepted_histogram", decoder.accepted_histogram}}},
+          {"heads", heads_of(figures.all)},
+          {"by_category", categories},
+          {"by_position", positions}};
+}
+
+void show_eval_report(const nlohmann::json& report) {
+  const nlohmann::json split = report.value("split", nlohmann::json());
+  std::fprintf(stderr, "%lld samples of %s\n", static_cast<long long>(report["samples"].get<int64_t>()),
+               split == "train"      ? "the TRAINING split: figures of what was learned, not of what is new"
+               : split == "held_out" ? "the held-out split"
+                                     : "the input");
+  std::fprintf(stderr, "%.3f tokens/step; %lld answers differ from plain decoding\n",
+               report["tokens_per_step"].get<double>(),
+               static_cast<long long>(report["decoder"]["differs_from_plain"].get<int64_t>()));
+  if (report["heads"][0]["labels"] == 0)
+    std::fprintf(
+        stderr, "no answer is long enough to score the heads on: the first they guess is the second token\n");
+  std::fprintf(stderr, "head   labels   top-1   top-5  top-10   top-1 on its own guesses\n");
+  for (const auto& head : report["heads"]) {
+    const auto& forced = head["teacher_forced"];
+    std::fprintf(stderr, "%4lld %8lld  %5.1f%%  %5.1f%%  %5.1f%%   %5.1f%%\n",
+                 static_cast<long long>(head["head"].get<int64_t>()),
+                 static_cast<long long>(head["labels"].get<int64_t>()), 100 * forced[0].get<double>(),
+                 100 * forced[4].get<double>(), 100 * forced[9].get<double>(),
+                 100 * head["own_guesses"][0].get<double>());
+  }
+}
+
+}  // namespace clover::train

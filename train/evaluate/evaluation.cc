@@ -1,0 +1,143 @@
+#include "train/evaluate/evaluation.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "data/files/error.h"
+#include "infer/program/interrupt.h"
+#include "infer/program/progress.h"
+#include "train/features/feature_source.h"
+
+namespace clover::train {
+namespace {
+
+class Evaluation {
+ public:
+  Evaluation(const EvalSettings& settings, const model::Target& target, const data::Tokenizer& tokenizer,
+             model::Drafter& drafter, std::vector<EvalSample> samples)
+      : settings_(settings),
+        target_(target),
+        tokenizer_(tokenizer),
+        drafter_(drafter),
+        samples_(std::move(samples)),
+        figures_(drafter.max_depth()) {}
+
+  EvalFigures run() {
+    decode();
+    score();
+    return std::move(figures_);
+  }
+
+ private:
+  /// Tokens per step of the real decoder; bare prompts get the target's answer.
+  void decode() {
+    std::vector<EvalPrompt> prompts;
+    std::vector<EvalSample*> asked;
+    for (auto& sample : samples_) {
+      const int64_t length = prompt_length(sample.supervised);
+      if (sample.ids.empty() || length + settings_.decoder.max_tokens > target_.config().context) continue;
+      prompts.push_back({{sample.ids.begin(), sample.ids.begin() + length}, sample.category});
+      asked.push_back(&sample);
+    }
+    if (prompts.empty()) {
+      throw data::InputError("No prompt of the input leaves room for --max-tokens " +
+                             std::to_string(settings_.decoder.max_tokens) + " in the target's context of " +
+                             std::to_string(target_.config().context) + " tokens: give a smaller number.");
+    }
+    if (const size_t without_room = samples_.size() - prompts.size(); without_room > 0) {
+      std::fprintf(
+          stderr,
+          "%zu of %zu samples are not decoded: their prompts leave no room for --max-tokens %lld in the "
+          "target's context of %lld tokens\n",
+          without_room, samples_.size(), static_cast<long long>(settings_.decoder.max_tokens),
+          static_cast<long long>(target_.config().context));
+    }
+    Acceptance acceptance(target_, tokenizer_, std::move(prompts), settings_.decoder);
+    figures_.decoder = acceptance.measure(drafter_);
+    for (size_t i = 0; i < asked.size(); ++i) {
+      if (asked[i]->answered()) continue;
+      const auto& answer = acceptance.plain_answers()[i];
+      asked[i]->ids.insert(asked[i]->ids.end(), answer.begin(), answer.end());
+      asked[i]->supervised.resize(asked[i]->ids.size(), 1);
+    }
+    // A prompt without room for an answer has nothing to score, and may be longer than the context.
+    std::erase_if(samples_, [](const EvalSample& sample) { return !sample.answered(); });
+  }
+
+  void score() {
+    size_t longest = 0;
+    for (const auto& sample : samples_) longest = std::max(longest, sample.ids.size());
+    FeatureSource source(target_, drafter_.features(), static_cast<int64_t>(longest), 0,
+                         {settings_.target_folder});
+    const LabelMap label_map(drafter_.head(0).token_map, target_.config().vocab);
+    const at::Tensor weight = loss_weight(drafter_, at::kFloat);
+    infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);
+    for (size_t begin = 0; begin < samples_.size(); begin += settings_.micro_batch) {
+      infer::stop_if_interrupted();
+      const size_t count = std::min(static_cast<size_t>(settings_.micro_batch), samples_.size() - begin);
+      score_batch(std::span(samples_).subspan(begin, count), source, label_map, weight);
+      progress.update(static_cast<int64_t>(begin + count), "");
+    }
+  }
+
+  void score_batch(std::span<const EvalSample> group, FeatureSource& source, const LabelMap& label_map,
+                   const at::Tensor& weight) {
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<data::TokenStore::Sample> samples;
+    std::vector<int64_t> rows;
+    for (const EvalSample& sample : group) ids.emplace_back(sample.ids.begin(), sample.ids.end());
+    for (size_t i = 0; i < group.size(); ++i) {
+      samples.push_back({ids[i], group[i].supervised, group[i].category});
+      rows.push_back(useful_rows(samples[i], drafter_.max_depth()));
+    }
+    const PackedBatch batch = on_device(pack(samples, drafter_.max_depth()), target_.device());
+    if (batch.rows == 0) return;
+    const model::Features features = source.of(samples, rows, std::vector<int64_t>(group.size(), -1));
+    for (const Feed feed : {Feed::truth, Feed::own_guesses}) {
+      for (const ScoredLabel& label : score_labels(drafter_, features, batch, label_map, weight, feed))
+        count(label, feed, group[label.sample]);
+    }
+  }
+
+  void count(const ScoredLabel& label, Feed feed, const EvalSample& sample) {
+    const int64_t heads = drafter_.max_depth();
+    figures_.all.add(label, feed);
+    if (!sample.category.empty())
+      figures_.by_category.try_emplace(sample.category, heads).first->second.add(label, feed);
+    const int64_t bucket = bucket_of(label.position - sample.answer_begin());
+    figures_.by_position.try_emplace(bucket, heads).first->second.add(label, feed);
+  }
+
+  const EvalSettings& settings_;
+  const model::Target& target_;
+  const data::Tokenizer& tokenizer_;
+  model::Drafter& drafter_;
+  std::vector<EvalSample> samples_;
+  EvalFigures figures_;
+};
+
+}  // namespace
+
+void Accuracy::add(const ScoredLabel& label, Feed feed) {
+  HeadFigures& figures = (feed == Feed::truth ? truth : own)[label.head];
+  ++figures.labels;
+  if (label.rank < top_ranks) ++figures.hits[label.rank];
+}
+
+int64_t bucket_of(int64_t distance) {
+  int64_t bucket = 0;
+  for (int64_t end = 16; distance >= end; end *= 2) ++bucket;
+  return bucket;
+}
+
+int64_t bucket_begin(int64_t bucket) {
+  return bucket == 0 ? 0 : int64_t{16} << (bucket - 1);
+}
+
+EvalFigures evaluate(const EvalSettings& settings, const model::Target& target,
+                     const data::Tokenizer& tokenizer, model::Drafter& drafter,
+                     std::vector<EvalSample> samples) {
+  return Evaluation(settings, target, tokenizer, drafter, std::move(samples)).run();
+}
+
+}  // namespace clover::train

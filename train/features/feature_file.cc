@@ -1,0 +1,120 @@
+#include "train/features/feature_file.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "data/files/checksum.h"
+#include "data/files/error.h"
+#include "data/files/hash.h"
+#include "data/files/safetensors.h"
+
+namespace clover::train {
+namespace {
+
+constexpr const char* layers_key = "layers";
+constexpr const char* checksum_key = "checksum";
+
+using Metadata = std::map<std::string, std::string>;
+
+std::string text_of(const std::vector<int64_t>& layers) {
+  std::string text;
+  for (const int64_t layer : layers) text += (text.empty() ? "" : ",") + std::to_string(layer);
+  return text;
+}
+
+/// Of all that a file says: what is written of it and each of its tensors, in the order of their names.
+std::string checksum_of(const Metadata& about, data::NamedTensors tensors) {
+  uint64_t sum = 0;
+  for (const auto& [key, value] : about)
+    if (key != checksum_key) sum = data::checksum(value, data::checksum(key, sum));
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor dense = tensor.contiguous();
+    sum = data::checksum(name + " " + c10::str(dense.scalar_type(), " ", dense.sizes()), sum);
+    sum = data::checksum({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()}, sum);
+  }
+  return data::hex(sum);
+}
+
+/// What is wrong with a file that this program may have written; "" for one without a checksum, of before
+/// there was one, too.
+std::string damage(const data::SafetensorsReader& reader, const Metadata& identity) {
+  const Metadata& about = reader.metadata();
+  for (const auto& [key, value] : about) {
+    if (key != checksum_key && key != layers_key && !identity.contains(key))
+      return "says \"" + key.substr(0, 80) + "\" of itself, which no file of features does";
+  }
+  const auto recorded = about.find(checksum_key);
+  if (recorded == about.end()) return "";
+  data::NamedTensors tensors;
+  for (const std::string& name : reader.names()) tensors.emplace_back(name, reader.read(name));
+  const std::string found = checksum_of(about, std::move(tensors));
+  return found == recorded->second ? ""
+                                   : "is damaged: its checksum is " + found + ", and " +
+                                         recorded->second.substr(0, 80) + " when it was written";
+}
+
+}  // namespace
+
+std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, at::ScalarType dtype) const {
+  const auto reader = data::SafetensorsReader::open(path);
+  const auto refuse = [&](const std::string& what) {
+    throw data::InputError(path.string() + " " + what + ": remove it, or give another --feature-file.");
+  };
+  for (const auto& [name, value] : identity) {
+    const auto found = reader.metadata().find(name);
+    if (found == reader.metadata().end()) refuse("is no file of features");
+    if (found->second != value && (name != "target" || found->second != sampled_target))
+      refuse("holds features of another " + name + " (" + found->second + ", not " + value + ")");
+  }
+  if (const std::string what = damage(reader, identity); !what.empty()) refuse(what);
+  const auto known = reader.metadata().find(layers_key);
+  const std::string tapped = known == reader.metadata().end() ? "" : known->second;
+  if (!layers.empty() && tapped != text_of(layers))
+    refuse("holds features of " + (tapped.empty() ? "no lower layers" : "layers " + tapped) + " (not " +
+           text_of(layers) + ")");
+  const at::Tensor rows = reader.read("rows", {samples});
+  if (rows.scalar_type() != at::kLong) refuse("has \"rows\" that are no int64");
+  int64_t all = 0;
+  for (int64_t i = 0; i < samples; ++i) {
+    const int64_t count = rows.const_data_ptr<int64_t>()[i];
+    if (count < 0 || count > INT32_MAX) refuse("has a sample of " + std::to_string(count) + " rows");
+    all += count;
+  }
+  model::Features joined{reader.read("pre_norm", {all, hidden}), reader.read("post_norm", {all, hidden})};
+  if (!layers.empty()) joined.layers = reader.read("layers", {all, hidden * std::ssize(layers)});
+  for (const auto member : model::feature_members) {
+    if ((joined.*member).defined() && (joined.*member).scalar_type() != dtype)
+      refuse("has features that are not in the target's dtype");
+  }
+  std::vector<model::Features> by_sample(samples);
+  int64_t begin = 0;
+  for (int64_t i = 0; i < samples; ++i) {
+    const int64_t count = rows.const_data_ptr<int64_t>()[i];
+    if (count > 0) by_sample[i] = joined.slice(begin, begin + count);
+    begin += count;
+  }
+  return by_sample;
+}
+
+void FeatureFile::write(const std::vector<model::Features>& by_sample) const {
+  std::vector<model::Features> useful;
+  at::Tensor rows = at::empty({std::ssize(by_sample)}, at::kLong);
+  for (size_t i = 0; i < by_sample.size(); ++i) {
+    rows.data_ptr<int64_t>()[i] = by_sample[i].size();
+    if (by_sample[i].size() > 0) useful.push_back(by_sample[i]);
+  }
+  const model::Features joined = model::Features::joined(useful);
+  data::NamedTensors tensors{{"rows", rows}, {"pre_norm", joined.pre_norm}, {"post_norm", joined.post_norm}};
+  Metadata about = identity;
+  if (!layers.empty()) {
+    tensors.emplace_back("layers", joined.layers);
+    about[layers_key] = text_of(layers);
+  }
+  about[checksum_key] = checksum_of(about, tensors);
+  data::write_safetensors(path, tensors, about);
+}
+
+}  // namespace clover::train

@@ -1,0 +1,100 @@
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "data/files/hash.h"
+#include "train/ranks/communicator.h"
+
+namespace clover::train {
+namespace {
+
+void check(ncclResult_t result, const char* what) {
+  TORCH_CHECK(result == ncclSuccess, "NCCL could not ", what, ": ", ncclGetErrorString(result),
+              "; NCCL_DEBUG=INFO says more.");
+}
+
+class Nccl final : public GpuLinks {
+ public:
+  Nccl(const ncclUniqueId& id, infer::Rank rank, at::Device gpu) : rank_(rank), gpu_(gpu) {
+    c10::cuda::set_device(gpu.index());
+    check(ncclCommInitRank(&links_, static_cast<int>(rank.count), id, static_cast<int>(rank.number)),
+          "join the GPUs of all ranks");
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
+  }
+  // Not `ncclCommDestroy`, which waits for the others: they may be gone.
+  ~Nccl() override {
+    ncclCommAbort(links_);
+    cudaEventDestroy(last_);
+  }
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+
+  void swap(const at::Tensor& out, at::Tensor& in) override {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gpu_.index()).stream();
+    const auto count = static_cast<size_t>(out.size(1));
+    const float* from = out.const_data_ptr<float>();
+    float* to = in.mutable_data_ptr<float>();
+    check(ncclGroupStart(), "begin an exchange");
+    ncclResult_t queued = ncclSuccess;
+    for (int rank = 0; rank < rank_.count; ++rank) {
+      if (queued == ncclSuccess)
+        queued = ncclSend(from + rank * count, count, ncclFloat, rank, links_, stream);
+      if (queued == ncclSuccess) queued = ncclRecv(to + rank * count, count, ncclFloat, rank, links_, stream);
+    }
+    const ncclResult_t begun =
+        ncclGroupEnd();  // also where that failed: a group left open holds up the abort
+    check(queued, "queue an exchange of gradients");
+    check(begun, "exchange gradients");
+    C10_CUDA_CHECK(cudaEventRecord(last_, stream));
+  }
+
+  bool over() override {
+    ncclResult_t result = ncclSuccess;
+    check(ncclCommGetAsyncError(links_, &result), "say how an exchange goes");
+    check(result, "exchange gradients");
+    const cudaError_t passed = cudaEventQuery(last_);
+    if (passed == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // it is no error, yet some runtimes keep it for whoever asks next
+      return false;
+    }
+    C10_CUDA_CHECK(passed);
+    return true;
+  }
+
+ private:
+  infer::Rank rank_;
+  at::Device gpu_;
+  ncclComm_t links_ = nullptr;
+  cudaEvent_t last_ = nullptr;  // behind the last exchange
+};
+
+}  // namespace
+
+uint64_t GpuLinks::identity(at::Device gpu) {
+  char host[256] = "", bus[32] = "";
+  ::gethostname(host, sizeof host - 1);
+  C10_CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, gpu.index()));
+  return data::fnv1a(bus, data::fnv1a(host, data::fnv_start));
+}
+
+std::vector<uint8_t> GpuLinks::new_id() {
+  ncclUniqueId id;
+  check(ncclGetUniqueId(&id), "make an id");
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&id);
+  return {bytes, bytes + sizeof id};
+}
+
+std::unique_ptr<GpuLinks> GpuLinks::join(const std::vector<uint8_t>& bytes, infer::Rank rank,
+                                         at::Device gpu) {
+  ncclUniqueId id;
+  TORCH_CHECK(bytes.size() == sizeof id, "rank 0 sent an id of ", bytes.size(), " bytes, expected ",
+              sizeof id);
+  std::memcpy(&id, bytes.data(), sizeof id);
+  return std::make_unique<Nccl>(id, rank, gpu);
+}
+
+}  // namespace clover::train

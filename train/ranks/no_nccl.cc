@@ -1,0 +1,19 @@
+#include <c10/util/Exception.h>
+
+#include "train/ranks/communicator.h"
+
+namespace clover::train {
+
+std::vector<uint8_t> GpuLinks::new_id() {
+  TORCH_CHECK(false, "This build has no NCCL.");
+}
+
+uint64_t GpuLinks::identity(at::Device) {
+  TORCH_CHECK(false, "This build has no NCCL.");
+}
+
+std::unique_ptr<GpuLinks> GpuLinks::join(const std::vector<uint8_t>&, infer::Rank, at::Device) {
+  TORCH_CHECK(false, "This build has no NCCL.");
+}
+
+}  // namespace clover::train

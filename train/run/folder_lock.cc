@@ -1,0 +1,34 @@
+#include "train/run/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "data/files/error.h"
+
+namespace clover::train {
+
+FolderLock::FolderLock(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  // The folder itself is locked: no lock file is left behind.
+  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) {
+    throw data::InputError(folder.string() + " cannot be used as a run folder: " + std::strerror(errno) +
+                           ".");
+  }
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    throw data::InputError(folder.string() +
+                           " is in use by another training process: wait for it, or give another --output.");
+  }
+}
+
+FolderLock::~FolderLock() {
+  ::close(descriptor_);
+}
+
+}  // namespace clover::train

@@ -1,0 +1,202 @@
+#include "train/store/prepare.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "data/chat/chat_template.h"
+#include "data/files/error.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/training/token_store.h"
+#include "data/training/training_input.h"
+#include "infer/program/exit_code.h"
+#include "infer/program/interrupt.h"
+#include "infer/program/once_begun.h"
+#include "infer/program/progress.h"
+#include "model/target/target.h"
+#include "train/store/preview.h"
+#include "train/store/store_text.h"
+
+namespace clover::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check(const PrepareOptions& options) {
+  if (!(options.holdout >= 0 && options.holdout < 1)) {
+    throw data::InputError("--holdout is " + std::to_string(options.holdout) +
+                           ", expected a share from 0 up to 1.");
+  }
+  if (options.max_length < 3) {
+    throw data::InputError("--max-length is " + std::to_string(options.max_length) +
+                           ", expected at least 3: the first guess is two tokens ahead.");
+  }
+  if (options.preview < 0)
+    throw data::InputError("--preview is " + std::to_string(options.preview) + ", expected 0 or more.");
+  if (options.max_bad_records < -1) {
+    throw data::InputError("--max-bad-records is " + std::to_string(options.max_bad_records) +
+                           ", expected 0 or more, or -1 for the default.");
+  }
+  if (options.output.empty() && options.preview == 0) {
+    throw data::InputError("Nothing to do: give --output DIR, or --preview N to look at samples only.");
+  }
+  for (const auto& file : options.input) {
+    if (!fs::is_regular_file(file)) throw data::InputError(file + " is no file that can be read.");
+  }
+}
+
+struct Counts {
+  int64_t samples = 0, bad = 0, tokens = 0, supervised = 0;
+  int64_t later_parts = 0;  // samples that continue a record of several
+};
+
+/// One pass over the input.
+class Preparation {
+ public:
+  Preparation(const PrepareOptions& options, const data::Tokenizer& tokenizer,
+              const data::ChatTemplate& chat_template, int64_t vocab)
+      : options_(options),
+        tokenizer_(tokenizer),
+        reader_(tokenizer, chat_template, options.max_length, vocab),
+        marks_(::isatty(STDOUT_FILENO) ? Marks::terminal : Marks::brackets) {
+    if (!options.output.empty())
+      writer_ = std::make_unique<data::TokenStoreWriter>(options.output, options.holdout, vocab);
+  }
+
+  void read(const std::string& file, infer::Progress& progress) {
+    const int64_t before = counts_.samples, bad_before = counts_.bad;
+    reader_.read(
+        file,
+        [&](data::TrainingSample&& sample) {
+          infer::stop_if_interrupted();
+          take(sample);
+          progress.update(counts_.samples + counts_.bad, "");
+        },
+        [&](const data::BadRecord& record) { report(record); });
+    sources_.push_back({{"file", fs::path(file).filename().string()},
+                        {"bytes", fs::file_size(file)},
+                        {"samples", counts_.samples - before},
+                        {"bad_records", counts_.bad - bad_before}});
+  }
+
+  void write(const nlohmann::json& about) {
+    if (!writer_) return;
+    nlohmann::json whole = about;
+    whole["sources"] = sources_;
+    infer::once_begun([&] { show_split(writer_->finish(whole)); });
+  }
+
+  void say_notice() const {
+    if (const std::string notice = reader_.notice(); !notice.empty()) std::cerr << notice << "\n";
+  }
+
+  const Counts& counts() const { return counts_; }
+
+  /// InputError when more records are bad than a few slips explain.
+  void check_bad_records() const {
+    const int64_t limit = options_.max_bad_records >= 0
+                              ? options_.max_bad_records
+                              : std::max<int64_t>(100, (counts_.samples + counts_.bad) / 100);
+    if (counts_.bad > limit) {
+      throw data::InputError(std::to_string(counts_.bad) + " of " +
+                             std::to_string(counts_.samples + counts_.bad) +
+                             " records are bad, more than the " + std::to_string(limit) +
+                             " allowed; nothing was written: mend them, or raise --max-bad-records.");
+    }
+  }
+
+ private:
+  void take(const data::TrainingSample& sample) {
+    if (counts_.samples < options_.preview) {
+      std::cout << "--- sample " << counts_.samples + 1 << ": " << sample.ids.size() << " tokens, "
+                << std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1})
+                << " supervised\n"
+                << preview(sample, tokenizer_, marks_) << "\n";
+    }
+    ++counts_.samples;
+    counts_.later_parts += sample.part > 0;
+    counts_.tokens += static_cast<int64_t>(sample.ids.size());
+    counts_.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
+    if (writer_) writer_->add(sample);
+  }
+
+  /// How many samples, and prompts, are held out: it is by prompts that they are parted.
+  void show_split(const nlohmann::json& store) const {
+    const auto count = [&](const char* split, const char* of) { return store[split][of].get<int64_t>(); };
+    if (options_.holdout == 0) return;
+    if (count("held_out", "samples") == 0) {
+      std::cerr << "nothing is held out: all samples are of one prompt or conversation\n";
+      return;
+    }
+    std::cerr << count("held_out", "samples") << " samples of " << count("held_out", "prompts")
+              << " prompts are held out, " << count("train", "samples") << " of " << count("train", "prompts")
+              << " are trained on\n";
+  }
+
+  void report(const data::BadRecord& record) {
+    constexpr int64_t shown = 100;
+    if (++counts_.bad <= shown) {
+      std::cerr << record.file << ":" << record.line << ": " << printable(record.reason) << "\n";
+    } else if (counts_.bad == shown + 1) {
+      std::cerr << "further bad records are only counted\n";
+    }
+  }
+
+  const PrepareOptions& options_;
+  const data::Tokenizer& tokenizer_;
+  data::TrainingReader reader_;
+  Marks marks_;
+  std::unique_ptr<data::TokenStoreWriter> writer_;
+  nlohmann::json sources_ = nlohmann::json::array();
+  Counts counts_;
+};
+
+}  // namespace
+
+int prepare(const PrepareOptions& options) {
+  check(options);
+  infer::prepare_cpu(options.model);
+  const std::string& folder = options.model.target;
+  const auto tokenizer = data::Tokenizer::load(folder);
+  const auto chat_template = data::ChatTemplate::load(folder, options.model.chat_template);
+  const model::TargetConfig config = model::TargetConfig::read(folder);
+  infer::watch_for_interrupts();
+  Preparation preparation(options, *tokenizer, chat_template, config.vocab);
+  std::string fingerprint;  // needs the weights, so only when something is written
+  if (!options.output.empty())
+    fingerprint = model::Target::load(folder, infer::chosen_dtype(options.model))->fingerprint();
+  preparation.say_notice();
+  {
+    infer::Progress progress("records", 0, 0);
+    for (const auto& file : options.input) preparation.read(file, progress);
+  }
+  preparation.check_bad_records();
+  const Counts& counts = preparation.counts();
+  if (counts.supervised == 0) {
+    throw data::InputError(
+        counts.samples + counts.bad == 0
+            ? "The input holds no records: expected one JSON object a line, as `prepare --help` lists them."
+            : "None of the records has a token to learn from; nothing was written: look at them with "
+              "--preview 5.");
+  }
+  nlohmann::json about = text_form(folder, *tokenizer, chat_template, options.model.chat_template);
+  about["target"] = {{"fingerprint", fingerprint}};
+  about["max_length"] = options.max_length;
+  about["holdout"] = options.holdout;
+  preparation.write(about);
+  std::cerr << counts.samples << " samples, " << counts.tokens << " tokens, " << counts.supervised
+            << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
+            << " bad records skipped\n";
+  if (counts.later_parts > 0) {
+    std::cerr << counts.later_parts
+              << " of these samples hold a later turn alone: the decoder reads what was said before it in "
+                 "other tokens than it was said\n";
+  }
+  return counts.bad > 0 ? infer::exit_some_failed : infer::exit_done;
+}
+
+}  // namespace clover::train
