@@ -6,18 +6,26 @@
 #   LibTorch::nccl   the wheel's NCCL (only when CUDA is enabled): the same file that libtorch_cuda loads
 #
 # find_package(Torch) is not used: with a CUDA wheel and no CUDA toolkit it stops the configuration, and it sets
-# architecture flags behind our back.  The wheel is looked for in .venv, then in LIBTORCH_PYTHON's site-packages.
+# architecture flags behind our back.  The wheel is that of LIBTORCH_PYTHON: .venv's Python, and under `pip install .` the
+# one that pip runs with.
 
 set(LIBTORCH_VERSION_WANTED 2.11.0)
-set(LIBTORCH_PYTHON "${CMAKE_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "Python whose site-packages hold the torch wheel")
+if(SKBUILD)
+  set(_python "${Python3_EXECUTABLE}")
+  set(_environment_alone -E)  # without the folders that pip adds, and takes away, while it builds
+else()
+  set(_python "${CMAKE_SOURCE_DIR}/.venv/bin/python")
+endif()
+set(LIBTORCH_PYTHON "${_python}" CACHE FILEPATH "Python whose site-packages hold the torch wheel")
 
 execute_process(
-  COMMAND "${LIBTORCH_PYTHON}" -c
+  COMMAND "${LIBTORCH_PYTHON}" ${_environment_alone} -c
           "import importlib.util as u, os; s = u.find_spec('torch'); print(os.path.dirname(s.origin) if s else '')"
   OUTPUT_VARIABLE LIBTORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT LIBTORCH_DIR)
   message(FATAL_ERROR "The torch wheel was not found by ${LIBTORCH_PYTHON}: expected torch ${LIBTORCH_VERSION_WANTED}; "
-                      "run scripts/setup, or pass -DLIBTORCH_PYTHON=/path/to/python of an environment that has it.")
+                      "run scripts/setup, or pip install torch==${LIBTORCH_VERSION_WANTED} into its environment, or pass "
+                      "-DLIBTORCH_PYTHON=/path/to/python of an environment that has it.")
 endif()
 file(STRINGS "${LIBTORCH_DIR}/version.py" _torch_version_line REGEX "^__version__ = ")
 string(REGEX REPLACE "^__version__ = '([^'+]+).*" "\\1" LIBTORCH_VERSION "${_torch_version_line}")
@@ -27,8 +35,8 @@ if(NOT LIBTORCH_VERSION VERSION_EQUAL LIBTORCH_VERSION_WANTED)
 endif()
 message(STATUS "LibTorch ${LIBTORCH_VERSION}: ${LIBTORCH_DIR}")
 
-get_filename_component(_site_packages "${LIBTORCH_DIR}" DIRECTORY)
-set(LIBTORCH_NVIDIA_DIR "${_site_packages}/nvidia")
+get_filename_component(LIBTORCH_SITE_PACKAGES "${LIBTORCH_DIR}" DIRECTORY)
+set(LIBTORCH_NVIDIA_DIR "${LIBTORCH_SITE_PACKAGES}/nvidia")
 file(GLOB _libgomp "${LIBTORCH_DIR}/lib/libgomp*.so*")
 if(NOT _libgomp)
   message(FATAL_ERROR "${LIBTORCH_DIR}/lib holds no libgomp: expected the OpenMP runtime of the wheel; reinstall torch.")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Decodes the same prompts with Hugging Face transformers, llama.cpp and Clover, side by side in one run.
+"""Compares the speed of Hugging Face transformers, llama.cpp and Clover on the same prompts.
 
     scripts/bench_peers.py [--heads DIR] [--batch-sizes 1,4,8,16,32] [--rounds 3] [--output build/peers]
     scripts/bench_peers.py --device cuda [--python /an/environment/bin/python] ...
 
-Greedy, bf16 weights, the same number of threads and of new tokens for all (end tokens are ignored); within a round
-every program decodes in turn, and ratios are medians over rounds. Makes its own virtual environment in build/peers/
-the first time (llama.cpp is compiled: about 15 minutes on 2 cores), unless --python names one that has torch,
-transformers, numpy and matplotlib. On a GPU the peer is transformers alone, with a static cache and compiled, as its
-generate() does it. Leaves peers.json, peers.md and peers.png.
+All decode greedily, with bf16 weights, the same number of threads and the same number of new tokens (end tokens are
+ignored). They take turns within a round; ratios are medians over the rounds. The first run makes a virtual environment in
+build/peers/ (llama.cpp is compiled, which takes about 15 minutes on 2 cores), unless --python names an interpreter that
+has torch, transformers, numpy and matplotlib. On a GPU the only peer is transformers, whose generate() compiles its steps
+for a static cache. Writes peers.json, peers.md and peers.png.
 """
 import argparse
 import atexit
@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ["torch==2.11.0", "transformers==5.23.0", "gguf", "safetensors", "numpy", "matplotlib"]
 PACKAGES_ON_CPU = ["llama-cpp-python==0.3.36"]
-PROMPTS = [(32, 48), (1, 512), (1, 1200)]  # so many of so many tokens, for the speed of reading prompts
+PROMPTS = [(32, 48), (1, 512), (1, 1200)]  # (number of prompts, tokens of each), for the speed of prefill
 
 
 def main() -> None:
@@ -74,25 +74,26 @@ def say(text: str) -> None:
 
 
 def environment(arguments: argparse.Namespace) -> Path:
-    """The interpreter of a virtual environment that holds what the peers need."""
+    """Makes a virtual environment with the packages that the peers need; returns its interpreter."""
     folder, packages = arguments.output, PACKAGES + (PACKAGES_ON_CPU if arguments.device == "cpu" else [])
     python = folder.resolve() / ".venv" / "bin" / "python"
     done = folder / ".venv" / "installed.json"
     if not done.exists() or not set(packages) <= set(json.loads(done.read_text())):
         say("installing " + ", ".join(packages))
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / ".venv")], check=True)
-        lean = os.environ | {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF"}  # without what llama.cpp does with pictures
+        lean = os.environ | {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF"}  # llama.cpp without its image models
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True, env=lean)
         done.write_text(json.dumps(packages))
     return python
 
 
-# ---- the peers, each in a process of its own that answers {"prompts", "tokens"} lines
+# ---- the peers.  Each runs in a process of its own (serve), which reads {"prompts": token ids, "tokens": number of new tokens}
+# from a line of stdin and prints {"prefill": seconds, "decode": seconds, "ids": new token ids}.
 
 
 class HuggingFace:
-    """On the CPU a bare loop over the model's forward pass, without what generate() adds to it; on a GPU generate() with a
-    static cache, whose steps it compiles."""
+    """On the CPU a plain loop over the model's forward pass, which is faster than generate(); on a GPU generate() with a static
+    cache, for which it compiles its steps."""
 
     def __init__(self, arguments: argparse.Namespace):
         import torch
@@ -101,7 +102,7 @@ class HuggingFace:
         torch.set_num_threads(arguments.threads)
         self.torch, self.transformers, self.device, self.caches = torch, transformers, arguments.device, {}
         self.model = transformers.AutoModelForCausalLM.from_pretrained(arguments.target, dtype=torch.bfloat16).eval().to(self.device)
-        self.model.generation_config.eos_token_id = None  # answers are as long as the others'
+        self.model.generation_config.eos_token_id = None  # so that answers have their full length
 
     def decode(self, prompts: list[list[int]], tokens: int) -> dict:
         torch, longest = self.torch, max(map(len, prompts))
@@ -109,7 +110,7 @@ class HuggingFace:
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=self.device)
         if self.device == "cpu":
             return self.loop(ids, mask, tokens)
-        # A cache of each shape is kept: its steps are compiled once, and no longer cache than needed is read.
+        # One cache for each shape: steps are compiled once per shape, and attention reads no more of the cache than it needs.
         shape = (*ids.shape, tokens)
         if shape not in self.caches:
             self.caches[shape] = self.transformers.StaticCache(config=self.model.config, max_cache_len=ids.shape[1] + tokens)
@@ -129,13 +130,13 @@ class HuggingFace:
                 mask = torch.cat([mask, torch.ones_like(ids)], 1)
                 positions = positions[:, -1:] + 1
         ended = time.perf_counter()
-        return {"read": read - started, "decode": ended - read, "ids": torch.cat(chosen, 1).tolist()}
+        return {"prefill": read - started, "decode": ended - read, "ids": torch.cat(chosen, 1).tolist()}
 
     def generate(self, ids, mask, tokens: int, cache) -> dict:
         torch, now = self.torch, self.now
 
         class FirstToken(self.transformers.StoppingCriteria):
-            """Stops nothing; notes when the prompt has been read."""
+            """Never stops; records the time at which prefill ends."""
 
             read = 0.0
 
@@ -151,7 +152,7 @@ class HuggingFace:
             output = self.model.generate(input_ids=ids, attention_mask=mask, generation_config=settings, past_key_values=cache,
                                          stopping_criteria=[first])
         ended = now()
-        return {"read": first.read - started, "decode": ended - first.read, "ids": output[:, ids.shape[1] :].tolist()}
+        return {"prefill": first.read - started, "decode": ended - first.read, "ids": output[:, ids.shape[1] :].tolist()}
 
     def now(self) -> float:
         if self.device != "cpu":
@@ -160,7 +161,7 @@ class HuggingFace:
 
 
 class LlamaCpp:
-    """llama_decode over batches of token ids; arg-max of the logits by numpy."""
+    """llama_decode with batches of token ids; numpy takes the arg-max of the logits."""
 
     def __init__(self, arguments: argparse.Namespace):
         import llama_cpp
@@ -169,7 +170,7 @@ class LlamaCpp:
         self.api, self.numpy, self.threads = llama_cpp, numpy, arguments.threads
         llama_cpp.llama_backend_init()
         quiet = llama_cpp.llama_log_callback(lambda *_: None)
-        self.quiet = quiet  # referenced for as long as it may be called
+        self.quiet = quiet  # llama.cpp keeps a pointer to it
         llama_cpp.llama_log_set(quiet, None)
         path = str(arguments.output / "bf16.gguf").encode()
         self.model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
@@ -197,15 +198,16 @@ class LlamaCpp:
         ended = time.perf_counter()
         api.llama_batch_free(batch)
         api.llama_free(context)
-        return {"read": read - started, "decode": ended - read, "ids": answers}
+        return {"prefill": read - started, "decode": ended - read, "ids": answers}
 
     def read(self, context, batch, prompts: list[list[int]]) -> list[int]:
-        """The first token of each answer; prompts share passes."""
+        """Prefills all prompts, several in a pass; returns the first token of each answer."""
         rows = [(token, i, sequence, i + 1 == len(prompt)) for sequence, prompt in enumerate(prompts) for i, token in enumerate(prompt)]
         passes = [rows[begin : begin + 512] for begin in range(0, len(rows), 512)]
         return [token for part in passes for token in self.run(context, batch, part)]
 
     def run(self, context, batch, rows: list[tuple]) -> list[int]:
+        """One pass over rows (token, position, sequence, whether its next token is wanted); returns the wanted tokens."""
         batch.n_tokens = len(rows)
         for i, (token, position, sequence, wanted) in enumerate(rows):
             batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, position, 1, wanted
@@ -217,12 +219,15 @@ class LlamaCpp:
 
 
 def serve(arguments: argparse.Namespace) -> None:
+    """Runs one peer in this process until stdin ends."""
     peer = {"hf": HuggingFace, "llama": LlamaCpp}[arguments.worker](arguments)
     for line in sys.stdin:
         print(json.dumps(peer.decode(**json.loads(line))), flush=True)
 
 
 class Worker:
+    """A peer in a process of its own, which is stopped (SIGSTOP) while others have their turn."""
+
     def __init__(self, name: str, arguments: argparse.Namespace):
         command = [sys.executable, __file__, "--worker", name, "--target", str(arguments.target), "--output", str(arguments.output),
                    "--threads", str(arguments.threads), "--device", arguments.device]
@@ -232,8 +237,8 @@ class Worker:
         atexit.register(self.process.kill)
 
     def decode(self, prompts: list[dict], tokens: int) -> dict:
-        # Between its turns it is stopped: its threads wait by spinning, which would take the cores of the others,
-        # and made to wait asleep (OMP_WAIT_POLICY=passive) they decode at a third of their speed.
+        # A peer's idle threads spin, which would take cores from the others.  With OMP_WAIT_POLICY=passive they would sleep, but
+        # then decode at a third of their speed.
         self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps({"prompts": [prompt["ids"] for prompt in prompts], "tokens": tokens}) + "\n")
         self.process.stdin.flush()
@@ -245,11 +250,11 @@ class Worker:
 
 
 class Clover:
-    """clover-infer batch, as a user runs it, on a copy of the model's folder that names no end token."""
+    """clover-infer batch, as a user runs it, on a copy of the model's folder without end tokens."""
 
     def __init__(self, arguments: argparse.Namespace, draft: str):
         self.work, self.infer = arguments.output.resolve() / "clover", str(arguments.infer)
-        self.target = endless(arguments.target.resolve(), self.work / "target")
+        self.target = without_end_tokens(arguments.target.resolve(), self.work / "target")
         self.common = ["--target", str(self.target), "--threads", str(arguments.threads), "--device", arguments.device]
         self.options = ["--draft", draft] + (["--heads", str(arguments.heads)] if draft != "off" else [])
 
@@ -270,14 +275,15 @@ class Clover:
             sys.exit(f"bench_peers: clover-infer ended with {done.returncode}:\n{done.stderr}")
         run = json.loads(report.read_text())["configurations"][0]
         lines = sorted((json.loads(line) for line in answers.read_text().splitlines()), key=lambda line: line["line"])
-        return {"read": run["prefill_seconds"], "decode": run["decode_seconds"], "ids": [line["token_ids"] for line in lines]}
+        return {"prefill": run["prefill_seconds"], "decode": run["decode_seconds"], "ids": [line["token_ids"] for line in lines]}
 
 
 def write_lines(file: Path, records: list[dict]) -> None:
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def endless(model: Path, folder: Path) -> Path:
+def without_end_tokens(model: Path, folder: Path) -> Path:
+    """Makes `folder` a copy of the model's folder (links to its files) whose config names no end token."""
     folder.mkdir(parents=True, exist_ok=True)
     for source in model.iterdir():
         place = folder / source.name
@@ -290,7 +296,7 @@ def endless(model: Path, folder: Path) -> Path:
 
 
 def write_gguf(model: Path, file: Path) -> None:
-    """The model's bf16 weights as llama.cpp reads them; prompts come as token ids, so it needs no vocabulary."""
+    """Writes the model's bf16 weights as a GGUF file, without a vocabulary, because prompts are given as token ids."""
     if file.exists():
         return
     import gguf
@@ -318,7 +324,7 @@ def write_gguf(model: Path, file: Path) -> None:
     for name, tensor in load_file(model / "model.safetensors").items():
         values = tensor.to(torch.float32).numpy()
         for part, count in (("q_proj", heads), ("k_proj", kv_heads)):
-            if part in name:  # llama.cpp rotates neighbours, Hugging Face halves
+            if part in name:  # rotary embedding: llama.cpp rotates neighbouring pairs, Hugging Face halves
                 values = values.reshape(count, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
         place = names.get_name(name, try_suffixes=(".weight",))
         if values.ndim == 1:
@@ -333,10 +339,11 @@ def write_gguf(model: Path, file: Path) -> None:
     unfinished.rename(file)
 
 
-# ---- what is measured
+# ---- measuring
 
 
 def measure(programs: dict, questions: list[str], arguments: argparse.Namespace) -> dict:
+    """Measures decoding at every batch size and prefill of every shape of PROMPTS, in every round."""
     clover = programs["Clover"]
     chats = [f"<|im_start|>user\n{question(line)}<|im_end|>\n<|im_start|>assistant\n" for line in questions]
     prompts = clover.tokenize(chats)
@@ -356,14 +363,14 @@ def measure(programs: dict, questions: list[str], arguments: argparse.Namespace)
         read = {name: {} for name in programs}
         for label, texts in to_read.items():
             for name, program in programs.items():
-                read[name][label] = sum(len(text["ids"]) for text in texts) / program.decode(texts, 2)["read"]
+                read[name][label] = sum(len(text["ids"]) for text in texts) / program.decode(texts, 2)["prefill"]
             say(f"round {number}, reading {label}: " + ", ".join(f"{name} {read[name][label]:.0f}" for name in programs) + " tokens/s")
         figures["rounds"].append({"decode": decode, "read": read})
     return figures
 
 
 def texts_of(clover: Clover, words: list[str], count: int, tokens: int) -> list[dict]:
-    """So many texts of so many tokens each, or of the nearest number that whole words give, which begin apart from each other."""
+    """`count` different texts of about `tokens` tokens each, cut between words."""
     texts = []
     for i in range(count):
         begin = i * len(words) // (2 * count)
@@ -378,7 +385,7 @@ def question(line: str) -> str:
 
 
 def agreement(one: list[list[int]], other: list[list[int]]) -> float:
-    """Share of each answer that is the same up to the first difference; rounding parts equal models sooner or later."""
+    """The mean share of an answer before its first difference.  Rounding makes equal models differ sooner or later."""
     shares = []
     for left, right in zip(one, other):
         same = next((i for i, (a, b) in enumerate(zip(left, right)) if a != b), len(left))
@@ -386,7 +393,7 @@ def agreement(one: list[list[int]], other: list[list[int]]) -> float:
     return statistics.mean(shares)
 
 
-# ---- what is written
+# ---- results
 
 
 def median(figures: dict, pick) -> float:

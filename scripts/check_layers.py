@@ -24,7 +24,17 @@ ROOMS = {
 }
 # The rooms within a room, in order: each may include the ones before it.
 INNER_ROOMS = {
-    "kernels": {},
+    "kernels": {
+        "op": "what every op is made of: its call, the checks of its arguments, where it runs",
+        "cpu": "a CPU's threads, vector lanes and instruction families",
+        "gpu": "GPUs, streams, captured graphs, and the CUDA that kernels are written in",
+        "weights": "weight matrices in the one layout that all products stream",
+        "rows": "norms and activations of rows, and rows of the KV cache that move",
+        "vocabulary": "rows of logits: edits, top-k, sampling",
+        "trees": "candidate trees on the device: how they grow, and which path the target accepts",
+        "attention": "attention of a pass's rows to their paths in the paged KV cache",
+        "linear": "products with weights, and what is done with their sums at once",
+    },
     "data": {
         "files": "bytes on disk: safetensors, JSON, mapped files, folders written at once, checksums",
         "text": "UTF-8, and what tokenizers do to a text before they cut it",

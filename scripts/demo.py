@@ -18,7 +18,7 @@ KINDS = ("clover", "medusa")
 
 @dataclass
 class Plan:
-    """How much of everything; `share` scales the training questions on machines that would take too long."""
+    """How much data each step uses."""
 
     name: str
     train_questions: int
@@ -28,7 +28,7 @@ class Plan:
     bench_tokens: int
     batch_sizes: str
     rounds: int
-    fit: list[str]
+    fit: list[str]  # further options of clover-train fit
 
 
 FULL = Plan("demo", 1600, 32, 256, 12, 96, "1,4,8", 3, [])
@@ -36,10 +36,10 @@ QUICK = Plan(
     "demo-quick", 40, 8, 96, 8, 64, "1,4", 1,
     ["--epochs", "4", "--warmup", "5", "--eval-prompts", "4", "--eval-every", "0", "--eval-max-tokens", "48"],
 )
-# Milliseconds of a 16-row step with which the full plan takes about 35 minutes; slower machines take fewer questions.
+# The full plan takes about 35 minutes where a pass of 16 rows takes this many milliseconds; slower machines get fewer questions.
 FULL_STEP_MS = 15.5
-FEATURES = "features.safetensors"  # what the target says of the training set, asked once for all kinds of heads
-# In build/demo/: what lies there is a quick run's, standing in for the full one.
+FEATURES = "features.safetensors"  # the target's features of the training set, computed once for all kinds of heads
+# A file in build/demo/ that marks its results as copies from a quick run.
 STAND_IN = "from-a-quick-run"
 
 
@@ -52,7 +52,7 @@ def program(name: str) -> str:
 
 
 def run(log: Path, *command: str) -> None:
-    """Runs one program; its progress goes to the terminal, a copy of its command line to the log."""
+    """Runs one program and adds its command line to the log; ends the demo when the program fails."""
     line = " ".join(command)
     with log.open("a") as file:
         file.write(line + "\n")
@@ -62,21 +62,21 @@ def run(log: Path, *command: str) -> None:
         sys.exit(f"demo: error: the command above ended with exit code {code}; what was finished is kept, run scripts/demo again")
 
 
-def first_lines(source: Path, count: int, target: Path) -> None:
+def copy_first_lines(source: Path, count: int, target: Path) -> None:
     with source.open() as lines:
         chosen = [line for _, line in zip(range(count), lines)]
-    whole_file(target, "".join(chosen))
+    write_atomically(target, "".join(chosen))
 
 
-def whole_file(target: Path, text: str) -> None:
-    """Written whole or not at all, so that an interrupted demo goes on where it was."""
+def write_atomically(target: Path, text: str) -> None:
+    """Writes a file as a whole or not at all, so that an interrupted demo can continue."""
     unfinished = target.with_name(target.name + ".new")
     unfinished.write_text(text)
     os.replace(unfinished, target)
 
 
-def whole_copy(source: Path, target: Path) -> None:
-    """A folder copied whole or not at all."""
+def copy_atomically(source: Path, target: Path) -> None:
+    """Copies a folder as a whole or not at all."""
     unfinished = target.with_name(target.name + ".new")
     for old in (unfinished, target):
         shutil.rmtree(old, ignore_errors=True)
@@ -85,7 +85,7 @@ def whole_copy(source: Path, target: Path) -> None:
 
 
 def step_milliseconds(work: Path) -> float:
-    """A step of 16 rows on this machine, measured by the program itself."""
+    """Milliseconds of a pass of 16 rows on this machine, measured by clover-infer bench."""
     file = work / "rows.json"
     run(work / "commands.log", program("clover-infer"), "bench", "--target", str(MODEL), "--rows", "16", "--context", "256",
         "--rounds", "5", "--json", str(file))
@@ -93,6 +93,7 @@ def step_milliseconds(work: Path) -> float:
 
 
 def scaled(plan: Plan, work: Path) -> Plan:
+    """The plan with fewer training questions where this machine is slow."""
     milliseconds = step_milliseconds(work)
     share = min(1.0, FULL_STEP_MS / milliseconds)
     questions = max(200, int(plan.train_questions * share))
@@ -104,26 +105,29 @@ def scaled(plan: Plan, work: Path) -> Plan:
 
 
 def answer(work: Path, questions: Path, answers: Path, tokens: int) -> None:
+    """Lets the model answer a file of questions."""
     run(work / "commands.log", program("clover-infer"), "batch", "--target", str(MODEL), "--input", str(questions),
         "--output", str(answers), "--draft", "off", "--max-batch", "16", "--max-tokens", str(tokens))
 
 
 def train(work: Path, kind: str, plan: Plan) -> None:
+    """Trains heads of one kind, or continues, and copies the best checkpoint to heads-KIND."""
     folder = work / f"run-{kind}"
     heads = work / f"heads-{kind}"
     resume = ["--resume", "auto"] if folder.exists() else []
     run(work / "commands.log", program("clover-train"), "fit", "--config", str(ROOT / "configs" / f"demo-{kind}.toml"),
         "--target", str(MODEL), "--data", str(work / "store"), "--output", str(folder), "--feature-file",
         str(work / FEATURES), *plan.fit, *resume)
-    whole_copy(folder / "best", heads)
+    copy_atomically(folder / "best", heads)
 
 
 def measure(work: Path, plan: Plan) -> dict:
+    """Evaluates all heads and runs the speed benchmark (bench.json).  Returns the evaluations by kind."""
     for kind in KINDS:
         run(work / "commands.log", program("clover-train"), "eval", "--target", str(MODEL), "--heads",
             str(work / f"heads-{kind}"), "--input", str(work / "eval_answers.jsonl"), "--json",
             str(work / f"eval-{kind}.json"), "--max-tokens", str(plan.answer_tokens))
-    first_lines(work / "eval_questions.jsonl", plan.bench_questions, work / "bench_questions.jsonl")
+    copy_first_lines(work / "eval_questions.jsonl", plan.bench_questions, work / "bench_questions.jsonl")
     run(work / "commands.log", program("clover-infer"), "bench", "--target", str(MODEL), "--heads",
         str(work / "heads-clover"), "--heads", str(work / "heads-medusa"), "--input", str(work / "bench_questions.jsonl"),
         "--batch-sizes", plan.batch_sizes, "--max-tokens", str(plan.bench_tokens), "--draft", "off,clover,auto", "--budgets", "4",
@@ -132,10 +136,10 @@ def measure(work: Path, plan: Plan) -> dict:
 
 
 def table_rows(bench: dict, evals: dict) -> list[dict]:
+    """The rows of the result table: each method at each batch size, once."""
     rows = []
     for entry in bench["configurations"]:
         heads = Path(entry["heads"]).name.removeprefix("heads-") if entry.get("heads") else ""
-        # Plain decoding is measured once; heads that are loaded but off say nothing new.
         limit = f"budget {entry['budget']}" if entry["draft"] == "clover" else entry["draft"]
         method = "plain" if entry["draft"] == "off" else f"{heads.capitalize()}, {limit}"
         accuracy = evals.get(heads, {}) if entry["draft"] != "off" else {}
@@ -195,7 +199,7 @@ def plot(rows: list[dict], machine: dict, file: Path) -> None:
 
 
 def fill_full_results(work: Path, names: list[str]) -> None:
-    """A quick run stands in for the full one only where there is none, not even an unfinished one."""
+    """Copies a quick run's results to the folder of the full run, unless a full run has been started there."""
     full = work.parent / FULL.name
     if full.exists() and not (full / STAND_IN).exists():
         return
@@ -203,7 +207,7 @@ def fill_full_results(work: Path, names: list[str]) -> None:
     (full / STAND_IN).touch()
     for name in names:
         if (work / name).is_dir():
-            whole_copy(work / name, full / name)
+            copy_atomically(work / name, full / name)
         else:
             shutil.copy2(work / name, full / name)
 
@@ -224,8 +228,8 @@ def main() -> None:
     if not questions.exists():
         if not quick:
             plan = scaled(plan, work)
-        first_lines(QUESTIONS / "eval_questions.jsonl", plan.eval_questions, work / "eval_questions.jsonl")
-        first_lines(QUESTIONS / "train_questions.jsonl", plan.train_questions, questions)
+        copy_first_lines(QUESTIONS / "eval_questions.jsonl", plan.eval_questions, work / "eval_questions.jsonl")
+        copy_first_lines(QUESTIONS / "train_questions.jsonl", plan.train_questions, questions)
     say("1/5 the model answers the questions, 16 at a time (a job that was cut off continues)")
     answer(work, questions, work / "train_answers.jsonl", plan.answer_tokens)
     answer(work, work / "eval_questions.jsonl", work / "eval_answers.jsonl", plan.answer_tokens)

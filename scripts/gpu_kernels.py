@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""What nvcc made of the CUDA kernels, and whether it keeps to their budget; no GPU is needed.
+"""Lists the compiled CUDA kernels, and checks that they keep within their budget of registers, memory and instructions.  No
+GPU is needed.
 
     scripts/gpu_kernels.py                     a table of build/'s kernels (--markdown: as in docs/gpu.md)
-    scripts/gpu_kernels.py --check             1 and a sentence for each limit of scripts/gpu_kernels.toml that is not kept
-    scripts/gpu_kernels.py [--check] FILE..    the same of objects, cubins, or of what cuobjdump printed (-res-usage -sass)
+    scripts/gpu_kernels.py --check             prints a sentence for each limit of scripts/gpu_kernels.toml that is exceeded; exit code 1
+    scripts/gpu_kernels.py [--check] FILE..    the same for objects, cubins, or the output of cuobjdump -res-usage -sass
 
-Of a kernel: registers, shared memory (its own, and what it is launched with where the plan is known), blocks a
-multiprocessor, bytes of stack (spills), code, instructions of the innermost loop for each one of tensor cores; of products
-also weights in flight a multiprocessor and the share of memory bandwidth that their plan expects (linear_bench --plans).
+For each kernel: registers, shared memory (static, and dynamic where the launch plan is known), blocks per multiprocessor, bytes
+of stack (spills), code size, instructions of the innermost loop per tensor-core product; for matrix products also the weights in
+flight per multiprocessor and the expected share of memory bandwidth (linear_bench --plans).
+
+Objects and machine code are read by gpu/machine_code.py.
 """
 import argparse
 import json
@@ -18,7 +21,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpu_code import ROOT, Kernel, find_cuobjdump, is_one_of, kernels_of, read_kernels
+from gpu.machine_code import ROOT, Kernel, find_cuobjdump, is_one_of, kernels_of, read_kernels
 
 KIBIBYTE = 1024
 MARKS = "<!-- gpu_kernels: begin -->", "<!-- gpu_kernels: end -->"
@@ -26,22 +29,22 @@ MARKS = "<!-- gpu_kernels: begin -->", "<!-- gpu_kernels: end -->"
 
 @dataclass
 class Limits:
-    """Of the kernels whose name begins so: a table of the budget file."""
+    """The limits of the kernels whose name begins with `name`: one table of the budget file."""
 
     name: str
     arch: str = ".*"
     registers: int = 255
     stack: int = 0  # bytes
     code: int = 16 * KIBIBYTE
-    blocks: int = 1  # a multiprocessor
-    threads: int = 0  # of a block, where the kernel itself does not say
-    dynamic_shared: int = 0  # bytes that it is launched with; the plan's where linear_bench says it
-    a_product: float | None = None  # instructions of the innermost loop for each of tensor cores
-    loop: int | None = None  # instructions of the loop that waits
-    must: list[str] = field(default_factory=list)  # opcodes that begin so and stand somewhere
-    must_in_loop: list[str] = field(default_factory=list)
-    must_not_in_loop: list[str] = field(default_factory=list)
-    optional: bool = False  # a build may do without such kernels
+    blocks: int = 1  # per multiprocessor, at least
+    threads: int = 0  # of a block, for a kernel that does not declare it
+    dynamic_shared: int = 0  # bytes of shared memory at launch, for a kernel that linear_bench --plans does not list
+    instructions_per_product: float | None = None  # instructions of the innermost loop per tensor-core product
+    loop_instructions: int | None = None  # instructions of the loop that waits for data
+    required: list[str] = field(default_factory=list)  # opcodes that the kernel must contain
+    required_in_loop: list[str] = field(default_factory=list)
+    forbidden_in_loop: list[str] = field(default_factory=list)
+    optional: bool = False  # a build may have no such kernel
 
     def covers(self, kernel: Kernel) -> bool:
         return re.match(self.name, kernel.name) is not None and re.fullmatch(self.arch, kernel.arch) is not None
@@ -49,11 +52,11 @@ class Limits:
 
 @dataclass
 class Plan:
-    """What linear_bench --plans says of the launches of a kernel: the most and the least of all shapes and rows."""
+    """How linear_bench --plans says a kernel is launched, over all shapes and rows."""
 
-    shared: int
-    in_flight: int  # bytes of weights a multiprocessor
-    share: tuple[float, float]  # of memory bandwidth, expected
+    shared: int  # bytes of dynamic shared memory, at most
+    in_flight: int  # bytes of weights in flight per multiprocessor, at least
+    share: tuple[float, float]  # expected share of memory bandwidth, from and to
 
 
 def main() -> int:
@@ -69,12 +72,12 @@ def main() -> int:
     if not arguments.check:
         print(markdown(kernels, limits, plans) if arguments.markdown else plain(kernels, limits, plans), end="")
         return 0
-    faults = [f"{kernel.name} ({kernel.arch}): {fault}" for kernel in kernels for fault in faults_of(kernel, limits_of(kernel, limits), plans)]
-    if not arguments.files:  # all kernels: a limit of none is one that nobody keeps to
-        faults += [f"{arguments.budget.name}: no kernel is called {one.name} ({one.arch})" for one in limits
+    violations = [f"{kernel.name} ({kernel.arch}): {violation}" for kernel in kernels for violation in violations_of(kernel, limits_of(kernel, limits), plans)]
+    if not arguments.files:  # all kernels are there, so a limit without a kernel is a mistake in the budget
+        violations += [f"{arguments.budget.name}: no kernel is called {one.name} ({one.arch})" for one in limits
                    if not one.optional and not any(one is limits_of(kernel, limits) for kernel in kernels)]
-    print("\n".join(faults) if faults else f"{len(kernels)} kernels keep to {arguments.budget.name}")
-    return 1 if faults else 0
+    print("\n".join(violations) if violations else f"{len(kernels)} kernels keep to {arguments.budget.name}")
+    return 1 if violations else 0
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -104,7 +107,7 @@ def read_files(arguments: argparse.Namespace) -> list[Kernel]:
 
 
 def built_objects(build: Path) -> list[Path]:
-    """Of kernels/*.cu, as CMake compiles them by now."""
+    """The objects of kernels/**/*.cu that CMake compiles."""
     commands = build / "compile_commands.json"
     if not commands.exists():
         return []
@@ -114,12 +117,12 @@ def built_objects(build: Path) -> list[Path]:
 
 
 def limits_of(kernel: Kernel, limits: list[Limits]) -> Limits:
-    """The first that covers it."""
+    """The first limits that cover the kernel."""
     return next((one for one in limits if one.covers(kernel)), Limits(".*"))
 
 
 def read_plans(build: Path) -> dict[str, Plan]:
-    """By kernel; nothing where linear_bench is not built."""
+    """The plans of linear_bench by kernel; empty when it is not built."""
     program = build / "bin" / "linear_bench"
     if not program.exists():
         return {}
@@ -130,7 +133,7 @@ def read_plans(build: Path) -> dict[str, Plan]:
     for entry in json.loads(printed.stdout):
         before = plans.get(entry["kernel"])
         share = entry["expected_share"]
-        if entry["whole_blocks"]:  # so few inputs that no more can be on their way
+        if entry["whole_blocks"]:  # too few inputs to have more weights in flight
             continue
         plans[entry["kernel"]] = Plan(max(entry["shared_bytes"], before.shared if before else 0),
                                       min(entry["weights_in_flight"], before.in_flight if before else sys.maxsize),
@@ -139,7 +142,7 @@ def read_plans(build: Path) -> dict[str, Plan]:
 
 
 def plan_of(kernel: Kernel, plans: dict[str, Plan]) -> Plan | None:
-    """linear_clusters<Bf16, 10, store> is launched as the plan of linear_clusters<10> says."""
+    """The plan of a kernel: linear_clusters<Bf16, 10, store> is listed as linear_clusters<10>."""
     inner = kernel.name[kernel.name.find("<") + 1 : -1].split(", ")
     return next((plan for name, plan in plans.items() if name == f"{kernel.family}<{inner[1] if len(inner) > 1 else ''}>"), None)
 
@@ -149,40 +152,40 @@ def blocks_of(kernel: Kernel, limits: Limits, plans: dict[str, Plan]) -> int:
     return kernel.blocks(limits.threads, plan.shared if plan else limits.dynamic_shared)
 
 
-def faults_of(kernel: Kernel, limits: Limits, plans: dict[str, Plan]) -> list[str]:
-    """A sentence for each limit that a kernel does not keep."""
-    faults = []
+def violations_of(kernel: Kernel, limits: Limits, plans: dict[str, Plan]) -> list[str]:
+    """A sentence for each limit that a kernel exceeds."""
+    violations = []
 
-    def hold(holds: bool, fault: str) -> None:
+    def require(holds: bool, violation: str) -> None:
         if not holds:
-            faults.append(fault)
+            violations.append(violation)
 
-    hold(kernel.registers <= limits.registers, f"{kernel.registers} registers, at most {limits.registers} are allowed")
-    hold(kernel.stack <= limits.stack, f"{kernel.stack} bytes of stack a thread, at most {limits.stack} are allowed: it spills")
-    hold(kernel.code_bytes <= limits.code, f"{kernel.code_bytes / KIBIBYTE:.1f} KiB of code, at most {limits.code / KIBIBYTE:.0f} are allowed: "
+    require(kernel.registers <= limits.registers, f"{kernel.registers} registers, at most {limits.registers} are allowed")
+    require(kernel.stack <= limits.stack, f"{kernel.stack} bytes of stack a thread, at most {limits.stack} are allowed: it spills")
+    require(kernel.code_bytes <= limits.code, f"{kernel.code_bytes / KIBIBYTE:.1f} KiB of code, at most {limits.code / KIBIBYTE:.0f} are allowed: "
          "a cold instruction cache is read from memory in every launch")
     blocks = blocks_of(kernel, limits, plans)
-    hold(blocks >= limits.blocks, f"{blocks} blocks a multiprocessor, at least {limits.blocks} are wanted")
+    require(blocks >= limits.blocks, f"{blocks} blocks a multiprocessor, at least {limits.blocks} are wanted")
     everywhere = {text.split()[0] for _, text in kernel.code}
-    for opcode in limits.must:  # one of several, "|" between
-        hold(any(is_one_of(found, tuple(opcode.split("|"))) for found in everywhere), f"no {opcode} in its code")
-    if not (limits.a_product or limits.loop or limits.must_in_loop or limits.must_not_in_loop):
-        return faults
-    loop = kernel.waiting
+    for opcode in limits.required:  # "A|B": A or B
+        require(any(is_one_of(found, tuple(opcode.split("|"))) for found in everywhere), f"no {opcode} in its code")
+    if not (limits.instructions_per_product or limits.loop_instructions or limits.required_in_loop or limits.forbidden_in_loop):
+        return violations
+    loop = kernel.wait_loop
     if loop is None:
-        return faults + ["no loop with products of tensor cores"]
-    for opcode in limits.must_in_loop:
-        hold(loop.count(opcode) > 0, f"no {opcode} in its loop at {loop.begin:#x}")
-    for opcode in limits.must_not_in_loop:
-        hold(loop.count(opcode) == 0, f"{loop.count(opcode)} {opcode} in its loop at {loop.begin:#x}, where none may stand")
-    if limits.loop:
-        hold(loop.size <= limits.loop, f"{loop.size} instructions in its loop at {loop.begin:#x}, at most {limits.loop} are allowed")
-    inner = kernel.multiplying
-    hold(not 1 < inner.count("HGMMA") <= inner.waits_for_all_products, "each product of tensor cores is waited for: ptxas made them wait for each other")
-    if limits.a_product:
-        hold(kernel.a_product <= limits.a_product, f"{kernel.a_product:.1f} instructions for each of tensor cores in its innermost loop, at most "
-             f"{limits.a_product:g} are allowed")
-    return faults
+        return violations + ["no loop with products of tensor cores"]
+    for opcode in limits.required_in_loop:
+        require(loop.count(opcode) > 0, f"no {opcode} in its loop at {loop.begin:#x}")
+    for opcode in limits.forbidden_in_loop:
+        require(loop.count(opcode) == 0, f"{loop.count(opcode)} {opcode} in its loop at {loop.begin:#x}, where none may stand")
+    if limits.loop_instructions:
+        require(loop.size <= limits.loop_instructions, f"{loop.size} instructions in its loop at {loop.begin:#x}, at most {limits.loop_instructions} are allowed")
+    inner = kernel.product_loop
+    require(not 1 < inner.count("HGMMA") <= inner.waits_for_all_products, "each product of tensor cores is waited for: ptxas made them wait for each other")
+    if limits.instructions_per_product:
+        require(kernel.instructions_per_product <= limits.instructions_per_product, f"{kernel.instructions_per_product:.1f} instructions for each of tensor cores in its innermost loop, at most "
+             f"{limits.instructions_per_product:g} are allowed")
+    return violations
 
 
 # ---- the table
@@ -198,7 +201,7 @@ def row_of(kernel: Kernel, limits: Limits, plans: dict[str, Plan]) -> tuple[str,
     low, high = plan.share if plan else (0, 0)
     return (kernel.name, kernel.arch, str(kernel.threads or ""), str(kernel.registers), f"{(kernel.static_shared + dynamic) / KIBIBYTE:.1f}",
             str(blocks_of(kernel, limits, plans)), str(kernel.stack), f"{kernel.code_bytes / KIBIBYTE:.1f}",
-            f"{kernel.a_product:.1f}" if kernel.a_product else "", f"{plan.in_flight / KIBIBYTE:.0f}" if plan else "",
+            f"{kernel.instructions_per_product:.1f}" if kernel.instructions_per_product else "", f"{plan.in_flight / KIBIBYTE:.0f}" if plan else "",
             f"{low:.0%} to {high:.0%}" if plan else "")
 
 
@@ -218,7 +221,7 @@ def markdown(kernels: list[Kernel], limits: list[Limits], plans: dict[str, Plan]
 
 
 def grouped(kernels: list[Kernel]) -> list[list[Kernel]]:
-    """Those that differ in nothing but what becomes of their sums, or in small arguments, together."""
+    """Groups of kernels that differ only in their epilogue or in small template arguments."""
     groups: dict[tuple, list[Kernel]] = {}
     for kernel in kernels:
         inner = kernel.name[kernel.name.find("<") + 1 : -1].split(", ") if "<" in kernel.name else []
@@ -238,7 +241,7 @@ def group_name(group: list[Kernel]) -> str:
 
 
 def joined(cells: list[str]) -> str:
-    """A range of numbers, or what they all say."""
+    """The common value of all cells, or the range of their numbers."""
     if len(set(cells)) == 1:
         return cells[0]
     try:

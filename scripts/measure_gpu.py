@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What Clover aims at on a GPU, measured on yours in under 12 minutes: tests, products, attention, steps, drafting, equal
-answers, tokens/s, training, sanitizers.
+"""Measures on this machine's GPU what docs/gpu.md sets as aims, in under 12 minutes: tests, matrix products, attention,
+decoding steps, drafting, equal answers, tokens/s, training, sanitizers.
 
     scripts/measure_gpu.py [--heads DIR DIR] [--only products,attention,steps] [--minutes 11]
     scripts/measure_gpu.py --pack DIR                          for a machine that has torch and nvcc alone (docs/gpu.md)
     scripts/measure_gpu.py --unpack DIR/part-1 .. --into FOLDER       there, then: --build FOLDER
 
-The most telling parts come first; each fills its part of gpu.json and gpu.md.  One that fails, or whose time is up, does
-not keep the others from being measured, and what is measured is not measured again (--again).
+The most important parts come first; each writes its entry of gpu.json and gpu.md.  When a part fails or runs out of time,
+the others are still measured.  A part that is in gpu.json is not measured again without --again.
+
+What a part measures is in gpu/parts.py, the tables are in gpu/tables.py, the programs that run in gpu/programs.py.
 """
 import argparse
 import json
@@ -19,46 +21,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-import gpu_parts
-from gpu_parts import Session, say
-from gpu_programs import BENCHES, MEBIBYTE, ROOT, TESTS, Failed, Programs, pack, unpack
-from gpu_tables import markdown
+from gpu import parts
+from gpu.parts import Session, say
+from gpu.programs import BENCHES, MEBIBYTE, ROOT, TESTS, Failed, Programs, pack, unpack
+from gpu.tables import markdown
 
 
 @dataclass
 class Part:
     measure: Callable[[Session], dict]
-    seconds: int  # that it may take
-    programs: tuple[str, ...]
-    depends: tuple[str, ...]  # options
+    seconds: int  # time limit
+    programs: tuple[str, ...]  # that it runs
+    depends: tuple[str, ...]  # names of the options that its figures depend on
 
 
 STEPS, TEXT = ("device", "batch_sizes", "context", "rounds"), ("device", "target", "heads", "input")
-# The most telling first.
+# The most important first.
 PARTS = {
-    "kernel-tests": Part(gpu_parts.test_program("cuda_test"), 120, ("cuda_test",), ("device",)),
-    "probe": Part(gpu_parts.probe, 40, (), ("device",)),
-    "products": Part(gpu_parts.products, 90, ("linear_bench",), ("device",)),
-    "steps": Part(gpu_parts.steps, 150, ("clover-infer",), (*STEPS, "shape")),
-    "attention": Part(gpu_parts.attention, 60, ("attention_bench",), ("device",)),
-    "engine-tests": Part(gpu_parts.test_program("cuda_engine_test"), 90, ("cuda_engine_test",), ("device",)),
-    "other-steps": Part(gpu_parts.other_steps, 120, ("clover-infer",), (*STEPS, "other_shape")),
-    "heads": Part(gpu_parts.heads, 180, ("clover-infer", "clover-train"), ("device", "target")),
-    "equal": Part(gpu_parts.equal, 100, ("clover-infer",), TEXT),
-    "text": Part(gpu_parts.text, 120, ("clover-infer",), (*TEXT, "rounds")),
-    "training-tests": Part(gpu_parts.test_program("cuda_training_test"), 60, ("cuda_training_test",), ("device",)),
-    "trace": Part(gpu_parts.trace, 90, ("clover-infer",), ("device", "shape", "context")),
-    "memcheck": Part(gpu_parts.sanitizer("memcheck"), 90, ("cuda_test",), ("device",)),
-    "peers": Part(gpu_parts.peers, 180, ("clover-infer",), ("device", "target", "input")),
-    "racecheck": Part(gpu_parts.sanitizer("racecheck"), 60, ("cuda_test",), ("device",)),
+    "kernel-tests": Part(parts.test_program("cuda_test"), 120, ("cuda_test",), ("device",)),
+    "probe": Part(parts.probe, 40, (), ("device",)),
+    "products": Part(parts.products, 90, ("linear_bench",), ("device",)),
+    "steps": Part(parts.steps, 150, ("clover-infer",), (*STEPS, "shape")),
+    "attention": Part(parts.attention, 60, ("attention_bench",), ("device",)),
+    "engine-tests": Part(parts.test_program("cuda_engine_test"), 90, ("cuda_engine_test",), ("device",)),
+    "other-steps": Part(parts.other_steps, 120, ("clover-infer",), (*STEPS, "other_shape")),
+    "heads": Part(parts.heads, 180, ("clover-infer", "clover-train"), ("device", "target")),
+    "equal": Part(parts.equal, 100, ("clover-infer",), TEXT),
+    "text": Part(parts.text, 120, ("clover-infer",), (*TEXT, "rounds")),
+    "training-tests": Part(parts.test_program("cuda_training_test"), 60, ("cuda_training_test",), ("device",)),
+    "trace": Part(parts.trace, 90, ("clover-infer",), ("device", "shape", "context")),
+    "memcheck": Part(parts.sanitizer("memcheck"), 90, ("cuda_test",), ("device",)),
+    "peers": Part(parts.peers, 180, ("clover-infer",), ("device", "target", "input")),
+    "racecheck": Part(parts.sanitizer("racecheck"), 60, ("cuda_test",), ("device",)),
 }
 MODEL = "SmolLM2-135M-Instruct"
-LEAST_SECONDS = 10  # with which a part is begun
+MIN_SECONDS = 10  # a part is not begun with less time left
 
 
 def main() -> int:
     arguments = parse_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it has started ends with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the programs it started are stopped, too
     os.environ["PATH"] += os.pathsep.join(["", str(ROOT / ".venv" / "bin"), "/usr/local/cuda/bin"])
     try:
         if arguments.unpack:
@@ -89,7 +91,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--heads", type=Path, nargs="+", action="extend", default=[],
                         help="trained for the target (default: --build's, or what the part heads trains)")
     parser.add_argument("--input", type=Path, default=ROOT / "scripts" / "demo_data" / "eval_questions.jsonl", help="requests for equal and text")
-    parser.add_argument("--shape", type=Path, default=shapes / f"{gpu_parts.AIMED_SHAPE}.json", help="config.json of what steps measures")
+    parser.add_argument("--shape", type=Path, default=shapes / f"{parts.AIMED_SHAPE}.json", help="config.json of what steps measures")
     parser.add_argument("--other-shape", type=Path, default=shapes / "llama-3.1-8b.json", help="of what other-steps measures")
     parser.add_argument("--batch-sizes", type=sizes, default=[1, 4, 8, 16, 32, 48, 64], help="of steps and equal")
     parser.add_argument("--context", type=int, default=512, help="tokens behind which steps are measured")
@@ -135,25 +137,25 @@ def measure(arguments: argparse.Namespace, programs: Programs) -> int:
     if arguments.build is None:
         programs.build(tuple(name for name in (*BENCHES, *TESTS) if name in needed))
     file = arguments.output / "gpu.json"
-    # Parts may be measured one by one; those of another device or model say nothing here.
-    parts = json.loads(file.read_text()) if file.exists() else {}
-    parts = {name: part for name, part in parts.items() if name in PARTS and part.get("settings") == settings_of(arguments, name)}
-    session = Session(arguments, programs, parts)
-    wanted = [name for name in arguments.only if arguments.again or name not in parts or "error" in parts[name]]
-    for name in sorted(wanted, key=lambda name: name in parts):  # what failed before comes behind what has not been tried
-        if until - time.monotonic() < LEAST_SECONDS:
+    # Parts may be measured one by one.  Those of other settings (another device or model) are dropped.
+    measured = json.loads(file.read_text()) if file.exists() else {}
+    measured = {name: part for name, part in measured.items() if name in PARTS and part.get("settings") == settings_of(arguments, name)}
+    session = Session(arguments, programs, measured)
+    wanted = [name for name in arguments.only if arguments.again or name not in measured or "error" in measured[name]]
+    for name in sorted(wanted, key=lambda name: name in measured):  # parts that failed before come last
+        if until - time.monotonic() < MIN_SECONDS:
             say(f"the time is up before {name}; the same command goes on there")
             break
         session.deadline = min(until, time.monotonic() + PARTS[name].seconds)
         measure_part(session, name)
-        ordered = {part: parts[part] for part in PARTS if part in parts}
+        ordered = {part: measured[part] for part in PARTS if part in measured}
         file.write_text(json.dumps(ordered, indent=1) + "\n")
         (arguments.output / "gpu.md").write_text(markdown(ordered))
-    print(markdown({part: parts[part] for part in PARTS if part in parts}))
-    failed = [name for name in arguments.only if name not in parts or "error" in parts[name]]
+    print(markdown({part: measured[part] for part in PARTS if part in measured}))
+    failed = [name for name in arguments.only if name not in measured or "error" in measured[name]]
     if failed:
         say(f"not measured: {', '.join(failed)}")
-    missed = any(not check["holds"] for name in arguments.only if name not in failed for check in parts[name]["checks"])
+    missed = any(not check["holds"] for name in arguments.only if name not in failed for check in measured[name]["checks"])
     return 1 if failed or missed else 0
 
 
@@ -162,7 +164,7 @@ def measure_part(session: Session, name: str) -> None:
     begun = time.monotonic()
     try:
         part = PARTS[name].measure(session)
-    except (Failed, OSError, KeyError, ValueError) as failure:  # what a program left may be torn
+    except (Failed, OSError, KeyError, ValueError) as failure:  # a program that was stopped may leave half a file
         part = {"error": str(failure) if isinstance(failure, Failed) else repr(failure)}
         say(f"{name} could not be measured: {part['error']}")
     part["settings"] = settings_of(session.arguments, name)
@@ -171,7 +173,7 @@ def measure_part(session: Session, name: str) -> None:
 
 
 def settings_of(arguments: argparse.Namespace, part: str) -> dict:
-    """What a part's figures depend on."""
+    """The values of the options that a part's figures depend on."""
     values = {name: getattr(arguments, name) for name in (*PARTS[part].depends, "quick")}
     return {name: [str(one) for one in value] if isinstance(value, list) else str(value) for name, value in values.items()}
 

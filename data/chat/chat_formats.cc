@@ -7,7 +7,7 @@
 #include "data/chat/jinja_chat.h"
 #include "data/files/error.h"
 
-// How each format writes a conversation.
+// The built-in chat formats of ChatTemplate: how each one writes a conversation.
 namespace clover::data {
 namespace {
 
@@ -26,7 +26,8 @@ void check_roles(const std::vector<Message>& messages, const std::string& name) 
   }
 }
 
-// Index of the first message of the dialogue; behind it user and assistant must alternate, the user first.
+// Index of the first message that is not the system's.  InputError unless user and assistant alternate from
+// there, beginning with the user.
 size_t check_alternation(const std::vector<Message>& messages, const std::string& name) {
   const size_t first = messages.front().role == "system" ? 1 : 0;
   for (size_t i = first; i < messages.size(); ++i) {
@@ -47,11 +48,11 @@ std::string_view without_newlines(std::string_view text, bool at_begin, bool at_
   return text;
 }
 
-// What an assistant thought, up to "</think>", and what it said then.
-struct Thoughtful {
+// An assistant's reasoning, up to "</think>", and the answer after it.
+struct AnswerParts {
   std::string_view thought, answer;
 };
-Thoughtful split_thought(std::string_view content) {
+AnswerParts split_thought(std::string_view content) {
   constexpr std::string_view begins = "<think>", ends = "</think>";
   const size_t first_end = content.find(ends);
   if (first_end == std::string_view::npos) return {{}, content};
@@ -62,7 +63,7 @@ Thoughtful split_thought(std::string_view content) {
           without_newlines(content.substr(content.rfind(ends) + ends.size()), true, false)};
 }
 
-// Not what a tool answered, which comes in a user's message, too.
+// Whether this is a user's question, and not the response of a tool, which also has the role user.
 bool is_question(const Message& message) {
   return message.role == "user" &&
          !(message.content.starts_with("<tool_response>") && message.content.ends_with("</tool_response>"));
@@ -76,29 +77,30 @@ void append_answer(RenderedChat& chat, std::string_view answer) {
 
 }  // namespace
 
-const JinjaChat* ChatTemplate::own_for(const std::vector<Message>& messages,
-                                       const TemplateArguments& arguments) const {
+const JinjaChat* ChatTemplate::own_template_for(const std::vector<Message>& messages,
+                                                const TemplateArguments& arguments) const {
   if (jinja_) return jinja_.get();
   const auto is_plain = [&](const Message& message) {
     const bool known_role = message.role == "system" || message.role == "user" || message.role == "assistant";
-    return known_role && !(own_ ? own_->looks_at(message) : JinjaChat::says_more(message).has_value());
+    return known_role && !(own_template_ ? own_template_->reads_fields_of(message)
+                                         : JinjaChat::unrendered_field(message).has_value());
   };
   const bool plain = !arguments && std::all_of(messages.begin(), messages.end(), is_plain);
   if (plain) return nullptr;
-  if (own_) return own_.get();
+  if (own_template_) return own_template_.get();
   if (arguments)
     throw InputError(arguments->begin().key() + ": the chat template " + name_ + " does not use it");
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (JinjaChat::says_more(messages[i]))
-      throw InputError("messages[" + std::to_string(i) + "]." + *JinjaChat::says_more(messages[i]) +
+    if (JinjaChat::unrendered_field(messages[i]))
+      throw InputError("messages[" + std::to_string(i) + "]." + *JinjaChat::unrendered_field(messages[i]) +
                        ": the chat template " + name_ + " does not use it");
   }
-  return nullptr;  // the roles are checked where they are written
+  return nullptr;  // render checks the roles
 }
 
 RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool generation_prompt,
                                   const TemplateArguments& arguments) const {
-  if (const JinjaChat* own = own_for(messages, arguments))
+  if (const JinjaChat* own = own_template_for(messages, arguments))
     return own->render(messages, generation_prompt, arguments);
   check_roles(messages, name_);
   RenderedChat chat;
@@ -123,13 +125,14 @@ RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool gen
 
 std::string ChatTemplate::text(const std::vector<Message>& messages, bool generation_prompt,
                                const TemplateArguments& arguments) const {
-  const JinjaChat* own = own_for(messages, arguments);
+  const JinjaChat* own = own_template_for(messages, arguments);
   return own ? own->text(messages, generation_prompt, arguments) : render(messages, generation_prompt).text;
 }
 
 RenderedAnswer ChatTemplate::answer(const std::vector<Message>& messages, std::string_view prompt,
                                     const TemplateArguments& arguments) const {
-  if (const JinjaChat* own = own_for(messages, arguments)) return own->answer(messages, prompt, arguments);
+  if (const JinjaChat* own = own_template_for(messages, arguments))
+    return own->answer(messages, prompt, arguments);
   RenderedChat chat = render(messages, false);
   const auto [begin, end] = chat.assistant_spans.back();
   const bool goes_on = std::string_view(chat.text).substr(0, begin) == prompt;
@@ -151,8 +154,8 @@ void ChatTemplate::render_chatml(const std::vector<Message>& messages, bool gene
   if (generation_prompt) chat.text += "<|im_start|>assistant\n";
 }
 
-// As Qwen3's template: the answers to the last question keep their thoughts, and the very last has one, be it
-// empty.
+// As Qwen3's template: the answers after the last question keep their reasoning, and the last answer always
+// has a <think> block, which may be empty.
 void ChatTemplate::render_qwen3(const std::vector<Message>& messages, bool generation_prompt,
                                 RenderedChat& chat) const {
   size_t last_question = messages.size() - 1;
@@ -164,13 +167,13 @@ void ChatTemplate::render_qwen3(const std::vector<Message>& messages, bool gener
       chat.text += messages[i].content + "<|im_end|>\n";
       continue;
     }
-    const Thoughtful said = split_thought(messages[i].content);
-    std::string answer(said.answer);
-    if (i > last_question && (i + 1 == messages.size() || !said.thought.empty())) {
+    const AnswerParts parts = split_thought(messages[i].content);
+    std::string answer(parts.answer);
+    if (i > last_question && (i + 1 == messages.size() || !parts.thought.empty())) {
       const std::string thought =
-          "<think>\n" + std::string(without_newlines(said.thought, true, true)) + "\n</think>\n\n";
-      answer = std::string(without_newlines(said.answer, true, false));
-      const bool prompted = said.thought.empty() && name_ == "qwen3-no-think";
+          "<think>\n" + std::string(without_newlines(parts.thought, true, true)) + "\n</think>\n\n";
+      answer = std::string(without_newlines(parts.answer, true, false));
+      const bool prompted = parts.thought.empty() && name_ == "qwen3-no-think";
       prompted ? void(chat.text += thought) : void(answer = thought + answer);
     }
     append_answer(chat, answer + "<|im_end|>");

@@ -6,10 +6,9 @@
 #include "data/chat/jinja/values/values.h"
 #include "data/chat/jinja_chat.h"
 #include "data/chat/proved_templates.h"
+#include "data/chat/template_source.h"
 #include "data/files/error.h"
-#include "data/files/files.h"
 #include "data/files/hash.h"
-#include "data/tokenizer/files/added_token_sources.h"
 #include "data/tokenizer/files/tokenizer_settings.h"
 
 namespace clover::data {
@@ -28,51 +27,17 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// The Jinja text of the folder's template; nothing when it has none.
-std::optional<std::string> read_template(const std::filesystem::path& folder, const json& config) {
-  if (std::filesystem::exists(folder / "chat_template.jinja"))
-    return read_file(folder / "chat_template.jinja");
-  const json entry = config.value("chat_template", json());
-  if (entry.is_string()) return entry.get<std::string>();
-  if (!entry.is_array()) return std::nullopt;
-  for (const json& named : entry) {
-    if (named.is_object() && named.value("name", json()) == "default" && named.contains("template") &&
-        named["template"].is_string()) {
-      return named["template"].get<std::string>();
-    }
-  }
-  return std::nullopt;
-}
-
-/// What the folder's files say of its tokenizer, for templates.
-struct TokenizerTexts {
-  json stated;  // tokenizer_config.json
-  json config;  // the same with `special_tokens` in it
-  /// By role, as all files have them together.
-  JinjaTemplate::json special_tokens = JinjaTemplate::json::object();
-};
-
-TokenizerTexts read_texts(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / "tokenizer_config.json";
-  TokenizerTexts texts;
-  texts.stated = std::filesystem::exists(file) ? read_json(file) : json::object();
-  if (!texts.stated.is_object()) throw InputError(file.string() + ": expected a JSON object");
-  texts.config = texts.stated;
-  for (const auto& [role, token] : AddedTokenSources::load(folder).roles)
-    texts.config[role] = texts.special_tokens[role] = token.content;
-  return texts;
-}
-
-/// The special tokens that tell templates apart: what the template names, and else what tokenizer_config.json
-/// alone says, in the order of the records of before other files were read, which stores and jobs hold.
-JinjaTemplate::json telling_tokens(const TokenizerTexts& texts, std::string_view jinja) {
-  auto merged = texts.special_tokens;
+/// The special tokens that enter the template's hash: those that the template names, and others that
+/// tokenizer_config.json states.  Stores and unfinished jobs record the hash, so choice and order must not
+/// change.
+JinjaTemplate::json recorded_tokens(const TemplateSource& source, std::string_view jinja) {
+  auto merged = source.special_tokens;
   JinjaTemplate::json tokens = JinjaTemplate::json::object();
   for (const char* role :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     if (contains(jinja, role)) {
       if (merged.contains(role)) tokens[role] = merged[role];
-    } else if (const auto text = read_token_text(texts.stated.value(role, json()))) {
+    } else if (const auto text = read_token_text(source.tokenizer_config.value(role, json()))) {
       tokens[role] = *text;
     }
     merged.erase(role);
@@ -82,9 +47,9 @@ JinjaTemplate::json telling_tokens(const TokenizerTexts& texts, std::string_view
   return tokens;
 }
 
-// The format whose marks a template bears: where that format is asked for by name, its details are taken from
-// the template.
-std::optional<std::string> recognise(const std::string& jinja) {
+// The built-in format that a template looks like.  Where that format is used, its details are read from the
+// template.
+std::optional<std::string> recognise_format(const std::string& jinja) {
   if (contains(jinja, "<|im_start|>") && contains(jinja, "enable_thinking")) return "qwen3";
   if (contains(jinja, "<think>") || contains(jinja, "reasoning_content")) return std::nullopt;
   if (contains(jinja, "<|im_start|>") && contains(jinja, "<|im_end|>") && !contains(jinja, "<|im_sep|>") &&
@@ -100,8 +65,8 @@ std::optional<std::string> recognise(const std::string& jinja) {
   return std::nullopt;
 }
 
-// The text of a Jinja string literal from `position` (inside it) to `terminator`; nothing when the literal
-// ends before.
+// The unescaped text of a Jinja string literal from `position` inside it up to `terminator`; nothing when the
+// literal ends before that.
 std::optional<std::string> literal_until(std::string_view jinja, size_t position,
                                          std::string_view terminator) {
   std::string text;
@@ -118,7 +83,7 @@ std::optional<std::string> literal_until(std::string_view jinja, size_t position
   return position < jinja.size() ? std::optional(text) : std::nullopt;
 }
 
-// A system message that the template writes by itself: '<|im_start|>system\n...<|im_end|>' in one literal.
+// The template's default system message: a literal '<|im_start|>system\n...<|im_end|>'.
 std::string default_chatml_system(std::string_view jinja) {
   constexpr std::string_view header = "<|im_start|>system";
   for (size_t at = jinja.find(header); at != std::string_view::npos; at = jinja.find(header, at + 1)) {
@@ -128,8 +93,8 @@ std::string default_chatml_system(std::string_view jinja) {
   return {};
 }
 
-// Whether a format's code writes what the template does.  Without a BOS token the template writes none.
-bool stands_for(const std::string& jinja, const json& config) {
+// Whether a built-in format writes the same text as the template.  A template that names bos_token needs one.
+bool is_equivalent_format(const std::string& jinja, const json& config) {
   return is_proved(jinja) &&
          (!contains(jinja, "bos_token") || read_token_text(config.value("bos_token", json())).has_value());
 }
@@ -146,7 +111,7 @@ std::string ChatTemplate::joined_names() {
   return all;
 }
 
-ChatTemplate ChatTemplate::of_format(const std::string& name, const json& config) {
+ChatTemplate ChatTemplate::for_format(const std::string& name, const json& config) {
   ChatTemplate format;
   format.name_ = name;
   const bool llama3 = name == "llama-3";
@@ -165,18 +130,20 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   if (!name.empty() && std::find(known.begin(), known.end(), name) == known.end()) {
     throw InputError("template: expected one of " + joined_names() + ", found \"" + name + "\"");
   }
-  const TokenizerTexts texts = read_texts(folder);
-  const json& config = texts.config;
-  const std::optional<std::string> jinja = read_template(folder, config);
-  const std::string recognised = jinja ? recognise(*jinja).value_or("") : "";
-  const std::string wanted = !name.empty()                         ? name
-                             : jinja && stands_for(*jinja, config) ? recognised
-                                                                   : "jinja";
+  const TemplateSource source = read_template_source(folder);
+  const std::optional<std::string>& jinja = source.jinja;
+  json config = source.tokenizer_config;
+  for (const auto& [role, text] : source.special_tokens.items()) config[role] = text;
+  const std::string recognised = jinja ? recognise_format(*jinja).value_or("") : "";
+  const std::string wanted = !name.empty()                                   ? name
+                             : jinja && is_equivalent_format(*jinja, config) ? recognised
+                                                                             : "jinja";
   if (wanted != "jinja") {
-    ChatTemplate format = of_format(wanted, config);
-    if (wanted == recognised) format.read_details(*jinja);
-    // For what the format has no words for: tools, other roles.
-    if (name.empty()) format.own_ = std::make_shared<const JinjaChat>(*jinja, texts.special_tokens, "");
+    ChatTemplate format = for_format(wanted, config);
+    if (wanted == recognised) format.read_format_details(*jinja);
+    // Renders what the format cannot express: tools, other roles.
+    if (name.empty())
+      format.own_template_ = std::make_shared<const JinjaChat>(*jinja, source.special_tokens, "");
     return format;
   }
   if (!jinja) {
@@ -185,10 +152,10 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
                      joined_names());
   }
   try {
-    ChatTemplate own = of_format("jinja", config);
-    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, texts.special_tokens,
-                                                   *jinja + telling_tokens(texts, *jinja).dump());
-    own.try_conversations();
+    ChatTemplate own = for_format("jinja", config);
+    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, source.special_tokens,
+                                                   *jinja + recorded_tokens(source, *jinja).dump());
+    own.try_sample_conversations();
     return own;
   } catch (const InputError& error) {
     throw InputError(folder.string() + ": the chat template cannot be read (" + error.what() +
@@ -196,7 +163,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   }
 }
 
-void ChatTemplate::try_conversations() const {
+void ChatTemplate::try_sample_conversations() const {
   const Message system{"system", "s"}, user{"user", " u\n"},
       assistant{"assistant", "<think>\nt\n</think>\n\na"};
   for (const auto& messages : {std::vector{user}, {system, user}, {system, user, assistant, user}}) {
@@ -204,18 +171,18 @@ void ChatTemplate::try_conversations() const {
       text(messages, true);
     } catch (const jinja::Unsupported&) {
       throw;
-    } catch (const InputError&) {  // it has no system message, say
+    } catch (const InputError&) {  // a template may refuse, say, a system message
     }
   }
 }
 
-void ChatTemplate::read_details(const std::string& jinja) {
+void ChatTemplate::read_format_details(const std::string& jinja) {
   if (name_ == "chatml") {
     default_system_ = default_chatml_system(jinja);
     writes_bos_ = contains(jinja, "bos_token");
     trims_ = contains(jinja, "| trim") || contains(jinja, "|trim") || contains(jinja, ".strip()");
   } else if (name_ == "llama-3") {
-    // Newer templates ask for today's date; the date they fall back to keeps a job repeatable.
+    // Newer templates write today's date; their default date makes a job repeatable.
     if (contains(jinja, "Cutting Knowledge Date")) preamble_ = llama31_preamble;
   } else if (name_ == "vicuna") {
     if (!contains(jinja, "A chat between a curious user")) default_system_.clear();
@@ -224,7 +191,7 @@ void ChatTemplate::read_details(const std::string& jinja) {
 }
 
 std::string ChatTemplate::hash() const {
-  uint64_t hash = fnv_start;
+  uint64_t hash = fnv1a_offset_basis;
   if (jinja_) hash = fnv1a(jinja_->source() + '\0', hash);
   for (const std::string& part :
        {name_, default_system_, preamble_.value_or(""), writes_bos_ ? bos_ : "",

@@ -12,7 +12,7 @@
 namespace clover::data {
 namespace {
 
-/// One thing under the names that templates and data have for it.
+/// Names under which templates and data sets hold reasoning.
 constexpr std::string_view thoughts[] = {"reasoning_content", "reasoning", "thinking"};
 constexpr std::string_view calls[] = {"tool_calls", "tool_call_id", "function_call"};
 
@@ -24,20 +24,20 @@ bool is_plain_role(const std::string& role) {
   return role == "system" || role == "user" || role == "assistant";
 }
 
-/// How much of `prompt` an answer's text goes on from; a character of several bytes is kept whole.
+/// Bytes of the common prefix of both texts, which ends at a character's boundary.
 size_t common_begin(std::string_view prompt, std::string_view with_answer) {
   const auto differ = std::mismatch(prompt.begin(), prompt.end(), with_answer.begin(), with_answer.end());
   size_t length = static_cast<size_t>(differ.first - prompt.begin());
-  while (length > 0 && length < with_answer.size() && continues_character(with_answer[length])) --length;
+  while (length > 0 && length < with_answer.size() && is_continuation_byte(with_answer[length])) --length;
   return length;
 }
 
-/// Of what an answer adds, the part that the assistant wrote: whitespace behind an end token is the
-/// template's.
+/// Bytes of `added`, the text that an answer adds, which the assistant wrote: without whitespace after an end
+/// token, which the template writes.
 size_t end_of_answer(std::string_view added, std::string_view content) {
-  const std::string_view kept = jinja::stripped(added, false, true);
-  const std::string_view said = jinja::stripped(content, true, true);
-  return !said.empty() && kept.ends_with(said) ? added.size() : kept.size();
+  const std::string_view without_space = jinja::stripped(added, false, true);
+  const std::string_view trimmed = jinja::stripped(content, true, true);
+  return !trimmed.empty() && without_space.ends_with(trimmed) ? added.size() : without_space.size();
 }
 
 void check_messages(const std::vector<Message>& messages) {
@@ -57,7 +57,7 @@ JinjaChat::JinjaChat(const std::string& text, json tokens, std::string source)
     : template_(text), source_(std::move(source)), variables_(std::move(tokens)) {
   using Kind = jinja::Token::Kind;
   bool behind_dot = false;
-  for (const jinja::Token& token : jinja::cut(text)) {
+  for (const jinja::Token& token : jinja::tokenize(text)) {
     if (token.kind == Kind::name && !behind_dot) variables_read_.insert(token.text);
     if (token.kind == Kind::string || (token.kind == Kind::name && behind_dot))
       fields_read_.insert(token.text);
@@ -65,7 +65,7 @@ JinjaChat::JinjaChat(const std::string& text, json tokens, std::string source)
   }
 }
 
-std::optional<std::string> JinjaChat::says_more(const Message& message) {
+std::optional<std::string> JinjaChat::unrendered_field(const Message& message) {
   if (!message.fields) return std::nullopt;
   for (const auto& [name, value] : message.fields->items()) {
     if (is_thought(name) || std::find(std::begin(calls), std::end(calls), name) != std::end(calls))
@@ -74,15 +74,15 @@ std::optional<std::string> JinjaChat::says_more(const Message& message) {
   return std::nullopt;
 }
 
-bool JinjaChat::looks_at(const Message& message) const {
+bool JinjaChat::reads_fields_of(const Message& message) const {
   if (!message.fields) return false;
-  if (says_more(message)) return true;
+  if (unrendered_field(message)) return true;
   const auto& fields = message.fields->items();
   return std::any_of(fields.begin(), fields.end(),
                      [&](const auto& field) { return fields_read_.contains(field.key()); });
 }
 
-JinjaChat::json JinjaChat::as_seen(const Message& message, size_t index) const {
+JinjaChat::json JinjaChat::template_message(const Message& message, size_t index) const {
   json seen = {{"role", message.role}, {"content", message.content}};
   if (!message.fields) return seen;
   for (const auto& [name, value] : message.fields->items()) {
@@ -102,7 +102,7 @@ JinjaChat::json JinjaChat::as_seen(const Message& message, size_t index) const {
   return seen;
 }
 
-void JinjaChat::add_arguments(json& variables, const TemplateArguments& arguments) const {
+void JinjaChat::add_template_arguments(json& variables, const TemplateArguments& arguments) const {
   variables["tools"] = variables["documents"] = nullptr;
   if (!arguments) return;
   for (const auto& [name, value] : arguments->items()) {
@@ -119,8 +119,8 @@ JinjaTemplate::Rendered JinjaChat::rendered(const std::vector<Message>& messages
                                             bool generation_prompt,
                                             const TemplateArguments& arguments) const {
   json variables = variables_, list = json::array();
-  for (size_t i = 0; i < count; ++i) list.push_back(as_seen(messages[i], i));
-  add_arguments(variables, arguments);
+  for (size_t i = 0; i < count; ++i) list.push_back(template_message(messages[i], i));
+  add_template_arguments(variables, arguments);
   variables["messages"] = std::move(list);
   variables["add_generation_prompt"] = generation_prompt;
   try {
@@ -132,14 +132,14 @@ JinjaTemplate::Rendered JinjaChat::rendered(const std::vector<Message>& messages
   }
 }
 
-void JinjaChat::check_shown(const std::vector<Message>& messages, const std::string& text,
-                            bool generation_prompt, const TemplateArguments& arguments) const {
+void JinjaChat::check_every_role_shown(const std::vector<Message>& messages, const std::string& text,
+                                       bool generation_prompt, const TemplateArguments& arguments) const {
   for (size_t i = 0; i < messages.size(); ++i) {
     const Message& message = messages[i];
     if (is_plain_role(message.role) || message.content.empty() ||
         text.find(message.content) != std::string::npos)
       continue;
-    std::vector<Message> others = messages;  // it may be there in another way, as JSON
+    std::vector<Message> others = messages;  // the content may be there in another form, as JSON
     others[i].content += "x";
     if (rendered(others, others.size(), generation_prompt, arguments).text == text) {
       throw InputError("messages[" + std::to_string(i) +
@@ -152,22 +152,22 @@ std::string JinjaChat::text(const std::vector<Message>& messages, bool generatio
                             const TemplateArguments& arguments) const {
   check_messages(messages);
   std::string text = rendered(messages, messages.size(), generation_prompt, arguments).text;
-  check_shown(messages, text, generation_prompt, arguments);
+  check_every_role_shown(messages, text, generation_prompt, arguments);
   return text;
 }
 
-std::string JinjaChat::up_to_answer(std::string text, const std::vector<Message>& messages, size_t count,
-                                    const TemplateArguments& arguments) const {
+std::string JinjaChat::strip_closing_eos(std::string text, const std::vector<Message>& messages, size_t count,
+                                         const TemplateArguments& arguments) const {
   const std::string eos = variables_.value("eos_token", std::string());
   if (eos.empty() || !text.ends_with(eos)) return text;
-  // Some close a conversation that nobody goes on with by a token of its own, "<|end|>\n<|endoftext|>".
+  // Phi-3's template, for example, ends a finished conversation with another token: "<|end|>\n<|endoftext|>".
   const std::string without = text.substr(0, text.size() - eos.size());
   try {
     const std::string goes_on = rendered(messages, count, true, arguments).text;
     return goes_on.starts_with(without) && !goes_on.starts_with(text) ? without : text;
   } catch (const jinja::Unsupported&) {
     throw;
-  } catch (const InputError&) {  // it knows of no answer behind an answer
+  } catch (const InputError&) {  // the template refuses an answer after an answer
     return text;
   }
 }
@@ -180,7 +180,7 @@ RenderedAnswer JinjaChat::answer(const std::vector<Message>& messages, std::stri
     const bool goes_on = std::string_view(whole.text).starts_with(prompt) && begin >= prompt.size();
     return {std::move(whole.text), goes_on ? begin : std::string::npos, end, true};
   }
-  whole.text = up_to_answer(std::move(whole.text), messages, messages.size(), arguments);
+  whole.text = strip_closing_eos(std::move(whole.text), messages, messages.size(), arguments);
   const bool goes_on = std::string_view(whole.text).starts_with(prompt);
   const size_t begin = goes_on ? prompt.size() : 0;
   const size_t end =
@@ -188,7 +188,7 @@ RenderedAnswer JinjaChat::answer(const std::vector<Message>& messages, std::stri
   return {std::move(whole.text), goes_on ? begin : std::string::npos, end, false};
 }
 
-std::string JinjaChat::with_other_words(const Message& answer, const TemplateArguments& arguments) const {
+std::string JinjaChat::render_other_content(const Message& answer, const TemplateArguments& arguments) const {
   Message other = answer;
   other.content = jinja::stripped(answer.content, true, false).starts_with('a') ? "b" : "a";
   return rendered({other}, 1, false, arguments).text;
@@ -203,9 +203,9 @@ RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool genera
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != "assistant") continue;
     const std::string upto =
-        up_to_answer(rendered(messages, i + 1, false, arguments).text, messages, i + 1, arguments);
+        strip_closing_eos(rendered(messages, i + 1, false, arguments).text, messages, i + 1, arguments);
     const std::string before =
-        i > 0 ? rendered(messages, i, true, arguments).text : with_other_words(messages[0], arguments);
+        i > 0 ? rendered(messages, i, true, arguments).text : render_other_content(messages[0], arguments);
     const size_t content_at = upto.rfind(jinja::stripped(messages[i].content, true, true));
     const size_t begin = std::min(common_begin(before, upto), content_at);
     const size_t end = begin + end_of_answer(std::string_view(upto).substr(begin), messages[i].content);

@@ -12,17 +12,18 @@
 
 namespace clover::data {
 
-/// Conversations through a folder's own template, as Hugging Face's apply_chat_template renders them, and on
-/// 26 July 2024 where a template asks for the date, so that a job can be repeated.
+/// A folder's own Jinja chat template, rendered as Hugging Face's apply_chat_template does
+/// (jinja/jinja_template.h is the engine).  A template that asks for today's date gets 26 July 2024, so that
+/// a job can be repeated.
 class JinjaChat {
  public:
-  /// `tokens`: bos_token, eos_token and so on, as texts.  `source`: what tells it from others.  InputError as
-  /// JinjaTemplate's.
+  /// `text`: the Jinja source.  `tokens`: texts of bos_token, eos_token, ..  `source`: what the hash covers.
+  /// InputError as JinjaTemplate's.
   JinjaChat(const std::string& text, JinjaTemplate::json tokens, std::string source);
 
-  /// What an assistant wrote is what the template marks as {% generation %}; where it marks nothing, what an
-  /// answer adds to the prompt before it, less the whitespace behind its end token.  An answer that the
-  /// template renders in another way once more messages follow (without its thoughts, say) is nobody's.
+  /// The assistant's spans are the {% generation %} blocks.  Where the template has none, an answer's span is
+  /// what it adds to the prompt before it, without whitespace after its end token.  An answer that is
+  /// rendered differently once more messages follow (for example without its reasoning) has no span.
   RenderedChat render(const std::vector<Message>& messages, bool generation_prompt,
                       const TemplateArguments& arguments = nullptr) const;
 
@@ -33,13 +34,13 @@ class JinjaChat {
   RenderedAnswer answer(const std::vector<Message>& messages, std::string_view prompt,
                         const TemplateArguments& arguments = nullptr) const;
 
-  /// The field beside role and content that a model would have to read (a thought, a call of a tool); none:
-  /// there is none.
-  static std::optional<std::string> says_more(const Message& message);
-  /// Whether the template reads a field of the message beside role and content, or ought to.
-  bool looks_at(const Message& message) const;
+  /// The name of a field that a model would have to read beside the content (reasoning, a tool call), if the
+  /// message has one.
+  static std::optional<std::string> unrendered_field(const Message& message);
+  /// Whether the template reads a field of the message beside role and content, or has to.
+  bool reads_fields_of(const Message& message) const;
 
-  /// All that decides what is rendered.
+  /// Everything that decides the rendered text: template and special tokens.
   const std::string& source() const { return source_; }
 
  private:
@@ -47,24 +48,25 @@ class JinjaChat {
 
   JinjaTemplate::Rendered rendered(const std::vector<Message>& messages, size_t count, bool generation_prompt,
                                    const TemplateArguments& arguments) const;
-  /// `text`, which the first `count` messages make, the last an answer, less what closes a conversation.
-  std::string up_to_answer(std::string text, const std::vector<Message>& messages, size_t count,
-                           const TemplateArguments& arguments) const;
-  /// The text of an answer that nothing was said before, had it begun otherwise: what both texts begin with
-  /// is the template's, a default system message, say.
-  std::string with_other_words(const Message& answer, const TemplateArguments& arguments) const;
-  /// A message as the template sees it.
-  json as_seen(const Message& message, size_t index) const;
-  void add_arguments(json& variables, const TemplateArguments& arguments) const;
-  /// InputError where a message of a role that not every template knows (tool, developer) is not shown.
-  void check_shown(const std::vector<Message>& messages, const std::string& text, bool generation_prompt,
-                   const TemplateArguments& arguments) const;
+  /// `text` is that of the first `count` messages, the last an answer.  Removes a final EOS that the template
+  /// writes only at the end of a conversation.
+  std::string strip_closing_eos(std::string text, const std::vector<Message>& messages, size_t count,
+                                const TemplateArguments& arguments) const;
+  /// The text of a conversation of this one answer, with another content.  What both texts begin with is
+  /// written by the template, for example a default system message.
+  std::string render_other_content(const Message& answer, const TemplateArguments& arguments) const;
+  /// A message as a variable of the template.
+  json template_message(const Message& message, size_t index) const;
+  void add_template_arguments(json& variables, const TemplateArguments& arguments) const;
+  /// InputError when the template leaves out a message of a less common role (tool, developer).
+  void check_every_role_shown(const std::vector<Message>& messages, const std::string& text,
+                              bool generation_prompt, const TemplateArguments& arguments) const;
 
   JinjaTemplate template_;
   std::string source_;
   json variables_;
-  std::set<std::string, std::less<>> variables_read_;  // names that the template has
-  std::set<std::string, std::less<>> fields_read_;     // and those behind a dot or as a text
+  std::set<std::string, std::less<>> variables_read_;  // names in the template
+  std::set<std::string, std::less<>> fields_read_;     // names after a dot, and string literals
 };
 
 }  // namespace clover::data

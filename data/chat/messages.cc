@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What data calls who speaks, and what templates do.
+/// Speakers as data sets name them, and the role of each in templates.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 17> speakers = {{
     {"system", "system"},
     {"user", "user"},
@@ -32,7 +32,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 17> speakers
     {"function", "function"},
 }};
 
-/// Under "role", OpenAI's name, only templates' own names stand.
+/// The role of a speaker.  In a field "role" (`openai`) only the names that templates use are allowed, and
+/// human and gpt.
 std::string as_role(const std::string& name, const std::string& path, bool openai) {
   for (const auto& [speaker, role] : speakers) {
     if (name == speaker && (!openai || speaker == role || name == "human" || name == "gpt"))
@@ -44,12 +45,13 @@ std::string as_role(const std::string& name, const std::string& path, bool opena
                 "\"" + name.substr(0, 100) + "\"");
 }
 
-/// What a field about what is to be learned says, not what the model reads.
+/// Whether a field controls the loss and is not shown to the model.
 bool is_for_training(std::string_view name) {
   return name == "weight" || name == "train" || name == "training" || name == "loss_mask" || name == "loss";
 }
 
-/// A call of a function as templates take it: OpenAI writes its arguments as a text of JSON.
+/// Parses the arguments of function calls, which OpenAI writes as a JSON text and templates take as an
+/// object.
 void read_arguments(nlohmann::ordered_json& calls) {
   for (auto& call : calls) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
@@ -57,9 +59,9 @@ void read_arguments(nlohmann::ordered_json& calls) {
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
     const std::string text = function["arguments"].get<std::string>();
     try {
-      parse_json(text, "arguments");  // strict, and no deeper than a template may look
+      parse_json(text, "arguments");  // checks syntax, duplicate keys and depth
     } catch (const InputError&) {
-      continue;  // then they are the text that they are
+      continue;  // they stay a text
     }
     const auto read = nlohmann::ordered_json::parse(text);
     if (read.is_object()) function["arguments"] = read;
@@ -68,11 +70,11 @@ void read_arguments(nlohmann::ordered_json& calls) {
 
 class MessageReader {
  public:
-  MessageReader(const std::string& path, OrderedLine& line) : path_(path), line_(line) {}
+  MessageReader(const std::string& path, OrderedJsonLine& line) : path_(path), line_(line) {}
 
   void read(const Json& item, std::vector<Message>& messages) {
-    const std::string here = element(path_, index_);
-    if (!item.is_object()) fail_expected(here, "an object", kind_of(item));
+    const std::string here = element_path(path_, index_);
+    if (!item.is_object()) fail_expected(here, "an object", json_type_name(item));
     const auto has = [&](const char* key) { return item.contains(key) && !item[key].is_null(); };
     if (!has("role") && !has("from") && has("output")) {
       read_pair(item, here, messages);
@@ -83,31 +85,31 @@ class MessageReader {
                               std::string_view(who) == "role"),
                       "", read_fields(item, {who, what})};
       const bool only_calls = message.fields && message.fields->contains("tool_calls") && !has(what);
-      if (!only_calls) message.content = as_content(member(item, here, what), here + "." + what);
+      if (!only_calls) message.content = read_content(member(item, here, what), here + "." + what);
       messages.push_back(std::move(message));
     }
     ++index_;
   }
 
  private:
-  /// A question and its answer, maybe behind a system message.
+  /// {"input", "output"}, with or without "system".
   void read_pair(const Json& item, const std::string& here, std::vector<Message>& messages) {
     for (const auto& [key, role] :
          {std::pair{"system", "system"}, {"input", "user"}, {"output", "assistant"}}) {
       if (!item.contains(key) || item[key].is_null()) continue;
-      std::string said = as_content(item[key], here + "." + key);
-      if (said.empty() && role != std::string_view("assistant")) continue;
-      messages.push_back({role, std::move(said)});
+      std::string content = read_content(item[key], here + "." + key);
+      if (content.empty() && role != std::string_view("assistant")) continue;
+      messages.push_back({role, std::move(content)});
     }
   }
 
-  std::shared_ptr<const nlohmann::ordered_json> read_fields(const Json& item,
-                                                            const std::array<std::string_view, 2>& said) {
+  std::shared_ptr<const nlohmann::ordered_json> read_fields(
+      const Json& item, const std::array<std::string_view, 2>& main_keys) {
     nlohmann::ordered_json fields;
     for (const auto& [key, value] : item.items()) {
       const bool nothing =
           value.is_null() || ((value.is_structured() || value.is_string()) && value.empty()) || value == "";
-      if (nothing || key == said[0] || key == said[1] || is_for_training(key)) continue;
+      if (nothing || key == main_keys[0] || key == main_keys[1] || is_for_training(key)) continue;
       fields[key] = value.is_structured()
                         ? line_.at("/" + path_ + "/" + std::to_string(index_) + "/" + escaped(key))
                         : nlohmann::ordered_json(value);
@@ -117,7 +119,7 @@ class MessageReader {
     return std::make_shared<const nlohmann::ordered_json>(std::move(fields));
   }
 
-  /// As JSON pointers want it.
+  /// A key as part of a JSON pointer.
   static std::string escaped(std::string_view key) {
     std::string text;
     for (const char c : key) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
@@ -125,27 +127,27 @@ class MessageReader {
   }
 
   const std::string& path_;
-  OrderedLine& line_;
+  OrderedJsonLine& line_;
   size_t index_ = 0;
 };
 
 }  // namespace
 
-nlohmann::ordered_json OrderedLine::at(const std::string& path) {
+nlohmann::ordered_json OrderedJsonLine::at(const std::string& path) {
   try {
     if (!parsed_) parsed_ = nlohmann::ordered_json::parse(line_);
-  } catch (const nlohmann::json::exception&) {  // what the first reading allowed, as a number beyond all
+  } catch (const nlohmann::json::exception&) {  // such as a number out of range
     throw InputError("the record: expected JSON that can be read in its order, found another");
   }
   return parsed_->at(nlohmann::ordered_json::json_pointer(below_ + path));
 }
 
-std::string as_content(const Json& value, const std::string& path) {
+std::string read_content(const Json& value, const std::string& path) {
   if (!value.is_array()) return as_string(value, path);
   std::string text;
   for (size_t i = 0; i < value.size(); ++i) {
-    const std::string here = element(path, i);
-    if (!value[i].is_object()) fail_expected(here, "an object", kind_of(value[i]));
+    const std::string here = element_path(path, i);
+    if (!value[i].is_object()) fail_expected(here, "an object", json_type_name(value[i]));
     const std::string& type = as_string(member(value[i], here, "type"), here + ".type");
     if (type != "text") fail_expected(here + ".type", "\"text\"", "\"" + type + "\"");
     text += as_string(member(value[i], here, "text"), here + ".text");
@@ -153,7 +155,7 @@ std::string as_content(const Json& value, const std::string& path) {
   return text;
 }
 
-std::vector<Message> read_messages(const Json& value, const std::string& path, OrderedLine& line) {
+std::vector<Message> read_messages(const Json& value, const std::string& path, OrderedJsonLine& line) {
   std::vector<Message> messages;
   MessageReader reader(path, line);
   for (const Json& item : as_list(value, path)) reader.read(item, messages);

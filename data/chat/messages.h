@@ -10,15 +10,15 @@
 
 namespace clover::data {
 
-/// A line of JSON once more, its keys in the order they have there, which is what a template prints of them.
-/// Parsed when it is first asked for.
-class OrderedLine {
+/// A JSON line whose objects keep the order of their keys, since templates print them in that order.  It is
+/// parsed when it is first used.
+class OrderedJsonLine {
  public:
-  /// `line`: JSON that was read already; `below`: where in it paths begin, "/body".
-  explicit OrderedLine(std::string_view line, std::string below = "")
+  /// `line`: JSON that was parsed and checked before.  `below`: a JSON pointer to prepend to paths, "/body".
+  explicit OrderedJsonLine(std::string_view line, std::string below = "")
       : line_(line), below_(std::move(below)) {}
 
-  /// What stands at `path`, "/messages/0/tool_calls".
+  /// The value at `path`, a JSON pointer: "/messages/0/tool_calls".
   nlohmann::ordered_json at(const std::string& path);
 
  private:
@@ -27,13 +27,13 @@ class OrderedLine {
   std::optional<nlohmann::ordered_json> parsed_;
 };
 
-/// A conversation, one message or more, in OpenAI's form, [{"role", "content"}], or ShareGPT's, [{"from",
-/// "value"}] (or a mixture of both), or in pairs of [{"input", "output"}].  A content is a text or a list of
-/// parts that hold text.  What else a message holds goes along as its fields.  InputError names the place
-/// below `path` that is not so.
-std::vector<Message> read_messages(const nlohmann::json& value, const std::string& path, OrderedLine& line);
+/// Reads a conversation of at least one message: OpenAI's [{"role", "content"}], ShareGPT's [{"from",
+/// "value"}], a mix of both, or pairs [{"input", "output"}].  A content is a text or a list of text parts.
+/// Other fields of a message are kept in Message::fields.  InputError names the place below `path`.
+std::vector<Message> read_messages(const nlohmann::json& value, const std::string& path,
+                                   OrderedJsonLine& line);
 
-/// What is said: a string, or OpenAI's list of parts, of which only text is known here.
-std::string as_content(const nlohmann::json& value, const std::string& path);
+/// A message's content: a string, or OpenAI's list of parts, which must all be text.
+std::string read_content(const nlohmann::json& value, const std::string& path);
 
 }  // namespace clover::data

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t block = size_t{1} << 18;
 
-// The factor is odd, so that nothing is lost: one to one in the state and in the word.
+// Multiplying by an odd number is invertible, so different states or words never give the same result.
 uint64_t mixed(uint64_t state, uint64_t word) {
   return std::rotl((state ^ word) * 0x9e3779b97f4a7c15ull, 31);
 }

@@ -5,8 +5,9 @@
 
 namespace clover::data {
 
-/// Something the user gave is wrong: a file, a setting, a record.  The message is one sentence: what, where,
-/// expected, found, what to do.  A program ends with exit code 2 when it meets one before work began.
+/// An error that the user can mend: a bad file, setting or record.  The message is one sentence that says
+/// what is wrong and where, what was expected and found, and what to do.  A program that meets one before its
+/// work begins ends with exit code 2.
 class InputError : public std::runtime_error {
  public:
   explicit InputError(const std::string& message) : std::runtime_error(message) {}

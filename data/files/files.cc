@@ -47,7 +47,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// Writes whole and on disk, or removes what it wrote and says why not.
+// Writes the bytes and syncs them to disk; on an error it removes the file and throws.
 void write_new_file(const std::filesystem::path& file, std::string_view bytes) {
   FileDescriptor out(file, O_WRONLY | O_CREAT | O_EXCL);
   if (out.get() < 0) {
@@ -68,11 +68,11 @@ std::filesystem::path temporary_beside(const std::filesystem::path& file) {
   name += file.filename().string() + "." + std::to_string(::getpid()) + "." +
           std::to_string(counter.fetch_add(1));
   std::filesystem::path temporary = file.parent_path() / (name + temporary_ending);
-  ::unlink(temporary.c_str());  // of a killed process that had our number
+  ::unlink(temporary.c_str());  // a killed process that had our process id may have left one
   return temporary;
 }
 
-// Checks while the parser runs, so that hostile nesting and repeated keys stop it at once.
+// Checks nesting and duplicate keys while the parser runs, so that a hostile file stops it at once.
 class StrictnessCheck {
  public:
   explicit StrictnessCheck(const std::string& where) : where_(where) {}
@@ -103,7 +103,7 @@ class StrictnessCheck {
   std::vector<std::unordered_set<std::string>> keys_;
 };
 
-// nlohmann's message behind its "[json.exception...]" tag and position, which is reported as a byte instead.
+// nlohmann's message without its "[json.exception...]" tag and position; we report the byte instead.
 std::string parser_detail(const std::string& message) {
   const size_t colon = message.find(": "), tag = message.find("] ");
   if (colon != std::string::npos) return message.substr(colon + 2);
@@ -113,7 +113,8 @@ std::string parser_detail(const std::string& message) {
 }  // namespace
 
 std::string read_file(const std::filesystem::path& file, size_t limit) {
-  // What a shell hands over, <(...) or /dev/stdin, is waited for; a pipe in a folder would be for ever.
+  // Pipes that a shell hands over, <(...) or /dev/stdin, are read.  A named pipe in a folder is refused:
+  // waiting for its writer may never end.
   const std::string name = file.string();
   const bool handed_over =
       name == "/dev/stdin" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
@@ -175,8 +176,8 @@ bool same_file(const std::filesystem::path& one, const std::filesystem::path& ot
          std::filesystem::weakly_canonical(std::filesystem::absolute(other), ignored);
 }
 
-std::filesystem::path behind_links(const std::filesystem::path& file) {
-  constexpr int most_links = 40;  // as the system's own limit; more go round in a circle
+std::filesystem::path resolve_links(const std::filesystem::path& file) {
+  constexpr int most_links = 40;  // the kernel's own limit; longer chains are loops
   std::error_code error;
   std::filesystem::path behind = file;
   for (int links = 0; std::filesystem::is_symlink(behind, error); ++links) {
@@ -186,13 +187,13 @@ std::filesystem::path behind_links(const std::filesystem::path& file) {
   return behind;
 }
 
-void keep_permissions(const std::filesystem::path& file, const std::filesystem::path& successor) {
+void copy_permissions(const std::filesystem::path& file, const std::filesystem::path& successor) {
   struct stat before {};
   if (::stat(file.c_str(), &before) == 0) ::chmod(successor.c_str(), before.st_mode & 07777);
 }
 
-void check_can_write(const std::filesystem::path& named) {
-  const std::filesystem::path file = behind_links(named);
+void check_writable(const std::filesystem::path& named) {
+  const std::filesystem::path file = resolve_links(named);
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
     throw InputError(file.string() + ": expected a file that can be replaced, found a folder");
@@ -207,7 +208,7 @@ void check_can_write(const std::filesystem::path& named) {
         ": expected a file in a folder that exists and can be written; make the folder or choose "
         "another file");
   }
-  const std::filesystem::path temporary = temporary_beside(file);  // a full disk shows only when it is tried
+  const std::filesystem::path temporary = temporary_beside(file);  // only a trial write detects a full disk
   write_new_file(temporary, "");
   ::unlink(temporary.c_str());
 }
@@ -222,16 +223,16 @@ void remove_temporaries(const std::filesystem::path& folder) {
 }
 
 void write_file_atomically(const std::filesystem::path& named, std::string_view bytes) {
-  const std::filesystem::path file = behind_links(named);
+  const std::filesystem::path file = resolve_links(named);
   const std::filesystem::path temporary = temporary_beside(file);
   write_new_file(temporary, bytes);
-  keep_permissions(file, temporary);
+  copy_permissions(file, temporary);
   if (::rename(temporary.c_str(), file.c_str()) != 0) {
     const std::string reason = std::strerror(errno);
     ::unlink(temporary.c_str());
     throw InputError(file.string() + ": expected a file that can be replaced, found " + reason);
   }
-  // The rename itself survives a power cut only when the folder is on disk too.
+  // Without syncing the folder, a power cut could undo the rename.
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   FileDescriptor directory(folder, O_RDONLY | O_DIRECTORY);
   if (directory.get() >= 0) ::fsync(directory.get());

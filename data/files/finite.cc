@@ -15,8 +15,8 @@
 namespace clover::data {
 namespace {
 
-/// The exponent's bits of each of the values in a word, and what carries into the sign where all of them are
-/// set, as only infinities and NaN have them.
+/// Masks for the values packed in one 64-bit word: `bits` selects their exponent bits, and adding `carry`
+/// sets a value's sign bit exactly if all of these are set, which is so of infinities and NaN alone.
 struct Exponents {
   uint64_t bits, carry, sign;
 };
@@ -38,7 +38,7 @@ uint64_t word_at(const char* bytes, size_t count = sizeof(uint64_t)) {
 }
 
 bool all_finite_bytes(const char* bytes, int64_t size, const Exponents& exponents) {
-  constexpr int64_t block = 1 << 14;  // words looked at before the answer of others is asked for
+  constexpr int64_t block = 1 << 14;  // words a thread checks between looks at the others' results
   const int64_t words = size / 8;
   const auto overflown = [&](uint64_t word) { return (word & exponents.bits) + exponents.carry; };
   std::atomic<bool> finite{(overflown(word_at(bytes + 8 * words, size % 8)) & exponents.sign) == 0};
@@ -88,8 +88,8 @@ bool all_finite(const at::Tensor& tensor) {
   }
 }
 
-at::Tensor converted(const std::string& where, const std::string& name, const at::Tensor& tensor,
-                     at::ScalarType dtype) {
+at::Tensor cast_finite(const std::string& where, const std::string& name, const at::Tensor& tensor,
+                       at::ScalarType dtype) {
   if (!tensor.is_floating_point()) return tensor;
   if (!all_finite(tensor))
     throw InputError(where + ": tensor " + name + " holds what is no finite number: use other heads.");

@@ -6,13 +6,13 @@
 
 namespace clover::data {
 
-/// Whether every value of a floating-point tensor is a finite number; true of integers.  One pass over the
-/// bytes without a copy, at the speed of memory.
+/// Whether no value of a floating-point tensor is NaN or infinite; true for integer tensors.  Reads the bytes
+/// once, without a copy, at memory bandwidth.
 bool all_finite(const at::Tensor& tensor);
 
-/// `tensor` in `dtype`, integers as they are.  InputError, beginning with `where`, naming the tensor `name`
-/// and its largest value, when it holds what is no finite number or what `dtype` would make infinite.
-at::Tensor converted(const std::string& where, const std::string& name, const at::Tensor& tensor,
-                     at::ScalarType dtype);
+/// `tensor` cast to `dtype`; integer tensors stay as they are.  InputError (beginning with `where`, naming
+/// tensor `name` and its largest value) when a value is not finite or would overflow in `dtype`.
+at::Tensor cast_finite(const std::string& where, const std::string& name, const at::Tensor& tensor,
+                       at::ScalarType dtype);
 
 }  // namespace clover::data

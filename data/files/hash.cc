@@ -22,7 +22,7 @@ uint64_t round(uint64_t lane, uint64_t word) {
   return std::rotl(lane + word * prime_2, 31) * prime_1;
 }
 
-/// Eight, four and single bytes that are fewer than a stripe.
+/// Mixes in the last bytes, fewer than one 32-byte stripe, in words of 8, 4 and 1 bytes.
 uint64_t add_tail(uint64_t hash, std::string_view rest) {
   const char *next = rest.data(), *end = next + rest.size();
   for (; end - next >= 8; next += 8)

@@ -6,7 +6,7 @@ namespace clover::data {
 
 using Json = nlohmann::json;
 
-std::string kind_of(const Json& value) {
+std::string json_type_name(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
       return "null";
@@ -27,7 +27,7 @@ void fail_expected(std::string_view path, const char* expected, const std::strin
   throw InputError(std::string(path) + ": expected " + expected + ", found " + found);
 }
 
-std::string element(const std::string& path, size_t index) {
+std::string element_path(const std::string& path, size_t index) {
   return path + "[" + std::to_string(index) + "]";
 }
 
@@ -41,7 +41,7 @@ const Json& member(const Json& object, const std::string& path, const char* key)
 }
 
 const std::string& as_string(const Json& value, std::string_view path) {
-  if (!value.is_string()) fail_expected(path, "a string", kind_of(value));
+  if (!value.is_string()) fail_expected(path, "a string", json_type_name(value));
   return value.get_ref<const std::string&>();
 }
 
@@ -53,7 +53,7 @@ std::string category_of(const Json& record) {
 }
 
 const Json& as_list(const Json& value, std::string_view path) {
-  if (!value.is_array()) fail_expected(path, "a list", kind_of(value));
+  if (!value.is_array()) fail_expected(path, "a list", json_type_name(value));
   return value;
 }
 

@@ -6,18 +6,20 @@
 
 namespace clover::data {
 
-// Fields of one untrusted JSON record.  `path` says where they stand, "messages[0].role"; what is not as
-// expected is an InputError "<path>: expected .., found ..".
+// Reads fields of an untrusted JSON record.  `path` names the field in messages, "messages[0].role".  A field
+// of another type is an InputError "<path>: expected .., found ..".
 
-/// "a string", "a list", ...: for messages.
-std::string kind_of(const nlohmann::json& value);
+/// The type of a value for messages: "a string", "a list", ...
+std::string json_type_name(const nlohmann::json& value);
+/// Throws that InputError.
 [[noreturn]] void fail_expected(std::string_view path, const char* expected, const std::string& found);
-std::string element(const std::string& path, size_t index);
+/// "path[index]".
+std::string element_path(const std::string& path, size_t index);
 
-/// The member `key` of an object at `path` ("" for the record itself).
+/// The member `key` of `object`, which stands at `path` ("" for the record itself).
 const nlohmann::json& member(const nlohmann::json& object, const std::string& path, const char* key);
 const std::string& as_string(const nlohmann::json& value, std::string_view path);
-/// "category" of a record, whatever it is, as text; "" where there is none.
+/// The record's "category" as text, whatever its type; "" without one.
 std::string category_of(const nlohmann::json& record);
 const nlohmann::json& as_list(const nlohmann::json& value, std::string_view path);
 

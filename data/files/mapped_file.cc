@@ -23,8 +23,8 @@ MappedFile::MappedFile(const std::filesystem::path& file) {
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
-    // Writable but private, without reserved memory: an in-place change of a loaded tensor copies the page it
-    // touches.
+    // Private and writable: changing a loaded tensor in place copies the pages it touches.  No swap is
+    // reserved.
     void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
     if (mapped == MAP_FAILED) {
       const int reason = errno;

@@ -7,11 +7,11 @@
 
 namespace clover::data {
 
-/// A regular file mapped into memory for as long as the object lives.  The mapping is private: writing to it
-/// changes neither the file nor another mapping.  The file must not be truncated meanwhile.
+/// A regular file mapped into memory while the object lives.  The mapping is private (copy on write): writing
+/// to it changes neither the file nor other mappings.  The file must not be truncated meanwhile.
 class MappedFile {
  public:
-  /// InputError when it is missing, no regular file, or cannot be read.
+  /// InputError when the file is missing, is no regular file, or cannot be read.
   explicit MappedFile(const std::filesystem::path& file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

@@ -47,7 +47,7 @@ struct SafetensorsReader::State {
   std::map<std::string, Stored> tensors;
   std::map<std::string, std::string> metadata;
 
-  /// Adds every tensor of one file; the caller has made sure that no name repeats.
+  /// Adds every tensor of one file.  The caller has checked that no name repeats.
   void add_file(const fs::path& path) {
     auto file = std::make_shared<MappedFile>(path);
     SafetensorsHeader header = parse_safetensors_header(file->view(), path.string());
@@ -59,7 +59,7 @@ struct SafetensorsReader::State {
                          "; a tensor must be in one shard");
       }
     }
-    metadata.merge(header.metadata);  // of shards that disagree, the first in order of file name wins
+    metadata.merge(header.metadata);  // where shards disagree, the first by file name wins
   }
 
   void add_shards(const fs::path& index_path);
@@ -73,7 +73,8 @@ struct SafetensorsReader::State {
 
 namespace {
 
-/// weight_map of an index: tensor name -> shard's file name, each a plain name beside the index.
+/// The "weight_map" of an index: tensor name to shard.  Each shard is a plain file name in the index's
+/// folder.
 std::map<std::string, std::string> read_weight_map(const fs::path& index_path) {
   const std::string where = index_path.string();
   const nlohmann::json index = parse_json(read_file(index_path, safetensors_header_limit), where);

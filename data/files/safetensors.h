@@ -16,10 +16,9 @@ struct TensorInfo {
   std::vector<int64_t> shape;
 };
 
-/// Read-only view of one `.safetensors` file or of a folder that holds `model.safetensors` or
-/// `model.safetensors.index.json` with its shards.  Opening checks every header strictly (the format's own
-/// rules: no holes, no overlap, no overflow, whole file accounted for) and throws InputError in one sentence;
-/// the bytes are memory-mapped.
+/// Reads one `.safetensors` file, or a folder that holds `model.safetensors` or
+/// `model.safetensors.index.json` with its shards.  The bytes are memory-mapped.  Opening checks every header
+/// (safetensors_header.h says what for) and throws InputError.
 class SafetensorsReader {
  public:
   static SafetensorsReader open(const std::filesystem::path& file_or_folder);
@@ -28,11 +27,12 @@ class SafetensorsReader {
   bool contains(const std::string& name) const;
   const TensorInfo& info(const std::string& name) const;  // InputError when missing
 
-  /// That of the first file's first tensor of floating-point numbers, both by name; bfloat16 where there is
-  /// none that PyTorch can compute with.
+  /// The dtype of the first floating-point tensor of the first file, each in order of name; bfloat16 when
+  /// there is none that PyTorch can compute with.
   at::ScalarType first_float_dtype() const;
 
-  /// The tensor over the mapped bytes (no copy when aligned; the mapping lives as long as the tensor).
+  /// The tensor over the mapped bytes; it is copied only when they are not aligned.  The mapping lives as
+  /// long as the tensor.
   at::Tensor read(const std::string& name) const;
 
   /// As `read`, but refuses another shape: "<file>: tensor <name> has shape [..], expected [..]".
@@ -47,9 +47,9 @@ class SafetensorsReader {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Writes one file atomically (temporary file beside it, fsync, rename), loadable by the reference
-/// implementation: tensors ordered by alignment then name, header padded to 8 bytes.  bool, u8, i8, i16, i32,
-/// i64, fp16, bf16, fp32, fp64; any layout or device.
+/// Writes one file through a temporary file, fsync and rename.  As in the reference implementation tensors
+/// are ordered by alignment, then name, and the header is padded to 8 bytes.  Dtypes: bool, u8, i8, i16, i32,
+/// i64, fp16, bf16, fp32, fp64.  Tensors may be strided, and on any device.
 void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

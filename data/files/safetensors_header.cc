@@ -27,7 +27,7 @@ constexpr std::array<DtypeBits, 20> dtypes{{
 
 constexpr size_t max_rank = 64;  // what ATen's iterators can hold
 
-/// Names in messages come from the file: shortened, and with control characters replaced.
+/// A name from the file for messages: quoted, shortened, control characters replaced.
 std::string in_quotes(const std::string& name) {
   std::string shown = name.substr(0, 120);
   std::replace_if(
@@ -35,9 +35,8 @@ std::string in_quotes(const std::string& name) {
   return "'" + shown + (name.size() > 120 ? "...'" : "'");
 }
 
-/// Walks the header's events and accepts exactly {name: {"dtype", "shape", "data_offsets"}, "__metadata__":
-/// {text: text}}. Events instead of a parsed document: the first foreign value ends the work, so junk cannot
-/// take memory.
+/// SAX handler that accepts {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {text: text}} and
+/// nothing else.  It stops at the first unexpected value, so that a hostile header cannot take memory.
 class HeaderEvents : public nlohmann::json_sax<Json> {
  public:
   HeaderEvents(SafetensorsHeader& header, std::string where) : header_(header), where_(std::move(where)) {}
@@ -219,8 +218,8 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
   bool metadata_seen_ = false;
 };
 
-/// Bytes of a tensor, or no value where the count does not fit (zero dimensions count as one there: ATen
-/// multiplies the same way when it computes strides).
+/// Computes the bytes of a tensor; false when the count overflows.  For the overflow check a dimension of 0
+/// counts as 1, since ATen computes strides that way.
 bool byte_count(const HeaderEntry& entry, uint64_t& bytes) {
   int64_t elements = 1;
   int64_t extent = 1;
@@ -303,7 +302,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view file, const std::str
   if (text.empty() || text.front() != '{') {
     throw InputError(where + ": the header must be a JSON object and begin with '{'");
   }
-  // The parser takes a NUL byte for the end of its input and would not look at what follows.
+  // The parser takes a NUL byte for the end of its input and would ignore what follows.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     throw InputError(where + ": the header is not valid JSON at byte " + std::to_string(nul + 1));
   }

@@ -43,7 +43,7 @@ const char* dtype_name(at::ScalarType dtype) {
   }
 }
 
-/// A file under another name until it is complete; removed when anything fails before.
+/// A file that has a temporary name until it is complete, and is removed if writing it fails.
 class UnfinishedFile {
  public:
   explicit UnfinishedFile(const fs::path& target)
@@ -80,7 +80,7 @@ class UnfinishedFile {
     if (::rename(temporary_.c_str(), target_.c_str()) != 0)
       fail("cannot be renamed from " + temporary_.string());
     finished_ = true;
-    // The new name survives a power cut only once the folder is on disk too.
+    // Without syncing the folder, a power cut could undo the rename.
     const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
     const int folder_descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder_descriptor >= 0) {

@@ -19,13 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// ".store.new.4711" beside "store": the number is the process's, so that a dead one's is known as such.
+/// The temporary name beside `place`: ".store.new.4711" for "store".  The number is the process id, by which
+/// a dead process's folder is recognised.
 fs::path beside(const fs::path& place, const std::string& what) {
   return place.parent_path() /
          ("." + place.filename().string() + "." + what + "." + std::to_string(::getpid()));
 }
 
-/// A rename is on disk only when the folder that holds the name is.
+/// Makes renames within the folder durable.
 void sync_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;
@@ -44,7 +45,7 @@ bool is_mount_point(const fs::path& folder) {
          own.st_dev != above.st_dev;
 }
 
-/// Whether `name` is ".<place>.<what>.<number>" of a process that is gone, or of this one's number.
+/// Whether `name` is ".<place>.<what>.<process id>" of a process that has ended, or that had this one's id.
 bool is_left_over(const std::string& name, const fs::path& place, const std::string& what) {
   const std::string begin = "." + place.filename().string() + "." + what + ".";
   const std::string digits = name.rfind(begin, 0) == 0 ? name.substr(begin.size()) : "";
@@ -66,7 +67,7 @@ std::vector<fs::path> left_over(const fs::path& place, const std::string& what) 
 
 }  // namespace
 
-fs::path folder_name(const fs::path& folder) {
+fs::path resolved_folder_name(const fs::path& folder) {
   if (folder.empty()) throw InputError("Expected the name of a folder, found an empty text.");
   fs::path name = fs::absolute(folder);
   while (name.has_relative_path() && (name.filename().empty() || name.filename() == ".")) {
@@ -76,8 +77,8 @@ fs::path folder_name(const fs::path& folder) {
   return fs::is_symlink(name, error) ? fs::weakly_canonical(name) : name;
 }
 
-fs::path new_folder_name(const fs::path& folder) {
-  const fs::path name = folder_name(folder);
+fs::path resolved_new_folder_name(const fs::path& folder) {
+  const fs::path name = resolved_folder_name(folder);
   if (fs::exists(name)) throw InputError(name.string() + " already exists: give another --output.");
   return name;
 }
@@ -101,7 +102,7 @@ void replace_folder(const fs::path& fresh, const fs::path& place) {
 }
 
 UnfinishedFolder::UnfinishedFolder(const fs::path& place)
-    : place_(folder_name(place)), fresh_(beside(place_, "new")) {
+    : place_(resolved_folder_name(place)), fresh_(beside(place_, "new")) {
   if (is_mount_point(place_)) {
     throw InputError(place_.string() +
                      " is where another file system begins, so it cannot be replaced as a whole: give a "
@@ -129,7 +130,7 @@ void UnfinishedFolder::finish() {
 }
 
 void remove_unfinished(const fs::path& place) {
-  const fs::path name = folder_name(place);
+  const fs::path name = resolved_folder_name(place);
   for (const fs::path& old : left_over(name, "old")) {
     if (!fs::exists(name)) fs::rename(old, name);
     fs::remove_all(old);

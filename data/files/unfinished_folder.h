@@ -4,31 +4,32 @@
 
 namespace clover::data {
 
-/// The folder by its own name: absolute, without a slash or "." at the end, a link followed.  InputError when
-/// it has no name.
-std::filesystem::path folder_name(const std::filesystem::path& folder);
+/// The path of a folder by which it can be renamed: absolute, symbolic links followed, without a trailing
+/// slash or
+/// ".".  InputError for a path without a name, such as "/".
+std::filesystem::path resolved_folder_name(const std::filesystem::path& folder);
 
-/// `folder_name`, and InputError when something stands there already.
-std::filesystem::path new_folder_name(const std::filesystem::path& folder);
+/// As `resolved_folder_name`; InputError also when something exists there.
+std::filesystem::path resolved_new_folder_name(const std::filesystem::path& folder);
 
-/// Puts the finished folder `fresh` where `place` is and removes what stood there; both lie in one folder.
-/// One step where the file system can exchange two names, so a reader finds the old folder or the new one,
-/// whole; elsewhere two, and `remove_unfinished` mends what a kill between them leaves.  On disk when it
-/// returns.
+/// Moves the finished folder `fresh` to `place` and removes the folder that was there; both have the same
+/// parent. Where the file system can exchange two names this is one step, so that a reader always finds a
+/// complete folder. Elsewhere it is two steps, and `remove_unfinished` repairs what a kill between them
+/// leaves.  The change is synced to disk.
 void replace_folder(const std::filesystem::path& fresh, const std::filesystem::path& place);
 
-/// A folder built beside its place under another name.
+/// A folder that is built under a temporary name beside `place` and moved there when it is complete.
 class UnfinishedFolder {
  public:
-  /// Makes it, and the folders above it.  InputError when it cannot be made there.
+  /// Creates the temporary folder, and the parents of `place`.  InputError when that fails.
   explicit UnfinishedFolder(const std::filesystem::path& place);
-  ~UnfinishedFolder();  // removes it unless it is finished
+  ~UnfinishedFolder();  // removes the folder unless `finish` was called
   UnfinishedFolder(const UnfinishedFolder&) = delete;
   UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
 
   const std::filesystem::path& path() const { return fresh_; }
 
-  /// Puts it in its place, as `replace_folder`.
+  /// Moves the folder to `place`, as `replace_folder` does.
   void finish();
 
  private:
@@ -37,8 +38,8 @@ class UnfinishedFolder {
   bool finished_ = false;
 };
 
-/// Removes what killed processes left while they built or replaced `place`; what one had moved away without
-/// putting the new one there comes back.
+/// Cleans up after processes that were killed while they built or replaced `place`: removes their temporary
+/// folders, and moves an old folder back that had not been replaced yet.
 void remove_unfinished(const std::filesystem::path& place);
 
 }  // namespace clover::data

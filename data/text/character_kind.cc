@@ -16,8 +16,9 @@ struct Range {
 constexpr auto letter = CharacterKind::letter;
 constexpr auto number = CharacterKind::number;
 
-// Letters and numbers of Unicode 15.1 and 16.  The reference tokenizers know them, ICU 72 does not; asked
-// only about what ICU calls unassigned, so that ids do not depend on the machine's ICU.
+// Letters and numbers that Unicode 15.1 and 16 added.  The reference tokenizers know them, ICU 72 does not.
+// The table is used for code points that ICU calls unassigned, so that token ids do not depend on the ICU
+// version.
 constexpr Range after_unicode_15[] = {
     {0x01C89, 0x01C8A, letter}, {0x0A7CB, 0x0A7CD, letter}, {0x0A7DA, 0x0A7DC, letter},
     {0x105C0, 0x105F3, letter}, {0x10D40, 0x10D49, number}, {0x10D4A, 0x10D65, letter},

@@ -19,9 +19,9 @@ bool is_one_character(const json& value) {
   return decode_utf8(text, 0).length == text.size();
 }
 
-// Writes every space as `mark`, and one more in front when `prepends`.
-MappedText with_marks(std::string_view text, std::string_view mark, bool prepends) {
-  MappedText marked;
+// Replaces every space by `mark`, and prepends one more when `prepends`.
+AlignedText with_marks(std::string_view text, std::string_view mark, bool prepends) {
+  AlignedText marked;
   if (prepends) marked.append_replacement(mark, 0, 0);
   for (size_t done = 0; done < text.size();) {
     const size_t space = std::min(text.find(' ', done), text.size());
@@ -44,7 +44,7 @@ void Metaspace::add(const json& config, const std::string& where) {
   Stage stage{config["replacement"].get<std::string>(), Prepend::always,
               config.value("split", json(true)) != false};
   const json scheme = config.value("prepend_scheme", json("always"));
-  // Files of before there were schemes say add_prefix_space.
+  // Older files say add_prefix_space instead of prepend_scheme.
   const bool never = scheme == "never" || (!config.contains("prepend_scheme") &&
                                            config.value("add_prefix_space", json()) == false);
   if (never) {
@@ -63,16 +63,16 @@ Metaspace Metaspace::from_json(const json& config, const std::string& where) {
   return metaspace;
 }
 
-MappedText Metaspace::apply(std::string_view text, bool begins_text) const {
-  MappedText done(text);
+AlignedText Metaspace::apply(std::string_view text, bool begins_text) const {
+  AlignedText done(text);
   for (const Stage& stage : stages_) {
     const std::string_view before = done.text();
     const bool wanted = stage.prepend == Prepend::always || (stage.prepend == Prepend::first && begins_text);
     const bool marked = before.starts_with(' ') || before.starts_with(stage.mark);
     const bool prepends = wanted && !marked && !before.empty();
     if (!prepends && before.find(' ') == before.npos) continue;
-    MappedText next = with_marks(before, stage.mark, prepends);
-    done = std::move(next).over(done);
+    AlignedText next = with_marks(before, stage.mark, prepends);
+    done = std::move(next).composed_with(done);
   }
   return done;
 }

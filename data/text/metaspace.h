@@ -12,17 +12,17 @@
 
 namespace clover::data {
 
-/// The `pre_tokenizer` of a `tokenizer.json` of SentencePiece kind: writes spaces as a mark, puts one in
-/// front, and cuts before marks where it is told to.
+/// The Metaspace `pre_tokenizer` of a `tokenizer.json` of SentencePiece kind: replaces spaces by a mark
+/// (U+2581), prepends one, and splits before marks, as configured.
 class Metaspace {
  public:
-  /// None for null.  InputError (beginning with `where`) naming what is not supported.
+  /// For null one that changes nothing.  InputError (beginning with `where`) naming what is not supported.
   static Metaspace from_json(const nlohmann::json& config, const std::string& where);
 
-  /// `begins_text`: the text is the first part of the whole.  `text` must outlive the result.
-  MappedText apply(std::string_view text, bool begins_text) const;
+  /// `begins_text`: `text` is the beginning of the text that is tokenised.  `text` must outlive the result.
+  AlignedText apply(std::string_view text, bool begins_text) const;
 
-  /// Byte ranges [begin, end) that cover an applied text, in order.
+  /// Byte ranges [begin, end) that cover a text made by `apply`, in order.
   std::vector<std::pair<size_t, size_t>> split(std::string_view text) const;
 
  private:

@@ -28,8 +28,8 @@ bool is_ascii(std::string_view text) {
 using Step = Normalizer::Step;
 using Kind = Step::Kind;
 
-MappedText compose(std::string_view text) {
-  if (is_ascii(text)) return MappedText(text);
+AlignedText compose(std::string_view text) {
+  if (is_ascii(text)) return AlignedText(text);
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     throw InputError("text to tokenize: expected at most 2 GiB, found " + std::to_string(text.size()) +
                      " bytes");
@@ -42,8 +42,8 @@ MappedText compose(std::string_view text) {
                            status);
   if (U_FAILURE(status))
     throw std::runtime_error("ICU could not normalise: " + std::string(u_errorName(status)));
-  if (!edits.hasChanges()) return MappedText(text);
-  MappedText mapped;
+  if (!edits.hasChanges()) return AlignedText(text);
+  AlignedText mapped;
   for (icu::Edits::Iterator edit = edits.getFineIterator(); edit.next(status);) {
     const auto source = static_cast<size_t>(edit.sourceIndex());
     const std::string_view bytes(composed.data() + edit.destinationIndex(),
@@ -57,10 +57,10 @@ MappedText compose(std::string_view text) {
   return mapped;
 }
 
-MappedText replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+AlignedText replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
   size_t found = pattern.empty() ? text.npos : text.find(pattern);
-  if (found == text.npos) return MappedText(text);
-  MappedText mapped;
+  if (found == text.npos) return AlignedText(text);
+  AlignedText mapped;
   size_t done = 0;
   for (; found != text.npos; found = text.find(pattern, done)) {
     mapped.append_copy(text.substr(done, found - done), done);
@@ -71,26 +71,26 @@ MappedText replace_all(std::string_view text, std::string_view pattern, std::str
   return mapped;
 }
 
-MappedText replace_leading(std::string_view text, std::string_view pattern, std::string_view content) {
-  if (!text.starts_with(pattern)) return MappedText(text);
-  MappedText mapped;
+AlignedText replace_leading(std::string_view text, std::string_view pattern, std::string_view content) {
+  if (!text.starts_with(pattern)) return AlignedText(text);
+  AlignedText mapped;
   mapped.append_replacement(content, 0, pattern.size());
   mapped.append_copy(text.substr(pattern.size()), pattern.size());
   return mapped;
 }
 
-MappedText trim(std::string_view text) {
+AlignedText trim(std::string_view text) {
   const size_t begin = std::min(text.find_first_not_of(' '), text.size());
   const size_t end = begin == text.size() ? begin : text.find_last_not_of(' ') + 1;
-  if (begin == 0 && end == text.size()) return MappedText(text);
-  MappedText mapped;
+  if (begin == 0 && end == text.size()) return AlignedText(text);
+  AlignedText mapped;
   mapped.append_copy(text.substr(begin, end - begin), begin);
   return mapped;
 }
 
-MappedText squeeze(std::string_view text) {
-  if (text.find("  ") == text.npos) return MappedText(text);
-  MappedText mapped;
+AlignedText squeeze(std::string_view text) {
+  if (text.find("  ") == text.npos) return AlignedText(text);
+  AlignedText mapped;
   for (size_t i = 0; i < text.size();) {
     const size_t spaces = std::min(text.find_first_not_of(' ', i), text.size()) - i;
     const size_t length = std::max<size_t>(spaces, 1);
@@ -104,13 +104,13 @@ MappedText squeeze(std::string_view text) {
   return mapped;
 }
 
-MappedText apply_step(const Step& step, std::string_view text) {
+AlignedText apply_step(const Step& step, std::string_view text) {
   switch (step.kind) {
     case Kind::compose:
       return compose(text);
     case Kind::prepend: {
       if (text.empty()) break;
-      MappedText mapped;
+      AlignedText mapped;
       mapped.append_replacement(step.content, 0, 0);
       mapped.append_copy(text, 0);
       return mapped;
@@ -124,7 +124,7 @@ MappedText apply_step(const Step& step, std::string_view text) {
     case Kind::replace_leading:
       return replace_leading(text, step.pattern, step.content);
   }
-  return MappedText(text);
+  return AlignedText(text);
 }
 
 [[noreturn]] void refuse(const std::string& where, const nlohmann::json& found) {
@@ -132,7 +132,8 @@ MappedText apply_step(const Step& step, std::string_view text) {
                    found.dump().substr(0, 300));
 }
 
-// The regular expressions that transformers writes for what SentencePiece does to spaces.
+// Replace with one of the regular expressions by which transformers describes SentencePiece's handling of
+// spaces.
 Step replace_step(const nlohmann::json& config, const std::string& where) {
   const nlohmann::json pattern = config.value("pattern", nlohmann::json());
   const nlohmann::json content = config.value("content", nlohmann::json());
@@ -170,11 +171,11 @@ Normalizer Normalizer::from_json(const nlohmann::json& config, const std::string
   return normalizer;
 }
 
-MappedText Normalizer::apply(std::string_view text) const {
-  MappedText done(text);
+AlignedText Normalizer::apply(std::string_view text) const {
+  AlignedText done(text);
   for (const Step& step : steps_) {
-    MappedText next = apply_step(step, done.text());
-    if (!next.is_source()) done = std::move(next).over(done);
+    AlignedText next = apply_step(step, done.text());
+    if (!next.is_unchanged()) done = std::move(next).composed_with(done);
   }
   return done;
 }

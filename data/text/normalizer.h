@@ -10,18 +10,18 @@
 
 namespace clover::data {
 
-/// What a `tokenizer.json` does to text before it is cut: Unicode's canonical composition (NFC), texts put in
-/// front or replaced, spaces trimmed or squeezed.
+/// The `normalizer` of a `tokenizer.json`, applied before pre-tokenisation: NFC, prepending and replacing of
+/// texts, and stripping or collapsing of spaces.
 class Normalizer {
  public:
   struct Step {
     enum class Kind {
-      compose,
-      prepend,         // `content`, unless there is no text
-      replace,         // `pattern` by `content`, everywhere
-      trim,            // spaces at both ends
-      squeeze,         // runs of spaces to one
-      replace_leading  // `pattern` at the beginning by `content`
+      compose,         // Unicode's canonical composition, NFC
+      prepend,         // puts `content` in front of a text that is not empty
+      replace,         // replaces `pattern` by `content` everywhere
+      trim,            // removes spaces at both ends
+      squeeze,         // replaces runs of spaces by one space
+      replace_leading  // replaces `pattern` by `content` at the beginning
     };
     Kind kind;
     std::string pattern, content;
@@ -31,7 +31,7 @@ class Normalizer {
   static Normalizer from_json(const nlohmann::json& config, const std::string& where);
 
   /// `text` is UTF-8 and must outlive the result.
-  MappedText apply(std::string_view text) const;
+  AlignedText apply(std::string_view text) const;
 
   bool changes_nothing() const { return steps_.empty(); }
   const std::vector<Step>& steps() const { return steps_; }

@@ -44,7 +44,7 @@ Character character_at(std::string_view text, size_t position) {
   return {step.code_point, step.length, kind_of(step.code_point)};
 }
 
-// End of the run of characters of one kind that begins at `position`, of at most `most` characters.
+// End of the run of characters of class `kind` that begins at `position`, at most `most` characters long.
 size_t run_end(std::string_view text, size_t position, Kind kind, size_t most = std::string_view::npos) {
   for (; most > 0; --most) {
     const Character c = character_at(text, position);
@@ -59,7 +59,7 @@ size_t newline_run_end(std::string_view text, size_t position) {
   return position;
 }
 
-// Length of s|t|m|d|re|ve|ll behind an apostrophe, else 0.  Ignoring case, U+017F (long s) folds to s.
+// Length of s|t|m|d|re|ve|ll after an apostrophe, else 0.  With ignore_case U+017F (long s) counts as s.
 size_t contraction_length(std::string_view rest, bool ignore_case) {
   if (rest.empty()) return 0;
   if (ignore_case && rest.starts_with("\xC5\xBF")) return 2;
@@ -75,7 +75,8 @@ size_t contraction_length(std::string_view rest, bool ignore_case) {
   return two ? 2 : 0;
 }
 
-// The alternatives over whitespace: `\s*[\r\n]+` when `newlines`, then `\s+(?!\S)`, then `\s+`.
+// End of a match of the alternatives for whitespace: `\s*[\r\n]+` when `newlines`, then `\s+(?!\S)`, then
+// `\s+`.
 size_t whitespace_end(std::string_view text, size_t begin, bool newlines) {
   size_t end = begin;
   size_t last = begin;            // where the run's last character begins
@@ -88,7 +89,7 @@ size_t whitespace_end(std::string_view text, size_t begin, bool newlines) {
     if (c.is_newline()) behind_newline = end;
   }
   if (newlines && behind_newline > begin) return behind_newline;
-  // Before a word the last space is left to it.
+  // The last space before a word belongs to the word.
   return end == text.size() || last == begin ? end : last;
 }
 
@@ -121,7 +122,7 @@ size_t llama3_piece_end(std::string_view text, size_t begin, size_t most_digits)
   return whitespace_end(text, begin, true);
 }
 
-// Digits are isolated, each or in runs; what lies between them stays whole.
+// End of a digit, or of a run of digits, or of the text up to the next digit.
 size_t digits_piece_end(std::string_view text, size_t begin, bool each) {
   const Character first = character_at(text, begin);
   if (first.kind == Kind::number) return each ? begin + first.length : run_end(text, begin, Kind::number);
@@ -165,7 +166,7 @@ Rule split_rule(const nlohmann::json& config, const std::string& where) {
   const nlohmann::json pattern = config.value("pattern", nlohmann::json::object());
   const nlohmann::json expression =
       pattern.is_object() ? pattern.value("Regex", nlohmann::json()) : nlohmann::json();
-  // "Removed" with invert keeps exactly the matches, which cover the text: the same pieces.
+  // "Removed" with invert keeps the matches.  They cover the text, so the pieces are those of "Isolated".
   const bool inverted = config.value("invert", nlohmann::json(false)) == true;
   const nlohmann::json behavior = config.value("behavior", nlohmann::json());
   if (behavior == (inverted ? "Removed" : "Isolated")) {

@@ -10,12 +10,11 @@
 
 namespace clover::data {
 
-/// Cuts text into the pieces that byte-pair merges may not cross, as the `pre_tokenizer` of a byte-level
-/// `tokenizer.json` says.  Each known regular expression is a hand-written scanner: linear in the text and
-/// equal to the expression.
+/// The `pre_tokenizer` of a byte-level `tokenizer.json`: cuts text into pieces that byte-pair merges do not
+/// cross. Each supported regular expression is a hand-written scanner with the same result, in linear time.
 class PreTokenizer {
  public:
-  /// One stage; a later one cuts the pieces of an earlier one.
+  /// One stage.  Each stage cuts the pieces of the stage before it.
   enum class Rule { gpt2, llama3, qwen2, each_digit, digit_runs };
 
   explicit PreTokenizer(std::vector<Rule> rules) : rules_(std::move(rules)) {}

@@ -7,10 +7,10 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
 
-// What a lead byte promises: how many bytes, and the range of the second (narrow for E0, ED, F0, F4: no
-// overlong forms, no surrogates, nothing beyond U+10FFFF).
+// The length of a character by its lead byte, and the range of its second byte.  The range is narrower for
+// E0, ED, F0 and F4, which excludes overlong forms, surrogates and code points beyond U+10FFFF.
 struct Lead {
-  uint8_t length;  // 0: never begins a character
+  uint8_t length;  // 0: the byte cannot begin a character
   uint8_t second_low = 0x80;
   uint8_t second_high = 0xBF;
 };
@@ -76,40 +76,40 @@ bool is_utf8(std::string_view text) {
 }
 
 std::string repair_utf8(std::string_view text) {
-  return std::string(repair_utf8_mapped(text).text());
+  return std::string(repair_utf8_aligned(text).text());
 }
 
-void MappedText::append_replacement(std::string_view bytes, size_t begin, size_t end) {
-  made_ += bytes;
+void AlignedText::append_replacement(std::string_view bytes, size_t begin, size_t end) {
+  text_ += bytes;
   ranges_.insert(ranges_.end(), bytes.size(), {begin, end});
   source_end_ = end;
 }
 
-void MappedText::append_copy(std::string_view bytes, size_t begin) {
-  made_ += bytes;
+void AlignedText::append_copy(std::string_view bytes, size_t begin) {
+  text_ += bytes;
   for (size_t i = 0; i < bytes.size(); ++i) ranges_.emplace_back(begin + i, begin + i + 1);
   source_end_ = begin + bytes.size();
 }
 
-std::pair<size_t, size_t> MappedText::source_range(size_t begin, size_t end) const {
-  if (same_) return {begin, end};
+std::pair<size_t, size_t> AlignedText::source_range(size_t begin, size_t end) const {
+  if (unchanged_) return {begin, end};
   if (begin < end) return {ranges_[begin].first, ranges_[end - 1].second};
   const size_t at = begin < ranges_.size() ? ranges_[begin].first : source_end_;
   return {at, at};
 }
 
-MappedText MappedText::over(const MappedText& inner) && {
-  if (same_) return inner;
-  if (!inner.same_) {
+AlignedText AlignedText::composed_with(const AlignedText& inner) && {
+  if (unchanged_) return inner;
+  if (!inner.unchanged_) {
     source_end_ = inner.source_range(source_end_, source_end_).first;
     for (auto& [begin, end] : ranges_) std::tie(begin, end) = inner.source_range(begin, end);
   }
   return std::move(*this);
 }
 
-MappedText repair_utf8_mapped(std::string_view text) {
-  if (is_utf8(text)) return MappedText(text);
-  MappedText repaired;
+AlignedText repair_utf8_aligned(std::string_view text) {
+  if (is_utf8(text)) return AlignedText(text);
+  AlignedText repaired;
   for (size_t i = 0; i < text.size();) {
     const Utf8Step step = decode_utf8(text, i);
     if (step.valid) {

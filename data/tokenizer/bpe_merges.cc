@@ -10,7 +10,7 @@ namespace clover::data {
 namespace {
 
 constexpr uint64_t no_pair = UINT64_MAX;
-constexpr size_t short_length = 32;  // below this, scanning for the minimum beats a heap
+constexpr size_t short_length = 32;  // for fewer symbols, scanning for the minimum is faster than a heap
 constexpr uint32_t nothing = UINT32_MAX;
 
 uint64_t pair_of(int32_t left, int32_t right) {
@@ -46,7 +46,7 @@ void BpeMerges::apply(std::vector<BpeSymbol>& symbols) const {
 }
 
 void BpeMerges::apply_short(std::vector<BpeSymbol>& symbols) const {
-  std::array<Merge, short_length> merges;  // [i]: of symbols i and i+1
+  std::array<Merge, short_length> merges;  // [i]: merge of symbols i and i+1
   size_t pairs = symbols.size() - 1;
   for (size_t i = 0; i < pairs; ++i) merges[i] = find(symbols[i].id, symbols[i + 1].id);
   while (pairs > 0) {
@@ -71,7 +71,8 @@ void BpeMerges::apply_long(std::vector<BpeSymbol>& symbols) const {
   struct Candidate {
     Merge merge;
     uint32_t left, right;
-    uint32_t end;  // of the right symbol when this was found: a stale candidate has another
+    uint32_t
+        end;  // end of the right symbol when the candidate was found; it differs once that symbol has merged
     bool operator>(const Candidate& candidate) const {
       return std::tie(merge.rank, left) > std::tie(candidate.merge.rank, candidate.left);
     }

@@ -6,30 +6,31 @@
 
 namespace clover::data {
 
-/// A token and the bytes [begin, end) of its text.
+/// A token id and the byte range [begin, end) that it covers.
 struct BpeSymbol {
   int32_t id;
   uint32_t begin, end;
 };
 
-/// The merge table of a byte-pair encoding, and its one algorithm: again and again merge the pair of lowest
-/// rank, the leftmost of equals, until no neighbours are in the table.
+/// The merge table of a byte-pair encoding.  `apply` repeatedly merges the adjacent pair of lowest rank, the
+/// leftmost of equals, until no adjacent pair is in the table.
 class BpeMerges {
  public:
-  /// `count`: number of merges to come.
+  /// `count`: how many merges will be added.
   explicit BpeMerges(size_t count = 0);
 
-  /// left, right >= 0.  A pair given twice takes the later rank.
+  /// Adds the merge of tokens `left` and `right` (>= 0) into `result`.  A pair added twice has its later
+  /// rank.
   void add(int32_t left, int32_t right, uint32_t rank, int32_t result);
 
-  /// Merges in place; O(n log n) in the number of symbols.
+  /// Merges symbols in place, in O(n log n).
   void apply(std::vector<BpeSymbol>& symbols) const;
 
   struct Merge {
     uint32_t rank;
     int32_t result;
   };
-  /// no_rank when the pair is not in the table.
+  /// The merge of a pair; its rank is no_rank when the pair is not in the table.
   Merge find(int32_t left, int32_t right) const;
   static constexpr uint32_t no_rank = UINT32_MAX;
 
@@ -38,7 +39,8 @@ class BpeMerges {
   void apply_long(std::vector<BpeSymbol>& symbols) const;
   size_t slot_of(uint64_t pair) const;
 
-  // Open addressing, at most half full: half of encoding is looking up pairs that are not there.
+  // Open addressing, at most half full: half of the time of encoding is spent on pairs that are not in the
+  // table.
   struct Slot {
     uint64_t pair;
     Merge merge;

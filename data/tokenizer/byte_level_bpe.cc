@@ -2,13 +2,13 @@
 
 #include "data/files/error.h"
 #include "data/files/hash.h"
-#include "data/tokenizer/encode_parts.h"
+#include "data/tokenizer/encode_segments.h"
 
 namespace clover::data {
 
 ByteLevelBpe::ByteLevelBpe(ByteLevelVocabulary vocabulary, const TokenizerSettings& settings)
     : vocabulary_(std::move(vocabulary)) {
-  take_added_tokens(settings.sources, settings.folder);
+  add_added_tokens(settings.sources, settings.folder);
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const auto entry = vocabulary_.id_of_bytes.find(std::string(1, static_cast<char>(byte)));
     byte_ids_[byte] = entry == vocabulary_.id_of_bytes.end() ? vocabulary_.unknown : entry->second;
@@ -23,10 +23,10 @@ ByteLevelBpe::ByteLevelBpe(ByteLevelVocabulary vocabulary, const TokenizerSettin
   adds_bos_ = bos_.has_value() && settings.add_bos.value_or(vocabulary_.bos_of_post_processor.has_value());
 }
 
-void ByteLevelBpe::take_added_tokens(const AddedTokenSources& sources, const std::string& folder) {
+void ByteLevelBpe::add_added_tokens(const AddedTokenSources& sources, const std::string& folder) {
   AddedVocabulary added(vocabulary_.size(),
                         [&](const std::string& content) { return vocabulary_.id_of_entry(content); });
-  say_once(folder, sources.merge(vocabulary_.added_tokens, added));
+  warn_once(folder, sources.merge(vocabulary_.added_tokens, added));
   if (const auto tokens = added.tokens(); !tokens.empty()) {
     const auto ids = static_cast<size_t>(tokens.back().id) + 1;
     if (ids > vocabulary_.bytes_of_id.size()) vocabulary_.bytes_of_id.resize(ids);
@@ -37,29 +37,30 @@ void ByteLevelBpe::take_added_tokens(const AddedTokenSources& sources, const std
     special_[static_cast<size_t>(token.id)] = token.special;
     added_ids_.emplace(token.content, token.id);
     if (token.normalized) token.content = std::string(vocabulary_.normalizer.apply(token.content).text());
-    (token.normalized ? normalized_tokens_ : raw_tokens_).add(token);
+    (token.normalized ? tokens_in_normalized_text_ : tokens_in_raw_text_).add(token);
   }
   vocabulary_.hash = hash_with(vocabulary_.hash, vocabulary_.added_tokens, added);
 }
 
 Encoding ByteLevelBpe::encode_with_spans(std::string_view text, const EncodeOptions& options) const {
-  return encode_parts(
-      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 2, raw_tokens_,
-      [&](std::string_view segment, size_t begin, const MappedText& repaired, Encoding& encoding) {
+  return encode_segments(
+      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 2, tokens_in_raw_text_,
+      [&](std::string_view segment, size_t begin, const AlignedText& repaired, Encoding& encoding) {
         encode_segment(segment, begin, repaired, options.parse_special, encoding);
       });
 }
 
-void ByteLevelBpe::encode_segment(std::string_view segment, size_t offset, const MappedText& repaired,
+void ByteLevelBpe::encode_segment(std::string_view segment, size_t offset, const AlignedText& repaired,
                                   bool parse_special, Encoding& encoding) const {
-  const MappedText normalized = vocabulary_.normalizer.apply(segment);
+  const AlignedText normalized = vocabulary_.normalizer.apply(segment);
   const auto push = [&](int64_t id, size_t begin, size_t end) {
     const auto [from, to] = normalized.source_range(begin, end);
     encoding.ids.push_back(id);
     encoding.spans.push_back(repaired.source_range(offset + from, offset + to));
   };
   std::vector<BpeSymbol> symbols;
-  for (const AddedTokens::Part& part : normalized_tokens_.split(normalized.text(), parse_special)) {
+  for (const AddedTokenTrie::Part& part :
+       tokens_in_normalized_text_.split(normalized.text(), parse_special)) {
     if (part.token != nullptr) {
       push(part.token->id, part.begin, part.end);
       continue;
@@ -78,7 +79,7 @@ void ByteLevelBpe::encode_piece(std::string_view text, std::pair<size_t, size_t>
   symbols.clear();
   const auto begin = static_cast<uint32_t>(piece.first);
   const auto end = static_cast<uint32_t>(piece.second);
-  if (vocabulary_.whole_pieces_first) {
+  if (vocabulary_.ignore_merges) {
     const auto whole = vocabulary_.id_of_bytes.find(std::string(text.substr(begin, end - begin)));
     if (whole != vocabulary_.id_of_bytes.end()) {
       symbols.push_back({whole->second, begin, end});
@@ -90,7 +91,7 @@ void ByteLevelBpe::encode_piece(std::string_view text, std::pair<size_t, size_t>
     const int32_t id = byte_ids_[static_cast<uint8_t>(text[i])];
     if (id < 0) continue;
     const bool unknown = id == vocabulary_.unknown;
-    if (unknown && after_unknown && vocabulary_.fuses_unknown) {
+    if (unknown && after_unknown && vocabulary_.fuse_unk) {
       symbols.back().end = i + 1;
     } else {
       symbols.push_back({id, i, i + 1});

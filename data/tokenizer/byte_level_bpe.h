@@ -18,32 +18,33 @@
 
 namespace clover::data {
 
-/// What a byte-level `tokenizer.json` holds, checked.
+/// The contents of a byte-level `tokenizer.json` (GPT-2, Llama 3, Qwen), checked.
 struct ByteLevelVocabulary {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer{{}};
-  // The model's own tokens; added tokens have their own table.
+  // The vocabulary of the BPE model; added tokens are kept apart.
   std::unordered_map<std::string, int32_t> id_of_bytes;
-  std::unordered_map<std::string, int32_t> other_entries;  // of the vocabulary, that stand for no bytes
-  std::vector<std::string> bytes_of_id;                    // "" for an unused id
+  std::unordered_map<std::string, int32_t> byteless_entries;  // entries outside the byte-level alphabet
+  std::vector<std::string> bytes_of_id;                       // "" for an unused id
   BpeMerges merges;
-  std::vector<AddedToken> added_tokens;  // with the ids that the file states
-  bool whole_pieces_first = false;       // `ignore_merges`: a piece that is a token is not merged up to
-  int32_t unknown = -1;                  // token of a byte the vocabulary lacks; -1: such a byte is dropped
-  bool fuses_unknown = false;
+  std::vector<AddedToken> added_tokens;  // with the ids stated in the file
+  bool ignore_merges = false;            // a piece that is a token by itself is taken without merging
+  int32_t unknown = -1;   // unk_token, for bytes that the vocabulary lacks; -1: they are dropped
+  bool fuse_unk = false;  // a run of unknown bytes is one unknown token
   std::optional<std::string> bos_of_post_processor;
-  uint64_t hash = 0;  // with the added tokens as tokenizer.json lists them
+  uint64_t hash = 0;  // of everything above
 
-  /// Id of a token by its text in the file's vocabulary.
+  /// Id of a vocabulary entry by its text in the file.
   std::optional<int64_t> id_of_entry(const std::string& entry) const;
-  int64_t size() const { return static_cast<int64_t>(id_of_bytes.size() + other_entries.size()); }
+  int64_t size() const { return static_cast<int64_t>(id_of_bytes.size() + byteless_entries.size()); }
 
-  /// Whether the parsed `tokenizer.json` is of this kind at all.
+  /// Whether a parsed `tokenizer.json` is byte-level BPE.
   static bool describes(const nlohmann::json& tokenizer);
   /// InputError (beginning with `where`) for anything malformed or not supported.
   static ByteLevelVocabulary from_json(const nlohmann::json& tokenizer, const std::string& where);
 };
 
+/// The tokenizer of a byte-level `tokenizer.json`.
 class ByteLevelBpe final : public Tokenizer {
  public:
   ByteLevelBpe(ByteLevelVocabulary vocabulary, const TokenizerSettings& settings);
@@ -58,19 +59,19 @@ class ByteLevelBpe final : public Tokenizer {
   std::string hash() const override;
 
  private:
-  // Tokens of `segment`, which begins at `offset` of the whole text `repaired`.
-  void encode_segment(std::string_view segment, size_t offset, const MappedText& repaired, bool parse_special,
-                      Encoding& encoding) const;
-  void take_added_tokens(const AddedTokenSources& sources, const std::string& folder);
+  // Appends the tokens of `segment`, which begins at byte `offset` of the text of `repaired`.
+  void encode_segment(std::string_view segment, size_t offset, const AlignedText& repaired,
+                      bool parse_special, Encoding& encoding) const;
+  void add_added_tokens(const AddedTokenSources& sources, const std::string& folder);
   void encode_piece(std::string_view text, std::pair<size_t, size_t> piece,
                     std::vector<BpeSymbol>& symbols) const;
 
   ByteLevelVocabulary vocabulary_;
-  AddedTokens raw_tokens_;         // found in the text as it is
-  AddedTokens normalized_tokens_;  // found after normalisation
+  AddedTokenTrie tokens_in_raw_text_;         // searched before normalisation
+  AddedTokenTrie tokens_in_normalized_text_;  // searched after normalisation
   std::unordered_map<std::string, int64_t> added_ids_;
   std::vector<bool> special_;          // by id
-  std::array<int32_t, 256> byte_ids_;  // token of each single byte, -1 if there is none
+  std::array<int32_t, 256> byte_ids_;  // token of each single byte, -1 without one
   std::optional<int64_t> bos_;
   bool adds_bos_ = false;
 };

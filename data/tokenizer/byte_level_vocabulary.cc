@@ -16,8 +16,8 @@ std::string shown(const json& value) {
   return value.dump().substr(0, 200);
 }
 
-// The byte of each character that stands for one: printable Latin-1 for itself, the other 68 bytes in order
-// from U+0100.
+// GPT-2's byte-level alphabet, character to byte: printable Latin-1 characters stand for themselves, the
+// other 68 bytes for characters from U+0100 on.
 std::array<int16_t, 324> make_byte_of_character() {
   std::array<int16_t, 324> bytes;
   bytes.fill(-1);
@@ -29,7 +29,7 @@ std::array<int16_t, 324> make_byte_of_character() {
   return bytes;
 }
 
-// The bytes a vocabulary entry stands for; nothing when a character of it stands for no byte.
+// The bytes of a vocabulary entry; nothing when one of its characters is outside the byte-level alphabet.
 std::optional<std::string> bytes_of_entry(std::string_view entry) {
   static const std::array<int16_t, 324> byte_of_character = make_byte_of_character();
   std::string bytes;
@@ -58,7 +58,7 @@ void read_vocab(const json& vocab, const std::string& where, ByteLevelVocabulary
     const int64_t id = read_token_id(value, where + ".vocab: \"" + entry + "\"");
     const std::optional<std::string> bytes = bytes_of_entry(entry);
     bytes ? result.id_of_bytes.emplace(*bytes, static_cast<int32_t>(id))
-          : result.other_entries.emplace(entry, static_cast<int32_t>(id));
+          : result.byteless_entries.emplace(entry, static_cast<int32_t>(id));
     put_bytes(result.bytes_of_id, id, bytes.value_or(entry));
   }
 }
@@ -75,7 +75,7 @@ void read_merges(const json& model, const std::string& where, ByteLevelVocabular
   }
 }
 
-// Heads and stores carry this hash: it must not change for files whose meaning has not.
+// Heads and token stores record this hash, so it must stay the same for files whose meaning is the same.
 uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {
   uint64_t hash = vocabulary.hash;
   const auto number = [&](int64_t value) { hash = fnv1a(std::to_string(value) + ",", hash); };
@@ -105,9 +105,9 @@ uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {
     if (step.kind == Normalizer::Step::Kind::compose) continue;
     hash = fnv1a(step.pattern + "\n" + step.content + "\n", hash);
   }
-  number(vocabulary.whole_pieces_first);
+  number(vocabulary.ignore_merges);
   number(vocabulary.unknown);
-  number(vocabulary.fuses_unknown);
+  number(vocabulary.fuse_unk);
   return hash;
 }
 
@@ -115,7 +115,7 @@ uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {
 
 std::optional<int64_t> ByteLevelVocabulary::id_of_entry(const std::string& entry) const {
   const std::optional<std::string> bytes = bytes_of_entry(entry);
-  const auto& ids = bytes ? id_of_bytes : other_entries;
+  const auto& ids = bytes ? id_of_bytes : byteless_entries;
   const auto id = ids.find(bytes.value_or(entry));
   return id == ids.end() ? std::nullopt : std::optional<int64_t>(id->second);
 }
@@ -145,12 +145,12 @@ ByteLevelVocabulary ByteLevelVocabulary::from_json(const json& tokenizer, const 
                      shown(fallback));
   }
   read_vocab(model.value("vocab", json()), where + ": model", result);
-  result.hash = fnv_start;
+  result.hash = fnv1a_offset_basis;
   read_merges(model, where + ": model", result);
   result.added_tokens = read_listed_tokens(
       tokenizer, where, [&](const std::string& content) { return result.id_of_entry(content); });
-  result.whole_pieces_first = model.value("ignore_merges", json(false)) == true;
-  result.fuses_unknown = model.value("fuse_unk", json(false)) == true;
+  result.ignore_merges = model.value("ignore_merges", json(false)) == true;
+  result.fuse_unk = model.value("fuse_unk", json(false)) == true;
   const json unknown = model.value("unk_token", json());
   if (unknown.is_string() && model["vocab"].contains(unknown)) {
     result.unknown = model["vocab"][unknown.get<std::string>()].get<int32_t>();

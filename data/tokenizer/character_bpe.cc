@@ -24,9 +24,9 @@ bool flag(const json& model, const char* name) {
 
 CharacterBpe::CharacterBpe(const json& model, const std::string& where) {
   check_bpe_options(model, where);
-  whole_first_ = flag(model, "ignore_merges");
-  falls_back_ = flag(model, "byte_fallback");
-  fuses_unknown_ = flag(model, "fuse_unk");
+  ignore_merges_ = flag(model, "ignore_merges");
+  byte_fallback_ = flag(model, "byte_fallback");
+  fuse_unk_ = flag(model, "fuse_unk");
   read_vocab(model.value("vocab", json()), where);
   read_merges(model, where);
   read_unknown(model, where);
@@ -34,14 +34,14 @@ CharacterBpe::CharacterBpe(const json& model, const std::string& where) {
 
 void CharacterBpe::read_vocab(const json& vocab, const std::string& where) {
   if (!vocab.is_object() || vocab.empty()) {
-    throw InputError(where + ".vocab: expected an object of tokens and ids, found " + shown_json(vocab));
+    throw InputError(where + ".vocab: expected an object of tokens and ids, found " + json_excerpt(vocab));
   }
   ids_.reserve(vocab.size());
   for (const auto& [token, value] : vocab.items()) {
     const int64_t id = read_token_id(value, where + ".vocab: \"" + token + "\"");
     ids_.emplace(token, static_cast<int32_t>(id));
-    if (static_cast<size_t>(id) >= texts_.size()) texts_.resize(static_cast<size_t>(id) + 1);
-    texts_[static_cast<size_t>(id)] = token;
+    if (static_cast<size_t>(id) >= token_strings_.size()) token_strings_.resize(static_cast<size_t>(id) + 1);
+    token_strings_[static_cast<size_t>(id)] = token;
     longest_ = std::max(longest_, token.size());
   }
   ascii_.fill(-1);
@@ -64,27 +64,28 @@ void CharacterBpe::read_vocab(const json& vocab, const std::string& where) {
 void CharacterBpe::read_merges(const json& model, const std::string& where) {
   const std::vector<NamedMerge> merges = read_named_merges(model, where);
   merges_ = BpeMerges(merges.size());
-  words_are_apart_ = ids_.contains(std::string(space_mark));
+  merges_stay_in_words_ = ids_.contains(std::string(space_mark));
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const NamedMerge& merge = merges[rank];
     merges_.add(merge.left_id, merge.right_id, static_cast<uint32_t>(rank), merge.result_id);
-    if (merge.right.starts_with(space_mark) && !merge.left.ends_with(space_mark)) words_are_apart_ = false;
+    if (merge.right.starts_with(space_mark) && !merge.left.ends_with(space_mark))
+      merges_stay_in_words_ = false;
   }
 }
 
 void CharacterBpe::read_unknown(const json& model, const std::string& where) {
   const json unknown = model.value("unk_token", json());
   if (unknown.is_null()) {
-    // Then characters may be dropped, and what stood around them meets.
+    // Without an unknown token characters may be dropped, so that their neighbours can merge across words.
     const bool covers_all =
-        falls_back_ && std::none_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id < 0; });
-    words_are_apart_ = words_are_apart_ && covers_all;
+        byte_fallback_ && std::none_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id < 0; });
+    merges_stay_in_words_ = merges_stay_in_words_ && covers_all;
     return;
   }
   const auto id = unknown.is_string() ? ids_.find(unknown.get<std::string>()) : ids_.end();
   if (id == ids_.end()) {
     throw InputError(where + ".unk_token: expected null or a token of the vocabulary, found " +
-                     shown_json(unknown));
+                     json_excerpt(unknown));
   }
   unknown_ = id->second;
 }
@@ -102,14 +103,14 @@ int32_t CharacterBpe::id_of_character(std::string_view character) const {
 
 void CharacterBpe::encode(std::string_view text, std::vector<BpeSymbol>& tokens) const {
   tokens.clear();
-  if (whole_first_ && text.size() <= longest_) {
+  if (ignore_merges_ && text.size() <= longest_) {
     if (const auto whole = ids_.find(std::string(text)); whole != ids_.end()) {
       tokens.push_back({whole->second, 0, static_cast<uint32_t>(text.size())});
       return;
     }
   }
-  if (!words_are_apart_) return encode_word(text, 0, text.size(), tokens);
-  // Words that no merge joins: short ones merge faster than a long text.
+  if (!merges_stay_in_words_) return encode_word(text, 0, text.size(), tokens);
+  // Where no merge crosses words, each word is encoded by itself, which is faster than one long text.
   std::vector<BpeSymbol> word;
   for (size_t begin = 0; begin < text.size();) {
     size_t end = begin;
@@ -124,7 +125,7 @@ void CharacterBpe::encode(std::string_view text, std::vector<BpeSymbol>& tokens)
 
 void CharacterBpe::encode_word(std::string_view text, size_t begin, size_t end,
                                std::vector<BpeSymbol>& symbols) const {
-  BpeSymbol unknown{-1, 0, 0};  // held back: it may grow
+  BpeSymbol unknown{-1, 0, 0};  // not appended yet, since fuse_unk may extend it
   const auto flush = [&] {
     if (unknown.id >= 0) symbols.push_back(unknown);
     unknown.id = -1;
@@ -140,13 +141,14 @@ void CharacterBpe::encode_word(std::string_view text, size_t begin, size_t end,
       continue;
     }
     const auto has_token = [&](char byte) { return bytes_[static_cast<uint8_t>(byte)] >= 0; };
-    if (falls_back_ && std::all_of(character.begin(), character.end(), has_token)) {
-      for (uint32_t at = from; at < to; ++at)  // as in the reference, an unknown before them stays behind
+    if (byte_fallback_ && std::all_of(character.begin(), character.end(), has_token)) {
+      for (uint32_t at = from; at < to;
+           ++at)  // as in the tokenizers library, a pending unknown token is appended after them
         symbols.push_back({bytes_[static_cast<uint8_t>(text[at])], at, at + 1});
       continue;
     }
     if (unknown_ < 0) continue;
-    if (unknown.id >= 0 && fuses_unknown_) {
+    if (unknown.id >= 0 && fuse_unk_) {
       unknown.end = to;
     } else {
       flush();

@@ -12,7 +12,7 @@
 #include "data/files/files.h"
 #include "data/files/hash.h"
 #include "data/text/utf8.h"
-#include "data/tokenizer/encode_parts.h"
+#include "data/tokenizer/encode_segments.h"
 
 namespace clover::data {
 namespace {
@@ -21,8 +21,8 @@ using sentencepiece::SentencePieceProcessor;
 
 constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, how pieces write a space
 
-// A later message of the same field overrides single fields of it: normalizer_spec { add_dummy_prefix: false
-// }.
+// A serialised ModelProto with normalizer_spec { add_dummy_prefix: false }.  Appended to a model it overrides
+// that field.
 constexpr std::string_view without_dummy_prefix("\x1A\x02\x18\x00", 4);
 
 std::unique_ptr<SentencePieceProcessor> parse_model(std::string_view bytes,
@@ -67,12 +67,13 @@ AddedToken control_token(const SentencePieceProcessor& model, int id) {
   return token;
 }
 
-// The tokens that the files beside the model state with an id, with the flags and in the order in which they
-// entered the hash when nothing else was read: heads and stores carry it.
+// The added tokens in the order and with the flags in which they have always entered the hash, which heads
+// and stores record.
 std::vector<AddedToken> hashed_tokens(const AddedTokenSources& sources) {
   std::map<std::string, AddedToken> by_id, by_content;
-  for (const auto& [id, token] : sources.numbered)
-    (sources.of_file.contains(id) ? by_content[token.content] : by_id[std::to_string(id)]) = token;
+  for (const auto& [id, token] : sources.by_id)
+    (sources.only_in_added_tokens_json.contains(id) ? by_content[token.content] : by_id[std::to_string(id)]) =
+        token;
   std::vector<AddedToken> tokens;
   for (const auto& [id, token] : by_id) tokens.push_back(token);
   for (auto& [content, token] : by_content) {
@@ -103,15 +104,15 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string hash() const override { return hex(hash_); }
 
  private:
-  void take_added_tokens(const TokenizerSettings& settings, const std::vector<AddedToken>& listed);
-  void take_hash(const AddedTokenSources& sources, const AddedVocabulary& added);
+  void add_added_tokens(const TokenizerSettings& settings, const std::vector<AddedToken>& listed);
+  void set_hash(const AddedTokenSources& sources, const AddedVocabulary& added);
   void encode_segment(const SentencePieceProcessor& model, std::string_view segment, size_t offset,
-                      const MappedText& repaired, Encoding& encoding) const;
+                      const AlignedText& repaired, Encoding& encoding) const;
 
   std::unique_ptr<SentencePieceProcessor> model_;         // as the file says
-  std::unique_ptr<SentencePieceProcessor> continuation_;  // without the space before a text
+  std::unique_ptr<SentencePieceProcessor> continuation_;  // the same without the dummy prefix
   bool dummy_prefix_ = false;
-  AddedTokens added_;
+  AddedTokenTrie added_;
   std::unordered_map<std::string, int64_t> ids_;
   std::vector<std::string> bytes_of_id_;
   std::vector<bool> special_;
@@ -137,7 +138,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
     ids_.emplace(model_->IdToPiece(id), id);
   }
   hash_ = fnv1a(serialized);
-  take_added_tokens(settings, listed);
+  add_added_tokens(settings, listed);
   if (settings.bos_token()) bos_ = token_id(*settings.bos_token());
   if (!bos_ && model_->bos_id() >= 0) bos_ = model_->bos_id();
   adds_bos_ = bos_.has_value() && settings.add_bos.value_or(true);
@@ -146,12 +147,12 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
                 hash_);
 }
 
-void SentencePieceTokenizer::take_added_tokens(const TokenizerSettings& settings,
-                                               const std::vector<AddedToken>& listed) {
+void SentencePieceTokenizer::add_added_tokens(const TokenizerSettings& settings,
+                                              const std::vector<AddedToken>& listed) {
   const int pieces = model_->GetPieceSize();
-  // A text stated for a piece's id takes the place of that piece's own (models come with pieces left for it).
+  // An added token may have the id of a piece and replaces its text; models reserve pieces for that.
   std::set<int64_t> renamed;
-  for (const auto& [id, token] : settings.sources.numbered) {
+  for (const auto& [id, token] : settings.sources.by_id) {
     if (id >= pieces || ids_.contains(token.content)) continue;
     ids_[token.content] = id;
     renamed.insert(id);
@@ -160,11 +161,11 @@ void SentencePieceTokenizer::take_added_tokens(const TokenizerSettings& settings
     const auto id = ids_.find(content);
     return id == ids_.end() ? std::nullopt : std::optional<int64_t>(id->second);
   });
-  // transformers puts the model's control pieces in place of these.
+  // As in transformers, the model's control pieces take the place of these.
   AddedTokenSources sources = settings.sources;
   sources.additional.clear();
-  say_once(settings.folder, sources.merge(listed, added));
-  take_hash(settings.sources, added);
+  warn_once(settings.folder, sources.merge(listed, added));
+  set_hash(settings.sources, added);
   for (int id = 0; id < pieces; ++id) {
     if (!model_->IsControl(id) && !model_->IsUnknown(id)) continue;
     const AddedToken token = control_token(*model_, id);
@@ -183,7 +184,7 @@ void SentencePieceTokenizer::take_added_tokens(const TokenizerSettings& settings
   }
 }
 
-void SentencePieceTokenizer::take_hash(const AddedTokenSources& sources, const AddedVocabulary& added) {
+void SentencePieceTokenizer::set_hash(const AddedTokenSources& sources, const AddedVocabulary& added) {
   std::vector<AddedToken> covered = hashed_tokens(sources);
   const size_t stated = covered.size();
   for (int id = 0; id < model_->GetPieceSize(); ++id) {
@@ -203,15 +204,15 @@ void SentencePieceTokenizer::take_hash(const AddedTokenSources& sources, const A
 
 Encoding SentencePieceTokenizer::encode_with_spans(std::string_view text,
                                                    const EncodeOptions& options) const {
-  return encode_parts(
+  return encode_segments(
       text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 2, added_,
-      [&](std::string_view segment, size_t begin, const MappedText& repaired, Encoding& encoding) {
+      [&](std::string_view segment, size_t begin, const AlignedText& repaired, Encoding& encoding) {
         encode_segment(begin == 0 ? *model_ : *continuation_, segment, begin, repaired, encoding);
       });
 }
 
 void SentencePieceTokenizer::encode_segment(const SentencePieceProcessor& model, std::string_view segment,
-                                            size_t offset, const MappedText& repaired,
+                                            size_t offset, const AlignedText& repaired,
                                             Encoding& encoding) const {
   const auto encoded = model.EncodeAsImmutableProto({segment.data(), segment.size()});  // owns the pieces
   const size_t first = encoding.ids.size();
@@ -219,7 +220,8 @@ void SentencePieceTokenizer::encode_segment(const SentencePieceProcessor& model,
     encoding.ids.push_back(piece.id());
     encoding.spans.push_back(repaired.source_range(offset + piece.begin(), offset + piece.end()));
   }
-  // The library gives a character's bytes to the last of its byte tokens; all of them came from it.
+  // The library gives all bytes of a character to the last of its byte tokens; here each of them spans the
+  // character.
   for (size_t i = encoding.ids.size(); i-- > first + 1;) {
     auto& before = encoding.spans[i - 1];
     const bool both_bytes = model.IsByte(static_cast<int>(encoding.ids[i - 1])) &&
@@ -245,9 +247,9 @@ std::optional<int64_t> SentencePieceTokenizer::token_id(std::string_view token) 
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& file,
-                                              const TokenizerSettings& settings,
-                                              const std::vector<AddedToken>& listed) {
+std::unique_ptr<Tokenizer> load_sentencepiece_model(const std::filesystem::path& file,
+                                                    const TokenizerSettings& settings,
+                                                    const std::vector<AddedToken>& listed) {
   return std::make_unique<SentencePieceTokenizer>(file, settings, listed);
 }
 

@@ -9,12 +9,13 @@
 
 namespace clover::data {
 
-/// The tokenizer of a SentencePiece `tokenizer.model`.  Added and control tokens are found first; what lies
-/// between them goes through the library, and the space it puts before a text is put before the first part
-/// only (before every part when tokenizer_config.json says `legacy`).  `listed`: added tokens of a
-/// tokenizer.json beside it.  InputError when the file is not a SentencePiece model.
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& file,
-                                              const TokenizerSettings& settings,
-                                              const std::vector<AddedToken>& listed);
+/// The tokenizer of a `tokenizer.model`, by the SentencePiece library.  The text is split at added and
+/// control tokens, and the library encodes the segments between them.  Its dummy prefix, a space, is put
+/// before the first segment only, or before each one when tokenizer_config.json says `legacy`.  `listed`:
+/// added tokens of a tokenizer.json in the same folder.  InputError when the file is not a SentencePiece
+/// model.
+std::unique_ptr<Tokenizer> load_sentencepiece_model(const std::filesystem::path& file,
+                                                    const TokenizerSettings& settings,
+                                                    const std::vector<AddedToken>& listed);
 
 }  // namespace clover::data

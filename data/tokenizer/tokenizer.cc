@@ -7,7 +7,7 @@
 #include "data/text/utf8.h"
 #include "data/tokenizer/byte_level_bpe.h"
 #include "data/tokenizer/files/tokenizer_settings.h"
-#include "data/tokenizer/piece_tokenizer.h"
+#include "data/tokenizer/sentencepiece_json.h"
 #include "data/tokenizer/sentencepiece_tokenizer.h"
 
 namespace clover::data {
@@ -25,20 +25,21 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) 
   std::unique_ptr<Tokenizer> loaded;
   if (has_json) {
     const nlohmann::json tokenizer = read_json(json_file);
-    if (describes_pieces(tokenizer)) {
+    if (is_sentencepiece_json(tokenizer)) {
       try {
-        loaded = load_pieces(tokenizer, json_file.string(), settings, has_model ? model_file : "");
+        loaded =
+            load_sentencepiece_json(tokenizer, json_file.string(), settings, has_model ? model_file : "");
       } catch (const InputError& error) {
         if (!has_model) throw;
-        say_once(folder.string(),
-                 {"tokenizer.model is read in place of tokenizer.json (" + std::string(error.what()) + ")"});
+        warn_once(folder.string(),
+                  {"tokenizer.model is read in place of tokenizer.json (" + std::string(error.what()) + ")"});
       }
     } else if (ByteLevelVocabulary::describes(tokenizer) || !has_model) {
       loaded = std::make_unique<ByteLevelBpe>(ByteLevelVocabulary::from_json(tokenizer, json_file.string()),
                                               settings);
     }
   }
-  if (!loaded) loaded = load_sentencepiece(model_file, settings, {});
+  if (!loaded) loaded = load_sentencepiece_model(model_file, settings, {});
   loaded->eos_text_ = settings.sources.text_of("eos_token");
   if (!loaded->eos_text_ && has_model && loaded->token_id("</s>")) loaded->eos_text_ = "</s>";
   return loaded;
@@ -58,9 +59,8 @@ std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special) c
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
     : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-void StreamDecoder::continue_behind(std::span<const int64_t> ids) {
-  // Whatever a character may be cut into, bytes of its own or nothing at all: more of them than a character
-  // has bytes hold all that it began with.
+void StreamDecoder::start_after(std::span<const int64_t> ids) {
+  // A character has at most 4 bytes, so the last tokens that hold 4 bytes hold all of an incomplete one.
   constexpr size_t most_bytes = 4;
   size_t begin = ids.size(), bytes = 0;
   while (begin > 0 && bytes < most_bytes) {
@@ -68,7 +68,7 @@ void StreamDecoder::continue_behind(std::span<const int64_t> ids) {
     if (!skip_special_ || !tokenizer_->is_special(id)) bytes += tokenizer_->token_bytes(id, false).size();
   }
   for (const int64_t id : ids.subspan(begin)) push(id);
-  held_before_ = held_.size();
+  held_from_before_ = held_.size();
 }
 
 std::string StreamDecoder::push(int64_t id) {
@@ -80,17 +80,17 @@ std::string StreamDecoder::push(int64_t id) {
   while (position < held_.size()) {
     const Utf8Step step = decode_utf8(held_, position);
     if (step.cut) break;
-    // What began in the text before and became no character stands there as U+FFFD already.
-    if (step.valid || position >= held_before_) append_utf8(certain, step.code_point);
+    // Invalid bytes of the text before were emitted as U+FFFD there.
+    if (step.valid || position >= held_from_before_) append_utf8(certain, step.code_point);
     position += step.length;
   }
   held_.erase(0, position);
-  held_before_ -= std::min(held_before_, position);
+  held_from_before_ -= std::min(held_from_before_, position);
   return certain;
 }
 
 std::string StreamDecoder::finish() {
-  const std::string rest = held_before_ > 0 ? "" : repair_utf8(held_);
+  const std::string rest = held_from_before_ > 0 ? "" : repair_utf8(held_);
   held_.clear();
   return rest;
 }

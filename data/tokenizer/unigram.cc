@@ -15,14 +15,14 @@ namespace {
 using nlohmann::json;
 
 constexpr double unknown_penalty = 10;
-constexpr size_t longest_token = 4096;  // bytes; a longer one would make the search quadratic
+constexpr size_t longest_token = 4096;  // bytes; longer tokens would make the search quadratic
 
 }  // namespace
 
 Unigram::Unigram(const json& model, const std::string& where) {
   const json vocab = model.value("vocab", json());
   if (!vocab.is_array() || vocab.empty()) {
-    throw InputError(where + ".vocab: expected a list of tokens and scores, found " + shown_json(vocab));
+    throw InputError(where + ".vocab: expected a list of tokens and scores, found " + json_excerpt(vocab));
   }
   double lowest = std::numeric_limits<double>::infinity();
   size_t bytes = 0;
@@ -32,19 +32,19 @@ Unigram::Unigram(const json& model, const std::string& where) {
                        entry[1].is_number() && entry[0].get_ref<const std::string&>().size() <= longest_token;
     if (!plain) {
       throw InputError(where + ".vocab[" + std::to_string(id) + "]: expected a token of at most " +
-                       std::to_string(longest_token) + " bytes and its score, found " + shown_json(entry));
+                       std::to_string(longest_token) + " bytes and its score, found " + json_excerpt(entry));
     }
-    texts_.push_back(entry[0].get<std::string>());
+    token_strings_.push_back(entry[0].get<std::string>());
     scores_.push_back(entry[1].get<double>());
-    ids_[texts_.back()] = static_cast<int32_t>(id);
+    ids_[token_strings_.back()] = static_cast<int32_t>(id);
     lowest = std::min(lowest, scores_.back());
-    bytes += texts_.back().size();
+    bytes += token_strings_.back().size();
   }
   trie_ = BpeMerges(bytes);
   token_of_.assign(1, -1);
   for (const auto& [token, id] : ids_) add_to_trie(token, id);
   unknown_score_ = lowest - unknown_penalty;
-  falls_back_ = model.value("byte_fallback", json(false)) == true;
+  byte_fallback_ = model.value("byte_fallback", json(false)) == true;
   for (size_t byte = 0; byte < bytes_.size(); ++byte) {
     char token[8];
     std::snprintf(token, sizeof token, "<0x%02zX>", byte);
@@ -52,10 +52,10 @@ Unigram::Unigram(const json& model, const std::string& where) {
     bytes_[byte] = id == ids_.end() ? -1 : id->second;
   }
   const json unknown = model.value("unk_id", json());
-  const bool known = unknown.is_number_integer() && unknown >= 0 && unknown < texts_.size();
+  const bool known = unknown.is_number_integer() && unknown >= 0 && unknown < token_strings_.size();
   if (!known) {
     throw InputError(where + ".unk_id: expected the id of a token of the vocabulary, found " +
-                     shown_json(unknown));
+                     json_excerpt(unknown));
   }
   unknown_ = unknown.get<int32_t>();
 }
@@ -84,10 +84,10 @@ std::optional<int64_t> Unigram::id_of(const std::string& token) const {
 }
 
 void Unigram::encode(std::string_view text, std::vector<BpeSymbol>& tokens) const {
-  struct Path {  // the best one to a place of the text
+  struct Path {  // the best segmentation up to a position of the text
     double score = 0;
-    uint32_t begin = 0;  // of its last token
-    int32_t id = -1;     // of the same, -1 where none ends
+    uint32_t begin = 0;  // where its last token begins
+    int32_t id = -1;     // its last token; -1: no token ends here
   };
   std::vector<Path> paths(text.size() + 1);
   const auto offer = [&](size_t begin, size_t end, int32_t id, double score) {
@@ -121,18 +121,18 @@ void Unigram::encode(std::string_view text, std::vector<BpeSymbol>& tokens) cons
     }
   }
   tokens.clear();
-  for (size_t i = backwards.size(); i-- > 0;) put_token(text, backwards[i], tokens);
+  for (size_t i = backwards.size(); i-- > 0;) emit_token(text, backwards[i], tokens);
 }
 
-// An unknown text may be a token when its characters are put together, or made of bytes.
-void Unigram::put_token(std::string_view text, BpeSymbol token, std::vector<BpeSymbol>& tokens) const {
+// A fused unknown text may itself be a token, or be written as byte tokens.
+void Unigram::emit_token(std::string_view text, BpeSymbol token, std::vector<BpeSymbol>& tokens) const {
   if (token.id != unknown_) return tokens.push_back(token);
   const std::string_view unknown = text.substr(token.begin, token.end - token.begin);
   const auto known = unknown.size() <= longest_token ? ids_.find(std::string(unknown)) : ids_.end();
   const auto has_token = [&](char byte) { return bytes_[static_cast<uint8_t>(byte)] >= 0; };
   if (known != ids_.end()) {
     tokens.push_back({known->second, token.begin, token.end});
-  } else if (falls_back_ && std::all_of(unknown.begin(), unknown.end(), has_token)) {
+  } else if (byte_fallback_ && std::all_of(unknown.begin(), unknown.end(), has_token)) {
     for (uint32_t at = token.begin; at < token.end; ++at)
       tokens.push_back({bytes_[static_cast<uint8_t>(text[at])], at, at + 1});
   } else {

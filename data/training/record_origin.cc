@@ -11,8 +11,8 @@ std::string_view stripped(std::string_view text) {
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
 }
 
-/// Messages up to the user's first, or before the first answer where no user says anything.
-std::string beginning(const std::vector<Message>& messages) {
+/// The messages up to the first user message; all of them without one.
+std::string conversation_start(const std::vector<Message>& messages) {
   std::string text("messages\0", 9);
   const auto append = [&](const Message& message) {
     text.append(message.role).append(1, '\0').append(stripped(message.content)).append(1, '\0');
@@ -27,16 +27,16 @@ std::string beginning(const std::vector<Message>& messages) {
 struct Origin {
   size_t sample;
 
-  SampleOrigin operator()(const ChatRecord& record) const { return {beginning(record.messages)}; }
+  SampleOrigin operator()(const ChatRecord& record) const { return {conversation_start(record.messages)}; }
   SampleOrigin operator()(const CompletionRecord& record) const {
     return {record.prompt, record.prompt + record.completion};
   }
   SampleOrigin operator()(const TextRecord& record) const { return {"", record.text}; }
   SampleOrigin operator()(const TokensRecord&) const { return {}; }
-  SampleOrigin operator()(const AnsweredRecord& record) const {
-    if (record.is_chat) return {beginning(record.messages)};
+  SampleOrigin operator()(const BatchOutputRecord& record) const {
+    if (record.is_chat) return {conversation_start(record.messages)};
     if (record.prompts.empty()) return {record.prompt, record.prompt + record.texts.at(0)};
-    const AnsweredRecord::Prompt& prompt = record.prompts.at(sample);
+    const BatchOutputRecord::Prompt& prompt = record.prompts.at(sample);
     if (!prompt.ids.empty()) return {};
     return {prompt.text, prompt.text + record.texts.at(sample)};
   }
@@ -44,7 +44,7 @@ struct Origin {
 
 }  // namespace
 
-SampleOrigin origin_of(const TrainingRecord& record, size_t sample) {
+SampleOrigin sample_origin(const TrainingRecord& record, size_t sample) {
   return std::visit(Origin{sample}, record.content);
 }
 

@@ -7,9 +7,10 @@
 
 namespace clover::data {
 
-/// What sample number `sample` of those made of a record begins with: of a conversation its messages up to
-/// the user's first, so that one recorded a line a turn begins alike on every line; of texts the prompt as it
-/// stands.  Empty for tokens, which say it themselves.
-SampleOrigin origin_of(const TrainingRecord& record, size_t sample);
+/// The origin of sample number `sample` of a record, by which samples are grouped so that held-out data is
+/// new to the heads (sample_groups.h).  For a conversation the prompt is its messages up to the first user
+/// message, which is the same for all turns; for texts it is the prompt.  Empty for token ids: their prompt
+/// is taken from the ids.
+SampleOrigin sample_origin(const TrainingRecord& record, size_t sample);
 
 }  // namespace clover::data

@@ -10,13 +10,13 @@ constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 struct Extent {
   size_t length;
-  bool whole;  // false: the text ends within it
+  bool complete;  // false: the text ends inside the value
 };
 
-/// Of the value that begins at 0, up to its last bracket or what separates it from the next.
+/// Length of the JSON value that begins at 0: up to its last bracket, or up to a separator.
 Extent extent_of_value(std::string_view text) {
   int64_t depth = 0;
-  bool inside = false;  // a text
+  bool inside = false;  // inside a string
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (inside) {
@@ -42,10 +42,10 @@ bool is_json_array(std::string_view text) {
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   const size_t begin = text.find_first_not_of(blanks);
   if (begin == text.npos || text[begin] != '[') return false;
-  // One that ends on its line with more behind it is a line of its own.
+  // A list that ends on its line, with more text after it, is a record of JSON lines.
   const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
   const Extent extent = extent_of_value(line);
-  return !extent.whole || text.find_first_not_of(blanks, begin + extent.length) == text.npos;
+  return !extent.complete || text.find_first_not_of(blanks, begin + extent.length) == text.npos;
 }
 
 RecordTexts::RecordTexts(std::string_view text) : rest_(text), is_array_(is_json_array(text)) {

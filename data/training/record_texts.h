@@ -6,16 +6,16 @@
 
 namespace clover::data {
 
-/// Cuts a text into records: its lines, or where it is one JSON array, on one line or on many, the elements
-/// of that.  Nothing is parsed; an element ends where brackets and texts say so.
+/// Cuts a file's text into records: its lines, or the elements if it is one JSON array.  It does not parse
+/// them; the end of an element is found by counting brackets outside of strings.
 class RecordTexts {
  public:
   explicit RecordTexts(std::string_view text);
 
   struct Record {
     std::string_view text;
-    int64_t line = 0;   // that it begins on, from 1
-    std::string error;  // what is wrong with the array here; "": nothing
+    int64_t line = 0;   // the line on which it begins, from 1
+    std::string error;  // a syntax error of the array at this place; "": none
   };
   /// The next record that is not blank; false at the end.
   bool next(Record& record);
@@ -30,8 +30,7 @@ class RecordTexts {
   bool is_array_ = false, first_ = true, ended_ = false;
 };
 
-/// Whether a text is one JSON array rather than lines of objects, the first of which may be a list by
-/// mistake.
+/// Whether a text is one JSON array, and not lines of which the first is a list by mistake.
 bool is_json_array(std::string_view text);
 
 }  // namespace clover::data

@@ -11,10 +11,10 @@
 
 namespace clover::data {
 
-/// Turns records into samples whose tokens are those that the decoder reads and writes: the prompt's,
-/// tokenised by itself, then the answer's.  Where a template writes what was said before in another way once
-/// more follows, or the decoder read an earlier answer otherwise than it was said, the later turns are
-/// samples of their own.
+/// Turns records into samples with the tokens that the model sees when it generates: prompt and answer are
+/// tokenised separately.  A conversation is one sample if each turn's prompt begins with the tokens before
+/// it.  Where it does not (the template drops earlier reasoning, or re-tokenising changes an answer), a later
+/// turn becomes a sample of its own.
 class SampleBuilder {
  public:
   SampleBuilder(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
@@ -23,17 +23,18 @@ class SampleBuilder {
   std::vector<TrainingSample> operator()(const CompletionRecord& record) const;
   std::vector<TrainingSample> operator()(const TextRecord& record) const;
   std::vector<TrainingSample> operator()(const TokensRecord& record) const;
-  std::vector<TrainingSample> operator()(const AnsweredRecord& record) const;
+  std::vector<TrainingSample> operator()(const BatchOutputRecord& record) const;
 
  private:
-  std::vector<TrainingSample> answered_prompts(const AnsweredRecord& record) const;
+  std::vector<TrainingSample> samples_of_prompts(const BatchOutputRecord& record) const;
 
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;
-  std::function<std::string()> end_text_;  // of an answer, "<|im_end|>" for ChatML; "" when it has none
+  std::function<std::string()> end_text_;  // the format's end token, "<|im_end|>" for ChatML; "" without one
 };
 
-/// One plain sentence on what samples of this template lack; "" where they lack nothing.
-std::string notice_of(const ChatTemplate& chat_template);
+/// A sentence for the user when this template's {% generation %} blocks leave out the end token; otherwise
+/// "".
+std::string masking_notice(const ChatTemplate& chat_template);
 
 }  // namespace clover::data

@@ -7,32 +7,35 @@
 
 namespace clover::data {
 
-/// What a sample's text begins with, to tell which samples belong together.
+/// What decides the group of a sample (see SampleGroups).
 struct SampleOrigin {
-  /// Samples of one prompt belong together; "": it has none, and only the whole counts.
+  /// Samples with the same prompt are one group; "": the sample has no prompt, and only full_text counts.
   std::string prompt{};
-  /// Prompt and answer of a text, "" for a conversation of messages, whose prompt is how it begins: a sample
-  /// whose prompt begins with another's whole continues it.
-  std::string whole{};
+  /// Prompt and answer of a plain-text sample; "" for a conversation.  A sample whose prompt begins with
+  /// another sample's full text continues it and joins its group.
+  std::string full_text{};
 };
 
-/// Groups of samples that must not be parted: they answer one prompt, or are lines of one conversation.  The
-/// order in which they come is of no matter.
+/// Groups of samples that must be in the same split, since they share a prompt or are turns of one
+/// conversation; otherwise held-out prompts would be trained on.  The order of `add` does not matter.
 class SampleGroups {
  public:
   void add(SampleOrigin origin);
 
-  /// Of each sample, in the order they came, the number of its group's; equal for samples of one group.
+  /// For each sample, in the order of `add`, the key of its group; samples have equal keys if they are in one
+  /// group.
   std::vector<uint64_t> keys() const;
 
  private:
-  std::vector<uint64_t> prompts_;   // hashes, one a sample
-  std::vector<std::string> texts_;  // in which the wholes of others are looked for; "" where there are none
-  std::vector<uint64_t> wholes_;    // hashes; 0: none
+  std::vector<uint64_t> prompt_hashes_;  // one for each sample
+  std::vector<std::string>
+      searched_texts_;  // texts that may begin with another sample's full text; "": not searched
+  std::vector<uint64_t> full_text_hashes_;  // 0: none
 };
 
-/// Which samples to hold out: whole groups, chosen by their keys alone, as many as fit in `share` of the
-/// samples, 0 <= share < 1; at least one group where there are two or more and share > 0.
+/// For each sample 1 if it is held out.  Whole groups are held out, in the order of their keys, as many as
+/// fit in `share` of the samples (0 <= share < 1); at least one group when there are two or more and share >
+/// 0.
 std::vector<uint8_t> held_out_samples(const std::vector<uint64_t>& keys, double share);
 
 }  // namespace clover::data

@@ -11,39 +11,42 @@
 
 namespace clover::data {
 
-/// The samples of one record while they grow, prompt by prompt and answer by answer.
+/// Builds the samples of one record, prompt by prompt and answer by answer.
 class SampleTokens {
  public:
   explicit SampleTokens(const Tokenizer& tokenizer);
 
-  /// What the decoder reads before its next answer, from its very beginning.  A new sample begins where the
-  /// tokens so far are not how it begins.
-  void read(const std::string& prompt, bool add_bos);
-  void read(std::span<const int64_t> prompt);  // that is tokens already, a new sample's
+  /// The whole prompt before the next answer, from the beginning of the conversation.  If its tokens begin
+  /// with the tokens of the current sample, the sample is continued; otherwise a new one begins.
+  void append_prompt(const std::string& prompt, bool add_bos);
+  void append_prompt(std::span<const int64_t> prompt);  // token ids; begins a new sample
 
-  /// An answer to what was read last, and what is no answer behind it.
-  void write(std::string_view answer, std::string_view after = {});
-  void write(std::span<const int64_t> answer);  // the model's own tokens
+  /// The answer to the last prompt, which is supervised, and text after it, which is not.
+  void append_answer(std::string_view answer, std::string_view after = {});
+  void append_answer(std::span<const int64_t> answer);  // token ids that the model generated
 
-  /// Text behind what was read or written last, not to be learned.
-  void skip(std::string_view text);
+  /// Text that is not supervised, after what was appended last.
+  void append_unsupervised(std::string_view text);
 
   std::vector<TrainingSample> finish();
 
  private:
   void append(std::span<const int64_t> ids, bool supervised);
-  void close();
-  /// `text` as it is tokenised behind what was read last, of which `lead` bytes stand before it.
-  Encoding continued(std::string_view text, size_t& lead) const;
+  void finish_sample();
+  /// `text` tokenised as the continuation of the last prompt.  The first `context_bytes` bytes of the encoded
+  /// text are context before `text`.
+  Encoding encode_continuation(std::string_view text, size_t& context_bytes) const;
 
   const Tokenizer& tokenizer_;
-  bool puts_space_before_text_;  // as SentencePiece does
-  std::string text_;             // read last
-  std::string mark_;             // its last token where that is a special one, which the text behind may heed
-  // Up to here, a special token, nothing that stands behind changes tokens.
-  size_t firm_text_ = 0, firm_ids_ = 0;
+  bool puts_space_before_text_;  // the tokenizer puts a space before a text, as SentencePiece does
+  std::string text_;             // the last prompt
+  std::string
+      trailing_special_;  // its last token if that is special: rstrip of it may affect the text after it
+  // Bytes and ids of the last prompt up to its last special token: text after that does not change their
+  // tokens.
+  size_t stable_bytes_ = 0, stable_ids_ = 0;
   TrainingSample sample_;
-  std::vector<TrainingSample> done_;
+  std::vector<TrainingSample> finished_;
 };
 
 }  // namespace clover::data

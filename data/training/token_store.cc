@@ -139,7 +139,7 @@ TokenStore TokenStore::open(const fs::path& folder) {
     fail(folder,
          "tokens.safetensors holds " + std::to_string(reader.names().size()) + " tensors, expected 8");
   }
-  // Both files carry the same hash: a store whose parts come from two runs is refused.
+  // Both files hold the same hash, so a store whose files come from two runs is refused.
   const auto& metadata = reader.metadata();
   const auto stored = metadata.find("content_hash");
   if (stored == metadata.end() || !state->about.contains("content_hash") ||

@@ -21,18 +21,18 @@ enum class Split { train, held_out };
 inline constexpr const char* split_names[2] = {"train", "held_out"};
 inline constexpr int64_t token_store_version = 1;
 
-/// Versioned, memory-mapped training set: `store.json` (version, counts, hashes of tokenizer, template and
-/// target, sources) and `tokens.safetensors` (ids, supervised mask, offsets, category of each sample).
-/// Written whole or not at all, an older store being there until the new one takes its place.
+/// A tokenised training set on disk, memory-mapped: `store.json` (version, counts, hashes of tokenizer,
+/// template and target, sources) and `tokens.safetensors` (ids, supervised mask, offsets, category of each
+/// sample).
 class TokenStore {
  public:
   struct Sample {
     std::span<const int32_t> ids;         // [T]
-    std::span<const uint8_t> supervised;  // [T]
+    std::span<const uint8_t> supervised;  // [T] 1: the token is a label of the loss
     std::string_view category;
   };
 
-  /// InputError when it is missing, of another version, truncated or inconsistent.
+  /// InputError when the store is missing, of another version, truncated or inconsistent.
   static TokenStore open(const std::filesystem::path& folder);
 
   int64_t size(Split split) const;                  // samples
@@ -45,9 +45,10 @@ class TokenStore {
   std::shared_ptr<const State> state_;
 };
 
-/// Every sample goes to one split, with all samples of its prompt and of its conversation (SampleGroups): a
-/// share `holdout` of them is held out, 0 <= holdout < 1, the same ones in any order of input.  With holdout
-/// > 0 and two prompts or more, neither split is empty.
+/// Writes a token store.  A share `holdout` of the samples (0 <= holdout < 1) is held out; samples of one
+/// prompt or conversation are in the same split (SampleGroups), and the choice does not depend on their
+/// order.  With holdout > 0 and at least two prompts, neither split is empty.  An existing store is replaced
+/// when the new one is complete.
 class TokenStoreWriter {
  public:
   /// InputError when `holdout` is out of range, the folder holds something else or cannot be written.
@@ -70,15 +71,16 @@ class TokenStoreWriter {
   };
   void append(Column& column, std::span<const int32_t> ids, std::span<const uint8_t> supervised,
               int32_t category, uint64_t hash);
-  void part();
+  /// Moves the held-out samples to their own column.
+  void split_held_out();
 
   std::filesystem::path folder_;
   double holdout_;
   int64_t vocab_size_;
   UnfinishedFolder fresh_;
-  Column columns_[2];  // by Split; all in the first until they are parted
+  Column columns_[2];  // by Split; before split_held_out() all samples are in the first
   SampleGroups groups_;
-  int64_t prompts_[2] = {0, 0};  // by Split, groups of samples
+  int64_t prompts_[2] = {0, 0};  // by Split: groups of samples
   std::map<std::string, int32_t> categories_;
 };
 

@@ -21,14 +21,14 @@ std::string_view bytes_of(std::span<const T> values) {
 
 uint64_t content_hash(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
   uint64_t hash = fnv1a(bytes_of(supervised), fnv1a(bytes_of(ids)));
-  // Mixed for a split that looked at its high bits; stores are told apart by it.
+  // Stores record this hash, so the mixing, which an earlier way of splitting needed, stays.
   hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdull;
   hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53ull;
   return hash ^ hash >> 33;
 }
 
-/// The tokens before the first supervised one, where more than a BOS stands there.  As bytes none of them
-/// ends like a text that ends in white space: the last byte of an id is 0.
+/// The prompt of a sample of token ids: the bytes of the ids before the first supervised one, if there are at
+/// least two. The last byte of an id is 0, so these bytes never end in white space.
 SampleOrigin origin_of_tokens(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
   const auto before = std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
   return {before > 1 ? std::string(bytes_of(ids.first(before))) : std::string(), std::string(bytes_of(ids))};
@@ -40,15 +40,15 @@ at::Tensor view_of(std::vector<T>& values) {
                        at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
 }
 
-double checked_share(double holdout) {
+double checked_holdout(double holdout) {
   if (!(holdout >= 0 && holdout < 1)) {
     throw InputError("holdout: expected a share of at least 0 and below 1, found " + std::to_string(holdout));
   }
   return holdout;
 }
 
-/// A store is replaced as a whole, so nothing else may lie in its folder.
-const std::filesystem::path& checked_place(const std::filesystem::path& folder) {
+/// InputError when the folder holds anything but a store, since the whole folder is replaced.
+const std::filesystem::path& checked_folder(const std::filesystem::path& folder) {
   remove_unfinished(folder);
   if (!std::filesystem::exists(folder)) return folder;
   if (!std::filesystem::is_directory(folder)) {
@@ -70,9 +70,9 @@ const std::filesystem::path& checked_place(const std::filesystem::path& folder) 
 
 TokenStoreWriter::TokenStoreWriter(std::filesystem::path folder, double holdout, int64_t vocab_size)
     : folder_(std::move(folder)),
-      holdout_(checked_share(holdout)),
+      holdout_(checked_holdout(holdout)),
       vocab_size_(vocab_size),
-      fresh_(checked_place(folder_)) {}
+      fresh_(checked_folder(folder_)) {}
 
 void TokenStoreWriter::append(Column& column, std::span<const int32_t> ids,
                               std::span<const uint8_t> supervised, int32_t category, uint64_t hash) {
@@ -100,13 +100,13 @@ void TokenStoreWriter::add(const TrainingSample& sample) {
   }
   const int32_t category =
       categories_.emplace(sample.category, static_cast<int32_t>(categories_.size())).first->second;
-  groups_.add(sample.origin.prompt.empty() && sample.origin.whole.empty() ? origin_of_tokens(ids, supervised)
-                                                                          : sample.origin);
+  groups_.add(sample.origin.prompt.empty() && sample.origin.full_text.empty()
+                  ? origin_of_tokens(ids, supervised)
+                  : sample.origin);
   append(columns_[0], ids, supervised, category, content_hash(ids, supervised));
 }
 
-/// Moves what is held out to a column of its own.
-void TokenStoreWriter::part() {
+void TokenStoreWriter::split_held_out() {
   const std::vector<uint64_t> keys = groups_.keys();
   const std::vector<uint8_t> held_out = held_out_samples(keys, holdout_);
   std::set<uint64_t> prompts[2];
@@ -125,13 +125,13 @@ void TokenStoreWriter::part() {
 
 nlohmann::json TokenStoreWriter::finish(const nlohmann::json& about) {
   if (columns_[0].hashes.empty()) throw InputError(folder_.string() + ": there is no sample to store");
-  part();
+  split_held_out();
 
   nlohmann::json store = about.is_object() ? about : nlohmann::json::object();
   std::vector<std::string> categories(categories_.size());
   for (const auto& [category, index] : categories_) categories[index] = category;
   NamedTensors tensors;
-  uint64_t hash = fnv_start;
+  uint64_t hash = fnv1a_offset_basis;
   for (int split = 0; split < 2; ++split) {
     Column& column = columns_[split];
     const std::string name = split_names[split];

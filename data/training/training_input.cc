@@ -12,9 +12,9 @@
 namespace clover::data {
 namespace {
 
-constexpr size_t longest_record = size_t{16} << 20;  // bytes; a parsed line takes many times its own size
+constexpr size_t max_record_bytes = size_t{16} << 20;  // bytes; parsed JSON takes many times its size
 
-/// The first token of a sample is never predicted, so it is no label.
+/// Whether a token is supervised.  The first one does not count: nothing predicts it.
 bool has_labels(const TrainingSample& sample) {
   const auto first = sample.supervised.begin() + std::min<size_t>(1, sample.supervised.size());
   return std::find(first, sample.supervised.end(), uint8_t{1}) != sample.supervised.end();
@@ -45,7 +45,7 @@ std::vector<TrainingSample> TrainingReader::parse(std::string_view line) const {
       std::visit(SampleBuilder(*tokenizer_, *chat_template_), record.content);
   for (size_t i = 0; i < samples.size(); ++i) {
     check_ids(samples[i], vocab_size_);
-    samples[i].origin = origin_of(record, i);
+    samples[i].origin = sample_origin(record, i);
     samples[i].category = record.category;
   }
   std::erase_if(samples, [](const TrainingSample& sample) { return !has_labels(sample); });
@@ -67,7 +67,7 @@ std::vector<TrainingSample> TrainingReader::parse(std::string_view line) const {
 }
 
 std::string TrainingReader::notice() const {
-  return notice_of(*chat_template_);
+  return masking_notice(*chat_template_);
 }
 
 void TrainingReader::read(const std::filesystem::path& file,
@@ -79,8 +79,8 @@ void TrainingReader::read(const std::filesystem::path& file,
     std::vector<TrainingSample> samples;
     try {
       if (!record.error.empty()) throw InputError(record.error);
-      if (record.text.size() > longest_record) {
-        throw InputError("the record: expected a line of at most " + std::to_string(longest_record) +
+      if (record.text.size() > max_record_bytes) {
+        throw InputError("the record: expected a line of at most " + std::to_string(max_record_bytes) +
                          " bytes, found " + std::to_string(record.text.size()));
       }
       samples = parse(record.text);

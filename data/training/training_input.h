@@ -12,41 +12,47 @@
 
 namespace clover::data {
 
-/// One training sample: token ids and, for each, whether it is a supervised label.
+/// One training sample: token ids and, for each, whether it is supervised (a label of the loss).
 struct TrainingSample {
   std::vector<int64_t> ids;
   std::vector<uint8_t> supervised;
   std::string category;   // the record's "category", else ""
-  int64_t part = 0;       // 1, 2, .. for the second sample and those behind it that one record makes
-  SampleOrigin origin{};  // empty: the tokens before the first supervised one
+  int64_t part = 0;       // 0, 1, ..: number among the samples of its record
+  SampleOrigin origin{};  // empty: the prompt is the tokens before the first supervised one
 };
 
+/// A record that was skipped.
 struct BadRecord {
   std::string file;
   int64_t line;  // 1-based
   std::string reason;
 };
 
-/// Reads records of every shape of training data, one JSON object a line or all in one JSON array:
-/// {"messages"}, {"conversations"}, {"prompt","completion"}, {"question","answer"},
-/// {"instruction","input","output"}, {"text"}, relatives of theirs,
-/// {"token_ids","loss_mask"}, and the output of `clover-infer batch` (its `token_ids` as they are, behind the
-/// prompt rendered from the same fields).  `max_length` cuts samples; a record whose supervised tokens are
-/// all cut away, or that has none, is bad.
+/// Reads training data: JSON lines or one JSON array, with records of these forms: {"messages"},
+/// {"conversations"},
+/// {"prompt","completion"}, {"question","answer"}, {"instruction","input","output"}, {"text"}, variants of
+/// these,
+/// {"token_ids","loss_mask"}, and the output of `clover-infer batch`, whose `token_ids` are kept.  The path
+/// of a record:
+///   record_texts.h      cuts the file into records
+///   training_record.h   parses one record
+///   sample_builder.h    renders and tokenises it into samples
+///   token_store.h       stores the samples (train/store/prepare.cc)
+/// Samples are cut to `max_length` tokens.  A record without a supervised token within that length is bad.
 class TrainingReader {
  public:
   TrainingReader(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
                  int64_t vocab_size);
 
-  /// One record; InputError says what is wrong with it.  It is one sample, or several where the decoder reads
-  /// its later turns behind other tokens than were said before.
+  /// The samples of one record, mostly one; several where a later turn's prompt has other tokens than the
+  /// turns before it (sample_builder.h).  InputError says what is wrong with the record.
   std::vector<TrainingSample> parse(std::string_view line) const;
 
-  /// What is to be known before the first record, in one sentence; "": nothing.
+  /// A warning about the chat template, to print before the first record; "": none.
   std::string notice() const;
 
-  /// All records of a file in order; bad ones go to `on_bad` and are skipped.  InputError when the file
-  /// cannot be read.
+  /// Reads all records of a file in order.  Bad ones are reported to `on_bad` and skipped.  InputError when
+  /// the file cannot be read.
   void read(const std::filesystem::path& file, const std::function<void(TrainingSample&&)>& on_sample,
             const std::function<void(const BadRecord&)>& on_bad) const;
 

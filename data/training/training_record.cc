@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "data/chat/beside_chat.h"
+#include "data/chat/chat_fields.h"
 #include "data/chat/messages.h"
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/files/json_fields.h"
-#include "data/files/written_json.h"
-#include "data/training/training_weight.h"
+#include "data/files/lossless_json.h"
+#include "data/training/loss_fields.h"
 
 namespace clover::data {
 namespace {
@@ -23,8 +23,8 @@ bool has(const Json& record, const char* key) {
   return found != record.end() && !found->is_null();
 }
 
-/// Whether a batch job wrote the line, whatever its request held.
-bool is_answer(const Json& record) {
+/// Whether the record is a line of a batch job's output.
+bool is_batch_output(const Json& record) {
   for (const char* key : {"token_ids", "finish_reason", "usage", "steps", "line"})
     if (!has(record, key)) return false;
   return true;
@@ -37,20 +37,20 @@ const std::string& string_field(const Json& record, const char* key) {
 std::vector<std::string> as_strings(const Json& value, const std::string& path) {
   std::vector<std::string> strings;
   for (const Json& item : as_list(value, path))
-    strings.push_back(as_string(item, element(path, strings.size())));
+    strings.push_back(as_string(item, element_path(path, strings.size())));
   return strings;
 }
 
 std::vector<int64_t> as_token_ids(const Json& value, const std::string& path) {
   std::vector<int64_t> ids;
   for (const Json& item : as_list(value, path)) {
-    // Out-of-vocabulary ids are found later; here only what does not fit the type.
+    // Only the type is checked here; ids outside the vocabulary are refused later.
     if (!item.is_number_integer()) {
-      fail_expected(element(path, ids.size()), "a token id",
-                    item.is_number() ? "the number " + item.dump() : kind_of(item));
+      fail_expected(element_path(path, ids.size()), "a token id",
+                    item.is_number() ? "the number " + item.dump() : json_type_name(item));
     }
     if (item.is_number_unsigned() && item.get<uint64_t>() > std::numeric_limits<int32_t>::max()) {
-      fail_expected(element(path, ids.size()), "a token id", item.dump());
+      fail_expected(element_path(path, ids.size()), "a token id", item.dump());
     }
     ids.push_back(item.get<int64_t>());
   }
@@ -62,8 +62,8 @@ TokensRecord tokens_record(const Json& record) {
   for (const Json& item : as_list(record["loss_mask"], "loss_mask")) {
     const bool fits = item.is_boolean() || (item.is_number_integer() && (item == 0 || item == 1));
     if (!fits) {
-      fail_expected(element("loss_mask", tokens.supervised.size()), "0 or 1",
-                    item.is_number() ? item.dump() : kind_of(item));
+      fail_expected(element_path("loss_mask", tokens.supervised.size()), "0 or 1",
+                    item.is_number() ? item.dump() : json_type_name(item));
     }
     tokens.supervised.push_back(item == 1 || item == true);
   }
@@ -75,28 +75,28 @@ TokensRecord tokens_record(const Json& record) {
   return tokens;
 }
 
-AnsweredRecord::Prompt listed_prompt(const Json& value, const std::string& path) {
+BatchOutputRecord::Prompt listed_prompt(const Json& value, const std::string& path) {
   if (value.is_array()) return {"", as_token_ids(value, path)};
   return {as_string(value, path), {}};
 }
 
-/// A prompt that is a text, one text in a list, or token ids; or several of them, one for each answer.
-void read_prompts(const Json& record, AnsweredRecord& answered) {
+/// Reads a prompt that is a text, token ids, or a list of prompts, one for each answer.
+void read_prompts(const Json& record, BatchOutputRecord& answered) {
   const Json& prompt = member(record, "", "prompt");
   const bool several = prompt.is_array() && !prompt.empty() && !prompt[0].is_number();
   if (several) {
     for (const Json& one : prompt)
-      answered.prompts.push_back(listed_prompt(one, element("prompt", answered.prompts.size())));
+      answered.prompts.push_back(listed_prompt(one, element_path("prompt", answered.prompts.size())));
   } else if (prompt.is_array()) {
     answered.prompts.push_back(listed_prompt(prompt, "prompt"));
   }
   answered.prompt = answered.prompts.empty() ? as_string(prompt, "prompt") : answered.prompts[0].text;
 }
 
-/// The answers, as many lists as `most` at most.
-void read_answers(const Json& record, const char* to, size_t most, AnsweredRecord& answered) {
+/// Reads the answers, at most `most` lists; `to` says in the error what was expected.
+void read_answers(const Json& record, const char* to, size_t most, BatchOutputRecord& answered) {
   for (const Json& item : as_list(record["token_ids"], "token_ids")) {
-    answered.answers.push_back(as_token_ids(item, element("token_ids", answered.answers.size())));
+    answered.answers.push_back(as_token_ids(item, element_path("token_ids", answered.answers.size())));
   }
   answered.texts = as_strings(member(record, "", "text"), "text");
   if (answered.answers.empty() || answered.answers.size() > most) {
@@ -109,15 +109,15 @@ void read_answers(const Json& record, const char* to, size_t most, AnsweredRecor
   }
 }
 
-void read_only_answer(const Json& record, AnsweredRecord& answered) {
+void read_only_answer(const Json& record, BatchOutputRecord& answered) {
   answered.answers.push_back(as_token_ids(record["token_ids"], "token_ids"));
   answered.texts.push_back(string_field(record, "text"));
 }
 
-AnsweredRecord answered_record(const Json& record, OrderedLine& line) {
-  AnsweredRecord answered;
+BatchOutputRecord batch_output_record(const Json& record, OrderedJsonLine& line) {
+  BatchOutputRecord answered;
   if (!has(record, "turns") && !has(record, "messages")) {
-    refuse_beside_text(record, "prompt");
+    refuse_chat_fields(record, "prompt");
     read_prompts(record, answered);
     if (answered.prompts.size() < 2) {
       read_only_answer(record, answered);
@@ -139,33 +139,33 @@ AnsweredRecord answered_record(const Json& record, OrderedLine& line) {
     answered.later_turns.erase(answered.later_turns.begin());
     read_answers(record, "one list a turn", answered.later_turns.size() + 1, answered);
   }
-  refuse_beside_messages(record, has(record, "turns") ? "turns" : "messages");
-  put_beside(record, line, answered.messages, answered.arguments);
+  refuse_question_fields(record, has(record, "turns") ? "turns" : "messages");
+  read_chat_fields(record, line, answered.messages, answered.arguments);
   return answered;
 }
 
-/// What was said before a question: Alpaca's history, a list of [question, answer].
+/// Reads Alpaca's history, a list of [question, answer] before the question.
 std::vector<Message> read_history(const Json& history) {
   std::vector<Message> messages;
   const Json& pairs = as_list(history, "history");
   for (size_t i = 0; i < pairs.size(); ++i) {
-    const std::string here = element("history", i);
+    const std::string here = element_path("history", i);
     if (as_list(pairs[i], here).size() != 2)
       fail_expected(here, "a question and its answer", std::to_string(pairs[i].size()) + " texts");
-    messages.push_back({"user", as_string(pairs[i][0], element(here, 0))});
-    messages.push_back({"assistant", as_string(pairs[i][1], element(here, 1))});
+    messages.push_back({"user", as_string(pairs[i][0], element_path(here, 0))});
+    messages.push_back({"assistant", as_string(pairs[i][1], element_path(here, 1))});
   }
   return messages;
 }
 
-/// The first of the names that the record has a value for.
+/// The first of `names` that the record has a value for, or null.
 const char* first_of(const Json& record, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (has(record, name)) return name;
   return nullptr;
 }
 
-/// An answer, or the first of several that SQuAD's form takes for equal.
+/// Reads an answer, or the first of a list of equivalent answers, as in SQuAD.
 std::string read_answer(const Json& record, const char* name) {
   const Json* answer = &record[name];
   std::string path = name;
@@ -175,12 +175,12 @@ std::string read_answer(const Json& record, const char* name) {
   }
   if (!answer->is_array()) return as_string(*answer, path);
   if (answer->empty()) fail_expected(path, "an answer", "none");
-  path = element(path, 0);
+  path = element_path(path, 0);
   if ((*answer)[0].is_object()) return as_string(member((*answer)[0], path, "text"), path + ".text");
   return as_string((*answer)[0], path);
 }
 
-/// {"question", "answer"} and its relatives, or none: the names of both fields.
+/// The names of the fields that hold question and answer, of {"question", "answer"} and its variants.
 struct QuestionForm {
   const char *question, *answer;
 };
@@ -194,54 +194,57 @@ std::optional<QuestionForm> question_form(const Json& record) {
   return std::nullopt;
 }
 
-ChatRecord question_record(const Json& record, const QuestionForm& form, OrderedLine& line) {
+ChatRecord question_record(const Json& record, const QuestionForm& form, OrderedJsonLine& line) {
   ChatRecord chat;
-  if (!says_nothing(record, "history")) chat.messages = read_history(record["history"]);
+  if (!is_blank_field(record, "history")) chat.messages = read_history(record["history"]);
   const bool task = form.question == std::string_view("instruction");
   std::string question = string_field(record, form.question);
   const auto part = [&](const char* name) {
     return has(record, name) ? string_field(record, name) : std::string();
   };
   if (task && !part("input").empty()) question += "\n\n" + part("input");
-  if (const std::string context = part("context"); !context.empty())  // Dolly's stands behind, SQuAD's before
+  if (const std::string context = part("context");
+      !context.empty())  // Dolly's context comes after the question, SQuAD's before it
     question = task ? question + "\n\n" + context : context + "\n\n" + question;
   chat.messages.push_back({"user", std::move(question)});
   chat.messages.push_back({"assistant", read_answer(record, form.answer)});
-  put_beside(record, line, chat.messages, chat.arguments);
+  read_chat_fields(record, line, chat.messages, chat.arguments);
   return chat;
 }
 
 /// {"messages"}, {"conversations"}, {"conversation"}.
-ChatRecord chat_record(const Json& record, const char* name, OrderedLine& line) {
+ChatRecord chat_record(const Json& record, const char* name, OrderedJsonLine& line) {
   ChatRecord chat{read_messages(record[name], name, line)};
-  chat.learned = read_learned(record, name, chat.messages.size());
-  refuse_beside_messages(record, name);
-  const size_t said = chat.messages.size();
-  put_beside(record, line, chat.messages, chat.arguments);
-  if (!chat.learned.empty()) chat.learned.insert(chat.learned.begin(), chat.messages.size() - said, 0);
+  chat.supervised_messages = read_supervised_messages(record, name, chat.messages.size());
+  refuse_question_fields(record, name);
+  const size_t listed = chat.messages.size();
+  read_chat_fields(record, line, chat.messages, chat.arguments);
+  if (!chat.supervised_messages.empty())
+    chat.supervised_messages.insert(chat.supervised_messages.begin(), chat.messages.size() - listed, 0);
   return chat;
 }
 
-/// Lists of messages on both sides, as TRL has them: what the assistant says in the prompt is not learned.
-ChatRecord completion_chat(const Json& record, OrderedLine& line) {
+/// TRL's form with lists of messages as prompt and completion; only the completion is supervised.
+ChatRecord chat_completion_record(const Json& record, OrderedJsonLine& line) {
   ChatRecord chat{read_messages(record["prompt"], "prompt", line)};
   const std::vector<Message> completion = read_messages(record["completion"], "completion", line);
-  const std::vector<uint8_t> weighed = read_learned(record, "completion", completion.size());
-  refuse_beside_messages(record, "prompt");
+  const std::vector<uint8_t> supervised = read_supervised_messages(record, "completion", completion.size());
+  refuse_question_fields(record, "prompt");
   chat.messages.insert(chat.messages.end(), completion.begin(), completion.end());
-  put_beside(record, line, chat.messages, chat.arguments);
-  chat.learned.assign(chat.messages.size() - completion.size(), 0);
-  for (size_t i = 0; i < completion.size(); ++i) chat.learned.push_back(weighed.empty() || weighed[i]);
+  read_chat_fields(record, line, chat.messages, chat.arguments);
+  chat.supervised_messages.assign(chat.messages.size() - completion.size(), 0);
+  for (size_t i = 0; i < completion.size(); ++i)
+    chat.supervised_messages.push_back(supervised.empty() || supervised[i]);
   return chat;
 }
 
 CompletionRecord completion_record(const Json& record) {
-  refuse_beside_text(record, "prompt and completion");
+  refuse_chat_fields(record, "prompt and completion");
   return {string_field(record, "prompt"), string_field(record, "completion")};
 }
 
 TextRecord text_record(const Json& record) {
-  refuse_beside_text(record, "text");
+  refuse_chat_fields(record, "text");
   return {string_field(record, "text")};
 }
 
@@ -257,29 +260,29 @@ std::string key_list(const Json& record) {
 }  // namespace
 
 TrainingRecord parse_training_record(std::string_view text) {
-  const WrittenJson written(text);
-  const Json record = parse_json(written.readable(), "the record");
-  if (!record.is_object()) fail_expected("the record", "a JSON object", kind_of(record));
+  const LosslessJson written(text);
+  const Json record = parse_json(written.parseable(), "the record");
+  if (!record.is_object()) fail_expected("the record", "a JSON object", json_type_name(record));
   const auto has = [&](const char* key) { return first_of(record, {key}) != nullptr; };
-  OrderedLine line(written.readable());
+  OrderedJsonLine line(written.parseable());
 
   TrainingRecord parsed;
   parsed.category = category_of(record);
-  check_weight(record);
-  if (has("token_ids") && has("loss_mask") && !is_answer(record)) {
+  check_record_weight(record);
+  if (has("token_ids") && has("loss_mask") && !is_batch_output(record)) {
     parsed.content = tokens_record(record);
   } else if (has("token_ids") && has("finish_reason")) {
-    parsed.content = answered_record(record, line);
+    parsed.content = batch_output_record(record, line);
   } else if (has("token_ids")) {
     fail_expected("the record", "\"loss_mask\" or \"finish_reason\" beside \"token_ids\"", "neither");
-  } else if (!says_nothing(record, "error") && record["error"] != false) {
+  } else if (!is_blank_field(record, "error") && record["error"] != false) {
     throw InputError("the record is an error of a batch job: " + record["error"].dump().substr(0, 200));
   } else if (const char* name = first_of(record, {"messages", "conversations", "conversation"})) {
     parsed.content = chat_record(record, name, line);
   } else if (has("prompt") && has("completion")) {
     const bool chat = record["prompt"].is_array() && record["completion"].is_array();
     if (chat) {
-      parsed.content = completion_chat(record, line);
+      parsed.content = chat_completion_record(record, line);
     } else {
       parsed.content = completion_record(record);
     }

@@ -9,10 +9,10 @@ namespace clover::infer {
 
 namespace {
 
-/// Under the name that it has in records of --stats.
-AsWritten stats_id_as_written(const BatchLine& line) {
-  const AsWritten id = id_as_written(line);
-  return id.empty() ? id : AsWritten{{"id", id.begin()->second}};
+/// The id as it was written, under its name in records of --stats.
+VerbatimFields verbatim_stats_id(const BatchLine& line) {
+  const VerbatimFields id = verbatim_id(line);
+  return id.empty() ? id : VerbatimFields{{"id", id.begin()->second}};
 }
 
 }  // namespace
@@ -26,9 +26,10 @@ BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Deco
       reader_(settings_.input),
       parser_(settings_.defaults) {
   if (settings_.stats_file.empty()) return;
-  // A record stands here before its answer is written: what a kill left without an answer would come twice.
+  // The record of --stats is written before the answer.  Records whose answer a kill prevented are removed,
+  // because they will be written again.
   std::unordered_set<int64_t> done;
-  for (int64_t line = 1, left = output_.done_lines(); left > 0; ++line) {
+  for (int64_t line = 1, left = output_.done_count(); left > 0; ++line) {
     if (output_.done(line) && done.insert(line).second) --left;
   }
   keep_records(settings_.stats_file, done);
@@ -42,12 +43,12 @@ BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Deco
 BatchJob::Outcome BatchJob::run(const std::function<bool()>& stop,
                                 const std::function<void(const Outcome&)>& on_step) {
   for (;;) {
-    fill(stop);
+    submit_lines(stop);
     if (decoder_.idle()) {
-      outcome_.interrupted = !exhausted_;  // nothing was begun when `stop` said so
+      outcome_.interrupted = !exhausted_;  // `stop` was true before anything was submitted
       break;
     }
-    for (Completion& completion : decoder_.step()) finish(std::move(completion));
+    for (Completion& completion : decoder_.step()) take_completion(std::move(completion));
     on_step(outcome_);
     if (stop()) {
       outcome_.interrupted = !exhausted_ || !decoder_.idle();
@@ -58,7 +59,7 @@ BatchJob::Outcome BatchJob::run(const std::function<bool()>& stop,
   return outcome_;
 }
 
-void BatchJob::fill(const std::function<bool()>& stop) {
+void BatchJob::submit_lines(const std::function<bool()>& stop) {
   std::string text;
   while (!exhausted_ && decoder_.waiting() < settings_.max_waiting && !stop()) {
     if (!reader_.next(text)) {
@@ -66,62 +67,64 @@ void BatchJob::fill(const std::function<bool()>& stop) {
       return;
     }
     if (!reader_.too_long() && is_blank(text)) continue;
-    auto parsed = reader_.too_long() ? overlong_line(reader_.number(), reader_.limit())
-                                     : parser_.parse(reader_.number(), text);  // a done line's id counts too
-    if (output_.done(reader_.number()) || (settings_.mine && !settings_.mine(reader_.number()))) continue;
+    auto parsed = reader_.too_long()
+                      ? overlong_line(reader_.number(), reader_.limit())
+                      : parser_.parse(reader_.number(), text);  // done lines too, for their ids
+    if (output_.done(reader_.number()) || (settings_.is_mine && !settings_.is_mine(reader_.number())))
+      continue;
     if (const BadLine* bad = std::get_if<BadLine>(&parsed)) {
       write_failure(*bad);
     } else {
-      start(BatchTask(std::move(std::get<BatchLine>(parsed))));
+      submit_line(InFlightLine(std::move(std::get<BatchLine>(parsed))));
     }
   }
 }
 
-void BatchJob::start(BatchTask task) {
+void BatchJob::submit_line(InFlightLine line) {
   try {
-    for (Request& request : task.start(prompts_, settings_.context)) decoder_.submit(std::move(request));
+    for (Request& request : line.start(prompts_, settings_.context)) decoder_.submit(std::move(request));
   } catch (const data::InputError& error) {
-    return fail(task.line(), error.what());
+    return fail(line.input(), error.what());
   }
-  const int64_t number = task.line().number;
-  tasks_.emplace(number, std::move(task));
+  const int64_t number = line.input().number;
+  in_flight_.emplace(number, std::move(line));
 }
 
-void BatchJob::finish(Completion completion) {
-  const auto at = tasks_.find(BatchTask::line_of(completion.tag));
-  if (at == tasks_.end()) return;  // another of its prompts failed
-  BatchTask& task = at->second;
+void BatchJob::take_completion(Completion completion) {
+  const auto at = in_flight_.find(InFlightLine::line_number_of(completion.tag));
+  if (at == in_flight_.end()) return;  // another prompt of the line failed
+  InFlightLine& line = at->second;
   try {
     if (!completion.error.empty()) throw data::InputError(completion.error);
     outcome_.all.add(completion);
-    if (!task.line().category.empty()) outcome_.by_category[task.line().category].add(completion);
-    if (auto next = task.advance(std::move(completion), prompts_, settings_.context)) {
+    if (!line.input().category.empty()) outcome_.by_category[line.input().category].add(completion);
+    if (auto next = line.take_answer(std::move(completion), prompts_, settings_.context)) {
       return decoder_.submit(std::move(*next));
     }
-    if (!task.done()) return;
-    write_stats(task);
-    output_.write_text(task.line().number, task.record_text(settings_.typical), false);
+    if (!line.done()) return;
+    write_stats(line);
+    output_.write_text(line.input().number, line.record_text(settings_.typical), false);
     ++outcome_.answered;
   } catch (const data::InputError& error) {
-    fail(task.line(), error.what());
+    fail(line.input(), error.what());
   }
-  tasks_.erase(at);
+  in_flight_.erase(at);
 }
 
 void BatchJob::fail(const BatchLine& line, const std::string& message) {
-  write_failure({line.number, line.id, line.openai(), message, id_as_written(line)});
+  write_failure({line.number, line.id, line.openai(), message, verbatim_id(line)});
 }
 
 void BatchJob::write_failure(const BadLine& bad) {
-  output_.write_text(bad.number, text_of_record(bad.record(), bad.written), true);
+  output_.write_text(bad.number, record_to_text(bad.record(), bad.verbatim), true);
   ++outcome_.failed;
 }
 
-void BatchJob::write_stats(const BatchTask& task) {
+void BatchJob::write_stats(const InFlightLine& line) {
   if (!stats_) return;
-  nlohmann::json about = task.stats_record();
-  about["job"] = output_.mark();
-  const std::string record = text_of_record(about, stats_id_as_written(task.line())) + "\n";
+  nlohmann::json stats = line.stats_record();
+  stats["job"] = output_.job_hash();
+  const std::string record = record_to_text(stats, verbatim_stats_id(line.input())) + "\n";
   if (std::fwrite(record.data(), 1, record.size(), stats_.get()) != record.size() ||
       std::fflush(stats_.get()) != 0) {
     throw std::runtime_error(settings_.stats_file + ": writing failed: " + std::strerror(errno));

@@ -7,12 +7,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <unordered_map>
 
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/files/hash.h"
-#include "data/files/written_json.h"
+#include "data/files/lossless_json.h"
 
 namespace clover::infer {
 namespace {
@@ -35,17 +34,18 @@ std::string dumped(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Writes the kept lines beside the file and renames: whole or untouched, in bounded memory.
+/// Rewrites a file: lines go to a temporary file beside it, which commit() renames.  The file is replaced as
+/// a whole or not at all, and memory is bounded.
 class Rewrite {
  public:
-  explicit Rewrite(const std::filesystem::path& file) : file_(data::behind_links(file)), temporary_(file_) {
+  explicit Rewrite(const std::filesystem::path& file) : file_(data::resolve_links(file)), temporary_(file_) {
     temporary_ += ".rewrite";
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (descriptor_ < 0) {
       throw data::InputError(temporary_.string() + ": expected to be able to create this file, found " +
                              std::strerror(errno));
     }
-    data::keep_permissions(file_, temporary_);
+    data::copy_permissions(file_, temporary_);
   }
   ~Rewrite() {
     if (descriptor_ < 0) return;
@@ -89,8 +89,8 @@ int open_and_lock(const std::filesystem::path& file) {
   return descriptor;
 }
 
-// A kill may leave half a record, or the system a tail of zeros: everything behind the last line feed goes.
-void cut_torn_tail(int descriptor, const std::filesystem::path& file) {
+/// Removes everything after the last line feed: a kill may leave half a record, a crash of the system zeros.
+void remove_partial_line(int descriptor, const std::filesystem::path& file) {
   off_t size = ::lseek(descriptor, 0, SEEK_END);
   const off_t before = size;
   std::vector<char> chunk(1 << 16);
@@ -107,6 +107,7 @@ void cut_torn_tail(int descriptor, const std::filesystem::path& file) {
   }
 }
 
+/// A setting for a message.
 std::string or_nothing(const json& value) {
   return value.is_null() ? "nothing" : dumped(value);
 }
@@ -129,12 +130,20 @@ int64_t line_of_record(const json& record) {
 }
 
 json parse_record(const std::string& text, const std::string& where) {
-  return data::parse_json(data::WrittenJson(text).readable(), where);
+  return data::parse_json(data::LosslessJson(text).parseable(), where);
+}
+
+json parse_record_or_null(const std::string& text, const std::filesystem::path& file) {
+  try {
+    return parse_record(text, file.string());
+  } catch (const data::InputError&) {
+    return nullptr;
+  }
 }
 
 bool is_error_record(const json& record) {
   const auto error = record.find("error");
-  // A short form's own "error" field travels along; only records without an answer are errors.
+  // A request's own "error" field is copied to its record, so only a record without an answer is an error.
   return error != record.end() && !error->is_null() && !record.contains("token_ids");
 }
 
@@ -168,21 +177,17 @@ void check_same_job(const std::filesystem::path& file, const json& run) {
     }
   }
   for (const auto& [name, value] : settings_before.items()) {
-    // Jobs on the CPU used to say so.
+    // Jobs of early versions recorded a CPU, too.
     if (run["affects_output"].contains(name) || (name == "device" && value == "cpu")) continue;
     throw data::InputError(file.string() + ": it was begun with " + name + " " + or_nothing(value) +
                            ", not without" + advice);
   }
 }
 
-namespace {
-
-std::string mark_of(const json& run) {
+std::string job_hash_of(const json& run) {
   const json input = run.value("input", json::object());
   return data::hex(data::fnv1a(dumped({run.value("affects_output", json()), input.value("hash", json())})));
 }
-
-}  // namespace
 
 BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors)
     : file_(std::move(file)), synced_(std::chrono::steady_clock::now()) {
@@ -190,15 +195,15 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors
   if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
     throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
   }
-  descriptor_.number = open_and_lock(file_);  // before looking: another job may be about to finish
+  descriptor_.number = open_and_lock(file_);  // before the size is read, because another job may be finishing
   const bool has_answers = std::filesystem::file_size(file_) > 0;
   if (has_answers) check_same_job(file_, run);
-  mark_ = mark_of(run);
+  job_hash_ = job_hash_of(run);
   run["format_version"] = 1;
   data::write_file_atomically(run_file_of(file_),
                               run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   if (!has_answers) return;
-  cut_torn_tail(descriptor_.number, file_);
+  remove_partial_line(descriptor_.number, file_);
   read_done(retry_errors, run["input"]["lines"].get<int64_t>());
 }
 
@@ -249,107 +254,7 @@ void BatchOutput::sync() {
   synced_ = std::chrono::steady_clock::now();
 }
 
-namespace {
-
-// Null when the line is no JSON.
-json record_of_text(const std::string& text, const std::filesystem::path& file) {
-  try {
-    return parse_record(text, file.string());
-  } catch (const data::InputError&) {
-    return nullptr;
-  }
-}
-
-/// Whether it is a record of `--stats`, not an answer, which has a line number, too.
-bool is_statistics(const json& record) {
-  return line_of_record(record) > 0 && record.contains("accepted_histogram") && !record.contains("text");
-}
-
-/// What an answer and its statistics have in common; of an OpenAI response, which names no tokens, their
-/// number.
-struct AnswerMark {
-  bool openai = false;
-  uint64_t hash = 0;
-  static AnswerMark of_answer(const json& record) {
-    const json::json_pointer usage("/response/body/usage");
-    if (!record.contains("token_ids") && record.contains(usage))
-      return {true, data::fnv1a(dumped(record[usage]))};
-    return {false, data::fnv1a(dumped(record.value("token_ids", json())))};
-  }
-  bool fits(const json& statistics) const {
-    return hash == data::fnv1a(dumped(statistics.value(openai ? "usage" : "token_ids", json())));
-  }
-};
-
-/// What --stats records are held against.
-class JobInProgress {
- public:
-  /// `stats`: the file of theirs.
-  JobInProgress(const std::filesystem::path& output, const std::filesystem::path& stats) {
-    const std::filesystem::path run_file = run_file_of(output);
-    std::error_code ignored;
-    if (!std::filesystem::exists(output, ignored) || !std::filesystem::exists(run_file, ignored)) return;
-    const json run = data::read_json(run_file);
-    if (!run.is_object() || !run.value("settings", json()).is_object()) return;
-    begun_ = true;
-    mark_ = mark_of(run);
-    const json named = run["settings"].value("stats", json());
-    own_file_ = named.is_string() && named != "" && data::same_file(named.get<std::string>(), stats);
-    LineReader reader(output, BatchOutput::record_limit);
-    for (std::string text; reader.next(text);) {
-      const json record = record_of_text(text, output);
-      if (line_of_record(record) < 1) continue;
-      if (is_error_record(record))
-        failed_.insert(line_of_record(record));
-      else
-        answers_.emplace(line_of_record(record), AnswerMark::of_answer(record));
-    }
-  }
-
-  /// Whether the record may be of this job.  `last`: a kill may have come before its answer was written.
-  bool owns(const json& record, bool last) const {
-    if (!begun_) return false;
-    const json mark = record.value("job", json());
-    const auto answer = answers_.find(line_of_record(record));
-    if (answer != answers_.end() && !answer->second.fits(record)) return false;
-    if (!mark.is_null()) return mark == mark_;
-    // Records that this program wrote before it marked them.
-    return answer != answers_.end() || (last && own_file_ && !failed_.contains(line_of_record(record)));
-  }
-
- private:
-  bool begun_ = false, own_file_ = false;
-  std::string mark_;
-  std::unordered_map<int64_t, AnswerMark> answers_;
-  std::unordered_set<int64_t> failed_;
-};
-
-}  // namespace
-
-void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output) {
-  std::error_code ignored;
-  if (file.empty()) return;
-  if (!std::filesystem::exists(file, ignored)) return data::check_can_write(file);
-  const std::string advice = "; choose another file or remove it";
-  if (!std::filesystem::is_regular_file(file, ignored))
-    throw data::InputError("--stats " + file.string() + ": expected a regular file" + advice);
-  const JobInProgress job(output, file);
-  LineReader reader(file, BatchOutput::record_limit);
-  std::string text;
-  for (bool more = reader.next(text); more && reader.ended();) {  // the last may be torn by a kill
-    const int64_t number = reader.number();
-    const json record = record_of_text(text, file);
-    more = reader.next(text);
-    const bool last = !more || !reader.ended(), statistics = is_statistics(record);
-    if (!statistics || !job.owns(record, last)) {
-      throw data::InputError("--stats " + file.string() + ", line " + std::to_string(number) +
-                             ": expected records of the job that is continued, found " +
-                             (statistics ? "those of another job" : "something else") + advice);
-    }
-  }
-}
-
-void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& keep_line) {
+void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& lines) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return;
   LineReader reader(file, BatchOutput::record_limit);
@@ -357,8 +262,8 @@ void keep_records(const std::filesystem::path& file, const std::unordered_set<in
   Rewrite rewrite(file);
   bool changed = false;
   for (std::string text; reader.next(text);) {
-    const int64_t line = reader.ended() ? line_of_record(record_of_text(text, file)) : 0;
-    if (keep_line.count(line) && kept.insert(line).second) {
+    const int64_t line = reader.ended() ? line_of_record(parse_record_or_null(text, file)) : 0;
+    if (lines.count(line) && kept.insert(line).second) {
       rewrite.add(text);
     } else {
       changed = true;

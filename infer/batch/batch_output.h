@@ -11,40 +11,43 @@
 
 namespace clover::infer {
 
-/// The setting that tells targets apart; jobs begun at first lack it.
+/// The setting that holds the target's fingerprint.  Jobs of early versions do not have it.
 inline constexpr const char* fingerprint_setting = "fingerprint";
 
-/// The output file of a job that may be killed at any instant and continued.  OUTPUT.run.json beside it holds
-/// the settings; what is in OUTPUT is done and never written again.
+/// The output file of a batch job, which may be killed at any instant and continued.  A record in OUTPUT is
+/// done and never written again.  OUTPUT.run.json beside it holds the settings of the job.
 class BatchOutput {
  public:
-  /// Records carry their input line, which may be as long as the reader's limit, and the answer.
+  /// The longest record in bytes.  A record holds its input line, up to LineReader's limit, and the answer.
   static constexpr size_t record_limit = 4 * LineReader::default_limit;
 
-  /// run: {"settings": all resolved options, "affects_output": what the answers depend on, "input": {"lines",
-  /// "hash"}}.  Continues what is there: a torn last line is cut off; with `retry_errors`, error records are
-  /// dropped so that their lines are done again.  InputError, with nothing changed, when OUTPUT belongs to
-  /// another input or to settings that give other answers, naming the first that differs; when it was not
-  /// written by a job at all; or when another process is writing it.
+  /// Opens and locks the file, and continues what is there: a last line that a kill cut off is removed.
+  ///   run  {"settings": all resolved options, "affects_output": the settings that answers depend on,
+  ///        "input": {"lines", "hash"}}
+  ///   retry_errors  removes error records, so that their lines are answered again
+  /// InputError, with nothing changed, when the file belongs to another input or to settings that give other
+  /// answers (naming the first difference), when no job wrote it, or when another process has locked it.
   BatchOutput(std::filesystem::path file, nlohmann::json run, bool retry_errors);
 
+  /// Whether the file holds the record of an input line.
   bool done(int64_t line) const { return done_.count(line) > 0; }
-  const std::unordered_set<int64_t>& lines() const { return done_; }
-  int64_t done_lines() const { return static_cast<int64_t>(done_.size()); }
-  int64_t failed_lines() const { return failed_; }  // of which error records
-  /// Of the job: the same for the same input and answers, 16 hex digits.  Its statistics carry it.
-  const std::string& mark() const { return mark_; }
+  const std::unordered_set<int64_t>& done_lines() const { return done_; }
+  int64_t done_count() const { return static_cast<int64_t>(done_.size()); }
+  int64_t failed_count() const { return failed_; }  // error records among them
+  /// A hash of the settings that answers depend on and of the input, 16 hex digits.  Records of --stats carry
+  /// it, which tells whose they are.
+  const std::string& job_hash() const { return job_hash_; }
 
   /// Appends one record with one write.  std::runtime_error when the disk is full.
   void write(int64_t line, const nlohmann::json& record);
-  /// The same of a record that is text already, `failed` when it is an error's.
+  /// The same for a record that is JSON text already.  `failed`: it is an error record.
   void write_text(int64_t line, const std::string& record, bool failed);
 
-  /// Puts on disk what was written.
+  /// Flushes the file to the disk (fsync).
   void sync();
 
  private:
-  // Closes also when the constructor refuses the file, so that its lock goes too.
+  // A file descriptor that is closed when the constructor throws, too, which releases the lock.
   struct Descriptor {
     Descriptor() = default;
     Descriptor(const Descriptor&) = delete;
@@ -58,30 +61,34 @@ class BatchOutput {
   Descriptor descriptor_;
   std::unordered_set<int64_t> done_;
   int64_t failed_ = 0;
-  std::string mark_;
+  std::string job_hash_;
   std::chrono::steady_clock::time_point synced_;
 };
 
-/// The file that holds a job's settings.
+/// See BatchOutput::job_hash; `run` is as for BatchOutput's constructor.
+std::string job_hash_of(const nlohmann::json& run);
+
+/// The path of the file that holds a job's settings: OUTPUT.run.json.
 std::filesystem::path run_file_of(const std::filesystem::path& output);
 
-/// InputError, naming the first difference, when the job that writes `file` has other answers than `run`
-/// would, or when no job writes it.
+/// InputError when the output `file` was not written by a job, or by one with other answers than those of
+/// `run`; the message names the first difference.
 void check_same_job(const std::filesystem::path& file, const nlohmann::json& run);
 
-/// Line number of an output record of either form, 0 when it is none.
+/// The input line that an output record of either form answers; 0 when it is not such a record.
 int64_t line_of_record(const nlohmann::json& record);
 
-/// A record read back, numbers that no double holds as texts; InputError begins with `where`.
+/// Parses an output record.  Numbers that a double cannot hold become texts.  InputError that begins with
+/// `where`.
 nlohmann::json parse_record(const std::string& text, const std::string& where);
+/// The same, but null when the text is not valid JSON.
+nlohmann::json parse_record_or_null(const std::string& text, const std::filesystem::path& file);
+/// Whether an output record is an error instead of an answer.
 bool is_error_record(const nlohmann::json& record);
 
-/// InputError when `file` holds anything but the statistics of the job whose answers go to `output`: it would
-/// be lost.
-void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output);
-
-/// Keeps of a JSON-lines file only the records of `keep_line` lines, each once, and no torn last line; writes
-/// it anew only when something changes.  A missing file stays missing.
-void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& keep_line);
+/// Removes from a file of JSON lines every record whose input line is not in `lines`, repeated records, and a
+/// last line that was cut off.  The file is rewritten only if something changes; a missing file stays
+/// missing.
+void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& lines);
 
 }  // namespace clover::infer

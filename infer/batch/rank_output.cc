@@ -21,9 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Small enough that ranks end together, large enough that claims cost nothing; the same for any number of
-// ranks.
-int64_t chunk_lines(int64_t input_lines) {
+// Small enough that ranks finish at about the same time, large enough that claims take no time.  The same for
+// any number of ranks, so that another number can continue the job.
+int64_t lines_of_a_chunk(int64_t input_lines) {
   return std::clamp<int64_t>(input_lines / 1024, 1, 256);
 }
 
@@ -31,7 +31,7 @@ fs::path folder_of(const fs::path& output) {
   return output.string() + ".ranks";
 }
 
-fs::path part_of(const fs::path& output, int64_t rank) {
+fs::path shard_file(const fs::path& output, int64_t rank) {
   return folder_of(output) / ("rank-" + std::to_string(rank) + ".jsonl");
 }
 
@@ -39,6 +39,7 @@ bool starts_with(const fs::path& file, const char* prefix) {
   return file.filename().string().rfind(prefix, 0) == 0;
 }
 
+/// A file descriptor; closing it releases its lock.
 class Descriptor {
  public:
   Descriptor(const fs::path& file, int flags) : number_(::open(file.c_str(), flags | O_CLOEXEC, 0666)) {}
@@ -58,69 +59,71 @@ class Descriptor {
                          std::strerror(errno));
 }
 
-bool still_there(const Descriptor& descriptor, const fs::path& file) {
-  struct stat mine, there;
-  return ::fstat(descriptor.number(), &mine) == 0 && ::stat(file.c_str(), &there) == 0 &&
-         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+/// Whether `file` is still the file that was opened.
+bool is_same_file(const Descriptor& descriptor, const fs::path& file) {
+  struct stat opened, found;
+  return ::fstat(descriptor.number(), &opened) == 0 && ::stat(file.c_str(), &found) == 0 &&
+         opened.st_ino == found.st_ino && opened.st_dev == found.st_dev;
 }
 
-/// Waits until no other rank begins or ends.  The last to end removes the folder, lock included: whoever
-/// waited for that one makes a new folder.
+/// Locks the folder of shards, creating it if needed; ranks start and finish one at a time.  The last rank to
+/// finish removes the folder and the lock file, so after waiting for it a new folder is created.
 Descriptor lock_folder(const fs::path& output) {
   const fs::path file = folder_of(output) / "lock";
   for (;;) {
     if (::mkdir(folder_of(output).c_str(), 0777) != 0 && errno != EEXIST) cannot_write(folder_of(output));
     Descriptor lock(file, O_RDWR | O_CREAT);
-    if (lock.number() < 0 && errno == ENOENT) continue;  // removed in this moment
+    if (lock.number() < 0 && errno == ENOENT) continue;  // another rank has just removed the folder
     if (lock.number() < 0) cannot_write(file);
     while (::flock(lock.number(), LOCK_EX) != 0)
       if (errno != EINTR) cannot_write(file);
-    if (still_there(lock, file)) return lock;
+    if (is_same_file(lock, file)) return lock;
   }
 }
 
-/// Whose process is gone: nobody holds its lock.
-bool abandoned(const fs::path& part) {
-  const Descriptor descriptor(part, O_RDWR);
+/// Whether no process holds the lock of a shard, because the one that wrote it no longer runs.
+bool is_abandoned(const fs::path& shard) {
+  const Descriptor descriptor(shard, O_RDWR);
   return descriptor.number() >= 0 && ::flock(descriptor.number(), LOCK_EX | LOCK_NB) == 0;
 }
 
-struct Parts {
-  std::vector<fs::path> abandoned;
-  bool others = false;  // some are being written
+struct Shards {
+  std::vector<fs::path> abandoned;  // sorted
+  bool others_run = false;          // some are being written by other ranks
 };
 
-/// InputError when a part belongs to another job than `run`.
-Parts find_parts(const fs::path& output, const json& run) {
-  Parts parts;
+/// Lists the shards of `output`.  InputError when one belongs to another job than `run`.
+Shards find_shards(const fs::path& output, const json& run) {
+  Shards shards;
   for (const auto& entry : fs::directory_iterator(folder_of(output))) {
     const fs::path& file = entry.path();
     if (!starts_with(file, "rank-") || file.extension() != ".jsonl") continue;
     if (fs::exists(run_file_of(file))) check_same_job(file, run);
-    if (abandoned(file))
-      parts.abandoned.push_back(file);
+    if (is_abandoned(file))
+      shards.abandoned.push_back(file);
     else
-      parts.others = true;
+      shards.others_run = true;
   }
-  std::sort(parts.abandoned.begin(), parts.abandoned.end());
-  return parts;
+  std::sort(shards.abandoned.begin(), shards.abandoned.end());
+  return shards;
 }
 
-/// Adds the records of `parts` that `whole` lacks, then removes them.  Killed in between, it is done again.
-void join(const std::vector<fs::path>& parts, BatchOutput& whole) {
-  for (const fs::path& part : parts) {
-    LineReader reader(part, BatchOutput::record_limit);
+/// Adds the records of the shards that `whole` does not have, then removes the shards.  If it is killed
+/// before that, the next process repeats it.
+void merge(const std::vector<fs::path>& shards, BatchOutput& whole) {
+  for (const fs::path& shard : shards) {
+    LineReader reader(shard, BatchOutput::record_limit);
     for (std::string text; reader.next(text);) {
-      if (!reader.ended()) break;  // torn by a kill
-      const json record = parse_record(text, part.string() + ", line " + std::to_string(reader.number()));
+      if (!reader.ended()) break;  // cut off by a kill
+      const json record = parse_record(text, shard.string() + ", line " + std::to_string(reader.number()));
       const int64_t line = line_of_record(record);
       if (line > 0 && !whole.done(line)) whole.write_text(line, text, is_error_record(record));
     }
   }
   whole.sync();
-  for (const fs::path& part : parts) {
-    fs::remove(part);  // first: one without its settings could not be joined any more
-    fs::remove(run_file_of(part));
+  for (const fs::path& shard : shards) {
+    fs::remove(shard);  // before its settings, because a shard without settings could not be merged
+    fs::remove(run_file_of(shard));
   }
 }
 
@@ -135,18 +138,21 @@ void remove_claims(const fs::path& output) {
   remove_files(folder_of(output), "chunk-");
 }
 
-/// The lock last, so that whoever begins in this moment waits for it, finds it gone and makes a new folder.
+/// Removes the folder of shards, the lock file last: a rank that starts meanwhile waits for the lock, finds
+/// that the file is gone and creates a new folder.
 void remove_folder(const fs::path& output) {
   remove_claims(output);
   remove_files(folder_of(output), "rank-");
   fs::remove(folder_of(output) / "lock");
-  ::rmdir(folder_of(output).c_str());  // fails when somebody has begun anew, or keeps files of theirs there
+  ::rmdir(folder_of(output)
+              .c_str());  // fails when a new rank has started, or when the user keeps other files there
 }
 
-RankOutput::Joined join_all(const fs::path& output, const json& run, const std::vector<fs::path>& parts) {
+RankOutput::MergeResult merge_all(const fs::path& output, const json& run,
+                                  const std::vector<fs::path>& shards) {
   BatchOutput whole(output, run, false);
-  join(parts, whole);
-  return {true, whole.done_lines(), whole.failed_lines()};
+  merge(shards, whole);
+  return {true, whole.done_count(), whole.failed_count()};
 }
 
 }  // namespace
@@ -154,25 +160,25 @@ RankOutput::Joined join_all(const fs::path& output, const json& run, const std::
 RankOutput::RankOutput(fs::path output, Rank rank, json run, bool retry_errors)
     : output_(std::move(output)),
       run_(std::move(run)),
-      chunk_(chunk_lines(run_["input"]["lines"].get<int64_t>())) {
-  const bool begun = fs::is_directory(folder_of(output_));
+      chunk_lines_(lines_of_a_chunk(run_["input"]["lines"].get<int64_t>())) {
+  const bool existed = fs::is_directory(folder_of(output_));
   const Descriptor lock = lock_folder(output_);
   try {
-    const Parts parts = find_parts(output_, run_);
-    if (!parts.abandoned.empty()) join_all(output_, run_, parts.abandoned);
-    const BatchOutput whole(output_, run_, retry_errors && !parts.others);
-    done_ = whole.lines();
-    if (!parts.others) remove_claims(output_);
+    const Shards shards = find_shards(output_, run_);
+    if (!shards.abandoned.empty()) merge_all(output_, run_, shards.abandoned);
+    const BatchOutput whole(output_, run_, retry_errors && !shards.others_run);
+    done_ = whole.done_lines();
+    if (!shards.others_run) remove_claims(output_);
   } catch (...) {
-    if (!begun) remove_folder(output_);
+    if (!existed) remove_folder(output_);
     throw;
   }
-  part_ = std::make_unique<BatchOutput>(part_of(output_, rank.number), run_, false);
+  shard_ = std::make_unique<BatchOutput>(shard_file(output_, rank.number), run_, false);
 }
 
 bool RankOutput::claim(int64_t line) {
-  if (done_.count(line) || part_->done(line)) return false;
-  const int64_t chunk = (line - 1) / chunk_;
+  if (done_.count(line) || shard_->done(line)) return false;
+  const int64_t chunk = (line - 1) / chunk_lines_;
   if (mine_.count(chunk)) return true;
   if (others_.count(chunk)) return false;
   const fs::path file = folder_of(output_) / ("chunk-" + std::to_string(chunk));
@@ -182,25 +188,25 @@ bool RankOutput::claim(int64_t line) {
   return claimed.number() >= 0;
 }
 
-RankOutput::Joined RankOutput::finish() {
+RankOutput::MergeResult RankOutput::finish() {
   const Descriptor lock = lock_folder(output_);
-  part_.reset();
-  const Parts parts = find_parts(output_, run_);
-  if (parts.others) return {};
-  const Joined joined = join_all(output_, run_, parts.abandoned);
+  shard_.reset();
+  const Shards shards = find_shards(output_, run_);
+  if (shards.others_run) return {};
+  const MergeResult result = merge_all(output_, run_, shards.abandoned);
   remove_folder(output_);
-  return joined;
+  return result;
 }
 
-void RankOutput::join_left_behind(const fs::path& output, const json& run) {
+void RankOutput::merge_abandoned_shards(const fs::path& output, const json& run) {
   if (!fs::is_directory(folder_of(output))) return;
   const Descriptor lock = lock_folder(output);
-  const Parts parts = find_parts(output, run);
-  if (parts.others) {
+  const Shards shards = find_shards(output, run);
+  if (shards.others_run) {
     throw data::InputError(folder_of(output).string() +
                            ": ranks of this job are still at work; wait for them, or choose another output");
   }
-  join_all(output, run, parts.abandoned);
+  merge_all(output, run, shards.abandoned);
   remove_folder(output);
 }
 

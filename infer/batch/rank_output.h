@@ -11,42 +11,44 @@
 
 namespace clover::infer {
 
-/// The share of one process in the output of a job that several answer, on one machine or many with a common
-/// file system whose flock holds across them.  OUTPUT.ranks beside OUTPUT holds a file of answers for every
-/// rank and a file for every chunk of lines that one has claimed; the last rank to finish joins the answers
-/// in OUTPUT and removes the folder. Any number of ranks, or one process, may continue what was interrupted.
+/// The output of one rank of a batch job that several processes answer together, on one machine or on several
+/// whose common file system supports flock across machines.  The folder OUTPUT.ranks holds one shard (a file
+/// of answers) for each rank, and one file for each chunk of input lines that a rank has claimed.  The last
+/// rank to finish merges the shards into OUTPUT and removes the folder.  An interrupted job may be continued
+/// by any number of ranks, or by one process.
 class RankOutput {
  public:
-  /// run as for BatchOutput, the same for every rank.  Joins what ranks that are gone left behind; with
-  /// `retry_errors` and no other rank at work, error records are dropped.  InputError as for BatchOutput, and
-  /// when another process is this rank.
+  /// `run` is as for BatchOutput, and the same for every rank.  Merges the shards of processes that no longer
+  /// run.  With `retry_errors`, and when no other rank is running, error records are removed.  InputError as
+  /// for BatchOutput, and when another process has this rank.
   RankOutput(std::filesystem::path output, Rank rank, nlohmann::json run, bool retry_errors);
 
-  /// Whether this process answers that line: it is not done, and its chunk is this rank's, claimed by asking
-  /// if nobody has.
+  /// Whether this rank answers the input line: it is not done, and this rank holds its chunk of lines. Claims
+  /// the chunk if no rank has.
   bool claim(int64_t line);
 
-  /// Where this rank's answers go.
-  BatchOutput& part() { return *part_; }
+  /// The answers of this rank.
+  BatchOutput& shard() { return *shard_; }
 
-  struct Joined {
-    bool last = false;  // no other rank is at work
-    int64_t done = 0;   // lines in OUTPUT
-    int64_t failed = 0;
+  struct MergeResult {
+    bool last = false;   // no other rank was running, so the shards were merged
+    int64_t done = 0;    // lines in OUTPUT, if last
+    int64_t failed = 0;  // error records among them
   };
-  /// Gives up this rank's part, which joins the others' when no other rank is at work.
-  Joined finish();
+  /// Closes this rank's shard.  Merges all shards when no other rank is running.
+  MergeResult finish();
 
-  /// Before one process alone goes on with OUTPUT: joins what ranks left behind, if any did.  InputError when
-  /// some are still at work.
-  static void join_left_behind(const std::filesystem::path& output, const nlohmann::json& run);
+  /// Merges the shards of processes that no longer run, before one process continues with OUTPUT alone.
+  /// InputError when some ranks are still running.
+  static void merge_abandoned_shards(const std::filesystem::path& output, const nlohmann::json& run);
 
  private:
   std::filesystem::path output_;
   nlohmann::json run_;
-  int64_t chunk_;  // lines
-  std::unordered_set<int64_t> done_, mine_, others_;
-  std::unique_ptr<BatchOutput> part_;
+  int64_t chunk_lines_;                        // lines of a chunk
+  std::unordered_set<int64_t> done_;           // lines in OUTPUT
+  std::unordered_set<int64_t> mine_, others_;  // chunks claimed by this rank and by others
+  std::unique_ptr<BatchOutput> shard_;
 };
 
 }  // namespace clover::infer

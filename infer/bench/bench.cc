@@ -6,20 +6,20 @@
 #include <numeric>
 
 #include "data/files/error.h"
-#include "infer/requests/decode_options.h"
+#include "infer/requests/decode_flags.h"
 #include "infer/requests/report.h"
-#include "infer/requests/request_run.h"
+#include "infer/requests/run_requests.h"
 
 namespace clover::infer {
 namespace {
 
 using nlohmann::json;
 
-// What is kept of the rounds of one configuration.
+/// The measurements of one configuration.
 struct Measured {
   std::vector<RunOutcome> rounds;
-  std::vector<double> ratio_to_off;
-  std::vector<bool> differs;  // by request, in any round
+  std::vector<double> ratio_to_off;  // one per round
+  std::vector<bool> differs;         // per request: whether its tokens differed in any round
 };
 
 bool same_batch_size(const BenchConfiguration& one, const BenchConfiguration& other) {
@@ -33,8 +33,8 @@ double median_of(const std::vector<RunOutcome>& rounds, Field field) {
   return median(std::move(values));
 }
 
-/// Its counts stand for all: `auto` does not choose alike in every round.
-const RunOutcome& middle_by_tokens_per_step(const std::vector<RunOutcome>& rounds) {
+/// The round with the median tokens_per_step.  Rounds differ because `auto` chooses by what it times.
+const RunOutcome& median_round(const std::vector<RunOutcome>& rounds) {
   std::vector<const RunOutcome*> sorted;
   for (const RunOutcome& round : rounds) sorted.push_back(&round);
   std::stable_sort(sorted.begin(), sorted.end(), [](const RunOutcome* one, const RunOutcome* other) {
@@ -60,7 +60,7 @@ json round_figures(const RunOutcome& round, double ratio_to_off) {
 json summarise(const BenchConfiguration& configuration, const Measured& measured,
                const std::vector<BatchLine>& lines) {
   json entry = describe_growth(configuration.options, configuration.heads);
-  entry.update(describe_outcome(middle_by_tokens_per_step(measured.rounds)));
+  entry.update(describe_outcome(median_round(measured.rounds)));
   if (configuration.drafter) entry["kind"] = configuration.drafter->kind();
   entry["temperature"] = lines.front().sampling.rule.temperature;
   const auto set_median = [&](const char* name, auto field) {
@@ -89,6 +89,7 @@ json summarise(const BenchConfiguration& configuration, const Measured& measured
   return entry;
 }
 
+/// "clover budget 4 batch 8"
 std::string label(const BenchConfiguration& configuration) {
   const json budget = resolved_budget(configuration.options.growth, configuration.options.budget);
   return to_string(configuration.options.growth.policy) +
@@ -96,16 +97,15 @@ std::string label(const BenchConfiguration& configuration) {
          std::to_string(configuration.options.max_batch);
 }
 
-void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan,
-                       const std::string& draft, const NamedDrafter& heads, int64_t batch_size,
-                       int64_t budget) {
+void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan, Policy policy,
+                       const NamedDrafter& heads, int64_t batch_size, int64_t budget) {
   BenchConfiguration configuration{heads.folder, heads.drafter.get(), plan.base};
-  configuration.options.growth.policy = parse_policy(draft);
-  if (configuration.options.growth.policy == Policy::off) {
+  configuration.options.growth.policy = policy;
+  if (policy == Policy::off) {
     configuration.heads.clear();
     configuration.drafter = nullptr;
   }
-  configuration.options.suffix = suffix_wanted(plan.suffix, configuration.options.growth.policy);
+  configuration.options.suffix = suffix_wanted(plan.suffix, policy);
   configuration.options.max_batch = batch_size;
   configuration.options.budget = budget;
   planned.push_back(configuration);
@@ -123,20 +123,20 @@ double median(std::vector<double> values) {
 std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
                                                     const std::vector<NamedDrafter>& drafters) {
   std::vector<BenchConfiguration> planned;
-  const std::vector<int64_t> own_budget{-1};
+  const std::vector<int64_t> default_budget{-1};
   for (const int64_t batch_size : plan.batch_sizes) {
-    add_configuration(planned, plan, "off", {}, batch_size, -1);
+    add_configuration(planned, plan, Policy::off, {}, batch_size, -1);
     for (const std::string& draft : plan.drafts) {
-      const Policy policy = parse_policy(draft);
-      if (policy == Policy::off) continue;
-      const bool has_budget = policy == Policy::clover || policy == Policy::fixed_tree;
-      if (drafters.empty() && policy != Policy::automatic) {
+      const GrowthPolicy& policy = growth_policy(parse_policy(draft));
+      if (policy.policy == Policy::off) continue;
+      if (drafters.empty() && policy.needs_heads) {
         throw data::InputError("--draft " + draft + ": expected --heads DIR to draft with, found none");
       }
-      if (drafters.empty()) add_configuration(planned, plan, draft, {}, batch_size, -1);
+      if (drafters.empty()) add_configuration(planned, plan, policy.policy, {}, batch_size, -1);
       for (const NamedDrafter& heads : drafters) {
-        for (const int64_t budget : has_budget && !plan.budgets.empty() ? plan.budgets : own_budget) {
-          add_configuration(planned, plan, draft, heads, batch_size, budget);
+        for (const int64_t budget :
+             policy.runs_every_budget && !plan.budgets.empty() ? plan.budgets : default_budget) {
+          add_configuration(planned, plan, policy.policy, heads, batch_size, budget);
         }
       }
     }
@@ -146,27 +146,29 @@ std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
 
 namespace {
 
-// Untimed: first touch of the weights, and of every drafter.
+/// Runs two short requests with every configuration, untimed, so that all weights are in memory.
 void warm_up(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
              const std::vector<BatchLine>& lines) {
-  std::vector<BatchLine> few(lines.begin(), lines.begin() + std::min<size_t>(lines.size(), 2));
-  for (BatchLine& line : few) line.sampling.max_tokens = std::min<int64_t>(line.sampling.max_tokens, 8);
+  std::vector<BatchLine> first_lines(lines.begin(), lines.begin() + std::min<size_t>(lines.size(), 2));
+  for (BatchLine& line : first_lines)
+    line.sampling.max_tokens = std::min<int64_t>(line.sampling.max_tokens, 8);
   for (const BenchConfiguration& configuration : configurations)
-    run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, few);
+    run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, first_lines);
 }
 
-// The last round of every configuration beside that of plain decoding.
+/// Compares the last round of every configuration with that of plain decoding at the same batch size.
 void compare_with_off(const std::vector<BenchConfiguration>& configurations,
                       std::vector<Measured>& measured) {
   size_t off = 0;
   for (size_t i = 0; i < configurations.size(); ++i) {
-    if (!same_batch_size(configurations[i], configurations[off])) off = i;  // first of its batch size
-    const RunOutcome& mine = measured[i].rounds.back();
+    if (!same_batch_size(configurations[i], configurations[off]))
+      off = i;  // `off` is the first of a batch size
+    const RunOutcome& own = measured[i].rounds.back();
     const RunOutcome& plain = measured[off].rounds.back();
-    measured[i].ratio_to_off.push_back(mine.tokens_per_second() / plain.tokens_per_second());
-    measured[i].differs.resize(mine.token_ids.size());
-    for (size_t line = 0; line < mine.token_ids.size(); ++line)
-      if (mine.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
+    measured[i].ratio_to_off.push_back(own.tokens_per_second() / plain.tokens_per_second());
+    measured[i].differs.resize(own.token_ids.size());
+    for (size_t line = 0; line < own.token_ids.size(); ++line)
+      if (own.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
   }
 }
 
@@ -174,10 +176,10 @@ void compare_with_off(const std::vector<BenchConfiguration>& configurations,
 
 json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
                const std::vector<BatchLine>& lines, int64_t rounds,
-               const std::function<void(const std::string&)>& say) {
+               const std::function<void(const std::string&)>& log) {
   std::vector<Measured> measured(configurations.size());
   warm_up(model, configurations, lines);
-  // To and fro, so that a machine that slows down or recovers favours none.
+  // The order is reversed after each round, so that a machine that slows down or recovers favours none.
   std::vector<size_t> order(configurations.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (int64_t round = 0; round < rounds; ++round, std::reverse(order.begin(), order.end())) {
@@ -192,7 +194,7 @@ json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& 
       char figures[64];
       std::snprintf(figures, sizeof figures, ": %.1f tokens/s",
                     measured[i].rounds.back().tokens_per_second());
-      say("round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
+      log("round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
           label(configuration) + figures);
     }
     compare_with_off(configurations, measured);

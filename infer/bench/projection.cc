@@ -1,48 +1,49 @@
+#include "infer/bench/projection.h"
+
 #include <algorithm>
 #include <cstdio>
-#include <map>
 
 #include "data/files/error.h"
-#include "infer/bench/step_bench.h"
 
 namespace clover::infer {
 namespace {
 
 using nlohmann::json;
 
-/// Tokens of a pass by the guesses it kept: [a] passes kept a.
-double tokens_a_pass(const json& histogram) {
+/// The mean number of tokens per pass.  `histogram`: [a] passes accepted a draft tokens, and yielded a + 1
+/// tokens.
+double tokens_per_pass(const json& histogram) {
   double passes = 0, tokens = 0;
-  for (size_t kept = 0; kept < histogram.size(); ++kept) {
-    passes += histogram[kept].get<double>();
-    tokens += histogram[kept].get<double>() * static_cast<double>(kept + 1);
+  for (size_t accepted = 0; accepted < histogram.size(); ++accepted) {
+    passes += histogram[accepted].get<double>();
+    tokens += histogram[accepted].get<double>() * static_cast<double>(accepted + 1);
   }
   return passes > 0 ? tokens / passes : 0;
 }
 
 }  // namespace
 
-std::map<std::string, Acceptance> read_acceptance(const json& real, const std::vector<int64_t>& rows) {
+std::map<std::string, Acceptance> read_acceptance(const json& bench, const std::vector<int64_t>& rows) {
   std::map<std::string, Acceptance> found;
-  std::string budgets;  // found, but of steps that are not measured
+  std::string other_budgets;  // in `bench`, but without a matching count of rows
   try {
-    for (const json& configuration : real.at("configurations")) {
-      // `auto` chose its trees by the costs of another machine.
+    for (const json& configuration : bench.at("configurations")) {
+      // The trees of `auto` depend on what passes cost on the machine that measured them.
       if (configuration.value("draft", "") != "clover" || !configuration.contains("kind")) continue;
       const int64_t budget = configuration.at("budget").get<int64_t>();
-      const double tokens = tokens_a_pass(configuration.at("accepted_histogram"));
+      const double tokens = tokens_per_pass(configuration.at("accepted_histogram"));
       if (tokens < 1) continue;
       if (std::find(rows.begin(), rows.end(), budget + 1) != rows.end())
         found.try_emplace(configuration.at("kind").get<std::string>(), Acceptance{budget, tokens});
       else
-        budgets += (budgets.empty() ? "" : ", ") + std::to_string(budget);
+        other_budgets += (other_budgets.empty() ? "" : ", ") + std::to_string(budget);
     }
   } catch (const json::exception& error) {
     throw data::InputError(std::string("--assume-acceptance: expected the --json of bench, found ") +
                            error.what());
   }
-  if (found.empty() && !budgets.empty()) {
-    throw data::InputError("--assume-acceptance: it was measured with budgets of " + budgets +
+  if (found.empty() && !other_budgets.empty()) {
+    throw data::InputError("--assume-acceptance: it was measured with budgets of " + other_budgets +
                            "; add one of them, plus 1 for the root, to --rows");
   }
   if (found.empty()) {
@@ -55,10 +56,10 @@ std::map<std::string, Acceptance> read_acceptance(const json& real, const std::v
 }
 
 json project_speed(const json& configurations, const std::map<std::string, Acceptance>& acceptance) {
-  std::map<std::pair<int64_t, int64_t>, double> pass;  // seconds by batch size and rows each
+  std::map<std::pair<int64_t, int64_t>, double> pass_seconds;  // by batch size and rows per sequence
   for (const json& entry : configurations)
     if (entry.contains("rows"))
-      pass[{entry["batch_size"].get<int64_t>(), entry["rows"].get<int64_t>()}] =
+      pass_seconds[{entry["batch_size"].get<int64_t>(), entry["rows"].get<int64_t>()}] =
           entry["seconds"].get<double>();
   json projections = json::array();
   const auto project = [&](int64_t batch_size, const json& kind, const json& draft_vocab, double tokens,
@@ -69,14 +70,14 @@ json project_speed(const json& configurations, const std::map<std::string, Accep
                            {"tokens_per_step", tokens},
                            {"tokens_per_second", static_cast<double>(batch_size) * tokens / seconds}});
   };
-  for (const auto& [of, seconds] : pass)
-    if (of.second == 1) project(of.first, nullptr, nullptr, 1, seconds);
+  for (const auto& [shape, seconds] : pass_seconds)
+    if (shape.second == 1) project(shape.first, nullptr, nullptr, 1, seconds);
   for (const json& entry : configurations) {
     const auto assumed = entry.contains("kind") ? acceptance.find(entry["kind"]) : acceptance.end();
     if (assumed == acceptance.end()) continue;
     const int64_t batch_size = entry["batch_size"];
     project(batch_size, entry["kind"], entry["draft_vocab"], assumed->second.tokens_per_step,
-            pass.at({batch_size, assumed->second.budget + 1}) + entry["seconds"].get<double>());
+            pass_seconds.at({batch_size, assumed->second.budget + 1}) + entry["seconds"].get<double>());
   }
   return projections;
 }

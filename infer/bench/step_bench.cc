@@ -28,26 +28,27 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t page_size = 64;
+constexpr int64_t page_size = 64;  // tokens
 constexpr int64_t rows_a_chunk = 256;
-constexpr int64_t accepted_rows = 2;  // that a drafter is primed with: about what heads get accepted
+constexpr int64_t accepted_rows = 2;  // rows per sequence that a drafter is primed with, a typical acceptance
 constexpr int steps_of_a_round = 8;
 
-// Any ids serve: the work does not depend on them.
+/// A token id.  The cost of a step does not depend on which.
 int64_t some_id(int64_t position, int64_t vocab) {
   return (position * 7919 + 13) % vocab;
 }
 
-/// A batch whose sequences have so many tokens cached, of random keys and values.
+/// A batch of sequences that each have StepBenchPlan::context tokens in the KV cache, with random keys and
+/// values.
 class CachedBatch {
  public:
   CachedBatch(const model::Target& target, int64_t drafter_layers, int64_t batch_size,
               const StepBenchPlan& plan)
       : target_(target),
         context_(plan.context),
-        cache_(room_for(target, drafter_layers, batch_size, plan)),
-        recorder_(target.device(), plan.graphs),
-        passes_(target, cache_, batch_size, recorder_) {
+        cache_(make_cache(target, drafter_layers, batch_size, plan)),
+        graph_runner_(target.device(), plan.graphs),
+        passes_(target, cache_, batch_size, graph_runner_) {
     for (int64_t layer = 0; layer < cache_.shape().layers; ++layer) {
       cache_.keys(layer).normal_();
       cache_.values(layer).normal_();
@@ -55,7 +56,7 @@ class CachedBatch {
     for (int64_t i = 0; i < batch_size; ++i) fill(cache_.open());
   }
 
-  /// A root and binary branches a sequence: paths of the lengths a candidate tree has.
+  /// The rows of one binary tree per sequence, whose paths are about as long as those of candidate trees.
   model::RowBatch trees(int64_t rows) const {
     model::RowBatch batch;
     batch.best_only = true;
@@ -70,8 +71,8 @@ class CachedBatch {
     return batch;
   }
 
-  /// A pass, until its tokens are there.  On a GPU those of the pass before: as when text is decoded, it goes
-  /// from one to the next by itself.
+  /// Runs a pass.  On the CPU it waits for its tokens.  On a GPU it queues the pass and waits for the tokens
+  /// of the pass before, so that the GPU goes from one pass to the next without a pause, as in decoding.
   void run_target(const model::RowBatch& batch) {
     const auto best = [&] {
       const at::Tensor tokens = passes_.forward(batch, {}).best;
@@ -79,80 +80,82 @@ class CachedBatch {
       return tokens;
     };
     if (target_.device().is_cpu()) return static_cast<void>(best());
-    const auto begin = [&] { return kernels::begin_to_host(best()); };
+    const auto begin = [&] { return kernels::copy_to_host_async(best()); };
     if (!last_) last_ = begin();
-    kernels::Arriving next = begin();
+    kernels::PendingCopy next = begin();
     last_->wait();
     last_ = std::move(next);
   }
 
-  /// Until it has nothing left to do.
+  /// Waits until the device is idle.
   void drain() {
     last_.reset();
-    kernels::wait_for(target_.device());
+    kernels::synchronize(target_.device());
   }
 
-  /// To draft for the batch with.
+  /// The drafter's graphs for this batch.
   model::DraftGraphs draft_of(model::Drafter& drafter) {
-    return {drafter, cache_, target_.config().layers, recorder_};
+    return {drafter, cache_, target_.config().layers, graph_runner_};
   }
 
-  /// A draft, which sees as many rows as a step may have accepted.
+  /// Primes the drafter with accepted_rows rows per sequence, and drafts with every head.
   void run_drafter(model::DraftGraphs& draft) const {
     const int64_t rows = size_ * accepted_rows;
     const int64_t hidden = target_.config().hidden, layers = std::ssize(draft.drafter().features().layers);
     const at::Tensor features = at::zeros({rows, hidden}, target_.dtype());
-    model::SeenRows seen{{{features, features}}, {}, {}};
-    if (layers > 0) seen.parts[0].layers = at::zeros({rows, layers * hidden}, target_.dtype());
-    for (int64_t row = 0; row < rows; ++row) seen.next_ids.push_back(some_id(row, target_.config().vocab));
+    model::DraftInput input{{{features, features}}, {}, {}};
+    if (layers > 0) input.parts[0].layers = at::zeros({rows, layers * hidden}, target_.dtype());
+    for (int64_t row = 0; row < rows; ++row) input.next_ids.push_back(some_id(row, target_.config().vocab));
     for (int32_t sequence = 0; sequence < size_; ++sequence)
-      seen.segments.push_back({sequence, static_cast<int32_t>(context_ - accepted_rows), accepted_rows});
-    grow(draft, seen, through_every_head(), limits(draft));
+      input.segments.push_back({sequence, static_cast<int32_t>(context_ - accepted_rows), accepted_rows});
+    grow(draft, input, through_every_head(), limits(draft));
   }
 
-  /// The same behind a pass that a GPU is still busy with, as it begins when text is decoded: its own
-  /// seconds.
+  /// The same, queued behind a pass of the target that a GPU is still running, as in decoding.  Returns the
+  /// seconds of the draft alone, measured on the GPU.
   double run_drafter_behind_a_pass(model::DraftGraphs& draft) {
     const int64_t seen_each = draft.drafter().kv_layers() == 0 ? 1 : accepted_rows;
     model::RowBatch batch;
-    model::JudgedRows judged;
-    model::SeenRows seen;
-    std::vector<int64_t> said;  // each row's child, so that all are accepted
+    model::UnverifiedTrees unverified;
+    model::DraftInput input;
+    std::vector<int64_t> target_tokens;  // each row's child, so that all are accepted
     for (int32_t sequence = 0; sequence < size_; ++sequence) {
       const int64_t base = batch.size();
       for (int64_t i = 0; i < accepted_rows; ++i) {
         const int64_t parent = i == 0 ? -1 : base + i - 1;
-        judged.parents.push_back(parent);
+        unverified.parents.push_back(parent);
         batch.wanted.push_back(batch.size());
         batch.add(some_id(i, target_.config().vocab), sequence, static_cast<int32_t>(parent));
-        said.push_back(some_id(i + 1, target_.config().vocab));
+        target_tokens.push_back(some_id(i + 1, target_.config().vocab));
       }
-      judged.trees.push_back({base, accepted_rows, sequence * seen_each, seen_each, sequence});
-      seen.segments.push_back({sequence, static_cast<int32_t>(context_), static_cast<int32_t>(seen_each)});
+      unverified.places.push_back({base, accepted_rows, sequence * seen_each, seen_each, sequence});
+      input.segments.push_back({sequence, static_cast<int32_t>(context_), static_cast<int32_t>(seen_each)});
     }
-    judged.ids = batch.ids;
-    judged.seen.resize(size_ * seen_each);
-    seen.next_ids.resize(size_ * seen_each);
-    judged.features = passes_.forward(batch, draft.drafter().features()).features;
+    unverified.ids = batch.ids;
+    unverified.drafter_rows.resize(size_ * seen_each);
+    input.next_ids.resize(size_ * seen_each);
+    unverified.features = passes_.forward(batch, draft.drafter().features()).features;
     for (int32_t sequence = 0; sequence < size_; ++sequence)
-      cache_.add_slots(sequence, accepted_rows, judged.slots);
-    judged.tokens =
-        kernels::to_device(at::from_blob(said.data(), {std::ssize(said)}, at::kLong), target_.device());
-    begin_growing(draft, judged, seen, through_every_head(), limits(draft));
+      cache_.add_slots(sequence, accepted_rows, unverified.slots);
+    unverified.tokens = kernels::to_device(
+        at::from_blob(target_tokens.data(), {std::ssize(target_tokens)}, at::kLong), target_.device());
+    begin_growing(draft, unverified, input, through_every_head(), limits(draft));
     const double seconds = draft.finish().seconds;
     forget_rows();
     return seconds;
   }
 
  private:
+  /// Drops the rows of the last pass from the KV cache.
   void forget_rows() {
     for (int32_t sequence = 0; sequence < size_; ++sequence)
       cache_.keep(sequence, {}, target_.config().layers);
   }
 
+  /// A rule that uses every head, whatever the heads draft.
   static GrowthRule through_every_head() {
     GrowthRule rule;
-    rule.policy = Policy::chain;  // whatever they guess
+    rule.policy = Policy::chain;
     return rule;
   }
   std::vector<GrowthLimit> limits(const model::DraftGraphs& draft) const {
@@ -160,13 +163,14 @@ class CachedBatch {
     return std::vector<GrowthLimit>(size_, {depth, depth});
   }
 
-  static model::KvCache room_for(const model::Target& target, int64_t drafter_layers, int64_t batch_size,
-                                 const StepBenchPlan& plan) {
+  /// A KV cache with room for the batch.  InputError when the device has too little memory.
+  static model::KvCache make_cache(const model::Target& target, int64_t drafter_layers, int64_t batch_size,
+                                   const StepBenchPlan& plan) {
     const model::KvShape shape = target.kv_shape(drafter_layers);
     const int64_t most = std::max(rows_a_chunk, *std::max_element(plan.rows.begin(), plan.rows.end()));
     const int64_t pages = batch_size * ((plan.context + most) / page_size + 2);
     const int64_t bytes = pages * model::KvCache::bytes_per_page(shape, page_size);
-    const int64_t left = free_memory(shape.device) / 10 * 9;  // a pass needs some, too
+    const int64_t left = free_memory(shape.device) / 10 * 9;  // the rest is for passes
     if (bytes > left) {
       throw data::InputError("Keys and values of " + std::to_string(batch_size) + " sequences of " +
                              std::to_string(plan.context) + " tokens take " + std::to_string(bytes >> 20) +
@@ -193,10 +197,10 @@ class CachedBatch {
   const model::Target& target_;
   int64_t context_;
   model::KvCache cache_;
-  model::Recorder recorder_;
+  model::GraphRunner graph_runner_;
   model::PassGraphs passes_;
   int32_t size_ = 0;
-  std::optional<kernels::Arriving> last_;  // tokens of a pass that nobody has waited for
+  std::optional<kernels::PendingCopy> last_;  // tokens of the last pass, on their way to the CPU
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -205,16 +209,18 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Something to time, and what is written of it.
+/// One thing to time.
 struct Part {
-  json entry;
-  std::function<double()> work;  // its seconds
-  std::function<void()> end{};   // of a round
-  std::vector<double> seconds{}, rounds{};
+  json entry;                     // of "configurations"
+  std::function<double()> work;   // runs it once, returns the seconds
+  std::function<void()> end{};    // called at the end of a round
+  std::vector<double> seconds{};  // of every run
+  std::vector<double> rounds{};   // the median of each round
 };
 
+/// Times all parts once in every round.
 void time_in_turn(std::vector<Part>& parts, int64_t rounds) {
-  for (int64_t round = -1; round < rounds; ++round) {  // round -1 warms up
+  for (int64_t round = -1; round < rounds; ++round) {  // round -1 is a warm-up
     for (Part& part : parts) {
       std::vector<double> steps;
       for (int step = 0; step < steps_of_a_round; ++step) steps.push_back(part.work());
@@ -227,7 +233,7 @@ void time_in_turn(std::vector<Part>& parts, int64_t rounds) {
   }
 }
 
-/// What runs in a round of every part, which has been timed before.
+/// Profiles one round of every part, after it was timed.
 void trace_a_round(std::vector<Part>& parts, at::Device device, const std::string& file) {
   trace(device, file, [&parts] {
     for (Part& part : parts) {
@@ -246,43 +252,53 @@ void check_fits(const model::Target& target, const StepBenchPlan& plan) {
   }
 }
 
+/// Passes of the target.
+Part target_part(CachedBatch& batch, const model::Target& target, int64_t batch_size, int64_t rows,
+                 const StepBenchPlan& plan) {
+  const int64_t token_bytes = model::KvCache::bytes_per_page(target.kv_shape(0), 1);
+  return {{{"batch_size", batch_size},
+           {"rows", rows},
+           {"context", plan.context},
+           {"bytes_read", target.weight_bytes() + batch_size * plan.context * token_bytes}},
+          [&batch, trees = batch.trees(rows)] { return seconds_of([&] { batch.run_target(trees); }); },
+          [&batch] { batch.drain(); }};
+}
+
+/// Drafts of one drafter.
+Part draft_part(CachedBatch& batch, const model::Target& target, const NamedDrafter& named,
+                int64_t batch_size, const StepBenchPlan& plan) {
+  return {{{"batch_size", batch_size},
+           {"heads", named.folder},
+           {"kind", named.drafter->kind()},
+           {"draft_vocab", named.drafter->head(0).size()},
+           {"context", plan.context}},
+          [&batch, on_cpu = target.device().is_cpu(),
+           draft = std::make_shared<model::DraftGraphs>(batch.draft_of(*named.drafter))] {
+            return on_cpu ? seconds_of([&] { batch.run_drafter(*draft); })
+                          : batch.run_drafter_behind_a_pass(*draft);
+          },
+          [&batch] { batch.drain(); }};
+}
+
 }  // namespace
 
 json run_step_bench(const model::Target& target, const std::vector<NamedDrafter>& drafters,
                     const StepBenchPlan& plan) {
   check_fits(target, plan);
-  const kernels::OneTorchThread as_in_a_step;
+  const kernels::OneTorchThread as_in_decoding;
   if (!drafters.empty() && plan.context < accepted_rows)
     throw data::InputError("--context " + std::to_string(plan.context) + ": expected at least " +
                            std::to_string(accepted_rows) + " tokens to draft behind");
   int64_t drafter_layers = 0;
   for (const NamedDrafter& named : drafters)
     drafter_layers = std::max(drafter_layers, named.drafter->kv_layers());
-  const int64_t token_bytes = model::KvCache::bytes_per_page(target.kv_shape(0), 1);
   json entries = json::array();
   for (const int64_t batch_size : plan.batch_sizes) {
     CachedBatch batch(target, drafter_layers, batch_size, plan);
     std::vector<Part> parts;
-    for (const int64_t rows : plan.rows)
-      parts.push_back(
-          {{{"batch_size", batch_size},
-            {"rows", rows},
-            {"context", plan.context},
-            {"bytes_read", target.weight_bytes() + batch_size * plan.context * token_bytes}},
-           [&batch, trees = batch.trees(rows)] { return seconds_of([&] { batch.run_target(trees); }); },
-           [&batch] { batch.drain(); }});
+    for (const int64_t rows : plan.rows) parts.push_back(target_part(batch, target, batch_size, rows, plan));
     for (const NamedDrafter& named : drafters)
-      parts.push_back({{{"batch_size", batch_size},
-                        {"heads", named.folder},
-                        {"kind", named.drafter->kind()},
-                        {"draft_vocab", named.drafter->head(0).size()},
-                        {"context", plan.context}},
-                       [&batch, on_cpu = target.device().is_cpu(),
-                        draft = std::make_shared<model::DraftGraphs>(batch.draft_of(*named.drafter))] {
-                         return on_cpu ? seconds_of([&] { batch.run_drafter(*draft); })
-                                       : batch.run_drafter_behind_a_pass(*draft);
-                       },
-                       [&batch] { batch.drain(); }});
+      parts.push_back(draft_part(batch, target, named, batch_size, plan));
     time_in_turn(parts, plan.rounds);
     if (!plan.trace.empty() && entries.empty()) trace_a_round(parts, target.device(), plan.trace);
     for (Part& part : parts) {

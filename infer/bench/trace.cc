@@ -18,7 +18,7 @@ void trace(at::Device device, const std::string& file, const std::function<void(
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities, {at::RecordScope::FUNCTION});
   work();
-  kernels::wait_for(device);
+  kernels::synchronize(device);
   profiler::disableProfiler()->save(file);
   // The profiler itself only logs what went wrong.
   std::error_code error;

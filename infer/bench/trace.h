@@ -7,10 +7,10 @@
 
 namespace clover::infer {
 
-/// Does `work` under LibTorch's profiler (Kineto) and writes what ran when to `file`, as a Chrome trace that
-/// Perfetto and chrome://tracing show: on a GPU its kernels and copies, on the CPU LibTorch's operators
-/// (which our kernels are not).  It makes work a little slower.  InputError when the file cannot be written;
-/// what was there is replaced.
+/// Runs `work` under LibTorch's profiler (Kineto) and writes a Chrome trace to `file`, for Perfetto or
+/// chrome://tracing: on a GPU its kernels and copies, on the CPU LibTorch's operators (which our own kernels
+/// are not).  Profiling slows the work down a little.  An existing file is replaced.  std::runtime_error when
+/// the file cannot be written.
 void trace(at::Device device, const std::string& file, const std::function<void()>& work);
 
 }  // namespace clover::infer

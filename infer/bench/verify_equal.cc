@@ -4,15 +4,16 @@
 
 #include <algorithm>
 
-#include "infer/requests/decode_options.h"
-#include "infer/requests/request_run.h"
+#include "infer/requests/decode_flags.h"
+#include "infer/requests/run_requests.h"
 #include "model/cache/kv_cache.h"
 
 namespace clover::infer {
 namespace {
 
-constexpr int64_t chunk = 256;
+constexpr int64_t chunk = 256;  // rows of a prefill pass
 
+/// Plain decoding of one sequence at a time, otherwise as the first of `configurations`.
 BenchConfiguration plain_configuration(const std::vector<BenchConfiguration>& configurations) {
   BenchConfiguration plain;
   if (!configurations.empty()) plain.options = configurations.front().options;
@@ -25,7 +26,7 @@ BenchConfiguration plain_configuration(const std::vector<BenchConfiguration>& co
   return plain;
 }
 
-// Conversations have several prompts; the gap is shown for lines of one.
+/// The gap at a token of an answer; none for conversations, whose later prompts are not kept.
 std::optional<double> gap_at(const LoadedModel& model, const BatchLine& line,
                              const std::vector<int64_t>& answer, int64_t position) {
   if (line.turns.size() > 1) return std::nullopt;
@@ -89,7 +90,7 @@ std::string name_of(const BenchConfiguration& configuration, const model::Target
 EqualityReport compare_outputs(const LoadedModel& model,
                                const std::vector<BenchConfiguration>& configurations,
                                const std::vector<BatchLine>& lines,
-                               const std::function<void(const std::string&)>& say) {
+                               const std::function<void(const std::string&)>& log) {
   EqualityReport report;
   report.requests = static_cast<int64_t>(lines.size());
   const BenchConfiguration plain = plain_configuration(configurations);
@@ -109,13 +110,13 @@ EqualityReport compare_outputs(const LoadedModel& model,
                             token_at(expected.token_ids[line], *position),
                             token_at(found.token_ids[line], *position),
                             std::nullopt};
-      // One pass a difference is cheap, hundreds are not.
+      // Each gap takes a pass over the whole text.
       if (report.differences.size() < 16) {
         difference.top_two_gap = gap_at(model, lines[line], expected.token_ids[line], *position);
       }
       report.differences.push_back(difference);
     }
-    say(name_of(configuration, *model.target) + ": " +
+    log(name_of(configuration, *model.target) + ": " +
         (different ? std::to_string(different) + " of " + std::to_string(lines.size()) + " answers differ"
                    : "all " + std::to_string(lines.size()) + " answers equal"));
   }

@@ -1,3 +1,8 @@
+// `clover-infer bench`: measures speed.  With --input it measures requests (infer/bench/bench.h); with --rows
+// or
+// --random-weights the parts of a decoding step (infer/bench/step_bench.h), from which --assume-acceptance
+// projects tokens per second (infer/bench/projection.h).
+
 #include <ATen/ops/arange.h>
 
 #include <cstdio>
@@ -6,6 +11,7 @@
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "infer/bench/bench.h"
+#include "infer/bench/projection.h"
 #include "infer/bench/step_bench.h"
 #include "infer/commands/commands.h"
 #include "infer/engine/end_tokens.h"
@@ -13,7 +19,7 @@
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
-#include "infer/requests/decode_options.h"
+#include "infer/requests/decode_flags.h"
 #include "infer/requests/report.h"
 
 namespace clover::infer {
@@ -23,20 +29,20 @@ using nlohmann::json;
 
 struct BenchOptions {
   ModelOptions model;
-  DecodeOptions decode;
+  DecodeFlags decode;
   std::vector<std::string> heads;
   std::string input, report;
   std::vector<std::string> drafts;
   std::vector<int64_t> budgets;
-  std::vector<int64_t> batch_sizes;  // empty: the default of what is measured
-  int64_t rounds = 6;                // an even number: settings run to and fro
-  // Steps without requests:
+  std::vector<int64_t> batch_sizes;  // empty: 1,4,8,16 with requests, 1 without
+  int64_t rounds = 6;                // even, because every second round runs the settings in reverse
+  // Only for steps without requests:
   std::vector<int64_t> rows;
   int64_t context = 512;
   std::string random_weights;
   std::vector<std::string> random_heads;
   std::vector<int64_t> draft_vocabs = {0};
-  std::string assumed, trace;
+  std::string assumed_acceptance, trace;  // files
 };
 
 std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const LoadedModel& model) {
@@ -50,7 +56,7 @@ std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const Loade
 /// A model of the shape that a config.json describes.  InputError when its weights do not fit.
 std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
   const model::TargetConfig config = model::TargetConfig::read_file(options.random_weights);
-  const at::Device device = prepare_device(options.model);
+  const at::Device device = open_device(options.model);
   const c10::ScalarType dtype =
       options.model.dtype.empty() ? config.stored_dtype : model::parse_dtype(options.model.dtype);
   const double gigabyte = 1e9, bytes = config.weights() * static_cast<double>(c10::elementSize(dtype));
@@ -69,6 +75,7 @@ std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
   return target;
 }
 
+/// An untrained drafter of each kind of --random-heads and each size of --draft-vocab.
 std::vector<NamedDrafter> random_drafters(const BenchOptions& options, const model::Target& target) {
   std::vector<NamedDrafter> drafters;
   for (const std::string& kind : options.random_heads) {
@@ -85,32 +92,27 @@ std::vector<NamedDrafter> random_drafters(const BenchOptions& options, const mod
   return drafters;
 }
 
-void show_steps(const BenchOptions& options, const model::Target& target, const json& entries,
-                const std::map<std::string, Acceptance>& acceptance) {
-  json report = report_of(entries, target);
+/// Prints and writes what was measured.
+void report_steps(const BenchOptions& options, const model::Target& target, const json& entries,
+                  const std::map<std::string, Acceptance>& acceptance) {
+  json report = make_report(entries, target);
   std::fputs(step_bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
-  if (!options.assumed.empty()) {
+  if (!options.assumed_acceptance.empty()) {
     report["projection"] = project_speed(entries, acceptance);
     std::fputs(projection_table(report["projection"]).c_str(), stderr);
   }
   write_report(options.report, report);
 }
 
+/// The files that a report must not overwrite.
 std::vector<std::string> files_read(const BenchOptions& options) {
   std::vector<std::string> files = options.heads;
-  files.insert(files.end(), {options.input, options.model.target, options.random_weights, options.assumed});
+  files.insert(files.end(),
+               {options.input, options.model.target, options.random_weights, options.assumed_acceptance});
   return files;
 }
 
-int bench_steps(const BenchOptions& options) {
-  if (!options.input.empty())
-    throw data::InputError(
-        "--rows and --random-weights measure steps without requests: expected no --input, found " +
-        options.input);
-  check_report_file(options.report, files_read(options));
-  std::vector<std::string> taken = files_read(options);
-  taken.push_back(options.report);
-  check_report_file(options.trace, taken, "--trace");
+StepBenchPlan step_plan(const BenchOptions& options) {
   StepBenchPlan plan;
   plan.rows = options.rows.empty() ? std::vector<int64_t>{1, 5} : options.rows;
   plan.context = options.context;
@@ -118,47 +120,67 @@ int bench_steps(const BenchOptions& options) {
   plan.graphs = !options.decode.no_graphs;
   plan.trace = options.trace;
   if (!options.batch_sizes.empty()) plan.batch_sizes = options.batch_sizes;
+  return plan;
+}
+
+/// Measures steps without requests.
+int bench_steps(const BenchOptions& options) {
+  if (!options.input.empty())
+    throw data::InputError(
+        "--rows and --random-weights measure steps without requests: expected no --input, found " +
+        options.input);
+  check_report_file(options.report, files_read(options));
+  std::vector<std::string> used = files_read(options);
+  used.push_back(options.report);
+  check_report_file(options.trace, used, "--trace");
+  const StepBenchPlan plan = step_plan(options);
   std::map<std::string, Acceptance> acceptance;
-  if (!options.assumed.empty()) acceptance = read_acceptance(data::read_json(options.assumed), plan.rows);
+  if (!options.assumed_acceptance.empty())
+    acceptance = read_acceptance(data::read_json(options.assumed_acceptance), plan.rows);
   for (const std::string& kind : options.random_heads)
-    model::settings_of_kind(kind, json::object());  // known?
+    model::settings_of_kind(kind, json::object());  // InputError for an unknown kind
   if (!options.random_weights.empty()) {
     if (!options.heads.empty())
       throw data::InputError(
           "--heads " + options.heads.front() +
           ": trained heads need their --target; with --random-weights give --random-heads");
     const auto target = random_target(options);
-    show_steps(options, *target, run_step_bench(*target, random_drafters(options, *target), plan),
-               acceptance);
+    report_steps(options, *target, run_step_bench(*target, random_drafters(options, *target), plan),
+                 acceptance);
   } else {
     const LoadedModel model = load_model(options.model);
     std::vector<NamedDrafter> drafters = load_drafters(options, model);
     for (NamedDrafter& random : random_drafters(options, *model.target))
       drafters.push_back(std::move(random));
-    show_steps(options, *model.target, run_step_bench(*model.target, drafters, plan), acceptance);
+    report_steps(options, *model.target, run_step_bench(*model.target, drafters, plan), acceptance);
   }
   return exit_done;
 }
 
-int bench_requests(const BenchOptions& options) {
-  if (options.input.empty())
-    throw data::InputError("expected --input FILE.jsonl (or --rows N,...), found neither");
-  if (!options.assumed.empty() || !options.random_heads.empty() || !options.trace.empty())
-    throw data::InputError(
-        "--assume-acceptance, --random-heads and --trace belong to --random-weights or --rows, found "
-        "--input");
+BenchPlan request_plan(const BenchOptions& options) {
   BenchPlan plan;
-  plan.base = engine_options(options.decode, false);
+  plan.base = to_engine_options(options.decode, false);
   plan.budgets = options.budgets;
   plan.batch_sizes = options.batch_sizes.empty() ? std::vector<int64_t>{1, 4, 8, 16} : options.batch_sizes;
-  plan.rounds = options.rounds;
   plan.drafts = options.drafts;
   plan.suffix = options.decode.suffix;
   if (plan.drafts.empty()) {
     plan.drafts = options.heads.empty() ? std::vector<std::string>{"off", "auto"}
                                         : std::vector<std::string>{"off", "auto", "clover"};
   }
-  // Refuses what cannot be planned or written before the model is read.
+  return plan;
+}
+
+/// Measures requests.
+int bench_requests(const BenchOptions& options) {
+  if (options.input.empty())
+    throw data::InputError("expected --input FILE.jsonl (or --rows N,...), found neither");
+  if (!options.assumed_acceptance.empty() || !options.random_heads.empty() || !options.trace.empty())
+    throw data::InputError(
+        "--assume-acceptance, --random-heads and --trace belong to --random-weights or --rows, found "
+        "--input");
+  BenchPlan plan = request_plan(options);
+  // Planned once without drafters, so that a wrong name or file is refused before the model is read.
   check_report_file(options.report, files_read(options));
   std::vector<NamedDrafter> names;
   for (const std::string& folder : options.heads) names.push_back({folder, nullptr});
@@ -170,7 +192,7 @@ int bench_requests(const BenchOptions& options) {
   plan.base.costs = CostFile::of(*model.target, plan.base.graphs, plan.base.typical);
   const json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
                                  [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
-  const json report = report_of(entries, *model.target);
+  const json report = make_report(entries, *model.target);
   write_report(options.report, report);
   std::fputs(bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
   return exit_done;
@@ -201,7 +223,7 @@ void add_step_options(CLI::App& app, BenchOptions& options) {
       ->type_name("N,...")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
       ->group(steps);
-  app.add_option("--assume-acceptance", options.assumed,
+  app.add_option("--assume-acceptance", options.assumed_acceptance,
                  "A --json of bench with real heads: what they got accepted turns steps into tokens/s")
       ->type_name("FILE")
       ->group(steps);
@@ -212,6 +234,18 @@ void add_step_options(CLI::App& app, BenchOptions& options) {
       ->type_name("FILE")
       ->group(steps);
 }
+
+/// What --help prints behind the options.
+constexpr const char* bench_help_footer = R"(
+The table goes to stderr, all figures to --json.  tokens/s counts decoding, not prefill.
+
+Examples:
+  clover-infer bench --target models/SmolLM2-135M-Instruct --heads heads-clover heads-medusa \
+      --input questions.jsonl --draft off,auto,clover --budgets 2,4,8 --batch-sizes 1,8 --json speed.json
+  clover-infer bench --target models/SmolLM2-135M-Instruct --rows 1,5,16 --context 512 --json rows.json
+  clover-infer bench --random-weights configs/targets/vicuna-7b.json --device cuda --batch-sizes 1,4,16,48 \
+      --random-heads clover,medusa --draft-vocab 0,8192 --assume-acceptance speed.json
+)";
 
 }  // namespace
 
@@ -243,7 +277,7 @@ Action declare_bench(CLI::App& app) {
       ->type_name("NAME,...")
       ->group(what);
   app.add_option("--budgets", options->budgets,
-                 "Guesses checked per sequence and step, for clover and static")
+                 "Guesses checked per sequence and step, for " + policies_with_budgets())
       ->delimiter(',')
       ->type_name("N,...")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
@@ -260,18 +294,7 @@ Action declare_bench(CLI::App& app) {
   add_sampling_options(app, options->decode.sampling);
   add_end_option(app, options->decode);
   add_step_options(app, *options);
-  app.footer(
-      "\nThe table goes to stderr, all figures to --json.  tokens/s counts decoding, not "
-      "prefill.\n\nExamples:\n"
-      "  clover-infer bench --target models/SmolLM2-135M-Instruct --heads heads-clover heads-medusa \\\n"
-      "      --input questions.jsonl --draft off,auto,clover --budgets 2,4,8 --batch-sizes 1,8 --json "
-      "speed.json\n"
-      "  clover-infer bench --target models/SmolLM2-135M-Instruct --rows 1,5,16 --context 512 --json "
-      "rows.json\n"
-      "  clover-infer bench --random-weights configs/targets/vicuna-7b.json --device cuda --batch-sizes "
-      "1,4,16,48 "
-      "\\\n"
-      "      --random-heads clover,medusa --draft-vocab 0,8192 --assume-acceptance speed.json\n");
+  app.footer(bench_help_footer);
   return [options] {
     watch_for_interrupts();
     if (options->model.target.empty() == options->random_weights.empty())

@@ -5,10 +5,10 @@
 
 namespace clover::infer {
 
-/// Runs a parsed command; returns its exit code.
+/// Runs a command whose options were parsed; returns its exit code (infer/program/exit_code.h).
 using Action = std::function<int()>;
 
-/// Each declares the options of one command on `app`; the action reads them after parsing.
+/// Each declares the options of one command on `app` and returns what run_program calls after parsing.
 Action declare_generate(CLI::App& app);
 Action declare_batch(CLI::App& app);
 Action declare_bench(CLI::App& app);

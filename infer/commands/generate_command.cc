@@ -1,3 +1,6 @@
+// `clover-infer generate`: answers one prompt.  It goes on in infer/requests/in_flight_line.h (the request)
+// and infer/engine/engine.h (decoding).
+
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,29 +15,30 @@
 #include "infer/program/command_line.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
-#include "infer/requests/batch_task.h"
-#include "infer/requests/decode_options.h"
-#include "infer/requests/request_run.h"
+#include "infer/requests/decode_flags.h"
+#include "infer/requests/in_flight_line.h"
+#include "infer/requests/run_requests.h"
 
 namespace clover::infer {
 namespace {
 
 struct GenerateOptions {
   ModelOptions model;
-  DecodeOptions decode;
+  DecodeFlags decode;
   std::string prompt;
   std::optional<std::string> system;
   bool raw = false;
   bool stream = ::isatty(STDOUT_FILENO) != 0;
 };
 
+/// The prompt as a line of a batch file.
 BatchLine line_of(const GenerateOptions& options, const PromptEncoder& prompts) {
   BatchLine line;
   line.number = 1;
   line.sampling = options.decode.sampling;
-  line.sampling.own_seed = true;  // the seed alone decides
+  line.sampling.has_own_seed = true;  // so that random numbers depend on --seed alone
   line.prompt = options.prompt;
-  // Without a template a system message is an error, which rendering it tells.
+  // A system message without a template is an InputError when it is rendered.
   if (options.raw || (!prompts.has_template() && !options.system)) return line;
   line.shape = LineShape::messages;
   if (options.system) line.messages.push_back({"system", *options.system});
@@ -42,7 +46,7 @@ BatchLine line_of(const GenerateOptions& options, const PromptEncoder& prompts) 
   return line;
 }
 
-void say_timing(const EngineStats& stats, const Completion& answer) {
+void print_timing(const EngineStats& stats, const Completion& answer) {
   const double decoded = static_cast<double>(stats.tokens - stats.first_tokens);
   std::fprintf(stderr,
                "%lld tokens (%s), prompt %lld tokens in %.2f s, decoding %.1f tokens/s, %.2f tokens/step\n",
@@ -51,30 +55,17 @@ void say_timing(const EngineStats& stats, const Completion& answer) {
                stats.decode_seconds > 0 ? decoded / stats.decode_seconds : 0, stats.tokens_per_step());
 }
 
-int generate(const GenerateOptions& options) {
+/// InputError for options that do not go together, and for texts that are not UTF-8.
+void check_options(const GenerateOptions& options) {
   if (options.raw && options.system)
     throw data::InputError("--system: a prompt that is continued as it is (--raw) has no system message.");
   for (const auto& [name, text] :
        {std::pair{"--prompt", options.prompt}, {"--system", options.system.value_or("")}})
     if (!data::is_utf8(text)) throw data::InputError(std::string(name) + ": expected UTF-8.");
-  EngineOptions engine_settings = engine_options(options.decode, !options.model.heads.empty());
-  watch_for_interrupts();
-  const LoadedModel model = load_model(options.model);
-  engine_settings.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
-  stop_if_interrupted();
-  BatchTask task(line_of(options, *model.prompts));
-  Request request = std::move(task.start(*model.prompts, model.target->config().context).front());
-  model::Drafter* drafter = engine_settings.growth.policy == Policy::off ? nullptr : model.drafter.get();
-  engine_settings.max_batch = 1;
-  if (engine_settings.kv_memory == 0) {
-    const int64_t context = model.target->config().context;
-    const int64_t tokens =
-        static_cast<int64_t>(request.prompt.size()) + std::min(request.max_tokens, context);
-    engine_settings.kv_memory =
-        kv_memory_for(*model.target, drafter, 1, std::min(tokens, context), engine_settings.page_size);
-  }
-  engine_settings.costs = CostFile::of(*model.target, engine_settings.graphs, engine_settings.typical);
-  Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_settings);
+}
+
+/// Decodes the only request and prints its answer.
+void answer(Engine& engine, Request request, const GenerateOptions& options, bool typical) {
   if (options.stream) {
     engine.on_text([](int64_t, const std::string& text) { std::cout << text << std::flush; });
   }
@@ -84,15 +75,48 @@ int generate(const GenerateOptions& options) {
       if (!options.stream) std::cout << answer.text;
       std::cout << std::endl;
       if (!answer.error.empty()) throw data::InputError(answer.error + ".");
-      say_timing(engine.stats(), answer);
-      if (engine_settings.typical)
-        std::fputs("--verify typical: lossy, not exactly the target's answer\n", stderr);
+      print_timing(engine.stats(), answer);
+      if (typical) std::fputs("--verify typical: lossy, not exactly the target's answer\n", stderr);
     }
     stop_if_interrupted();
   }
   engine.keep_costs();
+}
+
+/// The order of the command: check options, load the model, make the request, create an engine for it,
+/// answer.
+int generate(const GenerateOptions& options) {
+  check_options(options);
+  EngineOptions engine_options = to_engine_options(options.decode, !options.model.heads.empty());
+  watch_for_interrupts();
+  const LoadedModel model = load_model(options.model);
+  engine_options.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
+  stop_if_interrupted();
+  InFlightLine line(line_of(options, *model.prompts));
+  const int64_t context = model.target->config().context;
+  Request request = std::move(line.start(*model.prompts, context).front());
+  model::Drafter* drafter = engine_options.growth.policy == Policy::off ? nullptr : model.drafter.get();
+  engine_options.max_batch = 1;
+  if (engine_options.kv_memory == 0) {
+    const int64_t tokens = std::ssize(request.prompt) + std::min(request.max_tokens, context);
+    engine_options.kv_memory =
+        kv_memory_for(*model.target, drafter, 1, std::min(tokens, context), engine_options.page_size);
+  }
+  engine_options.costs = CostFile::of(*model.target, engine_options.graphs, engine_options.typical);
+  Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_options);
+  answer(engine, std::move(request), options, engine_options.typical);
   return exit_done;
 }
+
+/// What --help prints behind the options.
+constexpr const char* generate_help_footer = R"(
+The answer goes to stdout, one line of timing to stderr.
+
+Examples:
+  clover-infer generate --target models/SmolLM2-135M-Instruct --prompt 'Name three rivers.'
+  clover-infer generate --target models/SmolLM2-135M-Instruct --heads heads-clover --stream \
+      --prompt 'A short story about a lighthouse.' --temperature 0.7 --seed 7 --max-tokens 300
+)";
 
 }  // namespace
 
@@ -118,11 +142,7 @@ Action declare_generate(CLI::App& app) {
                  "Memory for keys and values; 0: what the answer needs")
       ->type_name("BYTES")
       ->transform(byte_count());
-  app.footer(
-      "\nThe answer goes to stdout, one line of timing to stderr.\n\nExamples:\n"
-      "  clover-infer generate --target models/SmolLM2-135M-Instruct --prompt 'Name three rivers.'\n"
-      "  clover-infer generate --target models/SmolLM2-135M-Instruct --heads heads-clover --stream \\\n"
-      "      --prompt 'A short story about a lighthouse.' --temperature 0.7 --seed 7 --max-tokens 300\n");
+  app.footer(generate_help_footer);
   return [options] { return generate(*options); };
 }
 

@@ -13,26 +13,28 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double golden_share_wanted = 0.9;  // bf16 on another instruction set moves a near tie now and then
+// Not 1, because bf16 on another CPU decides a near tie differently now and then.
+constexpr double min_golden_agreement = 0.9;
 
 struct InspectOptions {
-  ModelOptions model;  // its target: of the heads to verify
+  ModelOptions model;  // its target is the one that the heads to verify were trained on
   std::string folder, report;
   bool verify = false;
 };
 
-void finish(const InspectOptions& options, const json& about) {
+/// Prints what was found, and writes it to --json.
+void print_and_write(const InspectOptions& options, const json& about) {
   std::fputs(as_lines(about).c_str(), stdout);
   if (options.report.empty()) return;
   data::write_file_atomically(options.report,
                               about.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-int inspect_a_model(const InspectOptions& options) {
+int run_on_model(const InspectOptions& options) {
   ModelOptions model = options.model;
   model.target = options.folder;
   const json about = inspect_model(model, options.verify);
-  finish(options, about);
+  print_and_write(options, about);
   if (!options.verify) return exit_done;
   if (about["not_finite"].empty()) {
     std::puts("verified: every tensor is finite");
@@ -44,21 +46,30 @@ int inspect_a_model(const InspectOptions& options) {
   return exit_failed;
 }
 
-int inspect_some_heads(const InspectOptions& options) {
+int run_on_heads(const InspectOptions& options) {
   if (options.verify && options.model.target.empty()) {
     throw data::InputError(
         "--verify: expected --target DIR, the model these heads were trained on, found none");
   }
   json about = inspect_heads(options.folder);
   if (options.verify) about["golden_agreement"] = verify_heads(options.folder, options.model);
-  finish(options, about);
+  print_and_write(options, about);
   if (!options.verify) return exit_done;
   const double agreement = about["golden_agreement"].get<double>();
-  const bool good = agreement >= golden_share_wanted;
+  const bool good = agreement >= min_golden_agreement;
   std::fprintf(good ? stdout : stderr, "%s: %.1f%% of the recorded guesses are the same (%.0f%% wanted)\n",
-               good ? "verified" : options.folder.c_str(), 100 * agreement, 100 * golden_share_wanted);
+               good ? "verified" : options.folder.c_str(), 100 * agreement, 100 * min_golden_agreement);
   return good ? exit_done : exit_failed;
 }
+
+/// What --help prints behind the options.
+constexpr const char* inspect_help_footer = R"(
+Exit code 0: sound; 1: --verify found it is not; 2: cannot be read.
+
+Examples:
+  clover-infer inspect models/SmolLM2-135M-Instruct --verify
+  clover-infer inspect heads-clover --verify --target models/SmolLM2-135M-Instruct
+)";
 
 }  // namespace
 
@@ -75,15 +86,12 @@ Action declare_inspect(CLI::App& app) {
       ->required(false)
       ->description("Heads: the model they were trained on, for --verify");
   app.add_option("--json", options->report, "Also write everything here")->type_name("FILE");
-  app.footer(
-      "\nExit code 0: sound; 1: --verify found it is not; 2: cannot be read.\n\nExamples:\n"
-      "  clover-infer inspect models/SmolLM2-135M-Instruct --verify\n"
-      "  clover-infer inspect heads-clover --verify --target models/SmolLM2-135M-Instruct\n");
+  app.footer(inspect_help_footer);
   return [options] {
     check_report_file(options->report, {options->folder, options->model.target});
     watch_for_interrupts();
-    return kind_of_folder(options->folder) == FolderKind::model ? inspect_a_model(*options)
-                                                                : inspect_some_heads(*options);
+    return kind_of_folder(options->folder) == FolderKind::model ? run_on_model(*options)
+                                                                : run_on_heads(*options);
   };
 }
 

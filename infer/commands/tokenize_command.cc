@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <iostream>
+#include <variant>
 
 #include "data/files/error.h"
 #include "infer/commands/commands.h"
@@ -7,7 +8,7 @@
 #include "infer/program/interrupt.h"
 #include "infer/requests/batch_input.h"
 #include "infer/requests/line_reader.h"
-#include "infer/requests/loaded_model.h"
+#include "infer/requests/prompt_encoder.h"
 
 namespace clover::infer {
 namespace {
@@ -18,18 +19,44 @@ struct TokenizeOptions {
   std::string target, input, chat_template;
 };
 
-void print_record(const json& record, const AsWritten& written) {
-  std::cout << text_of_record(record, written) << '\n';
+void print_record(const json& record, const VerbatimFields& verbatim) {
+  std::cout << record_to_text(record, verbatim) << '\n';
   if (!std::cout) throw std::runtime_error("writing to stdout failed");
 }
 
+/// {"id", "text", "token_ids"} of a line.  InputError when it is not one text.
 json tokenized(const BatchLine& line, const PromptEncoder& prompts) {
-  if (line.choices() > 1)
+  if (line.prompt_count() > 1)
     throw data::InputError("prompt: expected a line that is one text, found " +
-                           std::to_string(line.choices()));
+                           std::to_string(line.prompt_count()));
   return {{"id", line.id.is_null() ? json(line.number) : line.id},
           {"text", prompts.text_of(line)},
           {"token_ids", prompts.encode(line)}};
+}
+
+/// The id as it was written, under the name "id" that records of this command use.
+VerbatimFields id_field(const VerbatimFields& verbatim) {
+  return verbatim.empty() ? VerbatimFields() : VerbatimFields{{"id", verbatim.begin()->second}};
+}
+
+/// Prints the record of one line: its tokens, or why it has none.  Returns whether it has tokens.
+bool print_line(const std::variant<BatchLine, BadLine>& parsed, const PromptEncoder& prompts) {
+  BadLine bad;
+  if (const BatchLine* line = std::get_if<BatchLine>(&parsed)) {
+    const VerbatimFields id = id_field(verbatim_id(*line));
+    try {
+      print_record(tokenized(*line, prompts), id);
+      return true;
+    } catch (const data::InputError& error) {
+      bad = {line->number, line->id, false, error.what(), id};
+    }
+  } else {
+    bad = std::get<BadLine>(parsed);
+    bad.openai = false;
+    bad.verbatim = id_field(bad.verbatim);
+  }
+  print_record(bad.record(), bad.verbatim);
+  return false;
 }
 
 int tokenize(const TokenizeOptions& options) {
@@ -41,24 +68,9 @@ int tokenize(const TokenizeOptions& options) {
   for (std::string text; reader.next(text);) {
     stop_if_interrupted();
     if (!reader.too_long() && is_blank(text)) continue;
-    auto parsed = reader.too_long() ? overlong_line(reader.number(), reader.limit())
-                                    : parser.parse(reader.number(), text);
-    try {
-      if (const BadLine* bad = std::get_if<BadLine>(&parsed)) throw data::InputError(bad->message);
-      const BatchLine& line = std::get<BatchLine>(parsed);
-      AsWritten id = id_as_written(line);
-      if (!id.empty()) id = {{"id", id.begin()->second}};
-      print_record(tokenized(line, prompts), id);
-    } catch (const data::InputError& error) {
-      BadLine bad{reader.number(), nullptr, false, error.what()};
-      const bool parsed_well = std::holds_alternative<BatchLine>(parsed);
-      bad.id = parsed_well ? std::get<BatchLine>(parsed).id : std::get<BadLine>(parsed).id;
-      bad.written =
-          parsed_well ? id_as_written(std::get<BatchLine>(parsed)) : std::get<BadLine>(parsed).written;
-      if (!bad.written.empty()) bad.written = {{"id", bad.written.begin()->second}};
-      print_record(bad.record(), bad.written);
-      ++failed;
-    }
+    failed += !print_line(reader.too_long() ? overlong_line(reader.number(), reader.limit())
+                                            : parser.parse(reader.number(), text),
+                          prompts);
   }
   std::cout.flush();
   if (!std::cout) throw std::runtime_error("writing to stdout failed");
@@ -67,6 +79,16 @@ int tokenize(const TokenizeOptions& options) {
                  static_cast<long long>(failed));
   return failed ? exit_some_failed : exit_done;
 }
+
+/// What --help prints behind the options.
+constexpr const char* tokenize_help_footer = R"(
+Writes {"id", "text", "token_ids"} a line to stdout: the text after the chat template for messages, as given
+otherwise.  Special tokens in the text are read as such.  {"prompt"} gets the BOS that the tokenizer adds by
+itself, {"text"} does not; an empty text has no tokens.  Without an id, the line number stands for it.
+
+Example:
+  clover-infer tokenize --target models/SmolLM2-135M-Instruct --input texts.jsonl > tokens.jsonl
+)";
 
 }  // namespace
 
@@ -81,15 +103,7 @@ Action declare_tokenize(CLI::App& app) {
       ->type_name("FILE");
   app.add_option("--template", options->chat_template, "Chat template by name (default: the folder's)")
       ->type_name("NAME");
-  app.footer(
-      "\nWrites {\"id\", \"text\", \"token_ids\"} a line to stdout: the text after the chat template for "
-      "messages, as given\n"
-      "otherwise.  Special tokens in the text are read as such.  {\"prompt\"} gets the BOS that the "
-      "tokenizer adds by\n"
-      "itself, {\"text\"} does not; an empty text has no tokens.  Without an id, the line number stands for "
-      "it.\n\n"
-      "Example:\n"
-      "  clover-infer tokenize --target models/SmolLM2-135M-Instruct --input texts.jsonl > tokens.jsonl\n");
+  app.footer(tokenize_help_footer);
   return [options] {
     watch_for_interrupts();
     return tokenize(*options);

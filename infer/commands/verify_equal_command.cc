@@ -1,3 +1,6 @@
+// `clover-infer verify-equal`: checks that speculation changes no token.  It goes on in
+// infer/bench/verify_equal.h (decodes and compares) and infer/bench/bench.h (the settings to compare).
+
 #include <array>
 #include <cstdio>
 
@@ -7,7 +10,7 @@
 #include "infer/engine/end_tokens.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
-#include "infer/requests/decode_options.h"
+#include "infer/requests/decode_flags.h"
 #include "infer/requests/report.h"
 
 namespace clover::infer {
@@ -17,27 +20,43 @@ using nlohmann::json;
 
 struct VerifyEqualOptions {
   ModelOptions model;
-  DecodeOptions decode;
+  DecodeFlags decode;
   std::string input, report;
   std::vector<std::string> drafts;
   std::vector<int64_t> budgets = {1, 4, 16};
   std::vector<int64_t> batch_sizes = {1, 3, 16};
 };
 
-constexpr std::array<int64_t, 3> prefill_chunks{37, 7, 301};
+constexpr std::array<int64_t, 3> prefill_chunks{37, 7, 301};  // tokens
 
-// Every second setting also changes pages and prefill chunks, every third does without graphs: none of it may
-// show.
-std::vector<BenchConfiguration> varied(const VerifyEqualOptions& options,
-                                       const std::vector<NamedDrafter>& drafters) {
+/// The growth policies that are compared without --draft: all that the model can use, except plain decoding.
+std::vector<std::string> default_drafts(bool has_heads) {
+  std::vector<std::string> names;
+  for (const GrowthPolicy& policy : growth_policies)
+    if (policy.policy != Policy::off && (has_heads || !policy.needs_heads)) names.push_back(policy.name);
+  return names;
+}
+
+/// "auto, with heads also chain, static and clover"
+std::string default_drafts_help() {
+  std::string always, with_heads;
+  const std::vector<std::string> names = default_drafts(true);
+  for (const std::string& name : names) {
+    std::string& list = growth_policy(parse_policy(name)).needs_heads ? with_heads : always;
+    list += (list.empty() ? "" : name == names.back() ? " and " : ", ") + name;
+  }
+  return always + ", with heads also " + with_heads;
+}
+
+/// The settings to compare with plain decoding.  Every second one also has other pages and prefill chunks,
+/// and every third one runs without CUDA graphs, because these must not change tokens either.
+std::vector<BenchConfiguration> configurations_to_compare(const VerifyEqualOptions& options,
+                                                          const std::vector<NamedDrafter>& drafters) {
   BenchPlan plan;
-  plan.base = engine_options(options.decode, false);
+  plan.base = to_engine_options(options.decode, false);
   plan.drafts = options.drafts;
   plan.suffix = options.decode.suffix;
-  if (plan.drafts.empty()) {
-    plan.drafts = {"auto"};
-    if (!options.model.heads.empty()) plan.drafts = {"auto", "chain", "static", "clover"};
-  }
+  if (plan.drafts.empty()) plan.drafts = default_drafts(!options.model.heads.empty());
   plan.budgets = options.budgets;
   plan.batch_sizes = options.batch_sizes;
   std::vector<BenchConfiguration> configurations = plan_configurations(plan, drafters);
@@ -45,7 +64,7 @@ std::vector<BenchConfiguration> varied(const VerifyEqualOptions& options,
     configurations[i].options.page_size = 16;
     configurations[i].options.prefill_chunk = prefill_chunks[i / 2 % prefill_chunks.size()];
   }
-  for (size_t i = 2; i < configurations.size(); i += 3) configurations[i].options.graphs = false;  // of a GPU
+  for (size_t i = 2; i < configurations.size(); i += 3) configurations[i].options.graphs = false;
   return configurations;
 }
 
@@ -64,17 +83,17 @@ json as_json(const EqualityReport& report) {
 }
 
 int verify_equal(VerifyEqualOptions options) {
-  // A first plan without drafters refuses wrong names before the model is read.
+  // Planned once without drafters, so that a wrong name is refused before the model is read.
   std::vector<NamedDrafter> drafters;
   if (!options.model.heads.empty()) drafters.push_back({options.model.heads, nullptr});
-  varied(options, drafters);
+  configurations_to_compare(options, drafters);
   check_report_file(options.report, {options.input, options.model.target, options.model.heads});
   const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
   const LoadedModel model = load_model(options.model);
   options.decode.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   if (!drafters.empty()) drafters[0].drafter = model.drafter;
   const EqualityReport report =
-      compare_outputs(model, varied(options, drafters), lines,
+      compare_outputs(model, configurations_to_compare(options, drafters), lines,
                       [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
   if (!options.report.empty()) data::write_file_atomically(options.report, as_json(report).dump(2) + "\n");
   if (report.differences.empty()) {
@@ -93,6 +112,15 @@ int verify_equal(VerifyEqualOptions options) {
   return exit_failed;
 }
 
+/// What --help prints behind the options.
+constexpr const char* verify_equal_help_footer = R"(
+Decodes the input plainly, one request at a time, then with every policy, budget and batch size, and compares
+token ids.  Exit code 0: all equal; 1: something differs (the first difference is printed).
+
+Example:
+  clover-infer verify-equal --target models/SmolLM2-135M-Instruct --heads heads-clover --input questions.jsonl
+)";
+
 }  // namespace
 
 Action declare_verify_equal(CLI::App& app) {
@@ -102,11 +130,10 @@ Action declare_verify_equal(CLI::App& app) {
   add_context_option(app, options->model);
   app.add_option("--input", options->input, "Requests as for batch")->required()->type_name("FILE");
   app.add_option("--json", options->report, "Write every difference here")->type_name("FILE");
-  app.add_option("--draft", options->drafts,
-                 "Growth policies (default: auto, with heads also chain, static and clover)")
+  app.add_option("--draft", options->drafts, "Growth policies (default: " + default_drafts_help() + ")")
       ->delimiter(',')
       ->type_name("NAME,...");
-  app.add_option("--budgets", options->budgets, "Budgets of clover and static")
+  app.add_option("--budgets", options->budgets, "Budgets of " + policies_with_budgets())
       ->delimiter(',')
       ->type_name("N,...")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
@@ -118,13 +145,7 @@ Action declare_verify_equal(CLI::App& app) {
   add_suffix_option(app, options->decode);
   add_sampling_options(app, options->decode.sampling);
   add_end_option(app, options->decode);
-  app.footer(
-      "\nDecodes the input plainly, one request at a time, then with every policy, budget and batch size, "
-      "and compares\n"
-      "token ids.  Exit code 0: all equal; 1: something differs (the first difference is "
-      "printed).\n\nExample:\n"
-      "  clover-infer verify-equal --target models/SmolLM2-135M-Instruct --heads heads-clover --input "
-      "questions.jsonl\n");
+  app.footer(verify_equal_help_footer);
   return [options] {
     watch_for_interrupts();
     return verify_equal(*options);

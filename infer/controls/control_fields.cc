@@ -14,11 +14,11 @@ namespace {
 using nlohmann::json;
 using Ids = std::vector<int64_t>;
 
-constexpr double most_bias = 100, most_penalty = 2;
+constexpr double max_bias = 100, max_penalty = 2;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& expected, const json& found) {
   std::string text = found.is_number_float() && !std::isfinite(found.get<double>())
-                         ? std::to_string(found.get<double>())  // JSON has no name for it
+                         ? std::to_string(found.get<double>())  // JSON cannot write it
                          : found.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 40) text = text.substr(0, 40) + "...";
   throw data::InputError(name + ": expected " + expected + ", found " + text);
@@ -29,12 +29,12 @@ double number_in(const json& value, const std::string& name, const char* expecte
   return value.get<double>();
 }
 
-/// A whole number, however it is written.
+/// A whole number; 4.0 counts.
 int64_t integer_in(const json& value, const std::string& name, const char* expected) {
-  constexpr double exact = 9007199254740992.0;
+  constexpr double limit = 9007199254740992.0;  // 2^53: a double beyond it has no fraction
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    if (std::abs(number) > exact || number != std::trunc(number)) refuse(name, expected, value);
+    if (std::abs(number) > limit || number != std::trunc(number)) refuse(name, expected, value);
     return static_cast<int64_t>(number);
   }
   const bool fits = value.is_number_integer() &&
@@ -43,9 +43,9 @@ int64_t integer_in(const json& value, const std::string& name, const char* expec
   return value.get<int64_t>();
 }
 
-constexpr const char* some_ids = "a list of token ids";
+constexpr const char* expected_ids = "a list of token ids";
 
-Ids ids_in(const json& value, const std::string& name, const char* expected = some_ids) {
+Ids ids_in(const json& value, const std::string& name, const char* expected = expected_ids) {
   if (!value.is_array()) refuse(name, expected, value);
   Ids ids;
   for (const json& one : value) ids.push_back(integer_in(one, name, expected));
@@ -88,6 +88,7 @@ std::vector<std::pair<int64_t, double>> biases_in(const json& value, const std::
   return biases;
 }
 
+/// Reads the value of a field into the controls.
 struct Field {
   void (*read)(const json& value, const std::string& name, ControlFields& into);
 };
@@ -119,17 +120,17 @@ const std::map<std::string, Field>& known_fields() {
   return fields;
 }
 
-/// Alone, and as it stands behind a space.
+/// Adds the tokens of a word, alone and after a space.
 void add_word(const std::string& word, const data::Tokenizer& tokenizer, std::vector<Ids>& to) {
   const size_t first = word.find_first_not_of(' ');
   const std::string bare = first == std::string::npos ? word : word.substr(first);
-  const Ids alone = tokenizer.encode(bare), behind = tokenizer.encode(" " + bare);
+  const Ids alone = tokenizer.encode(bare), after_space = tokenizer.encode(" " + bare);
   if (!alone.empty()) to.push_back(alone);
-  if (!behind.empty() && behind != alone) to.push_back(behind);
+  if (!after_space.empty() && after_space != alone) to.push_back(after_space);
 }
 
 void check_penalty(const char* name, std::optional<double> penalty) {
-  if (penalty && !(std::abs(*penalty) <= most_penalty)) refuse(name, "a number from -2 to 2", *penalty);
+  if (penalty && !(std::abs(*penalty) <= max_penalty)) refuse(name, "a number from -2 to 2", *penalty);
 }
 
 void check_count(const char* name, std::optional<int64_t> count) {
@@ -138,9 +139,9 @@ void check_count(const char* name, std::optional<int64_t> count) {
 
 }  // namespace
 
-void ControlFields::fill(const ControlFields& defaults) {
-  const auto take = [](auto& mine, const auto& other) {
-    if (!mine) mine = other;
+void ControlFields::fill_from(const ControlFields& defaults) {
+  const auto take = [](auto& field, const auto& other) {
+    if (!field) field = other;
   };
   take(repetition_penalty, defaults.repetition_penalty);
   take(presence_penalty, defaults.presence_penalty);
@@ -155,13 +156,13 @@ void ControlFields::fill(const ControlFields& defaults) {
   take(suppressed_first, defaults.suppressed_first);
 }
 
-json ControlFields::described() const {
-  json said = json::object();
-  const auto number = [&](const char* name, const auto& value, double neutral) {
-    if (value && static_cast<double>(*value) != neutral) said[name] = *value;
+json ControlFields::to_json() const {
+  json fields = json::object();
+  const auto number = [&](const char* name, const auto& value, double no_effect) {
+    if (value && static_cast<double>(*value) != no_effect) fields[name] = *value;
   };
   const auto list = [&](const char* name, const auto& value) {
-    if (value && !value->empty()) said[name] = *value;
+    if (value && !value->empty()) fields[name] = *value;
   };
   number("repetition_penalty", repetition_penalty, 1);
   number("presence_penalty", presence_penalty, 0);
@@ -174,7 +175,7 @@ json ControlFields::described() const {
   list("bad_words_ids", bad_words_ids);
   list("suppress_tokens", suppressed);
   list("begin_suppress_tokens", suppressed_first);
-  return said;
+  return fields;
 }
 
 bool is_control_field(const std::string& name) {
@@ -200,7 +201,7 @@ void check_controls(const ControlFields& controls) {
   check_count("min_length", controls.min_length);
   if (controls.bias) {
     for (const auto& [id, bias] : *controls.bias)
-      if (!(std::abs(bias) <= most_bias)) refuse("logit_bias", "numbers from -100 to 100", bias);
+      if (!(std::abs(bias) <= max_bias)) refuse("logit_bias", "numbers from -100 to 100", bias);
   }
   if (controls.bad_words) {
     for (const std::string& word : *controls.bad_words) {
@@ -210,26 +211,26 @@ void check_controls(const ControlFields& controls) {
   }
 }
 
-std::shared_ptr<const LogitControls> resolve_controls(const ControlFields& asked,
+std::shared_ptr<const LogitControls> resolve_controls(const ControlFields& fields,
                                                       const data::Tokenizer& tokenizer) {
-  if (asked == ControlFields{}) return nullptr;
+  if (fields == ControlFields{}) return nullptr;
   auto controls = std::make_shared<LogitControls>();
-  controls->repetition_penalty = asked.repetition_penalty.value_or(1);
-  controls->presence_penalty = asked.presence_penalty.value_or(0);
-  controls->frequency_penalty = asked.frequency_penalty.value_or(0);
-  controls->no_repeat_ngram = asked.no_repeat_ngram.value_or(0);
-  controls->min_tokens = asked.min_tokens.value_or(0);
-  // As in transformers' generate, the number of new tokens is the one that counts.
-  if (!asked.min_tokens) controls->min_length = asked.min_length.value_or(0);
-  std::map<int64_t, double> bias;  // the same id may have been written in two ways
-  for (const auto& [id, value] : asked.bias.value_or(std::vector<std::pair<int64_t, double>>{}))
+  controls->repetition_penalty = fields.repetition_penalty.value_or(1);
+  controls->presence_penalty = fields.presence_penalty.value_or(0);
+  controls->frequency_penalty = fields.frequency_penalty.value_or(0);
+  controls->no_repeat_ngram = fields.no_repeat_ngram.value_or(0);
+  controls->min_tokens = fields.min_tokens.value_or(0);
+  // As in transformers' `generate`, min_tokens takes precedence over min_length.
+  if (!fields.min_tokens) controls->min_length = fields.min_length.value_or(0);
+  std::map<int64_t, double> bias;  // a JSON object may name one id twice, as "7" and "07"
+  for (const auto& [id, value] : fields.bias.value_or(std::vector<std::pair<int64_t, double>>{}))
     bias[id] = value;
   controls->bias.assign(bias.begin(), bias.end());
-  controls->bad_words = asked.bad_words_ids.value_or(std::vector<Ids>{});
-  for (const std::string& word : asked.bad_words.value_or(std::vector<std::string>{}))
+  controls->bad_words = fields.bad_words_ids.value_or(std::vector<Ids>{});
+  for (const std::string& word : fields.bad_words.value_or(std::vector<std::string>{}))
     add_word(word, tokenizer, controls->bad_words);
-  controls->suppressed = asked.suppressed.value_or(Ids{});
-  controls->suppressed_first = asked.suppressed_first.value_or(Ids{});
+  controls->suppressed = fields.suppressed.value_or(Ids{});
+  controls->suppressed_first = fields.suppressed_first.value_or(Ids{});
   return controls->any() ? controls : nullptr;
 }
 

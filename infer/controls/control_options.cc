@@ -7,7 +7,7 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-/// "ID=X" as the field logit_bias has them.
+/// Reads "ID=X" texts as the field logit_bias.
 void read_biases(const std::vector<std::string>& pairs, ControlFields& controls) {
   nlohmann::json biases = nlohmann::json::object();
   for (const std::string& pair : pairs) {

@@ -13,41 +13,42 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* counts[] = {"no_repeat_ngram_size", "min_new_tokens", "min_length"};
-constexpr const char* lists_of_ids[] = {"suppress_tokens", "begin_suppress_tokens"};
+constexpr const char* count_fields[] = {"no_repeat_ngram_size", "min_new_tokens", "min_length"};
+constexpr const char* id_list_fields[] = {"suppress_tokens", "begin_suppress_tokens"};
 
-// What `generate` obeys and is not done here, with the values at which it does nothing; null always does
-// nothing.
-const std::map<std::string, json>& not_done() {
-  static const std::map<std::string, json> neutral = {{"constraints", {}},
-                                                      {"diversity_penalty", 0},
-                                                      {"dola_layers", {}},
-                                                      {"encoder_no_repeat_ngram_size", 0},
-                                                      {"encoder_repetition_penalty", 1},
-                                                      {"exponential_decay_length_penalty", {}},
-                                                      {"force_words_ids", {}},
-                                                      {"forced_bos_token_id", {}},
-                                                      {"forced_decoder_ids", {}},
-                                                      {"forced_eos_token_id", {}},
-                                                      {"guidance_scale", 1},
-                                                      {"max_length", {}},
-                                                      {"max_new_tokens", {}},
-                                                      {"max_time", {}},
-                                                      {"num_beam_groups", 1},
-                                                      {"num_beams", 1},
-                                                      {"num_return_sequences", 1},
-                                                      {"penalty_alpha", 0},
-                                                      {"remove_invalid_values", false},
-                                                      {"sequence_bias", {}},
-                                                      {"stop_strings", {}},
-                                                      {"token_healing", false},
-                                                      {"watermarking_config", {}}};
-  return neutral;
+/// Settings of transformers' `generate` that are not supported, each with the value at which it has no
+/// effect; null never has one.
+const std::map<std::string, json>& unsupported_settings() {
+  static const std::map<std::string, json> no_effect_values = {{"constraints", {}},
+                                                               {"diversity_penalty", 0},
+                                                               {"dola_layers", {}},
+                                                               {"encoder_no_repeat_ngram_size", 0},
+                                                               {"encoder_repetition_penalty", 1},
+                                                               {"exponential_decay_length_penalty", {}},
+                                                               {"force_words_ids", {}},
+                                                               {"forced_bos_token_id", {}},
+                                                               {"forced_decoder_ids", {}},
+                                                               {"forced_eos_token_id", {}},
+                                                               {"guidance_scale", 1},
+                                                               {"max_length", {}},
+                                                               {"max_new_tokens", {}},
+                                                               {"max_time", {}},
+                                                               {"num_beam_groups", 1},
+                                                               {"num_beams", 1},
+                                                               {"num_return_sequences", 1},
+                                                               {"penalty_alpha", 0},
+                                                               {"remove_invalid_values", false},
+                                                               {"sequence_bias", {}},
+                                                               {"stop_strings", {}},
+                                                               {"token_healing", false},
+                                                               {"watermarking_config", {}}};
+  return no_effect_values;
 }
 
-// Of sampling, the last of which cannot be asked for here.
-constexpr const char* of_sampling[] = {"temperature", "top_k", "top_p", "min_p"};
-const std::map<std::string, json> sampling_not_done = {
+/// Settings of sampling that command-line options give instead.
+constexpr const char* sampling_settings[] = {"temperature", "top_k", "top_p", "min_p"};
+/// Settings of sampling that are not supported, each with the value at which it has no effect.
+const std::map<std::string, json> unsupported_sampling = {
     {"epsilon_cutoff", 0}, {"eta_cutoff", 0}, {"top_h", {}}, {"typical_p", 1}};
 
 json member(const json& file, const std::string& name) {
@@ -55,6 +56,7 @@ json member(const json& file, const std::string& name) {
   return at == file.end() ? json() : *at;
 }
 
+/// "name value" for people, at most 40 bytes of the value.
 std::string shown(const std::string& name, const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() <= 40) return name + " " + text;
@@ -68,49 +70,53 @@ std::string joined(const std::vector<std::string>& parts) {
   return all;
 }
 
-/// What of the file is built, as fields of a request, without what `generate` takes for nothing.
-json built_fields(const json& file) {
+/// The supported settings of the file as fields of a request.  Counts that are not positive are left out,
+/// because `generate` ignores them.
+json supported_fields(const json& file) {
   json fields = json::object();
   fields["repetition_penalty"] = member(file, "repetition_penalty");
   fields["bad_words_ids"] = member(file, "bad_words_ids");
-  for (const char* name : lists_of_ids) fields[name] = member(file, name);
-  for (const char* name : counts) {
+  for (const char* name : id_list_fields) fields[name] = member(file, name);
+  for (const char* name : count_fields) {
     const json value = member(file, name);
     if (!value.is_number() || value.get<double>() > 0) fields[name] = value;
   }
   return fields;
 }
 
-void leave_out_strangers(ControlFields& controls, int64_t vocab) {
-  const auto strange = [vocab](int64_t id) { return id < 0 || id >= vocab; };
+/// Drops token ids outside the vocabulary.
+void drop_unknown_ids(ControlFields& controls, int64_t vocab) {
+  const auto unknown = [vocab](int64_t id) { return id < 0 || id >= vocab; };
   for (auto* ids : {&controls.suppressed, &controls.suppressed_first})
-    if (*ids) std::erase_if(**ids, strange);
+    if (*ids) std::erase_if(**ids, unknown);
   if (controls.bad_words_ids) {
     std::erase_if(*controls.bad_words_ids,
-                  [&](const std::vector<int64_t>& word) { return std::ranges::any_of(word, strange); });
+                  [&](const std::vector<int64_t>& word) { return std::ranges::any_of(word, unknown); });
   }
 }
 
-void add_asked(const json& file, const std::map<std::string, json>& neutral, std::vector<std::string>& to) {
-  for (const auto& [name, nothing] : neutral)
-    if (const json value = member(file, name); !value.is_null() && value != nothing && !value.empty())
+/// Adds the settings of the file that are in `settings` with another value than the one without effect.
+void add_requested(const json& file, const std::map<std::string, json>& settings,
+                   std::vector<std::string>& to) {
+  for (const auto& [name, no_effect] : settings)
+    if (const json value = member(file, name); !value.is_null() && value != no_effect && !value.empty())
       to.push_back(shown(name, value));
 }
 
 std::string notice_of(const std::string& source, const json& file, const ControlFields& controls) {
-  std::vector<std::string> in_force, asked, sampling;
-  const json described = controls.described();
-  for (const auto& [name, value] : described.items()) in_force.push_back(shown(name, value));
-  add_asked(file, not_done(), asked);
+  std::vector<std::string> in_force, unsupported, sampling;
+  const json fields = controls.to_json();
+  for (const auto& [name, value] : fields.items()) in_force.push_back(shown(name, value));
+  add_requested(file, unsupported_settings(), unsupported);
   if (member(file, "do_sample") == true) {
-    add_asked(file, sampling_not_done, asked);
+    add_requested(file, unsupported_sampling, unsupported);
     sampling.push_back("do_sample");
-    for (const char* name : of_sampling)
+    for (const char* name : sampling_settings)
       if (const json value = member(file, name); !value.is_null()) sampling.push_back(shown(name, value));
   }
   std::vector<std::string> parts;
   if (!in_force.empty()) parts.push_back("in force by default: " + joined(in_force));
-  if (!asked.empty()) parts.push_back("asked for and not done: " + joined(asked));
+  if (!unsupported.empty()) parts.push_back("asked for and not done: " + joined(unsupported));
   if (!sampling.empty())
     parts.push_back("left to --temperature, --top-p, --top-k and --min-p: " + joined(sampling));
   if (parts.empty()) return "";
@@ -128,11 +134,11 @@ GenerationSettings read_generation_settings(const std::filesystem::path& folder,
   GenerationSettings settings;
   if (!file.is_object()) return settings;
   try {
-    read_controls(built_fields(file), settings.controls);
+    read_controls(supported_fields(file), settings.controls);
   } catch (const data::InputError& error) {
     throw data::InputError((folder / name).string() + ": " + error.what());
   }
-  leave_out_strangers(settings.controls, vocab);
+  drop_unknown_ids(settings.controls, vocab);
   settings.notice = notice_of((folder / name).string(), file, settings.controls);
   return settings;
 }

@@ -8,15 +8,17 @@
 
 namespace clover::infer {
 
-/// What a model folder's own generation_config.json (or, where there is none, config.json, as older folders
-/// have it) asks of answers besides end tokens.
+/// What a model's generation_config.json says about generation, apart from end tokens.  Older folders have it
+/// in config.json.
 struct GenerationSettings {
-  ControlFields controls;  // in force unless flags or requests say otherwise
-  std::string notice;      // one line: what is in force, and what is asked and not done; empty: nothing
+  ControlFields controls;  // hold unless options or requests say otherwise
+  std::string
+      notice;  // one line for the user: which settings are in force and which are not supported; or empty
 };
 
-/// Ids outside the vocabulary are left out, as transformers' generate never meets them.  InputError in one
-/// sentence for a value that cannot be.
+/// Reads it from a model's folder.  Token ids outside the vocabulary (`vocab` tokens) are dropped, as
+/// transformers' `generate` would never meet them.  InputError in one sentence for a value of the wrong type
+/// or range.
 GenerationSettings read_generation_settings(const std::filesystem::path& folder, int64_t vocab);
 
 }  // namespace clover::infer

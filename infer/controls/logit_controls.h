@@ -12,73 +12,80 @@
 
 namespace clover::infer {
 
-/// What a request does to the target's logits before a token is chosen by them.  Order: biases, repetition
-/// penalty, frequency and presence penalty; what is banned stays out.
+/// How a request changes the target's logits before a token is chosen from them (the logits processors of
+/// transformers and vLLM).  They apply in this order: biases, repetition penalty, frequency and presence
+/// penalty.  The logit of a banned token is minus infinity, whatever else applies to it.
 struct LogitControls {
-  double repetition_penalty = 1;  // of ids in prompt and answer: logits below 0 times it, others over it
-  double presence_penalty = 0;    // taken from ids in the answer
-  double frequency_penalty = 0;   // .. for each time they stand there
-  int64_t no_repeat_ngram = 0;    // no run of so many ids a second time, prompt included; 0: any
-  int64_t min_tokens = 0;         // of an answer, before any end token
-  int64_t min_length = 0;         // .. of prompt and answer
-  std::vector<std::pair<int64_t, double>> bias = {};  // id -> what is added; no id twice
-  std::vector<int64_t> suppressed = {};               // never chosen
-  std::vector<int64_t> suppressed_first = {};         // not as the first token of an answer
-  std::vector<std::vector<int64_t>> bad_words = {};   // runs of ids that no token may complete; none is empty
+  /// Divides positive logits of tokens in prompt or answer, multiplies negative ones.
+  double repetition_penalty = 1;
+  double presence_penalty = 0;   // subtracted from the logit of a token that the answer contains
+  double frequency_penalty = 0;  // subtracted once for each time that the answer contains the token
+  int64_t no_repeat_ngram = 0;   // no sequence of this many tokens occurs twice, prompt included; 0: no limit
+  int64_t min_tokens = 0;        // of the answer, before it may end
+  int64_t min_length = 0;        // of prompt and answer, before the answer may end
+  std::vector<std::pair<int64_t, double>> bias = {};  // token id, what is added to its logit; no id twice
+  std::vector<int64_t> suppressed = {};               // banned
+  std::vector<int64_t> suppressed_first = {};         // banned as the first token of an answer
+  /// Token sequences, none empty: the last token is banned after the others.
+  std::vector<std::vector<int64_t>> bad_words = {};
 
-  /// Whether it does anything at all.
+  /// Whether any control has an effect.
   bool any() const;
-  /// InputError for an id outside the vocabulary, and where none would be left to choose.
+  /// InputError for a token id outside the vocabulary, and when no token would be left to choose.
   void check(int64_t vocab) const;
 };
 
-/// Edits of a pass: kernels::edit_logits' arguments.
+/// The edits of one pass, the arguments of kernels::edit_logits.
 struct LogitEdits {
   std::vector<kernels::LogitEdit> edits;
   std::vector<kernels::EditedRow> rows;
 };
 
-/// One request's text so far, and what its controls make of the logits behind it.
-class ControlledText {
+/// Computes the logit edits of one request.  It holds the request's text so far, on which penalties and bans
+/// depend.
+class LogitEditor {
  public:
-  /// `end_ids` is borrowed.
-  ControlledText(std::shared_ptr<const LogitControls> controls, std::span<const int64_t> prompt,
-                 const std::vector<int64_t>& end_ids);
+  /// `prompt`: token ids.  `end_ids`: the tokens that end an answer; borrowed.
+  LogitEditor(std::shared_ptr<const LogitControls> controls, std::span<const int64_t> prompt,
+              const std::vector<int64_t>& end_ids);
 
-  /// The next token of the answer.
+  /// Appends the next token of the answer to the text.
   void append(int64_t token);
 
-  /// Whether edits hang on the tokens before, so that they cannot be known before these.
-  bool follows_text() const { return follows_text_; }
+  /// Whether edits depend on the tokens before them, so that they cannot be computed before those are chosen.
+  bool depends_on_text() const { return depends_on_text_; }
 
-  /// Edits of the logits of a tree's nodes, rows `first_row` and on, as plain decoding would find them there:
-  /// behind the text, which ends in the root, and a node's guesses up to it.  Before the first token the tree
-  /// is a root, whose id nobody looks at.
+  /// Adds the edits of the logits of all nodes of a tree, whose rows in the pass begin at `first_row`.  Each
+  /// node gets the edits that plain decoding would make after the text and the node's path.  The tree's root
+  /// is the last token of the text; before the first token of the answer the tree is a root whose id is not
+  /// read.
   void add_edits(const CandidateTree& tree, int64_t first_row, LogitEdits& to);
 
  private:
-  struct Held {
-    size_t edit;  // its number in edits_
+  /// The edit of a token that does not depend on a tree.
+  struct TokenEdit {
+    size_t index;  // in edits_
     bool in_text = false;
-    int64_t answered = 0;  // times in the answer
+    int64_t times_in_answer = 0;
   };
-  class OwnEdits;
-  kernels::LogitEdit edit_of(int64_t id, bool in_text, int64_t answered) const;
-  kernels::LogitEdit edit_behind(int64_t id, int64_t more) const;
-  void put(int64_t id, bool in_text, int64_t more_answered);
-  bool penalises() const;
-  void ban_behind(int64_t answered, OwnEdits& own) const;
-  void ban_repeats(OwnEdits& own) const;
+  class NodeEdits;
+  kernels::LogitEdit edit_of(int64_t id, bool in_text, int64_t times_in_answer) const;
+  kernels::LogitEdit edit_on_path(int64_t id, int64_t times_on_path) const;
+  void update_edit(int64_t id, bool in_text, int64_t more_times_in_answer);
+  bool has_penalties() const;
+  void ban_after_text(int64_t answer_length, NodeEdits& edits) const;
+  void ban_repeated_ngrams(NodeEdits& edits) const;
 
   std::shared_ptr<const LogitControls> controls_;
   const std::vector<int64_t>* end_ids_;
-  bool follows_text_;
+  bool depends_on_text_;
   std::vector<int64_t> text_;  // prompt and answer
   int64_t prompt_length_;
-  std::unordered_map<int64_t, float> bias_;                             // of single ids; -inf bans
-  std::unordered_multimap<int64_t, const std::vector<int64_t>*> runs_;  // bad words by the id before the last
-  std::vector<kernels::LogitEdit> edits_;                               // of the text, without a tree
-  std::unordered_map<int64_t, Held> held_;
+  std::unordered_map<int64_t, float> bias_;  // by token id; minus infinity: banned
+  /// Bad words of several tokens, by their last token but one.
+  std::unordered_multimap<int64_t, const std::vector<int64_t>*> bad_words_;
+  std::vector<kernels::LogitEdit> edits_;  // of the text alone
+  std::unordered_map<int64_t, TokenEdit> edit_of_token_;
 };
 
 }  // namespace clover::infer

@@ -21,7 +21,7 @@ void Calibration::run(std::span<const int32_t> sequences, PassCost& costs) {
   measure_attention(*longest, costs);
 }
 
-/// Seconds of a pass of so many rows behind nothing; 0 where the cache has no room for them.
+/// Seconds of a pass of so many rows without context; 0 where the cache has no room for them.
 double Calibration::measure(int64_t rows) {
   const int32_t sequence = cache_.open();
   const double seconds = cache_.fits(sequence, rows) ? timed_pass(sequence, rows) : 0;
@@ -29,7 +29,7 @@ double Calibration::measure(int64_t rows) {
   return seconds;
 }
 
-// By the faster of two passes each: the very first one warms caches.
+// The faster of two passes counts: the very first one warms caches.
 void Calibration::rescale(PassCost& costs) {
   double now = 0, then = 0;
   for (const int64_t rows : {1, 4}) {
@@ -41,9 +41,8 @@ void Calibration::rescale(PassCost& costs) {
   costs.rescale(now / then);
 }
 
-// Passes of few rows twice, for they are what is weighed most.  Where twice the rows take nearly twice as
-// long, more rows will too, and need not be waited for.  What earlier runs have timed often enough is not
-// timed again.
+// Times few rows twice, because they decide most.  Stops where twice the rows take nearly twice as long,
+// because more rows will too.  Skips what earlier runs have timed often enough.
 void Calibration::measure_rows(PassCost& costs) {
   constexpr double nearly_twice = 1.6, often_enough = 3;
   const auto timed = [&](int64_t rows) {
@@ -51,7 +50,7 @@ void Calibration::measure_rows(PassCost& costs) {
     costs.measure(rows, seconds);
     return seconds;
   };
-  // The very first one warms caches, which CostCurve allows for.
+  // The very first pass warms caches: CostCurve replaces a cold start.
   for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4, 8})
     if (!costs.knows(rows, often_enough)) timed(rows);
   double before = costs.at(8);
@@ -62,7 +61,7 @@ void Calibration::measure_rows(PassCost& costs) {
   }
 }
 
-// Without and with what `sequence` holds, in turn, because machines speed up and slow down.
+// Passes without and with context alternate, because machines speed up and slow down.
 void Calibration::measure_attention(int32_t sequence, PassCost& costs) {
   constexpr int64_t rows = 4;
   const int32_t empty = cache_.open();
@@ -76,7 +75,7 @@ void Calibration::measure_attention(int32_t sequence, PassCost& costs) {
   cache_.close(empty);
 }
 
-/// Seconds of a pass of a chain of `rows` rows after what `sequence` holds; nothing of it is kept.
+/// Seconds of a pass of a chain of `rows` rows behind the tokens of `sequence`; commits nothing.
 double Calibration::timed_pass(int32_t sequence, int64_t rows) {
   model::RowBatch batch;
   for (int64_t row = 0; row < rows; ++row) {
@@ -86,10 +85,10 @@ double Calibration::timed_pass(int32_t sequence, int64_t rows) {
   batch.best_only = !typical_;  // as a greedy step does
   double seconds = 0;
   {
-    // What a GPU runs for the first time it loads first, and then records.
+    // On a GPU the first run loads kernels, the second captures a graph.
     const int warm_ups = target_.device().is_cpu() ? 0 : 2;
     for (int i = 0; i < warm_ups; ++i) passes_.forward(batch, taps_);
-    kernels::wait_for(target_.device());
+    kernels::synchronize(target_.device());
     model::Timer pass(seconds);
     const model::TargetOutput output = passes_.forward(batch, taps_);
     kernels::to_host({batch.best_only ? output.best : output.logits});

@@ -10,10 +10,11 @@
 
 namespace clover::infer {
 
-/// Measures what rows of a pass cost on this machine, before it is decided how many are worth it.
+/// Times passes of the target, so that `auto` knows what rows cost on this machine before it chooses trees.
 class Calibration {
  public:
-  /// All but `taps`, which passes are made with, are borrowed.
+  /// All but `taps`, the features that passes capture, are borrowed.  `typical`: passes compute logits, as
+  /// lossy verification needs them.
   Calibration(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
               model::FeatureTaps taps, int64_t max_batch, bool typical)
       : target_(target),
@@ -23,9 +24,9 @@ class Calibration {
         max_batch_(max_batch),
         typical_(typical) {}
 
-  /// Once: how much slower or faster the machine is than when `costs` were learnt, and what a row costs, as
-  /// far as they do not say; what attention adds, whenever the longest of `sequences` (of the KvCache) is
-  /// twice as long as what it knows of.
+  /// The first call measures how much slower or faster the machine is than when `costs` were learnt, and the
+  /// row counts that they lack.  Every call measures what attention adds, once the longest of `sequences` (of
+  /// the KvCache) is twice as long as at the last such measurement.
   void run(std::span<const int32_t> sequences, PassCost& costs);
 
  private:
@@ -42,7 +43,7 @@ class Calibration {
   int64_t max_batch_;
   bool typical_;
   bool measured_ = false;
-  int64_t longest_ = 128;  // tokens of context; attention to fewer is lost in the noise of a clock
+  int64_t longest_ = 128;  // tokens of context; attention to fewer takes no measurable time
 };
 
 }  // namespace clover::infer

@@ -7,11 +7,11 @@ namespace {
 
 constexpr double memory = 64;        // observations a point remembers
 constexpr double drift_memory = 16;  // observations the common drift remembers
-constexpr double settled = 8;        // observations before a point has a say in the drift
+constexpr double least_weight = 8;   // observations before a point moves the drift
 constexpr double fading = 0.9;       // of the timings of a count, with each run that does not time it
-// A count between others is first believed to cost what they say, as if it had been seen that often: of many
-// counts tried, the cheapest is else the one whose clock was fastest.
-constexpr double believed = 4;
+// A new count between others starts from them with the weight of so many observations; else the cheapest of
+// many counts would be the one with the luckiest timing.
+constexpr double initial_weight = 4;
 constexpr double outlier = 2;  // a timing further off than this factor counts as this far
 
 double bounded(double ratio) {
@@ -22,7 +22,7 @@ double bounded(double ratio) {
 
 CostCurve::CostCurve(std::span<const Point> known) {
   for (const Point& point : known) {
-    const double timings = std::min(point.timings, settled);
+    const double timings = std::min(point.timings, least_weight);
     points_.push_back({{point.count, point.seconds, timings}, std::max(timings, 1.0)});
   }
   make_monotone();
@@ -48,7 +48,7 @@ void CostCurve::observe(int64_t count, double seconds, Chosen chosen) {
     move(*place, seconds);
   } else if (between && chosen == Chosen::for_its_cost) {
     const double expected = at(count) / drift_;
-    move(*points_.insert(place, {{count, expected, 0}, believed}), seconds);
+    move(*points_.insert(place, {{count, expected, 0}, initial_weight}), seconds);
   } else {
     points_.insert(place, {{count, seconds / drift_, 1}, 1, true});
   }
@@ -60,19 +60,19 @@ void CostCurve::move(Running& point, double seconds) {
   ++point.timings;
   const double ratio = seconds / (point.seconds * drift_);
   const int side = ratio > outlier ? 1 : ratio < 1 / outlier ? -1 : 0;
-  const bool again = side != 0 && side == point.far_side;  // once is a hiccup, twice is how things are now
-  point.far_side = side;
-  if (again || (point.weight == 1 && side < 0)) {  // or what was known is a cold start
+  const bool again = side != 0 && side == point.outlier_side;  // once is an accident, twice a change
+  point.outlier_side = side;
+  if (again || (point.weight == 1 && side < 0)) {  // or the first timing was a cold start
     point.seconds = seconds / drift_;
     point.weight = point.timings = 1;
     return;
   }
-  if (point.weight >= settled) drift_ *= 1 + (bounded(ratio) - 1) / drift_memory;
+  if (point.weight >= least_weight) drift_ *= 1 + (bounded(ratio) - 1) / drift_memory;
   point.weight = std::min(point.weight + 1, memory);
   point.seconds *= 1 + (bounded(ratio) - 1) / point.weight;
 }
 
-// Pools neighbours that fall until none does: the closest non-decreasing curve by weighted squares.
+// Pool-adjacent-violators: the non-decreasing curve of least weighted squared error.
 void CostCurve::make_monotone() {
   struct Pool {
     double mean, weight;

@@ -26,7 +26,7 @@ constexpr size_t most_points = 512;
 constexpr int64_t largest_count = 1 << 20;        // of rows, and of tokens of context
 constexpr double shortest = 1e-9, longest = 1e4;  // seconds of a pass
 constexpr double fewest_timings = 0.5, most_timings = 1e6;
-// Neighbours and clocks of a shared machine change.
+// Longer-lived costs would be wrong: a shared machine's load and clocks change.
 constexpr std::chrono::hours kept_for{7 * 24};
 
 int64_t now() {
@@ -44,7 +44,8 @@ std::filesystem::path cache_folder() {
   return {};
 }
 
-/// Kernels of another build may be faster, and versions do not tell builds apart.
+/// Identifies the build of this program, whose kernels may be faster than another's, by the file's size and
+/// time.
 std::string this_program() {
   struct stat about {};
   if (::stat("/proc/self/exe", &about) != 0) return "";
@@ -59,13 +60,13 @@ bool is_whole(const json& value, int64_t least, int64_t most) {
   return value.is_number_integer() && is_number(value, double(least), double(most));
 }
 
-struct Kept {
+struct Contents {
   PassCost costs;
   int64_t since;  // seconds of the epoch
 };
 
-/// nullopt unless all of it makes sense.
-std::optional<Kept> kept_in(const json& file) {
+/// nullopt where anything in it is invalid.
+std::optional<Contents> contents_of(const json& file) {
   if (!file.is_object() || file.value("format", json()) != format_version) return std::nullopt;
   const json since = file.value("since", json()), position = file.value("seconds_per_position", json()),
              context = file.value("attention_context", json()), rows = file.value("rows", json());
@@ -82,23 +83,23 @@ std::optional<Kept> kept_in(const json& file) {
     if (!points.empty() && count <= points.back().count) return std::nullopt;
     points.push_back({count, point[1].get<double>(), point[2].get<double>()});
   }
-  return Kept{PassCost(CostCurve(points), position.get<double>(), context.get<int64_t>()),
-              since.get<int64_t>()};
+  return Contents{PassCost(CostCurve(points), position.get<double>(), context.get<int64_t>()),
+                  since.get<int64_t>()};
 }
 
-/// nullopt as well where there is no file that could be read.
-std::optional<Kept> kept_in(const std::filesystem::path& file) {
+/// nullopt as well where the file is missing or cannot be read.
+std::optional<Contents> contents_of(const std::filesystem::path& file) {
   constexpr size_t largest = size_t{1} << 20;
   std::error_code none;
   if (!std::filesystem::is_regular_file(file, none)) return std::nullopt;
   try {
-    return kept_in(data::parse_json(data::read_file(file, largest), file.string()));
+    return contents_of(data::parse_json(data::read_file(file, largest), file.string()));
   } catch (const data::InputError&) {
     return std::nullopt;
   }
 }
 
-/// What other builds and models left there and nobody has touched since it expired.
+/// Removes expired files of other builds and models.
 void remove_old(const std::filesystem::path& folder) {
   const auto oldest = std::filesystem::file_time_type::clock::now() - kept_for;
   std::vector<std::filesystem::path> old;
@@ -122,15 +123,15 @@ CostFile CostFile::of(const model::Target& target, bool graphs, bool typical) {
 }
 
 PassCost CostFile::read() const {
-  const std::optional<Kept> kept = kept_in(file_);
-  return kept ? kept->costs : PassCost();
+  const std::optional<Contents> contents = contents_of(file_);
+  return contents ? contents->costs : PassCost();
 }
 
 void CostFile::write(const PassCost& costs) const {
   if (file_.empty() || costs.points() == 0) return;
   std::vector<CostCurve::Point> points = costs.by_rows().known();
   std::erase_if(points, [](const CostCurve::Point& point) { return point.timings < fewest_timings; });
-  if (points.size() > most_points) {  // the best known
+  if (points.size() > most_points) {  // those timed most often
     std::ranges::nth_element(points, points.begin() + most_points, std::greater{},
                              &CostCurve::Point::timings);
     points.resize(most_points);
@@ -138,7 +139,7 @@ void CostFile::write(const PassCost& costs) const {
   }
   json rows = json::array();
   for (const CostCurve::Point& point : points) rows.push_back({point.count, point.seconds, point.timings});
-  const std::optional<Kept> before = kept_in(file_);  // what it holds ages, however often it is written
+  const std::optional<Contents> before = contents_of(file_);  // its age counts from the first write
   const json file = {{"format", format_version},
                      {"since", before ? before->since : now()},
                      {"seconds_per_position", costs.per_position()},

@@ -8,43 +8,46 @@
 namespace clover::infer {
 namespace {
 
-// Calibration: a bin starts as if it had seen this much probability confirmed, and halves what it knows every
-// few hundred nodes.
+// A bin starts as if it had seen this much probability confirmed, and forgets half of its record every 350
+// nodes.
 constexpr double prior = 2;
-// Before anything was seen: heads mean what they say, a match of a few tokens often goes on otherwise.
+// Corrections before anything was observed: probabilities of heads are right, those of matches twice too
+// high.
 constexpr double heads_assumed = 1.0, suffix_assumed = 0.5;
 constexpr double forgetting = 1 - 1.0 / 512;
 
-// What grow may be asked to leave out: never the likely, always what is hopeless.
-constexpr double least_joint_ever = 0.02, most_joint_asked = 0.3;
+// Bounds of least_worth.
+constexpr double smallest_least_joint = 0.02, largest_least_joint = 0.3;
 
-// Costs and acceptance are known to a few percent; a smaller promise is as likely to be a loss.
+// Costs and acceptance are known to a few percent, so a smaller predicted gain may be a loss.
 constexpr double gain_needed = 1.04;
 
 constexpr int64_t blind_nodes = 4;  // nodes a tree while costs are unknown
 
 constexpr double advantage_memory = 32;  // trims remembered
-constexpr double advantage_least = 8;    // trims before drafting may be given up
-constexpr double hopeless = 0.95;        // what is seen to be this bad ..
-constexpr double hopeless_least = 3;     // .. takes fewer
+constexpr double advantage_least = 8;    // trims before drafting may stop
+constexpr double hopeless = 0.95;        // a ratio this bad ..
+constexpr double hopeless_least = 3;     // .. takes fewer trims
 constexpr double advantage_needed = 1.02;
-// A promise is believed as if it had come true for so many tokens; so many are remembered.  The best of many
-// numbers of nodes is also the one whose cost was taken for too little.
-constexpr double promise_prior = 64, promise_memory = 1024;
-// Heads whose every guess is accepted so often, for a drafting cost of so much of a pass or what it is known
-// to be from so many drafts, are as good as can be hoped for.  Where even they gain so little, others lose.
+// Predictions are corrected by what was realised, as if they had been right for prediction_prior tokens
+// before; prediction_memory tokens are remembered.  Correction is needed because the best of many numbers of
+// nodes is often the one whose cost was underestimated.
+constexpr double prediction_prior = 64, prediction_memory = 1024;
+// Excellent heads: every guess is accepted with hoped_acceptance, and drafting costs hoped_drafting of a
+// pass, or what drafts_needed drafts have shown.  Where even they gain less than hope_needed, others lose.
 constexpr double hoped_acceptance = 0.8, hoped_drafting = 0.05, hope_needed = 1.1;
 constexpr double drafts_needed = 2;
-constexpr double surprise_memory = 4;  // trims remembered when one says that drafting pays by now
-// Steps between looks at whether drafting pays by now, doubled while it does not.  Where not even excellent
-// heads would, a look takes what many steps could lose: it has the answers so far read by them.
+constexpr double surprise_memory = 4;  // trims remembered when a trim predicts that drafting pays again
+// Steps between looks at whether drafting pays again, doubled while it does not.  Looks are rarer where not
+// even excellent heads would pay, because in a look the drafter also reads all rows that it has skipped.
 constexpr int64_t shortest_period = 64, hopeless_period = 512, longest_period = 1024;
-// Steps with guesses before one without shows again what those are compared with.
+// Steps with guesses before one without guesses measures plain decoding again.
 constexpr int64_t longest_unseen = 32, longest_unseen_where_clear = 256;
 constexpr double clear_gain = 1.25, gain_memory = 8;
-constexpr int64_t probes = 2;  // the first pays for catching up, the second shows the cost
+constexpr int64_t probes =
+    2;  // steps of a look: in the first the drafter reads what it skipped, the second shows the cost
 
-bool enough(double ratio, double weight) {
+bool weighs_enough(double ratio, double weight) {
   return weight >= (ratio < hopeless ? hopeless_least : advantage_least);
 }
 
@@ -54,7 +57,7 @@ int bin_of(float probability, int bins) {
   return std::min(static_cast<int>(std::sqrt(clamped) * bins), bins - 1);
 }
 
-// The nodes of `tree` that `keep` marks, in their order; the root is kept anyway.
+// The nodes of `tree` that `keep` marks, in their order, and the root.
 CandidateTree pruned(const CandidateTree& tree, const std::vector<char>& keep) {
   CandidateTree kept = CandidateTree::of_root(tree.ids[0]);
   std::vector<int32_t> place(tree.size(), 0);
@@ -65,16 +68,16 @@ CandidateTree pruned(const CandidateTree& tree, const std::vector<char>& keep) {
   return kept;
 }
 
-struct Worth {
+struct RankedNode {
   double expected;
   int32_t tree, node;
   Proposer proposer;
 };
 
-void prune(std::vector<CandidateTree>& trees, std::span<const Worth> kept) {
+void prune(std::vector<CandidateTree>& trees, std::span<const RankedNode> kept) {
   std::vector<std::vector<char>> keep;
   for (const CandidateTree& tree : trees) keep.emplace_back(tree.size(), 0);
-  for (const Worth& node : kept) keep[node.tree][node.node] = 1;
+  for (const RankedNode& node : kept) keep[node.tree][node.node] = 1;
   for (size_t t = 0; t < trees.size(); ++t) trees[t] = pruned(trees[t], keep[t]);
 }
 
@@ -94,11 +97,11 @@ std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> c
   return costs;
 }
 
-// All nodes but roots, those first that promise most for the seconds of their row; a parent stands before its
+// All nodes but roots, ranked by expected acceptance for the seconds of their row; a parent comes before its
 // children.
-std::vector<Worth> ranked(const CostModel& model, const std::vector<CandidateTree>& trees,
-                          std::span<const int64_t> contexts) {
-  std::vector<Worth> nodes;
+std::vector<RankedNode> ranked(const CostModel& model, const std::vector<CandidateTree>& trees,
+                               std::span<const int64_t> contexts) {
+  std::vector<RankedNode> nodes;
   for (int32_t t = 0; t < std::ssize(trees); ++t) {
     const CandidateTree& tree = trees[t];
     std::vector<double> expected(tree.size(), 1.0);
@@ -109,7 +112,7 @@ std::vector<Worth> ranked(const CostModel& model, const std::vector<CandidateTre
     }
   }
   const std::vector<double> costs = row_costs(model.passes(), contexts);
-  std::stable_sort(nodes.begin(), nodes.end(), [&costs](const Worth& a, const Worth& b) {
+  std::stable_sort(nodes.begin(), nodes.end(), [&costs](const RankedNode& a, const RankedNode& b) {
     return a.expected * costs[b.tree] > b.expected * costs[a.tree];
   });
   return nodes;
@@ -118,13 +121,13 @@ std::vector<Worth> ranked(const CostModel& model, const std::vector<CandidateTre
 struct Choice {
   size_t nodes = 0;
   double tokens = 0, seconds = 1;  // expected
-  double gain = 1;                 // of tokens a second over no nodes
+  double gain = 1;                 // tokens a second / those without nodes
   double rate() const { return tokens / seconds; }
 };
 
-// The number of nodes, from the worthiest, that makes expected tokens a second largest; none where that is
-// hardly more than without.
-Choice best_of(const PassCost& passes, std::span<const Worth> nodes, std::span<const int64_t> contexts,
+// How many of the ranked nodes, from the first, make expected tokens a second largest; 0 where that gains
+// less than gain_needed.
+Choice best_of(const PassCost& passes, std::span<const RankedNode> nodes, std::span<const int64_t> contexts,
                double drafting) {
   int64_t rows = std::ssize(contexts), positions = sum(contexts);
   double tokens = static_cast<double>(rows);
@@ -144,13 +147,13 @@ Choice best_of(const PassCost& passes, std::span<const Worth> nodes, std::span<c
 
 void CostModel::observe_pass(int64_t rows, int64_t positions, double seconds) {
   passes_.observe(rows, positions, seconds);
-  promise_.seconds_seen += seconds;
-  promise_.pass_seen = true;
+  prediction_.seconds_observed += seconds;
+  prediction_.pass_observed = true;
 }
 
-void CostModel::observe_draft(int64_t sequences, double seconds, bool typical) {
-  promise_.seconds_seen += typical ? seconds : draft_seconds(sequences);
-  if (typical) drafts_.observe(sequences, seconds);
+void CostModel::observe_draft(int64_t sequences, double seconds, bool representative) {
+  prediction_.seconds_observed += representative ? seconds : draft_seconds(sequences);
+  if (representative) drafts_.observe(sequences, seconds);
 }
 
 void CostModel::Bin::add(bool hit, double probability) {
@@ -163,30 +166,31 @@ double CostModel::Bin::correction(double assumed) const {
 }
 
 void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes) {
-  promise_.tokens_seen += static_cast<double>(accepted_nodes.size());
+  prediction_.tokens_observed += static_cast<double>(accepted_nodes.size());
   std::vector<char> accepted(tree.size(), 0);
   for (const int32_t node : accepted_nodes) accepted.at(node) = 1;
   for (int64_t i = 1; i < tree.size(); ++i) {
     const float probability = tree.probability_by_drafter[i];
-    Calibration& of_proposer = calibration_[static_cast<int>(tree.proposer[i])];
+    ProposerRecord& of_proposer = proposers_[static_cast<int>(tree.proposer[i])];
     of_proposer.all.add(accepted[i], probability);
     of_proposer.by_probability[bin_of(probability, bins)].add(accepted[i], probability);
   }
 }
 
-// What is not known of a probability yet is taken from all of them: who exaggerates does so everywhere.
+// A bin that has seen little takes the correction of all bins: a proposer that exaggerates does so
+// everywhere.
 double CostModel::calibrated(float probability_by_drafter, Proposer proposer) const {
-  const Calibration& known = calibration_[static_cast<int>(proposer)];
+  const ProposerRecord& known = proposers_[static_cast<int>(proposer)];
   const double assumed = proposer == Proposer::heads ? heads_assumed : suffix_assumed;
   const Bin& bin = known.by_probability[bin_of(probability_by_drafter, bins)];
   return std::clamp(probability_by_drafter * bin.correction(known.all.correction(assumed)), 0.0, 1.0);
 }
 
-// A node pays when it raises tokens a second: acceptance above the seconds of its row times the rate without
-// it, which is at least that of plain decoding.  Rows may be cheap only in numbers, so the best of several is
-// asked; half of it, because calibration may find the drafter too modest.
+// A node pays where its acceptance exceeds the seconds of its row times the tokens a second without it, which
+// are at least those of plain decoding.  Rows may be cheap only in large numbers, so the cheapest of several
+// numbers counts; half of it, because calibration may raise the drafter's probabilities.
 double CostModel::least_worth(std::span<const int64_t> contexts) const {
-  if (passes_.points() < 2 || contexts.empty()) return least_joint_ever;
+  if (passes_.points() < 2 || contexts.empty()) return smallest_least_joint;
   const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
   const double plain = passes_.at(sequences, positions);
   double cheapest = 1;
@@ -195,16 +199,16 @@ double CostModel::least_worth(std::span<const int64_t> contexts) const {
     cheapest = std::min(cheapest, (seconds - plain) / static_cast<double>(sequences * each));
   }
   const double worth = cheapest * static_cast<double>(sequences) / plain;
-  return std::clamp(worth / 2, least_joint_ever, most_joint_asked);
+  return std::clamp(worth / 2, smallest_least_joint, largest_least_joint);
 }
 
 void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, int64_t drafted) {
   if (trees.empty()) return;
-  std::vector<Worth> nodes = ranked(*this, trees, contexts);
+  std::vector<RankedNode> nodes = ranked(*this, trees, contexts);
   if (passes_.points() < 2) {
-    std::vector<Worth> kept;
+    std::vector<RankedNode> kept;
     std::vector<int64_t> taken(trees.size(), 0);
-    for (const Worth& node : nodes)
+    for (const RankedNode& node : nodes)
       if (taken[node.tree]++ < blind_nodes) kept.push_back(node);
     return prune(trees, kept);
   }
@@ -219,25 +223,23 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   guessing_ = best.nodes > 0 ? guessing_ + 1 : 0;
   gain_ += (best.gain - gain_) / gain_memory;
   if (drafted == 0) return;
-  std::erase_if(nodes, [](const Worth& node) { return node.proposer == Proposer::heads; });
+  std::erase_if(nodes, [](const RankedNode& node) { return node.proposer == Proposer::heads; });
   const Choice without_heads = best_of(passes_, nodes, contexts, 0);
   note_advantage(sequences, best.rate() / without_heads.rate());
-  promise_.sequences = sequences;
-  promise_.tokens = best.tokens;
-  promise_.seconds = best.seconds;
+  prediction_.sequences = sequences;
+  prediction_.tokens = best.tokens;
+  prediction_.seconds = best.seconds;
 }
 
-// What a pass without guesses costs is known from before, and what passes with guesses have in common to be
-// slower than expected is believed of it, too: a number of rows that was taken for cheaper than it is would
-// make all others seem dear.
+// While all steps have guesses, plain passes are not timed, and CostCurve's common drift moves their cost
+// with that of the others: an underestimated row count would make plain passes seem ever more expensive.
 bool CostModel::plain_is_due() const {
   return guessing_ >= (gain_ >= clear_gain ? longest_unseen_where_clear : longest_unseen);
 }
 
 void CostModel::note_advantage(int64_t sequences, double ratio) {
   Advantage& advantage = advantages_[sequences];
-  if (ratio >= advantage_needed &&
-      advantage.ratio < advantage_needed) {  // times may have changed: look closer
+  if (ratio >= advantage_needed && advantage.ratio < advantage_needed) {  // conditions may have changed
     advantage.weight = std::min(advantage.weight, surprise_memory);
     period_ = shortest_period;
   }
@@ -245,39 +247,43 @@ void CostModel::note_advantage(int64_t sequences, double ratio) {
   advantage.ratio += (ratio - advantage.ratio) / advantage.weight;
 }
 
-double CostModel::Advantage::ratio_kept() const {
-  return ratio * (kept * kept_weight + promise_prior) / (kept_weight + promise_prior);
+double CostModel::Advantage::realised_ratio() const {
+  return ratio * (realised * realised_weight + prediction_prior) / (realised_weight + prediction_prior);
 }
 
-void CostModel::settle_promise() {
-  if (promise_.sequences > 0 && promise_.tokens_seen == 0) return;  // its pass is yet to come
-  const Promise made = std::exchange(promise_, {});
-  if (made.sequences == 0 || made.tokens_seen == 0 || !made.pass_seen || made.seconds_seen <= 0) return;
-  const double kept = made.tokens_seen / made.tokens * made.seconds / made.seconds_seen;
+void CostModel::check_prediction() {
+  if (prediction_.sequences > 0 && prediction_.tokens_observed == 0)
+    return;  // its pass has not been observed
+  const Prediction made = std::exchange(prediction_, {});
+  if (made.sequences == 0 || made.tokens_observed == 0 || !made.pass_observed || made.seconds_observed <= 0)
+    return;
+  const double realised = made.tokens_observed / made.tokens * made.seconds / made.seconds_observed;
   const double weight = static_cast<double>(made.sequences);
   Advantage& advantage = advantages_[made.sequences];
-  advantage.kept_weight = std::min(advantage.kept_weight + weight, std::max(promise_memory, weight));
-  advantage.kept += (std::clamp(kept, 0.25, 4.0) - advantage.kept) * weight / advantage.kept_weight;
+  advantage.realised_weight =
+      std::min(advantage.realised_weight + weight, std::max(prediction_memory, weight));
+  advantage.realised +=
+      (std::clamp(realised, 0.25, 4.0) - advantage.realised) * weight / advantage.realised_weight;
 }
 
-// Of this batch size, else of all within a factor of 1.5; nothing before enough trims were seen.
+// The mean for this batch size, else for all sizes within a factor of 1.5; nullopt before enough trims.
 std::optional<double> CostModel::known_advantage(int64_t sequences) const {
   const auto own = advantages_.find(sequences);
-  if (own != advantages_.end() && enough(own->second.ratio, own->second.weight))
-    return own->second.ratio_kept();
+  if (own != advantages_.end() && weighs_enough(own->second.ratio, own->second.weight))
+    return own->second.realised_ratio();
   Advantage near;
   for (const auto& [size, advantage] : advantages_) {
     if (2 * std::max(size, sequences) > 3 * std::min(size, sequences)) continue;
     near.weight += advantage.weight;
     if (near.weight == 0) continue;
-    near.ratio += (advantage.ratio_kept() - near.ratio) * advantage.weight / near.weight;
+    near.ratio += (advantage.realised_ratio() - near.ratio) * advantage.weight / near.weight;
   }
-  if (near.weight == 0 || !enough(near.ratio, near.weight)) return std::nullopt;
+  if (near.weight == 0 || !weighs_enough(near.ratio, near.weight)) return std::nullopt;
   return near.ratio;
 }
 
-/// Whether the last look at a batch of that size promised a gain.
-bool CostModel::promising(int64_t sequences) const {
+/// Whether the last trim of a batch of that size predicted that drafting pays.
+bool CostModel::last_look_paid(int64_t sequences) const {
   const auto own = advantages_.find(sequences);
   return own != advantages_.end() && own->second.ratio >= advantage_needed;
 }
@@ -298,11 +304,11 @@ double CostModel::best_hope(std::span<const int64_t> contexts) const {
 }
 
 bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
-  settle_promise();
+  check_prediction();
   const std::optional<double> advantage = known_advantage(std::ssize(contexts));
   const bool pays = advantage && *advantage >= advantage_needed;
-  const bool in_vain =
-      !pays && !promising(std::ssize(contexts)) && passes_.points() >= 2 && best_hope(contexts) < hope_needed;
+  const bool in_vain = !pays && !last_look_paid(std::ssize(contexts)) && passes_.points() >= 2 &&
+                       best_hope(contexts) < hope_needed;
   if (pays || (!advantage && !in_vain)) {
     skipped_ = 0;
     period_ = shortest_period;

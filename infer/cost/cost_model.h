@@ -12,58 +12,56 @@
 
 namespace clover::infer {
 
-/// What `auto` knows: seconds of a target pass by its rows and what they look back at, seconds of drafting,
-/// and how often guesses of a given drafter probability were accepted.  Only speed depends on it, never
-/// tokens. `contexts`: the cached tokens of each sequence of the batch.
+/// What `auto` decides by: seconds of a target pass by its rows and the cached tokens they attend to, seconds
+/// of drafting, and how often guesses of a given drafter probability were accepted.  Only speed depends on
+/// it, never tokens.  `contexts`: the cached tokens of each sequence of the batch.
 ///
-/// A step: worth_drafting, then (if so) grow and observe_draft; trim; the pass; observe_pass and
-/// observe_tree.  Where drafts begin behind a pass that is still under way: settle_promise, observe_draft,
-/// trim, worth_drafting for the next step, the pass, and so on.
+/// A step calls worth_drafting, grow and observe_draft if so, trim, the pass, observe_pass and observe_tree.
+/// Where a draft begins behind the pass before (RunAhead): check_prediction, observe_draft, trim,
+/// worth_drafting for the next step, the pass, and so on.
 class CostModel {
  public:
-  /// What a target pass costs; calibration tells it directly.
+  /// What a target pass costs; Calibration measures it directly.
   PassCost& passes() { return passes_; }
   const PassCost& passes() const { return passes_; }
 
-  /// The pass of a step, of `rows` rows over `positions` (see PassCost), took `seconds`.
+  /// The pass of a step took `seconds`; rows and positions as in PassCost.
   void observe_pass(int64_t rows, int64_t positions, double seconds);
-  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth).  Not `typical`: it
-  /// also read what steps that did not draft for all of them had skipped, or did something for the first
-  /// time, and says nothing of the next.
-  void observe_draft(int64_t sequences, double seconds, bool typical = true);
-  /// Which nodes of a verified tree were accepted, the root first: the target's own path says it of every
-  /// node.
+  /// Drafting for `sequences` sequences took `seconds` in all (prime, heads and growth).  Not
+  /// `representative` where it also read rows that earlier steps had left, or was the first of its shape:
+  /// then it says nothing of other drafts.
+  void observe_draft(int64_t sequences, double seconds, bool representative = true);
+  /// These nodes of a verified tree were accepted, the root first.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes);
 
   /// Interpolated between what was measured; 0 while nothing was.
   double draft_seconds(int64_t sequences) const { return drafts_.at(sequences); }
 
-  /// Expected acceptance of a node of that joint probability: the proposer's own word, corrected by what
-  /// became of nodes like it.
+  /// Expected acceptance of a node of that joint probability: the proposer's probability, corrected by how
+  /// often nodes like it were accepted.
   double calibrated(float probability_by_drafter, Proposer proposer = Proposer::heads) const;
 
-  /// The acceptance below which a node is not worth its row, on the generous side: what grow need not look
-  /// at (GrowthRule::least_joint), because trim would drop it.
+  /// The joint probability below which a node cannot be worth its row, on the generous side: growth leaves
+  /// such nodes out (GrowthRule::least_joint) because trim would drop them.
   double least_worth(std::span<const int64_t> contexts) const;
 
-  /// Cuts the trees of the whole batch to the nodes that pay: nodes are taken in order of expected acceptance
-  /// for the seconds of their row over all trees, parents first, as many as make expected tokens a second
-  /// largest; none where that gains less than 4 %.
-  /// While the cost of a row is unknown (fewer than two row counts observed) the best 4 nodes a tree stay.
-  /// After 32 steps with guesses, 256 where they clearly pay, one goes without, to see what that costs by
-  /// now. `drafted`: for how many sequences the heads were asked; what they gained over the other nodes is
-  /// remembered for worth_drafting.
+  /// Cuts the trees of the whole batch to the nodes that pay.  Nodes of all trees are ranked by expected
+  /// acceptance for the seconds of their row, parents first, and as many are taken as make expected tokens a
+  /// second largest; none where that gains less than 4 %.  While the cost of a row is unknown (fewer than two
+  /// row counts observed) the best 4 nodes a tree stay.  After 32 steps with guesses, 256 where they clearly
+  /// pay, one step goes without, to measure its cost again.  `drafted`: for how many sequences the heads have
+  /// drafted; what they gain over the other nodes is kept for worth_drafting.
   void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, int64_t drafted);
 
-  /// Whether drafting is expected to pay for a batch at all, from what recent trims promised for batches of
-  /// about that size; before that, whether rows are cheap enough for excellent heads to pay.
-  /// Where it says no, two steps of every 64 still say yes, to look again; of every 128, 256 .. 1024 when
-  /// that was for nothing, and from 512 on where rows or drafts are too dear for any heads.
+  /// Whether drafting is expected to pay for a batch at all: by what recent trims predicted for batches of
+  /// about that size or, before any, whether rows are cheap enough for excellent heads to pay.  Where it is
+  /// not, two steps of every 64 still draft, to look again; of every 128, 256 .. 1024 while that is in vain,
+  /// and from 512 on where rows or drafts are too expensive for any heads.
   bool worth_drafting(std::span<const int64_t> contexts);
 
-  /// The last step is over: what its trim promised is compared with what came of it.  Nothing where its pass
-  /// is still to come; worth_drafting does the same.
-  void settle_promise();
+  /// Compares what trim predicted of the last step with what it observed; nothing while that step's pass has
+  /// not been observed.  worth_drafting calls it too.
+  void check_prediction();
 
  private:
   static constexpr int bins = 20;
@@ -71,43 +69,43 @@ class CostModel {
     double hits = 0;
     double expected = 0;  // sum of the drafter's probabilities
     void add(bool hit, double probability);
-    /// hits / expected, as if a little of it had been seen at `assumed` already.
+    /// hits / expected, as if `assumed` had been observed for a little probability before.
     double correction(double assumed) const;
   };
-  struct Calibration {
+  struct ProposerRecord {
     Bin all;
     Bin by_probability[bins];
   };
   struct Advantage {
-    double ratio = 0;  // running mean of tokens a second when drafting / when not, as trims promised
+    double ratio = 0;  // running mean of tokens a second with drafting / without, as trims predicted
     double weight = 0;
-    double kept = 1;  // running mean of how much of the promised tokens a second came true
-    double kept_weight = 0;
-    double ratio_kept() const;
+    double realised = 1;  // running mean of tokens a second observed / predicted
+    double realised_weight = 0;
+    double realised_ratio() const;
   };
-  // What trim expected of a step, and what became of it.
-  struct Promise {
-    int64_t sequences = 0;  // 0: none was made
+  // What trim expected of a step, and what was observed.
+  struct Prediction {
+    int64_t sequences = 0;  // 0: there is none
     double tokens = 0, seconds = 0;
-    double tokens_seen = 0, seconds_seen = 0;
-    bool pass_seen = false;  // else its seconds are not known
+    double tokens_observed = 0, seconds_observed = 0;
+    bool pass_observed = false;  // else its seconds are not known
   };
   std::optional<double> known_advantage(int64_t sequences) const;
-  /// Tokens a second with excellent heads over those without.
+  /// Tokens a second with excellent heads / without heads.
   double best_hope(std::span<const int64_t> contexts) const;
   bool plain_is_due() const;
-  bool promising(int64_t sequences) const;
+  bool last_look_paid(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
 
   PassCost passes_;
   CostCurve drafts_;                         // by sequences
-  Calibration calibration_[2];               // by proposer
+  ProposerRecord proposers_[2];              // by Proposer
   std::map<int64_t, Advantage> advantages_;  // by sequences
-  Promise promise_;                          // of the step that is under way
+  Prediction prediction_;                    // of the present step
   int64_t guessing_ = 0;                     // steps with guesses since one without
-  double gain_ = 1;                          // running mean of what trims promised over no guesses
-  int64_t skipped_ = 0;                      // steps since drafting last paid or was last looked at
-  int64_t period_ = 64;                      // steps from one look to the next
+  double gain_ = 1;      // running mean of tokens a second with guesses / without, as predicted
+  int64_t skipped_ = 0;  // steps since drafting paid or the last look
+  int64_t period_ = 64;  // steps from one look to the next
 };
 
 }  // namespace clover::infer

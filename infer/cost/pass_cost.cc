@@ -8,7 +8,7 @@ namespace {
 constexpr double position_memory = 32;  // passes that a position's cost remembers
 constexpr double position_outlier = 2;  // a timing further off than this factor counts as this far
 
-// What attention took less than this is lost in the noise of a clock, and measured again by the next run.
+// A smaller ratio is within the noise of timings, and the next run measures it again.
 constexpr double clearly_more = 1.02;
 
 }  // namespace

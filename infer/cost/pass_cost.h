@@ -7,20 +7,20 @@
 
 namespace clover::infer {
 
-/// Seconds of a target pass: of its rows, and of the cached tokens that attention reads for them, summed over
-/// the rows ("positions": 3 rows behind 500 tokens look back at 1500).  Learnt from timings.
+/// Seconds of a target pass, learnt from timings: a curve of its rows, plus a constant for each of its
+/// positions, the cached tokens that attention reads, summed over rows (3 rows behind 500 tokens: 1500
+/// positions).
 class PassCost {
  public:
   PassCost() = default;
-  /// What was known before: by_rows, per_position and attention_context.
+  /// What an earlier run learnt: by_rows(), per_position() and attention_context().
   PassCost(CostCurve by_rows, double per_position, int64_t attention_context)
       : by_rows_(std::move(by_rows)), per_position_(per_position), attention_context_(attention_context) {}
 
-  /// A pass of `rows` rows over `positions` took `seconds`: what it was slower or faster than expected moves
-  /// both parts, each by its share.
+  /// A pass took `seconds`.  Its difference from what was expected moves both parts, each by its share.
   void observe(int64_t rows, int64_t positions, double seconds);
 
-  /// A pass without context took `seconds`, in which nothing but its cost was of interest.
+  /// A pass without context that ran only to be timed took `seconds`.
   void measure(int64_t rows, double seconds) {
     by_rows_.observe(rows, seconds, CostCurve::Chosen::to_measure);
   }
@@ -31,7 +31,7 @@ class PassCost {
     per_position_ *= factor;
   }
 
-  /// What `context` cached tokens added to a pass of `rows` rows that was timed without and with them.
+  /// A pass of `rows` rows was timed without and with `context` cached tokens before it.
   void observe_attention(int64_t rows, int64_t context, double seconds_without, double seconds_with);
 
   /// 0 while nothing was observed.
@@ -39,14 +39,14 @@ class PassCost {
     return by_rows_.at(rows) + per_position_ * static_cast<double>(positions);
   }
 
-  /// From that many passes.
+  /// Whether so many passes of `rows` rows were timed.
   bool knows(int64_t rows, double passes = 1) const { return by_rows_.knows(rows, passes); }
   /// Different row counts observed.
   int64_t points() const { return by_rows_.points(); }
 
   const CostCurve& by_rows() const { return by_rows_; }
   double per_position() const { return per_position_; }  // seconds
-  /// The longest that observe_attention was told of and that took time, in tokens; 0: none.
+  /// The longest context of observe_attention that took measurable time, in tokens; 0: none.
   int64_t attention_context() const { return attention_context_; }
 
  private:

@@ -11,11 +11,11 @@ AnswerText::AnswerText(const data::Tokenizer& tokenizer, std::vector<std::string
                        std::span<const int64_t> continued)
     : tokenizer_(&tokenizer), decoder_(tokenizer), stop_(std::move(stop)) {
   for (const std::string& one : stop_) longest_stop_ = std::max(longest_stop_, one.size());
-  decoder_.continue_behind(continued);
+  decoder_.start_after(continued);
 }
 
 void AnswerText::write_out(int64_t id) {
-  if (longest_stop_ == 0) return;  // nobody looks for it
+  if (longest_stop_ == 0) return;  // only stop texts are looked for in it
   const std::string bytes = tokenizer_->token_bytes(id, false);
   if (hidden_.empty()) written_ = text_;
   hidden_.push_back({written_.size(), bytes.size()});
@@ -77,7 +77,7 @@ std::string AnswerText::take_certain(bool finished) {
   const size_t held = finished || longest_stop_ == 0 ? 0 : longest_stop_ - 1;
   size_t until = text_.size() > held ? text_.size() - held : 0;
   // Holding back must not cut a character in two.
-  while (until > 0 && until < text_.size() && data::continues_character(text_[until])) --until;
+  while (until > 0 && until < text_.size() && data::is_continuation_byte(text_[until])) --until;
   if (until <= handed_out_) return {};
   std::string certain = text_.substr(handed_out_, until - handed_out_);
   handed_out_ = until;

@@ -9,30 +9,31 @@
 
 namespace clover::infer {
 
-/// The text of an answer as its tokens come, up to a stop text.  Special tokens are no part of it, but stop
-/// texts are looked for in the text with them written out, too: "<|im_end|>" is found, and ".<|im_end|>".
+/// The text of an answer while its tokens arrive, up to a stop text.  Special tokens are not part of it, but
+/// stop texts are also searched in the text with special tokens written out, so that ".<|im_end|>" is found.
 class AnswerText {
  public:
-  /// `continued`: the ids of the text that the answer goes on with, which its first token depends on; empty
-  /// when it begins a text of its own.
+  /// `continued`: ids of the text that the answer continues, on which the text of its first token depends;
+  /// empty where it begins a text of its own.
   AnswerText(const data::Tokenizer& tokenizer, std::vector<std::string> stop,
              std::span<const int64_t> continued);
 
-  /// Takes one token; whether a stop text ends the answer there.
+  /// Appends one token; returns whether a stop text ends the answer there.
   bool push(int64_t id);
-  /// Takes the token that ends the answer, and the end.
+  /// Appends the end token and finishes.
   void end(int64_t id);
-  /// No token comes any more.
+  /// No more tokens will come.
   void finish();
 
   const std::string& text() const { return text_; }
 
-  /// Of the text, what was not handed out and is certain: a stop text can no longer take it back.
+  /// Text that no stop text can take back any more and that was not returned before.
   std::string take_certain(bool finished);
 
  private:
+  /// A special token, which text_ lacks.
   struct Hidden {
-    size_t begin, size;  // in written_
+    size_t begin, size;  // bytes of written_
   };
   void write_out(int64_t id);
   void append(const std::string& piece);
@@ -45,9 +46,9 @@ class AnswerText {
   std::vector<std::string> stop_;
   size_t longest_stop_ = 0;  // bytes
   std::string text_;
-  std::string written_;  // the text with special tokens in it, once there is one
+  std::string written_;  // text_ with special tokens written out; empty while there are none
   std::vector<Hidden> hidden_;
-  size_t handed_out_ = 0;  // bytes of the text
+  size_t handed_out_ = 0;  // bytes of text_ that take_certain has returned
 };
 
 }  // namespace clover::infer

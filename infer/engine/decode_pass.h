@@ -18,92 +18,98 @@
 
 namespace clover::infer {
 
-/// What verification needs of a pass, on the CPU: the target's token after every row where a GPU has chosen
-/// them or all are the most probable ones, or the logits.
-struct Verdict {
-  at::Tensor logits;  // fp32 [R, V]
+/// What the target says after each of R rows, on the CPU: the tokens, where a GPU has sampled them or all are
+/// arg-maxima, else the logits that verification chooses them from.  The other one is undefined.
+struct TargetTokens {
   at::Tensor tokens;  // i64 [R]; -1: the logits are no numbers
+  at::Tensor logits;  // fp32 [R, V]
 };
 
-/// A pass of the target over a tree of each of some sequences, and over what others read that join.
+/// How far the keys and values of a pass's accepted rows are in the cache.
+enum class CommitState {
+  pending,    // where the pass wrote them
+  compacted,  // moved together behind the committed ones (KvCache::move)
+  committed,  // .. and counted as such (KvCache::commit)
+};
+
+/// A pass of the target: a tree of each decoding sequence, and chunks of those that are prefilled.
 struct DecodePass {
-  std::vector<LiveSequence*> sequences;
-  std::vector<CandidateTree> trees;  // their rows stand one behind the other
-  std::vector<int64_t> contexts;     // tokens of each that were cached before
-  std::vector<PromptChunk> chunks;   // their rows stand behind the trees'
-  model::TargetOutput output;        // until the next pass; where tokens are drawn, without the logits
-  bool controlled = false;           // some sequence's logits are edited before tokens are chosen
-  bool typical = true;               // takes as long as the next of its shape, and reads nothing besides
-  enum class Kept {
-    nothing,
-    moved,  // keys and values of accepted rows stand together
-    all,    // .. and are committed
-  } kept = Kept::nothing;
-  Verdict said;  // of all rows of trees and the last one of each last chunk, once it has been waited for
-  double seconds = 0;    // until then, the choice of tokens included
-  double taking_in = 0;  // seconds of the CPU, or of drafters there, for its chunks
+  std::vector<LiveSequence*> sequences;  // [S] that decode
+  std::vector<CandidateTree> trees;      // [S]; their rows are the first of the pass, in order
+  std::vector<int64_t> contexts;         // [S] tokens that were cached before
+  std::vector<PrefillChunk> chunks;      // their rows follow those of the trees
+  bool edits_logits = false;             // a request's controls change logits before tokens are chosen
+  /// Its seconds tell of other passes of its shape: it was not the first one, and prefilled nothing.
+  bool representative = true;
+  CommitState commit = CommitState::pending;
 
-  // On a GPU that chooses them:
-  at::Tensor tokens;  // there, until the next pass; of one begun behind another for as long as it lives
-  kernels::Arriving arriving;
-  std::unique_ptr<kernels::Moment> begun;
-  double recording = 0;                      // of `seconds` not: a graph of its shape
-  std::optional<std::vector<int64_t>> rows;  // that are left of those that `said` would tell of
-  bool own_features = false;                 // not those that the next pass overwrites
+  model::TargetOutput output;  // valid until the next pass; where a GPU samples, without logits
+  TargetTokens target;         // of the rows `wanted`, once PassRunner::wait has returned
+  double seconds = 0;          // from the launch to `target`, sampling included
+  double prefill_seconds = 0;  // of the CPU, for what comes with the chunks (Engine::commit_prefill)
 
-  bool plain() const;         // roots alone
-  bool ends_prompts() const;  // there are last chunks
+  // Where a GPU samples the tokens:
+  at::Tensor tokens;                // i64 [W] of the rows `wanted`, on the GPU; valid as `output`
+  kernels::PendingCopy token_copy;  // of `tokens`, on its way to the CPU
+  std::unique_ptr<kernels::GpuEvent> launched;
+  double capture_seconds = 0;                    // of capturing a graph for it; not part of `seconds`
+  std::optional<std::vector<int64_t>> retained;  // elements of `token_copy` left by PassRunner::retain
+  bool owns_features = false;                    // later passes do not overwrite output.features
+
+  bool plain() const;         // its trees are bare roots
+  bool ends_prompts() const;  // a chunk is its prompt's last
   int64_t tree_rows() const;
   int64_t chunk_rows() const;
-  /// Rows of the pass that `said` tells of, ascending.
+  /// Rows that the target's token is wanted after: all rows of trees and the last one of each last chunk,
+  /// ascending, [W].
   std::vector<int64_t> wanted() const;
 };
 
-/// Runs them: on a CPU they are over when they have begun.
-class DecodePasses {
+/// Runs passes.  On a GPU `begin` launches one and `wait` waits for its tokens; on a CPU `begin` does it all.
+class PassRunner {
  public:
-  /// All but `taps`, which passes are made with, are borrowed.  `typical`: verification needs the logits.
-  DecodePasses(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
-               const model::Recorder& recorder, model::FeatureTaps taps, bool typical)
+  /// All but `taps`, the features to capture, are borrowed.  `typical`: verification is lossy and needs the
+  /// logits.
+  PassRunner(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
+             const model::GraphRunner& graph_runner, model::FeatureTaps taps, bool typical)
       : cache_(cache),
         passes_(passes),
-        recorder_(recorder),
+        graph_runner_(graph_runner),
         taps_(taps),
         device_(target.device()),
         typical_(typical) {}
 
-  /// Whether a GPU chooses the tokens, so that the CPU need not be asked before it goes on.
-  bool chooses_there() const { return !device_.is_cpu() && !typical_; }
+  /// Whether the GPU samples tokens, so that it can go on before the CPU knows them.
+  bool samples_on_device() const { return !device_.is_cpu() && !typical_; }
 
   DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
-                   std::vector<PromptChunk> chunks = {});
+                   std::vector<PrefillChunk> chunks = {});
 
-  /// Whether an answer has tokens behind the next one, as far as their number says it.
-  static bool goes_on(const LiveSequence& live) { return live.tokens_left() > 1; }
+  /// Whether max_tokens leaves the sequence a token behind the next one.
+  static bool continues(const LiveSequence& live) { return live.tokens_left() > 1; }
 
-  /// Behind `pass`, of roots alone, whose tokens nobody has waited for: a pass over the token after each
-  /// root, whatever it is, of the sequences that go on, one or more, and over `chunks`.  The cache holds what
-  /// `pass` computed then.  Each sequence knows its row, or that it is read (LiveSequence::ahead).
-  DecodePass begin_behind(DecodePass& pass, std::vector<PromptChunk> chunks = {});
+  /// Launches, behind `pass`, which is plain and not waited for, the next pass: over its tokens, whatever
+  /// they are, of the sequences that continue (one or more), and over `chunks`.  Commits the rows of `pass`.
+  DecodePass begin_behind(DecodePass& pass, std::vector<PrefillChunk> chunks = {});
 
-  /// Leaves these of its rows, ascending, of a pass of roots alone, and these of its chunks.
-  void leave(DecodePass& pass, std::span<const int64_t> rows, std::span<const int64_t> chunks) const;
+  /// Leaves only these sequences, ascending indices, in a plain pass, and these of its chunks.
+  void retain(DecodePass& pass, std::span<const int64_t> sequences, std::span<const int64_t> chunks) const;
 
-  /// Of the features those of wanted rows are left, where no other pass writes to.
-  void keep_features(DecodePass& pass) const;
+  /// Copies the features of the rows `wanted`, and only those, to where later passes do not write.
+  void own_features(DecodePass& pass) const;
 
-  /// Until it is known what the target said.
+  /// Waits for the tokens, if any are wanted: fills `target` and `seconds`.
   void wait(DecodePass& pass) const;
 
  private:
   DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
-                   std::vector<PromptChunk> chunks, const at::Tensor& first_ids);
-  void begin_there(DecodePass& pass, const model::RowBatch& batch, const at::Tensor& first_ids) const;
-  void run_here(DecodePass& pass, const model::RowBatch& batch) const;
+                   std::vector<PrefillChunk> chunks, const at::Tensor& first_ids);
+  void launch_on_device(DecodePass& pass, const model::RowBatch& batch, const at::Tensor& first_ids) const;
+  void run_and_wait(DecodePass& pass, const model::RowBatch& batch) const;
 
   model::KvCache& cache_;
   model::PassGraphs& passes_;
-  const model::Recorder& recorder_;
+  const model::GraphRunner& graph_runner_;
   model::FeatureTaps taps_;
   at::Device device_;
   bool typical_;

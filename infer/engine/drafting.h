@@ -1,8 +1,6 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,9 +10,12 @@
 #include "infer/engine/engine_options.h"
 #include "infer/engine/live_sequence.h"
 #include "infer/tree/candidate_tree.h"
+#include "infer/tree/grow.h"
+#include "infer/tree/suffix_matcher.h"
 #include "model/cache/kv_cache.h"
 #include "model/drafters/drafter.h"
 #include "model/graphs/draft_graphs.h"
+#include "model/graphs/graph_runner.h"
 #include "model/graphs/pass_graphs.h"
 #include "model/target/target.h"
 
@@ -23,106 +24,93 @@ namespace clover::infer {
 /// The widest tree any policy grows, in rows.
 constexpr int64_t most_tree_rows = 64;
 
+/// Sequences of a batch, by index, that the heads draft for in a step; either list may be empty.
+struct DraftChoice {
+  bool made = false;             // by the last step (RunAhead); else the present step chooses
+  std::vector<size_t> grown;     // their trees have grown already
+  std::vector<size_t> to_draft;  // they are chosen and their drafts have not begun
+};
+
 /// What is guessed for the sequences of a batch: by the heads and from the text so far, under `auto` as much
-/// as pays for its rows on this machine.
+/// as pays for its rows on this machine.  What a GPU drafts before the CPU has verified a pass is RunAhead's.
 class Drafting {
  public:
-  using Sequences = std::span<LiveSequence* const>;
-
   /// `drafter` may be null.  All are borrowed; seconds of drafting are added to `stats`.
   Drafting(const model::Target& target, model::Drafter* drafter, model::KvCache& cache,
-           model::PassGraphs& passes, model::Recorder& recorder, const EngineOptions& options,
+           model::PassGraphs& passes, model::GraphRunner& graph_runner, const EngineOptions& options,
            EngineStats& stats);
 
-  /// Captured in every pass of the target.
-  model::FeatureTaps taps() const { return with_heads_ ? drafter_->features() : model::FeatureTaps{}; }
+  /// Features that every pass of the target captures.
+  model::FeatureTaps taps() const { return has_heads() ? drafter_->features() : model::FeatureTaps{}; }
 
-  /// One tree a sequence, its root alone where no guess pays.
-  std::vector<CandidateTree> propose(Sequences sequences);
+  bool has_heads() const { return has_heads_; }  // and a policy that asks them
+  bool grows_by_probability() const;             // the policy's method
+  /// Whether the drafter has no layers of its own in the cache, so that it reads the last accepted row alone.
+  bool reads_last_row_only() const { return drafter_->kv_layers() == 0; }
 
-  /// What the heads do at the next step.
-  enum class Next {
-    drafts,   // their drafts have begun
-    nothing,  // they are asked for no draft
-    unknown,  // that is decided then
-  };
-  /// On a GPU, behind a pass whose rows are `trees`' and that the CPU has not waited for: begins the drafts
-  /// of the next step, which sees what the target accepts there as the GPU finds it out.  `tokens` and
-  /// `features`: of the pass's rows, on the device.  Where it does, keys and values have moved too
-  /// (KvCache::commit).
-  Next begin_next(Sequences sequences, std::span<const CandidateTree> trees, const at::Tensor& tokens,
-                  const model::Features& features);
+  /// Cached tokens of each sequence.
+  std::vector<int64_t> contexts(Sequences sequences) const;
+  /// Which sequences the heads draft for in the next step.  `certain`: tokens that each is sure to emit
+  /// before the guesses.  Counts one step of each sequence's back-off.
+  std::vector<size_t> choose(Sequences sequences, std::span<const int64_t> contexts, int64_t certain);
+  /// How many tokens behind the `certain` ones a guess for the sequence may reach.
+  int64_t longest_guess(const LiveSequence& live, int64_t certain = 0) const;
+  GrowthLimit limit(const LiveSequence& live, int64_t certain = 0) const;
+  GrowthRule rule_for(std::span<const int64_t> contexts) const;
+  model::DraftGraphs& graphs() { return *graphs_; }  // where has_heads()
+
+  /// Guesses for each sequence, whose trees are bare roots but for those that `choice` says have grown: by
+  /// the heads, from the text, and under `auto` trimmed to what pays.
+  void propose(Sequences sequences, const DraftChoice& choice, std::vector<CandidateTree>& trees);
   /// Whether the texts as they are now lead to guesses that pay.
   bool guesses_from_text(Sequences sequences);
-  /// The tokens of that pass are there: the GPU drafts, and the CPU has something else to do.
-  void pass_is_over() { begun_.pass_over = Clock::now(); }
 
-  /// These chunks passed through the target, whose rows stand one behind the other in `features` from row
-  /// `first`.
-  void read(std::span<const PromptChunk> chunks, const model::Features& features, int64_t first);
+  /// The drafter's own layers read the chunks of a pass, whose rows begin at row `first` of `features`.
+  void prefill(std::span<const PrefillChunk> chunks, const model::Features& features, int64_t first);
 
-  /// Rows of a pass whose tokens were kept, and the token after each.
-  struct Seen {
+  /// Accepted rows of a pass, and the token after each.
+  struct AcceptedRows {
     LiveSequence* live;
     std::vector<int64_t> rows, next_ids;
   };
-  void remember(const model::Features& features, std::span<Seen> seen);
+  /// Keeps them for the next draft (LiveSequence::add_pending).  `drafted`: sequences, in the order of
+  /// `accepted`, whose draft in flight reads them already.
+  void keep_accepted(const model::Features& features, std::span<AcceptedRows> accepted, Sequences drafted);
 
-  /// The answer is complete: later ones may go on alike.
+  /// The answer is complete: guesses for others may copy from it.
   void finished(const LiveSequence& live);
 
+  // What `auto` learns from (CostModel); nothing under other policies.
   /// A pass over these trees, behind so many cached tokens each, took `seconds`.
   void observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> contexts, double seconds);
   /// Of `tree` these nodes were accepted.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
-  /// Leaves what passes cost to later runs (EngineOptions::costs), where it was asked for.
+  void observe_draft(int64_t sequences, double seconds, bool representative);
+  void check_prediction();
+  /// Leaves what passes cost to later runs (EngineOptions::costs).
   void keep_costs() const;
 
  private:
   bool automatic() const { return options_.growth.policy == Policy::automatic; }
-  bool last_only() const { return drafter_->kv_layers() == 0; }  // the drafter looks back at nothing
   void calibrate(Sequences sequences);
-  std::vector<int64_t> contexts(Sequences sequences) const;
-  std::vector<size_t> whom_to_draft_for(Sequences sequences, std::span<const int64_t> contexts, int64_t sure);
-  std::vector<size_t> wanted(Sequences sequences) const;
-  GrowthRule rule_for(std::span<const int64_t> contexts) const;
-  std::vector<size_t> take_begun(Sequences sequences, std::vector<CandidateTree>& trees);
-  model::JudgedRows judged_rows(Sequences sequences, std::span<const CandidateTree> trees) const;
-  void draft(Sequences sequences, std::span<const size_t> asked, std::span<const int64_t> contexts,
+  void draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> contexts,
              std::vector<CandidateTree>& trees);
-  model::SeenRows take_unseen(Sequences sequences, std::span<const size_t> asked);
-  void note_rest(Sequences sequences, std::span<const size_t> asked, std::span<const CandidateTree> trees);
+  model::DraftInput take_input(Sequences sequences, std::span<const size_t> chosen);
+  void note_backoff(Sequences sequences, std::span<const size_t> drafted,
+                    std::span<const CandidateTree> trees);
   bool graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees);
-  int64_t most_seen(const CandidateTree& tree) const;
-  int64_t longest_guess(const LiveSequence& live, int64_t sure = 0) const;
-  GrowthLimit limit(const LiveSequence& live, int64_t sure = 0) const;
 
   const model::Target& target_;
   model::Drafter* drafter_;
   model::KvCache& cache_;
-  const model::Recorder& recorder_;
+  const model::GraphRunner& graph_runner_;
   EngineOptions options_;
   EngineStats& stats_;
-  bool with_heads_;
+  bool has_heads_;
   Calibration calibration_;
-  std::optional<model::DraftGraphs> draft_;  // where there are heads
+  std::optional<model::DraftGraphs> graphs_;  // where has_heads_
   CostModel costs_;
   AnswerMatcher answers_;
-  using Clock = std::chrono::steady_clock;
-  /// The drafts begun for the next step.
-  struct Begun {
-    int64_t sequences = 0;
-    bool typical = false;  // take as long as most do
-    double placing = 0;    // seconds of the CPU from the last trees to the pass over them
-    Clock::time_point pass_over{};
-    std::optional<double> hidden{};  // seconds of them during which the CPU had no use for the GPU
-  };
-  static double seconds_since(Clock::time_point begin) {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  }
-  void use_gpu();
-  Begun begun_;
-  std::optional<Clock::time_point> trees_there_;  // that the last `begun_` grew
 };
 
 }  // namespace clover::infer

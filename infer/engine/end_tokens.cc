@@ -120,7 +120,7 @@ std::vector<std::string> end_token_notes(const std::string& folder, const model:
 void say_end_tokens(const std::string& folder, const model::TargetConfig& config,
                     const data::Tokenizer& tokenizer) {
   const std::vector<std::string> notes = end_token_notes(folder, config, tokenizer);
-  if (Rank::of_launcher().number != 0) return;
+  if (Rank::from_environment().number != 0) return;
   for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
 }
 

@@ -23,11 +23,12 @@ model::KvCache make_cache(const model::Target& target, const model::Drafter* dra
                           const EngineOptions& options) {
   const model::KvShape shape = target.kv_shape(drafter ? drafter->kv_layers() : 0);
   const int64_t page_bytes = model::KvCache::bytes_per_page(shape, options.page_size);
-  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : memory_for_cache(shape.device);
-  // More than every sequence of a full batch at full length can use would be address space for nothing.
+  const int64_t memory = options.kv_memory > 0 ? options.kv_memory : default_cache_bytes(shape.device);
+  // No more than a full batch of the longest sequences can use.
   const int64_t longest = (target.config().context + most_tree_rows) / options.page_size + 1;
   int64_t pages = std::min(memory / page_bytes, options.max_batch * longest);
-  // Whether a line is answered must not hang on how much memory happens to be free.
+  // At least one sequence of full length, so that no request's answer depends on the memory that happens to
+  // be free.
   if (options.kv_memory <= 0) pages = std::max(pages, longest);
   if (pages < 1) {
     throw InputError("--kv-memory " + std::to_string(memory) +
@@ -37,24 +38,30 @@ model::KvCache make_cache(const model::Target& target, const model::Drafter* dra
   return model::KvCache(shape, pages, options.page_size);
 }
 
-EngineOptions settled(EngineOptions options) {
+/// `options` without contradictions.
+EngineOptions resolved(EngineOptions options) {
   if (options.budget == 0) options.growth.policy = Policy::off;
   if (options.growth.policy == Policy::off) options.suffix = false;
   return options;
 }
 
-// Rows of a pass beyond which more of them take as much longer: by then a CPU's products wait for its
-// arithmetic, and a GPU's for a multiple of what it has in flight.  More would only keep those waiting who
-// decode.
+// Prefill tokens a pass.  Beyond so many rows a pass takes longer in proportion, because arithmetic bounds it
+// by then, so more of them would gain nothing and keep the decoding sequences waiting.
 constexpr int64_t chunk_of_cpu = 256, chunk_of_gpu = 2048;
 
-/// What fits into the memory that the cache has left, on a GPU.
+/// On a GPU at most what fits into a quarter of the memory that the cache has left.
 int64_t default_prefill_chunk(const model::Target& target) {
   if (target.device().is_cpu()) return chunk_of_cpu;
   const model::TargetConfig& config = target.config();
-  // Residual stream, queries and what layers and drafters make of them, in fp32 at most.
+  // Residual stream, queries and intermediate results of layers and drafters, in fp32 at most.
   const int64_t bytes_a_row = 4 * (6 * config.hidden + 2 * config.query_width() + config.intermediate);
   return std::clamp(free_memory(target.device()) / 4 / bytes_a_row, chunk_of_cpu, chunk_of_gpu);
+}
+
+/// The share of a pass that is its trees': a row costs about the same whatever it is for.
+double share_of_trees(const DecodePass& pass) {
+  return static_cast<double>(pass.tree_rows()) /
+         static_cast<double>(std::max<int64_t>(1, pass.tree_rows() + pass.chunk_rows()));
 }
 
 }  // namespace
@@ -62,15 +69,16 @@ int64_t default_prefill_chunk(const model::Target& target) {
 Engine::Engine(const model::Target& target, model::Drafter* drafter, const data::Tokenizer& tokenizer,
                EngineOptions options)
     : target_(target),
-      options_(settled(options)),
+      options_(resolved(options)),
       tokenizer_(tokenizer),
       end_ids_(options.end_ids ? *options.end_ids : default_end_ids(target.config(), tokenizer)),
       cache_(make_cache(target, drafter, options)),
-      recorder_(target.device(), options.graphs),
-      passes_(target, cache_, options.max_batch, recorder_),
+      graph_runner_(target.device(), options.graphs),
+      passes_(target, cache_, options.max_batch, graph_runner_),
       schedule_(cache_, options.max_batch),
-      drafting_(target, drafter, cache_, passes_, recorder_, options_, stats_),
-      decodes_(target, cache_, passes_, recorder_, drafting_.taps(), options_.typical),
+      drafting_(target, drafter, cache_, passes_, graph_runner_, options_, stats_),
+      runner_(target, cache_, passes_, graph_runner_, drafting_.taps(), options_.typical),
+      ahead_(drafting_, runner_, schedule_, cache_, options_, stats_),
       weight_bytes_(target.weight_bytes()),
       kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
@@ -107,19 +115,211 @@ void Engine::submit(Request request) {
 }
 
 std::vector<Completion> Engine::step() {
-  // No gradients, nor what views and writes in place cost where there might be some: half of a small
-  // operator.
+  // LibTorch's dispatch for autograd and for writes to views costs a small operator half of its time.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const kernels::OneTorchThread alone;  // LibTorch's operators have little to do in a step
-  schedule_.make_room();
-  advance();
+  const double set_aside = graph_runner_.seconds() + stats_.calibration_seconds;
+  double seconds = 0;
+  std::optional<DecodePass> pass;
+  {
+    const model::Timer timer(seconds);
+    pass = decode();
+  }
+  count_seconds(*pass, seconds - (graph_runner_.seconds() + stats_.calibration_seconds - set_aside));
   stats_.shared_prompt_tokens = schedule_.shared_tokens();
-  stats_.sent_away = schedule_.sent_away();
-  stats_.graphs = recorder_.recorded();
-  stats_.graph_seconds = recorder_.seconds();
-  stats_.graph_bytes = recorder_.bytes();
-  stats_.graphs_given_up = recorder_.gave_up();
+  stats_.preemptions = schedule_.preemptions();
+  stats_.graphs = graph_runner_.captured();
+  stats_.graph_seconds = graph_runner_.seconds();
+  stats_.graph_bytes = graph_runner_.bytes();
+  stats_.graphs_given_up = graph_runner_.capture_failed();
   return collect();
+}
+
+/// One decoding step (docs/architecture.md).  On a GPU the last step may have begun stages 2 and 3, or 2 to
+/// 4, which then are taken over (RunAhead).
+DecodePass Engine::decode() {
+  // 1. Schedule: the sequences that decode, and what is prefilled beside them.
+  schedule_.preempt_for_room();
+  std::vector<LiveSequence*> sequences = decoding();
+  std::optional<DecodePass> pass = ahead_.take_pass(sequences);
+  if (pass) {
+    ++stats_.steps_ahead;
+  } else {
+    std::vector<PrefillChunk> chunks =
+        schedule_.next_prefill_chunks(options_.prefill_chunk, std::vector<int64_t>(sequences.size(), 1));
+    // 2. Draft: the heads' guesses and those from the text, as one tree a sequence.
+    std::vector<CandidateTree> trees = draft(sequences);
+    // 3. Cut the trees to the pages that are free.
+    cut_to_room(trees, chunks);
+    // 4. Launch the target's pass over trees and chunks.
+    pass = runner_.begin(std::move(sequences), std::move(trees), std::move(chunks));
+    commit_prefill(*pass);
+  }
+  // 5. Launch behind it what a GPU can begin of the next step.
+  if (DecodePass* next = ahead_.begin(*pass)) commit_prefill(*next);
+  // 6. Wait for the target's tokens.
+  runner_.wait(*pass);
+  ahead_.pass_done();
+  count_pass(*pass);
+  {
+    double prefill_only = 0;  // then it counts as prefill (count_seconds)
+    const model::Timer timer(pass->trees.empty() ? prefill_only : stats_.verify_seconds);
+    // 7. Verify: each tree is followed for as long as it holds the target's tokens.
+    const std::vector<Accepted> accepted = verify(*pass);
+    // 8. Commit the accepted rows to the cache, their tokens to the answers.
+    commit(*pass, accepted);
+  }
+  return std::move(*pass);
+}
+
+std::vector<LiveSequence*> Engine::decoding() const {
+  std::vector<LiveSequence*> all;
+  for (const auto& live : schedule_.decoding()) all.push_back(live.get());
+  return all;
+}
+
+std::vector<CandidateTree> Engine::draft(Sequences sequences) {
+  std::vector<CandidateTree> trees;
+  if (sequences.empty()) return trees;
+  for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
+  const DraftChoice choice = ahead_.take_draft(sequences, trees);
+  drafting_.propose(sequences, choice, trees);
+  return trees;
+}
+
+// Guesses never cause a preemption: where pages are scarce, the trees of the youngest sequences are dropped.
+void Engine::cut_to_room(std::vector<CandidateTree>& trees, std::span<const PrefillChunk> chunks) const {
+  std::vector<int64_t> rows;
+  for (const CandidateTree& tree : trees) rows.push_back(tree.size());
+  for (size_t i = trees.size(); i > 0 && !schedule_.room_for(rows, chunks); --i) {
+    rows[i - 1] = 1;
+    trees[i - 1] = CandidateTree::of_root(trees[i - 1].ids[0]);
+  }
+}
+
+// Done as soon as the pass is launched: what is launched later runs after it, on a GPU too, and finds the
+// chunks in the cache.
+void Engine::commit_prefill(DecodePass& pass) {
+  if (pass.chunks.empty()) return;
+  const model::Timer timer(pass.prefill_seconds);
+  std::vector<int32_t> rows(pass.chunk_rows());  // each chunk's are a chain: nothing moves
+  std::vector<model::KvCache::Kept> kept;
+  for (const PrefillChunk& chunk : pass.chunks)
+    kept.push_back({chunk.live->sequence(), std::span(rows).first(chunk.rows)});
+  cache_.commit(kept);
+  drafting_.prefill(pass.chunks, pass.output.features, pass.tree_rows());
+  runner_.own_features(pass);
+}
+
+/// `base`: the first of the tree's rows in `target`.
+Accepted Engine::verify(const CandidateTree& tree, const TargetTokens& target, int64_t base,
+                        const LiveSequence& live, int64_t position) const {
+  const Request& request = live.request();
+  if (target.tokens.defined()) {
+    return verify_chosen(tree,
+                         {target.tokens.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
+  }
+  const at::Tensor logits = target.logits.slice(0, base, base + tree.size());
+  if (options_.typical && tree.size() > 1) {
+    const bool draws = request.sampling.temperature > 0;
+    Accepted accepted = verify_typical(tree, logits, draws ? request.sampling.temperature : 1.0);
+    if (draws) {
+      accepted.tokens.back() = typical_token(logits[accepted.nodes.back()], request.sampling, request.random,
+                                             position + std::ssize(accepted.tokens) - 1);
+    }
+    return accepted;
+  }
+  return verify_match(tree, logits, request.sampling, request.random, position);
+}
+
+/// The accepted path of every tree, then the first token of each prompt that ends.
+std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
+  const CandidateTree alone = CandidateTree::of_root(0);
+  struct ToVerify {
+    const CandidateTree* tree;
+    int64_t base;  // the first of its rows in pass.target
+    const LiveSequence* live;
+    int64_t position;  // of the first token decided
+  };
+  std::vector<ToVerify> all;
+  int64_t base = 0;
+  // The root sits at position `context`, so the first token decided there is at the one after it.
+  for (size_t i = 0; i < pass.trees.size(); base += pass.trees[i++].size())
+    all.push_back({&pass.trees[i], base, pass.sequences[i], pass.contexts[i] + 1});
+  for (const PrefillChunk& chunk : pass.chunks)
+    if (chunk.last) all.push_back({&alone, base++, chunk.live, chunk.begin + chunk.rows});
+  std::vector<Accepted> accepted(all.size());
+  const auto decide = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      accepted[i] = verify(*all[i].tree, pass.target, all[i].base, *all[i].live, all[i].position);
+  };
+  // Sampling from a row of logits takes the CPU a quarter of a millisecond.
+  if (pass.target.tokens.defined())
+    decide(0, std::ssize(all));
+  else
+    kernels::parallel_for(std::ssize(all), 1, decide);
+  return accepted;
+}
+
+void Engine::commit(const DecodePass& pass, std::span<const Accepted> accepted) {
+  std::vector<Drafting::AcceptedRows> rows;
+  commit_trees(pass, accepted.first(pass.trees.size()), rows);
+  end_prompts(pass, accepted.subspan(pass.trees.size()), rows);
+  drafting_.keep_accepted(pass.output.features, rows, ahead_.drafted());
+}
+
+// One move for all sequences: one each would be as many launches.
+void Engine::commit_trees(const DecodePass& pass, std::span<const Accepted> accepted,
+                          std::vector<Drafting::AcceptedRows>& rows) {
+  std::vector<model::KvCache::Kept> kept;
+  for (size_t i = 0; i < pass.trees.size(); ++i)
+    kept.push_back({pass.sequences[i]->sequence(), accepted[i].nodes});
+  if (pass.commit == CommitState::compacted)
+    cache_.commit(kept);
+  else if (pass.commit == CommitState::pending)
+    cache_.keep(kept, target_.config().layers);
+
+  int64_t base = 0;
+  for (size_t i = 0; i < pass.trees.size(); ++i) {
+    LiveSequence& live = *pass.sequences[i];
+    const int64_t taken = live.emit(accepted[i].tokens);
+    if (taken > 0) {  // 0 where the target's logits are no numbers
+      live.count_pass(taken);
+      ++stats_.passes;
+      stats_.tokens += taken;
+      if (std::ssize(stats_.accepted_histogram) < taken) stats_.accepted_histogram.resize(taken);
+      ++stats_.accepted_histogram[taken - 1];
+    }
+    drafting_.observe_tree(pass.trees[i], accepted[i].nodes);
+    rows.push_back({&live, {accepted[i].nodes.begin(), accepted[i].nodes.end()}, accepted[i].tokens});
+    for (int64_t& row : rows.back().rows) row += base;
+    base += pass.trees[i].size();
+  }
+}
+
+/// A sequence whose prompt has been prefilled gets its first token or, after a preemption, goes on with those
+/// it had.
+void Engine::end_prompts(const DecodePass& pass, std::span<const Accepted> accepted,
+                         std::vector<Drafting::AcceptedRows>& rows) {
+  const int64_t tree_rows = pass.tree_rows();
+  int64_t ended = 0;
+  for (const PrefillChunk& chunk : pass.chunks) {
+    if (!chunk.last) continue;
+    LiveSequence& live = *chunk.live;
+    // Other sequences may share the pages once the logits are known to be numbers: where they are not, a
+    // drafter's keys and values of earlier rows may be none either, on a GPU.
+    const std::span<const int64_t> ids = live.prefill_tokens();
+    if (accepted[ended].tokens.front() >= 0) cache_.publish(live.sequence(), ids.first(ids.size() - 1));
+    if (!live.has_answer()) {
+      const int64_t taken = live.emit(accepted[ended].tokens);
+      stats_.prompt_tokens += chunk.begin + chunk.rows;
+      stats_.tokens += taken;
+      stats_.first_tokens += taken;
+    }
+    if (!live.finished()) rows.push_back({&live, {tree_rows + ended}, {live.root()}});
+    schedule_.prefill_done(live);
+    ++ended;
+  }
 }
 
 std::vector<Completion> Engine::collect() {
@@ -137,179 +337,12 @@ std::vector<Completion> Engine::collect() {
   return completions;
 }
 
-// Guesses push nobody out of the cache: where room is scarce those of the youngest go.
-void Engine::cut_to_room(std::vector<CandidateTree>& trees, std::span<const PromptChunk> chunks) const {
-  std::vector<int64_t> rows;
-  for (const CandidateTree& tree : trees) rows.push_back(tree.size());
-  for (size_t i = trees.size(); i > 0 && !schedule_.room_for(rows, chunks); --i) {
-    rows[i - 1] = 1;
-    trees[i - 1] = CandidateTree::of_root(trees[i - 1].ids[0]);
-  }
-}
-
-/// `base`: of the tree's rows in the pass.
-Accepted Engine::verify(const CandidateTree& tree, const Verdict& verdict, int64_t base,
-                        const LiveSequence& live, int64_t position) const {
-  const Request& request = live.request();
-  if (verdict.tokens.defined()) {
-    return verify_chosen(tree,
-                         {verdict.tokens.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
-  }
-  const at::Tensor logits = verdict.logits.slice(0, base, base + tree.size());
-  if (options_.typical && tree.size() > 1) {
-    const bool draws = request.sampling.temperature > 0;
-    Accepted accepted = verify_typical(tree, logits, draws ? request.sampling.temperature : 1.0);
-    if (draws) {
-      accepted.tokens.back() = typical_token(logits[accepted.nodes.back()], request.sampling, request.random,
-                                             position + std::ssize(accepted.tokens) - 1);
-    }
-    return accepted;
-  }
-  return verify_match(tree, logits, request.sampling, request.random, position);
-}
-
-/// Of every tree, and behind them what follows each prompt that is read to its end.
-std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
-  const CandidateTree alone = CandidateTree::of_root(0);
-  struct Judged {
-    const CandidateTree* tree;
-    int64_t base;  // of its rows among those that the target spoke of
-    const LiveSequence* live;
-    int64_t position;  // of the first token decided
-  };
-  std::vector<Judged> all;
-  int64_t base = 0;
-  // The root sits at position `context`, so the first token decided there is at the one after it.
-  for (size_t i = 0; i < pass.trees.size(); base += pass.trees[i++].size())
-    all.push_back({&pass.trees[i], base, pass.sequences[i], pass.contexts[i] + 1});
-  for (const PromptChunk& chunk : pass.chunks)
-    if (chunk.last) all.push_back({&alone, base++, chunk.live, chunk.begin + chunk.rows});
-  std::vector<Accepted> accepted(all.size());
-  const auto decide = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      accepted[i] = verify(*all[i].tree, pass.said, all[i].base, *all[i].live, all[i].position);
-  };
-  // To draw from a row of logits takes the CPU a quarter of a millisecond.
-  if (pass.said.tokens.defined())
-    decide(0, std::ssize(all));
-  else
-    kernels::share_out(std::ssize(all), 1, decide);
-  return accepted;
-}
-
-std::vector<LiveSequence*> Engine::decoding() const {
-  std::vector<LiveSequence*> all;
-  for (const auto& live : schedule_.decoding()) all.push_back(live.get());
-  return all;
-}
-
-/// The pass that the last step began, for those who are still there.
-std::optional<DecodePass> Engine::take_begun_pass() {
-  std::optional<DecodePass> pass = std::exchange(begun_, std::nullopt);
-  if (!pass) return pass;
-  std::vector<int64_t> rows, chunks;
-  for (LiveSequence* live : decoding())
-    if (const int64_t row = std::exchange(live->ahead().row, -1); row >= 0) rows.push_back(row);
-  for (size_t i = 0; i < pass->chunks.size(); ++i)
-    if (std::exchange(pass->chunks[i].live->ahead().reading, false))
-      chunks.push_back(static_cast<int64_t>(i));
-  if (rows.empty() && chunks.empty()) return std::nullopt;
-  if (rows.size() < pass->sequences.size() || chunks.size() < pass->chunks.size())
-    decodes_.leave(*pass, rows, chunks);
-  for (size_t i = 0; i < rows.size(); ++i)
-    pass->trees[i] = CandidateTree::of_root(pass->sequences[i]->root());
-  return pass;
-}
-
-DecodePass Engine::next_pass() {
-  if (std::optional<DecodePass> begun = take_begun_pass()) {
-    ++stats_.steps_ahead;
-    return std::move(*begun);
-  }
-  std::vector<LiveSequence*> sequences = decoding();
-  const std::vector<int64_t> roots(sequences.size(), 1);
-  std::vector<PromptChunk> chunks = schedule_.next_chunks(options_.prefill_chunk, roots);
-  std::vector<CandidateTree> trees;
-  if (!sequences.empty()) trees = drafting_.propose(sequences);
-  cut_to_room(trees, chunks);
-  DecodePass pass = decodes_.begin(std::move(sequences), std::move(trees), std::move(chunks));
-  take_in_chunks(pass);
-  return pass;
-}
-
-// As soon as the pass has begun: what comes later, on a GPU too, finds the chunks in the cache.
-void Engine::take_in_chunks(DecodePass& pass) {
-  if (pass.chunks.empty()) return;
-  const model::Timer timer(pass.taking_in);
-  std::vector<int32_t> rows(pass.chunk_rows());  // each chunk's are a chain: nothing moves
-  std::vector<model::KvCache::Kept> kept;
-  for (const PromptChunk& chunk : pass.chunks)
-    kept.push_back({chunk.live->sequence(), std::span(rows).first(chunk.rows)});
-  cache_.commit(kept);
-  drafting_.read(pass.chunks, pass.output.features, pass.tree_rows());
-  decodes_.keep_features(pass);
-}
-
-// A GPU goes on before the CPU knows what the target said: to the next drafts or, where nothing is guessed,
-// to the next pass.
-void Engine::begin_next(DecodePass& pass) {
-  if (!decodes_.chooses_there() || pass.trees.empty()) return;
-  const int64_t rows = pass.tree_rows();
-  const auto next = drafting_.begin_next(pass.sequences, pass.trees, pass.tokens.narrow(0, 0, rows),
-                                         pass.output.features.slice(0, rows));
-  if (next == Drafting::Next::drafts) pass.kept = DecodePass::Kept::moved;
-  if (next == Drafting::Next::nothing) begin_next_pass(pass);
-}
-
-// Whoever has read its prompt is in the pass behind that, with a token that is not known yet.
-void Engine::begin_next_pass(DecodePass& pass) {
-  if (!pass.plain() || pass.ends_prompts() || drafting_.guesses_from_text(pass.sequences)) return;
-  if (pass.controlled && std::ranges::any_of(pass.sequences, [](LiveSequence* live) {
-        return live->controlled() && live->controlled()->follows_text();
-      }))
-    return;                   // what the next logits become hangs on that token
-  std::vector<int64_t> rows;  // with those of the pass that is under way
-  for (const LiveSequence* live : pass.sequences) rows.push_back(DecodePasses::goes_on(*live) ? 2 : 1);
-  if (std::ranges::count(rows, 2) == 0 || !schedule_.room_for(rows)) return;
-  begun_ = decodes_.begin_behind(pass, schedule_.next_chunks(options_.prefill_chunk, rows));
-  take_in_chunks(*begun_);
-}
-
-// A row costs about the same whatever it is for, so a pass that does both counts for each by its rows.
-void Engine::advance() {
-  const double set_aside = recorder_.seconds() + stats_.calibration_seconds;
-  double seconds = 0, reading = 0;
-  bool decodes = false;
-  {
-    const model::Timer timer(seconds);
-    DecodePass pass = next_pass();
-    begin_next(pass);
-    decodes_.wait(pass);
-    if (pass.kept == DecodePass::Kept::moved) drafting_.pass_is_over();
-    const int64_t rows = pass.tree_rows(), read = pass.chunk_rows();
-    const double of_trees =
-        static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(1, rows + read));
-    decodes = rows > 0;
-    reading = pass.seconds * (1 - of_trees) + pass.taking_in;
-    stats_.prompt_rows += read;
-    stats_.prompt_passes += read > 0;
-    if (decodes) observe(pass, of_trees);
-    double settling = 0;
-    {
-      const model::Timer settled(settling);
-      settle(pass, verify(pass));
-    }
-    if (decodes) stats_.verify_seconds += settling;
-  }
-  seconds -= recorder_.seconds() + stats_.calibration_seconds - set_aside;
-  if (!decodes) reading = seconds;
-  stats_.prefill_seconds += reading;
-  stats_.decode_seconds += seconds - reading;
-}
-
-/// `share`: of the pass that is its trees'.
-void Engine::observe(const DecodePass& pass, double share) {
-  if (pass.typical) drafting_.observe_pass(pass.trees, pass.contexts, pass.seconds);
+void Engine::count_pass(const DecodePass& pass) {
+  stats_.prompt_rows += pass.chunk_rows();
+  stats_.prompt_passes += !pass.chunks.empty();
+  if (pass.trees.empty()) return;
+  if (pass.representative) drafting_.observe_pass(pass.trees, pass.contexts, pass.seconds);
+  const double share = share_of_trees(pass);
   stats_.target_seconds += share * pass.seconds;
   stats_.bytes_read +=
       static_cast<int64_t>(share * static_cast<double>(weight_bytes_ + cache_.tokens() * kv_bytes_));
@@ -318,64 +351,12 @@ void Engine::observe(const DecodePass& pass, double share) {
   stats_.rows += pass.tree_rows();
 }
 
-void Engine::settle(const DecodePass& pass, std::span<const Accepted> accepted) {
-  std::vector<Drafting::Seen> seen;
-  settle_trees(pass, accepted.first(pass.trees.size()), seen);
-  settle_prompts(pass, accepted.subspan(pass.trees.size()), seen);
-  drafting_.remember(pass.output.features, seen);
-}
-
-// What all sequences keep moves at once, and so do the features: on a GPU each would be launches of its own.
-void Engine::settle_trees(const DecodePass& pass, std::span<const Accepted> accepted,
-                          std::vector<Drafting::Seen>& seen) {
-  std::vector<model::KvCache::Kept> kept;
-  for (size_t i = 0; i < pass.trees.size(); ++i)
-    kept.push_back({pass.sequences[i]->sequence(), accepted[i].nodes});
-  if (pass.kept == DecodePass::Kept::moved)
-    cache_.commit(kept);
-  else if (pass.kept == DecodePass::Kept::nothing)
-    cache_.keep(kept, target_.config().layers);
-
-  int64_t base = 0;
-  for (size_t i = 0; i < pass.trees.size(); ++i) {
-    LiveSequence& live = *pass.sequences[i];
-    const int64_t taken = live.emit(accepted[i].tokens);
-    if (taken > 0) {  // none where the target had nothing to say
-      live.count_pass(taken);
-      ++stats_.passes;
-      stats_.tokens += taken;
-      if (std::ssize(stats_.accepted_histogram) < taken) stats_.accepted_histogram.resize(taken);
-      ++stats_.accepted_histogram[taken - 1];
-    }
-    drafting_.observe_tree(pass.trees[i], accepted[i].nodes);
-    seen.push_back({&live, {accepted[i].nodes.begin(), accepted[i].nodes.end()}, accepted[i].tokens});
-    for (int64_t& row : seen.back().rows) row += base;
-    base += pass.trees[i].size();
-  }
-}
-
-/// Who has been read to the end has its first token now, or has come back with those it had.
-void Engine::settle_prompts(const DecodePass& pass, std::span<const Accepted> accepted,
-                            std::vector<Drafting::Seen>& seen) {
-  const int64_t rows = pass.tree_rows();
-  int64_t read = 0;
-  for (const PromptChunk& chunk : pass.chunks) {
-    if (!chunk.last) continue;
-    LiveSequence& live = *chunk.live;
-    // Others share what drafters have read, too, once it is known to be numbers: on a GPU what is none also
-    // spoils rows before it.
-    const std::span<const int64_t> ids = live.to_read();
-    if (accepted[read].tokens.front() >= 0) cache_.publish(live.sequence(), ids.first(ids.size() - 1));
-    if (!live.answered()) {
-      const int64_t taken = live.emit(accepted[read].tokens);
-      stats_.prompt_tokens += chunk.begin + chunk.rows;
-      stats_.tokens += taken;
-      stats_.first_tokens += taken;
-    }
-    if (!live.finished()) seen.push_back({&live, {rows + read}, {live.root()}});
-    schedule_.joined(live);
-    ++read;
-  }
+/// `seconds`: of the whole step, calibration and capturing of graphs apart.
+void Engine::count_seconds(const DecodePass& pass, double seconds) {
+  const double prefill =
+      pass.trees.empty() ? seconds : pass.seconds * (1 - share_of_trees(pass)) + pass.prefill_seconds;
+  stats_.prefill_seconds += prefill;
+  stats_.decode_seconds += seconds - prefill;
 }
 
 }  // namespace clover::infer

@@ -6,9 +6,9 @@
 namespace clover::infer {
 namespace {
 
-constexpr int64_t most_parts = 16;
+constexpr int64_t most_parts = 16;  // of pending rows
 
-/// Why there is no token to choose after so many; `controlled`: the request changes logits.
+/// The error of a request where no token can be chosen after so many; `controlled`: it edits logits.
 std::string nothing_to_choose(size_t tokens, bool controlled) {
   const std::string after = "after " + std::to_string(tokens) + " tokens ";
   if (controlled)
@@ -32,23 +32,23 @@ LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
   completion_.tag = request_.tag;
   completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
   if (request_.controls)
-    controlled_ = std::make_unique<ControlledText>(request_.controls, request_.prompt, end_ids);
+    controlled_ = std::make_unique<LogitEditor>(request_.controls, request_.prompt, end_ids);
 }
 
-void LiveSequence::join(int32_t sequence, int64_t held) {
+void LiveSequence::admit(int32_t sequence, int64_t held) {
   sequence_ = sequence;
-  seen_ = held;
+  drafter_position_ = held;
   if (with_suffix_ && suffix_.ids().empty()) suffix_.append(request_.prompt);
 }
 
-void LiveSequence::leave() {
+void LiveSequence::preempt() {
   sequence_ = -1;
   pending_.clear();
   pending_next_ids_.clear();
-  ahead_ = {};
-  if (!answered()) return;
-  to_read_ = request_.prompt;
-  to_read_.insert(to_read_.end(), completion_.token_ids.begin(), completion_.token_ids.end() - 1);
+  if (!has_answer()) return;
+  prefill_tokens_ = request_.prompt;
+  prefill_tokens_.insert(prefill_tokens_.end(), completion_.token_ids.begin(),
+                         completion_.token_ids.end() - 1);
 }
 
 int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
@@ -91,26 +91,26 @@ std::string LiveSequence::take_text() {
   return text_.take_certain(finished());
 }
 
-void LiveSequence::remember(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only) {
+void LiveSequence::add_pending(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only) {
   if (last_only) {
-    seen_ += static_cast<int64_t>(pending_next_ids_.size());
+    drafter_position_ += static_cast<int64_t>(pending_next_ids_.size());
     pending_.clear();
     pending_next_ids_.clear();
   }
-  // What whole batches yielded must not be kept for the sake of a few rows.
+  // A part keeps the features of a whole batch alive for the sake of a few rows.
   if (std::ssize(pending_) >= most_parts) {
     std::vector<model::Features> parts;
     for (const FeatureRange& part : pending_) parts.push_back(part.of.slice(part.begin, part.end));
-    const model::Features joined = model::Features::joined(parts);
+    const model::Features joined = model::Features::concatenated(parts);
     pending_ = {{joined, 0, std::ssize(pending_next_ids_)}};
   }
   pending_.push_back(std::move(rows));
   pending_next_ids_.insert(pending_next_ids_.end(), next_ids.begin(), next_ids.end());
 }
 
-LiveSequence::Pending LiveSequence::take_pending() {
-  const int32_t begin = static_cast<int32_t>(seen_);
-  seen_ += static_cast<int64_t>(pending_next_ids_.size());
+PendingRows LiveSequence::take_pending() {
+  const int32_t begin = static_cast<int32_t>(drafter_position_);
+  drafter_position_ += static_cast<int64_t>(pending_next_ids_.size());
   return {std::exchange(pending_, {}), std::exchange(pending_next_ids_, {}), begin};
 }
 

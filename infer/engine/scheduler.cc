@@ -6,44 +6,47 @@
 namespace clover::infer {
 namespace {
 
-// Pages that every decoding sequence is left for its next tokens when another joins; without them the
-// newcomer would soon be sent away again.
+// Pages left to every sequence for its next tokens when another is admitted; without them the newcomer would
+// soon be preempted.
 constexpr int64_t pages_ahead = 2;
 
-// Tokens of less than a page that are worth waiting a pass for; and how many tokens of another prompt are
-// waited for, at most, for one that need not be read then.
+// Waiting for another sequence's prefix: for less than a page it takes so many shared tokens; for full pages
+// at most so many tokens of the other prompt are waited for, for each token shared.
 constexpr int64_t worth_waiting = 16, most_wait = 2;
 
-int64_t alike(std::span<const int64_t> one, std::span<const int64_t> other) {
+/// The length of the common prefix.
+int64_t common_prefix(std::span<const int64_t> one, std::span<const int64_t> other) {
   return std::ranges::mismatch(one, other).in1 - one.begin();
 }
 
 }  // namespace
 
-std::vector<PromptChunk> Scheduler::next_chunks(int64_t most, std::span<const int64_t> decoding_rows) {
+std::vector<PrefillChunk> Scheduler::next_prefill_chunks(int64_t most,
+                                                         std::span<const int64_t> decoding_rows) {
   for (;;) {
-    std::vector<PromptChunk> chunks = chunks_in_order(most, missing_pages(decoding_rows));
-    // Nobody would ever make room for the first one but those who joined behind it.
-    if (!chunks.empty() || !decoding_.empty() || joining_.size() < 2) return chunks;
-    send_last_away();
+    std::vector<PrefillChunk> chunks = chunks_in_order(most, missing_pages(decoding_rows));
+    // Only the sequences admitted after the first one can make room for it.
+    if (!chunks.empty() || !decoding_.empty() || prefilling_.size() < 2) return chunks;
+    preempt_last();
   }
 }
 
-std::vector<PromptChunk> Scheduler::chunks_in_order(int64_t most, int64_t taken) {
-  std::vector<PromptChunk> chunks;
+std::vector<PrefillChunk> Scheduler::chunks_in_order(int64_t most, int64_t taken) {
+  std::vector<PrefillChunk> chunks;
   for (size_t i = 0; most > 0; ++i) {
-    if (i == joining_.size() && !admit()) break;
-    if (is_left_to_another(i)) continue;
-    Joining& next = joining_[i];
+    if (i == prefilling_.size() && !admit()) break;
+    if (waits_for_shared_prefix(i)) continue;
+    Prefilling& next = prefilling_[i];
     const int32_t number = next.live->sequence();
-    // Decoding may have taken since what was free when it was let in: then it waits where it is.
-    const auto missing = [&] { return cache_.missing_pages(number, std::min(most, unread(next))); };
+    // Decoding sequences may have taken the pages that were free when it was admitted: then it waits.
+    const auto missing = [&] { return cache_.missing_pages(number, std::min(most, left_to_prefill(next))); };
     const auto fits = [&] { return taken + missing() <= cache_.free_pages(); };
     if (!fits()) break;
-    if (!std::exchange(next.begun, true)) take(next, cache_.copy_beginning(number, next.live->to_read()));
+    if (!std::exchange(next.begun, true))
+      note_held(next, cache_.copy_beginning(number, next.live->prefill_tokens()));
     if (!fits()) break;
-    const int64_t all = unread(next), rows = std::min(most, all);
-    if (rows == 0) continue;  // a pass that has begun reads its end
+    const int64_t all = left_to_prefill(next), rows = std::min(most, all);
+    if (rows == 0) continue;  // the pass in flight prefills its end
     taken += missing();
     chunks.push_back({next.live.get(), cache_.length(number), rows, rows == all});
     most -= rows;
@@ -52,89 +55,90 @@ std::vector<PromptChunk> Scheduler::chunks_in_order(int64_t most, int64_t taken)
 }
 
 bool Scheduler::admit() {
-  if (waiting_.empty() || std::ssize(decoding_) + std::ssize(joining_) >= max_batch_) return false;
+  if (waiting_.empty() || std::ssize(decoding_) + std::ssize(prefilling_) >= max_batch_) return false;
   LiveSequence& next = *waiting_.front();
   const int32_t number = cache_.open(std::ssize(next.request().prompt));
-  const int64_t shared = cache_.share(number, next.to_read());
-  const int64_t missing = cache_.missing_pages(number, std::ssize(next.to_read()) + 1 - shared);
-  const bool alone = decoding_.empty() && joining_.empty();
-  if (!alone && missing + soon_needed() > cache_.free_pages()) {
+  const int64_t shared = cache_.share(number, next.prefill_tokens());
+  const int64_t missing = cache_.missing_pages(number, std::ssize(next.prefill_tokens()) + 1 - shared);
+  const bool alone = decoding_.empty() && prefilling_.empty();
+  if (!alone && missing + pages_reserved() > cache_.free_pages()) {
     cache_.close(number);
     return false;
   }
-  next.join(number, shared);
-  joining_.push_back({std::move(waiting_.front()), next.answered(), shared});
+  next.admit(number, shared);
+  prefilling_.push_back({std::move(waiting_.front()), next.has_answer(), shared});
   waiting_.pop_front();
   return true;
 }
 
-void Scheduler::take(Joining& joining, int64_t held) {
-  joining.shared = held;
-  joining.live->join(joining.live->sequence(), held);
+void Scheduler::note_held(Prefilling& prefilling, int64_t held) {
+  prefilling.shared = held;
+  prefilling.live->admit(prefilling.live->sequence(), held);
 }
 
-/// Takes what others have read by now; whether one before it in the queue will have read more of its
-/// beginning soon.  For less than a page it waits once: those who each agree a little longer would be read
-/// one by one.
-bool Scheduler::is_left_to_another(size_t index) {
-  Joining& one = joining_[index];
+/// Takes the prefix that other sequences have published by now, and returns whether one before it in the
+/// queue will soon have prefilled more of it.  For less than a page it waits once only: otherwise sequences
+/// that agree a little longer each would be prefilled one by one.
+bool Scheduler::waits_for_shared_prefix(size_t index) {
+  Prefilling& one = prefilling_[index];
   if (one.begun) return false;
-  const std::span<const int64_t> ids = one.live->to_read(), front = ids.first(ids.size() - 1);
-  take(one, cache_.share(one.live->sequence(), ids));
+  const std::span<const int64_t> ids = one.live->prefill_tokens(), front = ids.first(ids.size() - 1);
+  note_held(one, cache_.share(one.live->sequence(), ids));
   int64_t longest = 0;
   for (size_t i = 0; i < index; ++i) {
-    const std::span<const int64_t> other = joining_[i].live->to_read();
-    const int64_t both = alike(front, other.first(other.size() - 1));
+    const std::span<const int64_t> other = prefilling_[i].live->prefill_tokens();
+    const int64_t both = common_prefix(front, other.first(other.size() - 1));
     const int64_t in_pages = both / cache_.page_size() * cache_.page_size() - one.shared;
-    if (in_pages > 0 && most_wait * in_pages >= unread(joining_[i])) return true;
+    if (in_pages > 0 && most_wait * in_pages >= left_to_prefill(prefilling_[i])) return true;
     longest = std::max(longest, both);
   }
-  const int64_t known = one.shared + cache_.beginning_known(one.live->sequence(), ids);
+  const int64_t known = one.shared + cache_.copyable_beginning(one.live->sequence(), ids);
   return longest - 1 - known >= worth_waiting && !std::exchange(one.waited, true);
 }
 
-int64_t Scheduler::unread(const Joining& joining) const {
-  return std::ssize(joining.live->to_read()) - cache_.length(joining.live->sequence());
+int64_t Scheduler::left_to_prefill(const Prefilling& prefilling) const {
+  return std::ssize(prefilling.live->prefill_tokens()) - cache_.length(prefilling.live->sequence());
 }
 
-int64_t Scheduler::soon_needed() const {
+int64_t Scheduler::pages_reserved() const {
   int64_t pages = 0;
-  const auto add = [&](const LiveSequence& live, int64_t unread) {
-    const int64_t most = cache_.missing_pages(live.sequence(), unread + live.tokens_left() + 1);
-    pages += std::min(most, cache_.missing_pages(live.sequence(), unread) + pages_ahead);
+  const auto add = [&](const LiveSequence& live, int64_t left) {
+    const int64_t most = cache_.missing_pages(live.sequence(), left + live.tokens_left() + 1);
+    pages += std::min(most, cache_.missing_pages(live.sequence(), left) + pages_ahead);
   };
   for (const auto& sequence : decoding_) add(*sequence, 0);
-  for (const Joining& joining : joining_) add(*joining.live, unread(joining));
+  for (const Prefilling& prefilling : prefilling_) add(*prefilling.live, left_to_prefill(prefilling));
   return pages;
 }
 
-void Scheduler::joined(const LiveSequence& sequence) {
-  const auto its = std::ranges::find(joining_, &sequence, [](const Joining& one) { return one.live.get(); });
-  if (!its->returns) shared_tokens_ += its->shared;
+void Scheduler::prefill_done(const LiveSequence& sequence) {
+  const auto its =
+      std::ranges::find(prefilling_, &sequence, [](const Prefilling& one) { return one.live.get(); });
+  if (!its->was_preempted) shared_tokens_ += its->shared;
   decoding_.push_back(std::move(its->live));
-  joining_.erase(its);
+  prefilling_.erase(its);
 }
 
-void Scheduler::send_away(std::unique_ptr<LiveSequence> sequence) {
+void Scheduler::preempt(std::unique_ptr<LiveSequence> sequence) {
   cache_.close(sequence->sequence());
-  sequence->leave();
+  sequence->preempt();
   waiting_.push_front(std::move(sequence));
-  ++sent_away_;
+  ++preemptions_;
 }
 
-void Scheduler::send_last_away() {
-  if (!joining_.empty()) {
-    std::unique_ptr<LiveSequence> last = std::move(joining_.back().live);
-    joining_.pop_back();
-    return send_away(std::move(last));
+void Scheduler::preempt_last() {
+  if (!prefilling_.empty()) {
+    std::unique_ptr<LiveSequence> last = std::move(prefilling_.back().live);
+    prefilling_.pop_back();
+    return preempt(std::move(last));
   }
   std::unique_ptr<LiveSequence> last = std::move(decoding_.back());
   decoding_.pop_back();
-  send_away(std::move(last));
+  preempt(std::move(last));
 }
 
-void Scheduler::make_room() {
-  while (!room_for(std::vector<int64_t>(decoding_.size(), 1))) send_last_away();
+void Scheduler::preempt_for_room() {
+  while (!room_for(std::vector<int64_t>(decoding_.size(), 1))) preempt_last();
 }
 
 int64_t Scheduler::missing_pages(std::span<const int64_t> decoding_rows) const {
@@ -144,9 +148,10 @@ int64_t Scheduler::missing_pages(std::span<const int64_t> decoding_rows) const {
   return missing;
 }
 
-bool Scheduler::room_for(std::span<const int64_t> rows, std::span<const PromptChunk> chunks) const {
+bool Scheduler::room_for(std::span<const int64_t> rows, std::span<const PrefillChunk> chunks) const {
   int64_t missing = missing_pages(rows);
-  for (const PromptChunk& chunk : chunks) missing += cache_.missing_pages(chunk.live->sequence(), chunk.rows);
+  for (const PrefillChunk& chunk : chunks)
+    missing += cache_.missing_pages(chunk.live->sequence(), chunk.rows);
   return missing <= cache_.free_pages();
 }
 

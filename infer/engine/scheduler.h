@@ -11,66 +11,65 @@
 
 namespace clover::infer {
 
-/// Which sequences are decoded, and what those that join read.  They join in order as soon as the cache has
-/// room for what is known of them; how long answers become is not, so now and then the one that joined last
-/// has to leave for a while: its keys and values are dropped and read again, to the same bits, when it comes
-/// back.
+/// Continuous batching: which sequences decode, and which prompt tokens the next pass prefills.  Requests are
+/// admitted in order as soon as the cache has pages for what is known of them.  How long answers become is
+/// not known, so now and then the sequence admitted last is preempted: its keys and values are dropped, and
+/// recomputed, to the same bits, when it is admitted again.
 class Scheduler {
  public:
   /// `cache` is borrowed.
   Scheduler(model::KvCache& cache, int64_t max_batch) : cache_(cache), max_batch_(max_batch) {}
 
-  /// The sequence must fit into the cache when it is alone.
+  /// Queues a sequence; the cache must be able to hold it alone.
   void submit(std::unique_ptr<LiveSequence> sequence) { waiting_.push_back(std::move(sequence)); }
 
-  /// What the next pass reads of sequences that join, at most `most` tokens in all, beside `decoding_rows`
-  /// more rows of each decoding one.  What another one is about to read and both begin with is left to that
-  /// one: it will be shared.
-  std::vector<PromptChunk> next_chunks(int64_t most, std::span<const int64_t> decoding_rows);
-  /// It has been read to its end and is decoded from now on.
-  void joined(const LiveSequence& sequence);
+  /// What the next pass prefills, at most `most` tokens in all, beside decoding_rows[i] rows of each decoding
+  /// sequence i.  A prefix that another sequence is about to prefill is left to it, and shared afterwards.
+  std::vector<PrefillChunk> next_prefill_chunks(int64_t most, std::span<const int64_t> decoding_rows);
+  /// All of its prefill tokens are in the cache: it decodes from now on.
+  void prefill_done(const LiveSequence& sequence);
 
   const std::vector<std::unique_ptr<LiveSequence>>& decoding() const { return decoding_; }
 
-  /// Sends sequences away until each that is left has room for one more row.
-  void make_room();
-  /// Whether the decoding sequences have room for so many more rows each, beside what is to be read.
-  bool room_for(std::span<const int64_t> rows, std::span<const PromptChunk> chunks = {}) const;
+  /// Preempts sequences until each decoding one that is left has room for one more row.
+  void preempt_for_room();
+  /// Whether there are pages for rows[i] more rows of each decoding sequence i, and for `chunks`.
+  bool room_for(std::span<const int64_t> rows, std::span<const PrefillChunk> chunks = {}) const;
 
-  /// Takes out what is finished.
+  /// Removes finished sequences and returns them.
   std::vector<std::unique_ptr<LiveSequence>> take_finished();
 
-  bool idle() const { return waiting_.empty() && joining_.empty() && decoding_.empty(); }
+  bool idle() const { return waiting_.empty() && prefilling_.empty() && decoding_.empty(); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  /// How often a sequence was sent away, and how many prompt tokens others had read already.
-  int64_t sent_away() const { return sent_away_; }
+  int64_t preemptions() const { return preemptions_; }  // so far
+  /// Prompt tokens that other sequences had prefilled already, so far.
   int64_t shared_tokens() const { return shared_tokens_; }
 
  private:
-  /// One that is being read, or waits for what another one reads.
-  struct Joining {
+  /// An admitted sequence that does not decode yet.
+  struct Prefilling {
     std::unique_ptr<LiveSequence> live;
-    bool returns;         // and was decoded before
-    int64_t shared = 0;   // tokens that others had read
-    bool waited = false;  // for less than a page
-    bool begun = false;   // to read what nobody had
+    bool was_preempted;
+    int64_t shared = 0;   // tokens that other sequences had prefilled
+    bool waited = false;  // once, for less than a page of another sequence's prefix
+    bool begun = false;   // to prefill tokens of its own
   };
-  std::vector<PromptChunk> chunks_in_order(int64_t most, int64_t taken);
+  std::vector<PrefillChunk> chunks_in_order(int64_t most, int64_t taken);
   bool admit();
-  bool is_left_to_another(size_t index);
-  void take(Joining& joining, int64_t held);
-  int64_t unread(const Joining& joining) const;
+  bool waits_for_shared_prefix(size_t index);
+  void note_held(Prefilling& prefilling, int64_t held);
+  int64_t left_to_prefill(const Prefilling& prefilling) const;
   int64_t missing_pages(std::span<const int64_t> decoding_rows) const;
-  int64_t soon_needed() const;
-  void send_away(std::unique_ptr<LiveSequence> sequence);
-  void send_last_away();
+  int64_t pages_reserved() const;
+  void preempt(std::unique_ptr<LiveSequence> sequence);
+  void preempt_last();
 
   model::KvCache& cache_;
   int64_t max_batch_;
   std::deque<std::unique_ptr<LiveSequence>> waiting_;
-  std::vector<Joining> joining_;                         // in order
-  std::vector<std::unique_ptr<LiveSequence>> decoding_;  // in the order they joined
-  int64_t sent_away_ = 0, shared_tokens_ = 0;
+  std::vector<Prefilling> prefilling_;                   // in the order of their admission
+  std::vector<std::unique_ptr<LiveSequence>> decoding_;  // in the order in which they began to decode
+  int64_t preemptions_ = 0, shared_tokens_ = 0;
 };
 
 }  // namespace clover::infer

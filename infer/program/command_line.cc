@@ -22,8 +22,8 @@
 namespace clover::infer {
 namespace {
 
-std::string overview(const std::string& program, const std::string& summary,
-                     const std::vector<Command>& commands) {
+std::string program_help(const std::string& program, const std::string& summary,
+                         const std::vector<Command>& commands) {
   std::string text = summary + "\n\nUsage: " + program + " COMMAND [OPTIONS]\n\nCommands:\n";
   for (const Command& command : commands) {
     text += "  " + command.name + std::string(16 - std::min<size_t>(15, command.name.size()), ' ') +
@@ -32,23 +32,25 @@ std::string overview(const std::string& program, const std::string& summary,
   return text + "\n" + program + " COMMAND --help explains a command and shows examples.\n";
 }
 
-/// A message that quotes what a file holds can be as long as the file: its middle is left out.
+/// Cuts out the middle of a message of more than 4000 bytes: a message that quotes a file can be as long as
+/// the file.
 std::string without_middle(const std::string& message) {
-  constexpr size_t most = 4000, kept_end = 500;
-  if (message.size() <= most) return message;
-  size_t begin = most - kept_end, end = message.size() - kept_end;
-  while (begin > 0 && data::continues_character(message[begin])) --begin;
-  while (end < message.size() && data::continues_character(message[end])) ++end;
+  constexpr size_t max_size = 4000, kept_end = 500;
+  if (message.size() <= max_size) return message;
+  size_t begin = max_size - kept_end, end = message.size() - kept_end;
+  while (begin > 0 && data::is_continuation_byte(message[begin])) --begin;
+  while (end < message.size() && data::is_continuation_byte(message[end])) ++end;
   return message.substr(0, begin) + " [...] " + message.substr(end);
 }
 
-int complain(const std::string& program, const std::string& message, int code) {
+/// Prints one error message and returns `code`.
+int print_error(const std::string& program, const std::string& message, int code) {
   std::cerr << program << ": " << without_middle(message) << std::endl;
   return code;
 }
 
-// Names the keys of a config file that are no option of the command, which CLI11's own message does not
-// explain.  Returns the keys.
+/// The keys of a config file.  InputError for a key that is not an option of the command: CLI11's own message
+/// does not explain it.
 std::vector<std::string> check_config_keys(const CLI::App& app, const std::string& file) {
   std::vector<CLI::ConfigItem> items;
   try {
@@ -68,15 +70,15 @@ std::vector<std::string> check_config_keys(const CLI::App& app, const std::strin
   return keys;
 }
 
-/// Whether CLI11's message is about the option --`name`.
-bool is_about(const std::string& message, const std::string& name) {
+/// Whether CLI11's message names the option --`name`.
+bool names_option(const std::string& message, const std::string& name) {
   const std::string option = "--" + name;
   const size_t at = message.find(option);
   return at != std::string::npos && message.find_first_of("abcdefghijklmnopqrstuvwxyz0123456789-",
                                                           at + option.size()) != at + option.size();
 }
 
-// The file named by --config, found before CLI11 reads it.
+/// The file that --config names, looked up before CLI11 parses the arguments.
 std::string config_file_of(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
@@ -92,7 +94,7 @@ void parse(CLI::App& app, std::vector<std::string> arguments) {
     if (!CLI::ExistingFile(config).empty()) {
       throw data::InputError("--config " + config + ": expected a file that can be read, found none");
     }
-    // The second reading of a pipe would find no settings, or wait for ever.
+    // The file is read twice; a pipe would be empty the second time, or block.
     if (std::filesystem::is_fifo(config) || std::filesystem::is_socket(config)) {
       throw data::InputError("--config " + config +
                              ": expected a regular file (it is read twice), found a pipe or a "
@@ -100,23 +102,23 @@ void parse(CLI::App& app, std::vector<std::string> arguments) {
     }
     keys = check_config_keys(app, config);
   }
-  for (const std::string& argument : arguments)  // the command line's win
-    std::erase_if(keys, [&](const std::string& key) { return is_about(argument, key); });
+  for (const std::string& argument : arguments)  // an option on the command line overrides the file's
+    std::erase_if(keys, [&](const std::string& key) { return names_option(argument, key); });
   keep_brackets(app, arguments);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
     const std::string message = error.what();
     if (error.get_exit_code() != 0 &&
-        std::ranges::any_of(keys, [&](const std::string& key) { return is_about(message, key); }))
+        std::ranges::any_of(keys, [&](const std::string& key) { return names_option(message, key); }))
       throw data::InputError(config + ": " + message + " (--help explains the options)");
     throw;
   }
 }
 
-/// InputError where a file of results would take the place of the settings file.
-void keep_config(const CLI::App& app) {
+/// InputError when a result file would overwrite the --config file.
+void check_keeps_config(const CLI::App& app) {
   if (app.get_config_ptr()->count() == 0) return;
   const std::string config = app.get_config_ptr()->as<std::string>();
   std::error_code ignored;
@@ -148,10 +150,10 @@ int run_command(const std::string& program, const Command& command,
     std::cout << app.help();
     return exit_done;
   } catch (const CLI::ParseError& error) {
-    return complain(app.get_name(), std::string(error.what()) + " (--help explains the options)",
-                    exit_bad_input);
+    return print_error(app.get_name(), std::string(error.what()) + " (--help explains the options)",
+                       exit_bad_input);
   }
-  keep_config(app);
+  check_keeps_config(app);
   if (print_config) {
     std::cout << app.config_to_str(true, false);
     return exit_done;
@@ -159,53 +161,56 @@ int run_command(const std::string& program, const Command& command,
   return action();
 }
 
-/// `code`, where stdout took what was said.
-int when_said(const std::string& name, int code) {
+/// Flushes stdout.  Returns `code`, or exit_failed when stdout could not be written.
+int flush_stdout(const std::string& name, int code) {
   std::cout.flush();
   if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    return complain(name,
-                    "what was said on stdout could not be written: is the disk full, or its reader gone?",
-                    exit_failed);
+    return print_error(name,
+                       "what was said on stdout could not be written: is the disk full, or its reader gone?",
+                       exit_failed);
   return code;
 }
 
-int run_guarded(const std::string& program, const Command& command,
-                const std::vector<std::string>& arguments) {
+/// Runs a command and turns every exception into a message and an exit code.
+int run_and_report_errors(const std::string& program, const Command& command,
+                          const std::vector<std::string>& arguments) {
   const std::string name = program + " " + command.name;
   try {
-    return when_said(name, run_command(program, command, arguments));
+    return flush_stdout(name, run_command(program, command, arguments));
   } catch (const data::InputError& error) {
-    return complain(name, error.what(), exit_bad_input);
+    return print_error(name, error.what(), exit_bad_input);
   } catch (const Interrupted&) {
-    return complain(name, "interrupted", exit_interrupted);
+    return print_error(name, "interrupted", exit_interrupted);
   } catch (const std::bad_alloc&) {
-    return complain(name,
-                    "out of memory; complete lines and files already written are safe, try a smaller "
-                    "--kv-memory or --max-batch",
-                    exit_failed);
+    return print_error(name,
+                       "out of memory; complete lines and files already written are safe, try a smaller "
+                       "--kv-memory or --max-batch",
+                       exit_failed);
   } catch (const c10::OutOfMemoryError&) {
-    return complain(
+    return print_error(
         name,
         "the GPU's memory is full; complete lines and files already written are safe, try a smaller "
         "--kv-memory or --max-batch (of fit: --micro-batch)",
         exit_failed);
   } catch (const c10::Error& error) {
-    return complain(name,
-                    std::string("failed: ") + error.what_without_backtrace() +
-                        "; complete lines and files already written are safe",
-                    exit_failed);
+    return print_error(name,
+                       std::string("failed: ") + error.what_without_backtrace() +
+                           "; complete lines and files already written are safe",
+                       exit_failed);
   } catch (const std::exception& error) {
-    return complain(
+    return print_error(
         name, std::string("failed: ") + error.what() + "; complete lines and files already written are safe",
         exit_failed);
   }
 }
 
-/// The next file opened would get the number of a standard stream that is closed, and what is said there.
-void hold_closed_streams() {
+/// Opens /dev/null in place of standard streams that are closed.  Otherwise the next file that is opened
+/// would get the stream's number, and output meant for the stream would be written into that file.
+void replace_closed_streams() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(number, F_GETFD) >= 0) continue;
-    // What is printed on a closed stdout stays an error of writing; progress and complaints have no reader.
+    // A closed stdout is opened for reading only, so that printing to it stays an error; output to stderr is
+    // dropped.
     ::open("/dev/null", number == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
@@ -214,31 +219,31 @@ void hold_closed_streams() {
 
 int run_program(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
                 int argc, char** argv) {
-  hold_closed_streams();
-  // A reader that goes away (head, less) is an error of writing, not a reason to die without an exit code.
+  replace_closed_streams();
+  // A reader that closes the pipe (head, less) becomes a write error instead of killing the process.
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that outgrows what the shell allows (ulimit -f)
+  std::signal(SIGXFSZ, SIG_IGN);  // so does a file beyond the shell's limit (ulimit -f)
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.empty()) {
-    std::cerr << overview(program, summary, commands);
+    std::cerr << program_help(program, summary, commands);
     return exit_bad_input;
   }
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    std::cout << overview(program, summary, commands);
-    return when_said(program, exit_done);
+    std::cout << program_help(program, summary, commands);
+    return flush_stdout(program, exit_done);
   }
   if (arguments[0] == "--version") {
     std::cout << program << " " << CLOVER_VERSION << "\n";
-    return when_said(program, exit_done);
+    return flush_stdout(program, exit_done);
   }
   for (const Command& command : commands) {
     if (command.name != arguments[0]) continue;
-    return run_guarded(program, command, {arguments.begin() + 1, arguments.end()});
+    return run_and_report_errors(program, command, {arguments.begin() + 1, arguments.end()});
   }
   std::string names;
   for (const Command& command : commands) names += (names.empty() ? "" : ", ") + command.name;
-  return complain(program, "expected a command (" + names + "), found \"" + arguments[0] + "\"",
-                  exit_bad_input);
+  return print_error(program, "expected a command (" + names + "), found \"" + arguments[0] + "\"",
+                     exit_bad_input);
 }
 
 CLI::Validator byte_count() {
@@ -246,12 +251,12 @@ CLI::Validator byte_count() {
       [](std::string& text) {
         std::string bytes = text;
         try {
-          const bool negative = bytes.find('-') != bytes.npos;  // CLI11 takes -1 for the largest number
+          const bool negative = bytes.find('-') != bytes.npos;  // CLI11 would read -1 as the largest number
           if (!negative && CLI::AsSizeValue(false)(bytes).empty() && whole_number<int64_t>()(bytes).empty()) {
             text = bytes;
             return std::string();
           }
-        } catch (const CLI::ValidationError&) {  // of CLI11's, for units it does not know
+        } catch (const CLI::ValidationError&) {  // thrown by CLI11 for an unknown unit
         }
         return "expected a size in bytes, or such as 512MB or 4GB, found \"" + text + "\"";
       },

@@ -14,18 +14,21 @@ namespace clover::infer {
 /// One command of a program: `program NAME --options`.
 struct Command {
   std::string name;
-  std::string summary;
-  std::function<std::function<int()>(CLI::App&)>
-      declare;  // declares options; returns what runs after parsing
+  std::string summary;  // one sentence, for --help
+  /// Declares the command's options.  Returns the function that runs after they were parsed; its result is
+  /// the exit code.
+  std::function<std::function<int()>(CLI::App&)> declare;
 };
 
-/// A whole program: finds the command, reads options and `--config FILE` (TOML of the same names; unknown
-/// keys are errors), answers --help, --version and --print-config, runs, and turns every error into one
-/// sentence on stderr and an exit code (infer/program/exit_code.h).
+/// The main function of a program with commands.  It finds the command, reads its options and `--config FILE`
+/// (TOML with the same names; an unknown key is an error), answers --help, --version and --print-config, and
+/// runs the command.  Every exception becomes one sentence on stderr and an exit code
+/// (infer/program/exit_code.h).
 int run_program(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
                 int argc, char** argv);
 
-/// A check of an option: numbers that fit T.  CLI11 takes others for the nearest that does.
+/// A CLI11 check that a value is a whole number that fits into T.  CLI11 alone would silently take the
+/// nearest number that fits.
 template <class T>
 CLI::Validator whole_number() {
   return CLI::Validator(
@@ -40,11 +43,12 @@ CLI::Validator whole_number() {
       "");
 }
 
-/// A size in bytes, "536870912", "512MB" or "4GB" (of 1024), as the number of bytes.
+/// A CLI11 check of a size in bytes: "536870912", "512MB" or "4GB", where 1 MB is 1024 * 1024 bytes. Replaces
+/// the text by the number of bytes.
 CLI::Validator byte_count();
 
-/// Every option of a parsed command by its long name, defaults included: text, a list of texts, or true and
-/// false.
+/// The values of all options of a parsed command, defaults included: {"long-name": "text", ["text", ...] or a
+/// bool}.
 nlohmann::json resolved_settings(const CLI::App& app);
 
 }  // namespace clover::infer

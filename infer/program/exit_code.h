@@ -2,13 +2,13 @@
 
 namespace clover::infer {
 
-/// What every program of the project returns.
+/// The exit codes of clover-infer and clover-train.
 enum ExitCode : int {
   exit_done = 0,
-  exit_failed = 1,       // anything else; the message says what is safe on disk
-  exit_bad_input = 2,    // bad input or configuration, found before work began
-  exit_some_failed = 3,  // done, but some lines or records failed
-  exit_interrupted = 75  // SIGTERM or SIGINT; batch and fit can be continued
+  exit_failed = 1,       // any other failure; the message says which files are complete
+  exit_bad_input = 2,    // bad input or configuration, found before the work began
+  exit_some_failed = 3,  // finished, but some lines or records failed
+  exit_interrupted = 75  // SIGTERM or SIGINT; the same batch or fit command continues the work
 };
 
 }  // namespace clover::infer

@@ -4,20 +4,21 @@
 
 namespace clover::infer {
 
-/// Thrown by work that has nothing to keep when the user stops it; a program then ends with exit code 75.
+/// Thrown when the user interrupts work that leaves nothing on disk.  run_program turns it into exit code 75.
 class Interrupted : public std::runtime_error {
  public:
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-/// From now on SIGINT and SIGTERM only set a flag, so that a job ends between two steps; a second signal of
-/// the same kind ends the process at once.  One that the process was started to ignore stays ignored.
+/// Installs handlers for SIGINT and SIGTERM.  The first signal sets a flag, so that a job can stop between
+/// two steps; a second signal of the same kind ends the process at once.  A signal that the process inherited
+/// as ignored stays ignored.
 void watch_for_interrupts();
 
-/// Whether one of them came.
+/// Whether SIGINT or SIGTERM has arrived since watch_for_interrupts.
 bool interrupted();
 
-/// Throws Interrupted when one of them came.
+/// Throws Interrupted when interrupted() is true.
 void stop_if_interrupted();
 
 }  // namespace clover::infer

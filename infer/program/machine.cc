@@ -22,6 +22,7 @@
 namespace clover::infer {
 namespace {
 
+/// The rest of the first line of `file` that begins with `key`; empty when there is none.
 std::string value_of_line(const char* file, const std::string& key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -33,11 +34,11 @@ std::string value_of_line(const char* file, const std::string& key) {
 }
 
 uint64_t sum_words(const uint64_t* words, int64_t begin, int64_t end) {
-  // Four chains, so that additions wait for memory and not for each other.
+  // Four independent sums, so that additions do not wait for each other.
   uint64_t sum[4] = {};
   int64_t i = begin;
   for (; i + 4 <= end; i += 4) {
-    for (int chain = 0; chain < 4; ++chain) sum[chain] += words[i + chain];
+    for (int lane = 0; lane < 4; ++lane) sum[lane] += words[i + lane];
   }
   for (; i < end; ++i) sum[0] += words[i];
   return sum[0] + sum[1] + sum[2] + sum[3];
@@ -70,19 +71,19 @@ nlohmann::json describe_build() {
 double measure_read_bandwidth(int64_t bytes) {
   const int64_t wanted = std::min(bytes, available_memory() / 4);
   const int64_t words = std::max<int64_t>(wanted, int64_t{1} << 24) / 8;
-  // As weights lie, and written to, so that every page is there.
+  // Allocated as weights are, and written to once, so that every page exists.
   const at::Tensor buffer = kernels::zeros_in_large_pages({words}, at::kLong).zero_();
   const auto* from = reinterpret_cast<const uint64_t*>(buffer.const_data_ptr<int64_t>());
   std::atomic<uint64_t> sum{0};
   std::vector<double> seconds;
   for (int pass = 0; pass < 7; ++pass) {
     const auto begin = std::chrono::steady_clock::now();
-    kernels::share_out(words, 1 << 16,
-                       [&](int64_t first, int64_t last) { sum += sum_words(from, first, last); });
+    kernels::parallel_for(words, 1 << 16,
+                          [&](int64_t first, int64_t last) { sum += sum_words(from, first, last); });
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
-  // Using the sum keeps the reads: it is zero, but the compiler cannot know.
+  // The sum is zero; using it keeps the compiler from dropping the reads.
   return static_cast<double>(words * 8 + static_cast<int64_t>(sum.load())) / seconds[3];
 }
 
@@ -92,12 +93,11 @@ double measure_copy_bandwidth(int64_t bytes, at::Device gpu) {
   at::Tensor to = at::empty_like(from);
   std::vector<double> seconds;
   for (int pass = 0; pass < 7; ++pass) {
-    // By the GPU's clock and behind another copy: what the host takes to start one would make memory look
-    // slower.
+    // Timed by events on the GPU, behind another copy, so that the time to launch a copy is not counted.
     to.copy_(from);
-    const auto begin = kernels::mark(gpu);
+    const auto begin = kernels::record_event(gpu);
     to.copy_(from);
-    const auto end = kernels::mark(gpu);
+    const auto end = kernels::record_event(gpu);
     end->wait();
     seconds.push_back(end->seconds_since(*begin));
   }
@@ -120,12 +120,12 @@ int64_t free_memory(at::Device device) {
   return device.is_cpu() ? available_memory() : kernels::free_gpu_memory(device);
 }
 
-int64_t memory_for_cache(at::Device device) {
+int64_t default_cache_bytes(at::Device device) {
   return device.is_cpu() ? free_memory(device) / 4 / local_ranks() : free_memory(device) / 10 * 8;
 }
 
 int usable_cores() {
-  return std::max(1, omp_get_num_procs());  // heeds the process's affinity
+  return std::max(1, omp_get_num_procs());  // respects the process's affinity
 }
 
 int64_t peak_memory() {
@@ -136,7 +136,7 @@ int64_t peak_memory() {
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
-void restart_peak_memory() {
+void reset_peak_memory() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 

@@ -7,36 +7,38 @@
 
 namespace clover::infer {
 
-/// What figures depend on: {"cpu", "cores", "threads", "memory_bytes", "kernels"} and, for a GPU, "gpu".
+/// The hardware that timings depend on: {"cpu", "cores", "threads", "memory_bytes", "kernels"}; for a GPU
+/// also "gpu" and "warpgroup_products".
 nlohmann::json describe_machine(at::Device device = at::kCPU);
 
-/// {"version", "compiler", "build_type", "libtorch", "cuda"}.
+/// How the program was built: {"version", "compiler", "build_type", "libtorch", "cuda"}.
 nlohmann::json describe_build();
 
-/// Bytes a second at which all threads together read a buffer of `bytes` (the model's weights, say), at most
-/// a quarter of the memory that is left: the median of several passes.  A decode step cannot be faster than
-/// its weights divided by this.
+/// Bytes per second at which all threads together read a buffer of `bytes` bytes, the median of several
+/// passes. The buffer is at most a quarter of the available memory.  A decode step takes at least the bytes
+/// of the model's weights divided by this.
 double measure_read_bandwidth(int64_t bytes);
 
-/// Bytes a second that a GPU reads and writes while it copies a buffer of `bytes`.
+/// Bytes per second, read and written together, at which a GPU copies a buffer of `bytes` bytes.
 double measure_copy_bandwidth(int64_t bytes, at::Device gpu);
 
-/// Bytes of memory that a process may still take without swapping: MemAvailable, or what its cgroup leaves.
+/// Bytes of memory that this process can still allocate without swapping: MemAvailable, or less where a
+/// cgroup limits it.
 int64_t available_memory();
 
-/// Bytes that a process may still take of what `device` computes in: `available_memory`, or a GPU's own.
+/// Bytes that can still be allocated on `device`: available_memory() for the CPU, a GPU's free memory.
 int64_t free_memory(at::Device device);
 
-/// Bytes that a cache (keys and values, or features) may take where nobody says how many: a quarter of what
-/// is free, shared with the processes that torchrun started beside this one, or four fifths of a GPU.
-int64_t memory_for_cache(at::Device device);
+/// The default size in bytes of a KV cache or a feature cache.  CPU: a quarter of the free memory, divided by
+/// the number of processes that torchrun started on this machine.  GPU: four fifths of its free memory.
+int64_t default_cache_bytes(at::Device device);
 
-/// Cores this process may run on.
+/// The number of cores that this process may run on (its CPU affinity).
 int usable_cores();
 
-/// Largest resident memory, in bytes, since the last `restart_peak_memory` (since the start of the process
-/// where the system cannot restart it).
+/// The largest resident memory in bytes since the last reset_peak_memory(); since the start of the process
+/// where the system does not let it be reset.
 int64_t peak_memory();
-void restart_peak_memory();
+void reset_peak_memory();
 
 }  // namespace clover::infer

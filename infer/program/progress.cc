@@ -61,8 +61,8 @@ Progress::~Progress() {
 void Progress::update_at(Clock::time_point now, int64_t done, const std::string& note) {
   done_ = done;
   note_ = note;
-  // A terminal shows the line at once; a log gets its first line after the first interval, none for a short
-  // job.
+  // A terminal shows the first line at once.  A log gets it after the first interval, so a short job logs
+  // none.
   const bool due =
       terminal_ ? !drawn_ || now - last_drawn_ >= terminal_interval : now - last_drawn_ >= log_interval;
   if (due) draw(now);
@@ -107,7 +107,7 @@ std::string Progress::line(Clock::time_point now) const {
 void Progress::draw(Clock::time_point now) {
   std::string text = line(now);
   if (terminal_) {
-    // A wrapped line could not be redrawn in place.
+    // A line that wraps could not be redrawn in place.
     const size_t columns = terminal_columns(out_);
     if (text.size() >= columns) text.resize(columns - 1);
     std::fputs(erase_line, out_);

@@ -23,7 +23,7 @@ int64_t number_in(const char* name) {
 
 }  // namespace
 
-Rank Rank::of_launcher() {
+Rank Rank::from_environment() {
   const std::pair<const char*, const char*> launchers[] = {{"RANK", "WORLD_SIZE"},
                                                            {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
   for (const auto& [number, count] : launchers) {

@@ -4,18 +4,18 @@
 
 namespace clover::infer {
 
-/// Which of the processes that a launcher started this one is.
+/// The rank of this process among the processes that a launcher (torchrun, srun) started.
 struct Rank {
-  int64_t number = 0;
-  int64_t count = 1;
+  int64_t number = 0;  // 0 .. count - 1
+  int64_t count = 1;   // the world size
 
-  /// From RANK and WORLD_SIZE (torchrun) or SLURM_PROCID and SLURM_STEP_NUM_TASKS (srun); alone without them.
-  /// InputError when they are no rank.
-  static Rank of_launcher();
+  /// Read from RANK and WORLD_SIZE (torchrun), or from SLURM_PROCID and SLURM_STEP_NUM_TASKS (srun); without
+  /// them it is rank 0 of 1.  InputError when they do not make a rank.
+  static Rank from_environment();
 };
 
-/// Processes that torchrun started on this machine, which share its cores and memory; Slurm deals them out
-/// itself.
+/// The number of processes that torchrun started on this machine, which share its cores and memory; 1 without
+/// torchrun.  Slurm divides the machine itself, so its tasks count as 1.
 int64_t local_ranks();
 
 }  // namespace clover::infer

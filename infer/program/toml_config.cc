@@ -11,15 +11,15 @@
 namespace clover::infer {
 namespace {
 
-constexpr char mark = '\x01';
+constexpr char bracket_mark = '\x01';  // before a value in brackets, see keep_brackets
 
 bool takes_several(const CLI::Option* option) {
   return option != nullptr && option->get_allow_extra_args();
 }
 
-std::string marked(const CLI::Option* option, const std::string& value) {
+std::string with_mark(const CLI::Option* option, const std::string& value) {
   const bool bracketed = value.size() >= 2 && value.front() == '[' && value.back() == ']';
-  return takes_several(option) && bracketed ? mark + value : value;
+  return takes_several(option) && bracketed ? bracket_mark + value : value;
 }
 
 std::string number(double value) {
@@ -28,8 +28,8 @@ std::string number(double value) {
   return {text, end};
 }
 
-/// A value as it would be typed on the command line.
-std::string typed(const toml::node& node, const std::string& key) {
+/// A TOML value as it would be typed on the command line.
+std::string command_line_text(const toml::node& node, const std::string& key) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
   if (const auto* real = node.as_floating_point()) return number(real->get());
@@ -40,17 +40,19 @@ std::string typed(const toml::node& node, const std::string& key) {
                          "\": expected a text, a number, true, false or a list of them");
 }
 
-/// As it stands where TOML reads the same number or truth value back, in quotes otherwise.
-std::string written(const std::string& value) {
+/// An option's value as TOML: unchanged where TOML reads the same number or bool back, otherwise a quoted
+/// string.
+std::string toml_text(const std::string& value) {
   try {
     const toml::table table = toml::parse("value = " + value);
     const toml::node& node = *table.get("value");
-    if (table.size() == 1 && !node.is_string() && node.is_value() && typed(node, "") == value) return value;
+    if (table.size() == 1 && !node.is_string() && node.is_value() && command_line_text(node, "") == value)
+      return value;
   } catch (const toml::parse_error&) {
   } catch (const data::InputError&) {
   }
   std::ostringstream quoted;
-  // Basic strings only: a literal one that begins with a line feed would lose it when it is read.
+  // Only basic strings: a multi-line literal string would lose a line feed at its beginning when it is read.
   const toml::value<std::string> text(value);
   quoted << toml::toml_formatter(text, toml::format_flags::allow_unicode_strings);
   return quoted.str();
@@ -63,7 +65,7 @@ std::vector<std::string> values_of(const CLI::Option& option) {
   const std::string& text = option.get_default_str();
   if (text.empty() || !takes_several(&option))
     return text.empty() ? std::vector<std::string>{} : std::vector{text};
-  // A default list is one text: its items, with brackets and commas or blanks.
+  // CLI11 keeps a default list as one text: its items between brackets, separated by commas or blanks.
   std::vector<std::string> items;
   for (size_t begin = 0; (begin = text.find_first_not_of("[], ", begin)) != std::string::npos;) {
     const size_t end = std::min(text.find_first_of("[], ", begin), text.size());
@@ -81,7 +83,7 @@ std::string TomlConfig::to_config(const CLI::App* app, bool default_also, bool, 
     const std::vector<std::string> values = values_of(*option);
     if (values.empty()) continue;
     std::string list;
-    for (const std::string& value : values) list += (list.empty() ? "" : ", ") + written(value);
+    for (const std::string& value : values) list += (list.empty() ? "" : ", ") + toml_text(value);
     const bool single = values.size() == 1 && option->get_items_expected_max() <= 1;
     text += option->get_lnames().front() + " = " + (single ? list : "[" + list + "]") + "\n";
   }
@@ -107,9 +109,9 @@ std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& in) const {
       item.name = inner->empty() ? "" : std::string(inner->begin()->first.str());
     } else if (const toml::array* list = node.as_array()) {
       for (const toml::node& element : *list)
-        item.inputs.push_back(marked(option, typed(element, item.name)));
+        item.inputs.push_back(with_mark(option, command_line_text(element, item.name)));
     } else {
-      item.inputs.push_back(marked(option, typed(node, item.name)));
+      item.inputs.push_back(with_mark(option, command_line_text(node, item.name)));
     }
     items.push_back(std::move(item));
   }
@@ -120,18 +122,18 @@ void keep_brackets(CLI::App& app, std::vector<std::string>& arguments) {
   const CLI::Option* option = nullptr;
   for (std::string& argument : arguments) {
     if (argument.rfind("--", 0) != 0) {
-      argument = marked(option, argument);
+      argument = with_mark(option, argument);
       continue;
     }
     const size_t equals = argument.find('=');
     option = app.get_option_no_throw(argument.substr(0, equals));
     if (equals != std::string::npos)
-      argument = argument.substr(0, equals + 1) + marked(option, argument.substr(equals + 1));
+      argument = argument.substr(0, equals + 1) + with_mark(option, argument.substr(equals + 1));
   }
   for (CLI::Option* each : app.get_options()) {
     if (!takes_several(each)) continue;
     each->transform([](std::string value) {
-      if (!value.empty() && value.front() == mark) value.erase(0, 1);
+      if (!value.empty() && value.front() == bracket_mark) value.erase(0, 1);
       return value;
     });
   }

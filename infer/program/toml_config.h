@@ -7,8 +7,8 @@
 
 namespace clover::infer {
 
-/// Reads and writes --config files as TOML 1.0: strings with any escape, `#` in quotes and arrays arrive as
-/// they stand, which CLI11's own reader does not promise.  InputError with the line when a file is no TOML.
+/// Reads and writes --config files as TOML 1.0.  CLI11's own reader does not handle all escapes in strings,
+/// `#` in quotes and arrays; this one does.  InputError with the line number when a file is not valid TOML.
 class TomlConfig : public CLI::Config {
  public:
   explicit TomlConfig(const CLI::App& app) : app_(app) {}
@@ -20,11 +20,12 @@ class TomlConfig : public CLI::Config {
   const CLI::App& app_;
 };
 
-/// What was given for an option, or its default; empty when there is neither.
+/// The values given for an option, or its default; empty when it has neither.
 std::vector<std::string> values_of(const CLI::Option& option);
 
-/// CLI11 takes a value in brackets for a list: "[END]" would become "END".  Marks such values of options that
-/// take several, on the command line and in files, and takes the marks away when they are read.
+/// Keeps CLI11 from reading a value in brackets as a list, which would turn "[END]" into "END".  Prefixes
+/// such arguments of options that take several values with an invisible mark, and declares a transformation
+/// that removes the mark when CLI11 reads the value.  TomlConfig marks the values of files in the same way.
 void keep_brackets(CLI::App& app, std::vector<std::string>& arguments);
 
 }  // namespace clover::infer

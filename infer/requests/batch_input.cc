@@ -2,14 +2,14 @@
 
 #include <filesystem>
 
-#include "data/chat/beside_chat.h"
+#include "data/chat/chat_fields.h"
 #include "data/chat/messages.h"
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/files/hash.h"
 #include "data/files/json_fields.h"
+#include "data/files/lossless_json.h"
 #include "data/files/mapped_file.h"
-#include "data/files/written_json.h"
 #include "data/training/record_texts.h"
 #include "infer/requests/line_reader.h"
 
@@ -18,9 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* shapes_of_lines =
+constexpr const char* expected_line =
     "expected an object with \"prompt\", \"messages\" or \"turns\", or an OpenAI batch request with \"body\"";
 
+/// At most 60 bytes of a value, for messages.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   return text.size() > 60 ? text.substr(0, 60) + "..." : text;
@@ -55,13 +56,13 @@ void read_id(const json& record, const char* name, json& id) {
   id = *at;
 }
 
-/// Whether a column holds something: tables of mixed lines fill them all, with null.
+/// Whether the field is there and not null.  Files converted from tables hold null in unused columns.
 bool has(const json& record, const char* name) {
   const auto at = record.find(name);
   return at != record.end() && !at->is_null();
 }
 
-/// What is given to the template beside the messages of a request, each read by data::put_beside.
+/// The fields besides the messages that a chat template can use; data::read_chat_fields reads them.
 const std::vector<std::string> template_fields = {"tools", "functions", "documents", "chat_template_kwargs"};
 
 std::vector<int64_t> token_ids(const json& list, const std::string& name) {
@@ -78,7 +79,8 @@ std::vector<int64_t> token_ids(const json& list, const std::string& name) {
   return ids;
 }
 
-/// A text, ids of tokens, or a list of texts or of lists of ids, as OpenAI's completions take it.
+/// Reads a "prompt" as OpenAI's completions take it: a text, token ids, or a list of texts or of lists of
+/// ids.
 void read_prompt(const json& value, BatchLine& line, bool may_be_empty) {
   if (!value.is_array()) {
     line.prompt = text_field(value, "prompt", may_be_empty);
@@ -100,7 +102,7 @@ void read_prompt(const json& value, BatchLine& line, bool may_be_empty) {
   }
 }
 
-void read_openai(BatchLine& line, std::string_view text, const SamplingFields& defaults) {
+void read_openai(BatchLine& line, std::string_view text, const SamplingParams& defaults) {
   const json& record = line.record;
   const json method = record.value("method", json());
   if (!method.is_null() && method != "POST")
@@ -114,27 +116,28 @@ void read_openai(BatchLine& line, std::string_view text, const SamplingFields& d
   }
   const json body = record.value("body", json());
   for (const auto& [key, value] : record.items())
-    if (is_sampling_field(key)) throw data::InputError(key + ": expected within \"body\", found beside it");
+    if (is_sampling_param(key)) throw data::InputError(key + ": expected within \"body\", found beside it");
   if (!body.is_object()) {
     throw data::InputError("body: expected an object, found " + std::string(body.type_name()));
   }
   const std::string source = line.shape == LineShape::chat ? "messages" : "prompt";
   if (!body.contains(source)) throw data::InputError("body: expected \"" + source + "\", found none");
   const bool chat = line.shape == LineShape::chat;
-  // An answer that calls a tool would have to be told in OpenAI's form, so tools stay refused here.
-  line.sampling = read_sampling_fields(
+  // Tools are refused: an answer that calls one would have to be written in OpenAI's form, which is not
+  // supported.
+  line.sampling = read_sampling_params(
       body, defaults, true,
       chat ? std::vector<std::string>{source, "documents", "chat_template_kwargs"} : std::vector{source});
   if (chat) {
-    data::OrderedLine ordered(text, "/body");
+    data::OrderedJsonLine ordered(text, "/body");
     line.messages = data::read_messages(body["messages"], "messages", ordered);
-    data::put_beside(body, ordered, line.messages, line.arguments);
+    data::read_chat_fields(body, ordered, line.messages, line.arguments);
   } else {
     read_prompt(body["prompt"], line, false);
   }
 }
 
-void read_short_form(BatchLine& line, std::string_view text, const SamplingFields& defaults, bool tokenize) {
+void read_short_form(BatchLine& line, std::string_view text, const SamplingParams& defaults, bool tokenize) {
   const json& record = line.record;
   std::vector<std::string> sources;
   for (const char* name : {"prompt", "messages", "turns"}) {
@@ -144,12 +147,12 @@ void read_short_form(BatchLine& line, std::string_view text, const SamplingField
   if (sources.size() != 1) {
     const std::string expected =
         tokenize ? "expected an object with \"prompt\", \"messages\" or \"text\", or an OpenAI batch request"
-                 : shapes_of_lines;
+                 : expected_line;
     throw data::InputError(expected + ", found " +
                            (sources.empty() ? "none of them" : sources[0] + " and " + sources[1]));
   }
   const json& source = record[sources[0]];
-  data::OrderedLine ordered(text);
+  data::OrderedJsonLine ordered(text);
   if (sources[0] == "messages") {
     line.shape = LineShape::messages;
     line.messages = data::read_messages(source, "messages", ordered);
@@ -167,17 +170,17 @@ void read_short_form(BatchLine& line, std::string_view text, const SamplingField
       line.prompt = text_field(source, sources[0], tokenize);
   }
   if (line.conversation()) {
-    data::refuse_beside_messages(record, sources[0]);
-    data::put_beside(record, ordered, line.messages, line.arguments);
+    data::refuse_question_fields(record, sources[0]);
+    data::read_chat_fields(record, ordered, line.messages, line.arguments);
   } else if (line.shape == LineShape::prompt) {
-    data::refuse_beside_text(record, "prompt");
+    data::refuse_chat_fields(record, "prompt");
   }
-  line.sampling = tokenize ? defaults : read_sampling_fields(record, defaults, false, template_fields);
+  line.sampling = tokenize ? defaults : read_sampling_params(record, defaults, false, template_fields);
 }
 
-void read_line(BatchLine& line, std::string_view text, const SamplingFields& defaults, bool tokenize) {
+void read_line(BatchLine& line, std::string_view text, const SamplingParams& defaults, bool tokenize) {
   const json& record = line.record;
-  if (!record.is_object()) throw data::InputError(std::string(shapes_of_lines) + ", found " + shown(record));
+  if (!record.is_object()) throw data::InputError(std::string(expected_line) + ", found " + shown(record));
   const bool openai = has(record, "custom_id") || has(record, "body");
   if (openai) line.shape = LineShape::chat;
   read_id(record, openai ? "custom_id" : "id", line.id);
@@ -193,41 +196,42 @@ const char* id_name(bool openai) {
   return openai ? "custom_id" : "id";
 }
 
-/// As JSON: an id that is a number is what is written, 1.0 not 1.
-std::string written_id(const json& id, bool openai, const AsWritten& written) {
-  const auto as_written = written.find(id_name(openai));
-  return as_written == written.end() ? id.dump() : as_written->second;
+/// The id as JSON text.  A number is taken verbatim: 1.0 and 1 are different ids.
+std::string id_as_json(const json& id, bool openai, const VerbatimFields& verbatim) {
+  const auto at = verbatim.find(id_name(openai));
+  return at == verbatim.end() ? id.dump() : at->second;
 }
 
 std::string id_text(const BatchLine& line) {
   if (line.id.is_null()) return std::to_string(line.number);
-  return line.id.is_string() && !line.written.contains(id_name(line.openai()))
+  return line.id.is_string() && !line.verbatim.contains(id_name(line.openai()))
              ? line.id.get<std::string>()
-             : written_id(line.id, line.openai(), line.written);
+             : id_as_json(line.id, line.openai(), line.verbatim);
 }
 
 }  // namespace
 
-AsWritten id_as_written(const BatchLine& line) {
-  const auto id = line.written.find(id_name(line.openai()));
-  return id == line.written.end() ? AsWritten() : AsWritten{*id};
+VerbatimFields verbatim_id(const BatchLine& line) {
+  const auto id = line.verbatim.find(id_name(line.openai()));
+  return id == line.verbatim.end() ? VerbatimFields() : VerbatimFields{*id};
 }
 
-RandomKey BatchLine::random_key(size_t choice) const {
-  if (sampling.own_seed) return {sampling.seed, 0};
+RandomKey BatchLine::random_key(size_t prompt_index) const {
+  if (sampling.has_own_seed) return {sampling.seed, 0};
   const uint64_t key = data::fnv1a(id_text(*this));
-  return {sampling.seed, choice == 0 ? key : data::fnv1a(" prompt " + std::to_string(choice), key)};
+  return {sampling.seed,
+          prompt_index == 0 ? key : data::fnv1a(" prompt " + std::to_string(prompt_index), key)};
 }
 
-std::string text_of_record(const json& record, const AsWritten& written) {
-  if (written.empty()) return record.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string record_to_text(const json& record, const VerbatimFields& verbatim) {
+  if (verbatim.empty()) return record.dump(-1, ' ', false, json::error_handler_t::replace);
   std::string text;
   for (const auto& [name, value] : record.items()) {
-    const auto as_written = written.find(name);
+    const auto as_written = verbatim.find(name);
     text += text.empty() ? "{" : ",";
     text += json(name).dump(-1, ' ', false, json::error_handler_t::replace) + ":";
-    text += as_written != written.end() ? as_written->second
-                                        : value.dump(-1, ' ', false, json::error_handler_t::replace);
+    text += as_written != verbatim.end() ? as_written->second
+                                         : value.dump(-1, ' ', false, json::error_handler_t::replace);
   }
   return text + "}";
 }
@@ -244,7 +248,8 @@ json BadLine::record() const {
 
 namespace {
 
-/// Whether a message holds more than texts: calls of tools, in whose order of keys templates print them.
+/// Whether a message has structured fields besides its content, such as tool calls, whose keys a chat
+/// template prints in their order.
 bool has_structure(const json& messages) {
   if (!messages.is_array()) return false;
   for (const json& message : messages) {
@@ -255,33 +260,33 @@ bool has_structure(const json& messages) {
   return false;
 }
 
-/// What templates print goes to the output in its own order of keys: whoever learns from an answer reads the
-/// prompt that the model read.
-void keep_order(BatchLine& line, std::string_view text) {
-  data::OrderedLine ordered(text);
+/// Marks the fields that a chat template prints as verbatim, so that the output keeps their order of keys.  A
+/// model trained on the output then reads the same prompt as this one.
+void keep_order_of_keys(BatchLine& line, std::string_view text) {
+  data::OrderedJsonLine ordered(text);
   for (const char* name : {"messages", "tools", "functions", "documents", "chat_template_kwargs"}) {
     const auto field = line.record.find(name);
-    if (field == line.record.end() || !field->is_structured() || line.written.contains(name)) continue;
+    if (field == line.record.end() || !field->is_structured() || line.verbatim.contains(name)) continue;
     if (std::string_view(name) == "messages" && !has_structure(*field)) continue;
-    line.written[name] = ordered.at("/" + std::string(name)).dump();
+    line.verbatim[name] = ordered.at("/" + std::string(name)).dump();
   }
 }
 
 }  // namespace
 
 std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_view text,
-                                                  const SamplingFields& defaults, bool tokenize) {
+                                                  const SamplingParams& defaults, bool tokenize) {
   BatchLine line;
   line.number = number;
   try {
-    const data::WrittenJson written(text);
-    line.record = data::parse_json(written.readable(), "the line");
-    line.written = written.members_as_written();
-    read_line(line, written.readable(), defaults, tokenize);
-    if (!line.openai()) keep_order(line, written.readable());
+    const data::LosslessJson written(text);
+    line.record = data::parse_json(written.parseable(), "the line");
+    line.verbatim = written.verbatim_members();
+    read_line(line, written.parseable(), defaults, tokenize);
+    if (!line.openai()) keep_order_of_keys(line, written.parseable());
     return line;
   } catch (const data::InputError& error) {
-    return BadLine{number, line.id, line.openai(), error.what(), id_as_written(line)};
+    return BadLine{number, line.id, line.openai(), error.what(), verbatim_id(line)};
   }
 }
 
@@ -289,12 +294,12 @@ std::variant<BatchLine, BadLine> BatchParser::parse(int64_t number, std::string_
   auto parsed = parse_batch_line(number, text, defaults_, tokenize_);
   BadLine repeated{number, nullptr, false, ""};
   if (const BatchLine* line = std::get_if<BatchLine>(&parsed)) {
-    repeated = {number, line->id, line->openai(), "", id_as_written(*line)};
+    repeated = {number, line->id, line->openai(), "", verbatim_id(*line)};
   } else {
     repeated = std::get<BadLine>(parsed);
   }
-  const std::string id = written_id(repeated.id, repeated.openai, repeated.written);
-  if (repeated.id.is_null() || seen_.insert(id).second) return parsed;
+  const std::string id = id_as_json(repeated.id, repeated.openai, repeated.verbatim);
+  if (repeated.id.is_null() || seen_ids_.insert(id).second) return parsed;
   repeated.message =
       "id " + id.substr(0, 60) + " stands on an earlier line already; every id must be used once";
   return repeated;
@@ -315,7 +320,7 @@ BadLine overlong_line(int64_t number, size_t limit) {
               " bytes, found a longer line"};
 }
 
-std::vector<BatchLine> read_batch_file(const std::string& file, const SamplingFields& defaults) {
+std::vector<BatchLine> read_batch_file(const std::string& file, const SamplingParams& defaults) {
   LineReader reader(file);
   refuse_json_array(file);
   BatchParser parser(defaults);

@@ -77,14 +77,15 @@ FileSummary summarise_file(const std::filesystem::path& file) {
                            std::strerror(errno));
   }
   FileSummary summary;
-  uint64_t hash = data::fnv_start;
+  uint64_t hash = data::fnv1a_offset_basis;
   std::vector<char> chunk(chunk_bytes);
-  bool open = false, filled = false;  // the present line: whether it has begun, and holds more than blanks
-  constexpr std::string_view mark = "\xef\xbb\xbf";  // fills no line, as LineReader leaves it out
-  char begin[mark.size()];
+  bool open = false, filled = false;  // whether the current line has begun, and whether it is not blank
+  // A byte-order mark does not count as text, because LineReader drops it.
+  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+  char begin[byte_order_mark.size()];
   if (std::fread(begin, 1, sizeof begin, in.get()) == sizeof begin &&
-      std::string_view(begin, sizeof begin) == mark) {
-    hash = data::fnv1a(mark, hash);
+      std::string_view(begin, sizeof begin) == byte_order_mark) {
+    hash = data::fnv1a(byte_order_mark, hash);
     open = true;
   } else {
     std::rewind(in.get());

@@ -7,13 +7,13 @@
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "infer/program/machine.h"
-#include "infer/requests/decode_options.h"
+#include "infer/requests/decode_flags.h"
 
 namespace clover::infer {
 
 using nlohmann::json;
 
-void Tally::add(const Completion& completion) {
+void RequestTotals::add(const Completion& completion) {
   ++requests;
   tokens += static_cast<int64_t>(completion.token_ids.size());
   passes += completion.steps;
@@ -26,7 +26,7 @@ void Tally::add(const Completion& completion) {
   }
 }
 
-double Tally::tokens_per_step() const {
+double RequestTotals::tokens_per_step() const {
   return passes ? static_cast<double>(tokens - requests) / static_cast<double>(passes) : 0;
 }
 
@@ -41,7 +41,7 @@ double RunOutcome::read_bytes_per_second() const {
 
 json describe_growth(const EngineOptions& options, const std::string& heads) {
   json policy = json::object();
-  if (options.growth.policy == Policy::clover || options.growth.policy == Policy::automatic) {
+  if (growth_policy(options.growth.policy).reports_cuts) {
     policy = {{"top_p", options.growth.top_p}, {"relative_cut", options.growth.relative_cut}};
   }
   return {{"draft", to_string(options.growth.policy)},
@@ -79,7 +79,7 @@ json describe_outcome(const RunOutcome& outcome) {
           {"passes", outcome.all.passes},
           {"prompt_tokens", outcome.all.prompt_tokens},
           {"shared_prompt_tokens", outcome.stats.shared_prompt_tokens},
-          {"sent_away", outcome.stats.sent_away},
+          {"sent_away", outcome.stats.preemptions},
           {"graphs", outcome.stats.graphs},
           {"graph_seconds", outcome.stats.graph_seconds},
           {"graphs_given_up", outcome.stats.graphs_given_up},
@@ -97,17 +97,17 @@ json describe_outcome(const RunOutcome& outcome) {
           {"peak_memory", outcome.peak_memory}};
 }
 
-double bandwidth_of(const model::Target& target) {
+double measure_bandwidth(const model::Target& target) {
   const int64_t bytes = target.weight_bytes();
   return target.device().is_cpu() ? measure_read_bandwidth(bytes)
                                   : measure_copy_bandwidth(bytes, target.device());
 }
 
-json report_of(const json& configurations, const model::Target& target) {
-  return report_of(configurations, target, bandwidth_of(target));
+json make_report(const json& configurations, const model::Target& target) {
+  return make_report(configurations, target, measure_bandwidth(target));
 }
 
-json report_of(const json& configurations, const model::Target& target, double read_bandwidth) {
+json make_report(const json& configurations, const model::Target& target, double read_bandwidth) {
   return {{"machine", describe_machine(target.device())},
           {"build", describe_build()},
           {"read_bandwidth", read_bandwidth},
@@ -115,24 +115,24 @@ json report_of(const json& configurations, const model::Target& target, double r
           {"configurations", configurations}};
 }
 
-void check_report_file(const std::string& file, const std::vector<std::string>& taken,
+void check_report_file(const std::string& file, const std::vector<std::string>& used,
                        const std::string& option) {
   namespace fs = std::filesystem;
   if (file.empty()) return;
   std::error_code ignored;
-  const auto replaces = [&](const std::string& path) {
+  const auto would_overwrite = [&](const std::string& path) {
     if (!fs::exists(file, ignored)) return data::same_file(file, path);
     if (!fs::is_directory(path, ignored)) return fs::equivalent(file, path, ignored);
     const fs::path inside =
         fs::relative(fs::weakly_canonical(file, ignored), fs::canonical(path, ignored), ignored);
     return !inside.empty() && *inside.begin() != "..";
   };
-  for (const std::string& path : taken) {
-    if (!path.empty() && replaces(path))
+  for (const std::string& path : used) {
+    if (!path.empty() && would_overwrite(path))
       throw data::InputError(option + " " + file + ": expected another file than " + path +
                              ", which is read or written, or what it holds");
   }
-  data::check_can_write(file);
+  data::check_writable(file);
 }
 
 void write_report(const std::string& file, const json& report) {
@@ -140,7 +140,7 @@ void write_report(const std::string& file, const json& report) {
   data::write_file_atomically(file, report.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-std::string show_histogram(const std::vector<int64_t>& histogram) {
+std::string format_histogram(const std::vector<int64_t>& histogram) {
   int64_t all = 0;
   for (const int64_t count : histogram) all += count;
   std::string text;

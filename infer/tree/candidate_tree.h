@@ -8,14 +8,14 @@ namespace clover::infer {
 /// Who guessed a node.
 enum class Proposer : uint8_t { heads, suffix };
 
-/// Guesses for one sequence.  Node 0 is the root (the token the target has chosen but not read yet); a parent
-/// stands before its children; siblings hold different tokens.
+/// Guesses for one sequence.  Node 0 is the root: the last token emitted, which the target has not read yet.
+/// A parent comes before its children; siblings hold different tokens.
 struct CandidateTree {
   std::vector<int64_t> ids;                   // [N]
   std::vector<int32_t> parent;                // [N], -1 for the root
   std::vector<int32_t> depth;                 // [N], 0 for the root
-  std::vector<float> probability_by_drafter;  // [N] joint along the path, 1 for the root
-  std::vector<Proposer> proposer;             // [N], whose word the probability is
+  std::vector<float> probability_by_drafter;  // [N] joint along the path from the root, 1 for the root
+  std::vector<Proposer> proposer;             // [N] who gave that probability
 
   static CandidateTree of_root(int64_t id) { return {{id}, {-1}, {0}, {1.0f}, {Proposer::heads}}; }
   /// The child of `node` that holds `id`, -1 when there is none.

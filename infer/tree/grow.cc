@@ -2,39 +2,37 @@
 
 #include <algorithm>
 
-#include "data/files/error.h"
-#include "infer/tree/static_tree.h"
 #include "kernels/rows/activation.h"
 #include "kernels/trees/tree_growth.h"
 
 namespace clover::infer {
 namespace {
 
-constexpr int64_t automatic_width = 16;
+using Method = GrowthPolicy::Method;
 
-// What grows of one sequence: nodes, root excluded, and how deep.  None where one of them is 0.
+/// The limit that one sequence's tree can reach under `policy`; {0, 0} where it has no room for a node.
 GrowthLimit usable(const GrowthLimit& limit, Policy policy, const model::Drafter& drafter) {
+  const GrowthPolicy& about = growth_policy(policy);
   const int64_t depth = std::min(limit.max_depth, drafter.max_depth());
-  if (policy == Policy::off || limit.budget <= 0 || depth <= 0) return {0, 0};
-  return {policy == Policy::chain ? std::min(limit.budget, drafter.max_depth()) : limit.budget, depth};
+  if (about.method == Method::none || limit.budget <= 0 || depth <= 0) return {0, 0};
+  // A chain has one node a level.
+  return {about.most_children == 1 ? std::min(limit.budget, drafter.max_depth()) : limit.budget, depth};
 }
 
-// By probability: chain, clover, automatic.
+// Method::by_probability.
 
-// How many guesses a row are looked at: no more can become children.
+/// How many guesses of a row are looked at: no more can become children of one node.
 int64_t width_of(const GrowthRule& rule, std::span<const model::Growth::Tree> trees,
                  const model::Drafter& drafter) {
-  if (rule.policy == Policy::chain) return 1;
   int64_t width = 1;
   for (const model::Growth::Tree& tree : trees) width = std::max(width, tree.most_nodes - 1);
-  if (rule.policy == Policy::automatic) width = std::min(width, automatic_width);
-  return std::min(width, drafter.head(0).size());
+  return std::min({width, growth_policy(rule.policy).most_children, drafter.head(0).size()});
 }
 
 model::Growth growth_of(const GrowthRule& rule, std::span<const GrowthLimit> limits,
                         const model::Drafter& drafter) {
   model::Growth growth;
-  const float least = rule.policy == Policy::automatic ? static_cast<float>(rule.least_joint) : 0;
+  const float least = growth_policy(rule.policy).drops_improbable ? static_cast<float>(rule.least_joint) : 0;
   for (const GrowthLimit& limit : limits) {
     const auto [budget, depth] = usable(limit, rule.policy, drafter);
     TORCH_CHECK(depth > 0, "grow: a tree of a node or more was expected");
@@ -46,7 +44,7 @@ model::Growth growth_of(const GrowthRule& rule, std::span<const GrowthLimit> lim
   return growth;
 }
 
-void grow_by_probability(model::DraftGraphs& draft, const model::SeenRows& seen, const GrowthRule& rule,
+void grow_by_probability(model::DraftGraphs& draft, const model::DraftInput& input, const GrowthRule& rule,
                          std::span<const GrowthLimit> limits, std::span<const int64_t> last,
                          std::vector<CandidateTree>& trees) {
   std::vector<size_t> growing;
@@ -59,31 +57,31 @@ void grow_by_probability(model::DraftGraphs& draft, const model::SeenRows& seen,
     wanted.push_back(limits[i]);
   }
   if (growing.empty()) {
-    draft.prime(seen, {}, 1);
+    draft.prime(input, {}, 1);
     return;
   }
-  const kernels::GrowingTrees grown = draft.grow(seen, frontier, growth_of(rule, wanted, draft.drafter()));
+  const kernels::GrowingTrees grown = draft.grow(input, frontier, growth_of(rule, wanted, draft.drafter()));
   for (size_t i = 0; i < growing.size(); ++i)
-    take(grown, static_cast<int64_t>(i), limits[growing[i]].max_depth, trees[growing[i]]);
+    add_nodes(grown, static_cast<int64_t>(i), limits[growing[i]].max_depth, trees[growing[i]]);
 }
 
-// By a plan: fixed_tree.
+// Method::by_plan.
 
-// A node that may have children, and the row of the state that guesses them.
-struct Sprout {
-  int32_t node;
+// A node that gets children, and the row of the draft's state that guesses them.
+struct LiveNode {
+  int32_t index;  // in the tree
   int64_t row;
 };
 
-// One sequence's tree while it grows along a plan, which says what it will look like node by node.
-struct Plant {
-  CandidateTree& tree;
+// One sequence's tree while it grows: its node i is node i of the plan.
+struct PlannedTree {
+  CandidateTree& nodes;
   StaticTree plan;
-  std::vector<Sprout> live;
+  std::vector<LiveNode> live;
 };
 
-// The best guesses of every frontier row, best first.
-struct Ranking {
+// The best guesses at every row of the draft's state, best first.
+struct RankedGuesses {
   model::Guesses guesses;
   int64_t id(int64_t row, int64_t rank) const {
     return guesses.ids.const_data_ptr<int64_t>()[row * guesses.ids.size(1) + rank];
@@ -95,50 +93,51 @@ struct Ranking {
   }
 };
 
-// One level deeper along the plan, whose node i becomes node i of the tree.
-void grow_level(Plant& plant, const Ranking& guesses) {
-  std::vector<Sprout> grown;
-  const int32_t depth = plant.plan.depth[plant.tree.size()];
-  auto parent = plant.live.begin();  // the plan lists children in the order of their parents
-  for (int64_t i = plant.tree.size(); i < plant.plan.size() && plant.plan.depth[i] == depth; ++i) {
-    while (parent->node != plant.plan.parent[i]) ++parent;
-    const int64_t rank = plant.plan.rank[i];
+// Adds the next level of the plan.
+void grow_level(PlannedTree& tree, const RankedGuesses& guesses) {
+  std::vector<LiveNode> grown;
+  const int32_t depth = tree.plan.depth[tree.nodes.size()];
+  auto parent = tree.live.begin();  // the plan lists children in the order of their parents
+  for (int64_t i = tree.nodes.size(); i < tree.plan.size() && tree.plan.depth[i] == depth; ++i) {
+    while (parent->index != tree.plan.parent[i]) ++parent;
+    const int64_t rank = tree.plan.rank[i];
     const float joint =
-        plant.tree.probability_by_drafter[parent->node] * guesses.probability(parent->row, rank);
-    grown.push_back({plant.tree.add(guesses.id(parent->row, rank), parent->node, joint), parent->row});
+        tree.nodes.probability_by_drafter[parent->index] * guesses.probability(parent->row, rank);
+    grown.push_back({tree.nodes.add(guesses.id(parent->row, rank), parent->index, joint), parent->row});
   }
-  std::erase_if(grown, [&](const Sprout& sprout) {
-    const auto& parents = plant.plan.parent;
-    return std::find(parents.begin(), parents.end(), sprout.node) == parents.end();
+  std::erase_if(grown, [&](const LiveNode& node) {
+    const auto& parents = tree.plan.parent;
+    return std::find(parents.begin(), parents.end(), node.index) == parents.end();
   });
-  plant.live = std::move(grown);
+  tree.live = std::move(grown);
 }
 
-// How many guesses a row are needed for the children of live nodes at `depth`.
-int64_t widest(std::span<const Plant> plants, int64_t depth) {
+// How many guesses a row the children of nodes at `depth` need.
+int64_t widest(std::span<const PlannedTree> planned, int64_t depth) {
   int64_t width = 1;
-  for (const Plant& plant : plants) {
-    for (int64_t i = 1; i < plant.plan.size() && !plant.live.empty(); ++i)
-      if (plant.plan.depth[i] == depth + 1) width = std::max<int64_t>(width, plant.plan.rank[i] + 1);
+  for (const PlannedTree& tree : planned) {
+    for (int64_t i = 1; i < tree.plan.size() && !tree.live.empty(); ++i)
+      if (tree.plan.depth[i] == depth + 1) width = std::max<int64_t>(width, tree.plan.rank[i] + 1);
   }
   return width;
 }
 
-// Rows of the next state: one for each live node, or one for a whole sequence when the drafter does not look
-// at what was guessed.  Live nodes are moved to their new rows.
+// The rows to draft from next: row j continues row parents[j] of the present state with token ids[j].
 struct Frontier {
   std::vector<int64_t> parents, ids;
 };
-Frontier gather(std::vector<Plant>& plants, bool regressive) {
+// One row for each live node, or one a tree where the drafter does not read its guesses; notes it in the
+// nodes.
+Frontier gather(std::vector<PlannedTree>& planned, bool regressive) {
   Frontier frontier;
-  for (Plant& plant : plants) {
+  for (PlannedTree& tree : planned) {
     bool first = true;
-    for (Sprout& sprout : plant.live) {
+    for (LiveNode& node : tree.live) {
       if (regressive || first) {
-        frontier.parents.push_back(sprout.row);
-        frontier.ids.push_back(plant.tree.ids[sprout.node]);
+        frontier.parents.push_back(node.row);
+        frontier.ids.push_back(tree.nodes.ids[node.index]);
       }
-      sprout.row = std::ssize(frontier.parents) - 1;
+      node.row = std::ssize(frontier.parents) - 1;
       first = false;
     }
   }
@@ -159,49 +158,51 @@ std::vector<int64_t> picked(std::span<const int64_t> values, std::span<const int
   return some;
 }
 
-void grow_by_plan(model::DraftGraphs& draft, const model::SeenRows& seen, std::span<const GrowthLimit> limits,
-                  std::span<const int64_t> last, std::vector<CandidateTree>& trees) {
+void grow_by_plan(model::DraftGraphs& draft, const model::DraftInput& input, Policy policy,
+                  std::span<const GrowthLimit> limits, std::span<const int64_t> last,
+                  std::vector<CandidateTree>& trees) {
   const model::Drafter& drafter = draft.drafter();
-  std::vector<Plant> plants;
+  std::vector<PlannedTree> planned;
   for (size_t i = 0; i < trees.size(); ++i) {
-    const auto [budget, depth] = usable(limits[i], Policy::fixed_tree, drafter);
-    Plant plant{trees[i], medusa_tree().cut(budget, depth, drafter.head(0).size()), {}};
-    if (plant.plan.size() > 1) plant.live.push_back({0, static_cast<int64_t>(i)});
-    plants.push_back(std::move(plant));
+    const auto [budget, depth] = usable(limits[i], policy, drafter);
+    PlannedTree tree{trees[i], growth_policy(policy).plan().cut(budget, depth, drafter.head(0).size()), {}};
+    if (tree.plan.size() > 1) tree.live.push_back({0, static_cast<int64_t>(i)});
+    planned.push_back(std::move(tree));
   }
-  Frontier frontier = gather(plants, drafter.regressive());
-  model::Guesses guesses = draft.prime(seen, picked(last, frontier.parents), widest(plants, 0));
+  Frontier frontier = gather(planned, drafter.regressive());
+  model::Guesses guesses = draft.prime(input, picked(last, frontier.parents), widest(planned, 0));
   for (int64_t depth = 0; !frontier.parents.empty();) {
-    for (Plant& plant : plants)
-      if (!plant.live.empty()) grow_level(plant, {guesses});
-    frontier = gather(plants, drafter.regressive());
+    for (PlannedTree& tree : planned)
+      if (!tree.live.empty()) grow_level(tree, {guesses});
+    frontier = gather(planned, drafter.regressive());
     if (frontier.parents.empty()) break;
-    guesses = draft.extend(frontier.parents, frontier.ids, widest(plants, ++depth));
+    guesses = draft.extend(frontier.parents, frontier.ids, widest(planned, ++depth));
   }
 }
 
 }  // namespace
 
-std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::SeenRows& seen,
+std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInput& input,
                                 const GrowthRule& rule, std::span<const GrowthLimit> limits) {
-  TORCH_CHECK(seen.segments.size() == limits.size(), "grow: as many limits as segments expected");
-  const std::vector<int64_t> last = last_rows(seen.segments);
+  TORCH_CHECK(input.segments.size() == limits.size(), "grow: as many limits as segments expected");
+  const std::vector<int64_t> last = last_rows(input.segments);
   std::vector<CandidateTree> trees;
-  for (const int64_t row : last) trees.push_back(CandidateTree::of_root(seen.next_ids[row]));
-  if (rule.policy == Policy::fixed_tree)
-    grow_by_plan(draft, seen, limits, last, trees);
+  for (const int64_t row : last) trees.push_back(CandidateTree::of_root(input.next_ids[row]));
+  if (growth_policy(rule.policy).method == Method::by_plan)
+    grow_by_plan(draft, input, rule.policy, limits, last, trees);
   else
-    grow_by_probability(draft, seen, rule, limits, last, trees);
+    grow_by_probability(draft, input, rule, limits, last, trees);
   return trees;
 }
 
-void begin_growing(model::DraftGraphs& draft, const model::JudgedRows& judged, const model::SeenRows& seen,
-                   const GrowthRule& rule, std::span<const GrowthLimit> limits) {
-  draft.begin(judged, seen, growth_of(rule, limits, draft.drafter()));
+void begin_growing(model::DraftGraphs& draft, const model::UnverifiedTrees& trees,
+                   const model::DraftInput& input, const GrowthRule& rule,
+                   std::span<const GrowthLimit> limits) {
+  draft.begin(trees, input, growth_of(rule, limits, draft.drafter()));
 }
 
-// Nodes stand level by level.
-void take(const kernels::GrowingTrees& grown, int64_t index, int64_t max_depth, CandidateTree& tree) {
+// Nodes are in order of their level.
+void add_nodes(const kernels::GrowingTrees& grown, int64_t index, int64_t max_depth, CandidateTree& tree) {
   const int64_t begin = index * grown.ids.size(1);
   const auto& state = static_cast<const kernels::TreeState*>(grown.state.const_data_ptr())[index];
   tree.reserve(state.nodes);
@@ -210,31 +211,6 @@ void take(const kernels::GrowingTrees& grown, int64_t index, int64_t max_depth, 
     if (tree.depth[parent] >= max_depth) return;
     tree.add(grown.ids.const_data_ptr<int64_t>()[at], parent, grown.joint.const_data_ptr<float>()[at]);
   }
-}
-
-Policy parse_policy(const std::string& name) {
-  for (const Policy policy :
-       {Policy::automatic, Policy::off, Policy::chain, Policy::fixed_tree, Policy::clover})
-    if (name == to_string(policy)) return policy;
-  const bool planned = name == "beam" || name == "best-first";
-  throw data::InputError("draft policy: \"" + name + "\" is " + (planned ? "not built yet" : "unknown") +
-                         "; choose auto, off, chain, static or clover");
-}
-
-std::string to_string(Policy policy) {
-  switch (policy) {
-    case Policy::automatic:
-      return "auto";
-    case Policy::off:
-      return "off";
-    case Policy::chain:
-      return "chain";
-    case Policy::fixed_tree:
-      return "static";
-    case Policy::clover:
-      return "clover";
-  }
-  return "";
 }
 
 }  // namespace clover::infer

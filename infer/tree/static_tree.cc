@@ -12,12 +12,12 @@
 namespace clover::infer {
 namespace {
 
-// (length, ranks): the canonical order.
+// The order of nodes: by length of the path, then by its ranks.
 bool before(std::string_view left, std::string_view right) {
   return left.size() != right.size() ? left.size() < right.size() : left < right;
 }
 
-// Chance that every guess on the way to each node is right; 1 for the root.
+// Probability that all guesses on the path to each node are accepted; 1 for the root.
 std::vector<double> gains(const StaticTree& tree) {
   std::vector<double> gain(tree.size(), 1.0);
   for (int64_t i = 1; i < tree.size(); ++i) {
@@ -59,7 +59,7 @@ StaticTree StaticTree::cut(int64_t budget, int64_t max_depth, int64_t width) con
     fits[i] = fits[parent[i]] && depth[i] <= max_depth && rank[i] < width;
     if (fits[i]) order.push_back(i);
   }
-  // A node's gain is at most its parent's, which stands before it: whatever prefix is taken holds all
+  // A node's gain is at most its parent's, which comes before it, so any prefix of the order holds all
   // parents.
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return gain[a] > gain[b]; });
   order.resize(std::clamp<int64_t>(budget, 0, static_cast<int64_t>(order.size())));

@@ -7,8 +7,9 @@
 
 namespace clover::infer {
 
-/// A tree drawn in advance: node i holds the rank[i]-th best child (0 = best) of node parent[i].  Node 0 is
-/// the root.  Nodes stand in order of depth, then of their path's ranks, so that siblings are neighbours.
+/// A tree whose shape is fixed in advance: node i holds the rank[i]-th best child (0 = best) of node
+/// parent[i]. Node 0 is the root.  Nodes are sorted by depth, then by their path's ranks, so that siblings
+/// are neighbours.
 struct StaticTree {
   std::vector<int32_t> parent;  // [N], -1 for the root
   std::vector<int32_t> rank;    // [N], 0 for the root
@@ -21,15 +22,15 @@ struct StaticTree {
   /// prefix.
   static StaticTree of_paths(std::span<const std::string_view> paths);
 
-  /// The part of at most `budget` nodes (root excluded) that promises the most accepted guesses, among nodes
-  /// no deeper than `max_depth` and of a rank below `width`.  Every node's parent is kept.
+  /// The subtree of at most `budget` nodes (root excluded) with the most accepted guesses to be expected,
+  /// among nodes no deeper than `max_depth` and of a rank below `width`.
   StaticTree cut(int64_t budget, int64_t max_depth, int64_t width) const;
 };
 
 /// The tree that Medusa and Hydra ship: 63 nodes besides the root, 10, 28, 23 and 2 at depths 1 to 4.
 const StaticTree& medusa_tree();
 
-/// Chance that the child of `rank` of an accepted node at `depth` (0: the root) is what the target says.
+/// Probability that the child of `rank` of an accepted node at `depth` (0: the root) is the target's token.
 /// Medusa's published accuracies of Vicuna-7B: the best guess of heads 0 to 4 is right in 56.0, 31.6, 20.1,
 /// 14.7 and 11.8 % of positions, one of the best five in 78.0, 56.3, 41.7, 34.0 and 30.0 %.  Other ranks
 /// follow the power law a(r) = a(0) * (r + 1)^-s through both figures.  Depths beyond the last head repeat

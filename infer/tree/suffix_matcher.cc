@@ -6,7 +6,7 @@
 namespace clover::infer {
 namespace {
 
-// Places looked at, and tokens compared at each: what a step may spend on text that repeats without end.
+// Places compared, and tokens at each: they bound the time of a step on repetitive text.
 constexpr int64_t most_places = 64, longest_match = 32;
 
 constexpr int64_t most_answered = 500'000;  // tokens before the older half is forgotten

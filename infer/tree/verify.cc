@@ -19,7 +19,7 @@ void check(const CandidateTree& tree, const at::Tensor& logits) {
               logits.sizes());
 }
 
-/// Down the tree for as long as it holds what `choose(node, depth)` says after each node.
+/// Follows the tree from its root while it holds the token that `choose(node, depth)` returns for each node.
 template <class Choose>
 Accepted follow(const CandidateTree& tree, const Choose& choose) {
   Accepted accepted;
@@ -32,14 +32,14 @@ Accepted follow(const CandidateTree& tree, const Choose& choose) {
   return accepted;
 }
 
-// What the target thinks of the children of one node.
-struct Judgement {
+// How the children of one node are accepted.
+struct Acceptance {
   at::Tensor probabilities;  // fp32 [V]
   double threshold = 0;
 };
 
-Judgement judge(const at::Tensor& logits, double temperature, double epsilon, double delta) {
-  if (temperature <= 0) {  // the limit: all mass on the arg-max, no entropy
+Acceptance acceptance_after(const at::Tensor& logits, double temperature, double epsilon, double delta) {
+  if (temperature <= 0) {  // the limit of low temperature: probability 1 for the arg-max, entropy 0
     at::Tensor certain = at::zeros_like(logits);
     const int64_t best = kernels::arg_max(logits.unsqueeze(0)).item<int64_t>();
     if (best >= 0) certain[best] = 1.0;
@@ -75,7 +75,7 @@ Accepted verify_chosen(const CandidateTree& tree, std::span<const int64_t> chose
 Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,
                         double epsilon, double delta) {
   check(tree, logits);
-  std::vector<Judgement> judgements(tree.size());
+  std::vector<Acceptance> acceptance(tree.size());
   std::vector<char> accepts(tree.size(), 0);
   std::vector<double> likelihood(tree.size(), 0);  // sum of log-probabilities along the path
   accepts[0] = 1;
@@ -83,8 +83,9 @@ Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, dou
   for (int32_t i = 1; i < tree.size(); ++i) {
     const int32_t parent = tree.parent[i];
     if (!accepts[parent]) continue;
-    Judgement& by_target = judgements[parent];
-    if (!by_target.probabilities.defined()) by_target = judge(logits[parent], temperature, epsilon, delta);
+    Acceptance& by_target = acceptance[parent];
+    if (!by_target.probabilities.defined())
+      by_target = acceptance_after(logits[parent], temperature, epsilon, delta);
     const double probability = by_target.probabilities[tree.ids[i]].item<double>();
     accepts[i] = probability > by_target.threshold;
     if (!accepts[i]) continue;
@@ -108,10 +109,10 @@ int64_t typical_token(const at::Tensor& logits, const kernels::SamplingRule& rul
                       int64_t position, double epsilon, double delta) {
   const int64_t best = kernels::arg_max(logits.unsqueeze(0)).item<int64_t>();
   if (best < 0) return best;
-  const Judgement by_target = judge(logits, rule.temperature, epsilon, delta);
+  const Acceptance by_target = acceptance_after(logits, rule.temperature, epsilon, delta);
   at::Tensor left = logits.masked_fill(by_target.probabilities <= by_target.threshold,
                                        -std::numeric_limits<float>::infinity());
-  left[best] = logits[best];  // alone below the threshold where a million tokens are alike
+  left[best] = logits[best];  // the only one left where a million tokens are equally likely
   return kernels::sample(left.const_data_ptr<float>(), left.size(0), rule, uniform_at(key, position));
 }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/attention/attention_call.h"
+
 namespace clover::kernels {
 
 /// Where each of R query rows finds its keys in a paged cache.  Row r attends to logical positions 0 ..
@@ -18,9 +20,9 @@ struct AttentionRows {
   at::Tensor plan{};      // of plan_attention, or undefined: then each call makes its own
 };
 
-/// Who of a GPU works on which keys, for calls of tree_attention with these rows, `query_heads` and caches
-/// like k: made once for all layers of a pass, as AttentionRows::plan.  Undefined on the CPU, and for more
-/// rows than are taken in one go.
+/// A GPU's plan of which blocks of threads work on which keys, for calls of tree_attention with these rows,
+/// `query_heads` and caches like k. It is made once for all layers of a pass, as AttentionRows::plan.
+/// Undefined on the CPU, and where a call takes its rows in several parts.
 at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k);
 
 /// out[r, h, :] = softmax(scale * q[r, h] . K) V over the row's path, grouped-query heads (Hq a multiple of
@@ -34,11 +36,7 @@ at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const 
 void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
                     double scale, at::Tensor& out);
 
-constexpr int64_t attention_block = 64, attention_split = 256;
-/// Head sizes are multiples of 8 up to this (256 on a GPU), query heads a key head at most so many.
-constexpr int64_t largest_head_size = 1024, most_queries_a_key = 48;
-
-/// c10::Error where k and v are not the two halves of a paged cache.
+/// c10::Error if k and v are not the keys and values of one paged cache.
 void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v, at::Device device);
 
 }  // namespace clover::kernels

@@ -2,8 +2,8 @@
 
 #include "kernels/attention/attention_columns.h"
 
-// One block of keys and values against some queries.  Tiles below only decide which independent sums are
-// computed side by side; each score, weight and output keeps its own order.
+// One block of keys and values against some queries. The shapes of tiles below only decide which independent
+// sums are computed side by side; each score, weight and output is summed in an order of its own.
 namespace clover::kernels::cpu {
 namespace {
 
@@ -17,7 +17,7 @@ struct CacheKeys {
   }
 };
 
-/// The same in fp32, as they are used, for many uses.
+/// The same from fp32 copies, which many queries use.
 struct BlockKeys {
   const float* block;
   int64_t d;
@@ -37,7 +37,7 @@ BlockKeys load_keys(const CacheKeys<T>& keys, int64_t count, int64_t d, float* b
   return {block, d};
 }
 
-/// The lane sums (sum8's order) of four vectors.
+/// The sums over lanes (in sum8's order) of four vectors.
 CLOVER_INLINE void store_sums(const F8* x, float scale, float* to) {
 #if defined(__AVX2__)
   const __m256 low = _mm256_hadd_ps((__m256)x[0], (__m256)x[1]),
@@ -50,7 +50,7 @@ CLOVER_INLINE void store_sums(const F8* x, float scale, float* to) {
 #endif
 }
 
-/// Sums of neighbouring lanes, of x and y in turn by quarters.
+/// Sums of neighbouring lanes, quarters of x and y in turn.
 CLOVER_INLINE F16 add_neighbours(F16 x, F16 y) {
   return __builtin_shufflevector(x, y, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
          __builtin_shufflevector(x, y, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
@@ -131,7 +131,7 @@ void score_all(Query* const* queries, const int64_t* count, int64_t total, const
   for_query_heads(total, [&](auto beside, int64_t first) CLOVER_INLINED {
     int64_t most = 0;
     for (int a = 0; a < beside; ++a) most = count[first + a] > most ? count[first + a] : most;
-    // The next block is asked for once, not by each of them.
+    // The next block is prefetched once, not by each of them.
     score<beside>(queries + first, keys, d, most, scale, first == 0 ? ahead : ahead.none());
   });
 }

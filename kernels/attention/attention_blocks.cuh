@@ -4,9 +4,9 @@
 #include "kernels/gpu/warpgroup_boxes.cuh"
 #include "kernels/rows/cache_row.h"
 
-// Which blocks of keys and values a wide tile of queries takes, one after the other, and how they come to
-// shared memory: by the copy engine alone, in boxes of 64 rows of a page, of 8 where a path ends or pages are
-// small, and of one row where ancestors lie elsewhere.
+// Which blocks of keys and values a wide tile of queries takes, in order, and how TMA copies them to shared
+// memory: in boxes of 64 rows of a page, of 8 rows where a path ends or pages are small, and of one row where
+// ancestors lie elsewhere.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -16,15 +16,15 @@ struct KeyStep {
   bool alone = false, exists = false;
 };
 
-/// Whether a row's keys of a block are none other row's.
+/// Whether a row shares its keys of a block with no other row.
 __device__ inline bool lies_apart(const Span& span, int start) {
   const int count = count_in_block(span, start);
   return count > 0 && span.contiguous - start < count;
 }
 
-/// The steps of an item, in order: of each of its blocks what rows share, then each row whose ancestors lie
-/// elsewhere alone.  Where a tile has items for what rows have apart, the others take the first step of each
-/// block, and those take turns with the rest.
+/// The steps of an item, in order: for each of its blocks the keys that rows share, then alone each row whose
+/// ancestors lie elsewhere. Where a tile has items of their own for those, the other items take the first
+/// step of each block only, and those items take the remaining steps in turn.
 class KeySteps {
  public:
   __device__ KeySteps(const AttentionItem& item, const Span* spans, int item_blocks)
@@ -85,7 +85,8 @@ class KeySteps {
   int last_start_ = -1, number_ = 0;
 };
 
-/// A layer's keys or values, rows of heads one after the other, in boxes of 64 rows, 8 and one.
+/// The tensor maps of a layer's keys or values, as rows of heads one after the other, in boxes of 64, 8 and
+/// one row.
 struct RowMaps {
   TensorMap block, eight, one;
 };
@@ -125,7 +126,7 @@ class StepCopies {
   __device__ int row_at(int slot) const {
     return static_cast<int>(cache_row(call_, place_of(slot, call_.page_size, pages_), kv_head_));
   }
-  /// Beyond the cache lie zeros.
+  /// Boxes beyond the cache are zeros.
   __device__ int nowhere() const { return static_cast<int>(call_.pages * call_.kv_heads * call_.page_size); }
 
   __device__ void copy_eight(unsigned char* to, const RowMaps& maps, int column, int first,

@@ -3,13 +3,13 @@
 #include "kernels/attention/attention_rows.h"
 #include "kernels/cpu/transpose.h"
 
-// Scores of many queries: keys are turned about once, so that a register holds an element of sixteen keys and
-// no sum goes across lanes.  Each score is the sum that attention_block.h's are, in the same order: element i
-// belongs to partial sum i % 8, and the eight are added as sum8 adds its lanes.
+// Scores of many queries: keys are transposed once, so that a register holds one element of sixteen keys and
+// no sum goes across lanes. Each score is summed in the same order as in attention_block.h: element i belongs
+// to partial sum i % 8, and the eight are added as sum8 adds its lanes.
 namespace clover::kernels::cpu {
 namespace {
 
-/// Element i of key j to columns[i * block_size + j].  What lies behind the last key is of no account.
+/// Writes element i of key j to columns[i * block_size + j]. What is behind the last key does not matter.
 template <class T>
 void load_columns(const CacheRows<T>& keys, int64_t count, int64_t d, float* columns) {
   for (int64_t first = 0; first < count; first += 16) {
@@ -29,8 +29,8 @@ void load_columns(const CacheRows<T>& keys, int64_t count, int64_t d, float* col
   }
 }
 
-/// V times sixteen keys, from the first of `columns` on, for Q queries; two of the eight partial sums at a
-/// time.
+/// Scores of V times sixteen keys, from the first of `columns` on, for Q queries, two of the eight partial
+/// sums at a time.
 template <int Q, int V>
 void score_column_tile(const Query* const* queries, const float* columns, int64_t d, int64_t first,
                        float scale) {
@@ -61,7 +61,7 @@ void score_column_tile(const Query* const* queries, const float* columns, int64_
   });
 }
 
-/// Scores of all queries, `count` of each, while the next block is asked for.
+/// Scores of all queries, `count` for each, while the next block is prefetched.
 template <class Ahead>
 void score_columns(const Query* const* queries, const int64_t* count, int64_t total, const float* columns,
                    int64_t d, float scale, const Ahead& ahead) {

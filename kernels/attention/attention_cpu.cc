@@ -1,15 +1,16 @@
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
-#include "kernels/cpu.h"
-#include "kernels/cpu/cpu_loops.h"
+#include "kernels/attention/attention_loops.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/rows.h"
 
-namespace clover::kernels::cpu {
+namespace clover::kernels {
+using namespace cpu;
 namespace {
-
-static_assert(attention_keys == attention_block && split_keys == attention_split &&
-              attention_group_queries == most_queries_a_key);
 
 /// Successive rows of one sequence, which share the conversion of their keys and values.
 struct RowGroup {
@@ -48,10 +49,8 @@ float* partial_results(const AttentionCall& call, int64_t splits) {
 
 }  // namespace
 
-void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionRows& rows,
-                    double scale, at::Tensor& out) {
-  const CpuBodies& body = bodies();
-  const AttentionCall call = call_of(q, k, v, rows, scale, out);
+void run_on_cpu(const AttentionCall& call) {
+  const AttentionLoops& loop = loops<AttentionLoops>();
   const int64_t heads = call.query_heads / call.kv_heads;
   TORCH_CHECK(heads <= attention_group_queries, "tree_attention: ", heads,
               " query heads a key head, expected at most ", attention_group_queries, ".");
@@ -80,15 +79,14 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
       const bool ahead = sharing == 1 || next.load() + sharing < items;
       then = ahead ? next.fetch_add(1) : items;
       const AttentionItem upcoming = item(then < items ? then : taken);
-      body.attention_group(call, item(taken), then < items ? &upcoming : nullptr, splits, space);
+      loop.group(call, item(taken), then < items ? &upcoming : nullptr, splits, space);
       if (!ahead) then = next.fetch_add(1);
     }
   };
   if (sharing == 1) return work();
-  in_parts(sharing, [&](int64_t) { work(); });
+  parallel_parts(sharing, [&](int64_t) { work(); });
   if (splits.partials == nullptr) return;
-  body.attention_merge(call, splits, 0, call.rows * call.query_heads,
-                       scratch(attention_scratch(call.head_size)));
+  loop.merge(call, splits, 0, call.rows * call.query_heads, scratch(attention_scratch(call.head_size)));
 }
 
-}  // namespace clover::kernels::cpu
+}  // namespace clover::kernels

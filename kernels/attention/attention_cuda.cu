@@ -1,12 +1,13 @@
+#include "kernels/attention/attention_launch.h"
 #include "kernels/attention/attention_merge.cuh"
 #include "kernels/attention/attention_steps.cuh"
-#include "kernels/gpu/launchers.h"
 
 // Attention of the rows of a pass to their paths.  A tile of queries, successive rows of one sequence by the
 // query heads of one kv head, takes keys in blocks of 64 absolute positions; four blocks fold into a part,
 // and parts are added in order: what a row gets depends on its own path alone, whoever works on its keys (see
 // attention_plan_cuda.cu).
-namespace clover::kernels::cuda {
+namespace clover::kernels {
+namespace cuda {
 namespace {
 
 /// Rows of a tile whose path reaches the part that begins at position `start`, a bit each.
@@ -47,8 +48,8 @@ __device__ __forceinline__ void attend_item(const Work& work, const AttentionIte
 template <class T, int Tiles, int Pieces, int Size>
 __global__ void __launch_bounds__(threads, blocks_a_multiprocessor)
     attend(AttentionCall call, AttentionPlan plan, int64_t parts, float* workspace) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   __shared__ Span spans[Tile<Tiles>::queries];
   const TileShape shape(call, Tile<Tiles>::queries);
   const int head_parts = shape.head_parts(), heads = static_cast<int>(call.kv_heads) * head_parts;
@@ -108,17 +109,53 @@ void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* p
   launch_attend<T, 4>(call, shape, plan, workspace, stream);
 }
 
+PlanShape shape_of(const AttentionCall& call) {
+  return PlanShape(call, shared_bytes_a_block(), has_warpgroup_products());
+}
+
+/// In how many parts the rows of a call are taken, so that their partial results have room.
+int64_t portions_of(const AttentionCall& call) {
+  const int64_t parts =
+      (shape_of(call).workspace() + most_attention_workspace - 1) / most_attention_workspace;
+  return parts < 1 ? 1 : parts > call.rows ? call.rows : parts;
+}
+
+void attend_rows(const AttentionCall& call, const GpuContext& context) {
+  const PlanShape shape = shape_of(call);
+  std::shared_ptr<int32_t> own_plan;
+  int32_t* plan = call.plan;
+  if (plan == nullptr) {
+    own_plan = context.scratch<int32_t>(shape.words());
+    plan = own_plan.get();
+    launch_plan(call, plan, context.stream);
+  }
+  const auto workspace = context.scratch<float>(shape.workspace());
+  if (shape.groups > 0) return launch_wide_attention(call, shape, plan, workspace.get(), context.stream);
+  with_element(call.cache, [&](auto zero) {
+    launch_attend<decltype(zero)>(call, shape, plan, workspace.get(), context.stream);
+  });
+}
+
 }  // namespace
+}  // namespace cuda
 
-int64_t attention_workspace(const AttentionCall& call) {
-  return PlanShape(call, shared_bytes_a_block(), has_warpgroup_products()).workspace();
+void run_on_gpu(const AttentionCall& call, const GpuContext& context) {
+  const int64_t parts = cuda::portions_of(call);
+  if (parts == 1) return cuda::attend_rows(call, context);
+  // In even parts: a small one takes as long as its longest path does.
+  const int64_t at_once = (call.rows + parts - 1) / parts;
+  for (int64_t first = 0; first < call.rows; first += at_once) {
+    const int64_t left = call.rows - first;
+    cuda::attend_rows(cuda::rows_of(call, first, at_once < left ? at_once : left), context);
+  }
 }
 
-void launch_tree_attention(const AttentionCall& call, int32_t* plan, float* workspace, Stream stream) {
-  const PlanShape shape(call, shared_bytes_a_block(), has_warpgroup_products());
-  if (shape.groups > 0) return launch_wide_attention(call, shape, plan, workspace, stream);
-  with_element(call.cache,
-               [&](auto zero) { launch_attend<decltype(zero)>(call, shape, plan, workspace, stream); });
+void make_attention_plan(const AttentionCall& call, int32_t* plan, const GpuContext& context) {
+  cuda::launch_plan(call, plan, context.stream);
 }
 
-}  // namespace clover::kernels::cuda
+int64_t attention_plan_words(const AttentionCall& call) {
+  return cuda::portions_of(call) == 1 ? cuda::shape_of(call).words() : 0;
+}
+
+}  // namespace clover::kernels

@@ -2,8 +2,8 @@
 
 #include "kernels/attention/attention_tile.cuh"
 
-// What becomes of a tile's results: written down, or left as partial results, which the last of the tile's
-// blocks of threads merges: blocks of keys fold into parts of four, parts are added in order.
+// Writes a tile's results, or partial results, which the last block of threads of the tile merges: results of
+// blocks of keys fold into parts of four, and parts are added in order.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -33,7 +33,7 @@ __device__ inline float mean_of(float sum, float mass) {
   return mass == 0 ? 0 : sum / mass;
 }
 
-/// Of no keys.
+/// The result for no keys.
 template <int Tiles, int Eights>
 __device__ __forceinline__ void begin_result(const Tile<Tiles>& tile, Sums<Eights>& sums) {
   sums = {};
@@ -79,7 +79,8 @@ __device__ inline void write_partial(const Work& work, const Tile<Tiles>& tile, 
     *partials.end(work.index_of(query), part) = {tile.largest[query], tile.mass[query]};
 }
 
-/// Where there is one partial result: as merge_query makes it of one, -0 included.
+/// The final result where there is one partial result: the same bits as merge_query makes of one, -0
+/// included.
 template <int Tiles, int Eights>
 __device__ inline void write_result(const Work& work, const Tile<Tiles>& tile, const Sums<Eights>& sums) {
   int64_t own = 0;

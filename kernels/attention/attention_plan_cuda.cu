@@ -1,32 +1,31 @@
-#include "kernels/attention/attention_plan.h"
+#include "kernels/attention/attention_launch.h"
 #include "kernels/gpu/device.cuh"
-#include "kernels/gpu/launchers.h"
 
-// Who works on which keys in tree_attention, found once for all layers of a pass.  What a row gets does not
-// depend on it.
+// Decides which blocks of threads work on which keys in tree_attention, once for all layers of a pass. A
+// row's result does not depend on it.
 namespace clover::kernels::cuda {
 namespace {
 
 constexpr int plan_warps = 8, plan_threads = plan_warps * warp_size;
 /// Numbers of blocks an item may take: 16, 8, 4, 2, 1, or all of a path.
 constexpr int choices = 6, all_of_path = 5;
-CLOVER_BOTH int item_blocks(int choice) {
+CLOVER_HOST_DEVICE int item_blocks(int choice) {
   return choice == all_of_path ? whole_path_blocks : most_item_blocks >> choice;
 }
 
-/// What a plan is made for: see PlanShape.
+/// The sizes that a plan is made for (PlanShape).
 struct PlanSize {
   int64_t heads, most_items;
   bool fine, whole_paths;
   int split, tile_heads, places;  // tile_heads: query heads in a tile; places: for blocks of threads
 };
 
-CLOVER_BOTH int items_of(const AttentionItem& tile, int choice, int split) {
+CLOVER_HOST_DEVICE int items_of(const AttentionItem& tile, int choice, int split) {
   const int each = item_blocks(choice), chunks = (tile.blocks + each - 1) / each;
   return part_blocks(each, split) == 1 ? chunks + tile.apart : chunks;
 }
 
-/// The tile that begins at `row`, whose rows' spans are there.
+/// The tile that begins at `row`; the spans of its rows are known.
 __device__ inline AttentionItem tile_at(const AttentionCall& call, const Span* spans, int64_t row,
                                         int most_rows, int number) {
   AttentionItem tile{static_cast<int32_t>(row), 0, 0, 0, 0, number, 0x7fffffff, 1};
@@ -44,7 +43,7 @@ __device__ inline AttentionItem tile_at(const AttentionCall& call, const Span* s
   return tile;
 }
 
-/// Fills plan.spans and plan.tiles; how many tiles there are.
+/// Fills plan.spans and plan.tiles; returns how many tiles there are.
 __device__ inline int find_tiles(const AttentionCall& call, int rows_a_tile, const AttentionPlan& plan) {
   __shared__ unsigned begins[plan_warps], starts[plan_warps];
   const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
@@ -79,15 +78,15 @@ __device__ inline int find_tiles(const AttentionCall& call, int rows_a_tile, con
   return tiles;
 }
 
-/// What there is to do, for each choice of how much an item takes.
+/// The work that each choice of item size makes.
 struct Choices {
   int items[choices], whole[choices];     // items, and those of as many blocks as they may have
   int blocks, longest, apart, most_rows;  // in all; of a tile, at most
 };
 
-/// The choice that ends first where `places` blocks of threads run at once.  An item takes as long to begin
-/// as for a block of keys; one that is left as a partial result takes a quarter longer, and a warp reads
-/// eight such in half the time.
+/// The choice that is estimated to end first where `places` blocks of threads run at once. Starting an item
+/// takes as long as a block of keys; a block that is left as a partial result takes a quarter longer, and a
+/// warp reads eight partial results in half the time.
 __device__ inline int choose(const Choices& all, const PlanSize& size) {
   int best = 0;
   int64_t least = 0;
@@ -113,8 +112,8 @@ __device__ inline int choose(const Choices& all, const PlanSize& size) {
   return best;
 }
 
-/// The places of a plan's items: those that take more blocks stand before those that take fewer, so that all
-/// blocks of threads end at about the same time; what rows have apart stands behind.
+/// The order of a plan's items: larger ones first, so that all blocks of threads end at about the same time,
+/// and last those for keys that rows do not share.
 struct Places {
   static constexpr int sizes = 64;
   int longest;          // blocks of a tile
@@ -158,8 +157,8 @@ struct Places {
 
 __global__ void __launch_bounds__(plan_threads)
     plan_tiles(AttentionCall call, int rows_a_tile, PlanSize size, AttentionPlan plan) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   __shared__ Choices all;
   __shared__ Places places;
   __shared__ int chosen;
@@ -198,7 +197,7 @@ __global__ void __launch_bounds__(plan_threads)
   __syncthreads();
   for (int i = threadIdx.x; i < tiles; i += plan_threads)
     places.place(plan.tiles[i], chosen, size.split, plan.items);
-  // What blocks of threads without work read, too.
+  // Blocks of threads without work read these, too.
   for (int64_t i = all.items[chosen] + threadIdx.x; i < size.most_items && i * size.heads < size.places;
        i += plan_threads)
     plan.items[i] = {};
@@ -206,7 +205,7 @@ __global__ void __launch_bounds__(plan_threads)
 
 }  // namespace
 
-void launch_plan_attention(const AttentionCall& call, int32_t* words, Stream stream) {
+void launch_plan(const AttentionCall& call, int32_t* words, Stream stream) {
   const PlanShape shape(call, shared_bytes_a_block(), has_warpgroup_products());
   const TileShape tile(call, shape.queries);
   const PlanSize size{shape.heads,
@@ -218,10 +217,6 @@ void launch_plan_attention(const AttentionCall& call, int32_t* words, Stream str
                       shape.at_once() * multiprocessors()};
   launch("tree_attention", plan_tiles, dim3(1), plan_threads, 0, stream, call, tile.rows, size,
          AttentionPlan(shape, words));
-}
-
-int64_t attention_plan_words(const AttentionCall& call) {
-  return PlanShape(call, shared_bytes_a_block(), has_warpgroup_products()).words();
 }
 
 }  // namespace clover::kernels::cuda

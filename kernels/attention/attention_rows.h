@@ -3,7 +3,7 @@
 #include "kernels/attention/attention_softmax.h"
 #include "kernels/rows/cache_row.h"
 
-// A block of keys and values in the cache, and the queries that want it.
+// A block of keys and values in the cache, and the queries that attend to it.
 namespace clover::kernels::cpu {
 namespace {
 
@@ -21,7 +21,7 @@ struct Group {
   float* block;            // [block_size, d] keys, then values
 };
 
-/// Where the cache has a slot of the sequence, for this kv head.
+/// The offset in the cache of a slot of the sequence, for this kv head.
 CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
   const PagePlace place = place_of(slot, group.call.page_size, group.pages);
   return cache_row(group.call, place, group.kv_head) * group.call.head_size;
@@ -30,7 +30,7 @@ CLOVER_INLINE int64_t cache_offset(const Group& group, int64_t slot) {
 /// Keys whose scores are computed side by side.
 constexpr int64_t tile_of_keys = lane_count<Wide> / 2;
 
-/// Places of positions start .. start + count - 1; the last one's fill the last tile.
+/// The offsets of positions start .. start + count - 1; the last one's is repeated to fill the last tile.
 void find_block(const Group& group, const Span& span, int64_t start, int64_t count, int64_t* offsets) {
   const AttentionCall& call = group.call;
   int64_t i = 0;
@@ -47,7 +47,7 @@ void find_block(const Group& group, const Span& span, int64_t start, int64_t cou
   for (; i % tile_of_keys != 0; ++i) offsets[i] = offsets[i - 1];
 }
 
-/// Keys or values of a block where they lie in the cache: converted anew for every use.
+/// Keys or values of a block in place in the cache, converted to fp32 at every use.
 template <class T>
 struct CacheRows {
   const T* cache;
@@ -60,7 +60,7 @@ struct CacheRows {
   }
 };
 
-/// Values in fp32, for many uses.
+/// Values converted to fp32 once, which many queries use.
 struct BlockRows {
   const float* block;
   int64_t d;
@@ -75,8 +75,8 @@ BlockRows load_values(const CacheRows<T>& rows, int64_t count, int64_t d, float*
   return {block, d};
 }
 
-/// The next block, asked for while the present one is worked on: pages lie apart, and were not read since the
-/// last step.
+/// The next block, which is prefetched while the present one is computed: pages are scattered and were last
+/// read a step ago.
 template <class T, CacheLevel level>
 struct BlockAhead {
   CacheRows<T> keys, values;
@@ -104,7 +104,7 @@ struct BlockAhead {
 /// As many query heads side by side as the registers hold.
 constexpr int most_beside = lane_count<Wide> == 16 ? 6 : 3;
 
-/// Calls body(how many, from which) for all query heads, as many at a time as possible.
+/// Calls body(count, first) for all query heads, as many at a time as possible.
 template <int Most = most_beside, class Body>
 CLOVER_INLINE void for_query_heads(int64_t total, const Body& body, int64_t first = 0) {
   for (; first + Most <= total; first += Most) body(Constant<Most>{}, first);

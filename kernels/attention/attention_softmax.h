@@ -1,8 +1,9 @@
 #pragma once
 
+#include "kernels/attention/attention_loops.h"
 #include "kernels/cpu/lanes.h"
 
-// Softmaxes that grow block of keys by block of keys.
+// Online softmax: it is updated block of keys by block of keys.
 namespace clover::kernels::cpu {
 namespace {
 
@@ -35,7 +36,8 @@ CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F16 x) {
   return sum + lower_half(x) + upper_half(x);
 }
 
-/// The largest of a block's scores and those before; no further key of a whole vector has any weight.
+/// The largest of a block's scores and of those before. The scores behind the last key, up to a whole vector,
+/// become -inf.
 float largest_of(const Query& query, int64_t count) {
   constexpr int64_t step = lane_count<Wide>;
   for (int64_t j = count; j % step != 0; ++j) query.score[j] = -__builtin_inff();
@@ -74,7 +76,7 @@ void merge_block(Query& query, int64_t count, int64_t d, float largest) {
   for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
 }
 
-/// The same for all queries; what one waits for in turn, others fill in between.
+/// The same for all queries, interleaved so that one fills the latencies of another.
 void merge_block(Query* const* queries, const int64_t* count, int64_t total, int64_t d) {
   float largest[attention_group_queries];
   for (int64_t i = 0; i < total; ++i) largest[i] = largest_of(*queries[i], count[i]);

@@ -21,9 +21,9 @@ struct Step {
   __device__ bool exists() const { return members != 0; }
 };
 
-/// The steps of an item, in order: for each of its blocks of keys the rows that share it, then each row whose
-/// ancestors lie elsewhere alone.  Where a tile has items for what rows have apart, the others take the first
-/// step of each block, and those take turns with the rest.
+/// The steps of an item, in order: for each of its blocks of keys the rows that share it, then alone each row
+/// whose ancestors lie elsewhere. Where a tile has items of their own for those, the other items take the
+/// first step of each block only, and those items take the remaining steps in turn.
 class Steps {
  public:
   __device__ Steps(const AttentionItem& item, const Span* spans, int item_blocks)
@@ -84,7 +84,7 @@ class Steps {
   unsigned own_ = 0;
 };
 
-/// Where this thread's key of the step lies.
+/// The cache row of this thread's key of the step.
 struct Found {
   bool exists = false;
   PagePlace place{};
@@ -144,7 +144,7 @@ __device__ __forceinline__ void add_step(const Work& work, const Tile<Tiles>& ti
   add_block<Parts, Size, Rows::sixteen>(tile, values, sums);
 }
 
-/// One step after the other; `done(step, following)` behind each.
+/// Takes one step after the other and calls done(step, following) after each.
 template <class T, int Size, int Tiles, int Eights, class Done>
 __device__ __forceinline__ void attend_steps(const Work& work, const Tile<Tiles>& tile, const Span* spans,
                                              Steps& steps, Sums<Eights>& sums, const Done& done) {
@@ -173,7 +173,8 @@ __device__ __forceinline__ void attend_steps(const Work& work, const Tile<Tiles>
   }
 }
 
-/// The same, with the next step's keys and values on their way, and those of the one after it being found.
+/// The same in a pipeline: the next step's keys and values are being copied, and those of the step after it
+/// looked up.
 template <class T, int Size, int Tiles, int Eights, class Done>
 __device__ __forceinline__ void attend_pipelined(const Work& work, const Tile<Tiles>& tile, const Span* spans,
                                                  Steps& steps, Sums<Eights>& sums, const Done& done) {

@@ -25,11 +25,11 @@ template <class T>
 constexpr bool share_room = parts_of<T> > 1;
 
 /// Which parts' products count.
-CLOVER_BOTH bool counts(int part, int other) {
+CLOVER_HOST_DEVICE bool counts(int part, int other) {
   return part + other < query_parts;
 }
 
-CLOVER_BOTH Bf16 take_part(float& x) {
+CLOVER_HOST_DEVICE Bf16 take_part(float& x) {
   Bf16 part;
   from_float(x, part);
   x -= to_float(part);
@@ -50,7 +50,7 @@ class Tile {
   int key_room, value_room;              // elements of a stage
 
   template <class T, int Stages>
-  CLOVER_BOTH static int64_t bytes(int64_t head_size) {
+  CLOVER_HOST_DEVICE static int64_t bytes(int64_t head_size) {
     const int size = static_cast<int>(head_size + 15) / 16 * 16;
     const int64_t cached = share_room<T> ? larger_of(key_stride(size), value_stride(size))
                                          : key_stride(size) + value_stride(size);
@@ -70,7 +70,7 @@ class Tile {
   }
 
  private:
-  CLOVER_BOTH static int larger_of(int a, int b) { return a > b ? a : b; }
+  CLOVER_HOST_DEVICE static int larger_of(int a, int b) { return a > b ? a : b; }
   __device__ __forceinline__ Tile(int64_t head_size, int parts, int stages, bool share) {
     head = static_cast<int>(head_size);
     size = static_cast<int>(head_size + 15) / 16 * 16;

@@ -2,9 +2,9 @@
 
 #include "kernels/attention/attention_blocks.cuh"
 
-// 64 queries a warpgroup against one block of 64 keys after the other: scores, weights and weighted values by
-// sm_90's products of four warps.  What a block yields is relative to its own largest score and folds into
-// the sum of those before it, so that a row gets the same bits whoever else is in the tile.
+// A warpgroup computes scores, weights and weighted values of 64 queries by wgmma, one block of 64 keys after
+// the other. A block's result is relative to its own largest score and folds into the sum of those before it,
+// so that a row gets the same bits whatever other rows are in the tile.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -35,7 +35,7 @@ struct WideRoom {
   __device__ Barrier* barrier(int number) const {
     return reinterpret_cast<Barrier*>(first + barriers) + number;
   }
-  /// Whether a stage's copies have come, and whether it may be written again.
+  /// Barriers of a stage: full when its copies have arrived, empty when it may be written again.
   __device__ Barrier* keys_full(int stage) const { return barrier(stage); }
   __device__ Barrier* values_full(int stage) const { return barrier(stages + stage); }
   __device__ Barrier* keys_empty(int stage) const { return barrier(2 * stages + stage); }
@@ -53,7 +53,7 @@ struct WideRoom {
   }
 };
 
-/// Goes around a ring.
+/// A position in a ring: its stage and phase.
 template <int Stages>
 struct RingTurn {
   int stage = 0;
@@ -129,7 +129,7 @@ __device__ __forceinline__ void load_queries(const WideWork& work, int first_que
   }
 }
 
-/// One of the two queries a thread has sums of.
+/// One of the two queries whose sums a thread holds.
 struct OwnQuery {
   int query, row = -1, contiguous = 0x7fffffff, length = 0x7fffffff;
 
@@ -185,7 +185,7 @@ struct WideSums {
   }
 };
 
-/// How what there is of a query and what a block adds become one.
+/// The factors by which a query's result so far and a block's are scaled before they are added.
 struct Fold {
   float shrink, grow;
   /// Moves `largest` and `mass`.
@@ -255,7 +255,7 @@ class WideGroup {
   __device__ WideGroup(const Room& room, bool never)
       : room_(room), never_(never), queries_(describe_rows(room.queries(threadIdx.x / group_threads))) {}
 
-  /// The next step of the ring, of which none of the group sees a key.
+  /// Skips the next step of the ring, of which no query of the group has a key.
   __device__ __forceinline__ void pass() {
     wait_for_phase(room_.keys_full(turn_.stage), turn_.round);
     release(room_.keys_empty(turn_.stage));
@@ -264,7 +264,7 @@ class WideGroup {
     turn_.next();
   }
 
-  /// The next step of the ring, of which the thread's two queries see `count` keys.
+  /// Takes the next step of the ring, of which the thread's two queries have `count` keys.
   __device__ __forceinline__ void attend(const int (&count)[2]) {
     float largest[2], mass[2];
     uint32_t weights[4][4];

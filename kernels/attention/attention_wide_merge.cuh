@@ -5,9 +5,8 @@
 #include "kernels/attention/attention_merge.cuh"
 #include "kernels/attention/attention_wide.cuh"
 
-// What becomes of a wide tile's results: written down, or left as partial results of single blocks or of
-// parts of 16, which the last of the tile's blocks of threads merges: blocks fold into parts in order, and
-// parts into the result.
+// Writes a wide tile's results, or partial results of single blocks or of parts of 16, which the last block
+// of threads of the tile merges: blocks fold into parts in order, and parts into the result.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -43,7 +42,8 @@ __device__ __forceinline__ void each_two_of(const WideSums<Size>& sums, int quer
            sums.x[half][i][2 * query + 1]);
 }
 
-/// The partial results number `part` of those queries that have seen a key, and with no keys seen again.
+/// Writes partial result number `part` of those queries that have had a key since the last one, and starts
+/// anew.
 template <int Size>
 __device__ __forceinline__ void leave_partial(const WideWork& work, const OwnQuery (&own)[2], int part,
                                               WideSums<Size>& sums, const Partials& partials) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void leave_partial(const WideWork& work, const OwnQue
   sums.clear();
 }
 
-/// Where there is one part: as merge_wide_query makes it of one, -0 included.
+/// The final result where there is one part: the same bits as merge_wide_query makes of one, -0 included.
 template <int Size>
 __device__ __forceinline__ void write_wide_result(const WideWork& work, const OwnQuery (&own)[2],
                                                   const WideSums<Size>& sums) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ void write_wide_result(const WideWork& work, const Ow
   }
 }
 
-/// Adds a part's results, which then have seen no keys.
+/// Adds a part's results and starts the next part.
 template <int Size>
 __device__ __forceinline__ void add_part(WideSums<Size>& all, WideSums<Size>& part) {
 #pragma unroll

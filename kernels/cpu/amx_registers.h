@@ -54,10 +54,10 @@ inline float widened(uint16_t bits) {
   std::memcpy(&value, &word, sizeof value);
   return value;
 }
-// TDPBF16PS: even and odd inputs of a block have a sum each, which join the accumulator at its end.
+// TDPBF16PS: even and odd inputs of a block are summed separately, and then added to the accumulator.
 template <int To, int X, int W>
 void add_products_of_tiles() {
-  // What the processor would trap on.
+  // The processor would raise an exception.
   if (tile_registers[To].lines != tile_registers[X].lines || tile_registers[W].lines != 16) std::abort();
   for (int row = 0; row < tile_registers[X].lines; ++row) {
     for (int output = 0; output < 16; ++output) {
@@ -73,7 +73,7 @@ void add_products_of_tiles() {
 
 #else
 
-/// Registers 0 .. row_registers - 1 hold `rows` lines, the others 16.  Counts for this thread until
+/// Sets registers 0 .. row_registers - 1 to `rows` lines and the others to 16, for this thread until
 /// release().
 void configure(int row_registers, int rows) {
   struct {

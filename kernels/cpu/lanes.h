@@ -6,8 +6,6 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/cpu/cpu_bodies.h"
-
 // Eight fp32 lanes and the conversions at their edges.  Only IEEE operations whose result is defined to the
 // bit, so that every instruction family computes the same; fused multiply-adds are written out as madd().
 namespace clover::kernels::cpu {
@@ -28,7 +26,7 @@ struct Fp16 {
 #define CLOVER_INLINE inline __attribute__((always_inline))
 #define CLOVER_INLINED __attribute__((always_inline))  // of a lambda
 
-/// body(0), body(1) .. body(N - 1), each with a constant: an array indexed by it can live in registers.
+/// Calls body(0) .. body(N - 1), each with a constant, so that an array indexed by it can live in registers.
 template <int I>
 struct Constant {
   constexpr operator int() const { return I; }
@@ -43,7 +41,7 @@ CLOVER_INLINE void each(const Body& body) {
 
 /// As __builtin_prefetch numbers them.
 enum class CacheLevel { first = 3, second = 2 };
-/// The 64 bytes around an address, which may lie behind all data.
+/// Prefetches the 64 bytes around an address, which may lie beyond all data.
 template <CacheLevel level>
 CLOVER_INLINE void ask_for(const void* address) {
   __builtin_prefetch(address, 0, static_cast<int>(level));
@@ -312,8 +310,8 @@ CLOVER_INLINE float max_lane(F16 x) {
   return max8(larger(lower_half(x), upper_half(x)));
 }
 
-/// See exp_f32 in activation.h.  F: F8 or F16, N of them a step at a time, so that while one waits for its
-/// last step the others take theirs.
+/// exp_f32 (kernels/rows/activation.h) of F8 or F16, N registers interleaved, so that one fills the latencies
+/// of another.
 template <int N, class F>
 CLOVER_INLINE void exp_lanes(F (&x)[N]) {
   using I = decltype(F{} < F{});
@@ -359,7 +357,7 @@ CLOVER_INLINE Lanes silu_lanes(Lanes x) {
   return x / (1.0f + exp_lanes(-x));
 }
 
-/// Every other lane of `low` and then `high`, from the first or from the second on.
+/// Every other lane of `low` and then `high`: the even ones, or the odd ones.
 CLOVER_INLINE F8 evens(F8 low, F8 high) {
   return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
 }
@@ -373,7 +371,8 @@ CLOVER_INLINE F16 odds(F16 low, F16 high) {
   return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-/// silu(gate) * up, N times, each of two registers that have both in turn; a step at a time.
+/// silu(gate) * up, N times, each from two registers of interleaved gates and ups; one step for all N at a
+/// time.
 template <int N, class F>
 CLOVER_INLINE void silu_mul_lanes(const F* pairs, F (&to)[N]) {
   each<N>([&](auto k) CLOVER_INLINED { to[k] = -evens(pairs[2 * k], pairs[2 * k + 1]); });

@@ -185,7 +185,7 @@ OneTorchThread::~OneTorchThread() {
 }
 
 void team::run(int64_t parts, Part part, const void* body) {
-  TORCH_CHECK(parts <= most_parts, "in_parts: ", parts, " parts, expected at most ", most_parts, ".");
+  TORCH_CHECK(parts <= most_parts, "parallel_parts: ", parts, " parts, expected at most ", most_parts, ".");
   if (parts <= 1 || threads() == 1) return Team::run_here(parts, part, body);
   the_team().run(parts, part, body);
 }

@@ -5,9 +5,9 @@
 
 namespace clover::kernels {
 
-/// Threads that a kernel of the CPU computes with where it is called, the caller among them: at first one a
-/// core that the process may use, or OMP_NUM_THREADS; never more than 1024; one within a part that was
-/// shared out.  A forked child computes with one, whatever this says.
+/// How many threads a CPU kernel uses where it is called, the caller included: at first one for each core
+/// that the process may use, or OMP_NUM_THREADS; never more than 1024. Within a part of parallel_parts it is
+/// one, and in a forked child kernels use one, whatever this says.
 int64_t threads();
 void set_threads(int64_t count);
 
@@ -16,30 +16,31 @@ using Part = void (*)(const void* body, int64_t part);
 void run(int64_t parts, Part part, const void* body);
 }  // namespace team
 
-/// body(part) for every part of [0, parts), each by whichever thread comes first, the calling one among them;
-/// returns when all are done.  Nobody waits for a thread that has taken no part: where other programs keep
-/// some of the cores busy, the threads that do run share the work.  Within another part, or while another
-/// thread's parts are under way, the caller does all of them.  The first exception of a body is thrown again
-/// here; the other parts may then be done or not.  0 <= parts <= 1024.
+/// Calls body(part) for every part of [0, parts), each on whichever thread is free first, the calling one
+/// among them, and returns when all are done. No thread is waited for that has not taken a part: where other
+/// programs keep some cores busy, the threads that do run share the work. Within another part, or while
+/// another thread's parts run, the caller does all of them. The first exception of a body is rethrown here;
+/// other parts may then be done or not. 0 <= parts <= 1024.
 template <class Body>
-void in_parts(int64_t parts, const Body& body) {
+void parallel_parts(int64_t parts, const Body& body) {
   team::run(
       parts, [](const void* of, int64_t part) { (*static_cast<const Body*>(of))(part); }, &body);
 }
 
-/// body(begin, end) over [0, count) in stretches: at most one a thread, and one for each `grain`.
+/// Calls body(begin, end) over [0, count) in contiguous ranges: at most one for each thread, and none much
+/// smaller than `grain`.
 template <class Body>
-void share_out(int64_t count, int64_t grain, const Body& body) {
+void parallel_for(int64_t count, int64_t grain, const Body& body) {
   const int64_t parts = std::min(threads(), (count + grain - 1) / grain);
   if (parts <= 1) {
     if (count > 0) body(int64_t{0}, count);
     return;
   }
-  in_parts(parts, [&](int64_t part) { body(count * part / parts, count * (part + 1) / parts); });
+  parallel_parts(parts, [&](int64_t part) { body(count * part / parts, count * (part + 1) / parts); });
 }
 
-/// While it lives, LibTorch's operators compute with the calling thread alone.  After each operator that
-/// shares its work LibTorch's other threads spin for milliseconds, on the cores that kernels need next.
+/// While it lives, LibTorch's operators use the calling thread alone. After each operator that uses more,
+/// LibTorch's other threads spin for milliseconds on the cores that kernels need next.
 class OneTorchThread {
  public:
   OneTorchThread();

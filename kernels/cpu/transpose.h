@@ -4,11 +4,11 @@
 
 #include "kernels/cpu/lanes.h"
 
-// Sixteen lines of sixteen lanes, turned about their diagonal.
+// Transposes sixteen lines of sixteen lanes.
 namespace clover::kernels::cpu {
 namespace {
 
-/// Swaps the blocks of `Size` lanes beside the diagonal of two lines that lie `Size` apart.
+/// Swaps the off-diagonal blocks of `Size` lanes of two lines that are `Size` apart.
 template <int Size, size_t... Lane>
 CLOVER_INLINE void swap_blocks(U16& upper, U16& lower, std::index_sequence<Lane...>) {
   const U16 a = upper, b = lower;

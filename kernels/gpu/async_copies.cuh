@@ -6,30 +6,33 @@
 #include <cuda.h>
 #endif
 
-// Copies to shared memory that a thread of sm_90 starts and a barrier in shared memory counts: in one piece,
-// or a box of a matrix, which lies there as tensor cores read it.  (PTX ISA, "mbarrier" and "cp.async.bulk".)
+// Asynchronous copies to shared memory whose completion an mbarrier counts (sm_90): bulk copies, and copies
+// of a box of a matrix by the tensor memory accelerator (TMA), swizzled as tensor cores read it. (PTX ISA,
+// "mbarrier" and "cp.async.bulk.tensor".)
 namespace clover::kernels::cuda {
 
-/// How a box of a matrix lies in shared memory: rows of 128 bytes one after the other from an address that is
-/// a multiple of this, the 16 bytes number c of row r at place c ^ r % 8 of the row.
+/// How a box of a matrix lies in shared memory (TMA's 128-byte swizzle): rows of 128 bytes one after the
+/// other, from an address that is a multiple of swizzled_alignment. The 16 bytes number c of row r are at
+/// place c ^ r % 8 of the row.
 constexpr int swizzled_alignment = 1024, swizzled_row_bytes = 128;
-/// Where that is, in bytes from the box.
-CLOVER_BOTH int swizzled_place(int row, int sixteen) {
+/// The offset in bytes of such 16 bytes from the start of the box.
+CLOVER_HOST_DEVICE int swizzled_place(int row, int sixteen) {
   return row * swizzled_row_bytes + (sixteen ^ row % 8) * 16;
 }
 
 #if !defined(CLOVER_CUDA_EMULATION)
 
-/// A matrix in global memory, as the copy engine knows it: a kernel takes it as `const __grid_constant__`.
+/// A tensor map: a matrix in global memory as TMA knows it. A kernel takes it as `const __grid_constant__`.
 using TensorMap = CUtensorMap;
 
-/// Shared memory where boxes may lie; a kernel that asks for it has no other.
+/// Dynamic shared memory aligned for boxes. A kernel that uses it has no other dynamic shared memory.
 __device__ __forceinline__ unsigned char* aligned_shared_memory() {
   extern __shared__ __align__(1024) unsigned char clover_aligned_memory[];
   return clover_aligned_memory;
 }
 
-/// Counts arrivals of threads and bytes of copies; a phase ends when all have come, and the next begins.
+/// An mbarrier: it counts arrivals of threads and bytes of copies. When all have come the phase ends and the
+/// next one begins.
 using Barrier = uint64_t;
 
 __device__ __forceinline__ uint32_t shared_address(const void* at) {
@@ -39,20 +42,21 @@ __device__ __forceinline__ uint32_t shared_address(const void* at) {
 __device__ __forceinline__ void init_barrier(Barrier* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
-/// The copy engine can see barriers that this thread has made; the other threads after a block barrier.
+/// Makes barriers that this thread has initialised visible to TMA; the other threads see them after a block
+/// barrier.
 __device__ __forceinline__ void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/// Arrives, and so many bytes of copies are to come in this phase.
+/// Arrives, and adds `bytes` to the bytes of copies that this phase waits for.
 __device__ __forceinline__ void arrive_and_expect(Barrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
 }
-/// Until the phase number `phase` has ended; it must be the present one or the last.
+/// Waits until phase number `phase` has ended, which must be the present one or the one before.
 __device__ __forceinline__ void wait_for_phase(Barrier* barrier, unsigned phase) {
   asm volatile(
       "{\n.reg .pred ended;\n"
@@ -62,13 +66,14 @@ __device__ __forceinline__ void wait_for_phase(Barrier* barrier, unsigned phase)
       : "memory");
 }
 
-/// What is read once should not displace what is read again from the second-level cache.
+/// A cache policy for data that is read once: it should not displace other data from the second-level cache.
 __device__ __forceinline__ uint64_t read_once() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// The box of the map whose first element stands in row `row` and column `column`; zeros beyond the matrix.
+/// Copies the box whose first element is in row `row` and column `column` of the matrix; elements beyond the
+/// matrix are zeros.
 __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int column, int row,
                                          Barrier* barrier) {
   asm volatile(
@@ -79,7 +84,7 @@ __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int col
       : "memory");
 }
 
-/// The same, with a policy.
+/// The same with a cache policy.
 __device__ __forceinline__ void copy_box_once(void* to, const TensorMap& map, int column, int row,
                                               Barrier* barrier, uint64_t policy) {
   asm volatile(
@@ -89,8 +94,8 @@ __device__ __forceinline__ void copy_box_once(void* to, const TensorMap& map, in
       : "memory");
 }
 
-/// Blocks of a cluster, side by side along x, read each other's shared memory.  It holds compilers from
-/// nothing: stores to other memory may stand behind it.
+/// Reads shared memory of another block of the cluster, whose blocks are numbered along x. `own` is the
+/// address in this block. The compiler may still move stores to other memory behind it.
 __device__ __forceinline__ float4 read_of_block(const float4* own, int block) {
   uint32_t address;
   float4 read;
@@ -100,12 +105,12 @@ __device__ __forceinline__ float4 read_of_block(const float4* own, int block) {
                : "r"(address));
   return read;
 }
-/// What this thread has written to shared memory can be read by those that wait; all threads of the cluster
-/// that have not ended must call both.
+/// The two halves of a cluster barrier: what this thread wrote to shared memory before it arrived can be read
+/// by threads that have waited. All threads of the cluster that have not ended must call both.
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
-/// The same where nothing that this thread has written is waited for.
+/// The same without that promise: no thread reads what this one has written.
 __device__ __forceinline__ void arrive_at_cluster_with_nothing() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
@@ -113,7 +118,7 @@ __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/// A barrier of `Threads` threads of a block, whole warps, by its number (0 is __syncthreads').
+/// Named barrier `number` of `Threads` threads of a block, whole warps (0 is __syncthreads').
 template <int Threads>
 __device__ __forceinline__ void sync_threads(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(Threads) : "memory");
@@ -124,7 +129,7 @@ using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, 
                                  CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                  CUtensorMapFloatOOBfill);
 
-/// Of the driver, or null where it is older than sm_90.
+/// The driver's cuTensorMapEncodeTiled, or null where the driver is older than sm_90.
 inline EncodeTiled encode_tiled() {
   static const EncodeTiled function = [] {
     void* found = nullptr;
@@ -139,8 +144,8 @@ inline EncodeTiled encode_tiled() {
   return function;
 }
 
-/// `rows` rows of `columns` numbers of 2 or 8 bytes, `row_bytes` apart; a box is box_columns by box_rows of
-/// them.
+/// The tensor map of `rows` rows of `columns` numbers of 2 or 8 bytes, `row_bytes` apart, in boxes of
+/// box_rows by box_columns.
 inline TensorMap map_of(const char* name, const void* first, CUtensorMapDataType type, int64_t rows,
                         int64_t columns, int64_t row_bytes, int box_rows, int box_columns,
                         CUtensorMapSwizzle swizzle) {
@@ -157,16 +162,16 @@ inline TensorMap map_of(const char* name, const void* first, CUtensorMapDataType
   return map;
 }
 
-/// A matrix [rows, columns] of 16-bit numbers, row after row `row_bytes` apart (a multiple of 16, as is
-/// `first`), in boxes of 64 columns by `box_rows` (at most 256), swizzled.  `name`: of the kernel that wants
-/// it.
+/// The tensor map of a matrix [rows, columns] of 16-bit numbers whose rows are `row_bytes` apart (a multiple
+/// of 16, as is `first`), in swizzled boxes of `box_rows` (at most 256) by 64 columns. `name`: of the kernel,
+/// for errors.
 inline TensorMap map_of_rows(const char* name, const void* first, int64_t rows, int64_t columns,
                              int64_t row_bytes, int box_rows) {
   return map_of(name, first, CU_TENSOR_MAP_DATA_TYPE_UINT16, rows, columns, row_bytes, box_rows,
                 swizzled_row_bytes / 2, CU_TENSOR_MAP_SWIZZLE_128B);
 }
-/// `rows` rows of `row_bytes` bytes (a multiple of 16), one behind the other, in boxes of box_bytes (at most
-/// 2048) by `box_rows`, as they are.  Its columns are of 8 bytes.
+/// The tensor map of `rows` rows of `row_bytes` bytes (a multiple of 16), one after the other, in boxes of
+/// `box_rows` by box_bytes (at most 2048), not swizzled. Its columns are 8 bytes wide.
 inline TensorMap map_of_bytes(const char* name, const void* first, int64_t rows, int64_t row_bytes,
                               int box_bytes, int box_rows) {
   return map_of(name, first, CU_TENSOR_MAP_DATA_TYPE_INT64, rows, row_bytes / 8, row_bytes, box_rows,

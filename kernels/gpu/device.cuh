@@ -11,10 +11,10 @@
 #include <cstdlib>
 #include <map>
 
-#include "kernels/calls.h"
 #include "kernels/gpu/numbers.h"
 #include "kernels/gpu/overlap.h"
-#include "kernels/gpu/stream.h"
+#include "kernels/op/element.h"
+#include "kernels/op/gpu_context.h"
 
 namespace clover::kernels::cuda {
 
@@ -23,13 +23,13 @@ constexpr unsigned all_lanes = 0xffffffffu;
 
 #if !defined(CLOVER_CUDA_EMULATION)
 
-/// What kernels of the current device are launched with, asked for once.
+/// What the launch of a kernel needs to know of the current device, queried once.
 struct LaunchSettings {
   int64_t shared_bytes_a_block = 0;  // at most
   int multiprocessors = 1;
   bool is_sm_90 = false;
-  std::map<const void*, bool> overlaps;  // kernels that may start while the last one runs: their code, made
-                                         // for sm_90 or later, waits
+  std::map<const void*, bool> overlaps;  // by kernel: whether it may start while the one before runs, which
+                                         // takes code for sm_90 or later
   std::map<const void*, int> most_clusters;  // that run at once
 
   static LaunchSettings& of_device() {
@@ -80,16 +80,16 @@ inline int multiprocessors() {
   return LaunchSettings::of_device().multiprocessors;
 }
 
-/// Whether the GPU has products of four warps (warpgroup.h): sm_90 alone.  CLOVER_NO_WARPGROUP=1 does
-/// without, where somebody looks for a fault.
+/// Whether the GPU has wgmma, products by warpgroups of four warps (warpgroup.cuh): sm_90 alone.
+/// CLOVER_NO_WARPGROUP=1 does without, where somebody looks for a fault.
 inline bool has_warpgroup_products() {
   static const bool wanted = std::getenv("CLOVER_NO_WARPGROUP") == nullptr;
   return wanted && LaunchSettings::of_device().is_sm_90;
 }
 
-/// Starts `kernel` on `stream`, maybe while the last kernel there runs: each thread of ours calls
-/// `wait_for_last` before it reads what an op has written or writes anything itself.  ("Programmatic
-/// Dependent Launch" in the CUDA programming guide.)
+/// Launches `kernel` on `stream` with Programmatic Dependent Launch (CUDA programming guide): it may start
+/// while the kernel before it still runs, so each thread calls `wait_for_prior_kernel` before it reads what
+/// another kernel has written and before it writes anything itself.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
             Stream stream, const Arguments&... arguments) {
@@ -114,15 +114,14 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int thre
   launch_failed(name, cudaGetErrorString(result));
 }
 
-/// The same of a kernel that says in its declaration that clusters of so many blocks, side by side along x,
-/// run together.
+/// The same for a kernel that is declared with __cluster_dims__(Blocks, 1, 1).
 template <int Blocks, class... Parameters, class... Arguments>
 void launch_clusters(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads,
                      int64_t shared_bytes, Stream stream, const Arguments&... arguments) {
   launch(name, kernel, grid, threads, shared_bytes, stream, arguments...);
 }
 
-/// How many of them can run at once, asked for once a kernel and device.
+/// How many such clusters can run at once on the current device.
 template <int Blocks, class... Parameters>
 int most_clusters(void (*kernel)(Parameters...), int threads, int64_t shared_bytes) {
   LaunchSettings& settings = LaunchSettings::of_device();
@@ -141,14 +140,15 @@ int most_clusters(void (*kernel)(Parameters...), int threads, int64_t shared_byt
   return settings.most_clusters[code] = most > 0 ? most : 1;
 }
 
-/// The next kernel may start, on whatever this one leaves free of the GPU, once all blocks have called this.
-__device__ inline void let_next_begin() {
+/// Lets the next kernel of the stream start, on the multiprocessors that this one leaves free, once all
+/// blocks have called it (griddepcontrol.launch_dependents).
+__device__ inline void launch_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Until the kernels before this one are done, and what they wrote can be read.
-__device__ inline void wait_for_last() {
+/// Waits until the kernels before this one are done and what they wrote can be read (griddepcontrol.wait).
+__device__ inline void wait_for_prior_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -190,8 +190,8 @@ __device__ inline void load_columns(uint32_t& b0, uint32_t& b1, const void* row)
                : "memory");
 }
 
-/// Copies 16 bytes to shared memory behind the back of this thread, or zeros; in groups that are waited for
-/// in order.
+/// Copies 16 bytes to shared memory asynchronously (cp.async), or fills them with zeros.  Copies are waited
+/// for in groups, in order.
 __device__ inline void copy_async(void* to, const void* from, bool zeros) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = zeros ? 0 : 16;
@@ -201,7 +201,7 @@ __device__ inline void copy_async(void* to, const void* from, bool zeros) {
 __device__ inline void end_copy_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Until at most `Pending` of this thread's groups are under way.
+/// Waits until at most `Pending` of this thread's groups are incomplete.
 template <int Pending>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
@@ -254,7 +254,7 @@ __device__ inline void store_as(void* out, Element element, int64_t index, float
   }
 }
 
-/// Every lane gets the warp's sum, or its largest value: the same tree whatever the data.
+/// Every lane gets the warp's sum (or its largest value), which is always added up in the same tree.
 __device__ inline float warp_sum(float x) {
   for (int apart = warp_size / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(all_lanes, x, apart);
   return x;
@@ -288,8 +288,9 @@ __device__ inline float block_max(float x) {
       [](float a, float b) { return larger(b, a); });
 }
 
-/// Whether this is the last of `count` blocks that share a task and leave partial results in global memory:
-/// then it sees them all.  `arrived` is 0 before the first and after the last; all threads must call it.
+/// Whether this is the last of `count` blocks that share a task and leave partial results in global memory;
+/// the last one sees all of them.  `arrived` is 0 before the first and after the last; all threads must call
+/// it.
 __device__ inline bool is_last_to_arrive(unsigned* arrived, int count) {
   __shared__ bool last;
   __syncthreads();  // behind the partial results of all threads ..

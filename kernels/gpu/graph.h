@@ -8,25 +8,26 @@
 
 namespace clover::kernels {
 
-/// Ops recorded once and started again together: a CUDA graph.  What they read and write stays where it was
-/// when they were recorded; memory that they took from LibTorch is theirs for as long as the graph lives,
-/// shared with other graphs of its pool wherever no tensor holds it while they are recorded: these must run
-/// one after the other, and whichever runs next may overwrite what one has computed.
+/// A CUDA graph: ops that are captured once and then replayed together.  The tensors that they read and write
+/// must stay where they were during the capture.  Memory that the ops take from LibTorch's allocator during
+/// the capture belongs to the graph for as long as it lives.  Graphs of one pool share such memory wherever
+/// no tensor holds it: they must be replayed one after the other, and a replay may overwrite what another
+/// graph of the pool has computed.
 class Graph {
  public:
-  /// Graphs whose results are wanted until another one of the same kind runs.
+  /// Graphs of each kind keep their results until another graph of the same kind is replayed.
   enum class Pool { passes, drafts };
 
-  /// Calls `body`, whose ops are recorded and not run.  Every kernel in it must have run before, because a
-  /// GPU cannot load one meanwhile; it must not wait for the GPU.  c10::Error without a GPU.
-  /// OutOfMemoryError where memory was lacking.
-  static std::unique_ptr<Graph> record(at::Device gpu, Pool pool, const std::function<void()>& body);
+  /// Calls `body`, whose ops are captured and do not run.  Every kernel in it must have run before, because a
+  /// GPU cannot load one during a capture, and it must not wait for the GPU.  c10::Error without a GPU,
+  /// c10::OutOfMemoryError where memory was lacking.
+  static std::unique_ptr<Graph> capture(at::Device gpu, Pool pool, const std::function<void()>& body);
 
   virtual ~Graph() = default;
-  virtual void start() = 0;
+  virtual void replay() = 0;
 };
 
-/// Bytes that graphs hold of a GPU and do not use: later ones can have them, and nobody else.
+/// Bytes of a GPU that graphs hold and do not use.  Later graphs can have them, other ops cannot.
 int64_t unused_graph_memory(at::Device gpu);
 
 }  // namespace clover::kernels

@@ -1,16 +1,15 @@
 #pragma once
 
-// Numbers on the device: 16-bit floats, the project's own exponential, and index arithmetic, as functions
-// that the host can call too.
+// Scalar arithmetic that GPU kernels and CPU code share: 16-bit floats, the project's own exponential, and
+// bits.
 #include <cstdint>
 
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#define CLOVER_BOTH __host__ __device__ __forceinline__
-#else
-#define CLOVER_BOTH inline
 #endif
+
+#include "kernels/op/host_device.h"
 
 namespace clover::kernels::cuda {
 
@@ -22,29 +21,29 @@ struct Fp16 {
 };
 
 template <class To, class From>
-CLOVER_BOTH To bits_as(From from) {
+CLOVER_HOST_DEVICE To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   __builtin_memcpy(&to, &from, sizeof to);
   return to;
 }
 
-CLOVER_BOTH float minus_infinity() {
+CLOVER_HOST_DEVICE float minus_infinity() {
   return bits_as<float>(0xff800000u);
 }
 
-/// `best` where x is not a number.
-CLOVER_BOTH float larger(float x, float best) {
+/// The larger of both; `best` where x is NaN.
+CLOVER_HOST_DEVICE float larger(float x, float best) {
   return x > best ? x : best;
 }
 
-CLOVER_BOTH float to_float(float x) {
+CLOVER_HOST_DEVICE float to_float(float x) {
   return x;
 }
-CLOVER_BOTH float to_float(Bf16 x) {
+CLOVER_HOST_DEVICE float to_float(Bf16 x) {
   return bits_as<float>(static_cast<uint32_t>(x.bits) << 16);
 }
-CLOVER_BOTH float to_float(Fp16 x) {
+CLOVER_HOST_DEVICE float to_float(Fp16 x) {
 #if defined(__CUDA_ARCH__)
   return __half2float(bits_as<__half>(x.bits));
 #elif defined(__CUDACC__)
@@ -55,10 +54,10 @@ CLOVER_BOTH float to_float(Fp16 x) {
 }
 
 /// Rounded to the nearest, ties to even; every NaN becomes one.
-CLOVER_BOTH void from_float(float x, float& to) {
+CLOVER_HOST_DEVICE void from_float(float x, float& to) {
   to = x;
 }
-CLOVER_BOTH void from_float(float x, Bf16& to) {
+CLOVER_HOST_DEVICE void from_float(float x, Bf16& to) {
 #if defined(__CUDA_ARCH__)
   uint16_t rounded;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
@@ -68,8 +67,8 @@ CLOVER_BOTH void from_float(float x, Bf16& to) {
 #endif
   to.bits = x == x ? rounded : uint16_t{0x7fc0};
 }
-/// Two in a word, the low one in its low half; what a NaN becomes is not said.
-CLOVER_BOTH uint32_t two_bf16(float low, float high) {
+/// Two bf16 numbers in a word, `low` in its low half; NaN may become any NaN.
+CLOVER_HOST_DEVICE uint32_t two_bf16(float low, float high) {
 #if defined(__CUDA_ARCH__)
   uint32_t two;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
@@ -80,7 +79,7 @@ CLOVER_BOTH uint32_t two_bf16(float low, float high) {
   return first.bits | static_cast<uint32_t>(second.bits) << 16;
 #endif
 }
-CLOVER_BOTH void from_float(float x, Fp16& to) {
+CLOVER_HOST_DEVICE void from_float(float x, Fp16& to) {
 #if defined(__CUDA_ARCH__)
   to.bits = bits_as<uint16_t>(__float2half_rn(x));
 #elif defined(__CUDACC__)
@@ -91,7 +90,7 @@ CLOVER_BOTH void from_float(float x, Fp16& to) {
 }
 
 /// See exp_f32 in activation.h: the same polynomial.
-CLOVER_BOTH float exp_one(float x) {
+CLOVER_HOST_DEVICE float exp_one(float x) {
   const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to the nearest integer, left in the low bits
   const int n = static_cast<int>(bits_as<uint32_t>(shifted) - 0x4b400000u);
   const float whole = shifted - 12582912.0f;
@@ -105,23 +104,23 @@ CLOVER_BOTH float exp_one(float x) {
   const int half = n >> 1;
   const float y = p * bits_as<float>(static_cast<uint32_t>(half + 127) << 23) *
                   bits_as<float>((static_cast<uint32_t>(n) - static_cast<uint32_t>(half) + 127u) << 23);
-  // Selected, not branched to: the ends are rare, and what is outside is not looked at.
+  // Selected without a branch: values outside the range are rare.
   return x < -87.3f ? 0.0f : x > 88.7f ? bits_as<float>(0x7f800000u) : x == x ? y : x;
 }
 
-CLOVER_BOTH float silu_one(float x) {
+CLOVER_HOST_DEVICE float silu_one(float x) {
   return x / (1.0f + exp_one(-x));
 }
 
 /// Number of the highest bit that is set (of any), and how many are.
-CLOVER_BOTH int highest_bit(uint32_t bits) {
+CLOVER_HOST_DEVICE int highest_bit(uint32_t bits) {
 #if defined(__CUDA_ARCH__)
   return 31 - __clz(static_cast<int>(bits));
 #else
   return 31 - __builtin_clz(bits);
 #endif
 }
-CLOVER_BOTH int count_bits(uint32_t bits) {
+CLOVER_HOST_DEVICE int count_bits(uint32_t bits) {
 #if defined(__CUDA_ARCH__)
   return __popc(bits);
 #else
@@ -130,7 +129,7 @@ CLOVER_BOTH int count_bits(uint32_t bits) {
 }
 
 /// The upper 64 bits of a product.
-CLOVER_BOTH uint64_t high_product(uint64_t a, uint64_t b) {
+CLOVER_HOST_DEVICE uint64_t high_product(uint64_t a, uint64_t b) {
 #if defined(__CUDA_ARCH__)
   return __umul64hi(a, b);
 #else

@@ -2,8 +2,9 @@
 
 namespace clover::kernels {
 
-/// Whether GPU kernels may start while the last one ends, which changes no result.  At first they may, but
-/// for CLOVER_NO_OVERLAP=1 in the environment, where somebody looks for a fault.
+/// Whether GPU kernels may start before the kernel ahead of them has ended (Programmatic Dependent Launch),
+/// which changes no result.  They may, unless CLOVER_NO_OVERLAP is set in the environment, which helps to
+/// look for a fault.
 bool kernels_overlap();
 void let_kernels_overlap(bool may);
 

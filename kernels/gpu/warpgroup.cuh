@@ -4,37 +4,38 @@
 
 #include "kernels/gpu/async_copies.cuh"
 
-// Products of sm_90 that four warps make together: 64 outputs, a panel a warp, by rows of x in shared memory.
-// Tensor cores read those, and the weights in registers, while the threads go on.  (PTX ISA, "Asynchronous
-// warpgroup level matrix instructions".)
+// wgmma, sm_90's matrix products by a warpgroup of four warps: 64 outputs (a panel for each warp) by rows of
+// x in shared memory. Tensor cores read those rows, and weights in registers, while the threads go on. (PTX
+// ISA, "Asynchronous warpgroup level matrix instructions".)
 namespace clover::kernels::cuda {
 
 #if !defined(CLOVER_CUDA_EMULATION)
 
-/// What this thread has written to shared memory can be read by tensor cores and the copy engine.
+/// Makes what this thread wrote to shared memory visible to tensor cores and TMA (fence.proxy.async).
 __device__ __forceinline__ void show_tensor_cores() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// The sums are as the threads have left them: before the first product, and whenever a thread wrote to them.
+/// To be called before the first product and whenever a thread has written to the sums (wgmma.fence).
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void end_product_group() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Until at most `Pending` groups are under way.
+/// Waits until at most `Pending` groups of products are incomplete (wgmma.wait_group).
 template <int Pending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
-/// Behind a wait: not to be read before it.
+/// Keeps the compiler from reading a sum before the wait ahead of this.
 __device__ __forceinline__ void read_behind_wait(float& sum) {
   asm volatile("" : "+f"(sum)::"memory");
 }
 
-/// Behind a wait: left operands that were being read until now.  Compilers know nothing of that, ptxas before
-/// 13.3 included, and would give their registers away; so here is a use, a store to `shared` (16 bytes,
-/// aligned) that does not happen: `never` is false, which none of them can tell.
+/// Called after a wait, keeps left operands in their registers until then. Compilers, ptxas before 13.3
+/// included, do not know that tensor cores were still reading them, and would reuse the registers. So this is
+/// a use of them: a store to `shared` (16 bytes, aligned) that never happens, because `never` is false, which
+/// no compiler can tell.
 __device__ __forceinline__ void hold(const uint32_t (&a)[4], bool never, const void* shared) {
   asm volatile(
       "{\n.reg .pred never;\nsetp.ne.b32 never, %0, 0;\n"
@@ -43,7 +44,8 @@ __device__ __forceinline__ void hold(const uint32_t (&a)[4], bool never, const v
       : "memory");
 }
 
-/// Rows of 128 bytes as copy_box leaves them: eight side by side are 1024 bytes, and the next eight follow.
+/// The descriptor of rows of 128 bytes as copy_box leaves them: eight rows are 1024 bytes, and the next eight
+/// follow.
 __device__ __forceinline__ uint64_t describe_rows(const void* first) {
   constexpr uint64_t eight_rows = swizzled_alignment >> 4, swizzle_of_128_bytes = 1;
   return swizzle_of_128_bytes << 62 | eight_rows << 32 | uint64_t{1} << 16 | shared_address(first) >> 4;
@@ -129,8 +131,8 @@ __device__ __forceinline__ uint64_t describe_rows(const void* first) {
     }                                               \
   }
 
-/// Begins sum += the products of a step of 16 inputs: `a` as in multiply_add, a panel of each warp; all tiles
-/// of eight rows of a box of rows as describe_rows tells of it, its inputs from 16 * step on.
+/// Begins sum += the products of a step of 16 inputs: `a` as in multiply_add, a panel for each warp, by
+/// `Tiles` tiles of eight rows of the box that describe_rows describes, its inputs from 16 * step on.
 template <int Tiles, class T>
 __device__ __forceinline__ void begin_multiply(float (&sum)[Tiles][4], const uint32_t (&a)[4], uint64_t box,
                                                int step, T) {

@@ -4,9 +4,8 @@
 
 #include "kernels/gpu/warpgroup.cuh"
 
-// Products of sm_90's four warps with both operands in shared memory, and with a right operand whose rows are
-// what is summed over: attention's scores and weighted values.  Boxes of 64 rows of 128 bytes lie as copy_box
-// leaves them.
+// wgmma with both operands in shared memory, and with a right operand whose rows are summed over: attention's
+// scores and weighted values. Operands are boxes of 64 rows of 128 bytes as copy_box leaves them.
 namespace clover::kernels::cuda {
 
 #if !defined(CLOVER_CUDA_EMULATION)
@@ -43,8 +42,8 @@ __device__ __forceinline__ void begin_multiply_boxes(float (&sum)[8][4], uint64_
     CLOVER_MULTIPLY_BOXES("f16");
   }
 }
-/// The same of a left operand in registers, `a` as in multiply_add, 16 rows a warp, and 16 rows of the right
-/// one from 16 * step on by its 64 columns.
+/// The same with a left operand in registers, `a` as in multiply_add, 16 rows for each warp, times 16 rows of
+/// the right operand from 16 * step on by its 64 columns.
 template <class T>
 __device__ __forceinline__ void begin_multiply_down(float (&sum)[8][4], const uint32_t (&a)[4],
                                                     uint64_t right, int step, bool adds, T) {
@@ -61,12 +60,13 @@ __device__ __forceinline__ void begin_multiply_down(float (&sum)[8][4], const ui
 #undef CLOVER_BOX_FOUR
 #undef CLOVER_BOX_NAMES
 
-/// The one so many boxes of 8 KiB behind.
+/// The descriptor of the box that is `boxes` boxes of 8 KiB further on.
 __device__ __forceinline__ uint64_t box_behind(uint64_t box, int boxes) {
   return box + (8192 >> 4) * boxes;
 }
 
-/// The group of four warps has so many registers a thread from here on: fewer, for another to have more.
+/// From here on each thread of the warpgroup has `Registers` registers (setmaxnreg): fewer, so that another
+/// warpgroup can have more.
 template <int Registers>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));

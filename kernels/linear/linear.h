@@ -8,8 +8,8 @@
 
 namespace clover::kernels {
 
-/// Rows that a product multiplies: of the weight's dtype, or of fp32 and what they are normed with first, to
-/// the bits of rms_norm to that dtype.  A GPU norms a few rows within the product.
+/// The rows that a product multiplies: of the weight's dtype; or of fp32 with an RMSNorm that is applied
+/// first, to the bits of rms_norm to that dtype. A GPU norms few rows within the product.
 struct LinearInput {
   at::Tensor x;          // [R, K], contiguous
   at::Tensor norm = {};  // fp32 [K]; undefined: none
@@ -32,20 +32,20 @@ struct LinearInput {
 void linear(const LinearInput& x, const PackedWeight& weight, const at::Tensor& bias, at::Tensor& y,
             bool accumulate = false);
 
-/// arg_max (kernels/vocabulary/top_k.h) of each row's product with the weight, without bias: i64 [R].  The
-/// sums, which of many rows and a large vocabulary would go through memory, are not written down (but for a
-/// share of them that several blocks of a GPU add up).
+/// arg_max (kernels/vocabulary/top_k.h) of each row's product with the weight, without bias: i64 [R]. The
+/// sums are not written to memory, which matters for many rows and a large vocabulary (except for those that
+/// several blocks of a GPU add up).
 at::Tensor linear_arg_max(const LinearInput& x, const PackedWeight& weight);
 
-// Products whose outputs 2i and 2i + 1 are used up together, so that a GPU need not write them down.  Each
-// sum is that of `linear`.
+// Products whose outputs 2i and 2i + 1 are used together, so that a GPU need not write the sums to memory.
+// Each sum is that of `linear`.
 
 /// SwiGLU's inner half: out[r, i] = silu(y[r, 2i]) * y[r, 2i + 1], y = x W^T, in fp32, rounded once.
 ///   x [R, K], gate_up [2I, K] (gates and ups in turn), out [R, I] of its dtype, contiguous
 void linear_silu_mul(const LinearInput& x, const PackedWeight& gate_up, at::Tensor& out);
 
-/// What queries, keys and values are made with; elements i and i + d/2 of each query's and key's head lie in
-/// turn.
+/// The weights of queries, keys and values. Elements i and i + d/2 of each query's and key's head are
+/// adjacent outputs.
 struct QkvWeight {
   PackedWeight matrix;         // [(Hq + 2 Hkv) * d, K]: queries, keys, values
   at::Tensor bias = {};        // fp32, as many; undefined: none

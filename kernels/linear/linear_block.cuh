@@ -2,7 +2,8 @@
 
 #include "kernels/linear/linear_tile.cuh"
 
-// Many rows: the shape of a block's tile, and the way of its weights and inputs through shared memory.
+// Products of many rows by mma.sync: the shape of a block's tile, and how its weights and inputs go through
+// shared memory.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -20,10 +21,11 @@ struct FlatShape {
   static constexpr int panels = over_outputs * panels_a_warp, rows = over_rows * tiles_a_warp * 8;
   static constexpr int sums = panels_a_warp * tiles_a_warp * 4;  // a thread
   using Sums = float[panels_a_warp][tiles_a_warp][4];
-  // Totals of finished segments wait in front of all else in shared memory: registers hold the sums of one.
+  // Totals of finished segments lie at the start of shared memory: registers hold the sums of one segment.
   static constexpr int total_words = split ? 0 : sums * threads;
   static constexpr int weight_words = panels * chunk_words, stage_words = weight_words + rows * row_words;
-  // As many as let so many blocks live on a multiprocessor of sm_90, up to what its memory keeps on the way.
+  // As many stages as let so many blocks share a multiprocessor of sm_90, up to what its memory bandwidth
+  // needs in flight.
   static constexpr int room_words = 226 / blocks_a_multiprocessor * 256,
                        fitting = (room_words - total_words) / stage_words;
   static constexpr int stages = fitting < 8 ? fitting : 8;
@@ -66,18 +68,18 @@ class InputCopies {
   int row_, to_, rows_left_, chunks_left_;
 };
 
-/// The chunks of a block on their way through its stages, chunk after chunk.  Copies: what a thread copies of
-/// a chunk to a stage, weights and inputs.
+/// The pipeline of a block: its chunks go through the stages one after the other. Copies: what a thread
+/// copies of each chunk to a stage, weights and inputs.
 template <class Shape, class Copies>
 class Stages {
  protected:
-  /// Begins with the first `ahead` ones.
+  /// Begins the copies of the first `ahead` chunks.
   __device__ Stages(const Copies& copies, int begin, int end, int ahead)
       : copies_(copies), begin_(begin), end_(end), chunk_(begin) {
     stages_ = shared_memory<uint32_t>() + Shape::total_words;
     for (int chunk = begin; chunk < begin + ahead; ++chunk)
       if (chunk < end) copies_.weights(chunk, stage(chunk));
-    wait_for_last();
+    wait_for_prior_kernel();
     for (int chunk = begin; chunk < begin + ahead; ++chunk) {
       if (chunk < end) copies_.inputs(chunk, stage(chunk));
       end_copy_group();  // the weights came with the first

@@ -3,11 +3,13 @@
 #include "kernels/gpu/warpgroup.cuh"
 #include "kernels/linear/linear_tile.cuh"
 
-// The ring of stages of a cluster's block (linear_clusters.h): what is copied to it, and what is multiplied.
+// The ring of stages in the shared memory of a cluster's block (linear_clusters.cuh): the thread that fills
+// it and the warps that multiply what is in it.
 namespace clover::kernels::cuda {
 namespace {
 
-/// A block's shared memory: the ring, whose first bytes the sums take once it is read, and its barriers.
+/// A block's shared memory: the ring, over which the sums are written once it has been read, and its
+/// barriers.
 template <int Tiles>
 struct ClusterRoom {
   static constexpr int panel_words = ClusterPlan::stage_chunks * chunk_words,
@@ -27,7 +29,7 @@ struct ClusterRoom {
   }
   __device__ unsigned char* inputs(int stage) const { return first + stage * stage_bytes + weight_bytes; }
   __device__ float4* sums() const { return reinterpret_cast<float4*>(first); }
-  /// Whether a stage's copies have come, and whether it may be written again.
+  /// Barriers of a stage: full when its copies have arrived, empty when it may be written again.
   __device__ Barrier* full(int stage) const {
     return reinterpret_cast<Barrier*>(first + stages * stage_bytes) + stage;
   }
@@ -43,7 +45,7 @@ struct ClusterRoom {
   }
 };
 
-/// Goes around the ring.
+/// A position in the ring: its stage and phase.
 struct Turn {
   int stage = 0;
   unsigned round = 0;
@@ -70,8 +72,8 @@ struct ClusterTile {
         first_row(number % row_tiles * rows) {}
 };
 
-/// The thread that has everything copied: a tile's panels and rows, stage by stage, what lies beyond the last
-/// of them as zeros.
+/// The producer thread, which issues the copies of a tile's panels and rows, stage by stage; what lies beyond
+/// the last of them is zeros.
 template <int Tiles>
 class ClusterCopies {
  public:
@@ -79,16 +81,16 @@ class ClusterCopies {
                            const TensorMap& rows)
       : segment_(segment), room_(room), weights_(weights), rows_(rows), policy_(read_once()) {}
 
-  /// The first tile's: as much of the weights as there is room for comes before the last kernel has ended.
+  /// Begins the first tile: as many weights as fit are copied before the kernel ahead has ended.
   __device__ void begin_first(const ClusterTile& tile) const {
     const int early = at_once();
 #pragma unroll 1
     for (int stage = 0; stage < early; ++stage) copy_weights(tile, stage, stage);
-    wait_for_last();
+    wait_for_prior_kernel();
 #pragma unroll 1
     for (int stage = 0; stage < early; ++stage) copy_rows(tile, stage, stage);
   }
-  /// The next one's, once the ring is empty; its first stage goes to place `to`.
+  /// Begins the next tile, once the ring is empty; its first stage goes to place `to`.
   __device__ void begin(const ClusterTile& tile, int to) const {
     const int early = at_once();
 #pragma unroll 1
@@ -97,7 +99,7 @@ class ClusterCopies {
       if (++to == room_.stages) to = 0;
     }
   }
-  /// Behind stage `before` of the tile, which all warps are about to release, what takes its place.
+  /// Refills stage `before` of the tile, which all warps are about to release.
   __device__ __forceinline__ void follow(const ClusterTile& tile, int before, const Turn& turn) const {
     const int stage = before + room_.stages;
     if (stage >= segment_.stages()) return;
@@ -126,8 +128,8 @@ class ClusterCopies {
   const uint64_t policy_;
 };
 
-/// The warps that multiply: tensor cores have one group of steps to multiply while the next one's weights are
-/// read.
+/// The consumer warps: tensor cores always have one group of steps to multiply while the weights of the next
+/// group are read.
 template <class T, int Tiles>
 class ClusterProducts {
   // Registers are short where there are many sums.
@@ -176,7 +178,8 @@ class ClusterProducts {
   }
 
  private:
-  /// Begins with a group of steps of a stage, whose weights `a` will hold, and waits for the one before.
+  /// Begins the products of a group of steps of a stage, whose weights `a` will hold, and waits for the group
+  /// before.
   __device__ __forceinline__ void begin_group(Weights& a, const Weights& before, const uint32_t* weights,
                                               uint64_t rows, int group, float (&sum)[Tiles][4]) const {
 #pragma unroll

@@ -2,11 +2,12 @@
 
 #include "kernels/linear/linear_cluster_ring.cuh"
 
-// What becomes of the sums of a cluster's blocks (linear_clusters.h).
+// Adds the sums of a cluster's blocks and applies the epilogue (linear_clusters.cuh).
 namespace clover::kernels::cuda {
 namespace {
 
-/// What a thread's two rows of a tile of eight need beside their sums: asked for before the cluster meets.
+/// What the epilogue of a thread's two rows of a tile of eight reads besides their sums; it is loaded before
+/// the cluster's barrier.
 template <Epilogue End>
 struct BesideRows {
   BesidePair beside[2];
@@ -41,8 +42,8 @@ struct BesideRows {
   }
 };
 
-/// A thread's sums of eight rows, of all blocks of the cluster, added in the order of k: of the even row's
-/// pair, and of the odd one's.
+/// A thread's sums of eight rows from all blocks of the cluster, added in the order of k: of the even row's
+/// pair, then of the odd one's.
 __device__ __forceinline__ void add_segments(const float4* own, float2 (&sum)[2]) {
   float4 part[KCut::segments];
 #pragma unroll
@@ -55,8 +56,8 @@ __device__ __forceinline__ void add_segments(const float4* own, float2 (&sum)[2]
   }
 }
 
-/// Of a tile's sums, which lie in the shared memory of the cluster's blocks, each fourth eight rows are this
-/// block's to add up and store; a batch of them at a time asks for what they need beside.
+/// Each block of the cluster adds up and stores every fourth group of eight rows of the tile, whose partial
+/// sums lie in the shared memory of all blocks. A batch of groups at a time loads what their epilogue reads.
 template <int Tiles, Epilogue End>
 class TileStore {
   static constexpr int own_tiles = (Tiles + KCut::segments - 1) / KCut::segments;

@@ -3,10 +3,11 @@
 #include "kernels/linear/linear_cluster_ring.cuh"
 #include "kernels/linear/linear_cluster_sums.cuh"
 
-// Many rows by sm_90's products of four warps.  A cluster of four blocks makes a tile of 128 outputs by up to
-// 256 rows, each block one segment of k; what they have summed meets in their shared memory, in the order of
-// the segments.  A thread of each block has weights and rows copied to a ring of stages, weights from before
-// the last kernel has ended; barriers in shared memory, not the block's, pass the stages to and fro.
+// Products of many rows by wgmma (sm_90). A cluster of four blocks computes a tile of 128 outputs by up to
+// 256 rows, each block one segment of k; the segments' sums are then added in order through distributed
+// shared memory. One thread of each block issues the copies of weights and rows to a ring of stages, those of
+// weights already before the kernel ahead has ended. mbarriers pass stages between that thread and the warps
+// that multiply.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -18,10 +19,10 @@ __global__ void __cluster_dims__(KCut::segments, 1, 1)
     __launch_bounds__(ClusterPlan::threads, ClusterPlan::blocks_a_multiprocessor(8 * Tiles))
         linear_clusters(LinearCall call, int stages, int row_tiles, int tiles,
                         const __grid_constant__ TensorMap weights, const __grid_constant__ TensorMap rows) {
-  // Known here, so that of all that becomes of sums a kernel holds its own.
+  // The epilogue is a constant here, so that the kernel holds the code of one epilogue alone.
   call.epilogue = End;
   call.element = element_of<T>;
-  let_next_begin();
+  launch_dependents();
   const ClusterRoom<Tiles> room(stages);
   if (threadIdx.x == 0) room.init_barriers();
   __syncthreads();
@@ -30,7 +31,7 @@ __global__ void __cluster_dims__(KCut::segments, 1, 1)
   ClusterProducts<T, Tiles> products(segment, room, copies);
   const int first = blockIdx.x / KCut::segments, clusters = gridDim.x / KCut::segments;
   if (threadIdx.x == 0) copies.begin_first(ClusterTile(first, row_tiles, 8 * Tiles));
-  wait_for_last();
+  wait_for_prior_kernel();
 #pragma unroll 1
   for (int number = first;;) {
     const ClusterTile tile(number, row_tiles, 8 * Tiles);
@@ -38,7 +39,7 @@ __global__ void __cluster_dims__(KCut::segments, 1, 1)
     products.sum_segment(tile, sum);
     __syncthreads();  // the ring has been read
     TileStore<Tiles, End>(call, room, tile).run(sum);
-    // Others may still read this block's sums, and the ring is theirs until then.
+    // Other blocks may still read this block's sums, which lie where the ring was.
     arrive_at_cluster_with_nothing();
     wait_for_cluster();
     number += clusters;
@@ -57,7 +58,7 @@ void launch_product(const LinearCall& call, const ClusterPlan& plan, Stream stre
   const auto kernel = linear_clusters<T, Tiles, End>;
   const int row_tiles = static_cast<int>(plan.row_tiles(call)),
             tiles = row_tiles * static_cast<int>(plan.output_tiles(call));
-  // Where a cluster has its multiprocessors for itself, it goes on to the next tile without a start.
+  // A cluster that keeps its multiprocessors goes on to the next tile without a new launch.
   const int at_once = ClusterPlan::blocks_a_multiprocessor(8 * Tiles) > 1
                           ? tiles
                           : most_clusters<KCut::segments>(kernel, ClusterPlan::threads, plan.shared_bytes());

@@ -1,16 +1,20 @@
-#include "kernels/gpu/launchers.h"
 #include "kernels/linear/linear_few.cuh"
 #include "kernels/linear/linear_flat.cuh"
+#include "kernels/linear/linear_launch.h"
 #include "kernels/linear/linear_many.cuh"
 #include "kernels/rows/norm.cuh"
+#include "kernels/rows/rms_norm.h"
+#include "kernels/vocabulary/top_k.h"
 
-namespace clover::kernels::cuda {
+namespace clover::kernels {
+namespace cuda {
 namespace {
 
-/// fp32, for comparisons: a thread two outputs of one row, each one chain of fused multiply-adds.
+/// Products of fp32, which serve comparisons: one thread for each two outputs of a row, each output one chain
+/// of fused multiply-adds.
 __global__ void linear_fp32(LinearCall call) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const int64_t output = 2 * (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x), row = blockIdx.x;
   const int64_t inputs = output < call.outputs ? call.inputs : 0;
   const float* x = static_cast<const float*>(call.x) + row * call.inputs;
@@ -27,10 +31,10 @@ __global__ void linear_fp32(LinearCall call) {
 
 constexpr int warps_that_norm = 4;
 
-/// A warp a head of a row of sums, whose queries and keys it norms and turns.
+/// One warp for each head of a row of sums: applies the norm of queries and keys and rotates them.
 __global__ void norm_and_store(RopeCall call, const float* sums) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const int size = static_cast<int>(call.head_size), lane = threadIdx.x % warp_size;
   const int64_t heads = call.query_heads + 2 * call.kv_heads, row = blockIdx.x;
   const int64_t head = static_cast<int64_t>(blockIdx.y) * warps_that_norm + threadIdx.x / warp_size;
@@ -60,7 +64,7 @@ void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream str
          KCut::segments * WeightRing<RingSteps>::bytes_a_warp + row_bytes, stream, call);
 }
 
-/// Where two blocks a multiprocessor are all there are, each has twice as much on its way.
+/// Where two blocks a multiprocessor are all that the product has, each loads twice as much at a time.
 template <class T, int Tiles, class Rows>
 void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream stream) {
   constexpr int64_t few_blocks = 264;
@@ -123,7 +127,7 @@ void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* worksp
 
 }  // namespace
 
-GpuRoom gpu_room() {
+GpuLimits gpu_limits() {
   constexpr int64_t declared = 16;  // beside what a launch asks for
   return {shared_bytes_a_block() - declared >= FlatShape<2, 8, false>::bytes, has_warpgroup_products(),
           multiprocessors()};
@@ -137,7 +141,8 @@ int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan) {
 void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream) {
   if (call.rope.query_norm != nullptr) {
-    // A head's sums lie in several threads, often in several blocks: they are written down first.
+    // A head's sums are spread over several threads, often over several blocks, so they are written to memory
+    // first.
     LinearCall product = call;
     product.epilogue = Epilogue::store;
     product.rope = {};
@@ -160,4 +165,46 @@ void launch_linear(const LinearCall& call, const LinearPlan& plan, float* worksp
   }
 }
 
-}  // namespace clover::kernels::cuda
+void run_by(const LinearPlan& plan, const LinearCall& call, const GpuContext& context) {
+  const auto workspace = context.scratch<float>(linear_workspace(call, plan));
+  unsigned* const arrived = workspace != nullptr ? context.zeros(most_split_tiles) : nullptr;
+  launch_linear(call, plan, workspace.get(), arrived, context.stream);
+}
+
+namespace {
+
+/// Rows that the product does not norm itself are normed by a kernel ahead of it.
+void run_normed(LinearCall call, const GpuContext& context) {
+  GpuLimits room = gpu_limits();
+  room.clusters = may_use_clusters(context);
+  if (call.norm == nullptr || norms_rows(call)) return run_by(linear_plan(call, room), call, context);
+  const int64_t element_bytes = call.element == Element::fp32 ? 4 : 2;
+  const auto rows = context.scratch<unsigned char>(call.rows * call.inputs * element_bytes);
+  NormCall norm{};
+  norm.x = static_cast<const float*>(call.x);
+  norm.weight = call.norm;
+  norm.eps = call.norm_eps;
+  norm.rows = call.rows;
+  norm.width = call.inputs;
+  norm.out = rows.get();
+  norm.element = call.element;
+  run_on_gpu(norm, context);
+  call.x = rows.get();
+  call.norm = nullptr;
+  run_by(linear_plan(call, room), call, context);
+}
+
+}  // namespace
+}  // namespace cuda
+
+void run_on_gpu(const LinearCall& call, const GpuContext& context) {
+  if (call.epilogue != Epilogue::best) return cuda::run_normed(call, context);
+  const int64_t panels = panels_of(call.outputs);
+  const auto keys = context.scratch<uint64_t>(call.rows * panels);
+  LinearCall product = call;
+  product.best = keys.get();
+  cuda::run_normed(product, context);
+  run_on_gpu(BestKeyCall{keys.get(), call.rows, panels, call.indices}, context);
+}
+
+}  // namespace clover::kernels

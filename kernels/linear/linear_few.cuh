@@ -6,17 +6,18 @@
 namespace clover::kernels::cuda {
 namespace {
 
-// Few rows: bound by reading weights.  A warp copies its part of a panel through a ring of its own in shared
-// memory, a step (512 bytes in a row) at a time, so that much is on its way whatever it does meanwhile, and
-// from before the last kernel has ended.
+// Products of few rows, which are bound by reading weights. Each warp copies its part of a panel through a
+// ring of its own in shared memory, a step (512 consecutive bytes) at a time, so that loads are always in
+// flight, from before the kernel ahead has ended.
 constexpr int batch_steps = 4;
 
-/// Where 16 bytes of a step lie in the ring: lanes that read together find them in different banks.
-CLOVER_BOTH int ring_place(int sixteen) {
+/// The place of 16 bytes of a step in the ring, such that lanes that read together find them in different
+/// banks.
+CLOVER_HOST_DEVICE int ring_place(int sixteen) {
   return sixteen ^ (sixteen >> 3) << 1;
 }
 
-/// A warp's steps of a panel's weights, in batches.
+/// A warp's ring of weights: steps of a panel, in batches.
 template <int RingSteps>
 class WeightRing {
  public:
@@ -39,7 +40,7 @@ class WeightRing {
     keep_shared(high_);
   }
 
-  /// Begins to copy the batch from step `first` on: a group of copies, though it may be empty.
+  /// Begins to copy the batch that starts at step `first`, as one copy group, which may be empty.
   __device__ __forceinline__ void fetch(int first) const {
     const uint32_t* from = from_ + first * step_words;
     uint32_t* to = to_ + slot_of(first);
@@ -53,7 +54,7 @@ class WeightRing {
     end_copy_group();
   }
 
-  /// The left operands of the batch from `first` on, which is the oldest under way.
+  /// The left operands of the batch that starts at step `first`, the oldest in flight.
   __device__ __forceinline__ void read(int first, uint32_t (&a)[batch_steps][4]) const {
     wait_for_copies<batches - 1>();
     __syncwarp();  // those of all lanes are there
@@ -64,7 +65,7 @@ class WeightRing {
   }
 
  private:
-  /// Where the ring has it, in words.
+  /// Its place in the ring, in words.
   __device__ static int slot_of(int step) {
     return static_cast<int>(static_cast<unsigned>(step) % RingSteps) * step_words;
   }
@@ -74,8 +75,8 @@ class WeightRing {
   uint32_t* to_;
 };
 
-/// The right operands: inputs of `Tiles` times eight rows.  Rows beyond the last repeat it: what becomes of
-/// them nobody looks at.
+/// The right operands: inputs of `Tiles` times eight rows. Rows beyond the last repeat it; their results are
+/// ignored.
 template <class T, int Tiles, bool Aligned, class Rows>
 class FewInputs {
  public:
@@ -94,7 +95,7 @@ class FewInputs {
     }
   }
 
-  /// Of the batch from step `first` on, zeros beyond the end.
+  /// Inputs of the batch that starts at step `first`, zeros beyond the end.
   __device__ __forceinline__ void load(int first, uint2 (&b)[batch_steps][Tiles]) const {
     if (first + batch_steps <= whole_) {
 #pragma unroll
@@ -127,7 +128,7 @@ class FewInputs {
   const T* x_[Tiles];
 };
 
-/// A block a panel, a warp a segment of k.
+/// One block for each panel, one warp for each segment of k.
 template <class T, int Tiles, bool Aligned, class Rows, int RingSteps>
 __global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks) linear_few(LinearCall call) {
   __shared__ float part[KCut::segments][Tiles * 8][panel_outputs];
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks)
   using Ring = WeightRing<RingSteps>;
   const Ring ring(lane, static_cast<const uint32_t*>(call.panels) + panel * cut.chunks * chunk_words, begin,
                   steps);
-  let_next_begin();
+  launch_dependents();
 #pragma unroll
   for (int batch = 0; batch < Ring::batches; ++batch) ring.fetch(batch * batch_steps);
   const Rows rows(call, KCut::segments * Ring::bytes_a_warp);
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks)
     __syncwarp();  // all lanes have read what is filled next
     ring.fetch(first + RingSteps);
   };
-  wait_for_last();
+  wait_for_prior_kernel();
   rows.make();
   uint2 even[batch_steps][Tiles], odd[batch_steps][Tiles];
   inputs.load(0, even);

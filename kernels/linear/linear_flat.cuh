@@ -2,18 +2,18 @@
 
 #include "kernels/linear/linear_block.cuh"
 
-// Many rows by mma.sync, which any GPU has: how a block goes through the chunks of k, from memory to tensor
-// cores.
+// Products of many rows by mma.sync, which every GPU has: how a block goes through the chunks of k, from
+// memory to tensor cores.
 namespace clover::kernels::cuda {
 namespace {
 
 /// Where a pair of inputs of a panel's output lies in a step of a stage: even pairs first, halves swapped in
 /// the later ones, so that the lanes of a half warp read from different banks.
-CLOVER_BOTH int flat_weight_place(int pair, int output) {
+CLOVER_HOST_DEVICE int flat_weight_place(int pair, int output) {
   return (pair % 2 * 4 + pair / 2) * panel_outputs + (output ^ pair / 4 * 8);
 }
 
-/// What a thread copies to each stage, in parts of 16 bytes: of every fourth panel, and of rows of x.
+/// What a thread copies to each stage, 16 bytes at a time: of every fourth panel, and of rows of x.
 template <class T, class Shape>
 class FlatCopies {
   using Inputs = InputCopies<T, Shape, 8>;  // rows of one step side by side
@@ -72,7 +72,7 @@ struct Operands {
   uint32_t a[panels][4];
   uint2 b[tiles];
 
-  /// Where a stage has the lane's first ones, in words.
+  /// Offset of the lane's first words in a stage.
   struct Place {
     int low, high, input;
     __device__ explicit Place(const Lane& lane) {
@@ -96,7 +96,7 @@ struct Operands {
       b[tile] = read_two(stage + at.input + step * Shape::rows * 8 + tile * 64);
   }
 
-  /// between(tile) behind each tile's products.
+  /// Calls between(tile) after each tile's products.
   template <class T, class Between>
   __device__ __forceinline__ void multiply(typename Shape::Sums& sum, T, const Between& between) const {
 #pragma unroll

@@ -3,7 +3,7 @@
 #include "kernels/linear/linear_block.cuh"
 #include "kernels/linear/linear_sums.cuh"
 
-// Many rows: the kernel that any GPU has, and its launch; its sums are made by linear_flat.h.
+// Products of many rows by mma.sync: the kernel and its launch; linear_flat.cuh computes its sums.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_
                               (Shape::split ? split.first_output / panel_outputs : 0);
   const int first_segment = Shape::split ? blockIdx.z : 0,
             last_segment = Shape::split ? blockIdx.z + 1 : KCut::segments;
-  let_next_begin();
+  launch_dependents();
   Chunks chunks(call, cut, lane, static_cast<int>(cut.begin(first_segment)),
                 static_cast<int>(cut.begin(last_segment)), first_row, first_panel);
   const Corner corner = Corner::of<Shape>(lane, first_row, first_panel);
@@ -64,7 +64,7 @@ void launch_blocks(const LinearCall& call, int64_t row_blocks, int64_t panel_blo
          Shape::threads, Shape::bytes, stream, call, sums);
 }
 
-/// Blocks of the plan that go through all of k, then those that share it.
+/// Launches the blocks that go through all of k, then those that share it.
 template <class Whole, class Split>
 void launch_whole_and_split(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums,
                             Stream stream) {

@@ -3,7 +3,7 @@
 #include "kernels/linear/linear_plan.h"
 #include "kernels/rows/norm.cuh"
 
-// The rows that a product of few reads: as they are, or normed by each of its blocks.
+// The rows that the kernel for few rows multiplies: as they are, or normed by each block.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -19,9 +19,9 @@ struct GivenRows {
   __device__ static void keep(const T*& address) { keep_global(address); }
 };
 
-/// Normed into shared memory by a block of half as many threads as sum a row's squares, so that each stands
-/// for two.  The weight, which no kernel of a pass writes, is under way from before the last kernel has
-/// ended.
+/// Rows normed into shared memory by a block that has half as many threads as sum the squares of a row in
+/// norm.cuh, so that each thread stands for two. The weight, which no kernel of a pass writes, is loaded from
+/// before the kernel ahead has ended.
 template <class T>
 class NormedRows {
   static constexpr int threads = warp_size * KCut::segments, halves = norm_threads / threads;
@@ -30,12 +30,12 @@ class NormedRows {
   static constexpr int at_once = 4;       // strides of x
 
  public:
-  // Six blocks share a multiprocessor, as those of given rows do: less is on its way for each.
+  // Six blocks share a multiprocessor, as with given rows, so each has fewer loads in flight.
   static constexpr int ring_steps = 12, least_blocks = 6;
   T* first;
   int64_t apart;
 
-  /// In shared memory, `rings` bytes behind its beginning.
+  /// The rows lie in shared memory behind `rings` bytes.
   __device__ NormedRows(const LinearCall& call, int64_t rings)
       : first(reinterpret_cast<T*>(shared_memory<unsigned char>() + rings)),
         apart(normed_rows_apart(call.inputs)),
@@ -49,23 +49,23 @@ class NormedRows {
       for (int half = 0; half < halves; ++half) held_[step][half] = weight(step, half);
   }
 
-  /// Once the last kernel has ended; all threads must call it.
+  /// Norms the rows, after the kernel ahead has ended; all threads must call it.
   __device__ void make() const {
     __shared__ float squares[most_normed_rows][norm_warps];
     sum_squares(squares);
     __syncthreads();
     for (int row = 0; row < rows_; ++row) {
-      Quad<float> quads[held_strides][halves];  // on their way while the sum is turned into a scale
+      Vec4<float> loaded[held_strides][halves];  // on their way while the sum is turned into a scale
 #pragma unroll
       for (int step = 0; step < held_strides; ++step)
-        for (int half = 0; half < halves; ++half) quads[step][half] = of_x(row, step, half);
+        for (int half = 0; half < halves; ++half) loaded[step][half] = of_x(row, step, half);
       float sum = 0;
       for (int warp = 0; warp < norm_warps; ++warp) sum += squares[row][warp];
       const float inverse = inverse_norm(sum, width_, eps_);
 #pragma unroll
       for (int step = 0; step < held_strides; ++step)
         for (int half = 0; half < halves; ++half)
-          store(row, step, half, scaled(quads[step][half], inverse, held_[step][half]));
+          store(row, step, half, scaled(loaded[step][half], inverse, held_[step][half]));
       for (int step = held_strides; step < strides(); ++step)
         for (int half = 0; half < halves; ++half)
           store(row, step, half, scaled(of_x(row, step, half), inverse, weight(step, half)));
@@ -83,14 +83,14 @@ class NormedRows {
   __device__ static int place(int step, int half) {
     return 4 * (static_cast<int>(threadIdx.x) + half * threads) + step * norm_stride;
   }
-  __device__ Quad<float> of_x(int row, int step, int half) const {
-    return load_quad<true>(x_ + int64_t{row} * width_, place(step, half), width_);
+  __device__ Vec4<float> of_x(int row, int step, int half) const {
+    return load_vec4<true>(x_ + int64_t{row} * width_, place(step, half), width_);
   }
-  __device__ Quad<float> weight(int step, int half) const {
-    return load_quad<true>(norm_, place(step, half), width_);
+  __device__ Vec4<float> weight(int step, int half) const {
+    return load_vec4<true>(norm_, place(step, half), width_);
   }
-  __device__ void store(int row, int step, int half, const Quad<float>& normed) const {
-    store_quad<true>(normed, first + row * apart, place(step, half), width_);
+  __device__ void store(int row, int step, int half, const Vec4<float>& normed) const {
+    store_vec4<true>(normed, first + row * apart, place(step, half), width_);
   }
 
   /// A stride of a row after the other.
@@ -107,15 +107,15 @@ class NormedRows {
     float sum[halves] = {};
     for (Walk added; added.row < rows_;) {
       Walk read = added;
-      Quad<float> quads[at_once][halves];
+      Vec4<float> loaded[at_once][halves];
 #pragma unroll
       for (int i = 0; i < at_once; ++i, read.on(strides()))
         for (int half = 0; half < halves; ++half)
-          quads[i][half] = read.row < rows_ ? of_x(read.row, read.step, half) : Quad<float>{};
+          loaded[i][half] = read.row < rows_ ? of_x(read.row, read.step, half) : Vec4<float>{};
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
         if (added.row == rows_) break;
-        for (int half = 0; half < halves; ++half) sum[half] += sum_of_squares(quads[i][half]);
+        for (int half = 0; half < halves; ++half) sum[half] += sum_of_squares(loaded[i][half]);
         if (added.step == strides() - 1) {
           for (int half = 0; half < halves; ++half) {
             const float of_warp = warp_sum(sum[half]);
@@ -132,7 +132,7 @@ class NormedRows {
   const float *x_, *norm_;
   float eps_;
   int rows_, width_;
-  Quad<float> held_[held_strides][halves];
+  Vec4<float> held_[held_strides][halves];
 };
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include "kernels/linear/linear_tile.cuh"
 
-// Many rows: what becomes of the sums of a block's tile.
+// Products of many rows by mma.sync: what is done with the sums of a block's tile.
 namespace clover::kernels::cuda {
 namespace {
 
-/// Where a thread's sums of a block's tile belong.
+/// The rows and outputs of a thread's sums in a block's tile.
 struct Corner {
   int64_t row, output;  // of sum[0][0][0]
 
@@ -19,8 +19,8 @@ struct Corner {
   __device__ int64_t row_of(int tile, int odd) const { return row + tile * 8 + odd; }
 };
 
-/// Where pairs of y are read and written at once, straight from registers.  Sums of two tiles at a time are
-/// added to what is there, all of it read before the first is written: one by one they would wait for each
+/// Epilogue for pairs of y that are read and written at once, straight from registers. Two tiles at a time
+/// are added to y, all of which is read before the first is written, so that the loads do not wait for each
 /// other.
 template <int PanelsAWarp, int TilesAWarp>
 __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& corner,
@@ -61,7 +61,8 @@ __device__ __forceinline__ void add_tile(const LinearCall& call, const Corner& c
   }
 }
 
-/// Everything else, out of the thread's own `totals`: not as many times in the program as there are sums.
+/// All other epilogues, from the thread's own `totals`, in a loop: unrolled, the code would be as long as
+/// there are sums.
 template <class Shape>
 __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner& corner,
                                             const float4* totals) {
@@ -116,8 +117,8 @@ __device__ __forceinline__ void store_partial(const LinearCall& call, const Corn
   }
 }
 
-/// Adds up, in order, what the blocks of a tile have left: of several pairs of outputs all that is to be read
-/// first.
+/// Adds up, in order, the partial sums of a tile's blocks, loading those of several pairs of outputs before
+/// the first is added.
 template <class Shape>
 __device__ inline void add_segments(const LinearCall& call, int64_t first_row, int64_t first_panel,
                                     const SplitSums& split) {

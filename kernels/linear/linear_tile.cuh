@@ -55,8 +55,8 @@ struct OutputPair {
   }
 };
 
-/// What a row's pair needs besides its sums, apart from them: a thread that has several reads for all before
-/// it stores the first, or each would wait for memory in turn.
+/// What the epilogue of a row's pair reads besides its sums, as a value of its own: a thread with several
+/// pairs loads all of it before it stores the first, or each would wait for memory in turn.
 struct BesidePair {
   float low_bias = 0, high_bias = 0, cos = 1, sin = 0;
   uint32_t slot = 0;
@@ -78,7 +78,7 @@ __device__ inline BesidePair read_beside(const LinearCall& call, int64_t row, co
   return read;
 }
 
-/// Queries, keys or values: to where they belong.
+/// Stores rotated queries or keys, or values, where they belong.
 __device__ inline void store_turned(const RopeCall& call, int64_t row, const OutputPair& pair, float low,
                                     float high, const BesidePair& read) {
   const unsigned size = call.head_size, half = size / 2, queries = call.query_heads, keys = call.kv_heads;
@@ -103,10 +103,10 @@ __device__ inline void store_turned(const RopeCall& call, int64_t row, const Out
   }
 }
 
-/// How far apart in their warp the eight lanes are that hold a row's pairs of a panel.
+/// Distance in their warp of the eight lanes that hold a row's pairs of a panel.
 enum class PairLanes { neighbours = 1, groups = 4 };
 
-/// The best of a row's 16 sums of a panel, by the lane that holds it; all lanes of a warp must call it.
+/// The best of a row's 16 sums of a panel, in the lane that holds it; all lanes of a warp must call it.
 __device__ inline void store_best(const LinearCall& call, int64_t row, int64_t output, float low, float high,
                                   PairLanes lanes) {
   const int lane = threadIdx.x % warp_size, apart = static_cast<int>(lanes);
@@ -125,7 +125,8 @@ __device__ inline void store_best(const LinearCall& call, int64_t row, int64_t o
       key_of(best, static_cast<uint32_t>(low == best ? output : output + 1));
 }
 
-/// What becomes of a row's sums of a pair, whose panel eight neighbours have; all lanes of a warp call it.
+/// The epilogue of a row's pair of sums, whose panel eight neighbouring lanes hold; all lanes of a warp call
+/// it.
 __device__ inline void store_pair(const LinearCall& call, int64_t row, const OutputPair& pair, float low,
                                   float high, const BesidePair& read) {
   if (call.epilogue == Epilogue::best)  // for which lanes with no output bring -inf

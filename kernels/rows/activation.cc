@@ -2,49 +2,97 @@
 
 #include <ATen/Functions.h>
 
-#include "kernels/check.h"
-#include "kernels/cpu.h"
-#include "kernels/cpu/cpu_bodies.h"
-#include "kernels/gpu/cuda.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/op/check.h"
+#include "kernels/op/run.h"
 
 namespace clover::kernels {
 
 float exp_f32(float x) {
-  return cpu::bodies().exp(x);
+  return cpu::loops<cpu::ActivationLoops>().exp(x);
 }
 
 void add_silu_(at::Tensor& z, const at::Tensor& a) {
-  const bool cuda = on_cuda("add_silu_", z);
-  check_tensor("add_silu_", "z", z, {-1, -1}, at::kFloat, z.device());
-  check_tensor("add_silu_", "a", a, z.sizes(), at::kFloat, z.device());
+  const at::Device device = device_of("add_silu_", z);
+  check_tensor("add_silu_", "z", z, {-1, -1}, at::kFloat, device);
+  check_tensor("add_silu_", "a", a, z.sizes(), at::kFloat, device);
   if (z.numel() == 0) return;
-  (cuda ? cuda::add_silu_ : cpu::add_silu_)(z, a);
+  run("add_silu_", z,
+      AddSiluCall{.z = z.mutable_data_ptr<float>(), .a = a.const_data_ptr<float>(), .count = z.numel()});
 }
+
+void run_on_cpu(const AddSiluCall& call) {
+  const cpu::ActivationLoops& loops = cpu::loops<cpu::ActivationLoops>();
+  cpu::for_rows(call.count, 4,
+                [&](int64_t begin, int64_t end) { loops.add_silu(call.z, call.a, begin, end); });
+}
+
+namespace {
+
+void check_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
+                 int64_t groups, const at::Tensor& out, const at::Tensor& rounded) {
+  const char* const op = "add_gated";
+  const at::Device device = device_of(op, s);
+  check_tensor(op, "s", s, {-1, -1}, at::kFloat, device);
+  if (rows.defined()) check_tensor(op, "rows", rows, {-1}, at::kLong, device);
+  const int64_t count = (rows.defined() ? rows : s).size(0), width = s.size(1);
+  check_tensor(op, "q", q, {count, width}, at::kFloat, device);
+  if (kv.rows.defined()) {
+    check_tensor(op, "kv.rows", kv.rows, {count}, at::kLong, device);
+    check_tensor(op, "kv", kv.data, {-1, 2 * width}, rounded.scalar_type(), device);
+  } else {
+    check_tensor(op, "kv", kv.data, {count, 2 * width}, at::kFloat, device);
+  }
+  check_tensor(op, "out", out, {count, width}, at::kFloat, device);
+  check_tensor(op, "rounded", rounded, {count, width}, std::nullopt, device);
+  TORCH_CHECK(groups >= 1 && width % groups == 0, op, ": ", groups, " groups do not divide the width ", width,
+              ".");
+}
+
+const int64_t* indices_of(const at::Tensor& rows) {
+  return rows.defined() ? rows.const_data_ptr<int64_t>() : nullptr;
+}
+
+}  // namespace
 
 void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
                int64_t groups, double eps, GateActivation activation, at::Tensor& out, at::Tensor& rounded) {
-  const bool cuda = on_cuda("add_gated", s);
-  const at::Device device = s.device();
-  check_tensor("add_gated", "s", s, {-1, -1}, at::kFloat, device);
-  if (rows.defined()) check_tensor("add_gated", "rows", rows, {-1}, at::kLong, device);
-  const int64_t count = (rows.defined() ? rows : s).size(0), width = s.size(1);
-  check_tensor("add_gated", "q", q, {count, width}, at::kFloat, device);
-  if (kv.rows.defined()) {
-    check_tensor("add_gated", "kv.rows", kv.rows, {count}, at::kLong, device);
-    check_tensor("add_gated", "kv", kv.of, {-1, 2 * width}, rounded.scalar_type(), device);
-  } else {
-    check_tensor("add_gated", "kv", kv.of, {count, 2 * width}, at::kFloat, device);
-  }
-  check_tensor("add_gated", "out", out, {count, width}, at::kFloat, device);
-  check_tensor("add_gated", "rounded", rounded, {count, width}, std::nullopt, device);
-  TORCH_CHECK(groups >= 1 && width % groups == 0, "add_gated: ", groups, " groups do not divide the width ",
-              width, ".");
+  check_gated(s, rows, q, kv, groups, out, rounded);
   if (out.numel() == 0) return;
-  if (cuda) return cuda::add_gated(s, rows, q, kv, groups, eps, activation, out, rounded);
+  GatedCall call{.s = s.const_data_ptr<float>(),
+                 .chosen = indices_of(rows),
+                 .q = q.const_data_ptr<float>(),
+                 .kv = kv.data.const_data_ptr(),
+                 .kv_rows = indices_of(kv.rows),
+                 .rows = out.size(0),
+                 .width = out.size(1),
+                 .groups = groups,
+                 .eps = static_cast<float>(eps),
+                 .silu = activation == GateActivation::silu,
+                 .out = out.mutable_data_ptr<float>(),
+                 .rounded = rounded.mutable_data_ptr(),
+                 .element = element_of(rounded.scalar_type())};
+  if (on_gpu("add_gated", s)) return run("add_gated", s, call);
+  // The CPU leaves choosing rows and rounding to ATen.
   rows.defined() ? at::index_select_out(out, s.detach(), 0, rows) : out.copy_(s);
-  cpu::add_gated_(out, q, kv.rows.defined() ? kv.of.index_select(0, kv.rows).to(at::kFloat) : kv.of, groups,
-                  eps, activation);
+  const at::Tensor chosen_kv = kv.rows.defined() ? kv.data.index_select(0, kv.rows).to(at::kFloat) : kv.data;
+  call.s = call.out;
+  call.kv = chosen_kv.const_data_ptr();
+  run_on_cpu(call);
   rounded.copy_(out);
+}
+
+void run_on_cpu(const GatedCall& call) {
+  const cpu::ActivationLoops& loops = cpu::loops<cpu::ActivationLoops>();
+  const int64_t width = call.width;
+  cpu::for_rows(call.rows, 6 * width, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* key = static_cast<const float*>(call.kv) + 2 * row * width;
+      loops.add_gated(call.out + row * width, call.q + row * width, key, key + width, width, call.groups,
+                      call.eps, call.silu);
+    }
+  });
 }
 
 }  // namespace clover::kernels

@@ -1,28 +1,29 @@
 #include "kernels/gpu/device.cuh"
-#include "kernels/gpu/launchers.h"
-#include "kernels/gpu/quads.cuh"
+#include "kernels/gpu/vec4.cuh"
+#include "kernels/rows/activation_call.h"
 
-namespace clover::kernels::cuda {
+namespace clover::kernels {
+using namespace cuda;
 namespace {
 
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-int64_t quads_of(int64_t count) {
+int64_t vec4s_of(int64_t count) {
   return (count + 3) / 4;
 }
-int64_t blocks_for(int64_t quads) {
-  return (quads + threads - 1) / threads;
+int64_t blocks_for(int64_t vec4s) {
+  return (vec4s + threads - 1) / threads;
 }
 template <bool Aligned>
 __global__ void __launch_bounds__(threads) add_silu_all(float* z, const float* a, int64_t count) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const int64_t at = 4 * (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x);
-  Quad<float> sum = load_quad<Aligned>(z, at, count);
-  const Quad<float> added = load_quad<Aligned>(a, at, count);
+  Vec4<float> sum = load_vec4<Aligned>(z, at, count);
+  const Vec4<float> added = load_vec4<Aligned>(a, at, count);
   for (int i = 0; i < 4; ++i) sum.x[i] += silu_one(added.x[i]);
-  store_quad<Aligned>(sum, z, at, count);
+  store_vec4<Aligned>(sum, z, at, count);
 }
 
 struct Products {
@@ -45,11 +46,11 @@ __device__ inline Products block_products(const Products& mine) {
   return all;
 }
 
-/// A block a group of a row.  KV: what keys and values are stored as.
+/// One block for each group of each row. KV: the type that keys and values are stored as.
 template <class T, class KV, bool Aligned>
 __global__ void __launch_bounds__(threads) add_gated_slices(GatedCall call) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const int64_t groups = call.groups, row = blockIdx.x / groups, width = call.width;
   const int slice = static_cast<int>(width / groups);
   const int64_t within = blockIdx.x % groups * slice, begin = row * width + within;
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(threads) add_gated_slices(GatedCall call) {
   T* rounded = static_cast<T*>(call.rounded) + begin;
   Products mine;
   for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {
-    const Quad<float> a = load_quad<Aligned>(q, at, slice), b = load_quad<Aligned>(k, at, slice);
+    const Vec4<float> a = load_vec4<Aligned>(q, at, slice), b = load_vec4<Aligned>(k, at, slice);
     for (int i = 0; i < 4; ++i) {
       mine.qq += a.x[i] * a.x[i];
       mine.kk += b.x[i] * b.x[i];
@@ -73,34 +74,34 @@ __global__ void __launch_bounds__(threads) add_gated_slices(GatedCall call) {
   const float eps = call.eps, q_norm = sqrtf(all.qq), k_norm = sqrtf(all.kk);
   const float gate = all.qk / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
   for (int at = 4 * threadIdx.x; at < slice; at += 4 * threads) {
-    Quad<float> sum = load_quad<Aligned>(s, at, slice);
-    const Quad<float> gated = load_quad<Aligned>(v, at, slice);
+    Vec4<float> sum = load_vec4<Aligned>(s, at, slice);
+    const Vec4<float> gated = load_vec4<Aligned>(v, at, slice);
     for (int i = 0; i < 4; ++i) {
       const float added = gated.x[i] * gate;
       sum.x[i] += call.silu ? silu_one(added) : added;
     }
-    store_quad<Aligned>(sum, out, at, slice);
-    store_quad<Aligned>(sum, rounded, at, slice);
+    store_vec4<Aligned>(sum, out, at, slice);
+    store_vec4<Aligned>(sum, rounded, at, slice);
   }
 }
 
 }  // namespace
 
-void launch_add_silu(float* z, const float* a, int64_t count, Stream stream) {
+void run_on_gpu(const AddSiluCall& call, const GpuContext& context) {
   const auto start = [&](auto aligned) {
-    launch("add_silu_", add_silu_all<decltype(aligned)::value>, dim3(blocks_for(quads_of(count))), threads, 0,
-           stream, z, a, count);
+    launch("add_silu_", add_silu_all<decltype(aligned)::value>, dim3(blocks_for(vec4s_of(call.count))),
+           threads, 0, context.stream, call.z, call.a, call.count);
   };
-  with_alignment(start, count, z, a);
+  with_alignment(start, call.count, call.z, call.a);
 }
 
-void launch_add_gated(const GatedCall& call, Stream stream) {
+void run_on_gpu(const GatedCall& call, const GpuContext& context) {
   const auto start = [&](auto rounded, auto stored) {
     using T = decltype(rounded);
     using KV = decltype(stored);
     const auto aligned_or_not = [&](auto aligned) {
       launch("add_gated", add_gated_slices<T, KV, decltype(aligned)::value>, dim3(call.rows * call.groups),
-             threads, 0, stream, call);
+             threads, 0, context.stream, call);
     };
     with_alignment(aligned_or_not, call.width / call.groups, call.s, call.q, static_cast<const KV*>(call.kv),
                    static_cast<const float*>(call.out), static_cast<const T*>(call.rounded));
@@ -110,4 +111,4 @@ void launch_add_gated(const GatedCall& call, Stream stream) {
   });
 }
 
-}  // namespace clover::kernels::cuda
+}  // namespace clover::kernels

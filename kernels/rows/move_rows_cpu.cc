@@ -1,13 +1,11 @@
 #include <cstring>
 
-#include "kernels/call_of.h"
-#include "kernels/cpu.h"
 #include "kernels/rows/cache_row.h"
+#include "kernels/rows/move_rows.h"
 
-namespace clover::kernels::cpu {
+namespace clover::kernels {
 
-void move_rows(at::Tensor& cache, const at::Tensor& moves) {
-  const MoveCall call = call_of(cache, moves);
+void run_on_cpu(const MoveCall& call) {
   const int64_t *from = call.moves, *to = from + call.count;
   char* part = static_cast<char*>(call.cache);
   const auto row = [&](int64_t slot, int64_t head) {
@@ -23,4 +21,4 @@ void move_rows(at::Tensor& cache, const at::Tensor& moves) {
   }
 }
 
-}  // namespace clover::kernels::cpu
+}  // namespace clover::kernels

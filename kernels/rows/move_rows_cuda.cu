@@ -1,17 +1,19 @@
 #include "kernels/gpu/device.cuh"
-#include "kernels/gpu/launchers.h"
 #include "kernels/rows/cache_row.h"
+#include "kernels/rows/move_rows.h"
 
-namespace clover::kernels::cuda {
+namespace clover::kernels {
+using namespace cuda;
 namespace {
 
 constexpr int threads = 128;
 constexpr int at_once = 4;  // rows read before any of them is written
 
-/// A block a group, which the block of its first move takes, in one part; a thread 16 bytes of a head.
+/// One block for each group of each part: the block of the group's first move does them all. A thread moves
+/// 16 bytes of a head.
 __global__ void __launch_bounds__(threads) move_groups(MoveCall call) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const int64_t *from = call.moves, *to = from + call.count, *group = to + call.count;
   const int64_t first = blockIdx.x;
   const int words = static_cast<int>(call.row_bytes / 16), word = blockIdx.y * threads + threadIdx.x,
@@ -37,10 +39,10 @@ __global__ void __launch_bounds__(threads) move_groups(MoveCall call) {
 
 }  // namespace
 
-void launch_move_rows(const MoveCall& call, Stream stream) {
+void run_on_gpu(const MoveCall& call, const GpuContext& context) {
   const int64_t words = call.kv_heads * call.row_bytes / 16;
   launch("move_rows", move_groups, dim3(call.count, (words + threads - 1) / threads, call.parts), threads, 0,
-         stream, call);
+         context.stream, call);
 }
 
-}  // namespace clover::kernels::cuda
+}  // namespace clover::kernels

@@ -1,16 +1,14 @@
 #include "kernels/trees/tree_growth.h"
 
-#include "kernels/check.h"
-#include "kernels/cpu.h"
-#include "kernels/gpu/cuda.h"
+#include "kernels/op/check.h"
+#include "kernels/op/run.h"
 
 namespace clover::kernels {
 
 void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                 const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
   const char* const name = "grow_level";
-  const bool cuda = on_cuda(name, logits);
-  const at::Device device = logits.device();
+  const at::Device device = device_of(name, logits);
   check_tensor(name, "logits", logits, {-1, -1}, at::kFloat, device);
   check_tensor(name, "ids", ids, logits.sizes(), at::kLong, device);
   check_tensor(name, "log_sums", log_sums, {logits.size(0)}, at::kFloat, device);
@@ -27,7 +25,26 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
   TORCH_CHECK(trees.rows.size(1) >= needed, name, ": room for ", trees.rows.size(1), " rows, expected ",
               needed, ".");
   if (trees.ids.size(0) == 0) return;
-  (cuda ? cuda::grow_level : cpu::grow_level)(logits, ids, log_sums, rule, most_live, trees);
+  run(name, logits,
+      GrowthCall{.logits = logits.const_data_ptr<float>(),
+                 .ids = ids.const_data_ptr<int64_t>(),
+                 .log_sums = log_sums.const_data_ptr<float>(),
+                 .guess_rows = logits.size(0),
+                 .guesses = logits.size(1),
+                 .width = rule.width,
+                 .top_p = rule.top_p,
+                 .relative_cut = rule.relative_cut,
+                 .one_row_a_tree = rule.one_row_a_tree,
+                 .most_live = most_live,
+                 .trees = trees.ids.size(0),
+                 .nodes = trees.ids.size(1),
+                 .capacity = trees.rows.size(1),
+                 .tree_ids = trees.ids.mutable_data_ptr<int64_t>(),
+                 .tree_parent = trees.parent.mutable_data_ptr<int32_t>(),
+                 .tree_joint = trees.joint.mutable_data_ptr<float>(),
+                 .states = static_cast<TreeState*>(trees.state.mutable_data_ptr()),
+                 .next_rows = trees.rows.mutable_data_ptr<int64_t>(),
+                 .row_count = trees.row_count.mutable_data_ptr<int32_t>()});
 }
 
 }  // namespace clover::kernels

@@ -1,15 +1,18 @@
 #include "kernels/gpu/device.cuh"
-#include "kernels/gpu/launchers.h"
-#include "kernels/trees/growth.h"
+#include "kernels/trees/tree_growth_call.h"
 
-// One block, a warp a tree: a level adds few nodes, each the best of what the lanes hold.
-namespace clover::kernels::cuda {
+// One block, one warp for each tree. A level adds few nodes, each the best of the children that the lanes'
+// cursors are at.
+namespace clover::kernels {
+using namespace cuda;
+using namespace growth;
 namespace {
 
 constexpr int64_t most_warps = 32;
-constexpr int branches_a_lane = 2;  // of the 64 live nodes that a tree may have
+constexpr int cursors_a_lane = 2;  // of the 64 live nodes that a tree may have
 
-/// True for the lane that holds the largest of `mine`, and for no other; 0 takes no part.
+/// True for the lane that holds the largest of `mine`, and for no other; a lane that does not take part
+/// counts as 0.
 __device__ inline bool holds_most(uint32_t mine, bool takes_part) {
   const uint32_t part = takes_part ? mine : 0;
   const uint32_t most = __reduce_max_sync(all_lanes, part);
@@ -18,26 +21,26 @@ __device__ inline bool holds_most(uint32_t mine, bool takes_part) {
 
 __device__ inline TreeState grow_tree(const GrowthCall& call, int64_t tree, const TreeState& last) {
   const int lane = threadIdx.x % warp_size;
-  Branch branches[branches_a_lane];
+  ChildCursor cursors[cursors_a_lane];
 #pragma unroll
-  for (int i = 0; i < branches_a_lane; ++i) {
+  for (int i = 0; i < cursors_a_lane; ++i) {
     const int32_t offset = lane + i * warp_size, node = last.first_live + offset;
     if (offset < last.live)
-      branches[i].begin(call, last, node, last.row + (call.one_row_a_tree ? 0 : offset),
-                        joint_of(call, tree, node));
+      cursors[i].begin(call, last, node, last.row + (call.one_row_a_tree ? 0 : offset),
+                       joint_of(call, tree, node));
   }
   int32_t nodes = last.nodes;
   for (; nodes < last.most_nodes; ++nodes) {
-    static_assert(branches_a_lane == 2);
-    Branch& mine = branches[0];
-    if (branches[1].alive() && (!mine.alive() || before(branches[1], mine))) {
-      const Branch other = mine;
-      mine = branches[1];
-      branches[1] = other;
+    static_assert(cursors_a_lane == 2);
+    ChildCursor& mine = cursors[0];
+    if (cursors[1].has_child() && (!mine.has_child() || before(cursors[1], mine))) {
+      const ChildCursor other = mine;
+      mine = cursors[1];
+      cursors[1] = other;
     }
-    // A probability is not negative, so its bits rise with it.
+    // The bits of a number that is not negative rise with it.
     const uint32_t rising = bits_as<uint32_t>(mine.joint) + 1;
-    bool best = holds_most(rising, mine.alive());
+    bool best = holds_most(rising, mine.has_child());
     if (__ballot_sync(all_lanes, best) == 0) break;
     best = holds_most(~static_cast<uint32_t>(mine.id), best);
     best = holds_most(~static_cast<uint32_t>(mine.node), best);
@@ -48,10 +51,10 @@ __device__ inline TreeState grow_tree(const GrowthCall& call, int64_t tree, cons
     call.tree_joint[at] = mine.joint;
     mine.next(call, last);
   }
-  return grown(last, nodes, call.most_live);
+  return after_level(last, nodes, call.most_live);
 }
 
-/// The sum of the first `count`; every lane gets it.
+/// The sum of the first `count` of rows, in every lane.
 __device__ inline int32_t sum_in_warp(const int32_t* rows, int64_t count) {
   int32_t sum = 0;
   for (int64_t i = threadIdx.x % warp_size; i < count; i += warp_size) sum += rows[i];
@@ -60,8 +63,8 @@ __device__ inline int32_t sum_in_warp(const int32_t* rows, int64_t count) {
 }
 
 __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall call) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   int32_t* rows = shared_memory<int32_t>();  // [trees]
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size;
   for (int64_t tree = warp; tree < call.trees; tree += warps) {
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall c
       state = grow_tree(call, tree, state);
       if (lane == 0) call.states[tree] = state;
     }
-    if (lane == 0) rows[tree] = rows_of(state, call);
+    if (lane == 0) rows[tree] = rows_needed(state, call);
   }
   __syncthreads();
   for (int64_t tree = warp; tree < call.trees; tree += warps) {
@@ -90,10 +93,10 @@ __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall c
 
 }  // namespace
 
-void launch_grow_level(const GrowthCall& call, Stream stream) {
+void run_on_gpu(const GrowthCall& call, const GpuContext& context) {
   const int64_t warps = call.trees < most_warps ? call.trees : most_warps;
   launch("grow_level", grow_trees, dim3(1), static_cast<int>(warps * warp_size),
-         call.trees * static_cast<int64_t>(sizeof(int32_t)), stream, call);
+         call.trees * static_cast<int64_t>(sizeof(int32_t)), context.stream, call);
 }
 
-}  // namespace clover::kernels::cuda
+}  // namespace clover::kernels

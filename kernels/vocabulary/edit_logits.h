@@ -1,7 +1,6 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include "kernels/op/call.h"
 #include "kernels/vocabulary/logit_edit.h"
 
 namespace clover::kernels {
@@ -9,8 +8,20 @@ namespace clover::kernels {
 /// Edits some logits of some rows, in place; all others keep their bits.
 ///   logits fp32 [R, V] contiguous
 ///   edits  i32 [E, 4] of LogitEdits, rows i32 [N, 5] of EditedRows, on the device of the logits: no row
-///   stands there twice, no token twice in a range, and own edits are no other row's; a GPU checks none of
-///   it, nor ids and ranges
+///   stands there
+///          twice, no token twice in a range, and a row's own edits are no other row's
+/// A GPU checks neither that nor ids and ranges.
 void edit_logits(at::Tensor& logits, const at::Tensor& edits, const at::Tensor& rows);
+
+struct EditCall {
+  float* logits;  // [logit_rows, width]
+  int64_t logit_rows, width;
+  const LogitEdit* edits;  // [edit_count]
+  int64_t edit_count;
+  const EditedRow* rows;  // [row_count]
+  int64_t row_count;
+};
+void run_on_cpu(const EditCall& call);
+CLOVER_GPU_KERNEL void run_on_gpu(const EditCall& call, const GpuContext& context);
 
 }  // namespace clover::kernels

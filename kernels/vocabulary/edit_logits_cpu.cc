@@ -2,23 +2,24 @@
 
 #include <vector>
 
-#include "kernels/cpu.h"
-#include "kernels/cpu/cpu_loops.h"
-#include "kernels/vocabulary/logit_edit.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/vocabulary/edit_logits.h"
 
 namespace clover::kernels {
 namespace {
 
-void check(const EditedRow& row, const LogitEdit* edits, int64_t count, const at::Tensor& logits) {
-  const auto inside = [&](int32_t begin, int32_t end) { return 0 <= begin && begin <= end && end <= count; };
-  TORCH_CHECK(row.row >= 0 && row.row < logits.size(0) && inside(row.begin, row.end) &&
+void check(const EditCall& call, const EditedRow& row) {
+  const auto inside = [&](int32_t begin, int32_t end) {
+    return 0 <= begin && begin <= end && end <= call.edit_count;
+  };
+  TORCH_CHECK(row.row >= 0 && row.row < call.logit_rows && inside(row.begin, row.end) &&
                   inside(row.own_begin, row.own_end),
-              "edit_logits: row ", row.row, " or its edits are not among ", logits.size(0), " rows and ",
-              count, " edits.");
+              "edit_logits: row ", row.row, " or its edits are not among ", call.logit_rows, " rows and ",
+              call.edit_count, " edits.");
   for (const auto& [begin, end] : {std::pair{row.begin, row.end}, {row.own_begin, row.own_end}})
     for (int32_t i = begin; i < end; ++i)
-      TORCH_CHECK(edits[i].id >= 0 && edits[i].id < logits.size(1), "edit_logits: token ", edits[i].id,
-                  " is not among ", logits.size(1), ".");
+      TORCH_CHECK(call.edits[i].id >= 0 && call.edits[i].id < call.width, "edit_logits: token ",
+                  call.edits[i].id, " is not among ", call.width, ".");
 }
 
 void edit_row(float* x, const LogitEdit* edits, const EditedRow& row) {
@@ -31,14 +32,11 @@ void edit_row(float* x, const LogitEdit* edits, const EditedRow& row) {
 
 }  // namespace
 
-void cpu::edit_logits(at::Tensor& logits, const at::Tensor& edits, const at::Tensor& rows) {
-  const auto* edit = static_cast<const LogitEdit*>(edits.const_data_ptr());
-  const auto* row = static_cast<const EditedRow*>(rows.const_data_ptr());
-  const int64_t count = rows.size(0), width = logits.size(1);
-  for (int64_t i = 0; i < count; ++i) check(row[i], edit, edits.size(0), logits);
-  float* const x = logits.mutable_data_ptr<float>();
-  for_rows(count, edits.size(0), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) edit_row(x + row[i].row * width, edit, row[i]);
+void run_on_cpu(const EditCall& call) {
+  for (int64_t i = 0; i < call.row_count; ++i) check(call, call.rows[i]);
+  cpu::for_rows(call.row_count, call.edit_count, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      edit_row(call.logits + call.rows[i].row * call.width, call.edits, call.rows[i]);
   });
 }
 

@@ -1,19 +1,20 @@
 #include "kernels/gpu/device.cuh"
-#include "kernels/vocabulary/edit_logits_launch.h"
+#include "kernels/vocabulary/edit_logits.h"
 
-namespace clover::kernels::cuda {
+namespace clover::kernels {
+using namespace cuda;
 namespace {
 
 constexpr int threads = 256;
 
-/// A block an edited row; no two edits of a phase are of one token.
+/// One block for each edited row; within a phase no two edits are of one token.
 __global__ void __launch_bounds__(threads)
     edit_rows(float* logits, int64_t width, const LogitEdit* edits, const EditedRow* rows, float* held) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const EditedRow row = rows[blockIdx.x];
   float* const x = logits + row.row * width;
-  // Rows do not share these edits, so each has room of its own there.
+  // Rows do not share their own edits, so each has a place of its own in `held`.
   for (int i = row.own_begin + threadIdx.x; i < row.own_end; i += threads)
     held[i] = edited(x[edits[i].id], edits[i]);
   __syncthreads();
@@ -25,10 +26,10 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-void launch_edit_logits(float* logits, int64_t width, const void* edits, const void* rows, int64_t count,
-                        float* held, Stream stream) {
-  launch("edit_logits", edit_rows, dim3(count), threads, 0, stream, logits, width,
-         static_cast<const LogitEdit*>(edits), static_cast<const EditedRow*>(rows), held);
+void run_on_gpu(const EditCall& call, const GpuContext& context) {
+  const auto held = context.scratch<float>(call.edit_count);
+  launch("edit_logits", edit_rows, dim3(call.row_count), threads, 0, context.stream, call.logits, call.width,
+         call.edits, call.rows, held.get());
 }
 
-}  // namespace clover::kernels::cuda
+}  // namespace clover::kernels

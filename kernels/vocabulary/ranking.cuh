@@ -5,10 +5,11 @@
 // The order in which logits are ranked: the larger first, then the lower index, NaN as -inf.
 namespace clover::kernels::cuda {
 
-/// Of no value, and above that of any.
+/// The key of no value, which is below all others, and one that is above all others.
 constexpr uint64_t no_key = 0, above_all = ~uint64_t{0};
 
-/// The better a logit ranks, the larger; unlike any other's of its row.  The index has 32 bits.
+/// The key of a logit: the larger, the better the logit ranks; no two keys of a row are equal. The index has
+/// 32 bits.
 __device__ inline uint64_t key_of(float x, uint32_t index) {
   const float ranked = x == x ? x + 0.0f : minus_infinity();  // the sum makes -0 the 0 that it ties with
   const uint32_t bits = bits_as<uint32_t>(ranked), sign = 0x80000000u;

@@ -1,18 +1,27 @@
 #include "kernels/vocabulary/sample.h"
 
-#include "kernels/check.h"
-#include "kernels/cpu.h"
-#include "kernels/gpu/cuda.h"
+#include <ATen/ops/empty.h>
+
+#include "kernels/op/check.h"
+#include "kernels/op/run.h"
 
 namespace clover::kernels {
 
 at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
-  const bool cuda = on_cuda("sample", logits);
-  check_tensor("sample", "logits", logits, {-1, -1}, at::kFloat, logits.device());
-  check_tensor("sample", "rules", rules, {logits.size(0), 5}, at::kDouble, logits.device());
+  const at::Device device = device_of("sample", logits);
+  check_tensor("sample", "logits", logits, {-1, -1}, at::kFloat, device);
+  check_tensor("sample", "rules", rules, {logits.size(0), 5}, at::kDouble, device);
   TORCH_CHECK(logits.size(1) >= 1 && logits.size(1) <= most_sampled, "sample: the vocabulary has ",
               logits.size(1), " tokens, expected 1 to ", most_sampled, ".");
-  return (cuda ? cuda::sample : cpu::sample)(logits, rules);
+  at::Tensor tokens = at::empty({logits.size(0)}, logits.options().dtype(at::kLong));
+  if (logits.size(0) == 0) return tokens;
+  run("sample", logits,
+      SampleCall{.logits = logits.const_data_ptr<float>(),
+                 .rules = static_cast<const RowRule*>(rules.const_data_ptr()),
+                 .rows = logits.size(0),
+                 .width = logits.size(1),
+                 .tokens = tokens.mutable_data_ptr<int64_t>()});
+  return tokens;
 }
 
 }  // namespace clover::kernels

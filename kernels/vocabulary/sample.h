@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <limits>
+
+#include "kernels/op/call.h"
 
 namespace clover::kernels {
 
@@ -33,9 +33,18 @@ int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, dou
 at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules);
 
 struct RowRule {
-  double temperature = 0, top_p = 1, top_k = 0, uniform = 0;
+  double temperature = 0, top_p = 1, top_k = 0, uniform = 0;  // as in SamplingRule
   double farthest =
-      std::numeric_limits<double>::infinity();  // -log(min_p), which a GPU would be slow to find
+      std::numeric_limits<double>::infinity();  // -log(min_p), which a GPU would be slow to compute
 };
+
+struct SampleCall {
+  const float* logits;   // [rows, width]
+  const RowRule* rules;  // [rows]
+  int64_t rows, width;
+  int64_t* tokens;  // [rows]
+};
+void run_on_cpu(const SampleCall& call);
+CLOVER_GPU_KERNEL void run_on_gpu(const SampleCall& call, const GpuContext& context);
 
 }  // namespace clover::kernels

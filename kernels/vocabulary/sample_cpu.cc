@@ -1,6 +1,5 @@
 #include "kernels/vocabulary/sample.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -10,9 +9,9 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cpu.h"
-#include "kernels/cpu/cpu_bodies.h"
-#include "kernels/cpu/cpu_loops.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/vocabulary/logit_loops.h"
 #include "kernels/vocabulary/row_top_k.h"
 
 namespace clover::kernels {
@@ -21,7 +20,8 @@ namespace {
 using Mass = uint64_t;  // a multiple of 2^-40 of the most probable token's: see cpu::NearTokens
 constexpr float infinite = std::numeric_limits<float>::infinity();
 
-// Tokens this far are looked at first: at temperature 1 a few dozen of SmolLM2's have 98 % of the mass.
+// Tokens within this distance are looked at first: at temperature 1 a few dozen of SmolLM2's have 98 % of the
+// mass.
 constexpr float near_distance = 8;
 
 struct Candidate {
@@ -34,8 +34,8 @@ bool likelier(const Candidate& a, const Candidate& b) {
   return a.distance < b.distance || (a.distance == b.distance && a.index < b.index);
 }
 
-/// The tokens in order of probability, sorted only where somebody looks: buckets of 1/64 of a unit of
-/// distance.
+/// The tokens in order of probability, in buckets of 1/64 of a unit of distance, which are sorted only where
+/// it matters.
 class Ladder {
  public:
   explicit Ladder(const cpu::NearTokens& tokens) : tokens_(tokens) {
@@ -98,7 +98,7 @@ Mass part_of(Mass mass, double share) {
   return static_cast<Mass>((numerator * mass) >> 53);
 }
 
-/// Room for all tokens of a row, this thread's.
+/// Memory for all tokens of a row, one for each thread.
 cpu::NearTokens room_for(int64_t count) {
   thread_local std::vector<float> distance;
   thread_local std::vector<int32_t> integers;
@@ -110,11 +110,11 @@ cpu::NearTokens room_for(int64_t count) {
   return {distance.data(), integers.data(), integers.data() + room, integers.data() + 2 * room, 0, 0};
 }
 
-/// Index of the token drawn from x[0 .. n); -1 where that hangs on others than those within `limit` of the
-/// largest, as never happens where that is infinite.
+/// Index of the token drawn from x[0 .. n); -1 where the draw depends on tokens farther than `limit` from the
+/// largest, which it cannot where `limit` is infinite.
 int64_t draw(const float* x, int64_t n, float largest, const RowRule& rule, float limit) {
   cpu::NearTokens near = room_for(n);
-  cpu::bodies().weigh(x, n, largest, static_cast<float>(rule.temperature), limit, near);
+  cpu::loops<cpu::LogitLoops>().weigh(x, n, largest, static_cast<float>(rule.temperature), limit, near);
   Ladder ladder(near);
   const Mass within = ladder.total();
   Mass kept = near.mass_of_all;
@@ -156,7 +156,7 @@ int64_t sample_row(const float* logits, int64_t vocab, const RowRule& rule) {
     for (int64_t i = 0; i < count; ++i) kept[i] = best[i].value;
     from = kept.data();
   }
-  const float largest = cpu::bodies().maximum(from, count);
+  const float largest = cpu::loops<cpu::LogitLoops>().maximum(from, count);
   if (largest == -infinite) return -1;
   int64_t chosen = draw(from, count, largest, rule, near_distance);
   if (chosen < 0) chosen = draw(from, count, largest, rule, infinite);
@@ -171,17 +171,11 @@ int64_t sample(const float* logits, int64_t vocab, const SamplingRule& rule, dou
       {rule.temperature, rule.top_p, static_cast<double>(rule.top_k), uniform, -std::log(rule.min_p)});
 }
 
-at::Tensor cpu::sample(const at::Tensor& logits, const at::Tensor& rules) {
-  const int64_t rows = logits.size(0), vocab = logits.size(1);
-  at::Tensor tokens = at::empty({rows}, at::kLong);
-  const auto* rule = static_cast<const RowRule*>(rules.const_data_ptr());
-  for_rows(rows, vocab, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      tokens.mutable_data_ptr<int64_t>()[row] =
-          sample_row(logits.const_data_ptr<float>() + row * vocab, vocab, rule[row]);
-    }
+void run_on_cpu(const SampleCall& call) {
+  cpu::for_rows(call.rows, call.width, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      call.tokens[row] = sample_row(call.logits + row * call.width, call.width, call.rules[row]);
   });
-  return tokens;
 }
 
 }  // namespace clover::kernels

@@ -1,10 +1,12 @@
-#include "kernels/gpu/launchers.h"
 #include "kernels/vocabulary/ranking.cuh"
+#include "kernels/vocabulary/sample.h"
 
-// A block a row.  As on the CPU (sample_cpu.cc) probabilities are whole multiples of 2^-40 of the largest, so
-// that sums do not depend on their order.  Nothing is sorted: the token at which a sum is reached is found by
-// sums over buckets of the order of probability, then over narrower ones until few tokens are left.
-namespace clover::kernels::cuda {
+// One block for each row. As on the CPU (sample_cpu.cc) probabilities are whole multiples of 2^-40 of the
+// largest, so that sums do not depend on their order. Nothing is sorted: the token at which a running sum
+// reaches a bound is found by histograms over buckets of probability, each round over a narrower range, until
+// few tokens are left.
+namespace clover::kernels {
+using namespace cuda;
 namespace {
 
 constexpr int warps = 32, threads = warps * warp_size;
@@ -21,7 +23,7 @@ struct Candidate {
   Mass weight;
 };
 
-/// Of a row, in shared memory.
+/// The histogram of a row, in shared memory.
 struct Ladder {
   Mass weight[buckets];
   unsigned count[buckets];
@@ -33,14 +35,14 @@ struct Ladder {
   Candidate reached;    // its key, and the weight down to it
 };
 
-/// A row and which of its tokens are still in the game: those of at least this key.
+/// A row, of whose tokens those with at least the key least_key are kept.
 struct Row {
   const float* logits;
   int64_t width;
   float largest, temperature;
   uint64_t least_key;
 
-  /// How far x lies below the largest, in units of temperature.
+  /// Distance of logit x from the largest, in units of temperature.
   __device__ float distance(float x) const {
     if (x == largest) return 0;  // also where that is infinite
     const float scaled = (largest - x) / temperature;
@@ -48,8 +50,8 @@ struct Row {
   }
 };
 
-/// Buckets of a round: equal distances in the first, then bits of the key from the highest on.  `parent` is
-/// the bucket of the round before, and those before that.
+/// The buckets of a round: equal distances in the first, then bits of the key from the highest on. `parent`
+/// is the bucket that the round before has chosen.
 struct Round {
   int number = 0;
   int shift = 64, parent_shift = 64;  // of the bits below a bucket's, in this round and in the last
@@ -61,7 +63,7 @@ struct Round {
     return scaled < far_bucket ? static_cast<int>(scaled) : far_bucket;
   }
 
-  /// The better, the lower; below 0 for a token of another parent.
+  /// The bucket of a token: the lower, the more probable; below 0 for a token outside the parent bucket.
   __device__ int bucket_of(float distance, uint64_t key) const {
     const int first = bucket_at(distance);
     if (number == 0) return first;
@@ -83,8 +85,8 @@ struct Round {
   }
 };
 
-/// body(x, index) for the row's logits that fall to this thread; several are asked for before the first is
-/// looked at.
+/// Calls body(x, index) for the row's logits that fall to this thread, and loads several before the first is
+/// used.
 template <class Body>
 __device__ inline void for_logits(const Row& row, const Body& body) {
   constexpr int at_once = 4;
@@ -99,7 +101,7 @@ __device__ inline void for_logits(const Row& row, const Body& body) {
   }
 }
 
-/// body(distance, key, bucket) for those of this round.
+/// Calls body(distance, key, bucket) for the tokens of this round.
 template <class Body>
 __device__ inline void for_tokens(const Row& row, const Round& round, const Body& body) {
   for_logits(row, [&](float x, uint32_t index) {
@@ -111,7 +113,7 @@ __device__ inline void for_tokens(const Row& row, const Round& round, const Body
   });
 }
 
-/// What tokens weigh: 1 each, or their mass.
+/// The weight of a token: 1 (top-k), or its mass (top-p, drawing).
 struct ByNumber {
   static constexpr bool counts = true;
   __device__ static Mass of(float) { return 1; }
@@ -139,7 +141,7 @@ __device__ inline void fill_buckets(const Row& row, const Round& round, Ladder& 
   __syncthreads();
 }
 
-/// What the lanes before this one brought, and `all` of it.
+/// The sum of the values of the lanes before this one; `all` becomes that of all lanes.
 __device__ inline Mass sum_before(Mass mine, Mass& all) {
   const int lane = threadIdx.x % warp_size;
   Mass through = mine;
@@ -151,8 +153,8 @@ __device__ inline Mass sum_before(Mass mine, Mass& all) {
   return through - mine;
 }
 
-/// The lane in whose share the weight wanted is reached, -1 where it is in none's; `before` becomes what is
-/// before that share.
+/// The lane in whose share the running weight reaches `wanted`, -1 where it is in none's; `before` becomes
+/// the weight ahead of that share.
 __device__ inline int lane_of(Mass mine, Mass wanted, Mass& before) {
   Mass all = 0;
   const Mass own = before + sum_before(mine, all);
@@ -162,8 +164,8 @@ __device__ inline int lane_of(Mass mine, Mass wanted, Mass& before) {
   return lane;
 }
 
-/// The bucket in which the weight wanted, from the top, is reached.  A warp adds up a stretch of buckets
-/// each; the first one then looks for the stretch, and in that for the bucket.
+/// Finds the bucket in which the running weight, from the most probable token on, reaches `wanted`. Each warp
+/// adds up a range of buckets; the first warp then finds the range, and within it the bucket.
 template <class Weight, class Wanted>
 __device__ inline void find_bucket(const Round& round, const Wanted& wanted_of, Ladder& ladder) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -198,7 +200,7 @@ __device__ inline void find_bucket(const Round& round, const Wanted& wanted_of, 
   ladder.bucket = bucket;
 }
 
-/// Among the few tokens of the bucket, the one at which the weight wanted is reached.
+/// Finds, among the few tokens of the bucket, the one at which the running weight reaches `wanted`.
 template <class Weight>
 __device__ inline void pick(const Row& row, const Round& round, Ladder& ladder) {
   const int bucket = ladder.bucket;
@@ -215,7 +217,8 @@ __device__ inline void pick(const Row& row, const Round& round, Ladder& ladder) 
   if (through >= ladder.wanted && through - mine.weight < ladder.wanted) ladder.reached = {mine.key, through};
 }
 
-/// The token at which the weights, summed from the likeliest on, reach wanted_of(sum of all), and that sum.
+/// The token at which the weights, summed from the most probable token on, reach wanted_of(sum of all), and
+/// that sum.
 template <class Weight, class Wanted>
 __device__ inline Candidate reach(const Row& row, const Wanted& wanted_of, Ladder& ladder) {
   Round round;
@@ -234,7 +237,7 @@ __device__ inline Candidate reach(const Row& row, const Wanted& wanted_of, Ladde
   return reached;
 }
 
-/// Of the tokens no farther from the likeliest.
+/// The mass of the tokens whose distance is at most `farthest` (min-p).
 __device__ inline Mass mass_within(const Row& row, float farthest, Ladder& ladder) {
   Mass mine = 0, all = 0;
   for_logits(row, [&](float x, uint32_t index) {
@@ -262,8 +265,8 @@ __device__ inline Mass between(Mass least, Mass x, Mass most) {
 
 __global__ void __launch_bounds__(threads)
     draw(const float* logits, const double* rules, int64_t width, int64_t* tokens) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   Ladder& ladder = *shared_memory<Ladder>();
   const double* rule = rules + static_cast<int64_t>(blockIdx.x) * 5;
   const double top_p = rule[1], uniform = rule[3], farthest = rule[4];
@@ -307,9 +310,9 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-void launch_sample(const float* logits, const double* rules, int64_t rows, int64_t width, int64_t* tokens,
-                   Stream stream) {
-  launch("sample", draw, dim3(rows), threads, sizeof(Ladder), stream, logits, rules, width, tokens);
+void run_on_gpu(const SampleCall& call, const GpuContext& context) {
+  launch("sample", draw, dim3(call.rows), threads, sizeof(Ladder), context.stream, call.logits,
+         reinterpret_cast<const double*>(call.rules), call.width, call.tokens);
 }
 
-}  // namespace clover::kernels::cuda
+}  // namespace clover::kernels

@@ -1,51 +1,83 @@
 #include "kernels/vocabulary/top_k.h"
 
-#include <ATen/Functions.h>
+#include <ATen/ops/empty.h>
 
-#include "kernels/check.h"
-#include "kernels/cpu.h"
-#include "kernels/gpu/cuda.h"
+#include "kernels/op/check.h"
+#include "kernels/op/run.h"
 
 namespace clover::kernels {
 namespace {
 
-bool check_logits(const char* function, const at::Tensor& logits) {
-  const bool cuda = on_cuda(function, logits);
-  check_tensor(function, "logits", logits, {-1, -1}, at::kFloat, logits.device());
-  TORCH_CHECK(logits.size(1) >= 1, function, ": logits have no columns, expected at least one.");
-  return cuda;
+void check_logits(const char* op, const at::Tensor& logits) {
+  check_tensor(op, "logits", logits, {-1, -1}, at::kFloat, device_of(op, logits));
+  TORCH_CHECK(logits.size(1) >= 1, op, ": logits have no columns, expected at least one.");
 }
 
-void check_k(const char* function, int64_t k, const at::Tensor& logits) {
-  TORCH_CHECK(k >= 1 && k <= logits.size(1), function, ": k is ", k, ", expected 1 to ", logits.size(1), ".");
+void check_k(const char* op, int64_t k, const at::Tensor& logits) {
+  TORCH_CHECK(k >= 1 && k <= logits.size(1), op, ": k is ", k, ", expected 1 to ", logits.size(1), ".");
+}
+
+/// With room for its results.
+TopKCall top_k_call(const at::Tensor& logits, int64_t k, at::Tensor& values, at::Tensor& indices) {
+  values = at::empty({logits.size(0), k}, logits.options());
+  indices = at::empty({logits.size(0), k}, logits.options().dtype(at::kLong));
+  return {.logits = logits.const_data_ptr<float>(),
+          .rows = logits.size(0),
+          .width = logits.size(1),
+          .k = k,
+          .values = values.mutable_data_ptr<float>(),
+          .indices = indices.mutable_data_ptr<int64_t>(),
+          .names = nullptr,
+          .log_sums = nullptr};
 }
 
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
-  const bool cuda = check_logits("top_k", logits);
+  check_logits("top_k", logits);
   check_k("top_k", k, logits);
-  return (cuda ? cuda::top_k : cpu::top_k)(logits, k);
+  at::Tensor values, indices;
+  const TopKCall call = top_k_call(logits, k, values, indices);
+  if (call.rows > 0) run("top_k", logits, call);
+  return {values, indices};
 }
 
 at::Tensor arg_max(const at::Tensor& logits) {
-  return (check_logits("arg_max", logits) ? cuda::arg_max : cpu::arg_max)(logits);
+  check_logits("arg_max", logits);
+  at::Tensor indices = at::empty({logits.size(0)}, logits.options().dtype(at::kLong));
+  if (logits.size(0) == 0) return indices;
+  run("arg_max", logits,
+      ArgMaxCall{.logits = logits.const_data_ptr<float>(),
+                 .rows = logits.size(0),
+                 .width = logits.size(1),
+                 .indices = indices.mutable_data_ptr<int64_t>()});
+  return indices;
 }
 
 at::Tensor log_sum_exp(const at::Tensor& logits) {
-  return (check_logits("log_sum_exp", logits) ? cuda::log_sum_exp : cpu::log_sum_exp)(logits);
+  check_logits("log_sum_exp", logits);
+  at::Tensor out = at::empty({logits.size(0)}, logits.options());
+  if (logits.size(0) == 0) return out;
+  run("log_sum_exp", logits,
+      LogSumCall{.logits = logits.const_data_ptr<float>(),
+                 .rows = logits.size(0),
+                 .width = logits.size(1),
+                 .out = out.mutable_data_ptr<float>()});
+  return out;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor& logits, int64_t k,
                                                                  const at::Tensor& names) {
-  const bool cuda = check_logits("top_k_and_log_sum", logits);
-  check_k("top_k_and_log_sum", k, logits);
-  if (names.defined())
-    check_tensor("top_k_and_log_sum", "names", names, {logits.size(1)}, at::kLong, logits.device());
-  if (cuda) return cuda::top_k_and_log_sum(logits, k, names);
-  auto [values, indices] = cpu::top_k(logits, k);
-  if (names.defined()) indices = names.index_select(0, indices.view(-1)).view(indices.sizes());
-  return {values, indices, cpu::log_sum_exp(logits)};
+  const char* const op = "top_k_and_log_sum";
+  check_logits(op, logits);
+  check_k(op, k, logits);
+  if (names.defined()) check_tensor(op, "names", names, {logits.size(1)}, at::kLong, logits.device());
+  at::Tensor values, indices, log_sums = at::empty({logits.size(0)}, logits.options());
+  TopKCall call = top_k_call(logits, k, values, indices);
+  if (names.defined()) call.names = names.const_data_ptr<int64_t>();
+  call.log_sums = log_sums.mutable_data_ptr<float>();
+  if (call.rows > 0) run(op, logits, call);
+  return {values, indices, log_sums};
 }
 
 }  // namespace clover::kernels

@@ -1,15 +1,16 @@
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu.h"
-#include "kernels/cpu/cpu_loops.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/vocabulary/logit_loops.h"
 #include "kernels/vocabulary/row_top_k.h"
+#include "kernels/vocabulary/top_k.h"
 
-namespace clover::kernels::cpu {
+namespace clover::kernels {
+namespace cpu {
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
@@ -34,14 +35,22 @@ float lower_bound(const std::vector<float>& maxima, int64_t k) {
   return ordered[k - 1];
 }
 
+float row_log_sum_exp(const float* row, int64_t width) {
+  const LogitLoops& loop = loops<LogitLoops>();
+  const float largest = loop.maximum(row, width);
+  // An infinite maximum is the answer itself (and its difference with itself is not a number).
+  if (std::isinf(largest)) return largest;
+  return static_cast<float>(largest + std::log(static_cast<double>(loop.sum_exp(row, width, largest))));
+}
+
 }  // namespace
 
 void row_top_k(const float* x, int64_t n, int64_t k, std::vector<Ranked>& out) {
-  const CpuBodies& body = bodies();
+  const LogitLoops& loop = loops<LogitLoops>();
   const int64_t block = block_for(n, k);
   thread_local std::vector<float> maxima;
   maxima.resize((n + block - 1) / block);
-  body.block_maxima(x, n, block, maxima.data());
+  loop.block_maxima(x, n, block, maxima.data());
   const float bound = lower_bound(maxima, k);
   out.clear();
   for (size_t b = 0; b < maxima.size(); ++b) {
@@ -60,60 +69,41 @@ void row_top_k(const float* x, int64_t n, int64_t k, std::vector<Ranked>& out) {
 }
 
 int64_t row_arg_max(const float* x, int64_t n) {
-  const CpuBodies& body = bodies();
-  const float best = body.maximum(x, n);
-  return best == minus_infinity ? -1 : body.first_equal(x, n, best);
+  const LogitLoops& loop = loops<LogitLoops>();
+  const float best = loop.maximum(x, n);
+  return best == minus_infinity ? -1 : loop.first_equal(x, n, best);
 }
 
-std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
-  const int64_t rows = logits.size(0), width = logits.size(1);
-  at::Tensor values = at::empty({rows, k}, logits.options()),
-             indices = at::empty({rows, k}, logits.options().dtype(at::kLong));
-  const float* from = logits.const_data_ptr<float>();
-  float* value = values.mutable_data_ptr<float>();
-  int64_t* index = indices.mutable_data_ptr<int64_t>();
-  for_rows(rows, width, [&](int64_t begin, int64_t end) {
-    thread_local std::vector<Ranked> best;
+}  // namespace cpu
+
+void run_on_cpu(const TopKCall& call) {
+  cpu::for_rows(call.rows, call.width, [&](int64_t begin, int64_t end) {
+    thread_local std::vector<cpu::Ranked> best;
     for (int64_t r = begin; r < end; ++r) {
-      row_top_k(from + r * width, width, k, best);
-      for (int64_t i = 0; i < k; ++i) {
-        value[r * k + i] = best[i].value;
-        index[r * k + i] = best[i].index;
+      const float* row = call.logits + r * call.width;
+      cpu::row_top_k(row, call.width, call.k, best);
+      for (int64_t i = 0; i < call.k; ++i) {
+        const int64_t index = best[i].index;
+        call.values[r * call.k + i] = best[i].value;
+        call.indices[r * call.k + i] = call.names != nullptr ? call.names[index] : index;
       }
+      if (call.log_sums != nullptr) call.log_sums[r] = cpu::row_log_sum_exp(row, call.width);
     }
   });
-  return {values, indices};
 }
 
-at::Tensor arg_max(const at::Tensor& logits) {
-  const int64_t rows = logits.size(0), width = logits.size(1);
-  at::Tensor indices = at::empty({rows}, logits.options().dtype(at::kLong));
-  const float* from = logits.const_data_ptr<float>();
-  int64_t* index = indices.mutable_data_ptr<int64_t>();
-  for_rows(rows, width, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) index[r] = row_arg_max(from + r * width, width);
+void run_on_cpu(const ArgMaxCall& call) {
+  cpu::for_rows(call.rows, call.width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      call.indices[r] = cpu::row_arg_max(call.logits + r * call.width, call.width);
   });
-  return indices;
 }
 
-at::Tensor log_sum_exp(const at::Tensor& logits) {
-  const CpuBodies& body = bodies();
-  const int64_t rows = logits.size(0), width = logits.size(1);
-  at::Tensor out = at::empty({rows}, logits.options());
-  const float* from = logits.const_data_ptr<float>();
-  float* to = out.mutable_data_ptr<float>();
-  for_rows(rows, width, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = from + r * width;
-      const float largest = body.maximum(row, width);
-      // An infinite maximum is the answer itself (and its difference with itself is not a number).
-      to[r] = std::isinf(largest)
-                  ? largest
-                  : static_cast<float>(largest +
-                                       std::log(static_cast<double>(body.sum_exp(row, width, largest))));
-    }
+void run_on_cpu(const LogSumCall& call) {
+  cpu::for_rows(call.rows, call.width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      call.out[r] = cpu::row_log_sum_exp(call.logits + r * call.width, call.width);
   });
-  return out;
 }
 
-}  // namespace clover::kernels::cpu
+}  // namespace clover::kernels

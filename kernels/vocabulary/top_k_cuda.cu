@@ -1,16 +1,17 @@
-#include "kernels/gpu/launchers.h"
 #include "kernels/vocabulary/ranking.cuh"
+#include "kernels/vocabulary/top_k.h"
 
-// Rows are few and long, so a row is cut into chunks, one a block; a second kernel makes one result of them.
-// Which value falls to which chunk, and the order of sums, depend on the row's width alone.
-namespace clover::kernels::cuda {
+// Rows are few and long, so each is cut into chunks, one for each block; a second kernel merges the chunks'
+// results. Which value is in which chunk, and the order of sums, depend on the row's width alone.
+namespace clover::kernels {
+using namespace cuda;
 namespace {
 
 constexpr int warps = 8, threads = warps * warp_size;
 constexpr int values_a_thread = 8, chunk_values = threads * values_a_thread;
 constexpr int most_warps = 32;  // of any block
 
-// Beyond these a row is ranked in passes.
+// Rows with a larger k, or of more chunks, are ranked in k passes over the row.
 constexpr int64_t most_ranked = 64;
 constexpr int64_t most_chunks = most_warps * warp_size;  // a list a lane
 
@@ -18,7 +19,7 @@ int64_t chunks_of(int64_t width) {
   return (width + chunk_values - 1) / chunk_values;
 }
 
-/// The k best keys of the warp, best first, written by lane 0; no_key where there are not so many.
+/// The k best keys of the warp, best first, written by lane 0; no_key where there are fewer.
 __device__ inline void rank_in_warp(const uint64_t (&keys)[values_a_thread], int k, uint64_t* list) {
   uint64_t last = above_all;
   for (int i = 0; i < k; ++i) {
@@ -31,7 +32,7 @@ __device__ inline void rank_in_warp(const uint64_t (&keys)[values_a_thread], int
   }
 }
 
-/// The same out of `count` such lists of k, one a lane.
+/// The same from `count` such lists of k, one for each lane.
 __device__ inline void merge_in_warp(const uint64_t* lists, int count, int k, uint64_t* list) {
   const int lane = threadIdx.x % warp_size;
   const uint64_t* mine = lists + lane * k;
@@ -45,8 +46,7 @@ __device__ inline void merge_in_warp(const uint64_t* lists, int count, int k, ui
   }
 }
 
-/// The largest value of a chunk, and the sum of the exponentials of the others' distances to it; all threads
-/// of its block call it.
+/// The largest value of a chunk, and the sum of exp(value - largest); all threads of its block call it.
 __device__ inline float2 sum_of_chunk(const float (&held)[values_a_thread]) {
   float largest = minus_infinity(), sum = 0;
 #pragma unroll
@@ -58,7 +58,7 @@ __device__ inline float2 sum_of_chunk(const float (&held)[values_a_thread]) {
   return {largest, block_sum<warps>(sum)};
 }
 
-/// log(sum(exp)) of a row out of its chunks', by a warp.
+/// The log-sum-exp of a row from those of its chunks, computed by one warp.
 __device__ inline void add_chunks(const float2* parts, int chunks, float* out) {
   const int lane = threadIdx.x % warp_size;
   float largest = minus_infinity(), sum = 0;
@@ -74,8 +74,8 @@ __device__ inline void add_chunks(const float2* parts, int chunks, float* out) {
 
 /// Sums of chunk blockIdx.y of row blockIdx.x; parts [rows, chunks].
 __global__ void __launch_bounds__(threads) sum_chunks(const float* logits, int64_t width, float2* parts) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const float* x = logits + static_cast<int64_t>(blockIdx.x) * width;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * chunk_values;
   float held[values_a_thread];
@@ -88,10 +88,10 @@ __global__ void __launch_bounds__(threads) sum_chunks(const float* logits, int64
   if (threadIdx.x == 0) parts[static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
 }
 
-/// A warp a row.
+/// One warp for each row.
 __global__ void __launch_bounds__(warp_size) add_rows(const float2* parts, int chunks, float* out) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   add_chunks(parts + static_cast<int64_t>(blockIdx.x) * chunks, chunks, out + blockIdx.x);
 }
 
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(warp_size) add_rows(const float2* parts, int c
 template <bool Sums>
 __global__ void __launch_bounds__(threads)
     rank_chunks(const float* logits, int64_t width, int k, uint64_t* lists, float2* parts) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k]
   const int64_t row = blockIdx.x;
   const int warp = threadIdx.x / warp_size;
@@ -124,14 +124,14 @@ __global__ void __launch_bounds__(threads)
   if (warp == 0) merge_in_warp(of_warps, warps, k, lists + (row * gridDim.y + blockIdx.y) * k);
 }
 
-/// Where a row's best go: values and indices [rows, k]; without `values` it is an arg-max.
+/// Where a row's results are written: values and indices [rows, k]; only indices where `values` is null.
 struct Ranking {
   float* values;
   int64_t* indices;
   const int64_t* names;  // of indices, [width], or null
 };
 
-/// A value is looked up again: its key does not tell -0 from 0.
+/// The value is loaded again, because a key does not tell -0 from 0.
 __device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, const Ranking& to) {
   const uint32_t index = index_of(key);
   const float value = larger(x[index], minus_infinity());
@@ -140,12 +140,12 @@ __device__ inline void write_ranked(const float* x, uint64_t key, int64_t at, co
   if (to.values != nullptr) to.values[at] = value;
 }
 
-/// A block a row, a warp 32 chunks; with `parts` the last of its warps adds up their sums.
+/// One block for each row, one warp for each 32 chunks; with `parts` the last warp adds up their sums.
 __global__ void __launch_bounds__(most_warps* warp_size)
     merge_chunks(const float* logits, int64_t width, const uint64_t* lists, const float2* parts, int chunks,
                  int k, Ranking to, float* log_sums) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   uint64_t* of_warps = shared_memory<uint64_t>();  // [warps, k], and [k] for the row
   const int64_t row = blockIdx.x;
   const int warp = threadIdx.x / warp_size, used = blockDim.x / warp_size;
@@ -164,11 +164,11 @@ __global__ void __launch_bounds__(most_warps* warp_size)
   if (parts != nullptr && warp == used - 1) add_chunks(parts + row * chunks, chunks, log_sums + row);
 }
 
-/// A block a row: k passes, each for the best of what is left.
+/// One block for each row, k passes: each finds the best of what is left.
 __global__ void __launch_bounds__(threads)
     rank_in_passes(const float* logits, int64_t width, int64_t k, Ranking to) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const int64_t row = blockIdx.x;
   const float* x = logits + row * width;
   uint64_t last = above_all;
@@ -183,11 +183,11 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// The index of the best of a row's keys, a block a row; -1 where that is -inf.
+/// The index of the best of a row's keys, one block for each row; -1 where the best is -inf.
 __global__ void __launch_bounds__(threads)
     find_best_key(const uint64_t* keys, int64_t count, int64_t* indices) {
-  let_next_begin();
-  wait_for_last();
+  launch_dependents();
+  wait_for_prior_kernel();
   const int64_t row = blockIdx.x;
   const uint64_t* of_row = keys + row * count;
   uint64_t best = no_key;
@@ -203,66 +203,59 @@ bool in_passes(int64_t width, int64_t k) {
   return k > most_ranked || chunks_of(width) > most_chunks;
 }
 
-}  // namespace
-
-int64_t top_k_workspace(int64_t rows, int64_t width, int64_t k) {
-  return in_passes(width, k) ? 0 : rows * chunks_of(width) * k * static_cast<int64_t>(sizeof(uint64_t));
+/// How many keys the chunks' lists hold; none for rows that are ranked in passes.
+int64_t list_keys(int64_t rows, int64_t width, int64_t k) {
+  return in_passes(width, k) ? 0 : rows * chunks_of(width) * k;
 }
 
-namespace {
-
-/// With sums where `parts` has room for them, of rows that are not ranked in passes.
-void rank(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, const Ranking& to,
-          float2* parts, float* log_sums, Stream stream) {
+/// The top k of each row; also log_sums where `parts` is given, for rows that are not ranked in passes.
+void rank(const TopKCall& call, float2* parts, const GpuContext& context) {
+  const auto [logits, rows, width, k, values, indices, names, log_sums] = call;
+  const Ranking to{values, indices, names};
   if (in_passes(width, k)) {
-    launch("top_k", rank_in_passes, dim3(rows), threads, 0, stream, logits, width, k, to);
+    launch("top_k", rank_in_passes, dim3(rows), threads, 0, context.stream, logits, width, k, to);
     return;
   }
-  uint64_t* lists = static_cast<uint64_t*>(workspace);
+  const auto lists = context.scratch<uint64_t>(list_keys(rows, width, k));
   const int chunks = static_cast<int>(chunks_of(width)), merging = (chunks + warp_size - 1) / warp_size;
   const int ranked = static_cast<int>(k);
   const int64_t list_bytes = k * static_cast<int64_t>(sizeof(uint64_t));
   launch("top_k", parts != nullptr ? rank_chunks<true> : rank_chunks<false>, dim3(rows, chunks), threads,
-         warps * list_bytes, stream, logits, width, ranked, lists, parts);
-  launch("top_k", merge_chunks, dim3(rows), merging * warp_size, (merging + 1) * list_bytes, stream, logits,
-         width, lists, parts, chunks, ranked, to, log_sums);
+         warps * list_bytes, context.stream, logits, width, ranked, lists.get(), parts);
+  launch("top_k", merge_chunks, dim3(rows), merging * warp_size, (merging + 1) * list_bytes, context.stream,
+         logits, width, lists.get(), parts, chunks, ranked, to, log_sums);
+}
+
+/// `parts`: [rows, chunks].
+void sum_rows(const LogSumCall& call, float2* parts, const GpuContext& context) {
+  const int chunks = static_cast<int>(chunks_of(call.width));
+  launch("log_sum_exp", sum_chunks, dim3(call.rows, chunks), threads, 0, context.stream, call.logits,
+         call.width, parts);
+  launch("log_sum_exp", add_rows, dim3(call.rows), warp_size, 0, context.stream, parts, chunks, call.out);
 }
 
 }  // namespace
 
-void launch_top_k(const float* logits, int64_t rows, int64_t width, int64_t k, void* workspace, float* values,
-                  int64_t* indices, Stream stream) {
-  rank(logits, rows, width, k, workspace, {values, indices, nullptr}, nullptr, nullptr, stream);
+void run_on_gpu(const TopKCall& call, const GpuContext& context) {
+  if (call.log_sums == nullptr) return rank(call, nullptr, context);
+  const auto parts = context.scratch<float2>(call.rows * chunks_of(call.width));
+  const bool once = !in_passes(call.width, call.k);
+  rank(call, once ? parts.get() : nullptr, context);
+  if (!once) sum_rows({call.logits, call.rows, call.width, call.log_sums}, parts.get(), context);
 }
 
-void launch_arg_max(const float* logits, int64_t rows, int64_t width, void* workspace, int64_t* indices,
-                    Stream stream) {
-  launch_top_k(logits, rows, width, 1, workspace, nullptr, indices, stream);
+void run_on_gpu(const ArgMaxCall& call, const GpuContext& context) {
+  rank({call.logits, call.rows, call.width, 1, nullptr, call.indices, nullptr, nullptr}, nullptr, context);
 }
 
-void launch_best_key(const uint64_t* keys, int64_t rows, int64_t count, int64_t* indices, Stream stream) {
-  launch("arg_max", find_best_key, dim3(rows), threads, 0, stream, keys, count, indices);
+void run_on_gpu(const LogSumCall& call, const GpuContext& context) {
+  const auto parts = context.scratch<float2>(call.rows * chunks_of(call.width));
+  sum_rows(call, parts.get(), context);
 }
 
-int64_t log_sum_exp_workspace(int64_t rows, int64_t width) {
-  return rows * chunks_of(width) * static_cast<int64_t>(sizeof(float2));
+void run_on_gpu(const BestKeyCall& call, const GpuContext& context) {
+  launch("arg_max", find_best_key, dim3(call.rows), threads, 0, context.stream, call.keys, call.count,
+         call.indices);
 }
 
-void launch_log_sum_exp(const float* logits, int64_t rows, int64_t width, void* workspace, float* out,
-                        Stream stream) {
-  float2* parts = static_cast<float2*>(workspace);
-  const int chunks = static_cast<int>(chunks_of(width));
-  launch("log_sum_exp", sum_chunks, dim3(rows, chunks), threads, 0, stream, logits, width, parts);
-  launch("log_sum_exp", add_rows, dim3(rows), warp_size, 0, stream, parts, chunks, out);
-}
-
-void launch_top_k_and_log_sum(const float* logits, int64_t rows, int64_t width, int64_t k,
-                              const int64_t* names, void* workspace, float* values, int64_t* indices,
-                              float* log_sums, Stream stream) {
-  float2* parts = reinterpret_cast<float2*>(static_cast<char*>(workspace) + top_k_workspace(rows, width, k));
-  const bool once = !in_passes(width, k);
-  rank(logits, rows, width, k, workspace, {values, indices, names}, once ? parts : nullptr, log_sums, stream);
-  if (!once) launch_log_sum_exp(logits, rows, width, parts, log_sums, stream);
-}
-
-}  // namespace clover::kernels::cuda
+}  // namespace clover::kernels

@@ -21,7 +21,8 @@ constexpr size_t least = shared_bytes / 2;  // what lies side by side has no edg
 constexpr size_t least = size_t{256} << 10;  // less is no part of a stream worth its name
 #endif
 
-/// Memory that begins at a large page's boundary, zero until it is written to, which is when it is taken.
+/// A memory mapping that begins at a large page's boundary. It is zero, and takes memory page by page when it
+/// is written to.
 class Mapping {
  public:
   explicit Mapping(size_t bytes) : whole_(bytes + large_page) {
@@ -42,7 +43,7 @@ class Mapping {
   char *at_, *begin_;
 };
 
-/// A part of a mapping, which it holds.
+/// A part of a mapping, which it keeps alive.
 using Piece = std::shared_ptr<char>;
 
 Piece own_piece(size_t bytes) {
@@ -50,7 +51,7 @@ Piece own_piece(size_t bytes) {
   return {mapping, mapping->begin()};
 }
 
-/// Behind what others have of the mapping that is shared now.
+/// The next free part of the mapping that small tensors share.
 Piece shared_piece(size_t bytes) {
   static std::mutex mutex;
   static auto& latest = *new std::weak_ptr<Mapping>();

@@ -4,18 +4,17 @@
 
 #include <cstring>
 
-#include "kernels/check.h"
-#include "kernels/cpu/cpu_loops.h"
-#include "kernels/gpu/cuda.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/gpu/gpu.h"
+#include "kernels/op/check.h"
 #include "kernels/weights/large_pages.h"
+#include "kernels/weights/packed_rows.h"
+#include "kernels/weights/panels.h"
 
 namespace clover::kernels {
 namespace {
 
-constexpr int64_t panel_outputs = 16;
-
-/// Where W[n, k] lies in the panels.
+/// Offsets of W[n, k] in the panels.
 struct Layout {
   int64_t inputs;
   bool paired;  // bf16: pairs of inputs side by side
@@ -87,7 +86,7 @@ PackedWeight PackedWeight::pack(at::TensorList weights) {
       using T = decltype(word);
       const T* dense = static_cast<const T*>(weight.const_data_ptr());
       T* to = static_cast<T*>(packed.panels_.mutable_data_ptr());
-      share_out(weight.size(0), 64, [&](int64_t begin, int64_t end) {
+      parallel_for(weight.size(0), 64, [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; ++n)
           scatter_row(dense + n * layout.inputs, layout, to + layout.row(first + n));
       });
@@ -112,7 +111,7 @@ PackedWeight PackedWeight::to(at::Device device) const {
   if (device.is_cpu()) return *this;
   PackedWeight moved = for_tensor_cores();
   at::Tensor there = at::empty(moved.panels_.sizes(), moved.panels_.options().device(device));
-  // In pieces, so that one is copied into page-locked memory while another is on its way.
+  // In pieces, so that one is copied into page-locked memory while another is being transferred.
   constexpr int64_t piece = 32 << 20;
   const at::Tensor from = moved.panels_.view(-1), to = there.view(-1);
   for (int64_t begin = 0; begin < from.numel(); begin += piece) {
@@ -128,8 +127,14 @@ at::Tensor PackedWeight::rows(const at::Tensor& ids) const {
   check_tensor("PackedWeight::rows", "ids", ids, {-1}, at::kLong, panels_.device());
   const int64_t count = ids.size(0);
   at::Tensor dense = at::empty({count, inputs_}, panels_.options());
-  if (on_cuda("PackedWeight::rows", panels_)) {
-    cuda::rows(*this, ids, dense);
+  if (on_gpu("PackedWeight::rows", panels_)) {
+    const GatherCall call{.panels = panels_.const_data_ptr(),
+                          .ids = ids.const_data_ptr<int64_t>(),
+                          .rows = count,
+                          .inputs = inputs_,
+                          .element = element_of(dtype()),
+                          .out = dense.mutable_data_ptr()};
+    if (count > 0) run_on_gpu(call, GpuContext("rows", panels_));
     return dense;
   }
   const int64_t* id = ids.const_data_ptr<int64_t>();
@@ -158,7 +163,7 @@ at::Tensor PackedWeight::unpack() const {
     using T = decltype(word);
     const T* from = static_cast<const T*>(panels_.const_data_ptr());
     T* to = static_cast<T*>(dense.mutable_data_ptr());
-    share_out(outputs_, 64, [&](int64_t begin, int64_t end) {
+    parallel_for(outputs_, 64, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) gather_row(from + layout.row(n), layout, to + n * layout.inputs);
     });
   });

@@ -4,11 +4,10 @@
 
 namespace clover::kernels {
 
-/// A weight matrix [N, K] (N outputs, K inputs) held once, in the one layout that every CPU path streams:
+/// A weight matrix [N, K] (N outputs, K inputs) in the one layout that all CPU paths and GPUs stream:
 /// panels of 16 outputs, zero-padded at the end.
-///   bf16        [ceil(N/16), ceil(K/32)*16, 16, 2]: pairs of inputs side by side (what VDPBF16PS, AMX tiles
-///   and
-///               tensor cores read)
+///   bf16        [ceil(N/16), ceil(K/32)*16, 16, 2]: pairs of inputs side by side, as VDPBF16PS, AMX tiles
+///               and tensor cores read them
 ///   fp16, fp32  [ceil(N/16), K, 16]; on a GPU fp16 is paired as bf16 is
 class PackedWeight {
  public:

@@ -16,11 +16,10 @@
 namespace clover::model {
 namespace {
 
-// Published pages that nobody uses may hold this part of the cache: memory that was never touched is better
-// left so.
+// Idle published pages may take a 1 / most_idle of the cache, so that pages never written stay untouched
+// memory.
 constexpr int64_t most_idle = 4;
-// And so many pages that are not full, whose sequences are gone, are kept to be copied from: beginnings that
-// many requests have in common are met again soon.
+// Idle pages that are not full, kept to be copied from: common prefixes of requests come again soon.
 constexpr int64_t most_idle_parts = 16;
 
 at::Tensor to_tensor(const std::vector<int32_t>& values) {
@@ -72,7 +71,7 @@ void KvCache::close(int32_t sequence) {
   Sequence& closing = sequences_[sequence];
   TORCH_CHECK(closing.open, "KvCache: sequence ", sequence, " is not open");
   for (int64_t i = std::ssize(closing.pages) - 1; i >= 0; --i) {
-    if (i < closing.shared || (i == closing.shared && closing.part))
+    if (i < closing.shared || (i == closing.shared && closing.partial_published))
       prefixes_.release(closing.pages[i]);
     else
       free_.push_back(closing.pages[i]);
@@ -88,7 +87,7 @@ int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
   TORCH_CHECK(sequence.open && sequence.length == sequence.shared * page_size_ &&
                   std::ssize(sequence.pages) == sequence.shared,
               "KvCache: only a sequence without pages of its own can share others'");
-  if (ids.empty() || turns_by_prompt(sequence)) return 0;
+  if (ids.empty() || rotates_by_prompt(sequence)) return 0;
   const std::vector<int32_t> pages = prefixes_.find(ids.first(ids.size() - 1));
   for (size_t i = sequence.pages.size(); i < pages.size(); ++i) {
     prefixes_.use(pages[i]);
@@ -99,21 +98,23 @@ int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
   return sequence.length;
 }
 
-PrefixPages::Head KvCache::known_head(const Sequence& sequence, std::span<const int64_t> ids) const {
-  if (ids.empty() || sequence.length != sequence.shared * page_size_ || turns_by_prompt(sequence)) return {};
-  return prefixes_.find_head(sequence.pages.empty() ? -1 : sequence.pages.back(),
-                             ids.first(ids.size() - 1).subspan(sequence.length));
+PrefixPages::PartialMatch KvCache::partial_match(const Sequence& sequence,
+                                                 std::span<const int64_t> ids) const {
+  if (ids.empty() || sequence.length != sequence.shared * page_size_ || rotates_by_prompt(sequence))
+    return {};
+  return prefixes_.find_partial(sequence.pages.empty() ? -1 : sequence.pages.back(),
+                                ids.first(ids.size() - 1).subspan(sequence.length));
 }
 
-int64_t KvCache::beginning_known(int32_t number, std::span<const int64_t> ids) const {
-  return known_head(sequences_[number], ids).rows;
+int64_t KvCache::copyable_beginning(int32_t number, std::span<const int64_t> ids) const {
+  return partial_match(sequences_[number], ids).rows;
 }
 
 int64_t KvCache::copy_beginning(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
-  const auto [page, rows] = known_head(sequence, ids);
+  const auto [page, rows] = partial_match(sequence, ids);
   if (rows == 0) return sequence.length;
-  prefixes_.use(page);  // it stays while another one is taken
+  prefixes_.use(page);  // so that taking a page cannot evict it
   if (free_pages() > 0) {
     reserve(sequence, sequence.length + rows);
     at::Tensor moves = at::empty({3, rows}, at::kLong);
@@ -134,8 +135,8 @@ void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
   TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
               sequence.length, " are committed");
-  if (turns_by_prompt(sequence)) return;
-  if (std::exchange(sequence.part, false)) prefixes_.forget(sequence.pages[sequence.shared]);
+  if (rotates_by_prompt(sequence)) return;
+  if (std::exchange(sequence.partial_published, false)) prefixes_.forget(sequence.pages[sequence.shared]);
   while ((sequence.shared + 1) * page_size_ <= std::ssize(ids)) {
     const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
     // A page that another sequence published for the same tokens stays the one to share.
@@ -147,7 +148,7 @@ void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
   const std::span<const int64_t> rest = ids.subspan(sequence.shared * page_size_);
   if (rest.empty()) return;
   const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
-  sequence.part = prefixes_.add(parent, rest, sequence.pages[sequence.shared]);
+  sequence.partial_published = prefixes_.add(parent, rest, sequence.pages[sequence.shared]);
 }
 
 int32_t KvCache::take_page() {
@@ -176,17 +177,17 @@ void KvCache::reserve(Sequence& sequence, int64_t slots) {
   }
 }
 
-// Angles of a position are the same in every pass: taken from a table that grows with the positions seen.
-// Those of longer texts, where they hang on the length, are computed for each row.
-void KvCache::rotary(const std::vector<Turn>& turns, Placement& placement) {
-  const int64_t half = std::ssize(shape_.frequencies), rows = std::ssize(turns);
+// Up to plain_length a position's angles are always the same and come from a table that grows with the
+// positions.  Beyond, they depend on the text's length and are computed for each row.
+void KvCache::rotary(const std::vector<RotaryRow>& rotary_rows, Placement& placement) {
+  const int64_t half = std::ssize(shape_.frequencies), rows = std::ssize(rotary_rows);
   const auto turn = [scale = shape_.rotary_scale](int64_t position, double frequency) {
     const double angle = static_cast<double>(position) * frequency;
     return std::pair(static_cast<float>(scale * std::cos(angle)),
                      static_cast<float>(scale * std::sin(angle)));
   };
   int64_t longest = 0;
-  for (const Turn& row : turns)
+  for (const RotaryRow& row : rotary_rows)
     if (row.length <= shape_.plain_length) longest = std::max<int64_t>(longest, row.position + 1);
   for (int64_t position = std::ssize(cos_) / half; position < longest; ++position) {
     for (const double frequency : shape_.frequencies) {
@@ -199,7 +200,7 @@ void KvCache::rotary(const std::vector<Turn>& turns, Placement& placement) {
   std::vector<double> frequencies;
   int64_t of_length = 0;
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t position = turns[row].position, length = turns[row].length;
+    const int64_t position = rotary_rows[row].position, length = rotary_rows[row].length;
     float* cos = placement.cos.data_ptr<float>() + row * half;
     float* sin = placement.sin.data_ptr<float>() + row * half;
     if (length <= shape_.plain_length) {
@@ -258,11 +259,11 @@ Placement KvCache::place(const RowBatch& batch) {
     path_begin.push_back(static_cast<int32_t>(path.size()));
     placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own);
   }
-  std::vector<Turn> turns(rows);
+  std::vector<RotaryRow> rotary_rows(rows);
   for (int64_t row = 0; row < rows; ++row)
-    turns[row] = {positions[row],
-                  std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt)};
-  rotary(turns, placement);
+    rotary_rows[row] = {positions[row],
+                        std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt)};
+  rotary(rotary_rows, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
                     page_table(tables)};
   return placement;
@@ -270,7 +271,7 @@ Placement KvCache::place(const RowBatch& batch) {
 
 Placement KvCache::place(std::span<const Segment> segments) {
   std::vector<int32_t> tables, table_of, contiguous;
-  std::vector<Turn> turns;
+  std::vector<RotaryRow> rotary_rows;
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {
     const Sequence& sequence = sequences_[segment.sequence];
@@ -279,7 +280,7 @@ Placement KvCache::place(std::span<const Segment> segments) {
                 segment.begin, " + ", segment.count, " is beyond the ", room, " slots taken");
     for (int32_t i = 0; i < segment.count; ++i) {
       table_of.push_back(static_cast<int32_t>(tables.size()));
-      turns.push_back({segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt)});
+      rotary_rows.push_back({segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt)});
       contiguous.push_back(segment.begin + i + 1);
       slots.push_back(slot(sequence, segment.begin + i));
     }
@@ -288,13 +289,13 @@ Placement KvCache::place(std::span<const Segment> segments) {
   Placement placement;
   placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
   std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
-  rotary(turns, placement);
+  rotary(rotary_rows, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous),
                     to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
   return placement;
 }
 
-// Ascending rows: a destination is never a later source.
+// Kept rows ascend, so no row is moved to where a later one comes from.
 at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
   std::vector<int64_t> from, to, group;
   for (const auto& [number, rows] : all) {

@@ -22,39 +22,41 @@ struct KvShape {
   std::vector<double> frequencies;  // rotary, [d/2]
   at::Device device = at::kCPU;
   double rotary_scale = 1;  // of cosines and sines
-  /// Where a row's frequencies hang on how many tokens the text had when it was read: what they are above
-  /// `plain_length` tokens.
+  /// Rotary frequencies of rows whose text had more than `plain_length` tokens when they were computed
+  /// (dynamic and long RoPE), by that length.
   std::function<std::vector<double>(int64_t length)> frequencies_at = {};
   int64_t plain_length = std::numeric_limits<int64_t>::max();
 };
 
 /// Paged keys and values of many sequences of different lengths.  A sequence has `length` committed tokens in
-/// slots 0 .. length-1; the rows of a pass are written behind them and become committed, or not, by `keep`.
-/// Full pages are never written again, so sequences that begin with the same tokens share them: whoever
-/// computed them publishes them, and they stay, while nobody needs the room, when their sequences are gone.
-/// Of a page that begins as another's next one will, the rows up to there are copied.
+/// slots 0 .. length-1; the rows of a pass are written behind them, and `keep` commits those that are
+/// accepted. Full pages are never written again, so sequences that begin with the same tokens share them once
+/// one has published them; they stay when their sequences are closed, until the room is needed.  Of a page
+/// whose first tokens agree these rows are copied (prefix_pages.h).
 class KvCache {
  public:
   KvCache(KvShape shape, int64_t pages, int64_t page_size);
 
   static int64_t bytes_per_page(const KvShape& shape, int64_t page_size);
 
-  /// A new, empty sequence, whose first `prompt` tokens are read as one text, in however many passes.
+  /// A new, empty sequence, whose first `prompt` tokens count as one text for RoPE, in however many passes
+  /// they are prefilled.
   int32_t open(int64_t prompt = 0);
-  void close(int32_t sequence);  // its pages are free again, or idle if they were published
+  void close(int32_t sequence);  // its pages are free again or, if published, idle
 
-  /// A sequence that has nothing but what it took so, at first nothing, takes the published pages that hold
-  /// the beginning of `ids`: returns how many tokens are committed by now, a multiple of the page size below
-  /// ids.size() (the last one's logits are wanted).
+  /// Lets a sequence without pages of its own use the published pages that hold the beginning of `ids`.
+  /// Returns how many tokens it has committed now: a multiple of the page size, below ids.size(), because the
+  /// last token's logits are wanted.
   int64_t share(int32_t sequence, std::span<const int64_t> ids);
 
-  /// How many tokens of a page more it could copy, and does: what is committed is returned.  It has pages of
-  /// its own then.  Nothing where no page is free for them.
-  int64_t beginning_known(int32_t sequence, std::span<const int64_t> ids) const;
+  /// How many more tokens could be copied from a published page that agrees with the next ones of `ids`; and
+  /// copies them to a page of the sequence's own, if one is free: returns how many tokens it has committed
+  /// now.
+  int64_t copyable_beginning(int32_t sequence, std::span<const int64_t> ids) const;
   int64_t copy_beginning(int32_t sequence, std::span<const int64_t> ids);
 
-  /// Lets others share the full pages that hold `ids`, committed tokens from the beginning, and copy from the
-  /// last one.  Layers of a drafter must hold them too.
+  /// Lets other sequences share the full pages of `ids`, the committed tokens from the beginning, and copy
+  /// from the last page.  Layers of a drafter must hold them too.
   void publish(int32_t sequence, std::span<const int64_t> ids);
   int64_t length(int32_t sequence) const { return sequences_[sequence].length; }
 
@@ -71,21 +73,21 @@ class KvCache {
   /// when they do not suffice (ask `fits` first).
   Placement place(const RowBatch& batch);
 
-  /// The same for rows of a drafter's own layer: committed ones, or those of the last pass, of which none has
-  /// been kept yet, in the slots that kept ones will have.
+  /// The same for rows of a drafter's own layers: committed ones, or the next ones in the slots that they
+  /// will have once `keep` has committed them.
   Placement place(std::span<const Segment> segments);
 
-  /// A slot that belongs to no sequence, for rows that nobody needs; only on a GPU.
+  /// A slot that belongs to no sequence, for padding rows; only on a GPU.
   int64_t spare_slot() const { return pages_ * page_size_; }
 
-  /// Commits rows of the last pass: `kept` are row numbers within the sequence's rows of that pass,
-  /// ascending, a path from the root (0, 3, 7: the root, its fourth row, ...).  Their keys and values move
-  /// together behind the committed ones, in the layers below `layers`; pages no longer needed are freed.
+  /// Commits rows of the last pass: `kept` are indices among the sequence's rows of that pass, ascending, a
+  /// path from the root.  Their keys and values move together behind the committed ones, in the layers below
+  /// `layers`; pages no longer needed are freed.
   void keep(int32_t sequence, std::span<const int32_t> kept, int64_t layers) {
     const Kept one{sequence, kept};
     keep({&one, 1}, layers);
   }
-  /// The same for several sequences, each of which stands once.
+  /// The same for several sequences, each at most once.
   struct Kept {
     int32_t sequence;
     std::span<const int32_t> rows;
@@ -95,12 +97,12 @@ class KvCache {
     commit(all);
   }
 
-  /// The two halves of `keep`, for where a GPU finds out by itself what is kept: the moves of keys and values
-  /// (`kernels::move_rows`' argument, on the cache's device), and what the CPU notes down.
+  /// The two halves of `keep`, for a GPU that finds the accepted rows by itself: moving keys and values
+  /// (`moves` as in kernels::move_rows, on the cache's device), and counting the rows as committed.
   void move(const at::Tensor& moves, int64_t layers);
   void commit(std::span<const Kept> all);
 
-  /// Adds the slots that the first `rows` rows of the last pass have taken.
+  /// Appends the slots of the sequence's first `rows` rows of the last pass.
   void add_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const;
 
   at::Tensor keys(int64_t layer) const {
@@ -113,19 +115,19 @@ class KvCache {
   struct Sequence {
     std::vector<int32_t> pages;
     int64_t length = 0;
-    int64_t shared = 0;  // of its pages, from the first, are published
-    bool part = false;   // the page behind these is, too, with the tokens read so far
+    int64_t shared = 0;              // of its pages, from the first, are published
+    bool partial_published = false;  // the page behind these is published too, though not full
     bool open = false;
-    int64_t prompt = 0;  // tokens read as one text
+    int64_t prompt = 0;  // tokens that count as one text for RoPE
   };
-  /// A row to turn: the text has `length` tokens when it is read.
-  struct Turn {
+  /// A row's rotary angles depend on its position and, above plain_length, on its text's length.
+  struct RotaryRow {
     int32_t position;
     int64_t length;
   };
-  /// Whether keys of a prompt are those of no other text that begins alike.
-  bool turns_by_prompt(const Sequence& sequence) const { return sequence.prompt > shape_.plain_length; }
-  PrefixPages::Head known_head(const Sequence& sequence, std::span<const int64_t> ids) const;
+  /// Whether the keys depend on the prompt's length, so that no other sequence can share them.
+  bool rotates_by_prompt(const Sequence& sequence) const { return sequence.prompt > shape_.plain_length; }
+  PrefixPages::PartialMatch partial_match(const Sequence& sequence, std::span<const int64_t> ids) const;
   at::Tensor moves_of(std::span<const Kept> all) const;
   int32_t take_page();
   void reserve(Sequence& sequence, int64_t slots);
@@ -133,14 +135,15 @@ class KvCache {
     return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
-  void rotary(const std::vector<Turn>& turns, Placement& placement);
+  void rotary(const std::vector<RotaryRow>& rotary_rows, Placement& placement);
 
   KvShape shape_;
   int64_t pages_;
   int64_t page_size_;
-  at::Tensor rows_;                // [2 * layers, pages, Hkv, page_size, d]: a layer's keys, then its values;
-                                   // a spare page behind them on a GPU
-  std::vector<at::Tensor> parts_;  // views of its first dimension
+  // [2 * layers, pages, Hkv, page_size, d]: keys of layer 0, its values, keys of layer 1, ..  On a GPU one
+  // page more, for spare_slot.
+  at::Tensor rows_;
+  std::vector<at::Tensor> parts_;  // rows_[i]
   std::vector<Sequence> sequences_;
   std::vector<float> cos_, sin_;  // [positions seen, d/2]
   std::vector<int32_t> closed_;   // sequence numbers to use again

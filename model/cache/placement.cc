@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t alignment = 16;
 
-/// Of those that are defined.
+/// Calls `action` on each tensor that is defined.
 template <class Inputs, class Action>
 void for_each(Inputs& inputs, const Action& action) {
   auto& rows = inputs.placement.rows;
@@ -26,7 +26,7 @@ int64_t room(const at::Tensor& tensor) {
   return (static_cast<int64_t>(tensor.nbytes()) + alignment - 1) / alignment * alignment;
 }
 
-/// `from` and, behind it, more of `value`.
+/// Fills `to` with `from` and pads it with `value`.
 template <class T>
 void extend(at::Tensor& to, const at::Tensor& from, T value) {
   T* const begin = to.mutable_data_ptr<T>();
@@ -34,7 +34,8 @@ void extend(at::Tensor& to, const at::Tensor& from, T value) {
   std::fill(end, begin + to.numel(), value);
 }
 
-/// All of it in one tensor of bytes, so that one copy takes it to a GPU (`inputs` on the CPU).
+/// All tensors of `inputs`, which are on the CPU, packed into one of bytes, so that one copy takes them to a
+/// GPU.
 at::Tensor bytes_of(const PassInputs& inputs) {
   int64_t total = 0;
   for_each(inputs, [&](const at::Tensor& tensor) { total += room(tensor); });
@@ -47,7 +48,8 @@ at::Tensor bytes_of(const PassInputs& inputs) {
   return bytes;
 }
 
-/// The inputs, of the shapes of `like`, as views of what `bytes_of` made of them, wherever that is by now.
+/// The inputs, of the shapes of `like`, as views of the bytes that `bytes_of` packed, on whatever device they
+/// are.
 PassInputs views_of(const at::Tensor& bytes, const PassInputs& like) {
   PassInputs views = like;
   int64_t begin = 0;
@@ -88,27 +90,27 @@ PaddedInputs::PaddedInputs(const PassShape& shape, const PassInputs& like, at::D
                        {ints(shape.rows), ints(shape.rows), ints(shape.rows + 1), ints(shape.path),
                         at::empty({shape.sequences, shape.pages}, at::kInt)}};
   bytes_ = bytes_of(model);
-  here_ = views_of(bytes_, model);
-  bytes_there_ = at::empty(bytes_.sizes(), bytes_.options().device(device));
-  there_ = views_of(bytes_there_, model);
+  on_host_ = views_of(bytes_, model);
+  bytes_on_device_ = at::empty(bytes_.sizes(), bytes_.options().device(device));
+  on_device_ = views_of(bytes_on_device_, model);
 }
 
-void PaddedInputs::send(const PassInputs& inputs, int64_t slot) {
+void PaddedInputs::upload(const PassInputs& inputs, int64_t slot) {
   fill(inputs, slot);
-  kernels::upload(bytes_, bytes_there_);
+  kernels::upload(bytes_, bytes_on_device_);
 }
 
 void PaddedInputs::fill(const PassInputs& inputs, int64_t slot) {
-  extend<int64_t>(here_.ids, inputs.ids, 0);
-  if (inputs.wanted.defined()) extend<int64_t>(here_.wanted, inputs.wanted, 0);
-  if (inputs.trees.defined()) extend<int32_t>(here_.trees, inputs.trees, 0);
+  extend<int64_t>(on_host_.ids, inputs.ids, 0);
+  if (inputs.wanted.defined()) extend<int64_t>(on_host_.wanted, inputs.wanted, 0);
+  if (inputs.trees.defined()) extend<int32_t>(on_host_.trees, inputs.trees, 0);
   if (!inputs.placement.slots.defined()) return;
   const kernels::AttentionRows& from = inputs.placement.rows;
-  kernels::AttentionRows& to = here_.placement.rows;
+  kernels::AttentionRows& to = on_host_.placement.rows;
   const int64_t sequences = from.page_table.size(0), pages = from.page_table.size(1);
-  extend<float>(here_.placement.cos, inputs.placement.cos, 0);
-  extend<float>(here_.placement.sin, inputs.placement.sin, 0);
-  extend<int64_t>(here_.placement.slots, inputs.placement.slots, slot);
+  extend<float>(on_host_.placement.cos, inputs.placement.cos, 0);
+  extend<float>(on_host_.placement.sin, inputs.placement.sin, 0);
+  extend<int64_t>(on_host_.placement.slots, inputs.placement.slots, slot);
   extend<int32_t>(to.sequence, from.sequence, static_cast<int32_t>(sequences));
   extend<int32_t>(to.contiguous, from.contiguous, 0);
   extend<int32_t>(to.path_begin, from.path_begin, static_cast<int32_t>(from.path.size(0)));

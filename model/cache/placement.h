@@ -19,36 +19,36 @@ struct PassInputs {
   Placement placement;     // undefined for a drafter without layers of its own
   at::Tensor wanted;       // i64 [W] rows whose results are wanted; undefined: all
   bool best_only = false;  // RowBatch::best_only
-  at::Tensor trees;        // i32 [W, ..] the trees to grow behind them (GrowingTrees::state); undefined: none
+  at::Tensor trees;  // i32 [W, ..] states of trees to grow at these rows (GrowingTrees::state), or undefined
 };
 
-/// The inputs on `device`, in one copy: themselves on the CPU.
+/// The inputs on `device`, by one copy; for the CPU the inputs themselves.
 PassInputs to_device(const PassInputs& inputs, at::Device device);
 
-/// How large the inputs of a recorded pass are.
+/// The sizes that inputs are padded to for a captured graph.
 struct PassShape {
   int64_t rows, sequences, pages, path, wanted;
   bool holds(const PassInputs& inputs) const;
 };
 
-/// A fixed place on a device for inputs of exactly that shape, with what `like` has of them and its rotary
-/// width.
+/// A fixed place on a device for inputs of exactly that shape, where a captured graph reads them: those
+/// tensors that `like` defines, of its rotary width.
 class PaddedInputs {
  public:
   PaddedInputs(const PassShape& shape, const PassInputs& like, at::Device device);
 
-  /// Copies `inputs` there.  The rows added attend to nothing, belong to a sequence of their own and write
-  /// their keys and values to `slot`; no other row's result depends on them.  Rows added to the wanted ones
-  /// are the first; trees added are all zeros, which do not grow.
-  void send(const PassInputs& inputs, int64_t slot);
+  /// Copies `inputs` there, padded.  Padding rows attend to nothing, belong to a sequence of their own and
+  /// write their keys and values to `slot`, so no other row depends on them.  Padding `wanted` rows are row
+  /// 0; padding trees are all zeros, which do not grow.
+  void upload(const PassInputs& inputs, int64_t slot);
 
-  const PassInputs& there() const { return there_; }
+  const PassInputs& on_device() const { return on_device_; }
 
  private:
   void fill(const PassInputs& inputs, int64_t slot);
 
-  at::Tensor bytes_, bytes_there_;
-  PassInputs here_, there_;  // views of the bytes
+  at::Tensor bytes_, bytes_on_device_;
+  PassInputs on_host_, on_device_;  // views of the bytes
 };
 
 }  // namespace clover::model

@@ -19,10 +19,11 @@ std::vector<int32_t> PrefixPages::find(std::span<const int64_t> ids) const {
   return pages;
 }
 
-// Pages are in order of their tokens: those that agree longest with `ids` stand where these would.
-PrefixPages::Head PrefixPages::find_head(int32_t parent, std::span<const int64_t> ids) const {
+// Pages are sorted by their tokens, so the one that agrees longest with `ids` is next to where `ids` would
+// be.
+PrefixPages::PartialMatch PrefixPages::find_partial(int32_t parent, std::span<const int64_t> ids) const {
   ids = ids.first(std::min<size_t>(ids.size(), page_size_));
-  Head best;
+  PartialMatch best;
   const auto look_at = [&](const std::pair<const Key, int32_t>& known) {
     if (known.first.first != parent) return;
     const auto differs = std::ranges::mismatch(ids, known.first.second).in1;

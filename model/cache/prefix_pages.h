@@ -9,45 +9,44 @@
 
 namespace clover::model {
 
-/// Pages of the cache whose tokens are known, so that a sequence that begins alike need not compute them
-/// again. A page stands for its tokens and all before them: it is known by the page in front of it and its
-/// own tokens, compared one by one.  Full pages are used by all who begin so; of a page that agrees only at
-/// first, full or not, the first rows can be copied.
+/// Index of published pages, for prefix caching: a sequence that begins with the same tokens need not compute
+/// them again.  A page stands for its tokens and all before them; its key is the page before it and its own
+/// tokens, which are compared one by one.  Full pages are shared.  Of a page whose first tokens agree, full
+/// or not, these first rows can be copied (copy on write).
 class PrefixPages {
  public:
   explicit PrefixPages(int64_t page_size) : page_size_(page_size) {}
 
-  /// The full pages that hold the beginning of `ids`, as far as it is known.  No use is counted.
+  /// The full pages that hold the longest published beginning of `ids`.  Counts no use.
   std::vector<int32_t> find(std::span<const int64_t> ids) const;
 
-  /// Behind `parent`, the page that agrees longest with `ids`, and how many of its rows hold the same token
-  /// with the same one behind it (a drafter may read both).
-  struct Head {
+  /// The page behind `parent` that agrees longest with `ids`, and how many of its rows can be copied: those
+  /// that hold the same token and are followed by the same one, because a drafter's rows depend on both.
+  struct PartialMatch {
     int32_t page = -1;
     int64_t rows = 0;
   };
-  Head find_head(int32_t parent, std::span<const int64_t> ids) const;
+  PartialMatch find_partial(int32_t parent, std::span<const int64_t> ids) const;
 
   /// Notes that `page` holds `tokens` (at most page_size of them, in its first rows) behind page `parent`, -1
   /// at a beginning, and counts one use of it.  False, and nothing noted, when another page is known for the
   /// same.
   bool add(int32_t parent, std::span<const int64_t> tokens, int32_t page);
 
-  /// One sequence more, or fewer, uses the page.  Whoever uses a page uses its parents; the last page of a
-  /// chain is to be released first.
+  /// One sequence more, or fewer, uses the page.  Who uses a page uses its parents, and releases it before
+  /// them.
   void use(int32_t page);
   void release(int32_t page);
-  /// The page, not a full one and not idle, is known no longer.
+  /// Removes the page, which is not full and not idle, from the index.
   void forget(int32_t page);
 
-  /// Full pages that are used.
+  /// Full pages that a sequence uses.
   int64_t used() const { return full(pages_.size(), parts_) - full(idle_.size(), idle_parts_.size()); }
-  int64_t idle() const { return static_cast<int64_t>(idle_.size()); }              // known, used by nobody
-  int64_t idle_parts() const { return static_cast<int64_t>(idle_parts_.size()); }  // of these not full
+  int64_t idle() const { return static_cast<int64_t>(idle_.size()); }  // published, used by no sequence
+  int64_t idle_parts() const { return static_cast<int64_t>(idle_parts_.size()); }  // of these, not full
 
-  /// Forgets the page, or the one that is not full, that has been idle the longest and returns it; idle() or
-  /// idle_parts() must not be 0.  Pages behind it were forgotten before: they are released earlier and used
-  /// later.
+  /// Evicts the least recently used idle page, or one that is not full, and returns it; idle() or
+  /// idle_parts() must not be 0.  Pages behind it were evicted before it, because they are released earlier.
   int32_t evict() { return evict(idle_.begin()->second); }
   int32_t evict_part() { return evict(idle_parts_.begin()->second); }
 

@@ -32,8 +32,8 @@ json describe(const Target& target) {
   return description;
 }
 
-/// InputError unless `recorded` holds what `expected` does; of `config` what it holds, which is nothing in
-/// older heads.
+/// InputError when `recorded` differs from `expected` in a key.  Keys of "config" that older heads do not
+/// record are not compared.
 void check_values(const std::string& where, const json& recorded, const json& expected, bool all,
                   const std::string& prefix = "") {
   for (const auto& [key, value] : expected.items()) {
@@ -62,7 +62,7 @@ void check_target(const std::string& where, const json& recorded, const Target& 
   }
 }
 
-/// i64 [V'] ascending ids of the target's vocabulary, or undefined when the heads guess among all tokens.
+/// The draft vocabulary, i64 [V'] ascending token ids; undefined when the heads have the whole vocabulary.
 at::Tensor read_token_map(const std::string& where, const data::SafetensorsReader& reader, const json& config,
                           const Target& target) {
   const json& size = config.at("draft_vocab");
@@ -175,9 +175,10 @@ std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const T
   std::set<std::string> others;
   if (map.defined()) others.insert("token_map");
   read_weights(weights, reader, *drafter, std::move(others), [](const std::string& name) { return name; });
-  if (target.dtype() == at::kHalf) {  // in which they are used, now or later
+  if (target.dtype() ==
+      at::kHalf) {  // heads for an fp16 target must fit in fp16, also when they are trained first
     for (const auto& [key, value] : drafter->named_parameters())
-      data::converted(weights, key, value.detach().cpu(), at::kHalf);
+      data::cast_finite(weights, key, value.detach().cpu(), at::kHalf);
   }
   if (!trainable) drafter->freeze(target.dtype());
   return drafter;
@@ -193,7 +194,7 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
   config["target"] = describe(target);
   data::NamedTensors tensors;
   for (const auto& [key, value] : drafter.named_parameters()) {
-    tensors.emplace_back(key, data::converted(folder.string(), key, value.detach().to(at::kCPU), dtype));
+    tensors.emplace_back(key, data::cast_finite(folder.string(), key, value.detach().to(at::kCPU), dtype));
   }
   if (drafter.head(0).token_map.defined()) tensors.emplace_back("token_map", drafter.head(0).token_map.cpu());
 
@@ -205,8 +206,8 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
 
 namespace {
 
-/// The drafter's best first guess at every position t < ids.size() - 1, given the token after it: i64 [T -
-/// 1].
+/// The first head's best guess at each position t < T - 1, where T = ids.size(), given the token at t + 1: [T
+/// - 1].
 std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const std::vector<int64_t>& ids) {
   const at::NoGradGuard no_grad;
   const int64_t rows = static_cast<int64_t>(ids.size()) - 1, page = 64;
@@ -222,8 +223,8 @@ std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const
   cache.keep(sequence, kept, target.config().layers);
   std::vector<int64_t> every(rows);
   std::iota(every.begin(), every.end(), 0);
-  Recorder recorder(target.device(), /*enabled=*/false);
-  DraftGraphs draft(drafter, cache, target.config().layers, recorder);
+  GraphRunner graph_runner(target.device(), /*enabled=*/false);
+  DraftGraphs draft(drafter, cache, target.config().layers, graph_runner);
   const Guesses best = draft.prime(
       {{read.features}, {ids.begin() + 1, ids.end()}, {{sequence, 0, static_cast<int32_t>(rows)}}}, every, 1);
   return {best.ids.const_data_ptr<int64_t>(), best.ids.const_data_ptr<int64_t>() + rows};

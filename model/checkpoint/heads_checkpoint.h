@@ -13,42 +13,44 @@
 
 namespace clover::model {
 
-/// A heads folder: config.json and model.safetensors (docs/checkpoint-format.md lists what they hold).
+/// What a heads folder holds: config.json and model.safetensors (docs/checkpoint-format.md).
 struct HeadsInfo {
   nlohmann::json config;  // config.json
   uint64_t bytes = 0;     // of model.safetensors
 };
 
-/// Reads heads strictly for `target`: InputError when anything is missing, extra, mis-shaped, truncated, of
-/// another version or of another target.  Frozen in the target's dtype unless trainable.
+/// Loads heads for `target`, frozen in its dtype unless `trainable`.  InputError when something is missing,
+/// extra, mis-shaped or truncated, or when the heads have another version or were trained on another target.
 std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const Target& target,
                                     bool trainable);
 
-/// Gives `drafter` the weights of `reader`, where a parameter's tensor is called name_of(its name); of other
-/// tensors only `others` may be there.  InputError, beginning with `where`, when one is missing, extra,
-/// mis-shaped, of another type than bf16, fp16 and fp32, or holds what is no finite number.
+/// Loads the weights of `drafter` from `reader`, in which a parameter's tensor has the name
+/// name_of(parameter).  `others` are the names of further tensors that may be there.  InputError, beginning
+/// with `where`, when a tensor is missing, extra or mis-shaped, has a dtype other than bf16, fp16 and fp32,
+/// or holds NaN or infinity.
 void read_weights(const std::string& where, const data::SafetensorsReader& reader, Drafter& drafter,
                   std::set<std::string> others,
                   const std::function<std::string(const std::string&)>& name_of);
 
-/// config.json of a heads folder, checked for version and keys.
+/// Reads config.json of a heads folder; InputError for another version, or missing keys.
 HeadsInfo read_heads_info(const std::filesystem::path& folder);
 
 /// InputError, beginning with `where`, unless `map` is a draft vocabulary: i64 [V'], ascending ids below
 /// `vocab`.
 void check_token_map(const std::string& where, const at::Tensor& map, int64_t vocab);
 
-/// Writes a heads folder whole or not at all (built beside its place; an older one is replaced).  `about`:
-/// the objects "tokenizer", "chat_template", "training", "golden" of config.json.  Weights are stored in
-/// `dtype`.
+/// Writes a heads folder, which appears when it is complete and replaces an older one.  `about`: the objects
+/// "tokenizer", "chat_template", "training" and "golden" of config.json.  Weights are stored in `dtype`.
 void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Target& target,
                 const nlohmann::json& about, at::ScalarType dtype);
 
-/// How often the drafter's teacher-forced first guess is the recorded token, 0..1, over the golden prompt of
-/// the checkpoint; -1 when it carries none.
+/// The golden prompt tells whether loaded heads compute what they did when they were saved: the share, 0 to
+/// 1, of its positions at which the first head's teacher-forced guess is the recorded one; -1 without a
+/// golden prompt.
 double golden_agreement(Drafter& drafter, const Target& target, const nlohmann::json& golden);
 
-/// Makes the "golden" object: `ids`, a text of the target's tokens, and the first guesses at each position.
+/// Makes the "golden" object of config.json: the token ids of a prompt, and the first head's guess at each
+/// position.
 nlohmann::json make_golden(Drafter& drafter, const Target& target, const std::vector<int64_t>& ids);
 
 }  // namespace clover::model

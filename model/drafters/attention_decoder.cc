@@ -33,7 +33,7 @@ void AttentionDecoder::forward(DraftState& state, const at::Tensor& rows, const 
                                const kernels::PackedWeight& embedding, at::ScalarType training_dtype) const {
   if (key_value_.defined()) {
     const at::Tensor s = state.hidden.to(at::kFloat).contiguous();
-    const at::Tensor normed = rows.defined() ? state_norm_->forward_of(s, rows) : state_norm_->forward(s);
+    const at::Tensor normed = rows.defined() ? state_norm_->forward_rows(s, rows) : state_norm_->forward(s);
     const at::Tensor q = query_->forward(normed, training_dtype);
     state.hidden = at::empty_like(q);
     state.rounded = at::empty_like(normed);
@@ -85,12 +85,12 @@ void AttentionDecoder::tabulate(const kernels::PackedWeight& embedding) {
   }
 }
 
-/// e of tokens ids[j]: [F, H].
+/// The embeddings e of tokens ids[j]: [F, H].
 at::Tensor AttentionDecoder::token(const kernels::PackedWeight& embedding, const at::Tensor& ids) const {
-  return token_norm_ ? token_norm_->forward_of(embedding, ids) : embedding.rows(ids);
+  return token_norm_ ? token_norm_->forward_rows(embedding, ids) : embedding.rows(ids);
 }
 
-/// Of tokens ids[j]: fp32 [F, 2 H].
+/// Keys and values of tokens ids[j]: fp32 [F, 2 H].
 at::Tensor AttentionDecoder::keys_and_values(const kernels::PackedWeight& embedding,
                                              const at::Tensor& ids) const {
   at::Tensor kv = at::empty({ids.size(0), key_value_.outputs()}, ids.options().dtype(at::kFloat));

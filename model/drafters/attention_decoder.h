@@ -11,7 +11,7 @@
 
 namespace clover::model {
 
-/// What Clover's attention decoder and Clover-2's do not share.
+/// The differences between Clover's attention decoder and Clover-2's.
 struct AttentionDecoderForm {
   int64_t groups = 1;  // gates, each of an equal part of the width
   bool token_norm = true;
@@ -34,8 +34,8 @@ class AttentionDecoder : public Module {
   void pack(at::ScalarType dtype);
   void unpack();
 
-  /// Frozen, on a GPU: keys and values of all tokens are made once, where a sixteenth of what is free has
-  /// room for them: a row of theirs is read in place of the weights that make it, which are a fifth of what a
+  /// Frozen, on a GPU: computes the keys and values of all tokens once, if they fit into a sixteenth of the
+  /// free memory.  A draft then reads rows of that table instead of W_K and W_V, which are a fifth of what a
   /// draft of a 7B model reads.
   void tabulate(const kernels::PackedWeight& embedding);
 

@@ -4,6 +4,9 @@
 //   s_i = s_{i-1} + AttentionDecoder(s_{i-1}, e(x))  x: the token before; e(x): its normed LM-head row
 //   guess i = LM head . norm(ResBlock_i(s_i))
 //
+// The attention decoder is in attention_decoder.h, the augmenting block in decoder_block.h, ResBlock and
+// norms in layers.h.
+//
 // The ingredients are switches, the rungs of the paper's ablation:
 //
 //   regression  attention (the paper) | none
@@ -28,9 +31,9 @@ enum class Regression { none, concat, attention };
 
 class Clover final : public Drafter {
  public:
-  explicit Clover(const DrafterInput& input) : Drafter(input.target, input.token_map, input.trainable) {
+  explicit Clover(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
     const TargetConfig& config = *target_.config;
-    SettingsReader reader("clover", input.settings);
+    SettingsReader reader("clover", spec.settings);
     count_ = reader.integer("heads", 3, 1, 16);
     gate_groups_ = reader.integer("gate_groups", 1, 1, 1024);
     regression_name_ = reader.choice("regression", "attention", {"attention", "concat", "none"});
@@ -50,7 +53,7 @@ class Clover final : public Drafter {
                              nlohmann::json(tap_layers_).dump() +
                              ", expected none where block and regression are \"none\".");
     }
-    build(config, input.seed);
+    build(config, spec.seed);
   }
 
   std::string kind() const override { return "clover"; }
@@ -93,11 +96,11 @@ class Clover final : public Drafter {
   }
 
  private:
-  /// Without block and regression it is Medusa: it reads what the LM head reads and needs no norm of its own.
+  /// Without block and regression it is Medusa: it reads post-norm features and has no norm of its own.
   bool plain() const { return block_name_ == "none" && regression_ == Regression::none; }
 
-  /// What the block, or without one the regression, reads, [R, H]: u, or in fp32 u and what the tapped layers
-  /// add to it.
+  /// The input [R, H] of the block or, without one, of the regression: u, or with tapped layers their sum in
+  /// fp32.
   at::Tensor stream(const Features& features) const {
     if (!tap_) return features.pre_norm;
     const at::Tensor lower = tap_norm_->forward(features.layers.to(at::kFloat));
@@ -140,8 +143,8 @@ class Clover final : public Drafter {
       norm_ = register_module("norm", std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
   }
 
-  /// Regressive connection: row j of what comes is row rows[j] of `state`, or row j where rows are undefined,
-  /// and has taken in token ids[j].
+  /// The regressive connection: feeds token ids[j] to row rows[j] of `state`, or to row j where rows are
+  /// undefined; the result is row j of the next state.
   DraftState fed(DraftState state, const at::Tensor& rows, const at::Tensor& ids) const {
     if (attention_decoder_) {
       attention_decoder_->forward(state, rows, ids, *target_.head, training_dtype_);
@@ -190,8 +193,8 @@ class Clover final : public Drafter {
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_clover(const DrafterInput& input) {
-  return std::make_shared<Clover>(input);
+std::shared_ptr<Drafter> make_clover(const DrafterSpec& spec) {
+  return std::make_shared<Clover>(spec);
 }
 
 }  // namespace clover::model

@@ -19,12 +19,12 @@ namespace {
 
 class Clover2 final : public Drafter {
  public:
-  explicit Clover2(const DrafterInput& input) : Drafter(input.target, input.token_map, input.trainable) {
-    SettingsReader reader("clover2", input.settings);
+  explicit Clover2(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
+    SettingsReader reader("clover2", spec.settings);
     count_ = reader.integer("heads", 3, 1, 16);
     const int64_t layers = reader.integer("augmenting_layers", 2, 1, 8);
     reader.finish();
-    build(*target_.config, layers, input.seed);
+    build(*target_.config, layers, spec.seed);
   }
 
   std::string kind() const override { return "clover2"; }
@@ -41,7 +41,7 @@ class Clover2 final : public Drafter {
     if (kv) {
       for (int64_t i = 0; i < kv_layers(); ++i)
         block_[i]->forward_in_place(x, kv->placement, *kv->cache, kv->first_layer + i);
-      x = state_norm_->forward_of(x, frontier);
+      x = state_norm_->forward_rows(x, frontier);
     } else {
       const at::Tensor every = at::arange(x.size(0), frontier.options());
       for (int64_t i = 0; i < kv_layers(); ++i)
@@ -64,7 +64,7 @@ class Clover2 final : public Drafter {
   }
 
  private:
-  /// A state's rows hold what guesses read: [s; e(x)], [F, 2 H].
+  /// A state whose rows are [s; e(x)], [F, 2 H], the input of a guess.
   DraftState with_token(const at::Tensor& s, const at::Tensor& ids, int64_t depth) const {
     return {at::cat({s.to(at::kFloat), target_.head->rows(ids).to(at::kFloat)}, 1), depth};
   }
@@ -135,8 +135,8 @@ class Clover2 final : public Drafter {
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_clover2(const DrafterInput& input) {
-  return std::make_shared<Clover2>(input);
+std::shared_ptr<Drafter> make_clover2(const DrafterSpec& spec) {
+  return std::make_shared<Clover2>(spec);
 }
 
 }  // namespace clover::model

@@ -77,8 +77,8 @@ void DecoderBlock::pack(at::ScalarType dtype) {
 
 void DecoderBlock::forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache,
                                     int64_t layer) const {
-  LayerRoom room(packed_, *config_, x.size(0));
-  decoder_layer(packed_, *config_, placement, cache, layer, room, x);
+  LayerBuffers buffers(packed_, *config_, x.size(0));
+  decoder_layer(packed_, *config_, placement, cache, layer, buffers, x);
 }
 
 at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -114,11 +114,11 @@ at::Tensor DecoderBlock::angles(std::span<const Segment> segments, at::Device de
   const Rope& rope = config_->rope;
   const at::Tensor plain = kernels::to_device(at::tensor(rope_frequencies(*config_), at::kDouble), device);
   at::Tensor angles = positions_of(segments, device).to(at::kDouble).unsqueeze(1) * plain;
-  if (!rope.hangs_on_length()) return angles;
+  if (!rope.depends_on_length()) return angles;
   int64_t row = 0;
   for (const Segment& segment : segments) {
     for (int64_t position = 0; position < segment.count; ++position, ++row) {
-      if (static_cast<double>(position + 1) <= rope.trained) continue;
+      if (static_cast<double>(position + 1) <= rope.pretraining_context) continue;
       const auto frequencies = rope.frequencies(config_->head_dim, position + 1);
       angles[row].copy_(at::tensor(frequencies, at::kDouble) * static_cast<double>(position));
     }
@@ -129,7 +129,7 @@ at::Tensor DecoderBlock::angles(std::span<const Segment> segments, at::Device de
 at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
                                  const at::Tensor& frontier, at::ScalarType training_dtype) const {
   const at::Tensor turned = angles(segments, x.device());
-  const double scale = config_->rope.scale;
+  const double scale = config_->rope.attention_factor;
   const at::Tensor cos = (scale * turned.cos()).to(at::kFloat).unsqueeze(1),
                    sin = (scale * turned.sin()).to(at::kFloat).unsqueeze(1);
 

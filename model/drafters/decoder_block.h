@@ -35,7 +35,7 @@ class DecoderBlock : public Module {
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     std::span<const Segment> segments, const at::Tensor& frontier) const;
 
-  /// Angles fp64 [R, d/2] of those rows, on their device.
+  /// Rotary angles of the segments' rows: fp64 [R, d/2], on `device`.
   at::Tensor angles(std::span<const Segment> segments, at::Device device) const;
 
   const TargetConfig* config_;

@@ -30,12 +30,12 @@ Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool tra
 void Drafter::freeze(at::ScalarType dtype) {
   if (frozen_) thaw();
   pack(dtype);
-  // The kernels read packed matrices; a GPU has better use for the memory of those they were made of.
+  // The kernels read packed matrices only, so a GPU's memory need not hold the originals.
   if (!target_.head->device().is_cpu()) {
     for (at::Tensor& parameter : parameters())
       if (parameter.dim() == 2) parameter.set_data(parameter.detach().cpu());
-    // Kernels read weights before they wait for what runs before them: an optimizer's step must be over.
-    kernels::wait_for(target_.head->device());
+    // Kernels may read weights before the kernel before them has ended, so an optimizer's step must be over.
+    kernels::synchronize(target_.head->device());
   }
   frozen_ = true;
 }

@@ -15,18 +15,18 @@
 
 namespace clover::model {
 
-/// Frontier rows F of a draft: what the next guess is computed from.
+/// The state of a draft at its F frontier rows, the rows to draft from.
 struct DraftState {
   at::Tensor hidden;     // fp32 [F, H]
   int64_t depth = 0;     // guesses already fed: 0 right after `prime`
-  at::Tensor rounded{};  // hidden in the frozen dtype, where it came for nothing; `extend` does without
+  at::Tensor rounded{};  // `hidden` in the frozen dtype where a kernel yields it as well, else undefined
 };
 
 /// The vocabulary product of a head.  Index j of its logits is token token_map[j], or j itself without a map.
 struct OutputHead {
   kernels::PackedWeight packed;  // [V', D] in the model's dtype
-  at::Tensor dense;  // the same weights [V', D], for training; undefined when only inference was asked for
-  at::Tensor token_map;  // i64 [V'] ascending, on the target's device, or undefined
+  at::Tensor dense;              // the same weights [V', D], for training; undefined for inference alone
+  at::Tensor token_map;          // i64 [V'] ascending, on the target's device, or undefined
   int64_t size() const { return packed.outputs(); }
 };
 
@@ -37,8 +37,8 @@ struct DraftKv {
   Placement placement;  // on the drafter's device; undefined for a drafter without such layers
 };
 
-/// A light speculative head: scoring only.  It never builds trees or samples.  Training and inference call
-/// the same functions; training passes no DraftKv, and every row may be a frontier.
+/// A light speculative head: it scores, and never builds trees or samples.  Training and inference call the
+/// same functions; training passes no DraftKv and may draft from every row.
 ///
 /// Geometry: row t carries the target's feature at t and the token x[t+1]; the guess at depth i is for
 /// x[t+2+i].
@@ -48,13 +48,13 @@ class Drafter : public Module {
   virtual FeatureTaps features() const = 0;
   virtual int64_t max_depth() const = 0;            // K
   virtual int64_t kv_layers() const { return 0; }   // layers of its own in the cache
-  virtual bool regressive() const { return true; }  // whether `extend` looks at the ids it is given
+  virtual bool regressive() const { return true; }  // whether a guess depends on the ids given to `extend`
 
   /// features: [R, ..] of the rows of all segments, in order; next_ids i64 [R]: the token after each;
-  /// frontier i64 [F]: rows a guess is wanted at; all on the target's device.  With `kv` (decoding) its
+  /// frontier i64 [F]: the rows to draft from; all on the target's device.  With `kv` (decoding) its
   /// placement says what the rows continue; without (training), each of `segments` begins at 0.  Decoding
-  /// calls of this, `output` and `extend` are recorded as graphs: of what they read, only the tensors may
-  /// change from call to call, and they copy nothing from or to the CPU.
+  /// calls of this, `output` and `extend` are captured as CUDA graphs: of what they read, only the tensors
+  /// may change from call to call, and they copy nothing from or to the CPU.
   virtual DraftState prime(const Features& features, const at::Tensor& next_ids,
                            std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv) = 0;
 
@@ -67,7 +67,8 @@ class Drafter : public Module {
 
   const OutputHead& head(int64_t /*depth*/) const { return head_; }
 
-  /// Settings that make it again: the "drafter" object of config.json, without the token map.
+  /// All its settings, as `make_drafter` takes them: the "drafter" object of config.json, without the token
+  /// map.
   virtual nlohmann::json settings() const = 0;
 
   /// Packs the present weights in `dtype` for inference; until `thaw`, calls
@@ -91,17 +92,16 @@ class Drafter : public Module {
   at::ScalarType training_dtype_ = at::kFloat;
 };
 
-/// Makes a drafter of `kind` ("clover", "clover2", "medusa") with initial weights.  `settings` as
-/// `Drafter::settings`; missing keys take their defaults, unknown ones are an InputError.  token_map: i64
-/// [V'] ascending, undefined for the whole vocabulary. `trainable`: also keep what training needs (a dense
-/// head).  Weights are drawn from `seed` and lie on the target's device.
+/// Makes a drafter of `kind` with initial weights, drawn from `seed` and lying on the target's device.
+/// `settings` as `Drafter::settings`; missing keys take their defaults, unknown ones are an InputError.
+/// token_map: i64 [V'] ascending, undefined for the whole vocabulary.  `trainable`: also keeps what training
+/// needs (a dense head).
 std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
                                       const TargetView& target, const at::Tensor& token_map, bool trainable,
                                       uint64_t seed);
-std::vector<std::string> drafter_kinds();
+std::vector<std::string> drafter_kinds();  // "clover", .. (factory.cc)
 
-/// Of settings for any kind, those that `kind` reads: `make_drafter`'s argument.  InputError for an unknown
-/// kind.
+/// The subset of `settings`, which may be of several kinds, that `kind` has.  InputError for an unknown kind.
 nlohmann::json settings_of_kind(const std::string& kind, const nlohmann::json& settings);
 
 }  // namespace clover::model

@@ -7,6 +7,11 @@
 
 namespace clover::model {
 
+// Each is defined in its kind's file.
+std::shared_ptr<Drafter> make_clover(const DrafterSpec& spec);
+std::shared_ptr<Drafter> make_clover2(const DrafterSpec& spec);
+std::shared_ptr<Drafter> make_medusa(const DrafterSpec& spec);
+
 std::span<const DrafterFactory> drafter_factories() {
   static constexpr const char* clover[] = {"heads", "regression", "block", "gate_groups", "tap_layers"};
   static constexpr const char* clover2[] = {"heads", "augmenting_layers"};
@@ -28,7 +33,7 @@ SettingsReader::SettingsReader(const char* kind, const nlohmann::json& settings)
 }
 
 const nlohmann::json* SettingsReader::find(const std::string& key) {
-  asked_.push_back(key);
+  read_.push_back(key);
   const auto found = settings_.find(key);
   return found == settings_.end() ? nullptr : &*found;
 }
@@ -76,7 +81,7 @@ std::string SettingsReader::choice(const std::string& key, const std::string& fa
 
 void SettingsReader::finish() const {
   for (const auto& [key, value] : settings_.items()) {
-    if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) {
+    if (std::find(read_.begin(), read_.end(), key) == read_.end()) {
       throw data::InputError("Setting \"" + key + "\" is unknown to drafter " + kind_ + ".");
     }
   }

@@ -6,8 +6,8 @@
 
 namespace clover::model {
 
-/// What every kind is made from.
-struct DrafterInput {
+/// What a drafter of any kind is made from.
+struct DrafterSpec {
   const nlohmann::json& settings;
   const TargetView& target;
   const at::Tensor& token_map;
@@ -17,18 +17,16 @@ struct DrafterInput {
 
 struct DrafterFactory {
   const char* kind;
-  std::shared_ptr<Drafter> (*make)(const DrafterInput&);
-  std::span<const char* const> settings;  // names of those it reads
+  std::shared_ptr<Drafter> (*make)(const DrafterSpec&);
+  std::span<const char* const> settings;  // their names
 };
 
-/// The table of kinds: a new drafter is a file beside this one and a line in factory.cc.
+/// The table of kinds: a new drafter is a file beside this one, its function and its row in factory.cc, and a
+/// line of model/CMakeLists.txt.
 std::span<const DrafterFactory> drafter_factories();
 
-std::shared_ptr<Drafter> make_clover(const DrafterInput& input);
-std::shared_ptr<Drafter> make_clover2(const DrafterInput& input);
-std::shared_ptr<Drafter> make_medusa(const DrafterInput& input);
-
-/// Reads the settings of one kind strictly: typed keys, each asked for once, an InputError for any other.
+/// Reads the settings of one kind strictly: InputError for a wrong type or value and, in `finish`, for a key
+/// that was not read.
 class SettingsReader {
  public:
   SettingsReader(const char* kind, const nlohmann::json& settings);
@@ -43,7 +41,7 @@ class SettingsReader {
   const nlohmann::json* find(const std::string& key);
   std::string kind_;
   const nlohmann::json& settings_;
-  std::vector<std::string> asked_;
+  std::vector<std::string> read_;  // keys
 };
 
 }  // namespace clover::model

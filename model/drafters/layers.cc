@@ -33,33 +33,33 @@ RmsNorm::RmsNorm(const at::Tensor& initial, double eps) : eps_(eps) {
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {
   if (!frozen()) return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps_) * weight;
-  at::Tensor out = room(x.size(0));
+  at::Tensor out = empty_output(x.size(0));
   kernels::rms_norm(x, packed_, eps_, out);
   return out;
 }
 
-at::Tensor RmsNorm::forward_of(const at::Tensor& x, const at::Tensor& rows) const {
+at::Tensor RmsNorm::forward_rows(const at::Tensor& x, const at::Tensor& rows) const {
   if (!frozen()) return forward(x.index_select(0, rows));
-  at::Tensor out = room(rows.size(0));
+  at::Tensor out = empty_output(rows.size(0));
   kernels::rms_norm_of(x, rows, packed_, eps_, out);
   return out;
 }
 
-at::Tensor RmsNorm::forward_of(const kernels::PackedWeight& x, const at::Tensor& rows) const {
+at::Tensor RmsNorm::forward_rows(const kernels::PackedWeight& x, const at::Tensor& rows) const {
   if (!frozen()) return forward(x.rows(rows).to(at::kFloat));
-  at::Tensor out = room(rows.size(0));
+  at::Tensor out = empty_output(rows.size(0));
   kernels::rms_norm_of(x, rows, packed_, eps_, out);
   return out;
 }
 
-at::Tensor RmsNorm::forward_behind(const at::Tensor& x, const at::Tensor& a) const {
+at::Tensor RmsNorm::forward_add_silu(const at::Tensor& x, const at::Tensor& a) const {
   if (!frozen()) return forward(add_silu(x, a));
-  at::Tensor out = room(x.size(0));
+  at::Tensor out = empty_output(x.size(0));
   kernels::silu_rms_norm(x, a, packed_, eps_, out);
   return out;
 }
 
-at::Tensor RmsNorm::room(int64_t rows) const {
+at::Tensor RmsNorm::empty_output(int64_t rows) const {
   return at::empty({rows, weight.size(0)}, weight.options().dtype(frozen_));
 }
 
@@ -73,7 +73,7 @@ at::Tensor ResBlock::forward(const at::Tensor& z, at::ScalarType training_dtype)
 
 at::Tensor ResBlock::forward_normed(const at::Tensor& z, const at::Tensor& rounded, const RmsNorm& norm,
                                     at::ScalarType training_dtype) const {
-  return norm.forward_behind(z, linear_->forward(rounded.defined() ? rounded : z, training_dtype));
+  return norm.forward_add_silu(z, linear_->forward(rounded.defined() ? rounded : z, training_dtype));
 }
 
 at::Tensor add_silu(const at::Tensor& x, const at::Tensor& a) {

@@ -9,19 +9,19 @@
 
 namespace clover::model {
 
-/// The layers drafters are made of.  Each has two bodies behind one call: a trainable one (fp32 weights,
-/// ATen, autograd) and, between `pack` and `unpack`, a frozen one on the row-independent kernels.  Made on
-/// the CPU; `pack` where the weights have been moved.
+/// The layers that drafters consist of.  Each has two implementations behind one call: a trainable one (fp32
+/// weights, ATen, autograd) and, between `pack` and `unpack`, a frozen one on the row-independent kernels.
+/// They are made on the CPU; `pack` is called where the weights have been moved to.
 
-/// A norm's weight or a bias, frozen: fp32 of what a checkpoint in `dtype` holds, so that heads guess alike
-/// before they are saved and after.
+/// A norm's weight or a bias rounded to `dtype`, as a checkpoint holds it, in fp32: so that heads guess alike
+/// before they are saved and after they are loaded.
 at::Tensor rounded_vector(const at::Tensor& vector, at::ScalarType dtype);
 
 /// y = x W^T (+ b): [R, K] -> fp32 [R, N].
 class Linear : public Module {
  public:
   Linear(int64_t outputs, int64_t inputs, bool with_bias);  // all zero
-  /// `training_dtype`: what a trainable product is multiplied in.
+  /// `training_dtype`: of the factors of a trainable product.
   at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
   void pack(at::ScalarType dtype) {
     packed_ = kernels::PackedWeight::pack({rounded(dtype)}).to(weight.device());
@@ -44,11 +44,11 @@ class RmsNorm : public Module {
  public:
   RmsNorm(const at::Tensor& initial /* [H] */, double eps);
   at::Tensor forward(const at::Tensor& x) const;
-  /// Of x[rows[r]]; rows i64 [R].
-  at::Tensor forward_of(const at::Tensor& x, const at::Tensor& rows) const;
-  at::Tensor forward_of(const kernels::PackedWeight& x, const at::Tensor& rows) const;
-  /// Of x + silu(a), both fp32 [R, H].
-  at::Tensor forward_behind(const at::Tensor& x, const at::Tensor& a) const;
+  /// The same of x[rows[r]]; rows i64 [R].
+  at::Tensor forward_rows(const at::Tensor& x, const at::Tensor& rows) const;
+  at::Tensor forward_rows(const kernels::PackedWeight& x, const at::Tensor& rows) const;
+  /// The same of x + silu(a), both fp32 [R, H].
+  at::Tensor forward_add_silu(const at::Tensor& x, const at::Tensor& a) const;
   void pack(at::ScalarType dtype) { frozen_ = dtype, packed_ = rounded_vector(weight, dtype); }
   void unpack() { frozen_ = at::ScalarType::Undefined, packed_ = at::Tensor(); }
 
@@ -56,7 +56,7 @@ class RmsNorm : public Module {
 
  private:
   bool frozen() const { return frozen_ != at::ScalarType::Undefined; }
-  at::Tensor room(int64_t rows) const;  // for a kernel to fill
+  at::Tensor empty_output(int64_t rows) const;  // for a kernel to fill
 
   double eps_;
   at::ScalarType frozen_ = at::ScalarType::Undefined;

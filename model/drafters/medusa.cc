@@ -11,13 +11,13 @@ namespace {
 
 class Medusa final : public Drafter {
  public:
-  explicit Medusa(const DrafterInput& input) : Drafter(input.target, input.token_map, input.trainable) {
-    SettingsReader reader("medusa", input.settings);
+  explicit Medusa(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
+    SettingsReader reader("medusa", spec.settings);
     const int64_t count = reader.integer("heads", 3, 1, 16);
     reader.finish();
     for (int64_t i = 0; i < count; ++i) {
       heads_.push_back(register_module("head" + std::to_string(i),
-                                       std::make_shared<ResBlock>(input.target.config->hidden)));
+                                       std::make_shared<ResBlock>(spec.target.config->hidden)));
     }
   }
 
@@ -54,8 +54,8 @@ class Medusa final : public Drafter {
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_medusa(const DrafterInput& input) {
-  return std::make_shared<Medusa>(input);
+std::shared_ptr<Drafter> make_medusa(const DrafterSpec& spec) {
+  return std::make_shared<Medusa>(spec);
 }
 
 }  // namespace clover::model

@@ -9,9 +9,8 @@
 
 namespace clover::model {
 
-/// Trainable tensors under names: a module's own, and those of the modules that it is made of.  What
-/// torch::nn::Module is used for in Python; LibTorch's own costs every file that includes it seconds to
-/// compile.
+/// Named trainable tensors: a module's own and those of its submodules, as torch.nn.Module has them in
+/// Python. LibTorch's torch::nn::Module would add seconds to the compilation of every file that includes it.
 class Module {
  public:
   using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
@@ -20,19 +19,19 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// "weight", "head0.linear.weight", ..: a module's own first, then its parts', in the order of
+  /// "weight", "head0.linear.weight", ..: a module's own first, then those of its submodules, in the order of
   /// registration.
   NamedParameters named_parameters() const;
   std::vector<at::Tensor> parameters() const;  // in the same order
   /// The parameter of that name; std::out_of_range when there is none.
   at::Tensor parameter(const std::string& name) const;
 
-  /// Moves all parameters; handles of them stay valid and see them moved.
+  /// Moves all parameters; tensors that refer to them stay valid and refer to the moved ones.
   void to(at::Device device);
 
  protected:
   Module() = default;
-  /// The same tensor, which requires gradients from now on.
+  /// Registers `initial`, makes it require gradients and returns it.
   at::Tensor register_parameter(std::string name, at::Tensor initial);
   template <class Part>
   std::shared_ptr<Part> register_module(std::string name, std::shared_ptr<Part> part) {

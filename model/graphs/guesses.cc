@@ -7,15 +7,15 @@
 #include "kernels/gpu/gpu.h"
 #include "kernels/linear/linear.h"
 #include "kernels/vocabulary/top_k.h"
-#include "model/graphs/recorder.h"
+#include "model/graphs/graph_runner.h"
 
 namespace clover::model {
 namespace {
 
-// Rows whose logits are held at a time: large batches must not take memory by the hundred megabytes.
-constexpr int64_t rows_at_once = most_recorded_rows;
+// Rows whose logits exist at a time: all rows of a large batch would take hundreds of megabytes.
+constexpr int64_t rows_at_once = most_captured_rows;
 
-/// Of the rows `input` ([F, D], the head's dtype), where they lie.
+/// The guesses at rows `input`, [F, D] of the head's dtype, on their device.
 Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width) {
   at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
   kernels::linear(input, head.packed, at::Tensor(), logits);

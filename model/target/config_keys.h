@@ -10,7 +10,7 @@
 
 namespace clover::model {
 
-/// Reads typed keys of one JSON object, in which null is absent, with messages that name file and key.
+/// Reads typed keys of a JSON object.  A null counts as absent.  InputErrors name file (`where`) and key.
 class ConfigKeys {
  public:
   ConfigKeys(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
@@ -38,7 +38,7 @@ class ConfigKeys {
   double number_or(const std::string& key, double fallback) const {
     return has(key) ? number(key) : fallback;
   }
-  /// A number, where 0 is taken for absent.
+  /// A positive number; `fallback` when it is absent or 0.
   double number_unless_zero(const std::string& key, double fallback) const {
     const bool zero = has(key) && at(key).is_number() && at(key).get<double>() == 0;
     return zero ? fallback : number_or(key, fallback);

@@ -10,19 +10,20 @@
 namespace clover::model {
 namespace {
 
-/// Elements i and i + d/2 of each head's d, along the first dimension, become 2i and 2i + 1; and back.
-at::Tensor halves_in_turn(const at::Tensor& heads, int64_t d) {
+/// Along the first dimension, rows i and i + d/2 of each head's d rows become rows 2i and 2i + 1;
+/// deinterleave_halves is the inverse.
+at::Tensor interleave_halves(const at::Tensor& heads, int64_t d) {
   return heads.reshape({-1, 2, d / 2, heads.numel() / heads.size(0)}).transpose(1, 2).reshape(heads.sizes());
 }
-at::Tensor halves_apart(const at::Tensor& heads, int64_t d) {
+at::Tensor deinterleave_halves(const at::Tensor& heads, int64_t d) {
   return heads.reshape({-1, d / 2, 2, heads.numel() / heads.size(0)}).transpose(1, 2).reshape(heads.sizes());
 }
 
-/// Queries, keys and values of a matrix or of its bias.
+/// Splits a packed matrix, or its bias, into queries, keys and values.
 std::vector<at::Tensor> split_qkv(const at::Tensor& joined, const TargetConfig& config) {
   const int64_t d = config.head_dim;
   const auto parts = joined.split_with_sizes({config.query_width(), config.kv_width(), config.kv_width()}, 0);
-  return {halves_apart(parts[0], d), halves_apart(parts[1], d), parts[2]};
+  return {deinterleave_halves(parts[0], d), deinterleave_halves(parts[1], d), parts[2]};
 }
 
 }  // namespace
@@ -31,13 +32,14 @@ kernels::QkvWeight pack_qkv(const Projections& from, const TargetConfig& config,
   const int64_t d = config.head_dim;
   kernels::QkvWeight qkv;
   qkv.matrix =
-      kernels::PackedWeight::pack({halves_in_turn(from.q, d), halves_in_turn(from.k, d), from.v}).to(device);
+      kernels::PackedWeight::pack({interleave_halves(from.q, d), interleave_halves(from.k, d), from.v})
+          .to(device);
   if (from.q_bias.defined())
-    qkv.bias =
-        at::cat({halves_in_turn(from.q_bias, d), halves_in_turn(from.k_bias, d), from.v_bias}).to(device);
+    qkv.bias = at::cat({interleave_halves(from.q_bias, d), interleave_halves(from.k_bias, d), from.v_bias})
+                   .to(device);
   if (from.q_norm.defined()) {
-    qkv.query_norm = halves_in_turn(from.q_norm, d).to(device);
-    qkv.key_norm = halves_in_turn(from.k_norm, d).to(device);
+    qkv.query_norm = interleave_halves(from.q_norm, d).to(device);
+    qkv.key_norm = interleave_halves(from.k_norm, d).to(device);
     qkv.norm_eps = config.norm_eps;
   }
   return qkv;
@@ -51,8 +53,8 @@ Projections unpack_qkv(const kernels::QkvWeight& qkv, const TargetConfig& config
     projections.q_bias = biases[0], projections.k_bias = biases[1], projections.v_bias = biases[2];
   }
   if (qkv.query_norm.defined()) {
-    projections.q_norm = halves_apart(qkv.query_norm.cpu(), config.head_dim);
-    projections.k_norm = halves_apart(qkv.key_norm.cpu(), config.head_dim);
+    projections.q_norm = deinterleave_halves(qkv.query_norm.cpu(), config.head_dim);
+    projections.k_norm = deinterleave_halves(qkv.key_norm.cpu(), config.head_dim);
   }
   return projections;
 }
@@ -65,30 +67,31 @@ std::vector<at::Tensor> unpack_gate_up(const kernels::PackedWeight& gate_up) {
   return gate_up.unpack().view({-1, 2, gate_up.inputs()}).unbind(1);
 }
 
-LayerRoom::LayerRoom(const DecoderWeights& weights, const TargetConfig& config, int64_t rows) {
+LayerBuffers::LayerBuffers(const DecoderWeights& weights, const TargetConfig& config, int64_t rows) {
   const auto options = at::TensorOptions(weights.output.dtype()).device(weights.output.device());
   query = at::empty({rows, config.heads, config.head_dim}, options.dtype(at::kFloat));
-  mixed = at::empty({rows, config.query_width()}, options);
-  if (weights.post_attention_norm.defined()) inner = at::empty({rows, config.intermediate}, options);
+  attention_output = at::empty({rows, config.query_width()}, options);
+  if (weights.post_attention_norm.defined()) mlp_hidden = at::empty({rows, config.intermediate}, options);
 }
 
 namespace {
 
-/// What follows a layer's queries, keys and values.
-void attend_and_think(const DecoderWeights& weights, const TargetConfig& config,
-                      const kernels::AttentionRows& rows, const at::Tensor& keys, const at::Tensor& values,
-                      LayerRoom& room, at::Tensor& x) {
-  kernels::tree_attention(room.query, keys, values, rows,
-                          1.0 / std::sqrt(static_cast<double>(config.head_dim)), room.mixed);
-  kernels::linear(room.mixed, weights.output, {}, x, /*accumulate=*/true);
+/// The rest of a layer after its queries, keys and values.
+void attention_output_and_mlp(const DecoderWeights& weights, const TargetConfig& config,
+                              const kernels::AttentionRows& rows, const at::Tensor& keys,
+                              const at::Tensor& values, LayerBuffers& buffers, at::Tensor& x) {
+  kernels::tree_attention(buffers.query, keys, values, rows,
+                          1.0 / std::sqrt(static_cast<double>(config.head_dim)), buffers.attention_output);
+  kernels::linear(buffers.attention_output, weights.output, {}, x, /*accumulate=*/true);
 
   if (!weights.post_attention_norm.defined()) return;
-  kernels::linear_silu_mul({x, weights.post_attention_norm, config.norm_eps}, weights.gate_up, room.inner);
-  kernels::linear(room.inner, weights.down, {}, x, /*accumulate=*/true);
+  kernels::linear_silu_mul({x, weights.post_attention_norm, config.norm_eps}, weights.gate_up,
+                           buffers.mlp_hidden);
+  kernels::linear(buffers.mlp_hidden, weights.down, {}, x, /*accumulate=*/true);
 }
 
-/// Where `chosen` of the rows, all on the CPU, find their keys.
-kernels::AttentionRows rows_of(const kernels::AttentionRows& all, const at::Tensor& chosen) {
+/// The attention inputs of the rows `chosen` alone, on the CPU.
+kernels::AttentionRows select_rows(const kernels::AttentionRows& all, const at::Tensor& chosen) {
   const int32_t* begin = all.path_begin.const_data_ptr<int32_t>();
   const int32_t* path = all.path.const_data_ptr<int32_t>();
   const int64_t* row = chosen.const_data_ptr<int64_t>();
@@ -104,24 +107,24 @@ kernels::AttentionRows rows_of(const kernels::AttentionRows& all, const at::Tens
 }  // namespace
 
 void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
-                   KvCache& cache, int64_t layer, LayerRoom& room, at::Tensor& x) {
+                   KvCache& cache, int64_t layer, LayerBuffers& buffers, at::Tensor& x) {
   at::Tensor keys = cache.keys(layer), values = cache.values(layer);
   kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
-                                 placement.sin, placement.slots, room.query, keys, values);
-  attend_and_think(weights, config, placement.rows, keys, values, room, x);
+                                 placement.sin, placement.slots, buffers.query, keys, values);
+  attention_output_and_mlp(weights, config, placement.rows, keys, values, buffers, x);
 }
 
-void decoder_layer_of_rows(const DecoderWeights& weights, const TargetConfig& config,
-                           const Placement& placement, KvCache& cache, int64_t layer, const at::Tensor& rows,
-                           LayerRoom& room, at::Tensor& x) {
+void decoder_layer_selected_rows(const DecoderWeights& weights, const TargetConfig& config,
+                                 const Placement& placement, KvCache& cache, int64_t layer,
+                                 const at::Tensor& rows, LayerBuffers& buffers, at::Tensor& x) {
   at::Tensor keys = cache.keys(layer), values = cache.values(layer);
   kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
-                                 placement.sin, placement.slots, room.query, keys, values);
+                                 placement.sin, placement.slots, buffers.query, keys, values);
   x = x.index_select(0, rows);
   if (rows.size(0) == 0) return;
-  LayerRoom own(weights, config, rows.size(0));
-  own.query = room.query.index_select(0, rows);
-  attend_and_think(weights, config, rows_of(placement.rows, rows), keys, values, own, x);
+  LayerBuffers own(weights, config, rows.size(0));
+  own.query = buffers.query.index_select(0, rows);
+  attention_output_and_mlp(weights, config, select_rows(placement.rows, rows), keys, values, own, x);
 }
 
 }  // namespace clover::model

@@ -22,21 +22,21 @@ std::string name_of(Kind kind) {
       ->first;
 }
 
-/// What Python takes for false: no settings.
-bool is_nothing(const json& value) {
+/// Whether Python would treat the value as false, which means that there are no settings.
+bool is_python_false(const json& value) {
   return value.is_null() || value == json(false) || value == json(0) || value == json("") ||
          (value.is_structured() && value.empty());
 }
 
-/// The object that says how positions turn: transformers 5 takes "rope_scaling" where it says anything, and
-/// then nothing of "rope_parameters".
-const char* key_of_settings(const json& config) {
+/// The key of the rope settings, or null.  As in transformers 5, a non-empty "rope_scaling" replaces
+/// "rope_parameters".
+const char* settings_key(const json& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (config.contains(key) && !is_nothing(config.at(key))) return key;
+    if (config.contains(key) && !is_python_false(config.at(key))) return key;
   return nullptr;
 }
 
-/// yarn: "attention_factor", or what is made of the factor where it isn't given.
+/// yarn: "attention_factor", or its default, which is computed from the factor.
 double yarn_scale(const ConfigKeys& keys, double factor) {
   if (keys.has("attention_factor")) return keys.number("attention_factor");
   const auto of = [factor](double weight) { return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1; };
@@ -60,12 +60,13 @@ std::vector<double> read_factors(const ConfigKeys& keys, const char* key, int64_
 void read_longrope(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope& rope) {
   rope.short_factors = read_factors(keys, "short_factor", head_dim / 2);
   rope.long_factors = read_factors(keys, "long_factor", head_dim / 2);
-  rope.factor = keys.number_or("factor", static_cast<double>(positions) / rope.trained);
-  const double made = rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.trained));
-  rope.scale = keys.number_or("attention_factor", made);
+  rope.factor = keys.number_or("factor", static_cast<double>(positions) / rope.pretraining_context);
+  const double made =
+      rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.pretraining_context));
+  rope.attention_factor = keys.number_or("attention_factor", made);
 }
 
-/// What the kind asks of its object.
+/// Reads the settings of the rope's kind.
 void read_kind(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope& rope) {
   switch (rope.kind) {
     case Kind::plain:
@@ -75,7 +76,7 @@ void read_kind(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope
       return;
     case Kind::dynamic:
       rope.factor = keys.number("factor");
-      rope.trained = static_cast<double>(positions);
+      rope.pretraining_context = static_cast<double>(positions);
       return;
     case Kind::proportional:
       rope.factor = keys.number_or("factor", 1);
@@ -86,34 +87,35 @@ void read_kind(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope
       rope.high_freq_factor = keys.number("high_freq_factor");
       return;
     case Kind::yarn:
-      // transformers asks for the key, and makes the factor of both contexts where it is null.
-      rope.factor =
-          keys.is_null("factor") ? static_cast<double>(positions) / rope.trained : keys.number("factor");
+      // transformers requires the key; where it is null, the factor is the ratio of both contexts.
+      rope.factor = keys.is_null("factor") ? static_cast<double>(positions) / rope.pretraining_context
+                                           : keys.number("factor");
       rope.beta_fast = keys.number_unless_zero("beta_fast", 32);
       rope.beta_slow = keys.number_unless_zero("beta_slow", 1);
       rope.truncate = keys.flag_or("truncate", true);
-      rope.scale = yarn_scale(keys, rope.factor);
+      rope.attention_factor = yarn_scale(keys, rope.factor);
       return;
     case Kind::longrope:
       read_longrope(keys, head_dim, positions, rope);
   }
 }
 
-/// "partial_rotary_factor" means something to kinds of rope that heads of these families cannot have.
-void read_share(const ConfigKeys& keys, const ConfigKeys& all, int64_t head_dim,
-                std::vector<std::string>& notes, Rope& rope) {
-  const ConfigKeys& said = keys.has("partial_rotary_factor") ? keys : all;
-  const double share = said.number_or("partial_rotary_factor", 1);
+/// Reads "partial_rotary_factor", which is used only by the kind proportional; other kinds must rotate all of
+/// a head.
+void read_rotary_fraction(const ConfigKeys& keys, const ConfigKeys& all, int64_t head_dim,
+                          std::vector<std::string>& notes, Rope& rope) {
+  const ConfigKeys& source = keys.has("partial_rotary_factor") ? keys : all;
+  const double share = source.number_or("partial_rotary_factor", 1);
   if (rope.kind == Kind::proportional) {
-    if (share > 1) said.refuse("partial_rotary_factor", "a number up to 1");
-    rope.share = share;
+    if (share > 1) source.refuse("partial_rotary_factor", "a number up to 1");
+    rope.rotary_fraction = share;
   } else if (static_cast<int64_t>(share * static_cast<double>(head_dim)) == head_dim) {
     return;
   } else if (rope.kind == Kind::plain) {
-    notes.push_back(said.where() +
+    notes.push_back(source.where() +
                     ": \"partial_rotary_factor\" is ignored, as transformers does in this family");
   } else {
-    said.refuse("partial_rotary_factor", "1: heads of this family are turned as a whole");
+    source.refuse("partial_rotary_factor", "1: heads of this family are turned as a whole");
   }
 }
 
@@ -124,11 +126,13 @@ void check_not_nested(const json& settings, const ConfigKeys& keys) {
   }
 }
 
-/// Between 0, for pairs that turn so fast that they are kept, and 1, for those that are slowed down.
+/// YaRN's ramp: 0 for pairs of high frequency, which are kept, 1 for those of low frequency, which are
+/// scaled.
 double yarn_ramp(const Rope& rope, int64_t head_dim, double pair) {
   const double width = static_cast<double>(head_dim);
   const auto pair_of_turns = [&](double turns) {
-    return width * std::log(rope.trained / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+    return width * std::log(rope.pretraining_context / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
   };
   double low = pair_of_turns(rope.beta_fast), high = pair_of_turns(rope.beta_slow);
   if (rope.truncate) low = std::floor(low), high = std::ceil(high);
@@ -137,9 +141,9 @@ double yarn_ramp(const Rope& rope, int64_t head_dim, double pair) {
   return std::clamp((pair - low) / (high - low), 0.0, 1.0);
 }
 
-/// Slow turns are slowed down by the factor, fast ones kept, those between blended.
+/// Llama 3: low frequencies are divided by the factor, high ones kept, those between interpolated.
 double llama3_frequency(const Rope& rope, double frequency) {
-  const double turns = rope.trained * frequency / (2 * std::numbers::pi);
+  const double turns = rope.pretraining_context * frequency / (2 * std::numbers::pi);
   if (turns < rope.low_freq_factor) return frequency / rope.factor;
   if (turns > rope.high_freq_factor) return frequency;
   const double keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
@@ -149,17 +153,19 @@ double llama3_frequency(const Rope& rope, double frequency) {
 }  // namespace
 
 std::vector<double> Rope::frequencies(int64_t head_dim, int64_t length) const {
-  const double width = static_cast<double>(head_dim), tokens = std::max(static_cast<double>(length), trained);
+  const double width = static_cast<double>(head_dim),
+               tokens = std::max(static_cast<double>(length), pretraining_context);
   double base = theta;
-  if (kind == Kind::dynamic) base *= std::pow(factor * tokens / trained - (factor - 1), width / (width - 2));
+  if (kind == Kind::dynamic)
+    base *= std::pow(factor * tokens / pretraining_context - (factor - 1), width / (width - 2));
   std::vector<double> frequencies(head_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double pair = static_cast<double>(i);
     double frequency = std::pow(base, -2 * pair / width);
     if (kind == Kind::linear || kind == Kind::proportional) frequency /= factor;
-    if (kind == Kind::proportional && pair >= std::floor(share * width / 2)) frequency = 0;
+    if (kind == Kind::proportional && pair >= std::floor(rotary_fraction * width / 2)) frequency = 0;
     if (kind == Kind::llama3) frequency = llama3_frequency(*this, frequency);
-    if (kind == Kind::longrope) frequency /= (tokens > trained ? long_factors : short_factors)[i];
+    if (kind == Kind::longrope) frequency /= (tokens > pretraining_context ? long_factors : short_factors)[i];
     if (kind == Kind::yarn) {
       const double slowed = yarn_ramp(*this, head_dim, pair);
       frequency = frequency / factor * slowed + frequency * (1 - slowed);
@@ -170,24 +176,26 @@ std::vector<double> Rope::frequencies(int64_t head_dim, int64_t length) const {
 }
 
 int64_t Rope::context(int64_t positions) const {
-  double tokens = static_cast<double>(kind == Kind::yarn ? trained : static_cast<double>(positions));
+  double tokens =
+      static_cast<double>(kind == Kind::yarn ? pretraining_context : static_cast<double>(positions));
   if (kind == Kind::linear || kind == Kind::dynamic || kind == Kind::proportional || kind == Kind::yarn)
     tokens *= std::max(factor, 1.0);
   return static_cast<int64_t>(std::clamp(tokens, 1.0, static_cast<double>(ConfigKeys::largest)));
 }
 
 json Rope::settings() const {
-  json said = {{"type", name_of(kind)}, {"theta", theta}};
-  if (kind != Kind::plain) said["factor"] = factor;
-  if (trained > 0) said["original_max_position_embeddings"] = trained;
-  if (kind == Kind::proportional) said["partial_rotary_factor"] = share;
+  json settings = {{"type", name_of(kind)}, {"theta", theta}};
+  if (kind != Kind::plain) settings["factor"] = factor;
+  if (pretraining_context > 0) settings["original_max_position_embeddings"] = pretraining_context;
+  if (kind == Kind::proportional) settings["partial_rotary_factor"] = rotary_fraction;
   if (kind == Kind::llama3)
-    said.update({{"low_freq_factor", low_freq_factor}, {"high_freq_factor", high_freq_factor}});
+    settings.update({{"low_freq_factor", low_freq_factor}, {"high_freq_factor", high_freq_factor}});
   if (kind == Kind::yarn)
-    said.update({{"beta_fast", beta_fast}, {"beta_slow", beta_slow}, {"truncate", truncate}});
-  if (kind == Kind::yarn || kind == Kind::longrope) said["attention_factor"] = scale;
-  if (kind == Kind::longrope) said.update({{"short_factor", short_factors}, {"long_factor", long_factors}});
-  return said;
+    settings.update({{"beta_fast", beta_fast}, {"beta_slow", beta_slow}, {"truncate", truncate}});
+  if (kind == Kind::yarn || kind == Kind::longrope) settings["attention_factor"] = attention_factor;
+  if (kind == Kind::longrope)
+    settings.update({{"short_factor", short_factors}, {"long_factor", long_factors}});
+  return settings;
 }
 
 Rope read_rope(const json& config, const std::string& where, int64_t head_dim, int64_t positions,
@@ -195,9 +203,9 @@ Rope read_rope(const json& config, const std::string& where, int64_t head_dim, i
   const ConfigKeys all(config, where);
   Rope rope;
   rope.theta = all.number_or("rope_theta", rope.theta);
-  const char* key = key_of_settings(config);
+  const char* key = settings_key(config);
   if (key == nullptr) {
-    read_share(all, all, head_dim, notes, rope);
+    read_rotary_fraction(all, all, head_dim, notes, rope);
     return rope;
   }
   const json& settings = config.at(key);
@@ -214,14 +222,15 @@ Rope read_rope(const json& config, const std::string& where, int64_t head_dim, i
   }
   rope.kind = kind->second;
   if (rope.kind == Kind::llama3 || rope.kind == Kind::yarn || rope.kind == Kind::longrope) {
-    const ConfigKeys& said = all.has("original_max_position_embeddings") ? all : keys;
-    rope.trained = said.number_or("original_max_position_embeddings", static_cast<double>(positions));
+    const ConfigKeys& source = all.has("original_max_position_embeddings") ? all : keys;
+    rope.pretraining_context =
+        source.number_or("original_max_position_embeddings", static_cast<double>(positions));
   }
   read_kind(keys, head_dim, positions, rope);
-  read_share(keys, all, head_dim, notes, rope);
+  read_rotary_fraction(keys, all, head_dim, notes, rope);
   for (const int64_t length : {int64_t{1}, 2 * rope.context(positions)}) {
     for (const double frequency : rope.frequencies(head_dim, length))
-      if (!std::isfinite(frequency) || !std::isfinite(rope.scale))
+      if (!std::isfinite(frequency) || !std::isfinite(rope.attention_factor))
         throw InputError(keys.where() +
                          ": these numbers make angles that are no numbers; expected those the model "
                          "was trained with.");

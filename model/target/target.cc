@@ -1,166 +1,24 @@
 #include "model/target/target.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <map>
-#include <set>
 
 #include "data/files/error.h"
 #include "data/files/hash.h"
-#include "data/files/safetensors.h"
 #include "kernels/attention/attention.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rows/rms_norm.h"
-#include "model/target/fingerprint.h"
+#include "model/target/weight_source.h"
 
 namespace clover::model {
 namespace {
 
 using data::InputError;
-using data::SafetensorsReader;
-
-constexpr const char *embedding_name = "model.embed_tokens.weight", *head_name = "lm_head.weight";
-
-}  // namespace
-
-/// Where the weights of a target come from.
-class WeightSource {
- public:
-  WeightSource(at::ScalarType dtype, at::Device device) : dtype_(dtype), device_(device) {}
-  virtual ~WeightSource() = default;
-
-  at::Tensor matrix(const std::string& name, int64_t outputs, int64_t inputs) {
-    return read(name, {outputs, inputs}).to(dtype_).contiguous();
-  }
-  at::Tensor vector(const std::string& name, int64_t size) {
-    return read(name, {size}).to(at::kFloat).contiguous().to(device_);
-  }
-  kernels::PackedWeight pack(const at::Tensor& matrix) const {
-    return kernels::PackedWeight::pack({matrix}).to(device_);
-  }
-  at::Device device() const { return device_; }
-  at::ScalarType dtype() const { return dtype_; }
-
- protected:
-  /// A floating-point tensor on the CPU.
-  virtual at::Tensor read(const std::string& name, at::IntArrayRef shape) = 0;
-
- private:
-  at::ScalarType dtype_;
-  at::Device device_;
-};
-
-namespace {
-
-/// Reads tensors by name, remembers which were used and folds them into the fingerprint in the order of
-/// reading.
-class FolderSource : public WeightSource {
- public:
-  FolderSource(const std::filesystem::path& folder, at::ScalarType dtype, at::Device device)
-      : WeightSource(dtype, device), folder_(folder), reader_(SafetensorsReader::open(folder)) {}
-
-  /// Decides whether the head is the embedding, as transformers does: config.json says so, and the folder has
-  /// but one of them or both alike.
-  void settle_head(TargetConfig& config) {
-    const std::string embedding = stored_name(embedding_name), head = stored_name(head_name);
-    const bool has_embedding = reader_.contains(embedding), has_head = reader_.contains(head);
-    if (config.tie_unstated) config.tied_head = !has_head;
-    if (!config.tied_head && !has_head) {
-      throw InputError(folder_.string() +
-                       ": tensor lm_head.weight is missing, and config.json says that it is not the "
-                       "embedding (\"tie_word_embeddings\" false); expected the tensor, or true.");
-    }
-    if (!config.tied_head || !has_head) return;
-    used_.insert(head);
-    if (!has_embedding) {
-      stored_as_[embedding_name] = head;
-    } else if (!same(reader_.read(embedding), reader_.read(head))) {
-      config.tied_head = false;
-      head_beside_ = true;
-      config.notes.push_back(folder_.string() +
-                             ": lm_head.weight is not the embedding, and is used, though config.json "
-                             "says \"tie_word_embeddings\" true");
-    }
-  }
-
-  /// InputError when the folder holds a tensor that nobody read and that is not known to travel along.
-  void finish(const std::string& family) const {
-    for (const std::string& name : reader_.names()) {
-      if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-      throw InputError(folder_.string() + ": tensor " + name + " is not part of a " + family +
-                       " model; the folder and its config.json do not belong together.");
-    }
-  }
-  const Fingerprint& fingerprint() const { return fingerprint_; }
-
- protected:
-  at::Tensor read(const std::string& name, at::IntArrayRef shape) override {
-    const std::string stored = stored_name(name);
-    const at::Tensor tensor = reader_.read(stored, shape);
-    if (!tensor.is_floating_point() || tensor.element_size() < 2) {
-      throw InputError(folder_.string() + ": tensor " + name + " is " + c10::toString(tensor.scalar_type()) +
-                       ", expected bfloat16, float16 or float32.");
-    }
-    used_.insert(stored);
-    fingerprint_.add(name, tensor, /*in_sampled=*/!(head_beside_ && name == head_name));
-    return tensor;
-  }
-
- private:
-  /// A model saved without its head calls the network's tensors by their own names; some put the head within
-  /// the network.
-  std::string stored_name(const std::string& name) const {
-    if (const auto found = stored_as_.find(name); found != stored_as_.end()) return found->second;
-    const std::string network = "model.";
-    const std::string other = name.starts_with(network) ? name.substr(network.size()) : network + name;
-    return !reader_.contains(name) && reader_.contains(other) ? other : name;
-  }
-  bool same(const at::Tensor& one, const at::Tensor& other) const {
-    return one.sizes() == other.sizes() && at::equal(one.to(dtype()), other.to(dtype()));
-  }
-
-  std::filesystem::path folder_;
-  SafetensorsReader reader_;
-  std::set<std::string> used_;
-  std::map<std::string, std::string> stored_as_;
-  bool head_beside_ = false;  // stored beside an embedding that it was taken to be
-  Fingerprint fingerprint_;
-};
-
-/// Norms of 1, biases of 0, and matrices that keep the size of what they multiply: a cut, somewhere else for
-/// each, of one stretch of random numbers, because drawing billions would take minutes.
-class RandomSource : public WeightSource {
- public:
-  RandomSource(at::ScalarType dtype, at::Device device) : WeightSource(dtype, device) {
-    at::Generator generator = at::detail::createCPUGenerator(0);
-    drawn_ = at::empty({int64_t{1} << 20}, at::kFloat).uniform_(-1.7, 1.7, generator).to(dtype);
-  }
-
- protected:
-  at::Tensor read(const std::string& name, at::IntArrayRef shape) override {
-    if (shape.size() == 1) return at::full(shape, name.ends_with(".bias") ? 0 : 1, at::kFloat);
-    const at::Tensor scaled = drawn_ / std::sqrt(static_cast<double>(shape[1]));
-    at::Tensor matrix = at::empty(shape, drawn_.options());
-    const at::Tensor flat = matrix.view({-1});
-    for (int64_t done = 0; done < flat.numel();) {
-      const int64_t begin = (7919 * ++cuts_) % (drawn_.numel() / 2);
-      const int64_t count = std::min(flat.numel() - done, drawn_.numel() - begin);
-      flat.narrow(0, done, count).copy_(scaled.narrow(0, begin, count));
-      done += count;
-    }
-    return matrix;
-  }
-
- private:
-  at::Tensor drawn_;
-  int64_t cuts_ = 0;
-};
 
 kernels::QkvWeight load_qkv(WeightSource& source, const TargetConfig& config, const std::string& prefix) {
   const int64_t query = config.query_width(), kv = config.kv_width();
@@ -204,7 +62,7 @@ int64_t Features::size() const {
   return 0;
 }
 
-bool Features::is_same(const Features& other) const {
+bool Features::is_same_storage(const Features& other) const {
   return std::ranges::all_of(feature_members,
                              [&](auto member) { return (this->*member).is_same(other.*member); });
 }
@@ -228,16 +86,16 @@ Features Features::slice(int64_t begin, int64_t end) const {
   return part;
 }
 
-Features Features::joined(std::span<const Features> parts) {
+Features Features::concatenated(std::span<const Features> parts) {
   if (parts.size() == 1) return parts[0];
-  Features joined;
+  Features concatenated;
   for (const auto member : feature_members) {
     if (!(parts[0].*member).defined()) continue;
     std::vector<at::Tensor> tensors;
     for (const Features& part : parts) tensors.push_back(part.*member);
-    joined.*member = at::cat(tensors);
+    concatenated.*member = at::cat(tensors);
   }
-  return joined;
+  return concatenated;
 }
 
 TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
@@ -265,14 +123,14 @@ std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::Sc
   auto target = std::make_unique<Target>();
   target->config_ = TargetConfig::read(folder);
   target->dtype_ = dtype;
-  FolderSource source(folder, dtype, device);
+  FolderWeights source(folder, dtype, device);
   TargetConfig& config = target->config_;
-  source.settle_head(config);
+  source.resolve_tied_head(config);
   target->take_weights(source);
-  source.finish(config.family);
-  target->sampled_fingerprint_ = source.fingerprint().sampled();
+  source.check_all_read(config.family);
+  target->sampled_fingerprint_ = source.fingerprint().sampled_values();
   target->fingerprint_ =
-      source.fingerprint().whole() + "-" + data::hex(data::xxh64(config.function().dump(), 0));
+      source.fingerprint().all_values() + "-" + data::hex(data::xxh64(config.function().dump(), 0));
   for (const std::string& note : config.notes) std::fprintf(stderr, "%s\n", note.c_str());
   return target;
 }
@@ -303,7 +161,7 @@ std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarTyp
   auto target = std::make_unique<Target>();
   target->config_ = config;
   target->dtype_ = dtype;
-  RandomSource source(dtype, device);
+  RandomWeights source(dtype, device);
   target->take_weights(source);
   target->fingerprint_ = "random";
   return target;
@@ -339,15 +197,16 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
   int64_t tap = 0;
   const bool only_wanted = reads_only_wanted(inputs, taps);
   {
-    LayerRoom room(layers_[0], config_, x.size(0));
+    LayerBuffers buffers(layers_[0], config_, x.size(0));
     for (int64_t layer = 0; layer < config_.layers; ++layer) {
       if (only_wanted && layer + 1 == config_.layers)
-        decoder_layer_of_rows(layers_[layer], config_, placement, cache, layer, inputs.wanted, room, x);
+        decoder_layer_selected_rows(layers_[layer], config_, placement, cache, layer, inputs.wanted, buffers,
+                                    x);
       else
-        decoder_layer(layers_[layer], config_, placement, cache, layer, room, x);
+        decoder_layer(layers_[layer], config_, placement, cache, layer, buffers, x);
       if (tap < tapped && taps.layers[tap] == layer + 1) lower.narrow(1, tap++ * width, width).copy_(x);
     }
-  }  // what layers wrote on their way makes room for logits
+  }  // frees the layers' buffers before the logits are computed
   TORCH_CHECK(tap == tapped, "Target: tapped layers do not ascend from 1 to at most ", config_.layers, ".");
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
   const bool no_logits = inputs.wanted.defined() && inputs.wanted.size(0) == 0;
@@ -383,10 +242,15 @@ int64_t Target::weight_bytes() const {
 }
 
 KvShape Target::kv_shape(int64_t drafter_layers) const {
-  KvShape shape{config_.layers + drafter_layers, config_.kv_heads, config_.head_dim,  dtype_,
-                rope_frequencies(config_),       device(),         config_.rope.scale};
-  if (config_.rope.hangs_on_length()) {
-    shape.plain_length = static_cast<int64_t>(config_.rope.trained);
+  KvShape shape{config_.layers + drafter_layers,
+                config_.kv_heads,
+                config_.head_dim,
+                dtype_,
+                rope_frequencies(config_),
+                device(),
+                config_.rope.attention_factor};
+  if (config_.rope.depends_on_length()) {
+    shape.plain_length = static_cast<int64_t>(config_.rope.pretraining_context);
     shape.frequencies_at = [rope = config_.rope, size = config_.head_dim](int64_t length) {
       return rope.frequencies(size, length);
     };

@@ -18,34 +18,35 @@ using kernels::largest_head_size;
 using kernels::most_queries_a_key;
 using nlohmann::json;
 
-// Those that differ from Llama in their projections of queries and keys at most.
+// Families that are Llama's architecture, except for biases and norms of queries and keys.
 const std::set<std::string> families{"llama", "mistral", "qwen2", "qwen3"};
 
-/// Positions of pre-training: what the file says, or what transformers takes for it.
+/// max_position_embeddings, or transformers' default for the family.
 int64_t positions_of(const ConfigKeys& keys, const std::string& family) {
   const int64_t usual = family == "llama" ? 2048 : family == "mistral" ? 131072 : 32768;
   return keys.positive_or("max_position_embeddings", usual);
 }
 
-/// The shortest of the lengths that the file states, as vLLM takes it; `model_max_length` wins.
+/// The context length, as in vLLM: `model_max_length`, or else the smallest of the lengths that the file
+/// states.
 int64_t stated_length(const json& config, int64_t positions) {
-  const auto said = [&config](const char* key) {
+  const auto length_of = [&config](const char* key) {
     const auto found = config.find(key);
     const bool length = found != config.end() && found->is_number_integer() && *found > json(0);
     return length && *found <= json(ConfigKeys::largest) ? found->get<int64_t>() : 0;
   };
-  if (const int64_t length = said("model_max_length"); length > 0) return length;
-  const bool stated = said("max_position_embeddings") > 0;
+  if (const int64_t length = length_of("model_max_length"); length > 0) return length;
+  const bool stated = length_of("max_position_embeddings") > 0;
   int64_t shortest = stated ? positions : 0;
   for (const char* key : {"n_positions", "max_seq_len", "seq_length", "max_target_positions",
                           "max_sequence_length", "max_seq_length", "seq_len"}) {
-    const int64_t length = said(key);
+    const int64_t length = length_of(key);
     if (length > 0) shortest = shortest > 0 ? std::min(shortest, length) : length;
   }
   return shortest > 0 ? shortest : positions;
 }
 
-/// How far back a row sees, 0: without end.  Every text up to that length is read as if there were no window.
+/// The sliding window; 0: none.  For texts up to its length it makes no difference.
 int64_t window_of(const ConfigKeys& keys, const std::string& family) {
   constexpr int64_t none = 0;
   const bool qwen = family.starts_with("qwen");
@@ -53,12 +54,12 @@ int64_t window_of(const ConfigKeys& keys, const std::string& family) {
   return keys.is_null("sliding_window") ? none : keys.positive_or("sliding_window", 4096);
 }
 
-/// "dtype" (transformers 5) before "torch_dtype" (4).
+/// Reads "dtype" (transformers 5) or else "torch_dtype" (transformers 4).
 void read_dtype(const ConfigKeys& keys, TargetConfig& config) {
   std::string name = keys.text_or("dtype", keys.text_or("torch_dtype", "auto"));
   config.dtype_unstated = name == "auto";
   if (config.dtype_unstated) return;
-  if (name == "float") name = "float32";  // as PyTorch also calls them
+  if (name == "float") name = "float32";  // PyTorch's other names
   if (name == "half") name = "float16";
   try {
     config.stored_dtype = parse_dtype(name);
@@ -67,12 +68,12 @@ void read_dtype(const ConfigKeys& keys, TargetConfig& config) {
   }
 }
 
-/// That of the first file's first tensor of numbers, as transformers takes it.
+/// The dtype of the first floating-point tensor of the first file, as in transformers.
 c10::ScalarType dtype_of_weights(const std::filesystem::path& folder) {
   try {
     const c10::ScalarType dtype = data::SafetensorsReader::open(folder).first_float_dtype();
     return dtype == c10::ScalarType::Double ? c10::ScalarType::Float : dtype;
-  } catch (const InputError&) {  // for whoever reads them to say
+  } catch (const InputError&) {  // loading the weights will report the error
     return c10::ScalarType::BFloat16;
   }
 }
@@ -82,7 +83,7 @@ void read_end_ids(const json& object, std::vector<int64_t>& ids) {
   const json& value = object.at("eos_token_id");
   ids.clear();
   for (const json& id : value.is_array() ? value : json::array({value})) {
-    // What is no id of the vocabulary ends nothing; infer::end_token_notes says so.
+    // An id outside the vocabulary never ends an answer; infer::end_token_notes warns about it.
     const double number = id.is_number() ? id.get<double>() : -1;
     if (number >= 0 && number <= 1e9 && number == std::floor(number))
       ids.push_back(static_cast<int64_t>(number));
@@ -161,7 +162,7 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
   return result;
 }
 
-// In floating point: products of four numbers that a file may have made huge.
+// In double, since a file may state huge numbers whose product overflows.
 double TargetConfig::weights() const {
   const double wide = static_cast<double>(hidden);
   const double attention = wide * static_cast<double>(2 * (query_width() + kv_width()));
@@ -170,7 +171,7 @@ double TargetConfig::weights() const {
          static_cast<double>(vocab) * wide * (tied_head ? 1 : 2);
 }
 
-// The head counts as what it is: tied or not is said by the weights.
+// tied_head is left out: the fingerprint of the weights covers it.
 json TargetConfig::function() const {
   return {{"model_type", family},     {"hidden_size", hidden},    {"num_hidden_layers", layers},
           {"vocab_size", vocab},      {"num_heads", heads},       {"num_key_value_heads", kv_heads},

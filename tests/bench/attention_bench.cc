@@ -86,9 +86,9 @@ double seconds_of(at::Device device, const std::function<void()>& body) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   body();
-  const auto begin = kernels::mark(device);
+  const auto begin = kernels::record_event(device);
   body();
-  const auto end = kernels::mark(device);
+  const auto end = kernels::record_event(device);
   end->wait();
   return end->seconds_since(*begin);
 }

@@ -109,20 +109,20 @@ std::vector<Product> products_of(const ModelShape& model, at::Device gpu, const 
 /// GPU's clock, behind a first one that hides how it is started.
 double seconds_of(at::Device gpu, int rounds, int64_t times, const std::function<void(int64_t)>& body) {
   body(0);  // kernels must have run before they are recorded
-  const auto graph = kernels::Graph::record(gpu, kernels::Graph::Pool::passes, [&] {
+  const auto graph = kernels::Graph::capture(gpu, kernels::Graph::Pool::passes, [&] {
     for (int64_t i = 0; i < times; ++i) body(i);
   });
   std::vector<double> seconds;
-  graph->start();
+  graph->replay();
   for (int round = 0; round < rounds; ++round) {
-    const auto begin = kernels::mark(gpu);
-    graph->start();
-    const auto end = kernels::mark(gpu);
-    graph->start();
+    const auto begin = kernels::record_event(gpu);
+    graph->replay();
+    const auto end = kernels::record_event(gpu);
+    graph->replay();
     end->wait();
     seconds.push_back(end->seconds_since(*begin));
   }
-  kernels::wait_for(gpu);
+  kernels::synchronize(gpu);
   return infer::median(seconds) / static_cast<double>(times);
 }
 

@@ -1,34 +1,29 @@
 #include <atomic>
 
-#include "kernels/cpu/cpu_bodies.h"
+#include "kernels/cpu/loops.h"
 #include "tests/kernels/here.h"
 
-// Families whose instructions few machines have, emulated: the same sources, in place of this machine's
-// families.
+// Families whose instructions few machines have: this program links the same sources with the instructions
+// emulated, in place of the library's, and lets ops choose them whatever this machine has.
 namespace clover::kernels {
-namespace cpu {
-
-const CpuBodies& emulated_avx512_bf16_bodies();
-const CpuBodies& emulated_amx_bodies();
-
 namespace {
-std::atomic<const CpuBodies*> chosen{&emulated_amx_bodies()};
-}
 
-const CpuBodies& bodies() {
-  return *chosen;
-}
+std::atomic<CpuPath> chosen{CpuPath::amx};
 
-}  // namespace cpu
+}  // namespace
+
+CpuPath cpu::path_of_loops() {
+  return chosen;
+}
 
 void on_every_path(const std::function<void()>& body) {
-  const cpu::CpuBodies* before = cpu::chosen;
-  for (const cpu::CpuBodies* family : {&cpu::emulated_avx512_bf16_bodies(), &cpu::emulated_amx_bodies()}) {
-    SCOPED_TRACE(family == &cpu::emulated_amx_bodies() ? "amx" : "avx512_bf16");
-    cpu::chosen = family;
+  const CpuPath before = chosen;
+  for (const CpuPath path : {CpuPath::avx512_bf16, CpuPath::amx}) {
+    SCOPED_TRACE(to_string(path));
+    chosen = path;
     body();
   }
-  cpu::chosen = before;
+  chosen = before;
 }
 
 bool here::emulated() {

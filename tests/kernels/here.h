@@ -100,7 +100,7 @@ inline at::Tensor add_gated(at::Tensor& s, const at::Tensor& rows, const at::Ten
                             int64_t groups, double eps, at::ScalarType type = at::kBFloat16,
                             GateActivation activation = GateActivation::silu) {
   at::Tensor out = place(at::empty_like(q)), rounded = place(at::empty(q.sizes(), type));
-  const KeyValues placed{place(kv.of), kv.rows.defined() ? place(kv.rows) : at::Tensor()};
+  const KeyValues placed{place(kv.data), kv.rows.defined() ? place(kv.rows) : at::Tensor()};
   kernels::add_gated(place(s), place_if_defined(rows), place(q), placed, groups, eps, activation, out,
                      rounded);
   s = out.cpu();

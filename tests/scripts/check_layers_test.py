@@ -28,7 +28,7 @@ def check(files: dict[str, str]) -> tuple[int, str]:
 class CheckLayers(unittest.TestCase):
     def test_arrows_down_the_path_are_fine(self):
         files = {
-            "kernels/a.cc": '#include "kernels/a.h"\n#include <vector>\n',
+            "kernels/rows/a.cc": '#include "kernels/op/a.h"\n#include <vector>\n',
             "data/files/a.h": "#include <nlohmann/json.hpp>\n",
             "data/tokenizer/a.cc": '#include "data/files/a.h"\n#include "data/tokenizer/files/a.h"\n#include "a.h"\n',
             "model/target/a.cc": '#include "kernels/a.h"\n#include "data/a.h"\n',

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.dont_write_bytecode = True
 import gpu_kernels  # noqa: E402
-from gpu_code import find_cuobjdump  # noqa: E402
+from gpu.machine_code import find_cuobjdump  # noqa: E402
 
 # What cuobjdump prints of linear_clusters<Bf16, 10, store>, nvcc 13.0: its resources, its loop, and of the rest what counts.
 RECORDED = (pathlib.Path(__file__).parent / "linear_clusters.sass").read_text()

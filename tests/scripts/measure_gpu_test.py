@@ -13,8 +13,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 sys.dont_write_bytecode = True
-import gpu_programs  # noqa: E402
 import measure_gpu  # noqa: E402
+from gpu import programs as gpu_programs  # noqa: E402
 
 PRODUCTS = {"copy_bandwidth": 3e12, "products": [
     {"shape": "7B", "product": "layer", "rows": rows, "microseconds": 150.0, "of_bandwidth": share} for rows, share in ((16, 0.9), (80, 0.5))]}
@@ -94,7 +94,7 @@ class Measuring(Folder):
         left = self.build / "left"
         self.put("linear_bench", f"#!/bin/sh\n(sleep 3; touch {left}) &\nsleep 60\n")
         self.put_report("attention_bench", ATTENTION)
-        self.addCleanup(setattr, measure_gpu, "LEAST_SECONDS", measure_gpu.LEAST_SECONDS)
+        self.addCleanup(setattr, measure_gpu, "MIN_SECONDS", measure_gpu.MIN_SECONDS)
         self.addCleanup(setattr, measure_gpu.PARTS["products"], "seconds", measure_gpu.PARTS["products"].seconds)
         measure_gpu.PARTS["products"].seconds = 1
         begun = time.monotonic()

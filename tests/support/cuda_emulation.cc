@@ -13,27 +13,24 @@
 // Threads as fibers, and whose turn it is.
 namespace clover::kernels::cuda::emulation {
 
-Thread* running;
-std::vector<std::unique_ptr<Thread>> threads;
+Running* running;
 
 namespace {
 
 constexpr size_t stack_bytes = 128 << 10;
 constexpr size_t shared_alignment = 1024;
-
-// What the lanes of a warp bring to a collective; two, for a lane may be at the next one already.
-struct Warp {
-  unsigned char brought[2][lanes * 64];
-};
+constexpr int barriers = 16;  // that a block has
 
 struct Block {
   std::vector<unsigned char> memory;
-  unsigned char* shared;  // of it, aligned
+  unsigned char* shared;                    // of it, aligned
+  int alive;                                // threads that are not done
+  int waiting[barriers], wanted[barriers];  // threads at each barrier, and how many open it
 };
 
-std::vector<Warp> warps;
+std::vector<std::unique_ptr<Warp>> warps;  // of the blocks that run together, block after block
 std::vector<Block> cluster;
-int block_size, warps_a_block, alive;  // threads: of a block, and of all that run together
+int block_size, warps_a_block, at_cluster;  // at_cluster: threads that wait for all of the cluster
 const std::function<void()>* thread_body;
 ucontext_t first_entry;
 // What the last kernel writes, and what it will have written when it is waited for.
@@ -48,65 +45,85 @@ JumpPoint scheduler;
 void thread_main() {
   for (;;) {
     (*thread_body)();
-    if (!running->waited) fail("a thread ends that has not waited for the last kernel");
+    if (!self().waited) fail("a thread ends that has not waited for the last kernel");
+    --cluster[self().block].alive;
     pause(State::done);
   }
 }
 
-void resume(Thread& thread) {
-  running = &thread;
-  if (__builtin_setjmp(scheduler) != 0) return;
-  if (thread.started) jump(thread.resume);
-  thread.started = true;
-  thread.stack.reset(new unsigned char[stack_bytes]);
+/// Goes on with `thread`, or with the scheduler if that is null.
+[[noreturn]] __attribute__((noinline)) void go_on(Thread* thread) {
+  if (thread == nullptr) jump(scheduler);
+  running = thread;
+  if (thread->started) jump(thread->resume);
+  thread->started = true;
+  thread->stack.reset(new unsigned char[stack_bytes]);
   ::getcontext(&first_entry);
-  first_entry.uc_stack.ss_sp = thread.stack.get();
-  first_entry.uc_stack.ss_size = stack_bytes;
+  first_entry.uc_stack.ss_sp = thread->stack.get();
+  // Large allocations begin at one place of a page; with their ends there, too, the lanes' stacks would drive
+  // each other out of the CPU's first cache.
+  first_entry.uc_stack.ss_size = stack_bytes - 128 * thread->lane;
   first_entry.uc_link = nullptr;
   ::makecontext(&first_entry, thread_main, 0);
   ::setcontext(&first_entry);
+  std::abort();
+}
+
+/// The next thread of the warp that can run, in the order of lanes from `lane` on; once all lanes have come
+/// to a collective the first one again.  Null if the warp has to wait for others.
+Thread* next_of(Warp& warp, unsigned lane) {
+  for (; lane < warp.count; ++lane) {
+    Thread& thread = warp.threads[lane];
+    State& state = warp.states[lane];
+    if (state == State::at_phase && phase_has_ended(thread.phase_of, thread.phase)) state = State::ready;
+    if (state == State::ready) return &thread;
+  }
+  if (warp.together < lanes) return nullptr;
+  warp.together = 0;
+  std::memset(warp.states, static_cast<int>(State::ready), sizeof warp.states);
+  return &warp.threads[0];
 }
 
 /// Until every lane of the warp waits for other warps or is done.  Whether any ran.
-bool run_warp(int first, int count) {
-  for (bool ran = false;; ran = true) {
-    int ready = 0, together = 0, elsewhere = 0;
-    for (int i = 0; i < count; ++i) {
-      Thread& thread = *threads[first + i];
-      running = &thread;
-      if (thread.state == State::at_phase && phase_has_ended(thread.phase_of, thread.phase))
-        thread.state = State::ready;
-      if (thread.state == State::ready) ++ready, resume(thread);
-      together += thread.state == State::at_collective;
-      elsewhere += thread.state == State::done || thread.state == State::at_barrier;
-    }
-    if (together == lanes) {
-      for (int i = 0; i < count; ++i) threads[first + i]->state = State::ready;
-    } else if (together > 0 && elsewhere > 0) {
+__attribute__((noinline)) bool run_warp(Warp& warp) {
+  // Not in registers, which a jump does not bring back.
+  static bool ran;
+  static Warp* of;
+  ran = false;
+  of = &warp;
+  __builtin_setjmp(scheduler);
+  if (Thread* next = next_of(*of, 0)) {
+    ran = true;
+    go_on(next);  // threads go on with one another, and the last one comes back
+  }
+  if (of->together == 0) return ran;
+  for (unsigned lane = 0; lane < of->count; ++lane) {
+    if (of->states[lane] == State::done || of->states[lane] == State::at_barrier) {
+      running = &of->threads[lane];
       fail("the lanes of a warp part at a collective");
-    } else if (ready == 0) {
-      return ran;
     }
+  }
+  return ran;
+}
+
+template <class Action>
+void for_threads_of(int block, const Action& action) {
+  for (int warp = block * warps_a_block; warp < (block + 1) * warps_a_block; ++warp) {
+    Warp& of = *warps[warp];
+    for (unsigned lane = 0; lane < of.count; ++lane) action(of.threads[lane], of.states[lane]);
   }
 }
 
 /// Lets threads go that have all come to a barrier of their block.  Whether any went.
 bool open_barriers(int block) {
   bool any = false;
-  const auto of_block = [&](const auto& action) {
-    for (int i = block * block_size; i < (block + 1) * block_size; ++i) action(*threads[i]);
-  };
-  constexpr int barriers = 16;  // that a block has
   for (int barrier = 0; barrier < barriers; ++barrier) {
-    int waiting = 0, wanted = 0;
-    of_block([&](const Thread& thread) {
-      if (thread.state != State::at_barrier || thread.barrier != barrier) return;
-      ++waiting, wanted = thread.barrier_size;
-    });
-    if (waiting == 0 || waiting != wanted) continue;
+    int& waiting = cluster[block].waiting[barrier];
+    if (waiting == 0 || waiting != cluster[block].wanted[barrier]) continue;
     any = true;
-    of_block([&](Thread& thread) {
-      if (thread.state == State::at_barrier && thread.barrier == barrier) thread.state = State::ready;
+    waiting = 0;
+    for_threads_of(block, [&](const Thread& thread, State& state) {
+      if (state == State::at_barrier && thread.barrier == barrier) state = State::ready;
     });
   }
   return any;
@@ -114,62 +131,78 @@ bool open_barriers(int block) {
 
 /// The same of those that wait for all threads of the cluster.
 bool open_cluster() {
+  if (at_cluster == 0) return false;
+  const int blocks = static_cast<int>(cluster.size());
   unsigned fewest = ~0u;
-  for (int i = 0; i < alive; ++i)
-    if (threads[i]->state != State::done) fewest = std::min(fewest, threads[i]->arrivals_at_cluster);
+  for (int block = 0; block < blocks; ++block) {
+    for_threads_of(block, [&](const Thread& thread, State state) {
+      if (state != State::done) fewest = std::min(fewest, thread.arrivals_at_cluster);
+    });
+  }
   bool any = false;
-  for (int i = 0; i < alive; ++i) {
-    if (threads[i]->state != State::at_cluster || threads[i]->arrivals_at_cluster > fewest) continue;
-    threads[i]->state = State::ready;
-    any = true;
+  for (int block = 0; block < blocks; ++block) {
+    for_threads_of(block, [&](const Thread& thread, State& state) {
+      if (state != State::at_cluster || thread.arrivals_at_cluster > fewest) return;
+      state = State::ready;
+      --at_cluster;
+      any = true;
+    });
   }
   return any;
-}
-
-bool are_done(int first, int count) {
-  const auto begin = threads.begin() + first;
-  return std::all_of(begin, begin + count, [](const auto& thread) { return thread->state == State::done; });
 }
 
 void run_cluster(unsigned turn) {
   const int count = static_cast<int>(cluster.size()) * warps_a_block;
   for (unsigned round = turn;; ++round) {
     bool any = false;
-    for (int i = 0; i < count; ++i) {
-      const int warp = static_cast<int>((i + round * 5) % count), in_block = warp % warps_a_block * lanes;
-      any |= run_warp(warp / warps_a_block * block_size + in_block, std::min(lanes, block_size - in_block));
-    }
+    for (int i = 0; i < count; ++i) any |= run_warp(*warps[(i + round * 5) % count]);
     for (int block = 0; block < static_cast<int>(cluster.size()); ++block) any |= open_barriers(block);
     any |= open_cluster();
-    if (are_done(0, alive)) return;
+    if (std::all_of(cluster.begin(), cluster.end(), [](const Block& block) { return block.alive == 0; }))
+      return;
     if (!any)
       fail("threads wait for what never comes: for others that are done, or for copies that nobody began");
+  }
+}
+
+/// The threads of one warp of `block`, from thread `first` on, at their beginning.
+void begin_warp(Warp& warp, int block, int first, const dim3& of_grid, const dim3& grid) {
+  warp.count = static_cast<unsigned>(std::min<int>(lanes, block_size - first));
+  warp.together = 0;
+  std::memset(warp.states, static_cast<int>(State::ready), sizeof warp.states);
+  for (unsigned lane = 0; lane < warp.count; ++lane) {
+    Thread& thread = warp.threads[lane];
+    thread.place = {dim3(first + static_cast<int>(lane)), of_grid, dim3(block_size), grid};
+    thread.lane = lane;
+    thread.collectives = 0;
+    thread.brought = warp.brought[0];
+    thread.warp = &warp;
+    thread.block = block;
+    thread.copies.clear();
+    thread.products.clear();
+    thread.multiplies = thread.waited = false;
+    thread.arrivals_at_cluster = 0;
   }
 }
 
 /// Threads of blocks (x .. x + blocks - 1, y, z), at their beginning.
 void begin_cluster(int blocks, const dim3& first, const dim3& grid, int64_t shared_bytes) {
   cluster.resize(blocks);
-  for (Block& block : cluster) {
+  while (static_cast<int>(warps.size()) < blocks * warps_a_block) warps.push_back(std::make_unique<Warp>());
+  at_cluster = 0;
+  for (int number = 0; number < blocks; ++number) {
+    Block& block = cluster[number];
     block.memory.assign(shared_bytes + shared_alignment, 0xff);
     const auto address = reinterpret_cast<uintptr_t>(block.memory.data());
     block.shared = block.memory.data() + (shared_alignment - address % shared_alignment) % shared_alignment;
+    block.alive = block_size;
+    std::fill_n(block.waiting, barriers, 0);
+    const dim3 of_grid(first.x + number, first.y, first.z);
+    for (int warp = 0; warp < warps_a_block; ++warp)
+      begin_warp(*warps[number * warps_a_block + warp], number, warp * static_cast<int>(lanes), of_grid,
+                 grid);
   }
-  alive = blocks * block_size;
-  while (static_cast<int>(threads.size()) < alive) threads.push_back(std::make_unique<Thread>());
-  warps.resize(blocks * warps_a_block);
-  for (int i = 0; i < alive; ++i) {
-    Thread& thread = *threads[i];
-    thread.state = State::ready;
-    thread.block = i / block_size;
-    thread.place = {dim3(i % block_size), dim3(first.x + thread.block, first.y, first.z), dim3(block_size),
-                    grid};
-    thread.collectives = 0;
-    thread.copies.clear();
-    thread.products.clear();
-    thread.multiplies = thread.waited = false;
-    thread.arrivals_at_cluster = 0;
-  }
+  running = &warps[0]->threads[0];
   forget_box_copies();
 }
 
@@ -182,8 +215,15 @@ void fail(const char* what) {
 }
 
 void pause(State state) {
-  running->state = state;
-  if (__builtin_setjmp(running->resume) == 0) jump(scheduler);
+  Thread& thread = self();
+  Warp& warp = *thread.warp;
+  warp.states[thread.lane] = state;
+  warp.together += state == State::at_collective;
+  if (__builtin_setjmp(thread.resume) == 0) go_on(next_of(warp, thread.lane + 1));
+}
+
+void wait_for_warp() {
+  pause(State::at_collective);
 }
 
 bool copies_arrive_at_once() {
@@ -195,20 +235,18 @@ unsigned char* shared_memory_of(int block) {
 }
 
 bool has_ended(int block) {
-  return are_done(block * block_size, block_size);
-}
-
-const Place& here() {
-  return running->place;
+  return cluster[block].alive == 0;
 }
 
 void* shared_memory() {
-  return shared_memory_of(running->block);
+  return shared_memory_of(self().block);
 }
 
 void sync_threads(int number, int count) {
-  running->barrier = number;
-  running->barrier_size = count;
+  Block& block = cluster[self().block];
+  ++block.waiting[number];
+  block.wanted[number] = count;
+  self().barrier = number;
   pause(State::at_barrier);
 }
 
@@ -217,29 +255,20 @@ void block_barrier() {
 }
 
 void arrive_at_cluster() {
-  ++running->arrivals_at_cluster;
+  ++self().arrivals_at_cluster;
 }
 
 void wait_for_cluster() {
+  ++at_cluster;
   pause(State::at_cluster);
 }
 
 float4 read_of_block(const float4* own, int block) {
   if (has_ended(block)) fail("reads shared memory of a block that has ended");
-  const auto offset = reinterpret_cast<const unsigned char*>(own) - shared_memory_of(running->block);
+  const auto offset = reinterpret_cast<const unsigned char*>(own) - shared_memory_of(self().block);
   float4 read;
   std::memcpy(&read, shared_memory_of(block) + offset, sizeof read);
   return read;
-}
-
-const unsigned char* exchange(const void* mine, size_t bytes) {
-  if (bytes > 64) fail("a collective of more than 64 bytes a lane");
-  const unsigned lane = running->place.thread.x % lanes;
-  Warp& warp = warps[running->block * warps_a_block + running->place.thread.x / lanes];
-  unsigned char* brought = warp.brought[running->collectives++ % 2];
-  std::memcpy(brought + 64 * lane, mine, bytes);
-  pause(State::at_collective);
-  return brought;
 }
 
 namespace {
@@ -257,28 +286,25 @@ void arrive_in_memory(const Copy& copy) {
 void copy_async(void* to, const void* from, bool zeros) {
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || (!zeros && reinterpret_cast<uintptr_t>(from) % 16 != 0))
     fail("an asynchronous copy that is not aligned to 16 bytes");
-  if (running->copies.empty()) running->copies.emplace_back();
-  running->copies.back().push_back({to, from, zeros});
+  const Copy copy{to, from, zeros};
+  self().copies.add(copy);
   std::memset(to, 0xff, 16);  // it may arrive at any time from now on
-  if (copies_arrive_at_once()) arrive_in_memory(running->copies.back().back());
+  if (copies_arrive_at_once()) arrive_in_memory(copy);
 }
 
 void end_copy_group() {
-  if (running->copies.empty()) running->copies.emplace_back();
-  running->copies.emplace_back();
+  self().copies.end_group();
 }
 
 void wait_for_copies(int pending) {
-  auto& groups = running->copies;
-  while (static_cast<int>(groups.size()) > pending + 1) {  // the open one is not waited for
-    if (!copies_arrive_at_once())
-      for (const Copy& copy : groups.front()) arrive_in_memory(copy);
-    groups.erase(groups.begin());
-  }
+  const bool arrived = copies_arrive_at_once();
+  self().copies.wait(pending, [&](const Copy& copy) {
+    if (!arrived) arrive_in_memory(copy);
+  });
 }
 
-void wait_for_last() {
-  running->waited = true;
+void wait_for_prior_kernel() {
+  self().waited = true;
   if (written != nullptr) std::memcpy(written, written_later.data(), written_later.size());
 }
 
@@ -292,7 +318,7 @@ void run(dim3 grid, int blocks, int block_threads, int64_t shared_bytes,
   }
   thread_body = &thread;
   block_size = block_threads;
-  warps_a_block = (block_threads + lanes - 1) / lanes;
+  warps_a_block = (block_threads + static_cast<int>(lanes) - 1) / static_cast<int>(lanes);
   unsigned turn = 0;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <functional>
 
-#include "kernels/gpu/stream.h"
+#include "kernels/op/gpu_context.h"
 #include "tests/support/recording.h"
 
 #define __global__
@@ -49,17 +49,39 @@ namespace emulation {
 struct Place {
   dim3 thread, block, block_size, grid;
 };
-/// Of the thread that runs now.
-const Place& here();
+constexpr unsigned lanes = 32;
+constexpr size_t bytes_a_lane = 64;  // of what a lane brings to a collective, at most
+
+/// What kernels ask for in every other line, of the thread that runs now.
+struct Running {
+  Place place;
+  unsigned lane;           // of its warp
+  unsigned collectives;    // that it has come to
+  unsigned char* brought;  // two of [lanes, bytes_a_lane]: a lane may be at the next collective already
+};
+extern Running* running;
+
+inline const Place& here() {
+  return running->place;
+}
 
 void block_barrier();
-/// What every lane of the warp brought: `bytes` at most 64, lane l's at 64 * l.
-const unsigned char* exchange(const void* mine, size_t bytes);
+/// Until every lane of the warp has come.
+void wait_for_warp();
+/// What every lane of the warp brought: lane l's at bytes_a_lane * l.
+template <class T>
+const unsigned char* exchange(const T& mine) {
+  static_assert(sizeof mine <= bytes_a_lane);
+  unsigned char* const brought = running->brought + running->collectives++ % 2 * lanes * bytes_a_lane;
+  std::memcpy(brought + bytes_a_lane * running->lane, &mine, sizeof mine);
+  wait_for_warp();
+  return brought;
+}
 void* shared_memory();
 void copy_async(void* to, const void* from, bool zeros);
 void end_copy_group();
 void wait_for_copies(int pending);
-void wait_for_last();
+void wait_for_prior_kernel();
 
 // Copies that barriers count (kernels/gpu/async_copies.cuh).
 struct Barrier {
@@ -87,7 +109,7 @@ void sync_threads(int number, int count);
 /// A kind of 16-bit number.
 struct Number {
   float (*to_float)(uint16_t);
-  int least_exponent;
+  int least_exponent, mantissa_bits;
 };
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number);
 void begin_products();
@@ -165,11 +187,11 @@ inline TensorMap map_of_bytes(const char*, const void* first, int64_t rows, int6
 }
 
 inline void load_columns(uint32_t& b0, uint32_t& b1, const void* row) {
-  const unsigned char* rows = emulation::exchange(&row, sizeof row);
-  const unsigned lane = emulation::here().thread.x % 32, column = lane / 4, first = lane % 4 * 2;
+  const unsigned char* rows = emulation::exchange(row);
+  const unsigned lane = emulation::running->lane, column = lane / 4, first = lane % 4 * 2;
   const auto element = [&](unsigned of_row) {
     const uint16_t* from;
-    std::memcpy(&from, rows + 64 * of_row, sizeof from);
+    std::memcpy(&from, rows + emulation::bytes_a_lane * of_row, sizeof from);
     return static_cast<uint32_t>(from[column]);
   };
   b0 = element(first) | element(first + 1) << 16;
@@ -204,9 +226,9 @@ int most_clusters(Kernel, int, int64_t) {
 inline bool has_warpgroup_products() {
   return true;
 }
-inline void let_next_begin() {}
-inline void wait_for_last() {
-  emulation::wait_for_last();
+inline void launch_dependents() {}
+inline void wait_for_prior_kernel() {
+  emulation::wait_for_prior_kernel();
 }
 
 }  // namespace clover::kernels::cuda
@@ -220,19 +242,19 @@ inline void __syncthreads() {
   clover::kernels::cuda::emulation::block_barrier();
 }
 inline void __syncwarp() {
-  clover::kernels::cuda::emulation::exchange("", 0);
+  clover::kernels::cuda::emulation::wait_for_warp();
 }
 
 template <class T>
 T __shfl_sync(unsigned, T mine, int lane) {
+  using namespace clover::kernels::cuda;
   T other;
-  std::memcpy(&other, clover::kernels::cuda::emulation::exchange(&mine, sizeof mine) + 64 * (lane % 32),
-              sizeof other);
+  std::memcpy(&other, emulation::exchange(mine) + emulation::bytes_a_lane * (lane % 32), sizeof other);
   return other;
 }
 template <class T>
 T __shfl_xor_sync(unsigned all, T mine, int apart) {
-  return __shfl_sync(all, mine, static_cast<int>(threadIdx.x % 32) ^ apart);
+  return __shfl_sync(all, mine, static_cast<int>(clover::kernels::cuda::emulation::running->lane) ^ apart);
 }
 
 /// One fiber runs at a time.
@@ -257,21 +279,24 @@ T __ldcg(const T* from) {
 inline void __threadfence() {}
 
 inline unsigned __reduce_max_sync(unsigned, unsigned mine) {
-  const unsigned char* brought = clover::kernels::cuda::emulation::exchange(&mine, sizeof mine);
+  using namespace clover::kernels::cuda;
+  const unsigned char* brought = emulation::exchange(mine);
   unsigned largest = 0;
   for (unsigned lane = 0; lane < 32; ++lane) {
     unsigned other;
-    std::memcpy(&other, brought + 64 * lane, sizeof other);
+    std::memcpy(&other, brought + emulation::bytes_a_lane * lane, sizeof other);
     if (other > largest) largest = other;
   }
   return largest;
 }
 
 inline unsigned __ballot_sync(unsigned, bool mine) {
+  using namespace clover::kernels::cuda;
   const unsigned char vote = mine ? 1 : 0;
-  const unsigned char* votes = clover::kernels::cuda::emulation::exchange(&vote, 1);
+  const unsigned char* votes = emulation::exchange(vote);
   unsigned all = 0;
-  for (unsigned lane = 0; lane < 32; ++lane) all |= static_cast<unsigned>(votes[64 * lane]) << lane;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    all |= static_cast<unsigned>(votes[emulation::bytes_a_lane * lane]) << lane;
   return all;
 }
 
@@ -280,10 +305,10 @@ inline unsigned __ballot_sync(unsigned, bool mine) {
 namespace clover::kernels::cuda {
 
 constexpr emulation::Number number_of(Bf16) {
-  return {[](uint16_t bits) { return to_float(Bf16{bits}); }, -126};
+  return {[](uint16_t bits) { return to_float(Bf16{bits}); }, -126, 7};
 }
 constexpr emulation::Number number_of(Fp16) {
-  return {[](uint16_t bits) { return to_float(Fp16{bits}); }, -14};
+  return {[](uint16_t bits) { return to_float(Fp16{bits}); }, -14, 10};
 }
 template <class T>
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, T) {

@@ -71,8 +71,8 @@ bool phase_has_ended(const Barrier* barrier, unsigned phase) {
 }
 
 void wait_for_phase(Barrier* barrier, unsigned phase) {
-  running->phase_of = barrier;
-  running->phase = phase;
+  self().phase_of = barrier;
+  self().phase = phase;
   if (!phase_has_ended(barrier, phase)) pause(State::at_phase);
 }
 

@@ -7,8 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "kernels/check.h"
-#include "kernels/gpu/cuda_stream.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/graph.h"
 #include "kernels/gpu/overlap.h"
@@ -36,11 +34,11 @@ std::string gpu_name(at::Device /*gpu*/) {
 int64_t free_gpu_memory(at::Device /*gpu*/) {
   return int64_t{1} << 30;
 }
-void wait_for(at::Device /*device*/) {}
+void synchronize(at::Device /*device*/) {}
 
-void upload(const at::Tensor& host, at::Tensor& there) {
+void upload(const at::Tensor& host, at::Tensor& device_tensor) {
   TORCH_CHECK(host.is_cpu() && host.is_contiguous(), "upload: a contiguous tensor of the CPU was expected");
-  test::queue_copy(host, there);
+  test::queue_copy(host, device_tensor);
 }
 
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
@@ -56,11 +54,11 @@ std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors) {
 
 namespace {
 
-class EmulatedMoment final : public Moment {
+class EmulatedEvent final : public GpuEvent {
  public:
   void wait() override { test::count_wait(); }
-  double seconds_since(const Moment& earlier) const override {
-    return std::chrono::duration<double>(at_ - static_cast<const EmulatedMoment&>(earlier).at_).count();
+  double seconds_since(const GpuEvent& earlier) const override {
+    return std::chrono::duration<double>(at_ - static_cast<const EmulatedEvent&>(earlier).at_).count();
   }
 
  private:
@@ -69,15 +67,15 @@ class EmulatedMoment final : public Moment {
 
 }  // namespace
 
-std::unique_ptr<Moment> mark(at::Device /*gpu*/) {
-  return std::make_unique<EmulatedMoment>();
+std::unique_ptr<GpuEvent> record_event(at::Device /*gpu*/) {
+  return std::make_unique<EmulatedEvent>();
 }
 
-Arriving begin_to_host(const at::Tensor& tensor) {
-  TORCH_CHECK(!tensor.is_cpu(), "begin_to_host: a tensor of a GPU was expected");
+PendingCopy copy_to_host_async(const at::Tensor& tensor) {
+  TORCH_CHECK(!tensor.is_cpu(), "copy_to_host_async: a tensor of a GPU was expected");
   at::Tensor copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
   test::queue_copy(tensor, copy);
-  return {copy, mark(tensor.device())};
+  return {copy, record_event(tensor.device())};
 }
 
 namespace {
@@ -94,7 +92,7 @@ class EmulatedGraph final : public Graph {
   ~EmulatedGraph() override { others_.erase(this); }
 
   // On a GPU the memory of others may be its own, too.
-  void start() override {
+  void replay() override {
     ++test::launches;
     for (const EmulatedGraph* other : others_) {
       if (other == this) continue;
@@ -122,7 +120,7 @@ void release_unused_memory(at::Device /*gpu*/) {
   room_for_graphs += std::exchange(unused_room, 0);
 }
 
-std::unique_ptr<Graph> Graph::record(at::Device /*gpu*/, Pool pool, const std::function<void()>& body) {
+std::unique_ptr<Graph> Graph::capture(at::Device /*gpu*/, Pool pool, const std::function<void()>& body) {
   auto graph = std::make_unique<EmulatedGraph>(pool);
   test::recording = &graph->held;
   try {
@@ -154,12 +152,12 @@ void clover::test::record(Records what) {
 
 namespace clover::kernels {
 
-bool on_cuda(const char* function, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.defined(), function, ": its first tensor is undefined.");
+bool on_gpu(const char* op, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.defined(), op, ": its first tensor is undefined.");
   return !tensor.is_cpu();
 }
 
-cuda::Stream cuda::current_stream(const at::Tensor& tensor) {
+Stream current_stream(const at::Tensor& tensor) {
   TORCH_CHECK(!tensor.is_cpu(), "a tensor of the CPU has no stream");
   return nullptr;
 }

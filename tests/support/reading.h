@@ -40,7 +40,7 @@ inline model::TargetOutput read_text(const model::Target& target, const std::vec
     logits.push_back(output.logits);
     features.push_back(output.features);
   }
-  return {at::cat(logits), model::Features::joined(features)};
+  return {at::cat(logits), model::Features::concatenated(features)};
 }
 
 inline model::TargetOutput read_text(const model::Target& target, const std::vector<int64_t>& ids,

@@ -12,16 +12,16 @@ namespace {
 
 constexpr std::string_view name = "clover-train";
 
-/// LibTorch's threads wait for each other spinning, for milliseconds before they give up their cores: beside
-/// one busy program a training step takes thirty times as long.  How long, its OpenMP library reads once,
-/// when the program is loaded; so the program starts itself again, unless whoever started it has chosen.
+/// LibTorch's OpenMP threads spin for milliseconds before they yield their cores, so that a training step
+/// takes thirty times as long beside another busy program.  The OpenMP library reads GOMP_SPINCOUNT once,
+/// when it is loaded.  So the program sets it and executes itself again, unless it is set already.
 void start_again_with_short_spins(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   std::error_code none;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
-  if (program.filename() != name) return;  // a loader or an emulator, which takes other arguments
+  if (program.filename() != name) return;  // run by a loader or an emulator, which takes other arguments
   if (::setenv("GOMP_SPINCOUNT", "10000", 0) != 0) return;  // about a tenth of a millisecond
-  ::execv(program.c_str(), argv);                           // returns where that cannot be done
+  ::execv(program.c_str(), argv);                           // returns only on failure
 }
 
 bool computes(std::string_view command) {

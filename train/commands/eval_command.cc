@@ -6,7 +6,7 @@
 #include "infer/engine/end_tokens.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
-#include "infer/program/once_begun.h"
+#include "infer/program/run_after_validation.h"
 #include "infer/requests/loaded_model.h"
 #include "infer/requests/report.h"
 #include "model/checkpoint/heads_checkpoint.h"
@@ -29,7 +29,7 @@ int eval(const EvalOptions& options) {
   if (options.model.heads.empty()) throw data::InputError("No heads: give --heads DIR.");
   infer::check_report_file(options.json, {options.source.input, options.model.target, options.model.heads});
   infer::watch_for_interrupts();
-  const at::Device device = infer::prepare_device(options.model);
+  const at::Device device = infer::open_device(options.model);
   const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
   infer::check_tokenizer(options.model.heads, prompts.tokenizer());
   const auto target = infer::load_target(options.model, device);
@@ -43,15 +43,15 @@ int eval(const EvalOptions& options) {
   const std::string split = input.split;
   EvalSettings settings = options.settings;
   settings.target_folder = options.model.target;
-  const EvalFigures figures =
+  const EvalMetrics metrics =
       evaluate(settings, *target, prompts.tokenizer(), *drafter, std::move(input.samples));
-  nlohmann::json report = eval_report(figures, options.settings, samples);
+  nlohmann::json report = eval_report(metrics, options.settings, samples);
   report["split"] = split.empty() ? nlohmann::json() : nlohmann::json(split);
   report["bad_records"] = bad;
   report["heads_folder"] = options.model.heads;
   show_eval_report(report);
   if (!options.json.empty())
-    infer::once_begun([&] { data::write_file_atomically(options.json, report.dump(1) + "\n"); });
+    infer::run_after_validation([&] { data::write_file_atomically(options.json, report.dump(1) + "\n"); });
   return bad > 0 ? infer::exit_some_failed : infer::exit_done;
 }
 

@@ -13,7 +13,7 @@
 #include "model/checkpoint/heads_checkpoint.h"
 #include "train/commands/commands.h"
 #include "train/heads/export_formats.h"
-#include "train/heads/heads_about.h"
+#include "train/heads/heads_folder.h"
 #include "train/run/checkpoint.h"
 #include "train/run/saved_drafter.h"
 
@@ -46,7 +46,7 @@ fs::path chosen_checkpoint(const ExportOptions& options) {
   return checkpoints.at_step(options.step);
 }
 
-/// The run's golden prompt, ids of the target's vocabulary.
+/// The golden prompt that the checkpoint records; InputError for ids outside the target's vocabulary.
 std::vector<int64_t> golden_ids_of(const SavedRun& saved, const fs::path& checkpoint, int64_t vocab) {
   const nlohmann::json ids = saved.identity.value("golden_ids", nlohmann::json::array());
   std::vector<int64_t> golden;
@@ -61,7 +61,7 @@ std::vector<int64_t> golden_ids_of(const SavedRun& saved, const fs::path& checkp
   return golden;
 }
 
-/// A checkpoint's weights as a heads folder.
+/// Writes a checkpoint's weights as a heads folder.
 void write_checkpoint_heads(const ExportOptions& options, const fs::path& folder) {
   const fs::path checkpoint = chosen_checkpoint(options);
   const SavedRun saved = read_checkpoint(checkpoint);
@@ -102,9 +102,10 @@ int run_export(const ExportOptions& options) {
     return infer::exit_done;
   }
   check_export(options.format, options.output);
-  const fs::path beside = data::folder_name(options.output).parent_path() / "export";
+  const fs::path beside = data::resolved_folder_name(options.output).parent_path() / "export";
   data::remove_unfinished(beside);
-  const data::UnfinishedFolder between(beside);  // gone in the end, whatever happens
+  const data::UnfinishedFolder between(
+      beside);  // a temporary folder that is never finished, so it is removed at the end
   const fs::path heads = between.path() / "heads";
   write_checkpoint_heads(options, heads);
   export_heads(heads, options.format, options.output, stored_dtype(options, heads));

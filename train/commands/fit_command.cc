@@ -44,15 +44,15 @@ Action declare_fit(CLI::App& app) {
     options->folders.output = options->output;
     const auto prepare = [options] { return prepare_job(options->settings, options->folders); };
     if (options->dry_run) {
-      const infer::Rank rank = infer::Rank::of_launcher();
+      const infer::Rank rank = infer::Rank::from_environment();
       if (rank.number != 0) return infer::exit_done;
       FitJob job = prepare();
       check_ranks(job.settings, rank);
       return dry_run(job);
     }
-    const std::unique_ptr<Communicator> ranks = Communicator::of_launcher();
+    const std::unique_ptr<Communicator> ranks = Communicator::from_environment();
     std::optional<FitJob> job;
-    ranks->together([&] { job.emplace(prepare()); });
+    ranks->run_on_all_ranks([&] { job.emplace(prepare()); });
     return fit(*job, *ranks);
   };
 }

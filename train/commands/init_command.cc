@@ -19,11 +19,11 @@
 #include "infer/program/exit_code.h"
 #include "infer/requests/loaded_model.h"
 #include "train/commands/commands.h"
-#include "train/heads/heads_about.h"
+#include "train/heads/heads_folder.h"
 #include "train/heads/published_heads.h"
 #include "train/objective/token_map.h"
 #include "train/run/settings.h"
-#include "train/store/store_text.h"
+#include "train/store/store_tokenization.h"
 
 namespace clover::train {
 namespace {
@@ -38,7 +38,8 @@ struct InitOptions {
   bool random = false;
 };
 
-/// Every matrix drawn anew with the spread of its inputs: heads that guess, and guess badly.
+/// Draws every matrix at random, scaled by its inputs.  Unlike fresh heads, which are partly zero, such heads
+/// guess various tokens, for measurements.
 void randomise(model::Drafter& drafter, uint64_t seed) {
   const at::NoGradGuard no_grad;
   at::Generator generator = at::detail::createCPUGenerator(seed);
@@ -60,7 +61,7 @@ std::vector<int64_t> first_ids(int64_t vocab) {
   return ids;
 }
 
-/// Hashes of tokenizer and template when the folder has them: a model without is fine for tests.
+/// The hashes of tokenizer and chat template, if the target's folder has them; models for tests have none.
 Origin origin_of(const InitOptions& options, int64_t vocab) {
   Origin origin;
   try {
@@ -71,7 +72,7 @@ Origin origin_of(const InitOptions& options, int64_t vocab) {
     }
     origin.golden_ids =
         prompts.tokenizer().encode("The quick brown fox jumps over the lazy dog, and then it sleeps.");
-    // A tokenizer may have more tokens than the model.
+    // A tokenizer may have more ids than the model's vocabulary.
     if (std::ranges::any_of(origin.golden_ids, [vocab](int64_t id) { return id >= vocab; }))
       origin.golden_ids = first_ids(vocab);
   } catch (const data::InputError&) {
@@ -80,7 +81,7 @@ Origin origin_of(const InitOptions& options, int64_t vocab) {
   return origin;
 }
 
-/// The most frequent tokens of --data, or undefined for the whole vocabulary.
+/// The draft vocabulary: the most frequent tokens of --data; undefined for the whole vocabulary.
 at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target) {
   if (options.draft_vocab <= 0) return {};
   const auto store = data::TokenStore::open(options.data);
@@ -106,8 +107,8 @@ std::optional<PublishedHeads> published_heads(const InitOptions& options) {
 }
 
 int init(const InitOptions& options) {
-  const std::filesystem::path output = data::new_folder_name(options.output);
-  infer::prepare_cpu(options.model);
+  const std::filesystem::path output = data::resolved_new_folder_name(options.output);
+  infer::require_cpu(options.model);
   if (options.draft_vocab > 0 && options.data.empty()) {
     throw data::InputError(
         "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
@@ -122,7 +123,8 @@ int init(const InitOptions& options) {
   if (options.random) randomise(*drafter, options.drafter.seed);
   Origin origin = origin_of(options, target->config().vocab);
   origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.drafter.seed}};
-  if (published) origin.about["training"]["published"] = data::folder_name(options.published).filename();
+  if (published)
+    origin.about["training"]["published"] = data::resolved_folder_name(options.published).filename();
   write_heads(output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
   return infer::exit_done;
 }

@@ -6,7 +6,7 @@
 
 #include "data/files/error.h"
 #include "infer/program/interrupt.h"
-#include "infer/requests/request_run.h"
+#include "infer/requests/run_requests.h"
 
 namespace clover::train {
 namespace {
@@ -46,7 +46,7 @@ std::vector<infer::Completion> Acceptance::decode(model::Drafter* drafter, infer
   options.growth = {drafter ? infer::Policy::clover : infer::Policy::off};
   options.budget = drafter ? settings_.budget : 0;
   options.max_batch = settings_.max_batch;
-  // No more of a GPU than the prompts need: the training goes on afterwards.
+  // The KV cache is only as large as the prompts need, to leave GPU memory for training.
   int64_t longest = 0;
   for (const EvalPrompt& prompt : prompts_) longest = std::max<int64_t>(longest, std::ssize(prompt.ids));
   options.kv_memory =
@@ -83,34 +83,34 @@ const std::vector<std::vector<int64_t>>& Acceptance::plain_answers() {
   return plain_;
 }
 
-AcceptanceFigures Acceptance::measure(model::Drafter& drafter) {
-  AcceptanceFigures figures;
-  if (prompts_.empty()) return figures;
+AcceptanceMetrics Acceptance::measure(model::Drafter& drafter) {
+  AcceptanceMetrics metrics;
+  if (prompts_.empty()) return metrics;
   const auto& plain = plain_answers();
   const bool was_frozen = drafter.frozen();
   if (!was_frozen) drafter.freeze(target_.dtype());
   const auto start = std::chrono::steady_clock::now();
   infer::EngineStats stats;
   const auto answers = decode(&drafter, stats);
-  figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!was_frozen) drafter.thaw();
 
   std::map<std::string, Share> shares;
   for (size_t i = 0; i < answers.size(); ++i) {
-    figures.differs += answers[i].token_ids != plain[i];
+    metrics.differs += answers[i].token_ids != plain[i];
     Share& share = shares[prompts_[i].category];
     share.tokens += static_cast<int64_t>(answers[i].token_ids.size()) - 1;
     share.steps += answers[i].steps;
   }
-  figures.tokens_per_step = stats.tokens_per_step();
-  figures.tokens = stats.tokens;
-  figures.passes = stats.passes;
-  figures.accepted_histogram = stats.accepted_histogram;
-  figures.by_category = nlohmann::json::object();
+  metrics.tokens_per_step = stats.tokens_per_step();
+  metrics.tokens = stats.tokens;
+  metrics.passes = stats.passes;
+  metrics.accepted_histogram = stats.accepted_histogram;
+  metrics.by_category = nlohmann::json::object();
   for (const auto& [category, share] : shares) {
-    if (!category.empty()) figures.by_category[category] = share.rate();
+    if (!category.empty()) metrics.by_category[category] = share.rate();
   }
-  return figures;
+  return metrics;
 }
 
 }  // namespace clover::train

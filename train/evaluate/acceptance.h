@@ -14,17 +14,18 @@
 
 namespace clover::train {
 
-/// A prompt to continue.
+/// A prompt for decoding.
 struct EvalPrompt {
   std::vector<int64_t> ids;
   std::string category;
 };
 
-/// How many ids of a sample are the prompt its answer is decoded from: those before the first supervised
-/// one; of a sample supervised from its start, its first quarter; of one that is not supervised, all.
+/// How many ids at the beginning of a sample are its prompt: those before the first supervised one; a quarter
+/// of the sample if it is supervised from its start; all of them if nothing is supervised.
 int64_t prompt_length(std::span<const uint8_t> supervised);
 
-/// Prompts of held-out samples, at most `limit`, those too long for the context left out.
+/// The prompts of at most `limit` held-out samples, without those that leave no room for max_tokens in the
+/// context.
 std::vector<EvalPrompt> held_out_prompts(const data::TokenStore& store, int64_t limit, int64_t context,
                                          int64_t max_tokens);
 
@@ -34,31 +35,30 @@ struct AcceptanceSettings {
   int64_t max_batch = 8;
 };
 
-/// What the real decoder makes of a drafter.
-struct AcceptanceFigures {
+/// Results of decoding with a drafter.
+struct AcceptanceMetrics {
   double tokens_per_step = 0;
   int64_t tokens = 0;
   int64_t passes = 0;
-  int64_t differs = 0;  // answers that are not what plain decoding yields: must be 0
+  int64_t differs = 0;  // answers that differ from plain decoding; always 0 unless there is a bug
   double seconds = 0;
   std::vector<int64_t> accepted_histogram;
   nlohmann::json by_category;
 };
 
-/// Decodes prompts greedily with and without a drafter.  The plain answers are computed once, at the first
-/// measurement.
+/// Measures acceptance: decodes prompts greedily with and without a drafter, by the real engine.  The answers
+/// without a drafter are computed once, at the first measurement.
 class Acceptance {
  public:
   Acceptance(const model::Target& target, const data::Tokenizer& tokenizer, std::vector<EvalPrompt> prompts,
              AcceptanceSettings settings);
 
-  /// `drafter` must be trainable or frozen; it is frozen in the target's dtype for the measurement and thawed
-  /// again if it was not frozen before.
-  AcceptanceFigures measure(model::Drafter& drafter);
+  /// A drafter that is not frozen is frozen in the target's dtype for the measurement and thawed afterwards.
+  AcceptanceMetrics measure(model::Drafter& drafter);
 
   const std::vector<EvalPrompt>& prompts() const { return prompts_; }
 
-  /// Token ids of the plain answers, in the order of the prompts.
+  /// Token ids of the answers without a drafter, in the order of the prompts.
   const std::vector<std::vector<int64_t>>& plain_answers();
 
  private:

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "data/chat/beside_chat.h"
+#include "data/chat/chat_fields.h"
 #include "data/chat/chat_template.h"
 #include "data/files/error.h"
 #include "data/files/mapped_file.h"
@@ -15,8 +15,8 @@
 #include "infer/requests/batch_input.h"
 #include "infer/requests/line_reader.h"
 #include "train/store/preview.h"
-#include "train/store/shared_prompts.h"
-#include "train/store/store_text.h"
+#include "train/store/prompt_leakage.h"
+#include "train/store/store_tokenization.h"
 
 namespace clover::train {
 namespace {
@@ -26,7 +26,7 @@ EvalInput from_store(const EvalSource& source, int64_t max_length, const data::T
   const data::TokenStore store = data::TokenStore::open(source.input);
   const StoreUse use{store, source.input, source.target_folder};
   check_prepared_for(use, target);
-  check_same_text_form(use, tokenizer);
+  check_same_tokenizer_and_template(use, tokenizer);
   const auto split = store.size(data::Split::held_out) > 0 ? data::Split::held_out : data::Split::train;
   EvalInput input;
   input.split = data::split_names[static_cast<int>(split)];
@@ -35,7 +35,7 @@ EvalInput from_store(const EvalSource& source, int64_t max_length, const data::T
               << " holds no held-out samples: measured on its training split, which heads may know by heart; "
                  "prepare the data with --holdout, or give --input others\n";
   else
-    say_shared_prompts(store, source.input);
+    warn_of_leaked_prompts(store, source.input);
   int64_t cut_away = 0;
   for (int64_t i = 0; i < std::min(store.size(split), source.limit); ++i) {
     const auto sample = store.sample(split, i);
@@ -43,7 +43,7 @@ EvalInput from_store(const EvalSource& source, int64_t max_length, const data::T
     EvalSample kept{{sample.ids.begin(), sample.ids.begin() + length},
                     {sample.supervised.begin(), sample.supervised.begin() + length},
                     std::string(sample.category)};
-    if (length < sample.ids.size() && !kept.answered()) {  // half a question is nothing to answer
+    if (length < sample.ids.size() && !kept.answered()) {  // a truncated question cannot be answered
       ++cut_away;
       continue;
     }
@@ -56,14 +56,14 @@ EvalInput from_store(const EvalSource& source, int64_t max_length, const data::T
   return input;
 }
 
-/// A line that asks without answering.
+/// A sample from a batch request, which has no answer.
 EvalSample bare_prompt(const std::string& text, int64_t number, const infer::PromptEncoder& prompts,
                        int64_t vocab) {
   auto parsed = infer::parse_batch_line(number, text, {});
   if (const auto* bad = std::get_if<infer::BadLine>(&parsed)) throw data::InputError(bad->message);
   auto& line = std::get<infer::BatchLine>(parsed);
-  if (line.choices() > 1)
-    throw data::InputError("prompt: expected one text, found " + std::to_string(line.choices()));
+  if (line.prompt_count() > 1)
+    throw data::InputError("prompt: expected one text, found " + std::to_string(line.prompt_count()));
   if (line.messages.empty() && !line.turns.empty()) line.messages.push_back({"user", line.turns[0]});
   EvalSample sample{prompts.encode(line), {}, line.category};
   sample.supervised.assign(sample.ids.size(), 0);
@@ -74,12 +74,12 @@ EvalSample bare_prompt(const std::string& text, int64_t number, const infer::Pro
   return sample;
 }
 
-/// Whether a line holds an answer: a request made of the rest of it would measure something else.
+/// Whether a line has an answer.  Such a line must not be read as a request that ignores the answer.
 bool is_answered(const std::string& text) {
   const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object()) return false;
   for (const char* key : {"token_ids", "conversations", "completion", "answer", "output", "error"})
-    if (!data::says_nothing(record, key)) return true;
+    if (!data::is_blank_field(record, key)) return true;
   const auto messages = record.find("messages");
   if (messages == record.end() || !messages->is_array() || messages->empty()) return false;
   const auto& last = messages->back();
@@ -89,8 +89,7 @@ bool is_answered(const std::string& text) {
   return is("role", "assistant") || is("from", "gpt");
 }
 
-/// What is measured of one line of a file; InputError says why it is neither an answered record nor a
-/// request.
+/// The samples of one line; InputError when it is neither a training record nor a request.
 std::vector<EvalSample> read_line(const std::string& text, int64_t number, const data::TrainingReader& reader,
                                   const infer::PromptEncoder& prompts, int64_t vocab) {
   std::string reason;

@@ -7,9 +7,9 @@
 namespace clover::train {
 namespace {
 
-std::vector<double> tops(const HeadFigures& figures) {
+std::vector<double> tops(const HeadMetrics& metrics) {
   std::vector<double> shares;
-  for (int64_t k = 1; k <= top_ranks; ++k) shares.push_back(figures.top(k));
+  for (int64_t k = 1; k <= top_ranks; ++k) shares.push_back(metrics.top(k));
   return shares;
 }
 
@@ -26,15 +26,15 @@ nlohmann::json heads_of(const Accuracy& accuracy) {
 
 }  // namespace
 
-nlohmann::json eval_report(const EvalFigures& figures, const EvalSettings& settings, int64_t samples) {
-  const AcceptanceFigures& decoder = figures.decoder;
+nlohmann::json eval_report(const EvalMetrics& metrics, const EvalSettings& settings, int64_t samples) {
+  const AcceptanceMetrics& decoder = metrics.decoder;
   nlohmann::json categories = nlohmann::json::object(), positions = nlohmann::json::array();
-  for (const auto& [category, accuracy] : figures.by_category) {
+  for (const auto& [category, accuracy] : metrics.by_category) {
     categories[category] = {{"heads", heads_of(accuracy)}};
     if (decoder.by_category.contains(category))
       categories[category]["tokens_per_step"] = decoder.by_category[category];
   }
-  for (const auto& [bucket, accuracy] : figures.by_position) {
+  for (const auto& [bucket, accuracy] : metrics.by_position) {
     positions.push_back(
         {{"from", bucket_begin(bucket)}, {"to", bucket_begin(bucket + 1)}, {"heads", heads_of(accuracy)}});
   }
@@ -50,7 +50,7 @@ nlohmann::json eval_report(const EvalFigures& figures, const EvalSettings& setti
             {"passes", decoder.passes},
             {"differs_from_plain", decoder.differs},
             {"accepted_histogram", decoder.accepted_histogram}}},
-          {"heads", heads_of(figures.all)},
+          {"heads", heads_of(metrics.all)},
           {"by_category", categories},
           {"by_position", positions}};
 }

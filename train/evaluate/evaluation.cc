@@ -6,7 +6,7 @@
 #include "data/files/error.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/progress.h"
-#include "train/features/feature_source.h"
+#include "train/features/feature_cache.h"
 
 namespace clover::train {
 namespace {
@@ -20,16 +20,16 @@ class Evaluation {
         tokenizer_(tokenizer),
         drafter_(drafter),
         samples_(std::move(samples)),
-        figures_(drafter.max_depth()) {}
+        metrics_(drafter.max_depth()) {}
 
-  EvalFigures run() {
+  EvalMetrics run() {
     decode();
     score();
-    return std::move(figures_);
+    return std::move(metrics_);
   }
 
  private:
-  /// Tokens per step of the real decoder; bare prompts get the target's answer.
+  /// Measures tokens per step by decoding; prompts without an answer get the target's.
   void decode() {
     std::vector<EvalPrompt> prompts;
     std::vector<EvalSample*> asked;
@@ -53,22 +53,22 @@ class Evaluation {
           static_cast<long long>(target_.config().context));
     }
     Acceptance acceptance(target_, tokenizer_, std::move(prompts), settings_.decoder);
-    figures_.decoder = acceptance.measure(drafter_);
+    metrics_.decoder = acceptance.measure(drafter_);
     for (size_t i = 0; i < asked.size(); ++i) {
       if (asked[i]->answered()) continue;
       const auto& answer = acceptance.plain_answers()[i];
       asked[i]->ids.insert(asked[i]->ids.end(), answer.begin(), answer.end());
       asked[i]->supervised.resize(asked[i]->ids.size(), 1);
     }
-    // A prompt without room for an answer has nothing to score, and may be longer than the context.
+    // Prompts without room for an answer have no labels to score.
     std::erase_if(samples_, [](const EvalSample& sample) { return !sample.answered(); });
   }
 
   void score() {
     size_t longest = 0;
     for (const auto& sample : samples_) longest = std::max(longest, sample.ids.size());
-    FeatureSource source(target_, drafter_.features(), static_cast<int64_t>(longest), 0,
-                         {settings_.target_folder});
+    FeatureCache source(target_, drafter_.features(), static_cast<int64_t>(longest), 0,
+                        {settings_.target_folder});
     const LabelMap label_map(drafter_.head(0).token_map, target_.config().vocab);
     const at::Tensor weight = loss_weight(drafter_, at::kFloat);
     infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);
@@ -80,7 +80,7 @@ class Evaluation {
     }
   }
 
-  void score_batch(std::span<const EvalSample> group, FeatureSource& source, const LabelMap& label_map,
+  void score_batch(std::span<const EvalSample> group, FeatureCache& source, const LabelMap& label_map,
                    const at::Tensor& weight) {
     std::vector<std::vector<int32_t>> ids;
     std::vector<data::TokenStore::Sample> samples;
@@ -101,11 +101,11 @@ class Evaluation {
 
   void count(const ScoredLabel& label, Feed feed, const EvalSample& sample) {
     const int64_t heads = drafter_.max_depth();
-    figures_.all.add(label, feed);
+    metrics_.all.add(label, feed);
     if (!sample.category.empty())
-      figures_.by_category.try_emplace(sample.category, heads).first->second.add(label, feed);
+      metrics_.by_category.try_emplace(sample.category, heads).first->second.add(label, feed);
     const int64_t bucket = bucket_of(label.position - sample.answer_begin());
-    figures_.by_position.try_emplace(bucket, heads).first->second.add(label, feed);
+    metrics_.by_position.try_emplace(bucket, heads).first->second.add(label, feed);
   }
 
   const EvalSettings& settings_;
@@ -113,15 +113,15 @@ class Evaluation {
   const data::Tokenizer& tokenizer_;
   model::Drafter& drafter_;
   std::vector<EvalSample> samples_;
-  EvalFigures figures_;
+  EvalMetrics metrics_;
 };
 
 }  // namespace
 
 void Accuracy::add(const ScoredLabel& label, Feed feed) {
-  HeadFigures& figures = (feed == Feed::truth ? truth : own)[label.head];
-  ++figures.labels;
-  if (label.rank < top_ranks) ++figures.hits[label.rank];
+  HeadMetrics& metrics = (feed == Feed::truth ? truth : own)[label.head];
+  ++metrics.labels;
+  if (label.rank < top_ranks) ++metrics.hits[label.rank];
 }
 
 int64_t bucket_of(int64_t distance) {
@@ -134,7 +134,7 @@ int64_t bucket_begin(int64_t bucket) {
   return bucket == 0 ? 0 : int64_t{16} << (bucket - 1);
 }
 
-EvalFigures evaluate(const EvalSettings& settings, const model::Target& target,
+EvalMetrics evaluate(const EvalSettings& settings, const model::Target& target,
                      const data::Tokenizer& tokenizer, model::Drafter& drafter,
                      std::vector<EvalSample> samples) {
   return Evaluation(settings, target, tokenizer, drafter, std::move(samples)).run();

@@ -24,7 +24,7 @@ std::string text_of(const std::vector<int64_t>& layers) {
   return text;
 }
 
-/// Of all that a file says: what is written of it and each of its tensors, in the order of their names.
+/// The checksum of a file's metadata and tensors, the tensors in order of name.
 std::string checksum_of(const Metadata& about, data::NamedTensors tensors) {
   uint64_t sum = 0;
   for (const auto& [key, value] : about)
@@ -38,8 +38,7 @@ std::string checksum_of(const Metadata& about, data::NamedTensors tensors) {
   return data::hex(sum);
 }
 
-/// What is wrong with a file that this program may have written; "" for one without a checksum, of before
-/// there was one, too.
+/// Why the file is damaged; "" if it is whole, or an older file without a checksum.
 std::string damage(const data::SafetensorsReader& reader, const Metadata& identity) {
   const Metadata& about = reader.metadata();
   for (const auto& [key, value] : about) {
@@ -83,17 +82,18 @@ std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, 
     if (count < 0 || count > INT32_MAX) refuse("has a sample of " + std::to_string(count) + " rows");
     all += count;
   }
-  model::Features joined{reader.read("pre_norm", {all, hidden}), reader.read("post_norm", {all, hidden})};
-  if (!layers.empty()) joined.layers = reader.read("layers", {all, hidden * std::ssize(layers)});
+  model::Features concatenated{reader.read("pre_norm", {all, hidden}),
+                               reader.read("post_norm", {all, hidden})};
+  if (!layers.empty()) concatenated.layers = reader.read("layers", {all, hidden * std::ssize(layers)});
   for (const auto member : model::feature_members) {
-    if ((joined.*member).defined() && (joined.*member).scalar_type() != dtype)
+    if ((concatenated.*member).defined() && (concatenated.*member).scalar_type() != dtype)
       refuse("has features that are not in the target's dtype");
   }
   std::vector<model::Features> by_sample(samples);
   int64_t begin = 0;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t count = rows.const_data_ptr<int64_t>()[i];
-    if (count > 0) by_sample[i] = joined.slice(begin, begin + count);
+    if (count > 0) by_sample[i] = concatenated.slice(begin, begin + count);
     begin += count;
   }
   return by_sample;
@@ -106,11 +106,12 @@ void FeatureFile::write(const std::vector<model::Features>& by_sample) const {
     rows.data_ptr<int64_t>()[i] = by_sample[i].size();
     if (by_sample[i].size() > 0) useful.push_back(by_sample[i]);
   }
-  const model::Features joined = model::Features::joined(useful);
-  data::NamedTensors tensors{{"rows", rows}, {"pre_norm", joined.pre_norm}, {"post_norm", joined.post_norm}};
+  const model::Features concatenated = model::Features::concatenated(useful);
+  data::NamedTensors tensors{
+      {"rows", rows}, {"pre_norm", concatenated.pre_norm}, {"post_norm", concatenated.post_norm}};
   Metadata about = identity;
   if (!layers.empty()) {
-    tensors.emplace_back("layers", joined.layers);
+    tensors.emplace_back("layers", concatenated.layers);
     about[layers_key] = text_of(layers);
   }
   about[checksum_key] = checksum_of(about, tensors);

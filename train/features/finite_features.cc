@@ -15,7 +15,7 @@ void check_finite_weights(const std::string& folder, at::ScalarType dtype) {
                              " holds what is no finite number: the target's weights are damaged, get them "
                              "anew.");
     }
-    if (tensor.is_floating_point()) data::converted(folder, name, tensor, dtype);
+    if (tensor.is_floating_point()) data::cast_finite(folder, name, tensor, dtype);
   }
 }
 

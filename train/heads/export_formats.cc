@@ -20,7 +20,7 @@ data::NamedTensors read_all(const fs::path& file, c10::ScalarType dtype) {
   const auto reader = data::SafetensorsReader::open(file);
   data::NamedTensors tensors;
   for (const auto& name : reader.names()) {
-    tensors.emplace_back(name, data::converted(file.string(), name, reader.read(name), dtype));
+    tensors.emplace_back(name, data::cast_finite(file.string(), name, reader.read(name), dtype));
   }
   return tensors;
 }
@@ -40,17 +40,17 @@ void write_medusa(const fs::path& heads, const fs::path& folder, c10::ScalarType
   }
   data::NamedTensors tensors;
   for (const auto& [name, tensor] : read_all(heads / "model.safetensors", dtype)) {
-    // A trimmed vocabulary is a matter of speed: these readers multiply with the whole head.
+    // The draft vocabulary is left out: it only saves time, and these readers use the whole LM head.
     if (name != "token_map") tensors.emplace_back(published_name("medusa", name), tensor);
   }
   data::write_safetensors(folder / medusa_file, tensors, {{"format", "pt"}});
-  const int64_t blocks = static_cast<int64_t>(tensors.size()) / 2;  // each a weight and a bias
+  const int64_t blocks = static_cast<int64_t>(tensors.size()) / 2;  // each has a weight and a bias
   const nlohmann::json recorded = info.config.at("drafter").value("heads", nlohmann::json());
   if (recorded != blocks) {
     throw data::InputError((heads / "config.json").string() + ": \"heads\" is " + recorded.dump() +
                            ", but the weights are those of " + std::to_string(blocks) + ".");
   }
-  // Where the target was in training; readers load the base model from there.
+  // The target's folder in training; readers load the base model from it.
   const std::string target =
       info.config.value(nlohmann::json::json_pointer("/training/settings/target"), std::string());
   if (target.empty())
@@ -74,7 +74,7 @@ void check_export(const std::string& format, const fs::path& output) {
     throw data::InputError("Format \"" + format + "\" is unknown; expected one of: " + list_export_formats() +
                            ".");
   }
-  data::new_folder_name(output);
+  data::resolved_new_folder_name(output);
 }
 
 void export_heads(const fs::path& heads, const std::string& format, const fs::path& output,

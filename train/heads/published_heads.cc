@@ -30,8 +30,8 @@ int64_t count_of(const json& config, const char* key, const fs::path& file) {
   return value.get<int64_t>();
 }
 
-/// Clover-2's layers are Llama's, turn by a base of 10000 whatever the target's is, and have a gate for each
-/// of its attention heads.
+/// InputError for settings of Clover-2 heads that we do not support.  Its layers are Llama's with rope_theta
+/// 10000, also where the target has another, and one gate per attention head.
 void check_clover2(const json& config, const model::TargetConfig& target, const fs::path& file) {
   const auto refuse = [&](const std::string& what) {
     throw InputError(file.string() + ": these heads " + what + "; train heads of kind clover2 with `fit`.");
@@ -51,7 +51,8 @@ void check_clover2(const json& config, const model::TargetConfig& target, const 
   if (count_of(config, "num_attention_heads", file) != target.heads)
     refuse("have gates of " + config["num_attention_heads"].dump() +
            " attention heads, and this target has " + std::to_string(target.heads));
-  // Vicuna's were trained with 1e-6 beside its own 1e-5: next to the squares of hidden states it is nothing.
+  // The heads for Vicuna have 1e-6 where the target has 1e-5; both are negligible beside the squares of
+  // hidden states.
   const json eps = config.value("rms_norm_eps", json(target.norm_eps));
   if (!eps.is_number() || !(std::abs(eps.get<double>()) <= 1e-3))
     refuse("have norms with an rms_norm_eps of " + eps.dump().substr(0, 80) + ", which is none");
@@ -60,7 +61,7 @@ void check_clover2(const json& config, const model::TargetConfig& target, const 
                  target.norm_eps);
 }
 
-/// That stored copies of the LM head are the target's own, up to rounding.
+/// InputError unless stored copies of the LM head equal the target's, up to rounding.
 void check_heads(const data::SafetensorsReader& reader, const std::set<std::string>& copies,
                  const model::Target& target, const fs::path& folder) {
   const at::Tensor own = target.view().head->unpack().cpu();
@@ -80,16 +81,17 @@ void check_heads(const data::SafetensorsReader& reader, const std::set<std::stri
   }
 }
 
-using Renaming = std::pair<std::string_view, std::string_view>;  // of a name's beginning
+using Renaming = std::pair<std::string_view, std::string_view>;  // of a prefix
 
-/// "" where no renaming fits.
+/// The name after the first renaming whose prefix fits; "" when none fits.
 std::string renamed(std::string_view name, std::span<const Renaming> renamings) {
   for (const auto& [from, to] : renamings)
     if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
   return "";
 }
 
-/// Of "block3.x", with `own` "block" and `theirs` "layers.": "layers.3." and x renamed.
+/// For a name such as "block3.x", with `own` "block" and `theirs` "layers.": "layers.3." followed by x
+/// renamed.
 std::string renamed_of_one(std::string_view name, std::string_view own, std::string_view theirs,
                            std::span<const Renaming> renamings) {
   const size_t dot = name.find('.');

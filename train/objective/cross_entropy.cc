@@ -26,8 +26,8 @@ int64_t label_rank(const float* logits, int64_t vocab, int64_t label) {
   return above;
 }
 
-/// labels [R] on the logits' device -> i64 [R] there.
-at::Tensor ranks_of(const at::Tensor& logits, const at::Tensor& labels) {
+/// labels i64 [R] on the logits' device -> ranks i64 [R] on it.
+at::Tensor label_ranks_on_device(const at::Tensor& logits, const at::Tensor& labels) {
   const int64_t vocab = logits.size(1);
   if (!logits.is_cpu()) {
     const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label);
@@ -44,17 +44,17 @@ at::Tensor ranks_of(const at::Tensor& logits, const at::Tensor& labels) {
   return ranks;
 }
 
-/// One chunk: returns its loss; ranks and, when wanted, the gradient of its rows are written.
+/// Returns the loss of one chunk; writes its ranks and, if `gradient` is defined, the gradient of its rows.
 double chunk_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                   at::Tensor ranks, const at::Tensor& gradient) {
   at::Tensor logits = at::mm(hidden.to(weight.scalar_type()), weight.t()).to(at::kFloat);
-  ranks.copy_(ranks_of(logits, labels));
+  ranks.copy_(label_ranks_on_device(logits, labels));
   logits = at::_log_softmax(logits, 1, /*half_to_float=*/false);
   const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label).cpu();
   double loss = 0;
   for (int64_t row = 0; row < own.size(0); ++row) loss -= own.const_data_ptr<float>()[row];
   if (!gradient.defined()) return loss;
-  // Probabilities minus the label's indicator: the derivative of the logits.
+  // The gradient with respect to the logits: softmax minus the one-hot label.
   logits.exp_().scatter_add_(1, label, at::full({label.size(0), 1}, -1.0, logits.options()));
   gradient.copy_(at::mm(logits.to(weight.scalar_type()), weight));
   return loss;
@@ -109,7 +109,8 @@ CrossEntropy chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& w
 }
 
 at::Tensor label_ranks(const at::Tensor& logits, const at::Tensor& labels) {
-  return ranks_of(logits.contiguous(), kernels::to_device(labels.contiguous(), logits.device())).cpu();
+  return label_ranks_on_device(logits.contiguous(), kernels::to_device(labels.contiguous(), logits.device()))
+      .cpu();
 }
 
 }  // namespace clover::train

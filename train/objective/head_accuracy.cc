@@ -14,9 +14,9 @@
 namespace clover::train {
 namespace {
 
-constexpr int64_t chunk = 256;  // rows whose logits exist at once
+constexpr int64_t chunk = 256;  // logits exist for so many rows at a time
 
-/// Of each frontier row: its best guess (a token id) and, where `label` is not -1, the label's rank.
+/// For each row its best guess, a token id, and the rank of its label if the label is not -1.
 struct Guesses {
   at::Tensor best;   // i64 [F]
   at::Tensor ranks;  // i64 [F]
@@ -28,7 +28,7 @@ Guesses guess(const at::Tensor& hidden, const at::Tensor& weight, const at::Tens
   for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - begin);
     const at::Tensor logits = at::mm(hidden.narrow(0, begin, count), weight.t());
-    at::Tensor best = kernels::arg_max(logits).clamp_min(0);  // heads that ran away guess the first token
+    at::Tensor best = kernels::arg_max(logits).clamp_min(0);  // if logits are NaN, the first token
     if (token_map.defined()) best = token_map.index_select(0, best);
     guesses.best.narrow(0, begin, count).copy_(best);
     const at::Tensor wanted = labels.narrow(0, begin, count).clamp_min(0);
@@ -45,9 +45,10 @@ std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Feat
   const at::NoGradGuard no_grad;
   std::vector<ScoredLabel> scored;
   at::Tensor best;
-  model::DraftState state = drafter.prime(features, batch.next_ids, batch.segments, batch.frontier, nullptr);
+  model::DraftState state =
+      drafter.prime(features, batch.next_ids, batch.segments, batch.labelled_rows, nullptr);
   for (size_t i = 0; i < batch.heads.size(); ++i) {
-    const HeadWork& work = batch.heads[i];
+    const HeadLabels& work = batch.heads[i];
     if (i > 0) {
       state =
           drafter.extend(state, work.parents,
@@ -56,15 +57,15 @@ std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Feat
                              : kernels::to_device(best, state.hidden.device()).index_select(0, work.parents));
     }
     at::Tensor labels = at::zeros({state.hidden.size(0)}, at::kLong);
-    const int64_t* row = work.scored.const_data_ptr<int64_t>();
+    const int64_t* row = work.scored_rows.const_data_ptr<int64_t>();
     const int64_t* label = work.labels.const_data_ptr<int64_t>();
-    for (int64_t j = 0; j < work.scored.numel(); ++j)
+    for (int64_t j = 0; j < work.scored_rows.numel(); ++j)
       labels.data_ptr<int64_t>()[row[j]] = label_map.index_of(label[j]);
     const Guesses guesses = guess(drafter.output(state), weight, labels, drafter.head(0).token_map);
     best = guesses.best;
-    for (int64_t j = 0; j < work.scored.numel(); ++j) {
-      const bool sayable = label_map.index_of(label[j]) >= 0;
-      const int64_t rank = sayable ? guesses.ranks.const_data_ptr<int64_t>()[row[j]] : top_ranks;
+    for (int64_t j = 0; j < work.scored_rows.numel(); ++j) {
+      const bool in_draft_vocab = label_map.index_of(label[j]) >= 0;
+      const int64_t rank = in_draft_vocab ? guesses.ranks.const_data_ptr<int64_t>()[row[j]] : top_ranks;
       scored.push_back({static_cast<int64_t>(i), work.sample.const_data_ptr<int64_t>()[j],
                         work.position.const_data_ptr<int64_t>()[j], std::min(rank, top_ranks)});
     }

@@ -12,18 +12,20 @@
 
 namespace clover::train {
 
-/// What a head is fed with from the second on: the true tokens, or what the heads before it guessed.
+/// The input tokens of the second and later heads: the true tokens (teacher forcing), or the earlier heads'
+/// guesses.
 enum class Feed { truth, own_guesses };
 
-/// One scored label.
+/// The rank that a head gave to one label.
 struct ScoredLabel {
   int64_t head;
-  int64_t sample;    // of the packed batch
+  int64_t sample;    // index in the packed batch
   int64_t position;  // index of the label's token in its sample
-  int64_t rank;      // guesses ranked before it; top_ranks when it is not among the best, or cannot be said
+  int64_t rank;      // 0: best guess; top_ranks: not among the best, or outside the draft vocabulary
 };
 
-/// Ranks of all supervised labels of a packed batch under a thawed drafter; `weight` as of loss_weight, fp32.
+/// Ranks of all supervised labels of a packed batch.  The drafter must be thawed; `weight` is loss_weight in
+/// fp32.
 std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Features& features,
                                       const PackedBatch& batch, const LabelMap& label_map,
                                       const at::Tensor& weight, Feed feed);

@@ -13,36 +13,37 @@
 
 namespace clover::train {
 
-constexpr int64_t top_ranks = 10;
+constexpr int64_t top_ranks = 10;  // metrics count labels at ranks 0 .. top_ranks - 1
 
-/// How one head did.  A label outside the drafter's vocabulary is no part of the loss and counts as wrong.
-struct HeadFigures {
+/// Loss and accuracy of one head.  A label outside the draft vocabulary has no loss and counts as wrong.
+struct HeadMetrics {
   double loss_sum = 0;
-  int64_t labels = 0;                     // supervised labels
-  int64_t sayable = 0;                    // of which the drafter's vocabulary holds
-  std::array<int64_t, top_ranks> hits{};  // [k]: labels of rank k exactly
+  int64_t labels = 0;                     // supervised labels, also outside the draft vocabulary
+  int64_t in_draft_vocab = 0;             // labels in the draft vocabulary
+  std::array<int64_t, top_ranks> hits{};  // [k]: labels whose rank is k
 
-  void add(const HeadFigures& other);
-  double mean_loss() const { return sayable ? loss_sum / static_cast<double>(sayable) : 0; }
-  double top(int64_t k) const;  // share of labels among the k best guesses, 1 <= k <= top_ranks
+  void add(const HeadMetrics& other);
+  double mean_loss() const { return in_draft_vocab ? loss_sum / static_cast<double>(in_draft_vocab) : 0; }
+  double top(
+      int64_t k) const;  // top-k accuracy: share of labels among the k best guesses, 1 <= k <= top_ranks
 };
 
-/// How many labels the loss of each head is the mean over: those the drafter's vocabulary holds.  Summed over
-/// the whole global batch it makes the loss, and so the weights, independent of how the batch is cut into
-/// micro-batches.
-std::vector<int64_t> sayable_labels(std::span<const data::TokenStore::Sample> samples, int64_t heads,
-                                    const LabelMap& label_map);
+/// For each head the number of supervised labels in the draft vocabulary, over which its loss is the mean.
+/// Taken over the whole global batch it makes loss and weights independent of the micro-batches.
+std::vector<int64_t> count_draft_vocab_labels(std::span<const data::TokenStore::Sample> samples,
+                                              int64_t heads, const LabelMap& label_map);
 
-/// Whether the loss has a term of this sample: one of the labels that those count.
-bool has_sayable_label(const data::TokenStore::Sample& sample, const LabelMap& label_map);
+/// Whether the sample has a label in the draft vocabulary, and so contributes to the loss.
+bool has_draft_vocab_label(const data::TokenStore::Sample& sample, const LabelMap& label_map);
 
-/// The vocabulary matrix in the dtype the loss multiplies in.
+/// The LM head of the draft vocabulary, [V', D] in `dtype`, for chunked_cross_entropy.
 at::Tensor loss_weight(const model::Drafter& drafter, at::ScalarType dtype);
 
-/// Teacher-forced loss of a packed batch: sum over heads of head_scale[i] * (sum of cross-entropies of head
-/// i), a differentiable fp32 scalar (undefined when no label can be said).  Adds to `figures` ([K]).
+/// Teacher-forced loss of a packed batch, a differentiable fp32 scalar: the sum over heads i of head_scale[i]
+/// times the sum of the cross-entropies of head i (cross_entropy.h).  Undefined when no label is in the draft
+/// vocabulary.  Adds to `metrics` [K].
 at::Tensor teacher_forced_loss(model::Drafter& drafter, const model::Features& features,
                                const PackedBatch& batch, const LabelMap& label_map, const at::Tensor& weight,
-                               std::span<const double> head_scale, std::vector<HeadFigures>& figures);
+                               std::span<const double> head_scale, std::vector<HeadMetrics>& metrics);
 
 }  // namespace clover::train

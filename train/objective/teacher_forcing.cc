@@ -15,27 +15,27 @@ at::Tensor to_tensor(const std::vector<int64_t>& values) {
   return tensor;
 }
 
-struct FrontierRow {
+struct LiveRow {
   int64_t sample;
-  int64_t t;       // index of the feature within the sample
-  int64_t parent;  // its row in the previous depth's frontier
+  int64_t t;       // position of its features in the sample
+  int64_t parent;  // its row in the previous head
 };
 
 bool is_label(const data::TokenStore::Sample& sample, int64_t index) {
   return index < static_cast<int64_t>(sample.ids.size()) && sample.supervised[index];
 }
 
-/// Whether any head from `depth` on has a supervised label at row t.
-bool wanted(const data::TokenStore::Sample& sample, int64_t t, int64_t depth, int64_t heads) {
+/// Whether head `depth` or a later one has a supervised label at row t.
+bool has_label_from_depth(const data::TokenStore::Sample& sample, int64_t t, int64_t depth, int64_t heads) {
   for (int64_t i = depth; i < heads; ++i) {
     if (is_label(sample, t + 2 + i)) return true;
   }
   return false;
 }
 
-HeadWork work_of(std::span<const data::TokenStore::Sample> samples, const std::vector<FrontierRow>& live,
-                 int64_t depth) {
-  std::vector<int64_t> parents, ids, scored, labels, sample_of, position;
+HeadLabels head_labels(std::span<const data::TokenStore::Sample> samples, const std::vector<LiveRow>& live,
+                       int64_t depth) {
+  std::vector<int64_t> parents, ids, scored_rows, labels, sample_of, position;
   for (size_t row = 0; row < live.size(); ++row) {
     const auto& [sample, t, parent] = live[row];
     if (depth > 0) {
@@ -44,12 +44,13 @@ HeadWork work_of(std::span<const data::TokenStore::Sample> samples, const std::v
     }
     const int64_t label = t + 2 + depth;
     if (!is_label(samples[sample], label)) continue;
-    scored.push_back(static_cast<int64_t>(row));
+    scored_rows.push_back(static_cast<int64_t>(row));
     labels.push_back(samples[sample].ids[label]);
     sample_of.push_back(sample);
     position.push_back(label);
   }
-  HeadWork work{{}, {}, to_tensor(scored), to_tensor(labels), to_tensor(sample_of), to_tensor(position)};
+  HeadLabels work{
+      {}, {}, to_tensor(scored_rows), to_tensor(labels), to_tensor(sample_of), to_tensor(position)};
   if (depth > 0) {
     work.parents = to_tensor(parents);
     work.ids = to_tensor(ids);
@@ -61,41 +62,41 @@ HeadWork work_of(std::span<const data::TokenStore::Sample> samples, const std::v
 
 int64_t useful_rows(const data::TokenStore::Sample& sample, int64_t heads) {
   for (int64_t t = static_cast<int64_t>(sample.ids.size()) - 3; t >= 0; --t) {
-    if (wanted(sample, t, 0, heads)) return t + 1;
+    if (has_label_from_depth(sample, t, 0, heads)) return t + 1;
   }
   return 0;
 }
 
 PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t heads) {
   PackedBatch batch;
-  std::vector<int64_t> next_ids, frontier;
-  std::vector<FrontierRow> live;
+  std::vector<int64_t> next_ids, labelled_rows;
+  std::vector<LiveRow> live;
   for (size_t s = 0; s < samples.size(); ++s) {
     const auto& sample = samples[s];
     const int64_t rows = useful_rows(sample, heads);
     if (rows > 0) batch.segments.push_back({static_cast<int32_t>(s), 0, static_cast<int32_t>(rows)});
     for (int64_t t = 0; t < rows; ++t) {
       next_ids.push_back(sample.ids[t + 1]);
-      if (!wanted(sample, t, 0, heads)) continue;
-      frontier.push_back(batch.rows + t);
+      if (!has_label_from_depth(sample, t, 0, heads)) continue;
+      labelled_rows.push_back(batch.rows + t);
       live.push_back({static_cast<int64_t>(s), t, -1});
     }
     batch.rows += rows;
     batch.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
   batch.next_ids = to_tensor(next_ids);
-  batch.frontier = to_tensor(frontier);
+  batch.labelled_rows = to_tensor(labelled_rows);
   for (int64_t depth = 0; depth < heads; ++depth) {
     if (depth > 0) {
-      std::vector<FrontierRow> still;
+      std::vector<LiveRow> still;
       for (size_t row = 0; row < live.size(); ++row) {
-        if (wanted(samples[live[row].sample], live[row].t, depth, heads)) {
+        if (has_label_from_depth(samples[live[row].sample], live[row].t, depth, heads)) {
           still.push_back({live[row].sample, live[row].t, static_cast<int64_t>(row)});
         }
       }
       live = std::move(still);
     }
-    batch.heads.push_back(work_of(samples, live, depth));
+    batch.heads.push_back(head_labels(samples, live, depth));
   }
   return batch;
 }
@@ -105,8 +106,8 @@ PackedBatch on_device(PackedBatch batch, at::Device device) {
     if (tensor.defined()) tensor = kernels::to_device(tensor.contiguous(), device);
   };
   move(batch.next_ids);
-  move(batch.frontier);
-  for (HeadWork& work : batch.heads) {
+  move(batch.labelled_rows);
+  for (HeadLabels& work : batch.heads) {
     move(work.parents);
     move(work.ids);
   }

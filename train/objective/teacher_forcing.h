@@ -11,33 +11,36 @@
 
 namespace clover::train {
 
-/// What one head has to do on the rows of a packed batch.
-struct HeadWork {
-  at::Tensor parents;   // i64 [F]: rows of the previous depth's frontier that live on (depth 0: undefined)
-  at::Tensor ids;       // i64 [F]: the true token each is extended by (depth 0: undefined)
-  at::Tensor scored;    // i64 [L]: rows of this depth's frontier whose label is supervised
-  at::Tensor labels;    // i64 [L]: token ids of those labels
-  at::Tensor sample;    // i64 [L]: which sample of the batch each belongs to
-  at::Tensor position;  // i64 [L]: index of the label's token in its sample
+/// The rows and labels of one head.  Heads run one after another: head i continues those rows of head i-1 for
+/// which it, or a later head, has a label.
+struct HeadLabels {
+  at::Tensor parents;      // i64 [F]: for each row its row in the previous head (head 0: undefined)
+  at::Tensor ids;          // i64 [F]: the true token that each row is extended by (head 0: undefined)
+  at::Tensor scored_rows;  // i64 [L]: rows whose label is supervised
+  at::Tensor labels;       // i64 [L]: token ids of those labels
+  at::Tensor sample;       // i64 [L]: the sample of each label, an index in the batch
+  at::Tensor position;     // i64 [L]: index of the label's token in its sample
 };
 
-/// Training answers packed as ragged rows, nothing padded.  Row t of a sample carries the target's feature at
-/// t and the token x[t+1]; head i guesses x[t+2+i].  Rows behind the last useful one are left out.
+/// Training samples packed as ragged rows without padding.  Row t of a sample has the target's features at
+/// position t and the token x[t+1]; head i (from 0) predicts x[t+2+i].  A sample's rows after its last
+/// labelled one are left out. The path of a step: pack -> teacher_forced_loss (objective.h) ->
+/// chunked_cross_entropy (cross_entropy.h).
 struct PackedBatch {
-  std::vector<model::Segment> segments;  // one a sample with useful rows; `sequence` is the sample's number
-  at::Tensor next_ids;                   // i64 [R]
-  at::Tensor frontier;                   // i64 [F]: rows with a supervised label among their heads' labels
-  std::vector<HeadWork> heads;           // [K]
+  std::vector<model::Segment> segments;  // one for each sample with rows; `sequence` is the sample's index
+  at::Tensor next_ids;                   // i64 [R]: x[t+1] of each row
+  at::Tensor labelled_rows;              // i64 [F]: rows for which some head has a supervised label
+  std::vector<HeadLabels> heads;         // [K]
   int64_t rows = 0;                      // R
-  int64_t supervised = 0;                // supervised tokens of the samples: "answer tokens"
+  int64_t supervised = 0;                // supervised tokens, reported as answer tokens
 };
 
-/// Rows of a sample the drafter needs: up to the last one with a supervised label.  0 when it has none.
+/// How many rows of a sample the drafter needs: up to the last one with a supervised label; 0 without one.
 int64_t useful_rows(const data::TokenStore::Sample& sample, int64_t heads);
 
 PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t heads);
 
-/// With what drafters are called with (next_ids, frontier, parents, ids) on the device.
+/// The batch with the arguments of drafters (next_ids, labelled_rows, parents, ids) moved to `device`.
 PackedBatch on_device(PackedBatch batch, at::Device device);
 
 }  // namespace clover::train

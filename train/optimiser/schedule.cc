@@ -7,7 +7,7 @@
 namespace clover::train {
 
 double Schedule::rate(int64_t step) const {
-  const int64_t rise = std::min(warmup, total);  // a run shorter than its warm-up never comes down
+  const int64_t rise = std::min(warmup, total);  // a run shorter than its warm-up has no decay
   if (step < rise) return peak * static_cast<double>(step + 1) / static_cast<double>(rise);
   const double progress =
       static_cast<double>(step - rise) / static_cast<double>(std::max<int64_t>(total - rise, 1));

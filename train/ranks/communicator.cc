@@ -29,25 +29,25 @@ C10_DECLARE_int(caffe2_log_level);
 namespace clover::train {
 namespace {
 
-constexpr std::chrono::minutes usual_patience{30};
-constexpr std::chrono::seconds grace{20};        // for the others to speak after a signal came
-constexpr std::chrono::seconds mention{60};      // after which rank 0 says whom it waits for
-constexpr int64_t bucket = int64_t{1} << 24;     // floats summed at a time
-constexpr size_t piece_bytes = size_t{4} << 20;  // the store refuses values of 8 MiB
+constexpr std::chrono::minutes default_timeout{30};
+constexpr std::chrono::seconds grace{20};                 // how long to wait for the others after a signal
+constexpr std::chrono::seconds report_waiting_after{60};  // rank 0 then prints which rank it waits for
+constexpr int64_t max_floats_at_once = int64_t{1} << 24;  // of a gradient, in one all_to_all
+constexpr size_t piece_bytes = size_t{4} << 20;           // of a value in the store, which refuses 8 MiB
 
 std::string rank_name(infer::Rank rank) {
   return "rank " + std::to_string(rank.number) + " of " + std::to_string(rank.count);
 }
 
-std::string setting(const char* name, const char* otherwise) {
+std::string environment_or(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
   return value && *value ? value : otherwise;
 }
 
-/// Jobs of Slurm that share a machine meet at different ports.
-uint16_t port_of_launcher() {
-  const int64_t job = std::atoll(setting("SLURM_JOB_ID", "0").c_str());
-  const std::string text = setting("MASTER_PORT", std::to_string(29500 + job % 1000).c_str());
+/// MASTER_PORT; without it a port that differs between Slurm jobs on one machine.
+uint16_t port_from_environment() {
+  const int64_t job = std::atoll(environment_or("SLURM_JOB_ID", "0").c_str());
+  const std::string text = environment_or("MASTER_PORT", std::to_string(29500 + job % 1000).c_str());
   uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0)
@@ -55,10 +55,10 @@ uint16_t port_of_launcher() {
   return port;
 }
 
-/// What all ranks of this start, and no others, have in common.
-std::string name_of_start(infer::Rank rank) {
-  const std::string restarts = setting("TORCHELASTIC_MAX_RESTARTS", "0");
-  if (restarts != "0" && setting("GROUP_WORLD_SIZE", "1") != "1") {
+/// A prefix for keys of the store that all ranks of this launch share, and no others.
+std::string launch_name(infer::Rank rank) {
+  const std::string restarts = environment_or("TORCHELASTIC_MAX_RESTARTS", "0");
+  if (restarts != "0" && environment_or("GROUP_WORLD_SIZE", "1") != "1") {
     throw data::InputError(
         "torchrun on several machines counts its restarts on each of them: expected "
         "--max-restarts 0, found " +
@@ -67,19 +67,19 @@ std::string name_of_start(infer::Rank rank) {
   std::string name = "clover/" + std::to_string(rank.count);
   for (const char* part :
        {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID"})
-    name += "/" + setting(part, "0");
+    name += "/" + environment_or(part, "0");
   return name;
 }
 
-/// torchrun's own process keeps the store; elsewhere rank 0 does.
-c10::intrusive_ptr<c10d::Store> meet(infer::Rank rank) {
-  const std::string host = setting("MASTER_ADDR", "127.0.0.1"), name = name_of_start(rank);
+/// Connects to the store, which torchrun's agent serves, and otherwise rank 0.
+c10::intrusive_ptr<c10d::Store> connect_to_store(infer::Rank rank) {
+  const std::string host = environment_or("MASTER_ADDR", "127.0.0.1"), name = launch_name(rank);
   c10d::TCPStoreOptions options;
-  options.port = port_of_launcher();
-  const bool torchrun = setting("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
+  options.port = port_from_environment();
+  const bool torchrun = environment_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   options.isServer = !torchrun && rank.number == 0;
   options.waitWorkers = false;
-  FLAGS_caffe2_log_level = 3;  // LibTorch's own accounts of a lost store run over pages
+  FLAGS_caffe2_log_level = 3;  // LibTorch would print pages about a lost store
   try {
     return c10::make_intrusive<c10d::PrefixStore>(name, c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const c10::Error& error) {
@@ -91,44 +91,44 @@ c10::intrusive_ptr<c10d::Store> meet(infer::Rank rank) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> Communicator::of_launcher() {
-  const infer::Rank rank = infer::Rank::of_launcher();
+std::unique_ptr<Communicator> Communicator::from_environment() {
+  const infer::Rank rank = infer::Rank::from_environment();
   if (rank.count == 1) return std::make_unique<Communicator>();
   if ((rank.count & (rank.count - 1)) != 0) {
     throw data::InputError(
         "Expected 1, 2, 4, 8 ... processes, so that any number of them computes the same; found " +
         std::to_string(rank.count) + ": start another number.");
   }
-  return std::make_unique<Communicator>(rank, meet(rank), usual_patience);
+  return std::make_unique<Communicator>(rank, connect_to_store(rank), default_timeout);
 }
 
 Communicator::Communicator(infer::Rank rank, c10::intrusive_ptr<c10d::Store> store,
-                           std::chrono::milliseconds patience, std::unique_ptr<GpuLinks> gpus)
-    : rank_(rank), store_(std::move(store)), patience_(patience), gpus_(std::move(gpus)) {
-  store_->setTimeout(pause());
+                           std::chrono::milliseconds timeout, std::unique_ptr<GpuCollectives> gpus)
+    : rank_(rank), store_(std::move(store)), timeout_(timeout), gpus_(std::move(gpus)) {
+  store_->setTimeout(poll_timeout());
 }
 
-void Communicator::use(at::Device device) {
-  if (alone() || !device.is_cuda()) return;
-  std::vector<uint64_t> all = gather_bits(GpuLinks::identity(device));
+void Communicator::use_device(at::Device device) {
+  if (is_only_rank() || !device.is_cuda()) return;
+  std::vector<uint64_t> all = all_gather_bits(GpuCollectives::identity(device));
   std::sort(all.begin(), all.end());
   if (std::adjacent_find(all.begin(), all.end()) != all.end())
     throw data::InputError(
         "Two processes use one GPU: expected --device cuda, and no more processes than GPUs.");
-  if (first()) {
-    const std::vector<uint8_t> id = GpuLinks::new_id();
+  if (is_rank_zero()) {
+    const std::vector<uint8_t> id = GpuCollectives::new_id();
     set("nccl", id.data(), id.size());
   }
-  gpus_ = GpuLinks::join(get("nccl", 0), rank_, device);
+  gpus_ = GpuCollectives::connect(get("nccl", 0), rank_, device);
 }
 
-/// What `action` makes of the store, or a sentence when it is out of reach.
+/// Runs `action`, a query to the store; std::runtime_error in one sentence when the store cannot be reached.
 template <class Action>
 auto Communicator::ask(const Action& action) const {
   try {
     return action();
   } catch (const c10::DistStoreError&) {
-    throw;  // it has not what was asked for
+    throw;  // the key is not there yet
   } catch (const c10::DistError& error) {
     lost_ = true;
     throw std::runtime_error(rank_name(rank_) + " lost the others: " + error.what_without_backtrace() +
@@ -136,14 +136,14 @@ auto Communicator::ask(const Action& action) const {
   }
 }
 
-/// For what others do.
+/// A wait for other ranks, with its timeouts.
 class Communicator::Wait {
  public:
-  /// For rank `from`, or any of the others.
+  /// Waits for rank `from`, or for any other rank.
   Wait(const Communicator& ranks, std::optional<int64_t> from) : ranks_(ranks), from_(from) {}
 
-  /// Throws where it is no use to wait any longer, as gather does.
-  void go_on() {
+  /// Throws as all_gather when waiting longer is useless.
+  void check() {
     const auto now = std::chrono::steady_clock::now();
     if (ranks_.ask([&] { return ranks_.store_->check({"given up"}); })) {
       ranks_.lost_ = true;
@@ -154,14 +154,15 @@ class Communicator::Wait {
       ranks_.lost_ = true;
       throw infer::Interrupted();
     }
-    if (ranks_.first() && !mentioned_ && now - begin_ > mention) {
+    if (ranks_.is_rank_zero() && !reported_ && now - begin_ > report_waiting_after) {
       std::fprintf(stderr, "waiting for %s\n", whom().c_str());
-      mentioned_ = true;
+      reported_ = true;
     }
-    // Rank 0 may evaluate for hours; were it gone, so would be its store, or torchrun would end the rest.
-    if ((from_ == 0 && !ranks_.first()) || now - begin_ < ranks_.patience_) return;
+    // Rank 0 may evaluate for hours, so it has no timeout.  If it dies, the store is lost or torchrun ends
+    // the others.
+    if ((from_ == 0 && !ranks_.is_rank_zero()) || now - begin_ < ranks_.timeout_) return;
     ranks_.lost_ = true;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(ranks_.patience_).count();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(ranks_.timeout_).count();
     throw std::runtime_error(whom() + " has not been heard of for " + std::to_string(seconds) +
                              " s; start all of them again with --resume auto");
   }
@@ -175,14 +176,14 @@ class Communicator::Wait {
   std::optional<int64_t> from_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> signalled_;
-  bool mentioned_ = false;
+  bool reported_ = false;
 };
 
 std::vector<uint8_t> Communicator::get(const std::string& key, int64_t from) const {
-  for (Wait wait(*this, from);; wait.go_on()) {
+  for (Wait wait(*this, from);; wait.check()) {
     try {
       return ask([&] { return store_->get(key); });
-    } catch (const c10::DistStoreError&) {  // not yet
+    } catch (const c10::DistStoreError&) {  // the key is not there yet
     }
   }
 }
@@ -197,8 +198,8 @@ void Communicator::remove(const std::string& key) const {
   ask([&] { store_->deleteKey(key); });
 }
 
-std::vector<std::vector<double>> Communicator::gather(const std::vector<double>& mine) {
-  if (alone()) return {mine};
+std::vector<std::vector<double>> Communicator::all_gather(const std::vector<double>& mine) {
+  if (is_only_rank()) return {mine};
   const auto key = [&](int64_t round, int64_t rank) {
     return "gather/" + std::to_string(round) + "/" + std::to_string(rank);
   };
@@ -211,20 +212,21 @@ std::vector<std::vector<double>> Communicator::gather(const std::vector<double>&
     if (!bytes.empty()) std::memcpy(all[rank].data(), bytes.data(), bytes.size());
   }
   all[rank_.number] = mine;
-  // Who speaks in this round has read the last one.
+  // All ranks have set their values of this round, so all have read those of the last one.
   if (gathers_ > 0) remove(key(gathers_ - 1, rank_.number));
   ++gathers_;
   return all;
 }
 
-std::vector<uint64_t> Communicator::gather_bits(uint64_t mine) {
-  std::vector<uint64_t> all;  // in halves that a double holds
-  for (const auto& said : gather({static_cast<double>(mine >> 32), static_cast<double>(mine & 0xffffffffu)}))
-    all.push_back(static_cast<uint64_t>(said[0]) << 32 | static_cast<uint64_t>(said[1]));
+std::vector<uint64_t> Communicator::all_gather_bits(uint64_t mine) {
+  std::vector<uint64_t> all;  // sent as two halves of 32 bits, which doubles hold exactly
+  for (const auto& values :
+       all_gather({static_cast<double>(mine >> 32), static_cast<double>(mine & 0xffffffffu)}))
+    all.push_back(static_cast<uint64_t>(values[0]) << 32 | static_cast<uint64_t>(values[1]));
   return all;
 }
 
-void Communicator::together(const std::function<void()>& work) {
+void Communicator::run_on_all_ranks(const std::function<void()>& work) {
   std::exception_ptr problem;
   try {
     work();
@@ -233,51 +235,52 @@ void Communicator::together(const std::function<void()>& work) {
   }
   std::vector<std::vector<double>> failed;
   try {
-    failed = gather({problem ? 1.0 : 0.0});
+    failed = all_gather({problem ? 1.0 : 0.0});
   } catch (...) {
     if (!problem) throw;
     std::rethrow_exception(problem);
   }
   const bool any = std::any_of(failed.begin(), failed.end(), [](const auto& rank) { return rank[0] != 0; });
-  if (any) leave();
+  if (any) shut_down();
   if (problem) std::rethrow_exception(problem);
   if (any) throw data::InputError("Another of the processes could not begin; see its message.");
 }
 
-void Communicator::give_up(const std::string& reason) noexcept {
-  if (alone() || std::exchange(lost_, true)) return;
+void Communicator::abort(const std::string& reason) noexcept {
+  if (is_only_rank() || std::exchange(lost_, true)) return;
   const std::string sentence = rank_name(rank_) + " ended: " + reason;
   try {
     set("given up", sentence.data(), sentence.size());
-  } catch (const std::exception&) {  // then they know
+  } catch (const std::exception&) {  // without the store the others end by themselves
   }
 }
 
-void Communicator::leave() {
-  if (alone() || lost_) return;
-  gather({});
+void Communicator::shut_down() {
+  if (is_only_rank() || lost_) return;
+  all_gather({});
   const auto left = [&](int64_t more) { return ask([&] { return store_->add("left", more); }); };
-  if (!first()) return void(left(1));
+  if (!is_rank_zero()) return void(left(1));
   constexpr std::chrono::milliseconds pause{20}, longest = std::chrono::seconds(60);
   for (auto waited = pause; waited < longest && left(0) < rank_.count - 1; waited += pause)
     std::this_thread::sleep_for(pause);
 }
 
-// Each rank sums a part for all: it gets that part of everyone's, and gives the sum to everyone.
-at::Tensor Communicator::sum(const at::Tensor& own, const std::vector<bool>& holds,
-                             const at::TensorOptions& options, int64_t size) {
-  if (alone() || std::none_of(holds.begin(), holds.end(), [](bool any) { return any; })) return own;
+// Reduce-scatter, then all-gather, both by all_to_all: each rank sums one part of the tensor for all ranks.
+at::Tensor Communicator::all_reduce(const at::Tensor& own, const std::vector<bool>& has_gradient,
+                                    const at::TensorOptions& options, int64_t size) {
+  if (is_only_rank() || std::none_of(has_gradient.begin(), has_gradient.end(), [](bool any) { return any; }))
+    return own;
   at::Tensor total = own.defined() ? own : at::zeros({size}, options);
-  for (int64_t begin = 0; begin < size; begin += bucket) {
-    at::Tensor part = total.narrow(0, begin, std::min(bucket, size - begin));
+  for (int64_t begin = 0; begin < size; begin += max_floats_at_once) {
+    at::Tensor part = total.narrow(0, begin, std::min(max_floats_at_once, size - begin));
     const int64_t width = (part.numel() + rank_.count - 1) / rank_.count;
     at::Tensor out = at::zeros({rank_.count, width}, options), in = at::empty_like(out);
     out.view({-1}).narrow(0, 0, part.numel()).copy_(part);
-    swap(out, in);
+    all_to_all(out, in);
     const at::Tensor summed = tree_sum(
-        0, rank_.count, [&](int64_t rank) { return holds[rank] ? in.select(0, rank) : at::Tensor(); });
+        0, rank_.count, [&](int64_t rank) { return has_gradient[rank] ? in.select(0, rank) : at::Tensor(); });
     out.copy_(summed.unsqueeze(0).expand_as(out));
-    swap(out, in);
+    all_to_all(out, in);
     part.copy_(in.view({-1}).narrow(0, 0, part.numel()));
   }
   if (gpus_) wait_for_gpus();
@@ -285,32 +288,32 @@ at::Tensor Communicator::sum(const at::Tensor& own, const std::vector<bool>& hol
 }
 
 void Communicator::wait_for_gpus() {
-  // A GPU can be waited for, but not for so long and no longer.
-  constexpr std::chrono::microseconds glance{100};
+  // CUDA cannot wait with a timeout, so this polls.
+  constexpr std::chrono::microseconds poll_interval{100};
   try {
     Wait wait(*this, std::nullopt);
-    for (auto asked = std::chrono::steady_clock::now(); !gpus_->over();) {
-      std::this_thread::sleep_for(glance);
+    for (auto asked = std::chrono::steady_clock::now(); !gpus_->finished();) {
+      std::this_thread::sleep_for(poll_interval);
       const auto now = std::chrono::steady_clock::now();
-      if (now - asked < pause()) continue;
+      if (now - asked < poll_timeout()) continue;
       asked = now;
-      wait.go_on();
+      wait.check();
     }
   } catch (...) {
-    gpus_.reset();  // or the GPU would be waited for when this process ends
+    gpus_.reset();  // otherwise the end of the process would wait for the GPU
     throw;
   }
 }
 
-void Communicator::swap(const at::Tensor& out, at::Tensor& in) {
-  if (gpus_) return gpus_->swap(out, in);
-  if (out.is_cpu()) return swap_over_store(out, in);
+void Communicator::all_to_all(const at::Tensor& out, at::Tensor& in) {
+  if (gpus_) return gpus_->all_to_all(out, in);
+  if (out.is_cpu()) return all_to_all_over_store(out, in);
   at::Tensor here = at::empty_like(out, at::kCPU);
-  swap_over_store(out.cpu(), here);
+  all_to_all_over_store(out.cpu(), here);
   in.copy_(here);
 }
 
-void Communicator::swap_over_store(const at::Tensor& out, at::Tensor& in) {
+void Communicator::all_to_all_over_store(const at::Tensor& out, at::Tensor& in) {
   const size_t bytes = static_cast<size_t>(out.size(1)) * sizeof(float);
   const auto key = [&](int64_t from, int64_t to, size_t at) {
     return "swap/" + std::to_string(swaps_) + "/" + std::to_string(from) + "-" + std::to_string(to) + "/" +

@@ -17,7 +17,7 @@ void check(ncclResult_t result, const char* what) {
               "; NCCL_DEBUG=INFO says more.");
 }
 
-class Nccl final : public GpuLinks {
+class Nccl final : public GpuCollectives {
  public:
   Nccl(const ncclUniqueId& id, infer::Rank rank, at::Device gpu) : rank_(rank), gpu_(gpu) {
     c10::cuda::set_device(gpu.index());
@@ -25,7 +25,7 @@ class Nccl final : public GpuLinks {
           "join the GPUs of all ranks");
     C10_CUDA_CHECK(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
   }
-  // Not `ncclCommDestroy`, which waits for the others: they may be gone.
+  // Not `ncclCommDestroy`, which waits for the other ranks, even dead ones.
   ~Nccl() override {
     ncclCommAbort(links_);
     cudaEventDestroy(last_);
@@ -33,7 +33,7 @@ class Nccl final : public GpuLinks {
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 
-  void swap(const at::Tensor& out, at::Tensor& in) override {
+  void all_to_all(const at::Tensor& out, at::Tensor& in) override {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gpu_.index()).stream();
     const auto count = static_cast<size_t>(out.size(1));
     const float* from = out.const_data_ptr<float>();
@@ -45,20 +45,19 @@ class Nccl final : public GpuLinks {
         queued = ncclSend(from + rank * count, count, ncclFloat, rank, links_, stream);
       if (queued == ncclSuccess) queued = ncclRecv(to + rank * count, count, ncclFloat, rank, links_, stream);
     }
-    const ncclResult_t begun =
-        ncclGroupEnd();  // also where that failed: a group left open holds up the abort
+    const ncclResult_t begun = ncclGroupEnd();  // also after an error: an open group blocks the abort
     check(queued, "queue an exchange of gradients");
     check(begun, "exchange gradients");
     C10_CUDA_CHECK(cudaEventRecord(last_, stream));
   }
 
-  bool over() override {
+  bool finished() override {
     ncclResult_t result = ncclSuccess;
     check(ncclCommGetAsyncError(links_, &result), "say how an exchange goes");
     check(result, "exchange gradients");
     const cudaError_t passed = cudaEventQuery(last_);
     if (passed == cudaErrorNotReady) {
-      (void)cudaGetLastError();  // it is no error, yet some runtimes keep it for whoever asks next
+      (void)cudaGetLastError();  // cudaErrorNotReady is no error, but some runtimes keep it as the last one
       return false;
     }
     C10_CUDA_CHECK(passed);
@@ -69,27 +68,27 @@ class Nccl final : public GpuLinks {
   infer::Rank rank_;
   at::Device gpu_;
   ncclComm_t links_ = nullptr;
-  cudaEvent_t last_ = nullptr;  // behind the last exchange
+  cudaEvent_t last_ = nullptr;  // recorded after the last exchange
 };
 
 }  // namespace
 
-uint64_t GpuLinks::identity(at::Device gpu) {
+uint64_t GpuCollectives::identity(at::Device gpu) {
   char host[256] = "", bus[32] = "";
   ::gethostname(host, sizeof host - 1);
   C10_CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, gpu.index()));
-  return data::fnv1a(bus, data::fnv1a(host, data::fnv_start));
+  return data::fnv1a(bus, data::fnv1a(host, data::fnv1a_offset_basis));
 }
 
-std::vector<uint8_t> GpuLinks::new_id() {
+std::vector<uint8_t> GpuCollectives::new_id() {
   ncclUniqueId id;
   check(ncclGetUniqueId(&id), "make an id");
   const auto* bytes = reinterpret_cast<const uint8_t*>(&id);
   return {bytes, bytes + sizeof id};
 }
 
-std::unique_ptr<GpuLinks> GpuLinks::join(const std::vector<uint8_t>& bytes, infer::Rank rank,
-                                         at::Device gpu) {
+std::unique_ptr<GpuCollectives> GpuCollectives::connect(const std::vector<uint8_t>& bytes, infer::Rank rank,
+                                                        at::Device gpu) {
   ncclUniqueId id;
   TORCH_CHECK(bytes.size() == sizeof id, "rank 0 sent an id of ", bytes.size(), " bytes, expected ",
               sizeof id);

@@ -4,15 +4,16 @@
 
 namespace clover::train {
 
-std::vector<uint8_t> GpuLinks::new_id() {
+std::vector<uint8_t> GpuCollectives::new_id() {
   TORCH_CHECK(false, "This build has no NCCL.");
 }
 
-uint64_t GpuLinks::identity(at::Device) {
+uint64_t GpuCollectives::identity(at::Device) {
   TORCH_CHECK(false, "This build has no NCCL.");
 }
 
-std::unique_ptr<GpuLinks> GpuLinks::join(const std::vector<uint8_t>&, infer::Rank, at::Device) {
+std::unique_ptr<GpuCollectives> GpuCollectives::connect(const std::vector<uint8_t>&, infer::Rank,
+                                                        at::Device) {
   TORCH_CHECK(false, "This build has no NCCL.");
 }
 

@@ -7,9 +7,10 @@
 
 namespace clover::train {
 
-/// The sum of leaf(i), tensors of one shape, over [begin, end): of its first half and its second, each summed
-/// the same way; undefined leaves count for nothing.  What several processes sum of their `share_of` it, and
-/// then of each other, is the same bits, because the tree is the same.  A leaf's memory is taken over.
+/// The sum of leaf(i), tensors of one shape, over [begin, end), as a binary tree: the sum of the first half
+/// plus the sum of the second.  Undefined leaves are skipped.  When several processes each sum their
+/// `rank_share`, and the results are summed the same way, the tree and so the bits are the same.  The sum
+/// reuses the memory of leaves.
 template <class Leaf>
 at::Tensor tree_sum(int64_t begin, int64_t end, const Leaf& leaf) {
   if (begin == end) return {};
@@ -20,9 +21,9 @@ at::Tensor tree_sum(int64_t begin, int64_t end, const Leaf& leaf) {
   return first.add_(second);
 }
 
-/// The part [begin, end) of `count` leaves that process `rank` of `ranks`, a power of two, sums: a subtree,
-/// or nothing where there are more processes than leaves.
-inline std::pair<int64_t, int64_t> share_of(int64_t count, int64_t rank, int64_t ranks) {
+/// The range [begin, end) of `count` leaves that process `rank` of `ranks` (a power of two) sums: a subtree
+/// of tree_sum; empty when there are more processes than leaves.
+inline std::pair<int64_t, int64_t> rank_share(int64_t count, int64_t rank, int64_t ranks) {
   int64_t begin = 0, end = count;
   for (; ranks > 1; ranks /= 2) {
     const int64_t middle = begin + (end - begin) / 2;

@@ -31,7 +31,7 @@ int64_t step_of(const fs::path& checkpoint) {
   return digits && name.size() < 20 ? std::stoll(name.substr(5)) : -1;
 }
 
-/// Removes a checkpoint so that no half of it is ever seen under its name.
+/// Removes a checkpoint.  It is renamed first, so that an incomplete one never has its name.
 void discard(const fs::path& checkpoint) {
   const fs::path away = checkpoint.parent_path() / (half_written + "old-" + checkpoint.filename().string());
   fs::remove_all(away);
@@ -39,8 +39,8 @@ void discard(const fs::path& checkpoint) {
   fs::remove_all(away);
 }
 
-/// Whole checkpoints, oldest first.
-std::vector<fs::path> whole_ones(const fs::path& folder) {
+/// The complete checkpoints of a folder, oldest first.
+std::vector<fs::path> complete_checkpoints(const fs::path& folder) {
   std::vector<fs::path> found;
   if (!fs::is_directory(folder)) return found;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -66,9 +66,9 @@ std::string to_text(const RunState& state, const RunRecord& record, const at::Te
   return json.dump(1) + "\n";
 }
 
-/// Whether the whole checkpoint of this name is of the same run, so that its weights are the same bits (a GPU
-/// does not promise that).
-bool is_of_same_run(const fs::path& checkpoint, const nlohmann::json& identity) {
+/// Whether the existing checkpoint belongs to the same run, so that it holds the same weights (on the CPU bit
+/// for bit).
+bool is_same_run(const fs::path& checkpoint, const nlohmann::json& identity) {
   if (!fs::exists(checkpoint / "state.json")) return false;
   try {
     const nlohmann::json before = read_checkpoint(checkpoint).identity;
@@ -96,29 +96,29 @@ void Checkpoints::save(const RunState& state, const RunRecord& record, const Ada
                        const at::Tensor& token_map, int64_t keep) const {
   const fs::path final_name = at_step(state.step);
   const std::string text = to_text(state, record, token_map);
-  if (is_of_same_run(final_name, record.identity)) {
-    // The same step again, of a run continued from it: at no instant is it away, since it may be the only
-    // one.
+  if (is_same_run(final_name, record.identity)) {
+    // A resumed run has reached this step again.  The checkpoint is not replaced, since it may be the only
+    // one; only its state.json is rewritten, atomically.
     data::write_file_atomically(final_name / "state.json", text);
   } else {
     const fs::path temporary = folder_ / (half_written + name_of(state.step));
     write_new(temporary, text, optimiser, token_map);
     data::replace_folder(temporary, final_name);
   }
-  const auto all = whole_ones(folder_);
+  const auto all = complete_checkpoints(folder_);
   if (keep == 0) return;
   for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) discard(all[i]);
 }
 
 std::optional<fs::path> Checkpoints::newest() const {
-  const auto all = whole_ones(folder_);
+  const auto all = complete_checkpoints(folder_);
   if (all.empty()) return std::nullopt;
   return all.back();
 }
 
 std::optional<fs::path> Checkpoints::before(const fs::path& checkpoint) const {
   std::optional<fs::path> last;
-  for (const fs::path& one : whole_ones(folder_))
+  for (const fs::path& one : complete_checkpoints(folder_))
     if (step_of(one) < step_of(checkpoint)) last = one;
   return last;
 }
@@ -129,7 +129,7 @@ fs::path Checkpoints::at_step(int64_t step) const {
 
 std::vector<int64_t> Checkpoints::steps() const {
   std::vector<int64_t> steps;
-  for (const fs::path& one : whole_ones(folder_)) steps.push_back(step_of(one));
+  for (const fs::path& one : complete_checkpoints(folder_)) steps.push_back(step_of(one));
   return steps;
 }
 
@@ -137,7 +137,7 @@ void Checkpoints::remove_leftovers() const {
   if (!fs::is_directory(folder_)) return;
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    // Whatever is hidden: half-written, or on its way out (".step-..." where names cannot be exchanged).
+    // Hidden folders (".step-...") are incomplete: being written or being removed.
     if (entry.path().filename().string().rfind('.', 0) == 0) leftovers.push_back(entry.path());
   }
   for (const auto& leftover : leftovers) fs::remove_all(leftover);
@@ -145,7 +145,7 @@ void Checkpoints::remove_leftovers() const {
 
 std::vector<int64_t> Checkpoints::remove_later(int64_t step) const {
   std::vector<int64_t> removed;
-  const auto all = whole_ones(folder_);
+  const auto all = complete_checkpoints(folder_);
   for (auto one = all.rbegin(); one != all.rend() && step_of(*one) > step; ++one) {
     discard(*one);
     removed.push_back(step_of(*one));

@@ -10,63 +10,65 @@
 
 namespace clover::train {
 
-/// How far a run is.  The data order and the schedule are functions of the step, so nothing random is saved.
+/// The progress of a run.  Data order and schedule are functions of the step, so no random state is saved.
 struct RunState {
   int64_t step = 0;    // optimiser steps done
-  int64_t tokens = 0;  // answer tokens seen
-  double seconds = 0;  // of all processes, spent on training, evaluation left out
+  int64_t tokens = 0;  // answer tokens trained on
+  double seconds = 0;  // training time without evaluation, summed over processes
   double best = -1;    // tokens per step of the best evaluation, -1 before the first
   int64_t best_step = -1;
-  int64_t evaluated_step = -1;       // of the last evaluation
-  nlohmann::json evaluation;         // its figures
-  nlohmann::json best_on = nullptr;  // "prompts" and "max_tokens" that `best` was measured on; null: as now
+  int64_t evaluated_step = -1;  // step of the last evaluation
+  nlohmann::json evaluation;    // its results
+  nlohmann::json best_on =
+      nullptr;  // "prompts" and "max_tokens" of that evaluation; null: as in the settings
 };
 
-/// What makes a run this run, and what its heads say of themselves.
+/// What a checkpoint records beside the progress.
 struct RunRecord {
-  nlohmann::json identity;  // "settings", "target", "data", "golden_ids"
-  nlohmann::json about;     // of the heads: "tokenizer", "chat_template", "training"
+  nlohmann::json identity;  // "settings", "target", "data", "golden_ids", "samples": must agree to resume
+  nlohmann::json about;     // for the heads folder: "tokenizer", "chat_template", "training"
 };
 
-/// RUN/checkpoints/step-NNNNNN: state.json, state.safetensors (fp32 weights and both moments),
-/// token_map.safetensors when the vocabulary is trimmed.  A checkpoint is whole or absent: it is written
-/// under another name, synced and renamed.
+/// The checkpoints of a run, RUN/checkpoints/step-NNNNNN: state.json, state.safetensors (fp32 weights and
+/// both moments), and token_map.safetensors if there is a draft vocabulary.  Each is written under a
+/// temporary name, synced and renamed, so it is complete or absent.
 class Checkpoints {
  public:
   explicit Checkpoints(std::filesystem::path run_folder) : folder_(std::move(run_folder) / "checkpoints") {}
 
-  /// `token_map`: i64 [V'] or undefined.  Then removes all but the newest `keep` (0: none is removed).
+  /// Writes a checkpoint, then removes all but the newest `keep` (0: keeps all).  `token_map`: i64 [V'] or
+  /// undefined.
   void save(const RunState& state, const RunRecord& record, const AdamW& optimiser,
             const at::Tensor& token_map, int64_t keep) const;
 
-  std::optional<std::filesystem::path> newest() const;  // the newest whole one
-  /// The newest whole one older than `checkpoint`.
+  std::optional<std::filesystem::path> newest() const;  // the newest complete one
+  /// The newest complete one that is older than `checkpoint`.
   std::optional<std::filesystem::path> before(const std::filesystem::path& checkpoint) const;
   std::filesystem::path at_step(int64_t step) const;
-  std::vector<int64_t> steps() const;  // of the whole ones, ascending
-
-  /// Removes what a killed process left half-written.
+  std::vector<int64_t> steps() const;  // of the complete ones, ascending
+  /// Removes temporary folders that killed processes left.
   void remove_leftovers() const;
-  /// Removes those of steps behind `step`, the newest first, and returns their steps: a run that goes on from
-  /// an older checkpoint would take them for its own, damaged ones included.
+  /// Removes the checkpoints of steps after `step`, damaged ones included, the newest first, and returns
+  /// their steps. Otherwise a run resumed from an older checkpoint would take them for its own.
   std::vector<int64_t> remove_later(int64_t step) const;
 
  private:
   std::filesystem::path folder_;
 };
 
+/// A checkpoint that was read, without weights and moments.
 struct SavedRun : RunRecord {
   RunState state;
-  at::Tensor token_map;  // [V'] as stored, or undefined
+  at::Tensor token_map;  // i64 [V'], or undefined
 };
 
-/// Everything but weights and moments; InputError when the folder is no checkpoint.
+/// Reads a checkpoint without weights and moments.  InputError when the folder is no checkpoint.
 SavedRun read_checkpoint(const std::filesystem::path& checkpoint);
 
-/// InputError unless weights and moments are whole, those of `parameters`, and finite numbers.
+/// InputError unless the checkpoint holds weights and moments of exactly these parameters, all finite.
 void check_optimiser(const std::filesystem::path& checkpoint, const data::NamedTensors& parameters);
 
-/// Weights and moments.
+/// Loads weights and moments, which were saved after `steps` steps, into the optimiser.
 void restore_optimiser(const std::filesystem::path& checkpoint, int64_t steps, AdamW& optimiser);
 
 }  // namespace clover::train

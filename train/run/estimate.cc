@@ -10,14 +10,14 @@
 namespace clover::train {
 namespace {
 
-double seconds_of_step(Trainer& trainer, int64_t step, StepFigures& figures) {
+double seconds_of_step(Trainer& trainer, int64_t step, StepMetrics& metrics) {
   const auto start = std::chrono::steady_clock::now();
-  figures = trainer.step(step);
+  metrics = trainer.step(step);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Gradients of all parameters that are in memory at once: one for each level of the sum over micro-batches.
-int64_t gradients_held(const FitSettings& settings) {
+/// How many full sets of gradients are in memory at once: one for each level of tree_sum over micro-batches.
+int64_t gradients_in_memory(const FitSettings& settings) {
   int64_t held = 1;
   for (int64_t left = (settings.batch + settings.micro_batch - 1) / settings.micro_batch; left > 1;
        left = (left + 1) / 2)
@@ -47,12 +47,12 @@ nlohmann::json estimate(const FitJob& job) {
   const double passes = static_cast<double>(job.total_steps) / static_cast<double>(order.steps_per_epoch());
   const int64_t kept = passes > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
 
-  // The first step reads its features from the target; the same step again finds them kept.
+  // The first time the step computes its features, the second time it finds them in the cache.
   Communicator alone;
   Trainer trainer(job, alone);
-  StepFigures figures;
-  const double cold = seconds_of_step(trainer, 0, figures);
-  const double warm = seconds_of_step(trainer, 0, figures);
+  StepMetrics metrics;
+  const double cold = seconds_of_step(trainer, 0, metrics);
+  const double warm = seconds_of_step(trainer, 0, metrics);
   const double share_kept =
       rows > 0 ? std::min(1.0, static_cast<double>(kept) / static_cast<double>(rows * row_bytes)) : 0;
   const double first = std::min(passes, 1.0), later = std::max(passes - 1, 0.0);
@@ -66,7 +66,7 @@ nlohmann::json estimate(const FitJob& job) {
           {"trainable_parameters", parameters},
           {"memory_bytes",
            {{"target", job.target->weight_bytes()},
-            {"weights_gradients_moments", parameters * 4 * (3 + gradients_held(job.settings))},
+            {"weights_gradients_moments", parameters * 4 * (3 + gradients_in_memory(job.settings))},
             {"features_kept", kept},
             {"resident_now", infer::peak_memory()}}},
           {"seconds", seconds},

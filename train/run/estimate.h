@@ -6,9 +6,9 @@
 
 namespace clover::train {
 
-/// What a run would take, from its settings and one step that is really computed and thrown away:
-/// {"steps", "answer_tokens", "trainable_parameters", "memory_bytes": {...}, "seconds",
-/// "answer_tokens_per_second"}. The drafter is left changed; nothing is written.
+/// Estimates what a run takes: {"steps", "answer_tokens", "trainable_parameters", "memory_bytes": {...},
+/// "seconds", "answer_tokens_per_second"}.  For the time it computes one training step, which changes the
+/// drafter.  Writes nothing.
 nlohmann::json estimate(const FitJob& job);
 
 }  // namespace clover::train

@@ -20,7 +20,7 @@
 #include "train/optimiser/data_order.h"
 #include "train/run/saved_drafter.h"
 #include "train/store/store_check.h"
-#include "train/store/store_text.h"
+#include "train/store/store_tokenization.h"
 
 namespace clover::train {
 namespace {
@@ -43,7 +43,7 @@ void check_output(const FitFolders& folders, const fs::path& data) {
     throw data::InputError(folders.output.string() + " already holds a run, and --resume " + folders.resume +
                            " is none of its checkpoints: give another --output.");
   }
-  for (const char* name : {"best", "last", "log.jsonl"}) {  // which would be replaced
+  for (const char* name : {"best", "last", "log.jsonl"}) {  // these would be overwritten
     if (!holds_run && fs::exists(folders.output / name))
       throw data::InputError(folders.output.string() + " holds " + name +
                              ", which is of no run: give another --output.");
@@ -58,10 +58,10 @@ std::optional<fs::path> find_checkpoint(const FitFolders& folders) {
   return fs::path(folders.resume);
 }
 
-/// What `read` makes of a checkpoint; of one that --resume auto chose and that is damaged, the error names
-/// the one before it.
+/// Calls `read` for a checkpoint.  If --resume auto chose it and it is damaged, the InputError names the one
+/// before it.
 template <class Read>
-auto read_chosen(const FitFolders& folders, const fs::path& checkpoint, const Read& read) {
+auto read_checkpoint_or_advise(const FitFolders& folders, const fs::path& checkpoint, const Read& read) {
   try {
     return read();
   } catch (const data::InputError& error) {
@@ -77,44 +77,45 @@ void check_samples(const data::TokenStore& store, const std::string& folder) {
     throw data::InputError(folder + " holds no training samples: prepare it with a smaller --holdout.");
 }
 
-/// What was left to the machine stays as it was where the run began: bits depend on it.
-void keep_choices(FitSettings& settings, const FitSettings& before) {
+/// A resumed run keeps the values to which "auto" was resolved when it began, since the bits depend on them.
+void keep_resolved_settings(FitSettings& settings, const FitSettings& before) {
   if (settings.threads == 0) settings.threads = before.threads;
   if (settings.dtype == "auto") settings.dtype = before.dtype;
   if (settings.compute_dtype == "auto") settings.compute_dtype = before.compute_dtype;
-  if (!before.init_heads.empty()) settings.draft_vocab = before.draft_vocab;  // of these heads
+  if (!before.init_heads.empty())
+    settings.draft_vocab = before.draft_vocab;  // it is that of the initial heads
 }
 
-/// The samples that teach the heads something; the others, of which too little of an answer is left, would be
-/// steps that move weights by momentum alone.
-void choose_order(FitJob& job) {
+/// Chooses the samples that have a label in the draft vocabulary.  Steps of other samples alone would change
+/// the weights by momentum only.
+void choose_samples(FitJob& job) {
   const int64_t samples = job.store.size(data::Split::train);
   const LabelMap label_map(job.token_map, job.target->config().vocab);
   std::vector<int64_t> all(samples);
   std::iota(all.begin(), all.end(), 0);
   std::ranges::copy_if(all, std::back_inserter(job.order),
-                       [&](int64_t index) { return has_sayable_label(job.sample(index), label_map); });
+                       [&](int64_t index) { return has_draft_vocab_label(job.sample(index), label_map); });
   const int64_t useless = samples - std::ssize(job.order);
   if (job.order.empty())
     throw data::InputError(job.settings.data +
                            " holds no sample with a label the heads could learn: give a "
                            "larger --max-length or --draft-vocab.");
-  if (useless > 0 && infer::Rank::of_launcher().number == 0)
+  if (useless > 0 && infer::Rank::from_environment().number == 0)
     std::fprintf(
         stderr,
         "%lld of %lld samples teach the heads nothing%s: too little of an answer within --max-length "
         "%lld, or no token of it in the heads' vocabulary\n",
         static_cast<long long>(useless), static_cast<long long>(samples),
-        job.counts_all ? "" : " and are left out", static_cast<long long>(job.settings.max_length));
-  if (job.counts_all) job.order = all;
+        job.includes_unlabelled ? "" : " and are left out", static_cast<long long>(job.settings.max_length));
+  if (job.includes_unlabelled) job.order = all;
 }
 
-/// The drafter a new run begins with.
-void begin_drafter(FitJob& job) {
+/// Makes the drafter of a new run, with fresh weights or those of --init-heads.
+void make_new_drafter(FitJob& job) {
   const FitSettings& settings = job.settings;
   if (settings.init_heads.empty()) {
     job.token_map = frequent_tokens(job.store, settings.draft_vocab, job.target->config().vocab);
-    choose_order(job);
+    choose_samples(job);
     job.drafter = model::make_drafter(settings.kind, settings.drafter(), job.target->view(), job.token_map,
                                       /*trainable=*/true, settings.seed);
     return;
@@ -127,10 +128,10 @@ void begin_drafter(FitJob& job) {
                            job.drafter->settings().dump() + ", but the settings ask for " + settings.kind +
                            " with " + settings.drafter().dump() + ": give the settings of these heads.");
   }
-  choose_order(job);
+  choose_samples(job);
 }
 
-void continue_drafter(FitJob& job) {
+void restore_drafter(FitJob& job) {
   const SavedRun saved = read_checkpoint(*job.checkpoint);
   job.settings.check_continues(saved.identity.at("settings"));
   const nlohmann::json own = job.identity();
@@ -143,49 +144,49 @@ void continue_drafter(FitJob& job) {
   const std::string other = job.target->difference_from(saved.identity.at("target").get<std::string>());
   if (!other.empty()) refuse("target", ", " + other);
   if (saved.identity.at("data") != own.at("data")) refuse("data", "");
-  job.drafter = read_chosen(job.folders, *job.checkpoint, [&] {
+  job.drafter = read_checkpoint_or_advise(job.folders, *job.checkpoint, [&] {
     return make_saved_drafter(saved, *job.checkpoint, job.settings, *job.target);
   });
   job.token_map = saved.token_map;
   job.state = saved.state;
-  // Runs of before their checkpoints said how many go on in the order of all.
+  // Older checkpoints record no number of samples; their runs use all of them.
   const auto samples = saved.identity.find("samples");
-  job.counts_all = samples == saved.identity.end();
-  choose_order(job);
-  if (!job.counts_all && *samples != job.order.size())
+  job.includes_unlabelled = samples == saved.identity.end();
+  choose_samples(job);
+  if (!job.includes_unlabelled && *samples != job.order.size())
     throw data::InputError(job.checkpoint->string() + " belongs to a run over " + samples->dump() +
                            " samples, and " + std::to_string(job.order.size()) + " of " + job.settings.data +
                            " teach these heads something: begin a new run in another folder.");
 }
 
-// Refused here, before anything is written.
+// Reads the feature file, or checks that it can be written.
 void read_feature_file(FitJob& job) {
   const std::string& file = job.settings.feature_file;
   if (file.empty()) return;
-  if (!std::filesystem::exists(file)) return data::check_can_write(file);
+  if (!std::filesystem::exists(file)) return data::check_writable(file);
   job.features = job.feature_file().read(job.store.size(data::Split::train), job.target->config().hidden,
                                          job.target->dtype());
 }
 
 }  // namespace
 
-at::Device resolve(FitSettings& settings) {
+at::Device resolve_auto_settings(FitSettings& settings) {
   infer::ModelOptions device;
   device.device = settings.device;
   device.threads = static_cast<int>(settings.threads);
-  const at::Device chosen = infer::prepare_device(device);
+  const at::Device chosen = infer::open_device(device);
   settings.threads = at::get_num_threads();
   if (settings.dtype == "auto") {
     settings.dtype = model::dtype_name(model::TargetConfig::read(settings.target).stored_dtype);
   }
   if (settings.compute_dtype == "auto") {
-    // Without bf16 products in hardware ATen emulates them, slower than fp32.
+    // On a CPU without bf16 instructions ATen emulates them, which is slower than fp32.
     const auto paths = kernels::available_cpu_paths();
     const bool fast = !chosen.is_cpu() ||
                       std::find(paths.begin(), paths.end(), kernels::CpuPath::avx512_bf16) != paths.end();
     settings.compute_dtype = fast ? "bfloat16" : "float32";
   }
-  if (settings.feature_cache < 0) settings.feature_cache = infer::memory_for_cache(at::kCPU);
+  if (settings.feature_cache < 0) settings.feature_cache = infer::default_cache_bytes(at::kCPU);
   return chosen;
 }
 
@@ -217,7 +218,7 @@ nlohmann::json FitJob::identity() const {
                      {"target", target->fingerprint()},
                      {"data", store.about().at("content_hash")},
                      {"golden_ids", golden_ids()}};
-  if (!counts_all) all["samples"] = order.size();
+  if (!includes_unlabelled) all["samples"] = order.size();
   return all;
 }
 
@@ -225,24 +226,24 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   settings.check();
   check_output(folders, settings.data);
   const auto checkpoint = find_checkpoint(folders);
-  if (checkpoint)  // a broken one is refused before gigabytes are read
-    keep_choices(settings, read_chosen(folders, *checkpoint, [&] {
-                   return settings_of_run(read_checkpoint(*checkpoint), *checkpoint);
-                 }));
+  if (checkpoint)  // a damaged one is refused before the target's weights are read
+    keep_resolved_settings(settings, read_checkpoint_or_advise(folders, *checkpoint, [&] {
+                             return settings_of_run(read_checkpoint(*checkpoint), *checkpoint);
+                           }));
   const model::TargetConfig config = model::TargetConfig::read(settings.target);
   FitJob job{
       settings, folders, data::TokenStore::open(settings.data), nullptr, nullptr, nullptr, {}, checkpoint, {},
       0,        0};
   const StoreUse use{job.store, settings.data, settings.target};
   check_vocabulary(use, config);
-  auto tokenizer = check_same_text_form(use);
+  auto tokenizer = check_same_tokenizer_and_template(use);
   check_samples(job.store, settings.data);
-  const at::Device device = resolve(job.settings);
+  const at::Device device = resolve_auto_settings(job.settings);
   if (job.settings.eval_prompts > 0)
     job.tokenizer = tokenizer ? std::move(tokenizer) : data::Tokenizer::load(settings.target);
   job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype), device);
   check_prepared_for(use, *job.target);
-  checkpoint ? continue_drafter(job) : begin_drafter(job);
+  checkpoint ? restore_drafter(job) : make_new_drafter(job);
   job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));
 
   const int64_t samples = job.store.size(data::Split::train);

@@ -16,47 +16,47 @@
 
 namespace clover::train {
 
-/// Where a run lives and how it begins.
+/// The run folder, and what to resume.
 struct FitFolders {
   std::filesystem::path output;
   std::string resume;  // "", "auto" or a checkpoint folder
 };
 
-/// Everything `fit` works with, read and checked before work begins; settings without an "auto" left.
+/// Everything that `fit` needs, read and checked before training begins.
 struct FitJob {
-  FitSettings settings;
+  FitSettings settings;  // every "auto" is resolved
   FitFolders folders;
   data::TokenStore store;
   std::unique_ptr<data::Tokenizer> tokenizer;  // null without evaluation
   std::unique_ptr<model::Target> target;
   std::shared_ptr<model::Drafter> drafter;          // trainable
   at::Tensor token_map;                             // i64 [V'] or undefined
-  std::optional<std::filesystem::path> checkpoint;  // to continue from
+  std::optional<std::filesystem::path> checkpoint;  // to resume from
   RunState state;
   int64_t total_steps = 0;
-  int64_t longest = 0;                      // tokens of the longest training sample as used
-  std::vector<int64_t> order{};             // the training samples that the run goes through, ascending
-  bool counts_all = false;                  // older runs count samples that teach nothing, too
-  std::vector<model::Features> features{};  // by training sample, those of the feature file; empty without it
+  int64_t longest = 0;                      // tokens of the longest training sample, after cutting
+  std::vector<int64_t> order{};             // indices of the training samples that are used, ascending
+  bool includes_unlabelled = false;         // `order` has samples without a label, too, as in older runs
+  std::vector<model::Features> features{};  // by training sample, from the feature file; empty without one
 
   /// Training sample `index`, cut to max_length.
   data::TokenStore::Sample sample(int64_t index) const;
 
-  /// The golden prompt of the run's heads: the first sample, cut.
+  /// The golden prompt of the run's heads: the first 128 ids of the first sample.
   std::vector<int64_t> golden_ids() const;
 
-  /// Where settings.feature_file lies, and what its features depend on.
+  /// The feature file of the settings, and everything that its features depend on.
   FeatureFile feature_file() const;
 
-  /// What a checkpoint must agree with to continue this run.
+  /// What must equal a checkpoint's RunRecord::identity to resume from it.
   nlohmann::json identity() const;
 };
 
-/// Loads and checks all that the settings name.  InputError in one sentence; nothing is written.
+/// Loads and checks everything that the settings name.  InputError in one sentence.  Writes nothing.
 FitJob prepare_job(FitSettings settings, const FitFolders& folders);
 
-/// Replaces every "auto" by what this machine and this target make of it, sets the number of threads and
-/// opens the device.
-at::Device resolve(FitSettings& settings);
+/// Replaces every "auto" by the value for this machine and target, sets the number of threads and opens the
+/// device.
+at::Device resolve_auto_settings(FitSettings& settings);
 
 }  // namespace clover::train

@@ -14,7 +14,7 @@ namespace clover::train {
 FolderLock::FolderLock(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  // The folder itself is locked: no lock file is left behind.
+  // Locks the folder itself, so that no lock file is left.
   descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) {
     throw data::InputError(folder.string() + " cannot be used as a run folder: " + std::strerror(errno) +

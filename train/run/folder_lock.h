@@ -4,10 +4,10 @@
 
 namespace clover::train {
 
-/// Keeps a second process out of a run folder; released when the process ends, however it ends.
+/// A lock (flock) on a run folder against a second process.  The system releases it when the process ends.
 class FolderLock {
  public:
-  /// Makes the folder.  InputError when another process holds it.
+  /// Creates the folder and locks it.  InputError when another process has locked it.
   explicit FolderLock(const std::filesystem::path& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

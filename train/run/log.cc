@@ -13,7 +13,7 @@
 namespace clover::train {
 namespace {
 
-/// Bytes of the leading lines that are whole and belong to steps up to `last`.
+/// The leading lines that are complete and belong to steps up to `last`.
 std::string lines_up_to(const std::string& text, int64_t last) {
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {

@@ -9,14 +9,14 @@ namespace clover::train {
 /// RUN/log.jsonl: one JSON object a line, each with a "step".
 class Log {
  public:
-  /// Keeps the lines up to `resume_step` (those of later steps will be written again, and a torn last line is
-  /// cut off); -1 begins a new file.
+  /// Opens the log.  Lines of steps after `resume_step` and an incomplete last line are removed; -1: a new
+  /// log.
   Log(const std::filesystem::path& file, int64_t resume_step);
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
-  void write(const nlohmann::json& line);  // one write call: a line is whole or torn at the very end
+  void write(const nlohmann::json& line);  // by one write call, so only the last line can be incomplete
 
  private:
   int descriptor_;

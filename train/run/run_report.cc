@@ -11,25 +11,25 @@ RunReport::RunReport(const std::filesystem::path& folder, int64_t resume_step, i
       board_(folder, resume_step),
       progress_("training", total_steps, steps_done) {}
 
-void RunReport::step(int64_t step, int64_t epoch, const StepFigures& figures, double seconds) {
-  const double rate = static_cast<double>(figures.answer_tokens) / seconds;
+void RunReport::step(int64_t step, int64_t epoch, const StepMetrics& metrics, double seconds) {
+  const double rate = static_cast<double>(metrics.answer_tokens) / seconds;
   nlohmann::json line{{"step", step},
                       {"epoch", epoch},
-                      {"loss", figures.loss},
-                      {"lr", figures.rate},
-                      {"grad_norm", figures.gradient_norm},
-                      {"answer_tokens", figures.answer_tokens},
-                      {"rows", figures.rows},
+                      {"loss", metrics.loss},
+                      {"lr", metrics.rate},
+                      {"grad_norm", metrics.gradient_norm},
+                      {"answer_tokens", metrics.answer_tokens},
+                      {"rows", metrics.rows},
                       {"seconds", seconds},
                       {"answer_tokens_per_second", rate},
                       {"heads", nlohmann::json::array()}};
-  board_.scalar("train/loss", figures.loss, step);
-  board_.scalar("train/lr", figures.rate, step);
-  board_.scalar("train/grad_norm", figures.gradient_norm, step);
+  board_.scalar("train/loss", metrics.loss, step);
+  board_.scalar("train/lr", metrics.rate, step);
+  board_.scalar("train/grad_norm", metrics.gradient_norm, step);
   board_.scalar("train/answer_tokens_per_second", rate, step);
   std::string tops;
-  for (size_t i = 0; i < figures.heads.size(); ++i) {
-    const HeadFigures& head = figures.heads[i];
+  for (size_t i = 0; i < metrics.heads.size(); ++i) {
+    const HeadMetrics& head = metrics.heads[i];
     line["heads"].push_back(
         {{"loss", head.mean_loss()}, {"top1", head.top(1)}, {"top5", head.top(5)}, {"labels", head.labels}});
     const std::string tag = "head" + std::to_string(i);
@@ -42,23 +42,23 @@ void RunReport::step(int64_t step, int64_t epoch, const StepFigures& figures, do
   }
   log_.write(line);
   char note[160];
-  std::snprintf(note, sizeof note, "loss %.3f  top-1 %s  %.0f answer tokens/s", figures.loss, tops.c_str(),
+  std::snprintf(note, sizeof note, "loss %.3f  top-1 %s  %.0f answer tokens/s", metrics.loss, tops.c_str(),
                 rate);
   progress_.update(step, note);
 }
 
-void RunReport::evaluation(int64_t step, const nlohmann::json& evaluation, const AcceptanceFigures& figures,
+void RunReport::evaluation(int64_t step, const nlohmann::json& evaluation, const AcceptanceMetrics& metrics,
                            size_t prompts) {
-  log_.write({{"step", step}, {"evaluation", evaluation}, {"seconds", figures.seconds}});
-  board_.scalar("evaluation/tokens_per_step", figures.tokens_per_step, step);
-  board_.scalar("evaluation/differs_from_plain", static_cast<double>(figures.differs), step);
+  log_.write({{"step", step}, {"evaluation", evaluation}, {"seconds", metrics.seconds}});
+  board_.scalar("evaluation/tokens_per_step", metrics.tokens_per_step, step);
+  board_.scalar("evaluation/differs_from_plain", static_cast<double>(metrics.differs), step);
   board_.flush();
   progress_.clear();
   std::fprintf(
       stderr,
       "step %lld: %.3f tokens/step on %zu held-out prompts, %lld answers differ from plain decoding\n",
-      static_cast<long long>(step), figures.tokens_per_step, prompts,
-      static_cast<long long>(figures.differs));
+      static_cast<long long>(step), metrics.tokens_per_step, prompts,
+      static_cast<long long>(metrics.differs));
 }
 
 }  // namespace clover::train

@@ -12,22 +12,22 @@
 
 namespace clover::train {
 
-/// What is told of a run while it goes on: log.jsonl, TensorBoard events and the line on the terminal.
+/// Reports the progress of a run: log.jsonl, TensorBoard events, and a line on the terminal.
 class RunReport {
  public:
-  /// `resume_step` as for Log: -1 begins anew.  `steps`: done before, and in all.
+  /// `resume_step` as for Log.  `steps_done`: steps before this process; `total_steps`: of the whole run.
   RunReport(const std::filesystem::path& folder, int64_t resume_step, int64_t steps_done,
             int64_t total_steps);
 
-  /// Step number `step`, from 1, took `seconds`.
-  void step(int64_t step, int64_t epoch, const StepFigures& figures, double seconds);
+  /// Reports step number `step`, from 1, which took `seconds`.
+  void step(int64_t step, int64_t epoch, const StepMetrics& metrics, double seconds);
 
-  /// `evaluation`: what state.json and the heads say of it.
-  void evaluation(int64_t step, const nlohmann::json& evaluation, const AcceptanceFigures& figures,
+  /// Reports an evaluation after `step`.  `evaluation`: its record in state.json and the heads folder.
+  void evaluation(int64_t step, const nlohmann::json& evaluation, const AcceptanceMetrics& metrics,
                   size_t prompts);
 
   void flush() { board_.flush(); }
-  /// Makes room for another line on the terminal.
+  /// Clears the progress line, so that another line can be printed.
   void clear() { progress_.clear(); }
 
  private:

@@ -11,16 +11,16 @@
 
 namespace clover::train {
 
-/// The trainable tensors of a drafter under their names: what an optimiser holds and a checkpoint saves.
+/// The trainable tensors of a drafter by name, for the optimiser and checkpoints.
 data::NamedTensors parameters_of(const model::Drafter& drafter);
 
-/// The settings of the run a checkpoint belongs to; those it does not name are as by default.  InputError
-/// when they make no heads or one is of the wrong type.
+/// The settings of the run that a checkpoint belongs to; settings that it does not record have their
+/// defaults. InputError when a setting has the wrong type, or no drafter can be made from them.
 FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& checkpoint);
 
-/// The trainable drafter a checkpoint was saved from, with fresh weights.  InputError when its token map or
-/// its weights and moments, which `restore_optimiser` then reads, are not those of such a drafter or no
-/// finite numbers.
+/// A trainable drafter as the checkpoint was saved from, with fresh weights; `restore_optimiser` then loads
+/// the saved ones.  InputError when the checkpoint's token map, weights or moments do not fit the drafter or
+/// are not finite.
 std::shared_ptr<model::Drafter> make_saved_drafter(const SavedRun& saved,
                                                    const std::filesystem::path& checkpoint,
                                                    const FitSettings& settings, const model::Target& target);

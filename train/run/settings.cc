@@ -40,13 +40,13 @@ void in_unit(const char* name, double value) {
     refuse(name, "a number from 0 up to, but not including, 1", std::to_string(value));
 }
 
-/// Settings that only watch, or that only decide how fast the same numbers are computed.
-const std::set<std::string> free_to_change{"eval-every",       "eval-prompts",     "eval-max-tokens",
-                                           "checkpoint-every", "keep-checkpoints", "feature-cache",
-                                           "feature-file",     "target",           "data",
-                                           "init-heads"};
+/// Settings that may differ in a resumed run: evaluation, checkpoints, and those that only affect speed.
+const std::set<std::string> changes_no_weight{"eval-every",       "eval-prompts",     "eval-max-tokens",
+                                              "checkpoint-every", "keep-checkpoints", "feature-cache",
+                                              "feature-file",     "target",           "data",
+                                              "init-heads"};
 
-/// Of "10,20": 10 and 20.
+/// The numbers in a list such as "10,20".
 std::vector<int64_t> layers_of(const std::string& text) {
   std::vector<int64_t> layers;
   const char* at = text.data();
@@ -64,8 +64,8 @@ std::vector<int64_t> layers_of(const std::string& text) {
   return {};
 }
 
-/// By their names in a heads folder.
-nlohmann::json settings_of_all_kinds(const FitSettings& of) {
+/// The settings of drafters of all kinds, by their names in config.json of a heads folder.
+nlohmann::json drafter_settings_by_key(const FitSettings& of) {
   return {{"heads", of.heads},
           {"regression", of.regression},
           {"block", of.block},
@@ -74,8 +74,8 @@ nlohmann::json settings_of_all_kinds(const FitSettings& of) {
           {"tap_layers", layers_of(of.tap_layers)}};
 }
 
-// Which of a machine's GPUs it was is of no matter.
-std::string kind_of_device(const std::string& device) {
+// "cuda" for any "cuda:N": the number of the GPU does not matter.
+std::string device_type(const std::string& device) {
   return device.substr(0, device.find(':'));
 }
 
@@ -99,7 +99,7 @@ void FitSettings::check() const {
   one_of("block", block, {"full", "attention", "none"});
   at_least("gate-groups", gate_groups, int64_t{1});
   at_least("augmenting-layers", augmenting_layers, int64_t{1});
-  static_cast<void>(drafter());  // refuses what the kind does not have
+  static_cast<void>(drafter());  // throws for settings that the kind does not have
   at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
   if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
@@ -132,7 +132,7 @@ void FitSettings::check() const {
 }
 
 nlohmann::json FitSettings::drafter() const {
-  const nlohmann::json given = settings_of_all_kinds(*this), usual = settings_of_all_kinds({});
+  const nlohmann::json given = drafter_settings_by_key(*this), usual = drafter_settings_by_key({});
   const nlohmann::json own = model::settings_of_kind(kind, given);
   for (const auto& [name, value] : given.items()) {
     if (own.contains(name) || value == usual[name]) continue;
@@ -153,7 +153,8 @@ nlohmann::json FitSettings::to_json() const {
 std::string FitSettings::to_toml() const {
   std::string text;
   each(*this, [&](const char* name, const auto& value, const std::string&) {
-    // JSON's spelling of strings and numbers is also TOML's, but for seeds beyond its 63 bits.
+    // TOML spells strings and numbers as JSON does, but its integers have 63 bits; a larger seed is written
+    // as a string.
     std::string spelled = nlohmann::json(value).dump();
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, uint64_t>)
       if (value > std::numeric_limits<int64_t>::max()) spelled = '"' + spelled + '"';
@@ -170,8 +171,8 @@ nlohmann::json FitSettings::completed(const nlohmann::json& recorded) {
 
 bool FitSettings::same_weights(const nlohmann::json& one, const nlohmann::json& other) {
   nlohmann::json first = completed(one), second = completed(other);
-  for (const std::string& name : free_to_change) {
-    if (name == "init-heads") continue;  // a continued run needs them no more; what it began with they decide
+  for (const std::string& name : changes_no_weight) {
+    if (name == "init-heads") continue;  // only the beginning of a run depends on them
     first.erase(name);
     second.erase(name);
   }
@@ -181,9 +182,9 @@ bool FitSettings::same_weights(const nlohmann::json& one, const nlohmann::json& 
 void FitSettings::check_continues(const nlohmann::json& recorded) const {
   const nlohmann::json own = to_json(), known = completed(recorded);
   for (const auto& [name, value] : own.items()) {
-    if (free_to_change.contains(name)) continue;
+    if (changes_no_weight.contains(name)) continue;
     const nlohmann::json& before = known.at(name);
-    if (name == "device" && before.is_string() && kind_of_device(before) == kind_of_device(value)) continue;
+    if (name == "device" && before.is_string() && device_type(before) == device_type(value)) continue;
     if (before != value) {
       throw data::InputError("Setting --" + name + " is " + value.dump() +
                              ", but the run to continue was started with " + before.dump() +

@@ -7,10 +7,9 @@
 
 namespace clover::train {
 
-/// Everything that decides what `fit` computes, by the names it has on the command line, in configs/*.toml
-/// and in run.toml.
+/// The settings of `fit`, with the names of the command line, configs/*.toml and run.toml.
 struct FitSettings {
-  // The drafter.
+  // Drafter.
   std::string kind = "clover";
   int64_t heads = 3;
   std::string regression = "attention";  // clover: attention | concat | none
@@ -20,10 +19,10 @@ struct FitSettings {
   std::string tap_layers;         // clover: "10,20"; "": none
   int64_t draft_vocab = 8192;     // 0: all
 
-  // The work.
+  // Training.
   std::string target;
   std::string data;
-  std::string init_heads;  // begin with these heads instead of fresh ones
+  std::string init_heads;  // heads folder with the initial weights; "": fresh ones
   double lr = 2e-3;
   double epochs = 2;
   int64_t steps = 0;  // 0: as many as `epochs` takes
@@ -39,47 +38,45 @@ struct FitSettings {
   uint64_t seed = 1;
   int64_t max_length = 2048;
 
-  // How it is computed.
+  // Computation.
   std::string device = "cpu";
   int64_t threads = 0;                 // 0: all cores
-  std::string dtype = "auto";          // of the target: auto is how it is stored
-  std::string compute_dtype = "auto";  // of the drafter's products while training
+  std::string dtype = "auto";          // of the target; auto: as it is stored
+  std::string compute_dtype = "auto";  // of the drafter's matrix products in training
   int64_t feature_cache = -1;          // bytes; -1: a quarter of the free memory
-  std::string feature_file;            // "": features are not kept on disk
-
-  // What is watched and kept; changes no weight.
+  std::string feature_file;            // "": none
+  // Evaluation and checkpoints; these change no weight.
   int64_t eval_every = 200;
   int64_t eval_prompts = 32;
   int64_t eval_max_tokens = 128;
   int64_t checkpoint_every = 100;
   int64_t keep_checkpoints = 2;
 
-  /// Calls visit(name, field, help) for each, in the order above.
+  /// Calls visit(name, field, help) for each setting, in the order above.
   template <class Self, class Visit>
   static void each(Self& self, Visit&& visit);
 
   /// InputError naming the setting that is out of range, what is expected and what was found.
   void check() const;
 
-  /// The "drafter" settings of the kind: make_drafter's argument.  InputError for one that the kind does not
-  /// have and that is not as it is by default.
+  /// The settings of the drafter's kind, for make_drafter.  InputError when a setting that the kind does not
+  /// have differs from its default.
   nlohmann::json drafter() const;
 
   nlohmann::json to_json() const;
-  std::string to_toml() const;  // a file that --config reads again
-
-  /// InputError naming the first setting that would make a continued run differ from the one `recorded`
-  /// began.
+  std::string to_toml() const;  // a file for --config
+  /// InputError naming the first setting that differs from `recorded`, those of the run to resume, and would
+  /// change its weights.
   void check_continues(const nlohmann::json& recorded) const;
 
-  /// Recorded settings with those that were not known yet, as they are by default.
+  /// Recorded settings, with defaults for settings that did not exist when they were recorded.
   static nlohmann::json completed(const nlohmann::json& recorded);
 
-  /// Whether two recorded settings lead to the same weights, bit for bit, from the same target and data.
+  /// Whether two recorded settings give the same weights, bit for bit, with the same target and data.
   static bool same_weights(const nlohmann::json& one, const nlohmann::json& other);
 };
 
-/// "clover, clover2, medusa": the kinds of heads, for people.
+/// The kinds of heads for messages: "clover, clover2, medusa".
 std::string list_drafter_kinds();
 
 template <class Self, class Visit>

@@ -23,7 +23,7 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
 }
 constexpr std::array<uint32_t, 256> crc_table = make_crc_table();
 
-/// Record files store checksums rotated, so that a checksum of data that holds checksums stays meaningful.
+/// The masked CRC of TensorFlow's record files: rotated, plus a constant.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
@@ -70,7 +70,7 @@ std::string begin_event(int64_t step) {
 }
 
 std::string file_name() {
-  static std::atomic<int> number{0};  // two writers of one process in one second
+  static std::atomic<int> number{0};  // tells writers apart that one process creates in one second
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
   return "events.out.tfevents." + std::to_string(static_cast<int64_t>(seconds_since_1970())) + "." + host +
@@ -86,7 +86,7 @@ uint32_t crc32c(std::string_view bytes) {
 }
 
 TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_t resume_step) {
-  std::error_code ignored;  // the opening below reports the reason
+  std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);
   path_ = folder / file_name();
   file_ = std::fopen(path_.c_str(), "wbxe");

@@ -8,14 +8,15 @@
 
 namespace clover::train {
 
-/// Writes scalars as TensorBoard reads them: records of hand-encoded `Event` messages, each with its length
-/// and checksums, in `events.out.tfevents.<seconds>.<host>.<process>.<number>`.  Each writer begins a new
-/// file; TensorBoard joins them. A write that fails makes no noise after the constructor: events are a view
-/// of log.jsonl, never the record itself.
+/// Writes scalars for TensorBoard: a record file of protocol-buffer `Event` messages, encoded by hand, each
+/// with its length and checksums.  Each writer begins a new file
+/// `events.out.tfevents.<seconds>.<host>.<process>.<number>`; TensorBoard joins them.  Write errors after the
+/// constructor are ignored, since log.jsonl holds the same numbers.
 class TensorBoardWriter {
  public:
-  /// Makes the folder where needed.  The run goes on behind `resume_step` (-1: it begins), and TensorBoard
-  /// drops what earlier files hold at later steps.  std::runtime_error when the file cannot be created.
+  /// Creates folder and file.  `resume_step`: the step after which the run continues (-1: it begins);
+  /// TensorBoard then drops later steps of earlier files.  std::runtime_error when the file cannot be
+  /// created.
   explicit TensorBoardWriter(const std::filesystem::path& folder, int64_t resume_step = -1);
   ~TensorBoardWriter();
   TensorBoardWriter(const TensorBoardWriter&) = delete;

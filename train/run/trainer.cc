@@ -13,33 +13,33 @@
 namespace clover::train {
 namespace {
 
-/// As numbers, for other processes.
-void append(const StepFigures& figures, std::vector<double>& numbers) {
-  numbers.push_back(figures.loss);
-  numbers.push_back(static_cast<double>(figures.answer_tokens));
-  numbers.push_back(static_cast<double>(figures.rows));
-  for (const HeadFigures& head : figures.heads) {
+/// Appends metrics as numbers, to send them to other processes; read_metrics reads them back.
+void append(const StepMetrics& metrics, std::vector<double>& numbers) {
+  numbers.push_back(metrics.loss);
+  numbers.push_back(static_cast<double>(metrics.answer_tokens));
+  numbers.push_back(static_cast<double>(metrics.rows));
+  for (const HeadMetrics& head : metrics.heads) {
     numbers.push_back(head.loss_sum);
     numbers.push_back(static_cast<double>(head.labels));
-    numbers.push_back(static_cast<double>(head.sayable));
+    numbers.push_back(static_cast<double>(head.in_draft_vocab));
     for (const int64_t hits : head.hits) numbers.push_back(static_cast<double>(hits));
   }
 }
 
-StepFigures take_figures(size_t heads, std::vector<double>::const_iterator& next) {
+StepMetrics read_metrics(size_t heads, std::vector<double>::const_iterator& next) {
   const auto count = [&next] { return static_cast<int64_t>(*next++); };
-  StepFigures figures;
-  figures.loss = *next++;
-  figures.answer_tokens = count();
-  figures.rows = count();
-  figures.heads.resize(heads);
-  for (HeadFigures& head : figures.heads) {
+  StepMetrics metrics;
+  metrics.loss = *next++;
+  metrics.answer_tokens = count();
+  metrics.rows = count();
+  metrics.heads.resize(heads);
+  for (HeadMetrics& head : metrics.heads) {
     head.loss_sum = *next++;
     head.labels = count();
-    head.sayable = count();
+    head.in_draft_vocab = count();
     for (int64_t& hits : head.hits) hits = count();
   }
-  return figures;
+  return metrics;
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ void check_ranks(const FitSettings& settings, infer::Rank rank) {
                          std::to_string(settings.micro_batch) + "); lower --micro-batch.");
 }
 
-void StepFigures::add(const StepFigures& other) {
+void StepMetrics::add(const StepMetrics& other) {
   heads.resize(other.heads.size());
   for (size_t i = 0; i < heads.size(); ++i) heads[i].add(other.heads[i]);
   loss += other.loss;
@@ -76,16 +76,16 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
   }
-  if (!job.settings.feature_file.empty() && (ranks.alone() || !job.features.empty()))
-    features_.keep_for_file(job.features, job.store.size(data::Split::train), job.order);
+  if (!job.settings.feature_file.empty() && (ranks.is_only_rank() || !job.features.empty()))
+    features_.retain_for_file(job.features, job.store.size(data::Split::train), job.order);
 }
 
 at::TensorOptions Trainer::gradient_options() const {
   return at::TensorOptions(at::kFloat).device(job_.target->device());
 }
 
-/// `gradient`, fp32 [gradient_size_], is where gradients are added from now on.
-void Trainer::use_gradient(const at::Tensor& gradient) {
+/// Makes slices of `gradient`, fp32 [gradient_size_], the gradients of the parameters.
+void Trainer::bind_gradients(const at::Tensor& gradient) {
   int64_t begin = 0;
   for (at::Tensor& parameter : parameters_) {
     parameter.mutable_grad() = gradient.narrow(0, begin, parameter.numel()).view(parameter.sizes());
@@ -93,7 +93,7 @@ void Trainer::use_gradient(const at::Tensor& gradient) {
   }
 }
 
-StepFigures Trainer::micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale) {
+StepMetrics Trainer::micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale) {
   const int64_t heads = job_.drafter->max_depth();
   std::vector<data::TokenStore::Sample> samples;
   std::vector<int64_t> rows;
@@ -102,29 +102,29 @@ StepFigures Trainer::micro_batch(std::span<const int64_t> indices, std::span<con
     rows.push_back(useful_rows(samples.back(), heads));
   }
   const PackedBatch batch = pack(samples, heads);
-  StepFigures figures;
-  figures.heads.resize(heads);
-  figures.answer_tokens = batch.supervised;
-  figures.rows = batch.rows;
+  StepMetrics metrics;
+  metrics.heads.resize(heads);
+  metrics.answer_tokens = batch.supervised;
+  metrics.rows = batch.rows;
   const model::Features features = features_.of(samples, rows, indices);
-  if (batch.rows == 0) return figures;
+  if (batch.rows == 0) return metrics;
   const at::Tensor loss =
       teacher_forced_loss(*job_.drafter, features, on_device(batch, job_.target->device()), label_map_,
-                          weight_, head_scale, figures.heads);
-  if (!loss.defined()) return figures;
-  figures.loss = loss.item<double>();
+                          weight_, head_scale, metrics.heads);
+  if (!loss.defined()) return metrics;
+  metrics.loss = loss.item<double>();
   loss.backward();
-  return figures;
+  return metrics;
 }
 
-std::vector<int64_t> Trainer::labels_of(std::span<const int64_t> indices) const {
+std::vector<int64_t> Trainer::count_labels(std::span<const int64_t> indices) const {
   std::vector<data::TokenStore::Sample> samples;
   for (const int64_t index : indices) samples.push_back(job_.sample(index));
-  return sayable_labels(samples, job_.drafter->max_depth(), label_map_);
+  return count_draft_vocab_labels(samples, job_.drafter->max_depth(), label_map_);
 }
 
-// The mean is over the whole global batch, so that cutting it into micro-batches changes nothing but
-// rounding.
+// For each head its weight in the loss divided by its labels in the whole global batch, so that micro-batches
+// change nothing but rounding.
 std::vector<double> Trainer::head_scale(std::span<const int64_t> labels) const {
   std::vector<double> scale(labels.size());
   for (size_t i = 0; i < scale.size(); ++i) {
@@ -133,7 +133,7 @@ std::vector<double> Trainer::head_scale(std::span<const int64_t> labels) const {
   return scale;
 }
 
-/// What made loss or gradient of step `step`, from 0, no finite number, the features being finite.
+/// The error message when loss or gradient of step `step`, from 0, is not finite although the features are.
 std::string Trainer::why_not_finite(int64_t step) const {
   const std::string what = "the loss is no finite number at step " + std::to_string(step + 1);
   try {
@@ -147,62 +147,63 @@ std::string Trainer::why_not_finite(int64_t step) const {
          ", give float32";
 }
 
-/// Of this process's micro-batches and, in their order, of all others'.
-StepFigures Trainer::sum_figures(const std::vector<StepFigures>& own) {
+/// The sum of the metrics of all processes' micro-batches, in order of rank.
+StepMetrics Trainer::sum_metrics(const std::vector<StepMetrics>& own) {
   std::vector<double> numbers;
-  for (const StepFigures& figures : own) append(figures, numbers);
-  StepFigures all;
+  for (const StepMetrics& metrics : own) append(metrics, numbers);
+  StepMetrics all;
   all.heads.resize(job_.drafter->max_depth());
-  for (const std::vector<double>& said : ranks_.gather(numbers)) {
-    for (auto next = said.begin(); next != said.end();) all.add(take_figures(all.heads.size(), next));
+  for (const std::vector<double>& values : ranks_.all_gather(numbers)) {
+    for (auto next = values.begin(); next != values.end();) all.add(read_metrics(all.heads.size(), next));
   }
   return all;
 }
 
-/// Of a step without a label, which only the order of older runs has: momentum and decay alone must not move
-/// weights.
-StepFigures Trainer::nothing_learned(int64_t step) {
-  StepFigures figures;
+/// A step without a label, which only older runs have (FitJob::includes_unlabelled).  Weights stay as they
+/// are: momentum and weight decay alone must not change them.
+StepMetrics Trainer::skip_unlabelled_step(int64_t step) {
+  StepMetrics metrics;
   optimiser_.skip_step();
-  figures.heads.resize(job_.drafter->max_depth());
-  figures.rate = schedule_.rate(step);
-  return figures;
+  metrics.heads.resize(job_.drafter->max_depth());
+  metrics.rate = schedule_.rate(step);
+  return metrics;
 }
 
-StepFigures Trainer::step(int64_t step) {
+StepMetrics Trainer::step(int64_t step) {
   std::vector<int64_t> indices = order_.batch(step);
   for (int64_t& index : indices) index = job_.order[index];
-  const std::vector<int64_t> labels = labels_of(indices);
-  if (std::ranges::all_of(labels, [](int64_t count) { return count == 0; })) return nothing_learned(step);
+  const std::vector<int64_t> labels = count_labels(indices);
+  if (std::ranges::all_of(labels, [](int64_t count) { return count == 0; }))
+    return skip_unlabelled_step(step);
   const std::vector<double> scale = head_scale(labels);
   const int64_t size = job_.settings.micro_batch, count = std::ssize(indices);
   const int64_t micro_batches = (count + size - 1) / size, ranks = ranks_.rank().count;
 
-  const auto [first, last] = share_of(micro_batches, ranks_.rank().number, ranks);
-  std::vector<StepFigures> own;
+  const auto [first, last] = rank_share(micro_batches, ranks_.rank().number, ranks);
+  std::vector<StepMetrics> own;
   const at::Tensor gradient = tree_sum(first, last, [&](int64_t i) {
     const at::Tensor part = at::zeros({gradient_size_}, gradient_options());
-    use_gradient(part);
+    bind_gradients(part);
     const auto samples = std::span(indices).subspan(i * size, std::min(size, count - i * size));
     own.push_back(micro_batch(samples, scale));
     return part;
   });
-  StepFigures figures = sum_figures(own);
-  std::vector<bool> holds;
+  StepMetrics metrics = sum_metrics(own);
+  std::vector<bool> has_gradient;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const auto share = share_of(micro_batches, rank, ranks);
-    holds.push_back(share.first < share.second);
+    const auto share = rank_share(micro_batches, rank, ranks);
+    has_gradient.push_back(share.first < share.second);
   }
-  use_gradient(ranks_.sum(gradient, holds, gradient_options(), gradient_size_));
+  bind_gradients(ranks_.all_reduce(gradient, has_gradient, gradient_options(), gradient_size_));
 
-  figures.rate = schedule_.rate(step);
-  figures.gradient_norm = optimiser_.clip_gradients(job_.settings.clip);
-  if (!std::isfinite(figures.loss) || !std::isfinite(figures.gradient_norm)) {
+  metrics.rate = schedule_.rate(step);
+  metrics.gradient_norm = optimiser_.clip_gradients(job_.settings.clip);
+  if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.gradient_norm)) {
     throw std::runtime_error(why_not_finite(step));
   }
-  optimiser_.step(figures.rate);
+  optimiser_.step(metrics.rate);
   optimiser_.zero_gradients();
-  return figures;
+  return metrics;
 }
 
 }  // namespace clover::train

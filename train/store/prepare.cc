@@ -15,11 +15,11 @@
 #include "data/training/training_input.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
-#include "infer/program/once_begun.h"
 #include "infer/program/progress.h"
+#include "infer/program/run_after_validation.h"
 #include "model/target/target.h"
 #include "train/store/preview.h"
-#include "train/store/store_text.h"
+#include "train/store/store_tokenization.h"
 
 namespace clover::train {
 namespace {
@@ -51,10 +51,10 @@ void check(const PrepareOptions& options) {
 
 struct Counts {
   int64_t samples = 0, bad = 0, tokens = 0, supervised = 0;
-  int64_t later_parts = 0;  // samples that continue a record of several
+  int64_t later_parts = 0;  // samples that are not the first of their record
 };
 
-/// One pass over the input.
+/// Reads the input once and writes the store.
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const data::Tokenizer& tokenizer,
@@ -87,7 +87,7 @@ class Preparation {
     if (!writer_) return;
     nlohmann::json whole = about;
     whole["sources"] = sources_;
-    infer::once_begun([&] { show_split(writer_->finish(whole)); });
+    infer::run_after_validation([&] { show_split(writer_->finish(whole)); });
   }
 
   void say_notice() const {
@@ -96,7 +96,7 @@ class Preparation {
 
   const Counts& counts() const { return counts_; }
 
-  /// InputError when more records are bad than a few slips explain.
+  /// InputError when more records are bad than max_bad_records allows.
   void check_bad_records() const {
     const int64_t limit = options_.max_bad_records >= 0
                               ? options_.max_bad_records
@@ -124,7 +124,7 @@ class Preparation {
     if (writer_) writer_->add(sample);
   }
 
-  /// How many samples, and prompts, are held out: it is by prompts that they are parted.
+  /// Prints how many samples and prompts are held out; prompts are never in both splits.
   void show_split(const nlohmann::json& store) const {
     const auto count = [&](const char* split, const char* of) { return store[split][of].get<int64_t>(); };
     if (options_.holdout == 0) return;
@@ -159,14 +159,14 @@ class Preparation {
 
 int prepare(const PrepareOptions& options) {
   check(options);
-  infer::prepare_cpu(options.model);
+  infer::require_cpu(options.model);
   const std::string& folder = options.model.target;
   const auto tokenizer = data::Tokenizer::load(folder);
   const auto chat_template = data::ChatTemplate::load(folder, options.model.chat_template);
   const model::TargetConfig config = model::TargetConfig::read(folder);
   infer::watch_for_interrupts();
   Preparation preparation(options, *tokenizer, chat_template, config.vocab);
-  std::string fingerprint;  // needs the weights, so only when something is written
+  std::string fingerprint;  // needs the target's weights, so it is computed only when a store is written
   if (!options.output.empty())
     fingerprint = model::Target::load(folder, infer::chosen_dtype(options.model))->fingerprint();
   preparation.say_notice();
@@ -183,7 +183,8 @@ int prepare(const PrepareOptions& options) {
             : "None of the records has a token to learn from; nothing was written: look at them with "
               "--preview 5.");
   }
-  nlohmann::json about = text_form(folder, *tokenizer, chat_template, options.model.chat_template);
+  nlohmann::json about =
+      describe_tokenization(folder, *tokenizer, chat_template, options.model.chat_template);
   about["target"] = {{"fingerprint", fingerprint}};
   about["max_length"] = options.max_length;
   about["holdout"] = options.holdout;

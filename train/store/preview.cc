@@ -32,7 +32,7 @@ std::string preview(const data::TrainingSample& sample, const data::Tokenizer& t
   for (size_t begin = 0; begin < sample.ids.size();) {
     size_t end = begin;
     std::string run;
-    // Bytes of a whole run together: a character may be spread over several tokens.
+    // The bytes of a run are joined first, since a character may be split over several tokens.
     while (end < sample.ids.size() && sample.supervised[end] == sample.supervised[begin]) {
       run += tokenizer.token_bytes(sample.ids[end], end == 0);
       ++end;

@@ -8,14 +8,13 @@
 
 namespace clover::train {
 
-enum class Marks { brackets, terminal };  // «supervised» | underlined and green
+enum class Marks { brackets, terminal };  // supervised text is shown «in brackets» | underlined and green
 
-/// Text with its control characters but line feed and tab, and bytes that are no UTF-8, spelled out (\x1b),
-/// so that data cannot drive a terminal.
+/// The text with control characters (except line feed and tab) and invalid UTF-8 written as escapes, \x1b, so
+/// that data cannot send commands to a terminal.
 std::string printable(std::string_view text);
 
-/// A sample's text as the tokens spell it, special tokens included, with the supervised runs marked;
-/// printable.
+/// The text of a sample's tokens, special ones included, printable, with the supervised runs marked.
 std::string preview(const data::TrainingSample& sample, const data::Tokenizer& tokenizer, Marks marks);
 
 }  // namespace clover::train

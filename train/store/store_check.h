@@ -7,17 +7,18 @@
 
 namespace clover::train {
 
-/// A token store and the target it is to be used with, each with its folder for messages.
+/// A token store and the target to use it with; the folders are for messages.
 struct StoreUse {
   const data::TokenStore& store;
   const std::string& store_folder;
   const std::string& target_folder;
 };
 
-/// InputError when the store may hold tokens the target lacks: known before gigabytes are read.
+/// InputError when the store's vocabulary is larger than the target's.  Called before the target's weights
+/// are read.
 void check_vocabulary(const StoreUse& use, const model::TargetConfig& config);
 
-/// InputError also when the store was prepared for another target of the same vocabulary.
+/// InputError when the store was prepared for another target.
 void check_prepared_for(const StoreUse& use, const model::Target& target);
 
 }  // namespace clover::train

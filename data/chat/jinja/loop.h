@@ -14,45 +14,45 @@ namespace clover::data::jinja {
 
 struct Scope;
 
-/// What "loop" is within a loop.  Items are asked for when they are needed, as Jinja does.
+/// The variable "loop" inside a {% for %}.  As in jinja2, items are computed when they are needed.
 class Loop : public Object {
  public:
   using Keep = std::function<bool(const Value&)>;
 
-  /// `keep`: which items there are at all; empty: all.
+  /// `keep`: the loop's "if", which selects items; empty: all.  `depth0`: depth of recursion from 0.
   Loop(const Value& items, Keep keep, int depth0) : items_(items), keep_(std::move(keep)), depth0_(depth0) {
     if (!keep_ && !items.as<Generator>() && !items.is_text()) length_ = length_of(items);
   }
 
   std::string type() const override { return "LoopContext"; }
   std::optional<Value> attribute(const std::string& name) const override;
-  std::string shown() const override;
+  std::string repr() const override;
 
-  /// The next item, which is then the current one.
+  /// Moves to the next item and returns it; nothing at the end.
   std::optional<Value> advance();
-  /// loop.cycle() and loop.changed().
+  /// Calls loop.cycle() or loop.changed().
   Value call(const std::string& name, const Arguments& arguments);
   int depth0() const { return depth0_; }
 
-  // Of a recursive one: what it writes for other items, and where its names are.
+  // Set for a recursive loop: its statement, and the scope in which it runs again.
   const Statement* statement = nullptr;
   std::shared_ptr<Scope> scope;
 
  private:
-  std::optional<Value> fetched() const;
-  const std::optional<Value>& following() const;
+  std::optional<Value> fetch_item() const;
+  const std::optional<Value>& peek_next() const;
   int64_t length() const;
 
   mutable Items items_;
   Keep keep_;
   const int depth0_;
-  int64_t at_ = -1;
-  Value now_, before_;
+  int64_t index0_ = -1;
+  Value current_, previous_;
   mutable std::optional<int64_t> length_;
-  mutable std::optional<std::optional<Value>> after_;  // once it was looked at
-  mutable std::optional<std::vector<Value>> rest_;     // once all were counted
+  mutable std::optional<std::optional<Value>> peeked_;  // the item after the current one, once it is known
+  mutable std::optional<std::vector<Value>> rest_;      // all further items, once they were counted
   mutable size_t rest_at_ = 0;
-  std::optional<Value> changed_;
+  std::optional<Value> last_changed_values_;
 };
 
 }  // namespace clover::data::jinja

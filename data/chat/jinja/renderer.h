@@ -14,20 +14,21 @@
 
 namespace clover::data::jinja {
 
-constexpr int deepest_run = 1500;  // statements and expressions within each other, those of macros included
+constexpr int max_run_depth = 1500;  // nesting of statements and expressions, through macros
 
-/// What {% macro %} makes, and what {% call %} passes on.
+/// A macro: the value of {% macro %}, and the caller that {% call %} passes.
 struct Macro : Object {
   Macro(const Statement& statement, std::shared_ptr<Scope> scope)
       : statement(statement), scope(std::move(scope)) {}
   std::string type() const override { return "Macro"; }
   std::optional<Value> attribute(const std::string& name) const override;
-  std::string shown() const override;
+  std::string repr() const override;
   const Statement& statement;
-  std::shared_ptr<Scope> scope;  // where it was written
+  std::shared_ptr<Scope> scope;  // the scope in which it was defined
 };
 
-/// Renders a template once.
+/// Renders a template once.  Expressions are in expressions.cc, statements in statements.cc, calls in
+/// calls.cc.
 class Renderer {
  public:
   Renderer(const Program& program, const json& variables);
@@ -35,61 +36,63 @@ class Renderer {
   JinjaTemplate::Rendered render();
 
  private:
-  enum class Flow { on, stop, next };  // the innermost loop: goes on, ends, goes to its next item
+  /// How a statement ended.
+  enum class Flow { normal, break_loop, continue_loop };
 
-  /// A part of a template with names of its own.
-  class Part {
+  /// Opens a scope inside `parent` while it lives.
+  class ScopeGuard {
    public:
-    Part(Renderer& renderer, std::shared_ptr<Scope> around);
-    explicit Part(Renderer& renderer) : Part(renderer, renderer.scope_) {}
-    ~Part() { renderer_.scope_ = std::move(before_); }
-    Part(const Part&) = delete;
-    Part& operator=(const Part&) = delete;
+    ScopeGuard(Renderer& renderer, std::shared_ptr<Scope> parent);
+    explicit ScopeGuard(Renderer& renderer) : ScopeGuard(renderer, renderer.scope_) {}
+    ~ScopeGuard() { renderer_.scope_ = std::move(previous_); }
+    ScopeGuard(const ScopeGuard&) = delete;
+    ScopeGuard& operator=(const ScopeGuard&) = delete;
 
    private:
     Renderer& renderer_;
-    std::shared_ptr<Scope> before_;
+    std::shared_ptr<Scope> previous_;
   };
 
   // Statements.
   Flow run(const std::vector<Statement>& statements);
   Flow run(const Statement& statement);
-  Flow choose(const Statement& statement);
-  Flow loop(const Statement& statement);
-  Flow loop_over(const Statement& statement, const std::shared_ptr<Loop>& loop);
-  Flow scope(const Statement& statement);
-  Flow generation(const Statement& statement);
+  Flow run_condition(const Statement& statement);
+  Flow run_loop(const Statement& statement);
+  Flow run_iterations(const Statement& statement, const std::shared_ptr<Loop>& loop);
+  Flow run_with(const Statement& statement);
+  Flow run_generation(const Statement& statement);
   std::shared_ptr<Loop> new_loop(const Statement& statement, const Value& items, int depth0);
-  void call(const Statement& statement);
+  void run_call_block(const Statement& statement);
   void write(const std::string& text);
-  std::string written_by(const std::vector<Statement>& body);
-  Value filtered(const Statement& statement);
-  void bind(const Expression& target, const Value& value);
+  std::string capture_output(const std::vector<Statement>& body);
+  Value evaluate_filter_block(const Statement& statement);
+  void assign(const Expression& target, const Value& value);
   Value new_macro(const Statement& statement);
 
   // Expressions.  Errors name the line.
-  Value value_of(const Expression& expression);
-  Value evaluated(const Expression& expression);
-  Value named(const Expression& expression);
-  std::vector<Value> values_of(const std::vector<Expression>& expressions, size_t first);
-  Arguments arguments_of(const Expression& expression);
-  void spread(const std::string& how, const Value& value, Arguments& arguments);
-  Value dict_of(const Expression& expression);
-  Value attribute(const Expression& expression);
-  Value operated(const Expression& expression);
-  Value compared(const Expression& expression);
-  Value joined(const Expression& expression);
-  Value called(const Expression& expression, const Value* caller = nullptr);
-  Value called(const Value& what, const Arguments& arguments);
-  Value function(const std::string& name, const Arguments& arguments);
-  Value expanded(const Macro& macro, Arguments arguments);
-  Value repeated(Loop& loop, const Arguments& arguments);
+  Value evaluate(const Expression& expression);
+  Value evaluate_by_kind(const Expression& expression);
+  Value evaluate_name(const Expression& expression);
+  std::vector<Value> evaluate_all(const std::vector<Expression>& expressions, size_t first);
+  Arguments evaluate_arguments(const Expression& expression);
+  void unpack(const std::string& how, const Value& value, Arguments& arguments);
+  Value evaluate_dict(const Expression& expression);
+  Value evaluate_attribute(const Expression& expression);
+  Value evaluate_operation(const Expression& expression);
+  Value evaluate_comparison(const Expression& expression);
+  Value evaluate_concat(const Expression& expression);
+  Value evaluate_call(const Expression& expression, const Value* caller = nullptr);
+  Value evaluate_call(const Value& what, const Arguments& arguments);
+  Value call_builtin(const std::string& name, const Arguments& arguments);
+  Value call_macro(const Macro& macro, Arguments arguments);
+  Value call_recursive_loop(Loop& loop, const Arguments& arguments);
 
   const Program& program_;
   std::shared_ptr<Scope> scope_;
-  std::vector<Value> functions_;                  // by their symbols, once they were asked for
-  std::vector<std::shared_ptr<Space>> spaces_;    // which may hold themselves
-  std::vector<std::shared_ptr<Scope>> captured_;  // by macros that they hold
+  std::vector<Value> functions_;                        // global functions by symbol, created when first used
+  std::vector<std::shared_ptr<Namespace>> namespaces_;  // all of them, since they can contain themselves
+  std::vector<std::shared_ptr<Scope>>
+      captured_scopes_;  // scopes of macros and recursive loops, which can contain themselves
   JinjaTemplate::Rendered out_;
   int captures_ = 0, calls_ = 0, depth_ = 0;
 };

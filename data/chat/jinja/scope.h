@@ -8,13 +8,13 @@
 
 namespace clover::data::jinja {
 
-/// Names of a part of a template and their values, found by the numbers of the names; what is not here may be
-/// in the part around it.
+/// A scope: values by symbol, the number of an interned name (Program::names).  `find` also searches the
+/// parents.
 struct Scope {
-  explicit Scope(std::shared_ptr<Scope> around) : around(std::move(around)) {}
+  explicit Scope(std::shared_ptr<Scope> parent) : parent(std::move(parent)) {}
 
   const Value* find(int symbol) const {
-    for (const Scope* scope = this; scope != nullptr; scope = scope->around.get())
+    for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get())
       for (const auto& [own, value] : scope->values)
         if (own == symbol) return &value;
     return nullptr;
@@ -25,7 +25,7 @@ struct Scope {
     values.emplace_back(symbol, std::move(value));
   }
 
-  std::shared_ptr<Scope> around;
+  std::shared_ptr<Scope> parent;
   std::vector<std::pair<int, Value>> values;
 };
 

@@ -15,7 +15,7 @@
 namespace clover::data {
 namespace {
 
-using nlohmann::ordered_json;  // ids follow the order in which a file names its tokens
+using nlohmann::ordered_json;  // new ids follow the order of the tokens in the file
 
 constexpr std::array<const char*, 7> standard_roles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                        "pad_token", "cls_token", "mask_token"};
@@ -41,11 +41,11 @@ int64_t parse_id(const std::string& digits, const std::string& where) {
   return read_token_id(id, where);
 }
 
-bool is_marked(const ordered_json& value) {
+bool has_type_tag(const ordered_json& value) {
   return value.is_object() && value.contains("__type");
 }
 
-// A token given as its text, which makes it special, or as an object; nothing for anything else.
+// A token given as its text, which makes it special, or as an object; nothing for other types.
 std::optional<AddedToken> read_token(const ordered_json& value, const std::string& where) {
   AddedToken token;
   if (value.is_string()) {
@@ -55,13 +55,13 @@ std::optional<AddedToken> read_token(const ordered_json& value, const std::strin
   }
   if (!value.is_object() || !value.contains("content")) return std::nullopt;
   token = read_added_token(value, where);
-  // tokenizer_config.json marks its objects, whose flags are all their own; the others hold special tokens.
-  if (!is_marked(value)) token.special = true;
+  // Objects with "__type" state all of their flags; objects without it are special tokens.
+  if (!has_type_tag(value)) token.special = true;
   if (!value.contains("normalized")) token.normalized = !token.special;
   return token;
 }
 
-bool says_something(const ordered_json& object, const char* key) {
+bool is_nonempty(const ordered_json& object, const char* key) {
   return object.contains(key) && !object[key].empty();
 }
 
@@ -71,34 +71,35 @@ std::string shown(const std::vector<std::string>& texts) {
   return text;
 }
 
-// The special tokens that two files name, before they are put in order.
-struct NamedTokens {
+// The special tokens of tokenizer_config.json and special_tokens_map.json, before they are put in order.
+struct SpecialTokens {
   std::map<std::string, AddedToken> roles;
-  std::vector<std::string> own_roles;  // those that are not standard, as the files order them
-  std::set<std::string> marked;        // roles and extra texts given as an object of tokenizer_config.json
+  std::vector<std::string> nonstandard_roles;  // in the order of the files
+  std::set<std::string> type_tagged;           // roles and extra texts whose object has a "__type"
   std::vector<AddedToken> extra, additional;
   bool extra_stated = false;
 
-  void put(const std::string& role, const ordered_json& value, const std::string& where) {
+  void add_role(const std::string& role, const ordered_json& value, const std::string& where) {
     std::optional<AddedToken> token = read_token(value, where + ": " + role);
     if (!token) return;
     token->special = true;
-    is_marked(value) ? void(marked.insert(role)) : void(marked.erase(role));
-    if (!is_standard(role) && !roles.contains(role)) own_roles.push_back(role);
+    has_type_tag(value) ? void(type_tagged.insert(role)) : void(type_tagged.erase(role));
+    if (!is_standard(role) && !roles.contains(role)) nonstandard_roles.push_back(role);
     roles[role] = *token;
   }
 
-  // The older name of the same; it counts where the newer one is not a list.
-  void put_additional(const ordered_json& value, const std::string& where) {
-    NamedTokens read;
-    read.put_extra(value, where + ": additional_special_tokens");
+  // additional_special_tokens is the older name of extra_special_tokens; it is used where the newer is no
+  // list.
+  void add_additional(const ordered_json& value, const std::string& where) {
+    SpecialTokens read;
+    read.add_extra(value, where + ": additional_special_tokens");
     additional = std::move(read.extra);
   }
 
   // A list of tokens, or an object of roles and tokens.
-  void put_extra(const ordered_json& value, const std::string& where) {
+  void add_extra(const ordered_json& value, const std::string& where) {
     if (value.is_object()) {
-      for (const auto& [role, token] : value.items()) put(role, token, where);
+      for (const auto& [role, token] : value.items()) add_role(role, token, where);
     } else if (value.is_array()) {
       extra_stated = true;
       for (const ordered_json& entry : value) {
@@ -106,43 +107,45 @@ struct NamedTokens {
         const auto same = [&](const AddedToken& known) { return known.content == token->content; };
         if (!token || std::any_of(extra.begin(), extra.end(), same)) continue;
         extra.push_back(*token);
-        if (is_marked(entry)) marked.insert(token->content);
+        if (has_type_tag(entry)) type_tagged.insert(token->content);
       }
     }
   }
 
-  // Whether added_tokens.json may mean it: objects of tokenizer_config.json are not looked into for that.
+  // Whether a token of added_tokens.json with this text is special.  As in transformers, objects with a
+  // "__type" do not count.
   bool known_as_special(const std::string& content) const {
     for (const char* role : standard_roles) {
-      const auto named = roles.find(role);
-      if (named != roles.end() && named->second.content == content && !marked.contains(role)) return true;
+      const auto entry = roles.find(role);
+      if (entry != roles.end() && entry->second.content == content && !type_tagged.contains(role))
+        return true;
     }
     const auto same = [&](const AddedToken& token) { return token.content == content; };
-    return !marked.contains(content) && std::any_of(extra.begin(), extra.end(), same);
+    return !type_tagged.contains(content) && std::any_of(extra.begin(), extra.end(), same);
   }
 
-  void put_roles(const ordered_json& object, const std::string& where) {
+  void add_roles(const ordered_json& object, const std::string& where) {
     for (const auto& [key, value] : object.items()) {
-      if (key.ends_with("_token")) put(key, value, where);
+      if (key.ends_with("_token")) add_role(key, value, where);
     }
   }
 };
 
-NamedTokens read_config_names(const ordered_json& config, const std::string& where) {
-  NamedTokens names;
-  names.put_roles(config, where);
-  const bool has_extra = says_something(config, "extra_special_tokens");
+SpecialTokens read_config_names(const ordered_json& config, const std::string& where) {
+  SpecialTokens names;
+  names.add_roles(config, where);
+  const bool has_extra = is_nonempty(config, "extra_special_tokens");
   if (config.contains("extra_special_tokens"))
-    names.put_extra(config["extra_special_tokens"], where + ": extra_special_tokens");
+    names.add_extra(config["extra_special_tokens"], where + ": extra_special_tokens");
   if (config.contains("additional_special_tokens")) {
     const ordered_json& additional = config["additional_special_tokens"];
-    has_extra ? names.put_additional(additional, where) : names.put_extra(additional, where);
+    has_extra ? names.add_additional(additional, where) : names.add_extra(additional, where);
   }
   return names;
 }
 
-// Roles that the two files give to different texts.
-std::vector<std::string> differing_roles(const NamedTokens& one, const NamedTokens& other) {
+// Roles that have another text in the other file.
+std::vector<std::string> differing_roles(const SpecialTokens& one, const SpecialTokens& other) {
   std::vector<std::string> roles;
   for (const auto& [role, token] : one.roles) {
     const auto same = other.roles.find(role);
@@ -153,31 +156,32 @@ std::vector<std::string> differing_roles(const NamedTokens& one, const NamedToke
 
 void read_decoder(const ordered_json& entries, const std::string& where, AddedTokenSources& sources) {
   if (!entries.is_object()) throw InputError(where + ": expected an object, found " + entries.type_name());
-  sources.numbered_by_config = true;
+  sources.has_added_tokens_decoder = true;
   for (const auto& [id, entry] : entries.items()) {
     AddedToken token = read_added_token(entry, where + " " + id);
     if (!entry.contains("normalized")) token.normalized = !token.special;
     token.id = parse_id(id, where);
-    sources.numbered[token.id] = std::move(token);
+    sources.by_id[token.id] = std::move(token);
   }
 }
 
-// `added_tokens.json` knows texts and ids only: a text that has a role is special.  Beside an
-// added_tokens_decoder, where transformers leaves it unread, it adds what that one lacks.
-void read_numbers(const ordered_json& entries, const std::string& file, const NamedTokens& names,
+// Reads `added_tokens.json`, which states texts and ids only: a text that has a role is special.  Where there
+// is an added_tokens_decoder, transformers does not read this file; here it adds the tokens that the decoder
+// lacks.
+void read_numbers(const ordered_json& entries, const std::string& file, const SpecialTokens& names,
                   AddedTokenSources& sources) {
   std::set<std::string> known;
-  for (const auto& [id, token] : sources.numbered) known.insert(token.content);
+  for (const auto& [id, token] : sources.by_id) known.insert(token.content);
   for (const auto& [content, id] : entries.items()) {
     AddedToken token;
     token.id = read_token_id(id, file + ": \"" + content + "\"");
     token.content = content;
     token.special = names.known_as_special(content);
     token.normalized = !token.special;
-    if (known.contains(content) || !sources.numbered.emplace(token.id, token).second) {
-      sources.set_aside.push_back(token);
+    if (known.contains(content) || !sources.by_id.emplace(token.id, token).second) {
+      sources.conflicting.push_back(token);
     } else {
-      sources.of_file.insert(token.id);
+      sources.only_in_added_tokens_json.insert(token.id);
     }
   }
 }
@@ -192,9 +196,9 @@ AddedTokenSources AddedTokenSources::load(const std::filesystem::path& folder) {
   const ordered_json config = read_object(config_file);
   const ordered_json map = read_object(map_file);
   std::vector<std::pair<std::string, int64_t>> numbers;
-  NamedTokens names = read_config_names(config, config_file);
-  NamedTokens map_names;
-  map_names.put_roles(map, map_file);
+  SpecialTokens names = read_config_names(config, config_file);
+  SpecialTokens map_names;
+  map_names.add_roles(map, map_file);
   const bool has_decoder =
       config.contains("added_tokens_decoder") && !config["added_tokens_decoder"].is_null();
   for (const std::string& role : differing_roles(map_names, names)) {
@@ -206,17 +210,18 @@ AddedTokenSources AddedTokenSources::load(const std::filesystem::path& folder) {
   if (has_decoder) {
     read_decoder(config["added_tokens_decoder"], config_file + ": added_tokens_decoder", sources);
   } else {
-    names.put_roles(map, map_file);
+    names.add_roles(map, map_file);
     if (map.contains("extra_special_tokens"))
-      names.put_extra(map["extra_special_tokens"], map_file + ": extra_special_tokens");
+      names.add_extra(map["extra_special_tokens"], map_file + ": extra_special_tokens");
     if (map.contains("additional_special_tokens"))
-      names.put_additional(map["additional_special_tokens"], map_file);
+      names.add_additional(map["additional_special_tokens"], map_file);
   }
   read_numbers(read_object(number_file), number_file, names, sources);
   for (const char* role : standard_roles) {
-    if (names.roles.contains(role)) sources.named.push_back(names.roles[role]);
+    if (names.roles.contains(role)) sources.special_in_order.push_back(names.roles[role]);
   }
-  for (const std::string& role : names.own_roles) sources.named.push_back(names.roles[role]);
+  for (const std::string& role : names.nonstandard_roles)
+    sources.special_in_order.push_back(names.roles[role]);
   sources.roles = std::move(names.roles);
   sources.extra = std::move(names.extra);
   if (!names.extra_stated) sources.additional = std::move(names.additional);
@@ -230,26 +235,26 @@ std::optional<std::string> AddedTokenSources::text_of(const char* role) const {
 
 namespace {
 
-// What is added behind the tokens that tokenizer.json lists.
-std::vector<AddedToken> later_tokens(const AddedTokenSources& sources,
-                                     const std::vector<AddedToken>& listed) {
-  std::map<int64_t, AddedToken> numbered = sources.numbered;
-  if (!sources.numbered_by_config) {
-    for (const AddedToken& token : listed) numbered[token.id] = token;
+// The tokens that are added after those that tokenizer.json lists.
+std::vector<AddedToken> tokens_after_listed(const AddedTokenSources& sources,
+                                            const std::vector<AddedToken>& listed) {
+  std::map<int64_t, AddedToken> by_id = sources.by_id;
+  if (!sources.has_added_tokens_decoder) {
+    for (const AddedToken& token : listed) by_id[token.id] = token;
   }
   std::set<std::string> names, known;
-  for (const AddedToken& token : sources.named) names.insert(token.content);
+  for (const AddedToken& token : sources.special_in_order) names.insert(token.content);
   for (const AddedToken& token : listed) known.insert(token.content);
   std::vector<AddedToken> later;
-  for (auto& [id, token] : numbered) {
+  for (auto& [id, token] : by_id) {
     known.insert(token.content);
     token.special = token.special || names.contains(token.content);
     later.push_back(token);
   }
-  for (const auto* tokens : {&sources.named, &sources.extra, &sources.additional}) {
+  for (const auto* tokens : {&sources.special_in_order, &sources.extra, &sources.additional}) {
     for (const AddedToken& token : *tokens) {
       const auto same = [&](const AddedToken& other) {
-        return other.content == token.content && same_place(other, token);
+        return other.content == token.content && match_alike(other, token);
       };
       const bool again = known.contains(token.content) || std::any_of(later.begin(), later.end(), same);
       if (!again) later.push_back(token);
@@ -265,9 +270,9 @@ std::vector<std::string> AddedTokenSources::merge(const std::vector<AddedToken>&
   for (const AddedToken& token : listed) vocabulary.add(token);
   std::vector<std::string> other_flags, other_ids, unread;
   std::string first_other;
-  for (const AddedToken& token : later_tokens(*this, listed)) {
+  for (const AddedToken& token : tokens_after_listed(*this, listed)) {
     const AddedToken* before = vocabulary.find(token.content);
-    if (before != nullptr && !same_place(*before, token)) other_flags.push_back(token.content);
+    if (before != nullptr && !match_alike(*before, token)) other_flags.push_back(token.content);
     vocabulary.add(token);
   }
   const auto check_id = [&](const AddedToken& token, const char* file) {
@@ -283,9 +288,9 @@ std::vector<std::string> AddedTokenSources::merge(const std::vector<AddedToken>&
     }
   };
   for (const AddedToken& token : listed) check_id(token, "tokenizer.json");
-  for (const auto& [id, token] : numbered)
-    check_id(token, of_file.contains(id) ? "added_tokens.json" : "tokenizer_config.json");
-  for (const AddedToken& token : set_aside) check_id(token, "added_tokens.json");
+  for (const auto& [id, token] : by_id)
+    check_id(token, only_in_added_tokens_json.contains(id) ? "added_tokens.json" : "tokenizer_config.json");
+  for (const AddedToken& token : conflicting) check_id(token, "added_tokens.json");
 
   std::vector<std::string> sentences = disagreements;
   if (!other_flags.empty()) {
@@ -304,13 +309,13 @@ std::vector<std::string> AddedTokenSources::merge(const std::vector<AddedToken>&
   return sentences;
 }
 
-void say_once(const std::string& where, const std::vector<std::string>& sentences) {
+void warn_once(const std::string& where, const std::vector<std::string>& sentences) {
   static std::mutex mutex;
-  static std::set<std::string> said;
+  static std::set<std::string> printed;
   const std::lock_guard lock(mutex);
   for (const std::string& sentence : sentences) {
     const std::string line = where + ": " + sentence;
-    if (said.insert(line).second) std::fprintf(stderr, "%s\n", line.c_str());
+    if (printed.insert(line).second) std::fprintf(stderr, "%s\n", line.c_str());
   }
 }
 

@@ -13,33 +13,35 @@
 
 namespace clover::data {
 
-/// What `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` say about added tokens,
-/// put together as transformers 5 does: where the config has an `added_tokens_decoder`, it decides and the
-/// other two files are not asked, but for tokens of `added_tokens.json` that it lacks.
+/// The added tokens that `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` state,
+/// combined as in transformers 5.  Where tokenizer_config.json has an `added_tokens_decoder`, the other two
+/// files are not used, except for tokens of `added_tokens.json` that the decoder lacks.
 struct AddedTokenSources {
-  std::map<int64_t, AddedToken> numbered;   // stated with an id
-  std::set<int64_t> of_file;                // those of them that only added_tokens.json states
-  bool numbered_by_config = false;          // there is an added_tokens_decoder
-  std::map<std::string, AddedToken> roles;  // "bos_token" and so on
-  std::vector<AddedToken> named;            // the same in the order in which ids are given
-  std::vector<AddedToken> extra;            // extra_special_tokens given as a list
-  std::vector<AddedToken> additional;       // additional_special_tokens where there is no such list
-  std::vector<AddedToken> set_aside;        // of added_tokens.json, what the decoder knows otherwise
-  std::vector<std::string> disagreements;   // of the two files that name special tokens
+  std::map<int64_t, AddedToken> by_id;          // tokens stated with an id
+  std::set<int64_t> only_in_added_tokens_json;  // ids among them that only added_tokens.json states
+  bool has_added_tokens_decoder = false;        // tokenizer_config.json has one
+  std::map<std::string, AddedToken> roles;      // "bos_token" and so on
+  std::vector<AddedToken> special_in_order;     // the tokens of `roles`, in the order in which they get ids
+  std::vector<AddedToken> extra;                // extra_special_tokens, where it is a list
+  std::vector<AddedToken> additional;           // additional_special_tokens, where there is no such list
+  std::vector<AddedToken>
+      conflicting;  // tokens of added_tokens.json whose text or id the decoder states, too
+  std::vector<std::string>
+      disagreements;  // warnings where tokenizer_config.json and special_tokens_map.json differ
 
-  /// Files that are absent say nothing.  InputError naming file and field.
+  /// Reads the files that exist.  InputError naming file and field.
   static AddedTokenSources load(const std::filesystem::path& folder);
 
-  /// Nothing when no file names one.
+  /// The text of the token with this role ("bos_token"), if a file names one.
   std::optional<std::string> text_of(const char* role) const;
 
-  /// Adds all tokens to `vocabulary`: those `listed` by tokenizer.json (with the ids it states), those with
-  /// an id in the other files, then special tokens known by their text only, which are appended where the
-  /// vocabulary lacks them.  Returns what the files say differently, a sentence for each kind.
+  /// Adds all tokens to `vocabulary`: first those `listed` in tokenizer.json, then those that the other files
+  /// state with an id, then special tokens stated by their text alone, which get new ids if the vocabulary
+  /// lacks them.  Returns warnings about disagreements between the files, one for each kind.
   std::vector<std::string> merge(const std::vector<AddedToken>& listed, AddedVocabulary& vocabulary) const;
 };
 
-/// Says each sentence once in the life of the process, on a line of stderr.
-void say_once(const std::string& where, const std::vector<std::string>& sentences);
+/// Prints each sentence on stderr, once per process.
+void warn_once(const std::string& where, const std::vector<std::string>& sentences);
 
 }  // namespace clover::data

@@ -11,11 +11,12 @@ namespace {
 
 size_t character_before(std::string_view text, size_t position) {
   do --position;
-  while (position > 0 && continues_character(text[position]));
+  while (position > 0 && is_continuation_byte(text[position]));
   return position;
 }
 
-// A word character as Unicode's regular expressions define it (UTS 18, annex C).
+// Whether a word character stands at `position`, as Unicode's regular expressions define it (UTS 18, annex
+// C).
 bool is_word(std::string_view text, size_t position) {
   const auto c = static_cast<UChar32>(decode_utf8(text, position).code_point);
   return u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) ||
@@ -33,7 +34,7 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 
 }  // namespace
 
-void AddedTokens::add(const AddedToken& token) {
+void AddedTokenTrie::add(const AddedToken& token) {
   if (token.content.empty()) return;
   begins_[static_cast<uint8_t>(token.content[0])] = true;
   int32_t node = 0;
@@ -46,7 +47,7 @@ void AddedTokens::add(const AddedToken& token) {
   tokens_.push_back(token);
 }
 
-const AddedToken* AddedTokens::longest_at(std::string_view text, size_t position) const {
+const AddedToken* AddedTokenTrie::longest_at(std::string_view text, size_t position) const {
   const AddedToken* longest = nullptr;
   int32_t node = 0;
   for (size_t i = position; i < text.size(); ++i) {
@@ -58,9 +59,9 @@ const AddedToken* AddedTokens::longest_at(std::string_view text, size_t position
   return longest;
 }
 
-std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, bool parse_special) const {
+std::vector<AddedTokenTrie::Part> AddedTokenTrie::split(std::string_view text, bool parse_special) const {
   std::vector<Part> parts;
-  size_t done = 0;  // end of the last part
+  size_t done = 0;  // where the last part ends
   for (size_t at = 0; at < text.size();) {
     const AddedToken* token = begins_[static_cast<uint8_t>(text[at])] ? longest_at(text, at) : nullptr;
     if (token == nullptr) {
@@ -69,11 +70,10 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, bool pa
     }
     size_t begin = at;
     size_t end = at += token->content.size();
-    // A rejected match is passed over whole: a shorter token inside it is not looked for, as in the
-    // reference.
+    // As in the tokenizers library, no shorter token is searched inside a rejected match.
     if (token->special && !parse_special) continue;
     if (token->single_word && !stands_alone(text, begin, end)) continue;
-    if (begin < done) continue;  // inside the whitespace that the last token took
+    if (begin < done) continue;  // inside the whitespace that the last match includes
     while (token->lstrip && begin > done && is_space(text, character_before(text, begin))) {
       begin = character_before(text, begin);
     }

@@ -6,7 +6,7 @@
 
 namespace clover::data {
 
-bool same_place(const AddedToken& one, const AddedToken& other) {
+bool match_alike(const AddedToken& one, const AddedToken& other) {
   return one.single_word == other.single_word && one.lstrip == other.lstrip && one.rstrip == other.rstrip &&
          one.normalized == other.normalized;
 }
@@ -48,9 +48,9 @@ uint64_t hash_with(uint64_t hash, const std::vector<AddedToken>& covered, const 
     if (before != known.end()) {
       const AddedToken& other = *before->second;
       const bool same_id = other.id == token.id || added.model_id(token.content) == token.id;
-      const bool same_place = other.single_word == token.single_word && other.lstrip == token.lstrip &&
-                              other.rstrip == token.rstrip;
-      if (same_id && same_place) continue;
+      const bool flags_equal = other.single_word == token.single_word && other.lstrip == token.lstrip &&
+                               other.rstrip == token.rstrip;
+      if (same_id && flags_equal) continue;
     }
     const int flags = token.single_word + 2 * token.lstrip + 4 * token.rstrip;
     hash = fnv1a(token.content + "\n" + std::to_string(token.id) + " " + std::to_string(flags) + "\n", hash);

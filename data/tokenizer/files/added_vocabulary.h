@@ -12,26 +12,25 @@
 
 namespace clover::data {
 
-/// The added tokens of a tokenizer and their ids, which come from their texts and their order alone: a text
-/// that is known keeps its id, another one gets the next.  An id that a file states is no more than a place
-/// in that order.
+/// The added tokens of a tokenizer and their ids.  As in transformers, a text that the vocabulary has keeps
+/// its id, and a new text gets the next free one; the ids that files state decide only the order in which
+/// tokens are added.
 class AddedVocabulary {
  public:
   using IdOfText = std::function<std::optional<int64_t>(const std::string&)>;
-  /// `size`: number of tokens in the model's own vocabulary; `model_id` finds one by its text.
+  /// `size`: number of tokens in the model's vocabulary; `model_id` finds one of them by its text.
   AddedVocabulary(int64_t size, IdOfText model_id) : size_(size), model_id_(std::move(model_id)) {}
 
-  /// The flags of a text that is stated again are the later ones, but once special it stays so.  An empty
-  /// text is no token.
+  /// A text that is added again gets the later flags, but stays special once it is.  Empty texts are ignored.
   void add(const AddedToken& token);
 
-  /// Null when no added token has this text.
+  /// The added token with this text, or null.
   const AddedToken* find(const std::string& content) const;
-  /// Of an added token or one of the model's own.
+  /// Id of the added token or the model's token with this text.
   std::optional<int64_t> id_of(const std::string& content) const;
-  /// Of one of the model's own.
+  /// Id of the model's token with this text.
   std::optional<int64_t> model_id(const std::string& content) const { return model_id_(content); }
-  /// With their ids, which ascend.
+  /// The added tokens, in ascending order of id.
   std::vector<AddedToken> tokens() const;
 
  private:
@@ -43,11 +42,11 @@ class AddedVocabulary {
   std::map<int64_t, AddedToken> tokens_;
 };
 
-/// Whether both are found at the same places of a text, if they are the same text.
-bool same_place(const AddedToken& one, const AddedToken& other);
+/// Whether two added tokens of equal text match at the same places (their flags agree).
+bool match_alike(const AddedToken& one, const AddedToken& other);
 
-/// `hash`, which covers some tokens as they were read before, and what differs from them in `added` in text,
-/// id or place.
+/// Extends `hash`, which covers the tokens `covered`, by those tokens of `added` that differ from them in
+/// text, id or flags.  Without a difference the hash stays as heads and stores recorded it.
 uint64_t hash_with(uint64_t hash, const std::vector<AddedToken>& covered, const AddedVocabulary& added);
 
 }  // namespace clover::data

@@ -22,7 +22,8 @@ std::pair<std::string, std::string> read_merge(const json& merge, const std::str
       return {text.substr(0, space), text.substr(space + 1)};
     }
   }
-  throw InputError(where + ": expected \"left right\" or [\"left\", \"right\"], found " + shown_json(merge));
+  throw InputError(where + ": expected \"left right\" or [\"left\", \"right\"], found " +
+                   json_excerpt(merge));
 }
 
 int32_t id_of_entry(const json& vocab, const std::string& entry, const std::string& where) {
@@ -36,14 +37,14 @@ int32_t id_of_entry(const json& vocab, const std::string& entry, const std::stri
 
 }  // namespace
 
-std::string shown_json(const json& value) {
+std::string json_excerpt(const json& value) {
   return value.dump().substr(0, 200);
 }
 
 std::vector<NamedMerge> read_named_merges(const json& model, const std::string& where) {
   const json empty = json::array();
   const json& merges = model.contains("merges") ? model["merges"] : empty;
-  if (!merges.is_array()) throw InputError(where + ".merges: expected a list, found " + shown_json(merges));
+  if (!merges.is_array()) throw InputError(where + ".merges: expected a list, found " + json_excerpt(merges));
   std::vector<NamedMerge> named;
   named.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -59,7 +60,7 @@ std::vector<NamedMerge> read_named_merges(const json& model, const std::string& 
 
 void check_bpe_options(const json& model, const std::string& where) {
   const auto refuse = [&](const char* option) {
-    throw InputError(where + "." + option + ": expected none, found " + shown_json(model[option]));
+    throw InputError(where + "." + option + ": expected none, found " + json_excerpt(model[option]));
   };
   for (const char* option : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     const json value = model.value(option, json());
@@ -72,7 +73,7 @@ std::vector<AddedToken> read_listed_tokens(
     const std::function<std::optional<int64_t>(const std::string&)>& own_id) {
   const json entries = tokenizer.value("added_tokens", json::array());
   if (!entries.is_array())
-    throw InputError(where + ": added_tokens: expected a list, found " + shown_json(entries));
+    throw InputError(where + ": added_tokens: expected a list, found " + json_excerpt(entries));
   std::vector<AddedToken> tokens;
   for (size_t i = 0; i < entries.size(); ++i) {
     const std::string place = where + ": added_tokens[" + std::to_string(i) + "]";
@@ -111,7 +112,7 @@ std::optional<std::string> read_leading_token(const json& processor, const std::
   }
   throw InputError(where +
                    ": post_processor: expected ByteLevel or TemplateProcessing with at most one token in " +
-                   "front and none behind, found " + shown_json(processor));
+                   "front and none behind, found " + json_excerpt(processor));
 }
 
 }  // namespace clover::data

@@ -12,27 +12,29 @@
 
 namespace clover::data {
 
-// The parts of a `tokenizer.json` that its kinds have in common.  An InputError begins with `where`.
+// Readers for the parts of a `tokenizer.json` that both of its kinds share.  InputErrors begin with `where`.
 
-/// The beginning of a JSON value, for messages.
-std::string shown_json(const nlohmann::json& value);
+/// The first characters of a JSON value, for messages.
+std::string json_excerpt(const nlohmann::json& value);
 
 struct NamedMerge {
   std::string left, right;
   int32_t left_id, right_id, result_id;
 };
-/// `merges` of a BPE `model`, whose `vocab` is an object of checked ids.
+/// The `merges` of a BPE `model`, whose `vocab` has been checked.
 std::vector<NamedMerge> read_named_merges(const nlohmann::json& model, const std::string& where);
 
-/// Refuses what no BPE here does: dropout, marks within and behind words.
+/// InputError for options of BPE that are not supported: dropout, continuing_subword_prefix,
+/// end_of_word_suffix.
 void check_bpe_options(const nlohmann::json& model, const std::string& where);
 
-/// `added_tokens` with the ids they state; one that states none has that of `own_id`.
+/// The `added_tokens` with the ids they state.  A token without one gets the id that `own_id` returns for its
+/// text.
 std::vector<AddedToken> read_listed_tokens(
     const nlohmann::json& tokenizer, const std::string& where,
     const std::function<std::optional<int64_t>(const std::string&)>& own_id);
 
-/// The special token that a post-processor puts in front of a text.
+/// The special token that the post-processor puts in front of a text, if any.
 std::optional<std::string> read_leading_token(const nlohmann::json& processor, const std::string& where);
 
 }  // namespace clover::data

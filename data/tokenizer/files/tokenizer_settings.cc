@@ -30,10 +30,10 @@ json read_object(const std::filesystem::path& file) {
 }  // namespace
 
 int64_t read_token_id(const json& value, const std::string& where) {
-  const bool in_range = value.is_number_integer() && value >= 0 && value <= largest_token_id;
+  const bool in_range = value.is_number_integer() && value >= 0 && value <= max_token_id;
   if (!in_range) {
-    throw InputError(where + ": expected a token id from 0 to " + std::to_string(largest_token_id) +
-                     ", found " + value.dump().substr(0, 100));
+    throw InputError(where + ": expected a token id from 0 to " + std::to_string(max_token_id) + ", found " +
+                     value.dump().substr(0, 100));
   }
   return value.get<int64_t>();
 }
@@ -72,10 +72,11 @@ TokenizerSettings TokenizerSettings::load(const std::filesystem::path& folder) {
   settings.legacy = config.value("legacy", json(false)) == true;
   const json kind = config.value("tokenizer_class", json());
   settings.llama_class = kind == "LlamaTokenizer" || kind == "LlamaTokenizerFast";
-  // Where transformers knows another class for the model's type, this one's name counts for nothing.
+  // Where transformers has another tokenizer class for the model_type, it ignores the class that the file
+  // names.
   const json type = read_object(folder / "config.json").value("model_type", json());
   settings.llama_class = settings.llama_class && type != "mistral" && type != "qwen2";
-  // transformers asks for it where this class makes a tokenizer, and nowhere else.
+  // transformers reads add_prefix_space only in its Llama class.
   if (settings.llama_class) settings.prefix_space = config.value("add_prefix_space", json()) != false;
   for (const char* name : {"generation_config.json", "config.json"}) {
     const json model = read_object(folder / name);

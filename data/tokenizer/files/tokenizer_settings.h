@@ -13,18 +13,19 @@
 
 namespace clover::data {
 
-/// No real vocabulary comes near; a larger id would only make tables exhaust the memory.
-constexpr int64_t largest_token_id = (int64_t{1} << 24) - 1;
+/// Larger than any real vocabulary; it keeps tables indexed by id from exhausting the memory.
+constexpr int64_t max_token_id = (int64_t{1} << 24) - 1;
 
-/// What the files beside the vocabulary say: those of added tokens, and, for the id of BOS,
-/// `generation_config.json` and `config.json`.  Files that are absent say nothing.
+/// Settings from the other files of a model's folder: tokenizer_config.json, the files of added tokens, and
+/// for the id of BOS generation_config.json and config.json.  Each file may be absent.
 struct TokenizerSettings {
   std::string folder;  // for messages
   std::optional<int64_t> bos_id;
   std::optional<bool> add_bos;
-  bool legacy = false;       // SentencePiece: a space before the text behind every special token too
-  bool prefix_space = true;  // SentencePiece: a space before the text at all
-  bool llama_class = false;  // transformers makes its Llama class of it, whatever tokenizer.json does to text
+  bool legacy = false;       // SentencePiece: a space also before the text after each special token
+  bool prefix_space = true;  // SentencePiece: a space before the text
+  bool llama_class =
+      false;  // transformers loads its Llama class, which ignores the normalizer of tokenizer.json
   AddedTokenSources sources;
 
   std::optional<std::string> bos_token() const { return sources.text_of("bos_token"); }
@@ -33,7 +34,7 @@ struct TokenizerSettings {
   static TokenizerSettings load(const std::filesystem::path& folder);
 };
 
-/// One entry of `added_tokens` or `added_tokens_decoder` (the latter without its id).  InputError begins with
+/// An entry of `added_tokens` or of `added_tokens_decoder`, whose entries have no id.  InputErrors begin with
 /// `where`.
 AddedToken read_added_token(const nlohmann::json& entry, const std::string& where);
 

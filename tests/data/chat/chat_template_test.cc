@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/files/files.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -42,8 +43,7 @@ std::vector<std::string> answers(const RenderedChat& chat) {
 }
 
 TEST_F(ChatTemplateTest, RendersLikeJinja) {
-  const json cases =
-      read_json(std::filesystem::path(CLOVER_SOURCE_DIR) / "tests" / "golden" / "chat_templates.json");
+  const json cases = read_json(test::goldens() / "chat_templates.json");
   for (const json& one : cases) {
     const ChatTemplate format = load_from(one["tokenizer_config"], one["asked"]);
     EXPECT_EQ(format.name(), one["name"]) << one["case"];
@@ -112,7 +112,7 @@ TEST_F(ChatTemplateTest, AnyOtherTemplateIsRenderedAsItSays) {
               HasSubstr("no system message, please"));
 }
 
-// What stands behind an end token is the template's, be it before an answer or behind it.
+// Text after an end token is written by the template, before and after an answer.
 TEST_F(ChatTemplateTest, AnswersOfAnyTemplateBeginBehindTheirPromptAndEndWithTheirEndToken) {
   const std::string turns =
       "{% for m in messages %}<turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content "
@@ -137,7 +137,7 @@ TEST_F(ChatTemplateTest, AnswersOfAnyTemplateBeginBehindTheirPromptAndEndWithThe
       << "the model would not see its first answer";
 }
 
-// Phi-3's closes a conversation by a token that stands behind no answer that is followed by anything.
+// Phi-3's template ends a conversation with a token that follows no answer inside it.
 TEST_F(ChatTemplateTest, WhatClosesAConversationIsNoPartOfItsAnswers) {
   const ChatTemplate format =
       load_from({{"eos_token", "<|endoftext|>"},
@@ -151,7 +151,7 @@ TEST_F(ChatTemplateTest, WhatClosesAConversationIsNoPartOfItsAnswers) {
               ::testing::ElementsAre("one<|end|>"));
 }
 
-// A template that bears a format's marks says itself what it writes, in conversations of any shape.
+// A template that looks like a built-in format, but was not verified, is rendered by the Jinja engine.
 TEST_F(ChatTemplateTest, TheTemplatesOwnTextDecides) {
   const std::string plain =
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}";
@@ -216,7 +216,7 @@ TEST_F(ChatTemplateTest, AssistantSpansEndWithTheEndToken) {
   EXPECT_EQ(spans_of("none"), list("one", "two"));
 }
 
-// Training and generation must read the same text before an answer.
+// In training and in generation the same text must stand before an answer.
 TEST_F(ChatTemplateTest, PromptIsWhatStandsBeforeTheAnswer) {
   const std::vector<Message> question = {{"system", "s"}, {"user", "q"}};
   std::vector<Message> whole = question;
@@ -258,7 +258,8 @@ TEST_F(ChatTemplateTest, HashTellsFormatsApart) {
   EXPECT_EQ(plain.size(), 16u);
 }
 
-// Stores and half done jobs hold it: the value is the one that fa1cccc recorded.
+// Stores and unfinished jobs record the hash, so it must not change: the expected value was recorded at
+// commit fa1cccc.
 TEST_F(ChatTemplateTest, HashOfOwnTemplatesIsThatOfBefore) {
   const json config = {
       {"bos_token", "<|im_start|>"},
@@ -269,7 +270,7 @@ TEST_F(ChatTemplateTest, HashOfOwnTemplatesIsThatOfBefore) {
        "{% for m in messages %}{{ '[' + m['role'] + ']\n' + m['content'] | trim + eos_token + '\n' }}"
        "{% endfor %}{% if add_generation_prompt %}{{ '[assistant]\n' }}{% endif %}"}};
   EXPECT_EQ(load_from(config).hash(), "9866cc274085858f");
-  // What other files state matters where the template writes it.
+  // Special tokens of other files enter the hash when the template names them.
   write_file_atomically(folder_ / "special_tokens_map.json", R"({"mask_token": "<mask>"})");
   EXPECT_EQ(load_from(config).hash(), "9866cc274085858f");
   write_file_atomically(folder_ / "special_tokens_map.json", R"({"eos_token": "</s>"})");

@@ -111,7 +111,7 @@ TEST_F(FilesTest, WritesWhatALinkLeadsToBeItThereOrNot) {
     EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "nearer"));
   }
   std::filesystem::create_symlink("round", folder_ / "round");
-  EXPECT_EQ(input_error([&] { check_can_write(folder_ / "round"); }), "");
+  EXPECT_EQ(input_error([&] { check_writable(folder_ / "round"); }), "");
 }
 
 TEST_F(FilesTest, FailedWriteLeavesTheOldFileAlone) {
@@ -123,24 +123,24 @@ TEST_F(FilesTest, FailedWriteLeavesTheOldFileAlone) {
 }
 
 TEST_F(FilesTest, KnowsBeforehandWhereNothingCanBeWritten) {
-  EXPECT_EQ(input_error([&] { check_can_write(folder_ / "new"); }), "");
+  EXPECT_EQ(input_error([&] { check_writable(folder_ / "new"); }), "");
   write_file_atomically(folder_ / "old", "kept");
-  EXPECT_EQ(input_error([&] { check_can_write(folder_ / "old"); }), "");
+  EXPECT_EQ(input_error([&] { check_writable(folder_ / "old"); }), "");
   EXPECT_EQ(read_file(folder_ / "old"), "kept");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-  EXPECT_THAT(input_error([&] { check_can_write(folder_ / "absent" / "f"); }), HasSubstr("absent"));
-  EXPECT_THAT(input_error([&] { check_can_write(folder_); }), HasSubstr("found a folder"));
+  EXPECT_THAT(input_error([&] { check_writable(folder_ / "absent" / "f"); }), HasSubstr("absent"));
+  EXPECT_THAT(input_error([&] { check_writable(folder_); }), HasSubstr("found a folder"));
 }
 
 TEST_F(FilesTest, ReplacesWhatALinkLeadsToAndNoPipe) {
   write_file_atomically(folder_ / "file", "old");
   std::filesystem::create_symlink("file", folder_ / "link");
-  check_can_write(folder_ / "link");
+  check_writable(folder_ / "link");
   write_file_atomically(folder_ / "link", "new");
   EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
   EXPECT_EQ(read_file(folder_ / "file"), "new");
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(input_error([&] { check_can_write(folder_ / "pipe"); }), HasSubstr("found a device or a pipe"));
+  EXPECT_THAT(input_error([&] { check_writable(folder_ / "pipe"); }), HasSubstr("found a device or a pipe"));
 }
 
 TEST_F(FilesTest, RefusesWhatCannotBeRead) {
@@ -155,7 +155,7 @@ TEST_F(FilesTest, RefusesWhatCannotBeRead) {
               HasSubstr("broken.json: expected valid JSON"));
 }
 
-// Nobody may ever write to a pipe, and a device may never end.
+// Reading a pipe may wait forever, and a device may never end.
 TEST_F(FilesTest, APipeASocketOrADeviceInAFolderIsNoFile) {
   const auto refusal = [&](const char* name) { return input_error([&] { read_json(folder_ / name); }); };
   ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);

@@ -53,24 +53,24 @@ TEST(Finite, AnythingElseIsFinite) {
 
 TEST(Finite, ConvertsWhatFits) {
   const at::Tensor values = at::tensor({65504.0f, -65519.0f, 1e-9f});
-  EXPECT_TRUE(at::equal(converted("f", "w", values, at::kHalf), values.to(at::kHalf)));
-  EXPECT_TRUE(at::equal(converted("f", "w", values, at::kFloat), values));
+  EXPECT_TRUE(at::equal(cast_finite("f", "w", values, at::kHalf), values.to(at::kHalf)));
+  EXPECT_TRUE(at::equal(cast_finite("f", "w", values, at::kFloat), values));
   const at::Tensor ids = at::tensor({1, 4}, at::kLong);
-  EXPECT_EQ(converted("f", "w", ids, at::kHalf).scalar_type(), at::kLong);
+  EXPECT_EQ(cast_finite("f", "w", ids, at::kHalf).scalar_type(), at::kLong);
 }
 
 TEST(Finite, RefusesWhatWouldBecomeInfiniteByItsName) {
   EXPECT_THAT(input_error([] {
-                converted("f", "w", at::tensor({1.0f, -70000.0f}), at::kHalf);
+                cast_finite("f", "w", at::tensor({1.0f, -70000.0f}), at::kHalf);
               }),
               AllOf(HasSubstr("f: tensor w"), HasSubstr("70000"), HasSubstr("float16 none above 65504"),
                     HasSubstr("bfloat16 or float32")));
   EXPECT_THAT(input_error([] {
-                converted("f", "w", at::full({3}, std::numeric_limits<float>::max()), at::kBFloat16);
+                cast_finite("f", "w", at::full({3}, std::numeric_limits<float>::max()), at::kBFloat16);
               }),
               AllOf(HasSubstr("bfloat16 none above 3.38953e+38"), HasSubstr("--dtype float32")));
   for (const double value : {infinity, not_a_number}) {
-    EXPECT_THAT(input_error([&] { converted("f", "w", at::full({3}, value, at::kFloat), at::kHalf); }),
+    EXPECT_THAT(input_error([&] { cast_finite("f", "w", at::full({3}, value, at::kFloat), at::kHalf); }),
                 HasSubstr("tensor w holds what is no finite number"));
   }
 }

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "data/files/error.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -51,8 +52,7 @@ const char* const two_tensors =
     R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
 
 TEST_F(SafetensorsTest, ReadsEveryDtypeOfAFileMadeByThePythonPackage) {
-  const auto reader = SafetensorsReader::open(fs::path(CLOVER_SOURCE_DIR) /
-                                              "tests/golden/safetensors/every_dtype.safetensors");
+  const auto reader = SafetensorsReader::open(test::goldens() / "safetensors/every_dtype.safetensors");
   const at::Tensor base = at::arange(-6, 6).reshape({3, 4});
   const at::Tensor quarters = base.to(at::kDouble) * 0.25;
   const std::vector<std::pair<std::string, at::ScalarType>> floats{{"f64", at::kDouble},
@@ -64,7 +64,7 @@ TEST_F(SafetensorsTest, ReadsEveryDtypeOfAFileMadeByThePythonPackage) {
   for (const auto& [name, dtype] : floats) {
     const at::Tensor tensor = reader.read(name);
     EXPECT_EQ(tensor.scalar_type(), dtype) << name;
-    // Compared after the same rounding: e5m2 holds two bits of mantissa.
+    // The expected values are rounded the same way: e5m2 has two bits of mantissa.
     EXPECT_TRUE(tensor.to(at::kDouble).equal(quarters.to(dtype).to(at::kDouble))) << name;
   }
   const std::vector<std::pair<std::string, at::ScalarType>> integers{
@@ -281,7 +281,7 @@ TEST_F(SafetensorsTest, RefusesEachKindOfBadHeaderByName) {
   EXPECT_THAT(input_error([&] { SafetensorsReader::open("/dev/zero"); }), HasSubstr("regular file"));
 }
 
-/// Opens and reads everything; true when the file was accepted.  Any exception but InputError fails the test.
+/// Opens the file and reads all tensors; false on an InputError.  Any other exception fails the test.
 bool accepted(const fs::path& file) {
   try {
     const auto reader = SafetensorsReader::open(file);
@@ -334,7 +334,7 @@ TEST_F(SafetensorsTest, SurvivesMutatedHeaders) {
     if (below(10) == 0) file[below(8)] = static_cast<char>(random());
     refused += !accepted(write("x", file));
   }
-  // The rest were harmless edits: a renamed tensor, spaces, another dtype of the same width.
+  // The others are valid files: a renamed tensor, spaces, another dtype of the same width.
   EXPECT_GT(refused, rounds * 8 / 10);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No process has this number: it is larger than the system gives.
+// The name of a dead process's folder: this process id is larger than any that the system gives.
 constexpr const char* half_written = ".place.new.999999999";
 constexpr const char* moved_away = ".place.old.999999999";
 

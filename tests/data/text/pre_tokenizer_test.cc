@@ -17,7 +17,7 @@ namespace {
 using Ranges = std::vector<std::pair<size_t, size_t>>;
 using Rule = PreTokenizer::Rule;
 
-// The oracle: the expression itself, run by ICU.
+// Oracle: the regular expression itself, run by ICU.
 Ranges split_by_expression(const std::string& expression, const std::string& text) {
   UErrorCode status = U_ZERO_ERROR;
   const std::unique_ptr<icu::RegexPattern> pattern(

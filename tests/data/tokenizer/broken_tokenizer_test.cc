@@ -1,4 +1,4 @@
-// Tokenizer folders that are damaged, or of a kind that is not supported: one sentence says so.
+// Damaged and unsupported tokenizer folders: each is an InputError of one sentence.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 
 #include "data/files/files.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -19,8 +20,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::filesystem::path golden =
-    std::filesystem::path(CLOVER_SOURCE_DIR) / "tests" / "golden" / "tokenizers";
+const std::filesystem::path golden = test::golden_tokenizers();
 
 class BrokenFolder : public ::testing::Test {
  protected:
@@ -32,7 +32,7 @@ class BrokenFolder : public ::testing::Test {
     return test::input_error([&] { Tokenizer::load(folder_); });
   }
 
-  // The error after a change of a tokenizer.json that works.
+  // The error after `change` of a valid tokenizer.json.
   std::string error_after(const std::function<void(json&)>& change) {
     json tokenizer = read_json(golden / "gpt2" / "tokenizer.json");
     change(tokenizer);

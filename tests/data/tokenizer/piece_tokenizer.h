@@ -9,7 +9,7 @@
 
 namespace clover::test {
 
-/// A token a byte, but for a few pieces that are taken whole wherever they occur.
+/// A tokenizer for tests: each byte is a token, except for a few longer pieces and special tokens.
 class PieceTokenizer : public data::Tokenizer {
  public:
   explicit PieceTokenizer(bool adds_bos = false) : adds_bos_(adds_bos) {}
@@ -52,7 +52,7 @@ class PieceTokenizer : public data::Tokenizer {
   bool adds_bos_;
 };
 
-/// A sample's text with what is supervised in braces.
+/// A sample's text with the supervised parts in braces.
 inline std::string marked_text(const data::TrainingSample& sample, const data::Tokenizer& tokenizer) {
   std::string text;
   bool inside = false;

@@ -14,6 +14,7 @@
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/text/utf8.h"
+#include "tests/support/goldens.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::data {
@@ -23,8 +24,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::filesystem::path golden =
-    std::filesystem::path(CLOVER_SOURCE_DIR) / "tests" / "golden" / "tokenizers";
+const std::filesystem::path golden = test::golden_tokenizers();
 
 std::vector<std::string> corpus() {
   std::vector<std::string> texts;
@@ -33,7 +33,7 @@ std::vector<std::string> corpus() {
   return texts;
 }
 
-// Random text of pieces that tokenizers find hard, always UTF-8.
+// Random text, always UTF-8, of parts that are difficult for tokenizers.
 std::string random_text(std::mt19937& source, size_t length) {
   static const std::vector<std::string> hard = {
       " ",   "  ",        "\n", "\r\n",          "\t",  "'", "'s", "'LL", "1", "23", "a",
@@ -140,7 +140,7 @@ TEST_P(EveryKind, StreamsWholeCharactersOnly) {
   }
 }
 
-// Long single pieces must not cost quadratic time.
+// Long single pieces must not take quadratic time.
 TEST_P(EveryKind, LongInputsAreQuick) {
   const auto begin = std::chrono::steady_clock::now();
   std::string mixed;
@@ -175,7 +175,8 @@ TEST_P(RoundTrip, DecodingAnEncodingGivesTheTextBack) {
     const Encoding encoding = tokenizer->encode_with_spans(text, {});
     ASSERT_EQ(tokenizer->decode(encoding.ids, false), text);
     expect_spans_cover(encoding, text);
-    for (size_t i = 0; i < encoding.ids.size(); ++i) {  // a byte-level token is the very bytes of its span
+    for (size_t i = 0; i < encoding.ids.size();
+         ++i) {  // the bytes of a byte-level token are those of its span
       const auto [begin, end] = encoding.spans[i];
       ASSERT_EQ(tokenizer->token_bytes(encoding.ids[i], i == 0), text.substr(begin, end - begin));
     }
@@ -186,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, RoundTrip, ::testing::Values("gpt2", "llama3"))
 
 TEST(ByteLevelBpe, ComposesTextBeforeCuttingAndMapsSpansBack) {
   const auto tokenizer = Tokenizer::load(golden / "qwen2");
-  const std::string text = "xe\xCC\x81 \xEF\xBF";  // decomposed é, then a cut character
+  const std::string text = "xe\xCC\x81 \xEF\xBF";  // decomposed é, then an incomplete character
   const Encoding encoding = tokenizer->encode_with_spans(text, {});
   EXPECT_EQ(tokenizer->decode(encoding.ids), "x\xC3\xA9 \xEF\xBF\xBD");
   expect_spans_cover(encoding, text);
@@ -255,7 +256,7 @@ TEST(StreamDecoder, HoldsBackHalfCharacters) {
 
 TEST(Utf8, ReplacesEachMaximalSubpart) {
   const std::string mark = "\xEF\xBF\xBD";
-  // The example of the Unicode standard, table 3-8, and the forms that are never valid.
+  // The example of the Unicode standard, table 3-8, and sequences that are never valid.
   EXPECT_EQ(repair_utf8("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
             "a" + mark + mark + mark + "b" + mark + "c" + mark + mark + "d");
   EXPECT_EQ(repair_utf8("\xC0\xAF"), mark + mark);

@@ -10,11 +10,12 @@
 #include "data/training/sample_tokens.h"
 #include "data/training/training_input.h"
 #include "tests/data/tokenizer/piece_tokenizer.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
-// What is supervised under templates of many kinds: what the decoder reads is the template's text with the
-// generation prompt, and the answer stands behind it.
+// Samples under templates of many kinds: each answer must follow the template's text with the generation
+// prompt, as in decoding.
 namespace clover::data {
 namespace {
 
@@ -22,7 +23,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-json said(std::initializer_list<std::pair<const char*, const char*>> turns) {
+json conversation(std::initializer_list<std::pair<const char*, const char*>> turns) {
   json messages = json::array();
   for (const auto& [role, content] : turns) messages.push_back({{"role", role}, {"content", content}});
   return messages;
@@ -36,16 +37,16 @@ class SampleBuilderTest : public ::testing::Test {
     return ChatTemplate::load(folder_.path(), "jinja");
   }
 
-  std::vector<std::string> shown(const std::string& text, const json& record) const {
+  std::vector<std::string> marked_samples(const std::string& text, const json& record) const {
     const ChatTemplate chat_template = format(text);
-    std::vector<std::string> shown;
+    std::vector<std::string> marked;
     for (const auto& sample : TrainingReader(tokenizer_, chat_template, 1000, 1000).parse(record.dump()))
-      shown.push_back(test::marked_text(sample, tokenizer_));
-    return shown;
+      marked.push_back(test::marked_text(sample, tokenizer_));
+    return marked;
   }
 
   std::string error_of(const std::string& text, const json& record) const {
-    return test::input_error([&] { shown(text, record); });
+    return test::input_error([&] { marked_samples(text, record); });
   }
 
   const test::PieceTokenizer tokenizer_;
@@ -56,7 +57,8 @@ const std::string chatml =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-// The shape of Mistral's: of v0.3 where the last message has it, of Nemo where the last question has it.
+// The form of Mistral's templates: the system prompt is in the last message (v0.3) or in the last question
+// (Nemo).
 const std::string system_into_last_message =
     "<s>{% for m in messages %}{% if m.role == 'user' %}[Q] {% if loop.last and messages[0].role == 'system' "
     "%}{{ messages[0].content }}\n\n{% endif %}{{ m.content }}[/Q]{% elif m.role == 'assistant' %} {{ "
@@ -69,13 +71,13 @@ const std::string system_into_last_question =
     "m.content }}[/Q]{% elif m.role == 'assistant' %} {{ m.content }}</s>{% endif %}{% endfor %}";
 
 TEST_F(SampleBuilderTest, ASystemMessageThatMovesToTheLastQuestionIsWhereTheDecoderReadsIt) {
-  const json messages = said({{"system", "Rhyme."},
-                              {"user", "How does it go?"},
-                              {"assistant", "So."},
-                              {"user", "And then?"},
-                              {"assistant", "No."}});
+  const json messages = conversation({{"system", "Rhyme."},
+                                      {"user", "How does it go?"},
+                                      {"assistant", "So."},
+                                      {"user", "And then?"},
+                                      {"assistant", "No."}});
   for (const std::string& text : {system_into_last_message, system_into_last_question}) {
-    EXPECT_THAT(shown(text, {{"messages", messages}}),
+    EXPECT_THAT(marked_samples(text, {{"messages", messages}}),
                 ElementsAre("<s>[Q] Rhyme.\n\nHow does it go?[/Q]{ So.</s>}",
                             "<s>[Q] How does it go?[/Q] So.</s>[Q] Rhyme.\n\nAnd then?[/Q]{ No.</s>}"));
   }
@@ -89,9 +91,9 @@ TEST_F(SampleBuilderTest, WhatATemplateWritesBeforeAFirstAnswerIsNotLearned) {
   const std::string with_default =
       "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}" + chatml;
   for (const char* first : {"Be kind.", "hello", "", "assistant", "a"}) {
-    const json messages = said({{"assistant", first}, {"user", "q"}, {"assistant", "yes"}});
+    const json messages = conversation({{"assistant", first}, {"user", "q"}, {"assistant", "yes"}});
     EXPECT_THAT(
-        shown(with_default, {{"messages", messages}}),
+        marked_samples(with_default, {{"messages", messages}}),
         ElementsAre("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>assistant\n{" + std::string(first) +
                     "<|im_end|>}\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{yes<|im_end|>"
                     "}\n"));
@@ -99,22 +101,23 @@ TEST_F(SampleBuilderTest, WhatATemplateWritesBeforeAFirstAnswerIsNotLearned) {
 }
 
 TEST_F(SampleBuilderTest, ThoughtsThatTheHistoryLosesAreLearnedWhereTheyWereThought) {
-  const json messages = said({{"user", "hi"},
-                              {"assistant", "<think>\nA\n</think>\n\nB"},
-                              {"user", "x"},
-                              {"assistant", "<think>\nC\n</think>\n\nD"}});
+  const json messages = conversation({{"user", "hi"},
+                                      {"assistant", "<think>\nA\n</think>\n\nB"},
+                                      {"user", "x"},
+                                      {"assistant", "<think>\nC\n</think>\n\nD"}});
   const std::string opened = thoughts_left_out + "{% if add_generation_prompt %}<A><think>\n{% endif %}";
-  EXPECT_THAT(shown(opened, {{"messages", messages}}),
+  EXPECT_THAT(marked_samples(opened, {{"messages", messages}}),
               ElementsAre("<U>hi<A><think>\n{A\n</think>\n\nB<|im_end|>}",
                           "<U>hi<A>\n\nB<|im_end|><U>x<A><think>\n{C\n</think>\n\nD<|im_end|>}"));
-  // As some data has it: the model's own text behind that prompt.
-  EXPECT_THAT(shown(opened, {{"messages", said({{"user", "hi"}, {"assistant", "A\n</think>\n\nB"}})}}),
+  // Some data sets contain the generated text after such a prompt.
+  EXPECT_THAT(marked_samples(
+                  opened, {{"messages", conversation({{"user", "hi"}, {"assistant", "A\n</think>\n\nB"}})}}),
               ElementsAre("<U>hi<A><think>\n{A\n</think>\n\nB<|im_end|>}"));
   const std::string unopened = thoughts_left_out + "{% if add_generation_prompt %}<A>{% endif %}";
-  EXPECT_THAT(shown(unopened, {{"messages", messages}}),
+  EXPECT_THAT(marked_samples(unopened, {{"messages", messages}}),
               ElementsAre("<U>hi<A>{<think>\nA\n</think>\n\nB<|im_end|>}",
                           "<U>hi<A>\n\nB<|im_end|><U>x<A>{<think>\nC\n</think>\n\nD<|im_end|>}"));
-  EXPECT_THAT(error_of(opened, {{"messages", said({{"user", "hi"}, {"assistant", "Hello."}})}}),
+  EXPECT_THAT(error_of(opened, {{"messages", conversation({{"user", "hi"}, {"assistant", "Hello."}})}}),
               HasSubstr("messages[1]: the chat template does not write this answer behind its own generation "
                         "prompt (expected \"<think>"));
 }
@@ -125,23 +128,26 @@ TEST_F(SampleBuilderTest, AGenerationPromptMayEndInASpaceOrInOtherSpaceThanTheTe
       "| "
       "trim }}</s>{% endif %}{% endfor %}{% if add_generation_prompt %} [A] {% endif %}";
   const json two = {
-      {"messages", said({{"user", "q"}, {"assistant", "the one"}, {"user", "r"}, {"assistant", " b "}})}};
-  EXPECT_THAT(shown(behind_space, two), ElementsAre("[Q] q [A] {the one</s>}[Q] r [A] {b</s>}"));
+      {"messages",
+       conversation({{"user", "q"}, {"assistant", "the one"}, {"user", "r"}, {"assistant", " b "}})}};
+  EXPECT_THAT(marked_samples(behind_space, two), ElementsAre("[Q] q [A] {the one</s>}[Q] r [A] {b</s>}"));
   const std::string no_space =
       "{% for m in messages %}{% if m.role == 'user' %}[Q]{{ m.content }}{% else %}[A]{{ m.content }}</s>{% "
       "endif "
       "%}{% endfor %}{% if add_generation_prompt %}[A]\n{% endif %}";
-  EXPECT_THAT(shown(no_space, {{"question", "q"}, {"answer", "a"}}), ElementsAre("[Q]q[A]\n{a</s>}"));
+  EXPECT_THAT(marked_samples(no_space, {{"question", "q"}, {"answer", "a"}}),
+              ElementsAre("[Q]q[A]\n{a</s>}"));
   const std::string changed =
       "{% for m in messages %}{{ m.role }}: {{ m.content | replace('\n\n', '\n') | trim }}</s>{% endfor %}{% "
       "if "
       "add_generation_prompt %}assistant:\n{% endif %}";
-  EXPECT_THAT(shown(changed, {{"question", "q"}, {"answer", "a\n\nb "}}),
+  EXPECT_THAT(marked_samples(changed, {{"question", "q"}, {"answer", "a\n\nb "}}),
               ElementsAre("user: q</s>assistant:\n{a\nb</s>}"));
   const std::string other_mark =
       "{% for m in messages %}{{ '[Q]' if m.role == 'user' else '[A]' }}{{ m.content }}</s>{% endfor %}{% if "
       "add_generation_prompt %}[B]:{% endif %}";
-  EXPECT_THAT(shown(other_mark, {{"question", "q"}, {"answer", "a"}}), ElementsAre("[Q]q</s>[B]:{a</s>}"));
+  EXPECT_THAT(marked_samples(other_mark, {{"question", "q"}, {"answer", "a"}}),
+              ElementsAre("[Q]q</s>[B]:{a</s>}"));
 }
 
 TEST_F(SampleBuilderTest, GenerationMarksSayWhatIsLearnedAndWhetherTheEndIs) {
@@ -155,11 +161,11 @@ TEST_F(SampleBuilderTest, GenerationMarksSayWhatIsLearnedAndWhetherTheEndIs) {
   const std::string without = begin + "{% endgeneration %}<|im_end|>" + end;
   const std::string with = begin + "<|im_end|>{% endgeneration %}" + end;
   const json record = {{"question", "q"}, {"answer", "a"}};
-  EXPECT_THAT(shown(without, record), ElementsAre(HasSubstr("assistant\n{a}<|im_end|>")));
-  EXPECT_THAT(notice_of(format(without)), HasSubstr("without the end token"));
-  EXPECT_THAT(shown(with, record), ElementsAre(HasSubstr("assistant\n{a<|im_end|>}")));
-  EXPECT_EQ(notice_of(format(with)), "");
-  EXPECT_EQ(notice_of(format(chatml)), "");
+  EXPECT_THAT(marked_samples(without, record), ElementsAre(HasSubstr("assistant\n{a}<|im_end|>")));
+  EXPECT_THAT(masking_notice(format(without)), HasSubstr("without the end token"));
+  EXPECT_THAT(marked_samples(with, record), ElementsAre(HasSubstr("assistant\n{a<|im_end|>}")));
+  EXPECT_EQ(masking_notice(format(with)), "");
+  EXPECT_EQ(masking_notice(format(chatml)), "");
 }
 
 TEST_F(SampleBuilderTest, ReasoningIsWhatTheTemplateMakesOfItByWhateverName) {
@@ -169,16 +175,16 @@ TEST_F(SampleBuilderTest, ReasoningIsWhatTheTemplateMakesOfItByWhateverName) {
       "}}</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
       "%}<|im_start|>assistant\n{% endif %}";
   for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
-    json messages = said({{"user", "q"}, {"assistant", "a"}});
+    json messages = conversation({{"user", "q"}, {"assistant", "a"}});
     messages[1][name] = "hm";
     EXPECT_THAT(
-        shown(text, {{"messages", messages}}),
+        marked_samples(text, {{"messages", messages}}),
         ElementsAre(
             "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{<think>hm</think>a<|im_end|>}\n"));
     EXPECT_THAT(error_of(chatml, {{"messages", messages}}),
                 HasSubstr(std::string("messages[1].") + name + ": the chat template does not use it"));
     messages[1][name] = nullptr;
-    EXPECT_EQ(shown(chatml, {{"messages", messages}}).size(), 1u);
+    EXPECT_EQ(marked_samples(chatml, {{"messages", messages}}).size(), 1u);
   }
 }
 
@@ -190,19 +196,21 @@ TEST_F(SampleBuilderTest, ArgumentsGoToTheTemplateInTheirOrderOrAreRefused) {
       chatml;
   const std::string line =
       R"({"question":"q","answer":"a","tools":[{"type":"function","function":{"name":"f","about":"b"}}]})";
-  const auto learned = [&](const std::string& record) {
+  const auto first_sample_text = [&](const std::string& record) {
     const ChatTemplate chat_template = format(text);
     return test::marked_text(TrainingReader(tokenizer_, chat_template, 1000, 1000).parse(record)[0],
                              tokenizer_);
   };
-  EXPECT_THAT(learned(line), HasSubstr(R"([{"type": "function", "function": {"name": "f", "about": "b"}}])"));
-  EXPECT_THAT(learned(R"({"question":"q","answer":"a","functions":[{"name":"f"}]})"),
+  EXPECT_THAT(first_sample_text(line),
+              HasSubstr(R"([{"type": "function", "function": {"name": "f", "about": "b"}}])"));
+  EXPECT_THAT(first_sample_text(R"({"question":"q","answer":"a","functions":[{"name":"f"}]})"),
               HasSubstr(R"([{"type": "function", "function": {"name": "f"}}])"));
-  EXPECT_THAT(learned(R"({"question":"q","answer":"a","tools":"[{\"b\":1,\"a\":2}]"})"),
+  EXPECT_THAT(first_sample_text(R"({"question":"q","answer":"a","tools":"[{\"b\":1,\"a\":2}]"})"),
               HasSubstr(R"([{"b": 1, "a": 2}])"));
-  EXPECT_THAT(learned(R"({"question":"q","answer":"a","chat_template_kwargs":{"enable_thinking":false}})"),
-              HasSubstr("!"));
-  EXPECT_THAT(learned(R"({"question":"q","answer":"a","documents":[{"text":"d"},{"text":"e"}]})"),
+  EXPECT_THAT(
+      first_sample_text(R"({"question":"q","answer":"a","chat_template_kwargs":{"enable_thinking":false}})"),
+      HasSubstr("!"));
+  EXPECT_THAT(first_sample_text(R"({"question":"q","answer":"a","documents":[{"text":"d"},{"text":"e"}]})"),
               HasSubstr("2"));
   EXPECT_THAT(error_of(chatml, json::parse(line)), HasSubstr("tools: the chat template does not use it"));
   EXPECT_THAT(
@@ -214,8 +222,8 @@ TEST_F(SampleBuilderTest, ArgumentsGoToTheTemplateInTheirOrderOrAreRefused) {
 }
 
 TEST_F(SampleBuilderTest, RolesThatATemplateLeavesOutAreNotLostWithoutAWord) {
-  const json messages = said({{"user", "q"}, {"tool", "3"}, {"assistant", "a"}});
-  EXPECT_THAT(shown(chatml, {{"messages", messages}}),
+  const json messages = conversation({{"user", "q"}, {"tool", "3"}, {"assistant", "a"}});
+  EXPECT_THAT(marked_samples(chatml, {{"messages", messages}}),
               ElementsAre(HasSubstr("<|im_start|>tool\n3<|im_end|>")));
   const std::string some =
       "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.role }}:{{ m.content }}</s>{% "
@@ -231,31 +239,31 @@ TEST_F(SampleBuilderTest, TurnsBehindAStopTextAreReadAsTheDecoderReadThem) {
                  {"token_ids", {tokenizer_.encode("say the"), tokenizer_.encode("b<|im_end|>")}},
                  {"finish_reason", {"stop", "stop"}}};
   EXPECT_THAT(
-      shown(chatml, record),
+      marked_samples(chatml, record),
       ElementsAre("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{say the}",
                   "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nsay <|im_end|>\n<|im_start|>user\nr"
                   "<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}"));
-  // Ended by the model, all is one sample.
+  // When the model itself ended the answer, the turns are one sample.
   record["text"][0] = "say the";
   record["token_ids"][0] = tokenizer_.encode("say the<|im_end|>");
-  EXPECT_EQ(shown(chatml, record).size(), 1u);
+  EXPECT_EQ(marked_samples(chatml, record).size(), 1u);
 }
 
 TEST_F(SampleBuilderTest, AnsweredListsOfPromptsAreASampleEach) {
-  EXPECT_THAT(shown(chatml, {{"prompt", {"p", "q"}},
-                             {"text", {"a", "b"}},
-                             {"token_ids", {{'a'}, {'b'}}},
-                             {"finish_reason", {"stop", "stop"}}}),
+  EXPECT_THAT(marked_samples(chatml, {{"prompt", {"p", "q"}},
+                                      {"text", {"a", "b"}},
+                                      {"token_ids", {{'a'}, {'b'}}},
+                                      {"finish_reason", {"stop", "stop"}}}),
               ElementsAre("p{a}", "q{b}"));
   EXPECT_THAT(
-      shown(chatml, {{"prompt", {'p', 'q'}}, {"text", "a"}, {"token_ids", {'a'}}, {"finish_reason", "stop"}}),
+      marked_samples(
+          chatml, {{"prompt", {'p', 'q'}}, {"text", "a"}, {"token_ids", {'a'}}, {"finish_reason", "stop"}}),
       ElementsAre("pq{a}"));
 }
 
-// SentencePiece puts a space before a text, which must not come between a prompt and its answer.
+// SentencePiece puts a space before a text; there must be none between a prompt and its answer.
 TEST(SampleTokens, OfSentencePieceGoOnWithinTheText) {
-  const auto tokenizer =
-      Tokenizer::load(std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/tokenizers/sentencepiece-bpe");
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizer("sentencepiece-bpe"));
   for (const auto& [prompt, answer] : {std::pair{"The capital: ", "Paris"},
                                        {"The capital:", " Paris"},
                                        {"The word is hel", "lo"},
@@ -264,8 +272,8 @@ TEST(SampleTokens, OfSentencePieceGoOnWithinTheText) {
                                        {"x = 12", "345 and"},
                                        {"a</s>", "the end"}}) {
     SampleTokens tokens(*tokenizer);
-    tokens.read(prompt, false);
-    tokens.write(answer);
+    tokens.append_prompt(prompt, false);
+    tokens.append_answer(answer);
     const std::vector<TrainingSample> samples = tokens.finish();
     ASSERT_EQ(samples.size(), 1u);
     const std::vector<int64_t> read = tokenizer->encode(prompt);

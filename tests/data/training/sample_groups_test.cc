@@ -21,10 +21,10 @@ json say(const char* role, const std::string& content) {
   return {{"role", role}, {"content", content}};
 }
 
-/// Which of the records are of one group: the number of each one's first.
+/// For each record the index of the first record of its group.
 std::vector<size_t> groups_of(const std::vector<json>& records) {
   SampleGroups groups;
-  for (const json& record : records) groups.add(origin_of(parse_training_record(record.dump()), 0));
+  for (const json& record : records) groups.add(sample_origin(parse_training_record(record.dump()), 0));
   const std::vector<uint64_t> keys = groups.keys();
   std::vector<size_t> first;
   for (const uint64_t key : keys) first.push_back(std::ranges::find(keys, key) - keys.begin());
@@ -38,7 +38,7 @@ TEST(SampleGroups, AnswersOfOnePromptBelongTogether) {
   const auto chat = [&](const std::string& question, const std::string& answer) {
     return json{{"messages", {system, say("user", question), say("assistant", answer)}}};
   };
-  // A system message that all share makes no group.
+  // A common system message does not make a group.
   EXPECT_EQ(groups_of({chat("a", "1"), chat("b", "1"), chat("a", "2"), chat(" a\n", "3")}),
             (Firsts{0, 1, 0, 0}));
   EXPECT_EQ(groups_of({{{"question", "a"}, {"answer", "1"}},
@@ -61,7 +61,7 @@ TEST(SampleGroups, LinesOfAConversationBelongTogether) {
   const json q1 = say("user", "first"), a1 = say("assistant", "an answer"), q2 = say("user", "second"),
              a2 = say("assistant", "another"), other = say("user", "other");
   const json messages_1 = json::array({q1, a1}), messages_2 = json::array({q1, a1, q2, a2});
-  // Every line is supervised in another place: the batch form in its last answer only.
+  // Each line is supervised in another place; the batch form only in its last answer.
   const std::vector<json> lines{{{"messages", messages_1}},
                                 {{"messages", messages_2}},
                                 {{"messages", json::array({q1, a1, q2})},
@@ -93,7 +93,7 @@ TEST(SampleGroups, TextsThatContinueATextBelongTogether) {
       (Firsts{0, 0, 0, 3}));
 }
 
-// As with a BOS before a text, or a prompt that was left empty.
+// For example a text after a BOS, or with an empty prompt.
 TEST(SampleGroups, WithoutAPromptOnlyTheWholeCounts) {
   EXPECT_EQ(groups_of({{{"text", "one"}}, {{"text", "two"}}, {{"text", "one"}}}), (Firsts{0, 1, 0}));
   EXPECT_EQ(groups_of({{{"prompt", ""}, {"completion", "one"}},
@@ -102,19 +102,19 @@ TEST(SampleGroups, WithoutAPromptOnlyTheWholeCounts) {
             (Firsts{0, 1, 0}));
 }
 
-// Random prefixes of random texts over two letters, against every pair compared.
+// Random prefixes of random texts over two letters; the oracle compares all pairs.
 TEST(SampleGroups, FindEveryBeginningThatComparingAllPairsFinds) {
   std::mt19937 random(5);
   std::vector<SampleOrigin> origins;
   for (int i = 0; i < 300; ++i) {
-    const std::string begun = i > 0 && random() % 2 ? origins[random() % i].whole : "";
+    const std::string begun = i > 0 && random() % 2 ? origins[random() % i].full_text : "";
     const auto more = [&](size_t least) {
       std::string text;
       for (size_t n = least + random() % 6; n > 0; --n) text += "ab"[random() % 2];
       return text;
     };
     SampleOrigin origin{begun + more(7)};
-    origin.whole = origin.prompt + more(3);
+    origin.full_text = origin.prompt + more(3);
     origins.push_back(origin);
   }
   std::vector<size_t> expected(origins.size());
@@ -125,7 +125,8 @@ TEST(SampleGroups, FindEveryBeginningThatComparingAllPairsFinds) {
   };
   for (size_t a = 0; a < origins.size(); ++a) {
     for (size_t b = 0; b < origins.size(); ++b) {
-      const bool continues = origins[a].whole.size() >= 16 && origins[b].prompt.starts_with(origins[a].whole);
+      const bool continues =
+          origins[a].full_text.size() >= 16 && origins[b].prompt.starts_with(origins[a].full_text);
       if (continues || origins[a].prompt == origins[b].prompt) join(a, b);
     }
   }

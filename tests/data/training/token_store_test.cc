@@ -85,7 +85,7 @@ TEST_F(TokenStoreTest, HoldsOutAboutTheShareAndTheSameSamplesInAnyOrder) {
   const auto held_out = ids_of(store, Split::held_out);
   std::shuffle(samples.begin(), samples.end(), std::mt19937(1));
   EXPECT_EQ(ids_of(write(samples, 0.1), Split::held_out), held_out);
-  // A larger share only adds to what is held out.
+  // A larger share holds out the same samples and more.
   const auto larger = ids_of(write(samples, 0.2), Split::held_out);
   EXPECT_TRUE(std::includes(larger.begin(), larger.end(), held_out.begin(), held_out.end()));
 }
@@ -172,7 +172,7 @@ TEST_F(TokenStoreTest, RefusesOffsetsThatDoNotDivideTheTokens) {
 
 TEST_F(TokenStoreTest, TheOlderStoreStaysUntilTheNewOneIsWhole) {
   write({{{1, 2, 3}, {1, 1, 1}, ""}}, 0);
-  fs::create_directories(temporary_ / ".store.new.999999999");  // of a process that was killed
+  fs::create_directories(temporary_ / ".store.new.999999999");  // left by a killed process
   {
     TokenStoreWriter writer(folder_, 0, 1000);
     writer.add({{4, 5}, {1, 1}, ""});

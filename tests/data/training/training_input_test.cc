@@ -10,6 +10,7 @@
 
 #include "data/files/error.h"
 #include "tests/data/tokenizer/piece_tokenizer.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -51,7 +52,7 @@ class TrainingInputTest : public ::testing::Test {
 
   std::vector<int64_t> ids(const std::string& text) const { return tokenizer_.encode(text); }
 
-  std::string shown(const TrainingSample& sample) const { return test::marked_text(sample, tokenizer_); }
+  std::string marked(const TrainingSample& sample) const { return test::marked_text(sample, tokenizer_); }
 
   PieceTokenizer tokenizer_;
   const test::TemporaryFolder temporary_;
@@ -69,17 +70,17 @@ const std::string two_turns_shown =
 
 TEST_F(TrainingInputTest, SupervisesWhatTheAssistantWroteAndItsEndToken) {
   const TrainingSample sample = parse({{"messages", two_turns}, {"category", "chat"}, {"id", 7}});
-  EXPECT_EQ(shown(sample), two_turns_shown);
+  EXPECT_EQ(marked(sample), two_turns_shown);
   EXPECT_EQ(sample.ids.size(), sample.supervised.size());
   EXPECT_EQ(sample.category, "chat");
   EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), PieceTokenizer::the), 1);
 }
 
-// Though "\nJoin" is one token of a text that holds both.
+// "\nJoin" would be one token if prompt and answer were tokenised together.
 TEST_F(TrainingInputTest, ThePromptIsTokenisedFirstAndThenTheAnswer) {
   const TrainingSample sample = parse({{"question", "q"}, {"answer", "Join us"}});
-  EXPECT_THAT(shown(sample), HasSubstr("assistant\n{Join us<|im_end|>}\n"));
-  EXPECT_EQ(shown(parse({{"prompt", "say\n"}, {"completion", "Join us"}})), "say\n{Join us<|im_end|>}");
+  EXPECT_THAT(marked(sample), HasSubstr("assistant\n{Join us<|im_end|>}\n"));
+  EXPECT_EQ(marked(parse({{"prompt", "say\n"}, {"completion", "Join us"}})), "say\n{Join us<|im_end|>}");
 }
 
 TEST_F(TrainingInputTest, EveryWayToWriteAQuestionAndItsAnswerIsTheSameSample) {
@@ -94,30 +95,29 @@ TEST_F(TrainingInputTest, EveryWayToWriteAQuestionAndItsAnswerIsTheSameSample) {
       {{"instruction", "how\n\nmuch"}, {"input", ""}, {"output", "7"}},
       {{"instruction", "how\n\nmuch"}, {"output", "7"}},
   };
-  for (const json& record : equal) EXPECT_EQ(shown(parse(record)), expected) << record;
+  for (const json& record : equal) EXPECT_EQ(marked(parse(record)), expected) << record;
   for (json record : {equal[1], equal[3]}) {
     record["system"] = "Be brief.";
-    EXPECT_EQ(shown(parse(record)), "<|im_start|>system\nBe brief.<|im_end|>\n" + expected) << record;
+    EXPECT_EQ(marked(parse(record)), "<|im_start|>system\nBe brief.<|im_end|>\n" + expected) << record;
     for (const json& nothing : {json(), json(""), json::array()}) {
       record["system"] = "";
       record["tools"] = record["history"] = nothing;
-      EXPECT_EQ(shown(parse(record)), expected) << record;
+      EXPECT_EQ(marked(parse(record)), expected) << record;
     }
   }
 }
 
 TEST_F(TrainingInputTest, PromptAndCompletionAreReadAsTheyStand) {
   const json record = {{"prompt", "2+2="}, {"completion", "4"}};
-  EXPECT_EQ(shown(parse(record)), "2+2={4<|im_end|>}");
-  EXPECT_EQ(shown(parse(record, "vicuna")), "2+2={4</s>}");
-  EXPECT_EQ(shown(parse(record, "llama-2")), "2+2={4</s>}");
-  EXPECT_EQ(shown(parse(record, "none")), "2+2={4}");
-  EXPECT_EQ(shown(parse({{"text", "a the b"}})), "{a the b}");
+  EXPECT_EQ(marked(parse(record)), "2+2={4<|im_end|>}");
+  EXPECT_EQ(marked(parse(record, "vicuna")), "2+2={4</s>}");
+  EXPECT_EQ(marked(parse(record, "llama-2")), "2+2={4</s>}");
+  EXPECT_EQ(marked(parse(record, "none")), "2+2={4}");
+  EXPECT_EQ(marked(parse({{"text", "a the b"}})), "{a the b}");
 }
 
 TEST_F(TrainingInputTest, CompletionsWithoutATemplateEndAtTheTokenizersOwnEndToken) {
-  const auto tokenizer =
-      Tokenizer::load(std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/tokenizers/sentencepiece-bpe");
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizer("sentencepiece-bpe"));
   const ChatTemplate none = ChatTemplate::load(folder_, "none");
   const TrainingReader reader(*tokenizer, none, 100, 1000);
   const auto samples = reader.parse(R"({"prompt": "the cat", "completion": " sat"})");
@@ -127,20 +127,20 @@ TEST_F(TrainingInputTest, CompletionsWithoutATemplateEndAtTheTokenizersOwnEndTok
   EXPECT_EQ(samples[0].supervised.back(), 1);
 }
 
-// Its header is behind the prompt, which the template does not write, and holds letters of many an answer.
+// The answer's header comes after the prompt and contains letters that occur in many answers.
 TEST_F(TrainingInputTest, CompletionsEndAsTheFoldersTemplateSays) {
   std::ofstream(folder_ / "chat_template.jinja")
       << "{% for m in messages %}start of {{ m.role }}: {{ m.content }}<|im_end|>\n{% endfor %}";
-  EXPECT_EQ(shown(parse({{"prompt", "say "}, {"completion", "a"}}, "jinja")), "say {a<|im_end|>}");
+  EXPECT_EQ(marked(parse({{"prompt", "say "}, {"completion", "a"}}, "jinja")), "say {a<|im_end|>}");
 }
 
 TEST_F(TrainingInputTest, AddsTheBosThatTheTokenizerAddsUnlessTheTemplateWroteIt) {
   tokenizer_ = PieceTokenizer(true);
-  EXPECT_EQ(shown(parse({{"prompt", ""}, {"completion", "4"}})), "<s>{4<|im_end|>}");
-  EXPECT_THAT(shown(parse({{"question", "q"}, {"answer", "a"}}, "llama-2")),
+  EXPECT_EQ(marked(parse({{"prompt", ""}, {"completion", "4"}})), "<s>{4<|im_end|>}");
+  EXPECT_THAT(marked(parse({{"question", "q"}, {"answer", "a"}}, "llama-2")),
               StartsWith("<s>[INST] q [/INST]{ a </s>}"));
-  EXPECT_THAT(shown(parse({{"question", "q"}, {"answer", "a"}}, "chatml")), StartsWith("<|im_start|>user"));
-  EXPECT_THAT(shown(parse({{"question", "q"}, {"answer", "a"}}, "vicuna")), StartsWith("<s>A chat between"));
+  EXPECT_THAT(marked(parse({{"question", "q"}, {"answer", "a"}}, "chatml")), StartsWith("<|im_start|>user"));
+  EXPECT_THAT(marked(parse({{"question", "q"}, {"answer", "a"}}, "vicuna")), StartsWith("<s>A chat between"));
   EXPECT_EQ(parse({{"text", "ab"}}).ids.front(), PieceTokenizer::bos_id);
 }
 
@@ -162,7 +162,7 @@ TEST_F(TrainingInputTest, TakesWhatBatchTakes) {
 }
 
 TEST_F(TrainingInputTest, ABatchAnswerKeepsTheModelsOwnTokens) {
-  // "the" as three tokens: not what the tokenizer would write, but what the model said.
+  // "the" as three tokens: not how the tokenizer encodes it, but what the model generated.
   const std::vector<int64_t> answer{'t', 'h', 'e', PieceTokenizer::im_end};
   const json result = {{"text", "the"},
                        {"token_ids", answer},
@@ -172,15 +172,15 @@ TEST_F(TrainingInputTest, ABatchAnswerKeepsTheModelsOwnTokens) {
   json chat = result;
   chat["messages"] = json::array({{{"role", "user"}, {"content", "hi"}}});
   const TrainingSample sample = parse(chat);
-  EXPECT_EQ(shown(sample), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n{the<|im_end|>}");
+  EXPECT_EQ(marked(sample), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n{the<|im_end|>}");
   EXPECT_EQ(std::vector<int64_t>(sample.ids.end() - 4, sample.ids.end()), answer);
 
   json plain = result;
   plain["prompt"] = "say ";
-  EXPECT_EQ(shown(parse(plain)), "say {the<|im_end|>}");
+  EXPECT_EQ(marked(parse(plain)), "say {the<|im_end|>}");
   plain["token_ids"] = {'t', 'h'};
   plain["finish_reason"] = "length";
-  EXPECT_EQ(shown(parse(plain)), "say {th}") << "no end token when the answer was cut by its length";
+  EXPECT_EQ(marked(parse(plain)), "say {th}") << "no end token when the answer was cut by its length";
 }
 
 TEST_F(TrainingInputTest, BatchTurnsFollowEachOther) {
@@ -192,21 +192,21 @@ TEST_F(TrainingInputTest, BatchTurnsFollowEachOther) {
   equal.erase(0);
   const TrainingSample whole = parse({{"messages", equal}});
   const TrainingSample sample = parse(record);
-  EXPECT_EQ(shown(sample) + "\n", shown(whole));
+  EXPECT_EQ(marked(sample) + "\n", marked(whole));
   EXPECT_EQ(sample.ids, std::vector<int64_t>(whole.ids.begin(), whole.ids.end() - 1));
 
-  // The first answer was cut: its end token is read by the second turn, and is no label.
+  // The first answer was truncated: its end token is in the second turn's prompt, and is no label.
   record["token_ids"][0] = ids("yo the");
   record["finish_reason"][0] = "length";
   EXPECT_THAT(
-      shown(parse(record)),
+      marked(parse(record)),
       HasSubstr("assistant\n{yo "
                 "the}<|im_end|>\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n{bye<|im_end|>}"));
-  // Llama-2's format writes spaces around an answer that the model did not write.
+  // Llama-2's format puts spaces around an answer that the model did not generate.
   const std::vector<TrainingSample> parts = parse_all(record, "llama-2");
   ASSERT_EQ(parts.size(), 2u);
-  EXPECT_EQ(shown(parts[0]), "<s>[INST] hi [/INST]{yo the}");
-  EXPECT_EQ(shown(parts[1]), "<s>[INST] hi [/INST] yo the </s><s>[INST] and? [/INST]{bye<|im_end|>}");
+  EXPECT_EQ(marked(parts[0]), "<s>[INST] hi [/INST]{yo the}");
+  EXPECT_EQ(marked(parts[1]), "<s>[INST] hi [/INST] yo the </s><s>[INST] and? [/INST]{bye<|im_end|>}");
   EXPECT_EQ(parts[1].part, 1);
 
   json thoughtful = record;
@@ -214,15 +214,15 @@ TEST_F(TrainingInputTest, BatchTurnsFollowEachOther) {
   thoughtful["token_ids"][0] = ids("<think>\nhm\n</think>\n\nyo the<|im_end|>");
   const std::vector<TrainingSample> thought = parse_all(thoughtful, "qwen3");
   ASSERT_EQ(thought.size(), 2u);
-  EXPECT_THAT(shown(thought[0]),
+  EXPECT_THAT(marked(thought[0]),
               ::testing::EndsWith("assistant\n{<think>\nhm\n</think>\n\nyo the<|im_end|>}"));
-  EXPECT_THAT(shown(thought[1]),
+  EXPECT_THAT(marked(thought[1]),
               HasSubstr("hi<|im_end|>\n<|im_start|>assistant\nyo the<|im_end|>\n<|im_start|>user\nand?"))
       << "the second turn was decoded without that thought";
 
   record["text"].erase(1);
   record["token_ids"].erase(1);
-  EXPECT_THAT(shown(parse(record)), ::testing::EndsWith("assistant\n{yo the}"))
+  EXPECT_THAT(marked(parse(record)), ::testing::EndsWith("assistant\n{yo the}"))
       << "a job may stop within a conversation";
 }
 
@@ -305,7 +305,7 @@ TEST_F(TrainingInputTest, ReadsAFileLineByLineAndReportsBadOnes) {
   std::vector<std::string> texts;
   std::vector<BadRecord> bad;
   reader.read(
-      file, [&](TrainingSample&& sample) { texts.push_back(shown(sample)); },
+      file, [&](TrainingSample&& sample) { texts.push_back(marked(sample)); },
       [&](const BadRecord& record) { bad.push_back(record); });
   EXPECT_THAT(texts, ElementsAre("{one}", "{last}"));
   ASSERT_EQ(bad.size(), 3u);
@@ -315,7 +315,7 @@ TEST_F(TrainingInputTest, ReadsAFileLineByLineAndReportsBadOnes) {
   EXPECT_EQ(bad[1].line, 5);
   EXPECT_EQ(bad[2].line, 6);
   EXPECT_THROW(reader.read(folder_ / "missing", nullptr, nullptr), InputError);
-  // What goes wrong behind the reader is not a bad record.
+  // An error in the callback is not a bad record.
   EXPECT_THROW(reader.read(
                    file, [](TrainingSample&&) { throw InputError("disk"); }, [](const BadRecord&) {}),
                InputError);

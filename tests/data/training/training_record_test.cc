@@ -8,7 +8,7 @@
 #include "data/files/error.h"
 #include "tests/support/input_error.h"
 
-// The shapes that public data has, and what stands beside a conversation in them.
+// The forms of public data sets, and the fields beside a conversation in them.
 namespace clover::data {
 namespace {
 
@@ -16,29 +16,31 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// "user: hi | assistant: hello", what is not learned in brackets; another record's parts in the same way.
-std::string told(const std::string& line) {
+/// A record as text, "user: hi | assistant: hello"; messages that are not supervised are in brackets.
+std::string summary_of(const std::string& line) {
   const TrainingRecord record = parse_training_record(line);
   if (const auto* text = std::get_if<TextRecord>(&record.content)) return "text " + text->text;
   if (const auto* text = std::get_if<CompletionRecord>(&record.content))
     return text->prompt + " + " + text->completion;
-  if (const auto* answered = std::get_if<AnsweredRecord>(&record.content)) {
-    std::string told = answered->is_chat || !answered->prompts.empty() ? "" : answered->prompt;
+  if (const auto* answered = std::get_if<BatchOutputRecord>(&record.content)) {
+    std::string summary = answered->is_chat || !answered->prompts.empty() ? "" : answered->prompt;
     for (const auto& prompt : answered->prompts)
-      told += prompt.text + std::to_string(prompt.ids.size()) + " ";
-    for (const Message& message : answered->messages) told += message.role + ": " + message.content + " | ";
-    return told + "answered";
+      summary += prompt.text + std::to_string(prompt.ids.size()) + " ";
+    for (const Message& message : answered->messages)
+      summary += message.role + ": " + message.content + " | ";
+    return summary + "answered";
   }
   const auto* chat = std::get_if<ChatRecord>(&record.content);
   if (chat == nullptr) return "tokens";
-  std::string told;
+  std::string summary;
   for (size_t i = 0; i < chat->messages.size(); ++i) {
     const Message& message = chat->messages[i];
-    const bool left_out = !chat->learned.empty() && !chat->learned[i] && message.role == "assistant";
+    const bool left_out =
+        !chat->supervised_messages.empty() && !chat->supervised_messages[i] && message.role == "assistant";
     const std::string one = message.role + ": " + message.content;
-    told += (told.empty() ? "" : " | ") + (left_out ? "(" + one + ")" : one);
+    summary += (summary.empty() ? "" : " | ") + (left_out ? "(" + one + ")" : one);
   }
-  return told;
+  return summary;
 }
 
 std::string refused(const std::string& line) {
@@ -93,7 +95,7 @@ TEST(TrainingRecord, IsReadInEveryShapeOfPublicData) {
       {R"({"turns":["a"],"system":"s","text":["b"],"token_ids":[[1]],"finish_reason":["stop"]})",
        "system: s | user: a | answered"},
   };
-  for (const auto& [line, expected] : shapes) EXPECT_EQ(told(line), expected) << line;
+  for (const auto& [line, expected] : shapes) EXPECT_EQ(summary_of(line), expected) << line;
 }
 
 TEST(TrainingRecord, ASystemMessageBesideAConversationIsItsFirst) {
@@ -101,14 +103,14 @@ TEST(TrainingRecord, ASystemMessageBesideAConversationIsItsFirst) {
                            R"("conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}])",
                            R"("question":"a","answer":"b")", R"("instruction":"a","output":"b")"}) {
     for (const char* name : {"system", "system_prompt", "system_message"})
-      EXPECT_EQ(told(std::string("{\"") + name + "\":\"s\"," + rest + "}"),
+      EXPECT_EQ(summary_of(std::string("{\"") + name + "\":\"s\"," + rest + "}"),
                 "system: s | user: a | assistant: b");
-    EXPECT_EQ(told(std::string("{\"system\":\"\",") + rest + "}"), "user: a | assistant: b");
-    EXPECT_EQ(told(std::string("{\"system\":null,") + rest + "}"), "user: a | assistant: b");
+    EXPECT_EQ(summary_of(std::string("{\"system\":\"\",") + rest + "}"), "user: a | assistant: b");
+    EXPECT_EQ(summary_of(std::string("{\"system\":null,") + rest + "}"), "user: a | assistant: b");
     EXPECT_THAT(refused(std::string("{\"system\":5,") + rest + "}"), HasSubstr("system: expected a string"));
   }
   EXPECT_EQ(
-      told(
+      summary_of(
           R"({"system":"s","messages":[{"role":"system","content":"s"},{"role":"assistant","content":"b"}]})"),
       "system: s | assistant: b");
 }
@@ -120,15 +122,15 @@ TEST(TrainingRecord, TurnsThatAreNotToBeLearnedAreNot) {
            beside + "}";
   };
   const std::string expected = "user: a | (assistant: b) | user: c | assistant: d";
-  EXPECT_EQ(told(chat(R"(,"weight":0)", R"(,"weight":1)", "")), expected);
-  EXPECT_EQ(told(chat(R"(,"weight":0.0)", "", "")), expected);
-  EXPECT_EQ(told(chat(R"(,"train":false)", "", "")), expected);
-  EXPECT_EQ(told(chat(R"(,"loss":false)", "", "")), expected);
-  EXPECT_EQ(told(chat(R"(,"loss_mask":0)", R"(,"loss_mask":1)", "")), expected);
-  EXPECT_EQ(told(chat("", "", R"(,"loss_mask":[0,0,0,1],"system":"s")")), "system: s | " + expected);
-  EXPECT_EQ(told(chat(R"(,"weight":null)", "", "")), "user: a | assistant: b | user: c | assistant: d");
+  EXPECT_EQ(summary_of(chat(R"(,"weight":0)", R"(,"weight":1)", "")), expected);
+  EXPECT_EQ(summary_of(chat(R"(,"weight":0.0)", "", "")), expected);
+  EXPECT_EQ(summary_of(chat(R"(,"train":false)", "", "")), expected);
+  EXPECT_EQ(summary_of(chat(R"(,"loss":false)", "", "")), expected);
+  EXPECT_EQ(summary_of(chat(R"(,"loss_mask":0)", R"(,"loss_mask":1)", "")), expected);
+  EXPECT_EQ(summary_of(chat("", "", R"(,"loss_mask":[0,0,0,1],"system":"s")")), "system: s | " + expected);
+  EXPECT_EQ(summary_of(chat(R"(,"weight":null)", "", "")), "user: a | assistant: b | user: c | assistant: d");
   EXPECT_EQ(
-      told(
+      summary_of(
           R"({"conversations":[{"from":"human","value":"a","weight":1},{"from":"gpt","value":"b","weight":0},{"from":"human","value":"c"},{"from":"gpt","value":"d"}]})"),
       expected);
 
@@ -139,7 +141,7 @@ TEST(TrainingRecord, TurnsThatAreNotToBeLearnedAreNot) {
   EXPECT_THAT(refused(chat("", "", R"(,"loss_mask":[1,0,0,1])")), HasSubstr("loss_mask[0]: expected 0"));
   EXPECT_THAT(refused(R"({"text":"a","weight":0.25})"), HasSubstr("weight: expected 0 or 1"));
   EXPECT_THAT(refused(R"({"text":"a","train":false})"), HasSubstr("train: expected 1, or no such record"));
-  EXPECT_EQ(told(R"({"text":"a","weight":1.0,"train":true})"), "text a");
+  EXPECT_EQ(summary_of(R"({"text":"a","weight":1.0,"train":true})"), "text a");
 }
 
 TEST(TrainingRecord, WhatHasNoPlaceBesideAFormIsNamed) {
@@ -161,7 +163,7 @@ TEST(TrainingRecord, WhatHasNoPlaceBesideAFormIsNamed) {
   for (const auto& [line, name] : cases)
     EXPECT_THAT(refused(line), ::testing::StartsWith(std::string(name) + ": expected")) << line;
   EXPECT_EQ(
-      told(
+      summary_of(
           R"({"messages":[{"role":"assistant","content":"b"}],"history":[],"context":"","tools":null,"mine":{"a":1}})"),
       "assistant: b");
 }

@@ -182,7 +182,7 @@ TEST_F(BatchJobTest, AnswersEachOfSeveralPromptsAsAChoice) {
   EXPECT_EQ(decoder.steps, 0);
 }
 
-TEST_F(BatchJobTest, BeginsALineOfSeveralPromptsAgainThatWasNotDone) {
+TEST_F(BatchJobTest, RestartsAnUnfinishedLineOfSeveralPrompts) {
   settings.stats_file = (folder / "stats.jsonl").string();
   std::string input;
   for (int i = 1; i <= 5; ++i)
@@ -221,7 +221,7 @@ TEST_F(BatchJobTest, GivesNumbersBackAsTheyWereWritten) {
   EXPECT_EQ(run(input).answered, 0) << "what was written is read back";
 }
 
-TEST_F(BatchJobTest, GoesOnBehindBadLines) {
+TEST_F(BatchJobTest, ContinuesAfterBadLines) {
   const auto outcome = run("{\"prompt\": \"abc\"}\nnonsense\n\n" + std::string("{\"prompt\": \"") +
                            std::string(2000, 'a') + "\"}\n" + "{\"prompt\": \"" + std::string(13, 'a') +
                            "\", \"id\": \"odd\"}\n{\"prompt\": \"abcd\"}\n");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "infer/batch/stats_file.h"
 #include "tests/infer/commands/output_records.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
@@ -52,8 +53,8 @@ TEST_F(BatchOutputTest, KnowsWhatIsDoneWhenContinued) {
   }
   run["settings"]["max-batch"] = "16";  // changes no token
   BatchOutput output = open();
-  EXPECT_EQ(output.done_lines(), 3);
-  EXPECT_EQ(output.failed_lines(), 1);
+  EXPECT_EQ(output.done_count(), 3);
+  EXPECT_EQ(output.failed_count(), 1);
   EXPECT_TRUE(output.done(2) && output.done(5) && output.done(7));
   EXPECT_FALSE(output.done(1));
   output.write(1, answer(1));
@@ -110,11 +111,11 @@ TEST_F(BatchOutputTest, CutsOffATornLastLine) {
   for (size_t torn : {size_t{1}, size_t{5}, size_t{200000}}) {
     folder.write("out.jsonl", whole + std::string(torn, '{'));
     BatchOutput output = open();
-    EXPECT_EQ(output.done_lines(), 1);
+    EXPECT_EQ(output.done_count(), 1);
     EXPECT_EQ(test::text_of(file), whole);
   }
   folder.write("out.jsonl", whole.substr(0, whole.size() - 1));  // even when only the line feed is missing
-  EXPECT_EQ(open().done_lines(), 0);
+  EXPECT_EQ(open().done_count(), 0);
   EXPECT_EQ(test::text_of(file), "");
 }
 
@@ -126,8 +127,8 @@ TEST_F(BatchOutputTest, DropsErrorRecordsToDoThemAgain) {
     output.write(6, answer(6));
   }
   BatchOutput output = open(true);
-  EXPECT_EQ(output.done_lines(), 2);
-  EXPECT_EQ(output.failed_lines(), 0);
+  EXPECT_EQ(output.done_count(), 2);
+  EXPECT_EQ(output.failed_count(), 0);
   EXPECT_FALSE(output.done(5));
   output.write(5, answer(5));  // goes to the file that replaced the old one
   const std::vector<json> records = test::records_of(file);
@@ -174,17 +175,17 @@ TEST_F(BatchOutputTest, RefusesAFolderThatDoesNotExist) {
   EXPECT_THAT(refusal(), HasSubstr("none/out.jsonl"));
 }
 
-TEST_F(BatchOutputTest, KnowsStatisticsOfAnotherJobWhereNoLineWasAnswered) {
+TEST_F(BatchOutputTest, RecognisesStatsOfAnotherJobBeforeALineWasAnswered) {
   const auto stats = folder / "stats";
   run["settings"]["stats"] = stats.string();
-  const std::string mine = open().mark();
+  const std::string mine = open().job_hash();
   json other_run = run;
   other_run["affects_output"]["seed"] = 2;
-  const std::string others = BatchOutput(folder / "other.jsonl", other_run, false).mark();
+  const std::string others = BatchOutput(folder / "other.jsonl", other_run, false).job_hash();
   EXPECT_NE(mine, others);
-  const auto record = [](int64_t line, const json& mark) {
+  const auto record = [](int64_t line, const json& hash) {
     json about = {{"line", line}, {"id", nullptr}, {"token_ids", {1, 2}}, {"accepted_histogram", {1}}};
-    if (!mark.is_null()) about["job"] = mark;
+    if (!hash.is_null()) about["job"] = hash;
     return about.dump() + "\n";
   };
   const auto refused = [&](const std::string& records) {
@@ -195,7 +196,7 @@ TEST_F(BatchOutputTest, KnowsStatisticsOfAnotherJobWhereNoLineWasAnswered) {
   EXPECT_EQ(refused(record(1, mine) + record(2, mine) + "{\"line\": 3"), "");
   EXPECT_THAT(refused(record(1, mine) + record(2, others)), HasSubstr("line 2"));
   EXPECT_THAT(refused(record(1, others)), HasSubstr("found those of another job"));
-  // Written before records were marked: one that a kill left without its answer, and no more.
+  // Written before records had a hash: one that a kill left without its answer, and no more.
   EXPECT_EQ(refused(record(1, nullptr) + "{\"line\": 3"), "");
   EXPECT_THAT(refused(record(1, nullptr) + record(2, nullptr)), HasSubstr("line 1"));
   open().write(1, failure(1));

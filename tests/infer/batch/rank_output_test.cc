@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -30,7 +29,7 @@ class Ranks : public testing::Test {
     std::set<int64_t> lines;
     for (int64_t line = 1; line <= input_lines && std::ssize(lines) < most; ++line) {
       if (!rank.claim(line)) continue;
-      rank.part().write(line, answer(line));
+      rank.shard().write(line, answer(line));
       lines.insert(line);
     }
     return lines;
@@ -56,7 +55,7 @@ class Ranks : public testing::Test {
               {"input", {{"lines", input_lines}, {"hash", "aa"}}}};
 };
 
-TEST_F(Ranks, LeaveWhatIsNotTheirsInTheFolder) {
+TEST_F(Ranks, KeepOtherFilesInTheFolder) {
   std::filesystem::create_directories(shared / "notes");
   RankOutput only = begin(0, 2);
   answer_some(only, input_lines);
@@ -75,15 +74,15 @@ TEST_F(Ranks, ShareTheLinesAndLeaveOneOutput) {
   EXPECT_FALSE(first.finish().last);
   EXPECT_EQ(answer_some(second, input_lines).size(), 0u);
   EXPECT_FALSE(third.finish().last);
-  const RankOutput::Joined joined = second.finish();
-  EXPECT_TRUE(joined.last);
-  EXPECT_EQ(joined.done, input_lines);
-  EXPECT_EQ(joined.failed, 0);
+  const RankOutput::MergeResult merged = second.finish();
+  EXPECT_TRUE(merged.last);
+  EXPECT_EQ(merged.done, input_lines);
+  EXPECT_EQ(merged.failed, 0);
   EXPECT_EQ(lines_of_output(), all_lines());
   EXPECT_FALSE(std::filesystem::exists(shared));
 }
 
-TEST_F(Ranks, GoOnInAnyNumberWithWhatOthersLeft) {
+TEST_F(Ranks, ContinueInAnyNumberAfterAKill) {
   {
     std::vector<RankOutput> killed;  // never finish: their locks go with them
     for (int64_t rank = 0; rank < 4; ++rank) killed.push_back(begin(rank, 4));
@@ -96,41 +95,41 @@ TEST_F(Ranks, GoOnInAnyNumberWithWhatOthersLeft) {
     answer_some(first, 300);
     first.finish();
   }  // the second is killed
-  RankOutput::join_left_behind(file, run);
+  RankOutput::merge_abandoned_shards(file, run);
   EXPECT_FALSE(std::filesystem::exists(shared));
   BatchOutput alone(file, run, false);
-  EXPECT_EQ(alone.done_lines(), 1700);
+  EXPECT_EQ(alone.done_count(), 1700);
   for (int64_t line = 1; line <= input_lines; ++line)
     if (!alone.done(line)) alone.write(line, answer(line));
   EXPECT_EQ(lines_of_output(), all_lines());
 }
 
-TEST_F(Ranks, TheLastOneTellsWhatALostOneLeft) {
+TEST_F(Ranks, TheLastOneReportsLinesThatAKilledOneLeft) {
   std::optional<RankOutput> first = begin(0, 2), second = begin(1, 2);
   answer_some(*first, 40);
   first->claim(input_lines);
   first.reset();
   answer_some(*second, input_lines);
-  const RankOutput::Joined joined = second->finish();
-  EXPECT_TRUE(joined.last);
-  EXPECT_LT(joined.done, input_lines);
-  EXPECT_GE(joined.done, input_lines - 2);
+  const RankOutput::MergeResult merged = second->finish();
+  EXPECT_TRUE(merged.last);
+  EXPECT_LT(merged.done, input_lines);
+  EXPECT_GE(merged.done, input_lines - 2);
 }
 
-TEST_F(Ranks, JoinATornPartWithoutItsTornLine) {
+TEST_F(Ranks, MergeATornShardWithoutItsTornLine) {
   {
     RankOutput rank = begin(0, 2);
     answer_some(rank, 10);
     std::ofstream(shared / "rank-0.jsonl", std::ios::app) << R"({"line": 11, "tok)";
   }
-  RankOutput::join_left_behind(file, run);
+  RankOutput::merge_abandoned_shards(file, run);
   EXPECT_EQ(lines_of_output().size(), 10u);
 }
 
-TEST_F(Ranks, AreRefusedWhatIsNotTheirs) {
+TEST_F(Ranks, RefuseARankThatIsTakenAndAMissingFolder) {
   const RankOutput first = begin(0, 2);
   EXPECT_THROW(begin(0, 2), data::InputError);  // the same rank twice
-  EXPECT_THROW(RankOutput::join_left_behind(file, run), data::InputError);
+  EXPECT_THROW(RankOutput::merge_abandoned_shards(file, run), data::InputError);
   EXPECT_THAT(test::input_error([&] {
                 RankOutput(folder / "missing" / "out.jsonl", {1, 2}, run, false);
               }),
@@ -144,9 +143,9 @@ TEST_F(Ranks, LeaveTheAnswersOfOtherSettingsAlone) {
   }
   run["affects_output"]["seed"] = 2;
   EXPECT_THROW(begin(0, 2), data::InputError);
-  EXPECT_THROW(RankOutput::join_left_behind(file, run), data::InputError);
+  EXPECT_THROW(RankOutput::merge_abandoned_shards(file, run), data::InputError);
   run["affects_output"]["seed"] = 1;
-  RankOutput::join_left_behind(file, run);
+  RankOutput::merge_abandoned_shards(file, run);
   EXPECT_EQ(lines_of_output().size(), 10u);
   run["affects_output"]["seed"] = 2;
   EXPECT_THROW(begin(0, 2), data::InputError);
@@ -174,33 +173,15 @@ TEST_F(Ranks, RetryErrorsOnceAndNotThoseOfOthersAtWork) {
   RankOutput first = begin(0, 2, true);
   EXPECT_FALSE(first.claim(1));
   EXPECT_TRUE(first.claim(2));
-  first.part().write(2, failure(2));
+  first.shard().write(2, failure(2));
   RankOutput second = begin(1, 2, true);
   answer_some(second, input_lines);
   answer_some(first, input_lines);
   first.finish();
-  const RankOutput::Joined joined = second.finish();
-  EXPECT_EQ(joined.done, input_lines);
-  EXPECT_EQ(joined.failed, 1);
+  const RankOutput::MergeResult merged = second.finish();
+  EXPECT_EQ(merged.done, input_lines);
+  EXPECT_EQ(merged.failed, 1);
   EXPECT_EQ(lines_of_output(), all_lines());
-}
-
-TEST(LauncherRank, IsReadFromTorchrunAndSlurm) {
-  const auto set = [](const char* name, const char* value) {
-    value ? ::setenv(name, value, 1) : ::unsetenv(name);
-  };
-  const auto with = [&](const char* rank, const char* size, const char* proc, const char* tasks) {
-    set("RANK", rank), set("WORLD_SIZE", size), set("SLURM_PROCID", proc), set("SLURM_STEP_NUM_TASKS", tasks);
-    return Rank::of_launcher();
-  };
-  EXPECT_EQ(with(nullptr, nullptr, nullptr, nullptr).count, 1);
-  EXPECT_EQ(with("2", "4", nullptr, nullptr).number, 2);
-  EXPECT_EQ(with(nullptr, nullptr, "5", "8").count, 8);
-  EXPECT_EQ(with("1", "2", "5", "8").number, 1);  // torchrun under Slurm
-  EXPECT_THROW(with("4", "4", nullptr, nullptr), data::InputError);
-  EXPECT_THROW(with("one", "4", nullptr, nullptr), data::InputError);
-  EXPECT_THROW(with("-1", "4", nullptr, nullptr), data::InputError);
-  with(nullptr, nullptr, nullptr, nullptr);
 }
 
 }  // namespace

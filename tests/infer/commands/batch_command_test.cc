@@ -41,7 +41,7 @@ TEST_F(Commands, BatchNeverOverwritesWhatIsNotItsOwn) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
-TEST_F(Commands, BatchKnowsStatisticsOfAnotherJobFromItsOwn) {
+TEST_F(Commands, BatchRecognisesStatsOfAnotherJob) {
   const std::string one = (folder / "one.jsonl").string(), stats = (folder / "stats.jsonl").string();
   const std::vector<std::string> with_stats{"--max-tokens", "2", "--stats", stats};
   ASSERT_EQ(run(batch(questions(3), one, with_stats)).code, 0);
@@ -65,7 +65,7 @@ TEST_F(Commands, BatchKnowsStatisticsOfAnotherJobFromItsOwn) {
   EXPECT_EQ(test::text_of(stats), written);
 }
 
-TEST_F(Commands, BatchContinuesALossyJobWithTheSameHeadsAlone) {
+TEST_F(Commands, BatchContinuesALossyJobOnlyWithTheSameHeads) {
   const std::string input = questions(1), folder_of_heads = heads();
   const std::vector<std::string> lossy{"--max-tokens", "2",       "--verify",
                                        "typical",      "--heads", folder_of_heads};
@@ -84,7 +84,7 @@ TEST_F(Commands, BatchContinuesALossyJobWithTheSameHeadsAlone) {
   EXPECT_THAT(refused.err, HasSubstr("it was begun with heads"));
 }
 
-TEST_F(Commands, BatchDoesNotGoOnWithWhatTheModelsFolderSaysByNow) {
+TEST_F(Commands, BatchRefusesToContinueWithAChangedModelFolder) {
   namespace fs = std::filesystem;
   const fs::path model = folder / "model";
   fs::create_directory(model);
@@ -105,7 +105,7 @@ TEST_F(Commands, BatchDoesNotGoOnWithWhatTheModelsFolderSaysByNow) {
   EXPECT_THAT(refused.err, HasSubstr("end-ids"));
 }
 
-TEST_F(Commands, BatchSaysNothingIntoTheAnswersWhereStderrIsClosed) {
+TEST_F(Commands, BatchWritesNoMessageIntoTheAnswersWhenStderrIsClosed) {
   const std::string input = questions(2);
   const Ran ran = test::run_program(folder, {"/bin/sh", "-c",
                                              program + " batch --target " + target + " --input " + input +

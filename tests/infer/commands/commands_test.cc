@@ -9,7 +9,7 @@
 namespace clover {
 namespace {
 
-TEST_F(Commands, TeachThemselves) {
+TEST_F(Commands, PrintHelpWithAnExample) {
   EXPECT_EQ(run({"--help"}).code, 0);
   EXPECT_EQ(run({}).code, 2);
   for (const char* command : {"generate", "batch", "bench", "tokenize", "verify-equal", "inspect"}) {
@@ -88,7 +88,7 @@ TEST_F(Commands, DefaultListsReadBackToo) {
   EXPECT_EQ(again.out, printed.out);
 }
 
-TEST_F(Commands, ReportsNeverReplaceWhatTheyReportOn) {
+TEST_F(Commands, ReportsNeverOverwriteTheirInputs) {
   const std::string input = questions(1), before = test::text_of(input);
   for (const std::string command : {"bench", "verify-equal", "batch"}) {
     std::vector<std::string> words = {command, "--target", target, "--input", input, "--json", input};
@@ -125,7 +125,7 @@ TEST_F(Commands, ASystemMessageNeedsAChatTemplate) {
   expect_refusal(generate + " --end-tokens none --system s", "expected a chat template, found none");
 }
 
-TEST_F(Commands, AnswersOutOfNoNumbersAreErrors) {
+TEST_F(Commands, NanLogitsAreErrors) {
   const test::TemporaryFolder damaged;
   test::write_tiny_tokenizer(damaged);
   test::write_damaged_target(damaged, 'Z');
@@ -168,7 +168,7 @@ TEST_F(Commands, NumbersBeyondTheirTypeAreRefused) {
               HasSubstr("kv-memory = 2147483648"));
 }
 
-TEST_F(Commands, AMessageNamesTheFileThatHoldsTheValue) {
+TEST_F(Commands, AMessageNamesTheFileThatHoldsAWrongValue) {
   const std::string file = folder.write("job.toml", "max-tokens = \"many\"\n");
   const Ran from_file = run({"generate", "--target", target, "--prompt", "p", "--config", file});
   EXPECT_EQ(from_file.code, 2);

@@ -39,8 +39,8 @@ class RankProcesses : public testing::Test {
   }
 
   void wait_for_an_answer_of(int rank) const {
-    const std::filesystem::path part = out + ".ranks/rank-" + std::to_string(rank) + ".jsonl";
-    for (int tries = 0; tries < 6000 && test::records_of(part).empty(); ++tries)
+    const std::filesystem::path shard = out + ".ranks/rank-" + std::to_string(rank) + ".jsonl";
+    for (int tries = 0; tries < 6000 && test::records_of(shard).empty(); ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 

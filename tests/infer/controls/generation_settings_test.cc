@@ -22,7 +22,7 @@ GenerationSettings read(const json& generation, const json& config = json::objec
   return read_generation_settings(folder.path(), vocab);
 }
 
-TEST(GenerationSettings, WhatGenerateObeysIsInForceAndSaid) {
+TEST(GenerationSettings, SupportedSettingsAreInForceAndNamed) {
   const GenerationSettings own = read({{"eos_token_id", 2},
                                        {"repetition_penalty", 1.1},
                                        {"no_repeat_ngram_size", 3},
@@ -30,18 +30,18 @@ TEST(GenerationSettings, WhatGenerateObeysIsInForceAndSaid) {
                                        {"bad_words_ids", {{5, 6}, {7}, {8, 100}}},
                                        {"suppress_tokens", {-1, 9, 99, 100}},
                                        {"begin_suppress_tokens", {3}}});
-  EXPECT_EQ(own.controls.described(), (json{{"repetition_penalty", 1.1},
-                                            {"no_repeat_ngram_size", 3},
-                                            {"min_tokens", 4},
-                                            {"bad_words_ids", {{5, 6}, {7}}},
-                                            {"suppress_tokens", {9, 99}},
-                                            {"begin_suppress_tokens", {3}}}));
+  EXPECT_EQ(own.controls.to_json(), (json{{"repetition_penalty", 1.1},
+                                          {"no_repeat_ngram_size", 3},
+                                          {"min_tokens", 4},
+                                          {"bad_words_ids", {{5, 6}, {7}}},
+                                          {"suppress_tokens", {9, 99}},
+                                          {"begin_suppress_tokens", {3}}}));
   EXPECT_THAT(own.notice,
               AllOf(HasSubstr("generation_config.json: in force"), HasSubstr("suppress_tokens [9,99]"),
                     HasSubstr("repetition_penalty 1.1"), Not(HasSubstr("not done")), Not(HasSubstr("\n"))));
 }
 
-TEST(GenerationSettings, WhatIsNotDoneIsSaid) {
+TEST(GenerationSettings, UnsupportedSettingsAreNamed) {
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, json>>{
            {"num_beams", 4},
            {"penalty_alpha", 0.6},
@@ -64,7 +64,7 @@ TEST(GenerationSettings, WhatIsNotDoneIsSaid) {
                                      HasSubstr("typical_p 0.8")));
 }
 
-TEST(GenerationSettings, WhatGenerateTakesForNothingIsNot) {
+TEST(GenerationSettings, ValuesWithoutEffectAreIgnored) {
   for (const json& file :
        {json{{"bos_token_id", 1}, {"eos_token_id", {2, 3}}, {"transformers_version", "5.0.0"}},
         json{{"repetition_penalty", 1.0}, {"num_beams", 1}, {"guidance_scale", 1.0}, {"min_length", 0}},
@@ -74,17 +74,17 @@ TEST(GenerationSettings, WhatGenerateTakesForNothingIsNot) {
              {"suppress_tokens", json::array()}},
         json::array()}) {
     EXPECT_EQ(read(file).notice, "") << file;
-    EXPECT_TRUE(read(file).controls.described().empty()) << file;
+    EXPECT_TRUE(read(file).controls.to_json().empty()) << file;
   }
 }
 
 // Folders of before there was such a file.
-TEST(GenerationSettings, AreInConfigWhereThereIsNoFileOfTheirOwn) {
+TEST(GenerationSettings, AreReadFromConfigWithoutGenerationConfig) {
   EXPECT_EQ(read(nullptr, {{"repetition_penalty", 1.2}}).controls.repetition_penalty, 1.2);
   EXPECT_FALSE(read(json::object(), {{"repetition_penalty", 1.2}}).controls.repetition_penalty.has_value());
 }
 
-TEST(GenerationSettings, ValuesThatCannotBeAreRefused) {
+TEST(GenerationSettings, WrongValuesAreRefused) {
   for (const json& file :
        {json{{"repetition_penalty", 0}}, json{{"repetition_penalty", "1.1"}}, json{{"bad_words_ids", {3, 4}}},
         json{{"bad_words_ids", json::array({json::array()})}}, json{{"suppress_tokens", 5}},
@@ -109,9 +109,9 @@ TEST(Controls, ALineWinsOverFlagsAndTheseOverTheModelsOwn) {
   flags.presence_penalty = 0.5;
   read_controls({{"repetition_penalty", 1}, {"suppress_tokens", json::array()}, {"min_tokens", nullptr}},
                 line);
-  line.fill(flags);
-  line.fill(own);
-  EXPECT_EQ(line.described(), (json{{"presence_penalty", 0.5}, {"min_tokens", 7}}));
+  line.fill_from(flags);
+  line.fill_from(own);
+  EXPECT_EQ(line.to_json(), (json{{"presence_penalty", 0.5}, {"min_tokens", 7}}));
 }
 
 // A token a byte: words are bytes, with and without a space before them.

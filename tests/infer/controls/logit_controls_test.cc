@@ -28,7 +28,7 @@ at::Tensor words(std::vector<Struct>& structs) {
 }
 
 /// Rows of a tree behind `text`, from row 2 of a pass on.
-void expect_plain(ControlledText& text, const LogitControls& controls, const std::vector<int64_t>& ids,
+void expect_plain(LogitEditor& text, const LogitControls& controls, const std::vector<int64_t>& ids,
                   int64_t prompt, const CandidateTree& tree) {
   const at::Tensor before = at::randn({tree.size() + 3, vocab}) * 3;
   at::Tensor after = before.clone();
@@ -48,7 +48,7 @@ void expect_plain(ControlledText& text, const LogitControls& controls, const std
   }
 }
 
-TEST(ControlledText, EveryNodeSeesItsOwnText) {
+TEST(LogitEditor, EveryNodeSeesItsOwnText) {
   std::mt19937_64 random(3);
   at::manual_seed(3);
   for (int64_t number = 0; number < 400; ++number) {
@@ -58,7 +58,7 @@ TEST(ControlledText, EveryNodeSeesItsOwnText) {
     std::vector<int64_t> ids;
     for (int64_t i = 0; i <= number % 30; ++i) ids.push_back(int64_t(random() % 20));
     const int64_t prompt = std::ssize(ids);
-    ControlledText text(controls, ids, end_ids);
+    LogitEditor text(controls, ids, end_ids);
     expect_plain(text, *controls, ids, prompt, CandidateTree::of_root(0));
     for (int64_t step = 0; step < 12; ++step) {
       ids.push_back(int64_t(random() % 6));
@@ -69,11 +69,11 @@ TEST(ControlledText, EveryNodeSeesItsOwnText) {
 }
 
 // A pass may begin before the last token is known only where that changes nothing.
-TEST(ControlledText, KnowsWhetherItHangsOnTheTextBefore) {
+TEST(LogitEditor, KnowsWhetherEditsDependOnTheText) {
   const auto follows = [](LogitControls controls) {
     const std::vector<int64_t> prompt{4, 5};
-    return ControlledText(std::make_shared<const LogitControls>(std::move(controls)), prompt, end_ids)
-        .follows_text();
+    return LogitEditor(std::make_shared<const LogitControls>(std::move(controls)), prompt, end_ids)
+        .depends_on_text();
   };
   EXPECT_FALSE(follows({.bias = {{1, 2.0}}}));
   EXPECT_FALSE(follows({.suppressed = {1}, .suppressed_first = {2}}));
@@ -87,7 +87,7 @@ TEST(ControlledText, KnowsWhetherItHangsOnTheTextBefore) {
   EXPECT_TRUE(follows({.min_length = 3}));
 }
 
-TEST(LogitControls, IdsAreOfTheVocabularyAndSomeAreLeft) {
+TEST(LogitControls, RefuseIdsOutsideTheVocabularyAndBanningAllTokens) {
   const auto error_of = [](const LogitControls& controls) {
     try {
       controls.check(4);

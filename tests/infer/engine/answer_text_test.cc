@@ -4,6 +4,7 @@
 
 #include "data/files/files.h"
 #include "tests/infer/requests/tiny_tokenizer.h"
+#include "tests/support/goldens.h"
 #include "tests/support/temporary_folder.h"
 
 namespace clover::infer {
@@ -108,8 +109,7 @@ class Completions : public testing::TestWithParam<const char*> {};
 
 // Decoded whole without the decoded prompt, by transformers.
 TEST_P(Completions, KeepTheirFirstSpace) {
-  const std::filesystem::path folder =
-      std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/tokenizers" / GetParam();
+  const std::filesystem::path folder = test::golden_tokenizer(GetParam());
   const auto tokenizer = data::Tokenizer::load(folder);
   const nlohmann::json golden = data::read_json(folder / "completions.json");
   int spaces = 0;

@@ -85,7 +85,7 @@ TEST_F(ControlledEngineTest, IdsThatAreNoneAreRefused) {
   EXPECT_THROW(engine.submit(request), data::InputError);
 }
 
-// scripts/make_control_goldens.py: transformers' generate, greedy, in fp32.
+// scripts/goldens/make_control_goldens.py: transformers' generate, greedy, in fp32.
 TEST_F(ControlledEngineTest, AnswersAreTransformers) {
   std::ifstream file(std::string(CLOVER_SOURCE_DIR) + "/tests/golden/controls.json");
   const nlohmann::json golden = nlohmann::json::parse(file);

@@ -71,16 +71,16 @@ class Draft {
  public:
   Draft(const model::Target& target, model::Drafter& drafter, bool graphs)
       : cache_(target.kv_shape(drafter.kv_layers()), 64, 8),
-        recorder_(target.device(), graphs),
-        draft_(drafter, cache_, target.config().layers, recorder_),
+        graph_runner_(target.device(), graphs),
+        draft_(drafter, cache_, target.config().layers, graph_runner_),
         target_(target) {}
 
   /// The guesses of one draft behind `rows` new rows of each of `sequences`, depth by depth.
   std::vector<model::Guesses> of(int64_t sequences, int64_t rows, int64_t width) {
-    const auto [seen, frontier] = see(sequences, rows);
+    const auto [input, frontier] = see(sequences, rows);
     const Count count(*this);
     std::vector<int64_t> parents, ids;
-    std::vector<model::Guesses> guesses{draft_.prime(seen, frontier, width)};
+    std::vector<model::Guesses> guesses{draft_.prime(input, frontier, width)};
     for (int64_t depth = 1; depth < draft_.drafter().max_depth(); ++depth) {
       parents.clear();
       ids.clear();
@@ -98,14 +98,14 @@ class Draft {
   /// Whole trees behind them.
   kernels::GrowingTrees trees(int64_t sequences, int64_t rows, const model::Growth::Tree& tree,
                               const kernels::LevelRule& rule) {
-    const auto [seen, frontier] = see(sequences, rows);
+    const auto [input, frontier] = see(sequences, rows);
     const Count count(*this);
-    return draft_.grow(seen, frontier, {rule, std::vector<model::Growth::Tree>(sequences, tree)});
+    return draft_.grow(input, frontier, {rule, std::vector<model::Growth::Tree>(sequences, tree)});
   }
 
   int64_t launches_ = 0, uploads_ = 0, waits_ = 0;  // of the last draft
   const model::DraftGraphs& graphs() const { return draft_; }
-  const model::Recorder& recorder() const { return recorder_; }
+  const model::GraphRunner& graph_runner() const { return graph_runner_; }
 
  private:
   /// What happens on the device until it goes.
@@ -127,9 +127,9 @@ class Draft {
   };
 
   /// A pass over `rows` new rows of each sequence, and the last one of each.
-  std::pair<model::SeenRows, std::vector<int64_t>> see(int64_t sequences, int64_t rows) {
+  std::pair<model::DraftInput, std::vector<int64_t>> see(int64_t sequences, int64_t rows) {
     while (std::ssize(sequences_) < sequences) sequences_.push_back(cache_.open());
-    model::SeenRows seen;
+    model::DraftInput input;
     std::vector<int64_t> frontier;
     for (int64_t i = 0; i < sequences; ++i) {
       model::RowBatch batch;
@@ -141,19 +141,19 @@ class Draft {
       const int32_t begin = static_cast<int32_t>(cache_.length(sequences_[i]));
       const auto features = target_.forward(batch, cache_, draft_.drafter().features()).features;
       cache_.keep(sequences_[i], kept, target_.config().layers);
-      seen.segments.push_back({sequences_[i], begin, static_cast<int32_t>(rows)});
+      input.segments.push_back({sequences_[i], begin, static_cast<int32_t>(rows)});
       for (int64_t row = 0; row < rows; ++row) {
-        seen.parts.push_back(features.slice(row, row + 1));
-        seen.next_ids.push_back(4 + (turn_ * 7 + row + i) % 100);
+        input.parts.push_back(features.slice(row, row + 1));
+        input.next_ids.push_back(4 + (turn_ * 7 + row + i) % 100);
       }
-      frontier.push_back(std::ssize(seen.next_ids) - 1);
+      frontier.push_back(std::ssize(input.next_ids) - 1);
     }
     ++turn_;
-    return {std::move(seen), std::move(frontier)};
+    return {std::move(input), std::move(frontier)};
   }
 
   model::KvCache cache_;
-  model::Recorder recorder_;
+  model::GraphRunner graph_runner_;
   model::DraftGraphs draft_;
   const model::Target& target_;
   std::vector<int32_t> sequences_;
@@ -181,8 +181,8 @@ TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
           EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits.slice(1, 0, width)));
           EXPECT_TRUE(at::equal(expected[depth].log_sums, found[depth].log_sums));
         }
-        EXPECT_EQ(with.graphs().settled(), round >= 2);
-        EXPECT_TRUE(without.graphs().settled());
+        EXPECT_EQ(with.graphs().warm(), round >= 2);
+        EXPECT_TRUE(without.graphs().warm());
         if (round < 2) continue;
         const int64_t depths = guesser->max_depth();
         EXPECT_EQ(with.launches_, depths + features_of(*guesser)) << "and the copies of the features";
@@ -190,7 +190,7 @@ TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
         EXPECT_EQ(with.waits_, depths);
       }
     }
-    EXPECT_EQ(without.recorder().recorded(), 0);
+    EXPECT_EQ(without.graph_runner().captured(), 0);
   }
 }
 
@@ -221,8 +221,8 @@ TEST_F(GpuDraftsTest, WholeTreesAreOneUploadOneGraphAndOneWait) {
         const auto expected = without.trees(sequences, rows, tree, rule),
                    found = with.trees(sequences, rows, tree, rule);
         ASSERT_NO_FATAL_FAILURE(expect_same_trees(expected, found, sequences));
-        EXPECT_EQ(with.graphs().settled(), round >= 2);
-        EXPECT_TRUE(without.graphs().settled());
+        EXPECT_EQ(with.graphs().warm(), round >= 2);
+        EXPECT_TRUE(without.graphs().warm());
         if (round < 2) continue;
         EXPECT_EQ(with.launches_, 1 + features_of(*guesser)) << "the graph and the copies of the features";
         EXPECT_EQ(with.uploads_, 1);
@@ -280,8 +280,8 @@ TEST_F(GpuDraftsTest, WhereMemoryForGraphsEndsDraftsGoOnWithout) {
       for (size_t depth = 0; depth < expected.size(); ++depth)
         EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits)) << room << " " << depth;
     }
-    EXPECT_EQ(with.recorder().recorded(), std::min<int64_t>(room, guesser->max_depth()));
-    EXPECT_TRUE(with.graphs().settled()) << room;  // what drafts cost can be learnt all the same
+    EXPECT_EQ(with.graph_runner().captured(), std::min<int64_t>(room, guesser->max_depth()));
+    EXPECT_TRUE(with.graphs().warm()) << room;  // what drafts cost can be learnt all the same
   }
   test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
 }
@@ -291,7 +291,7 @@ TEST_F(GpuDraftsTest, WhatIsHeldForLaterMakesRoomForGraphs) {
   Draft with(*target_, *guesser, true);
   test::leave_room_for_graphs(1, 100);
   for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
-  EXPECT_EQ(with.recorder().recorded(), guesser->max_depth());
+  EXPECT_EQ(with.graph_runner().captured(), guesser->max_depth());
   test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
 }
 
@@ -300,8 +300,8 @@ TEST_F(GpuDraftsTest, WhereOverlapCannotBeRecordedKernelsDoWithout) {
   Draft with(*target_, *guesser, true);
   test::record(test::Records::no_overlap);
   for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
-  EXPECT_EQ(with.recorder().recorded(), guesser->max_depth());
-  EXPECT_FALSE(with.recorder().gave_up());
+  EXPECT_EQ(with.graph_runner().captured(), guesser->max_depth());
+  EXPECT_FALSE(with.graph_runner().capture_failed());
   EXPECT_FALSE(kernels::kernels_overlap());
   test::record(test::Records::everything);
 }
@@ -315,7 +315,7 @@ TEST_F(GpuDraftsTest, WhereNothingCanBeRecordedKernelsOverlapAllTheSame) {
     for (size_t depth = 0; depth < expected.size(); ++depth)
       EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits)) << depth;
   }
-  EXPECT_TRUE(with.recorder().gave_up());
+  EXPECT_TRUE(with.graph_runner().capture_failed());
   EXPECT_TRUE(kernels::kernels_overlap());
   test::record(test::Records::everything);
 }
@@ -329,7 +329,7 @@ TEST_F(GpuDraftsTest, DraftsTooLargeForAGraphGoOnWithoutOne) {
     for (size_t depth = 0; depth < expected.size(); ++depth)
       EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits.slice(1, 0, 2))) << depth;
   }
-  EXPECT_GT(with.recorder().recorded(), 0);
+  EXPECT_GT(with.graph_runner().captured(), 0);
 }
 
 }  // namespace

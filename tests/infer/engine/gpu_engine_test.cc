@@ -42,6 +42,7 @@ TEST_F(GpuEngineTest, TokensDependOnNothingButTheRequest) {
     for (model::Drafter* guesser : {clover.get(), medusa.get(), trimmed.get()}) {
       for (const Policy policy :
            {Policy::off, Policy::chain, Policy::fixed_tree, Policy::clover, Policy::automatic}) {
+        if (policy == Policy::off && guesser != clover.get()) continue;  // nobody is asked
         for (const int64_t batch : {1, 3}) {
           SCOPED_TRACE(guesser->kind() + " " + to_string(policy) + " batch " + std::to_string(batch) +
                        " temperature " + std::to_string(temperature));

@@ -63,7 +63,7 @@ TEST_F(GpuPlainTest, SequencesThatComeAndGoChangeNoToken) {
       return chosen;
     };
     EXPECT_EQ(expected, run(all, settings(Policy::off, nullptr), nullptr));
-    EXPECT_EQ(stats_.sent_away > 0, scarce);
+    EXPECT_EQ(stats_.preemptions > 0, scarce);
     EXPECT_GT(stats_.mixed_passes, 0);
     EXPECT_GT(stats_.steps_ahead, 0);
     // Guesses from text, and heads that are rarely asked: plain passes and others in turn.
@@ -78,26 +78,26 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
   const auto read_prompts = [&](model::KvCache& cache, std::vector<std::unique_ptr<LiveSequence>>& lives) {
     for (const Request& request : all) {
       lives.push_back(std::make_unique<LiveSequence>(request, *tokenizer_, target_->config().end_ids, false));
-      lives.back()->join(cache.open(), 0);
+      lives.back()->admit(cache.open(), 0);
       test::read_text(*target_, request.prompt, 1 << 20, cache, lives.back()->sequence());
       lives.back()->emit({9});
     }
   };
   for (const bool graphs : {false, true}) {
-    model::Recorder recorder(target_->device(), graphs);
+    model::GraphRunner graph_runner(target_->device(), graphs);
     const model::FeatureTaps taps{true, true, {1}};
     model::KvCache cache(target_->kv_shape(0), 64, 8);
-    model::PassGraphs passes(*target_, cache, 4, recorder);
-    DecodePasses decodes(*target_, cache, passes, recorder, taps, false);
+    model::PassGraphs passes(*target_, cache, 4, graph_runner);
+    PassRunner runner(*target_, cache, passes, graph_runner, taps, false);
     std::vector<std::unique_ptr<LiveSequence>> lives;
     read_prompts(cache, lives);
     const int32_t other = cache.open();
     std::vector<int64_t> ids[2] = {all[0].prompt, all[1].prompt};
     for (auto& of : ids) of.push_back(9);
-    DecodePass pass = decodes.begin({lives[0].get(), lives[1].get()},
-                                    {CandidateTree::of_root(9), CandidateTree::of_root(9)});
+    DecodePass pass = runner.begin({lives[0].get(), lives[1].get()},
+                                   {CandidateTree::of_root(9), CandidateTree::of_root(9)});
     for (int step = 0; step < 4; ++step) {
-      DecodePass next = decodes.begin_behind(pass);
+      DecodePass next = runner.begin_behind(pass);
       model::RowBatch disturbance;  // of the same shape
       for (int32_t row = 0; row < 2; ++row) disturbance.add(50 + step, other, row - 1);
       disturbance.wanted = {0, 1};
@@ -106,12 +106,12 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
         passes.forward(disturbance, taps);
         cache.keep(other, std::vector<int32_t>{}, target_->config().layers);
       }
-      decodes.wait(pass);
+      runner.wait(pass);
       for (int i = 0; i < 2; ++i) {
         const model::TargetOutput whole = test::read_text(*target_, ids[i], 1 << 20, taps.layers);
         for (const auto member : model::feature_members)
           EXPECT_TRUE(at::equal((whole.features.*member)[-1].cpu(), (pass.output.features.*member)[i].cpu()));
-        const int64_t said = pass.said.tokens[i].item<int64_t>();
+        const int64_t said = pass.target.tokens[i].item<int64_t>();
         EXPECT_EQ(said, whole.logits[-1].argmax().item<int64_t>()) << step;
         ids[i].push_back(said);
         lives[i]->emit({said});

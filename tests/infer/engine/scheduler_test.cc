@@ -43,34 +43,34 @@ class SchedulerTest : public testing::Test {
   std::vector<int64_t> join() {
     std::vector<int64_t> tags;
     for (;;) {
-      const std::vector<PromptChunk> chunks = next_chunks(1000);
+      const std::vector<PrefillChunk> chunks = next_prefill_chunks(1000);
       if (chunks.empty()) return tags;
-      for (const PromptChunk& chunk : chunks) {
+      for (const PrefillChunk& chunk : chunks) {
         read(chunk.live->sequence(), chunk.rows);
-        if (!chunk.live->answered()) chunk.live->emit({7});
+        if (!chunk.live->has_answer()) chunk.live->emit({7});
         tags.push_back(chunk.live->request().tag);
-        schedule_.joined(*chunk.live);
+        schedule_.prefill_done(*chunk.live);
       }
     }
   }
 
-  std::vector<PromptChunk> next_chunks(int64_t most) {
-    return schedule_.next_chunks(most, std::vector<int64_t>(schedule_.decoding().size(), 1));
+  std::vector<PrefillChunk> next_prefill_chunks(int64_t most) {
+    return schedule_.next_prefill_chunks(most, std::vector<int64_t>(schedule_.decoding().size(), 1));
   }
 
   /// What a pass would read, as tag, beginning and rows; it is read.
   using Read = std::tuple<int64_t, int64_t, int64_t>;
   std::vector<Read> pass(int64_t most) {
     std::vector<Read> reads;
-    for (const PromptChunk& chunk : next_chunks(most)) {
+    for (const PrefillChunk& chunk : next_prefill_chunks(most)) {
       reads.emplace_back(chunk.live->request().tag, chunk.begin, chunk.rows);
       read(chunk.live->sequence(), chunk.rows);
-      const std::span<const int64_t> ids = chunk.live->to_read();
+      const std::span<const int64_t> ids = chunk.live->prefill_tokens();
       EXPECT_EQ(chunk.last, chunk.begin + chunk.rows == std::ssize(ids));
       if (!chunk.last) continue;
       cache_.publish(chunk.live->sequence(), ids.first(ids.size() - 1));
       chunk.live->emit({7});
-      schedule_.joined(*chunk.live);
+      schedule_.prefill_done(*chunk.live);
     }
     return reads;
   }
@@ -124,23 +124,23 @@ TEST_F(SchedulerTest, TheYoungestLeavesAndComesBackWhereItWas) {
   submit(2, 7, 30);
   EXPECT_EQ(join(), (Tags{1, 2}));
   int64_t steps = 0;
-  for (; schedule_.sent_away() == 0; ++steps) {
-    schedule_.make_room();
+  for (; schedule_.preemptions() == 0; ++steps) {
+    schedule_.preempt_for_room();
     step();
   }
   EXPECT_EQ(decoding(), (Tags{1}));
   EXPECT_EQ(join(), Tags{}) << "it would be sent away again at once";
   EXPECT_EQ(schedule_.waiting(), 1);
   while (!schedule_.decoding().empty()) {
-    schedule_.make_room();
+    schedule_.preempt_for_room();
     step();
     schedule_.take_finished();
   }
-  const std::vector<PromptChunk> chunks = next_chunks(1000);
+  const std::vector<PrefillChunk> chunks = next_prefill_chunks(1000);
   ASSERT_EQ(chunks.size(), 1u);
   const LiveSequence* back = chunks[0].live;
   // Prompt and answer but its last token: one token at first, one more each step but the one it missed.
-  EXPECT_EQ(std::ssize(back->to_read()), 7 + steps - 1);
+  EXPECT_EQ(std::ssize(back->prefill_tokens()), 7 + steps - 1);
   EXPECT_EQ(back->root(), 7);
 }
 

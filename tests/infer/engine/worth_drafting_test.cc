@@ -130,7 +130,7 @@ TEST(WorthDrafting, FindsOutThatDraftingDoesNotPayThoughSomePassesAreNotTimed) {
       bool begun = true;
       int drafted = 0;
       for (int step = 0; step < 600; ++step) {
-        model.settle_promise();
+        model.check_prediction();
         std::vector<CandidateTree> trees{CandidateTree::of_root(0)};
         drafted += begun;
         if (begun) {

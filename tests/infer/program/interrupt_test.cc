@@ -19,7 +19,7 @@ namespace {
   std::_Exit(stayed_ignored && interrupted() ? 0 : 1);
 }
 
-TEST(Interrupts, LeaveASignalIgnoredThatTheProcessWasStartedToIgnore) {
+TEST(Interrupts, KeepASignalIgnoredThatWasInheritedAsIgnored) {
   EXPECT_EXIT(watch_and_raise(SIGINT, SIGTERM), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(watch_and_raise(SIGTERM, SIGINT), testing::ExitedWithCode(0), "");
 }

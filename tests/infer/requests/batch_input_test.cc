@@ -5,7 +5,7 @@
 
 #include "data/files/error.h"
 #include "data/files/hash.h"
-#include "infer/requests/line_reader.h"
+#include "tests/infer/requests/batch_lines.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -15,31 +15,9 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-BatchLine good(const json& record, const SamplingFields& defaults = {}) {
-  auto parsed = parse_batch_line(3, record.dump(), defaults);
-  const BadLine* bad = std::get_if<BadLine>(&parsed);
-  EXPECT_FALSE(bad) << record.dump() << ": " << (bad ? bad->message : "");
-  return bad ? BatchLine{} : std::get<BatchLine>(parsed);
-}
-
-BadLine bad(const std::string& text) {
-  auto parsed = parse_batch_line(3, text, {});
-  EXPECT_TRUE(std::holds_alternative<BadLine>(parsed)) << text;
-  return std::holds_alternative<BadLine>(parsed) ? std::get<BadLine>(parsed) : BadLine{};
-}
-
-BadLine bad_record(const json& record) {
-  return bad(record.dump());
-}
-
-json chat(const json& body) {
-  return {{"custom_id", "a-1"}, {"method", "POST"}, {"url", "/v1/chat/completions"}, {"body", body}};
-}
-
-const json hello = json::array({{{"role", "user"}, {"content", "Hello"}}});
-
 TEST(BatchInput, ReadsAPromptWithItsOwnFields) {
-  const BatchLine line = good({{"prompt", "Once"}, {"id", "p"}, {"category", "story"}, {"note", {1, 2}}});
+  const BatchLine line =
+      read_valid({{"prompt", "Once"}, {"id", "p"}, {"category", "story"}, {"note", {1, 2}}});
   EXPECT_EQ(line.shape, LineShape::prompt);
   EXPECT_EQ(line.number, 3);
   EXPECT_EQ(line.prompt, "Once");
@@ -50,7 +28,7 @@ TEST(BatchInput, ReadsAPromptWithItsOwnFields) {
 
 TEST(BatchInput, ReadsMessages) {
   const BatchLine line =
-      good({{"messages", {{{"role", "system"}, {"content", "Be brief."}}, hello[0]}}, {"id", 7}});
+      read_valid({{"messages", {{{"role", "system"}, {"content", "Be brief."}}, hello[0]}}, {"id", 7}});
   EXPECT_EQ(line.shape, LineShape::messages);
   ASSERT_EQ(line.messages.size(), 2u);
   EXPECT_EQ(line.messages[0].role, "system");
@@ -59,7 +37,7 @@ TEST(BatchInput, ReadsMessages) {
 }
 
 TEST(BatchInput, ReadsTurnsAsAConversationThatBeginsWithTheFirst) {
-  const BatchLine line = good({{"turns", {"One", "Two"}}});
+  const BatchLine line = read_valid({{"turns", {"One", "Two"}}});
   EXPECT_EQ(line.shape, LineShape::turns);
   EXPECT_EQ(line.turns, (std::vector<std::string>{"One", "Two"}));
   ASSERT_EQ(line.messages.size(), 1u);
@@ -67,54 +45,20 @@ TEST(BatchInput, ReadsTurnsAsAConversationThatBeginsWithTheFirst) {
   EXPECT_TRUE(line.id.is_null());
 }
 
-TEST(BatchInput, ReadsOpenAiChatRequests) {
-  const BatchLine line = good(chat({{"model", "m"},
-                                    {"messages", hello},
-                                    {"max_completion_tokens", 5},
-                                    {"temperature", 0.5},
-                                    {"top_p", 0.9},
-                                    {"seed", 11},
-                                    {"stop", "END"},
-                                    {"n", 1},
-                                    {"stream", false},
-                                    {"logprobs", nullptr},
-                                    {"presence_penalty", 0.0},
-                                    {"user", "someone"}}));
-  EXPECT_EQ(line.shape, LineShape::chat);
-  EXPECT_TRUE(line.openai());
-  EXPECT_EQ(line.id, "a-1");
-  EXPECT_EQ(line.sampling.max_tokens, 5);
-  EXPECT_EQ(line.sampling.rule.temperature, 0.5);
-  EXPECT_EQ(line.sampling.rule.top_p, 0.9);
-  EXPECT_EQ(line.sampling.seed, 11u);
-  EXPECT_EQ(line.sampling.stop, std::vector<std::string>{"END"});
-}
-
-TEST(BatchInput, ReadsOpenAiCompletionRequests) {
-  const BatchLine line = good({{"custom_id", "c"},
-                               {"method", "POST"},
-                               {"url", "/v1/completions"},
-                               {"body", {{"prompt", "Once"}, {"max_tokens", 4}, {"stop", {"a", "b"}}}}});
-  EXPECT_EQ(line.shape, LineShape::completion);
-  EXPECT_EQ(line.prompt, "Once");
-  EXPECT_EQ(line.sampling.max_tokens, 4);
-  EXPECT_EQ(line.sampling.stop, (std::vector<std::string>{"a", "b"}));
-}
-
 TEST(BatchInput, JoinsTheTextPartsOfAMessage) {
   const json parts = json::array({{{"type", "text"}, {"text", "Hel"}}, {{"type", "text"}, {"text", "lo"}}});
   const json messages = json::array({{{"role", "user"}, {"content", parts}}});
-  EXPECT_EQ(good(chat({{"messages", messages}})).messages[0].content, "Hello");
+  EXPECT_EQ(read_valid(openai_chat({{"messages", messages}})).messages[0].content, "Hello");
 }
 
 TEST(BatchInput, TakesWhatALineLeavesOpenFromTheFlags) {
-  SamplingFields flags;
+  SamplingParams flags;
   flags.rule = {0.7, 0.8, 40};
   flags.seed = 5;
   flags.max_tokens = 99;
   flags.stop = {"X"};
-  const SamplingFields own =
-      good({{"prompt", "a"}, {"temperature", 0}, {"stop", json::array()}}, flags).sampling;
+  const SamplingParams own =
+      read_valid({{"prompt", "a"}, {"temperature", 0}, {"stop", json::array()}}, flags).sampling;
   EXPECT_EQ(own.rule.temperature, 0);
   EXPECT_EQ(own.rule.top_p, 0.8);
   EXPECT_EQ(own.rule.top_k, 40);
@@ -124,7 +68,7 @@ TEST(BatchInput, TakesWhatALineLeavesOpenFromTheFlags) {
 }
 
 TEST(BatchInput, ReadsControlsOfLogits) {
-  SamplingFields flags;
+  SamplingParams flags;
   flags.controls.presence_penalty = 0.5;
   flags.controls.frequency_penalty = 0.25;
   const json asked = {{"repetition_penalty", 1.2},      {"frequency_penalty", 0},
@@ -135,25 +79,26 @@ TEST(BatchInput, ReadsControlsOfLogits) {
   json line = asked, body = asked;
   line["prompt"] = "a";
   body["messages"] = hello;
-  for (const SamplingFields& read : {good(line, flags).sampling, good(chat(body), flags).sampling}) {
+  for (const SamplingParams& read :
+       {read_valid(line, flags).sampling, read_valid(openai_chat(body), flags).sampling}) {
     json expected = asked;
     expected.erase("frequency_penalty");
     expected.erase("min_p");
     expected.update({{"presence_penalty", 0.5}, {"logit_bias", {{5, -100}}}, {"bad_words", {"no"}}});
-    EXPECT_EQ(read.controls.described(), expected);
+    EXPECT_EQ(read.controls.to_json(), expected);
     EXPECT_EQ(read.rule.min_p, 0.1);
   }
 }
 
 TEST(BatchInput, KeysRandomnessByIdThenLineAndNotAtAllForAnOwnSeed) {
-  SamplingFields flags;
+  SamplingParams flags;
   flags.seed = 5;
-  const RandomKey by_id = good({{"prompt", "a"}, {"id", "x"}}, flags).random_key();
+  const RandomKey by_id = read_valid({{"prompt", "a"}, {"id", "x"}}, flags).random_key();
   EXPECT_EQ(by_id.seed, 5u);
   EXPECT_EQ(by_id.request, data::fnv1a("x"));
-  EXPECT_EQ(good({{"prompt", "other"}, {"id", "x"}}, flags).random_key().request, by_id.request);
-  EXPECT_EQ(good({{"prompt", "a"}}, flags).random_key().request, data::fnv1a("3"));  // its line number
-  const RandomKey own = good({{"prompt", "a"}, {"id", "x"}, {"seed", 9}}, flags).random_key();
+  EXPECT_EQ(read_valid({{"prompt", "other"}, {"id", "x"}}, flags).random_key().request, by_id.request);
+  EXPECT_EQ(read_valid({{"prompt", "a"}}, flags).random_key().request, data::fnv1a("3"));  // its line number
+  const RandomKey own = read_valid({{"prompt", "a"}, {"id", "x"}, {"seed", 9}}, flags).random_key();
   EXPECT_EQ(own.seed, 9u);
   EXPECT_EQ(own.request, 0u);
 }
@@ -220,97 +165,12 @@ TEST(BatchInput, NamesWhatIsWrongWithALine) {
       {std::string(100, '['), "nested"},
   };
   for (const auto& [text, message] : cases) {
-    const BadLine line = bad(text);
+    const BadLine line = read_invalid(text);
     EXPECT_THAT(line.message, HasSubstr(message)) << text;
     EXPECT_FALSE(line.openai) << text;
     EXPECT_EQ(line.record()["line"], 3);
     EXPECT_EQ(line.record()["error"]["message"], line.message);
   }
-}
-
-TEST(BatchInput, TakesListsOfPromptsAsOpenAiDoes) {
-  const auto prompts = [](const json& prompt) {
-    const json body = {{"prompt", prompt}, {"max_tokens", 4}};
-    const BatchLine line = good({{"custom_id", "c"}, {"url", "/v1/completions"}, {"body", body}});
-    const BatchLine short_form = good({{"prompt", prompt}});
-    EXPECT_EQ(short_form.prompt, line.prompt);
-    EXPECT_EQ(short_form.choices(), line.choices());
-    return line;
-  };
-  EXPECT_EQ(prompts(json::array({"Once"})).prompt, "Once");
-  EXPECT_EQ(prompts(json::array({"Once"})).choices(), 1u);
-  const BatchLine two = prompts({"Once", "Twice"});
-  ASSERT_EQ(two.choices(), 2u);
-  EXPECT_EQ(two.prompts[1].text, "Twice");
-  EXPECT_NE(two.random_key(0).request, two.random_key(1).request);
-  const BatchLine ids = prompts({5, 7.0, 9});
-  ASSERT_EQ(ids.choices(), 1u);
-  EXPECT_EQ(ids.prompts[0].ids, (std::vector<int64_t>{5, 7, 9}));
-  const BatchLine lists = prompts({{5, 7}, {9}});
-  ASSERT_EQ(lists.choices(), 2u);
-  EXPECT_EQ(lists.prompts[1].ids, (std::vector<int64_t>{9}));
-}
-
-TEST(BatchInput, TakesWhatClientsWriteForNothing) {
-  const std::vector<std::pair<std::string, json>> parameters = {
-      {"temperature", 0},
-      {"top_k", -1},
-      {"top_k", 0},
-      {"max_tokens", 4.0},
-      {"n", 1},
-      {"n", 1.0},
-      {"best_of", 1},
-      {"seed", INT64_MAX},
-      {"seed", 5.0},
-      {"stop", nullptr},
-      {"stop", ""},
-      {"stop", json::array()},
-      {"stream", false},
-      {"stream_options", nullptr},
-      {"stream_options", {{"include_usage", true}}},
-      {"logprobs", nullptr},
-      {"logprobs", false},
-      {"top_logprobs", 0},
-      {"response_format", {{"type", "text"}}},
-      {"response_format", {{"type", "text"}, {"json_schema", nullptr}}},
-      {"tools", json::array()},
-      {"tools", nullptr},
-      {"tool_choice", "none"},
-      {"tool_choice", "auto"},
-      {"function_call", "auto"},
-      {"parallel_tool_calls", true},
-      {"user", "me"},
-      {"metadata", {{"a", 1}}},
-      {"store", false},
-      {"service_tier", "auto"},
-      {"modalities", {"text"}},
-      {"guided_json", ""},
-      {"skip_special_tokens", true},
-      {"include_stop_str_in_output", false},
-      {"add_special_tokens", false},
-      {"priority", 3},
-      {"echo", false},
-      {"max_completion_tokens", 7},
-      {"model", nullptr}};
-  for (const auto& [name, value] : parameters) {
-    const BatchLine line = good(chat({{"messages", hello}, {name, value}}));
-    EXPECT_EQ(line.sampling.rule.top_k, 0) << name;
-    EXPECT_TRUE(line.sampling.stop.empty()) << name;
-    EXPECT_EQ(line.sampling.max_tokens, name == "max_tokens" ? 4 : name == "max_completion_tokens" ? 7 : 512);
-    EXPECT_EQ(line.sampling.seed, name == "seed" ? value.get<uint64_t>() : 0) << name;
-  }
-  for (const auto& [name, value] :
-       std::vector<std::pair<std::string, json>>{{"skip_special_tokens", false},
-                                                 {"add_special_tokens", true},
-                                                 {"response_format", "text"},
-                                                 {"tool_choice", "required"},
-                                                 {"tool_choice", {{"type", "function"}}},
-                                                 {"n", true},
-                                                 {"stream", 1}})
-    EXPECT_THAT(bad_record(chat({{"messages", hello}, {name, value}})).message, HasSubstr(name));
-  const json tool = {{"type", "function"}};
-  EXPECT_THAT(bad_record(chat({{"messages", hello}, {"tools", {tool}}, {"tool_choice", "auto"}})).message,
-              HasSubstr("tool"));
 }
 
 TEST(BatchInput, KnowsIdsByHowTheyAreWritten) {
@@ -325,48 +185,8 @@ TEST(BatchInput, KnowsIdsByHowTheyAreWritten) {
     ASSERT_TRUE(std::holds_alternative<BadLine>(parsed)) << id;
     const BadLine& line = std::get<BadLine>(parsed);
     EXPECT_THAT(line.message, HasSubstr("id " + std::string(id) + " stands on an earlier line"));
-    EXPECT_THAT(text_of_record(line.record(), line.written), HasSubstr("\"id\":" + std::string(id) + ","));
+    EXPECT_THAT(record_to_text(line.record(), line.verbatim), HasSubstr("\"id\":" + std::string(id) + ","));
   }
-}
-
-TEST(BatchInput, RefusesEveryOpenAiParameterItWouldHaveToIgnore) {
-  const std::vector<std::pair<std::string, json>> parameters = {
-      {"n", 2},
-      {"stream", true},
-      {"logprobs", true},
-      {"top_logprobs", 3},
-      {"tools", json::array({{{"type", "function"}}})},
-      {"response_format", {{"type", "json_object"}}},
-      {"no_such_parameter", 1}};
-  for (const auto& [name, value] : parameters) {
-    const BadLine line = bad_record(chat({{"messages", hello}, {name, value}}));
-    EXPECT_THAT(line.message, HasSubstr(name));
-    EXPECT_TRUE(line.openai);
-  }
-}
-
-TEST(BatchInput, RefusesOpenAiRequestsItCannotServe) {
-  json record = chat({{"messages", hello}});
-  record["url"] = "/v1/embeddings";
-  EXPECT_THAT(bad_record(record).message, HasSubstr("url"));
-  record = chat({{"messages", hello}});
-  record["method"] = "GET";
-  EXPECT_THAT(bad_record(record).message, HasSubstr("method"));
-  record["method"] = "POST";
-  record.erase("body");
-  EXPECT_THAT(bad_record(record).message, HasSubstr("body"));
-  EXPECT_THAT(bad_record(chat({{"prompt", "a"}})).message, HasSubstr("messages"));
-  record = chat({{"messages", hello}});
-  record["max_tokens"] = 1;
-  EXPECT_THAT(bad_record(record).message, HasSubstr("max_tokens: expected within \"body\", found beside it"));
-}
-
-TEST(BatchInput, ShapesOpenAiErrorsLikeOpenAi) {
-  const json record = bad_record(chat({{"messages", hello}, {"n", 2}})).record();
-  EXPECT_EQ(record["custom_id"], "a-1");
-  EXPECT_TRUE(record["response"].is_null());
-  EXPECT_TRUE(record["error"].contains("code"));
-  EXPECT_THAT(record["error"]["message"].get<std::string>(), HasSubstr("n is not supported"));
 }
 
 TEST(BatchInput, CallsARepeatedIdAnErrorOfTheLaterLine) {
@@ -385,7 +205,7 @@ TEST(BatchInput, TokenizeAlsoTakesTextsAndEmptyOnes) {
   auto parsed = parse_batch_line(1, R"({"text": ""})", {}, true);
   ASSERT_TRUE(std::holds_alternative<BatchLine>(parsed));
   EXPECT_EQ(std::get<BatchLine>(parsed).shape, LineShape::text);
-  EXPECT_THAT(bad(R"({"text": "a"})").message, HasSubstr("found none of them"));  // batch does not
+  EXPECT_THAT(read_invalid(R"({"text": "a"})").message, HasSubstr("found none of them"));  // batch does not
 }
 
 TEST(BatchInput, ReadsAWholeFileOrNamesTheFirstBadLine) {
@@ -398,58 +218,6 @@ TEST(BatchInput, ReadsAWholeFileOrNamesTheFirstBadLine) {
   EXPECT_THAT(test::input_error([&] { read_batch_file(file, {}); }), HasSubstr("line 2"));
   folder.write("in.jsonl", "\n");
   EXPECT_THROW(read_batch_file(file, {}), data::InputError);
-}
-
-TEST(LineReader, ReadsLinesWithAnyEndAndKeepsMemoryBounded) {
-  const test::TemporaryFolder folder;
-  const auto file = folder.write("t", "\xEF\xBB\xBFone\r\n\n" + std::string(1 << 20, 'x') + "\nlast");
-  LineReader reader(file, 1000);
-  std::string line;
-  ASSERT_TRUE(reader.next(line));
-  EXPECT_EQ(line, "one");
-  ASSERT_TRUE(reader.next(line));
-  EXPECT_TRUE(is_blank(line));
-  ASSERT_TRUE(reader.next(line));
-  EXPECT_TRUE(reader.too_long());
-  EXPECT_EQ(line.size(), 1000u);
-  ASSERT_TRUE(reader.next(line));
-  EXPECT_EQ(line, "last");
-  EXPECT_EQ(reader.number(), 4);
-  EXPECT_FALSE(reader.too_long());
-  EXPECT_FALSE(reader.ended());
-  EXPECT_FALSE(reader.next(line));
-  EXPECT_EQ(summarise_file(file).lines, 4);
-  EXPECT_EQ(summarise_file(file).filled_lines, 3);
-}
-
-// Ranks know from it that all lines are answered.
-TEST(LineReader, FilledLinesAreThoseThatAreNotBlank) {
-  const test::TemporaryFolder folder;
-  for (const std::string& text :
-       {std::string("\xEF\xBB\xBF\n{}\n \t\r\n"), std::string("\0\n", 2), std::string("\xEF\xBB\xBF"),
-        std::string("\xEF\xBB"), std::string("\xEF\xBB\xBF\xEF\xBB\xBF"), std::string()}) {
-    const auto file = folder.write("t", text);
-    LineReader reader(file, 1000);
-    int64_t filled = 0;
-    for (std::string line; reader.next(line);) filled += !is_blank(line);
-    EXPECT_EQ(summarise_file(file).filled_lines, filled) << text;
-    EXPECT_EQ(summarise_file(file).lines, reader.number()) << text;
-  }
-}
-
-TEST(LineReader, RefusesFoldersAndMissingFiles) {
-  const test::TemporaryFolder folder;
-  EXPECT_THROW(LineReader{folder.path()}, data::InputError);
-  EXPECT_THROW(LineReader{folder / "none"}, data::InputError);
-  EXPECT_THROW(summarise_file(folder.path()), data::InputError);
-  EXPECT_THROW(summarise_file(folder / "none"), data::InputError);
-}
-
-TEST(LineReader, HashesEveryByte) {
-  const test::TemporaryFolder folder;
-  const std::string one = summarise_file(folder.write("a", "x\ny\n")).hash;
-  EXPECT_EQ(summarise_file(folder.write("b", "x\ny\n")).hash, one);
-  EXPECT_NE(summarise_file(folder.write("c", "x\nz\n")).hash, one);
 }
 
 }  // namespace

@@ -13,16 +13,14 @@
 #include "infer/tree/static_tree.h"
 #include "model/cache/kv_cache.h"
 #include "model/graphs/draft_graphs.h"
-#include "model/graphs/recorder.h"
+#include "model/graphs/graph_runner.h"
 #include "tests/infer/engine/scripted_drafter.h"
-#include "tests/support/input_error.h"
 
 namespace clover::infer {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using Path = ScriptedDrafter::Path;
 
 // A script from a table: path (sequence number first) -> probabilities; uniform where the table is silent.
@@ -86,10 +84,10 @@ std::vector<CandidateTree> grown(ScriptedDrafter& drafter, const std::vector<int
                                  std::span<const int64_t> roots, const GrowthRule& rule,
                                  std::span<const GrowthLimit> limits) {
   model::KvCache cache({1, 1, 8, at::kFloat, {1, 1, 1, 1}}, 1, 1);
-  model::Recorder recorder(at::kCPU, true);
-  model::DraftGraphs draft(drafter, cache, 0, recorder);
+  model::GraphRunner graph_runner(at::kCPU, true);
+  model::DraftGraphs draft(drafter, cache, 0, graph_runner);
   drafter.sequences = numbers;
-  model::SeenRows seen{{model::Features{}}, {roots.begin(), roots.end()}, {}};
+  model::DraftInput seen{{model::Features{}}, {roots.begin(), roots.end()}, {}};
   for (int32_t i = 0; i < std::ssize(roots); ++i) seen.segments.push_back({i, 0, 1});
   return grow(draft, seen, rule, limits);
 }
@@ -306,14 +304,6 @@ TEST(GrowRandomised, SpendsTheWholeBudgetWhenNothingForbidsIt) {
     const GrowthRule open{Policy::clover, 1.0, 0.0};
     EXPECT_EQ(grown(drafter, {5}, {&root, 1}, open, {&limit, 1})[0].size(), budget + 1);
   }
-}
-
-TEST(PolicyNames, ReadAndWriteAndRefuse) {
-  for (const char* name : {"auto", "off", "chain", "static", "clover"})
-    EXPECT_EQ(to_string(parse_policy(name)), name);
-  for (const char* name : {"beam", "best-first", "", "Clover"})
-    EXPECT_THAT(test::input_error([&] { parse_policy(name); }),
-                HasSubstr("auto, off, chain, static or clover"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ double seconds_of(int jobs) {
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<int64_t> sum{0};
   for (int job = 0; job < jobs; ++job)
-    share_out(std::ssize(numbers), 1 << 15, [&](int64_t first, int64_t last) {
+    parallel_for(std::ssize(numbers), 1 << 15, [&](int64_t first, int64_t last) {
       sum += static_cast<int64_t>(std::accumulate(numbers.begin() + first, numbers.begin() + last, 0.0f));
     });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -59,12 +59,13 @@ TEST(Threads, EveryPartIsDoneOnce) {
     with_threads(threads, [&] {
       for (const int64_t parts : {0, 1, 2, 3, 8, 100, 1024}) {
         std::vector<std::atomic<int>> done(parts);
-        for (int round = 0; round < 20; ++round) in_parts(parts, [&](int64_t part) { ++done.at(part); });
+        for (int round = 0; round < 20; ++round)
+          parallel_parts(parts, [&](int64_t part) { ++done.at(part); });
         for (const auto& times : done) EXPECT_EQ(times, 20) << threads << " threads, " << parts << " parts";
       }
     });
   }
-  EXPECT_THROW(in_parts(1025, [](int64_t) {}), c10::Error);
+  EXPECT_THROW(parallel_parts(1025, [](int64_t) {}), c10::Error);
   EXPECT_THROW(set_threads(0), c10::Error);
 }
 
@@ -74,7 +75,7 @@ TEST(Threads, StretchesCoverTheWholeAndAreFew) {
       for (const int64_t grain : {1, 7, 400}) {
         std::vector<std::atomic<int>> done(count);
         std::atomic<int64_t> stretches{0};
-        share_out(count, grain, [&](int64_t begin, int64_t end) {
+        parallel_for(count, grain, [&](int64_t begin, int64_t end) {
           ++stretches;
           for (int64_t i = begin; i < end; ++i) ++done.at(i);
         });
@@ -88,15 +89,15 @@ TEST(Threads, StretchesCoverTheWholeAndAreFew) {
 TEST(Threads, APartAndAnotherThreadMeanwhileComputeAlone) {
   with_threads(4, [] {
     std::atomic<int> inner{0}, other{0};
-    in_parts(4, [&](int64_t) {
+    parallel_parts(4, [&](int64_t) {
       EXPECT_EQ(threads(), 1);
-      in_parts(5, [&](int64_t) { ++inner; });
+      parallel_parts(5, [&](int64_t) { ++inner; });
     });
     EXPECT_EQ(threads(), 4);
     std::vector<std::thread> callers;
     for (int caller = 0; caller < 3; ++caller)
       callers.emplace_back([&] {
-        for (int job = 0; job < 500; ++job) in_parts(6, [&](int64_t) { ++other; });
+        for (int job = 0; job < 500; ++job) parallel_parts(6, [&](int64_t) { ++other; });
       });
     for (std::thread& caller : callers) caller.join();
     EXPECT_EQ(inner, 4 * 5);
@@ -107,13 +108,13 @@ TEST(Threads, APartAndAnotherThreadMeanwhileComputeAlone) {
 TEST(Threads, AnExceptionReachesTheCallerAndTheNextJobRuns) {
   with_threads(2, [] {
     for (const int64_t bad : {0, 1}) {
-      EXPECT_THROW(in_parts(2,
-                            [&](int64_t part) {
-                              if (part == bad) throw std::runtime_error("no");
-                            }),
+      EXPECT_THROW(parallel_parts(2,
+                                  [&](int64_t part) {
+                                    if (part == bad) throw std::runtime_error("no");
+                                  }),
                    std::runtime_error);
       std::atomic<int> done{0};
-      in_parts(2, [&](int64_t) { ++done; });
+      parallel_parts(2, [&](int64_t) { ++done; });
       EXPECT_EQ(done, 2);
     }
   });
@@ -125,7 +126,7 @@ TEST(Threads, AThreadThatSleepsIsWokenForTheNextJob) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));  // idle threads stay awake for two
       // Each part waits for the other to begin, so two threads must come.
       std::atomic<int> begun{0};
-      in_parts(2, [&](int64_t) {
+      parallel_parts(2, [&](int64_t) {
         ++begun;
         while (begun < 2) std::this_thread::yield();
       });

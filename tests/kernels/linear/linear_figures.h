@@ -20,7 +20,7 @@ struct Hopper {
   static constexpr double latency = 1e-6;         // of memory under load
   static constexpr double tensor_cores = 989e12;  // operations a second
 
-  static GpuRoom room() { return {true, true, multiprocessors}; }
+  static GpuLimits room() { return {true, true, multiprocessors}; }
 };
 
 /// A product of a model's step.

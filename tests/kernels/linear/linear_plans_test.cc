@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/call_of.h"
-#include "kernels/gpu/cuda_stream.h"
 #include "kernels/gpu/gpu.h"
-#include "kernels/gpu/launchers.h"
+#include "kernels/linear/call_of.h"
+#include "kernels/linear/linear_launch.h"
 #include "tests/kernels/here.h"
 
 // Every plan that a GPU may make a product by yields the same bits, whatever it would choose.
@@ -18,8 +17,8 @@ namespace {
 
 std::vector<LinearPlan> every_plan(const LinearCall& call) {
   std::vector<LinearPlan> plans;
-  const GpuRoom room = gpu_room();
-  for (const int panels : room.roomy ? std::vector<int>{1, 2} : std::vector<int>{}) {
+  const GpuLimits room = gpu_limits();
+  for (const int panels : room.large_shared_memory ? std::vector<int>{1, 2} : std::vector<int>{}) {
     for (const int tiles : {2, 4, 6, 8}) {
       FlatPlan plan{panels, tiles};
       const int64_t blocks = plan.panel_blocks(call);
@@ -70,7 +69,7 @@ void expect_equal_plans(const at::Tensor& x, const Product& product) {
 
 // A GPU that has them and finds other bits would go without, as it should; nobody has seen such a one.
 TEST(LinearPlans, WarpgroupProductsAreUsedWhereTheGpuHasThem) {
-  EXPECT_EQ(uses_warpgroup_products(here::place(at::zeros({1})).device()), gpu_room().clusters);
+  EXPECT_EQ(uses_warpgroup_products(here::place(at::zeros({1})).device()), gpu_limits().clusters);
 }
 
 struct Shape {
@@ -127,7 +126,9 @@ TEST(LinearPlans, EpiloguesAreTheSameBits) {
       here::place(PackedWeight::pack({at::randint(-3, 4, {137, inputs}).to(at::kBFloat16)}));
   expect_equal_plans(placed, [&](const auto& make) {
     at::Tensor keys = here::place(at::zeros({rows, 9}, at::kLong));
-    make(best_call_of(placed, head, keys));
+    LinearCall call = best_call_of(placed, head, keys);
+    call.best = reinterpret_cast<uint64_t*>(keys.mutable_data_ptr<int64_t>());
+    make(call);
     return keys.cpu();
   });
   const at::Tensor cos = here::place(at::rand({rows, size / 2})),

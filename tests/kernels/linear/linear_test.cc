@@ -192,7 +192,7 @@ TEST(Linear, OneBadRowLeavesTheOthersAlone) {
 
 // What a GPU's kernel for many rows is asked for: products of Vicuna-7B and of SmolLM2-135M.
 TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
-  const cuda::GpuRoom h100{true, true, 132}, a100{true, false, 108}, small{false, false, 84};
+  const cuda::GpuLimits h100{true, true, 132}, a100{true, false, 108}, small{false, false, 84};
   const auto call_of = [](int64_t rows, int64_t outputs, int64_t inputs) {
     LinearCall call{};
     call.rows = rows, call.outputs = outputs, call.inputs = inputs, call.element = Element::bf16;
@@ -217,7 +217,7 @@ TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
   EXPECT_EQ(clusters_of(300, 12288, 4096), (Clusters{160, 3, 2 * 4 * 96}));
   // Outputs and rows of a block of other GPUs, and how many blocks there are.
   using Blocks = std::tuple<int64_t, int64_t, int64_t>;
-  const auto blocks_of = [&](const cuda::GpuRoom& gpu, int64_t rows, int64_t outputs, int64_t inputs) {
+  const auto blocks_of = [&](const cuda::GpuLimits& gpu, int64_t rows, int64_t outputs, int64_t inputs) {
     const LinearCall call = call_of(rows, outputs, inputs);
     const cuda::LinearPlan plan = cuda::linear_plan(call, gpu);
     EXPECT_EQ(plan.kernel, Kernel::flat);

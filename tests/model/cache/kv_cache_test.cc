@@ -164,7 +164,7 @@ TEST(KvCache, TheBeginningOfAPageIsCopied) {
   const auto [first, nothing] = read(cache, {1, 2, 3, 4, 5, 6, 7});
   const auto copied = [&](const std::vector<int64_t>& ids) {
     const int32_t sequence = cache.open();
-    const int64_t shared = cache.share(sequence, ids), known = cache.beginning_known(sequence, ids);
+    const int64_t shared = cache.share(sequence, ids), known = cache.copyable_beginning(sequence, ids);
     const int64_t held = cache.copy_beginning(sequence, ids);
     EXPECT_EQ(held - shared, known);
     EXPECT_EQ(cache.length(sequence), held);
@@ -192,7 +192,7 @@ TEST(KvCache, PagesToCopyFromDoNotPileUp) {
   const int32_t sequence = cache.open();
   int64_t known = 0;
   for (int64_t i = 0; i < 100; ++i)
-    known += cache.beginning_known(sequence, std::vector<int64_t>{i, i, i, 0}) > 0;
+    known += cache.copyable_beginning(sequence, std::vector<int64_t>{i, i, i, 0}) > 0;
   EXPECT_EQ(known, 16);
   EXPECT_EQ(cache.free_pages(), 400);
   EXPECT_EQ(cache.tokens(), 0);

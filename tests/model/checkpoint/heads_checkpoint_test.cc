@@ -30,7 +30,7 @@ class HeadsCheckpoint : public testing::Test {
     model::save_heads(folder_, *drafter_, *target_, {{"training", {{"tokens", 12}}}}, at::kBFloat16);
   }
 
-  /// The sentence that loading ends in after `change`; "" when it loads.
+  /// The error of loading the heads after `change`; "" when they load.
   std::string error_after(const std::function<void()>& change, const model::Target* target = nullptr) {
     change();
     return test::input_error([&] { model::load_heads(folder_, target ? *target : *target_, false); });
@@ -81,7 +81,7 @@ TEST_F(HeadsCheckpoint, GoldenPromptRecognisesTheHeadsAndOthers) {
                data::InputError);
 }
 
-/// What frozen heads say behind a whole text: at the first depth, and one guess deeper.
+/// The hidden states of frozen heads after a text: of the first head, and of the second after one guess.
 at::Tensor frozen_outputs(model::Drafter& drafter, const model::Target& target,
                           const std::vector<int64_t>& ids) {
   const at::NoGradGuard no_grad;
@@ -95,7 +95,8 @@ at::Tensor frozen_outputs(model::Drafter& drafter, const model::Target& target,
   return at::cat({drafter.output(first), drafter.output(drafter.extend(first, rows, next.flip(0)))});
 }
 
-/// Frozen heads compute with what a folder in their dtype will hold, norms and biases not finer than it.
+/// Frozen heads compute with the values that a folder in their dtype stores: norms and biases are rounded to
+/// it, too.
 TEST_F(HeadsCheckpoint, GuessAlikeBeforeTheyAreSavedAndAfter) {
   for (const char* family : {"tied-bf16", "qwen2", "qwen3"}) {
     const auto target = model::Target::load(test::golden_target(family), at::kBFloat16);
@@ -183,7 +184,7 @@ TEST_F(HeadsCheckpoint, RefusesAnotherTarget) {
   EXPECT_THAT(error_after([] {}, other.get()), testing::HasSubstr("another target"));
 }
 
-/// The target of the heads with another config.json.
+/// The heads' target with changes of its config.json.
 std::unique_ptr<model::Target> with_config(const json& changes) {
   const test::TemporaryFolder copy;
   json config = data::read_json(test::golden_target("tied-bf16") / "config.json");

@@ -6,7 +6,7 @@
 namespace clover::model {
 namespace {
 
-// Training begins from what decoding reads.
+// Training starts from the unpacked weights.
 TEST(DecoderWeights, UnpackToWhatWasPacked) {
   TargetConfig config;
   config.heads = 6, config.kv_heads = 2, config.head_dim = 24;

@@ -1,5 +1,5 @@
-// Oracle: what Hugging Face transformers reads of the same settings, recorded by
-// scripts/make_rope_goldens.py; lengths as vLLM counts them, worked out by hand.
+// Oracle: Hugging Face transformers with the same settings, recorded by scripts/goldens/make_rope_goldens.py; context
+// lengths as in vLLM, computed by hand.
 #include "model/target/rope.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include "data/files/files.h"
 #include "model/cache/kv_cache.h"
 #include "model/target/target_config.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 #include "tests/support/reading.h"
 #include "tests/support/temporary_folder.h"
@@ -41,8 +42,7 @@ void expect_like(const json& expected, const std::vector<double>& frequencies) {
 }
 
 TEST(Rope, ReadsEverySettingAsTransformersDoes) {
-  const json golden =
-      data::read_json(std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/rope.json").at("cases");
+  const json golden = data::read_json(test::goldens() / "rope.json").at("cases");
   ASSERT_GT(golden.size(), 60u);
   for (const json& one : golden) {
     SCOPED_TRACE(one.at("name").get<std::string>());
@@ -53,8 +53,8 @@ TEST(Rope, ReadsEverySettingAsTransformersDoes) {
     const TargetConfig config = config_with(one.at("config"));
     expect_like(one.at("frequencies"), config.rope.frequencies(config.head_dim, 0));
     expect_like(one.value("long", one.at("frequencies")), config.rope.frequencies(config.head_dim, 100));
-    EXPECT_EQ(config.rope.hangs_on_length(), one.contains("long"));
-    EXPECT_NEAR(config.rope.scale, one.at("scale").get<double>(), 1e-6);
+    EXPECT_EQ(config.rope.depends_on_length(), one.contains("long"));
+    EXPECT_NEAR(config.rope.attention_factor, one.at("scale").get<double>(), 1e-6);
   }
 }
 
@@ -105,7 +105,7 @@ TEST(Rope, LengthsAreCountedAsVllmCounts) {
       {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1}, {"high_freq_factor", 4}};
   EXPECT_EQ(scaled(llama3), 64) << "its positions are those of the stretched context";
   EXPECT_EQ(scaled({{"type", "default"}, {"factor", 4.0}}), 64);
-  // Vicuna-16k's keys, at a 64th of their size
+  // the keys of Vicuna-16k, with 1/64 of its lengths
   EXPECT_EQ(scaled({{"type", "linear"}, {"factor", 4.0}}, {{"max_sequence_length", 256}}), 256);
   for (const char* key : {"n_positions", "max_seq_len", "seq_length", "max_target_positions",
                           "max_sequence_length", "max_seq_length", "seq_len"}) {
@@ -127,7 +127,7 @@ TEST(Rope, LengthsAreCountedAsVllmCounts) {
   EXPECT_EQ(qwen({{"sliding_window", nullptr}}), 8192);
 }
 
-/// Angles of `count` tokens behind what is there.
+/// Cosines of `count` more tokens of the sequence.
 at::Tensor cosines(KvCache& cache, int32_t sequence, int64_t count) {
   RowBatch batch;
   std::vector<int32_t> kept;
@@ -140,8 +140,8 @@ at::Tensor cosines(KvCache& cache, int32_t sequence, int64_t count) {
   return cos;
 }
 
-/// transformers turns a prompt by the frequencies of its own length, and each token behind it by those of the
-/// length with it.
+/// In transformers a prompt is rotated by the frequencies of its own length, and each later token by those of
+/// the length that includes it.
 TEST(Rope, AngleOfALongTextHangsOnItsLengthWhenItWasRead) {
   const TargetConfig config = config_with({{"rope_scaling", {{"type", "dynamic"}, {"factor", 4.0}}}});
   const int64_t trained = 64, prompt = 80;
@@ -191,7 +191,7 @@ TEST(Rope, PromptsTurnedByTheirLengthShareNothing) {
     const int32_t second = cache.open(40), third = cache.open(80);
     EXPECT_EQ(cache.share(second, std::span(ids).first(40)), is_long ? 0 : 32);
     EXPECT_EQ(cache.share(third, ids), 0);
-    EXPECT_EQ(cache.beginning_known(third, ids), 0);
+    EXPECT_EQ(cache.copyable_beginning(third, ids), 0);
   }
 }
 

@@ -1,4 +1,5 @@
-// The real example model against Hugging Face transformers (goldens of scripts/make_target_goldens.py).
+// The real example model against Hugging Face transformers (goldens of
+// scripts/goldens/make_target_goldens.py).
 #include <gtest/gtest.h>
 
 #include "data/files/safetensors.h"

@@ -1,5 +1,5 @@
-// What is read of a target's folder, and what tells one target from another.  Oracle of precedence: Hugging
-// Face transformers 5.24, tried by hand.
+// Reading a target's folder, and telling targets apart.  Oracle of precedence: Hugging Face
+// transformers 5.24, tried by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,9 +25,9 @@ using test::read_text;
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// A copy of a golden folder, changed, and what loading it says.
-struct Changed {
-  Changed(const char* name, const std::function<void(nlohmann::json&, Tensors&)>& change) {
+/// A changed copy of a golden folder, and what loading it prints.
+struct ChangedFolder {
+  ChangedFolder(const char* name, const std::function<void(nlohmann::json&, Tensors&)>& change) {
     nlohmann::json config = data::read_json(golden_target(name) / "config.json");
     const auto reader = data::SafetensorsReader::open(golden_target(name));
     Tensors tensors;
@@ -44,9 +44,9 @@ struct Changed {
   std::string said;
 };
 
-/// That of the folder changed so.
+/// The fingerprint of a golden folder after `change`.
 std::string fingerprint_with(const std::function<void(nlohmann::json&, Tensors&)>& change) {
-  return Changed("untied-fp32", change).target->fingerprint();
+  return ChangedFolder("untied-fp32", change).target->fingerprint();
 }
 
 TEST(TargetFolder, FingerprintSeesEveryRowAndIgnoresHowItIsStored) {
@@ -102,11 +102,11 @@ TEST(TargetFolder, SaysWhatARecordedFingerprintBelongsTo) {
   const auto target = Target::load(golden_target("tied-bf16"), at::kBFloat16);
   EXPECT_EQ(target->difference_from(target->fingerprint()), "");
   EXPECT_EQ(target->difference_from("68d56161707f8661"), "") << "as recorded at first: worked out apart";
-  const Changed rope("tied-bf16", [](nlohmann::json& config, auto&) { config["rope_theta"] = 3; });
+  const ChangedFolder rope("tied-bf16", [](nlohmann::json& config, auto&) { config["rope_theta"] = 3; });
   EXPECT_THAT(target->difference_from(rope.target->fingerprint()), testing::HasSubstr("another config.json"));
   EXPECT_EQ(rope.target->difference_from("68d56161707f8661"), "") << "it was of weights alone";
-  const Changed row("tied-bf16",
-                    [](auto&, Tensors& tensors) { tensors["model.embed_tokens.weight"][3] *= 2; });
+  const ChangedFolder row("tied-bf16",
+                          [](auto&, Tensors& tensors) { tensors["model.embed_tokens.weight"][3] *= 2; });
   EXPECT_EQ(target->difference_from(row.target->fingerprint()), "other weights");
   EXPECT_EQ(target->difference_from(""), "other weights");
   EXPECT_EQ(target->difference_from("0123456789abcdef"), "other weights");
@@ -116,24 +116,25 @@ TEST(TargetFolder, TakesTheHeadThatIsStoredBesideItsEmbedding) {
   const char *head = "lm_head.weight", *embedding = "model.embed_tokens.weight";
   const std::vector<int64_t> ids{5, 9, 33, 70, 12};
   const auto tied = [&](const std::function<void(Tensors&)>& change) {
-    return Changed("untied-fp32", [&](nlohmann::json& config, Tensors& tensors) {
+    return ChangedFolder("untied-fp32", [&](nlohmann::json& config, Tensors& tensors) {
       config["tie_word_embeddings"] = true;
       change(tensors);
     });
   };
   const at::Tensor untied = read_text(*Target::load(golden_target("untied-fp32"), at::kFloat), ids).logits;
-  const Changed other = tied([](Tensors&) {});
+  const ChangedFolder other = tied([](Tensors&) {});
   EXPECT_THAT(other.said, testing::AllOf(testing::HasSubstr("lm_head.weight"), testing::EndsWith("true\n")));
   EXPECT_FALSE(other.target->config().tied_head);
   EXPECT_TRUE(at::equal(read_text(*other.target, ids).logits, untied));
 
-  const Changed alone = tied([&](Tensors& tensors) { tensors.erase(head); });
-  const Changed equal = tied([&](Tensors& tensors) { tensors[head] = tensors[embedding].to(at::kDouble); });
-  const Changed swapped = tied([&](Tensors& tensors) {
+  const ChangedFolder alone = tied([&](Tensors& tensors) { tensors.erase(head); });
+  const ChangedFolder equal =
+      tied([&](Tensors& tensors) { tensors[head] = tensors[embedding].to(at::kDouble); });
+  const ChangedFolder swapped = tied([&](Tensors& tensors) {
     tensors[head] = tensors[embedding];
     tensors.erase(embedding);
   });
-  for (const Changed* one : {&alone, &equal, &swapped}) {
+  for (const ChangedFolder* one : {&alone, &equal, &swapped}) {
     EXPECT_EQ(one->said, "");
     EXPECT_TRUE(one->target->config().tied_head);
     EXPECT_EQ(one->target->fingerprint(), alone.target->fingerprint());
@@ -144,7 +145,7 @@ TEST(TargetFolder, TakesTheHeadThatIsStoredBesideItsEmbedding) {
 
 TEST(TargetFolder, FindsTensorsUnderTheNetworksOwnNames) {
   const auto whole = Target::load(golden_target("untied-fp32"), at::kFloat);
-  const Changed bare("untied-fp32", [](auto&, Tensors& tensors) {
+  const ChangedFolder bare("untied-fp32", [](auto&, Tensors& tensors) {
     Tensors renamed;
     for (const auto& [name, tensor] : tensors)
       renamed[name.starts_with("model.") ? name.substr(6) : "model." + name] = tensor;
@@ -155,7 +156,7 @@ TEST(TargetFolder, FindsTensorsUnderTheNetworksOwnNames) {
 
 TEST(TargetFolder, RunsInTheDtypeThatItIsStoredIn) {
   const auto dtype = [](const nlohmann::json& said, const std::map<std::string, at::ScalarType>& stored) {
-    const Changed target("untied-fp32", [&](nlohmann::json& config, Tensors& tensors) {
+    const ChangedFolder target("untied-fp32", [&](nlohmann::json& config, Tensors& tensors) {
       config.erase("torch_dtype");
       config.update(said);
       for (auto& [name, tensor] : tensors)
@@ -210,7 +211,7 @@ TEST(TargetFolder, FingerprintIgnoresTheContainer) {
             Target::load(golden_target("tied-bf16"), at::kFloat)->fingerprint());
 }
 
-/// Message of the InputError that loading a changed copy of a folder ends in; "" when it loads.
+/// The InputError of loading a changed copy of a folder; "" when it loads.
 std::string load_error(
     const std::function<void(nlohmann::json&, std::map<std::string, at::Tensor>&)>& change) {
   const test::TemporaryFolder copy;

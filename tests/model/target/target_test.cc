@@ -1,4 +1,4 @@
-// Oracle: tensors recorded from Hugging Face transformers by scripts/make_target_goldens.py.
+// Oracle: tensors recorded from Hugging Face transformers by scripts/goldens/make_target_goldens.py.
 #include "model/target/target.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST_P(TinyTarget, PrefillChunksAndDtypesKeepEveryBit) {
   }
 }
 
-/// What a target with fewer layers, otherwise the same, says of its last one.
+/// Tapped layers equal the last layer of a target that has fewer layers.
 TEST(Target, TappedLayersAreWhatIsThereAfterThem) {
   const auto folder = golden_target("llama3-rope-fp16");
   const auto reader = data::SafetensorsReader::open(folder);
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, TinyTarget,
                            return name;
                          });
 
-// What lies further back than a window is out of sight; a text no longer than it sees all of itself.
+// Texts are limited to the sliding window, within which attention sees the whole text.
 TEST(Target, ReadsNoMoreThanItsWindow) {
   const auto context = [](const char* name) {
     return model::TargetConfig::read(golden_target(name)).context;
@@ -97,7 +97,7 @@ TEST(Target, ReadsNoMoreThanItsWindow) {
   EXPECT_EQ(context("qwen2"), 256) << "its window is switched off";
 }
 
-/// A tree beside another sequence gives each node the bits of reading its path alone.
+/// In a batch with another sequence, each node of a tree has the same bits as when its path is read alone.
 TEST(Target, TreeRowsEqualTheirPathReadAlone) {
   const auto target = Target::load(golden_target("tied-bf16"), at::kBFloat16);
   const std::vector<int64_t> prefix{5, 9, 33, 70, 12, 101, 4, 77, 60, 2, 31};
@@ -123,7 +123,7 @@ TEST(Target, TreeRowsEqualTheirPathReadAlone) {
     EXPECT_TRUE(at::equal(read_text(*target, path).logits[-1], tree.logits[node + 1])) << "node " << node;
   }
 
-  // Keeping the path root, 2, 4 leaves the cache as if it had been read in order.
+  // After keeping the path root, 2, 4 the cache is as if these tokens had been read in order.
   cache.keep(sequence, std::vector<int32_t>{0, 2, 4}, target->config().layers);
   const at::Tensor next = read_text(*target, {90}, 1, cache, sequence).logits;
   std::vector<int64_t> whole = prefix;
@@ -131,8 +131,8 @@ TEST(Target, TreeRowsEqualTheirPathReadAlone) {
   EXPECT_TRUE(at::equal(read_text(*target, whole).logits[-1], next[0]));
 }
 
-/// Where few rows are wanted the last layer is computed of these alone: to the same bits, in prompts and
-/// trees, and with the same keys and values for those who come after.
+/// When few rows are wanted, only these are computed in the last layer, with the same bits in prompts and
+/// trees, and with the same keys and values for later passes.
 TEST(Target, WantedRowsDoNotDependOnWhatElseIsWanted) {
   const auto target = Target::load(golden_target("tied-bf16"), at::kBFloat16);
   const auto pass = [&](KvCache& cache, const std::vector<int64_t>& wanted, const FeatureTaps& taps) {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// The commands of clover-train on a tiny target with a tokenizer.
+/// Runs the commands of clover-train on a tiny target that has a tokenizer.
 class CommandsProcessTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -45,7 +45,7 @@ class CommandsProcessTest : public testing::Test {
     return test::run_program(folder_, arguments);
   }
 
-  /// Exit code 2 and one sentence that holds `message`.
+  /// Expects exit code 2 and one sentence that contains `message`.
   void expect_refusal(const std::string& command, const std::vector<std::string>& words,
                       const std::string& message) const {
     const test::Ran ran = run(command, words);
@@ -54,7 +54,7 @@ class CommandsProcessTest : public testing::Test {
     EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
   }
 
-  /// Twelve conversations, and a line that is no record and would drive a terminal.
+  /// Twelve conversations, and a line that is no record and contains terminal escapes.
   std::string records() const {
     std::string lines;
     for (int i = 0; i < 12; ++i) {
@@ -85,6 +85,7 @@ class CommandsProcessTest : public testing::Test {
             folder_ / "eval.json", "--max-tokens", "8"};
   }
 
+  const test::Variable spins_{"GOMP_SPINCOUNT", "10000"};  // see fit_process.h
   const test::TemporaryFolder target_, folder_;
 };
 

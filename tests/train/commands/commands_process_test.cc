@@ -90,7 +90,7 @@ TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
   EXPECT_GT(report["heads"][0]["labels"].get<int64_t>(), 0);
   EXPECT_FALSE(report["by_category"].empty());
 
-  // A bare prompt, a text and a prompt that are longer than the context, and one line that is neither.
+  // A prompt without an answer, a text and a prompt that are longer than the context, and an invalid line.
   const std::string endless(1000, 'x');
   const std::string lines =
       folder_.write("lines.jsonl", "{\"prompt\": \"say\"}\n{\"text\": \"" + endless + "\"}\n{\"prompt\": \"" +
@@ -103,7 +103,7 @@ TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
   EXPECT_EQ(report["bad_records"], 1);
 }
 
-// The prompt alone is not what was asked to be measured, and an answered question is no request.
+// A line with an answer is not measured as a request without one, and the other way round.
 TEST_F(CommandsProcessTest, EvalCountsAsBadWhatPrepareWould) {
   const std::string untrained = heads();
   std::vector<std::string> words = eval(untrained, records());
@@ -149,7 +149,7 @@ TEST_F(CommandsProcessTest, EvalAndInitRefuseWhatDoesNotBelongTogether) {
   EXPECT_FALSE(fs::exists(folder_ / "eval.json"));
 }
 
-/// Tensors of a folder by the names that XiaoBin1992/clover gives them, and what they are called here.
+/// The tensors of heads as in XiaoBin1992/clover; fills `names` with our name of each.
 data::NamedTensors clover2_tensors(std::map<std::string, std::string>& names) {
   constexpr int64_t hidden = 64, inner = 96, keys = 32;
   data::NamedTensors tensors;
@@ -268,12 +268,12 @@ TEST_F(CommandsProcessTest, TheBestHeadsComeBackWhenARunIsContinuedWithoutThem) 
   const test::Ran ran = run("fit", fit);
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_TRUE(fs::exists(folder_ / "run/best/config.json"));
-  // What was measured is still known where nothing is measured again.
+  // The last evaluation is still recorded when no new one is made.
   const json before = data::read_json(folder_ / "run/last/config.json")["training"]["evaluation"];
   EXPECT_TRUE(before.is_object());
   ASSERT_EQ(run("fit", fit).code, 0);
   EXPECT_EQ(data::read_json(folder_ / "run/last/config.json")["training"]["evaluation"], before);
-  // Nor does a run that evaluates no more forget which heads were the best.
+  // A resumed run without evaluation keeps the best heads, too.
   folder_.write("run/best/marker", "");
   std::vector<std::string> without = fit;
   *(std::find(without.begin(), without.end(), "--eval-prompts") + 1) = "0";

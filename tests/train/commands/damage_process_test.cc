@@ -1,4 +1,4 @@
-// What is damaged, or does not fit, is said by its name; a training that succeeded is not lost over it.
+// Damaged or unfitting inputs are named in the error, and finished training is not lost because of them.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -35,7 +35,7 @@ class DamageProcessTest : public FitProcessTest {
       return changed;
     };
   }
-  /// A target of its own whose tensor `name` is changed.
+  /// A copy of the target with tensor `name` changed.
   fs::path target_with(const std::string& name,
                        const std::function<at::Tensor(const at::Tensor&)>& change) const {
     const fs::path target = folder_ / "target";
@@ -50,8 +50,8 @@ class DamageProcessTest : public FitProcessTest {
     std::ranges::sort(names);
     return names;
   }
-  /// Exit code and what this command said.
-  std::pair<int, std::string> said(const std::vector<std::string>& words) const {
+  /// Exit code and output of a command.
+  std::pair<int, std::string> run_command(const std::vector<std::string>& words) const {
     fs::remove(folder_ / "stderr");
     const int code = run(words);
     return {code, messages()};
@@ -64,15 +64,16 @@ TEST_F(DamageProcessTest, ExportRefusesWhatTheDtypeCannotHold) {
   change_tensor(heads / "model.safetensors", "head1.linear.weight", one_is(-1e6));
   const std::vector<std::string> before = names_in(folder_);
   for (const char* format : {"clover", "medusa"}) {
-    const auto [code, words] = said({program(), "export", "--heads", heads, "--format", format, "--dtype",
-                                     "float16", "--output", folder_ / "exported"});
+    const auto [code, words] = run_command({program(), "export", "--heads", heads, "--format", format,
+                                            "--dtype", "float16", "--output", folder_ / "exported"});
     EXPECT_EQ(code, 2);
     EXPECT_THAT(words, AllOf(HasSubstr("tensor head1.linear.weight"), HasSubstr("as large as 999424"),
                              HasSubstr("--dtype bfloat16 or float32")));
     EXPECT_EQ(names_in(folder_), before) << "nothing is left";
   }
-  // Nor are they begun with on a target that runs in it.
-  const auto [code, words] = said(short_run(folder_ / "no", {"--init-heads", heads, "--dtype", "float16"}));
+  // Training cannot start from them on a target that runs in that dtype.
+  const auto [code, words] =
+      run_command(short_run(folder_ / "no", {"--init-heads", heads, "--dtype", "float16"}));
   EXPECT_EQ(code, 2) << words;
   EXPECT_THAT(words, HasSubstr("tensor head1.linear.weight holds values as large as 999424"));
   EXPECT_FALSE(fs::exists(folder_ / "no"));
@@ -83,8 +84,8 @@ TEST_F(DamageProcessTest, ExportRefusesWhatTheDtypeCannotHold) {
       999424);
   change_tensor(output / "checkpoints/step-000006/state.safetensors", "weight.head0.linear.bias",
                 one_is(7e4));
-  const auto [other_code, other_words] =
-      said({program(), "export", "--run", output, "--dtype", "float16", "--output", folder_ / "exported"});
+  const auto [other_code, other_words] = run_command(
+      {program(), "export", "--run", output, "--dtype", "float16", "--output", folder_ / "exported"});
   EXPECT_EQ(other_code, 2);
   EXPECT_THAT(other_words, HasSubstr("tensor head0.linear.bias"));
   EXPECT_FALSE(fs::exists(folder_ / "exported"));
@@ -103,9 +104,9 @@ TEST_F(DamageProcessTest, HeadsThatAreNoNumbersAreNoticedByEveryReader) {
              {CLOVER_BINARY_DIR "/bin/clover-infer", "inspect", heads, "--target", tiny_target(), "--verify"},
              {program(), "eval", "--target", tiny_target(), "--heads", heads, "--input", folder_ / "store"},
          }) {
-      const auto [code, what] = said(words);
+      const auto [code, what] = run_command(words);
       EXPECT_EQ(code, 2) << what;
-      // The tiny target has no tokenizer, which some ask for first.
+      // The tiny target has no tokenizer, which some commands report first.
       EXPECT_THAT(what, testing::AnyOf(HasSubstr("tensor head2.linear.weight holds what is no finite number"),
                                        HasSubstr("tokenizer.json")));
       EXPECT_FALSE(fs::exists(folder_ / "no"));
@@ -122,11 +123,11 @@ TEST_F(DamageProcessTest, WeightsAndMomentsThatAreNoNumbersAreNotContinuedFrom) 
        {"weight.head0.linear.weight", "exp_avg.head1.linear.bias", "exp_avg_sq.head2.linear.weight"}) {
     change_tensor(checkpoint / "state.safetensors", name, one_is(not_a_number));
     const auto before = contents_of(output);
-    auto [code, what] = said(short_run(output, {"--resume", "auto"}));
+    auto [code, what] = run_command(short_run(output, {"--resume", "auto"}));
     EXPECT_EQ(code, 2) << what;
     EXPECT_THAT(what, AllOf(HasSubstr("tensor " + std::string(name)), HasSubstr("step-000003")));
     EXPECT_TRUE(contents_of(output) == before);
-    std::tie(code, what) = said({program(), "export", "--run", output, "--output", folder_ / "no"});
+    std::tie(code, what) = run_command({program(), "export", "--run", output, "--output", folder_ / "no"});
     EXPECT_EQ(code, 2) << what;
     EXPECT_THAT(what, HasSubstr("tensor " + std::string(name)));
     for (const auto& [file, bytes] : whole) data::write_file_atomically(file, bytes);
@@ -151,13 +152,13 @@ TEST_F(DamageProcessTest, ADamagedBestIsWrittenAnewAndTheRunEnds) {
   };
   for (size_t i = 0; i < damages.size(); ++i) {
     damages[i]();
-    const auto [code, what] = said(short_run(output, {"--resume", "auto"}));
+    const auto [code, what] = run_command(short_run(output, {"--resume", "auto"}));
     EXPECT_EQ(code, 0) << i << what;
     EXPECT_THAT(what, HasSubstr("best/ is damaged and will be written anew")) << i;
     EXPECT_TRUE(data::read_file(best / "model.safetensors") == weights(output)) << i;
     EXPECT_TRUE(fs::is_regular_file(best / "config.json"));
   }
-  EXPECT_THAT(said(short_run(output, {"--resume", "auto"})).second, Not(HasSubstr("damaged")));
+  EXPECT_THAT(run_command(short_run(output, {"--resume", "auto"})).second, Not(HasSubstr("damaged")));
 }
 
 TEST_F(DamageProcessTest, ATargetThatIsNoNumberIsNamedAndNotTheLearningRate) {
@@ -165,7 +166,7 @@ TEST_F(DamageProcessTest, ATargetThatIsNoNumberIsNamedAndNotTheLearningRate) {
                                     {"model.norm.weight", infinity},
                                     {"model.layers.1.self_attn.q_proj.weight", -infinity}}) {
     const fs::path target = target_with(name, one_is(value));
-    const auto [code, what] = said(short_run_on(target, {"--lr", "0.001"}));
+    const auto [code, what] = run_command(short_run_on(target, {"--lr", "0.001"}));
     EXPECT_EQ(code, 1) << what;
     EXPECT_THAT(what, AllOf(HasSubstr("tensor " + std::string(name) + " holds what is no finite number"),
                             Not(HasSubstr("--lr"))));
@@ -175,15 +176,15 @@ TEST_F(DamageProcessTest, ATargetThatIsNoNumberIsNamedAndNotTheLearningRate) {
 
 TEST_F(DamageProcessTest, ATargetTooLargeForItsDtypeIsSaidToBeSo) {
   const fs::path weight = target_with("model.layers.0.mlp.up_proj.weight", one_is(1e6));
-  auto [code, what] = said(short_run_on(weight, {"--dtype", "float16"}));
+  auto [code, what] = run_command(short_run_on(weight, {"--dtype", "float16"}));
   EXPECT_EQ(code, 1) << what;
   EXPECT_THAT(what, AllOf(HasSubstr("tensor model.layers.0.mlp.up_proj.weight holds values as large as"),
                           HasSubstr("--dtype bfloat16 or float32")));
   fs::remove_all(folder_ / "run");
-  // Weights that fit, and what they make of the states does not.
+  // The weights fit in the dtype, but the hidden states overflow.
   const fs::path states =
       target_with("model.norm.weight", [](const at::Tensor& norm) { return at::full_like(norm, 65000); });
-  std::tie(code, what) = said(short_run_on(states, {"--dtype", "float16"}));
+  std::tie(code, what) = run_command(short_run_on(states, {"--dtype", "float16"}));
   EXPECT_EQ(code, 1) << what;
   EXPECT_THAT(what, AllOf(HasSubstr("computes what is no finite number in float16"),
                           HasSubstr("--dtype bfloat16 or float32"), Not(HasSubstr("--lr"))));
@@ -193,20 +194,21 @@ TEST_F(DamageProcessTest, AFeatureFileThatHoldsNoNumbersIsNamed) {
   const fs::path file = folder_ / "features.safetensors";
   ASSERT_EQ(run(short_run(folder_ / "first", {"--feature-file", file})), 0) << messages();
   auto about = data::SafetensorsReader::open(file).metadata();
-  about.erase("checksum");  // as of before there was one
+  about.erase("checksum");  // as in older files
   data::NamedTensors tensors;
   for (const std::string name : {"rows", "pre_norm", "post_norm"})
     tensors.emplace_back(name, data::SafetensorsReader::open(file).read(name).clone());
   tensors[2].second.view({-1})[77] = infinity;
   data::write_safetensors(file, tensors, about);
-  const auto [code, what] = said(short_run(folder_ / "run", {"--feature-file", file}));
+  const auto [code, what] = run_command(short_run(folder_ / "run", {"--feature-file", file}));
   EXPECT_EQ(code, 1) << what;
   EXPECT_THAT(what, AllOf(HasSubstr(file.string() + " holds features that are no finite numbers"),
                           HasSubstr("remove it"), Not(HasSubstr("--lr"))));
 }
 
 TEST_F(DamageProcessTest, ALearningRateThatIsTooHighIsStillBlamed) {
-  const auto [code, what] = said(command(folder_ / "run", {"--lr", "1e30", "--warmup", "1", "--clip", "0"}));
+  const auto [code, what] =
+      run_command(command(folder_ / "run", {"--lr", "1e30", "--warmup", "1", "--clip", "0"}));
   EXPECT_EQ(code, 1) << what;
   EXPECT_THAT(what, HasSubstr("begin again with a lower --lr"));
 }

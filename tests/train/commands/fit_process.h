@@ -16,6 +16,7 @@
 
 #include "data/files/files.h"
 #include "data/files/safetensors.h"
+#include "tests/infer/commands/run_program.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/run/tiny_run.h"
 
@@ -23,7 +24,7 @@ namespace clover::train {
 
 namespace fs = std::filesystem;
 
-/// `clover-train fit` on a tiny target, as processes of their own.
+/// Runs `clover-train fit` on a tiny target, in processes.
 class FitProcessTest : public testing::Test {
  protected:
   void SetUp() override { write_counting_store(folder_ / "store", 20); }
@@ -36,13 +37,19 @@ class FitProcessTest : public testing::Test {
     std::vector<std::string> words{program(),  "fit",         "--config", folder_ / "tiny.toml",
                                    "--target", tiny_target(), "--data",   folder_ / "store",
                                    "--output", output};
-    // A --config of the test's own takes the place of the common one.
+    // A --config in `more` replaces the common one.
     if (!more.empty() && more[0] == "--config") words.erase(words.begin() + 2, words.begin() + 4);
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
 
   static std::string program() { return CLOVER_BINARY_DIR "/bin/clover-train"; }
+
+  /// The same command where nobody has chosen how long threads spin: then the program starts itself again.
+  static std::vector<std::string> as_users_start_it(std::vector<std::string> words) {
+    words.insert(words.begin(), {"/usr/bin/env", "-u", "GOMP_SPINCOUNT"});
+    return words;
+  }
 
   pid_t start(const std::vector<std::string>& words) const {
     const pid_t process = ::fork();
@@ -60,7 +67,7 @@ class FitProcessTest : public testing::Test {
     return process;
   }
 
-  /// Exit code, or minus the signal.
+  /// Waits for a process: its exit code, or minus the signal.
   static int wait(pid_t process) {
     int status = 0;
     ::waitpid(process, &status, 0);
@@ -74,7 +81,8 @@ class FitProcessTest : public testing::Test {
     return std::count(text.begin(), text.end(), '\n');
   }
 
-  /// Sends `signal` once `steps` lines are logged, or lets it end.
+  /// Runs a command and sends it `signal` when `steps` lines are logged, unless it ends before; returns as
+  /// `wait`.
   int interrupt_after(const std::vector<std::string>& words, const fs::path& output, int64_t steps,
                       int signal) const {
     const pid_t process = start(words);
@@ -89,7 +97,7 @@ class FitProcessTest : public testing::Test {
     return wait(process);
   }
 
-  /// Every file of a folder by name.
+  /// The contents of every file of a folder, by name.
   static std::map<std::string, std::string> contents_of(const fs::path& folder) {
     std::map<std::string, std::string> contents;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -113,6 +121,9 @@ class FitProcessTest : public testing::Test {
     return data::read_file(output / "last/model.safetensors");
   }
 
+  // What clover-train would choose, so that it need not start itself again: loading it twice takes longer
+  // than most of these runs.
+  const test::Variable spins_{"GOMP_SPINCOUNT", "10000"};
   const test::TemporaryFolder temporary_;
   const fs::path folder_ = temporary_.path();
 };

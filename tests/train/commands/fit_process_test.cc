@@ -1,4 +1,4 @@
-// Promise 3 on real processes: killed at any moment and continued, a run ends with the same bits.
+// A run that is killed at any moment and resumed ends with the same bits; tested with real processes.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -24,7 +24,7 @@ TEST_F(FitProcessTest, KilledAgainAndAgainItEndsWithTheSameBits) {
   ASSERT_EQ(run(command(broken, {"--resume", "auto"})), 0) << messages();
   EXPECT_TRUE(weights(whole) == weights(broken));
 
-  // The log is that of one run: every step once, in order, with the same losses.
+  // The log is that of an uninterrupted run: every step once, in order, with the same losses.
   const auto lines = [](const fs::path& output) {
     std::vector<std::pair<int64_t, double>> steps;
     std::istringstream text(data::read_file(output / "log.jsonl"));
@@ -36,13 +36,13 @@ TEST_F(FitProcessTest, KilledAgainAndAgainItEndsWithTheSameBits) {
   };
   EXPECT_EQ(lines(broken), lines(whole));
   EXPECT_EQ(lines(whole).size(), 40u);
-  EXPECT_LT(lines(whole).back().second, 0.7 * lines(whole).front().second);  // and it learned
+  EXPECT_LT(lines(whole).back().second, 0.7 * lines(whole).front().second);  // and the loss has fallen
 }
 
 TEST_F(FitProcessTest, SigtermLeavesACheckpointAndCode75) {
   const fs::path whole = folder_ / "whole", broken = folder_ / "broken";
   ASSERT_EQ(run(command(whole)), 0) << messages();
-  const int code = interrupt_after(command(broken), broken, 4, SIGTERM);
+  const int code = interrupt_after(as_users_start_it(command(broken)), broken, 4, SIGTERM);
   // A second signal of the same kind ends the process at once, so either answer is right; both must continue.
   EXPECT_THAT(code, testing::AnyOf(75, -SIGTERM)) << messages();
   ASSERT_EQ(run(command(broken, {"--resume", "auto"})), 0) << messages();
@@ -51,7 +51,7 @@ TEST_F(FitProcessTest, SigtermLeavesACheckpointAndCode75) {
 
 TEST_F(FitProcessTest, WatchingARunChangesNoWeight) {
   const fs::path often = folder_ / "often", seldom = folder_ / "seldom";
-  ASSERT_EQ(run(command(often, {"--feature-cache", "0"})), 0) << messages();
+  ASSERT_EQ(run(as_users_start_it(command(often, {"--feature-cache", "0"}))), 0) << messages();
   ASSERT_EQ(run(command(seldom, {"--checkpoint-every", "100", "--feature-cache", "1000000000"})), 0)
       << messages();
   EXPECT_TRUE(weights(often) == weights(seldom));
@@ -76,7 +76,7 @@ TEST_F(FitProcessTest, FeaturesOnDiskServeLaterRunsAndChangeNoWeight) {
   data::NamedTensors tensors;
   for (const char* name : {"pre_norm", "post_norm", "rows"})
     tensors.emplace_back(name, data::SafetensorsReader::open(file).read(name).clone());
-  tensors[0].second += 1;  // other features make other heads: the file is what is read
+  tensors[0].second += 1;  // other features give other heads, so the file is really used
   data::write_safetensors(file, tensors, metadata);
   ASSERT_EQ(run(command(folder_ / "moved", with_file)), 0) << messages();
   EXPECT_FALSE(weights(folder_ / "moved") == weights(plain));
@@ -100,7 +100,7 @@ TEST_F(FitProcessTest, HeadsThatTapLayersHaveFeaturesOfTheirOwnOnDisk) {
   EXPECT_TRUE(weights(second) == weights(plain));
   EXPECT_GT(data::SafetensorsReader::open(second / "last").read("tap.weight").abs().max().item<float>(), 0);
 
-  // Heads that tap none find what they read in the same file, not the other way round.
+  // Heads that tap no layer can use the same file, but not the other way round.
   ASSERT_EQ(run(command(folder_ / "none", {"--feature-file", file})), 0) << messages();
   ASSERT_EQ(run(command(folder_ / "without", {"--feature-file", fewer})), 0) << messages();
   EXPECT_TRUE(weights(folder_ / "none") == weights(folder_ / "without"));
@@ -121,7 +121,7 @@ TEST_F(FitProcessTest, HeadsThatTapLayersHaveFeaturesOfTheirOwnOnDisk) {
   EXPECT_TRUE(weights(folder_ / "again") == weights(plain));
 }
 
-// Such as the layers that heads tap.
+// For example --tap-layers.
 TEST_F(FitProcessTest, ARunOfWhenASettingWasNotKnownYetGoesOn) {
   const fs::path whole = folder_ / "whole", run_folder = folder_ / "run", heads = folder_ / "heads";
   ASSERT_EQ(run(command(whole)), 0) << messages();
@@ -192,7 +192,8 @@ TEST_F(FitProcessTest, ADamagedCheckpointIsRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(run(command(output, {"--steps", "6", "--resume", "auto"})), 0) << messages();
 }
 
-// As the refusal of a damaged one advises; what is interrupted there goes on from there, too.
+// Resuming from an older checkpoint, as the error about a damaged one advises; such a run can be interrupted,
+// too.
 TEST_F(FitProcessTest, ContinuedFromAnOlderCheckpointARunLeavesTheLaterOnesBehind) {
   const fs::path whole = folder_ / "whole", output = folder_ / "run";
   const fs::path older = output / "checkpoints/step-000009";
@@ -200,7 +201,7 @@ TEST_F(FitProcessTest, ContinuedFromAnOlderCheckpointARunLeavesTheLaterOnesBehin
   ASSERT_EQ(run(command(output, {"--keep-checkpoints", "0"})), 0) << messages();
   fs::resize_file(output / "checkpoints/step-000040/state.safetensors", 100);
   const std::string log = data::read_file(output / "log.jsonl");
-  size_t nine_lines = 0;  // what is kept of it: the test looks at how it grows
+  size_t nine_lines = 0;  // bytes of the log that are kept
   for (int line = 0; line < 9; ++line) nine_lines = log.find('\n', nine_lines) + 1;
   data::write_file_atomically(output / "log.jsonl", log.substr(0, nine_lines));
   data::write_file_atomically(output / ".log.jsonl.1.0.tmp", "of a killed process");
@@ -253,7 +254,7 @@ TEST_F(FitProcessTest, DryRunWritesNothing) {
   const fs::path output = folder_ / "run";
   ASSERT_EQ(run(command(output, {"--dry-run"})), 0) << messages();
   EXPECT_FALSE(fs::exists(output));
-  // All of it is a --config file.
+  // The whole output is a --config file.
   std::istringstream lines(messages());
   bool estimated = false;
   for (std::string line; std::getline(lines, line);) {
@@ -283,7 +284,7 @@ TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
             data::read_json(output / "last/config.json")["training"]);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 6) << "nothing is left beside";
   EXPECT_TRUE(data::read_file(folder_ / "clover/model.safetensors") == weights(output));
-  // And back, but for the map of tokens, which that layout does not hold.
+  // And back again, except for the draft vocabulary, which that layout does not store.
   ASSERT_EQ(run({program(), "init", "--target", tiny_target(), "--published", folder_ / "medusa", "--output",
                  folder_ / "back"}),
             0)

@@ -1,4 +1,5 @@
-// Promise 5 on real processes: any number of them computes the same bits, and continues what others began.
+// Any number of processes computes the same bits, and can resume what another number began; tested with real
+// processes.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
@@ -35,7 +36,7 @@ class FitRanksProcessTest : public FitProcessTest {
     return command(output, {"--batch", "8", "--micro-batch", "2", "--steps", "24", "--resume", "auto"});
   }
 
-  /// `words` by `count` processes; `changed` adds words for one of them.
+  /// Starts `count` processes with the arguments `words`; `changed` adds arguments for one of them.
   std::vector<pid_t> start_all(int count, const std::vector<std::string>& words,
                                const std::map<int, std::vector<std::string>>& changed = {}) const {
     const std::string port = free_port();
@@ -60,8 +61,8 @@ class FitRanksProcessTest : public FitProcessTest {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  /// Of each step: its number, loss, gradient norm and the first head's figures.
-  static std::vector<std::string> told(const fs::path& output) {
+  /// From the log, for each step: number, loss, gradient norm and the first head's metrics.
+  static std::vector<std::string> logged_lines(const fs::path& output) {
     std::vector<std::string> steps;
     std::istringstream text(data::read_file(output / "log.jsonl"));
     for (std::string line; std::getline(text, line);) {
@@ -81,8 +82,8 @@ TEST_F(FitRanksProcessTest, AnyNumberOfProcessesComputesTheSameBits) {
     const fs::path output = folder_ / std::to_string(count);
     ASSERT_THAT(wait_all(start_all(count, own(output))), Each(0)) << messages();
     EXPECT_TRUE(weights(output) == weights(alone)) << count;
-    EXPECT_EQ(told(output), told(alone)) << count;
-    EXPECT_EQ(told(output).size(), 24u);
+    EXPECT_EQ(logged_lines(output), logged_lines(alone)) << count;
+    EXPECT_EQ(logged_lines(output).size(), 24u);
   }
 }
 
@@ -92,7 +93,7 @@ TEST_F(FitRanksProcessTest, SamplesWithoutALabelAreLeftOutByAll) {
   const fs::path output = folder_ / "with";
   ASSERT_THAT(wait_all(start_all(4, own(output))), Each(0)) << messages();
   EXPECT_TRUE(weights(output) == weights(folder_ / "without"));
-  EXPECT_EQ(told(output), told(folder_ / "without"));
+  EXPECT_EQ(logged_lines(output), logged_lines(folder_ / "without"));
   const std::string said = messages();
   const std::string once = "9 of 46 samples teach the heads nothing";
   EXPECT_THAT(said, HasSubstr(once));
@@ -111,7 +112,7 @@ TEST_F(FitRanksProcessTest, KilledAndContinuedByAnotherNumberItEndsWithTheSameBi
   }
   ASSERT_EQ(run(own(broken)), 0) << messages();
   EXPECT_TRUE(weights(broken) == weights(whole));
-  EXPECT_EQ(told(broken), told(whole));
+  EXPECT_EQ(logged_lines(broken), logged_lines(whole));
 }
 
 TEST_F(FitRanksProcessTest, ASignalToOneStopsAllWithACheckpoint) {
@@ -138,17 +139,17 @@ TEST_F(FitRanksProcessTest, WithoutRankZeroTheOthersEnd) {
 
 TEST_F(FitRanksProcessTest, RankZeroEndsWithACheckpointWhenToldSoAfterAnotherIsGone) {
   const fs::path whole = folder_ / "whole", broken = folder_ / "broken";
-  ASSERT_EQ(run(own(whole)), 0) << messages();
   const std::vector<pid_t> processes = start_all(2, own(broken));
   wait_for_steps(broken, 4);
   ::kill(processes[1], SIGKILL);
   ::kill(processes[0], SIGTERM);
+  ASSERT_EQ(run(own(whole)), 0) << messages();  // while rank 0 waits for the other, 20 s
   EXPECT_THAT(wait_all(processes), testing::ElementsAre(75, -SIGKILL)) << messages();
   ASSERT_EQ(run(own(broken)), 0) << messages();
   EXPECT_TRUE(weights(broken) == weights(whole));
 }
 
-// As a full disk or too little memory would end one of them.
+// As when the disk is full or memory runs out in one of them.
 TEST_F(FitRanksProcessTest, WhenRankZeroFailsTheOthersEnd) {
   const fs::path output = folder_ / "run";
   const std::vector<pid_t> processes = start_all(2, own(output));

@@ -1,4 +1,4 @@
-// What is held out is new to the heads, and what is measured says what it was measured on.
+// Held-out samples are new to the heads, and reports state what was measured.
 #include <array>
 #include <iterator>
 #include <set>
@@ -22,10 +22,10 @@ class HoldoutProcessTest : public CommandsProcessTest {
                            store, "--holdout", share});
   }
   static std::string text_of(const data::TokenStore::Sample& sample) {
-    return {sample.ids.begin(), sample.ids.end()};  // a token is a byte, or an end of ChatML's
+    return {sample.ids.begin(), sample.ids.end()};  // a token is a byte or a ChatML tag
   }
-  /// The number that follows `mark` in each sample, by split.
-  static std::array<std::set<int>, 2> numbers_behind(const std::string& mark, const data::TokenStore& store) {
+  /// By split, the numbers that follow `mark` in the samples.
+  static std::array<std::set<int>, 2> numbers_after(const std::string& mark, const data::TokenStore& store) {
     std::array<std::set<int>, 2> numbers;
     for (const auto split : {data::Split::train, data::Split::held_out}) {
       for (int64_t i = 0; i < store.size(split); ++i) {
@@ -56,13 +56,13 @@ TEST_F(HoldoutProcessTest, APromptIsOnOneSideWithAllItsAnswers) {
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("32 samples of 8 prompts are held out, 128 of 32 are trained on"));
   const auto store = data::TokenStore::open(folder_ / "store");
-  const auto numbers = numbers_behind("user\nq", store);
+  const auto numbers = numbers_after("user\nq", store);
   EXPECT_EQ(numbers[0].size(), 32u);
   EXPECT_EQ(numbers[1].size(), 8u);
   EXPECT_THAT(shared(numbers), testing::IsEmpty());
   std::ranges::reverse(lines);
   ASSERT_EQ(prepare_lines(lines, folder_ / "reversed").code, 0);
-  EXPECT_EQ(numbers_behind("user\nq", data::TokenStore::open(folder_ / "reversed")), numbers);
+  EXPECT_EQ(numbers_after("user\nq", data::TokenStore::open(folder_ / "reversed")), numbers);
 }
 
 TEST_F(HoldoutProcessTest, AConversationIsOnOneSideWithAllItsLines) {
@@ -83,7 +83,7 @@ TEST_F(HoldoutProcessTest, AConversationIsOnOneSideWithAllItsLines) {
   for (const auto* lines : {&chats, &texts, &answered}) {
     ASSERT_EQ(prepare_lines(*lines, folder_ / "store").code, 0);
     const auto store = data::TokenStore::open(folder_ / "store");
-    const auto numbers = numbers_behind("number ", store);
+    const auto numbers = numbers_after("number ", store);
     EXPECT_THAT(shared(numbers), testing::IsEmpty());
     EXPECT_EQ(numbers[1].size(), 6u);
     EXPECT_EQ(store.size(data::Split::held_out), 18);
@@ -120,7 +120,7 @@ TEST_F(HoldoutProcessTest, EvalSaysWhatItMeasuredOn) {
   EXPECT_THAT(ran.err, HasSubstr("12 samples of the input"));
 }
 
-// Of before samples were parted by their prompts.
+// Older stores may have a prompt in both splits.
 TEST_F(HoldoutProcessTest, PromptsOnBothSidesOfAnOlderStoreAreSaid) {
   const fs::path store = folder_ / "store";
   std::vector<json> lines;
@@ -135,7 +135,8 @@ TEST_F(HoldoutProcessTest, PromptsOnBothSidesOfAnOlderStoreAreSaid) {
   data::NamedTensors tensors;
   for (const std::string& name : reader.names()) {
     const std::string other = name.starts_with("held_out.") ? "train." + name.substr(9) : name;
-    tensors.emplace_back(name, reader.read(other).clone());  // what is trained on, as held out
+    tensors.emplace_back(name,
+                         reader.read(other).clone());  // puts the training samples into the held-out split
   }
   const auto metadata = reader.metadata();
   data::write_safetensors(store / "tokens.safetensors", tensors, metadata);

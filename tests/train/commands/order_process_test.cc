@@ -1,4 +1,4 @@
-// Samples without a label are no part of a run's order.
+// Samples without a label are left out of training.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -34,14 +34,14 @@ TEST_F(OrderProcessTest, SamplesWithoutALabelChangeNothing) {
   EXPECT_THAT(messages(), HasSubstr("8 of 28 samples teach the heads nothing and are left out"));
   EXPECT_TRUE(weights(folder_ / "with") == weights(folder_ / "without"));
   for (const auto& step : steps_of(folder_ / "with")) EXPECT_GT(step["loss"].get<double>(), 0) << step;
-  // An epoch is those that teach something.
+  // An epoch consists of the samples with labels.
   ASSERT_EQ(run(command(folder_ / "epochs",
                         {"--batch", "1", "--micro-batch", "1", "--steps", "0", "--epochs", "1"})),
             0);
   EXPECT_EQ(logged_steps(folder_ / "epochs"), 20);
 }
 
-// Five tokens are asked, so of 6 tokens the last alone is a label, and of 5 none.
+// The prompt has five tokens, so of 6 tokens only the last is a label, and of 5 none.
 TEST_F(OrderProcessTest, SamplesWhoseLabelsMaxLengthCutsAwayAreLeftOut) {
   data::TokenStoreWriter writer(folder_ / "store", 0.0, 130);
   for (int64_t i = 0; i < 20; ++i) {
@@ -81,14 +81,14 @@ TEST_F(OrderProcessTest, KilledAndContinuedTheyStayLeftOut) {
   ASSERT_EQ(interrupt_after(one_by_one(broken), broken, 10, SIGKILL), -SIGKILL);
   ASSERT_EQ(run(one_by_one(broken, {"--resume", "auto"})), 0) << messages();
   EXPECT_TRUE(weights(broken) == weights(whole));
-  // Nor does a file of features wait for them.
+  // The feature file is written without them, too.
   ASSERT_EQ(run(one_by_one(folder_ / "first", {"--feature-file", file})), 0) << messages();
   EXPECT_TRUE(fs::exists(file));
   ASSERT_EQ(run(one_by_one(folder_ / "second", {"--feature-file", file})), 0) << messages();
   EXPECT_TRUE(weights(folder_ / "second") == weights(whole));
 }
 
-// Their checkpoints do not say how many samples the order has: it had all of them.
+// Older checkpoints do not record the number of samples: they used all of them.
 TEST_F(OrderProcessTest, AnOlderRunGoesOnInItsOrderAndItsEmptyStepsMoveNothing) {
   write_counting_store(folder_ / "store", 20, /*useless=*/8);
   const fs::path output = folder_ / "run", again = folder_ / "again";

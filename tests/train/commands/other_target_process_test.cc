@@ -1,4 +1,4 @@
-// A target whose weights are the same and whose config.json is not.
+// A target with the same weights and another config.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@ namespace {
 
 class OtherTargetProcessTest : public FitProcessTest {
  protected:
-  /// `command`, on the target with another base of its positions.
-  std::vector<std::string> on_other(std::vector<std::string> words) const {
+  /// A command with the target replaced by one that has another rope_theta.
+  std::vector<std::string> on_other_target(std::vector<std::string> words) const {
     const fs::path other = folder_ / "other-target";
     if (!fs::exists(other)) {
       fs::copy(tiny_target(), other, fs::copy_options::recursive);
@@ -29,7 +29,7 @@ TEST_F(OtherTargetProcessTest, NeitherContinuesARunNorReadsItsFeaturesOrHeads) {
   const fs::path run_folder = folder_ / "run", file = folder_ / "features.safetensors";
   ASSERT_EQ(run(command(run_folder, {"--feature-file", file})), 0) << messages();
   const auto refused = [&](const std::vector<std::string>& words, const char* why) {
-    EXPECT_EQ(run(on_other(words)), 2) << why;
+    EXPECT_EQ(run(on_other_target(words)), 2) << why;
     EXPECT_THAT(messages(), testing::HasSubstr(why));
   };
   const fs::path checkpoint = run_folder / "checkpoints" / "step-000039";
@@ -43,7 +43,7 @@ TEST_F(OtherTargetProcessTest, NeitherContinuesARunNorReadsItsFeaturesOrHeads) {
   EXPECT_FALSE(fs::exists(folder_ / "next"));
 }
 
-// Runs and feature files recorded some of the weights at first, and nothing else.
+// The oldest runs and feature files record only the sampled fingerprint of the weights.
 TEST_F(OtherTargetProcessTest, WhatWasRecordedAtFirstIsStillTaken) {
   const fs::path run_folder = folder_ / "run", file = folder_ / "features.safetensors";
   ASSERT_EQ(run(command(run_folder, {"--feature-file", file})), 0) << messages();

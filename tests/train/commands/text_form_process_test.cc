@@ -15,7 +15,7 @@ constexpr const char* own_template =
 
 class TextFormProcessTest : public CommandsProcessTest {
  protected:
-  /// A store of the folder's own template.
+  /// A store prepared with the folder's own template.
   std::string own_store() const {
     const std::string store = folder_ / "store";
     EXPECT_EQ(run("prepare", {"--input", records(), "--output", store, "--holdout", "0.3"}).code, 3);
@@ -34,7 +34,7 @@ class TextFormProcessTest : public CommandsProcessTest {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  /// That every command which takes the store refuses it in one sentence, and that nothing is written.
+  /// Expects that every command which reads the store refuses it in one sentence and writes nothing.
   void expect_refusals(const std::string& store, const std::string& untrained,
                        const std::string& part) const {
     const std::string message = "store was prepared with another " + part;
@@ -93,7 +93,7 @@ TEST_F(TextFormProcessTest, AnotherTemplateIsRefusedBeforeTheFirstStep) {
 TEST_F(TextFormProcessTest, WhatIsWrittenOtherwiseAndMeansTheSameIsTaken) {
   target_.write("chat_template.jinja", own_template);
   const std::string store = own_store();
-  // As a later version of a library saves it.
+  // As a newer version of a library would save it.
   fs::remove(target_ / "chat_template.jinja");
   edit("tokenizer_config.json", [](json& config) {
     config["chat_template"] = own_template;
@@ -106,15 +106,15 @@ TEST_F(TextFormProcessTest, WhatIsWrittenOtherwiseAndMeansTheSameIsTaken) {
   EXPECT_EQ(run("eval", {"--heads", folder_ / "run/best", "--input", store, "--max-tokens", "8"}).code, 0);
 }
 
-// The folder's own template is no part of what a format by name makes.
+// The output of a format that is named does not depend on the folder's own template.
 TEST_F(TextFormProcessTest, ATemplateThatWasNamedDoesNotChangeWithTheFolder) {
   const std::string store = prepared();
   target_.write("chat_template.jinja", own_template);
   EXPECT_EQ(run("fit", fit(store)).code, 0);
 }
 
-// f7a012d recorded this of records() with --template chatml, and of a folder whose own template is one of its
-// formats the name it found, not what was asked for.
+// Commit f7a012d recorded this for records() with --template chatml.  For a folder whose own template equals
+// a format it recorded the format's name.
 TEST_F(TextFormProcessTest, OlderStoresAreCheckedByWhatTheyRecord) {
   const std::string store = prepared();
   const auto record = [&](const json& tokenizer, const json& chat_template) {

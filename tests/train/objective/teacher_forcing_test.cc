@@ -15,8 +15,8 @@ std::vector<int64_t> list(const at::Tensor& tensor) {
 }
 
 /// A sample whose tokens are 10 times their index (plus `base`), so that every expected value is arithmetic.
-struct Drawn {
-  Drawn(int32_t base, std::vector<uint8_t> mask) : supervised(std::move(mask)) {
+struct CountedSample {
+  CountedSample(int32_t base, std::vector<uint8_t> mask) : supervised(std::move(mask)) {
     for (size_t i = 0; i < supervised.size(); ++i) ids.push_back(base + 10 * static_cast<int32_t>(i));
   }
   data::TokenStore::Sample view() const { return {ids, supervised, ""}; }
@@ -25,33 +25,33 @@ struct Drawn {
 };
 
 TEST(TeacherForcingTest, HeadIOfRowTIsScoredOnTokenTPlus2PlusI) {
-  const Drawn sample(0, {0, 0, 0, 1, 1, 1});  // labels: tokens 30, 40, 50
+  const CountedSample sample(0, {0, 0, 0, 1, 1, 1});  // labels: tokens 30, 40, 50
   const std::vector<data::TokenStore::Sample> samples{sample.view()};
   const PackedBatch batch = pack(samples, 2);
   // Row 0 guesses tokens 2, 3; row 1: 3, 4; row 2: 4, 5; row 3: 5 and nothing.
   EXPECT_EQ(batch.rows, 4);
   EXPECT_EQ(batch.supervised, 3);
   EXPECT_THAT(list(batch.next_ids), ElementsAre(10, 20, 30, 40));
-  EXPECT_THAT(list(batch.frontier), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(list(batch.heads[0].scored), ElementsAre(1, 2, 3));
+  EXPECT_THAT(list(batch.labelled_rows), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(list(batch.heads[0].scored_rows), ElementsAre(1, 2, 3));
   EXPECT_THAT(list(batch.heads[0].labels), ElementsAre(30, 40, 50));
   EXPECT_THAT(list(batch.heads[1].parents), ElementsAre(0, 1, 2));  // row 3 has no second label
-  EXPECT_THAT(list(batch.heads[1].ids), ElementsAre(20, 30, 40));   // what head 0 should have said
+  EXPECT_THAT(list(batch.heads[1].ids), ElementsAre(20, 30, 40));   // the labels of head 0
   EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(30, 40, 50));
 }
 
 TEST(TeacherForcingTest, RowsBehindTheLastLabelAndSamplesWithoutLabelsAreLeftOut) {
-  const Drawn first(0, {0, 0, 1, 0, 0, 0}), silent(1000, {1, 1, 0, 0}), third(500, {0, 0, 0, 1});
+  const CountedSample first(0, {0, 0, 1, 0, 0, 0}), silent(1000, {1, 1, 0, 0}), third(500, {0, 0, 0, 1});
   const std::vector<data::TokenStore::Sample> samples{first.view(), silent.view(), third.view()};
   EXPECT_EQ(useful_rows(samples[0], 3), 1);
-  EXPECT_EQ(useful_rows(samples[1], 3), 0);  // labels at 0 and 1: no row stands before them
+  EXPECT_EQ(useful_rows(samples[1], 3), 0);  // labels at 0 and 1 have no row
   EXPECT_EQ(useful_rows(samples[2], 3), 2);
   const PackedBatch batch = pack(samples, 3);
   ASSERT_EQ(batch.segments.size(), 2u);
   EXPECT_EQ(batch.segments[0].count, 1);
   EXPECT_EQ(batch.segments[1].sequence, 2);
   EXPECT_THAT(list(batch.next_ids), ElementsAre(10, 510, 520));
-  EXPECT_THAT(list(batch.frontier), ElementsAre(0, 1, 2));
+  EXPECT_THAT(list(batch.labelled_rows), ElementsAre(0, 1, 2));
   EXPECT_THAT(list(batch.heads[0].labels), ElementsAre(20, 530));
   EXPECT_THAT(list(batch.heads[0].sample), ElementsAre(0, 2));
   EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(530));  // of row 0 of the third
@@ -60,13 +60,13 @@ TEST(TeacherForcingTest, RowsBehindTheLastLabelAndSamplesWithoutLabelsAreLeftOut
 }
 
 TEST(TeacherForcingTest, AnswersOfSeveralTurnsLeaveTheQuestionsBetweenUnscored) {
-  const Drawn sample(0, {0, 0, 1, 0, 0, 0, 0, 1});
+  const CountedSample sample(0, {0, 0, 1, 0, 0, 0, 0, 1});
   const std::vector<data::TokenStore::Sample> samples{sample.view()};
   const PackedBatch batch = pack(samples, 2);
-  EXPECT_THAT(list(batch.frontier), ElementsAre(0, 4, 5));
-  EXPECT_THAT(list(batch.heads[0].scored), ElementsAre(0, 2));
+  EXPECT_THAT(list(batch.labelled_rows), ElementsAre(0, 4, 5));
+  EXPECT_THAT(list(batch.heads[0].scored_rows), ElementsAre(0, 2));
   EXPECT_THAT(list(batch.heads[0].position), ElementsAre(2, 7));
-  EXPECT_THAT(list(batch.heads[1].parents), ElementsAre(1));  // row 4 lives on for token 7
+  EXPECT_THAT(list(batch.heads[1].parents), ElementsAre(1));  // row 4 is continued for token 7
   EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(70));
 }
 

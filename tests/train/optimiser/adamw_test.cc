@@ -12,7 +12,7 @@
 namespace clover::train {
 namespace {
 
-/// The published update, one number at a time in double.
+/// The published AdamW update for one number, in double.
 struct PlainAdamW {
   double weight, first = 0, second = 0;
   void step(double gradient, int64_t count, double rate, const AdamWSettings& settings) {

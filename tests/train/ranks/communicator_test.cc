@@ -13,7 +13,7 @@
 namespace clover::train {
 namespace {
 
-/// `body` as each of `count` ranks, at once.
+/// Runs `body` as each of `count` ranks, in threads.
 void as_ranks(int64_t count, const std::function<void(Communicator&)>& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
@@ -21,7 +21,7 @@ void as_ranks(int64_t count, const std::function<void(Communicator&)>& body) {
     threads.emplace_back([&, rank] {
       Communicator ranks({rank, count}, store, std::chrono::seconds(20));
       body(ranks);
-      ranks.leave();
+      ranks.shut_down();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -47,12 +47,12 @@ TEST(TreeSum, AddsHalvesAndLeavesOutWhatIsNothing) {
 }
 
 TEST(TreeSum, SharesAreSubtrees) {
-  EXPECT_EQ(share_of(5, 0, 1), std::make_pair(int64_t{0}, int64_t{5}));
-  EXPECT_EQ(share_of(5, 0, 2), std::make_pair(int64_t{0}, int64_t{2}));
-  EXPECT_EQ(share_of(5, 1, 2), std::make_pair(int64_t{2}, int64_t{5}));
-  EXPECT_EQ(share_of(5, 3, 4), std::make_pair(int64_t{3}, int64_t{5}));
-  EXPECT_EQ(share_of(1, 0, 2), std::make_pair(int64_t{0}, int64_t{0}));
-  EXPECT_EQ(share_of(1, 1, 2), std::make_pair(int64_t{0}, int64_t{1}));
+  EXPECT_EQ(rank_share(5, 0, 1), std::make_pair(int64_t{0}, int64_t{5}));
+  EXPECT_EQ(rank_share(5, 0, 2), std::make_pair(int64_t{0}, int64_t{2}));
+  EXPECT_EQ(rank_share(5, 1, 2), std::make_pair(int64_t{2}, int64_t{5}));
+  EXPECT_EQ(rank_share(5, 3, 4), std::make_pair(int64_t{3}, int64_t{5}));
+  EXPECT_EQ(rank_share(1, 0, 2), std::make_pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(rank_share(1, 1, 2), std::make_pair(int64_t{0}, int64_t{1}));
 }
 
 TEST(Communicator, SumsAreTheSameBitsForAnyNumberOfRanks) {
@@ -64,12 +64,12 @@ TEST(Communicator, SumsAreTheSameBitsForAnyNumberOfRanks) {
       as_ranks(count, [&](Communicator& ranks) {
         std::vector<bool> holds;
         for (int64_t rank = 0; rank < count; ++rank) {
-          const auto [begin, end] = share_of(leaves, rank, count);
+          const auto [begin, end] = rank_share(leaves, rank, count);
           holds.push_back(begin < end);
         }
-        const auto [begin, end] = share_of(leaves, ranks.rank().number, count);
+        const auto [begin, end] = rank_share(leaves, ranks.rank().number, count);
         for (int again = 0; again < 2; ++again) {
-          const at::Tensor sum = ranks.sum(tree_sum(begin, end, leaf), holds, at::kFloat, size);
+          const at::Tensor sum = ranks.all_reduce(tree_sum(begin, end, leaf), holds, at::kFloat, size);
           EXPECT_TRUE(same(sum, expected)) << leaves << " leaves, " << count << " ranks";
         }
       });
@@ -77,13 +77,13 @@ TEST(Communicator, SumsAreTheSameBitsForAnyNumberOfRanks) {
   }
 }
 
-// More than the store takes at once, and more than is summed at once.
+// Larger than one value of the store, and than one all_to_all.
 TEST(Communicator, LargeSumsTravelInPieces) {
   const int64_t size = (int64_t{1} << 24) + 77;
   const at::Tensor one = at::arange(size, at::kFloat), expected = one * 3;
   as_ranks(2, [&](Communicator& ranks) {
-    const double share = ranks.first() ? 1 : 2;
-    EXPECT_TRUE(same(ranks.sum(one * share, {true, true}, at::kFloat, size), expected));
+    const double share = ranks.is_rank_zero() ? 1 : 2;
+    EXPECT_TRUE(same(ranks.all_reduce(one * share, {true, true}, at::kFloat, size), expected));
   });
 }
 
@@ -91,7 +91,7 @@ TEST(Communicator, GathersInTheOrderOfRanks) {
   as_ranks(4, [](Communicator& ranks) {
     for (int round = 0; round < 5; ++round) {
       const double own = static_cast<double>(ranks.rank().number) + 10.0 * round;
-      const auto all = ranks.gather({own, own / 3});
+      const auto all = ranks.all_gather({own, own / 3});
       ASSERT_EQ(all.size(), 4u);
       for (int64_t rank = 0; rank < 4; ++rank) {
         const double expected = static_cast<double>(rank) + 10.0 * round;
@@ -104,20 +104,20 @@ TEST(Communicator, GathersInTheOrderOfRanks) {
 TEST(Communicator, SaysWhoHasNotBeenHeardOf) {
   Communicator ranks({0, 2}, c10::make_intrusive<c10d::HashStore>(), std::chrono::milliseconds(50));
   try {
-    ranks.gather({1});
+    ranks.all_gather({1});
     FAIL();
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 of 2 has not been heard of for"));
   }
 }
 
-/// Of which another process has left its end: nothing that is begun is ever over.
-class DeadLinks : public GpuLinks {
+/// Collectives whose other process has died: no exchange ever finishes.
+class DeadCollectives : public GpuCollectives {
  public:
-  explicit DeadLinks(bool& there) : there_(there) { there_ = true; }
-  ~DeadLinks() override { there_ = false; }
-  void swap(const at::Tensor&, at::Tensor&) override {}
-  bool over() override { return false; }
+  explicit DeadCollectives(bool& there) : there_(there) { there_ = true; }
+  ~DeadCollectives() override { there_ = false; }
+  void all_to_all(const at::Tensor&, at::Tensor&) override {}
+  bool finished() override { return false; }
 
  private:
   bool& there_;
@@ -125,7 +125,7 @@ class DeadLinks : public GpuLinks {
 
 std::string why_it_ends(Communicator& ranks) {
   try {
-    ranks.sum(at::ones({3}), {true, true}, at::kFloat, 3);
+    ranks.all_reduce(at::ones({3}), {true, true}, at::kFloat, 3);
   } catch (const std::runtime_error& error) {
     return error.what();
   }
@@ -135,24 +135,25 @@ std::string why_it_ends(Communicator& ranks) {
 TEST(Communicator, ExchangesOfGpusEndWhenAnotherRankIsGone) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   bool there = false;
-  Communicator impatient({0, 2}, store, std::chrono::milliseconds(50), std::make_unique<DeadLinks>(there));
+  Communicator impatient({0, 2}, store, std::chrono::milliseconds(50),
+                         std::make_unique<DeadCollectives>(there));
   EXPECT_THAT(why_it_ends(impatient), testing::HasSubstr("has not been heard of for"));
   EXPECT_FALSE(there) << "links that are kept keep the GPU busy";
 
-  Communicator first({0, 2}, store, std::chrono::minutes(5), std::make_unique<DeadLinks>(there)),
+  Communicator first({0, 2}, store, std::chrono::minutes(5), std::make_unique<DeadCollectives>(there)),
       second({1, 2}, store, std::chrono::minutes(5));
-  second.give_up("the GPU is full");
+  second.abort("the GPU is full");
   EXPECT_EQ(why_it_ends(first), "rank 1 of 2 ended: the GPU is full");
   EXPECT_FALSE(there);
 }
 
 TEST(Communicator, OneAloneIsAllThereAre) {
   Communicator ranks;
-  EXPECT_TRUE(ranks.first() && ranks.alone());
+  EXPECT_TRUE(ranks.is_rank_zero() && ranks.is_only_rank());
   const at::Tensor own = at::ones({3});
-  EXPECT_TRUE(ranks.sum(own, {true}, at::kFloat, 3).is_same(own));
-  EXPECT_THAT(ranks.gather({5}), testing::ElementsAre(testing::ElementsAre(5.0)));
-  ranks.leave();
+  EXPECT_TRUE(ranks.all_reduce(own, {true}, at::kFloat, 3).is_same(own));
+  EXPECT_THAT(ranks.all_gather({5}), testing::ElementsAre(testing::ElementsAre(5.0)));
+  ranks.shut_down();
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class CheckpointTest : public testing::Test {
                               {identity, {{"training", {{"steps", step}}}}}, optimiser_,
                               at::tensor({1, 4}, at::kLong), keep);
   }
-  /// Number of the file with the weights: another one when it was written anew.
+  /// The inode of the file with the weights; it changes when the file is written again.
   static ino_t weights_file(const std::filesystem::path& checkpoint) {
     struct stat status {};
     EXPECT_EQ(::stat((checkpoint / "state.safetensors").c_str(), &status), 0);

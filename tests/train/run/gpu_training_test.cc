@@ -8,8 +8,7 @@
 #include "train/run/fit_job.h"
 #include "train/run/trainer.h"
 
-// Training on a GPU, a real or an emulated one: what lies where, and that it learns what it learns on the
-// CPU.
+// Training on a real or emulated GPU: where tensors lie, and that it gives the same weights as on the CPU.
 namespace clover::train {
 namespace {
 
@@ -55,7 +54,7 @@ TEST_P(GpuTrainingTest, LearnsWhatItLearnsOnTheCpu) {
       there.drafter->freeze(at::kFloat);
       there.drafter->thaw();
     }
-    const StepFigures expected = on_cpu.step(step), found = on_gpu.step(step);
+    const StepMetrics expected = on_cpu.step(step), found = on_gpu.step(step);
     EXPECT_NEAR(found.loss, expected.loss, 1e-3 * expected.loss) << "step " << step;
     EXPECT_NEAR(found.gradient_norm, expected.gradient_norm, 5e-3 * expected.gradient_norm)
         << "step " << step;

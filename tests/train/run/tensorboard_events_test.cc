@@ -20,7 +20,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// An independent reader: bits of the checksum one at a time, fields of a message by their wire rules.
+// An independent reader of event files, from the definitions of CRC-32C and of the protocol-buffer wire
+// format.
 
 uint32_t slow_crc32c(const std::string& bytes) {
   uint32_t crc = 0xffffffff;
@@ -152,7 +153,8 @@ TEST_F(TensorBoardTest, WritesScalarsThatAnIndependentReaderFinds) {
   writer.flush();
   const std::vector<Event> events = read_events(writer.file());
   ASSERT_EQ(events.size(), 5u);
-  EXPECT_EQ(events[1].step, 0);  // an earlier file of the folder is another run's, all of it
+  EXPECT_EQ(events[1].step,
+            0);  // earlier files of the folder belong to another run: drop them from step 0 on
   EXPECT_EQ(as<uint64_t>(Bytes(events[1].session).message().at(1)), 1u);  // SessionLog.START
   EXPECT_EQ(events[0].version, "brain.Event:2");
   EXPECT_GT(events[0].wall_time, 1.6e9);  // seconds, not milliseconds

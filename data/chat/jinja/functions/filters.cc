@@ -7,11 +7,11 @@
 namespace clover::data::jinja {
 namespace {
 
-/// Digits alone are an index.
+/// A part of an attribute path: digits alone are an index.
 Value key_of(const std::string& text) {
   if (!is_of_kind("isdigit", text)) return Value::of(text);
   if (text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
-    lack("an index of that length");
+    throw_unsupported("an index of that length");
   return Value::of(Integer{std::stoll(text)});
 }
 
@@ -23,7 +23,7 @@ const Callable* find_filter(const std::string& name) {
 
 }  // namespace
 
-Value part_at(const Value& value, const Value& path) {
+Value attribute_at_path(const Value& value, const Value& path) {
   if (path.is_none()) return value;
   if (!path.is_text()) return item_of(value, path);
   Value part = value;
@@ -31,30 +31,30 @@ Value part_at(const Value& value, const Value& path) {
   return part;
 }
 
-Value without_case(const Value& value) {
-  return value.is_text() ? Value::of(in_lower(value.text())) : value;
+Value lowercased(const Value& value) {
+  return value.is_text() ? Value::of(lower(value.text())) : value;
 }
 
-Value as_text(const Value& value) {
-  return value.is_text() ? value : Value::of(printed(value));
+Value soft_str(const Value& value) {
+  return value.is_text() ? value : Value::of(to_str(value));
 }
 
-Value of_text(std::string text, bool markup) {
+Value text_or_markup(std::string text, bool markup) {
   return markup ? Value::markup(std::move(text)) : Value::of(std::move(text));
 }
 
-bool is_unwritten_filter(const std::string& name) {
+bool is_unsupported_filter(const std::string& name) {
   return name == "pprint" || name == "random" || name == "urlize";
 }
 
 bool has_filter(const std::string& name) {
-  return find_filter(name) != nullptr || is_unwritten_filter(name);
+  return find_filter(name) != nullptr || is_unsupported_filter(name);
 }
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
   const Callable* found = find_filter(name);
-  if (found == nullptr) lack("the filter \"" + name + "\"");
-  return found->make(value, Bound(found->parameters, "the filter \"" + name + "\"", arguments));
+  if (found == nullptr) throw_unsupported("the filter \"" + name + "\"");
+  return found->make(value, BoundArguments(found->parameters, "the filter \"" + name + "\"", arguments));
 }
 
 }  // namespace clover::data::jinja

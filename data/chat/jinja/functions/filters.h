@@ -7,10 +7,10 @@
 
 namespace clover::data::jinja {
 
-/// A filter, a test or a method: its parameters, as Bound reads them, and what it makes of a value.
+/// A filter or method: its parameters in the notation of BoundArguments, and the function that computes it.
 struct Callable {
   const char* parameters;
-  Value (*make)(const Value& value, const Bound& bound);
+  Value (*make)(const Value& value, const BoundArguments& bound);
 };
 using Callables = std::map<std::string, Callable>;
 
@@ -19,12 +19,13 @@ const Callables& list_filters();
 const Callables& number_filters();
 const Callables& text_methods();
 
-/// Looks for a part of a value by "name.0.name", as many filters do; the value itself where `path` is none.
-Value part_at(const Value& value, const Value& path);
-/// In lower case if it is a text, for comparisons.
-Value without_case(const Value& value);
-/// The soft_str of Jinja's filters: markup stays.
-Value as_text(const Value& value);
-Value of_text(std::string text, bool markup);
+/// The attribute of a value at a path such as "name.0.name", as in jinja2's make_attrgetter; the value itself
+/// when `path` is none.
+Value attribute_at_path(const Value& value, const Value& path);
+/// A text in lower case, other values unchanged: for comparisons that ignore case.
+Value lowercased(const Value& value);
+/// markupsafe's soft_str: str() that keeps markup.
+Value soft_str(const Value& value);
+Value text_or_markup(std::string text, bool markup);
 
 }  // namespace clover::data::jinja

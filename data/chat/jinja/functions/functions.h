@@ -4,16 +4,15 @@
 
 #include "data/chat/jinja/values/signature.h"
 
-// What a template calls by a name.  InputError where there is none of that name, and where Jinja would
-// refuse.
+// Filters, tests and methods by name.  InputError for an unknown name, and where jinja2 would raise an error.
 namespace clover::data::jinja {
 
 bool has_filter(const std::string& name);
-bool is_unwritten_filter(const std::string& name);  // Jinja has it and we lack it
+bool is_unsupported_filter(const std::string& name);  // jinja2 has it, we do not
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
 bool has_test(const std::string& name);
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
-/// Whether a value's type has a method of that name that the sandbox leaves.
+/// Whether a value's type has a method of that name that the sandbox allows.
 bool has_method(const Value& value, const std::string& name);
 Value call_method(const Value& value, const std::string& name, const Arguments& arguments);
 

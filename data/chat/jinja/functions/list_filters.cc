@@ -5,16 +5,16 @@
 #include "data/chat/jinja/values/printing.h"
 #include "data/chat/jinja/values/texts.h"
 
-// Filters of what has items.
+// Filters of lists and other iterables.
 namespace clover::data::jinja {
 namespace {
 
 using Next = std::function<std::optional<Value>()>;
 
-Value generated(const Value& source, Next next) {
+Value as_generator(const Value& source, Next next) {
   return Value::of(std::make_shared<Generator>("generator", source.depth(), std::move(next)));
 }
-Value generated(std::vector<Value> items, const char* name = "generator") {
+Value as_generator(std::vector<Value> items, const char* name = "generator") {
   const int depth = Value::list(items).depth();
   return Value::of(std::make_shared<Generator>(
       name, depth - 1, [items = std::move(items), at = size_t{0}]() mutable -> std::optional<Value> {
@@ -22,17 +22,18 @@ Value generated(std::vector<Value> items, const char* name = "generator") {
       }));
 }
 
-/// The items that pass a test (truth where none is named), or that do not.
-Value chosen(const Value& list, const Bound& bound, bool by_attribute, bool wanted) {
-  const std::vector<Value>& given = bound.rest();
-  Arguments rest{{}, bound.rest_named()};
+/// select, reject, selectattr, rejectattr: the items that pass a test (truth without a named test), or that
+/// fail it.
+Value select_items(const Value& list, const BoundArguments& bound, bool by_attribute, bool wanted) {
+  const std::vector<Value>& given = bound.varargs();
+  Arguments rest{{}, bound.kwargs()};
   for (size_t i = 1 + by_attribute; i < given.size(); ++i) rest.values.push_back(given[i]);
-  return generated(list, [=, items = std::optional<Items>()]() mutable -> std::optional<Value> {
+  return as_generator(list, [=, items = std::optional<Items>()]() mutable -> std::optional<Value> {
     if (!is_true(list)) return std::nullopt;
     if (!items) items.emplace(list);
-    if (by_attribute && given.empty()) refuse("expected the name of an attribute");
+    if (by_attribute && given.empty()) throw_error("expected the name of an attribute");
     while (std::optional<Value> item = items->next()) {
-      const Value looked_at = by_attribute ? part_at(*item, given[0]) : *item;
+      const Value looked_at = by_attribute ? attribute_at_path(*item, given[0]) : *item;
       const bool passes = given.size() > static_cast<size_t>(by_attribute)
                               ? apply_test(text_in(given[by_attribute]), looked_at, rest)
                               : is_true(looked_at);
@@ -42,9 +43,9 @@ Value chosen(const Value& list, const Bound& bound, bool by_attribute, bool want
   });
 }
 
-Value mapped_items(const Value& list, const Bound& bound) {
-  Arguments rest{{}, bound.rest_named()};
-  const std::vector<Value>& given = bound.rest();
+Value mapped_items(const Value& list, const BoundArguments& bound) {
+  Arguments rest{{}, bound.kwargs()};
+  const std::vector<Value>& given = bound.varargs();
   Value attribute, fallback;
   const bool by_attribute =
       given.empty() && std::any_of(rest.named.begin(), rest.named.end(),
@@ -52,25 +53,25 @@ Value mapped_items(const Value& list, const Bound& bound) {
   if (!by_attribute) {
     for (size_t i = 1; i < given.size(); ++i) rest.values.push_back(given[i]);
   } else {
-    const Bound own("attribute default=", "the filter \"map\"", rest);
+    const BoundArguments own("attribute default=", "the filter \"map\"", rest);
     attribute = own.at(0);
     fallback = own.is_absent(1) ? Value() : own.at(1);
   }
-  return generated(list, [=, items = std::optional<Items>()]() mutable -> std::optional<Value> {
+  return as_generator(list, [=, items = std::optional<Items>()]() mutable -> std::optional<Value> {
     if (!is_true(list)) return std::nullopt;
     if (!items) items.emplace(list);
-    if (!by_attribute && given.empty()) refuse("expected the name of a filter");
+    if (!by_attribute && given.empty()) throw_error("expected the name of a filter");
     const std::optional<Value> item = items->next();
     if (!item) return std::nullopt;
     if (!by_attribute) return apply_filter(text_in(given[0]), *item, rest);
-    if (fallback.is_undefined()) return part_at(*item, attribute);
+    if (fallback.is_undefined()) return attribute_at_path(*item, attribute);
     Value part = *item;
     if (!attribute.is_text()) {
-      part = part_at(part, attribute);
+      part = attribute_at_path(part, attribute);
       return part.is_undefined() ? fallback : part;
     }
     for (const std::string& key : split_at(attribute.text(), ".", -1)) {
-      part = part_at(part, Value::of(key));
+      part = attribute_at_path(part, Value::of(key));
       if (part.is_undefined()) part = fallback;
     }
     return part;
@@ -79,12 +80,12 @@ Value mapped_items(const Value& list, const Bound& bound) {
 
 using Key = std::function<Value(const Value&)>;
 
-/// What a filter compares: an attribute of the items, or several with commas between them.
+/// The sort key of a filter: an attribute of the items, or several separated by commas.
 Key key_of(const Value& attribute, bool with_case, bool several) {
   return [=](const Value& item) {
     const auto one = [&](const Value& path) {
-      const Value part = part_at(item, path);
-      return with_case ? part : without_case(part);
+      const Value part = attribute_at_path(item, path);
+      return with_case ? part : lowercased(part);
     };
     if (!several) return one(attribute);
     if (!attribute.is_text()) return Value::list({one(attribute)});
@@ -93,7 +94,7 @@ Key key_of(const Value& attribute, bool with_case, bool several) {
     return Value::list(std::move(parts));
   };
 }
-Value path_of(const Bound& bound, size_t at) {
+Value path_of(const BoundArguments& bound, size_t at) {
   return bound.given(at) ? bound.at(at) : Value::none();
 }
 
@@ -108,24 +109,24 @@ std::vector<Value> sorted(const std::vector<Value>& items, const Key& key, bool 
   return all;
 }
 
-Value sorted_filter(const Value& list, const Bound& bound) {
+Value sorted_filter(const Value& list, const BoundArguments& bound) {
   return Value::list(sorted(items_of(list), key_of(path_of(bound, 2), bound.truth(1), true), bound.truth(0)));
 }
 
-Value sorted_pairs(const Value& dict, const Bound& bound) {
+Value sorted_pairs(const Value& dict, const BoundArguments& bound) {
   const std::string by = bound.text(1, "key");
-  if (by != "key" && by != "value") refuse("a dict is sorted by \"key\" or \"value\"");
-  if (!dict.is_dict()) refuse("expected a dict, found " + type_of(dict));
+  if (by != "key" && by != "value") throw_error("a dict is sorted by \"key\" or \"value\"");
+  if (!dict.is_dict()) throw_error("expected a dict, found " + type_of(dict));
   const Key key = key_of(Value::of(Integer{by == "value"}), bound.truth(0), false);
   return Value::list(sorted(items_of(call_method(dict, "items", {})), key, bound.truth(2)));
 }
 
-Value grouped(const Value& list, const Bound& bound) {
+Value grouped(const Value& list, const BoundArguments& bound) {
   const auto part = [&](bool with_case) {
     return [&, with_case](const Value& item) {
-      Value found = part_at(item, bound.at(0));
+      Value found = attribute_at_path(item, bound.at(0));
       if (found.is_undefined() && !bound.is_absent(1)) found = bound.at(1);
-      return with_case ? found : without_case(found);
+      return with_case ? found : lowercased(found);
     };
   };
   const Key key = part(bound.truth(2)), own = part(true);
@@ -143,9 +144,9 @@ Value grouped(const Value& list, const Bound& bound) {
   return Value::list(std::move(groups));
 }
 
-Value unique(const Value& list, const Bound& bound) {
+Value unique(const Value& list, const BoundArguments& bound) {
   const Key key = key_of(path_of(bound, 1), bound.truth(0), false);
-  return generated(
+  return as_generator(
       list,
       [=, items = std::optional<Items>(), seen = std::vector<Value>()]() mutable -> std::optional<Value> {
         if (!items) items.emplace(list);
@@ -161,7 +162,7 @@ Value unique(const Value& list, const Bound& bound) {
       });
 }
 
-Value extreme(const Value& list, const Bound& bound, bool most) {
+Value extreme(const Value& list, const BoundArguments& bound, bool most) {
   const Key key = key_of(path_of(bound, 1), bound.truth(0), false);
   std::optional<Value> best;
   Value best_key;
@@ -175,18 +176,18 @@ Value extreme(const Value& list, const Bound& bound, bool most) {
   return best.value_or(Value());
 }
 
-Value sum_of(const Value& list, const Bound& bound) {
+Value sum_of(const Value& list, const BoundArguments& bound) {
   Value all = bound.given(1) ? bound.at(1) : Value::of(Integer{0});
-  if (all.is_text()) refuse("texts are joined, not summed");
+  if (all.is_text()) throw_error("texts are joined, not summed");
   Items items(list);
   while (const std::optional<Value> item = items.next())
-    all = calculate("+", all, bound.is_absent(0) ? *item : part_at(*item, bound.at(0)));
+    all = calculate("+", all, bound.is_absent(0) ? *item : attribute_at_path(*item, bound.at(0)));
   return all;
 }
 
-Value batches(const Value& list, const Bound& bound) {
-  const int64_t count = bound.whole(0, 0);
-  return generated(
+Value batches(const Value& list, const BoundArguments& bound) {
+  const int64_t count = bound.integer(0, 0);
+  return as_generator(
       list,
       [=, items = std::optional<Items>(), ahead = std::optional<Value>()]() mutable -> std::optional<Value> {
         if (!items) {
@@ -206,15 +207,15 @@ Value batches(const Value& list, const Bound& bound) {
       });
 }
 
-Value slices(const Value& list, const Bound& bound) {
-  const int64_t count = bound.whole(0, 0);
-  return generated(
+Value slices(const Value& list, const BoundArguments& bound) {
+  const int64_t count = bound.integer(0, 0);
+  return as_generator(
       list,
       [=, all = std::optional<std::vector<Value>>(), at = int64_t{0}]() mutable -> std::optional<Value> {
         if (!all) all = items_of(list);
-        if (count == 0) refuse("division by zero");
+        if (count == 0) throw_error("division by zero");
         if (at >= count) return std::nullopt;
-        spend(1);
+        charge_work(1);
         const int64_t each = std::ssize(*all) / count, longer = std::ssize(*all) % count;
         const int64_t begin = at * each + std::min(at, longer), end = begin + each + (at < longer);
         std::vector<Value> slice(all->begin() + begin, all->begin() + end);
@@ -230,30 +231,30 @@ std::vector<Value> backwards(const Value& list) {
   return items;
 }
 
-Value reversed(const Value& list, const Bound&) {
+Value reversed(const Value& list, const BoundArguments&) {
   if (list.is_text()) return slice_of(list, Value::none(), Value::none(), Value::of(Integer{-1}));
   if (list.as<Generator>()) return Value::list(backwards(list));
-  return generated(backwards(list), "list_reverseiterator");
+  return as_generator(backwards(list), "list_reverseiterator");
 }
 
-Value last_of(const Value& list, const Bound&) {
-  if (list.as<Generator>()) refuse("the last item of a " + list.object()->type());
+Value last_of(const Value& list, const BoundArguments&) {
+  if (list.as<Generator>()) throw_error("the last item of a " + list.object()->type());
   if (list.is_text() && !list.text().empty()) return item_of(Value::of(list.text()), Value::of(Integer{-1}));
   if (list.is_sequence() && !list.items().empty()) return list.items().back();
   const std::vector<Value> items = items_of(list);
   return items.empty() ? Value() : items.back();
 }
 
-Value pairs(const Value& dict, const Bound&) {
-  if (dict.is_undefined()) return generated({});
-  return generated(dict, [=, items = std::optional<Items>()]() mutable -> std::optional<Value> {
-    if (!dict.is_dict()) refuse("the items of " + type_of(dict));
+Value pairs(const Value& dict, const BoundArguments&) {
+  if (dict.is_undefined()) return as_generator({});
+  return as_generator(dict, [=, items = std::optional<Items>()]() mutable -> std::optional<Value> {
+    if (!dict.is_dict()) throw_error("the items of " + type_of(dict));
     if (!items) items.emplace(call_method(dict, "items", {}));
     return items->next();
   });
 }
 
-Value length(const Value& value, const Bound&) {
+Value length(const Value& value, const BoundArguments&) {
   return Value::of(Integer{length_of(value)});
 }
 
@@ -263,9 +264,10 @@ const Callables& list_filters() {
   static const Callables all{
       {"length", {"", length}},
       {"count", {"", length}},
-      {"first", {"", [](const Value& v, const Bound&) { return Items(v).next().value_or(Value()); }}},
+      {"first",
+       {"", [](const Value& v, const BoundArguments&) { return Items(v).next().value_or(Value()); }}},
       {"last", {"", last_of}},
-      {"list", {"", [](const Value& v, const Bound&) { return Value::list(items_of(v)); }}},
+      {"list", {"", [](const Value& v, const BoundArguments&) { return Value::list(items_of(v)); }}},
       {"items", {"", pairs}},
       {"reverse", {"", reversed}},
       {"unique", {"case_sensitive= attribute=", unique}},
@@ -273,14 +275,20 @@ const Callables& list_filters() {
       {"dictsort", {"case_sensitive= by= reverse=", sorted_pairs}},
       {"groupby", {"attribute default= case_sensitive=", grouped}},
       {"map", {"* **", mapped_items}},
-      {"select", {"* **", [](const Value& v, const Bound& b) { return chosen(v, b, false, true); }}},
-      {"reject", {"* **", [](const Value& v, const Bound& b) { return chosen(v, b, false, false); }}},
-      {"selectattr", {"* **", [](const Value& v, const Bound& b) { return chosen(v, b, true, true); }}},
-      {"rejectattr", {"* **", [](const Value& v, const Bound& b) { return chosen(v, b, true, false); }}},
+      {"select",
+       {"* **", [](const Value& v, const BoundArguments& b) { return select_items(v, b, false, true); }}},
+      {"reject",
+       {"* **", [](const Value& v, const BoundArguments& b) { return select_items(v, b, false, false); }}},
+      {"selectattr",
+       {"* **", [](const Value& v, const BoundArguments& b) { return select_items(v, b, true, true); }}},
+      {"rejectattr",
+       {"* **", [](const Value& v, const BoundArguments& b) { return select_items(v, b, true, false); }}},
       {"min",
-       {"case_sensitive= attribute=", [](const Value& v, const Bound& b) { return extreme(v, b, false); }}},
+       {"case_sensitive= attribute=",
+        [](const Value& v, const BoundArguments& b) { return extreme(v, b, false); }}},
       {"max",
-       {"case_sensitive= attribute=", [](const Value& v, const Bound& b) { return extreme(v, b, true); }}},
+       {"case_sensitive= attribute=",
+        [](const Value& v, const BoundArguments& b) { return extreme(v, b, true); }}},
       {"sum", {"attribute= start=", sum_of}},
       {"batch", {"linecount fill_with=", batches}},
       {"slice", {"slices fill_with=", slices}},

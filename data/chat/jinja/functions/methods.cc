@@ -8,7 +8,7 @@
 #include "data/chat/jinja/values/formatting.h"
 #include "data/chat/jinja/values/texts.h"
 
-// What values have behind a dot, as Python's types do.
+// Attributes and methods of values, as Python's types have them.
 namespace clover::data::jinja {
 namespace {
 
@@ -21,35 +21,35 @@ bool is_one_of(const std::string& name, const std::array<const char*, Count>& na
 
 constexpr std::array kinds{"isalpha", "isalnum", "isascii",   "isdecimal",   "isdigit", "isidentifier",
                            "islower", "isupper", "isnumeric", "isprintable", "isspace", "istitle"};
-/// What a text has and we lack.
-constexpr std::array unwritten{"encode", "translate", "maketrans"};
+/// Methods of str that we do not support.
+constexpr std::array unsupported{"encode", "translate", "maketrans"};
 constexpr std::array of_markup{"unescape", "striptags", "escape"};
-// What the sandbox keeps away, since it changes its value.
+// Methods that the immutable sandbox hides, since they change their value.
 constexpr std::array changing_dict{"clear", "pop", "popitem", "setdefault", "update"};
 constexpr std::array changing_list{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
 
 bool is_text_method(const Value& text, const std::string& name) {
-  return text_methods().contains(name) || is_one_of(name, kinds) || is_one_of(name, unwritten) ||
+  return text_methods().contains(name) || is_one_of(name, kinds) || is_one_of(name, unsupported) ||
          name == "format" || name == "format_map" || (text.is_markup() && is_one_of(name, of_markup));
 }
 
 Value call_of_text(const Value& text, const std::string& name, const Arguments& arguments) {
-  if (name == "format") return format_method(text, arguments);
+  if (name == "format") return str_format(text, arguments);
   if (name == "format_map") {
-    const Bound bound("/ values", "format_map()", arguments);
-    if (!bound.at(0).is_dict()) refuse("format_map of " + type_of(bound.at(0)));
+    const BoundArguments bound("/ values", "format_map()", arguments);
+    if (!bound.at(0).is_dict()) throw_error("format_map of " + type_of(bound.at(0)));
     Arguments named;
     for (const auto& [key, value] : bound.at(0).dict().items)
       if (key.is_text()) named.named.emplace_back(key.text(), value);
-    return format_method(text, named);
+    return str_format(text, named);
   }
   if (is_one_of(name, kinds)) {
-    const Bound bound("", name + "()", arguments);
+    const BoundArguments bound("", name + "()", arguments);
     return Value::of(is_of_kind(name, text.text()));
   }
   const auto found = text_methods().find(name);
-  if (found == text_methods().end()) lack("the method \"" + name + "\" of a text");
-  return found->second.make(text, Bound(found->second.parameters, name + "()", arguments));
+  if (found == text_methods().end()) throw_unsupported("the method \"" + name + "\" of a text");
+  return found->second.make(text, BoundArguments(found->second.parameters, name + "()", arguments));
 }
 
 Value view_of(const Value& dict, const std::string& name) {
@@ -61,26 +61,26 @@ Value view_of(const Value& dict, const std::string& name) {
 
 Value call_of_dict(const Value& dict, const std::string& name, const Arguments& arguments) {
   if (name == "get") {
-    const Bound bound("/ key default=", "get()", arguments);
+    const BoundArguments bound("/ key default=", "get()", arguments);
     const Value* found = dict.dict().find(bound.at(0));
     return found != nullptr ? *found : bound.given(1) ? bound.at(1) : Value::none();
   }
   if (name == "fromkeys") return new_dict_of_keys(arguments);
-  const Bound bound("", name + "()", arguments);
+  const BoundArguments bound("", name + "()", arguments);
   return name == "copy" ? dict : view_of(dict, name);
 }
 
 Value call_of_list(const Value& list, const std::string& name, const Arguments& arguments) {
   if (name == "copy") {
-    const Bound bound("", "copy()", arguments);
+    const BoundArguments bound("", "copy()", arguments);
     return list;
   }
   const bool index = name == "index";
-  const Bound bound(index ? "/ value start= end=" : "/ value", name + "()", arguments);
+  const BoundArguments bound(index ? "/ value start= end=" : "/ value", name + "()", arguments);
   const std::vector<Value> items = items_of(list);
   int64_t count = 0;
   const auto place = [&](size_t at, int64_t fallback) {
-    const int64_t given = bound.whole(at, fallback);
+    const int64_t given = bound.integer(at, fallback);
     return given < 0 ? std::max<int64_t>(given + std::ssize(items), 0) : given;
   };
   const int64_t begin = index ? place(1, 0) : 0,
@@ -90,26 +90,26 @@ Value call_of_list(const Value& list, const std::string& name, const Arguments& 
     if (index) return Value::of(Integer{i});
     ++count;
   }
-  if (index) refuse("a value is not found in " + type_of(list));
+  if (index) throw_error("a value is not found in " + type_of(list));
   return Value::of(Integer{count});
 }
 
 Value call_of_number(const Value& number, const std::string& name, const Arguments& arguments) {
-  const Bound bound("", name + "()", arguments);
+  const BoundArguments bound("", name + "()", arguments);
   if (name == "conjugate") return number;
   if (name == "is_integer")
     return Value::of(std::isfinite(number.real()) && std::floor(number.real()) == number.real());
-  Integer whole = number.whole() < 0 ? -number.whole() : number.whole();
+  Integer whole = number.integer() < 0 ? -number.integer() : number.integer();
   int64_t length = 0, ones = 0;
   for (; whole > 0; whole /= 2, ++length) ones += static_cast<int64_t>(whole % 2);
   return Value::of(Integer{name == "bit_length" ? length : ones});
 }
 
-std::optional<Value> of_number(const Value& number, const std::string& name) {
-  if (name == "real") return number.kind() == Kind::real ? number : Value::of(number.whole());
+std::optional<Value> number_attribute(const Value& number, const std::string& name) {
+  if (name == "real") return number.kind() == Kind::real ? number : Value::of(number.integer());
   if (name == "imag") return number.kind() == Kind::real ? Value::of(0.0) : Value::of(Integer{0});
-  if (!number.is_whole()) return std::nullopt;
-  if (name == "numerator") return Value::of(number.whole());
+  if (!number.is_integral()) return std::nullopt;
+  if (name == "numerator") return Value::of(number.integer());
   if (name == "denominator") return Value::of(Integer{1});
   return std::nullopt;
 }
@@ -145,16 +145,16 @@ Value call_method(const Value& value, const std::string& name, const Arguments& 
   if (value.is_number()) return call_of_number(value, name, arguments);
   if (value.is_sequence() || value.as<Range>()) return call_of_list(value, name, arguments);
   if (const auto cycler = value.as<Cycler>()) {
-    const Bound bound("", name + "()", arguments);
+    const BoundArguments bound("", name + "()", arguments);
     return cycler->moved(name == "reset");
   }
   if (const auto function = value.as<Function>(); function && name == "fromkeys")
     return new_dict_of_keys(arguments);
-  lack("the method \"" + name + "\" of " + type_of(value));
+  throw_unsupported("the method \"" + name + "\" of " + type_of(value));
 }
 
-std::optional<Value> own_attribute(const Value& value, const std::string& name) {
-  if (value.is_undefined()) refuse("a part of something undefined");
+std::optional<Value> get_attribute(const Value& value, const std::string& name) {
+  if (value.is_undefined()) throw_error("a part of something undefined");
   if (value.kind() == Kind::object) {
     if (std::optional<Value> found = value.object()->attribute(name)) return found;
     const bool method =
@@ -164,7 +164,7 @@ std::optional<Value> own_attribute(const Value& value, const std::string& name) 
     return std::nullopt;
   }
   if (has_method(value, name)) return Value::of(std::make_shared<Method>(value, name));
-  if (value.is_number()) return of_number(value, name);
+  if (value.is_number()) return number_attribute(value, name);
   if (value.is_group() && (name == "grouper" || name == "list")) return value.items()[name == "list"];
   const bool kept_away = (value.is_dict() && is_one_of(name, changing_dict)) ||
                          (value.kind() == Kind::list && is_one_of(name, changing_list));

@@ -7,19 +7,19 @@
 #include "data/chat/jinja/values/formatting.h"
 #include "data/chat/jinja/values/texts.h"
 
-// Filters that make a number, and those that look at a value.
+// Filters that return a number, and filters of single values.
 namespace clover::data::jinja {
 namespace {
 
 using Kind = Value::Kind;
 
-Value whole_of(double number) {
-  if (!(std::abs(number) < 1e38)) refuse("a number beyond 38 digits as a whole one");
+Value integer_value(double number) {
+  if (!(std::abs(number) < 1e38)) throw_error("a number beyond 38 digits as a whole one");
   return Value::of(static_cast<Integer>(number));
 }
 
-/// int(text, base); nothing where Python raises a ValueError.
-std::optional<Value> whole_in(const std::string& text, int64_t base) {
+/// Python's int(text, base); nothing when it raises a ValueError.
+std::optional<Value> parse_integer(const std::string& text, int64_t base) {
   if (base != 0 && (base < 2 || base > 36)) return std::nullopt;
   std::string rest = with_ascii_digits(std::string(stripped(text, true, true)));
   const bool minus = rest.starts_with('-');
@@ -48,15 +48,15 @@ std::optional<Value> whole_in(const std::string& text, int64_t base) {
     digit_before = true;
     if (__builtin_mul_overflow(value, Integer{base}, &value) ||
         __builtin_add_overflow(value, Integer{digit}, &value))
-      refuse("a whole number grows beyond 38 digits");
+      throw_error("a whole number grows beyond 38 digits");
   }
   if (!digit_before) return std::nullopt;
   return Value::of(minus ? -value : value);
 }
 
-/// float(value); nothing where Python raises a TypeError or a ValueError.
-std::optional<double> real_in(const Value& value) {
-  if (value.is_undefined()) refuse("something undefined as a number");
+/// Python's float(value); nothing when it raises a TypeError or a ValueError.
+std::optional<double> parse_float(const Value& value) {
+  if (value.is_undefined()) throw_error("something undefined as a number");
   if (value.is_number()) return value.real();
   if (!value.is_text()) return std::nullopt;
   std::string text;
@@ -74,50 +74,50 @@ std::optional<double> real_in(const Value& value) {
   return end == text.c_str() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-Value as_whole(const Value& value, const Bound& bound) {
+Value as_whole(const Value& value, const BoundArguments& bound) {
   const Value fallback = bound.given(0) ? bound.at(0) : Value::of(Integer{0});
-  if (value.is_undefined()) refuse("something undefined as a number");
-  if (value.is_whole()) return Value::of(value.whole());
+  if (value.is_undefined()) throw_error("something undefined as a number");
+  if (value.is_integral()) return Value::of(value.integer());
   if (value.is_text()) {
-    if (bound.given(1) && !bound.at(1).is_whole()) refuse("expected a whole number as a base");
-    if (const std::optional<Value> found = whole_in(value.text(), bound.whole(1, 10))) return *found;
+    if (bound.given(1) && !bound.at(1).is_integral()) throw_error("expected a whole number as a base");
+    if (const std::optional<Value> found = parse_integer(value.text(), bound.integer(1, 10))) return *found;
   } else if (value.kind() == Kind::real && std::isinf(value.real())) {
-    refuse("an endless number as a whole one");
+    throw_error("an endless number as a whole one");
   }
-  const std::optional<double> number = real_in(value);
-  return number && std::isfinite(*number) ? whole_of(*number) : fallback;
+  const std::optional<double> number = parse_float(value);
+  return number && std::isfinite(*number) ? integer_value(*number) : fallback;
 }
 
-Value as_real(const Value& value, const Bound& bound) {
-  const std::optional<double> number = real_in(value);
+Value as_real(const Value& value, const BoundArguments& bound) {
+  const std::optional<double> number = parse_float(value);
   if (number) return Value::of(*number);
   return bound.given(0) ? bound.at(0) : Value::of(0.0);
 }
 
-/// round(): to the nearest, half to even.
+/// Python's round(): to the nearest, ties to even.
 Value nearest(const Value& value, int64_t precision) {
-  if (value.is_whole()) {
+  if (value.is_integral()) {
     Integer unit = 1;
     for (int64_t i = 0; i > precision && unit < Integer{1} << 120; --i) unit *= 10;
-    if (unit == 1) return Value::of(value.whole());
-    const Integer half = unit / 2, whole = value.whole();
+    if (unit == 1) return Value::of(value.integer());
+    const Integer half = unit / 2, whole = value.integer();
     Integer rest = whole % unit;
     if (rest < 0) rest += unit;
     Integer down = whole - rest;
     if (rest > half || (rest == half && (down / unit) % 2 != 0)) down += unit;
     return Value::of(down);
   }
-  if (value.kind() != Kind::real) refuse("a rounded " + type_of(value));
+  if (value.kind() != Kind::real) throw_error("a rounded " + type_of(value));
   if (!std::isfinite(value.real()) || precision > 350) return value;
   if (precision >= 0) {
-    const Form form{.precision = precision, .type = 'f'};
+    const FormatSpec form{.precision = precision, .type = 'f'};
     return Value::of(std::strtod(write_number(value, form).c_str(), nullptr));
   }
   if (precision < -350) return Value::of(std::copysign(0.0, value.real()));
   const double whole = std::trunc(value.real());
-  if (std::abs(whole) >= 1e37) lack("the rounding of so great a number");
+  if (std::abs(whole) >= 1e37) throw_unsupported("the rounding of so great a number");
   const double rest = std::abs(value.real() - whole);
-  // A part behind the point decides only where the whole part is half-way.
+  // A fraction decides only when the integer part is a tie.
   const auto up = static_cast<Integer>(std::abs(whole));
   Integer unit = 1;
   for (int64_t i = 0; i > precision && unit < Integer{1} << 120; --i) unit *= 10;
@@ -127,29 +127,29 @@ Value nearest(const Value& value, int64_t precision) {
   return Value::of(std::copysign(static_cast<double>(rounded), value.real()));
 }
 
-Value rounded(const Value& value, const Bound& bound) {
+Value rounded(const Value& value, const BoundArguments& bound) {
   const std::string method = bound.text(1, "common");
-  const int64_t precision = bound.whole(0, 0);
+  const int64_t precision = bound.integer(0, 0);
   if (method == "common") return nearest(value, precision);
-  if (!value.is_number()) refuse("a rounded " + type_of(value));
-  if (method != "ceil" && method != "floor") refuse("a number is rounded by common, ceil or floor");
+  if (!value.is_number()) throw_error("a rounded " + type_of(value));
+  if (method != "ceil" && method != "floor") throw_error("a number is rounded by common, ceil or floor");
   const Value unit = calculate("**", Value::of(Integer{10}), Value::of(Integer{precision}));
   const Value scaled = calculate("*", value, unit);
-  const Value whole = scaled.is_whole()
-                          ? Value::of(scaled.whole())
-                          : whole_of(method == "ceil" ? std::ceil(scaled.real()) : std::floor(scaled.real()));
+  const Value whole = scaled.is_integral() ? Value::of(scaled.integer())
+                                           : integer_value(method == "ceil" ? std::ceil(scaled.real())
+                                                                            : std::floor(scaled.real()));
   return calculate("/", whole, unit);
 }
 
-Value absolute(const Value& value, const Bound&) {
-  if (!value.is_number()) refuse("the size of " + type_of(value));
+Value absolute(const Value& value, const BoundArguments&) {
+  if (!value.is_number()) throw_error("the size of " + type_of(value));
   if (value.kind() == Kind::real) return Value::of(std::abs(value.real()));
-  return value.whole() < 0 ? negated(value) : Value::of(value.whole());
+  return value.integer() < 0 ? negated(value) : Value::of(value.integer());
 }
 
-Value file_size(const Value& value, const Bound& bound) {
-  const std::optional<double> bytes = real_in(value);
-  if (!bytes || !std::isfinite(*bytes)) refuse("a size in bytes that is no number");
+Value file_size(const Value& value, const BoundArguments& bound) {
+  const std::optional<double> bytes = parse_float(value);
+  if (!bytes || !std::isfinite(*bytes)) throw_error("a size in bytes that is no number");
   const bool binary = bound.truth(0);
   const double base = binary ? 1024 : 1000;
   if (*bytes == 1) return Value::of(std::string("1 Byte"));
@@ -165,13 +165,13 @@ Value file_size(const Value& value, const Bound& bound) {
   return Value::of(format_value(Value::of(base * *bytes / unit), ".1f") + " " + name);
 }
 
-Value with_default(const Value& value, const Bound& bound) {
+Value with_default(const Value& value, const BoundArguments& bound) {
   const bool absent = value.is_undefined() || (bound.truth(1) && !is_true(value));
   return !absent ? value : bound.given(0) ? bound.at(0) : Value::of(std::string());
 }
 
-Value attribute(const Value& value, const Bound& bound) {
-  return own_attribute(value, bound.text(0)).value_or(Value());
+Value attribute(const Value& value, const BoundArguments& bound) {
+  return get_attribute(value, bound.text(0)).value_or(Value());
 }
 
 }  // namespace

@@ -10,65 +10,66 @@ namespace clover::data::jinja {
 namespace {
 
 Value new_range(const Arguments& arguments) {
-  constexpr int64_t most = 100'000;  // as Jinja's sandbox
+  constexpr int64_t most = 100'000;  // the limit of jinja2's sandbox
   if (!arguments.named.empty() || arguments.values.empty() || arguments.values.size() > 3)
-    refuse("range() takes one to three numbers");
+    throw_error("range() takes one to three numbers");
   int64_t bounds[3] = {0, 0, 1};
   for (size_t i = 0; i < arguments.values.size(); ++i) bounds[i] = index_of(arguments.values[i]);
   if (arguments.values.size() == 1) std::swap(bounds[0], bounds[1]);
   const auto& [begin, end, step] = bounds;
-  if (step == 0) refuse("a range with a step of 0");
+  if (step == 0) throw_error("a range with a step of 0");
   const int64_t span = step > 0 ? end - begin : begin - end;
   const int64_t count = span > 0 ? (span - 1) / std::abs(step) + 1 : 0;
-  if (count > most) refuse("a range of more than 100000 numbers");
+  if (count > most) throw_error("a range of more than 100000 numbers");
   return Value::of(std::make_shared<Range>(begin, end, step, count));
 }
 
-/// On 26 July 2024, the date that Llama 3.1's templates fall back to, so that a job can be repeated.
+/// strftime_now(), always on 26 July 2024, the default date of Llama 3.1's templates, so that a job can be
+/// repeated.
 Value date(const Arguments& arguments) {
-  const Bound bound("format", "strftime_now()", arguments);
+  const BoundArguments bound("format", "strftime_now()", arguments);
   std::tm day{};
   day.tm_year = 2024 - 1900, day.tm_mon = 6, day.tm_mday = 26, day.tm_wday = 5, day.tm_yday = 207;
   char text[1024];
-  if (bound.text(0).size() > 64) refuse("a date of more than 64 letters");
+  if (bound.text(0).size() > 64) throw_error("a date of more than 64 letters");
   return Value::of(std::string(text, std::strftime(text, sizeof text, bound.text(0).c_str(), &day)));
 }
 
 }  // namespace
 
-const Value* Space::find(const std::string& name) const {
+const Value* Namespace::find(const std::string& name) const {
   for (const auto& [own, value] : values)
     if (own == name) return &value;
   return nullptr;
 }
 
-void Space::set(const std::string& name, Value value) {
-  if (name.starts_with('_')) refuse("a namespace keeps nothing whose name begins with an underscore");
-  spend(static_cast<int64_t>(values.size() >> 4));
+void Namespace::set(const std::string& name, Value value) {
+  if (name.starts_with('_')) throw_error("a namespace keeps nothing whose name begins with an underscore");
+  charge_work(static_cast<int64_t>(values.size() >> 4));
   for (auto& [own, old] : values)
     if (own == name) return void(old = std::move(value));
   values.emplace_back(name, std::move(value));
 }
 
-std::optional<Value> Space::attribute(const std::string& name) const {
+std::optional<Value> Namespace::attribute(const std::string& name) const {
   const Value* found = find(name);
   return found != nullptr ? std::optional(*found) : std::nullopt;
 }
 
-std::string Space::shown() const {
+std::string Namespace::repr() const {
   thread_local int within = 0;
   struct Level {
     Level() { ++within; }
     ~Level() { --within; }
   } const level;
-  if (within > 20) refuse("a namespace lies within itself");
+  if (within > 20) throw_error("a namespace lies within itself");
   Dict dict;
   for (const auto& [name, value] : values) dict.items.emplace_back(Value::of(name), value);
-  return "<Namespace " + jinja::shown(Value::of(std::move(dict))) + ">";
+  return "<Namespace " + jinja::repr(Value::of(std::move(dict))) + ">";
 }
 
 Cycler::Cycler(std::vector<Value> of_items) : items(std::move(of_items)) {
-  if (items.empty()) refuse("a cycler of nothing");
+  if (items.empty()) throw_error("a cycler of nothing");
   depth = Value::list(items).depth();
 }
 
@@ -106,7 +107,7 @@ bool is_function(const std::string& name) {
 }
 
 Value new_dict(const Arguments& arguments) {
-  const Bound bound("/ items= **", "dict()", arguments);
+  const BoundArguments bound("/ items= **", "dict()", arguments);
   Dict dict;
   if (bound.given(0) && bound.at(0).is_dict()) {
     dict = bound.at(0).dict();
@@ -114,16 +115,16 @@ Value new_dict(const Arguments& arguments) {
     Items items(bound.at(0));
     while (const std::optional<Value> item = items.next()) {
       const std::vector<Value> pair = items_of(*item);
-      if (pair.size() != 2) refuse("a dict is made of pairs");
+      if (pair.size() != 2) throw_error("a dict is made of pairs");
       dict.set(pair[0], pair[1]);
     }
   }
-  for (const auto& [name, value] : bound.rest_named()) dict.set(Value::of(name), value);
+  for (const auto& [name, value] : bound.kwargs()) dict.set(Value::of(name), value);
   return Value::of(std::move(dict));
 }
 
 Value new_dict_of_keys(const Arguments& arguments) {
-  const Bound bound("/ keys value=", "fromkeys()", arguments);
+  const BoundArguments bound("/ keys value=", "fromkeys()", arguments);
   Dict dict;
   Items items(bound.at(0));
   while (const std::optional<Value> key = items.next())
@@ -131,8 +132,8 @@ Value new_dict_of_keys(const Arguments& arguments) {
   return Value::of(std::move(dict));
 }
 
-std::shared_ptr<Space> new_space(const Arguments& arguments) {
-  auto space = std::make_shared<Space>();
+std::shared_ptr<Namespace> new_namespace(const Arguments& arguments) {
+  auto space = std::make_shared<Namespace>();
   const Value dict = new_dict(arguments);
   for (const auto& [key, value] : dict.dict().items)
     if (key.is_text()) space->set(key.text(), value);
@@ -144,14 +145,14 @@ Value call_function(const std::string& name, const Arguments& arguments) {
   if (name == "dict") return new_dict(arguments);
   if (name == "strftime_now") return date(arguments);
   if (name == "joiner") {
-    const Bound bound("sep=", "joiner()", arguments);
+    const BoundArguments bound("sep=", "joiner()", arguments);
     return Value::of(std::make_shared<Joiner>(bound.given(0) ? bound.at(0) : Value::of(std::string(", "))));
   }
   if (name == "cycler") {
-    const Bound bound("*", "cycler()", arguments);
-    return Value::of(std::make_shared<Cycler>(bound.rest()));
+    const BoundArguments bound("*", "cycler()", arguments);
+    return Value::of(std::make_shared<Cycler>(bound.varargs()));
   }
-  lack("a text by chance, " + name + "(),");
+  throw_unsupported("a text by chance, " + name + "(),");
 }
 
 }  // namespace clover::data::jinja

@@ -8,20 +8,21 @@
 #include "data/chat/jinja/values/operators.h"
 #include "data/chat/jinja/values/signature.h"
 
-// Functions that every template has, and what they make.
+// The global functions of templates, and the objects that they create.
 namespace clover::data::jinja {
 
-/// Of namespace(): what {% set name.part = .. %} changes.
-struct Space : Object {
+/// The result of namespace(): {% set name.part = .. %} changes it.
+struct Namespace : Object {
   std::string type() const override { return "Namespace"; }
   std::optional<Value> attribute(const std::string& name) const override;
-  std::string shown() const override;
+  std::string repr() const override;
   std::vector<std::pair<std::string, Value>> values;
 
   const Value* find(const std::string& name) const;
   void set(const std::string& name, Value value);
 };
 
+/// The result of cycler().
 struct Cycler : Object {
   explicit Cycler(std::vector<Value> of_items);
   std::string type() const override { return "Cycler"; }
@@ -31,6 +32,7 @@ struct Cycler : Object {
   size_t at = 0;
 };
 
+/// The result of joiner().
 struct Joiner : Object {
   explicit Joiner(Value separator) : separator(std::move(separator)) { depth = this->separator.depth() + 1; }
   std::string type() const override { return "Joiner"; }
@@ -40,15 +42,15 @@ struct Joiner : Object {
   bool used = false;
 };
 
-/// Whether every template has a function of that name.
+/// Whether there is a global function of that name.
 bool is_function(const std::string& name);
-/// Of range, dict, cycler, joiner and strftime_now; namespaces are made by whoever keeps them.
+/// Calls range, dict, cycler, joiner or strftime_now.  The renderer calls new_namespace itself, to keep track
+/// of them.
 Value call_function(const std::string& name, const Arguments& arguments);
-std::shared_ptr<Space> new_space(const Arguments& arguments);
+std::shared_ptr<Namespace> new_namespace(const Arguments& arguments);
 Value new_dict(const Arguments& arguments);
 Value new_dict_of_keys(const Arguments& arguments);
-/// What an object has under that name, as Python's getattr; nothing where it has none, undefined where the
-/// sandbox keeps it away.
-std::optional<Value> own_attribute(const Value& value, const std::string& name);
+/// Python's getattr: nothing when the value has no such attribute, undefined when the sandbox hides it.
+std::optional<Value> get_attribute(const Value& value, const std::string& name);
 
 }  // namespace clover::data::jinja

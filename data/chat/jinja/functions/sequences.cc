@@ -6,20 +6,20 @@
 #include "data/chat/jinja/values/texts.h"
 #include "data/text/utf8.h"
 
-// Lists, texts and what else has items: their parts.
+// Subscripts, slices and iteration of lists, texts and other containers.
 namespace clover::data::jinja {
 namespace {
 
 using Kind = Value::Kind;
 
-/// What a slice takes of `length` items: where it begins, how many, and each how far from the one before.
-struct Taken {
+/// The items that a slice selects: the first index, their number, and the step.
+struct SliceRange {
   int64_t begin, end, step, count;
 };
 
-Taken taken(const Value& begin, const Value& end, const Value& step, int64_t length) {
+SliceRange taken(const Value& begin, const Value& end, const Value& step, int64_t length) {
   const int64_t by = step.is_none() ? 1 : index_of(step);
-  if (by == 0) refuse("a slice with a step of 0");
+  if (by == 0) throw_error("a slice with a step of 0");
   const int64_t least = by > 0 ? 0 : -1, most = by > 0 ? length : length - 1;
   const auto bound = [&](const Value& at, int64_t fallback) {
     if (at.is_none()) return fallback;
@@ -31,7 +31,7 @@ Taken taken(const Value& begin, const Value& end, const Value& step, int64_t len
   return {first, last, by, span > 0 ? (span - 1) / std::abs(by) + 1 : 0};
 }
 
-std::vector<Value> picked(const std::vector<Value>& items, const Taken& take) {
+std::vector<Value> picked(const std::vector<Value>& items, const SliceRange& take) {
   std::vector<Value> kept;
   for (int64_t i = 0; i < take.count; ++i)
     kept.push_back(items[static_cast<size_t>(take.begin + i * take.step)]);
@@ -40,7 +40,7 @@ std::vector<Value> picked(const std::vector<Value>& items, const Taken& take) {
 
 std::string picked(const std::string& text, const Value& begin, const Value& end, const Value& step) {
   const std::vector<size_t> starts = character_starts(text);
-  const Taken take = taken(begin, end, step, std::ssize(starts) - 1);
+  const SliceRange take = taken(begin, end, step, std::ssize(starts) - 1);
   if (take.count == 0) return "";
   const auto at = [&](int64_t i) { return starts[static_cast<size_t>(i)]; };
   if (take.step == 1) return text.substr(at(take.begin), at(take.begin + take.count) - at(take.begin));
@@ -56,25 +56,25 @@ std::optional<Value> at_index(const std::vector<Value>& items, Integer index) {
   return items[static_cast<size_t>(at)];
 }
 
-/// value[key]; nothing where Python raises.
+/// value[key]; nothing when Python raises.
 std::optional<Value> subscript(const Value& value, const Value& key) {
   if (value.is_dict()) {
     const Value* found = value.dict().find(key);
     return found != nullptr ? std::optional(*found) : std::nullopt;
   }
-  if (!key.is_whole()) return std::nullopt;
-  if (value.is_sequence()) return at_index(value.items(), key.whole());
+  if (!key.is_integral()) return std::nullopt;
+  if (value.is_sequence()) return at_index(value.items(), key.integer());
   if (value.is_text()) {
-    const Value next = Value::of(key.whole() + 1);
-    if (key.whole() < -std::ssize(value.text()) || key.whole() >= std::ssize(value.text()))
+    const Value next = Value::of(key.integer() + 1);
+    if (key.integer() < -std::ssize(value.text()) || key.integer() >= std::ssize(value.text()))
       return std::nullopt;
     std::string character =
-        picked(value.text(), key, key.whole() == -1 ? Value::none() : next, Value::none());
+        picked(value.text(), key, key.integer() == -1 ? Value::none() : next, Value::none());
     if (character.empty()) return std::nullopt;
     return value.is_markup() ? Value::markup(std::move(character)) : Value::of(std::move(character));
   }
   if (const auto range = value.as<Range>()) {
-    const Integer at = key.whole() < 0 ? key.whole() + range->count : key.whole();
+    const Integer at = key.integer() < 0 ? key.integer() + range->count : key.integer();
     if (at >= 0 && at < range->count) return range->at(static_cast<int64_t>(at));
   }
   return std::nullopt;
@@ -87,11 +87,11 @@ Items::Items(Value value)
       view_(value_.as<View>()),
       range_(value_.as<Range>()),
       generator_(value_.as<Generator>()) {
-  if (!has_items(value_)) refuse(type_of(value_) + " has no items");
+  if (!has_items(value_)) throw_error(type_of(value_) + " has no items");
 }
 
 std::optional<Value> Items::next() {
-  spend(1);
+  charge_work(1);
   if (generator_) return generator_->next();
   if (value_.is_text()) {
     const std::string& text = value_.text();
@@ -119,7 +119,7 @@ bool has_items(const Value& value) {
 std::vector<Value> items_of(const Value& value) {
   constexpr size_t longest_text = 1 << 20;
   if (value.is_text() && value.text().size() > longest_text)
-    refuse("the characters of a text of more than a megabyte");
+    throw_error("the characters of a text of more than a megabyte");
   std::vector<Value> all;
   Items items(value);
   while (std::optional<Value> item = items.next()) all.push_back(std::move(*item));
@@ -129,31 +129,31 @@ std::vector<Value> items_of(const Value& value) {
 int64_t length_of(const Value& value) {
   if (value.is_undefined()) return 0;
   if (value.is_text()) {
-    return characters_in(value.text());
+    return count_characters(value.text());
   }
   if (value.is_sequence()) return std::ssize(value.items());
   if (value.is_dict()) return std::ssize(value.dict().items);
   if (const auto view = value.as<View>()) return std::ssize(view->items);
   if (const auto range = value.as<Range>()) return range->count;
-  refuse("the length of " + type_of(value));
+  throw_error("the length of " + type_of(value));
 }
 
 Value item_of(const Value& value, const Value& key) {
-  if (value.is_undefined()) refuse("a part of something undefined");
+  if (value.is_undefined()) throw_error("a part of something undefined");
   if (std::optional<Value> found = subscript(value, key)) return *found;
-  return key.is_text() ? own_attribute(value, key.text()).value_or(Value()) : Value();
+  return key.is_text() ? get_attribute(value, key.text()).value_or(Value()) : Value();
 }
 
 Value attribute_of(const Value& value, const std::string& name) {
-  if (value.is_undefined()) refuse("a part of something undefined");
-  if (std::optional<Value> found = own_attribute(value, name)) return *found;
+  if (value.is_undefined()) throw_error("a part of something undefined");
+  if (std::optional<Value> found = get_attribute(value, name)) return *found;
   if (!value.is_dict()) return {};
   const Value* found = value.dict().find(name);
   return found != nullptr ? *found : Value();
 }
 
 Value slice_of(const Value& value, const Value& begin, const Value& end, const Value& step) {
-  if (value.is_undefined()) refuse("a part of something undefined");
+  if (value.is_undefined()) throw_error("a part of something undefined");
   if (value.is_text()) {
     std::string text = picked(value.text(), begin, end, step);
     return value.is_markup() ? Value::markup(std::move(text)) : Value::of(std::move(text));
@@ -163,12 +163,12 @@ Value slice_of(const Value& value, const Value& begin, const Value& end, const V
     return value.kind() == Kind::list ? Value::list(std::move(kept)) : Value::tuple(std::move(kept));
   }
   if (const auto range = value.as<Range>()) {
-    const Taken take = taken(begin, end, step, range->count);
+    const SliceRange take = taken(begin, end, step, range->count);
     const auto at = [&](int64_t index) { return range->begin + index * range->step; };
     return Value::of(
         std::make_shared<Range>(at(take.begin), at(take.end), range->step * take.step, take.count));
   }
-  refuse("a slice of " + type_of(value));
+  throw_error("a slice of " + type_of(value));
 }
 
 }  // namespace clover::data::jinja

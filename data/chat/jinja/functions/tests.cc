@@ -5,7 +5,7 @@
 #include "data/chat/jinja/values/printing.h"
 #include "data/chat/jinja/values/texts.h"
 
-// What may be asked behind "is".
+// The tests: value is name(..).
 namespace clover::data::jinja {
 namespace {
 
@@ -15,13 +15,14 @@ bool is_same(const Value& one, const Value& other) {
   if (one.kind() != other.kind()) return false;
   const Kind kind = one.kind();
   if (kind == Kind::none) return true;
-  if (kind == Kind::boolean) return one.whole() == other.whole();
+  if (kind == Kind::boolean) return one.integer() == other.integer();
   if (one.shares(other) && kind != Kind::undefined && !one.is_number()) return true;
   if (kind == Kind::list || kind == Kind::dict || kind == Kind::object) return false;
-  if (kind == Kind::integer && one.whole() != other.whole()) return false;
-  if (kind == Kind::integer && one.whole() >= -5 && one.whole() <= 256) return true;  // as CPython keeps them
+  if (kind == Kind::integer && one.integer() != other.integer()) return false;
+  if (kind == Kind::integer && one.integer() >= -5 && one.integer() <= 256)
+    return true;  // CPython shares small integers
   if (kind != Kind::undefined && !equal(one, other)) return false;
-  lack("the test sameas of " + type_of(one));
+  throw_unsupported("the test sameas of " + type_of(one));
 }
 
 bool is_remainder(const Value& value, const Value& by, Integer wanted) {
@@ -36,7 +37,7 @@ bool is_callable(const Value& value) {
          type == "LoopContext";
 }
 
-using Test = bool (*)(const Value& value, const Bound& bound);
+using Test = bool (*)(const Value& value, const BoundArguments& bound);
 struct Asked {
   const char* parameters;
   Test holds;
@@ -48,45 +49,50 @@ bool names(const Value& value, bool (*known)(const std::string&)) {
 }
 
 template <char By, bool OrEqual = false>
-bool compared(const Value& value, const Bound& bound) {
+bool compared(const Value& value, const BoundArguments& bound) {
   const std::string by = std::string(1, By) + (OrEqual ? "=" : "");
   return compare(by, value, bound.at(0));
 }
 
 const std::map<std::string, Asked>& tests() {
   static const std::map<std::string, Asked> all{
-      {"odd", {"", [](const Value& v, const Bound&) { return is_remainder(v, Value::of(Integer{2}), 1); }}},
-      {"even", {"", [](const Value& v, const Bound&) { return is_remainder(v, Value::of(Integer{2}), 0); }}},
-      {"divisibleby", {"num", [](const Value& v, const Bound& b) { return is_remainder(v, b.at(0), 0); }}},
-      {"defined", {"", [](const Value& v, const Bound&) { return !v.is_undefined(); }}},
-      {"undefined", {"", [](const Value& v, const Bound&) { return v.is_undefined(); }}},
-      {"filter", {"", [](const Value& v, const Bound&) { return names(v, has_filter); }}},
-      {"test", {"", [](const Value& v, const Bound&) { return names(v, has_test); }}},
-      {"none", {"", [](const Value& v, const Bound&) { return v.is_none(); }}},
-      {"boolean", {"", [](const Value& v, const Bound&) { return v.kind() == Kind::boolean; }}},
-      {"false", {"", [](const Value& v, const Bound&) { return v.kind() == Kind::boolean && !is_true(v); }}},
-      {"true", {"", [](const Value& v, const Bound&) { return v.kind() == Kind::boolean && is_true(v); }}},
-      {"integer", {"", [](const Value& v, const Bound&) { return v.kind() == Kind::integer; }}},
-      {"float", {"", [](const Value& v, const Bound&) { return v.kind() == Kind::real; }}},
-      {"lower", {"", [](const Value& v, const Bound&) { return is_of_kind("islower", printed(v)); }}},
-      {"upper", {"", [](const Value& v, const Bound&) { return is_of_kind("isupper", printed(v)); }}},
-      {"string", {"", [](const Value& v, const Bound&) { return v.is_text(); }}},
-      {"mapping", {"", [](const Value& v, const Bound&) { return v.is_dict(); }}},
-      {"number", {"", [](const Value& v, const Bound&) { return v.is_number(); }}},
+      {"odd",
+       {"", [](const Value& v, const BoundArguments&) { return is_remainder(v, Value::of(Integer{2}), 1); }}},
+      {"even",
+       {"", [](const Value& v, const BoundArguments&) { return is_remainder(v, Value::of(Integer{2}), 0); }}},
+      {"divisibleby",
+       {"num", [](const Value& v, const BoundArguments& b) { return is_remainder(v, b.at(0), 0); }}},
+      {"defined", {"", [](const Value& v, const BoundArguments&) { return !v.is_undefined(); }}},
+      {"undefined", {"", [](const Value& v, const BoundArguments&) { return v.is_undefined(); }}},
+      {"filter", {"", [](const Value& v, const BoundArguments&) { return names(v, has_filter); }}},
+      {"test", {"", [](const Value& v, const BoundArguments&) { return names(v, has_test); }}},
+      {"none", {"", [](const Value& v, const BoundArguments&) { return v.is_none(); }}},
+      {"boolean", {"", [](const Value& v, const BoundArguments&) { return v.kind() == Kind::boolean; }}},
+      {"false",
+       {"", [](const Value& v, const BoundArguments&) { return v.kind() == Kind::boolean && !is_true(v); }}},
+      {"true",
+       {"", [](const Value& v, const BoundArguments&) { return v.kind() == Kind::boolean && is_true(v); }}},
+      {"integer", {"", [](const Value& v, const BoundArguments&) { return v.kind() == Kind::integer; }}},
+      {"float", {"", [](const Value& v, const BoundArguments&) { return v.kind() == Kind::real; }}},
+      {"lower", {"", [](const Value& v, const BoundArguments&) { return is_of_kind("islower", to_str(v)); }}},
+      {"upper", {"", [](const Value& v, const BoundArguments&) { return is_of_kind("isupper", to_str(v)); }}},
+      {"string", {"", [](const Value& v, const BoundArguments&) { return v.is_text(); }}},
+      {"mapping", {"", [](const Value& v, const BoundArguments&) { return v.is_dict(); }}},
+      {"number", {"", [](const Value& v, const BoundArguments&) { return v.is_number(); }}},
       {"sequence",
        {"",
-        [](const Value& v, const Bound&) {
+        [](const Value& v, const BoundArguments&) {
           return v.is_undefined() || v.is_text() || v.is_sequence() || v.is_dict() || v.as<Range>();
         }}},
-      {"sameas", {"other", [](const Value& v, const Bound& b) { return is_same(v, b.at(0)); }}},
+      {"sameas", {"other", [](const Value& v, const BoundArguments& b) { return is_same(v, b.at(0)); }}},
       {"iterable",
        {"",
-        [](const Value& v, const Bound&) {
+        [](const Value& v, const BoundArguments&) {
           return has_items(v) || (v.kind() == Kind::object && v.object()->type() == "LoopContext");
         }}},
-      {"callable", {"", [](const Value& v, const Bound&) { return is_callable(v); }}},
-      {"escaped", {"", [](const Value& v, const Bound&) { return v.is_markup(); }}},
-      {"in", {"seq", [](const Value& v, const Bound& b) { return compare("in", v, b.at(0)); }}},
+      {"callable", {"", [](const Value& v, const BoundArguments&) { return is_callable(v); }}},
+      {"escaped", {"", [](const Value& v, const BoundArguments&) { return v.is_markup(); }}},
+      {"in", {"seq", [](const Value& v, const BoundArguments& b) { return compare("in", v, b.at(0)); }}},
   };
   return all;
 }
@@ -110,10 +116,10 @@ bool has_test(const std::string& name) {
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
   const std::string what = "the test \"" + name + "\"";
   if (const auto found = comparisons().find(name); found != comparisons().end())
-    return found->second(value, Bound("/ other", what, arguments));
+    return found->second(value, BoundArguments("/ other", what, arguments));
   const auto found = tests().find(name);
-  if (found == tests().end()) lack(what);
-  return found->second.holds(value, Bound(found->second.parameters, what, arguments));
+  if (found == tests().end()) throw_unsupported(what);
+  return found->second.holds(value, BoundArguments(found->second.parameters, what, arguments));
 }
 
 }  // namespace clover::data::jinja

@@ -7,60 +7,61 @@
 #include "data/chat/jinja/values/texts.h"
 #include "data/chat/jinja/values/wrapping.h"
 
-// Filters that make a text.
+// Filters that return a text.
 namespace clover::data::jinja {
 namespace {
 
-/// A filter that is a method of texts.
+/// A filter that calls a method of str.
 Value by_method(const char* name, const Value& value, Arguments arguments) {
-  return call_method(as_text(value), name, arguments);
+  return call_method(soft_str(value), name, arguments);
 }
 
-Value indented(const Value& value, const Bound& bound) {
+Value indented(const Value& value, const BoundArguments& bound) {
   const std::string& text = text_in(value);
   const std::string by =
-      bound.given(0) && bound.at(0).is_text() ? bound.at(0).text() : padded("", bound.whole(0, 4), " ", -1);
+      bound.given(0) && bound.at(0).is_text() ? bound.at(0).text() : padded("", bound.integer(0, 4), " ", -1);
   const bool blank = bound.truth(2);
   std::string all = bound.truth(1) ? by : "";
   bool first = true;
-  for (const std::string& line : lines_of(text + "\n", false)) {
+  for (const std::string& line : splitlines(text + "\n", false)) {
     if (!first) all += '\n';
     if (!first && (blank || !line.empty())) all += by;
     first = false;
     all += line;
     check_size(all);
   }
-  return of_text(std::move(all), value.is_markup());
+  return text_or_markup(std::move(all), value.is_markup());
 }
 
-/// json.dumps as Hugging Face calls it.
-Value as_json(const Value& value, const Bound& bound) {
+/// tojson as in Hugging Face: json.dumps without escaping for HTML.
+Value as_json(const Value& value, const BoundArguments& bound) {
   JsonStyle style{.ascii = bound.truth(0), .sorted = bound.truth(3)};
   if (!bound.is_absent(1)) {
     style.lines = true;
-    style.indent = bound.at(1).is_text() ? bound.at(1).text() : padded("", bound.whole(1, 0), " ", -1);
+    style.indent = bound.at(1).is_text() ? bound.at(1).text() : padded("", bound.integer(1, 0), " ", -1);
     style.between_items = ",";
   }
   if (!bound.is_absent(2)) {
     const std::vector<Value> separators = items_of(bound.at(2));
-    if (separators.size() != 2) refuse("expected two separators, found " + std::to_string(separators.size()));
+    if (separators.size() != 2)
+      throw_error("expected two separators, found " + std::to_string(separators.size()));
     style.between_items = text_in(separators[0]);
     style.after_key = text_in(separators[1]);
   }
-  return Value::of(dumped(value, style));
+  return Value::of(json_dumps(value, style));
 }
 
-Value truncated(const Value& value, const Bound& bound) {
+Value truncated(const Value& value, const BoundArguments& bound) {
   const std::string end = bound.text(2, "...");
-  const int64_t length = bound.whole(0, 255), leeway = bound.is_absent(3) ? 5 : bound.whole(3, 5);
-  const int64_t kept = length - characters_in(end);
-  if (kept < 0 || leeway < 0) refuse("a text is cut to less than its end");
+  const int64_t length = bound.integer(0, 255), leeway = bound.is_absent(3) ? 5 : bound.integer(3, 5);
+  const int64_t kept = length - count_characters(end);
+  if (kept < 0 || leeway < 0) throw_error("a text is cut to less than its end");
   if (length_of(value) <= length + leeway) return value;
   const std::string& text = text_in(value);
   const std::vector<size_t> starts = character_starts(text);
   std::string begin = text.substr(0, starts[static_cast<size_t>(kept)]);
   if (!bound.truth(1)) begin = split_from_right(begin, " ", 1)[0];
-  return of_text(begin + (value.is_markup() ? escaped(Value::of(end)) : end), value.is_markup());
+  return text_or_markup(begin + (value.is_markup() ? escaped(Value::of(end)) : end), value.is_markup());
 }
 
 std::string url_quoted(const std::string& text, bool query) {
@@ -83,26 +84,26 @@ std::string url_quoted(const std::string& text, bool query) {
   return all;
 }
 
-Value url_encoded(const Value& value, const Bound&) {
-  if (value.is_text() || !has_items(value)) return Value::of(url_quoted(printed(value), false));
+Value url_encoded(const Value& value, const BoundArguments&) {
+  if (value.is_text() || !has_items(value)) return Value::of(url_quoted(to_str(value), false));
   std::string all;
   for (const Value& pair : items_of(value.is_dict() ? call_method(value, "items", {}) : value)) {
     const std::vector<Value> parts = items_of(pair);
-    if (parts.size() != 2) refuse("expected pairs");
+    if (parts.size() != 2) throw_error("expected pairs");
     if (!all.empty()) all += '&';
-    all += url_quoted(printed(parts[0]), true) + "=" + url_quoted(printed(parts[1]), true);
+    all += url_quoted(to_str(parts[0]), true) + "=" + url_quoted(to_str(parts[1]), true);
     check_size(all);
   }
   return Value::of(all);
 }
 
-Value as_attributes(const Value& value, const Bound& bound) {
-  if (!value.is_dict()) refuse("expected a dict, found " + type_of(value));
+Value as_attributes(const Value& value, const BoundArguments& bound) {
+  if (!value.is_dict()) throw_error("expected a dict, found " + type_of(value));
   std::string all;
   for (const auto& [key, item] : value.dict().items) {
     if (item.is_none() || item.is_undefined()) continue;
     if (text_in(key).find_first_of(" \t\n\r\f\v/>=") != std::string::npos)
-      refuse("a key that is no name of an attribute");
+      throw_error("a key that is no name of an attribute");
     if (!all.empty()) all += ' ';
     all += escaped(key) + "=\"" + escaped(item) + "\"";
     check_size(all);
@@ -121,20 +122,20 @@ std::string unescaped(std::string text) {
         by = to, at += std::string_view(from).size();
     if (by == nullptr && text[at] == '&' && at + 1 < text.size() &&
         (text[at + 1] == '#' || (text[at + 1] | 32) >= 'a'))
-      lack("striptags of other entities than the five of HTML");
+      throw_unsupported("striptags of other entities than the five of HTML");
     by != nullptr ? void(all += by) : void(all += text[at++]);
   }
   return all;
 }
 
-Value without_tags(const Value& value, const Bound&) {
-  std::string text = printed(value);
+Value without_tags(const Value& value, const BoundArguments&) {
+  std::string text = to_str(value);
   const auto drop = [&](std::string_view open, std::string_view close) {
     size_t begin = 0;
     std::string all;
     for (size_t at = 0;;) {
-      begin = found_at(text, open, at);
-      const size_t end = begin == std::string::npos ? begin : found_at(text, close, begin + open.size());
+      begin = find_linear(text, open, at);
+      const size_t end = begin == std::string::npos ? begin : find_linear(text, close, begin + open.size());
       all.append(text, at, end == std::string::npos ? end : begin - at);
       if (end == std::string::npos) break;
       at = end + close.size();
@@ -148,44 +149,44 @@ Value without_tags(const Value& value, const Bound&) {
   return Value::of(unescaped(all));
 }
 
-Value formatted_filter(const Value& value, const Bound& bound) {
-  if (!bound.rest().empty() && !bound.rest_named().empty())
-    refuse("a format takes values or named ones, not both");
-  if (bound.rest_named().empty()) return formatted(as_text(value), Value::tuple(bound.rest()));
+Value formatted_filter(const Value& value, const BoundArguments& bound) {
+  if (!bound.varargs().empty() && !bound.kwargs().empty())
+    throw_error("a format takes values or named ones, not both");
+  if (bound.kwargs().empty()) return percent_format(soft_str(value), Value::tuple(bound.varargs()));
   Dict named;
-  for (const auto& [name, item] : bound.rest_named()) named.set(Value::of(name), item);
-  return formatted(as_text(value), Value::of(std::move(named)));
+  for (const auto& [name, item] : bound.kwargs()) named.set(Value::of(name), item);
+  return percent_format(soft_str(value), Value::of(std::move(named)));
 }
 
-Value replaced_filter(const Value& value, const Bound& bound) {
-  const int64_t most = bound.is_absent(2) ? -1 : bound.whole(2, -1);
-  return Value::of(replaced(printed(value), printed(bound.at(0)), printed(bound.at(1)), most));
+Value replaced_filter(const Value& value, const BoundArguments& bound) {
+  const int64_t most = bound.is_absent(2) ? -1 : bound.integer(2, -1);
+  return Value::of(replaced(to_str(value), to_str(bound.at(0)), to_str(bound.at(1)), most));
 }
 
-Value joined_filter(const Value& value, const Bound& bound) {
-  const std::string separator = bound.given(0) ? printed(bound.at(0)) : "";
+Value joined_filter(const Value& value, const BoundArguments& bound) {
+  const std::string separator = bound.given(0) ? to_str(bound.at(0)) : "";
   std::string all;
   bool first = true;
   Items items(value);
   while (const std::optional<Value> item = items.next()) {
     if (!first) all += separator;
     first = false;
-    all += printed(bound.is_absent(1) ? *item : part_at(*item, bound.at(1)));
+    all += to_str(bound.is_absent(1) ? *item : attribute_at_path(*item, bound.at(1)));
     check_size(all);
   }
   return Value::of(std::move(all));
 }
 
-Value wrapped_filter(const Value& value, const Bound& bound) {
+Value wrapped_filter(const Value& value, const BoundArguments& bound) {
   const std::string between = bound.is_absent(2) ? "\n" : bound.text(2);
   std::string all;
   bool first = true;
-  for (const std::string& line : lines_of(text_in(value), false)) {
+  for (const std::string& line : splitlines(text_in(value), false)) {
     if (!first) all += between;
     first = false;
     bool first_part = true;
     for (const std::string& part :
-         wrapped(line, bound.whole(0, 79), bound.truth(1, true), bound.truth(3, true))) {
+         wrapped(line, bound.integer(0, 79), bound.truth(1, true), bound.truth(3, true))) {
       if (!first_part) all += between;
       first_part = false;
       all += part;
@@ -199,26 +200,29 @@ Value wrapped_filter(const Value& value, const Bound& bound) {
 
 const Callables& text_filters() {
   static const Callables all{
-      {"upper", {"", [](const Value& v, const Bound&) { return by_method("upper", v, {}); }}},
-      {"lower", {"", [](const Value& v, const Bound&) { return by_method("lower", v, {}); }}},
-      {"capitalize", {"", [](const Value& v, const Bound&) { return by_method("capitalize", v, {}); }}},
-      {"title", {"", [](const Value& v, const Bound&) { return Value::of(with_titles(printed(v))); }}},
+      {"upper", {"", [](const Value& v, const BoundArguments&) { return by_method("upper", v, {}); }}},
+      {"lower", {"", [](const Value& v, const BoundArguments&) { return by_method("lower", v, {}); }}},
+      {"capitalize",
+       {"", [](const Value& v, const BoundArguments&) { return by_method("capitalize", v, {}); }}},
+      {"title",
+       {"", [](const Value& v, const BoundArguments&) { return Value::of(jinja_title(to_str(v))); }}},
       {"trim",
        {"chars=",
-        [](const Value& v, const Bound& b) {
+        [](const Value& v, const BoundArguments& b) {
           return by_method("strip", v, b.given(0) ? Arguments{{b.at(0)}, {}} : Arguments{});
         }}},
       {"center",
        {"width=",
-        [](const Value& v, const Bound& b) {
+        [](const Value& v, const BoundArguments& b) {
           return by_method("center", v, {{b.given(0) ? b.at(0) : Value::of(Integer{80})}, {}});
         }}},
-      {"escape", {"", [](const Value& v, const Bound&) { return Value::markup(escaped(v)); }}},
-      {"e", {"", [](const Value& v, const Bound&) { return Value::markup(escaped(v)); }}},
+      {"escape", {"", [](const Value& v, const BoundArguments&) { return Value::markup(escaped(v)); }}},
+      {"e", {"", [](const Value& v, const BoundArguments&) { return Value::markup(escaped(v)); }}},
       {"forceescape",
-       {"", [](const Value& v, const Bound&) { return Value::markup(escaped(Value::of(printed(v)))); }}},
-      {"safe", {"", [](const Value& v, const Bound&) { return Value::markup(printed(v)); }}},
-      {"string", {"", [](const Value& v, const Bound&) { return as_text(v); }}},
+       {"",
+        [](const Value& v, const BoundArguments&) { return Value::markup(escaped(Value::of(to_str(v)))); }}},
+      {"safe", {"", [](const Value& v, const BoundArguments&) { return Value::markup(to_str(v)); }}},
+      {"string", {"", [](const Value& v, const BoundArguments&) { return soft_str(v); }}},
       {"replace", {"old new count=", replaced_filter}},
       {"indent", {"width= first= blank=", indented}},
       {"tojson", {"ensure_ascii= indent= separators= sort_keys=", as_json}},
@@ -229,7 +233,8 @@ const Callables& text_filters() {
       {"format", {"* **", formatted_filter}},
       {"join", {"d= attribute=", joined_filter}},
       {"wordcount",
-       {"", [](const Value& v, const Bound&) { return Value::of(Integer{words_in(printed(v))}); }}},
+       {"",
+        [](const Value& v, const BoundArguments&) { return Value::of(Integer{count_words(to_str(v))}); }}},
       {"wordwrap", {"width= break_long_words= wrapstring= break_on_hyphens=", wrapped_filter}},
   };
   return all;

@@ -11,73 +11,77 @@
 
 namespace clover::data::jinja {
 
-/// Expressions, as Jinja's own parser reads them; the loosest operators first.
+/// Recursive-descent parser of expressions, with the grammar of jinja2's parser.  The functions below
+/// `expression` are in order of precedence, the weakest operators first.
 class ExpressionParser : public TokenReader {
  protected:
   explicit ExpressionParser(std::vector<Token> tokens) : TokenReader(std::move(tokens)) {
     for (const char* name : {"loop", "caller", "varargs", "kwargs", "{% written %}"}) symbol_of(name);
   }
 
-  /// One, or several with commas between them.
+  /// An expression, or several separated by commas, which make a tuple.  `with_choice`: "a if b else c" is
+  /// allowed.
   Expression tuple(bool with_choice = true);
   Expression expression();
-  Expression either();  // one without an "if"
-  /// What gets a value: a name, several in brackets or with commas, parts of namespaces.
+  Expression or_expression();  // without "if"
+  /// The target of an assignment: a name, a tuple of names, or with `with_parts` an attribute of a namespace.
   Expression target(bool with_parts);
-  Expression named(const std::string& name, int line);
+  Expression name_expression(const std::string& name, int line);
   Expression filter_of(Expression value);
   static Expression undefined();
-  static bool is_constant(const std::string& name);  // true, None ..
+  static bool is_constant(const std::string& name);  // true, false, none and their capitalised forms
+  /// The number of an interned name.
   int symbol_of(const std::string& name);
 
-  /// InputError where something was asked for that we lack, and that is asked for whenever the template is
-  /// rendered.
-  void check_known() const;
+  /// InputError when the template uses something unsupported whenever it is rendered.
+  void check_supported() const;
 
-  std::vector<std::string> names_;   // by their symbols
-  std::vector<Parameters*> macros_;  // that are being read, within each other
-  /// Jinja looks for what a choice asks for only once it comes there, but for what stands in a loop or the
-  /// like within the choice.
-  void forget_unknown(size_t since);
-  void keep_unknown(size_t since);
-  struct Unknown {
+  std::vector<std::string> names_;   // by symbol
+  std::vector<Parameters*> macros_;  // the macros that are being parsed, outermost first
+  /// jinja2 looks up filters and tests in a branch of an "if" when it is taken, except for those in a block
+  /// with its own scope, such as a loop, inside the branch.  These two are called at the end of an "if" and
+  /// of such a block, with the number of entries in `unsupported_` before it.
+  void drop_conditional_unsupported(size_t since);
+  void keep_unsupported(size_t since);
+  struct UnsupportedUse {
     std::string sentence;
     bool always = false;
   };
-  std::vector<Unknown> unknown_;  // what was asked for and we lack
+  std::vector<UnsupportedUse> unsupported_;  // filters, tests and functions that we do not support
 
  private:
-  Expression made(Expression::Kind kind, const std::string& text, std::vector<Expression> parts) const;
+  Expression new_expression(Expression::Kind kind, const std::string& text,
+                            std::vector<Expression> parts) const;
   Expression operation(const std::string& text, Expression one, Expression other) const;
-  Expression measured(Expression whole) const;  // its depth, which is limited
-  Expression both();
-  Expression negation();
+  Expression with_checked_depth(Expression whole) const;  // sets its depth, which is limited
+  Expression and_expression();
+  Expression not_expression();
   Expression comparison();
-  std::string comparing();
-  /// Of one level of precedence, from left to right.
+  std::string comparison_operator();
+  /// The left-associative operators of one level of precedence: `skip` reads one, `next` an operand.
   template <class Skip, class Next>
-  Expression from_left(const Skip& skip, const Next& next);
-  const char* skip_one(std::initializer_list<const char*> symbols);
+  Expression left_associative(const Skip& skip, const Next& next);
+  const char* skip_any(std::initializer_list<const char*> symbols);
   Expression sum();
-  Expression joined();
+  Expression concatenation();
   Expression product();
   Expression power();
-  Expression signed_value(bool with_filters);
+  Expression unary(bool with_filters);
   Expression primary();
   Expression list();
   Expression dict();
-  /// What follows a value: .name, [..], (..).
-  Expression parts_of(Expression value);
+  /// Postfix operators of a value: .name, [..], (..).
+  Expression postfix(Expression value);
   Expression subscript(Expression value);
   Expression call_of(Expression value);
   void arguments(Expression& call);
   std::string dotted_name();
-  /// Filters and tests behind a value.
+  /// Filters, tests and calls after a value.
   Expression filtered(Expression value);
   Expression test(Expression value);
   template <class One>
-  Expression several(const One& one);
-  void miss(const std::string& what, int line);
+  Expression comma_separated(const One& one);
+  void note_unsupported(const std::string& what, int line);
 
   std::map<std::string, int> symbols_;
 };

@@ -16,7 +16,7 @@ bool begins_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
 }
-/// How many bytes at the end of a text are whitespace.
+/// The number of whitespace bytes at the end of a text.
 size_t blanks_at_end(std::string_view text) {
   return text.size() - stripped(text, false, true).size();
 }
@@ -34,7 +34,7 @@ class Lexer {
     if (text_.ends_with('\n')) text_.pop_back();
   }
 
-  std::vector<Token> cut() {
+  std::vector<Token> tokenize() {
     while (at_ < text_.size()) {
       take_text("{", "%{#");
       if (at_ == text_.size()) break;
@@ -70,7 +70,7 @@ class Lexer {
     return rest.size() - stripped(rest, true, false).size();
   }
 
-  /// Up to the next tag.
+  /// Takes the text up to the next tag.
   void take_text(const char* opening, std::string_view kinds) {
     size_t end = text_.find(opening, at_);
     while (end < text_.size() &&
@@ -79,7 +79,7 @@ class Lexer {
     take_text(std::min(end, text_.size()));
   }
 
-  /// Up to the tag at `end`, less the whitespace that the tag takes with it.
+  /// Takes the text up to the tag at `end`, without the whitespace that the tag removes.
   void take_text(size_t end) {
     std::string_view text = std::string_view(text_).substr(at_, end - at_);
     const char sign = end + 2 < text_.size() ? text_[end + 2] : ' ';
@@ -92,14 +92,14 @@ class Lexer {
     advance(end - at_);
   }
 
-  /// Without the blanks before a tag that is the first of its line.
+  /// lstrip_blocks: the text without the blanks before a tag that is the first on its line.
   std::string_view without_indent(std::string_view text) const {
     const size_t line = text.rfind('\n') + 1;
     const bool at_start = line > 0 || at_ == 0 || text_[at_ - 1] == '\n';
     return at_start && blanks_at_end(text) >= text.size() - line ? text.substr(0, line) : text;
   }
 
-  /// What follows the end of a tag and goes with it.
+  /// Skips the whitespace that a tag removes after its end.
   void skip_after(bool minus, bool plus, bool takes_newline) {
     if (minus) {
       advance(blanks_at(at_));
@@ -108,7 +108,7 @@ class Lexer {
     }
   }
 
-  /// Where a tag of that one word ends, which begins at `at`; 0 where there is none.
+  /// The end of a tag that consists of `word` and begins at `at`; 0 when there is no such tag.
   size_t end_of_word(size_t at, std::string_view word, char& sign) const {
     at += 2;
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
@@ -153,7 +153,7 @@ class Lexer {
     const bool block = kind == '%';
     add(block ? Token::Kind::begin_block : Token::Kind::begin_output, "");
     const std::string end = block ? "%}" : "}}";
-    std::string open;  // brackets
+    std::string open;  // brackets that are not closed yet
     for (;;) {
       advance(blanks_at(at_));
       if (at_ == text_.size()) fail("a tag begins before here that has no end");
@@ -202,7 +202,7 @@ class Lexer {
     advance(1);
   }
 
-  /// Digits of a base, each perhaps behind one underscore, from `at`; where they end.
+  /// The end of the digits at `at`; one underscore may stand before each.
   size_t end_of_digits(size_t at, std::string_view digits, bool first = true) const {
     const auto is = [&](size_t i) {
       return i < text_.size() &&
@@ -240,7 +240,7 @@ class Lexer {
     }
     std::string text = text_.substr(at_, end - at_);
     std::erase(text, '_');
-    add(real ? Token::Kind::real : Token::Kind::whole, text);
+    add(real ? Token::Kind::real : Token::Kind::integer, text);
     advance(end - at_);
   }
 
@@ -260,7 +260,8 @@ class Lexer {
     tokens_.push_back({Token::Kind::string, std::move(text), line});
   }
 
-  /// The escape whose letter is at `i`; returns where its last character is.
+  /// Appends the character of the escape whose letter is at `i`; returns the position of the escape's last
+  /// character.
   size_t take_escape(size_t i, std::string& text) const {
     static constexpr std::string_view letters = "ntrbfav\\'\"\n", meant("\n\t\r\b\f\a\v\\'\"");
     const char c = text_[i];
@@ -303,8 +304,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> cut(std::string_view text) {
-  return Lexer(text).cut();
+std::vector<Token> tokenize(std::string_view text) {
+  return Lexer(text).tokenize();
 }
 
 }  // namespace clover::data::jinja

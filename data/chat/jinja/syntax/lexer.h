@@ -6,6 +6,7 @@
 
 namespace clover::data::jinja {
 
+/// A token of a template.
 struct Token {
   enum class Kind {
     text,
@@ -15,18 +16,18 @@ struct Token {
     end_output,
     name,
     string,
-    whole,  // a number, its digits without underscores
+    integer,  // its digits without underscores
     real,
     symbol,
     end
   };
   Kind kind;
-  std::string text;  // of a string its contents
+  std::string text;  // of a string: its contents without quotes and escapes
   int line;
 };
 
-/// Cuts a template into tokens, dropping comments, marks of raw text and the whitespace around tags that
-/// Hugging Face's settings (trim_blocks, lstrip_blocks) and minus signs drop.  InputError naming the line.
-std::vector<Token> cut(std::string_view text);
+/// Cuts a template into tokens.  Comments and {% raw %} tags are dropped, and whitespace around tags as minus
+/// signs and Hugging Face's settings (trim_blocks, lstrip_blocks) ask.  InputError naming the line.
+std::vector<Token> tokenize(std::string_view text);
 
 }  // namespace clover::data::jinja

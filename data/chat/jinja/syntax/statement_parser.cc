@@ -12,17 +12,17 @@ using Kind = Token::Kind;
 
 class Parser : ExpressionParser {
  public:
-  explicit Parser(std::string_view text) : ExpressionParser(cut(text)) {}
+  explicit Parser(std::string_view text) : ExpressionParser(tokenize(text)) {}
 
   Program parse() {
     std::vector<Statement> all = body({});
     if (now().kind != Kind::end) fail("found " + described(now()) + " that nothing opened");
-    check_known();
+    check_supported();
     return {std::move(all), std::move(names_)};
   }
 
  private:
-  /// Up to a block whose first word is one of `ends`, which is left to the caller.
+  /// Parses statements up to a tag whose first word is one of `ends`; the tag itself is not consumed.
   std::vector<Statement> body(std::initializer_list<const char*> ends) {
     const Level level(*this);
     std::vector<Statement> all;
@@ -47,22 +47,22 @@ class Parser : ExpressionParser {
     }
   }
 
-  /// The same behind the end of a tag, with a block of that word at its end.
+  /// Parses the end of the opening tag, a body, and its closing tag `word`.
   std::vector<Statement> body_until(const char* word) {
     begin_body();
     std::vector<Statement> all = body({word});
     close(word);
     return all;
   }
-  /// The same with names of its own.
-  std::vector<Statement> own_body_until(const char* word) {
-    const size_t unknown = unknown_.size();
+  /// The same for a body that has its own scope.
+  std::vector<Statement> scoped_body_until(const char* word) {
+    const size_t unknown = unsupported_.size();
     std::vector<Statement> all = body_until(word);
-    keep_unknown(unknown);
+    keep_unsupported(unknown);
     return all;
   }
   void begin_body() {
-    skip_symbol(":");  // as in Python
+    skip_symbol(":");  // jinja2 allows a colon, as in Python
     expect_end();
   }
 
@@ -91,7 +91,7 @@ class Parser : ExpressionParser {
       print(statement);
     } else if (word == "break" || word == "continue") {
       if (loops_ == 0) fail("{% " + word + " %} stands in no loop");
-      statement.kind = word == "break" ? Statement::Kind::stop : Statement::Kind::next;
+      statement.kind = word == "break" ? Statement::Kind::break_loop : Statement::Kind::continue_loop;
       expect_end();
     } else {
       --at_;
@@ -103,10 +103,10 @@ class Parser : ExpressionParser {
     return statement;
   }
 
-  /// A body that no break leaves.
-  std::vector<Statement> closed_body(const char* end) {
+  /// A body in which break and continue do not refer to a loop around it.
+  std::vector<Statement> body_outside_loops(const char* end) {
     const int loops = std::exchange(loops_, 0);
-    std::vector<Statement> all = own_body_until(end);
+    std::vector<Statement> all = scoped_body_until(end);
     loops_ = loops;
     return all;
   }
@@ -119,7 +119,7 @@ class Parser : ExpressionParser {
   }
 
   void condition(Statement& statement) {
-    const size_t unknown = unknown_.size();
+    const size_t unknown = unsupported_.size();
     statement.kind = Statement::Kind::condition;
     do {
       statement.expressions.push_back(tuple(false));
@@ -131,7 +131,7 @@ class Parser : ExpressionParser {
     } else {
       close("endif");
     }
-    forget_unknown(unknown);
+    drop_conditional_unsupported(unknown);
   }
   bool skip_block(const char* word) {
     const bool is = now().kind == Kind::begin_block && following().text == word;
@@ -148,7 +148,7 @@ class Parser : ExpressionParser {
     if (skip_word("if")) statement.expressions.push_back(expression());
     statement.recursive = skip_word("recursive");
     begin_body();
-    const size_t unknown = unknown_.size();
+    const size_t unknown = unsupported_.size();
     ++loops_;
     statement.bodies.push_back(body({"else", "endfor"}));
     --loops_;
@@ -157,7 +157,7 @@ class Parser : ExpressionParser {
     } else {
       close("endfor");
     }
-    keep_unknown(unknown);
+    keep_unsupported(unknown);
   }
   void check_no_loop(const Expression& target) const {
     if (target.kind == Expression::Kind::name && target.symbol == loop_symbol)
@@ -173,20 +173,20 @@ class Parser : ExpressionParser {
       return expect_end();
     }
     statement.kind = Statement::Kind::set_block;
-    Expression written = {.kind = Expression::Kind::name, .line = statement.line, .symbol = written_symbol};
+    Expression written = {.kind = Expression::Kind::name, .line = statement.line, .symbol = captured_symbol};
     while (skip_symbol("|")) written = filter_of(std::move(written));
     statement.expressions.push_back(std::move(written));
     if (now().kind != Kind::end_block && !is_symbol(":")) fail("expected \"=\", found " + described(now()));
-    statement.bodies.push_back(own_body_until("endset"));
+    statement.bodies.push_back(scoped_body_until("endset"));
   }
 
   void filter(Statement& statement) {
     statement.kind = Statement::Kind::filter;
-    Expression written = {.kind = Expression::Kind::name, .line = statement.line, .symbol = written_symbol};
+    Expression written = {.kind = Expression::Kind::name, .line = statement.line, .symbol = captured_symbol};
     do written = filter_of(std::move(written));
     while (skip_symbol("|"));
     statement.expressions.push_back(std::move(written));
-    statement.bodies.push_back(own_body_until("endfilter"));
+    statement.bodies.push_back(scoped_body_until("endfilter"));
   }
 
   void print(Statement& statement) {
@@ -207,7 +207,7 @@ class Parser : ExpressionParser {
       expect_symbol("=");
       statement.expressions.push_back(expression());
     }
-    statement.bodies.push_back(own_body_until("endwith"));
+    statement.bodies.push_back(scoped_body_until("endwith"));
   }
   Expression single_target() {
     const int line = now().line;
@@ -217,7 +217,7 @@ class Parser : ExpressionParser {
 
   void parameters(Parameters& all) {
     expect_symbol("(");
-    until(")", [&] {
+    comma_list_until(")", [&] {
       all.names.push_back(name());
       all.symbols.push_back(symbol_of(all.names.back()));
       if (skip_symbol("=")) {
@@ -228,22 +228,23 @@ class Parser : ExpressionParser {
     });
   }
 
-  /// What a macro writes; how it is called depends on what its body asks for.
+  /// The body of a macro.  Which implicit parameters (caller, varargs, kwargs) it has depends on the names it
+  /// uses.
   void macro_body(Statement& statement, const char* end) {
     macros_.push_back(&statement.parameters);
-    statement.bodies.push_back(closed_body(end));
+    statement.bodies.push_back(body_outside_loops(end));
     macros_.pop_back();
     Parameters& all = statement.parameters;
     const auto has = [&](int symbol) {
       return std::count(all.symbols.begin(), all.symbols.end(), symbol) > 0;
     };
-    all.wants_rest &= !has(rest_symbol);
-    all.wants_named &= !has(named_symbol);
-    if (!all.wants_caller || !has(caller_symbol)) return;
+    all.uses_varargs &= !has(varargs_symbol);
+    all.uses_kwargs &= !has(kwargs_symbol);
+    if (!all.uses_caller || !has(caller_symbol)) return;
     const auto at = std::find(all.symbols.begin(), all.symbols.end(), caller_symbol) - all.symbols.begin();
     if (at < std::ssize(all.symbols) - std::ssize(all.defaults))
       fail("the parameter \"caller\" needs a default");
-    all.wants_caller = false;
+    all.uses_caller = false;
   }
 
   void macro(Statement& statement) {
@@ -263,13 +264,13 @@ class Parser : ExpressionParser {
     macro_body(statement, "endcall");
   }
 
-  int loops_ = 0;  // that a break would end
+  int loops_ = 0;  // depth of the loops that a break can leave
 };
 
 }  // namespace
 
 Program parse(std::string_view text) {
-  begin_spending();
+  reset_work();
   return Parser(text).parse();
 }
 

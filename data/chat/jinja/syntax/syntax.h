@@ -7,7 +7,7 @@
 
 #include "data/chat/jinja/values/values.h"
 
-// What a Jinja template says, before anything is rendered.
+// The syntax tree of a template.
 namespace clover::data::jinja {
 
 struct Expression {
@@ -30,40 +30,40 @@ struct Expression {
   };
   Kind kind = Kind::literal;
   int line = 0;
-  int depth = 1;    // of expressions within each other
-  int symbol = -1;  // of a name: its number
+  int depth = 1;    // nesting of expressions
+  int symbol = -1;  // of a name: its number in Program::names
   std::string text = {};
   Value value = {};
   std::vector<Expression> parts = {};
-  std::vector<std::pair<std::string, Expression>> named = {};  // "*" and "**": what is spread
+  std::vector<std::pair<std::string, Expression>> named = {};  // keyword arguments; "*", "**": unpacked ones
   std::vector<std::string> operators = {};
 };
 
 struct Statement;
 
-/// Of a macro or of what {% call %} passes on.
+/// The parameters of a macro or of a {% call %} block.
 struct Parameters {
   std::vector<std::string> names = {};
   std::vector<int> symbols = {};
-  std::vector<Expression> defaults = {};  // of the last ones
-  bool wants_caller = false, wants_rest = false, wants_named = false;
+  std::vector<Expression> defaults = {};  // of the last defaults.size() parameters
+  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;
 };
 
 struct Statement {
   enum class Kind {
-    text,        // text
-    output,      // expressions
-    condition,   // expressions[i] ? bodies[i]; one body more is the else
-    loop,        // for targets[0] in expressions[0] [if expressions[1]]: bodies[0], else bodies[1]
-    set,         // targets[0] = expressions[0]
-    set_block,   // targets[0] = what bodies[0] writes, through the filters of expressions[0]
-    macro,       // symbol, text: its name; bodies[0]
-    call,        // expressions[0], a call, with bodies[0] as its caller
-    filter,      // the filters of expressions[0] of what bodies[0] writes
-    scope,       // targets = expressions, within bodies[0] only
-    stop,        // break
-    next,        // continue
-    generation,  // bodies[0] is what an assistant wrote
+    text,           // text
+    output,         // expressions
+    condition,      // if expressions[i]: bodies[i]; one more body is the else
+    loop,           // for targets[0] in expressions[0] [if expressions[1]]: bodies[0], else bodies[1]
+    set,            // targets[0] = expressions[0]
+    set_block,      // targets[0] = the text of bodies[0] after the filters of expressions[0]
+    macro,          // symbol and text are its name, bodies[0] its body
+    call,           // expressions[0], a call, with bodies[0] as its caller
+    filter,         // writes the text of bodies[0] after the filters of expressions[0]
+    scope,          // with: targets = expressions inside bodies[0]
+    break_loop,     // {% break %}
+    continue_loop,  // {% continue %}
+    generation,     // bodies[0] is an assistant's answer
   };
   Kind kind = Kind::text;
   int line = 0;
@@ -76,16 +76,17 @@ struct Statement {
   std::vector<std::vector<Statement>> bodies = {};
 };
 
+/// A parsed template.
 struct Program {
   std::vector<Statement> statements;
-  std::vector<std::string> names;  // by their symbols
+  std::vector<std::string> names;  // by symbol, the number of an interned name
 };
 
-// Symbols of names that mean something by themselves.
-constexpr int loop_symbol = 0, caller_symbol = 1, rest_symbol = 2, named_symbol = 3, written_symbol = 4;
+// Symbols of predefined names.
+constexpr int loop_symbol = 0, caller_symbol = 1, varargs_symbol = 2, kwargs_symbol = 3, captured_symbol = 4;
 
-/// With Hugging Face's settings (trim_blocks, lstrip_blocks).  InputError naming the line where the text is
-/// no template or uses what is not supported.
+/// Parses a template with Hugging Face's settings (trim_blocks, lstrip_blocks).  InputError naming the line
+/// of a syntax error or of an unsupported feature.
 Program parse(std::string_view text);
 
 }  // namespace clover::data::jinja

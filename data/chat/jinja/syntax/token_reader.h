@@ -10,10 +10,10 @@
 
 namespace clover::data::jinja {
 
-/// A place in the tokens of a template, for the parsers.
+/// The parsers' position in the tokens of a template, and how they move it.
 class TokenReader {
  protected:
-  static constexpr int deepest = 100;  // expressions and blocks within each other
+  static constexpr int max_depth = 100;  // nesting of expressions and blocks
 
   explicit TokenReader(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
@@ -57,19 +57,19 @@ class TokenReader {
     return tokens_[at_++].text;
   }
 
-  /// `item` for each of what stands between commas, up to a bracket.
+  /// Calls `item` for each element of a comma-separated list that ends with the bracket `closing`.
   template <class Item>
-  void until(const char* closing, const Item& item) {
+  void comma_list_until(const char* closing, const Item& item) {
     while (!skip_symbol(closing)) {
       item();
       if (!is_symbol(closing)) expect_symbol(",");
     }
   }
 
-  /// Counts what is within what.
+  /// Counts a level of nesting while it lives; InputError beyond max_depth.
   struct Level {
     explicit Level(TokenReader& reader) : reader(reader) {
-      if (++reader.depth_ > deepest) reader.fail("expected less within each other");
+      if (++reader.depth_ > max_depth) reader.fail("expected less within each other");
     }
     ~Level() { --reader.depth_; }
     TokenReader& reader;

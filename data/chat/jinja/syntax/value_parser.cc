@@ -5,13 +5,13 @@
 #include "data/chat/jinja/functions/functions.h"
 #include "data/chat/jinja/syntax/expression_parser.h"
 
-// Single values of expressions, and what follows one: parts, calls, filters, tests.
+// Literals and names, and what may follow a value: attributes, subscripts, calls, filters, tests.
 namespace clover::data::jinja {
 namespace {
 
 using Kind = Token::Kind;
 
-Value whole_number(const Token& token) {
+Value integer_literal(const Token& token) {
   const std::string& text = token.text;
   const char mark = text.size() > 1 && text[0] == '0' ? static_cast<char>(text[1] | 32) : ' ';
   const int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
@@ -41,21 +41,21 @@ Expression ExpressionParser::primary() {
     if (token.text == "false" || token.text == "False")
       return {.line = token.line, .value = Value::of(false)};
     if (is_constant(token.text)) return {.line = token.line, .value = Value::none()};
-    return named(token.text, token.line);
+    return name_expression(token.text, token.line);
   }
   if (token.kind == Kind::string) {
     std::string all;
     while (now().kind == Kind::string) all += tokens_[at_++].text;
     return {.line = token.line, .value = Value::of(std::move(all))};
   }
-  if (token.kind == Kind::whole || token.kind == Kind::real) {
+  if (token.kind == Kind::integer || token.kind == Kind::real) {
     ++at_;
     return {.line = token.line,
-            .value = token.kind == Kind::whole ? whole_number(token)
-                                               : Value::of(std::strtod(token.text.c_str(), nullptr))};
+            .value = token.kind == Kind::integer ? integer_literal(token)
+                                                 : Value::of(std::strtod(token.text.c_str(), nullptr))};
   }
   if (skip_symbol("(")) {
-    if (skip_symbol(")")) return made(Expression::Kind::tuple, "", {});
+    if (skip_symbol(")")) return new_expression(Expression::Kind::tuple, "", {});
     Expression value = tuple();
     expect_symbol(")");
     return value;
@@ -66,33 +66,34 @@ Expression ExpressionParser::primary() {
 }
 
 Expression ExpressionParser::list() {
-  Expression all = made(Expression::Kind::list, "", {});
-  until("]", [&] { all.parts.push_back(expression()); });
-  return measured(std::move(all));
+  Expression all = new_expression(Expression::Kind::list, "", {});
+  comma_list_until("]", [&] { all.parts.push_back(expression()); });
+  return with_checked_depth(std::move(all));
 }
 
 Expression ExpressionParser::dict() {
-  Expression all = made(Expression::Kind::dict, "", {});
-  until("}", [&] {
+  Expression all = new_expression(Expression::Kind::dict, "", {});
+  comma_list_until("}", [&] {
     all.parts.push_back(expression());
     expect_symbol(":");
     all.parts.push_back(expression());
   });
-  return measured(std::move(all));
+  return with_checked_depth(std::move(all));
 }
 
-Expression ExpressionParser::parts_of(Expression value) {
+Expression ExpressionParser::postfix(Expression value) {
   for (int count = 0;; ++count) {
-    if (count > deepest) fail("expected fewer parts of one value");
+    if (count > max_depth) fail("expected fewer parts of one value");
     if (skip_symbol(".")) {
       std::vector<Expression> parts;
       parts.push_back(std::move(value));
-      const bool index = now().kind == Kind::whole;  // list.0
+      const bool index = now().kind == Kind::integer;  // list.0
       if (index) parts.push_back(primary());
-      value = measured(index ? made(Expression::Kind::item, "", std::move(parts))
-                             : made(Expression::Kind::attribute, name(), std::move(parts)));
+      value =
+          with_checked_depth(index ? new_expression(Expression::Kind::item, "", std::move(parts))
+                                   : new_expression(Expression::Kind::attribute, name(), std::move(parts)));
     } else if (skip_symbol("[")) {
-      value = measured(subscript(std::move(value)));
+      value = with_checked_depth(subscript(std::move(value)));
     } else if (is_symbol("(")) {
       value = call_of(std::move(value));
     } else {
@@ -103,15 +104,15 @@ Expression ExpressionParser::parts_of(Expression value) {
 
 Expression ExpressionParser::call_of(Expression value) {
   if (value.kind == Expression::Kind::name && value.text == "lipsum")
-    miss("a text by chance, lipsum(),", value.line);
-  Expression call = made(Expression::Kind::call, "", {});
+    note_unsupported("a text by chance, lipsum(),", value.line);
+  Expression call = new_expression(Expression::Kind::call, "", {});
   call.parts.push_back(std::move(value));
   arguments(call);
-  return measured(std::move(call));
+  return with_checked_depth(std::move(call));
 }
 
 Expression ExpressionParser::subscript(Expression value) {
-  Expression part = made(Expression::Kind::item, "", {});
+  Expression part = new_expression(Expression::Kind::item, "", {});
   part.parts.push_back(std::move(value));
   for (bool first = true;; first = false) {
     const bool absent = is_symbol(":") || is_symbol("]");
@@ -130,8 +131,8 @@ Expression ExpressionParser::subscript(Expression value) {
 
 void ExpressionParser::arguments(Expression& call) {
   expect_symbol("(");
-  int stage = 0;  // of values, names, what is spread
-  until(")", [&] {
+  int stage = 0;  // 0: positional, 1: keyword, 2: *, 3: **
+  comma_list_until(")", [&] {
     const bool is_named =
         now().kind == Kind::name && following().kind == Kind::symbol && following().text == "=";
     const char* spread = is_symbol("*") ? "*" : is_symbol("**") ? "**" : nullptr;
@@ -162,20 +163,20 @@ Expression ExpressionParser::filter_of(Expression value) {
   const int line = now().line;
   std::vector<Expression> parts;
   parts.push_back(std::move(value));
-  Expression filter = made(Expression::Kind::filter, dotted_name(), std::move(parts));
-  if (!has_filter(filter.text) || is_unwritten_filter(filter.text))
-    miss("the filter \"" + filter.text + "\"", line);
+  Expression filter = new_expression(Expression::Kind::filter, dotted_name(), std::move(parts));
+  if (!has_filter(filter.text) || is_unsupported_filter(filter.text))
+    note_unsupported("the filter \"" + filter.text + "\"", line);
   if (is_symbol("(")) arguments(filter);
-  return measured(std::move(filter));
+  return with_checked_depth(std::move(filter));
 }
 
 Expression ExpressionParser::filtered(Expression value) {
   for (int count = 0;; ++count) {
-    if (count > deepest) fail("expected fewer filters of one value");
+    if (count > max_depth) fail("expected fewer filters of one value");
     if (skip_symbol("|")) {
       value = filter_of(std::move(value));
     } else if (skip_word("is")) {
-      value = measured(test(std::move(value)));
+      value = with_checked_depth(test(std::move(value)));
     } else if (is_symbol("(")) {
       value = call_of(std::move(value));
     } else {
@@ -189,21 +190,21 @@ Expression ExpressionParser::test(Expression value) {
   const int line = now().line;
   std::vector<Expression> parts;
   parts.push_back(std::move(value));
-  Expression test = made(Expression::Kind::test, dotted_name(), std::move(parts));
-  if (!has_test(test.text)) miss("the test \"" + test.text + "\"", line);
-  const bool operand = now().kind == Kind::string || now().kind == Kind::whole || now().kind == Kind::real ||
-                       is_symbol("[") || is_symbol("{") ||
+  Expression test = new_expression(Expression::Kind::test, dotted_name(), std::move(parts));
+  if (!has_test(test.text)) note_unsupported("the test \"" + test.text + "\"", line);
+  const bool operand = now().kind == Kind::string || now().kind == Kind::integer ||
+                       now().kind == Kind::real || is_symbol("[") || is_symbol("{") ||
                        (now().kind == Kind::name && !is_word("else") && !is_word("or") && !is_word("and"));
   if (is_symbol("(")) {
     arguments(test);
   } else if (operand) {
     if (is_word("is")) fail("expected no second test of one value");
-    test.parts.push_back(parts_of(primary()));
+    test.parts.push_back(postfix(primary()));
   }
   if (!negated) return test;
   std::vector<Expression> all;
-  all.push_back(measured(std::move(test)));
-  return made(Expression::Kind::operation, "not", std::move(all));
+  all.push_back(with_checked_depth(std::move(test)));
+  return new_expression(Expression::Kind::operation, "not", std::move(all));
 }
 
 }  // namespace clover::data::jinja

@@ -2,7 +2,7 @@
 #include "data/chat/jinja/values/printing.h"
 #include "data/chat/jinja/values/texts.h"
 
-// format.format(..), as Python's str has it.
+// Python's str.format().
 namespace clover::data::jinja {
 namespace {
 
@@ -12,7 +12,7 @@ class Writer {
       : markup_(format.is_markup()), arguments_(arguments) {}
 
   std::string write(const std::string& format, int depth) {
-    if (depth > 2) refuse("fields of a format lie too deep within each other");
+    if (depth > 2) throw_error("fields of a format lie too deep within each other");
     std::string all;
     for (size_t at = 0; at < format.size(); ++at) {
       const char c = format[at];
@@ -22,7 +22,7 @@ class Writer {
         all += c;
         ++at;
       } else if (c == '}') {
-        refuse("a format with a \"}\" that nothing opened");
+        throw_error("a format with a \"}\" that nothing opened");
       } else {
         const size_t end = end_of_field(format, at + 1);
         all += field(format.substr(at + 1, end - at - 1), depth);
@@ -44,7 +44,7 @@ class Writer {
       open += (format[at] == '{') - (format[at] == '}');
       if (open == 0) return at;
     }
-    refuse("a format with a \"{\" that nothing closes");
+    throw_error("a format with a \"{\" that nothing closes");
   }
 
   std::string field(const std::string& text, int depth) {
@@ -57,15 +57,16 @@ class Writer {
     Value value = looked_up(text.substr(0, end));
     if (end < text.size() && text[end] == '!') {
       if (end + 1 >= text.size() || (end + 2 < text.size() && text[end + 2] != ':'))
-        refuse("a broken conversion of a format");
+        throw_error("a broken conversion of a format");
       const char conversion = text[end + 1];
-      if (conversion != 'r' && conversion != 's') refuse("a conversion of a format that is neither r nor s");
-      value = Value::of(conversion == 'r' ? shown(value) : printed(value));
+      if (conversion != 'r' && conversion != 's')
+        throw_error("a conversion of a format that is neither r nor s");
+      value = Value::of(conversion == 'r' ? repr(value) : to_str(value));
       end += 2;
     }
     const std::string specification = end < text.size() ? write(text.substr(end + 1), depth + 1) : "";
     if (markup_ && value.is_markup() && specification.empty()) return value.text();
-    if (value.is_undefined() && !specification.empty()) refuse("a format for something undefined");
+    if (value.is_undefined() && !specification.empty()) throw_error("a format for something undefined");
     std::string written = format_value(value, specification);
     return markup_ ? escaped(Value::of(std::move(written))) : written;
   }
@@ -81,7 +82,7 @@ class Writer {
         continue;
       }
       const size_t close = path.find(']', at);
-      if (path[at] != '[' || close == std::string::npos) refuse("a broken field of a format");
+      if (path[at] != '[' || close == std::string::npos) throw_error("a broken field of a format");
       const std::string key = path.substr(at + 1, close - at - 1);
       value = item_of(value, is_number(key) ? number(key) : Value::of(key));
       at = close + 1;
@@ -96,16 +97,17 @@ class Writer {
 
   Value argument(const std::string& name) {
     if (name.empty() || is_number(name)) {
-      if (name.empty() == numbered_ && used_) refuse("a format whose fields are numbered and not numbered");
+      if (name.empty() == numbered_ && used_)
+        throw_error("a format whose fields are numbered and not numbered");
       used_ = true;
       numbered_ = !name.empty();
       const auto at = name.empty() ? next_++ : static_cast<size_t>(std::stoll(name));
-      if (at >= arguments_.values.size()) refuse("too few values for the format");
+      if (at >= arguments_.values.size()) throw_error("too few values for the format");
       return arguments_.values[at];
     }
     for (const auto& [own, value] : arguments_.named)
       if (own == name) return value;
-    refuse("a format that names \"" + name.substr(0, 40) + "\", which is not there");
+    throw_error("a format that names \"" + name.substr(0, 40) + "\", which is not there");
   }
 
   const bool markup_;
@@ -116,7 +118,7 @@ class Writer {
 
 }  // namespace
 
-Value format_method(const Value& format, const Arguments& arguments) {
+Value str_format(const Value& format, const Arguments& arguments) {
   std::string text = Writer(format, arguments).write(format.text(), 0);
   return format.is_markup() ? Value::markup(std::move(text)) : Value::of(std::move(text));
 }

@@ -9,7 +9,7 @@
 #include "data/text/character_kind.h"
 #include "data/text/utf8.h"
 
-// Letters as Python's str has them: cases, and what kind of character each is.
+// Case mapping and character classes of Python's str.
 namespace clover::data::jinja {
 namespace {
 
@@ -20,7 +20,7 @@ std::string utf8_of(const icu::UnicodeString& text) {
 }
 
 icu::UnicodeString from_utf8(std::string_view text) {
-  spend(static_cast<int64_t>(text.size() >> 4));
+  charge_work(static_cast<int64_t>(text.size() >> 4));
   return icu::UnicodeString::fromUTF8(icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
 }
 
@@ -33,15 +33,15 @@ std::string upper_of(char32_t c) {
 }
 
 std::string title_of(char32_t c) {
-  // ICU's toTitle of a text looks for a letter; of one character it is its title case.
+  // ICU's toTitle skips to the first letter of a text; for a single character it gives its title case.
   return utf8_of(icu::UnicodeString(code_of(c))
                      .toTitle(nullptr, icu::Locale::getRoot(), U_TITLECASE_NO_BREAK_ADJUSTMENT));
 }
 
-/// Each character by `map`, which knows of the lower case that it has where it stands.
+/// Applies `map` to each character; it also gets the character's lower case, which depends on its position.
 std::string mapped(const std::string& text,
                    const std::function<std::string(char32_t, std::string_view)>& map) {
-  spend(static_cast<int64_t>(text.size() >> 2));
+  charge_work(static_cast<int64_t>(text.size() >> 2));
   std::string all;
   for (size_t at = 0; at < text.size();) {
     const Utf8Step step = decode_utf8(text, at);
@@ -52,12 +52,12 @@ std::string mapped(const std::string& text,
   return all;
 }
 
-/// A sigma that ends a word has a form of its own.
+/// The lower case of the character at `at`.  A sigma at the end of a word becomes a final sigma.
 std::string lower_at(const std::string& text, size_t at, char32_t c, size_t length) {
   if (c != U'\u03A3') return utf8_of(icu::UnicodeString(code_of(c)).toLower(icu::Locale::getRoot()));
   const size_t begin = at > 64 ? at - 64 : 0;
-  const std::string before = in_lower(text.substr(begin, at + length - begin) + text.substr(at + length, 64));
-  const std::string rest = in_lower(text.substr(at + length, 64));
+  const std::string before = lower(text.substr(begin, at + length - begin) + text.substr(at + length, 64));
+  const std::string rest = lower(text.substr(at + length, 64));
   return before.size() >= rest.size() + 2 ? before.substr(before.size() - rest.size() - 2, 2) : "\u03C3";
 }
 
@@ -113,17 +113,17 @@ bool begins_word_behind(char32_t c) {
 
 }  // namespace
 
-std::string in_upper(const std::string& text) {
+std::string upper(const std::string& text) {
   return utf8_of(from_utf8(text).toUpper(icu::Locale::getRoot()));
 }
-std::string in_lower(const std::string& text) {
+std::string lower(const std::string& text) {
   return utf8_of(from_utf8(text).toLower(icu::Locale::getRoot()));
 }
-std::string case_folded(const std::string& text) {
+std::string casefold(const std::string& text) {
   return utf8_of(from_utf8(text).foldCase());
 }
 
-std::string with_cases_swapped(const std::string& text) {
+std::string swapcase(const std::string& text) {
   size_t at = 0;
   return mapped(text, [&](char32_t c, std::string_view own) {
     const size_t here = std::exchange(at, at + own.size());
@@ -140,7 +140,7 @@ std::string capitalized(const std::string& text) {
   });
 }
 
-std::string titled(const std::string& text) {
+std::string title(const std::string& text) {
   bool inside = false;
   size_t at = 0;
   return mapped(text, [&](char32_t c, std::string_view own) {
@@ -151,8 +151,8 @@ std::string titled(const std::string& text) {
   });
 }
 
-std::string with_titles(const std::string& text) {
-  spend(static_cast<int64_t>(text.size() >> 2));
+std::string jinja_title(const std::string& text) {
+  charge_work(static_cast<int64_t>(text.size() >> 2));
   std::string all;
   for (size_t at = 0; at < text.size();) {
     const Utf8Step first = decode_utf8(text, at);
@@ -163,7 +163,7 @@ std::string with_titles(const std::string& text) {
       const size_t rest = end;
       while (end < text.size() && !begins_word_behind(decode_utf8(text, end).code_point))
         end += decode_utf8(text, end).length;
-      all += upper_of(first.code_point) + in_lower(text.substr(rest, end - rest));
+      all += upper_of(first.code_point) + lower(text.substr(rest, end - rest));
     }
     at = end;
   }
@@ -192,7 +192,7 @@ bool is_printable(char32_t c) {
 }
 
 bool is_of_kind(const std::string& name, const std::string& text) {
-  spend(static_cast<int64_t>(text.size() >> 6));
+  charge_work(static_cast<int64_t>(text.size() >> 6));
   if (name == "islower") return is_in_case(text, UCHAR_LOWERCASE);
   if (name == "isupper") return is_in_case(text, UCHAR_UPPERCASE);
   if (name == "istitle") return is_in_title(text);
@@ -221,8 +221,8 @@ bool is_of_kind(const std::string& name, const std::string& text) {
   return !text.empty() || name == "isascii" || name == "isprintable";
 }
 
-int64_t words_in(const std::string& text) {
-  spend(static_cast<int64_t>(text.size() >> 6));
+int64_t count_words(const std::string& text) {
+  charge_work(static_cast<int64_t>(text.size() >> 6));
   int64_t count = 0;
   bool inside = false;
   for (size_t at = 0; at < text.size();) {

@@ -14,20 +14,21 @@ std::atomic<size_t> held{0};
 }  // namespace
 
 void check_size(size_t bytes) {
-  if (bytes > most_of_a_value) throw InputError("a text grows beyond 64 MiB");
+  if (bytes > max_text_bytes) throw InputError("a text grows beyond 64 MiB");
 }
 
-void begin_spending() {
+void reset_work() {
   spent = 0;
 }
 
-void spend(int64_t amount) {
-  constexpr int64_t most = 20'000'000;  // seconds
-  // Not what this conversation alone is refused for: whoever tries a template gives it up at once.
+void charge_work(int64_t amount) {
+  constexpr int64_t most = 20'000'000;  // takes a few seconds
+  // Unsupported, not InputError: a template that runs too long is rejected as a whole, not for this
+  // conversation only.
   if ((spent += amount) > most) throw Unsupported("the template does not come to an end");
 }
 
-Held::Held(size_t bytes) : bytes_(bytes) {
+HeldBytes::HeldBytes(size_t bytes) : bytes_(bytes) {
   constexpr size_t most = size_t{1} << 30;
   if (held.fetch_add(bytes) + bytes > most) {
     held -= bytes;
@@ -35,7 +36,7 @@ Held::Held(size_t bytes) : bytes_(bytes) {
   }
 }
 
-Held::~Held() {
+HeldBytes::~HeldBytes() {
   held -= bytes_;
 }
 

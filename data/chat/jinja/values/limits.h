@@ -4,31 +4,32 @@
 #include <cstdint>
 #include <string>
 
-// A template is a file that somebody gave us: what it may cost.  InputError beyond.
+// Limits on time and memory of a template, which is untrusted.  InputError beyond them.
 namespace clover::data::jinja {
 
-/// Bytes of one text, or of what a template writes.
-constexpr size_t most_of_a_value = size_t{64} << 20;
+/// Largest size of one text, and of the rendered text.
+constexpr size_t max_text_bytes = size_t{64} << 20;
 void check_size(size_t bytes);
 inline void check_size(const std::string& text) {
   check_size(text.size());
 }
 
-/// Lists, dicts and the like within each other.
-constexpr int deepest_value = 100;
+/// Largest nesting of lists, dicts and the like.
+constexpr int max_value_depth = 100;
 
-/// Counts what the rendering that goes on in this thread does: statements, expressions, items, kilobytes.
-void spend(int64_t amount);
-/// A new rendering begins.
-void begin_spending();
+/// Counts work of the rendering in this thread: statements, expressions, items, kilobytes.  InputError beyond
+/// a limit that corresponds to a few seconds.
+void charge_work(int64_t amount);
+/// Sets the count of work to 0, at the beginning of a rendering.
+void reset_work();
 
-/// Bytes that values hold, all renderings together, while this lives.
-class Held {
+/// Counts memory held by values while the object lives, over all renderings.
+class HeldBytes {
  public:
-  explicit Held(size_t bytes);
-  ~Held();
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+  explicit HeldBytes(size_t bytes);
+  ~HeldBytes();
+  HeldBytes(const HeldBytes&) = delete;
+  HeldBytes& operator=(const HeldBytes&) = delete;
 
  private:
   size_t bytes_;

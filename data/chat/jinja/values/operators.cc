@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-Value of_text(std::string text, bool markup) {
+Value text_or_markup(std::string text, bool markup) {
   return markup ? Value::markup(std::move(text)) : Value::of(std::move(text));
 }
 
@@ -21,13 +21,14 @@ Value repeated(const Value& many, Integer count) {
   count = std::max<Integer>(count, 0);
   const auto size =
       static_cast<Integer>(many.is_text() ? many.text().size() : many.items().size() * sizeof(Value));
-  if (size > 0 && count > static_cast<Integer>(most_of_a_value) / size) refuse("a value grows beyond 64 MiB");
+  if (size > 0 && count > static_cast<Integer>(max_text_bytes) / size)
+    throw_error("a value grows beyond 64 MiB");
   if (size == 0) count = 0;
   if (many.is_text()) {
     std::string all;
     all.reserve(static_cast<size_t>(count * size));
     for (Integer i = 0; i < count; ++i) all += many.text();
-    return of_text(std::move(all), many.is_markup());
+    return text_or_markup(std::move(all), many.is_markup());
   }
   std::vector<Value> all;
   for (Integer i = 0; i < count; ++i) all.insert(all.end(), many.items().begin(), many.items().end());
@@ -35,11 +36,11 @@ Value repeated(const Value& many, Integer count) {
 }
 
 [[noreturn]] void too_long() {
-  refuse("a whole number grows beyond 38 digits");
+  throw_error("a whole number grows beyond 38 digits");
 }
 
 Integer floor_of(Integer one, Integer other) {
-  if (other == 0) refuse("division by zero");
+  if (other == 0) throw_error("division by zero");
   if (other == -1) {
     Integer result = 0;
     if (__builtin_sub_overflow(Integer{0}, one, &result)) too_long();
@@ -51,7 +52,7 @@ Integer floor_of(Integer one, Integer other) {
 
 Value power(Integer base, Integer exponent) {
   if (exponent < 0) {
-    if (base == 0) refuse("zero to a negative power");
+    if (base == 0) throw_error("zero to a negative power");
     return Value::of(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   }
   if (base == 0 || base == 1) return Value::of(exponent == 0 ? Integer{1} : base);
@@ -62,7 +63,7 @@ Value power(Integer base, Integer exponent) {
   return Value::of(result);
 }
 
-Value of_whole(const std::string& by, Integer one, Integer other) {
+Value integer_operation(const std::string& by, Integer one, Integer other) {
   Integer result = 0;
   bool beyond = false;
   if (by == "+") {
@@ -81,19 +82,19 @@ Value of_whole(const std::string& by, Integer one, Integer other) {
   return Value::of(result);
 }
 
-Value of_real(const std::string& by, double one, double other) {
+Value float_operation(const std::string& by, double one, double other) {
   if (by == "**") {
-    if (one == 0 && other < 0) refuse("zero to a negative power");
+    if (one == 0 && other < 0) throw_error("zero to a negative power");
     const double power = std::pow(one, other);
-    if (std::isnan(power) && !std::isnan(one) && !std::isnan(other)) lack("a complex number");
+    if (std::isnan(power) && !std::isnan(one) && !std::isnan(other)) throw_unsupported("a complex number");
     if (std::isinf(power) && std::isfinite(one) && std::isfinite(other))
-      refuse("a number grows beyond all others");
+      throw_error("a number grows beyond all others");
     return Value::of(power);
   }
   if (by == "+") return Value::of(one + other);
   if (by == "-") return Value::of(one - other);
   if (by == "*") return Value::of(one * other);
-  if (other == 0) refuse("division by zero");
+  if (other == 0) throw_error("division by zero");
   if (by == "/") return Value::of(one / other);
   double rest = std::fmod(one, other);
   double quotient = (one - rest) / other;
@@ -109,13 +110,13 @@ Value of_real(const std::string& by, double one, double other) {
   return Value::of(quotient - floor > 0.5 ? floor + 1 : floor);
 }
 
-/// -1, 0 or 1; 2 where one of them is no number.
+/// Compares two numbers: -1, 0 or 1; 2 when one of them is NaN.
 int order_of(const Value& one, const Value& other) {
-  if (one.is_whole() && other.is_whole())
-    return (one.whole() > other.whole()) - (one.whole() < other.whole());
+  if (one.is_integral() && other.is_integral())
+    return (one.integer() > other.integer()) - (one.integer() < other.integer());
   const auto wide = [](const Value& value) {
-    return value.is_whole() ? static_cast<long double>(value.whole())
-                            : static_cast<long double>(value.real());
+    return value.is_integral() ? static_cast<long double>(value.integer())
+                               : static_cast<long double>(value.real());
   };
   const long double a = wide(one), b = wide(other);
   return std::isnan(a) || std::isnan(b) ? 2 : (a > b) - (a < b);
@@ -127,11 +128,11 @@ bool equal_items(const std::vector<Value>& one, const std::vector<Value>& other)
 
 bool contains(const Value& whole, const Value& part) {
   if (whole.is_text()) {
-    if (!part.is_text()) refuse(type_of(part) + " is looked for in a text");
-    return found_at(whole.text(), part.text()) != std::string::npos;
+    if (!part.is_text()) throw_error(type_of(part) + " is looked for in a text");
+    return find_linear(whole.text(), part.text()) != std::string::npos;
   }
   if (whole.is_dict()) return whole.dict().find(part) != nullptr;
-  if (!has_items(whole)) refuse(type_of(part) + " is looked for in " + type_of(whole));
+  if (!has_items(whole)) throw_error(type_of(part) + " is looked for in " + type_of(whole));
   Items items(whole);
   while (const std::optional<Value> item = items.next())
     if (item->shares(part) && item->kind() > Kind::real ? true : equal(*item, part)) return true;
@@ -172,7 +173,7 @@ bool is_true(const Value& value) {
       return false;
     case Kind::boolean:
     case Kind::integer:
-      return value.whole() != 0;
+      return value.integer() != 0;
     case Kind::real:
       return value.real() != 0;
     case Kind::text:
@@ -191,12 +192,12 @@ bool is_true(const Value& value) {
 }
 
 bool equal(const Value& one, const Value& other) {
-  spend(1);
+  charge_work(1);
   if (one.is_number() && other.is_number()) return order_of(one, other) == 0;
   if (one.kind() != other.kind()) return false;
   switch (one.kind()) {
     case Kind::text:
-      spend(static_cast<int64_t>(one.text().size() >> 8));
+      charge_work(static_cast<int64_t>(one.text().size() >> 8));
       return one.text() == other.text();
     case Kind::list:
     case Kind::tuple:
@@ -229,11 +230,11 @@ bool equal(const Value& one, const Value& other) {
 }
 
 bool less(const Value& one, const Value& other) {
-  spend(1);
+  charge_work(1);
   if (one.is_number() && other.is_number()) return order_of(one, other) == -1;
   if (one.is_text() && other.is_text()) return one.text() < other.text();
   if (!one.is_sequence() || one.kind() != other.kind())
-    refuse(type_of(one) + " is compared with " + type_of(other));
+    throw_error(type_of(one) + " is compared with " + type_of(other));
   const std::vector<Value>&a = one.items(), &b = other.items();
   for (size_t i = 0; i < a.size() && i < b.size(); ++i)
     if (!equal(a[i], b[i])) return less(a[i], b[i]);
@@ -255,11 +256,11 @@ bool compare(const std::string& by, const Value& one, const Value& other) {
 }
 
 Value calculate(const std::string& by, const Value& one, const Value& other) {
-  if (by == "%" && one.is_text()) return formatted(one, other);
+  if (by == "%" && one.is_text()) return percent_format(one, other);
   if (by == "+" && one.is_text() && other.is_text()) {
     const bool markup = one.is_markup() || other.is_markup();
     check_size(one.text().size() + other.text().size());
-    return of_text(markup ? escaped(one) + escaped(other) : one.text() + other.text(), markup);
+    return text_or_markup(markup ? escaped(one) + escaped(other) : one.text() + other.text(), markup);
   }
   if (by == "+" && one.is_sequence() && one.kind() == other.kind()) {
     std::vector<Value> all = one.items();
@@ -267,26 +268,27 @@ Value calculate(const std::string& by, const Value& one, const Value& other) {
     return one.kind() == Kind::list ? Value::list(std::move(all)) : Value::tuple(std::move(all));
   }
   const auto many = [](const Value& value) { return value.is_text() || value.is_sequence(); };
-  if (by == "*" && many(one) && other.is_whole()) return repeated(one, other.whole());
-  if (by == "*" && many(other) && one.is_whole()) return repeated(other, one.whole());
+  if (by == "*" && many(one) && other.is_integral()) return repeated(one, other.integer());
+  if (by == "*" && many(other) && one.is_integral()) return repeated(other, one.integer());
   if (!one.is_number() || !other.is_number()) {
-    if (by == "-" && one.as<View>() && other.as<View>()) lack("a set");
-    refuse(type_of(one) + " " + by + " " + type_of(other));
+    if (by == "-" && one.as<View>() && other.as<View>()) throw_unsupported("a set");
+    throw_error(type_of(one) + " " + by + " " + type_of(other));
   }
-  if (one.is_whole() && other.is_whole() && by != "/") return of_whole(by, one.whole(), other.whole());
-  return of_real(by, one.real(), other.real());
+  if (one.is_integral() && other.is_integral() && by != "/")
+    return integer_operation(by, one.integer(), other.integer());
+  return float_operation(by, one.real(), other.real());
 }
 
 Value negated(const Value& value) {
   if (value.kind() == Kind::real) return Value::of(-value.real());
-  if (!value.is_whole()) refuse("- " + type_of(value));
-  return of_whole("-", 0, value.whole());
+  if (!value.is_integral()) throw_error("- " + type_of(value));
+  return integer_operation("-", 0, value.integer());
 }
 
 void check_hashable(const Value& value) {
   const auto view = value.as<View>();
   if (value.kind() == Kind::list || value.is_dict() || (view && view->name != "dict_values"))
-    refuse(type_of(value) + " as a key");
+    throw_error(type_of(value) + " as a key");
   if (value.kind() == Kind::tuple)
     for (const Value& item : value.items()) check_hashable(item);
 }
@@ -294,7 +296,7 @@ void check_hashable(const Value& value) {
 std::string escaped(const Value& value) {
   if (value.is_markup()) return value.text();
   std::string all;
-  for (const char c : printed(value)) {
+  for (const char c : to_str(value)) {
     const std::string_view from = "&<>'\"";
     static constexpr const char* to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     const size_t at = from.find(c);
@@ -305,9 +307,9 @@ std::string escaped(const Value& value) {
 }
 
 int64_t index_of(const Value& value) {
-  if (!value.is_whole()) refuse("expected a whole number, found " + type_of(value));
+  if (!value.is_integral()) throw_error("expected a whole number, found " + type_of(value));
   constexpr Integer most = std::numeric_limits<int64_t>::max() / 4;
-  return static_cast<int64_t>(std::clamp(value.whole(), -most, most));
+  return static_cast<int64_t>(std::clamp(value.integer(), -most, most));
 }
 
 }  // namespace clover::data::jinja

@@ -4,13 +4,13 @@
 
 #include "data/chat/jinja/values/values.h"
 
-// What Python's operators do.  InputError where Python refuses.
+// Python's operators.  InputError where Python raises an error.
 namespace clover::data::jinja {
 
-std::string type_of(const Value& value);  // as Python names it
+std::string type_of(const Value& value);  // Python's name of the type: "str"
 bool is_true(const Value& value);
 bool equal(const Value& one, const Value& other);
-/// Whether one is less than the other.
+/// Whether `one` < `other`.
 bool less(const Value& one, const Value& other);
 /// One of == != < <= > >= in "not in".
 bool compare(const std::string& by, const Value& one, const Value& other);
@@ -18,14 +18,14 @@ bool compare(const std::string& by, const Value& one, const Value& other);
 Value calculate(const std::string& by, const Value& one, const Value& other);
 Value negated(const Value& value);
 void check_hashable(const Value& value);
-/// With &, <, > and quotes escaped; what is markup stays.
+/// str(value) with &, <, > and quotes escaped; markup stays as it is.
 std::string escaped(const Value& value);
 
 int64_t length_of(const Value& value);
-/// A number in the range of indices; InputError where it is none.
+/// An integer as an index; InputError for other types.
 int64_t index_of(const Value& value);
 
-/// The items of a value, one after another.
+/// Iterates over the items of a value.
 class Items {
  public:
   explicit Items(Value value);
@@ -41,10 +41,10 @@ class Items {
 bool has_items(const Value& value);
 std::vector<Value> items_of(const Value& value);
 
-/// value[key] and value.name as Hugging Face's sandbox finds them; undefined where there is none.
+/// value[key] and value.name as in jinja2's sandbox: undefined when there is no such item or attribute.
 Value item_of(const Value& value, const Value& key);
 Value attribute_of(const Value& value, const std::string& name);
-/// value[begin : end : step], none where nothing is said.
+/// value[begin : end : step]; an absent part is none.
 Value slice_of(const Value& value, const Value& begin, const Value& end, const Value& step);
 
 }  // namespace clover::data::jinja

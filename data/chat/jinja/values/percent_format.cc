@@ -6,7 +6,7 @@
 #include "data/chat/jinja/values/texts.h"
 #include "data/text/utf8.h"
 
-// format % value, as Python's str has it.
+// Python's format % value.
 namespace clover::data::jinja {
 namespace {
 
@@ -30,13 +30,13 @@ class Writer {
     }
     const bool plain = value_.is_text() || value_.is_none() || value_.is_number();
     if (one_ ? !used_ && plain : next_ < value_.items().size())
-      refuse("not all values are used by the format");
+      throw_error("not all values are used by the format");
     return std::move(all_);
   }
 
  private:
   char now() const {
-    if (at_ >= format_.size()) refuse("a format that ends within a field");
+    if (at_ >= format_.size()) throw_error("a format that ends within a field");
     return format_[at_];
   }
 
@@ -44,7 +44,7 @@ class Writer {
     ++at_;
     const Value* named = nullptr;
     if (now() == '(') named = by_name();
-    Form form;
+    FormatSpec form;
     bool zeros = false, left = false;
     for (;; ++at_) {
       const char c = now();
@@ -77,13 +77,14 @@ class Writer {
   }
 
   const Value* by_name() {
-    if (!value_.is_dict()) refuse("a format that names its values, for " + type_of(value_));
+    if (!value_.is_dict()) throw_error("a format that names its values, for " + type_of(value_));
     const size_t begin = ++at_;
     for (int open = 1; open > 0; ++at_) open += (now() == '(') - (now() == ')');
     used_ = true;
     const std::string name = format_.substr(begin, at_ - 1 - begin);
     const Value* found = value_.dict().find(name);
-    if (found == nullptr) refuse("a format that names \"" + name.substr(0, 40) + "\", which is not there");
+    if (found == nullptr)
+      throw_error("a format that names \"" + name.substr(0, 40) + "\", which is not there");
     return found;
   }
 
@@ -103,24 +104,24 @@ class Writer {
   }
 
   Value next_value() {
-    if (one_ ? used_ : next_ == value_.items().size()) refuse("too few values for the format");
+    if (one_ ? used_ : next_ == value_.items().size()) throw_error("too few values for the format");
     used_ = true;
     return one_ ? value_ : value_.items()[next_++];
   }
 
-  void put(const Value& value, Form form, bool zeros) {
+  void put(const Value& value, FormatSpec form, bool zeros) {
     switch (form.type) {
       case 's':
-        return void(all_ += write_text(markup_ ? escaped(value) : printed(value), form));
+        return void(all_ += write_text(markup_ ? escaped(value) : to_str(value), form));
       case 'r':
       case 'a':
-        if (form.type == 'a' && characters_in(shown(value)) != std::ssize(shown(value)))
-          lack("%a of other letters");
-        return void(all_ += write_text(markup_ ? escaped(Value::of(shown(value))) : shown(value), form));
+        if (form.type == 'a' && count_characters(repr(value)) != std::ssize(repr(value)))
+          throw_unsupported("%a of other letters");
+        return void(all_ += write_text(markup_ ? escaped(Value::of(repr(value))) : repr(value), form));
       case 'c': {
         std::string character = value.is_text() ? value.text() : "";
         if (!value.is_text()) append_utf8(character, static_cast<char32_t>(index_of(value)));
-        if (characters_in(character) != 1) refuse("expected one character for %c");
+        if (count_characters(character) != 1) throw_error("expected one character for %c");
         form.precision = -1;
         return void(all_ += write_text(character, form));
       }
@@ -137,29 +138,29 @@ class Writer {
       case 'F':
       case 'g':
       case 'G':
-        if (!value.is_number()) refuse("%" + std::string(1, form.type) + " of " + type_of(value));
+        if (!value.is_number()) throw_error("%" + std::string(1, form.type) + " of " + type_of(value));
         if (zeros) form.fill = "0", form.align = '=';
         return void(all_ += write_number(Value::of(value.real()), form));
       default:
-        refuse("a format of unknown type");
+        throw_error("a format of unknown type");
     }
   }
 
-  void whole(const Value& value, Form form, bool zeros) {
+  void whole(const Value& value, FormatSpec form, bool zeros) {
     const bool decimal = form.type == 'd' || form.type == 'i' || form.type == 'u';
-    if (!value.is_number() || (!decimal && !value.is_whole()))
-      refuse("%" + std::string(1, form.type) + " of " + type_of(value));
+    if (!value.is_number() || (!decimal && !value.is_integral()))
+      throw_error("%" + std::string(1, form.type) + " of " + type_of(value));
     if (decimal) form.type = 'd';
     Value number = value;
     if (value.kind() == Kind::real) {
-      if (!(std::abs(value.real()) < 1e38)) refuse("a whole number grows beyond 38 digits");
+      if (!(std::abs(value.real()) < 1e38)) throw_error("a whole number grows beyond 38 digits");
       number = Value::of(static_cast<Integer>(value.real()));
     }
     if (form.precision >= 0) {  // digits
-      Form digits{
+      FormatSpec digits{
           .fill = "0", .align = '=', .sign = form.sign, .alternate = form.alternate, .type = form.type};
       digits.width =
-          form.precision + (number.whole() < 0 || form.sign != '-') + (form.alternate && !decimal ? 2 : 0);
+          form.precision + (number.integer() < 0 || form.sign != '-') + (form.alternate && !decimal ? 2 : 0);
       form.precision = -1;
       if (zeros && form.width > digits.width) digits.width = form.width;
       return void(all_ += write_text(write_number(number, digits), form));
@@ -179,7 +180,7 @@ class Writer {
 
 }  // namespace
 
-Value formatted(const Value& format, const Value& value) {
+Value percent_format(const Value& format, const Value& value) {
   std::string text = Writer(format, value).write();
   return format.is_markup() ? Value::markup(std::move(text)) : Value::of(std::move(text));
 }

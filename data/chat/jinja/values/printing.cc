@@ -39,17 +39,17 @@ std::string shown_text(const std::string& text) {
   return all + quote;
 }
 
-std::string shown_items(const std::vector<Value>& items) {
+std::string repr_items(const std::vector<Value>& items) {
   std::string all;
   for (const Value& item : items) {
     if (!all.empty()) all += ", ";
-    all += shown(item);
+    all += repr(item);
     check_size(all);
   }
   return all;
 }
 
-/// JSON's texts.
+/// A text as a JSON string.
 std::string quoted(const std::string& text, bool ascii) {
   std::string all = "\"";
   const auto escape = [&](unsigned unit) {
@@ -82,18 +82,18 @@ std::string quoted(const std::string& text, bool ascii) {
 std::string json_number(const Value& value) {
   if (value.is_none()) return "null";
   if (value.kind() == Kind::boolean) return is_true(value) ? "true" : "false";
-  if (value.kind() == Kind::integer) return digits_of(value.whole());
+  if (value.kind() == Kind::integer) return integer_digits(value.integer());
   if (std::isnan(value.real())) return "NaN";
   if (std::isinf(value.real())) return value.real() > 0 ? "Infinity" : "-Infinity";
-  return text_of_real(value.real());
+  return float_repr(value.real());
 }
 
-class Dumper {
+class JsonWriter {
  public:
-  explicit Dumper(const JsonStyle& style) : style_(style) {}
+  explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
   void write(const Value& value) {
-    spend(1);
+    charge_work(1);
     if (value.is_text()) {
       all_ += quoted(value.text(), style_.ascii);
     } else if (value.is_none() || value.is_number()) {
@@ -107,13 +107,14 @@ class Dumper {
                          [](const auto& one, const auto& other) { return less(one.first, other.first); });
       within('{', '}', items, [&](const auto& item) {
         const Value& key = item.first;
-        if (!key.is_text() && !key.is_none() && !key.is_number()) refuse(type_of(key) + " as a key of JSON");
+        if (!key.is_text() && !key.is_none() && !key.is_number())
+          throw_error(type_of(key) + " as a key of JSON");
         all_ += key.is_text() ? quoted(key.text(), style_.ascii) : "\"" + json_number(key) + "\"";
         all_ += style_.after_key;
         write(item.second);
       });
     } else {
-      refuse(type_of(value) + " is written as JSON");
+      throw_error(type_of(value) + " is written as JSON");
     }
     check_size(all_);
   }
@@ -150,7 +151,7 @@ class Dumper {
 
 }  // namespace
 
-std::string digits_of(Integer number) {
+std::string integer_digits(Integer number) {
   const bool minus = number < 0;
   std::string digits;
   do {
@@ -163,7 +164,7 @@ std::string digits_of(Integer number) {
   return digits;
 }
 
-std::string text_of_real(double value) {
+std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   const double size = std::abs(value);
@@ -176,13 +177,13 @@ std::string text_of_real(double value) {
   return text;
 }
 
-std::string printed(const Value& value) {
+std::string to_str(const Value& value) {
   if (value.is_undefined()) return "";
-  return value.is_text() ? value.text() : shown(value);
+  return value.is_text() ? value.text() : repr(value);
 }
 
-std::string shown(const Value& value) {
-  spend(1);
+std::string repr(const Value& value) {
+  charge_work(1);
   switch (value.kind()) {
     case Kind::undefined:
       return "Undefined";
@@ -191,33 +192,33 @@ std::string shown(const Value& value) {
     case Kind::boolean:
       return is_true(value) ? "True" : "False";
     case Kind::integer:
-      return digits_of(value.whole());
+      return integer_digits(value.integer());
     case Kind::real:
-      return text_of_real(value.real());
+      return float_repr(value.real());
     case Kind::text: {
       std::string text = shown_text(value.text());
       return value.is_markup() ? "Markup(" + text + ")" : text;
     }
     case Kind::list:
-      return "[" + shown_items(value.items()) + "]";
+      return "[" + repr_items(value.items()) + "]";
     case Kind::tuple:
-      return "(" + shown_items(value.items()) + (value.items().size() == 1 ? ",)" : ")");
+      return "(" + repr_items(value.items()) + (value.items().size() == 1 ? ",)" : ")");
     case Kind::dict:
       break;
     case Kind::object:
-      return value.object()->shown();
+      return value.object()->repr();
   }
   std::string all;
   for (const auto& [key, item] : value.dict().items) {
     if (!all.empty()) all += ", ";
-    all += shown(key) + ": " + shown(item);
+    all += repr(key) + ": " + repr(item);
     check_size(all);
   }
   return "{" + all + "}";
 }
 
-std::string dumped(const Value& value, const JsonStyle& style) {
-  Dumper dumper(style);
+std::string json_dumps(const Value& value, const JsonStyle& style) {
+  JsonWriter dumper(style);
   dumper.write(value);
   return dumper.text();
 }

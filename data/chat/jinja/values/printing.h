@@ -4,22 +4,22 @@
 
 #include "data/chat/jinja/values/values.h"
 
-// Values as texts.
+// Conversion of values to text.
 namespace clover::data::jinja {
 
-std::string printed(const Value& value);  // str()
-std::string shown(const Value& value);    // repr()
-std::string digits_of(Integer number);
-std::string text_of_real(double number);  // the shortest that reads back the same
+std::string to_str(const Value& value);  // str()
+std::string repr(const Value& value);    // repr()
+std::string integer_digits(Integer number);
+std::string float_repr(double number);  // the shortest text that parses to the same number
 
-/// Of json.dumps.
+/// Options of Python's json.dumps.
 struct JsonStyle {
-  bool ascii = false;  // other characters are escaped
+  bool ascii = false;  // escape characters that are not ASCII
   bool sorted = false;
-  bool lines = false;       // one for each item,
-  std::string indent = {};  // which begins with this for each that it lies within
+  bool lines = false;       // a line for each item,
+  std::string indent = {};  // indented by this for each level
   std::string between_items = ", ", after_key = ": ";
 };
-std::string dumped(const Value& value, const JsonStyle& style);
+std::string json_dumps(const Value& value, const JsonStyle& style);
 
 }  // namespace clover::data::jinja

@@ -4,7 +4,8 @@
 
 namespace clover::data::jinja {
 
-Bound::Bound(std::string_view parameters, const std::string& what, const Arguments& arguments) {
+BoundArguments::BoundArguments(std::string_view parameters, const std::string& what,
+                               const Arguments& arguments) {
   std::vector<std::string_view> names;
   size_t needed = 0;
   bool takes_rest = false, takes_named = false, by_place = false;
@@ -32,34 +33,34 @@ Bound::Bound(std::string_view parameters, const std::string& what, const Argumen
       values_[i] = arguments.values[i];
       given_[i] = true;
     } else if (takes_rest) {
-      rest_.push_back(arguments.values[i]);
+      varargs_.push_back(arguments.values[i]);
     } else {
-      refuse(what + " takes at most " + std::to_string(names.size()) + " values, found " +
-             std::to_string(arguments.values.size()));
+      throw_error(what + " takes at most " + std::to_string(names.size()) + " values, found " +
+                  std::to_string(arguments.values.size()));
     }
   }
   for (const auto& [name, value] : arguments.named) {
     const auto found = by_place ? names.end() : std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
-      if (!takes_named) refuse(what + " takes no value named \"" + name + "\"");
-      rest_named_.emplace_back(name, value);
+      if (!takes_named) throw_error(what + " takes no value named \"" + name + "\"");
+      kwargs_.emplace_back(name, value);
       continue;
     }
     const auto at = static_cast<size_t>(found - names.begin());
-    if (given_[at]) refuse(what + " is given two values for \"" + name + "\"");
+    if (given_[at]) throw_error(what + " is given two values for \"" + name + "\"");
     values_[at] = value;
     given_[at] = true;
   }
   for (size_t i = 0; i < needed; ++i)
-    if (!given_[i]) refuse(what + " needs a value for \"" + std::string(names[i]) + "\"");
+    if (!given_[i]) throw_error(what + " needs a value for \"" + std::string(names[i]) + "\"");
 }
 
-const std::string& Bound::text(size_t at) const {
+const std::string& BoundArguments::text(size_t at) const {
   return text_in(values_[at]);
 }
 
 const std::string& text_in(const Value& value) {
-  if (!value.is_text()) refuse("expected a text, found " + type_of(value));
+  if (!value.is_text()) throw_error("expected a text, found " + type_of(value));
   return value.text();
 }
 

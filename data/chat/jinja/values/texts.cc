@@ -10,10 +10,10 @@
 namespace clover::data::jinja {
 namespace {
 
-/// How long the character is that ends a text.
+/// Bytes of the last character of a text.
 size_t last_length(std::string_view text) {
   size_t length = 1;
-  while (length < 4 && length < text.size() && continues_character(text[text.size() - length])) ++length;
+  while (length < 4 && length < text.size() && is_continuation_byte(text[text.size() - length])) ++length;
   return length;
 }
 
@@ -31,28 +31,28 @@ void append(std::string& text, const std::string& part, int64_t count) {
 
 }  // namespace
 
-size_t found_at(std::string_view text, std::string_view part, size_t from) {
+size_t find_linear(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string_view::npos;
-  spend(static_cast<int64_t>(((text.size() - from) >> 8) * std::min<size_t>(part.size() / 16 + 1, 16)));
+  charge_work(static_cast<int64_t>(((text.size() - from) >> 8) * std::min<size_t>(part.size() / 16 + 1, 16)));
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
   return found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - text.data())
                           : std::string_view::npos;
 }
 
-size_t found_from_right(std::string_view text, std::string_view part) {
-  spend(static_cast<int64_t>((text.size() >> 8) * (part.size() / 16 + 1)));
+size_t rfind_linear(std::string_view text, std::string_view part) {
+  charge_work(static_cast<int64_t>((text.size() >> 8) * (part.size() / 16 + 1)));
   return text.rfind(part);
 }
 
-int64_t characters_in(std::string_view text) {
-  spend(static_cast<int64_t>(text.size() >> 5));
+int64_t count_characters(std::string_view text) {
+  charge_work(static_cast<int64_t>(text.size() >> 5));
   int64_t count = 0;
   for (size_t at = 0; at < text.size(); at += decode_utf8(text, at).length) ++count;
   return count;
 }
 
 std::vector<size_t> character_starts(std::string_view text) {
-  spend(static_cast<int64_t>(text.size() >> 5));
+  charge_work(static_cast<int64_t>(text.size() >> 5));
   std::vector<size_t> starts;
   starts.reserve(text.size() + 1);
   for (size_t at = 0; at < text.size(); at += decode_utf8(text, at).length) starts.push_back(at);
@@ -81,9 +81,9 @@ std::string replaced(const std::string& text, const std::string& old, const std:
   std::string all;
   size_t at = 0;
   for (; most != 0; --most) {
-    // An empty text is found before every character and at the end.
+    // An empty `old` matches before every character and at the end.
     const size_t next = at < text.size() ? at + decode_utf8(text, at).length : text.size();
-    const size_t found = old.empty() ? at : found_at(text, old, at);
+    const size_t found = old.empty() ? at : find_linear(text, old, at);
     if (found == std::string::npos) break;
     all.append(text, at, found - at);
     all += by;
@@ -103,13 +103,13 @@ std::vector<std::string> split_at(const std::string& text, const std::string& se
   std::vector<std::string> parts;
   size_t at = 0;
   for (; most != 0; --most) {
-    const size_t found = found_at(text, separator, at);
+    const size_t found = find_linear(text, separator, at);
     if (found == std::string::npos) break;
     parts.push_back(text.substr(at, found - at));
     at = found + separator.size();
   }
   parts.push_back(text.substr(at));
-  spend(std::ssize(parts));
+  charge_work(std::ssize(parts));
   return parts;
 }
 
@@ -119,14 +119,14 @@ std::vector<std::string> split_from_right(const std::string& text, const std::st
   std::vector<std::string> parts;
   std::string_view rest = text;
   for (; most != 0; --most) {
-    const size_t found = found_from_right(rest, separator);
+    const size_t found = rfind_linear(rest, separator);
     if (found == std::string_view::npos) break;
     parts.emplace_back(rest.substr(found + separator.size()));
     rest = rest.substr(0, found);
   }
   parts.emplace_back(rest);
   std::reverse(parts.begin(), parts.end());
-  spend(std::ssize(parts));
+  charge_work(std::ssize(parts));
   return parts;
 }
 
@@ -143,7 +143,7 @@ std::vector<std::string> split_at_whitespace(std::string_view text, int64_t most
     parts.emplace_back(rest.substr(0, end));
     rest = stripped(rest.substr(end), true, false);
   }
-  spend(std::ssize(parts));
+  charge_work(std::ssize(parts));
   return parts;
 }
 
@@ -161,12 +161,12 @@ std::vector<std::string> split_at_whitespace_from_right(std::string_view text, i
     rest = stripped(rest.substr(0, begin), false, true);
   }
   std::reverse(parts.begin(), parts.end());
-  spend(std::ssize(parts));
+  charge_work(std::ssize(parts));
   return parts;
 }
 
-std::vector<std::string> lines_of(const std::string& text, bool with_ends) {
-  spend(static_cast<int64_t>(text.size() >> 5));
+std::vector<std::string> splitlines(const std::string& text, bool with_ends) {
+  charge_work(static_cast<int64_t>(text.size() >> 5));
   std::vector<std::string> lines;
   for (size_t begin = 0, at = 0; at < text.size();) {
     const Utf8Step step = decode_utf8(text, at);
@@ -180,16 +180,16 @@ std::vector<std::string> lines_of(const std::string& text, bool with_ends) {
     }
     at = next;
   }
-  spend(std::ssize(lines));
+  charge_work(std::ssize(lines));
   return lines;
 }
 
 std::string padded(const std::string& text, int64_t width, const std::string& fill, int side) {
-  if (characters_in(fill) != 1) throw InputError("expected one character to fill with");
-  const int64_t more = width - characters_in(text);
+  if (count_characters(fill) != 1) throw InputError("expected one character to fill with");
+  const int64_t more = width - count_characters(text);
   if (more <= 0) return text;
-  check_size(static_cast<size_t>(std::min<int64_t>(more, most_of_a_value + 1)) * fill.size() + text.size());
-  // As CPython: an odd one goes to the left where the width is odd.
+  check_size(static_cast<size_t>(std::min<int64_t>(more, max_text_bytes + 1)) * fill.size() + text.size());
+  // As in CPython: the extra fill character goes to the left when the width is odd.
   const int64_t left = side < 0 ? 0 : side > 0 ? more : more / 2 + (more & width & 1);
   std::string all;
   append(all, fill, left);

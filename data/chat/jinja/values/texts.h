@@ -7,50 +7,51 @@
 
 #include "data/chat/jinja/values/limits.h"
 
-// Texts as Python's str has them: a character is a code point.
+// Functions of Python's str.  Texts are UTF-8; a character is a code point.
 namespace clover::data::jinja {
 
-int64_t characters_in(std::string_view text);
-/// The byte where each begins, and where the last one ends.
+int64_t count_characters(std::string_view text);
+/// The byte at which each character begins, and the size of the text.
 std::vector<size_t> character_starts(std::string_view text);
-/// str.strip: of whitespace, or of any of `these` characters.
+/// str.strip, lstrip, rstrip: removes whitespace, or any of the characters `these`.
 std::string_view stripped(std::string_view text, bool left, bool right, const std::string* these = nullptr);
 
-std::string in_upper(const std::string& text);
-std::string in_lower(const std::string& text);
-std::string with_cases_swapped(const std::string& text);
-std::string case_folded(const std::string& text);
+std::string upper(const std::string& text);
+std::string lower(const std::string& text);
+std::string swapcase(const std::string& text);
+std::string casefold(const std::string& text);
 std::string capitalized(const std::string& text);
-std::string titled(const std::string& text);  // str.title(): a word is letters
-std::string with_titles(
-    const std::string& text);  // Jinja's: it begins behind whitespace, a hyphen, a bracket
+std::string title(const std::string& text);  // str.title(): words consist of letters
+std::string jinja_title(
+    const std::string& text);  // jinja2's filter title: words begin after whitespace, a hyphen or a bracket
 
-/// With the digits of other scripts as int() reads them.
+/// Replaces digits of other scripts by ASCII digits, as int() does.
 std::string with_ascii_digits(const std::string& text);
 
-/// Whether repr() writes a character as it is.
+/// Whether repr() writes the character without escaping it.
 bool is_printable(char32_t character);
-/// str.isalpha and the like, by its name.
+/// str.isalpha and the like; `name` is the method.
 bool is_of_kind(const std::string& name, const std::string& text);
-/// The words of letters, digits and underscores.
-int64_t words_in(const std::string& text);
+/// The number of words of letters, digits and underscores.
+int64_t count_words(const std::string& text);
 
-/// Where a part is found, at or behind `from`; npos where it is nowhere.  Linear for parts of any length.
-size_t found_at(std::string_view text, std::string_view part, size_t from = 0);
-size_t found_from_right(std::string_view text, std::string_view part);
+/// str.find and str.rfind in bytes: npos when `part` is not found.  Linear time for any length of `part`.
+size_t find_linear(std::string_view text, std::string_view part, size_t from = 0);
+size_t rfind_linear(std::string_view text, std::string_view part);
 
-/// str.replace, of the first `most` (-1: all).
+/// str.replace of the first `most` occurrences (-1: all).
 std::string replaced(const std::string& text, const std::string& old, const std::string& by, int64_t most);
-/// str.split at a text, `most` times (-1: as often as there is one), or at whitespace; from the right:
-/// rsplit.
+/// str.split at `separator` or at whitespace, at most `most` times (-1: no limit); from the right:
+/// str.rsplit.
 std::vector<std::string> split_at(const std::string& text, const std::string& separator, int64_t most);
 std::vector<std::string> split_at_whitespace(std::string_view text, int64_t most);
 std::vector<std::string> split_from_right(const std::string& text, const std::string& separator,
                                           int64_t most);
 std::vector<std::string> split_at_whitespace_from_right(std::string_view text, int64_t most);
 /// str.splitlines().
-std::vector<std::string> lines_of(const std::string& text, bool with_ends);
-/// str.center: -1 to the left, 0 in the middle, 1 to the right of `width` characters.
+std::vector<std::string> splitlines(const std::string& text, bool with_ends);
+/// Pads a text to `width` characters.  `side`: where the text goes, -1 left (str.ljust), 0 middle
+/// (str.center), 1 right (str.rjust).
 std::string padded(const std::string& text, int64_t width, const std::string& fill, int side);
 
 }  // namespace clover::data::jinja

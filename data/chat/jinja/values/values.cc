@@ -10,23 +10,23 @@ namespace {
 
 struct HeldText {
   explicit HeldText(std::string text) : held(text.size()), value(std::move(text)) {}
-  Held held;
+  HeldBytes held;
   std::string value;
 };
 
-int deepest_of(const std::vector<Value>& items) {
+int depth_around(const std::vector<Value>& items) {
   int deepest = 0;
   for (const Value& item : items) deepest = std::max(deepest, item.depth());
-  if (deepest >= deepest_value) refuse("lists or dicts lie more than 100 deep within each other");
+  if (deepest >= max_value_depth) throw_error("lists or dicts lie more than 100 deep within each other");
   return deepest + 1;
 }
 
 struct HeldItems {
   explicit HeldItems(std::vector<Value> items)
-      : held(items.size() * sizeof(Value)), value(std::move(items)), depth(deepest_of(value)) {
-    spend(static_cast<int64_t>(value.size() / 4));
+      : held(items.size() * sizeof(Value)), value(std::move(items)), depth(depth_around(value)) {
+    charge_work(static_cast<int64_t>(value.size() / 4));
   }
-  Held held;
+  HeldBytes held;
   std::vector<Value> value;
   int depth;
 };
@@ -35,9 +35,9 @@ struct HeldDict {
   explicit HeldDict(Dict dict)
       : held(2 * dict.items.size() * sizeof(Value)), value(std::move(dict)), depth(1) {
     for (const auto& [key, item] : value.items) depth = std::max({depth, key.depth() + 1, item.depth() + 1});
-    if (depth > deepest_value) refuse("lists or dicts lie more than 100 deep within each other");
+    if (depth > max_value_depth) throw_error("lists or dicts lie more than 100 deep within each other");
   }
-  Held held;
+  HeldBytes held;
   Dict value;
   int depth;
 };
@@ -73,7 +73,7 @@ Value Value::of(double number) {
 
 Value Value::of(std::string text) {
   check_size(text);
-  spend(static_cast<int64_t>(text.size() >> 7));
+  charge_work(static_cast<int64_t>(text.size() >> 7));
   Value value;
   value.kind_ = Kind::text;
   value.data_ = std::make_shared<const HeldText>(std::move(text));
@@ -141,7 +141,7 @@ Value Value::of_json(const json& value) {
     case json::value_t::object: {
       Dict dict;
       for (const auto& item : value.items())
-        dict.items.emplace_back(of(item.key()), of_json(item.value()));  // each key is there once
+        dict.items.emplace_back(of(item.key()), of_json(item.value()));  // JSON keys are unique
       return of(std::move(dict));
     }
     default:
@@ -166,7 +166,7 @@ int Value::depth() const {
 }
 
 const Value* Dict::find(std::string_view key) const {
-  spend(static_cast<int64_t>(items.size() >> 3));
+  charge_work(static_cast<int64_t>(items.size() >> 3));
   for (const auto& [own, value] : items)
     if (own.is_text() && own.text() == key) return &value;
   return nullptr;
@@ -175,7 +175,7 @@ const Value* Dict::find(std::string_view key) const {
 const Value* Dict::find(const Value& key) const {
   if (key.is_text()) return find(key.text());
   check_hashable(key);
-  spend(static_cast<int64_t>(items.size() >> 3));
+  charge_work(static_cast<int64_t>(items.size() >> 3));
   for (const auto& [own, value] : items)
     if (equal(own, key)) return &value;
   return nullptr;
@@ -191,26 +191,26 @@ void Dict::set(const Value& key, Value value) {
 std::optional<Value> Object::attribute(const std::string&) const {
   return std::nullopt;
 }
-std::string Object::shown() const {
-  lack("the text of a " + type());
+std::string Object::repr() const {
+  throw_unsupported("the text of a " + type());
 }
 
-std::string View::shown() const {
-  return name + "(" + jinja::shown(Value::list(items)) + ")";
+std::string View::repr() const {
+  return name + "(" + jinja::repr(Value::list(items)) + ")";
 }
-std::string Range::shown() const {
-  return "range(" + digits_of(begin) + ", " + digits_of(end) + (step == 1 ? "" : ", " + digits_of(step)) +
-         ")";
+std::string Range::repr() const {
+  return "range(" + integer_digits(begin) + ", " + integer_digits(end) +
+         (step == 1 ? "" : ", " + integer_digits(step)) + ")";
 }
 
 View::View(std::string named, std::vector<Value> parts) : name(std::move(named)), items(std::move(parts)) {
-  depth = deepest_of(items);
+  depth = depth_around(items);
 }
 
 Generator::Generator(std::string named, int of_depth, std::function<std::optional<Value>()> made_by)
     : name(std::move(named)), next(std::move(made_by)) {
   depth = of_depth + 1;
-  if (depth > deepest_value) refuse("more than 100 filters of lists wait for each other");
+  if (depth > max_value_depth) throw_error("more than 100 filters of lists wait for each other");
 }
 
 Method::Method(Value of_value, std::string named) : self(std::move(of_value)), name(std::move(named)) {

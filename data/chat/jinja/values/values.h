@@ -13,46 +13,46 @@
 #include "data/chat/jinja/values/limits.h"
 #include "data/files/error.h"
 
-// Values of a template, as Python has them: nothing of one changes but namespaces and cyclers.
+// Python's values in templates.  All are immutable, except namespaces, cyclers and joiners.
 namespace clover::data::jinja {
 
-/// Keeps the order of keys, as Python does.
+/// JSON that keeps the order of keys, as Python's dict does.
 using json = nlohmann::ordered_json;
-/// Python's have no bound; beyond this one they are refused.
+/// Python's integers are unbounded; here those beyond 128 bits are an error.
 __extension__ typedef __int128 Integer;
 
-/// What a template asks for and we lack.
+/// The template uses a feature of jinja2 or Python that we do not support.
 class Unsupported : public InputError {
  public:
   using InputError::InputError;
 };
-/// What a template itself refuses, in its own words.
-class Raised : public InputError {
+/// The template called raise_exception(); the message is its own.
+class TemplateRaised : public InputError {
  public:
   using InputError::InputError;
 };
-[[noreturn]] inline void lack(const std::string& what) {
+[[noreturn]] inline void throw_unsupported(const std::string& what) {
   throw Unsupported(what + " is not supported");
 }
-[[noreturn]] inline void refuse(const std::string& what) {
+[[noreturn]] inline void throw_error(const std::string& what) {
   throw InputError(what);
 }
 
 class Value;
 struct Dict;
 
-/// What is none of the plain types: a function, a generator, a namespace.
+/// Base of values that are none of the plain types: functions, generators, namespaces, ..
 struct Object {
   virtual ~Object() = default;
-  virtual std::string type() const = 0;  // as Python names it
-  /// What it has under that name; nothing where it has none.
+  virtual std::string type() const = 0;  // Python's name of the type
+  /// An attribute; nothing when there is none of that name.
   virtual std::optional<Value> attribute(const std::string& name) const;
-  /// repr(); Unsupported where Python writes an address.
-  virtual std::string shown() const;
-  int depth = 0;  // of values within each other
+  /// repr(); Unsupported where Python would print an address.
+  virtual std::string repr() const;
+  int depth = 0;  // nesting of values
 };
 
-/// Parts are shared, so that looking into a conversation copies none of it.
+/// A value.  Texts, items and dicts are shared, so that reading a conversation does not copy it.
 class Value {
  public:
   enum class Kind : uint8_t { undefined, none, boolean, integer, real, text, list, tuple, dict, object };
@@ -63,11 +63,11 @@ class Value {
   static Value of(Integer value);
   static Value of(double value);
   static Value of(std::string value);
-  /// A text whose special characters were escaped: those of texts that it meets are escaped then.
+  /// A text that is safe HTML (markupsafe's Markup): texts that are joined with it are escaped.
   static Value markup(std::string value);
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
-  /// Of the filter groupby: a tuple whose items have names.
+  /// A result of the filter groupby: a tuple (grouper, list) with named items.
   static Value group(Value grouper, Value list);
   static Value of(Dict dict);
   static Value of(std::shared_ptr<Object> object);
@@ -81,17 +81,17 @@ class Value {
   bool is_dict() const { return kind_ == Kind::dict; }
   bool is_group() const { return kind_ == Kind::tuple && markup_; }
   bool is_sequence() const { return kind_ == Kind::list || kind_ == Kind::tuple; }
-  bool is_whole() const { return kind_ == Kind::boolean || kind_ == Kind::integer; }
-  bool is_number() const { return is_whole() || kind_ == Kind::real; }
+  bool is_integral() const { return kind_ == Kind::boolean || kind_ == Kind::integer; }
+  bool is_number() const { return is_integral() || kind_ == Kind::real; }
 
-  // Of the kinds that are asked for.
-  Integer whole() const { return integer_; }
+  // Each only for values of that kind.
+  Integer integer() const { return integer_; }
   double real() const { return kind_ == Kind::real ? real_ : static_cast<double>(integer_); }
   const std::string& text() const;
   const std::vector<Value>& items() const;  // of a list or a tuple
   const Dict& dict() const;
   const std::shared_ptr<Object>& object() const { return object_; }
-  /// The object of that class, or null.
+  /// The object if it is of class Type, or null.
   template <class Type>
   std::shared_ptr<Type> as() const {
     return std::dynamic_pointer_cast<Type>(object_);
@@ -103,30 +103,30 @@ class Value {
 
  private:
   Kind kind_ = Kind::undefined;
-  bool markup_ = false;  // of a tuple: its items have names
+  bool markup_ = false;  // of a tuple: it is a group
   union {
     Integer integer_ = 0;
     double real_;
   };
-  std::shared_ptr<const void> data_;  // a text, items or a dict
+  std::shared_ptr<const void> data_;  // of kind text, list, tuple or dict: its contents
   std::shared_ptr<Object> object_;
 };
 
-/// In the order in which keys came.
+/// A dict; items are in order of insertion.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
 
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  /// Takes the place of what the key had.  InputError where Python could not hash the key.
+  /// Inserts or replaces.  InputError for a key that Python cannot hash.
   void set(const Value& key, Value value);
 };
 
-/// dict.keys() and its like.
+/// dict.keys(), values() and items().
 struct View : Object {
   View(std::string name, std::vector<Value> parts);
   std::string type() const override { return name; }
-  std::string shown() const override;
+  std::string repr() const override;
   std::string name;
   std::vector<Value> items;
 };
@@ -135,12 +135,12 @@ struct Range : Object {
   Range(int64_t begin, int64_t end, int64_t step, int64_t count)
       : begin(begin), end(end), step(step), count(count) {}
   std::string type() const override { return "range"; }
-  std::string shown() const override;
+  std::string repr() const override;
   Value at(int64_t index) const { return Value::of(Integer{begin} + Integer{index} * step); }
   int64_t begin, end, step, count;
 };
 
-/// Items that are made when they are asked for, once.
+/// A generator: items are computed when they are needed, and only once.
 struct Generator : Object {
   Generator(std::string name, int of_depth, std::function<std::optional<Value>()> next);
   std::string type() const override { return name; }
@@ -148,7 +148,7 @@ struct Generator : Object {
   std::function<std::optional<Value>()> next;
 };
 
-/// A method of a value, not called yet.
+/// A bound method.
 struct Method : Object {
   Method(Value self, std::string name);
   std::string type() const override { return "builtin_function_or_method"; }
@@ -156,7 +156,7 @@ struct Method : Object {
   std::string name;
 };
 
-/// range, dict and other functions that every template has.
+/// A global function of templates: range, dict, ..
 struct Function : Object {
   explicit Function(std::string name) : name(std::move(name)) {}
   std::string type() const override { return "function"; }

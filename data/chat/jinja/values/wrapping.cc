@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view blanks = "\t\n\v\f\r ";
 
-/// Words, and the whitespace between them, backwards.
+/// The words and the whitespace between them, in reverse order.
 std::vector<std::string> chunks_of(const std::string& line) {
   std::vector<std::string> chunks;
   for (size_t at = 0; at < line.size();) {
@@ -18,15 +18,15 @@ std::vector<std::string> chunks_of(const std::string& line) {
     chunks.push_back(line.substr(at, end - at));
     at = end;
   }
-  spend(std::ssize(chunks));
+  charge_work(std::ssize(chunks));
   return {chunks.rbegin(), chunks.rend()};
 }
 
 }  // namespace
 
 std::vector<std::string> wrapped(const std::string& line, int64_t width, bool break_long, bool at_hyphens) {
-  if (width <= 0) refuse("lines of no width");
-  if (at_hyphens && line.find('-') != std::string::npos) lack("wordwrap of words with hyphens");
+  if (width <= 0) throw_error("lines of no width");
+  if (at_hyphens && line.find('-') != std::string::npos) throw_unsupported("wordwrap of words with hyphens");
   std::vector<std::string> chunks = chunks_of(line), lines;
   const auto is_blank = [](const std::string& chunk) { return stripped(chunk, true, false).empty(); };
   while (!chunks.empty()) {
@@ -34,14 +34,14 @@ std::vector<std::string> wrapped(const std::string& line, int64_t width, bool br
     std::vector<std::string> taken;
     int64_t length = 0;
     for (; !chunks.empty(); chunks.pop_back()) {
-      const int64_t more = characters_in(chunks.back());
+      const int64_t more = count_characters(chunks.back());
       if (length + more > width) break;
       length += more;
       taken.push_back(chunks.back());
     }
-    if (!chunks.empty() && characters_in(chunks.back()) > width) {
+    if (!chunks.empty() && count_characters(chunks.back()) > width) {
       if (break_long) {
-        spend(static_cast<int64_t>(chunks.back().size() >> 3));
+        charge_work(static_cast<int64_t>(chunks.back().size() >> 3));
         const size_t cut = character_starts(chunks.back())[static_cast<size_t>(width - length)];
         taken.push_back(chunks.back().substr(0, cut));
         chunks.back().erase(0, cut);
@@ -55,7 +55,7 @@ std::vector<std::string> wrapped(const std::string& line, int64_t width, bool br
     std::string all;
     for (const std::string& chunk : taken) all += chunk;
     lines.push_back(std::move(all));
-    spend(4);
+    charge_work(4);
   }
   return lines;
 }

@@ -6,7 +6,7 @@
 
 namespace clover::data::jinja {
 
-/// The lines of Python's textwrap.wrap, whitespace left as it is.
+/// The lines of Python's textwrap.wrap(line, width), with expand_tabs and replace_whitespace off.
 std::vector<std::string> wrapped(const std::string& line, int64_t width, bool break_long, bool at_hyphens);
 
 }  // namespace clover::data::jinja

@@ -1,4 +1,5 @@
-// Oracle: what the PyPI package jinja2 makes of the same templates (scripts/make_jinja_goldens.py).
+// Oracle: the output of the PyPI package jinja2 for the same templates
+// (scripts/goldens/make_jinja_goldens.py).
 #include "data/chat/jinja/jinja_template.h"
 
 #include <gmock/gmock.h>
@@ -8,6 +9,7 @@
 #include <optional>
 
 #include "data/files/error.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 
 namespace clover::data {
@@ -15,7 +17,7 @@ namespace {
 
 using json = JinjaTemplate::json;
 
-/// What a template writes; nothing where it is refused.
+/// The rendered text; nothing when there is an error.
 std::optional<std::string> rendered(const std::string& text, const json& variables) {
   try {
     return JinjaTemplate(text).render(variables).text;
@@ -29,7 +31,7 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(Jinja, RendersAsPythonDoes) {
-  std::ifstream file(std::string(CLOVER_SOURCE_DIR) + "/tests/golden/jinja.json");
+  std::ifstream file(test::goldens() / "jinja.json");
   const json golden = json::parse(file);
   for (const json& one : golden["cases"]) {
     const std::string text = one["template"];
@@ -48,7 +50,7 @@ TEST(Jinja, ErrorsNameTheLine) {
             "line 2: {% include %} is not supported, since a chat template is one file");
 }
 
-/// What is said when a template is read, before anything is rendered.
+/// The error when a template is parsed; "" without one.
 std::string error_at_load(const std::string& text) {
   return test::input_error([&] { const JinjaTemplate read(text); });
 }
@@ -64,11 +66,11 @@ TEST(Jinja, WhatIsLackingIsSaidWhenATemplateIsRead) {
                 ::testing::AllOf(::testing::StartsWith("line 2: "), ::testing::HasSubstr("not supported")))
         << lacking;
   }
-  // As jinja2: of what a choice asks for, once it comes there.
+  // As in jinja2, a filter in a branch that is not taken may be unknown.
   EXPECT_EQ(rendered("{% if x %}{{ x | nope }}{% endif %}a{{ x | nope if x }}", json::object()), "a");
   EXPECT_EQ(error_of("{% if 1 %}\n{{ 1 | nope }}{% endif %}"),
             "line 2: the filter \"nope\" is not supported");
-  // What Python prints differs from run to run.
+  // Python prints addresses, which differ between runs.
   for (const char* address :
        {"{{ ['a'] | map('upper') }}", "{{ 'a'.upper }}", "{{ dict }}", "{{ cycler(1) }}"})
     EXPECT_THAT(error_of(address), ::testing::HasSubstr("not supported")) << address;
@@ -80,7 +82,7 @@ std::string repeated(const std::string& text, int count) {
   return all;
 }
 
-// A template is a file like any other: it may cost neither the stack nor all memory nor forever.
+// Templates are untrusted: they may not exhaust the stack, the memory, or time.
 TEST(Jinja, NoTemplateRunsAway) {
   for (const std::string& text :
        {std::string("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
@@ -127,7 +129,7 @@ TEST(Jinja, NoTemplateRunsAway) {
   }
 }
 
-// What holds itself, or lies in a long chain, is given back.
+// Values that contain themselves, and long chains of values, are freed without deep recursion.
 TEST(Jinja, ChainsAreTakenApartOneByOne) {
   EXPECT_EQ(
       rendered("{% set n = namespace(x=none) %}{% for i in range(99999) %}{% set n.x = namespace(x=n.x) %}"

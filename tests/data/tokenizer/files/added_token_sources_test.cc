@@ -1,5 +1,5 @@
-// Added tokens from every file that may state one, beside what transformers makes of the same folders
-// (scripts/make_added_token_goldens.py).
+// Added tokens from every file that may state them, compared with transformers
+// (scripts/goldens/make_added_token_goldens.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 
 #include "data/files/files.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tests/support/goldens.h"
 #include "tests/support/input_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -17,10 +18,9 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::filesystem::path golden =
-    std::filesystem::path(CLOVER_SOURCE_DIR) / "tests" / "golden" / "tokenizers";
+const std::filesystem::path golden = test::golden_tokenizers();
 
-// The golden tokenizer `base` with the files of a case beside it; its own are left out.
+// Writes the golden tokenizer `base` with the files of a test case instead of its own.
 void write_case(const std::filesystem::path& folder, const std::string& base, const json& files) {
   if (std::filesystem::exists(golden / base / "tokenizer.model"))
     write_file_atomically(folder / "tokenizer.model", read_file(golden / base / "tokenizer.model"));
@@ -37,8 +37,8 @@ void write_case(const std::filesystem::path& folder, const std::string& base, co
 
 class SourcesOfAddedTokens : public ::testing::Test {
  protected:
-  // What is said on stderr while the folder is loaded.
-  std::string said() {
+  // What loading the folder prints on stderr.
+  std::string loading_warnings() {
     ::testing::internal::CaptureStderr();
     tokenizer_ = Tokenizer::load(folder_);
     return ::testing::internal::GetCapturedStderr();
@@ -75,8 +75,8 @@ TEST_F(SourcesOfAddedTokens, SaysWhichFlagsWin) {
   files["tokenizer_config.json"]["added_tokens_decoder"]["700"] = {
       {"content", "<|new_a|>"}, {"special", true}, {"lstrip", true}};
   write_case(folder_, "qwen2", files);
-  EXPECT_THAT(said(), HasSubstr("other flags of the added token \"<|new_a|>\""));
-  EXPECT_EQ(said(), "");  // once in a process
+  EXPECT_THAT(loading_warnings(), HasSubstr("other flags of the added token \"<|new_a|>\""));
+  EXPECT_EQ(loading_warnings(), "");  // once in a process
 }
 
 TEST_F(SourcesOfAddedTokens, SaysWhichIdWins) {
@@ -84,14 +84,15 @@ TEST_F(SourcesOfAddedTokens, SaysWhichIdWins) {
   files["tokenizer_config.json"]["added_tokens_decoder"]["900"] = {{"content", "<|new_a|>"},
                                                                    {"special", true}};
   write_case(folder_, "sentencepiece-bpe", files);
-  EXPECT_THAT(said(), HasSubstr("\"<|new_a|>\" tokenizer_config.json states id 900, but 640 is taken"));
+  EXPECT_THAT(loading_warnings(),
+              HasSubstr("\"<|new_a|>\" tokenizer_config.json states id 900, but 640 is taken"));
 }
 
 TEST_F(SourcesOfAddedTokens, SaysWhichRoleWins) {
   write_case(folder_, "gpt2",
              {{"tokenizer_config.json", {{"eos_token", "<|im_end|>"}}},
               {"special_tokens_map.json", {{"eos_token", "<|endoftext|>"}}}});
-  EXPECT_THAT(said(), HasSubstr("another eos_token; \"<|endoftext|>\" of the second is taken"));
+  EXPECT_THAT(loading_warnings(), HasSubstr("another eos_token; \"<|endoftext|>\" of the second is taken"));
 }
 
 TEST_F(SourcesOfAddedTokens, AgreementIsSilent) {
@@ -102,30 +103,30 @@ TEST_F(SourcesOfAddedTokens, AgreementIsSilent) {
   files["special_tokens_map.json"]["eos_token"]["content"] = "<|endoftext|>";
   files["added_tokens.json"]["<|endoftext|>"] = 0;
   write_case(folder_, "gpt2", files);
-  EXPECT_EQ(said(), "");
+  EXPECT_EQ(loading_warnings(), "");
 }
 
-// added_tokens.json adds what the decoder lacks; transformers leaves it unread there.
+// added_tokens.json adds tokens that the decoder lacks; transformers does not read it beside a decoder.
 TEST_F(SourcesOfAddedTokens, NumbersBesideADecoderAreRead) {
   json files;
   files["tokenizer_config.json"]["added_tokens_decoder"]["640"] = {{"content", "<|new_a|>"},
                                                                    {"special", true}};
   files["added_tokens.json"] = {{"<|new_a|>", 640}, {"<|new_b|>", 641}};
   write_case(folder_, "sentencepiece-bpe", files);
-  EXPECT_EQ(said(), "");
+  EXPECT_EQ(loading_warnings(), "");
   EXPECT_EQ(tokenizer_->encode("<|new_a|><|new_b|>"), (std::vector<int64_t>{640, 641}));
 }
 
-// Heads and stores carry the hash: it is as it was unless the tokens are others.
+// Heads and stores record the hash: it may change only when the tokens change.
 TEST_F(SourcesOfAddedTokens, TheHashChangesWithTheTokensOnly) {
   write_case(folder_, "sentencepiece-bpe", {{"tokenizer_config.json", {{"eos_token", "</s>"}}}});
-  said();
+  loading_warnings();
   EXPECT_EQ(tokenizer_->hash(), "cd7d7b786a871721");
   write_file_atomically(folder_ / "special_tokens_map.json", R"({"eos_token": {"content": "</s>"}})");
-  said();
+  loading_warnings();
   EXPECT_EQ(tokenizer_->hash(), "cd7d7b786a871721");
   write_file_atomically(folder_ / "special_tokens_map.json", R"({"eos_token": {"content": "<|new|>"}})");
-  said();
+  loading_warnings();
   EXPECT_NE(tokenizer_->hash(), "cd7d7b786a871721");
   EXPECT_EQ(Tokenizer::load(golden / "gpt2")->hash(), "4bbb3b65976b0315");
   EXPECT_EQ(Tokenizer::load(golden / "sentencepiece-unigram")->hash(), "035bd85be0e9bfca");

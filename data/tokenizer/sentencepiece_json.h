@@ -1,0 +1,24 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <filesystem>
+#include <memory>
+
+#include "data/tokenizer/files/tokenizer_settings.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace clover::data {
+
+/// Whether a parsed `tokenizer.json` is of SentencePiece kind: BPE over characters or Unigram, without a
+/// byte-level alphabet.
+bool is_sentencepiece_json(const nlohmann::json& tokenizer);
+
+/// The tokenizer of such a `tokenizer.json`, with the ids and texts of the `tokenizers` library.
+/// `model_file`: the folder's tokenizer.model, or empty.  InputError (beginning with `where`) for anything
+/// malformed or not supported.
+std::unique_ptr<Tokenizer> load_sentencepiece_json(const nlohmann::json& tokenizer, const std::string& where,
+                                                   const TokenizerSettings& settings,
+                                                   const std::filesystem::path& model_file);
+
+}  // namespace clover::data

@@ -1,0 +1,115 @@
+#include "infer/batch/stats_file.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "data/files/error.h"
+#include "data/files/files.h"
+#include "data/files/hash.h"
+#include "infer/batch/batch_output.h"
+#include "infer/requests/line_reader.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+std::string hashed_text(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// Whether a record is one of --stats; an answer has a line number, too.
+bool is_stats_record(const json& record) {
+  return line_of_record(record) > 0 && record.contains("accepted_histogram") && !record.contains("text");
+}
+
+/// A hash of what an answer and its --stats record have in common: the token ids, or the usage of an OpenAI
+/// response, which has no token ids.
+struct AnswerHash {
+  bool openai = false;
+  uint64_t hash = 0;
+  static AnswerHash of_answer(const json& record) {
+    const json::json_pointer usage("/response/body/usage");
+    if (!record.contains("token_ids") && record.contains(usage))
+      return {true, data::fnv1a(hashed_text(record[usage]))};
+    return {false, data::fnv1a(hashed_text(record.value("token_ids", json())))};
+  }
+  bool fits(const json& statistics) const {
+    return hash == data::fnv1a(hashed_text(statistics.value(openai ? "usage" : "token_ids", json())));
+  }
+};
+
+/// The job that writes an output file: tells whether a --stats record belongs to it.
+class ExistingJob {
+ public:
+  /// `output`: the file of answers, which may not exist.  `stats`: the file of --stats records.
+  ExistingJob(const std::filesystem::path& output, const std::filesystem::path& stats) {
+    const std::filesystem::path run_file = run_file_of(output);
+    std::error_code ignored;
+    if (!std::filesystem::exists(output, ignored) || !std::filesystem::exists(run_file, ignored)) return;
+    const json run = data::read_json(run_file);
+    if (!run.is_object() || !run.value("settings", json()).is_object()) return;
+    exists_ = true;
+    job_hash_ = job_hash_of(run);
+    const json stats_setting = run["settings"].value("stats", json());
+    names_this_file_ = stats_setting.is_string() && stats_setting != "" &&
+                       data::same_file(stats_setting.get<std::string>(), stats);
+    LineReader reader(output, BatchOutput::record_limit);
+    for (std::string text; reader.next(text);) {
+      const json record = parse_record_or_null(text, output);
+      if (line_of_record(record) < 1) continue;
+      if (is_error_record(record))
+        failed_.insert(line_of_record(record));
+      else
+        answers_.emplace(line_of_record(record), AnswerHash::of_answer(record));
+    }
+  }
+
+  /// Whether the record may be of this job.  `last`: it is the file's last record, whose answer may be
+  /// missing because a kill came first.
+  bool owns(const json& record, bool last) const {
+    if (!exists_) return false;
+    const json hash = record.value("job", json());
+    const auto answer = answers_.find(line_of_record(record));
+    if (answer != answers_.end() && !answer->second.fits(record)) return false;
+    if (!hash.is_null()) return hash == job_hash_;
+    // Early versions wrote no hash into the record.
+    return answer != answers_.end() ||
+           (last && names_this_file_ && !failed_.contains(line_of_record(record)));
+  }
+
+ private:
+  bool exists_ = false, names_this_file_ = false;
+  std::string job_hash_;
+  std::unordered_map<int64_t, AnswerHash> answers_;  // by line
+  std::unordered_set<int64_t> failed_;               // lines
+};
+
+}  // namespace
+
+void check_stats_file(const std::filesystem::path& file, const std::filesystem::path& output) {
+  std::error_code ignored;
+  if (file.empty()) return;
+  if (!std::filesystem::exists(file, ignored)) return data::check_writable(file);
+  const std::string advice = "; choose another file or remove it";
+  if (!std::filesystem::is_regular_file(file, ignored))
+    throw data::InputError("--stats " + file.string() + ": expected a regular file" + advice);
+  const ExistingJob job(output, file);
+  LineReader reader(file, BatchOutput::record_limit);
+  std::string text;
+  for (bool more = reader.next(text); more && reader.ended();) {  // a kill may have cut off the last record
+    const int64_t number = reader.number();
+    const json record = parse_record_or_null(text, file);
+    more = reader.next(text);
+    const bool last = !more || !reader.ended(), statistics = is_stats_record(record);
+    if (!statistics || !job.owns(record, last)) {
+      throw data::InputError("--stats " + file.string() + ", line " + std::to_string(number) +
+                             ": expected records of the job that is continued, found " +
+                             (statistics ? "those of another job" : "something else") + advice);
+    }
+  }
+}
+
+}  // namespace clover::infer

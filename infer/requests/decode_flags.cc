@@ -1,0 +1,172 @@
+#include "infer/requests/decode_flags.h"
+
+#include "data/files/error.h"
+#include "infer/program/command_line.h"
+#include "infer/tree/growth_policies.h"
+
+namespace clover::infer {
+
+void add_sampling_options(CLI::App& app, SamplingParams& sampling) {
+  const std::string group = "Answers";
+  app.add_option("--max-tokens", sampling.max_tokens, "Longest answer, in tokens")
+      ->type_name("N")
+      ->check(whole_number<int64_t>())
+      ->group(group);
+  app.add_option("--temperature", sampling.rule.temperature, "0: always the most probable token")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--top-p", sampling.rule.top_p, "Sample from the most probable tokens that hold this mass")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--top-k", sampling.rule.top_k, "Sample from the K most probable tokens; 0 or -1: all")
+      ->type_name("K")
+      ->transform([](std::string given) { return given == "-1" ? std::string("0") : given; })
+      ->check(whole_number<int64_t>())
+      ->group(group);
+  app.add_option("--min-p", sampling.rule.min_p,
+                 "Sample from the tokens of at least this share of the most probable one's probability")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--seed", sampling.seed, "Seed of sampling; the same request gives the same answer")
+      ->type_name("N")
+      ->check(whole_number<uint64_t>())
+      ->group(group);
+  app.add_option("--stop", sampling.stop, "Texts that end an answer (and are not part of it)")
+      ->type_name("TEXT")
+      ->group(group);
+  add_control_options(app, sampling.controls);
+}
+
+void add_end_option(CLI::App& app, DecodeFlags& flags) {
+  app.add_option("--end-tokens", flags.end_tokens,
+                 "Tokens that end an answer, by text or id; model: those its config names; tokenizer: its "
+                 "eos_token; none (default: model tokenizer)")
+      ->type_name("TOKEN")
+      ->group("Answers");
+}
+
+void add_draft_options(CLI::App& app, DecodeFlags& flags) {
+  const std::string group = "Drafting";
+  app.add_option("--draft", flags.draft,
+                 "Growth policy: " + growth_policies_help() + "; never changes tokens")
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option("--budget", flags.budget,
+                 std::string("Guesses of the heads to check per sequence and step, at most 63, or 47 beside "
+                             "guesses from the text (default: ") +
+                     default_budgets_help + "; 0: off)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{-1}, int64_t{4096}))
+      ->group(group);
+  add_tree_options(app, flags, group);
+  app.add_option(
+         "--verify", flags.verify,
+         "match: exactly the target's answers; typical: faster, lossy, and marked so in the output: it keeps "
+         "every guess that is likely enough and draws only what comes behind, so that seeds make less "
+         "of a difference")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"match", "typical"}))
+      ->group(group);
+  add_suffix_option(app, flags);
+}
+
+void add_tree_options(CLI::App& app, DecodeFlags& flags, const std::string& group) {
+  app.add_option("--tree-top-p", flags.tree_top_p, "clover: guesses of a node kept within this mass")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+  app.add_option("--tree-cut", flags.tree_cut,
+                 "clover: guesses below this share of their node's best are dropped")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+}
+
+void add_suffix_option(CLI::App& app, DecodeFlags& flags) {
+  app.add_option("--suffix", flags.suffix,
+                 "Guesses copied from the text so far: auto (under --draft auto, where they pay), on, off")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->group("Drafting");
+  app.add_flag("--suffix-answers", flags.suffix_answers,
+               "Copy from finished answers of the job too: for jobs whose answers resemble each other")
+      ->group("Drafting");
+}
+
+void add_scheduling_options(CLI::App& app, DecodeFlags& flags) {
+  const std::string group = "Scheduling";
+  app.add_option("--max-batch", flags.max_batch, "Sequences decoded at once")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->group(group);
+  app.add_option("--kv-memory", flags.kv_memory,
+                 "Memory for keys and values, in bytes or as 512MB, 4GB; 0: a quarter of what is free, of a "
+                 "GPU four fifths")
+      ->type_name("BYTES")
+      ->transform(byte_count())
+      ->group(group);
+  add_prefill_option(app, flags, group);
+}
+
+void add_prefill_option(CLI::App& app, DecodeFlags& flags, const std::string& group) {
+  app.add_option("--prefill-chunk", flags.prefill_chunk,
+                 "Prompt tokens read in one pass, of all requests that join; whoever decodes waits no longer "
+                 "than for such a pass; 0: 256, on a GPU 2048 or what its memory allows")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->group(group);
+}
+
+void add_graphs_option(CLI::App& app, DecodeFlags& flags) {
+  app.add_flag(
+         "--no-graphs", flags.no_graphs,
+         "On a GPU, start the kernels of every pass and draft one by one instead of as recorded graphs: "
+         "slower, the same tokens")
+      ->group("Model");
+}
+
+bool suffix_wanted(const std::string& suffix, Policy policy) {
+  if (policy == Policy::off) return false;
+  return suffix == "on" || (suffix == "auto" && policy == Policy::automatic);
+}
+
+EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads) {
+  check_sampling(flags.sampling);
+  EngineOptions engine;
+  engine.growth = {parse_policy(flags.draft), flags.tree_top_p, flags.tree_cut};
+  if (!has_heads && growth_policy(engine.growth.policy).needs_heads) {
+    throw data::InputError("--draft " + flags.draft + ": expected --heads DIR to draft with, found none");
+  }
+  if (flags.budget == 0) engine.growth.policy = Policy::off;
+  engine.budget = flags.budget;
+  engine.typical = flags.verify == "typical";
+  engine.suffix = suffix_wanted(flags.suffix, engine.growth.policy);
+  engine.suffix_answers = flags.suffix_answers;
+  if (engine.suffix_answers && !engine.suffix)
+    throw data::InputError(
+        "--suffix-answers: expected guesses from the text to be on, found them off; give --suffix on, or "
+        "--draft auto");
+  engine.max_batch = flags.max_batch;
+  engine.kv_memory = static_cast<int64_t>(flags.kv_memory);
+  engine.prefill_chunk = flags.prefill_chunk;
+  engine.graphs = !flags.no_graphs;
+  engine.end_ids = flags.end_ids;
+  return engine;
+}
+
+nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget) {
+  const GrowthPolicy& policy = growth_policy(rule.policy);
+  if (policy.method == GrowthPolicy::Method::none) return 0;
+  if (budget >= 0) return budget;
+  if (policy.default_budget >= 0) return policy.default_budget;
+  return nullptr;
+}
+
+std::string policies_with_budgets() {
+  std::string names;
+  for (const GrowthPolicy& policy : growth_policies)
+    if (policy.runs_every_budget) names += (names.empty() ? "" : " and ") + std::string(policy.name);
+  return names;
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/chat/chat_template.h"
+#include "data/tokenizer/tokenizer.h"
+#include "infer/controls/control_fields.h"
+#include "infer/requests/batch_input.h"
+
+namespace clover::infer {
+
+/// Turns requests into token ids: renders the chat template and tokenises.
+class PromptEncoder {
+ public:
+  /// Reads the tokenizer and the chat template of a model's folder.  `template_name` asks for a template by
+  /// its name; empty: the folder's own.  If the folder's own template is missing or cannot be read, encoding
+  /// a conversation is an InputError; a template asked for by name must load here.
+  PromptEncoder(const std::string& folder, const std::string& template_name);
+
+  /// The text that the model reads: the rendered chat template, or the prompt as given.  `prompt_index`:
+  /// which prompt of a line with several.  InputError when a conversation cannot be rendered.
+  std::string text_of(const BatchLine& line, size_t prompt_index = 0) const;
+  /// The token ids of that text.
+  std::vector<int64_t> encode(const BatchLine& line, size_t prompt_index = 0) const;
+
+  /// The logit controls that hold unless a request sets others: those of the model's generation_config.json.
+  void set_default_controls(ControlFields controls) { default_controls_ = std::move(controls); }
+  const ControlFields& default_controls() const { return default_controls_; }
+  /// The controls of a request that asks for `asked`, defaults filled in; null when they do nothing.
+  std::shared_ptr<const LogitControls> controls_for(const ControlFields& asked) const;
+
+  bool has_template() const { return template_.has_value(); }
+  std::string template_name() const { return template_ ? template_->name() : ""; }
+  std::string template_hash() const { return template_ ? template_->hash() : ""; }
+  const data::Tokenizer& tokenizer() const { return *tokenizer_; }
+
+ private:
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::optional<data::ChatTemplate> template_;
+  std::string no_template_;  // the error message of a template that could not be read
+  ControlFields default_controls_;
+};
+
+}  // namespace clover::infer

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "infer/engine/engine.h"
+#include "infer/requests/batch_input.h"
+#include "infer/requests/loaded_model.h"
+#include "infer/requests/report.h"
+
+namespace clover::infer {
+
+/// Answers all lines with a new engine, for commands that measure or compare.  The engine is created and the
+/// first requests are tokenised before the clock starts.  `options.kv_memory` 0 stands for what the lines
+/// need. InputError when a line cannot be answered, Interrupted when the user stops it.
+RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, const PromptEncoder& prompts,
+                        EngineOptions options, const std::vector<BatchLine>& lines);
+
+/// The bytes of a KV cache for `sequences` sequences of at most `tokens` tokens each and the rows of one
+/// pass; on a GPU at most default_cache_bytes, so that fewer sequences are decoded at once instead.
+int64_t kv_memory_for(const model::Target& target, const model::Drafter* drafter, int64_t sequences,
+                      int64_t tokens, int64_t page_size);
+
+}  // namespace clover::infer

@@ -1,0 +1,118 @@
+#include "infer/requests/sampling_params.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/files/error.h"
+#include "data/text/utf8.h"
+#include "infer/requests/unsupported_params.h"
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+
+const std::vector<std::string> sampling_param_names = {
+    "temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens", "stop"};
+
+[[noreturn]] void refuse(const std::string& name, const std::string& expected, const json& found) {
+  throw data::InputError(name + ": expected " + expected + ", found " + shortened(found));
+}
+
+const json* find(const json& fields, const std::string& name) {
+  const auto at = fields.find(name);
+  return at == fields.end() || at->is_null() ? nullptr : &*at;
+}
+
+void read_number(const json& fields, const std::string& name, const std::string& expected, double& into) {
+  if (const json* value = find(fields, name)) {
+    if (!value->is_number()) refuse(name, expected, *value);
+    into = value->get<double>();
+  }
+}
+
+void read_integer(const json& fields, const std::string& name, const std::string& expected, int64_t& into) {
+  if (const json* value = find(fields, name)) {
+    const auto read = as_integer(*value);
+    if (!read) refuse(name, expected, *value);
+    into = *read;
+  }
+}
+
+void read_stop(const json& fields, std::vector<std::string>& stop) {
+  const json* value = find(fields, "stop");
+  if (!value) return;
+  const std::string expected = "a string or a list of strings, none of them empty";
+  stop.clear();
+  if (value->is_string() && value->get_ref<const std::string&>().empty())
+    return;  // some clients write "" for no stop text
+  for (const json& one : value->is_array() ? *value : json::array({*value})) {
+    if (!one.is_string() || one.get_ref<const std::string&>().empty()) refuse("stop", expected, *value);
+    stop.push_back(one.get<std::string>());
+  }
+}
+
+}  // namespace
+
+std::optional<int64_t> as_integer(const json& value) {
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) return std::nullopt;
+  if (value.is_number_integer()) return value.get<int64_t>();
+  constexpr double limit = 9007199254740992.0;  // 2^53: a double beyond it has no fraction
+  const double number = value.is_number_float() ? value.get<double>() : NAN;
+  if (!(std::abs(number) <= limit) || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
+std::string shortened(const json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))  // JSON cannot write it
+    return std::to_string(value.get<double>());
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.size() > 40 ? text.substr(0, 40) + "..." : text;
+}
+
+SamplingParams read_sampling_params(const json& fields, const SamplingParams& defaults, bool strict,
+                                    const std::vector<std::string>& also_known) {
+  refuse_unsupported_params(fields, strict, also_known);
+  SamplingParams read = defaults;
+  read_number(fields, "temperature", "a number >= 0", read.rule.temperature);
+  read_number(fields, "top_p", "a number above 0 and at most 1", read.rule.top_p);
+  read_integer(fields, "top_k", "an integer >= 0 (0 or -1: all tokens)", read.rule.top_k);
+  if (read.rule.top_k == -1) read.rule.top_k = 0;  // -1 means all tokens in vLLM and transformers
+  read_number(fields, "min_p", "a number from 0 to 1", read.rule.min_p);
+  read_controls(fields, read.controls);
+  read_integer(fields, "max_tokens", "an integer >= 1", read.max_tokens);
+  read_integer(fields, "max_completion_tokens", "an integer >= 1", read.max_tokens);
+  if (const json* seed = find(fields, "seed")) {
+    if (!seed->is_number_unsigned() && !as_integer(*seed)) refuse("seed", "an integer of 64 bits", *seed);
+    read.seed =
+        seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(*as_integer(*seed));
+    read.has_own_seed = true;
+  }
+  read_stop(fields, read.stop);
+  check_sampling(read);
+  return read;
+}
+
+bool is_sampling_param(const std::string& name) {
+  return std::count(sampling_param_names.begin(), sampling_param_names.end(), name) > 0 ||
+         is_control_field(name);
+}
+
+void check_sampling(const SamplingParams& params) {
+  const double temperature = params.rule.temperature, top_p = params.rule.top_p;
+  if (!std::isfinite(temperature) || temperature < 0) refuse("temperature", "a number >= 0", temperature);
+  if (!(top_p > 0 && top_p <= 1)) refuse("top_p", "a number above 0 and at most 1", top_p);
+  if (params.rule.top_k < 0) refuse("top_k", "an integer >= 0 (0 or -1: all tokens)", params.rule.top_k);
+  if (const double min_p = params.rule.min_p; !(min_p >= 0 && min_p <= 1))
+    refuse("min_p", "a number from 0 to 1", min_p);
+  check_controls(params.controls);
+  if (params.max_tokens < 1) refuse("max_tokens", "an integer >= 1", params.max_tokens);
+  if (const auto& least = params.controls.min_tokens; least && *least > params.max_tokens)
+    refuse("min_tokens", "at most max_tokens (" + std::to_string(params.max_tokens) + ")", *least);
+  for (const std::string& stop : params.stop) {
+    if (stop.empty()) throw data::InputError("stop: expected a text that is not empty, found \"\"");
+    if (!data::is_utf8(stop)) throw data::InputError("stop: expected UTF-8");
+  }
+}
+
+}  // namespace clover::infer

@@ -1,0 +1,49 @@
+#include "infer/tree/growth_policies.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "data/files/error.h"
+
+namespace clover::infer {
+
+const GrowthPolicy& growth_policy(Policy policy) {
+  const auto found = std::ranges::find(growth_policies, policy, &GrowthPolicy::policy);
+  TORCH_CHECK(found != growth_policies.end(), "growth_policy: the table lacks policy ",
+              static_cast<int>(policy));
+  return *found;
+}
+
+std::vector<std::string> growth_policy_names() {
+  std::vector<std::string> names;
+  for (const GrowthPolicy& row : growth_policies) names.push_back(row.name);
+  return names;
+}
+
+std::string growth_policies_help() {
+  std::string help;
+  for (const GrowthPolicy& row : growth_policies) {
+    help += (help.empty() ? "" : ", ") + std::string(row.name);
+    if (*row.help) help += " (" + std::string(row.help) + ")";
+  }
+  return help;
+}
+
+Policy parse_policy(const std::string& name) {
+  const auto found = std::ranges::find(growth_policies, name, &GrowthPolicy::name);
+  if (found != growth_policies.end()) return found->policy;
+  std::string choices;
+  const std::vector<std::string> names = growth_policy_names();
+  for (size_t i = 0; i < names.size(); ++i)
+    choices += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
+  const bool planned = name == "beam" || name == "best-first";
+  throw data::InputError("draft policy: \"" + name + "\" is " + (planned ? "not built yet" : "unknown") +
+                         "; choose " + choices);
+}
+
+std::string to_string(Policy policy) {
+  return growth_policy(policy).name;
+}
+
+}  // namespace clover::infer

@@ -1,9 +1,0 @@
-#include "kernels/cpu/table.h"
-
-namespace clover::kernels::cpu {
-
-const CpuBodies& portable_bodies() {
-  return table;
-}
-
-}  // namespace clover::kernels::cpu

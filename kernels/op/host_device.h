@@ -1,0 +1,8 @@
+#pragma once
+
+// Marks a function that CPU code and CUDA kernels share.
+#if defined(__CUDACC__)
+#define CLOVER_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define CLOVER_HOST_DEVICE inline __attribute__((always_inline))
+#endif

@@ -1,0 +1,43 @@
+#include "kernels/gpu/device.cuh"
+#include "kernels/trees/verify_trees_call.h"
+
+namespace clover::kernels {
+using namespace cuda;
+using namespace verify;
+namespace {
+
+/// One warp for each tree: each lane looks whether its row comes next on the path.
+__global__ void __launch_bounds__(warp_size) follow(VerifyCall call) {
+  launch_dependents();
+  wait_for_prior_kernel();
+  const int lane = threadIdx.x;
+  const int64_t tree = blockIdx.x;
+  const TreeRows own = call.trees[tree];
+  const int64_t end = own.row + own.rows;
+  int64_t node = own.row, token = call.tokens[node], accepted = 0;
+  if (lane == 0) write_accepted(call, tree, node, accepted);
+  ++accepted;
+  // Children stand behind their parents, so that one pass over the rows finds the path.
+  for (int64_t first = own.row + 1; first < end; first += warp_size) {
+    const int64_t row = first + lane;
+    const int64_t parent = row < end ? call.parents[row] : -1, id = row < end ? call.ids[row] : -1;
+    for (;;) {
+      const unsigned found = __ballot_sync(all_lanes, parent == node && id == token);
+      if (found == 0) break;
+      node = first + highest_bit(found & (~found + 1));
+      token = call.tokens[node];
+      if (lane == 0) write_accepted(call, tree, node, accepted);
+      ++accepted;
+    }
+  }
+  for (int64_t i = accepted + lane; i < own.rows; i += warp_size) write_unmoved(call, tree, i);
+  for (int64_t i = accepted + lane; i < own.drafter_rows; i += warp_size) write_repeated(call, tree, node, i);
+}
+
+}  // namespace
+
+void run_on_gpu(const VerifyCall& call, const GpuContext& context) {
+  launch("verify_trees", follow, dim3(static_cast<unsigned>(call.count)), warp_size, 0, context.stream, call);
+}
+
+}  // namespace clover::kernels

@@ -1,0 +1,100 @@
+#include "model/graphs/graph_runner.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstdio>
+
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/overlap.h"
+
+namespace clover::model {
+namespace {
+
+// Among them trees of five rows for 1, 4, 16 and 48 sequences, which are most frequent.
+constexpr std::array<int64_t, 17> sizes{
+    1, 2, 4, 5, 8, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 240, most_captured_rows};
+// Bytes left to work that is not captured (prompts, large batches), because it cannot use the memory of
+// graphs.
+constexpr int64_t left_for_others = int64_t{512} << 20;
+constexpr int64_t fewest_pages = 4;  // of 64 tokens: fewer shapes to capture
+
+}  // namespace
+
+int64_t captured_rows(int64_t rows) {
+  TORCH_CHECK(rows <= sizes.back(), "captured_rows: expected at most ", sizes.back(), " rows, found ", rows);
+  return *std::lower_bound(sizes.begin(), sizes.end(), rows);
+}
+
+int64_t captured_pages(int64_t pages) {
+  return power_of_two(pages, fewest_pages);
+}
+
+int64_t power_of_two(int64_t count, int64_t least) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(count, least))));
+}
+
+bool GraphRunner::run(Work& work, const std::function<void()>& body) {
+  if (work.graph) {
+    work.graph->replay();
+    return true;
+  }
+  const bool warm = work.ran && capture_failed_;
+  if (work.ran && capture(work, body)) {
+    work.graph->replay();
+  } else {
+    body();
+    work.ran = true;
+  }
+  return warm;
+}
+
+bool GraphRunner::capture(Work& work, const std::function<void()>& body) {
+  if (capture_failed_) return false;
+  kernels::synchronize(device_);  // so that `seconds_` count the capture alone
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t free = kernels::free_gpu_memory(device_);
+  try {
+    TORCH_CHECK_WITH(OutOfMemoryError, free >= left_for_others, "the GPU has ", free >> 20,
+                     " MiB left, and needs some for what is not recorded");
+    work.graph = capture_or_retry(work.pool, body);
+  } catch (const c10::Error& error) {
+    capture_failed_ = true;
+    std::fprintf(stderr, "No more CUDA graphs are recorded, so decoding is slower: %s\n",
+                 error.what_without_backtrace());
+    return false;
+  }
+  ++captured_;
+  bytes_ += std::max<int64_t>(0, free - kernels::free_gpu_memory(device_));
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return true;
+}
+
+std::unique_ptr<kernels::Graph> GraphRunner::capture_or_retry(kernels::Graph::Pool pool,
+                                                              const std::function<void()>& body) {
+  try {
+    return kernels::Graph::capture(device_, pool, body);
+  } catch (const c10::OutOfMemoryError&) {
+    // LibTorch cannot free cached memory during a capture, so it is freed before another try.
+    kernels::release_unused_memory(device_);
+    return kernels::Graph::capture(device_, pool, body);
+  } catch (const c10::Error& error) {
+    // Some drivers capture no kernels that start before the one before them has ended.
+    if (!kernels::kernels_overlap()) throw;
+    kernels::let_kernels_overlap(false);
+    try {
+      auto graph = kernels::Graph::capture(device_, pool, body);
+      std::fprintf(stderr, "GPU kernels start one after the other from now on, which is slower: %s\n",
+                   error.what_without_backtrace());
+      return graph;
+    } catch (const c10::Error&) {
+      kernels::let_kernels_overlap(true);
+      throw;
+    }
+  }
+}
+
+}  // namespace clover::model

@@ -1,0 +1,48 @@
+#include "infer/cost/draft_backoff.h"
+
+#include <gtest/gtest.h>
+
+namespace clover::infer {
+namespace {
+
+// Steps until the heads are asked again, that one included.
+int steps_until_asked(DraftBackoff& backoff) {
+  int steps = 1;
+  while (!backoff.tick()) ++steps;
+  return steps;
+}
+
+TEST(DraftBackoff, LastsEverLongerWhileGuessesAreNotWorthTheirRows) {
+  DraftBackoff backoff;
+  for (int miss = 0; miss < 4; ++miss) {
+    EXPECT_EQ(steps_until_asked(backoff), 1) << miss;  // now and then nothing is worth it
+    backoff.note(false);
+  }
+  int before = 1;
+  for (int look = 0; look < 10; ++look) {
+    const int steps = steps_until_asked(backoff);
+    EXPECT_GE(steps, before);
+    EXPECT_LE(steps, 64);
+    before = steps;
+    backoff.note(false);
+  }
+  EXPECT_EQ(before, 64);
+}
+
+TEST(DraftBackoff, EndsWithOneGuessThatIs) {
+  DraftBackoff backoff;
+  for (int miss = 0; miss < 8; ++miss) {
+    steps_until_asked(backoff);
+    backoff.note(false);
+  }
+  steps_until_asked(backoff);
+  backoff.note(true);
+  for (int miss = 0; miss < 4; ++miss) {
+    EXPECT_EQ(steps_until_asked(backoff), 1);
+    backoff.note(false);
+  }
+  EXPECT_GT(steps_until_asked(backoff), 1);
+}
+
+}  // namespace
+}  // namespace clover::infer

@@ -1,0 +1,169 @@
+#include "train/features/feature_cache.h"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/gpu/gpu.h"
+
+namespace clover::train {
+namespace {
+
+// Rows of one pass of the target: enough for efficient matrix products, and few enough for small activations.
+constexpr int64_t pass_rows = 1024;
+constexpr int64_t pass_sequences = 16;
+constexpr int64_t page_size = 64;
+
+model::KvCache make_cache(const model::Target& target, int64_t longest) {
+  // A pass holds its own rows, and of one sequence also the rows of earlier passes.
+  const int64_t pages = (pass_rows + longest) / page_size + pass_sequences + 2;
+  return {target.kv_shape(0), pages, page_size};
+}
+
+/// The rows of all parts in new memory.  A tensor may be undefined in some parts, if the drafter does not
+/// read it.
+model::Features concatenate(const std::vector<model::Features>& parts) {
+  model::Features concatenated;
+  for (const auto member : model::feature_members) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& part : parts)
+      if ((part.*member).defined()) tensors.push_back(part.*member);
+    if (!tensors.empty()) concatenated.*member = at::cat(tensors);
+  }
+  return concatenated;
+}
+
+int64_t bytes_of(const model::Features& features) {
+  int64_t bytes = 0;
+  for (const auto member : model::feature_members) {
+    const at::Tensor& tensor = features.*member;
+    if (tensor.defined()) bytes += tensor.numel() * tensor.element_size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+FeatureCache::FeatureCache(const model::Target& target, model::FeatureTaps wanted, int64_t longest,
+                           int64_t cache_bytes, FeatureOrigin origin)
+    : target_(target),
+      origin_(std::move(origin)),
+      wanted_(wanted),
+      taps_(wanted),
+      kv_(make_cache(target, longest)),
+      cache_bytes_(cache_bytes) {}
+
+void FeatureCache::retain_for_file(const std::vector<model::Features>& known, int64_t samples,
+                                   std::span<const int64_t> asked) {
+  taps_.pre_norm = taps_.post_norm = true;
+  cache_bytes_ /= 2;  // the other half is for the copy that is written to the file
+  kept_ = known;
+  kept_.resize(samples);
+  known_.assign(samples, 1);
+  if (!known.empty()) return;
+  for (const int64_t sample : asked) known_[sample] = 0;
+}
+
+const std::vector<model::Features>* FeatureCache::all_features(int64_t samples) const {
+  const bool whole = std::ssize(known_) == samples &&
+                     std::all_of(known_.begin(), known_.end(), [](char known) { return known != 0; });
+  return whole && std::ssize(kept_) == samples ? &kept_ : nullptr;
+}
+
+model::Features FeatureCache::of(std::span<const data::TokenStore::Sample> samples,
+                                 std::span<const int64_t> rows, std::span<const int64_t> keys) {
+  std::vector<data::TokenStore::Sample> missing;
+  std::vector<int64_t> missing_rows;
+  std::vector<size_t> missing_index;
+  std::vector<model::Features> parts(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const int64_t key = keys[i];
+    if (key >= 0 && key < std::ssize(kept_) && kept_[key].size() >= std::max<int64_t>(rows[i], 1)) {
+      parts[i] = kept_[key].slice(0, rows[i]);
+    } else {
+      missing.push_back(samples[i]);
+      missing_rows.push_back(rows[i]);
+      missing_index.push_back(i);
+    }
+  }
+  const std::vector<model::Features> computed = compute(missing, missing_rows);
+  for (size_t m = 0; m < computed.size(); ++m) {
+    parts[missing_index[m]] = computed[m];
+    keep(keys[missing_index[m]], computed[m]);
+  }
+  for (model::Features& part : parts) {
+    if (!wanted_.pre_norm) part.pre_norm.reset();
+    if (!wanted_.post_norm) part.post_norm.reset();
+  }
+  model::Features concatenated = concatenate(parts);
+  check_finite(concatenated, target_, origin_);
+  for (const auto member : model::feature_members)
+    if ((concatenated.*member).defined())
+      concatenated.*member = kernels::to_device(concatenated.*member, target_.device());
+  return concatenated;
+}
+
+void FeatureCache::keep(int64_t key, const model::Features& features) {
+  const int64_t bytes = bytes_of(features);
+  if (key < 0 || cached_bytes_ + bytes > cache_bytes_) return;
+  if (key >= std::ssize(kept_)) kept_.resize(key + 1), known_.resize(key + 1);
+  kept_[key] = features;
+  known_[key] = 1;
+  cached_bytes_ += bytes;
+}
+
+std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenStore::Sample> samples,
+                                                   std::span<const int64_t> rows) {
+  struct Piece {
+    size_t sample;
+    int32_t sequence;
+    int64_t count;
+  };
+  std::vector<std::vector<model::Features>> pieces(samples.size());
+  model::RowBatch batch;
+  std::vector<Piece> pass;
+  std::vector<int32_t> finished;
+
+  const auto flush = [&] {
+    model::Features features = target_.forward(batch, kv_, taps_).features;
+    for (const auto member : model::feature_members)
+      if ((features.*member).defined()) features.*member = (features.*member).cpu();
+    int64_t begin = 0;
+    for (const Piece& piece : pass) {
+      std::vector<int32_t> all(piece.count);
+      std::iota(all.begin(), all.end(), 0);
+      kv_.keep(piece.sequence, all, kv_.shape().layers);
+      // A copy, since a slice would keep the memory of the whole pass.
+      pieces[piece.sample].push_back(concatenate({features.slice(begin, begin + piece.count)}));
+      begin += piece.count;
+    }
+    for (const int32_t sequence : finished) kv_.close(sequence);
+    computed_rows_ += begin;
+    batch = {};
+    pass.clear();
+    finished.clear();
+  };
+
+  for (size_t s = 0; s < samples.size(); ++s) {
+    if (rows[s] == 0) continue;
+    const int32_t sequence = kv_.open();
+    for (int64_t begin = 0; begin < rows[s];) {
+      const int64_t count = std::min(rows[s] - begin, pass_rows - batch.size());
+      for (int64_t t = begin; t < begin + count; ++t) {
+        batch.add(samples[s].ids[t], sequence, t == begin ? -1 : static_cast<int32_t>(batch.size()) - 1);
+      }
+      pass.push_back({s, sequence, count});
+      begin += count;
+      if (begin == rows[s]) finished.push_back(sequence);
+      if (batch.size() == pass_rows || static_cast<int64_t>(pass.size()) == pass_sequences) flush();
+    }
+  }
+  if (batch.size() > 0) flush();
+
+  std::vector<model::Features> result;
+  for (const auto& parts : pieces) result.push_back(parts.size() == 1 ? parts[0] : concatenate(parts));
+  return result;
+}
+
+}  // namespace clover::train

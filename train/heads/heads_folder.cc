@@ -1,0 +1,47 @@
+#include "train/heads/heads_folder.h"
+
+#include <algorithm>
+
+#include "data/files/finite.h"
+#include "data/files/safetensors.h"
+#include "model/checkpoint/heads_checkpoint.h"
+
+namespace clover::train {
+
+nlohmann::json data_provenance(const nlohmann::json& store_about) {
+  nlohmann::json about = nlohmann::json::object();
+  for (const char* key : {"tokenizer", "chat_template"}) {
+    if (store_about.contains(key)) about[key] = store_about.at(key);
+  }
+  return about;
+}
+
+std::string heads_damage(const std::filesystem::path& folder) {
+  try {
+    model::read_heads_info(folder);
+    const auto reader = data::SafetensorsReader::open(folder / "model.safetensors");
+    for (const std::string& name : reader.names()) {
+      if (!data::all_finite(reader.read(name)))
+        return (folder / "model.safetensors").string() + ": tensor " + name +
+               " holds what is no finite number";
+    }
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+void write_heads(const std::filesystem::path& folder, model::Drafter& drafter, const model::Target& target,
+                 nlohmann::json about, const std::vector<int64_t>& golden_ids, at::ScalarType dtype) {
+  constexpr size_t longest = 256;
+  std::vector<int64_t> ids(golden_ids.begin(), golden_ids.begin() + std::min(golden_ids.size(), longest));
+  if (ids.size() >= 2) {
+    const bool was_frozen = drafter.frozen();
+    if (!was_frozen) drafter.freeze(target.dtype());
+    about["golden"] = model::make_golden(drafter, target, ids);
+    if (!was_frozen) drafter.thaw();
+  }
+  model::save_heads(folder, drafter, target, about, dtype);
+}
+
+}  // namespace clover::train

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/drafters/drafter.h"
+#include "train/ranks/communicator.h"
+#include "train/run/fit_job.h"
+
+namespace clover::train {
+
+/// InputError in all ranks unless all have the same job (settings, target, data, weights).  Otherwise they
+/// would sum gradients that do not belong together, without an error.
+void check_ranks_agree_on_job(const FitJob& job, Communicator& ranks);
+
+/// std::runtime_error unless all ranks have the same weights after `step`.  Machines that compute differently
+/// would cause that.
+void check_ranks_agree_on_weights(const model::Drafter& drafter, int64_t step, Communicator& ranks);
+
+}  // namespace clover::train
