@@ -24,31 +24,32 @@ constexpr double gain_needed = 1.04;
 
 constexpr int64_t blind_nodes = 4;  // nodes a tree while costs are unknown
 
-constexpr double advantage_memory = 32;  // trims remembered
-constexpr double advantage_least = 8;    // trims before drafting may stop
-constexpr double hopeless = 0.95;        // a ratio this bad ..
-constexpr double hopeless_least = 3;     // .. takes fewer trims
+constexpr double advantage_memory = 32;         // trims remembered
+constexpr double min_trims = 8;                 // trims before drafting may stop
+constexpr double clearly_bad = 0.95;            // tokens a second with heads / without that is surely a loss
+constexpr double min_trims_if_clearly_bad = 3;  // trims before drafting may stop at such a ratio
 constexpr double advantage_needed = 1.02;
 // Predictions are corrected by what was realised, as if they had been right for prediction_prior tokens
 // before; prediction_memory tokens are remembered.  Correction is needed because the best of many numbers of
 // nodes is often the one whose cost was underestimated.
 constexpr double prediction_prior = 64, prediction_memory = 1024;
-// Excellent heads: every guess is accepted with hoped_acceptance, and drafting costs hoped_drafting of a
-// pass, or what drafts_needed drafts have shown.  Where even they gain less than hope_needed, others lose.
-constexpr double hoped_acceptance = 0.8, hoped_drafting = 0.05, hope_needed = 1.1;
+// Excellent heads: every guess is accepted with optimistic_acceptance, and drafting costs
+// optimistic_draft_cost of a pass, or what drafts_needed drafts have shown.  Where even they gain less than
+// optimistic_speedup_needed, others lose.
+constexpr double optimistic_acceptance = 0.8, optimistic_draft_cost = 0.05, optimistic_speedup_needed = 1.1;
 constexpr double drafts_needed = 2;
-constexpr double surprise_memory = 4;  // trims remembered when a trim predicts that drafting pays again
-// Steps between looks at whether drafting pays again, doubled while it does not.  Looks are rarer where not
-// even excellent heads would pay, because in a look the drafter also reads all rows that it has skipped.
-constexpr int64_t shortest_period = 64, hopeless_period = 512, longest_period = 1024;
+constexpr double recovery_memory = 4;  // trims remembered when a trim predicts that drafting pays again
+// Steps between probes of whether drafting pays again, doubled while it does not.  Probes are rarer where not
+// even excellent heads would pay, because in a probe the drafter also reads all rows that it has skipped.
+constexpr int64_t shortest_probe_interval = 64, hopeless_probe_interval = 512, longest_probe_interval = 1024;
 // Steps with guesses before one without guesses measures plain decoding again.
-constexpr int64_t longest_unseen = 32, longest_unseen_where_clear = 256;
+constexpr int64_t max_steps_without_plain = 32, max_steps_without_plain_if_clear = 256;
 constexpr double clear_gain = 1.25, gain_memory = 8;
-constexpr int64_t probes =
-    2;  // steps of a look: in the first the drafter reads what it skipped, the second shows the cost
+constexpr int64_t probe_steps =
+    2;  // steps of a probe: in the first the drafter reads what it skipped, the second shows the cost
 
 bool weighs_enough(double ratio, double weight) {
-  return weight >= (ratio < hopeless ? hopeless_least : advantage_least);
+  return weight >= (ratio < clearly_bad ? min_trims_if_clearly_bad : min_trims);
 }
 
 // Bins are finer near 0, where most nodes are.
@@ -85,7 +86,8 @@ int64_t sum(std::span<const int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-// Seconds of one more row in each tree of the batch, in a pass of about twice as many rows.
+// The marginal seconds of a row in each sequence's tree: what a pass takes longer when the batch's rows
+// double, all with that sequence's context, by the number of rows added.
 std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> contexts) {
   const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
   const double plain = passes.at(sequences, positions);
@@ -214,13 +216,13 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   }
   const int64_t sequences = std::ssize(trees);
   if (plain_is_due()) {
-    guessing_ = 0;
+    steps_since_plain_ = 0;
     passes_.doubt(sequences);
     return prune(trees, {});
   }
   const Choice best = best_of(passes_, nodes, contexts, drafted > 0 ? draft_seconds(drafted) : 0);
   prune(trees, std::span(nodes).first(best.nodes));
-  guessing_ = best.nodes > 0 ? guessing_ + 1 : 0;
+  steps_since_plain_ = best.nodes > 0 ? steps_since_plain_ + 1 : 0;
   gain_ += (best.gain - gain_) / gain_memory;
   if (drafted == 0) return;
   std::erase_if(nodes, [](const RankedNode& node) { return node.proposer == Proposer::heads; });
@@ -231,17 +233,18 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   prediction_.seconds = best.seconds;
 }
 
-// While all steps have guesses, plain passes are not timed, and CostCurve's common drift moves their cost
-// with that of the others: an underestimated row count would make plain passes seem ever more expensive.
+// While all steps have guesses, plain passes are not timed, and the scale that CostCurve shares among all row
+// counts also rescales theirs: an underestimated row count would make plain passes seem ever more expensive.
 bool CostModel::plain_is_due() const {
-  return guessing_ >= (gain_ >= clear_gain ? longest_unseen_where_clear : longest_unseen);
+  return steps_since_plain_ >=
+         (gain_ >= clear_gain ? max_steps_without_plain_if_clear : max_steps_without_plain);
 }
 
 void CostModel::note_advantage(int64_t sequences, double ratio) {
   Advantage& advantage = advantages_[sequences];
   if (ratio >= advantage_needed && advantage.ratio < advantage_needed) {  // conditions may have changed
-    advantage.weight = std::min(advantage.weight, surprise_memory);
-    period_ = shortest_period;
+    advantage.weight = std::min(advantage.weight, recovery_memory);
+    probe_interval_ = shortest_probe_interval;
   }
   advantage.weight = std::min(advantage.weight + 1, advantage_memory);
   advantage.ratio += (ratio - advantage.ratio) / advantage.weight;
@@ -283,19 +286,19 @@ std::optional<double> CostModel::known_advantage(int64_t sequences) const {
 }
 
 /// Whether the last trim of a batch of that size predicted that drafting pays.
-bool CostModel::last_look_paid(int64_t sequences) const {
+bool CostModel::last_probe_paid(int64_t sequences) const {
   const auto own = advantages_.find(sequences);
   return own != advantages_.end() && own->second.ratio >= advantage_needed;
 }
 
-double CostModel::best_hope(std::span<const int64_t> contexts) const {
+double CostModel::optimistic_speedup(std::span<const int64_t> contexts) const {
   const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
   const double plain = passes_.at(sequences, positions);
   const double known = drafts_.knows(sequences, drafts_needed) ? drafts_.at(sequences) : 0;
-  const double drafting = std::max(hoped_drafting * plain, known);
+  const double drafting = std::max(optimistic_draft_cost * plain, known);
   double best = 0;
   for (const int64_t nodes : {sequences / 2, sequences, 2 * sequences}) {
-    const double tokens = static_cast<double>(sequences) + hoped_acceptance * static_cast<double>(nodes);
+    const double tokens = static_cast<double>(sequences) + optimistic_acceptance * static_cast<double>(nodes);
     const double seconds =
         passes_.at(sequences + nodes, positions + positions / sequences * nodes) + drafting;
     best = std::max(best, tokens / static_cast<double>(sequences) * plain / seconds);
@@ -307,18 +310,18 @@ bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
   check_prediction();
   const std::optional<double> advantage = known_advantage(std::ssize(contexts));
   const bool pays = advantage && *advantage >= advantage_needed;
-  const bool in_vain = !pays && !last_look_paid(std::ssize(contexts)) && passes_.points() >= 2 &&
-                       best_hope(contexts) < hope_needed;
+  const bool in_vain = !pays && !last_probe_paid(std::ssize(contexts)) && passes_.points() >= 2 &&
+                       optimistic_speedup(contexts) < optimistic_speedup_needed;
   if (pays || (!advantage && !in_vain)) {
-    skipped_ = 0;
-    period_ = shortest_period;
+    steps_since_probe_ = 0;
+    probe_interval_ = shortest_probe_interval;
     return true;
   }
-  if (in_vain) period_ = std::max(period_, hopeless_period);
-  const bool looks_again = ++skipped_ > period_ - probes;
-  if (skipped_ == period_) {
-    skipped_ = 0;
-    period_ = std::min(2 * period_, longest_period);
+  if (in_vain) probe_interval_ = std::max(probe_interval_, hopeless_probe_interval);
+  const bool looks_again = ++steps_since_probe_ > probe_interval_ - probe_steps;
+  if (steps_since_probe_ == probe_interval_) {
+    steps_since_probe_ = 0;
+    probe_interval_ = std::min(2 * probe_interval_, longest_probe_interval);
   }
   return looks_again;
 }

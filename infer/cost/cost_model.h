@@ -17,8 +17,8 @@ namespace clover::infer {
 /// it, never tokens.  `contexts`: the cached tokens of each sequence of the batch.
 ///
 /// A step calls worth_drafting, grow and observe_draft if so, trim, the pass, observe_pass and observe_tree.
-/// Where a draft begins behind the pass before (RunAhead): check_prediction, observe_draft, trim,
-/// worth_drafting for the next step, the pass, and so on.
+/// Where a draft is launched right behind the previous pass (RunAhead): check_prediction, observe_draft,
+/// trim, worth_drafting for the next step, the pass, and so on.
 class CostModel {
  public:
   /// What a target pass costs; Calibration measures it directly.
@@ -55,7 +55,7 @@ class CostModel {
 
   /// Whether drafting is expected to pay for a batch at all: by what recent trims predicted for batches of
   /// about that size or, before any, whether rows are cheap enough for excellent heads to pay.  Where it is
-  /// not, two steps of every 64 still draft, to look again; of every 128, 256 .. 1024 while that is in vain,
+  /// not, two steps of every 64 still draft, as a probe; of every 128, 256 .. 1024 while probes are in vain,
   /// and from 512 on where rows or drafts are too expensive for any heads.
   bool worth_drafting(std::span<const int64_t> contexts);
 
@@ -91,10 +91,10 @@ class CostModel {
     bool pass_observed = false;  // else its seconds are not known
   };
   std::optional<double> known_advantage(int64_t sequences) const;
-  /// Tokens a second with excellent heads / without heads.
-  double best_hope(std::span<const int64_t> contexts) const;
+  /// An upper bound: tokens a second with excellent heads / without heads.
+  double optimistic_speedup(std::span<const int64_t> contexts) const;
   bool plain_is_due() const;
-  bool last_look_paid(int64_t sequences) const;
+  bool last_probe_paid(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
 
   PassCost passes_;
@@ -102,10 +102,10 @@ class CostModel {
   ProposerRecord proposers_[2];              // by Proposer
   std::map<int64_t, Advantage> advantages_;  // by sequences
   Prediction prediction_;                    // of the present step
-  int64_t guessing_ = 0;                     // steps with guesses since one without
-  double gain_ = 1;      // running mean of tokens a second with guesses / without, as predicted
-  int64_t skipped_ = 0;  // steps since drafting paid or the last look
-  int64_t period_ = 64;  // steps from one look to the next
+  int64_t steps_since_plain_ = 0;            // steps with guesses since one without
+  double gain_ = 1;                // running mean of tokens a second with guesses / without, as predicted
+  int64_t steps_since_probe_ = 0;  // steps since drafting paid or the last probe
+  int64_t probe_interval_ = 64;    // steps from one probe to the next
 };
 
 }  // namespace clover::infer

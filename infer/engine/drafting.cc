@@ -12,7 +12,7 @@ namespace clover::infer {
 namespace {
 
 // Guesses copied from the text: under `auto`, which trims them, and under other policies.
-constexpr int64_t most_suffix_automatic = 16, most_suffix_fixed = 8;
+constexpr int64_t max_suffix_guesses_auto = 16, max_suffix_guesses_fixed = 8;
 
 }  // namespace
 
@@ -39,11 +39,11 @@ std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
 
 void Drafting::calibrate(Sequences sequences) {
   model::Timer timer(stats_.calibration_seconds);
-  const double recorded = graph_runner_.seconds();
+  const double capture_seconds_before = graph_runner_.seconds();
   std::vector<int32_t> numbers;
   for (LiveSequence* live : sequences) numbers.push_back(live->sequence());
   calibration_.run(numbers, costs_.passes());
-  stats_.calibration_seconds -= graph_runner_.seconds() - recorded;
+  stats_.calibration_seconds -= graph_runner_.seconds() - capture_seconds_before;
 }
 
 bool Drafting::grows_by_probability() const {
@@ -102,22 +102,22 @@ GrowthRule Drafting::rule_for(std::span<const int64_t> contexts) const {
 void Drafting::draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> contexts,
                      std::vector<CandidateTree>& trees) {
   std::vector<GrowthLimit> limits;
-  bool caught_up = false;
+  bool had_backlog = false;
   for (const size_t i : chosen) {
     limits.push_back(limit(*sequences[i]));
-    caught_up |= sequences[i]->pending_passes() > 1;
+    had_backlog |= sequences[i]->pending_passes() > 1;
   }
   double drafting = 0;
-  const double of_heads = graphs_->seconds();
+  const double head_seconds_before = graphs_->seconds();
   {
     model::Timer timer(drafting);
     std::vector<CandidateTree> grown =
         grow(*graphs_, take_input(sequences, chosen), rule_for(contexts), limits);
     for (size_t i = 0; i < chosen.size(); ++i) trees[chosen[i]] = std::move(grown[i]);
   }
-  stats_.drafter_seconds += graphs_->seconds() - of_heads;
-  stats_.grow_seconds += drafting - (graphs_->seconds() - of_heads);
-  observe_draft(std::ssize(chosen), drafting, graphs_->warm() && !caught_up);
+  stats_.drafter_seconds += graphs_->seconds() - head_seconds_before;
+  stats_.grow_seconds += drafting - (graphs_->seconds() - head_seconds_before);
+  observe_draft(std::ssize(chosen), drafting, graphs_->warm() && !had_backlog);
 }
 
 model::DraftInput Drafting::take_input(Sequences sequences, std::span<const size_t> chosen) {
@@ -145,7 +145,7 @@ bool Drafting::guesses_from_text(Sequences sequences) {
 
 bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
   model::Timer growing(stats_.grow_seconds);
-  const int64_t most = automatic() ? most_suffix_automatic : most_suffix_fixed;
+  const int64_t most = automatic() ? max_suffix_guesses_auto : max_suffix_guesses_fixed;
   bool any = false;
   for (size_t i = 0; i < trees.size(); ++i) {
     const LiveSequence& live = *sequences[i];
@@ -169,7 +169,7 @@ int64_t Drafting::longest_guess(const LiveSequence& live, int64_t certain) const
 
 GrowthLimit Drafting::limit(const LiveSequence& live, int64_t certain) const {
   const int64_t depth = std::min(drafter_->max_depth(), longest_guess(live, certain));
-  int64_t budget = most_tree_rows - 1 - (options_.suffix ? most_suffix_automatic : 0);
+  int64_t budget = most_tree_rows - 1 - (options_.suffix ? max_suffix_guesses_auto : 0);
   if (options_.budget > 0) {
     budget = std::min(budget, options_.budget);
   } else if (const int64_t own = growth_policy(options_.growth.policy).default_budget; own > 0) {

@@ -13,9 +13,9 @@ struct TreeState {
   int32_t nodes = 1;       // so far, the root included
   int32_t first_live = 0;  // number of the first live node; the others follow it
   int32_t live = 1;        // live nodes: those whose children the next level adds
-  int32_t row = 0;         // row of the guesses for the first live node; the others' follow it
+  int32_t row = 0;         // row of `logits` with the guesses for the first live node; the others' follow it
   int32_t most_nodes = 1;  // at most, the root included
-  int32_t levels = 0;      // that may yet be added
+  int32_t levels = 0;      // levels left to grow
   float least_joint = 0;   // children of a lower joint probability are left out, even the best guess
   int32_t last_first_live = 0, last_row = 0;  // first_live and row one level ago
 };
@@ -25,18 +25,20 @@ static_assert(sizeof(TreeState) == tree_state_size * sizeof(int32_t));
 struct GrowthCall {
   const float* logits;    // [guess_rows, guesses]
   const int64_t* ids;     // [guess_rows, guesses]
-  const float* log_sums;  // [guess_rows]
+  const float* log_sums;  // [guess_rows], logsumexp of each row over the whole draft vocabulary
   int64_t guess_rows, guesses;
-  int64_t width;  // as in LevelRule
+  int64_t width;  // most children of a node (LevelRule::width)
   float top_p, relative_cut;
   bool one_row_a_tree;
-  int64_t most_live, trees, nodes, capacity;
-  int64_t* tree_ids;     // [trees, nodes]
-  int32_t* tree_parent;  // [trees, nodes]
-  float* tree_joint;     // [trees, nodes]
-  TreeState* states;     // [trees]
-  int64_t* next_rows;    // [2, capacity]
-  int32_t* row_count;    // [1]
+  int64_t most_live, trees;  // most live nodes of a tree; trees of the batch
+  int64_t nodes, capacity;   // room for nodes of a tree; room for rows of the next level, of all trees
+  int64_t* tree_ids;         // [trees, nodes]
+  int32_t* tree_parent;      // [trees, nodes]
+  float* tree_joint;         // [trees, nodes]
+  TreeState* states;         // [trees]
+  /// [2, capacity] of the next level's rows: the row of `logits` that each one's parent had, its token id.
+  int64_t* next_rows;
+  int32_t* row_count;  // [1]
 };
 void run_on_cpu(const GrowthCall& call);
 CLOVER_GPU_KERNEL void run_on_gpu(const GrowthCall& call, const GpuContext& context);
@@ -85,7 +87,7 @@ struct ChildCursor {
     const float own = cuda::exp_one(call.logits[row * call.guesses + rank] - call.log_sums[row]);
     return own > 0 ? (own < 1 ? own : 1) : 0;  // NaN: 0
   }
-  /// The guess at `rank` is the present child, or the last one is behind if the rule does not keep it.
+  /// Makes the guess at `rank` the present child; the cursor is exhausted if the rule does not keep it.
   CLOVER_HOST_DEVICE void take_child(const GrowthCall& call, const TreeState& tree, bool kept, float own) {
     joint = joint_of_node * own;
     id = call.ids[row * call.guesses + rank];

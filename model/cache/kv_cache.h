@@ -19,11 +19,11 @@ struct KvShape {
   int64_t kv_heads;
   int64_t head_dim;
   at::ScalarType dtype;
-  std::vector<double> frequencies;  // rotary, [d/2]
+  std::vector<double> frequencies;  // inverse frequencies of RoPE, [d/2]
   at::Device device = at::kCPU;
-  double rotary_scale = 1;  // of cosines and sines
-  /// Rotary frequencies of rows whose text had more than `plain_length` tokens when they were computed
-  /// (dynamic and long RoPE), by that length.
+  double rotary_scale = 1;  // factor of cosines and sines (attention scaling of scaled RoPE)
+  /// Dynamic and long RoPE: the inverse frequencies of rows that are computed when their text has `length`
+  /// tokens, more than `plain_length` of them.
   std::function<std::vector<double>(int64_t length)> frequencies_at = {};
   int64_t plain_length = std::numeric_limits<int64_t>::max();
 };
@@ -31,16 +31,17 @@ struct KvShape {
 /// Paged keys and values of many sequences of different lengths.  A sequence has `length` committed tokens in
 /// slots 0 .. length-1; the rows of a pass are written behind them, and `keep` commits those that are
 /// accepted. Full pages are never written again, so sequences that begin with the same tokens share them once
-/// one has published them; they stay when their sequences are closed, until the room is needed.  Of a page
-/// whose first tokens agree these rows are copied (prefix_pages.h).
+/// one has published them; they stay when their sequences are closed, until the room is needed.  Where
+/// only the first tokens of a page agree, their rows are copied to a page of the sequence's own
+/// (prefix_pages.h).
 class KvCache {
  public:
   KvCache(KvShape shape, int64_t pages, int64_t page_size);
 
   static int64_t bytes_per_page(const KvShape& shape, int64_t page_size);
 
-  /// A new, empty sequence, whose first `prompt` tokens count as one text for RoPE, in however many passes
-  /// they are prefilled.
+  /// A new, empty sequence.  `prompt`: the length of its prompt, which dynamic RoPE rotates as a text of that
+  /// length in however many passes it is prefilled.
   int32_t open(int64_t prompt = 0);
   void close(int32_t sequence);  // its pages are free again or, if published, idle
 
@@ -49,14 +50,14 @@ class KvCache {
   /// last token's logits are wanted.
   int64_t share(int32_t sequence, std::span<const int64_t> ids);
 
-  /// How many more tokens could be copied from a published page that agrees with the next ones of `ids`; and
-  /// copies them to a page of the sequence's own, if one is free: returns how many tokens it has committed
-  /// now.
+  /// How many more tokens copy_beginning could copy.
   int64_t copyable_beginning(int32_t sequence, std::span<const int64_t> ids) const;
+  /// Copies the rows of the next tokens of `ids` from a published page that begins with them, to a page of
+  /// the sequence's own if one is free.  Returns how many tokens the sequence has committed now.
   int64_t copy_beginning(int32_t sequence, std::span<const int64_t> ids);
 
   /// Lets other sequences share the full pages of `ids`, the committed tokens from the beginning, and copy
-  /// from the last page.  Layers of a drafter must hold them too.
+  /// from the last page.  The drafter's layers must hold their keys and values already.
   void publish(int32_t sequence, std::span<const int64_t> ids);
   int64_t length(int32_t sequence) const { return sequences_[sequence].length; }
 
@@ -73,8 +74,8 @@ class KvCache {
   /// when they do not suffice (ask `fits` first).
   Placement place(const RowBatch& batch);
 
-  /// The same for rows of a drafter's own layers: committed ones, or the next ones in the slots that they
-  /// will have once `keep` has committed them.
+  /// The same for rows of a drafter's own layers: rows that are committed, or that `keep` is about to commit.
+  /// The latter get the slots that they will have then.
   Placement place(std::span<const Segment> segments);
 
   /// A slot that belongs to no sequence, for padding rows; only on a GPU.
@@ -107,7 +108,7 @@ class KvCache {
 
   at::Tensor keys(int64_t layer) const {
     return parts_[2 * layer];
-  }  // [pages (a GPU's: and one), Hkv, page_size, d]
+  }  // [pages (on a GPU one more), Hkv, page_size, d]
   at::Tensor values(int64_t layer) const { return parts_[2 * layer + 1]; }  // the same
   const KvShape& shape() const { return shape_; }
 
@@ -115,7 +116,7 @@ class KvCache {
   struct Sequence {
     std::vector<int32_t> pages;
     int64_t length = 0;
-    int64_t shared = 0;              // of its pages, from the first, are published
+    int64_t shared = 0;              // how many of its pages, from the first on, are published
     bool partial_published = false;  // the page behind these is published too, though not full
     bool open = false;
     int64_t prompt = 0;  // tokens that count as one text for RoPE
@@ -143,7 +144,7 @@ class KvCache {
   // [2 * layers, pages, Hkv, page_size, d]: keys of layer 0, its values, keys of layer 1, ..  On a GPU one
   // page more, for spare_slot.
   at::Tensor rows_;
-  std::vector<at::Tensor> parts_;  // rows_[i]
+  std::vector<at::Tensor> parts_;  // views of rows_, one for the keys and one for the values of each layer
   std::vector<Sequence> sequences_;
   std::vector<float> cos_, sin_;  // [positions seen, d/2]
   std::vector<int32_t> closed_;   // sequence numbers to use again

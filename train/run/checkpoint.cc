@@ -137,7 +137,7 @@ void Checkpoints::remove_leftovers() const {
   if (!fs::is_directory(folder_)) return;
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    // Hidden folders (".step-...") are incomplete: being written or being removed.
+    // Hidden folders are incomplete checkpoints, being written or being removed.
     if (entry.path().filename().string().rfind('.', 0) == 0) leftovers.push_back(entry.path());
   }
   for (const auto& leftover : leftovers) fs::remove_all(leftover);

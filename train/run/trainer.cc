@@ -71,7 +71,7 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
                 {job.settings.target, job.features.empty() ? "" : job.settings.feature_file}),
       optimiser_(parameters_of(*job.drafter),
                  {job.settings.beta1, job.settings.beta2, job.settings.eps, job.settings.weight_decay}),
-      weight_(loss_weight(*job.drafter, model::parse_dtype(job.settings.compute_dtype))) {
+      head_weight_(loss_weight(*job.drafter, model::parse_dtype(job.settings.compute_dtype))) {
   for (const auto& [name, parameter] : parameters_of(*job.drafter)) {
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
@@ -93,7 +93,7 @@ void Trainer::bind_gradients(const at::Tensor& gradient) {
   }
 }
 
-StepMetrics Trainer::micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale) {
+StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::span<const double> head_scale) {
   const int64_t heads = job_.drafter->max_depth();
   std::vector<data::TokenStore::Sample> samples;
   std::vector<int64_t> rows;
@@ -110,7 +110,7 @@ StepMetrics Trainer::micro_batch(std::span<const int64_t> indices, std::span<con
   if (batch.rows == 0) return metrics;
   const at::Tensor loss =
       teacher_forced_loss(*job_.drafter, features, on_device(batch, job_.target->device()), label_map_,
-                          weight_, head_scale, metrics.heads);
+                          head_weight_, head_scale, metrics.heads);
   if (!loss.defined()) return metrics;
   metrics.loss = loss.item<double>();
   loss.backward();
@@ -185,7 +185,7 @@ StepMetrics Trainer::step(int64_t step) {
     const at::Tensor part = at::zeros({gradient_size_}, gradient_options());
     bind_gradients(part);
     const auto samples = std::span(indices).subspan(i * size, std::min(size, count - i * size));
-    own.push_back(micro_batch(samples, scale));
+    own.push_back(forward_backward(samples, scale));
     return part;
   });
   StepMetrics metrics = sum_metrics(own);

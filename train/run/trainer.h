@@ -47,7 +47,7 @@ class Trainer {
   const FeatureCache& features() const { return features_; }
 
  private:
-  StepMetrics micro_batch(std::span<const int64_t> indices, std::span<const double> head_scale);
+  StepMetrics forward_backward(std::span<const int64_t> indices, std::span<const double> head_scale);
   std::vector<int64_t> count_labels(std::span<const int64_t> indices) const;  // [K], in the draft vocabulary
   std::vector<double> head_scale(std::span<const int64_t> labels) const;
   std::string why_not_finite(int64_t step) const;
@@ -65,7 +65,7 @@ class Trainer {
   AdamW optimiser_;
   std::vector<at::Tensor> parameters_;
   int64_t gradient_size_ = 0;  // elements of all parameters
-  at::Tensor weight_;          // [V', D] in the compute dtype
+  at::Tensor head_weight_;     // [V', D] in the compute dtype
 };
 
 }  // namespace clover::train

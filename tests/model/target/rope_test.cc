@@ -1,5 +1,5 @@
-// Oracle: Hugging Face transformers with the same settings, recorded by scripts/goldens/make_rope_goldens.py; context
-// lengths as in vLLM, computed by hand.
+// Oracle: Hugging Face transformers with the same settings, recorded by scripts/goldens/make_rope_goldens.py;
+// context lengths as in vLLM, computed by hand.
 #include "model/target/rope.h"
 
 #include <gmock/gmock.h>
