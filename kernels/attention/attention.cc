@@ -98,12 +98,10 @@ void tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   call.result = element_of(out.scalar_type());
   call.scale = static_cast<float>(scale);
   if (!device.is_cpu()) {
-    const GpuContext context(op, q);
     check_for_gpu(call, k);
     if (rows.plan.defined()) call.plan = plan_for(call, rows.plan);
-    return run_on_gpu(call, context);
   }
-  run_on_cpu(call);
+  run(op, q, call);
 }
 
 }  // namespace clover::kernels

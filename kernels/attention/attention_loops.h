@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/attention/attention_call.h"
+#include "kernels/op/host_device.h"
 
 // The loops of tree_attention on a CPU, compiled once for each instruction family.
 namespace clover::kernels::cpu {
@@ -14,7 +15,7 @@ struct AttentionSplits {
 
 /// How many partial results a path of `length` positions has.
 constexpr int64_t split_keys = attention_split;
-constexpr int64_t attention_splits(int64_t length) {
+CLOVER_HOST_DEVICE int64_t attention_splits(int64_t length) {
   return length <= split_keys ? 1 : (length + split_keys - 1) / split_keys;
 }
 
@@ -27,11 +28,11 @@ struct AttentionItem {
 /// Floats of scratch memory for AttentionLoops::group, which then has attention_tile_scratch behind them.
 constexpr int64_t attention_keys = attention_block;
 constexpr int64_t attention_group_queries = most_queries_a_key;
-constexpr int64_t attention_scratch(int64_t head_size) {
+CLOVER_HOST_DEVICE int64_t attention_scratch(int64_t head_size) {
   return attention_keys * head_size + attention_group_queries * (2 * head_size + attention_keys);
 }
 /// What the family with tile registers needs more: TileRoom.
-constexpr int64_t attention_tile_scratch(int64_t head_size) {
+CLOVER_HOST_DEVICE int64_t attention_tile_scratch(int64_t head_size) {
   return (3 * attention_group_queries + 2 * attention_keys) * head_size / 2 + 3 * 16 * attention_keys / 2 +
          16;
 }

@@ -22,7 +22,7 @@ constexpr int64_t most_attention_workspace = int64_t{32} << 20;  // floats; more
 inline AttentionCall rows_of(AttentionCall call, int64_t first, int64_t count) {
   const int64_t width = call.query_heads * call.head_size;
   call.q += first * width;
-  call.out = static_cast<char*>(call.out) + first * width * (call.result == Element::fp32 ? 4 : 2);
+  call.out = static_cast<char*>(call.out) + first * width * bytes_of(call.result);
   call.sequence += first;
   call.contiguous += first;
   call.path_begin += first;

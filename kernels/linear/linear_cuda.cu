@@ -178,7 +178,7 @@ void run_normed(LinearCall call, const GpuContext& context) {
   GpuLimits room = gpu_limits();
   room.clusters = may_use_clusters(context);
   if (call.norm == nullptr || norms_rows(call)) return run_by(linear_plan(call, room), call, context);
-  const int64_t element_bytes = call.element == Element::fp32 ? 4 : 2;
+  const int64_t element_bytes = bytes_of(call.element);
   const auto rows = context.scratch<unsigned char>(call.rows * call.inputs * element_bytes);
   NormCall norm{};
   norm.x = static_cast<const float*>(call.x);

@@ -5,6 +5,13 @@
 #include "kernels/op/gpu_context.h"
 
 namespace clover::kernels {
+namespace {
+
+bool is_element(at::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+
+}  // namespace
 
 void check_tensor(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   std::optional<at::ScalarType> type, at::Device device) {
@@ -19,8 +26,7 @@ void check_tensor(const char* op, const char* name, const at::Tensor& tensor, at
   if (type.has_value()) {
     TORCH_CHECK(found == *type, op, ": ", name, " is ", found, ", expected ", *type, ".");
   } else {
-    TORCH_CHECK(found == at::kFloat || found == at::kBFloat16 || found == at::kHalf, op, ": ", name, " is ",
-                found, ", expected BFloat16, Half or Float.");
+    TORCH_CHECK(is_element(found), op, ": ", name, " is ", found, ", expected BFloat16, Half or Float.");
   }
   TORCH_CHECK(tensor.is_contiguous(), op, ": ", name, " is not contiguous.");
 }
@@ -31,8 +37,7 @@ at::Device device_of(const char* op, const at::Tensor& tensor) {
 }
 
 Element element_of(at::ScalarType type) {
-  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf,
-              "Kernels take bfloat16, float16 or float32, found ", type, ".");
+  TORCH_CHECK(is_element(type), "Kernels take bfloat16, float16 or float32, found ", type, ".");
   return type == at::kFloat ? Element::fp32 : type == at::kBFloat16 ? Element::bf16 : Element::fp16;
 }
 

@@ -41,7 +41,7 @@ class GpuContext {
   }
 
   /// `count` counters that are zero and stay for the life of the process.  Whoever counts with them leaves
-  /// them zero.
+  /// them zero.  All who ask for the same count on a GPU share them, so their kernels must not run at once.
   unsigned* zeros(int64_t count) const;
 
  private:

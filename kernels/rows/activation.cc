@@ -73,11 +73,10 @@ void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q,
                  .out = out.mutable_data_ptr<float>(),
                  .rounded = rounded.mutable_data_ptr(),
                  .element = element_of(rounded.scalar_type())};
-  if (on_gpu("add_gated", s)) return run("add_gated", s, call);
+  if (on_gpu("add_gated", s)) return run_on_gpu(call, GpuContext("add_gated", s));
   // The CPU leaves choosing rows and rounding to ATen.
   rows.defined() ? at::index_select_out(out, s.detach(), 0, rows) : out.copy_(s);
   const at::Tensor chosen_kv = kv.rows.defined() ? kv.data.index_select(0, kv.rows).to(at::kFloat) : kv.data;
-  call.s = call.out;
   call.kv = chosen_kv.const_data_ptr();
   run_on_cpu(call);
   rounded.copy_(out);

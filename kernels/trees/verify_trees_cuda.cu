@@ -7,7 +7,7 @@ using namespace verify;
 namespace {
 
 /// One warp for each tree: each lane looks whether its row comes next on the path.
-__global__ void __launch_bounds__(warp_size) follow(VerifyCall call) {
+__global__ void __launch_bounds__(warp_size) find_accepted_rows(VerifyCall call) {
   launch_dependents();
   wait_for_prior_kernel();
   const int lane = threadIdx.x;
@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(warp_size) follow(VerifyCall call) {
 }  // namespace
 
 void run_on_gpu(const VerifyCall& call, const GpuContext& context) {
-  launch("verify_trees", follow, dim3(static_cast<unsigned>(call.count)), warp_size, 0, context.stream, call);
+  launch("verify_trees", find_accepted_rows, dim3(static_cast<unsigned>(call.count)), warp_size, 0,
+         context.stream, call);
 }
 
 }  // namespace clover::kernels

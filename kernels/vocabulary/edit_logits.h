@@ -7,9 +7,8 @@ namespace clover::kernels {
 
 /// Edits some logits of some rows, in place; all others keep their bits.
 ///   logits fp32 [R, V] contiguous
-///   edits  i32 [E, 4] of LogitEdits, rows i32 [N, 5] of EditedRows, on the device of the logits: no row
-///   stands there
-///          twice, no token twice in a range, and a row's own edits are no other row's
+///   edits  i32 [E, 4] of LogitEdits, rows i32 [N, 5] of EditedRows, on the device of the logits
+/// No row stands twice in `rows`, no token twice in a range, and a row's own edits are no other row's.
 /// A GPU checks neither that nor ids and ranges.
 void edit_logits(at::Tensor& logits, const at::Tensor& edits, const at::Tensor& rows);
 

@@ -13,6 +13,7 @@ struct LogitEdit {
   int32_t id = 0;
   float bias = 0, penalty = 1, taken = 0;
 };
+static_assert(sizeof(LogitEdit) == 4 * sizeof(int32_t));
 
 /// A row of logits that is edited: by edits [begin, end), which rows may share, and by [own_begin, own_end),
 /// which replace those of the same tokens.
@@ -21,6 +22,7 @@ struct EditedRow {
   int32_t begin = 0, end = 0;
   int32_t own_begin = 0, own_end = 0;
 };
+static_assert(sizeof(EditedRow) == 5 * sizeof(int32_t));
 
 namespace {  // a copy in each file: code for one may not be linked into the other's
 

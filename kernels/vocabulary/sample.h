@@ -37,6 +37,7 @@ struct RowRule {
   double farthest =
       std::numeric_limits<double>::infinity();  // -log(min_p), which a GPU would be slow to compute
 };
+static_assert(sizeof(RowRule) == 5 * sizeof(double));
 
 struct SampleCall {
   const float* logits;   // [rows, width]

@@ -264,14 +264,16 @@ __device__ inline Mass between(Mass least, Mass x, Mass most) {
 }
 
 __global__ void __launch_bounds__(threads)
-    draw(const float* logits, const double* rules, int64_t width, int64_t* tokens) {
+    draw(const float* logits, const RowRule* rules, int64_t width, int64_t* tokens) {
   launch_dependents();
   wait_for_prior_kernel();
   Ladder& ladder = *shared_memory<Ladder>();
-  const double* rule = rules + static_cast<int64_t>(blockIdx.x) * 5;
-  const double top_p = rule[1], uniform = rule[3], farthest = rule[4];
-  const int64_t top_k = static_cast<int64_t>(rule[2]);
-  Row row{logits + static_cast<int64_t>(blockIdx.x) * width, width, 0, static_cast<float>(rule[0]), no_key};
+  const RowRule& rule = rules[blockIdx.x];
+  const double temperature = rule.temperature, top_p = rule.top_p, uniform = rule.uniform,
+               farthest = rule.farthest;
+  const int64_t top_k = static_cast<int64_t>(rule.top_k);
+  Row row{logits + static_cast<int64_t>(blockIdx.x) * width, width, 0, static_cast<float>(temperature),
+          no_key};
 
   uint64_t best = no_key;
   for_logits(row, [&](float x, uint32_t index) {
@@ -281,7 +283,7 @@ __global__ void __launch_bounds__(threads)
   best = block_best<warps>(best);
   row.largest = row.logits[index_of(best)];
   const bool none = !(row.largest > minus_infinity());
-  const bool certain = rule[0] == 0 || none || top_k == 1;
+  const bool certain = temperature == 0 || none || top_k == 1;
   if (!certain) {
     if (top_k > 0 && top_k < width) {
       const auto all_kept = [top_k](Mass) { return static_cast<Mass>(top_k); };
@@ -311,8 +313,8 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void run_on_gpu(const SampleCall& call, const GpuContext& context) {
-  launch("sample", draw, dim3(call.rows), threads, sizeof(Ladder), context.stream, call.logits,
-         reinterpret_cast<const double*>(call.rules), call.width, call.tokens);
+  launch("sample", draw, dim3(call.rows), threads, sizeof(Ladder), context.stream, call.logits, call.rules,
+         call.width, call.tokens);
 }
 
 }  // namespace clover::kernels

@@ -74,7 +74,7 @@ PackedWeight PackedWeight::pack(at::TensorList weights) {
   TORCH_CHECK(packed.outputs_ >= 1, "PackedWeight: the weights have no outputs, expected N >= 1.");
 
   const Layout layout = layout_of(type, packed.inputs_);
-  const int64_t panels = (packed.outputs_ + panel_outputs - 1) / panel_outputs;
+  const int64_t panels = panels_of(packed.outputs_);
   const auto options = weights[0].options().requires_grad(false);
   packed.panels_ = layout.paired
                        ? zeros_in_large_pages({panels, layout.panel_size() / 32, panel_outputs, 2}, options)

@@ -20,22 +20,6 @@ struct Operands {
   uint32_t b[2];
 };
 
-/// The lanes are there: the first one, which goes on first, multiplies for all.
-void multiply_add_cut_off(const unsigned char* brought, const Number& number, int bits) {
-  if (running->lane != 0) return;
-  float* d[lanes];
-  LeftOperand left;
-  RightOperand right;
-  for (unsigned lane = 0; lane < lanes; ++lane) {
-    Operands of_lane;
-    std::memcpy(&of_lane, brought + bytes_a_lane * lane, sizeof of_lane);
-    d[lane] = of_lane.d;
-    std::memcpy(left.words[lane], of_lane.a, sizeof left.words[lane]);
-    std::memcpy(right.words[lane], of_lane.b, sizeof right.words[lane]);
-  }
-  multiply_add_warp(d, left, right, number, bits);
-}
-
 /// A number of a box, which lies as copy_box leaves it.
 template <class T>
 T of_box(uintptr_t address) {
@@ -95,8 +79,21 @@ void begin(const Product& product) {
 
 }  // namespace
 
+/// The first lane multiplies for all, once they have come.
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number) {
-  multiply_add_cut_off(exchange(Operands{d, a, {b0, b1}}), number, bits_of_sm_90);
+  const unsigned char* const brought = exchange(Operands{d, a, {b0, b1}});
+  if (running->lane != 0) return;
+  float* d_of_lanes[lanes];
+  LeftOperand left;
+  RightOperand right;
+  for (unsigned lane = 0; lane < lanes; ++lane) {
+    Operands of_lane;
+    std::memcpy(&of_lane, brought + bytes_a_lane * lane, sizeof of_lane);
+    d_of_lanes[lane] = of_lane.d;
+    std::memcpy(left.words[lane], of_lane.a, sizeof left.words[lane]);
+    std::memcpy(right.words[lane], of_lane.b, sizeof right.words[lane]);
+  }
+  multiply_add_warp(d_of_lanes, left, right, number, bits_of_sm_90);
 }
 
 void begin_products() {

@@ -25,8 +25,8 @@ inline double power_of_two(int exponent) {
   return bits_as<double>(static_cast<uint64_t>(1023 + exponent) << 52);
 }
 
-/// c + a . b as tensor cores of sm_90 sum it up: products are exact; all 17 are cut off 25 `bits` below the
-/// largest exponent, added, and the sum is cut off to fp32, so their order says nothing.  ("MMA-Sim:
+/// c + a . b as tensor cores of sm_90 sum it up: products are exact; all 17 are cut off `bits` (sm_90: 25)
+/// below the largest exponent, added, and the sum is cut off to fp32, so their order says nothing. ("MMA-Sim:
 /// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", arXiv 2511.10909, for mma.sync and wgmma
 /// alike.)
 inline float sum_at_once(float c, const Line& a, const Line& b, int bits) {

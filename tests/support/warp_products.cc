@@ -67,7 +67,7 @@ struct Sums {
   Eight units[rows], of_d[rows], largest[rows], not_finite[rows], is_nan[rows];
 };
 
-inline __attribute__((always_inline)) int32_t any_of(const Eight& a, const Eight& b) {
+CLOVER_ALWAYS_INLINE int32_t any_of(const Eight& a, const Eight& b) {
   int32_t any = 0;
   for (int i = 0; i < 8; ++i) any |= a[i] | b[i];
   return any;

@@ -30,7 +30,7 @@ struct RowBlock {
   int64_t parts;  // that threads take of the panels
 
   explicit RowBlock(const LinearLoops& loop, const LinearCall& call)
-      : panels((call.outputs + 15) / 16), tiles((call.rows + loop.tile_rows - 1) / loop.tile_rows) {
+      : panels(panels_of(call.outputs)), tiles((call.rows + loop.tile_rows - 1) / loop.tile_rows) {
     const int64_t work = call.rows * call.outputs * call.inputs;
     parts = work < serial_work ? 1 : std::min(threads(), panels);
   }
@@ -65,7 +65,7 @@ struct Best {
 int64_t bytes_of_panel(const LinearCall& call) {
   const bool paired = call.element == Element::bf16;
   const int64_t inputs = paired ? (call.inputs + 31) / 32 * 32 : call.inputs;
-  return inputs * panel_outputs * (call.element == Element::fp32 ? 4 : 2);
+  return inputs * panel_outputs * bytes_of(call.element);
 }
 
 /// Finds for each row of a block the best output of panels [begin, end), the first of equals, over so many
@@ -75,13 +75,13 @@ void find_best(const LinearLoops& loop, const LinearWork& call, const RowBlock& 
   const int64_t panel_bytes = bytes_of_panel(call);
   const LogitLoops& row_loop = loops<LogitLoops>();
   thread_local std::vector<float> storage;
-  const int64_t at_once = std::max<int64_t>(4, best_bytes / (call.rows * 16 * 4));
+  const int64_t at_once = std::max<int64_t>(4, best_bytes / (call.rows * panel_outputs * 4));
   LinearWork some = call;
-  some.y = grown(storage, call.rows * 16 * std::min(at_once, end - begin));
+  some.y = grown(storage, call.rows * panel_outputs * std::min(at_once, end - begin));
   for (int64_t first = begin; first < end; first += at_once) {
-    const int64_t panels = std::min(at_once, end - first), output = first * 16;
+    const int64_t panels = std::min(at_once, end - first), output = first * panel_outputs;
     some.panels = static_cast<const char*>(call.panels) + first * panel_bytes;
-    some.outputs = std::min(panels * 16, call.outputs - output);
+    some.outputs = std::min(panels * panel_outputs, call.outputs - output);
     loop.panels(some, 0, panels, 0, block.tiles);
     for (int64_t row = 0; row < call.rows; ++row) {
       const float* sums = some.y + row * some.outputs;
@@ -163,7 +163,7 @@ void for_blocks(const LinearCall& whole, const Action& action) {
   const int64_t block = std::clamp<int64_t>(fitting / tile, 8, 64) * tile;
   const int64_t tiles = (std::min(whole.rows, block) + tile - 1) / tile;
   call.scratch = grown(tiles_of_x, linear_scratch(tiles * tile, inputs));
-  const int64_t element_bytes = call.element == Element::fp32 ? 4 : 2;
+  const int64_t element_bytes = bytes_of(call.element);
   for (int64_t first = 0; first < whole.rows; first += block) {
     call.rows = std::min(block, whole.rows - first);
     call.x = static_cast<const char*>(whole.x) + first * inputs * element_bytes;
