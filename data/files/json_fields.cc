@@ -1,5 +1,7 @@
 #include "data/files/json_fields.h"
 
+#include <cmath>
+
 #include "data/files/error.h"
 
 namespace clover::data {
@@ -23,8 +25,24 @@ std::string json_type_name(const Json& value) {
   }
 }
 
-void fail_expected(std::string_view path, const char* expected, const std::string& found) {
-  throw InputError(std::string(path) + ": expected " + expected + ", found " + found);
+std::string to_json_line(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string excerpt(const Json& value, size_t most) {
+  const bool is_finite = !value.is_number_float() || std::isfinite(value.get<double>());
+  std::string text = is_finite ? to_json_line(value) : std::to_string(value.get<double>());
+  if (text.size() > most) text.replace(most, std::string::npos, "...");
+  return text;
+}
+
+void fail_expected(std::string_view path, std::string_view expected, std::string_view found) {
+  throw InputError(std::string(path) + ": expected " + std::string(expected) + ", found " +
+                   std::string(found));
+}
+
+void fail_value(std::string_view path, std::string_view expected, const Json& found) {
+  fail_expected(path, expected, excerpt(found, 40));
 }
 
 std::string element_path(const std::string& path, size_t index) {
@@ -34,8 +52,7 @@ std::string element_path(const std::string& path, size_t index) {
 const Json& member(const Json& object, const std::string& path, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) {
-    fail_expected(path.empty() ? "the record" : path, (std::string("the field \"") + key + "\"").c_str(),
-                  "none");
+    fail_expected(path.empty() ? "the record" : path, std::string("the field \"") + key + "\"", "none");
   }
   return *found;
 }
@@ -48,8 +65,7 @@ const std::string& as_string(const Json& value, std::string_view path) {
 std::string category_of(const Json& record) {
   const auto found = record.find("category");
   if (found == record.end() || found->is_null()) return "";
-  return found->is_string() ? found->get<std::string>()
-                            : found->dump(-1, ' ', false, Json::error_handler_t::replace);
+  return found->is_string() ? found->get<std::string>() : to_json_line(*found);
 }
 
 const Json& as_list(const Json& value, std::string_view path) {

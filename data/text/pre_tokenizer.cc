@@ -1,4 +1,5 @@
 #include "data/text/pre_tokenizer.h"
+#include "data/files/json_fields.h"
 
 #include <array>
 #include <nlohmann/json.hpp>
@@ -150,9 +151,7 @@ size_t piece_end(Rule rule, std::string_view text, size_t begin) {
 }
 
 std::string quoted(const nlohmann::json& value) {
-  return value.is_null()
-             ? "none"
-             : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 300);
+  return value.is_null() ? "none" : to_json_line(value).substr(0, 300);
 }
 
 [[noreturn]] void refuse(const std::string& where, const nlohmann::json& found) {

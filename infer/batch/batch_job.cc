@@ -28,11 +28,7 @@ BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Deco
   if (settings_.stats_file.empty()) return;
   // The record of --stats is written before the answer.  Records whose answer a kill prevented are removed,
   // because they will be written again.
-  std::unordered_set<int64_t> done;
-  for (int64_t line = 1, left = output_.done_count(); left > 0; ++line) {
-    if (output_.done(line) && done.insert(line).second) --left;
-  }
-  keep_records(settings_.stats_file, done);
+  keep_records(settings_.stats_file, output_.done_lines());
   stats_.reset(std::fopen(settings_.stats_file.c_str(), "abe"));
   if (!stats_) {
     throw data::InputError("--stats " + settings_.stats_file +

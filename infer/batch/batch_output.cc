@@ -11,6 +11,7 @@
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/files/hash.h"
+#include "data/files/json_fields.h"
 #include "data/files/lossless_json.h"
 
 namespace clover::infer {
@@ -28,10 +29,6 @@ void write_all(int descriptor, const std::string& bytes, const std::filesystem::
     if (count < 0) throw std::runtime_error(file.string() + ": writing failed: " + std::strerror(errno));
     written += static_cast<size_t>(count);
   }
-}
-
-std::string dumped(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 /// Rewrites a file: lines go to a temporary file beside it, which commit() renames.  The file is replaced as
@@ -109,7 +106,7 @@ void remove_partial_line(int descriptor, const std::filesystem::path& file) {
 
 /// A setting for a message.
 std::string or_nothing(const json& value) {
-  return value.is_null() ? "nothing" : dumped(value);
+  return value.is_null() ? "nothing" : data::to_json_line(value);
 }
 
 }  // namespace
@@ -186,7 +183,8 @@ void check_same_job(const std::filesystem::path& file, const json& run) {
 
 std::string job_hash_of(const json& run) {
   const json input = run.value("input", json::object());
-  return data::hex(data::fnv1a(dumped({run.value("affects_output", json()), input.value("hash", json())})));
+  return data::hex(
+      data::fnv1a(data::to_json_line({run.value("affects_output", json()), input.value("hash", json())})));
 }
 
 BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors)
@@ -237,7 +235,7 @@ void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {
 }
 
 void BatchOutput::write(int64_t line, const json& record) {
-  write_text(line, dumped(record), is_error_record(record));
+  write_text(line, data::to_json_line(record), is_error_record(record));
 }
 
 void BatchOutput::write_text(int64_t line, const std::string& record, bool failed) {

@@ -8,6 +8,7 @@
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/files/hash.h"
+#include "data/files/json_fields.h"
 #include "infer/batch/batch_output.h"
 #include "infer/requests/line_reader.h"
 
@@ -15,10 +16,6 @@ namespace clover::infer {
 namespace {
 
 using nlohmann::json;
-
-std::string hashed_text(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 /// Whether a record is one of --stats; an answer has a line number, too.
 bool is_stats_record(const json& record) {
@@ -33,11 +30,11 @@ struct AnswerHash {
   static AnswerHash of_answer(const json& record) {
     const json::json_pointer usage("/response/body/usage");
     if (!record.contains("token_ids") && record.contains(usage))
-      return {true, data::fnv1a(hashed_text(record[usage]))};
-    return {false, data::fnv1a(hashed_text(record.value("token_ids", json())))};
+      return {true, data::fnv1a(data::to_json_line(record[usage]))};
+    return {false, data::fnv1a(data::to_json_line(record.value("token_ids", json())))};
   }
   bool fits(const json& statistics) const {
-    return hash == data::fnv1a(hashed_text(statistics.value(openai ? "usage" : "token_ids", json())));
+    return hash == data::fnv1a(data::to_json_line(statistics.value(openai ? "usage" : "token_ids", json())));
   }
 };
 

@@ -129,9 +129,7 @@ std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
     for (const std::string& draft : plan.drafts) {
       const GrowthPolicy& policy = growth_policy(parse_policy(draft));
       if (policy.policy == Policy::off) continue;
-      if (drafters.empty() && policy.needs_heads) {
-        throw data::InputError("--draft " + draft + ": expected --heads DIR to draft with, found none");
-      }
+      check_heads_for(draft, !drafters.empty());
       if (drafters.empty()) add_configuration(planned, plan, policy.policy, {}, batch_size, -1);
       for (const NamedDrafter& heads : drafters) {
         for (const int64_t budget :

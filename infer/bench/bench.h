@@ -43,9 +43,8 @@ std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
                                                     const std::vector<NamedDrafter>& drafters);
 
 /// Measures every configuration once in every round (run_requests does the work).  Returns "configurations"
-/// of the
-/// --json: medians over the rounds; counts and tokens_per_step are those of the round with the median
-/// tokens_per_step. "ratio_to_off" is the median over rounds of the speed relative to plain decoding,
+/// of the --json: medians over the rounds; counts and tokens_per_step are those of the round with the median
+/// tokens_per_step.  "ratio_to_off" is the median over rounds of the speed relative to plain decoding,
 /// "differs_from_off" the number of requests whose tokens differ from those of plain decoding.  `log` is
 /// called with a line of text after each measurement.
 nlohmann::json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,

@@ -49,8 +49,7 @@ std::map<std::string, Acceptance> read_acceptance(const json& bench, const std::
   if (found.empty()) {
     throw data::InputError(
         "--assume-acceptance: expected a --json of this version's bench with --draft clover and heads, found "
-        "none in "
-        "it");
+        "none in it");
   }
   return found;
 }

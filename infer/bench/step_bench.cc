@@ -114,7 +114,7 @@ class CachedBatch {
   /// The same, queued behind a pass of the target that a GPU is still running, as in decoding.  Returns the
   /// seconds of the draft alone, measured on the GPU.
   double run_drafter_behind_a_pass(model::DraftGraphs& draft) {
-    const int64_t seen_each = draft.drafter().kv_layers() == 0 ? 1 : accepted_rows;
+    const int64_t drafter_rows_each = draft.drafter().kv_layers() == 0 ? 1 : accepted_rows;
     model::RowBatch batch;
     model::UnverifiedTrees unverified;
     model::DraftInput input;
@@ -128,12 +128,14 @@ class CachedBatch {
         batch.add(some_id(i, target_.config().vocab), sequence, static_cast<int32_t>(parent));
         target_tokens.push_back(some_id(i + 1, target_.config().vocab));
       }
-      unverified.places.push_back({base, accepted_rows, sequence * seen_each, seen_each, sequence});
-      input.segments.push_back({sequence, static_cast<int32_t>(context_), static_cast<int32_t>(seen_each)});
+      unverified.places.push_back(
+          {base, accepted_rows, sequence * drafter_rows_each, drafter_rows_each, sequence});
+      input.segments.push_back(
+          {sequence, static_cast<int32_t>(context_), static_cast<int32_t>(drafter_rows_each)});
     }
     unverified.ids = batch.ids;
-    unverified.drafter_rows.resize(size_ * seen_each);
-    input.next_ids.resize(size_ * seen_each);
+    unverified.drafter_rows.resize(size_ * drafter_rows_each);
+    input.next_ids.resize(size_ * drafter_rows_each);
     unverified.features = passes_.forward(batch, draft.drafter().features()).features;
     for (int32_t sequence = 0; sequence < size_; ++sequence)
       cache_.add_slots(sequence, accepted_rows, unverified.slots);

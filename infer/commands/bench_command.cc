@@ -1,6 +1,5 @@
 // `clover-infer bench`: measures speed.  With --input it measures requests (infer/bench/bench.h); with --rows
-// or
-// --random-weights the parts of a decoding step (infer/bench/step_bench.h), from which --assume-acceptance
+// or --random-weights the parts of a decoding step (infer/bench/step_bench.h), from which --assume-acceptance
 // projects tokens per second (infer/bench/projection.h).
 
 #include <ATen/ops/arange.h>
@@ -14,7 +13,6 @@
 #include "infer/bench/projection.h"
 #include "infer/bench/step_bench.h"
 #include "infer/commands/commands.h"
-#include "infer/engine/end_tokens.h"
 #include "infer/program/command_line.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
@@ -200,10 +198,8 @@ int bench_requests(const BenchOptions& options) {
 
 void add_step_options(CLI::App& app, BenchOptions& options) {
   const std::string steps = "Cost of a step (instead of --input)";
-  app.add_option("--rows", options.rows, "Rows of each sequence in one step of the target (default: 1,5)")
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+  add_numbers_option(app, "--rows", options.rows,
+                     "Rows of each sequence in one step of the target (default: 1,5)", 1, 4096)
       ->group(steps);
   app.add_option("--context", options.context, "Tokens that each sequence has cached before the step")
       ->type_name("N")
@@ -218,10 +214,8 @@ void add_step_options(CLI::App& app, BenchOptions& options) {
       ->delimiter(',')
       ->type_name("KIND,...")
       ->group(steps);
-  app.add_option("--draft-vocab", options.draft_vocabs, "Vocabularies of the random heads; 0: the target's")
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+  add_numbers_option(app, "--draft-vocab", options.draft_vocabs,
+                     "Vocabularies of the random heads; 0: the target's", 0, int64_t{1} << 24)
       ->group(steps);
   app.add_option("--assume-acceptance", options.assumed_acceptance,
                  "A --json of bench with real heads: what they got accepted turns steps into tokens/s")
@@ -265,22 +259,16 @@ Action declare_bench(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1000}));
   const std::string what = "What to measure";
   app.add_option("--input", options->input, "Requests as for batch")->type_name("FILE")->group(what);
-  app.add_option("--batch-sizes", options->batch_sizes,
-                 "Sequences decoded at once (default: 1,4,8,16; 1 for steps without requests)")
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+  add_numbers_option(app, "--batch-sizes", options->batch_sizes,
+                     "Sequences decoded at once (default: 1,4,8,16; 1 for steps without requests)", 1, 65536)
       ->group(what);
   app.add_option("--draft", options->drafts,
                  "Growth policies (default: off,auto and with heads clover); off is always measured")
       ->delimiter(',')
       ->type_name("NAME,...")
       ->group(what);
-  app.add_option("--budgets", options->budgets,
-                 "Guesses checked per sequence and step, for " + policies_with_budgets())
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+  add_numbers_option(app, "--budgets", options->budgets,
+                     "Guesses checked per sequence and step, for " + policies_with_budgets(), 1, 4096)
       ->group(what);
   add_tree_options(app, options->decode, what);
   add_graphs_option(app, options->decode);

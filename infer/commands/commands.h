@@ -1,12 +1,10 @@
 #pragma once
 
 #include <CLI/App.hpp>
-#include <functional>
+
+#include "infer/program/command_line.h"
 
 namespace clover::infer {
-
-/// Runs a command whose options were parsed; returns its exit code (infer/program/exit_code.h).
-using Action = std::function<int()>;
 
 /// Each declares the options of one command on `app` and returns what run_program calls after parsing.
 Action declare_generate(CLI::App& app);

@@ -11,7 +11,6 @@
 #include "data/files/error.h"
 #include "data/text/utf8.h"
 #include "infer/commands/commands.h"
-#include "infer/engine/end_tokens.h"
 #include "infer/program/command_line.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"

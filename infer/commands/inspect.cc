@@ -4,8 +4,8 @@
 
 #include "data/files/error.h"
 #include "data/files/files.h"
+#include "data/files/json_fields.h"
 #include "data/files/safetensors.h"
-#include "infer/engine/end_tokens.h"
 #include "infer/program/interrupt.h"
 #include "model/checkpoint/heads_checkpoint.h"
 
@@ -66,8 +66,7 @@ void add_lines(const json& value, const std::string& key, std::string& lines) {
       add_lines(inner, key.empty() ? name : key + "." + name, lines);
     return;
   }
-  std::string text = value.is_string() ? value.get<std::string>()
-                                       : value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = value.is_string() ? value.get<std::string>() : data::to_json_line(value);
   if (text.size() > 100) text = text.substr(0, 100) + "...";
   lines += key + ": " + text + "\n";
 }

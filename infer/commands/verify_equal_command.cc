@@ -7,7 +7,6 @@
 #include "data/files/files.h"
 #include "infer/bench/verify_equal.h"
 #include "infer/commands/commands.h"
-#include "infer/engine/end_tokens.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/requests/decode_flags.h"
@@ -133,14 +132,8 @@ Action declare_verify_equal(CLI::App& app) {
   app.add_option("--draft", options->drafts, "Growth policies (default: " + default_drafts_help() + ")")
       ->delimiter(',')
       ->type_name("NAME,...");
-  app.add_option("--budgets", options->budgets, "Budgets of " + policies_with_budgets())
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
-  app.add_option("--batch-sizes", options->batch_sizes, "Sequences decoded at once")
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  add_numbers_option(app, "--budgets", options->budgets, "Budgets of " + policies_with_budgets(), 1, 4096);
+  add_numbers_option(app, "--batch-sizes", options->batch_sizes, "Sequences decoded at once", 1, 65536);
   add_graphs_option(app, options->decode);
   add_suffix_option(app, options->decode);
   add_sampling_options(app, options->decode.sampling);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "data/files/error.h"
+#include "data/files/json_fields.h"
 #include "data/text/utf8.h"
 
 namespace clover::infer {
@@ -16,16 +17,8 @@ using Ids = std::vector<int64_t>;
 
 constexpr double max_bias = 100, max_penalty = 2;
 
-[[noreturn]] void refuse(const std::string& name, const std::string& expected, const json& found) {
-  std::string text = found.is_number_float() && !std::isfinite(found.get<double>())
-                         ? std::to_string(found.get<double>())  // JSON cannot write it
-                         : found.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > 40) text = text.substr(0, 40) + "...";
-  throw data::InputError(name + ": expected " + expected + ", found " + text);
-}
-
 double number_in(const json& value, const std::string& name, const char* expected) {
-  if (!value.is_number()) refuse(name, expected, value);
+  if (!value.is_number()) data::fail_value(name, expected, value);
   return value.get<double>();
 }
 
@@ -34,19 +27,19 @@ int64_t integer_in(const json& value, const std::string& name, const char* expec
   constexpr double limit = 9007199254740992.0;  // 2^53: a double beyond it has no fraction
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    if (std::abs(number) > limit || number != std::trunc(number)) refuse(name, expected, value);
+    if (std::abs(number) > limit || number != std::trunc(number)) data::fail_value(name, expected, value);
     return static_cast<int64_t>(number);
   }
   const bool fits = value.is_number_integer() &&
                     !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
-  if (!fits) refuse(name, expected, value);
+  if (!fits) data::fail_value(name, expected, value);
   return value.get<int64_t>();
 }
 
 constexpr const char* expected_ids = "a list of token ids";
 
 Ids ids_in(const json& value, const std::string& name, const char* expected = expected_ids) {
-  if (!value.is_array()) refuse(name, expected, value);
+  if (!value.is_array()) data::fail_value(name, expected, value);
   Ids ids;
   for (const json& one : value) ids.push_back(integer_in(one, name, expected));
   return ids;
@@ -54,11 +47,11 @@ Ids ids_in(const json& value, const std::string& name, const char* expected = ex
 
 std::vector<Ids> lists_of_ids_in(const json& value, const std::string& name) {
   const char* expected = "a list of lists of token ids, none of them empty";
-  if (!value.is_array()) refuse(name, expected, value);
+  if (!value.is_array()) data::fail_value(name, expected, value);
   std::vector<Ids> lists;
   for (const json& one : value) {
     lists.push_back(ids_in(one, name, expected));
-    if (lists.back().empty()) refuse(name, expected, value);
+    if (lists.back().empty()) data::fail_value(name, expected, value);
   }
   return lists;
 }
@@ -66,7 +59,7 @@ std::vector<Ids> lists_of_ids_in(const json& value, const std::string& name) {
 std::vector<std::string> words_in(const json& value, const std::string& name) {
   std::vector<std::string> words;
   for (const json& one : value.is_array() ? value : json::array({value})) {
-    if (!one.is_string()) refuse(name, "a text or a list of texts, none of them empty", value);
+    if (!one.is_string()) data::fail_value(name, "a text or a list of texts, none of them empty", value);
     words.push_back(one.get<std::string>());
   }
   return words;
@@ -75,13 +68,14 @@ std::vector<std::string> words_in(const json& value, const std::string& name) {
 int64_t id_of(const std::string& text, const std::string& name) {
   int64_t id = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-  if (error != std::errc() || end != text.data() + text.size()) refuse(name, "token ids as names", text);
+  if (error != std::errc() || end != text.data() + text.size())
+    data::fail_value(name, "token ids as names", text);
   return id;
 }
 
 std::vector<std::pair<int64_t, double>> biases_in(const json& value, const std::string& name) {
   const char* expected = "an object of token ids and numbers from -100 to 100";
-  if (!value.is_object()) refuse(name, expected, value);
+  if (!value.is_object()) data::fail_value(name, expected, value);
   std::vector<std::pair<int64_t, double>> biases;
   for (const auto& [id, bias] : value.items())
     biases.emplace_back(id_of(id, name), number_in(bias, name, expected));
@@ -130,11 +124,12 @@ void add_word(const std::string& word, const data::Tokenizer& tokenizer, std::ve
 }
 
 void check_penalty(const char* name, std::optional<double> penalty) {
-  if (penalty && !(std::abs(*penalty) <= max_penalty)) refuse(name, "a number from -2 to 2", *penalty);
+  if (penalty && !(std::abs(*penalty) <= max_penalty))
+    data::fail_value(name, "a number from -2 to 2", *penalty);
 }
 
 void check_count(const char* name, std::optional<int64_t> count) {
-  if (count && *count < 0) refuse(name, "an integer >= 0", *count);
+  if (count && *count < 0) data::fail_value(name, "an integer >= 0", *count);
 }
 
 }  // namespace
@@ -193,7 +188,7 @@ void read_controls(const json& fields, ControlFields& controls) {
 void check_controls(const ControlFields& controls) {
   if (const auto& penalty = controls.repetition_penalty;
       penalty && !(std::isfinite(*penalty) && *penalty > 0 && static_cast<float>(*penalty) > 0))
-    refuse("repetition_penalty", "a number above 0", *penalty);
+    data::fail_value("repetition_penalty", "a number above 0", *penalty);
   check_penalty("presence_penalty", controls.presence_penalty);
   check_penalty("frequency_penalty", controls.frequency_penalty);
   check_count("no_repeat_ngram_size", controls.no_repeat_ngram);
@@ -201,11 +196,11 @@ void check_controls(const ControlFields& controls) {
   check_count("min_length", controls.min_length);
   if (controls.bias) {
     for (const auto& [id, bias] : *controls.bias)
-      if (!(std::abs(bias) <= max_bias)) refuse("logit_bias", "numbers from -100 to 100", bias);
+      if (!(std::abs(bias) <= max_bias)) data::fail_value("logit_bias", "numbers from -100 to 100", bias);
   }
   if (controls.bad_words) {
     for (const std::string& word : *controls.bad_words) {
-      if (word.empty()) refuse("bad_words", "a text or a list of texts, none of them empty", word);
+      if (word.empty()) data::fail_value("bad_words", "a text or a list of texts, none of them empty", word);
       if (!data::is_utf8(word)) throw data::InputError("bad_words: expected UTF-8");
     }
   }

@@ -7,6 +7,7 @@
 
 #include "data/files/error.h"
 #include "data/files/files.h"
+#include "data/files/json_fields.h"
 
 namespace clover::infer {
 namespace {
@@ -58,7 +59,7 @@ json member(const json& file, const std::string& name) {
 
 /// "name value" for people, at most 40 bytes of the value.
 std::string shown(const std::string& name, const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = data::to_json_line(value);
   if (text.size() <= 40) return name + " " + text;
   return name + (value.is_array() ? " (" + std::to_string(value.size()) + " of them)"
                                   : " " + text.substr(0, 40) + "...");

@@ -51,17 +51,17 @@ bool Drafting::grows_by_probability() const {
 }
 
 void Drafting::propose(Sequences sequences, const DraftChoice& choice, std::vector<CandidateTree>& trees) {
-  const std::vector<int64_t> held = contexts(sequences);
+  const std::vector<int64_t> cached = contexts(sequences);
   if (has_heads_ && automatic()) calibrate(sequences);
   std::vector<size_t> drafted = choice.grown;
   if (drafted.empty()) {
-    drafted = choice.made ? choice.to_draft : choose(sequences, held, 0);
-    if (!drafted.empty()) draft(sequences, drafted, held, trees);
+    drafted = choice.made ? choice.to_draft : choose(sequences, cached, 0);
+    if (!drafted.empty()) draft(sequences, drafted, cached, trees);
   }
   const bool grafted = options_.suffix && graft_suffixes(sequences, trees);
   if (!automatic()) return;
   if (grafted) calibrate(sequences);
-  costs_.trim(trees, held, std::ssize(drafted));
+  costs_.trim(trees, cached, std::ssize(drafted));
   note_backoff(sequences, drafted, trees);
 }
 

@@ -8,6 +8,7 @@
 
 #include "data/files/error.h"
 #include "data/files/files.h"
+#include "data/files/json_fields.h"
 #include "infer/program/rank.h"
 
 namespace clover::infer {
@@ -34,21 +35,15 @@ int64_t id_of(const std::string& name, const model::TargetConfig& config, const 
   return id;
 }
 
-std::string shown(const json& value) {
-  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() <= 60) return text;
-  return std::string(text, 0, 60).append("...");
-}
-
 constexpr const char* no_end = "; it ends no answer";
 
 void note_value(const json& value, const std::string& where, int64_t vocab, std::vector<std::string>& notes) {
   const double number = value.is_number() ? value.get<double>() : 0;
   if (!value.is_number() || number != std::floor(number)) {
-    notes.push_back(where + " is " + shown(value) + ", expected an integer" + no_end);
+    notes.push_back(where + " is " + data::excerpt(value, 60) + ", expected an integer" + no_end);
   } else if (number < 0 || number >= static_cast<double>(vocab)) {
-    notes.push_back(where + " is " + shown(value) + ", outside the vocabulary of " + std::to_string(vocab) +
-                    " tokens" + no_end);
+    notes.push_back(where + " is " + data::excerpt(value, 60) + ", outside the vocabulary of " +
+                    std::to_string(vocab) + " tokens" + no_end);
   }
 }
 
@@ -59,7 +54,8 @@ void note_file(const std::filesystem::path& file, int64_t vocab, std::vector<std
   const std::string where = file.string() + ": eos_token_id";
   for (const json& one : value.is_array() ? value : json::array({value})) {
     if (one.is_structured())
-      throw data::InputError(where + ": expected a token's id or a list of ids, found " + shown(value));
+      throw data::InputError(where + ": expected a token's id or a list of ids, found " +
+                             data::excerpt(value, 60));
     if (!value.is_null()) note_value(one, where, vocab, notes);
   }
 }
@@ -67,7 +63,8 @@ void note_file(const std::filesystem::path& file, int64_t vocab, std::vector<std
 void note_tokenizer(const std::string& folder, int64_t vocab, const data::Tokenizer& tokenizer,
                     std::vector<std::string>& notes) {
   if (!tokenizer.eos_text()) return;
-  const std::string where = folder + ": the tokenizer's eos_token " + shown(*tokenizer.eos_text());
+  const std::string where =
+      folder + ": the tokenizer's eos_token " + data::excerpt(*tokenizer.eos_text(), 60);
   if (!tokenizer.eos()) {
     notes.push_back(where + " is no token of its vocabulary" + no_end);
   } else if (*tokenizer.eos() >= vocab) {

@@ -3,13 +3,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 #include <utility>
 
 #include "data/files/error.h"
 #include "infer/engine/end_tokens.h"
-#include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
 #include "kernels/cpu/threads.h"
 #include "model/graphs/timer.h"
@@ -135,8 +132,8 @@ std::vector<Completion> Engine::step() {
   return collect();
 }
 
-/// One decoding step (docs/architecture.md).  On a GPU the last step may have begun stages 2 and 3, or 2 to
-/// 4, which then are taken over (RunAhead).
+/// One decoding step (docs/architecture.md).  On a GPU the last step may have launched a draft, which stands
+/// in for stage 2, or a pass, which stands in for stages 2 to 4 (RunAhead).
 DecodePass Engine::decode() {
   // 1. Schedule: the sequences that decode, and what is prefilled beside them.
   schedule_.preempt_for_room();

@@ -51,11 +51,11 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 }  // namespace
 
 void DraftClock::launch() {
-  placing_ = trees_read_ ? seconds_between(*std::exchange(trees_read_, std::nullopt), Clock::now()) : 0;
+  launch_delay_ = trees_read_ ? seconds_between(*std::exchange(trees_read_, std::nullopt), Clock::now()) : 0;
 }
 
 double DraftClock::step_seconds(double gpu_seconds) const {
-  return std::max(gpu_seconds, seconds_between(pass_done_, waited_)) + placing_;
+  return std::max(gpu_seconds, seconds_between(pass_done_, waited_)) + launch_delay_;
 }
 
 void RunAhead::reset() {

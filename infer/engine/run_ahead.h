@@ -36,7 +36,7 @@ class DraftClock {
   using Clock = std::chrono::steady_clock;
   Clock::time_point pass_done_{}, waited_{};
   std::optional<Clock::time_point> trees_read_;  // by the step before, whose pass was then launched
-  double placing_ = 0;                           // seconds from there to the launch of this draft
+  double launch_delay_ = 0;                      // seconds from there to the launch of this draft
 };
 
 /// What a GPU begins of the next step before the CPU knows the tokens of this one
@@ -61,8 +61,6 @@ class DraftClock {
 /// joins later is in the step after the next.
 class RunAhead {
  public:
-  enum class State { idle, draft_in_flight, pass_in_flight };
-
   /// All are borrowed; seconds of drafting are added to `stats`.
   RunAhead(Drafting& drafting, PassRunner& runner, Scheduler& schedule, model::KvCache& cache,
            const EngineOptions& options, EngineStats& stats)
@@ -72,8 +70,6 @@ class RunAhead {
         cache_(cache),
         options_(options),
         stats_(stats) {}
-
-  State state() const { return state_; }
 
   /// Launches what can begin behind `pass`, which runs on the GPU: sets its commit state, and returns the
   /// next pass if that runs, null otherwise.
@@ -92,6 +88,8 @@ class RunAhead {
   DraftChoice take_draft(Sequences sequences, std::vector<CandidateTree>& trees);
 
  private:
+  enum class State { idle, draft_in_flight, pass_in_flight };
+
   void reset();
   void begin_draft(DecodePass& pass, std::span<const size_t> chosen, std::span<const int64_t> contexts);
   DecodePass* begin_pass(DecodePass& pass);
@@ -111,7 +109,7 @@ class RunAhead {
   std::vector<LiveSequence*> considered_;  // it was decided whether to draft for them
   std::vector<LiveSequence*> deferred_;    // they are drafted for in the next step
   std::vector<LiveSequence*> drafted_;     // tree i of the draft in flight is that of sequence i here
-  bool representative_ = true;             // that draft's seconds tell of others
+  bool representative_ = true;             // its time is a fair sample for CostModel: nobody had a backlog
   DraftClock clock_;
   std::optional<DecodePass> next_;  // the pass in flight
 };

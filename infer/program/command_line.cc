@@ -246,6 +246,14 @@ int run_program(const std::string& program, const std::string& summary, const st
                      exit_bad_input);
 }
 
+CLI::Option* add_numbers_option(CLI::App& app, const std::string& name, std::vector<int64_t>& numbers,
+                                const std::string& help, int64_t least, int64_t most) {
+  return app.add_option(name, numbers, help)
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(least, most));
+}
+
 CLI::Validator byte_count() {
   return CLI::Validator(
       [](std::string& text) {

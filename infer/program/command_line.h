@@ -11,13 +11,14 @@
 
 namespace clover::infer {
 
+/// Runs a command whose options were parsed; returns its exit code (infer/program/exit_code.h).
+using Action = std::function<int()>;
+
 /// One command of a program: `program NAME --options`.
 struct Command {
   std::string name;
-  std::string summary;  // one sentence, for --help
-  /// Declares the command's options.  Returns the function that runs after they were parsed; its result is
-  /// the exit code.
-  std::function<std::function<int()>(CLI::App&)> declare;
+  std::string summary;                       // one sentence, for --help
+  std::function<Action(CLI::App&)> declare;  // declares the command's options
 };
 
 /// The main function of a program with commands.  It finds the command, reads its options and `--config FILE`
@@ -42,6 +43,10 @@ CLI::Validator whole_number() {
       },
       "");
 }
+
+/// Declares an option that takes a list of whole numbers from `least` to `most`: "1,4,8".
+CLI::Option* add_numbers_option(CLI::App& app, const std::string& name, std::vector<int64_t>& numbers,
+                                const std::string& help, int64_t least, int64_t most);
 
 /// A CLI11 check of a size in bytes: "536870912", "512MB" or "4GB", where 1 MB is 1024 * 1024 bytes. Replaces
 /// the text by the number of bytes.

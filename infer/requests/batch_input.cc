@@ -21,12 +21,6 @@ using nlohmann::json;
 constexpr const char* expected_line =
     "expected an object with \"prompt\", \"messages\" or \"turns\", or an OpenAI batch request with \"body\"";
 
-/// At most 60 bytes of a value, for messages.
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
-}
-
 std::string text_field(const json& value, const std::string& name, bool may_be_empty) {
   if (!value.is_string()) {
     throw data::InputError(name + ": expected a string, found " + std::string(value.type_name()));
@@ -39,7 +33,8 @@ std::string text_field(const json& value, const std::string& name, bool may_be_e
 
 std::vector<std::string> read_turns(const json& turns) {
   if (!turns.is_array() || turns.empty()) {
-    throw data::InputError("turns: expected a list of texts that is not empty, found " + shown(turns));
+    throw data::InputError("turns: expected a list of texts that is not empty, found " +
+                           data::excerpt(turns, 60));
   }
   std::vector<std::string> read;
   for (size_t i = 0; i < turns.size(); ++i) {
@@ -52,7 +47,8 @@ void read_id(const json& record, const char* name, json& id) {
   const auto at = record.find(name);
   if (at == record.end() || at->is_null()) return;
   if (!at->is_string() && !at->is_number())
-    throw data::InputError(std::string(name) + ": expected a string or a number, found " + shown(*at));
+    throw data::InputError(std::string(name) + ": expected a string or a number, found " +
+                           data::excerpt(*at, 60));
   id = *at;
 }
 
@@ -71,7 +67,7 @@ std::vector<int64_t> token_ids(const json& list, const std::string& name) {
     const auto id = as_integer(item);
     if (!id || *id < 0)
       throw data::InputError(name + "[" + std::to_string(ids.size()) + "]: expected a token's id, found " +
-                             shown(item));
+                             data::excerpt(item, 60));
     ids.push_back(*id);
   }
   if (ids.empty())
@@ -95,7 +91,7 @@ void read_prompt(const json& value, BatchLine& line, bool may_be_empty) {
         throw data::InputError(name +
                                ": expected texts or lists of token ids (messages stand in \"messages\"), "
                                "found " +
-                               shown(one));
+                               data::excerpt(one, 60));
       line.prompts.push_back(one.is_string() ? ListedPrompt{text_field(one, name, false), {}}
                                              : ListedPrompt{"", token_ids(one, name)});
     }
@@ -106,13 +102,13 @@ void read_openai(BatchLine& line, std::string_view text, const SamplingParams& d
   const json& record = line.record;
   const json method = record.value("method", json());
   if (!method.is_null() && method != "POST")
-    throw data::InputError("method: expected \"POST\", found " + shown(method));
+    throw data::InputError("method: expected \"POST\", found " + data::excerpt(method, 60));
   const json url = record.value("url", json());
   if (url == "/v1/completions") {
     line.shape = LineShape::completion;
   } else if (url != "/v1/chat/completions") {
     throw data::InputError("url: expected \"/v1/chat/completions\" or \"/v1/completions\", found " +
-                           shown(url));
+                           data::excerpt(url, 60));
   }
   const json body = record.value("body", json());
   for (const auto& [key, value] : record.items())
@@ -180,7 +176,8 @@ void read_short_form(BatchLine& line, std::string_view text, const SamplingParam
 
 void read_line(BatchLine& line, std::string_view text, const SamplingParams& defaults, bool tokenize) {
   const json& record = line.record;
-  if (!record.is_object()) throw data::InputError(std::string(expected_line) + ", found " + shown(record));
+  if (!record.is_object())
+    throw data::InputError(std::string(expected_line) + ", found " + data::excerpt(record, 60));
   const bool openai = has(record, "custom_id") || has(record, "body");
   if (openai) line.shape = LineShape::chat;
   read_id(record, openai ? "custom_id" : "id", line.id);
@@ -224,14 +221,13 @@ RandomKey BatchLine::random_key(size_t prompt_index) const {
 }
 
 std::string record_to_text(const json& record, const VerbatimFields& verbatim) {
-  if (verbatim.empty()) return record.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (verbatim.empty()) return data::to_json_line(record);
   std::string text;
   for (const auto& [name, value] : record.items()) {
     const auto as_written = verbatim.find(name);
     text += text.empty() ? "{" : ",";
-    text += json(name).dump(-1, ' ', false, json::error_handler_t::replace) + ":";
-    text += as_written != verbatim.end() ? as_written->second
-                                         : value.dump(-1, ' ', false, json::error_handler_t::replace);
+    text += data::to_json_line(name) + ":";
+    text += as_written != verbatim.end() ? as_written->second : data::to_json_line(value);
   }
   return text + "}";
 }

@@ -130,13 +130,16 @@ bool suffix_wanted(const std::string& suffix, Policy policy) {
   return suffix == "on" || (suffix == "auto" && policy == Policy::automatic);
 }
 
+void check_heads_for(const std::string& draft, bool has_heads) {
+  if (!has_heads && growth_policy(parse_policy(draft)).needs_heads)
+    throw data::InputError("--draft " + draft + ": expected --heads DIR to draft with, found none");
+}
+
 EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads) {
   check_sampling(flags.sampling);
   EngineOptions engine;
   engine.growth = {parse_policy(flags.draft), flags.tree_top_p, flags.tree_cut};
-  if (!has_heads && growth_policy(engine.growth.policy).needs_heads) {
-    throw data::InputError("--draft " + flags.draft + ": expected --heads DIR to draft with, found none");
-  }
+  check_heads_for(flags.draft, has_heads);
   if (flags.budget == 0) engine.growth.policy = Policy::off;
   engine.budget = flags.budget;
   engine.typical = flags.verify == "typical";

@@ -58,6 +58,9 @@ void add_prefill_option(CLI::App& app, DecodeFlags& flags, const std::string& gr
 /// --no-graphs.
 void add_graphs_option(CLI::App& app, DecodeFlags& flags);
 
+/// InputError when `draft` names a policy that drafts with heads, and there are none.
+void check_heads_for(const std::string& draft, bool has_heads);
+
 /// The engine's options.  InputError for an unknown growth policy, and for one that needs heads when there
 /// are none.
 EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads);

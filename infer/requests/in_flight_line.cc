@@ -57,6 +57,15 @@ json over_answers(const BatchLine& line, const std::vector<Completion>& answers,
   return list;
 }
 
+/// What the records of answers and of --stats have in common.
+void add_result(const BatchLine& line, const std::vector<Completion>& answers, json& record) {
+  const auto over = [&](const auto& of) { return over_answers(line, answers, of); };
+  record["token_ids"] = over([](const Completion& answer) { return json(answer.token_ids); });
+  record["finish_reason"] = over([](const Completion& answer) { return json(answer.finish_reason); });
+  record["usage"] = over(usage_of_one);
+  record["steps"] = over([](const Completion& answer) { return json(answer.steps); });
+}
+
 }  // namespace
 
 Request InFlightLine::make_request(const PromptEncoder& prompts, int64_t context, size_t prompt_index) const {
@@ -120,13 +129,7 @@ json InFlightLine::record(bool typical) const {
   record.erase("verify");  // the request's own field of that name must not look like ours
   record["line"] = line_.number;
   record["text"] = over_answers(line_, answers_, [](const Completion& answer) { return json(answer.text); });
-  record["token_ids"] =
-      over_answers(line_, answers_, [](const Completion& answer) { return json(answer.token_ids); });
-  record["finish_reason"] =
-      over_answers(line_, answers_, [](const Completion& answer) { return json(answer.finish_reason); });
-  record["usage"] = over_answers(line_, answers_, usage_of_one);
-  record["steps"] =
-      over_answers(line_, answers_, [](const Completion& answer) { return json(answer.steps); });
+  add_result(line_, answers_, record);
   if (typical) record["verify"] = "typical";
   return record;
 }
@@ -141,13 +144,7 @@ std::string InFlightLine::record_text(bool typical) const {
 json InFlightLine::stats_record() const {
   json record = {{"line", line_.number}, {"id", line_.id}};
   if (!line_.category.empty()) record["category"] = line_.category;
-  record["token_ids"] =
-      over_answers(line_, answers_, [](const Completion& answer) { return json(answer.token_ids); });
-  record["finish_reason"] =
-      over_answers(line_, answers_, [](const Completion& answer) { return json(answer.finish_reason); });
-  record["usage"] = over_answers(line_, answers_, usage_of_one);
-  record["steps"] =
-      over_answers(line_, answers_, [](const Completion& answer) { return json(answer.steps); });
+  add_result(line_, answers_, record);
   record["accepted_histogram"] =
       over_answers(line_, answers_, [](const Completion& answer) { return json(answer.accepted_histogram); });
   return record;

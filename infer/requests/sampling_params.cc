@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "data/files/error.h"
+#include "data/files/json_fields.h"
 #include "data/text/utf8.h"
 #include "infer/requests/unsupported_params.h"
 
@@ -15,10 +16,6 @@ using nlohmann::json;
 const std::vector<std::string> sampling_param_names = {
     "temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens", "stop"};
 
-[[noreturn]] void refuse(const std::string& name, const std::string& expected, const json& found) {
-  throw data::InputError(name + ": expected " + expected + ", found " + shortened(found));
-}
-
 const json* find(const json& fields, const std::string& name) {
   const auto at = fields.find(name);
   return at == fields.end() || at->is_null() ? nullptr : &*at;
@@ -26,7 +23,7 @@ const json* find(const json& fields, const std::string& name) {
 
 void read_number(const json& fields, const std::string& name, const std::string& expected, double& into) {
   if (const json* value = find(fields, name)) {
-    if (!value->is_number()) refuse(name, expected, *value);
+    if (!value->is_number()) data::fail_value(name, expected, *value);
     into = value->get<double>();
   }
 }
@@ -34,7 +31,7 @@ void read_number(const json& fields, const std::string& name, const std::string&
 void read_integer(const json& fields, const std::string& name, const std::string& expected, int64_t& into) {
   if (const json* value = find(fields, name)) {
     const auto read = as_integer(*value);
-    if (!read) refuse(name, expected, *value);
+    if (!read) data::fail_value(name, expected, *value);
     into = *read;
   }
 }
@@ -47,7 +44,8 @@ void read_stop(const json& fields, std::vector<std::string>& stop) {
   if (value->is_string() && value->get_ref<const std::string&>().empty())
     return;  // some clients write "" for no stop text
   for (const json& one : value->is_array() ? *value : json::array({*value})) {
-    if (!one.is_string() || one.get_ref<const std::string&>().empty()) refuse("stop", expected, *value);
+    if (!one.is_string() || one.get_ref<const std::string&>().empty())
+      data::fail_value("stop", expected, *value);
     stop.push_back(one.get<std::string>());
   }
 }
@@ -63,13 +61,6 @@ std::optional<int64_t> as_integer(const json& value) {
   return static_cast<int64_t>(number);
 }
 
-std::string shortened(const json& value) {
-  if (value.is_number_float() && !std::isfinite(value.get<double>()))  // JSON cannot write it
-    return std::to_string(value.get<double>());
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() > 40 ? text.substr(0, 40) + "..." : text;
-}
-
 SamplingParams read_sampling_params(const json& fields, const SamplingParams& defaults, bool strict,
                                     const std::vector<std::string>& also_known) {
   refuse_unsupported_params(fields, strict, also_known);
@@ -83,7 +74,8 @@ SamplingParams read_sampling_params(const json& fields, const SamplingParams& de
   read_integer(fields, "max_tokens", "an integer >= 1", read.max_tokens);
   read_integer(fields, "max_completion_tokens", "an integer >= 1", read.max_tokens);
   if (const json* seed = find(fields, "seed")) {
-    if (!seed->is_number_unsigned() && !as_integer(*seed)) refuse("seed", "an integer of 64 bits", *seed);
+    if (!seed->is_number_unsigned() && !as_integer(*seed))
+      data::fail_value("seed", "an integer of 64 bits", *seed);
     read.seed =
         seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(*as_integer(*seed));
     read.has_own_seed = true;
@@ -100,15 +92,17 @@ bool is_sampling_param(const std::string& name) {
 
 void check_sampling(const SamplingParams& params) {
   const double temperature = params.rule.temperature, top_p = params.rule.top_p;
-  if (!std::isfinite(temperature) || temperature < 0) refuse("temperature", "a number >= 0", temperature);
-  if (!(top_p > 0 && top_p <= 1)) refuse("top_p", "a number above 0 and at most 1", top_p);
-  if (params.rule.top_k < 0) refuse("top_k", "an integer >= 0 (0 or -1: all tokens)", params.rule.top_k);
+  if (!std::isfinite(temperature) || temperature < 0)
+    data::fail_value("temperature", "a number >= 0", temperature);
+  if (!(top_p > 0 && top_p <= 1)) data::fail_value("top_p", "a number above 0 and at most 1", top_p);
+  if (params.rule.top_k < 0)
+    data::fail_value("top_k", "an integer >= 0 (0 or -1: all tokens)", params.rule.top_k);
   if (const double min_p = params.rule.min_p; !(min_p >= 0 && min_p <= 1))
-    refuse("min_p", "a number from 0 to 1", min_p);
+    data::fail_value("min_p", "a number from 0 to 1", min_p);
   check_controls(params.controls);
-  if (params.max_tokens < 1) refuse("max_tokens", "an integer >= 1", params.max_tokens);
+  if (params.max_tokens < 1) data::fail_value("max_tokens", "an integer >= 1", params.max_tokens);
   if (const auto& least = params.controls.min_tokens; least && *least > params.max_tokens)
-    refuse("min_tokens", "at most max_tokens (" + std::to_string(params.max_tokens) + ")", *least);
+    data::fail_value("min_tokens", "at most max_tokens (" + std::to_string(params.max_tokens) + ")", *least);
   for (const std::string& stop : params.stop) {
     if (stop.empty()) throw data::InputError("stop: expected a text that is not empty, found \"\"");
     if (!data::is_utf8(stop)) throw data::InputError("stop: expected UTF-8");

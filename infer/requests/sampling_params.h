@@ -37,7 +37,4 @@ void check_sampling(const SamplingParams& params);
 /// A JSON number as an integer, when it is a whole number that fits 64 bits (4.0 counts); otherwise empty.
 std::optional<int64_t> as_integer(const nlohmann::json& value);
 
-/// At most 40 bytes of a JSON value, for messages.
-std::string shortened(const nlohmann::json& value);
-
 }  // namespace clover::infer

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "data/files/error.h"
+#include "data/files/json_fields.h"
 #include "infer/requests/sampling_params.h"
 
 namespace clover::infer {
@@ -145,11 +146,11 @@ void refuse_unsupported_params(const json& fields, bool strict, const std::vecto
     if (unsupported != unsupported_params().end()) {
       if (has_no_effect(fields, name, value, unsupported->second)) continue;
       throw data::InputError(
-          "parameter " + name + " is not supported (found " + shortened(value) + "); remove it" +
+          "parameter " + name + " is not supported (found " + data::excerpt(value, 40) + "); remove it" +
           (unsupported->second.is_null() ? "" : " or set it to " + unsupported->second.dump()));
     }
     if (strict && !is_among(ignored_params, name) && !has_default_value(fields, name, value)) {
-      throw data::InputError("parameter " + name + " is not known (found " + shortened(value) +
+      throw data::InputError("parameter " + name + " is not known (found " + data::excerpt(value, 40) +
                              "); remove it from the request");
     }
   }

@@ -16,24 +16,22 @@ DeviceVerification::DeviceVerification(const UnverifiedTrees& unverified) {
   int64_t* next = here.mutable_data_ptr<int64_t>();
   for (const auto* part : {&unverified.ids, &unverified.parents, &unverified.slots})
     next = std::copy(part->begin(), part->end(), next);
-  for (const kernels::TreeRows& place : unverified.places)
-    for (const int64_t field :
-         {place.row, place.rows, place.first_drafter_row, place.drafter_rows, place.last_row_index})
-      *next++ = field;
+  // A TreeRows is its five numbers, as the kernel reads them.
+  next = std::copy_n(reinterpret_cast<const int64_t*>(unverified.places.data()), places, next);
   std::copy(unverified.drafter_rows.begin(), unverified.drafter_rows.end(), next);
 
   const at::Tensor there = kernels::to_device(here, unverified.tokens.device());
-  judged_ = {unverified.tokens, there.narrow(0, 0, rows), there.narrow(0, rows, rows),
-             there.narrow(0, 2 * rows, rows),
-             there.narrow(0, 3 * rows, places).view({trees, kernels::tree_rows_size})};
-  followed_.moves = at::empty({3, rows}, there.options());
-  followed_.drafter_rows = there.narrow(0, 3 * rows + places, std::ssize(unverified.drafter_rows));
+  input_ = {unverified.tokens, there.narrow(0, 0, rows), there.narrow(0, rows, rows),
+            there.narrow(0, 2 * rows, rows),
+            there.narrow(0, 3 * rows, places).view({trees, kernels::tree_rows_size})};
+  output_.moves = at::empty({3, rows}, there.options());
+  output_.drafter_rows = there.narrow(0, 3 * rows + places, std::ssize(unverified.drafter_rows));
 }
 
 void DeviceVerification::launch(const PassInputs& inputs) {
-  followed_.next_ids = inputs.ids;
-  followed_.last_rows = inputs.wanted;
-  kernels::verify_trees(judged_, followed_);
+  output_.next_ids = inputs.ids;
+  output_.last_rows = inputs.wanted;
+  kernels::verify_trees(input_, output_);
 }
 
 }  // namespace clover::model

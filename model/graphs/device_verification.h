@@ -32,12 +32,12 @@ class DeviceVerification {
   /// tree's last accepted row among `drafter_rows`.
   void launch(const PassInputs& inputs);
 
-  const at::Tensor& drafter_rows() const { return followed_.drafter_rows; }  // i64 [P], on the GPU
-  const at::Tensor& moves() const { return followed_.moves; }                // the argument of KvCache::move
+  const at::Tensor& drafter_rows() const { return output_.drafter_rows; }  // i64 [P], on the GPU
+  const at::Tensor& moves() const { return output_.moves; }                // the argument of KvCache::move
 
  private:
-  kernels::VerifyInput judged_;
-  kernels::VerifyOutput followed_;
+  kernels::VerifyInput input_;
+  kernels::VerifyOutput output_;
 };
 
 }  // namespace clover::model

@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "model/target/target.h"
+#include "tests/support/goldens.h"
 
 namespace clover::test {
-
-inline std::filesystem::path golden_target(const std::string& name) {
-  return std::filesystem::path(CLOVER_SOURCE_DIR) / "tests/golden/targets" / name;
-}
 
 inline std::vector<int64_t> to_ids(const at::Tensor& ids) {
   const at::Tensor dense = ids.contiguous();

@@ -87,7 +87,7 @@ TEST_F(ControlledEngineTest, IdsThatAreNoneAreRefused) {
 
 // scripts/goldens/make_control_goldens.py: transformers' generate, greedy, in fp32.
 TEST_F(ControlledEngineTest, AnswersAreTransformers) {
-  std::ifstream file(std::string(CLOVER_SOURCE_DIR) + "/tests/golden/controls.json");
+  std::ifstream file(test::goldens() / "controls.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
   ASSERT_GE(golden["cases"].size(), 40u);
   for (const nlohmann::json& one : golden["cases"]) {

@@ -2,7 +2,15 @@
 // scripts/goldens/make_target_goldens.py).
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/files/files.h"
 #include "data/files/safetensors.h"
+#include "data/tokenizer/tokenizer.h"
+#include "tests/support/goldens.h"
 #include "tests/support/reading.h"
 
 namespace clover {
@@ -33,6 +41,24 @@ TEST(SmolLM2, Bf16BestTokensAgreeWithTransformers) {
   };
   EXPECT_GE(share(golden().read("top_ids").to(at::kLong).select(1, 0)), 0.98);
   EXPECT_GE(share(golden().read("top_1_bf16").to(at::kLong)), 0.97);
+}
+
+// Texts of the golden corpus, with and without special tokens in them, against the tokenizers library.
+TEST(SmolLM2, EncodesLikeTheReference) {
+  const auto tokenizer = data::Tokenizer::load(folder);
+  const auto expected = data::read_json(test::golden_tokenizer("smollm2") / "expected.json");
+  std::vector<std::string> texts;
+  std::ifstream lines(test::golden_tokenizers() / "corpus.jsonl");
+  for (std::string line; std::getline(lines, line);) texts.push_back(nlohmann::json::parse(line));
+  ASSERT_FALSE(texts.empty());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(nlohmann::json(tokenizer->encode(texts[i])), expected["plain"][i]) << texts[i];
+    EXPECT_EQ(nlohmann::json(tokenizer->encode(texts[i], {.parse_special = false})), expected["unparsed"][i])
+        << texts[i];
+  }
+  EXPECT_EQ(tokenizer->encode("2024").size(), 4u);
+  EXPECT_EQ(tokenizer->token_id("<|im_end|>"), 2);
+  EXPECT_EQ(tokenizer->vocab_size(), 49152);
 }
 
 }  // namespace
