@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -127,9 +128,11 @@ class Stamps:
 def common_hash() -> str:
     parts = [hash_of_files(path) for path in ANY_MAY_READ]
     libraries = [*sorted(ROOT.glob(".venv/lib/python3*/site-packages/torch/lib/*.so*")), Path("/var/lib/dpkg/status"), ROOT / ".packages"]
+    libraries += [Path(shutil.which(tool) or f"/usr/local/cuda/bin/{tool}") for tool in ("nvcc", "cuobjdump")]  # packages may not know them
     parts += [size_and_time(path) for path in libraries if path.exists()]
     cpu = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     parts += sorted(set(re.findall(r"^(?:model name|flags|Features)\s*:.*", cpu, re.MULTILINE)))
+    parts.append(f"{os.cpu_count()} CPUs")
     parts += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("CLOVER_", "OMP_", "GOMP_", "GTEST_"))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

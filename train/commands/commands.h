@@ -1,12 +1,12 @@
 #pragma once
 
 #include <CLI/App.hpp>
-#include <functional>
+
+#include "infer/program/command_line.h"
 
 namespace clover::train {
 
-/// Runs a parsed command; returns its exit code.
-using Action = std::function<int()>;
+using infer::Action;
 
 /// Each function declares the options of one command on `app` and returns the action that runs it after
 /// parsing.

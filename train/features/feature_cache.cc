@@ -139,7 +139,6 @@ std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenSt
       begin += piece.count;
     }
     for (const int32_t sequence : finished) kv_.close(sequence);
-    computed_rows_ += begin;
     batch = {};
     pass.clear();
     finished.clear();

@@ -35,9 +35,6 @@ class FeatureCache {
   model::Features of(std::span<const data::TokenStore::Sample> samples, std::span<const int64_t> rows,
                      std::span<const int64_t> keys);
 
-  int64_t cached_bytes() const { return cached_bytes_; }
-  int64_t computed_rows() const { return computed_rows_; }
-
  private:
   std::vector<model::Features> compute(std::span<const data::TokenStore::Sample> samples,
                                        std::span<const int64_t> rows);
@@ -49,7 +46,6 @@ class FeatureCache {
   model::KvCache kv_;
   int64_t cache_bytes_;
   int64_t cached_bytes_ = 0;
-  int64_t computed_rows_ = 0;
   std::vector<model::Features> kept_;  // the cache, by key, on the CPU
   std::vector<char> known_;            // by key: 1 if cached, or without rows
 };

@@ -18,6 +18,12 @@ json recorded(const StoreUse& use, const char* part, const char* key) {
   return found != about.end() && found->is_object() ? found->value(key, json()) : json();
 }
 
+/// That as a text; "" where it is none.
+std::string recorded_text(const StoreUse& use, const char* part, const char* key) {
+  const json value = recorded(use, part, key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
 [[noreturn]] void refuse(const StoreUse& use, const std::string& part, const std::string& how) {
   throw data::InputError(use.store_folder + " was prepared with another " + part + " than " +
                          use.target_folder + " has now (" + how +
@@ -53,11 +59,7 @@ std::string hash_of_template(const StoreUse& use, const std::string& name) {
 }
 
 void check_template(const StoreUse& use) {
-  const auto text_of = [&](const char* key) {
-    const json value = recorded(use, "chat_template", key);
-    return value.is_string() ? value.get<std::string>() : std::string();
-  };
-  if (const std::string own = text_of("own"); !own.empty()) {
+  if (const std::string own = recorded_text(use, "chat_template", "own"); !own.empty()) {
     const OwnTemplate now = read_own_template(use.target_folder);
     if (now.hash != own) refuse(use, "chat template", own + ", not " + now.hash);
     const json tokens = recorded(use, "chat_template", "special_tokens");
@@ -66,9 +68,9 @@ void check_template(const StoreUse& use) {
              tokens.dump().substr(0, 200) + ", not " + now.special_tokens.dump().substr(0, 200));
     return;
   }
-  const std::string hash = text_of("hash");
+  const std::string hash = recorded_text(use, "chat_template", "hash");
   if (hash.empty()) return;
-  if (const std::string now = hash_of_template(use, text_of("name")); hash != now)
+  if (const std::string now = hash_of_template(use, recorded_text(use, "chat_template", "name")); hash != now)
     refuse(use, "chat template", hash + ", not " + now);
 }
 
@@ -86,9 +88,8 @@ json describe_tokenization(const std::string& target_folder, const data::Tokeniz
 }
 
 void check_same_tokenizer(const StoreUse& use, const data::Tokenizer& tokenizer) {
-  const json hash = recorded(use, "tokenizer", "hash");
-  if (!hash.is_string() || hash.get_ref<const std::string&>().empty() || hash == tokenizer.hash()) return;
-  refuse(use, "tokenizer", hash.get<std::string>() + ", not " + tokenizer.hash());
+  const std::string hash = recorded_text(use, "tokenizer", "hash");
+  if (!hash.empty() && hash != tokenizer.hash()) refuse(use, "tokenizer", hash + ", not " + tokenizer.hash());
 }
 
 void check_same_tokenizer_and_template(const StoreUse& use, const data::Tokenizer& tokenizer) {
@@ -97,8 +98,7 @@ void check_same_tokenizer_and_template(const StoreUse& use, const data::Tokenize
 }
 
 std::unique_ptr<data::Tokenizer> check_same_tokenizer(const StoreUse& use) {
-  const json hash = recorded(use, "tokenizer", "hash");
-  if (!hash.is_string() || hash.get_ref<const std::string&>().empty()) return nullptr;
+  if (recorded_text(use, "tokenizer", "hash").empty()) return nullptr;
   std::unique_ptr<data::Tokenizer> tokenizer;
   try {
     tokenizer = data::Tokenizer::load(use.target_folder);

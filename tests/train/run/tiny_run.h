@@ -10,7 +10,7 @@
 namespace clover::train {
 
 inline std::filesystem::path tiny_target() {
-  return test::goldens() / "targets" / "tied-bf16";
+  return test::golden_target("tied-bf16");
 }
 
 /// Writes a token store for the tiny target: sequences that count upwards, which heads can learn, and after
