@@ -161,7 +161,7 @@ class CachedBatch {
     return rule;
   }
   std::vector<GrowthLimit> limits(const model::DraftGraphs& draft) const {
-    const int64_t depth = draft.drafter().max_depth();
+    const int64_t depth = draft.drafter().trained_depth();
     return std::vector<GrowthLimit>(size_, {depth, depth});
   }
 

@@ -168,7 +168,7 @@ int64_t Drafting::longest_guess(const LiveSequence& live, int64_t certain) const
 }
 
 GrowthLimit Drafting::limit(const LiveSequence& live, int64_t certain) const {
-  const int64_t depth = std::min(drafter_->max_depth(), longest_guess(live, certain));
+  const int64_t depth = std::min(drafter_->trained_depth(), longest_guess(live, certain));
   int64_t budget = most_tree_rows - 1 - (options_.suffix ? max_suffix_guesses_auto : 0);
   if (options_.budget > 0) {
     budget = std::min(budget, options_.budget);

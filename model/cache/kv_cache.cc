@@ -269,15 +269,16 @@ Placement KvCache::place(const RowBatch& batch) {
   return placement;
 }
 
-Placement KvCache::place(std::span<const Segment> segments) {
+Placement KvCache::place(std::span<const Segment> segments, int64_t room) {
   std::vector<int32_t> tables, table_of, contiguous;
   std::vector<RotaryRow> rotary_rows;
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {
-    const Sequence& sequence = sequences_[segment.sequence];
-    const int64_t room = std::ssize(sequence.pages) * page_size_;
-    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= room, "KvCache: segment ",
-                segment.begin, " + ", segment.count, " is beyond the ", room, " slots taken");
+    Sequence& sequence = sequences_[segment.sequence];
+    const int64_t taken = std::ssize(sequence.pages) * page_size_;
+    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= taken, "KvCache: segment ",
+                segment.begin, " + ", segment.count, " is beyond the ", taken, " slots taken");
+    if (room > 0) reserve(sequence, segment.begin + segment.count + room);
     for (int32_t i = 0; i < segment.count; ++i) {
       table_of.push_back(static_cast<int32_t>(tables.size()));
       rotary_rows.push_back({segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt)});

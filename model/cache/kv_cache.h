@@ -75,8 +75,9 @@ class KvCache {
   Placement place(const RowBatch& batch);
 
   /// The same for rows of a drafter's own layers: rows that are committed, or that `keep` is about to commit.
-  /// The latter get the slots that they will have then.
-  Placement place(std::span<const Segment> segments);
+  /// The latter get the slots that they will have then.  Takes pages for `room` slots behind each segment,
+  /// which rows of guesses may use until the next `commit`; c10::Error when they do not suffice.
+  Placement place(std::span<const Segment> segments, int64_t room = 0);
 
   /// A slot that belongs to no sequence, for padding rows; only on a GPU.
   int64_t spare_slot() const { return pages_ * page_size_; }

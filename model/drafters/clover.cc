@@ -91,7 +91,8 @@ class Clover final : public Drafter {
                  : head.forward(state.hidden, training_dtype_);
   }
 
-  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) override {
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
+                    DraftKv* /*kv*/) override {
     return fed({state.hidden, state.depth + 1}, parents, ids);
   }
 

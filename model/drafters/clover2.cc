@@ -57,7 +57,8 @@ class Clover2 final : public Drafter {
     return norm_->forward(mix.forward(read, training_dtype_));
   }
 
-  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) override {
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
+                    DraftKv* /*kv*/) override {
     DraftState fed{state_of(state)};
     next_decoder_->forward(fed, parents, ids, *target_.head, training_dtype_);
     return with_token(fed.hidden, ids, state.depth + 1);

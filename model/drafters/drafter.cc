@@ -18,12 +18,20 @@ const DrafterFactory& factory_of(const std::string& kind) {
 
 }  // namespace
 
+DraftState DraftState::rows(const at::Tensor& index) const {
+  DraftState some{hidden.index_select(0, index), depth,
+                  rounded.defined() ? rounded.index_select(0, index) : rounded};
+  for (const at::Tensor& tensor : carried) some.carried.push_back(tensor.index_select(0, index));
+  return some;
+}
+
 Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable) : target_(target) {
   const at::Device device = target.head->device();
   head_.token_map = token_map.defined() ? token_map.to(device) : token_map;
   const at::Tensor rows = token_map.defined() ? target.head->rows(head_.token_map).cpu() : at::Tensor();
   // The whole vocabulary shares the target's own packed head: no second copy of it.
   head_.packed = rows.defined() ? kernels::PackedWeight::pack({rows}).to(device) : *target.head;
+  head_.outputs = head_.packed.outputs();
   if (trainable) head_.dense = rows.defined() ? rows : target.head->unpack();
 }
 
@@ -31,18 +39,18 @@ void Drafter::freeze(at::ScalarType dtype) {
   if (frozen_) thaw();
   pack(dtype);
   // The kernels read packed matrices only, so a GPU's memory need not hold the originals.
-  if (!target_.head->device().is_cpu()) {
+  if (!device().is_cpu()) {
     for (at::Tensor& parameter : parameters())
       if (parameter.dim() == 2) parameter.set_data(parameter.detach().cpu());
     // Kernels may read weights before the kernel before them has ended, so an optimizer's step must be over.
-    kernels::synchronize(target_.head->device());
+    kernels::synchronize(device());
   }
   frozen_ = true;
 }
 
 void Drafter::thaw() {
   unpack();
-  to(target_.head->device());
+  to(device());
   frozen_ = false;
 }
 

@@ -17,24 +17,35 @@ namespace clover::model {
 
 /// The state of a draft at its F frontier rows, the rows to draft from.
 struct DraftState {
-  at::Tensor hidden;     // fp32 [F, H]
+  at::Tensor hidden;     // fp32 [F, W]: what `output` reads; its width W is the kind's
   int64_t depth = 0;     // guesses already fed: 0 right after `prime`
   at::Tensor rounded{};  // `hidden` in the frozen dtype where a kernel yields it as well, else undefined
+  std::vector<at::Tensor> carried{};  // whatever else the kind needs of each row, [F, ..] each
+
+  /// The state of these rows alone: i64 [F'] on its device.
+  DraftState rows(const at::Tensor& index) const;
 };
 
 /// The vocabulary product of a head.  Index j of its logits is token token_map[j], or j itself without a map.
 struct OutputHead {
-  kernels::PackedWeight packed;  // [V', D] in the model's dtype
-  at::Tensor dense;              // the same weights [V', D], for training; undefined for inference alone
+  int64_t outputs = 0;           // V'
+  kernels::PackedWeight packed;  // [V', D] in the model's dtype; of a drafter's own head only while frozen
+  at::Tensor bias;               // fp32 [V'] that is added to the logits, or undefined; as `packed`
+  // For training: weight [V', D] and bias [V'], which are parameters if the head is the drafter's own.
+  at::Tensor dense, dense_bias;  // undefined in drafters made for inference alone
   at::Tensor token_map;          // i64 [V'] ascending, on the target's device, or undefined
-  int64_t size() const { return packed.outputs(); }
+
+  int64_t size() const { return outputs; }
+  bool trainable() const { return dense.defined() && dense.requires_grad(); }
 };
 
-/// A drafter's own layers of the target's cache, and where the rows of a call go in them.
+/// A drafter's own layers of the target's cache, and where the rows of a draft go in them.
 struct DraftKv {
   KvCache* cache;
   int64_t first_layer;
-  Placement placement;  // on the drafter's device; undefined for a drafter without such layers
+  Placement placement;  // of the rows that `prime` reads, on the drafter's device; undefined for a drafter
+                        // without such layers
+  int64_t room = 0;     // slots behind each sequence's rows for those that `extend` writes
 };
 
 /// A light speculative head: it scores, and never builds trees or samples.  Training and inference call the
@@ -46,9 +57,14 @@ class Drafter : public Module {
  public:
   virtual std::string kind() const = 0;
   virtual FeatureTaps features() const = 0;
-  virtual int64_t max_depth() const = 0;            // K
+  virtual int64_t max_depth() const = 0;  // how many tokens ahead it can guess at all
+  /// How many of them `fit` trains and drafts reach unless they are asked for more: recurrent kinds can guess
+  /// deeper than they were trained.
+  virtual int64_t trained_depth() const { return max_depth(); }
   virtual int64_t kv_layers() const { return 0; }   // layers of its own in the cache
   virtual bool regressive() const { return true; }  // whether a guess depends on the ids given to `extend`
+  /// Whether `extend` writes keys and values of guesses to the drafter's own layers: then DraftKv has room.
+  virtual bool writes_guesses() const { return false; }
 
   /// features: [R, ..] of the rows of all segments, in order; next_ids i64 [R]: the token after each;
   /// frontier i64 [F]: the rows to draft from; all on the target's device.  With `kv` (decoding) its
@@ -62,10 +78,14 @@ class Drafter : public Module {
   /// row.
   virtual at::Tensor output(const DraftState& state) = 0;
 
-  /// One token deeper: row j continues row parents[j] of `state` with token ids[j].  Both i64 [F'].
-  virtual DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids) = 0;
+  /// One token deeper: row j continues row parents[j] of `state` with token ids[j].  Both i64 [F'].  `kv`: as
+  /// given to `prime`.
+  virtual DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
+                            DraftKv* kv) = 0;
 
-  const OutputHead& head(int64_t /*depth*/) const { return head_; }
+  /// The target's LM head, maybe of the draft vocabulary alone, or the kind's own.
+  virtual const OutputHead& head(int64_t /*depth*/) const { return head_; }
+  at::Device device() const { return target_.head->device(); }
 
   /// All its settings, as `make_drafter` takes them: the "drafter" object of config.json, without the token
   /// map.
@@ -82,7 +102,10 @@ class Drafter : public Module {
   void set_training_dtype(at::ScalarType dtype) { training_dtype_ = dtype; }
 
  protected:
+  /// Takes over the target's LM head.
   Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable);
+  /// For a kind whose `head` is its own.
+  explicit Drafter(const TargetView& target) : target_(target) {}
   virtual void pack(at::ScalarType dtype) = 0;
   virtual void unpack() = 0;
 

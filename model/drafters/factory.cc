@@ -11,15 +11,18 @@ namespace clover::model {
 std::shared_ptr<Drafter> make_clover(const DrafterSpec& spec);
 std::shared_ptr<Drafter> make_clover2(const DrafterSpec& spec);
 std::shared_ptr<Drafter> make_medusa(const DrafterSpec& spec);
+std::shared_ptr<Drafter> make_redrafter(const DrafterSpec& spec);
 
 std::span<const DrafterFactory> drafter_factories() {
   static constexpr const char* clover[] = {"heads", "regression", "block", "gate_groups", "tap_layers"};
   static constexpr const char* clover2[] = {"heads", "augmenting_layers"};
   static constexpr const char* medusa[] = {"heads"};
-  static constexpr std::array<DrafterFactory, 3> factories{{
+  static constexpr const char* redrafter[] = {"heads", "layers", "exit_dim", "recurrence"};
+  static constexpr std::array<DrafterFactory, 4> factories{{
       {"clover", make_clover, clover},
       {"clover2", make_clover2, clover2},
       {"medusa", make_medusa, medusa},
+      {"redrafter", make_redrafter, redrafter},
   }};
   return factories;
 }

@@ -37,7 +37,8 @@ class Medusa final : public Drafter {
     return heads_[state.depth]->forward(state.hidden, training_dtype_);
   }
 
-  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& /*ids*/) override {
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& /*ids*/,
+                    DraftKv* /*kv*/) override {
     return {state.hidden.index_select(0, parents), state.depth + 1};
   }
 

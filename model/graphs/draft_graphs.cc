@@ -71,7 +71,7 @@ int64_t most_of_a_level(const Growth& growth, int64_t levels) {
 }
 
 at::Device device_of(const Drafter& drafter) {
-  return drafter.head(0).packed.device();
+  return drafter.device();
 }
 
 }  // namespace
@@ -151,7 +151,7 @@ DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
   shape.most_live = std::min(guesses, most_live_nodes);
   if (device_of(drafter_).is_cpu()) return shape;
   // Few shapes to capture: that a tree near the end of its answer is shallower is in its state.
-  shape.levels = std::min(guesses, drafter_.max_depth());
+  shape.levels = std::min(guesses, std::max(shape.levels, drafter_.trained_depth()));
   shape.nodes = power_of_two(shape.nodes, fewest_nodes);
   if (shape.rule.one_row_a_tree) return shape;
   // The CPU computes as many rows as live; a GPU as many as may, because only it knows how many do.
@@ -180,7 +180,7 @@ at::Tensor DraftGraphs::grown(const Features& features, const PassInputs& on_dev
     kernels::grow_level(guesses.logits, guesses.ids, guesses.log_sums, shape.rule, shape.most_live, trees);
     const int64_t rows = bytes.is_cpu() ? trees.row_count.item<int32_t>() : room;
     if (level == shape.levels || rows == 0) return bytes;
-    state = drafter_.extend(state, trees.rows[0].narrow(0, 0, rows), trees.rows[1].narrow(0, 0, rows));
+    state = drafter_.extend(state, trees.rows[0].narrow(0, 0, rows), trees.rows[1].narrow(0, 0, rows), &kv);
   }
 }
 
@@ -221,7 +221,7 @@ at::Tensor DraftGraphs::first(const Features& features, const PassInputs& on_dev
 
 // `extend` on the device, captured or not.
 at::Tensor DraftGraphs::next(const DraftState& before, const at::Tensor& parents_and_ids, int64_t width) {
-  const DraftState state = drafter_.extend(before, parents_and_ids[0], parents_and_ids[1]);
+  const DraftState state = drafter_.extend(before, parents_and_ids[0], parents_and_ids[1], nullptr);
   keep(state);
   return packed(guesses_of(drafter_, state, width));
 }

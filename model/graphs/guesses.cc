@@ -18,7 +18,7 @@ constexpr int64_t rows_at_once = most_captured_rows;
 /// The guesses at rows `input`, [F, D] of the head's dtype, on their device.
 Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width) {
   at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
-  kernels::linear(input, head.packed, at::Tensor(), logits);
+  kernels::linear(input, head.packed, head.bias, logits);
   const auto [best, ids, log_sums] = kernels::top_k_and_log_sum(logits, width, head.token_map);
   return {best, ids, log_sums};
 }

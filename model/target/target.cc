@@ -230,7 +230,7 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
 }
 
 TargetView Target::view() const {
-  return {&config_, &head_, &final_norm_, &layers_.back(), dtype_};
+  return {&config_, &head_, config_.tied_head ? &head_ : &embedding_, &final_norm_, &layers_.back(), dtype_};
 }
 
 int64_t Target::weight_bytes() const {

@@ -47,8 +47,9 @@ inline constexpr std::array feature_members{&Features::pre_norm, &Features::post
 /// What drafters use of the target without owning it.
 struct TargetView {
   const TargetConfig* config;
-  const kernels::PackedWeight* head;  // LM head [V, H]
-  const at::Tensor* final_norm;       // fp32 [H]
+  const kernels::PackedWeight* head;       // LM head [V, H]
+  const kernels::PackedWeight* embedding;  // of input tokens [V, H]; the head itself where they are tied
+  const at::Tensor* final_norm;            // fp32 [H]
   const DecoderWeights* last_layer;
   at::ScalarType dtype;
 };

@@ -20,7 +20,7 @@ class Evaluation {
         tokenizer_(tokenizer),
         drafter_(drafter),
         samples_(std::move(samples)),
-        metrics_(drafter.max_depth()) {}
+        metrics_(drafter.trained_depth()) {}
 
   EvalMetrics run() {
     decode();
@@ -88,9 +88,9 @@ class Evaluation {
     for (const EvalSample& sample : group) ids.emplace_back(sample.ids.begin(), sample.ids.end());
     for (size_t i = 0; i < group.size(); ++i) {
       samples.push_back({ids[i], group[i].supervised, group[i].category});
-      rows.push_back(useful_rows(samples[i], drafter_.max_depth()));
+      rows.push_back(useful_rows(samples[i], drafter_.trained_depth()));
     }
-    const PackedBatch batch = on_device(pack(samples, drafter_.max_depth()), target_.device());
+    const PackedBatch batch = on_device(pack(samples, drafter_.trained_depth()), target_.device());
     if (batch.rows == 0) return;
     const model::Features features = source.of(samples, rows, std::vector<int64_t>(group.size(), -1));
     for (const Feed feed : {Feed::truth, Feed::own_guesses}) {
@@ -100,7 +100,7 @@ class Evaluation {
   }
 
   void count(const ScoredLabel& label, Feed feed, const EvalSample& sample) {
-    const int64_t heads = drafter_.max_depth();
+    const int64_t heads = drafter_.trained_depth();
     metrics_.all.add(label, feed);
     if (!sample.category.empty())
       metrics_.by_category.try_emplace(sample.category, heads).first->second.add(label, feed);

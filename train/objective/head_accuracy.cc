@@ -50,11 +50,11 @@ std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Feat
   for (size_t i = 0; i < batch.heads.size(); ++i) {
     const HeadLabels& work = batch.heads[i];
     if (i > 0) {
-      state =
-          drafter.extend(state, work.parents,
-                         feed == Feed::truth
-                             ? work.ids
-                             : kernels::to_device(best, state.hidden.device()).index_select(0, work.parents));
+      state = drafter.extend(
+          state, work.parents,
+          feed == Feed::truth ? work.ids
+                              : kernels::to_device(best, state.hidden.device()).index_select(0, work.parents),
+          nullptr);
     }
     at::Tensor labels = at::zeros({state.hidden.size(0)}, at::kLong);
     const int64_t* row = work.scored_rows.const_data_ptr<int64_t>();

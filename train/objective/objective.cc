@@ -80,7 +80,7 @@ at::Tensor loss_weight(const model::Drafter& drafter, at::ScalarType dtype) {
   const model::OutputHead& head = drafter.head(0);
   const at::Tensor& dense = head.dense;
   TORCH_CHECK(dense.defined(), "the drafter was made without what training needs");
-  return dense.detach().to(head.packed.device(), dtype).contiguous();
+  return dense.detach().to(drafter.device(), dtype).contiguous();
 }
 
 at::Tensor teacher_forced_loss(model::Drafter& drafter, const model::Features& features,
@@ -91,7 +91,7 @@ at::Tensor teacher_forced_loss(model::Drafter& drafter, const model::Features& f
       drafter.prime(features, batch.next_ids, batch.segments, batch.labelled_rows, nullptr);
   for (size_t i = 0; i < batch.heads.size(); ++i) {
     const HeadLabels& work = batch.heads[i];
-    if (i > 0) state = drafter.extend(state, work.parents, work.ids);
+    if (i > 0) state = drafter.extend(state, work.parents, work.ids, nullptr);
     metrics[i].labels += work.labels.numel();
     const VocabularyLabels kept = labels_in_draft_vocab(work, label_map);
     if (kept.rows.numel() == 0) continue;

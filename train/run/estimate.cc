@@ -32,7 +32,7 @@ nlohmann::json estimate(const FitJob& job) {
   int64_t rows = 0, answer_tokens = 0, parameters = 0;
   for (int64_t i = 0; i < samples; ++i) {
     const auto sample = job.sample(i);
-    rows += useful_rows(sample, job.drafter->max_depth());
+    rows += useful_rows(sample, job.drafter->trained_depth());
     answer_tokens += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
   for (const auto& parameter : job.drafter->parameters()) parameters += parameter.numel();

@@ -94,7 +94,7 @@ void Trainer::bind_gradients(const at::Tensor& gradient) {
 }
 
 StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::span<const double> head_scale) {
-  const int64_t heads = job_.drafter->max_depth();
+  const int64_t heads = job_.drafter->trained_depth();
   std::vector<data::TokenStore::Sample> samples;
   std::vector<int64_t> rows;
   for (const int64_t index : indices) {
@@ -120,7 +120,7 @@ StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::spa
 std::vector<int64_t> Trainer::count_labels(std::span<const int64_t> indices) const {
   std::vector<data::TokenStore::Sample> samples;
   for (const int64_t index : indices) samples.push_back(job_.sample(index));
-  return count_draft_vocab_labels(samples, job_.drafter->max_depth(), label_map_);
+  return count_draft_vocab_labels(samples, job_.drafter->trained_depth(), label_map_);
 }
 
 // For each head its weight in the loss divided by its labels in the whole global batch, so that micro-batches
@@ -152,7 +152,7 @@ StepMetrics Trainer::sum_metrics(const std::vector<StepMetrics>& own) {
   std::vector<double> numbers;
   for (const StepMetrics& metrics : own) append(metrics, numbers);
   StepMetrics all;
-  all.heads.resize(job_.drafter->max_depth());
+  all.heads.resize(job_.drafter->trained_depth());
   for (const std::vector<double>& values : ranks_.all_gather(numbers)) {
     for (auto next = values.begin(); next != values.end();) all.add(read_metrics(all.heads.size(), next));
   }
@@ -164,7 +164,7 @@ StepMetrics Trainer::sum_metrics(const std::vector<StepMetrics>& own) {
 StepMetrics Trainer::skip_unlabelled_step(int64_t step) {
   StepMetrics metrics;
   optimiser_.skip_step();
-  metrics.heads.resize(job_.drafter->max_depth());
+  metrics.heads.resize(job_.drafter->trained_depth());
   metrics.rate = schedule_.rate(step);
   return metrics;
 }

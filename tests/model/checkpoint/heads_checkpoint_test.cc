@@ -92,7 +92,7 @@ at::Tensor frozen_outputs(model::Drafter& drafter, const model::Target& target,
   model::DraftKv kv{&cache, target.config().layers, cache.place({&segment, 1})};
   const at::Tensor rows = at::arange(segment.count, at::kLong), next = at::tensor(ids, at::kLong);
   const model::DraftState first = drafter.prime(features, next, {}, rows, &kv);
-  return at::cat({drafter.output(first), drafter.output(drafter.extend(first, rows, next.flip(0)))});
+  return at::cat({drafter.output(first), drafter.output(drafter.extend(first, rows, next.flip(0), &kv))});
 }
 
 /// Frozen heads compute with the values that a folder in their dtype stores: norms and biases are rounded to

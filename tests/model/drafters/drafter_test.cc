@@ -51,9 +51,10 @@ class EveryDrafter : public testing::TestWithParam<Case> {
     DraftState state = drafter_->prime(read.features.rows(at::arange(rows, at::kLong)), all.slice(0, 1),
                                        {&segment, 1}, at::arange(rows, at::kLong), nullptr);
     std::vector<at::Tensor> outputs{drafter_->output(state)};
-    for (int64_t depth = 1; depth < drafter_->max_depth(); ++depth) {
+    for (int64_t depth = 1; depth < drafter_->trained_depth(); ++depth) {
       const int64_t left = rows - depth;
-      state = drafter_->extend(state, at::arange(left, at::kLong), all.slice(0, 1 + depth, 1 + depth + left));
+      state = drafter_->extend(state, at::arange(left, at::kLong), all.slice(0, 1 + depth, 1 + depth + left),
+                               nullptr);
       outputs.push_back(drafter_->output(state));
     }
     return outputs;
@@ -86,10 +87,10 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
     model::DraftKv kv{&cache, target_->config().layers, cache.place({&segment, 1})};
     DraftState state = drafter_->prime(read.features, at::tensor(next, at::kLong), {},
                                        at::tensor({t - primed}, at::kLong), &kv);
-    for (int64_t depth = 0; depth < drafter_->max_depth() && t + 1 + depth < rows + 1; ++depth) {
+    for (int64_t depth = 0; depth < drafter_->trained_depth() && t + 1 + depth < rows + 1; ++depth) {
       if (depth > 0)
-        state =
-            drafter_->extend(state, at::tensor({0}, at::kLong), at::tensor({ids_[t + 1 + depth]}, at::kLong));
+        state = drafter_->extend(state, at::tensor({0}, at::kLong),
+                                 at::tensor({ids_[t + 1 + depth]}, at::kLong), &kv);
       if (t >= expected[depth].size(0)) break;
       const at::Tensor difference = (drafter_->output(state)[0] - expected[depth][t]).abs().max();
       EXPECT_LT(difference.item<float>(), 2e-4) << "position " << t << ", depth " << depth;
@@ -114,7 +115,14 @@ TEST_P(EveryDrafter, AFrontierIsARowSelection) {
 TEST_P(EveryDrafter, GradientsAgreeWithFiniteDifferences) {
   const auto loss = [&] {
     at::Tensor sum = at::zeros({}, at::kDouble);
-    for (const at::Tensor& output : teacher_forced()) sum = sum + output.to(at::kDouble).sin().mean();
+    const std::vector<at::Tensor> outputs = teacher_forced();
+    for (size_t depth = 0; depth < outputs.size(); ++depth) {
+      const model::OutputHead& head = drafter_->head(static_cast<int64_t>(depth));
+      at::Tensor output = outputs[depth];
+      if (head.trainable()) output = output.mm(head.dense.t());
+      if (head.dense_bias.defined()) output = output + head.dense_bias;
+      sum = sum + output.to(at::kDouble).sin().mean();
+    }
     return sum;
   };
   loss().backward();
@@ -145,23 +153,24 @@ TEST_P(EveryDrafter, GradientsAgreeWithFiniteDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, EveryDrafter,
-    testing::Values(Case{"clover", "clover", json::object()},
-                    Case{"clover_gate_groups", "clover", {{"gate_groups", 4}}},
-                    Case{"clover_concat", "clover", {{"regression", "concat"}}},
-                    Case{"clover_no_regression", "clover", {{"regression", "none"}}},
-                    Case{"clover_attention_block", "clover", {{"block", "attention"}}},
-                    Case{"clover_no_block", "clover", {{"block", "none"}, {"heads", 4}}},
-                    Case{"clover_taps", "clover", {{"tap_layers", {1, 2}}}, "llama3-rope-fp16"},
-                    Case{"clover_taps_without_block",
-                         "clover",
-                         {{"tap_layers", {1}}, {"block", "none"}, {"regression", "concat"}}},
-                    Case{"clover_qwen2", "clover", json::object(), "qwen2"},
-                    Case{"clover_qwen3", "clover", json::object(), "qwen3"},
-                    Case{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
-                    Case{"clover2", "clover2", json::object()},
-                    Case{"clover2_one_layer", "clover2", {{"augmenting_layers", 1}, {"heads", 4}}, "qwen2"},
-                    Case{"clover2_three_layers", "clover2", {{"augmenting_layers", 3}}, "qwen3"},
-                    Case{"medusa", "medusa", json::object()}),
+    testing::Values(
+        Case{"clover", "clover", json::object()}, Case{"clover_gate_groups", "clover", {{"gate_groups", 4}}},
+        Case{"clover_concat", "clover", {{"regression", "concat"}}},
+        Case{"clover_no_regression", "clover", {{"regression", "none"}}},
+        Case{"clover_attention_block", "clover", {{"block", "attention"}}},
+        Case{"clover_no_block", "clover", {{"block", "none"}, {"heads", 4}}},
+        Case{"clover_taps", "clover", {{"tap_layers", {1, 2}}}, "llama3-rope-fp16"},
+        Case{"clover_taps_without_block",
+             "clover",
+             {{"tap_layers", {1}}, {"block", "none"}, {"regression", "concat"}}},
+        Case{"clover_qwen2", "clover", json::object(), "qwen2"},
+        Case{"clover_qwen3", "clover", json::object(), "qwen3"},
+        Case{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
+        Case{"clover2", "clover2", json::object()},
+        Case{"clover2_one_layer", "clover2", {{"augmenting_layers", 1}, {"heads", 4}}, "qwen2"},
+        Case{"clover2_three_layers", "clover2", {{"augmenting_layers", 3}}, "qwen3"},
+        Case{"medusa", "medusa", json::object()}, Case{"redrafter", "redrafter", json::object()},
+        Case{"redrafter_narrow", "redrafter", {{"exit_dim", 48}, {"layers", 1}, {"recurrence", "sum"}}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Clover, BeginsAsTheTargetsLastLayerWithoutSayingAnythingNew) {
@@ -175,7 +184,7 @@ TEST(Clover, BeginsAsTheTargetsLastLayerWithoutSayingAnythingNew) {
   const at::Tensor next = at::tensor(ids, at::kLong);
   const DraftState first = drafter->prime(features, next, {&segment, 1}, rows, nullptr);
   // W_V = 0 and zero residual blocks: tokens fed do not matter yet, nor does depth.
-  const DraftState second = drafter->extend(first, rows, next.flip(0));
+  const DraftState second = drafter->extend(first, rows, next.flip(0), nullptr);
   EXPECT_TRUE(at::equal(first.hidden, second.hidden));
   EXPECT_TRUE(at::equal(drafter->output(first), drafter->output(second)));
 }
@@ -268,7 +277,7 @@ TEST_F(Clover2Equations, HoldForEveryGuess) {
   EXPECT_TRUE(close(drafter_->output(state), rms(linear(s, "first_mix"), "norm")));
   const at::Tensor parents = at::tensor({1, 0, 1}, at::kLong), guesses = at::tensor({8, 6, 7}, at::kLong);
   for (int64_t depth = 1; depth < 3; ++depth) {
-    state = drafter_->extend(state, parents, guesses + depth);
+    state = drafter_->extend(state, parents, guesses + depth, nullptr);
     s = fed(s.index_select(0, parents), guesses + depth, "next_decoder");
     const at::Tensor both = at::cat({s, embedding(guesses + depth)}, 1);
     EXPECT_TRUE(close(drafter_->output(state), rms(linear(both, "next_mix"), "norm"))) << depth;

@@ -141,7 +141,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
   model::DraftState state = drafter_->prime(source.of(one, rows, keys), batch.next_ids, batch.segments,
                                             batch.labelled_rows, nullptr);
   for (size_t i = 0; i < batch.heads.size(); ++i) {
-    if (i > 0) state = drafter_->extend(state, batch.heads[i].parents, batch.heads[i].ids);
+    if (i > 0) state = drafter_->extend(state, batch.heads[i].parents, batch.heads[i].ids, nullptr);
     packed.push_back(drafter_->output(state));
   }
 
@@ -163,7 +163,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
         drafter_->prime(features, at::tensor({sample.ids[t + 1]}, at::kLong), {}, zero, &kv);
     if (f == batch.labelled_rows.numel() || labelled_rows[f] != t) continue;
     for (size_t i = 0; i < packed.size() && t + 2 + static_cast<int64_t>(i) < std::ssize(sample.ids); ++i) {
-      if (i > 0) step = drafter_->extend(step, zero, at::tensor({sample.ids[t + 1 + i]}, at::kLong));
+      if (i > 0) step = drafter_->extend(step, zero, at::tensor({sample.ids[t + 1 + i]}, at::kLong), &kv);
       // Row t is still the f-th row at every depth here: labels run to the end of the sample, rows drop off
       // from there.
       EXPECT_TRUE(at::allclose(drafter_->output(step)[0].to(at::kFloat), packed[i][f], 1e-3, 1e-3))

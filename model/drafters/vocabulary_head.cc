@@ -1,0 +1,30 @@
+#include "model/drafters/vocabulary_head.h"
+
+#include <ATen/ops/zeros.h>
+
+namespace clover::model {
+
+VocabularyHead::VocabularyHead(const at::Tensor& initial, bool with_bias, const at::Tensor& token_map) {
+  head_.outputs = initial.size(0);
+  head_.dense = register_parameter("weight", initial.detach().to(at::kCPU, at::kFloat).clone());
+  if (with_bias) head_.dense_bias = register_parameter("bias", at::zeros({initial.size(0)}));
+  head_.token_map = token_map;
+}
+
+void VocabularyHead::pack(at::ScalarType dtype) {
+  const at::Device device = head_.dense.device();
+  head_.packed = kernels::PackedWeight::pack({head_.dense.detach().cpu().to(dtype)}).to(device);
+  if (head_.dense_bias.defined()) head_.bias = rounded_vector(head_.dense_bias, dtype);
+}
+
+void VocabularyHead::unpack() {
+  head_.packed = {};
+  head_.bias = at::Tensor();
+}
+
+at::Tensor lm_head_rows(const TargetView& target, const at::Tensor& token_map) {
+  if (!token_map.defined()) return target.head->unpack().cpu().to(at::kFloat);
+  return target.head->rows(token_map.to(target.head->device())).cpu().to(at::kFloat);
+}
+
+}  // namespace clover::model

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "model/drafters/drafter.h"
+#include "model/drafters/layers.h"
+
+namespace clover::model {
+
+/// A vocabulary product of a drafter's own, trained with its other layers.
+class VocabularyHead : public Module {
+ public:
+  /// `initial` [V', D]; token_map: i64 [V'] ascending, or undefined for the whole vocabulary.
+  VocabularyHead(const at::Tensor& initial, bool with_bias, const at::Tensor& token_map);
+
+  const OutputHead& head() const { return head_; }
+  void pack(at::ScalarType dtype);
+  void unpack();
+
+ private:
+  OutputHead head_;
+};
+
+/// The rows [V', H] of the target's LM head that guess the tokens of `token_map`, or all, in fp32 on the CPU.
+at::Tensor lm_head_rows(const TargetView& target, const at::Tensor& token_map);
+
+}  // namespace clover::model
