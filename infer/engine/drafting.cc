@@ -69,9 +69,15 @@ std::vector<size_t> Drafting::choose(Sequences sequences, std::span<const int64_
                                      int64_t certain) {
   std::vector<size_t> chosen;
   if (!has_heads_ || (automatic() && !costs_.worth_drafting(contexts))) return chosen;
+  int64_t free = cache_.free_pages();
   for (size_t i = 0; i < sequences.size(); ++i) {
     const bool has_use = longest_guess(*sequences[i], certain) > 0;  // else the answer ends before a guess
-    if (has_use && (!automatic() || sequences[i]->backoff().tick())) chosen.push_back(i);
+    if (!has_use || (automatic() && !sequences[i]->backoff().tick())) continue;
+    if (drafter_->writes_guesses()) {  // which needs pages
+      free -= cache_.missing_pages(sequences[i]->sequence(), limit(*sequences[i], certain).budget);
+      if (free < 0) break;
+    }
+    chosen.push_back(i);
   }
   return chosen;
 }

@@ -47,6 +47,9 @@ class Drafting {
   bool grows_by_probability() const;             // the policy's method
   /// Whether the drafter has no layers of its own in the cache, so that it reads the last accepted row alone.
   bool reads_last_row_only() const { return drafter_->kv_layers() == 0; }
+  /// Whether a draft can begin before a pass is verified: not where it needs slots behind rows that are not
+  /// accepted yet.
+  bool can_draft_ahead() const { return grows_by_probability() && !drafter_->writes_guesses(); }
 
   /// Cached tokens of each sequence.
   std::vector<int64_t> contexts(Sequences sequences) const;

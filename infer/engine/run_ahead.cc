@@ -70,7 +70,7 @@ DecodePass* RunAhead::begin(DecodePass& pass) {
   reset();
   if (!runner_.samples_on_device() || pass.trees.empty()) return nullptr;
   if (!drafting_.has_heads()) return begin_pass(pass);
-  if (!drafting_.grows_by_probability()) return nullptr;
+  if (!drafting_.can_draft_ahead()) return nullptr;
   clock_.launch();
   const std::vector<int64_t> contexts = drafting_.contexts(pass.sequences);
   const std::vector<size_t> chosen = drafting_.choose(pass.sequences, contexts, 1);

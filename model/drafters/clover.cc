@@ -116,8 +116,9 @@ class Clover final : public Drafter {
       tap_ = register_module("tap", std::make_shared<Linear>(config.hidden, taps * config.hidden, false));
     }
     if (block_name_ != "none") {
-      block_ = register_module(
-          "block", std::make_shared<DecoderBlock>(config, *target_.last_layer, block_name_ == "full"));
+      block_ =
+          register_module("block", std::make_shared<DecoderBlock>(config, *target_.last_layer,
+                                                                  BlockForm{.mlp = block_name_ == "full"}));
     }
     if (regression_ == Regression::attention) {
       attention_decoder_ = register_module(

@@ -100,7 +100,7 @@ class Clover2 final : public Drafter {
     for (int64_t i = 0; i < layers; ++i) {
       block_.push_back(
           register_module("block" + std::to_string(i),
-                          std::make_shared<DecoderBlock>(config, *target_.last_layer, /*with_mlp=*/true)));
+                          std::make_shared<DecoderBlock>(config, *target_.last_layer, BlockForm{})));
     }
     state_norm_ = norm("state_norm");
     first_mix_ = mix("first_mix", config.hidden);

@@ -25,7 +25,7 @@ at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
 
 }  // namespace
 
-DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, bool with_mlp)
+DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form)
     : config_(&config) {
   const auto linear = [this](const char* name, const at::Tensor& weight, const at::Tensor& bias = {}) {
     auto module =
@@ -38,17 +38,22 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
   const auto norm = [&](const char* name, const at::Tensor& weight) {
     return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
   };
-  const Projections projections = unpack_qkv(initial.qkv, config);
-  input_layernorm_ = norm("input_layernorm", initial.input_norm);
-  q_proj_ = linear("q_proj", projections.q, projections.q_bias);
-  k_proj_ = linear("k_proj", projections.k, projections.k_bias);
-  v_proj_ = linear("v_proj", projections.v, projections.v_bias);
+  const int64_t wider = form.input_width > 0 ? form.input_width - config.hidden : 0;
+  const auto widened = [wider](const at::Tensor& weight) {
+    return wider > 0 ? at::cat({at::zeros({weight.size(0), wider}, weight.options()), weight}, 1) : weight;
+  };
+  Projections projections = unpack_qkv(initial.qkv, config);
+  if (form.as_llama) projections = {.q = projections.q, .k = projections.k, .v = projections.v};
+  if (form.input_norm) input_layernorm_ = norm("input_layernorm", initial.input_norm);
+  q_proj_ = linear("q_proj", widened(projections.q), projections.q_bias);
+  k_proj_ = linear("k_proj", widened(projections.k), projections.k_bias);
+  v_proj_ = linear("v_proj", widened(projections.v), projections.v_bias);
   if (projections.q_norm.defined()) {
     q_norm_ = norm("q_norm", projections.q_norm);
     k_norm_ = norm("k_norm", projections.k_norm);
   }
   o_proj_ = linear("o_proj", initial.output.unpack());
-  if (!with_mlp) return;
+  if (!form.mlp) return;
   const auto gate_up = unpack_gate_up(initial.gate_up);
   post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
   gate_proj_ = linear("gate_proj", gate_up[0]);
@@ -57,8 +62,8 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
 }
 
 void DecoderBlock::pack(at::ScalarType dtype) {
-  const at::Device device = input_layernorm_->weight.device();
-  packed_.input_norm = rounded_vector(input_layernorm_->weight, dtype);
+  const at::Device device = q_proj_->weight.device();
+  if (input_layernorm_) packed_.input_norm = rounded_vector(input_layernorm_->weight, dtype);
   const auto rounded = [dtype](const at::Tensor& vector) {
     return vector.defined() ? rounded_vector(vector, dtype).cpu() : at::Tensor();
   };
@@ -79,6 +84,12 @@ void DecoderBlock::forward_in_place(at::Tensor& x, const Placement& placement, K
                                     int64_t layer) const {
   LayerBuffers buffers(packed_, *config_, x.size(0));
   decoder_layer(packed_, *config_, placement, cache, layer, buffers, x);
+}
+
+void DecoderBlock::forward_in_place(at::Tensor& x, const at::Tensor& input, const Placement& placement,
+                                    KvCache& cache, int64_t layer) const {
+  LayerBuffers buffers(packed_, *config_, x.size(0));
+  decoder_layer(packed_, *config_, input, placement, cache, layer, buffers, x);
 }
 
 at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -126,30 +137,42 @@ at::Tensor DecoderBlock::angles(std::span<const Segment> segments, at::Device de
   return angles;
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
-                                 const at::Tensor& frontier, at::ScalarType training_dtype) const {
-  const at::Tensor turned = angles(segments, x.device());
-  const double scale = config_->rope.attention_factor;
-  const at::Tensor cos = (scale * turned.cos()).to(at::kFloat).unsqueeze(1),
-                   sin = (scale * turned.sin()).to(at::kFloat).unsqueeze(1);
+at::Tensor DecoderBlock::heads_of(const at::Tensor& input, const Linear& projection, const RmsNorm* norm,
+                                  at::ScalarType training_dtype) const {
+  const at::Tensor heads =
+      projection.forward(input, training_dtype).view({input.size(0), -1, config_->head_dim});
+  return norm != nullptr ? norm->forward(heads) : heads;
+}
 
-  const auto heads_of = [&](const at::Tensor& input, const Linear& projection, const RmsNorm* norm) {
-    const at::Tensor heads =
-        projection.forward(input, training_dtype).view({input.size(0), -1, config_->head_dim});
-    return norm != nullptr ? norm->forward(heads) : heads;
+DecoderBlock::Heads DecoderBlock::project(const at::Tensor& input, const at::Tensor& angles,
+                                          const at::Tensor& frontier, at::ScalarType training_dtype) const {
+  const double scale = config_->rope.attention_factor;
+  const at::Tensor cos = (scale * angles.cos()).to(at::kFloat).unsqueeze(1),
+                   sin = (scale * angles.sin()).to(at::kFloat).unsqueeze(1);
+  const auto asking = [&](const at::Tensor& rows) {
+    return frontier.defined() ? rows.index_select(0, frontier) : rows;
   };
-  const at::Tensor normed = input_layernorm_->forward(x);
-  const at::Tensor key = rotate(heads_of(normed, *k_proj_, k_norm_.get()), cos, sin);
-  const at::Tensor value = heads_of(normed, *v_proj_, nullptr);
-  const at::Tensor query = rotate(heads_of(normed.index_select(0, frontier), *q_proj_, q_norm_.get()),
-                                  cos.index_select(0, frontier), sin.index_select(0, frontier));
-  at::Tensor y = x.index_select(0, frontier) +
-                 o_proj_->forward(attend(query, key, value, segments, frontier), training_dtype);
+  return {rotate(heads_of(asking(input), *q_proj_, q_norm_.get(), training_dtype), asking(cos), asking(sin)),
+          rotate(heads_of(input, *k_proj_, k_norm_.get(), training_dtype), cos, sin),
+          heads_of(input, *v_proj_, nullptr, training_dtype)};
+}
+
+at::Tensor DecoderBlock::finish(const at::Tensor& x, const at::Tensor& attended,
+                                at::ScalarType training_dtype) const {
+  at::Tensor y = x + o_proj_->forward(attended, training_dtype);
   if (!post_attention_layernorm_) return y;
   const at::Tensor inner_in = post_attention_layernorm_->forward(y);
   const at::Tensor inner =
       at::silu(gate_proj_->forward(inner_in, training_dtype)) * up_proj_->forward(inner_in, training_dtype);
   return y + down_proj_->forward(inner, training_dtype);
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
+                                 const at::Tensor& frontier, at::ScalarType training_dtype) const {
+  const Heads heads =
+      project(input_layernorm_->forward(x), angles(segments, x.device()), frontier, training_dtype);
+  return finish(x.index_select(0, frontier), attend(heads.query, heads.key, heads.value, segments, frontier),
+                training_dtype);
 }
 
 }  // namespace clover::model

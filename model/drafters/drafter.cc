@@ -22,6 +22,7 @@ DraftState DraftState::rows(const at::Tensor& index) const {
   DraftState some{hidden.index_select(0, index), depth,
                   rounded.defined() ? rounded.index_select(0, index) : rounded};
   for (const at::Tensor& tensor : carried) some.carried.push_back(tensor.index_select(0, index));
+  some.shared = shared;
   return some;
 }
 

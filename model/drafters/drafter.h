@@ -21,6 +21,7 @@ struct DraftState {
   int64_t depth = 0;     // guesses already fed: 0 right after `prime`
   at::Tensor rounded{};  // `hidden` in the frozen dtype where a kernel yields it as well, else undefined
   std::vector<at::Tensor> carried{};  // whatever else the kind needs of each row, [F, ..] each
+  std::vector<at::Tensor> shared{};   // what it needs of the whole call of `prime`, the same for all rows
 
   /// The state of these rows alone: i64 [F'] on its device.
   DraftState rows(const at::Tensor& index) const;

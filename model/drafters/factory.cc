@@ -10,6 +10,8 @@ namespace clover::model {
 // Each is defined in its kind's file.
 std::shared_ptr<Drafter> make_clover(const DrafterSpec& spec);
 std::shared_ptr<Drafter> make_clover2(const DrafterSpec& spec);
+std::shared_ptr<Drafter> make_eagle(const DrafterSpec& spec);
+std::shared_ptr<Drafter> make_eagle3(const DrafterSpec& spec);
 std::shared_ptr<Drafter> make_medusa(const DrafterSpec& spec);
 std::shared_ptr<Drafter> make_redrafter(const DrafterSpec& spec);
 
@@ -18,9 +20,13 @@ std::span<const DrafterFactory> drafter_factories() {
   static constexpr const char* clover2[] = {"heads", "augmenting_layers"};
   static constexpr const char* medusa[] = {"heads"};
   static constexpr const char* redrafter[] = {"heads", "layers", "exit_dim", "recurrence"};
-  static constexpr std::array<DrafterFactory, 4> factories{{
+  static constexpr const char* eagle[] = {"heads", "fc_bias"};
+  static constexpr const char* eagle3[] = {"heads", "tap_layers", "norm_before_residual"};
+  static constexpr std::array<DrafterFactory, 6> factories{{
       {"clover", make_clover, clover},
       {"clover2", make_clover2, clover2},
+      {"eagle", make_eagle, eagle},
+      {"eagle3", make_eagle3, eagle3},
       {"medusa", make_medusa, medusa},
       {"redrafter", make_redrafter, redrafter},
   }};
@@ -80,6 +86,14 @@ std::string SettingsReader::choice(const std::string& key, const std::string& fa
   }
   throw data::InputError("Setting \"" + key + "\" of drafter " + kind_ + " is " + value->dump() +
                          ", expected one of: " + names + ".");
+}
+
+bool SettingsReader::flag(const std::string& key, bool fallback) {
+  const nlohmann::json* value = find(key);
+  if (!value) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  throw data::InputError("Setting \"" + key + "\" of drafter " + kind_ + " is " + value->dump() +
+                         ", expected true or false.");
 }
 
 void SettingsReader::finish() const {

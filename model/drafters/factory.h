@@ -35,6 +35,7 @@ class SettingsReader {
   std::vector<int64_t> ascending(const std::string& key, int64_t low, int64_t high);
   std::string choice(const std::string& key, const std::string& fallback,
                      std::initializer_list<const char*> allowed);
+  bool flag(const std::string& key, bool fallback);
   void finish() const;
 
  private:

@@ -79,10 +79,10 @@ at::Device device_of(const Drafter& drafter) {
 DraftGraphs::DraftGraphs(Drafter& drafter, KvCache& cache, int64_t first_layer, GraphRunner& graph_runner)
     : drafter_(drafter), cache_(cache), first_layer_(first_layer), graph_runner_(graph_runner) {}
 
-PassInputs DraftGraphs::inputs_of(const DraftInput& input, std::span<const int64_t> frontier) {
+PassInputs DraftGraphs::inputs_of(const DraftInput& input, std::span<const int64_t> frontier, int64_t room) {
   PassInputs inputs;
   inputs.ids = tensor_of(input.next_ids);
-  if (drafter_.kv_layers() > 0) inputs.placement = cache_.place(input.segments);
+  if (drafter_.kv_layers() > 0) inputs.placement = cache_.place(input.segments, room);
   inputs.wanted = tensor_of(frontier);
   return inputs;
 }
@@ -106,7 +106,8 @@ kernels::GrowingTrees DraftGraphs::grow(const DraftInput& input, std::span<const
   const at::NoGradGuard no_grad;
   warm_ = true;
   const GrowthShape shape = shape_of(growth);
-  const at::Tensor on_device = grow_on_device(source_of(input), inputs_of(input, frontier), growth, shape);
+  const at::Tensor on_device =
+      grow_on_device(source_of(input), inputs_of(input, frontier, room_for(shape)), growth, shape);
   return trees_in(kernels::to_host({on_device})[0], shape.nodes);
 }
 
@@ -130,6 +131,12 @@ DraftGraphs::Grown DraftGraphs::finish() {
   const InFlight done = std::exchange(in_flight_, {});
   warm_ = done.warm;
   return {trees_in(done.trees.wait(), done.nodes), done.trees.event->seconds_since(*done.launched)};
+}
+
+// Of the nodes of a tree only the live ones of all levels but the last are extended.
+int64_t DraftGraphs::room_for(const GrowthShape& shape) const {
+  if (!drafter_.writes_guesses()) return 0;
+  return std::min((shape.levels - 1) * shape.most_live, shape.nodes - 1);
 }
 
 at::Tensor DraftGraphs::grow_on_device(const Source& source, PassInputs inputs, const Growth& growth,
@@ -165,7 +172,7 @@ DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
 // A whole draft on the device, captured or not.
 at::Tensor DraftGraphs::grown(const Features& features, const PassInputs& on_device,
                               const GrowthShape& shape) {
-  DraftKv kv{&cache_, first_layer_, on_device.placement};
+  DraftKv kv{&cache_, first_layer_, on_device.placement, room_for(shape)};
   DraftState state = drafter_.prime(features, on_device.ids, {}, on_device.wanted, &kv);
   const int64_t count = on_device.wanted.size(0);
   const at::Tensor bytes =

@@ -114,7 +114,7 @@ class DraftGraphs {
     bool warm = true;
   };
 
-  PassInputs inputs_of(const DraftInput& input, std::span<const int64_t> frontier);
+  PassInputs inputs_of(const DraftInput& input, std::span<const int64_t> frontier, int64_t room = 0);
   PassShape shape_for(const PassInputs& inputs) const;
   bool captures(const PassInputs& inputs) const;
   Source source_of(const DraftInput& input);
@@ -124,6 +124,8 @@ class DraftGraphs {
   at::Tensor grow_on_device(const Source& source, PassInputs inputs, const Growth& growth,
                             const GrowthShape& shape);
   GrowthShape shape_of(const Growth& growth) const;
+  /// Slots behind each sequence for rows that the drafter writes while its tree grows.
+  int64_t room_for(const GrowthShape& shape) const;
   at::Tensor grown(const Features& features, const PassInputs& on_device, const GrowthShape& shape);
   /// body(features, inputs on the device), captured under `key` in its shape.
   template <class Key, class Body>

@@ -108,9 +108,16 @@ kernels::AttentionRows select_rows(const kernels::AttentionRows& all, const at::
 
 void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
                    KvCache& cache, int64_t layer, LayerBuffers& buffers, at::Tensor& x) {
+  decoder_layer(weights, config, {x, weights.input_norm, config.norm_eps}, placement, cache, layer, buffers,
+                x);
+}
+
+void decoder_layer(const DecoderWeights& weights, const TargetConfig& config,
+                   const kernels::LinearInput& input, const Placement& placement, KvCache& cache,
+                   int64_t layer, LayerBuffers& buffers, at::Tensor& x) {
   at::Tensor keys = cache.keys(layer), values = cache.values(layer);
-  kernels::linear_rope_and_store({x, weights.input_norm, config.norm_eps}, weights.qkv, placement.cos,
-                                 placement.sin, placement.slots, buffers.query, keys, values);
+  kernels::linear_rope_and_store(input, weights.qkv, placement.cos, placement.sin, placement.slots,
+                                 buffers.query, keys, values);
   attention_output_and_mlp(weights, config, placement.rows, keys, values, buffers, x);
 }
 

@@ -49,7 +49,12 @@ struct LayerBuffers {
 void decoder_layer(const DecoderWeights& weights, const TargetConfig& config, const Placement& placement,
                    KvCache& cache, int64_t layer, LayerBuffers& buffers, at::Tensor& x);
 
-/// The same for the last layer of a pass on the CPU when only `rows` (i64 [W], ascending) of its output are
+/// The same where queries, keys and values read `input` in place of norm(x).
+void decoder_layer(const DecoderWeights& weights, const TargetConfig& config,
+                   const kernels::LinearInput& input, const Placement& placement, KvCache& cache,
+                   int64_t layer, LayerBuffers& buffers, at::Tensor& x);
+
+/// The first for the last layer of a pass on the CPU when only `rows` (i64 [W], ascending) of its output are
 /// needed: `x` becomes these rows, fp32 [W, H].  Keys and values are written for all rows.
 void decoder_layer_selected_rows(const DecoderWeights& weights, const TargetConfig& config,
                                  const Placement& placement, KvCache& cache, int64_t layer,

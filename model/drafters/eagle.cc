@@ -1,0 +1,84 @@
+// EAGLE (arXiv 2401.15077; docs/drafters/eagle.md): one decoder layer guesses the target's next feature,
+// which the target's LM head reads.
+//
+//   g_t = fc([e(x_{t+1}); h_t])      e(x): x's input embedding; h_t: the target's post-norm feature
+//   h'_{t+1} = Layer(g)_t            a decoder layer without a norm before its attention
+//   guess = LM head . h'_{t+1};      the next row reads [e(guess); h'_{t+1}]
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "model/drafters/eagle_layer.h"
+#include "model/drafters/factory.h"
+#include "model/drafters/layers.h"
+
+namespace clover::model {
+namespace {
+
+class Eagle final : public Drafter {
+ public:
+  explicit Eagle(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
+    SettingsReader reader("eagle", spec.settings);
+    count_ = reader.integer("heads", 5, 1, deepest);
+    bias_ = reader.flag("fc_bias", true);
+    reader.finish();
+    const TargetConfig& config = *target_.config;
+    mix_ = register_module("fc", std::make_shared<Linear>(config.hidden, 2 * config.hidden, bias_));
+    layer_ =
+        register_module("decoder", std::make_shared<EagleLayer>(config, *target_.last_layer, config.hidden));
+    // Fresh heads pass the feature on to the layer and leave the token out.
+    const at::NoGradGuard no_grad;
+    mix_->weight.narrow(1, config.hidden, config.hidden).copy_(at::eye(config.hidden));
+  }
+
+  std::string kind() const override { return "eagle"; }
+  FeatureTaps features() const override { return {.post_norm = true}; }
+  int64_t max_depth() const override { return deepest; }
+  int64_t trained_depth() const override { return count_; }
+  int64_t kv_layers() const override { return 1; }
+  bool writes_guesses() const override { return true; }
+  nlohmann::json settings() const override { return {{"heads", count_}, {"fc_bias", bias_}}; }
+
+  DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
+                   const at::Tensor& frontier, DraftKv* kv) override {
+    const at::Tensor x = mixed(next_ids, features.post_norm.to(at::kFloat));
+    return layer_->prime(x, x, segments, frontier, kv, training_dtype_);
+  }
+
+  at::Tensor output(const DraftState& state) override { return state.hidden; }
+
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
+                    DraftKv* kv) override {
+    const at::Tensor x = mixed(ids, state.hidden.index_select(0, parents));
+    return layer_->extend(state, parents, x, x, kv, training_dtype_);
+  }
+
+ private:
+  static constexpr int64_t deepest = 16;
+
+  /// fc([e(x); h]): tokens i64 [R], features fp32 [R, H] -> fp32 [R, H].
+  at::Tensor mixed(const at::Tensor& tokens, const at::Tensor& features) const {
+    const at::Tensor token = target_.embedding->rows(tokens).to(at::kFloat);
+    return mix_->forward(at::cat({token, features}, 1), training_dtype_);
+  }
+  void pack(at::ScalarType dtype) override {
+    mix_->pack(dtype);
+    layer_->pack(dtype);
+  }
+  void unpack() override {
+    mix_->unpack();
+    layer_->unpack();
+  }
+
+  int64_t count_;
+  bool bias_;
+  std::shared_ptr<Linear> mix_;
+  std::shared_ptr<EagleLayer> layer_;
+};
+
+}  // namespace
+
+std::shared_ptr<Drafter> make_eagle(const DrafterSpec& spec) {
+  return std::make_shared<Eagle>(spec);
+}
+
+}  // namespace clover::model

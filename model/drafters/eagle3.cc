@@ -1,0 +1,129 @@
+// EAGLE-3 (arXiv 2503.01840; docs/drafters/eagle3.md): as EAGLE, from the residual streams after three of the
+// target's layers, with a vocabulary product of its own and no bond between its states and the target's
+// features.
+//
+//   f_t = fc([u^a_t; u^b_t; u^c_t])                  u^a: the residual stream after layer a
+//   y_t = Layer([norm_e(e(x_{t+1})); norm_f(f_t)])   added to f_t; e(x): x's input embedding
+//   guess = own head . norm(y_t);                    the next row reads [norm_e(e(guess)); norm_f(y_t)]
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "data/files/error.h"
+#include "model/drafters/eagle_layer.h"
+#include "model/drafters/factory.h"
+#include "model/drafters/layers.h"
+#include "model/drafters/vocabulary_head.h"
+
+namespace clover::model {
+namespace {
+
+/// After layers 2, N / 2 and N - 3 of N, as published; of fewer than 7 layers, as many as lie between.
+std::vector<int64_t> usual_layers(int64_t count) {
+  std::vector<int64_t> layers;
+  for (const int64_t layer : {std::min<int64_t>(2, count), count / 2, count - 3})
+    if (layer > (layers.empty() ? 0 : layers.back())) layers.push_back(layer);
+  return layers;
+}
+
+class Eagle3 final : public Drafter {
+ public:
+  explicit Eagle3(const DrafterSpec& spec) : Drafter(spec.target) {
+    SettingsReader reader("eagle3", spec.settings);
+    const TargetConfig& config = *target_.config;
+    count_ = reader.integer("heads", 5, 1, deepest);
+    taps_ = reader.ascending("tap_layers", 1, config.layers);
+    normed_residual_ = reader.flag("norm_before_residual", false);
+    reader.finish();
+    if (taps_.empty()) taps_ = usual_layers(config.layers);
+    build(config, spec);
+  }
+
+  std::string kind() const override { return "eagle3"; }
+  FeatureTaps features() const override { return {.layers = taps_}; }
+  int64_t max_depth() const override { return deepest; }
+  int64_t trained_depth() const override { return count_; }
+  int64_t kv_layers() const override { return 1; }
+  bool writes_guesses() const override { return true; }
+  const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
+  nlohmann::json settings() const override {
+    return {{"heads", count_}, {"tap_layers", taps_}, {"norm_before_residual", normed_residual_}};
+  }
+
+  DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
+                   const at::Tensor& frontier, DraftKv* kv) override {
+    const Rows rows = read(next_ids, fuse_->forward(features.layers.to(at::kFloat), training_dtype_));
+    return layer_->prime(rows.residual, rows.input, segments, frontier, kv, training_dtype_);
+  }
+
+  at::Tensor output(const DraftState& state) override { return norm_->forward(state.hidden); }
+
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
+                    DraftKv* kv) override {
+    const Rows rows = read(ids, state.hidden.index_select(0, parents));
+    return layer_->extend(state, parents, rows.residual, rows.input, kv, training_dtype_);
+  }
+
+ private:
+  static constexpr int64_t deepest = 16;
+
+  struct Rows {
+    at::Tensor residual;  // fp32 [R, H]
+    at::Tensor input;     // [R, 2 H]: token, feature
+  };
+  Rows read(const at::Tensor& tokens, const at::Tensor& features) const {
+    const at::Tensor token = token_norm_->forward_rows(*target_.embedding, tokens);
+    const at::Tensor normed = feature_norm_->forward(features);
+    return {normed_residual_ ? normed.to(at::kFloat) : features, at::cat({token, normed}, 1)};
+  }
+
+  void build(const TargetConfig& config, const DrafterSpec& spec) {
+    const int64_t hidden = config.hidden, taps = std::ssize(taps_);
+    const auto norm = [&](const char* name, const at::Tensor& initial) {
+      return register_module(name, std::make_shared<RmsNorm>(initial, config.norm_eps));
+    };
+    fuse_ = register_module("fc", std::make_shared<Linear>(hidden, taps * hidden, false));
+    {
+      // Fresh heads continue the highest of the streams with a copy of the target's last layer.
+      const at::NoGradGuard no_grad;
+      fuse_->weight.narrow(1, (taps - 1) * hidden, hidden).copy_(at::eye(hidden));
+    }
+    token_norm_ = norm("input_layernorm", at::ones({hidden}));
+    feature_norm_ = norm("hidden_norm", target_.last_layer->input_norm);
+    layer_ =
+        register_module("decoder", std::make_shared<EagleLayer>(config, *target_.last_layer, 2 * hidden));
+    norm_ = norm("norm", *target_.final_norm);
+    const at::Tensor map = spec.token_map.defined() ? spec.token_map.to(device()) : spec.token_map;
+    vocabulary_ = register_module(
+        "vocabulary", std::make_shared<VocabularyHead>(lm_head_rows(target_, spec.token_map), false, map));
+  }
+
+  template <typename Action>
+  void for_each_layer(Action action) {
+    action(*fuse_);
+    for (const auto& norm : {token_norm_, feature_norm_, norm_}) action(*norm);
+    action(*layer_);
+    action(*vocabulary_);
+  }
+  void pack(at::ScalarType dtype) override {
+    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
+  }
+  void unpack() override {
+    for_each_layer([](auto& layer) { layer.unpack(); });
+  }
+
+  int64_t count_;
+  std::vector<int64_t> taps_;
+  bool normed_residual_;
+  std::shared_ptr<Linear> fuse_;
+  std::shared_ptr<RmsNorm> token_norm_, feature_norm_, norm_;
+  std::shared_ptr<EagleLayer> layer_;
+  std::shared_ptr<VocabularyHead> vocabulary_;
+};
+
+}  // namespace
+
+std::shared_ptr<Drafter> make_eagle3(const DrafterSpec& spec) {
+  return std::make_shared<Eagle3>(spec);
+}
+
+}  // namespace clover::model
