@@ -19,6 +19,7 @@
 #include "infer/program/machine.h"
 #include "infer/requests/decode_flags.h"
 #include "infer/requests/report.h"
+#include "model/drafters/factory.h"
 
 namespace clover::infer {
 namespace {
@@ -135,8 +136,7 @@ int bench_steps(const BenchOptions& options) {
   std::map<std::string, Acceptance> acceptance;
   if (!options.assumed_acceptance.empty())
     acceptance = read_acceptance(data::read_json(options.assumed_acceptance), plan.rows);
-  for (const std::string& kind : options.random_heads)
-    model::settings_of_kind(kind, json::object());  // InputError for an unknown kind
+  for (const std::string& kind : options.random_heads) model::drafter_kind(kind);  // InputError if unknown
   if (!options.random_weights.empty()) {
     if (!options.heads.empty())
       throw data::InputError(

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <tuple>
 #include <utility>
 
 #include "kernels/gpu/gpu.h"
@@ -31,7 +29,11 @@ at::Tensor to_tensor(const std::vector<int32_t>& values) {
 }  // namespace
 
 KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
-    : shape_(std::move(shape)), pages_(pages), page_size_(page_size), prefixes_(page_size) {
+    : shape_(std::move(shape)),
+      pages_(pages),
+      page_size_(page_size),
+      rotary_({shape_.frequencies, shape_.rotary_scale, shape_.frequencies_at, shape_.plain_length}),
+      prefixes_(page_size) {
   TORCH_CHECK(pages > 0 && page_size > 0,
               "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
               page_size);
@@ -177,42 +179,6 @@ void KvCache::reserve(Sequence& sequence, int64_t slots) {
   }
 }
 
-// Up to plain_length a position's angles are always the same and come from a table that grows with the
-// positions.  Beyond, they depend on the text's length and are computed for each row.
-void KvCache::rotary(const std::vector<RotaryRow>& rotary_rows, Placement& placement) {
-  const int64_t half = std::ssize(shape_.frequencies), rows = std::ssize(rotary_rows);
-  const auto turn = [scale = shape_.rotary_scale](int64_t position, double frequency) {
-    const double angle = static_cast<double>(position) * frequency;
-    return std::pair(static_cast<float>(scale * std::cos(angle)),
-                     static_cast<float>(scale * std::sin(angle)));
-  };
-  int64_t longest = 0;
-  for (const RotaryRow& row : rotary_rows)
-    if (row.length <= shape_.plain_length) longest = std::max<int64_t>(longest, row.position + 1);
-  for (int64_t position = std::ssize(cos_) / half; position < longest; ++position) {
-    for (const double frequency : shape_.frequencies) {
-      const auto [cos, sin] = turn(position, frequency);
-      cos_.push_back(cos), sin_.push_back(sin);
-    }
-  }
-  placement.cos = at::empty({rows, half}, at::kFloat);
-  placement.sin = at::empty({rows, half}, at::kFloat);
-  std::vector<double> frequencies;
-  int64_t of_length = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t position = rotary_rows[row].position, length = rotary_rows[row].length;
-    float* cos = placement.cos.data_ptr<float>() + row * half;
-    float* sin = placement.sin.data_ptr<float>() + row * half;
-    if (length <= shape_.plain_length) {
-      std::copy_n(cos_.begin() + position * half, half, cos);
-      std::copy_n(sin_.begin() + position * half, half, sin);
-      continue;
-    }
-    if (std::exchange(of_length, length) != length) frequencies = shape_.frequencies_at(length);
-    for (int64_t i = 0; i < half; ++i) std::tie(cos[i], sin[i]) = turn(position, frequencies[i]);
-  }
-}
-
 at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
   size_t longest = 1;
   for (const int32_t number : sequences) longest = std::max(longest, sequences_[number].pages.size());
@@ -259,19 +225,19 @@ Placement KvCache::place(const RowBatch& batch) {
     path_begin.push_back(static_cast<int32_t>(path.size()));
     placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own);
   }
-  std::vector<RotaryRow> rotary_rows(rows);
+  std::vector<RotaryTable::Row> rotary_rows(rows);
   for (int64_t row = 0; row < rows; ++row)
     rotary_rows[row] = {positions[row],
                         std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt)};
-  rotary(rotary_rows, placement);
+  rotary_.fill(rotary_rows, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
                     page_table(tables)};
   return placement;
 }
 
-Placement KvCache::place(std::span<const Segment> segments, int64_t room) {
+Placement KvCache::place(std::span<const Segment> segments, int64_t room, RotaryTable* own) {
   std::vector<int32_t> tables, table_of, contiguous;
-  std::vector<RotaryRow> rotary_rows;
+  std::vector<RotaryTable::Row> rotary_rows;
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {
     Sequence& sequence = sequences_[segment.sequence];
@@ -290,7 +256,7 @@ Placement KvCache::place(std::span<const Segment> segments, int64_t room) {
   Placement placement;
   placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
   std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
-  rotary(rotary_rows, placement);
+  (own != nullptr ? *own : rotary_).fill(rotary_rows, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous),
                     to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
   return placement;

@@ -10,6 +10,7 @@
 
 #include "model/cache/placement.h"
 #include "model/cache/prefix_pages.h"
+#include "model/cache/rotary_table.h"
 #include "model/cache/row_batch.h"
 
 namespace clover::model {
@@ -76,8 +77,9 @@ class KvCache {
 
   /// The same for rows of a drafter's own layers: rows that are committed, or that `keep` is about to commit.
   /// The latter get the slots that they will have then.  Takes pages for `room` slots behind each segment,
-  /// which rows of guesses may use until the next `commit`; c10::Error when they do not suffice.
-  Placement place(std::span<const Segment> segments, int64_t room = 0);
+  /// which rows of guesses may use until the next `commit`; c10::Error when they do not suffice.  `own`: the
+  /// rotation of these layers where it is not the target's.
+  Placement place(std::span<const Segment> segments, int64_t room = 0, RotaryTable* own = nullptr);
 
   /// A slot that belongs to no sequence, for padding rows; only on a GPU.
   int64_t spare_slot() const { return pages_ * page_size_; }
@@ -122,11 +124,6 @@ class KvCache {
     bool open = false;
     int64_t prompt = 0;  // tokens that count as one text for RoPE
   };
-  /// A row's rotary angles depend on its position and, above plain_length, on its text's length.
-  struct RotaryRow {
-    int32_t position;
-    int64_t length;
-  };
   /// Whether the keys depend on the prompt's length, so that no other sequence can share them.
   bool rotates_by_prompt(const Sequence& sequence) const { return sequence.prompt > shape_.plain_length; }
   PrefixPages::PartialMatch partial_match(const Sequence& sequence, std::span<const int64_t> ids) const;
@@ -137,7 +134,6 @@ class KvCache {
     return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
-  void rotary(const std::vector<RotaryRow>& rotary_rows, Placement& placement);
 
   KvShape shape_;
   int64_t pages_;
@@ -147,9 +143,9 @@ class KvCache {
   at::Tensor rows_;
   std::vector<at::Tensor> parts_;  // views of rows_, one for the keys and one for the values of each layer
   std::vector<Sequence> sequences_;
-  std::vector<float> cos_, sin_;  // [positions seen, d/2]
-  std::vector<int32_t> closed_;   // sequence numbers to use again
-  std::vector<int32_t> free_;     // page numbers, the next one last
+  RotaryTable rotary_;           // of the target's layers
+  std::vector<int32_t> closed_;  // sequence numbers to use again
+  std::vector<int32_t> free_;    // page numbers, the next one last
   PrefixPages prefixes_;
 };
 

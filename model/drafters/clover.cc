@@ -12,13 +12,13 @@
 //   regression  attention (the paper) | none
 //               | concat: an MLP over [s; e] in place of attention decoder and residual block
 //   block       full | attention: no MLP half | none
+//   rope_theta  0: the block rotates positions as the target | the base of its own rotation
 //   tap_layers  none | also reads the residual streams after these layers: u + F norm([x_1; ..; x_n])
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <optional>
 
-#include "data/files/error.h"
 #include "model/drafters/attention_decoder.h"
 #include "model/drafters/decoder_block.h"
 #include "model/drafters/factory.h"
@@ -31,42 +31,35 @@ enum class Regression { none, concat, attention };
 
 class Clover final : public Drafter {
  public:
-  explicit Clover(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
+  explicit Clover(const DrafterSpec& spec)
+      : Drafter(spec.target, spec.token_map, spec.trainable),
+        rope_theta_(spec.settings.at("rope_theta").get<double>()),
+        block_config_(block_config(*spec.target.config, "clover", rope_theta_)) {
     const TargetConfig& config = *target_.config;
-    SettingsReader reader("clover", spec.settings);
-    count_ = reader.integer("heads", 3, 1, 16);
-    gate_groups_ = reader.integer("gate_groups", 1, 1, 1024);
-    regression_name_ = reader.choice("regression", "attention", {"attention", "concat", "none"});
-    block_name_ = reader.choice("block", "full", {"full", "attention", "none"});
-    tap_layers_ = reader.ascending("tap_layers", 1, config.layers - 1);
-    reader.finish();
-    if (config.hidden % gate_groups_ != 0) {
-      throw data::InputError("Setting \"gate_groups\" of drafter clover is " + std::to_string(gate_groups_) +
-                             ", expected a divisor of the hidden size " + std::to_string(config.hidden) +
-                             ".");
-    }
+    const nlohmann::json& settings = spec.settings;
+    settings.at("heads").get_to(count_);
+    settings.at("gate_groups").get_to(gate_groups_);
+    settings.at("regression").get_to(regression_name_);
+    settings.at("block").get_to(block_name_);
+    settings.at("tap_layers").get_to(tap_layers_);
+    if (config.hidden % gate_groups_ != 0)
+      refuse_setting("clover", "gate_groups", gate_groups_,
+                     "a divisor of the hidden size " + std::to_string(config.hidden));
     regression_ = regression_name_ == "attention" ? Regression::attention
                   : regression_name_ == "concat"  ? Regression::concat
                                                   : Regression::none;
-    if (plain() && !tap_layers_.empty()) {
-      throw data::InputError("Setting \"tap_layers\" of drafter clover is " +
-                             nlohmann::json(tap_layers_).dump() +
-                             ", expected none where block and regression are \"none\".");
-    }
+    if (plain() && !tap_layers_.empty())
+      refuse_setting("clover", "tap_layers", tap_layers_, "none where block and regression are \"none\"");
+    if (block_name_ == "none" && rope_theta_ != 0)
+      refuse_setting("clover", "rope_theta", rope_theta_, "0 where block is \"none\"");
     build(config, spec.seed);
   }
 
   std::string kind() const override { return "clover"; }
   int64_t max_depth() const override { return count_; }
   int64_t kv_layers() const override { return block_ ? 1 : 0; }
+  const Rope* own_rope() const override { return rope_theta_ > 0 ? &block_config_.rope : nullptr; }
   bool regressive() const override { return regression_ != Regression::none; }
-  nlohmann::json settings() const override {
-    return {{"heads", count_},
-            {"regression", regression_name_},
-            {"block", block_name_},
-            {"gate_groups", gate_groups_},
-            {"tap_layers", tap_layers_}};
-  }
   FeatureTaps features() const override {
     return plain() ? FeatureTaps{.post_norm = true} : FeatureTaps{.pre_norm = true, .layers = tap_layers_};
   }
@@ -117,7 +110,7 @@ class Clover final : public Drafter {
     }
     if (block_name_ != "none") {
       block_ =
-          register_module("block", std::make_shared<DecoderBlock>(config, *target_.last_layer,
+          register_module("block", std::make_shared<DecoderBlock>(block_config_, *target_.last_layer,
                                                                   BlockForm{.mlp = block_name_ == "full"}));
     }
     if (regression_ == Regression::attention) {
@@ -181,6 +174,8 @@ class Clover final : public Drafter {
     for_each_layer([](auto& layer) { layer.unpack(); });
   }
 
+  double rope_theta_;
+  TargetConfig block_config_;
   int64_t count_, gate_groups_;
   std::vector<int64_t> tap_layers_;
   std::string regression_name_, block_name_;
@@ -195,8 +190,19 @@ class Clover final : public Drafter {
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_clover(const DrafterSpec& spec) {
-  return std::make_shared<Clover>(spec);
+DrafterKind clover_drafter() {
+  return {
+      "clover",
+      [](const DrafterSpec& spec) { return std::make_shared<Clover>(spec); },
+      {Setting::integer("heads", 3, 1, 16, "number of heads: how many tokens ahead are guessed"),
+       Setting::choice("regression", {"attention", "concat", "none"},
+                       "attention (the paper), concat or none"),
+       Setting::choice("block", {"full", "attention", "none"}, "augmenting block: full, attention or none"),
+       Setting::integer("gate_groups", 1, 1, 1024, "gates of the attention decoder"),
+       Setting::layers("tap_layers",
+                       "also read the residual stream after so many layers of the target, such as "
+                       "\"10,20\"; \"\": none"),
+       rope_theta_setting()}};
 }
 
 }  // namespace clover::model

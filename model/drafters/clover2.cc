@@ -19,11 +19,12 @@ namespace {
 
 class Clover2 final : public Drafter {
  public:
-  explicit Clover2(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
-    SettingsReader reader("clover2", spec.settings);
-    count_ = reader.integer("heads", 3, 1, 16);
-    const int64_t layers = reader.integer("augmenting_layers", 2, 1, 8);
-    reader.finish();
+  explicit Clover2(const DrafterSpec& spec)
+      : Drafter(spec.target, spec.token_map, spec.trainable),
+        rope_theta_(spec.settings.at("rope_theta").get<double>()),
+        block_config_(block_config(*spec.target.config, "clover2", rope_theta_)) {
+    spec.settings.at("heads").get_to(count_);
+    const auto layers = spec.settings.at("augmenting_layers").get<int64_t>();
     build(*target_.config, layers, spec.seed);
   }
 
@@ -31,7 +32,7 @@ class Clover2 final : public Drafter {
   FeatureTaps features() const override { return {.pre_norm = true}; }
   int64_t max_depth() const override { return count_; }
   int64_t kv_layers() const override { return std::ssize(block_); }
-  nlohmann::json settings() const override { return {{"heads", count_}, {"augmenting_layers", kv_layers()}}; }
+  const Rope* own_rope() const override { return rope_theta_ > 0 ? &block_config_.rope : nullptr; }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
@@ -100,7 +101,7 @@ class Clover2 final : public Drafter {
     for (int64_t i = 0; i < layers; ++i) {
       block_.push_back(
           register_module("block" + std::to_string(i),
-                          std::make_shared<DecoderBlock>(config, *target_.last_layer, BlockForm{})));
+                          std::make_shared<DecoderBlock>(block_config_, *target_.last_layer, BlockForm{})));
     }
     state_norm_ = norm("state_norm");
     first_mix_ = mix("first_mix", config.hidden);
@@ -127,6 +128,8 @@ class Clover2 final : public Drafter {
     for_each_layer([](auto& layer) { layer.unpack(); });
   }
 
+  double rope_theta_;
+  TargetConfig block_config_;
   int64_t count_;
   std::shared_ptr<AttentionDecoder> first_decoder_, next_decoder_;
   std::vector<std::shared_ptr<DecoderBlock>> block_;
@@ -136,8 +139,12 @@ class Clover2 final : public Drafter {
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_clover2(const DrafterSpec& spec) {
-  return std::make_shared<Clover2>(spec);
+DrafterKind clover2_drafter() {
+  return {"clover2",
+          [](const DrafterSpec& spec) { return std::make_shared<Clover2>(spec); },
+          {Setting::integer("heads", 3, 1, 16, "number of heads: how many tokens ahead are guessed"),
+           Setting::integer("augmenting_layers", 2, 1, 8, "decoder layers of the augmenting block"),
+           rope_theta_setting()}};
 }
 
 }  // namespace clover::model

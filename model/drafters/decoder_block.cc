@@ -1,11 +1,13 @@
 #include "model/drafters/decoder_block.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "kernels/gpu/gpu.h"
+#include "model/drafters/factory.h"
 
 namespace clover::model {
 namespace {
@@ -24,6 +26,20 @@ at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
 }
 
 }  // namespace
+
+TargetConfig block_config(const TargetConfig& target, const std::string& kind, double theta) {
+  TargetConfig config = target;
+  if (theta == 0) return config;
+  if (theta < 1) refuse_setting(kind, "rope_theta", theta, "0, or a number from 1");
+  config.rope = Rope{};
+  config.rope.theta = theta;
+  return config;
+}
+
+Setting rope_theta_setting() {
+  return Setting::number("rope_theta", 0, 0, 1e12,
+                         "base of the rotary positions of the augmenting block; 0: as the target's layers");
+}
 
 DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form)
     : config_(&config) {
@@ -54,11 +70,20 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
   }
   o_proj_ = linear("o_proj", initial.output.unpack());
   if (!form.mlp) return;
-  const auto gate_up = unpack_gate_up(initial.gate_up);
+  std::vector<at::Tensor> gate_up = unpack_gate_up(initial.gate_up);
+  at::Tensor down = initial.down.unpack();
+  if (const int64_t inner = config.intermediate; inner != down.size(1)) {
+    at::Generator generator = at::detail::createCPUGenerator(/*seed=*/0);
+    const auto random = [&](int64_t outputs, int64_t inputs) {
+      return at::normal(0.0, 1 / std::sqrt(static_cast<double>(inputs)), {outputs, inputs}, generator);
+    };
+    gate_up = {random(inner, config.hidden), random(inner, config.hidden)};
+    down = random(config.hidden, inner);
+  }
   post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
   gate_proj_ = linear("gate_proj", gate_up[0]);
   up_proj_ = linear("up_proj", gate_up[1]);
-  down_proj_ = linear("down_proj", initial.down.unpack());
+  down_proj_ = linear("down_proj", down);
 }
 
 void DecoderBlock::pack(at::ScalarType dtype) {

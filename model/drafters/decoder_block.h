@@ -4,12 +4,21 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "model/drafters/drafter.h"
 #include "model/drafters/layers.h"
+#include "model/drafters/setting.h"
 #include "model/target/decoder_layer.h"
 
 namespace clover::model {
+
+/// The configuration of a drafter's own layers: the target's, with plain RoPE of base `theta` unless that is
+/// 0.  InputError naming setting "rope_theta" of `kind` for a base below 1.
+TargetConfig block_config(const TargetConfig& target, const std::string& kind, double theta);
+
+/// The declaration of that setting.
+Setting rope_theta_setting();
 
 /// How a block differs from a decoder layer of the target.
 struct BlockForm {
@@ -24,7 +33,9 @@ struct BlockForm {
 /// ragged rows.
 class DecoderBlock : public Module {
  public:
-  /// Where the block reads wider rows than the target's layer did, the copied weights read their last H.
+  /// `config` is kept; it is the target's or `block_config`.  An MLP of another width than the target's is
+  /// drawn at random.  Where the block reads wider rows than the target's layer did, the copied weights read
+  /// their last H.
   DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form);
 
   /// Frozen.  x fp32 [R, H] becomes the block's output; keys and values go to `layer` of `cache`, as

@@ -1,23 +1,9 @@
 #include "model/drafters/drafter.h"
 
-#include "data/files/error.h"
 #include "kernels/gpu/gpu.h"
 #include "model/drafters/factory.h"
 
 namespace clover::model {
-namespace {
-
-const DrafterFactory& factory_of(const std::string& kind) {
-  std::string known;
-  for (const DrafterFactory& factory : drafter_factories()) {
-    if (kind == factory.kind) return factory;
-    known += (known.empty() ? "" : ", ") + std::string(factory.kind);
-  }
-  throw data::InputError("Drafter kind \"" + kind + "\" is unknown; expected one of: " + known + ".");
-}
-
-}  // namespace
-
 DraftState DraftState::rows(const at::Tensor& index) const {
   DraftState some{hidden.index_select(0, index), depth,
                   rounded.defined() ? rounded.index_select(0, index) : rounded};
@@ -57,22 +43,18 @@ void Drafter::thaw() {
 
 std::vector<std::string> drafter_kinds() {
   std::vector<std::string> kinds;
-  for (const DrafterFactory& factory : drafter_factories()) kinds.emplace_back(factory.kind);
+  for (const DrafterKind& kind : drafter_table()) kinds.push_back(kind.name);
   return kinds;
 }
 
-nlohmann::json settings_of_kind(const std::string& kind, const nlohmann::json& settings) {
-  nlohmann::json own = nlohmann::json::object();
-  for (const char* name : factory_of(kind).settings) {
-    if (settings.contains(name)) own[name] = settings.at(name);
-  }
-  return own;
-}
-
-std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
+std::shared_ptr<Drafter> make_drafter(const std::string& kind_name, const nlohmann::json& settings,
                                       const TargetView& target, const at::Tensor& token_map, bool trainable,
                                       uint64_t seed) {
-  auto drafter = factory_of(kind).make({settings, target, token_map, trainable, seed});
+  const DrafterKind& kind = drafter_kind(kind_name);
+  const nlohmann::json complete =
+      complete_settings(kind_name, kind.settings, settings, target.config->layers);
+  auto drafter = kind.make({complete, target, token_map, trainable, seed});
+  drafter->settings_ = complete;
   drafter->to(target.head->device());
   return drafter;
 }

@@ -62,7 +62,9 @@ class Drafter : public Module {
   /// How many of them `fit` trains and drafts reach unless they are asked for more: recurrent kinds can guess
   /// deeper than they were trained.
   virtual int64_t trained_depth() const { return max_depth(); }
-  virtual int64_t kv_layers() const { return 0; }   // layers of its own in the cache
+  virtual int64_t kv_layers() const { return 0; }  // layers of its own in the cache
+  /// The rotation of these layers; null: the target's.
+  virtual const Rope* own_rope() const { return nullptr; }
   virtual bool regressive() const { return true; }  // whether a guess depends on the ids given to `extend`
   /// Whether `extend` writes keys and values of guesses to the drafter's own layers: then DraftKv has room.
   virtual bool writes_guesses() const { return false; }
@@ -88,9 +90,8 @@ class Drafter : public Module {
   virtual const OutputHead& head(int64_t /*depth*/) const { return head_; }
   at::Device device() const { return target_.head->device(); }
 
-  /// All its settings, as `make_drafter` takes them: the "drafter" object of config.json, without the token
-  /// map.
-  virtual nlohmann::json settings() const = 0;
+  /// All its settings, as `make_drafter` takes them: the "drafter" object of config.json.
+  const nlohmann::json& settings() const { return settings_; }
 
   /// Packs the present weights in `dtype` for inference; until `thaw`, calls
   /// run on the row-independent kernels without autograd.  `thaw` returns to the trainable weights.
@@ -114,6 +115,12 @@ class Drafter : public Module {
   OutputHead head_;
   bool frozen_ = false;
   at::ScalarType training_dtype_ = at::kFloat;
+
+ private:
+  friend std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::json& settings,
+                                               const TargetView& target, const at::Tensor& token_map,
+                                               bool trainable, uint64_t seed);
+  nlohmann::json settings_;
 };
 
 /// Makes a drafter of `kind` with initial weights, drawn from `seed` and lying on the target's device.
@@ -124,8 +131,5 @@ std::shared_ptr<Drafter> make_drafter(const std::string& kind, const nlohmann::j
                                       const TargetView& target, const at::Tensor& token_map, bool trainable,
                                       uint64_t seed);
 std::vector<std::string> drafter_kinds();  // "clover", .. (factory.cc)
-
-/// The subset of `settings`, which may be of several kinds, that `kind` has.  InputError for an unknown kind.
-nlohmann::json settings_of_kind(const std::string& kind, const nlohmann::json& settings);
 
 }  // namespace clover::model

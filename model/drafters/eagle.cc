@@ -14,20 +14,21 @@
 namespace clover::model {
 namespace {
 
+// The layer reads its own guesses as often as it is asked to; deeper ones are hardly ever accepted.
+constexpr int64_t deepest = 16;
+
 class Eagle final : public Drafter {
  public:
   explicit Eagle(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
-    SettingsReader reader("eagle", spec.settings);
-    count_ = reader.integer("heads", 5, 1, deepest);
-    bias_ = reader.flag("fc_bias", true);
-    reader.finish();
-    const TargetConfig& config = *target_.config;
-    mix_ = register_module("fc", std::make_shared<Linear>(config.hidden, 2 * config.hidden, bias_));
-    layer_ =
-        register_module("decoder", std::make_shared<EagleLayer>(config, *target_.last_layer, config.hidden));
+    spec.settings.at("heads").get_to(count_);
+    config_ = eagle_layer_config(*target_.config, "eagle", spec.settings);
+    const int64_t hidden = config_.hidden;
+    const bool bias = spec.settings.at("fc_bias").get<bool>();
+    mix_ = register_module("fc", std::make_shared<Linear>(hidden, 2 * hidden, bias));
+    layer_ = register_module("decoder", std::make_shared<EagleLayer>(config_, *target_.last_layer, hidden));
     // Fresh heads pass the feature on to the layer and leave the token out.
     const at::NoGradGuard no_grad;
-    mix_->weight.narrow(1, config.hidden, config.hidden).copy_(at::eye(config.hidden));
+    mix_->weight.narrow(1, hidden, hidden).copy_(at::eye(hidden));
   }
 
   std::string kind() const override { return "eagle"; }
@@ -36,7 +37,7 @@ class Eagle final : public Drafter {
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
-  nlohmann::json settings() const override { return {{"heads", count_}, {"fc_bias", bias_}}; }
+  const Rope* own_rope() const override { return settings().at("rope_theta") > 0 ? &config_.rope : nullptr; }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
@@ -53,8 +54,6 @@ class Eagle final : public Drafter {
   }
 
  private:
-  static constexpr int64_t deepest = 16;
-
   /// fc([e(x); h]): tokens i64 [R], features fp32 [R, H] -> fp32 [R, H].
   at::Tensor mixed(const at::Tensor& tokens, const at::Tensor& features) const {
     const at::Tensor token = target_.embedding->rows(tokens).to(at::kFloat);
@@ -70,15 +69,19 @@ class Eagle final : public Drafter {
   }
 
   int64_t count_;
-  bool bias_;
+  TargetConfig config_;  // of the layer
   std::shared_ptr<Linear> mix_;
   std::shared_ptr<EagleLayer> layer_;
 };
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_eagle(const DrafterSpec& spec) {
-  return std::make_shared<Eagle>(spec);
+DrafterKind eagle_drafter() {
+  return {"eagle",
+          [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
+          {Setting::integer("heads", 5, 1, deepest, "guesses in a row that are trained and drafted"),
+           Setting::boolean("fc_bias", true, "a bias where token and feature are mixed"),
+           intermediate_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

@@ -8,7 +8,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "data/files/error.h"
+#include <algorithm>
+
 #include "model/drafters/eagle_layer.h"
 #include "model/drafters/factory.h"
 #include "model/drafters/layers.h"
@@ -17,25 +18,27 @@
 namespace clover::model {
 namespace {
 
+// The layer reads its own guesses as often as it is asked to; deeper ones are hardly ever accepted.
+constexpr int64_t deepest = 16;
+
 /// After layers 2, N / 2 and N - 3 of N, as published; of fewer than 7 layers, as many as lie between.
 std::vector<int64_t> usual_layers(int64_t count) {
   std::vector<int64_t> layers;
-  for (const int64_t layer : {std::min<int64_t>(2, count), count / 2, count - 3})
+  for (const int64_t layer : {std::min<int64_t>(2, count - 1), count / 2, count - 3})
     if (layer > (layers.empty() ? 0 : layers.back())) layers.push_back(layer);
+  if (layers.empty()) refuse_setting("eagle3", "tap_layers", layers, "a target of two layers or more");
   return layers;
 }
 
 class Eagle3 final : public Drafter {
  public:
   explicit Eagle3(const DrafterSpec& spec) : Drafter(spec.target) {
-    SettingsReader reader("eagle3", spec.settings);
-    const TargetConfig& config = *target_.config;
-    count_ = reader.integer("heads", 5, 1, deepest);
-    taps_ = reader.ascending("tap_layers", 1, config.layers);
-    normed_residual_ = reader.flag("norm_before_residual", false);
-    reader.finish();
-    if (taps_.empty()) taps_ = usual_layers(config.layers);
-    build(config, spec);
+    spec.settings.at("heads").get_to(count_);
+    spec.settings.at("tap_layers").get_to(taps_);
+    spec.settings.at("norm_before_residual").get_to(normed_residual_);
+    if (taps_.empty()) taps_ = usual_layers(target_.config->layers);
+    config_ = eagle_layer_config(*target_.config, "eagle3", spec.settings);
+    build(config_, spec);
   }
 
   std::string kind() const override { return "eagle3"; }
@@ -45,9 +48,7 @@ class Eagle3 final : public Drafter {
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
   const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
-  nlohmann::json settings() const override {
-    return {{"heads", count_}, {"tap_layers", taps_}, {"norm_before_residual", normed_residual_}};
-  }
+  const Rope* own_rope() const override { return settings().at("rope_theta") > 0 ? &config_.rope : nullptr; }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
@@ -64,8 +65,6 @@ class Eagle3 final : public Drafter {
   }
 
  private:
-  static constexpr int64_t deepest = 16;
-
   struct Rows {
     at::Tensor residual;  // fp32 [R, H]
     at::Tensor input;     // [R, 2 H]: token, feature
@@ -114,6 +113,7 @@ class Eagle3 final : public Drafter {
   int64_t count_;
   std::vector<int64_t> taps_;
   bool normed_residual_;
+  TargetConfig config_;  // of the layer
   std::shared_ptr<Linear> fuse_;
   std::shared_ptr<RmsNorm> token_norm_, feature_norm_, norm_;
   std::shared_ptr<EagleLayer> layer_;
@@ -122,8 +122,15 @@ class Eagle3 final : public Drafter {
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_eagle3(const DrafterSpec& spec) {
-  return std::make_shared<Eagle3>(spec);
+DrafterKind eagle3_drafter() {
+  return {"eagle3",
+          [](const DrafterSpec& spec) { return std::make_shared<Eagle3>(spec); },
+          {Setting::integer("heads", 5, 1, deepest, "guesses in a row that are trained and drafted"),
+           Setting::layers("tap_layers",
+                           "also read the residual stream after so many layers of the target, such as "
+                           "\"10,20\"; \"\": after 2, N/2 and N-3 of N"),
+           Setting::boolean("norm_before_residual", false, "the layer adds to the normed feature"),
+           intermediate_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

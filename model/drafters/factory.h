@@ -1,48 +1,43 @@
 #pragma once
 
-#include <span>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "model/drafters/drafter.h"
+#include "model/drafters/setting.h"
 
 namespace clover::model {
 
 /// What a drafter of any kind is made from.
 struct DrafterSpec {
-  const nlohmann::json& settings;
+  const nlohmann::json& settings;  // all that the kind declares, each checked
   const TargetView& target;
   const at::Tensor& token_map;
   bool trainable;
   uint64_t seed;
 };
 
-struct DrafterFactory {
-  const char* kind;
-  std::shared_ptr<Drafter> (*make)(const DrafterSpec&);
-  std::span<const char* const> settings;  // their names
+/// A kind of drafter: its name, how one is made, and the declaration of its settings.
+struct DrafterKind {
+  std::string name;
+  std::function<std::shared_ptr<Drafter>(const DrafterSpec&)> make;
+  std::vector<Setting> settings;
+
+  /// The setting that --`option` sets; null for a kind that has none.
+  const Setting* setting_of_option(const std::string& option) const;
 };
 
-/// The table of kinds: a new drafter is a file beside this one, its function and its row in factory.cc, and a
-/// line of model/CMakeLists.txt.
-std::span<const DrafterFactory> drafter_factories();
+/// The table of kinds, in the order of messages and --help.  A new kind is a file beside this one, which
+/// defines its function, and the function's name in factory.cc.
+const std::vector<DrafterKind>& drafter_table();
 
-/// Reads the settings of one kind strictly: InputError for a wrong type or value and, in `finish`, for a key
-/// that was not read.
-class SettingsReader {
- public:
-  SettingsReader(const char* kind, const nlohmann::json& settings);
-  int64_t integer(const std::string& key, int64_t fallback, int64_t low, int64_t high);
-  /// Ascending, each from low to high; none where the key is missing.
-  std::vector<int64_t> ascending(const std::string& key, int64_t low, int64_t high);
-  std::string choice(const std::string& key, const std::string& fallback,
-                     std::initializer_list<const char*> allowed);
-  bool flag(const std::string& key, bool fallback);
-  void finish() const;
+/// The kind of that name; InputError when there is none.
+const DrafterKind& drafter_kind(const std::string& name);
 
- private:
-  const nlohmann::json* find(const std::string& key);
-  std::string kind_;
-  const nlohmann::json& settings_;
-  std::vector<std::string> read_;  // keys
-};
+/// InputError: setting `name` of drafter `kind` is `value`, which this target does not allow.
+[[noreturn]] void refuse_setting(const std::string& kind, const std::string& name,
+                                 const nlohmann::json& value, const std::string& expected);
 
 }  // namespace clover::model

@@ -1,31 +1,26 @@
-// Medusa (docs/drafters/medusa.md, shared-head variant): head i is one residual block on the target's
-// post-norm hidden state, then the target's LM head.  Heads see no guessed token, so a depth has one table
-// for all its nodes.
+// Medusa (arXiv 2401.10774; docs/drafters/medusa.md): head i is residual blocks on the target's post-norm
+// hidden state, then the target's LM head or, with `own_heads`, a vocabulary matrix of the head's own.  Heads
+// see no guessed token, so a depth has one table for all its nodes.
 #include <ATen/ATen.h>
 
 #include "model/drafters/factory.h"
 #include "model/drafters/layers.h"
+#include "model/drafters/vocabulary_head.h"
 
 namespace clover::model {
 namespace {
 
 class Medusa final : public Drafter {
  public:
-  explicit Medusa(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
-    SettingsReader reader("medusa", spec.settings);
-    const int64_t count = reader.integer("heads", 3, 1, 16);
-    reader.finish();
-    for (int64_t i = 0; i < count; ++i) {
-      heads_.push_back(register_module("head" + std::to_string(i),
-                                       std::make_shared<ResBlock>(spec.target.config->hidden)));
-    }
-  }
+  explicit Medusa(const DrafterSpec& spec) : Medusa(spec, spec.settings.at("own_heads").get<bool>()) {}
 
   std::string kind() const override { return "medusa"; }
   FeatureTaps features() const override { return {.post_norm = true}; }
-  int64_t max_depth() const override { return static_cast<int64_t>(heads_.size()); }
+  int64_t max_depth() const override { return std::ssize(heads_); }
   bool regressive() const override { return false; }
-  nlohmann::json settings() const override { return {{"heads", max_depth()}}; }
+  const OutputHead& head(int64_t depth) const override {
+    return vocabularies_.empty() ? head_ : vocabularies_[depth]->head();
+  }
 
   DraftState prime(const Features& features, const at::Tensor& /*next_ids*/,
                    std::span<const Segment> /*segments*/, const at::Tensor& frontier,
@@ -34,7 +29,9 @@ class Medusa final : public Drafter {
   }
 
   at::Tensor output(const DraftState& state) override {
-    return heads_[state.depth]->forward(state.hidden, training_dtype_);
+    at::Tensor z = state.hidden;
+    for (const auto& block : heads_[state.depth]) z = block->forward(z, training_dtype_);
+    return z;
   }
 
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& /*ids*/,
@@ -43,20 +40,50 @@ class Medusa final : public Drafter {
   }
 
  private:
-  void pack(at::ScalarType dtype) override {
-    for (const auto& head : heads_) head->pack(dtype);
-  }
-  void unpack() override {
-    for (const auto& head : heads_) head->unpack();
+  Medusa(const DrafterSpec& spec, bool own_heads)
+      : Drafter(spec.target, spec.token_map, spec.trainable && !own_heads) {
+    heads_.resize(spec.settings.at("heads").get<int64_t>());
+    const auto layers = spec.settings.at("layers").get<int64_t>();
+    for (size_t i = 0; i < heads_.size(); ++i) {
+      for (int64_t j = 0; j < layers; ++j) {  // "head0", then "head0.1", "head0.2", ..
+        const std::string name = "head" + std::to_string(i) + (j > 0 ? "." + std::to_string(j) : "");
+        heads_[i].push_back(register_module(name, std::make_shared<ResBlock>(spec.target.config->hidden)));
+      }
+    }
+    if (!own_heads) return;
+    const at::Tensor map = head_.token_map;
+    head_ = {};
+    const at::Tensor initial = lm_head_rows(target_, spec.token_map);
+    for (size_t i = 0; i < heads_.size(); ++i)
+      vocabularies_.push_back(
+          register_module("vocabulary" + std::to_string(i),
+                          std::make_shared<VocabularyHead>(initial, /*with_bias=*/false, map)));
   }
 
-  std::vector<std::shared_ptr<ResBlock>> heads_;
+  void pack(at::ScalarType dtype) override {
+    for (const auto& head : heads_)
+      for (const auto& block : head) block->pack(dtype);
+    for (const auto& vocabulary : vocabularies_) vocabulary->pack(dtype);
+  }
+  void unpack() override {
+    for (const auto& head : heads_)
+      for (const auto& block : head) block->unpack();
+    for (const auto& vocabulary : vocabularies_) vocabulary->unpack();
+  }
+
+  std::vector<std::vector<std::shared_ptr<ResBlock>>> heads_;  // the blocks of each
+  std::vector<std::shared_ptr<VocabularyHead>> vocabularies_;  // one a head with `own_heads`, else none
 };
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_medusa(const DrafterSpec& spec) {
-  return std::make_shared<Medusa>(spec);
+DrafterKind medusa_drafter() {
+  return {"medusa",
+          [](const DrafterSpec& spec) { return std::make_shared<Medusa>(spec); },
+          {Setting::integer("heads", 3, 1, 16, "number of heads: how many tokens ahead are guessed"),
+           Setting::integer("layers", 1, 1, 8, "residual blocks before the vocabulary"),
+           Setting::boolean("own_heads", false,
+                            "a vocabulary matrix for each head, in place of the target's LM head")}};
 }
 
 }  // namespace clover::model

@@ -9,7 +9,6 @@
 
 #include <cmath>
 
-#include "data/files/error.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rows/activation.h"
 #include "model/drafters/factory.h"
@@ -78,23 +77,18 @@ class Cell : public Module {
 class ReDrafter final : public Drafter {
  public:
   explicit ReDrafter(const DrafterSpec& spec) : Drafter(spec.target) {
-    SettingsReader reader("redrafter", spec.settings);
-    const TargetConfig& config = *spec.target.config;
-    trained_ = reader.integer("heads", 5, 1, deepest);
-    layers_ = reader.integer("layers", 2, 1, 8);
-    width_ = reader.integer("exit_dim", 0, 0, 1 << 20);
-    recurrence_ = reader.choice("recurrence", "linear", {"linear", "sum"});
-    reader.finish();
-    build(config, spec);
+    const nlohmann::json& settings = spec.settings;
+    settings.at("heads").get_to(trained_);
+    settings.at("layers").get_to(layers_);
+    settings.at("exit_dim").get_to(width_);
+    settings.at("recurrence").get_to(recurrence_);
+    build(*spec.target.config, spec);
   }
 
   std::string kind() const override { return "redrafter"; }
   FeatureTaps features() const override { return {.post_norm = true}; }
   int64_t max_depth() const override { return deepest; }
   int64_t trained_depth() const override { return trained_; }
-  nlohmann::json settings() const override {
-    return {{"heads", trained_}, {"layers", layers_}, {"exit_dim", width_}, {"recurrence", recurrence_}};
-  }
   const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids,
@@ -170,8 +164,14 @@ class ReDrafter final : public Drafter {
 
 }  // namespace
 
-std::shared_ptr<Drafter> make_redrafter(const DrafterSpec& spec) {
-  return std::make_shared<ReDrafter>(spec);
+DrafterKind redrafter_drafter() {
+  return {"redrafter",
+          [](const DrafterSpec& spec) { return std::make_shared<ReDrafter>(spec); },
+          {Setting::integer("heads", 5, 1, deepest, "number of heads: how many tokens ahead are guessed"),
+           Setting::integer("layers", 2, 1, 8, "residual blocks before the vocabulary"),
+           Setting::integer("exit_dim", 0, 0, 1 << 20, "width of these blocks; 0: twice the hidden size"),
+           Setting::choice("recurrence", {"linear", "sum"},
+                           "next state: linear (of state and token), or their sum")}};
 }
 
 }  // namespace clover::model

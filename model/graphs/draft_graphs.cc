@@ -77,12 +77,15 @@ at::Device device_of(const Drafter& drafter) {
 }  // namespace
 
 DraftGraphs::DraftGraphs(Drafter& drafter, KvCache& cache, int64_t first_layer, GraphRunner& graph_runner)
-    : drafter_(drafter), cache_(cache), first_layer_(first_layer), graph_runner_(graph_runner) {}
+    : drafter_(drafter), cache_(cache), first_layer_(first_layer), graph_runner_(graph_runner) {
+  if (const Rope* rope = drafter.own_rope()) rotary_.emplace(rope->rotation(cache.shape().head_dim));
+}
 
 PassInputs DraftGraphs::inputs_of(const DraftInput& input, std::span<const int64_t> frontier, int64_t room) {
   PassInputs inputs;
   inputs.ids = tensor_of(input.next_ids);
-  if (drafter_.kv_layers() > 0) inputs.placement = cache_.place(input.segments, room);
+  if (drafter_.kv_layers() > 0)
+    inputs.placement = cache_.place(input.segments, room, rotary_ ? &*rotary_ : nullptr);
   inputs.wanted = tensor_of(frontier);
   return inputs;
 }

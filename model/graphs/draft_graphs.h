@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -145,6 +146,7 @@ class DraftGraphs {
   KvCache& cache_;
   int64_t first_layer_;
   GraphRunner& graph_runner_;
+  std::optional<RotaryTable> rotary_;  // of the drafter's layers, where their rotation is not the target's
   // Where graphs read and write what one hands to the next, for most_captured_rows rows: features, and states
   // [.., H] of two depths in turn.
   Features features_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/cache/rotary_table.h"
 #include "model/target/config_keys.h"
 
 namespace clover::model {
@@ -30,6 +31,9 @@ struct Rope {
 
   /// Inverse frequencies [head_dim / 2] of a row that was read when the text had `length` tokens.
   std::vector<double> frequencies(int64_t head_dim, int64_t length) const;
+
+  /// How a layer with heads of that size rotates.
+  Rotation rotation(int64_t head_dim) const;
 
   /// The largest number of tokens of a text, as in vLLM; `positions`: max_position_embeddings.
   int64_t context(int64_t positions) const;

@@ -242,20 +242,16 @@ int64_t Target::weight_bytes() const {
 }
 
 KvShape Target::kv_shape(int64_t drafter_layers) const {
-  KvShape shape{config_.layers + drafter_layers,
-                config_.kv_heads,
-                config_.head_dim,
-                dtype_,
-                rope_frequencies(config_),
-                device(),
-                config_.rope.attention_factor};
-  if (config_.rope.depends_on_length()) {
-    shape.plain_length = static_cast<int64_t>(config_.rope.pretraining_context);
-    shape.frequencies_at = [rope = config_.rope, size = config_.head_dim](int64_t length) {
-      return rope.frequencies(size, length);
-    };
-  }
-  return shape;
+  const Rotation rotation = config_.rope.rotation(config_.head_dim);
+  return {config_.layers + drafter_layers,
+          config_.kv_heads,
+          config_.head_dim,
+          dtype_,
+          rotation.frequencies,
+          device(),
+          rotation.scale,
+          rotation.frequencies_at,
+          rotation.plain_length};
 }
 
 }  // namespace clover::model

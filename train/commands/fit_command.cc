@@ -1,10 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "infer/program/command_line.h"
 #include "infer/program/exit_code.h"
 #include "train/commands/commands.h"
+#include "train/commands/drafter_arguments.h"
 #include "train/ranks/communicator.h"
 #include "train/run/fit.h"
 #include "train/run/fit_job.h"
@@ -22,9 +24,15 @@ Action declare_fit(CLI::App& app) {
   };
   const auto options = std::make_shared<Options>();
   FitSettings::each(options->settings, [&](const char* name, auto& value, const std::string& help) {
-    CLI::Option* option = app.add_option(std::string("--") + name, value, help)->group("Settings");
     using Value = std::decay_t<decltype(value)>;
-    if constexpr (std::is_integral_v<Value>) option->check(infer::whole_number<Value>());
+    if constexpr (std::is_same_v<Value, nlohmann::json>) {
+      const auto& all = model::drafter_options();
+      declare_drafter_option(app, *std::ranges::find(all, name, &model::DrafterOption::name), value)
+          ->group("Settings");
+    } else {
+      CLI::Option* option = app.add_option(std::string("--") + name, value, help)->group("Settings");
+      if constexpr (std::is_integral_v<Value>) option->check(infer::whole_number<Value>());
+    }
   });
   app.add_option("--output", options->output, "Folder of this run")->type_name("DIR");
   app.add_option("--resume", options->folders.resume,

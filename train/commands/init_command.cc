@@ -19,6 +19,7 @@
 #include "infer/program/exit_code.h"
 #include "infer/requests/loaded_model.h"
 #include "train/commands/commands.h"
+#include "train/commands/drafter_arguments.h"
 #include "train/heads/heads_folder.h"
 #include "train/heads/published_heads.h"
 #include "train/objective/token_map.h"
@@ -30,7 +31,9 @@ namespace {
 
 struct InitOptions {
   infer::ModelOptions model;
-  FitSettings drafter;
+  std::string kind;                                  // "": that of `published`
+  nlohmann::json of_drafter = no_drafter_options();  // settings of the kind, by option name; null: default
+  uint64_t seed = FitSettings().seed;
   std::string published;  // "": fresh weights
   std::string data;
   std::string output;
@@ -92,13 +95,14 @@ at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target
 }
 
 std::optional<PublishedHeads> published_heads(const InitOptions& options) {
-  if (options.published.empty() && options.drafter.kind.empty())
+  if (options.published.empty() && options.kind.empty())
     throw data::InputError("expected --kind NAME, or --published DIR with heads to take over, found neither");
   if (options.published.empty()) return std::nullopt;
-  FitSettings usual;
-  usual.kind.clear();
-  usual.seed = options.drafter.seed;
-  if (options.drafter.to_json() != usual.to_json() || options.random)
+  const bool as_by_default = std::ranges::all_of(model::drafter_options(), [&](const auto& option) {
+    const nlohmann::json& given = options.of_drafter.at(option.name);
+    return given.is_null() || given == option.usual;
+  });
+  if (!options.kind.empty() || !as_by_default || options.random)
     throw data::InputError("--published " + options.published +
                            ": expected neither --kind and its settings, which these heads have, nor --random "
                            "beside it");
@@ -114,15 +118,16 @@ int init(const InitOptions& options) {
         "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
   }
   const auto published = published_heads(options);
-  const std::string kind = published ? published->kind : options.drafter.kind;
-  const nlohmann::json settings = published ? published->settings : options.drafter.drafter();
+  const std::string kind = published ? published->kind : options.kind;
+  const nlohmann::json settings =
+      published ? published->settings : model::drafter_settings(kind, options.of_drafter);
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
   const auto drafter = model::make_drafter(kind, settings, target->view(), chosen_tokens(options, *target),
-                                           /*trainable=*/true, options.drafter.seed);
+                                           /*trainable=*/true, options.seed);
   if (published) published->read_into(*drafter, *target);
-  if (options.random) randomise(*drafter, options.drafter.seed);
+  if (options.random) randomise(*drafter, options.seed);
   Origin origin = origin_of(options, target->config().vocab);
-  origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.drafter.seed}};
+  origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.seed}};
   if (published)
     origin.about["training"]["published"] = data::resolved_folder_name(options.published).filename();
   write_heads(output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
@@ -135,30 +140,17 @@ Action declare_init(CLI::App& app) {
   const auto options = std::make_shared<InitOptions>();
   infer::add_model_options(app, options->model, infer::HeadsOption::none);
   app.get_option("--device")->description("cpu, where alone this command works");
-  FitSettings& drafter = options->drafter;
-  drafter.kind.clear();
-  app.add_option("--kind", drafter.kind, "Kind of heads: " + list_drafter_kinds());
+  app.add_option("--kind", options->kind, "Kind of heads: " + list_drafter_kinds());
   app.add_option("--published", options->published,
                  "Folder of published heads to take over, instead of --kind and its settings: Clover-2's own "
                  "layout, or TGI's of Medusa")
       ->type_name("DIR");
-  app.add_option("--heads", drafter.heads, "Number of heads")
-      ->type_name("K")
-      ->check(infer::whole_number<int64_t>());
-  app.add_option("--regression", drafter.regression, "clover: attention, concat or none");
-  app.add_option("--block", drafter.block, "clover: full, attention or none");
-  app.add_option("--gate-groups", drafter.gate_groups, "clover: gates of the attention decoder")
-      ->check(infer::whole_number<int64_t>());
-  app.add_option("--augmenting-layers", drafter.augmenting_layers,
-                 "clover2: decoder layers of the augmenting block")
-      ->check(infer::whole_number<int64_t>());
-  app.add_option("--tap-layers", drafter.tap_layers,
-                 "clover: also read the residual stream after so many layers of the target, such as 10,20")
-      ->type_name("N,...");
+  for (const model::DrafterOption& option : model::drafter_options())
+    declare_drafter_option(app, option, options->of_drafter.at(option.name));
   app.add_option("--draft-vocab", options->draft_vocab, "Most frequent tokens of --data to keep; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   app.add_option("--data", options->data, "Token store for --draft-vocab")->type_name("DIR");
-  app.add_option("--seed", drafter.seed, "Seed of the weights")->check(infer::whole_number<uint64_t>());
+  app.add_option("--seed", options->seed, "Seed of the weights")->check(infer::whole_number<uint64_t>());
   app.add_flag("--random", options->random, "Draw every weight, so that the guesses are bad");
   app.add_option("--output", options->output, "Folder of the heads")->required()->type_name("DIR");
   app.footer(

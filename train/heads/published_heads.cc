@@ -30,8 +30,20 @@ int64_t count_of(const json& config, const char* key, const fs::path& file) {
   return value.get<int64_t>();
 }
 
-/// InputError for settings of Clover-2 heads that we do not support.  Its layers are Llama's with rope_theta
-/// 10000, also where the target has another, and one gate per attention head.
+/// The base of the rotary positions in the published code's layers, whatever config.json and target say.
+constexpr double clover2_rope_theta = 10000;
+
+/// Whether the target's layers rotate positions just so.
+bool rotates_plainly(const model::TargetConfig& target) {
+  model::TargetConfig theirs = target;
+  theirs.rope = {};
+  theirs.rope.theta = clover2_rope_theta;
+  return model::rope_frequencies(target) == model::rope_frequencies(theirs) &&
+         !target.rope.depends_on_length() && target.rope.attention_factor == 1;
+}
+
+/// InputError for settings of Clover-2 heads that we do not support.  Its layers are Llama's, with one gate
+/// per attention head.
 void check_clover2(const json& config, const model::TargetConfig& target, const fs::path& file) {
   const auto refuse = [&](const std::string& what) {
     throw InputError(file.string() + ": these heads " + what + "; train heads of kind clover2 with `fit`.");
@@ -41,10 +53,6 @@ void check_clover2(const json& config, const model::TargetConfig& target, const 
                      ", expected an object with num_heads and num_layers.");
   if (target.qkv_bias || target.head_norms)
     refuse("have no biases and norms of queries, as this target's layers have");
-  model::TargetConfig theirs = target;
-  theirs.rope = {};
-  if (model::rope_frequencies(target) != model::rope_frequencies(theirs))
-    refuse("rotate positions by a base of 10000, and this target's layers do not");
   if (!config.value("rope_scaling", json()).is_null()) refuse("scale positions, which is not supported");
   if (config.value("hidden_act", json("silu")) != "silu")
     refuse("have the activation " + config["hidden_act"].dump().substr(0, 80) + ", not silu");
@@ -142,10 +150,10 @@ PublishedHeads PublishedHeads::open(const fs::path& folder, const model::TargetC
   const json config = data::read_json(file);
   if (config.is_object() && config.contains("clover")) {
     check_clover2(config, target, file);
-    return {folder,
-            "clover2",
-            {{"heads", count_of(config["clover"], "num_heads", file)},
-             {"augmenting_layers", count_of(config["clover"], "num_layers", file)}}};
+    json settings{{"heads", count_of(config["clover"], "num_heads", file)},
+                  {"augmenting_layers", count_of(config["clover"], "num_layers", file)}};
+    if (!rotates_plainly(target)) settings["rope_theta"] = clover2_rope_theta;
+    return {folder, "clover2", std::move(settings)};
   }
   std::error_code ignored;
   if (fs::exists(folder / medusa_file, ignored)) {

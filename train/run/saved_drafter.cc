@@ -1,5 +1,7 @@
 #include "train/run/saved_drafter.h"
 
+#include <type_traits>
+
 #include "data/files/error.h"
 #include "model/checkpoint/heads_checkpoint.h"
 
@@ -16,7 +18,10 @@ FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& 
   try {
     const nlohmann::json recorded = FitSettings::completed(saved.identity.at("settings"));
     FitSettings::each(settings, [&](const char* name, auto& value, const std::string&) {
-      recorded.at(name).get_to(value);
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, nlohmann::json>)
+        value = recorded.value(name, nlohmann::json());
+      else
+        recorded.at(name).get_to(value);
     });
     static_cast<void>(settings.drafter());
   } catch (const std::exception& error) {

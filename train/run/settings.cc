@@ -1,7 +1,6 @@
 #include "train/run/settings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -46,33 +45,9 @@ const std::set<std::string> changes_no_weight{"eval-every",       "eval-prompts"
                                               "feature-file",     "target",           "data",
                                               "init-heads"};
 
-/// The numbers in a list such as "10,20".
-std::vector<int64_t> layers_of(const std::string& text) {
-  std::vector<int64_t> layers;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (at != end) {
-    if (!layers.empty() && *at++ != ',') break;
-    int64_t layer = 0;
-    const auto [read, error] = std::from_chars(at, end, layer);
-    if (error != std::errc() || *at == '0' || layer <= (layers.empty() ? 0 : layers.back())) break;
-    layers.push_back(layer);
-    at = read;
-    if (at == end) return layers;
-  }
-  if (!text.empty()) refuse("tap-layers", "ascending numbers of layers, such as 10,20", '"' + text + '"');
-  return {};
-}
-
-/// The settings of drafters of all kinds, by their names in config.json of a heads folder.
-nlohmann::json drafter_settings_by_key(const FitSettings& of) {
-  return {{"heads", of.heads},
-          {"regression", of.regression},
-          {"block", of.block},
-          {"gate_groups", of.gate_groups},
-          {"augmenting_layers", of.augmenting_layers},
-          {"tap_layers", layers_of(of.tap_layers)}};
-}
+/// Whether a visited setting is one of the drafter's kind.
+template <class Value>
+constexpr bool is_of_drafter = std::is_same_v<std::decay_t<Value>, nlohmann::json>;
 
 // "cuda" for any "cuda:N": the number of the GPU does not matter.
 std::string device_type(const std::string& device) {
@@ -80,6 +55,12 @@ std::string device_type(const std::string& device) {
 }
 
 }  // namespace
+
+nlohmann::json no_drafter_options() {
+  nlohmann::json none = nlohmann::json::object();
+  for (const model::DrafterOption& option : model::drafter_options()) none[option.name] = nullptr;
+  return none;
+}
 
 std::string list_drafter_kinds() {
   std::string list;
@@ -94,12 +75,7 @@ void FitSettings::check() const {
     }
   });
   one_of("kind", kind, model::drafter_kinds());
-  at_least("heads", heads, int64_t{1});
-  one_of("regression", regression, {"attention", "concat", "none"});
-  one_of("block", block, {"full", "attention", "none"});
-  at_least("gate-groups", gate_groups, int64_t{1});
-  at_least("augmenting-layers", augmenting_layers, int64_t{1});
-  static_cast<void>(drafter());  // throws for settings that the kind does not have
+  static_cast<void>(drafter());  // throws for settings that are out of bounds or that the kind does not have
   at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
   if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
@@ -132,30 +108,26 @@ void FitSettings::check() const {
 }
 
 nlohmann::json FitSettings::drafter() const {
-  const nlohmann::json given = drafter_settings_by_key(*this), usual = drafter_settings_by_key({});
-  const nlohmann::json own = model::settings_of_kind(kind, given);
-  for (const auto& [name, value] : given.items()) {
-    if (own.contains(name) || value == usual[name]) continue;
-    std::string option = name;
-    std::ranges::replace(option, '_', '-');
-    throw data::InputError("Setting --" + option + ": heads of kind " + kind +
-                           " have none; leave it out, or give another --kind.");
-  }
-  return own;
+  return model::drafter_settings(kind, of_drafter);
 }
 
 nlohmann::json FitSettings::to_json() const {
   nlohmann::json all = nlohmann::json::object();
-  each(*this, [&](const char* name, const auto& value, const std::string&) { all[name] = value; });
+  each(*this, [&](const char* name, const auto& value, const std::string&) {
+    if constexpr (!is_of_drafter<decltype(value)>) all[name] = value;
+  });
+  all.update(model::drafter_options_of(kind, drafter()));
   return all;
 }
 
 std::string FitSettings::to_toml() const {
+  const nlohmann::json all = to_json();
   std::string text;
   each(*this, [&](const char* name, const auto& value, const std::string&) {
-    // TOML spells strings and numbers as JSON does, but its integers have 63 bits; a larger seed is written
-    // as a string.
-    std::string spelled = nlohmann::json(value).dump();
+    if (!all.contains(name)) return;  // of another kind of drafter
+    // TOML spells strings, numbers and booleans as JSON does, but its integers have 63 bits; a larger seed is
+    // written as a string.
+    std::string spelled = all.at(name).dump();
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, uint64_t>)
       if (value > std::numeric_limits<int64_t>::max()) spelled = '"' + spelled + '"';
     text += std::string(name) + " = " + spelled + "\n";
@@ -164,8 +136,22 @@ std::string FitSettings::to_toml() const {
 }
 
 nlohmann::json FitSettings::completed(const nlohmann::json& recorded) {
-  nlohmann::json all = FitSettings().to_json();
+  nlohmann::json all = nlohmann::json::object();
+  const FitSettings usual;
+  each(usual, [&](const char* name, const auto& value, const std::string&) {
+    if constexpr (!is_of_drafter<decltype(value)>) all[name] = value;
+  });
   all.update(recorded);
+  const std::string kind = all.at("kind").is_string() ? all.at("kind").get<std::string>() : "";
+  nlohmann::json own = nlohmann::json::object();
+  if (std::ranges::count(model::drafter_kinds(), kind) > 0)
+    own = model::drafter_options_of(kind, model::drafter_settings(kind, {}));
+  for (const model::DrafterOption& option : model::drafter_options()) {
+    if (!own.contains(option.name))
+      all.erase(option.name);
+    else if (!all.contains(option.name))
+      all[option.name] = own.at(option.name);
+  }
   return all;
 }
 

@@ -5,19 +5,19 @@
 #include <cstdint>
 #include <string>
 
+#include "model/drafters/setting.h"
+
 namespace clover::train {
+
+/// Every option of the drafters' kinds with the value null, which stands for its default.
+nlohmann::json no_drafter_options();
 
 /// The settings of `fit`, with the names of the command line, configs/*.toml and run.toml.
 struct FitSettings {
   // Drafter.
   std::string kind = "clover";
-  int64_t heads = 3;
-  std::string regression = "attention";  // clover: attention | concat | none
-  std::string block = "full";            // clover: full | attention | none
-  int64_t gate_groups = 1;
-  int64_t augmenting_layers = 2;  // clover2
-  std::string tap_layers;         // clover: "10,20"; "": none
-  int64_t draft_vocab = 8192;     // 0: all
+  nlohmann::json of_drafter = no_drafter_options();  // settings of the kinds, by option name; null: default
+  int64_t draft_vocab = 8192;                        // 0: all
 
   // Training.
   std::string target;
@@ -59,17 +59,19 @@ struct FitSettings {
   /// InputError naming the setting that is out of range, what is expected and what was found.
   void check() const;
 
-  /// The settings of the drafter's kind, for make_drafter.  InputError when a setting that the kind does not
-  /// have differs from its default.
+  /// All settings of the drafter's kind, for make_drafter.  InputError for one that is out of bounds, and for
+  /// one that the kind does not have unless it is as by default.
   nlohmann::json drafter() const;
 
+  /// All settings by option name; of the drafter those that its kind has.
   nlohmann::json to_json() const;
   std::string to_toml() const;  // a file for --config
   /// InputError naming the first setting that differs from `recorded`, those of the run to resume, and would
   /// change its weights.
   void check_continues(const nlohmann::json& recorded) const;
 
-  /// Recorded settings, with defaults for settings that did not exist when they were recorded.
+  /// Recorded settings, with defaults for settings that did not exist when they were recorded, and without
+  /// those of other kinds of drafters.
   static nlohmann::json completed(const nlohmann::json& recorded);
 
   /// Whether two recorded settings give the same weights, bit for bit, with the same target and data.
@@ -82,14 +84,8 @@ std::string list_drafter_kinds();
 template <class Self, class Visit>
 void FitSettings::each(Self& self, Visit&& visit) {
   visit("kind", self.kind, "kind of heads: " + list_drafter_kinds());
-  visit("heads", self.heads, "number of heads: how many tokens ahead are guessed");
-  visit("regression", self.regression, "clover: attention (the paper), concat or none");
-  visit("block", self.block, "clover: augmenting block: full, attention or none");
-  visit("gate-groups", self.gate_groups, "clover: gates of the attention decoder");
-  visit("augmenting-layers", self.augmenting_layers, "clover2: decoder layers of the augmenting block");
-  visit("tap-layers", self.tap_layers,
-        "clover: also read the residual stream after so many layers of the target, such as \"10,20\"; "
-        "\"\": none");
+  for (const model::DrafterOption& option : model::drafter_options())
+    visit(option.name.c_str(), self.of_drafter.at(option.name), option.help);
   visit("draft-vocab", self.draft_vocab,
         "tokens the heads can say, the most frequent ones; 0: all; with --init-heads those of these heads");
   visit("target", self.target, "folder of the frozen language model");

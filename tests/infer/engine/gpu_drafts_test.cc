@@ -24,7 +24,9 @@ const std::vector<Heads>& every_kind() {
       {"clover", {{"block", "none"}, {"regression", "none"}}},
       {"clover", {{"tap_layers", {1}}}},
       {"clover", {{"tap_layers", {1}}, {"block", "none"}, {"regression", "concat"}}},
+      {"clover", {{"rope_theta", 50}}},
       {"clover2", json::object()},
+      {"clover2", {{"rope_theta", 1000}}},
       {"medusa", json::object()},
   };
   return kinds;

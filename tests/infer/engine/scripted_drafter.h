@@ -25,7 +25,6 @@ class ScriptedDrafter : public model::Drafter {
   model::FeatureTaps features() const override { return {}; }
   int64_t max_depth() const override { return depth_; }
   bool regressive() const override { return regressive_; }
-  nlohmann::json settings() const override { return {}; }
 
   /// The row of sequence i is its i-th.
   model::DraftState prime(const model::Features&, const at::Tensor&, std::span<const model::Segment>,

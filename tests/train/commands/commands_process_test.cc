@@ -243,12 +243,46 @@ TEST_F(CommandsProcessTest, PublishedClover2HeadsAreTakenOver) {
   const test::Ran ran = run("init", init);
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(data::read_json(folder_ / "own/config.json")["drafter"],
-            (json{{"heads", 5}, {"augmenting_layers", 2}}));
+            (json{{"heads", 5}, {"augmenting_layers", 2}, {"rope_theta", 0}}));
   const auto own = data::SafetensorsReader::open(folder_ / "own/model.safetensors");
   EXPECT_EQ(own.names().size(), names.size());
   const std::map<std::string, at::Tensor> written(tensors.begin(), tensors.end());
   for (const auto& [name, theirs] : names)
     EXPECT_TRUE(at::equal(own.read(name), written.at(theirs).to(at::kBFloat16))) << name;
+}
+
+// The published code rotates positions by a base of 10000, whatever the target does.
+TEST_F(CommandsProcessTest, PublishedClover2HeadsKeepTheirRotation) {
+  std::map<std::string, std::string> names;
+  json config = data::read_json(tiny_target() / "config.json");
+  config["rope_theta"] = 500000.0;
+  target_.write("config.json", config.dump());
+  config["clover"] = {{"num_heads", 2}, {"num_layers", 2}};
+  fs::create_directories(folder_ / "published");
+  folder_.write("published/config.json", config.dump());
+  data::write_safetensors(folder_ / "published/model.safetensors", clover2_tensors(names));
+  const test::Ran ran =
+      run("init", {"--published", folder_ / "published", "--output", folder_ / "own", "--dtype", "float32"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const json own = data::read_json(folder_ / "own/config.json");
+  EXPECT_EQ(own["drafter"], (json{{"heads", 2}, {"augmenting_layers", 2}, {"rope_theta", 10000}}));
+  // Training goes on with it, and refuses another.
+  std::vector<std::string> fit{"--data",         prepared(),
+                               "--init-heads",   folder_ / "own",
+                               "--kind",         "clover2",
+                               "--heads",        "2",
+                               "--steps",        "1",
+                               "--batch",        "4",
+                               "--eval-prompts", "2",
+                               "--dtype",        "float32",
+                               "--output",       folder_ / "run",
+                               "--draft-vocab",  "0",
+                               "--rope-theta",   "10000"};
+  ASSERT_EQ(run("fit", fit).code, 0);
+  EXPECT_EQ(data::read_json(folder_ / "run/last/config.json")["drafter"], own["drafter"]);
+  fit.pop_back(), fit.pop_back();
+  *(std::find(fit.begin(), fit.end(), "--output") + 1) = folder_ / "other";
+  expect_refusal("fit", fit, "\"rope_theta\":10000.0");
 }
 
 TEST_F(CommandsProcessTest, EvalFindsAnUnwritableReportBeforeItMeasures) {

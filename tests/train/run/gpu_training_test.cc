@@ -23,7 +23,7 @@ class GpuTrainingTest : public testing::TestWithParam<Heads> {
     if (!std::filesystem::exists(folder_ / "store")) write_counting_store(folder_ / "store", 20);
     FitSettings settings;
     settings.kind = GetParam().kind;
-    settings.tap_layers = GetParam().tap_layers;
+    if (*GetParam().tap_layers != 0) settings.of_drafter["tap-layers"] = GetParam().tap_layers;
     settings.target = tiny_target();
     settings.data = folder_ / "store";
     settings.device = device;
