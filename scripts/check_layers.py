@@ -68,7 +68,7 @@ INNER_ROOMS = {
     "train": {
         "ranks": "sums over processes, by NCCL or in one process",
         "optimiser": "AdamW, learning rates, the order of samples",
-        "objective": "teacher forcing, loss and accuracy of heads",
+        "objective": "rollouts over the depths of a batch, the terms of the loss, accuracy of heads",
         "features": "what the frozen target computes for training, kept in memory or in a file",
         "store": "a user's file into a token store, and what is checked of one",
         "heads": "published layouts of heads, in and out",

@@ -70,18 +70,18 @@ class Evaluation {
     FeatureCache source(target_, drafter_.features(), static_cast<int64_t>(longest), 0,
                         {settings_.target_folder});
     const LabelMap label_map(drafter_.head(0).token_map, target_.config().vocab);
-    const at::Tensor weight = loss_weight(drafter_, at::kFloat);
+    const LossHeads heads(drafter_, at::kFloat);
     infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);
     for (size_t begin = 0; begin < samples_.size(); begin += settings_.micro_batch) {
       infer::stop_if_interrupted();
       const size_t count = std::min(static_cast<size_t>(settings_.micro_batch), samples_.size() - begin);
-      score_batch(std::span(samples_).subspan(begin, count), source, label_map, weight);
+      score_batch(std::span(samples_).subspan(begin, count), source, label_map, heads);
       progress.update(static_cast<int64_t>(begin + count), "");
     }
   }
 
   void score_batch(std::span<const EvalSample> group, FeatureCache& source, const LabelMap& label_map,
-                   const at::Tensor& weight) {
+                   const LossHeads& heads) {
     std::vector<std::vector<int32_t>> ids;
     std::vector<data::TokenStore::Sample> samples;
     std::vector<int64_t> rows;
@@ -93,19 +93,20 @@ class Evaluation {
     const PackedBatch batch = on_device(pack(samples, drafter_.trained_depth()), target_.device());
     if (batch.rows == 0) return;
     const model::Features features = source.of(samples, rows, std::vector<int64_t>(group.size(), -1));
-    for (const Feed feed : {Feed::truth, Feed::own_guesses}) {
-      for (const ScoredLabel& label : score_labels(drafter_, features, batch, label_map, weight, feed))
-        count(label, feed, group[label.sample]);
+    for (const bool own_guesses : {false, true}) {
+      const Feed feed{.own_share = own_guesses ? 1.0 : 0.0, .heads = &heads};
+      for (const ScoredLabel& label : score_labels(drafter_, features, batch, label_map, heads, feed))
+        count(label, own_guesses, group[label.sample]);
     }
   }
 
-  void count(const ScoredLabel& label, Feed feed, const EvalSample& sample) {
+  void count(const ScoredLabel& label, bool own_guesses, const EvalSample& sample) {
     const int64_t heads = drafter_.trained_depth();
-    metrics_.all.add(label, feed);
+    metrics_.all.add(label, own_guesses);
     if (!sample.category.empty())
-      metrics_.by_category.try_emplace(sample.category, heads).first->second.add(label, feed);
+      metrics_.by_category.try_emplace(sample.category, heads).first->second.add(label, own_guesses);
     const int64_t bucket = bucket_of(label.position - sample.answer_begin());
-    metrics_.by_position.try_emplace(bucket, heads).first->second.add(label, feed);
+    metrics_.by_position.try_emplace(bucket, heads).first->second.add(label, own_guesses);
   }
 
   const EvalSettings& settings_;
@@ -118,8 +119,8 @@ class Evaluation {
 
 }  // namespace
 
-void Accuracy::add(const ScoredLabel& label, Feed feed) {
-  HeadMetrics& metrics = (feed == Feed::truth ? truth : own)[label.head];
+void Accuracy::add(const ScoredLabel& label, bool own_guesses) {
+  HeadMetrics& metrics = (own_guesses ? own : truth)[label.head];
   ++metrics.labels;
   if (label.rank < top_ranks) ++metrics.hits[label.rank];
 }

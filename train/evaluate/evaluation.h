@@ -19,7 +19,7 @@ struct Accuracy {
   std::vector<HeadMetrics> truth, own;  // [K]
 
   explicit Accuracy(int64_t heads) : truth(heads), own(heads) {}
-  void add(const ScoredLabel& label, Feed feed);
+  void add(const ScoredLabel& label, bool own_guesses);
 };
 
 /// Buckets for the distance of a label from the answer's first token: [0, 16), [16, 32), [32, 64), ...

@@ -1,20 +1,15 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "model/drafters/drafter.h"
-#include "train/objective/objective.h"
+#include "train/objective/head_metrics.h"
+#include "train/objective/rollout.h"
 #include "train/objective/teacher_forcing.h"
 #include "train/objective/token_map.h"
 
 namespace clover::train {
-
-/// The input tokens of the second and later heads: the true tokens (teacher forcing), or the earlier heads'
-/// guesses.
-enum class Feed { truth, own_guesses };
 
 /// The rank that a head gave to one label.
 struct ScoredLabel {
@@ -24,10 +19,9 @@ struct ScoredLabel {
   int64_t rank;      // 0: best guess; top_ranks: not among the best, or outside the draft vocabulary
 };
 
-/// Ranks of all supervised labels of a packed batch.  The drafter must be thawed; `weight` is loss_weight in
-/// fp32.
+/// Ranks of all supervised labels of a packed batch.  The drafter must be thawed; `heads`: its own, in fp32.
 std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Features& features,
                                       const PackedBatch& batch, const LabelMap& label_map,
-                                      const at::Tensor& weight, Feed feed);
+                                      const LossHeads& heads, const Feed& feed);
 
 }  // namespace clover::train

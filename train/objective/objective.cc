@@ -1,38 +1,18 @@
 #include "train/objective/objective.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 
+#include "data/files/error.h"
 #include "kernels/gpu/gpu.h"
-#include "train/objective/cross_entropy.h"
+#include "model/drafters/vocabulary_head.h"
 
 namespace clover::train {
 namespace {
-
-/// The rows of one head whose label is in the draft vocabulary, and the labels' indices there.
-struct VocabularyLabels {
-  at::Tensor rows;    // i64 [L']
-  at::Tensor labels;  // i64 [L']
-};
-
-VocabularyLabels labels_in_draft_vocab(const HeadLabels& work, const LabelMap& label_map) {
-  const int64_t* rows = work.scored_rows.const_data_ptr<int64_t>();
-  const int64_t* labels = work.labels.const_data_ptr<int64_t>();
-  std::vector<int64_t> kept_rows, kept_labels;
-  for (int64_t i = 0; i < work.scored_rows.numel(); ++i) {
-    const int64_t index = label_map.index_of(labels[i]);
-    if (index < 0) continue;
-    kept_rows.push_back(rows[i]);
-    kept_labels.push_back(index);
-  }
-  const int64_t count = static_cast<int64_t>(kept_rows.size());
-  VocabularyLabels result{at::empty({count}, at::kLong), at::empty({count}, at::kLong)};
-  std::copy(kept_rows.begin(), kept_rows.end(), result.rows.data_ptr<int64_t>());
-  std::copy(kept_labels.begin(), kept_labels.end(), result.labels.data_ptr<int64_t>());
-  return result;
-}
 
 void count_ranks(const at::Tensor& ranks, HeadMetrics& metrics) {
   const int64_t* rank = ranks.const_data_ptr<int64_t>();
@@ -41,71 +21,157 @@ void count_ranks(const at::Tensor& ranks, HeadMetrics& metrics) {
   }
 }
 
+at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& part) {
+  return sum.defined() ? sum + part : part;
+}
+
+/// SmoothL1 of rows [F, H], the mean over H and the sum over rows.
+at::Tensor smooth_l1(const at::Tensor& output, const at::Tensor& features) {
+  at::Tensor slope;
+  double sum = 0;
+  {
+    const at::NoGradGuard no_grad;
+    const at::Tensor difference = output - features.to(at::kFloat);
+    slope = difference.clamp(-1, 1);  // d^2 / 2 within 1, |d| - 1/2 beyond
+    sum = (slope * (difference - slope * 0.5)).sum().item<double>();
+  }
+  const double width = static_cast<double>(output.size(1));
+  return with_known_gradient(output, sum / width, slope.div_(width));
+}
+
 }  // namespace
 
-void HeadMetrics::add(const HeadMetrics& other) {
-  loss_sum += other.loss_sum;
-  labels += other.labels;
-  in_draft_vocab += other.in_draft_vocab;
-  for (int64_t k = 0; k < top_ranks; ++k) hits[k] += other.hits[k];
-}
-
-double HeadMetrics::top(int64_t k) const {
-  int64_t sum = 0;
-  for (int64_t rank = 0; rank < k; ++rank) sum += hits[rank];
-  return labels ? static_cast<double>(sum) / static_cast<double>(labels) : 0;
-}
-
-std::vector<int64_t> count_draft_vocab_labels(std::span<const data::TokenStore::Sample> samples,
-                                              int64_t heads, const LabelMap& label_map) {
-  std::vector<int64_t> count(heads, 0);
-  for (const auto& sample : samples) {
-    for (int64_t i = 0; i < heads; ++i) {
-      for (size_t label = static_cast<size_t>(2 + i); label < sample.ids.size(); ++label) {
-        count[i] += sample.supervised[label] && label_map.index_of(sample.ids[label]) >= 0;
-      }
-    }
+VocabularyLabels labels_in_draft_vocab(const HeadLabels& work, const LabelMap& label_map) {
+  const int64_t* labels = work.labels.const_data_ptr<int64_t>();
+  std::vector<int64_t> scored, indices;
+  for (int64_t i = 0; i < work.labels.numel(); ++i) {
+    const int64_t index = label_map.index_of(labels[i]);
+    if (index < 0) continue;
+    scored.push_back(i);
+    indices.push_back(index);
   }
-  return count;
+  const int64_t count = std::ssize(scored);
+  VocabularyLabels kept;
+  kept.scored = at::empty({count}, at::kLong);
+  kept.labels = at::empty({count}, at::kLong);
+  std::copy(scored.begin(), scored.end(), kept.scored.data_ptr<int64_t>());
+  std::copy(indices.begin(), indices.end(), kept.labels.data_ptr<int64_t>());
+  kept.rows = work.scored_rows.index_select(0, kept.scored);
+  kept.teacher_rows = work.teacher_rows.index_select(0, kept.scored);
+  kept.sample = work.sample.index_select(0, kept.rows);
+  kept.t = work.t.index_select(0, kept.rows);
+  return kept;
 }
 
-// The label of head i at row t >= 0 is token t + 2 + i, so tokens 0 and 1 are never labels.
-bool has_draft_vocab_label(const data::TokenStore::Sample& sample, const LabelMap& label_map) {
-  for (size_t t = 2; t < sample.ids.size(); ++t)
-    if (sample.supervised[t] && label_map.index_of(sample.ids[t]) >= 0) return true;
-  return false;
+void check_terms(const LossTerms& terms, const model::Drafter& drafter, int64_t target_hidden) {
+  const int64_t width = drafter.head(0).dense.size(1);
+  if (!terms.has(LossTerm::smooth_l1) || width == target_hidden) return;
+  throw data::InputError(
+      "Setting --loss: smooth-l1 compares the heads' outputs with the target's features of " +
+      std::to_string(target_hidden) + " numbers, but heads of kind " + drafter.kind() + " have outputs of " +
+      std::to_string(width) + "; leave the term out.");
 }
 
-at::Tensor loss_weight(const model::Drafter& drafter, at::ScalarType dtype) {
+/// The gradients of heads that are the drafter's own, one buffer each for all depths that share it.
+struct Objective::OwnHeads {
+  HeadGradient* of(const model::OutputHead& head) {
+    if (!head.trainable()) return nullptr;
+    auto& [parameters, gradient] = heads[head.dense.unsafeGetTensorImpl()];
+    if (!gradient.weight.defined()) {
+      parameters = {head.dense, head.dense_bias};
+      gradient.weight = at::zeros_like(head.dense.detach());
+      if (head.dense_bias.defined()) gradient.bias = at::zeros_like(head.dense_bias.detach());
+    }
+    return &gradient;
+  }
+
+  struct Entry {
+    LossHead parameters;
+    HeadGradient gradient;
+  };
+  std::map<const void*, Entry> heads;
+};
+
+Objective::Objective(model::Drafter& drafter, const model::TargetView& target,
+                     const ObjectiveSettings& settings)
+    : drafter_(drafter),
+      settings_(settings),
+      heads_(drafter, settings.dtype),
+      label_map_(drafter.head(0).token_map, target.config->vocab) {
+  const bool reads_target = settings.terms.reads_target() || settings.distill_samples > 0;
+  reads_features_ = reads_target || settings.terms.has(LossTerm::smooth_l1);
+  if (!reads_target) return;
   const model::OutputHead& head = drafter.head(0);
-  const at::Tensor& dense = head.dense;
-  TORCH_CHECK(dense.defined(), "the drafter was made without what training needs");
-  return dense.detach().to(drafter.device(), dtype).contiguous();
+  if (!head.trainable()) {  // the target's LM head itself
+    teacher_weight_ = heads_.at(0).weight;
+    return;
+  }
+  teacher_weight_ =
+      model::lm_head_rows(target, head.token_map).to(drafter.device(), settings.dtype).contiguous();
 }
 
-at::Tensor teacher_forced_loss(model::Drafter& drafter, const model::Features& features,
-                               const PackedBatch& batch, const LabelMap& label_map, const at::Tensor& weight,
-                               std::span<const double> head_scale, std::vector<HeadMetrics>& metrics) {
+model::FeatureTaps Objective::features() const {
+  model::FeatureTaps taps = drafter_.features();
+  taps.post_norm |= reads_features_;
+  return taps;
+}
+
+VocabularyTargets Objective::targets_of(const model::Features& features, const VocabularyLabels& kept,
+                                        int64_t depth, const Draws& draws) const {
+  VocabularyTargets targets{kept.labels};
+  if (!reads_features_) return targets;
+  const at::Device device = features.post_norm.device();
+  targets.teacher = features.post_norm.index_select(0, kernels::to_device(kept.teacher_rows, device));
+  targets.teacher_weight = teacher_weight_;
+  if (settings_.distill_samples == 0) return targets;
+  const int64_t rows = kept.rows.numel(), count = settings_.distill_samples;
+  at::Tensor uniforms = at::empty({rows, count}, at::kFloat);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t sample = kept.sample.const_data_ptr<int64_t>()[row];
+    const int64_t t = kept.t.const_data_ptr<int64_t>()[row];
+    for (int64_t k = 0; k < count; ++k)
+      uniforms.data_ptr<float>()[row * count + k] =
+          static_cast<float>(draws.uniform(Draws::Purpose::label, sample, t, depth, k));
+  }
+  targets.uniforms = kernels::to_device(uniforms, device);
+  return targets;
+}
+
+at::Tensor Objective::loss(const model::Features& features, const PackedBatch& batch, const Feed& feed,
+                           const Draws& draws, std::span<const double> head_scale,
+                           std::vector<HeadMetrics>& metrics) {
   at::Tensor loss;
-  model::DraftState state =
-      drafter.prime(features, batch.next_ids, batch.segments, batch.labelled_rows, nullptr);
-  for (size_t i = 0; i < batch.heads.size(); ++i) {
-    const HeadLabels& work = batch.heads[i];
-    if (i > 0) state = drafter.extend(state, work.parents, work.ids, nullptr);
-    metrics[i].labels += work.labels.numel();
-    const VocabularyLabels kept = labels_in_draft_vocab(work, label_map);
-    if (kept.rows.numel() == 0) continue;
-    const bool all = kept.rows.numel() == state.hidden.size(0);
-    const model::DraftState rows{
-        all ? state.hidden
-            : state.hidden.index_select(0, kernels::to_device(kept.rows, state.hidden.device())),
-        state.depth};
-    const CrossEntropy entropy = chunked_cross_entropy(drafter.output(rows), weight, kept.labels);
-    metrics[i].loss_sum += entropy.sum.item<double>();
-    metrics[i].in_draft_vocab += kept.rows.numel();
-    count_ranks(entropy.ranks, metrics[i]);
-    const at::Tensor part = entropy.sum * head_scale[i];
-    loss = loss.defined() ? loss + part : part;
+  OwnHeads own;
+  rollout(drafter_, features, batch, feed,
+          [&](int64_t depth, const model::DraftState& state, const HeadLabels& work) {
+            HeadMetrics& head = metrics[depth];
+            head.labels += work.labels.numel();
+            const VocabularyLabels kept = labels_in_draft_vocab(work, label_map_);
+            if (kept.rows.numel() == 0) return;
+            const bool all = kept.rows.numel() == state.hidden.size(0);
+            const at::Tensor output = drafter_.output(
+                all ? state : state.rows(kernels::to_device(kept.rows, state.hidden.device())));
+            const VocabularyTargets targets = targets_of(features, kept, depth, draws);
+            const VocabularyLoss part =
+                chunked_vocabulary_loss(output, heads_.at(depth), targets, settings_.terms,
+                                        own.of(drafter_.head(depth)), head_scale[depth]);
+            at::Tensor sum = part.sum;
+            TermValues terms = part.terms;
+            if (settings_.terms.has(LossTerm::smooth_l1)) {
+              const at::Tensor distance = smooth_l1(output, targets.teacher);
+              terms[static_cast<size_t>(LossTerm::smooth_l1)] = distance.item<double>();
+              sum = sum + distance * settings_.terms[LossTerm::smooth_l1];
+            }
+            head.loss_sum += sum.item<double>();
+            for (size_t k = 0; k < loss_term_count; ++k) head.terms[k] += terms[k];
+            head.in_draft_vocab += kept.rows.numel();
+            count_ranks(part.ranks, head);
+            loss = sum_of(loss, sum * head_scale[depth]);
+          });
+  for (const auto& [identity, head] : own.heads) {
+    loss = sum_of(loss, with_known_gradient(head.parameters.weight, 0, head.gradient.weight));
+    if (head.gradient.bias.defined())
+      loss = sum_of(loss, with_known_gradient(head.parameters.bias, 0, head.gradient.bias));
   }
   return loss;
 }

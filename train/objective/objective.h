@@ -2,48 +2,73 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
-#include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "model/drafters/drafter.h"
+#include "train/objective/head_metrics.h"
+#include "train/objective/loss_terms.h"
+#include "train/objective/rollout.h"
 #include "train/objective/teacher_forcing.h"
 #include "train/objective/token_map.h"
 
 namespace clover::train {
 
-constexpr int64_t top_ranks = 10;  // metrics count labels at ranks 0 .. top_ranks - 1
+/// InputError when the heads' outputs are not as wide as the target's features, and a term compares them.
+void check_terms(const LossTerms& terms, const model::Drafter& drafter, int64_t target_hidden);
 
-/// Loss and accuracy of one head.  A label outside the draft vocabulary has no loss and counts as wrong.
-struct HeadMetrics {
-  double loss_sum = 0;
-  int64_t labels = 0;                     // supervised labels, also outside the draft vocabulary
-  int64_t in_draft_vocab = 0;             // labels in the draft vocabulary
-  std::array<int64_t, top_ranks> hits{};  // [k]: labels whose rank is k
-
-  void add(const HeadMetrics& other);
-  double mean_loss() const { return in_draft_vocab ? loss_sum / static_cast<double>(in_draft_vocab) : 0; }
-  double top(
-      int64_t k) const;  // top-k accuracy: share of labels among the k best guesses, 1 <= k <= top_ranks
+struct ObjectiveSettings {
+  LossTerms terms = LossTerms::parse("cross-entropy");
+  int64_t distill_samples = 0;        // n > 0: the labels of the cross-entropy are n draws from the target
+  at::ScalarType dtype = at::kFloat;  // of the vocabulary products
 };
 
-/// For each head the number of supervised labels in the draft vocabulary, over which its loss is the mean.
-/// Taken over the whole global batch it makes loss and weights independent of the micro-batches.
-std::vector<int64_t> count_draft_vocab_labels(std::span<const data::TokenStore::Sample> samples,
-                                              int64_t heads, const LabelMap& label_map);
+/// The loss of a batch: for each head the weighted terms (loss_terms.h) of its rows, whatever the rows were
+/// fed.  A row counts for all terms alike if its label is supervised and in the draft vocabulary.  The
+/// target's distribution is that of the frozen LM head over the draft vocabulary, renormalised: softmax of
+/// the logits of these tokens alone.  It is conditioned on the data's tokens, also where a row was fed a
+/// guess.
+class Objective {
+ public:
+  /// `drafter` is trainable and outlives the objective; `check_terms` must hold.
+  Objective(model::Drafter& drafter, const model::TargetView& target, const ObjectiveSettings& settings);
 
-/// Whether the sample has a label in the draft vocabulary, and so contributes to the loss.
-bool has_draft_vocab_label(const data::TokenStore::Sample& sample, const LabelMap& label_map);
+  /// What batches need: whether they hold teacher rows, and post-norm features in any case.
+  TeacherRow teacher_row() const { return reads_features_ ? TeacherRow::yes : TeacherRow::no; }
+  model::FeatureTaps features() const;
+  const LossTerms& terms() const { return settings_.terms; }
+  const LossHeads& heads() const { return heads_; }
+  const LabelMap& label_map() const { return label_map_; }
 
-/// The LM head of the draft vocabulary, [V', D] in `dtype`, for chunked_cross_entropy.
-at::Tensor loss_weight(const model::Drafter& drafter, at::ScalarType dtype);
+  /// A differentiable fp32 scalar: the sum over heads i of head_scale[i] times the sum over the rows of head
+  /// i.  Undefined when no label is in the draft vocabulary.  `draws` gives the labels of `distill_samples`.
+  /// Adds to `metrics` [K].
+  at::Tensor loss(const model::Features& features, const PackedBatch& batch, const Feed& feed,
+                  const Draws& draws, std::span<const double> head_scale, std::vector<HeadMetrics>& metrics);
 
-/// Teacher-forced loss of a packed batch, a differentiable fp32 scalar: the sum over heads i of head_scale[i]
-/// times the sum of the cross-entropies of head i (cross_entropy.h).  Undefined when no label is in the draft
-/// vocabulary.  Adds to `metrics` [K].
-at::Tensor teacher_forced_loss(model::Drafter& drafter, const model::Features& features,
-                               const PackedBatch& batch, const LabelMap& label_map, const at::Tensor& weight,
-                               std::span<const double> head_scale, std::vector<HeadMetrics>& metrics);
+ private:
+  struct OwnHeads;
+  VocabularyTargets targets_of(const model::Features& features, const struct VocabularyLabels& kept,
+                               int64_t depth, const Draws& draws) const;
+
+  model::Drafter& drafter_;
+  ObjectiveSettings settings_;
+  LossHeads heads_;
+  LabelMap label_map_;
+  bool reads_features_;        // whether a term reads the target's features
+  at::Tensor teacher_weight_;  // [V', H], where P is read
+};
+
+/// The labels of one head that the draft vocabulary holds, L' of its L.
+struct VocabularyLabels {
+  at::Tensor rows;          // i64 [L']: rows of the head
+  at::Tensor labels;        // i64 [L']: indices in the draft vocabulary
+  at::Tensor teacher_rows;  // i64 [L']: as in HeadLabels
+  at::Tensor sample, t;     // i64 [L']: as in HeadLabels
+  at::Tensor scored;        // i64 [L']: which of the L
+};
+
+VocabularyLabels labels_in_draft_vocab(const HeadLabels& work, const LabelMap& label_map);
 
 }  // namespace clover::train

@@ -19,6 +19,7 @@ struct LiveRow {
   int64_t sample;
   int64_t t;       // position of its features in the sample
   int64_t parent;  // its row in the previous head
+  int64_t row;     // its row in the batch
 };
 
 bool is_label(const data::TokenStore::Sample& sample, int64_t index) {
@@ -35,51 +36,56 @@ bool has_label_from_depth(const data::TokenStore::Sample& sample, int64_t t, int
 
 HeadLabels head_labels(std::span<const data::TokenStore::Sample> samples, const std::vector<LiveRow>& live,
                        int64_t depth) {
-  std::vector<int64_t> parents, ids, scored_rows, labels, sample_of, position;
-  for (size_t row = 0; row < live.size(); ++row) {
-    const auto& [sample, t, parent] = live[row];
+  std::vector<int64_t> parents, ids, sample_of, position, scored_rows, labels, teacher_rows;
+  for (size_t i = 0; i < live.size(); ++i) {
+    const auto& [sample, t, parent, row] = live[i];
+    sample_of.push_back(sample);
+    position.push_back(t);
     if (depth > 0) {
       parents.push_back(parent);
       ids.push_back(samples[sample].ids[t + 1 + depth]);
     }
     const int64_t label = t + 2 + depth;
     if (!is_label(samples[sample], label)) continue;
-    scored_rows.push_back(static_cast<int64_t>(row));
+    scored_rows.push_back(static_cast<int64_t>(i));
     labels.push_back(samples[sample].ids[label]);
-    sample_of.push_back(sample);
-    position.push_back(label);
+    teacher_rows.push_back(row + 1 + depth);
   }
-  HeadLabels work{
-      {}, {}, to_tensor(scored_rows), to_tensor(labels), to_tensor(sample_of), to_tensor(position)};
+  HeadLabels work;
   if (depth > 0) {
     work.parents = to_tensor(parents);
     work.ids = to_tensor(ids);
   }
+  work.sample = to_tensor(sample_of);
+  work.t = to_tensor(position);
+  work.scored_rows = to_tensor(scored_rows);
+  work.labels = to_tensor(labels);
+  work.teacher_rows = to_tensor(teacher_rows);
   return work;
 }
 
 }  // namespace
 
-int64_t useful_rows(const data::TokenStore::Sample& sample, int64_t heads) {
+int64_t useful_rows(const data::TokenStore::Sample& sample, int64_t heads, TeacherRow teacher) {
   for (int64_t t = static_cast<int64_t>(sample.ids.size()) - 3; t >= 0; --t) {
-    if (has_label_from_depth(sample, t, 0, heads)) return t + 1;
+    if (has_label_from_depth(sample, t, 0, heads)) return t + (teacher == TeacherRow::yes ? 2 : 1);
   }
   return 0;
 }
 
-PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t heads) {
+PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t heads, TeacherRow teacher) {
   PackedBatch batch;
   std::vector<int64_t> next_ids, labelled_rows;
   std::vector<LiveRow> live;
   for (size_t s = 0; s < samples.size(); ++s) {
     const auto& sample = samples[s];
-    const int64_t rows = useful_rows(sample, heads);
+    const int64_t rows = useful_rows(sample, heads, teacher);
     if (rows > 0) batch.segments.push_back({static_cast<int32_t>(s), 0, static_cast<int32_t>(rows)});
     for (int64_t t = 0; t < rows; ++t) {
       next_ids.push_back(sample.ids[t + 1]);
       if (!has_label_from_depth(sample, t, 0, heads)) continue;
       labelled_rows.push_back(batch.rows + t);
-      live.push_back({static_cast<int64_t>(s), t, -1});
+      live.push_back({static_cast<int64_t>(s), t, -1, batch.rows + t});
     }
     batch.rows += rows;
     batch.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
@@ -91,7 +97,7 @@ PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t head
       std::vector<LiveRow> still;
       for (size_t row = 0; row < live.size(); ++row) {
         if (has_label_from_depth(samples[live[row].sample], live[row].t, depth, heads)) {
-          still.push_back({live[row].sample, live[row].t, static_cast<int64_t>(row)});
+          still.push_back({live[row].sample, live[row].t, static_cast<int64_t>(row), live[row].row});
         }
       }
       live = std::move(still);

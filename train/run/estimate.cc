@@ -30,14 +30,16 @@ int64_t gradients_in_memory(const FitSettings& settings) {
 nlohmann::json estimate(const FitJob& job) {
   const int64_t samples = job.store.size(data::Split::train);
   int64_t rows = 0, answer_tokens = 0, parameters = 0;
+  Communicator alone;
+  Trainer trainer(job, alone);
   for (int64_t i = 0; i < samples; ++i) {
     const auto sample = job.sample(i);
-    rows += useful_rows(sample, job.drafter->trained_depth());
+    rows += useful_rows(sample, job.drafter->trained_depth(), trainer.objective().teacher_row());
     answer_tokens += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
   for (const auto& parameter : job.drafter->parameters()) parameters += parameter.numel();
 
-  const model::FeatureTaps wanted = job.drafter->features();
+  const model::FeatureTaps wanted = trainer.objective().features();
   const model::FeatureTaps taps =
       job.settings.feature_file.empty() ? wanted : model::FeatureTaps{true, true, wanted.layers};
   const int64_t row_bytes = job.target->config().hidden *
@@ -48,8 +50,6 @@ nlohmann::json estimate(const FitJob& job) {
   const int64_t kept = passes > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
 
   // The first time the step computes its features, the second time it finds them in the cache.
-  Communicator alone;
-  Trainer trainer(job, alone);
   StepMetrics metrics;
   const double cold = seconds_of_step(trainer, 0, metrics);
   const double warm = seconds_of_step(trainer, 0, metrics);

@@ -136,7 +136,8 @@ Run::Run(FitJob& job, Communicator& ranks)
     say_why_not_evaluated(job);
   }
   if (ranks_.is_rank_zero())
-    report_ = std::make_unique<RunReport>(folder_, resume_step(job), state_.step, job.total_steps);
+    report_ = std::make_unique<RunReport>(folder_, resume_step(job), state_.step, job.total_steps,
+                                          trainer_.objective().terms());
 }
 
 void Run::forget_best() {

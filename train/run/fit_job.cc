@@ -244,6 +244,10 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype), device);
   check_prepared_for(use, *job.target);
   checkpoint ? restore_drafter(job) : make_new_drafter(job);
+  check_terms(LossTerms::parse(job.settings.loss), *job.drafter, config.hidden);
+  if (job.settings.self_feed > 0 && !job.drafter->regressive())
+    throw data::InputError("Setting --self-feed: heads of kind " + job.settings.kind +
+                           " read no tokens, so that nothing can be fed to them; leave it out.");
   job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));
 
   const int64_t samples = job.store.size(data::Split::train);

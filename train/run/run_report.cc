@@ -6,10 +6,19 @@
 namespace clover::train {
 
 RunReport::RunReport(const std::filesystem::path& folder, int64_t resume_step, int64_t steps_done,
-                     int64_t total_steps)
-    : log_(folder / "log.jsonl", resume_step),
+                     int64_t total_steps, const LossTerms& terms)
+    : terms_(terms),
+      log_(folder / "log.jsonl", resume_step),
       board_(folder, resume_step),
       progress_("training", total_steps, steps_done) {}
+
+/// The terms that the loss has, by name.
+nlohmann::json RunReport::name_terms(const TermValues& values) const {
+  nlohmann::json named = nlohmann::json::object();
+  for (size_t k = 0; k < loss_term_count; ++k)
+    if (terms_.has(static_cast<LossTerm>(k))) named[loss_term_names[k]] = values[k];
+  return named;
+}
 
 void RunReport::step(int64_t step, int64_t epoch, const StepMetrics& metrics, double seconds) {
   const double rate = static_cast<double>(metrics.answer_tokens) / seconds;
@@ -27,11 +36,27 @@ void RunReport::step(int64_t step, int64_t epoch, const StepMetrics& metrics, do
   board_.scalar("train/lr", metrics.rate, step);
   board_.scalar("train/grad_norm", metrics.gradient_norm, step);
   board_.scalar("train/answer_tokens_per_second", rate, step);
-  std::string tops;
+  std::string tops, parts;
+  if (terms_.count() > 1) {
+    line["terms"] = name_terms(metrics.terms);
+    for (const auto& [name, value] : line["terms"].items()) {
+      board_.scalar("train/" + name, value, step);
+      char text[48];
+      std::snprintf(text, sizeof text, "%s%s %.3f", parts.empty() ? " (" : ", ", name.c_str(),
+                    value.get<double>());
+      parts += text;
+    }
+    parts += ")";
+  }
   for (size_t i = 0; i < metrics.heads.size(); ++i) {
     const HeadMetrics& head = metrics.heads[i];
     line["heads"].push_back(
         {{"loss", head.mean_loss()}, {"top1", head.top(1)}, {"top5", head.top(5)}, {"labels", head.labels}});
+    if (terms_.count() > 1) {
+      TermValues means;
+      for (size_t k = 0; k < loss_term_count; ++k) means[k] = head.mean(head.terms[k]);
+      line["heads"].back()["terms"] = name_terms(means);
+    }
     const std::string tag = "head" + std::to_string(i);
     board_.scalar(tag + "/loss", head.mean_loss(), step);
     board_.scalar(tag + "/top1", head.top(1), step);
@@ -41,9 +66,9 @@ void RunReport::step(int64_t step, int64_t epoch, const StepMetrics& metrics, do
     tops += text;
   }
   log_.write(line);
-  char note[160];
-  std::snprintf(note, sizeof note, "loss %.3f  top-1 %s  %.0f answer tokens/s", metrics.loss, tops.c_str(),
-                rate);
+  char note[320];
+  std::snprintf(note, sizeof note, "loss %.3f%s  top-1 %s  %.0f answer tokens/s", metrics.loss, parts.c_str(),
+                tops.c_str(), rate);
   progress_.update(step, note);
 }
 

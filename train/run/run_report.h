@@ -16,8 +16,8 @@ namespace clover::train {
 class RunReport {
  public:
   /// `resume_step` as for Log.  `steps_done`: steps before this process; `total_steps`: of the whole run.
-  RunReport(const std::filesystem::path& folder, int64_t resume_step, int64_t steps_done,
-            int64_t total_steps);
+  RunReport(const std::filesystem::path& folder, int64_t resume_step, int64_t steps_done, int64_t total_steps,
+            const LossTerms& terms);
 
   /// Reports step number `step`, from 1, which took `seconds`.
   void step(int64_t step, int64_t epoch, const StepMetrics& metrics, double seconds);
@@ -31,6 +31,9 @@ class RunReport {
   void clear() { progress_.clear(); }
 
  private:
+  nlohmann::json name_terms(const TermValues& values) const;
+
+  LossTerms terms_;
   Log log_;
   TensorBoardWriter board_;
   infer::Progress progress_;

@@ -9,6 +9,7 @@
 
 #include "data/files/error.h"
 #include "model/drafters/drafter.h"
+#include "train/objective/loss_terms.h"
 
 namespace clover::train {
 namespace {
@@ -91,6 +92,12 @@ void FitSettings::check() const {
   if (!(eps > 0)) refuse("eps", "a number above 0", std::to_string(eps));
   if (!(head_decay > 0 && head_decay <= 1))
     refuse("head-decay", "above 0 and at most 1", std::to_string(head_decay));
+  if (!(self_feed >= 0 && self_feed <= 1)) refuse("self-feed", "from 0 to 1", std::to_string(self_feed));
+  if (!(distill_samples >= 0 && distill_samples <= 1024))
+    refuse("distill-samples", "from 0 to 1024", std::to_string(distill_samples));
+  if (!LossTerms::parse(loss).has(LossTerm::cross_entropy) && distill_samples > 0)
+    refuse("distill-samples", "0, for --loss \"" + loss + "\" has no cross-entropy",
+           std::to_string(distill_samples));
   at_least("max-length", max_length, int64_t{3});
   at_least("threads", threads, int64_t{0});
   one_of("dtype", dtype, {"auto", "bfloat16", "float16", "float32"});

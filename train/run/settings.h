@@ -35,6 +35,9 @@ struct FitSettings {
   double beta2 = 0.999;
   double eps = 1e-8;
   double head_decay = 0.8;
+  std::string loss = "cross-entropy";
+  int64_t distill_samples = 0;  // 0: the data's tokens are the labels
+  double self_feed = 0;
   uint64_t seed = 1;
   int64_t max_length = 2048;
 
@@ -103,6 +106,17 @@ void FitSettings::each(Self& self, Visit&& visit) {
   visit("beta2", self.beta2, "AdamW beta 2");
   visit("eps", self.eps, "AdamW epsilon");
   visit("head-decay", self.head_decay, "weight of head i's loss is this to the power i");
+  visit("loss", self.loss,
+        "terms of the loss joined by +, each with a weight before it or none: cross-entropy, soft-labels, "
+        "total-variation, lk, smooth-l1");
+  visit(
+      "distill-samples", self.distill_samples,
+      "labels of the cross-entropy that are drawn from the target's distribution at each position, in place "
+      "of the data's token; the positions before stay the data's; 0: the data's token");
+  visit(
+      "self-feed", self.self_feed,
+      "share of rows that are fed the heads' own guess in place of the true token: 0 at the first step, this "
+      "at the last");
   visit("seed", self.seed, "seed of initial weights and data order");
   visit("max-length", self.max_length, "tokens of a sample that are used");
   visit("device", self.device, "cpu, cuda (of several processes each its own) or cuda:N");

@@ -16,10 +16,12 @@ namespace {
 /// Appends metrics as numbers, to send them to other processes; read_metrics reads them back.
 void append(const StepMetrics& metrics, std::vector<double>& numbers) {
   numbers.push_back(metrics.loss);
+  numbers.insert(numbers.end(), metrics.terms.begin(), metrics.terms.end());
   numbers.push_back(static_cast<double>(metrics.answer_tokens));
   numbers.push_back(static_cast<double>(metrics.rows));
   for (const HeadMetrics& head : metrics.heads) {
     numbers.push_back(head.loss_sum);
+    numbers.insert(numbers.end(), head.terms.begin(), head.terms.end());
     numbers.push_back(static_cast<double>(head.labels));
     numbers.push_back(static_cast<double>(head.in_draft_vocab));
     for (const int64_t hits : head.hits) numbers.push_back(static_cast<double>(hits));
@@ -30,11 +32,13 @@ StepMetrics read_metrics(size_t heads, std::vector<double>::const_iterator& next
   const auto count = [&next] { return static_cast<int64_t>(*next++); };
   StepMetrics metrics;
   metrics.loss = *next++;
+  for (double& term : metrics.terms) term = *next++;
   metrics.answer_tokens = count();
   metrics.rows = count();
   metrics.heads.resize(heads);
   for (HeadMetrics& head : metrics.heads) {
     head.loss_sum = *next++;
+    for (double& term : head.terms) term = *next++;
     head.labels = count();
     head.in_draft_vocab = count();
     for (int64_t& hits : head.hits) hits = count();
@@ -43,6 +47,11 @@ StepMetrics read_metrics(size_t heads, std::vector<double>::const_iterator& next
 }
 
 }  // namespace
+
+ObjectiveSettings objective_settings(const FitSettings& settings) {
+  return {LossTerms::parse(settings.loss), settings.distill_samples,
+          model::parse_dtype(settings.compute_dtype)};
+}
 
 void check_ranks(const FitSettings& settings, infer::Rank rank) {
   const int64_t micro_batches = (settings.batch + settings.micro_batch - 1) / settings.micro_batch;
@@ -57,6 +66,7 @@ void StepMetrics::add(const StepMetrics& other) {
   heads.resize(other.heads.size());
   for (size_t i = 0; i < heads.size(); ++i) heads[i].add(other.heads[i]);
   loss += other.loss;
+  for (size_t k = 0; k < loss_term_count; ++k) terms[k] += other.terms[k];
   answer_tokens += other.answer_tokens;
   rows += other.rows;
 }
@@ -64,14 +74,13 @@ void StepMetrics::add(const StepMetrics& other) {
 Trainer::Trainer(const FitJob& job, Communicator& ranks)
     : job_(job),
       ranks_(ranks),
-      label_map_(job.token_map, job.target->config().vocab),
+      objective_(*job.drafter, job.target->view(), objective_settings(job.settings)),
       order_(std::ssize(job.order), job.settings.batch, job.settings.seed),
       schedule_{job.settings.lr, job.settings.warmup, job.total_steps},
-      features_(*job.target, job.drafter->features(), job.longest, job.settings.feature_cache,
+      features_(*job.target, objective_.features(), job.longest, job.settings.feature_cache,
                 {job.settings.target, job.features.empty() ? "" : job.settings.feature_file}),
       optimiser_(parameters_of(*job.drafter),
-                 {job.settings.beta1, job.settings.beta2, job.settings.eps, job.settings.weight_decay}),
-      head_weight_(loss_weight(*job.drafter, model::parse_dtype(job.settings.compute_dtype))) {
+                 {job.settings.beta1, job.settings.beta2, job.settings.eps, job.settings.weight_decay}) {
   for (const auto& [name, parameter] : parameters_of(*job.drafter)) {
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
@@ -93,26 +102,38 @@ void Trainer::bind_gradients(const at::Tensor& gradient) {
   }
 }
 
-StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::span<const double> head_scale) {
+/// The share of rows that are fed the drafter's own guesses: from 0 at the first step, linearly, to that of
+/// the settings at the last.
+double Trainer::self_feed(int64_t step) const {
+  return job_.settings.self_feed * static_cast<double>(step) /
+         static_cast<double>(std::max<int64_t>(job_.total_steps - 1, 1));
+}
+
+StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::span<const double> head_scale,
+                                      int64_t step) {
   const int64_t heads = job_.drafter->trained_depth();
   std::vector<data::TokenStore::Sample> samples;
   std::vector<int64_t> rows;
   for (const int64_t index : indices) {
     samples.push_back(job_.sample(index));
-    rows.push_back(useful_rows(samples.back(), heads));
+    rows.push_back(useful_rows(samples.back(), heads, objective_.teacher_row()));
   }
-  const PackedBatch batch = pack(samples, heads);
+  const PackedBatch batch = pack(samples, heads, objective_.teacher_row());
   StepMetrics metrics;
   metrics.heads.resize(heads);
   metrics.answer_tokens = batch.supervised;
   metrics.rows = batch.rows;
   const model::Features features = features_.of(samples, rows, indices);
   if (batch.rows == 0) return metrics;
-  const at::Tensor loss =
-      teacher_forced_loss(*job_.drafter, features, on_device(batch, job_.target->device()), label_map_,
-                          head_weight_, head_scale, metrics.heads);
+  const Draws draws{job_.settings.seed, step, indices};
+  const Feed feed{self_feed(step), &objective_.heads(), draws};
+  const at::Tensor loss = objective_.loss(features, on_device(batch, job_.target->device()), feed, draws,
+                                          head_scale, metrics.heads);
   if (!loss.defined()) return metrics;
   metrics.loss = loss.item<double>();
+  for (int64_t i = 0; i < heads; ++i)
+    for (size_t k = 0; k < loss_term_count; ++k)
+      metrics.terms[k] += head_scale[i] * metrics.heads[i].terms[k];
   loss.backward();
   return metrics;
 }
@@ -120,7 +141,7 @@ StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::spa
 std::vector<int64_t> Trainer::count_labels(std::span<const int64_t> indices) const {
   std::vector<data::TokenStore::Sample> samples;
   for (const int64_t index : indices) samples.push_back(job_.sample(index));
-  return count_draft_vocab_labels(samples, job_.drafter->trained_depth(), label_map_);
+  return count_draft_vocab_labels(samples, job_.drafter->trained_depth(), objective_.label_map());
 }
 
 // For each head its weight in the loss divided by its labels in the whole global batch, so that micro-batches
@@ -185,7 +206,7 @@ StepMetrics Trainer::step(int64_t step) {
     const at::Tensor part = at::zeros({gradient_size_}, gradient_options());
     bind_gradients(part);
     const auto samples = std::span(indices).subspan(i * size, std::min(size, count - i * size));
-    own.push_back(forward_backward(samples, scale));
+    own.push_back(forward_backward(samples, scale, step));
     return part;
   });
   StepMetrics metrics = sum_metrics(own);

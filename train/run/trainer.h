@@ -17,6 +17,7 @@ namespace clover::train {
 struct StepMetrics {
   std::vector<HeadMetrics> heads;  // [K], over the whole global batch
   double loss = 0;
+  TermValues terms{};  // each term's part of the loss, before its weight
   double rate = 0;
   double gradient_norm = 0;  // before clipping
   int64_t answer_tokens = 0;
@@ -24,6 +25,9 @@ struct StepMetrics {
 
   void add(const StepMetrics& other);  // adds those of another micro-batch
 };
+
+/// The loss that the settings ask for.
+ObjectiveSettings objective_settings(const FitSettings& settings);
 
 /// InputError when there are more processes than micro-batches in a step.
 void check_ranks(const FitSettings& settings, infer::Rank rank);
@@ -45,9 +49,12 @@ class Trainer {
   AdamW& optimiser() { return optimiser_; }
   const AdamW& optimiser() const { return optimiser_; }
   const FeatureCache& features() const { return features_; }
+  const Objective& objective() const { return objective_; }
 
  private:
-  StepMetrics forward_backward(std::span<const int64_t> indices, std::span<const double> head_scale);
+  StepMetrics forward_backward(std::span<const int64_t> indices, std::span<const double> head_scale,
+                               int64_t step);
+  double self_feed(int64_t step) const;
   std::vector<int64_t> count_labels(std::span<const int64_t> indices) const;  // [K], in the draft vocabulary
   std::vector<double> head_scale(std::span<const int64_t> labels) const;
   std::string why_not_finite(int64_t step) const;
@@ -58,14 +65,13 @@ class Trainer {
 
   const FitJob& job_;
   Communicator& ranks_;
-  LabelMap label_map_;
+  Objective objective_;
   DataOrder order_;
   Schedule schedule_;
   FeatureCache features_;
   AdamW optimiser_;
   std::vector<at::Tensor> parameters_;
   int64_t gradient_size_ = 0;  // elements of all parameters
-  at::Tensor head_weight_;     // [V', D] in the compute dtype
 };
 
 }  // namespace clover::train

@@ -39,6 +39,53 @@ TEST_F(FitProcessTest, KilledAgainAndAgainItEndsWithTheSameBits) {
   EXPECT_LT(lines(whole).back().second, 0.7 * lines(whole).front().second);  // and the loss has fallen
 }
 
+TEST_F(FitProcessTest, ALossOfSeveralTermsIsLoggedByTermAndContinuedToTheSameBits) {
+  const std::vector<std::string> loss{"--loss", "soft-labels + 0.1 smooth-l1", "--self-feed", "0.5"};
+  auto again = loss;
+  again.insert(again.end(), {"--resume", "auto"});
+  const fs::path whole = folder_ / "whole", broken = folder_ / "broken";
+  ASSERT_EQ(run(command(whole, loss)), 0) << messages();
+  EXPECT_EQ(interrupt_after(command(broken, again), broken, 20, SIGKILL), -SIGKILL);
+  EXPECT_EQ(run(command(broken, {"--resume", "auto"})), 2);
+  EXPECT_THAT(messages(), testing::AnyOf(testing::HasSubstr("Setting --loss is \"cross-entropy\""),
+                                         testing::HasSubstr("Setting --self-feed is 0")));
+  ASSERT_EQ(run(command(broken, again)), 0) << messages();
+  EXPECT_TRUE(weights(whole) == weights(broken));
+  EXPECT_THAT(data::read_file(whole / "run.toml"),
+              testing::HasSubstr("loss = \"soft-labels + 0.1 smooth-l1\""));
+
+  std::istringstream text(data::read_file(whole / "log.jsonl"));
+  std::string line;
+  ASSERT_TRUE(std::getline(text, line));
+  const auto json = nlohmann::json::parse(line);
+  const double soft = json["terms"]["soft-labels"], distance = json["terms"]["smooth-l1"];
+  EXPECT_GT(distance, 0);
+  EXPECT_NEAR(json["loss"].get<double>(), soft + 0.1 * distance, 1e-4);
+  EXPECT_EQ(json["heads"][0]["terms"].size(), 2u);
+}
+
+TEST_F(FitProcessTest, FeaturesOnDiskServeEveryLoss) {
+  const fs::path file = folder_ / "features.safetensors";
+  const std::vector<std::string> soft{"--loss", "soft-labels", "--steps", "8"};
+  auto with_file = soft;
+  with_file.insert(with_file.end(), {"--feature-file", file});
+  ASSERT_EQ(run(command(folder_ / "hard", {"--feature-file", file, "--steps", "20"})), 0) << messages();
+  ASSERT_TRUE(fs::exists(file));  // without the rows of the teacher, which are computed then
+  ASSERT_EQ(run(command(folder_ / "soft", soft)), 0) << messages();
+  ASSERT_EQ(run(command(folder_ / "soft-file", with_file)), 0) << messages();
+  EXPECT_TRUE(weights(folder_ / "soft-file") == weights(folder_ / "soft"));
+}
+
+TEST_F(FitProcessTest, ALossThatTheHeadsCannotHaveIsRefusedBeforeAnythingIsWritten) {
+  EXPECT_EQ(run(command(folder_ / "run", {"--kind", "medusa", "--self-feed", "0.5"})), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("heads of kind medusa read no tokens"));
+  EXPECT_EQ(run(command(folder_ / "run", {"--kind", "redrafter", "--loss", "smooth-l1"})), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("heads of kind redrafter have outputs of"));
+  EXPECT_EQ(run(command(folder_ / "run", {"--loss", "soft"})), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("\"soft\" is no term"));
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
 TEST_F(FitProcessTest, SigtermLeavesACheckpointAndCode75) {
   const fs::path whole = folder_ / "whole", broken = folder_ / "broken";
   ASSERT_EQ(run(command(whole)), 0) << messages();

@@ -87,6 +87,19 @@ TEST_F(FitRanksProcessTest, AnyNumberOfProcessesComputesTheSameBits) {
   }
 }
 
+TEST_F(FitRanksProcessTest, SelfFeedingAndDrawnLabelsAreTheSameBitsForAnyNumber) {
+  const auto drawn = [&](const fs::path& output) {
+    auto words = own(output);
+    words.insert(words.end(), {"--self-feed", "0.8", "--distill-samples", "2"});
+    return words;
+  };
+  const fs::path alone = folder_ / "alone", two = folder_ / "two";
+  ASSERT_EQ(run(drawn(alone)), 0) << messages();
+  ASSERT_THAT(wait_all(start_all(2, drawn(two))), Each(0)) << messages();
+  EXPECT_TRUE(weights(two) == weights(alone));
+  EXPECT_EQ(logged_lines(two), logged_lines(alone));
+}
+
 TEST_F(FitRanksProcessTest, SamplesWithoutALabelAreLeftOutByAll) {
   ASSERT_EQ(run(own(folder_ / "without")), 0) << messages();
   write_counting_store(folder_ / "store", 37, /*useless=*/9);

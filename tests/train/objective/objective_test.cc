@@ -4,9 +4,12 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
+#include <numeric>
 
 #include "tests/support/temporary_folder.h"
+#include "tests/train/objective/plain_losses.h"
 #include "tests/train/run/tiny_run.h"
 #include "train/features/feature_cache.h"
 #include "train/objective/head_accuracy.h"
@@ -37,36 +40,54 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
   /// Loss and gradients of all samples, computed in micro-batches of `size`, with the label counts of all
   /// samples.
   std::pair<double, std::map<std::string, at::Tensor>> in_groups_of(size_t size) {
-    const int64_t heads = drafter_->max_depth();
-    const LabelMap labels({}, target_->config().vocab);
-    const auto counts = count_draft_vocab_labels(samples_, heads, labels);
-    std::vector<double> scale;
-    for (int64_t i = 0; i < heads; ++i) scale.push_back(std::pow(0.8, i) / static_cast<double>(counts[i]));
+    Objective objective(*drafter_, target_->view(), settings_);
+    const auto scale = head_scale();
     for (auto& [name, value] : drafter_->named_parameters()) value.mutable_grad() = at::Tensor();
     double sum = 0;
-    metrics_.assign(heads, {});
+    metrics_.assign(scale.size(), {});
     for (size_t begin = 0; begin < samples_.size(); begin += size) {
       const auto group = std::span(samples_).subspan(begin, std::min(size, samples_.size() - begin));
-      at::Tensor loss = loss_of(group, labels, scale);
+      std::vector<int64_t> numbers(group.size());
+      std::iota(numbers.begin(), numbers.end(), static_cast<int64_t>(begin));
+      const Draws draws{.seed = 5, .step = 3, .samples = numbers};
+      const Feed feed{self_feed_, &objective.heads(), draws};
+      const Batch batch = batch_of(group, objective.teacher_row(), objective.features());
+      const at::Tensor loss = objective.loss(batch.features, batch.packed, feed, draws, scale, metrics_);
       loss.backward();
       sum += loss.item<double>();
     }
+    return {sum, gradients()};
+  }
+
+  std::vector<double> head_scale() const {
+    const LabelMap labels(drafter_->head(0).token_map, target_->config().vocab);
+    std::vector<double> scale;
+    for (const int64_t count : count_draft_vocab_labels(samples_, drafter_->trained_depth(), labels))
+      scale.push_back(std::pow(0.8, scale.size()) / static_cast<double>(count));
+    return scale;
+  }
+
+  std::map<std::string, at::Tensor> gradients() const {
     std::map<std::string, at::Tensor> gradients;
-    for (const auto& [name, value] : drafter_->named_parameters()) {
+    for (const auto& [name, value] : drafter_->named_parameters())
       gradients[name] = value.grad().defined() ? value.grad().clone() : at::zeros_like(value);
-    }
-    return {sum, gradients};
+    return gradients;
   }
 
-  at::Tensor loss_of(std::span<const data::TokenStore::Sample> group, const LabelMap& labels,
-                     const std::vector<double>& scale) {
+  struct Batch {
+    PackedBatch packed;
+    model::Features features;
+  };
+  Batch batch_of(std::span<const data::TokenStore::Sample> group, TeacherRow teacher,
+                 const model::FeatureTaps& taps) const {
     std::vector<int64_t> rows, keys(group.size(), -1);
-    for (const auto& sample : group) rows.push_back(useful_rows(sample, drafter_->max_depth()));
-    FeatureCache source(*target_, drafter_->features(), 64, 0, {});
-    return teacher_forced_loss(*drafter_, source.of(group, rows, keys), pack(group, drafter_->max_depth()),
-                               labels, loss_weight(*drafter_, at::kFloat), scale, metrics_);
+    for (const auto& sample : group) rows.push_back(useful_rows(sample, drafter_->trained_depth(), teacher));
+    FeatureCache source(*target_, taps, 64, 0, {});
+    return {pack(group, drafter_->trained_depth(), teacher), source.of(group, rows, keys)};
   }
 
+  ObjectiveSettings settings_;
+  double self_feed_ = 0;
   std::unique_ptr<model::Target> target_;
   std::shared_ptr<model::Drafter> drafter_;
   const test::TemporaryFolder temporary_;
@@ -132,8 +153,8 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
   const LabelMap labels({}, target_->config().vocab);
   const auto& sample = samples_[0];
   const std::vector<data::TokenStore::Sample> one{sample};
-  const std::vector<int64_t> rows{useful_rows(sample, drafter_->max_depth())}, keys{-1};
-  const PackedBatch batch = pack(one, drafter_->max_depth());
+  const std::vector<int64_t> rows{useful_rows(sample, drafter_->trained_depth())}, keys{-1};
+  const PackedBatch batch = pack(one, drafter_->trained_depth());
   const model::FeatureTaps taps = drafter_->features();
   FeatureCache source(*target_, taps, 64, 0, {});
   at::NoGradGuard no_grad;
@@ -176,18 +197,14 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
 
 TEST_P(ObjectiveTest, ScoresItsOwnGuessesAndTheTruthApart) {
   const LabelMap labels({}, target_->config().vocab);
-  const std::vector<int64_t> keys(samples_.size(), -1);
-  std::vector<int64_t> rows;
-  for (const auto& sample : samples_) rows.push_back(useful_rows(sample, drafter_->max_depth()));
-  FeatureCache source(*target_, drafter_->features(), 64, 0, {});
-  const PackedBatch batch = pack(samples_, drafter_->max_depth());
-  const auto features = source.of(samples_, rows, keys);
+  const Batch batch = batch_of(samples_, TeacherRow::no, drafter_->features());
   in_groups_of(6);
-  std::vector<HeadMetrics> truth(drafter_->max_depth()), own(drafter_->max_depth());
-  for (const Feed feed : {Feed::truth, Feed::own_guesses}) {
-    for (const auto& label :
-         score_labels(*drafter_, features, batch, labels, loss_weight(*drafter_, at::kFloat), feed)) {
-      HeadMetrics& head = (feed == Feed::truth ? truth : own)[label.head];
+  const LossHeads heads(*drafter_, at::kFloat);
+  std::vector<HeadMetrics> truth(drafter_->trained_depth()), own(drafter_->trained_depth());
+  for (const double share : {0., 1.}) {
+    const Feed feed{.own_share = share, .heads = &heads};
+    for (const auto& label : score_labels(*drafter_, batch.features, batch.packed, labels, heads, feed)) {
+      HeadMetrics& head = (share > 0 ? own : truth)[label.head];
       ++head.labels;
       if (label.rank < top_ranks) ++head.hits[label.rank];
     }
@@ -200,12 +217,61 @@ TEST_P(ObjectiveTest, ScoresItsOwnGuessesAndTheTruthApart) {
   EXPECT_EQ(own[0].hits, truth[0].hits);  // the first head is fed with the same token either way
 }
 
+/// Every term, and their gradients of every parameter, a head's own among them, are those of plain formulas.
+TEST_P(ObjectiveTest, TermsAreTheirFormulasSummedOverTheRows) {
+  const at::Tensor lm_head = target_->view().head->unpack().to(at::kFloat);
+  const auto scale = head_scale();
+  for (const char* loss : {"cross-entropy", "soft-labels", "total-variation", "lk", "smooth-l1",
+                           "cross-entropy + 0.5 soft-labels + 2 smooth-l1"}) {
+    settings_.terms = LossTerms::parse(loss);
+    if (settings_.terms.has(LossTerm::smooth_l1) && drafter_->head(0).dense.size(1) != lm_head.size(1))
+      continue;
+    const auto [found, found_gradients] = in_groups_of(4);
+    const Batch batch =
+        batch_of(samples_, TeacherRow::yes, Objective(*drafter_, target_->view(), settings_).features());
+    for (auto& [name, value] : drafter_->named_parameters()) value.mutable_grad() = at::Tensor();
+    at::Tensor expected = at::zeros({}, at::kDouble);
+    std::vector<TermValues> terms(scale.size());
+    for (size_t k = 0; k < loss_term_count; ++k) {
+      const LossTerm term = static_cast<LossTerm>(k);
+      if (!settings_.terms.has(term)) continue;
+      const auto depths = plain_losses(*drafter_, batch.features, batch.packed, lm_head, term);
+      for (size_t i = 0; i < depths.size(); ++i) {
+        const at::Tensor sum = depths[i].in_vocabulary(depths[i].values).sum();
+        terms[i][k] = sum.item<double>();
+        expected = expected + sum * scale[i] * settings_.terms[term];
+      }
+    }
+    expected.backward();
+    EXPECT_NEAR(found, expected.item<double>(), 2e-5 * std::abs(found) + 1e-6) << loss;
+    for (const auto& [name, gradient] : gradients())
+      EXPECT_TRUE(at::allclose(found_gradients.at(name), gradient, 2e-3, 2e-6)) << loss << " of " << name;
+    for (size_t i = 0; i < terms.size(); ++i)
+      for (size_t k = 0; k < loss_term_count; ++k)
+        EXPECT_NEAR(metrics_[i].terms[k], terms[i][k], 1e-4 * std::abs(terms[i][k]) + 1e-5)
+            << loss << " head " << i;
+  }
+}
+
+TEST_P(ObjectiveTest, SelfFeedingDoesNotDependOnTheMicroBatches) {
+  self_feed_ = 0.5;
+  settings_.distill_samples = 2;
+  const auto [whole, whole_gradients] = in_groups_of(6);
+  for (const size_t size : {1, 4}) {
+    const auto [sum, gradients] = in_groups_of(size);
+    EXPECT_NEAR(sum, whole, 1e-4) << "groups of " << size;
+    for (const auto& [name, gradient] : gradients)
+      EXPECT_TRUE(at::allclose(gradient, whole_gradients.at(name), 1e-3, 1e-5)) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, ObjectiveTest,
     testing::Values(Kind{"clover", {{"heads", 3}}}, Kind{"medusa", {{"heads", 3}}},
                     Kind{"clover", {{"heads", 2}, {"regression", "concat"}, {"block", "none"}}},
                     Kind{"clover", {{"heads", 2}, {"gate_groups", 4}, {"block", "attention"}}},
-                    Kind{"clover", {{"heads", 2}, {"tap_layers", {1}}}}),
+                    Kind{"clover", {{"heads", 2}, {"tap_layers", {1}}}},
+                    Kind{"redrafter", {{"heads", 3}, {"layers", 1}}}),
     [](const auto& info) {
       std::string name = info.param.kind + std::to_string(info.index);
       return name;

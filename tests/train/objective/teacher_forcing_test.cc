@@ -53,7 +53,9 @@ TEST(TeacherForcingTest, RowsBehindTheLastLabelAndSamplesWithoutLabelsAreLeftOut
   EXPECT_THAT(list(batch.next_ids), ElementsAre(10, 510, 520));
   EXPECT_THAT(list(batch.labelled_rows), ElementsAre(0, 1, 2));
   EXPECT_THAT(list(batch.heads[0].labels), ElementsAre(20, 530));
-  EXPECT_THAT(list(batch.heads[0].sample), ElementsAre(0, 2));
+  EXPECT_THAT(list(batch.heads[0].sample), ElementsAre(0, 2, 2));
+  EXPECT_THAT(list(batch.heads[0].t), ElementsAre(0, 0, 1));
+  EXPECT_THAT(list(batch.heads[0].scored_rows), ElementsAre(0, 2));
   EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(530));  // of row 0 of the third
   EXPECT_THAT(list(batch.heads[1].parents), ElementsAre(1));
   EXPECT_EQ(batch.heads[2].labels.numel(), 0);
@@ -65,9 +67,25 @@ TEST(TeacherForcingTest, AnswersOfSeveralTurnsLeaveTheQuestionsBetweenUnscored) 
   const PackedBatch batch = pack(samples, 2);
   EXPECT_THAT(list(batch.labelled_rows), ElementsAre(0, 4, 5));
   EXPECT_THAT(list(batch.heads[0].scored_rows), ElementsAre(0, 2));
-  EXPECT_THAT(list(batch.heads[0].position), ElementsAre(2, 7));
+  EXPECT_THAT(list(batch.heads[0].t), ElementsAre(0, 4, 5));
   EXPECT_THAT(list(batch.heads[1].parents), ElementsAre(1));  // row 4 is continued for token 7
   EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(70));
+}
+
+TEST(TeacherForcingTest, TheTeachersRowIsTheOneBeforeTheLabel) {
+  const CountedSample first(0, {0, 0, 1, 1, 0, 0}), second(500, {0, 0, 0, 1});
+  const std::vector<data::TokenStore::Sample> samples{first.view(), second.view()};
+  EXPECT_EQ(useful_rows(samples[0], 2, TeacherRow::yes), 3);
+  EXPECT_EQ(useful_rows(samples[1], 2, TeacherRow::yes), 3);
+  const PackedBatch batch = pack(samples, 2, TeacherRow::yes);
+  // Rows 0, 1, 2 are of the first, which guess tokens 1, 2, 3 in the target's LM head; 3, 4, 5 of the second.
+  EXPECT_EQ(batch.rows, 6);
+  EXPECT_THAT(list(batch.next_ids), ElementsAre(10, 20, 30, 510, 520, 530));
+  EXPECT_THAT(list(batch.labelled_rows), ElementsAre(0, 1, 3, 4));
+  EXPECT_THAT(list(batch.heads[0].labels), ElementsAre(20, 30, 530));
+  EXPECT_THAT(list(batch.heads[0].teacher_rows), ElementsAre(1, 2, 5));
+  EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(30, 530));
+  EXPECT_THAT(list(batch.heads[1].teacher_rows), ElementsAre(2, 5));
 }
 
 }  // namespace

@@ -15,6 +15,10 @@ namespace {
 struct Heads {
   const char* kind;
   const char* tap_layers = "";
+  const char* loss = "cross-entropy";
+  double self_feed = 0;
+  int64_t distill_samples = 0;
+  const char* name = kind;
 };
 
 class GpuTrainingTest : public testing::TestWithParam<Heads> {
@@ -24,6 +28,9 @@ class GpuTrainingTest : public testing::TestWithParam<Heads> {
     FitSettings settings;
     settings.kind = GetParam().kind;
     if (*GetParam().tap_layers != 0) settings.of_drafter["tap-layers"] = GetParam().tap_layers;
+    settings.loss = GetParam().loss;
+    settings.self_feed = GetParam().self_feed;
+    settings.distill_samples = GetParam().distill_samples;
     settings.target = tiny_target();
     settings.data = folder_ / "store";
     settings.device = device;
@@ -77,11 +84,15 @@ TEST_P(GpuTrainingTest, ARunWritesHeadsThatTheCpuReads) {
     EXPECT_TRUE(at::equal(value, there.drafter->parameter(name).cpu())) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuTrainingTest,
-                         testing::Values(Heads{"clover"}, Heads{"clover", "1"}, Heads{"medusa"}),
-                         [](const auto& info) {
-                           return info.param.kind + std::string(*info.param.tap_layers ? "_taps" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, GpuTrainingTest,
+    testing::Values(Heads{.kind = "clover"}, Heads{.kind = "clover", .tap_layers = "1", .name = "taps"},
+                    Heads{.kind = "medusa"}, Heads{.kind = "redrafter"},
+                    Heads{.kind = "clover",
+                          .loss = "soft-labels + 0.5 lk + total-variation + smooth-l1",
+                          .name = "terms"},
+                    Heads{.kind = "redrafter", .self_feed = 1, .distill_samples = 2, .name = "fed"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace clover::train

@@ -39,6 +39,17 @@ TEST(SettingsTest, NamesTheSettingThatIsOutOfRange) {
   settings = sound();
   settings.target = "";
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--target"));
+  settings = sound();
+  settings.loss = "cross-entropy + 0.1 smooth";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("\"smooth\" is no term"));
+  settings = sound();
+  settings.self_feed = 1.5;
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("--self-feed is 1.5"));
+  settings = sound();
+  settings.distill_samples = 5;
+  EXPECT_EQ(complaint(settings), "");
+  settings.loss = "lk";
+  EXPECT_THAT(complaint(settings), testing::HasSubstr("has no cross-entropy"));
 }
 
 TEST(SettingsTest, AContinuedRunMayChangeOnlyWhatTouchesNoWeight) {

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "model/drafters/drafter.h"
+#include "train/objective/loss_terms.h"
+#include "train/objective/teacher_forcing.h"
+
+namespace clover::train {
+
+/// The loss of every scored row of one depth, L of them: to be summed under any mask and over any
+/// denominator, as published trainers have theirs.  Medusa, Hydra and ReDrafter mask a row by its label, as
+/// we do; EAGLE and Clover-2 by the row two tokens before it: supervised[j] = loss_mask[j - 2], with one
+/// token more at the end of the sample.
+struct DepthLosses {
+  at::Tensor sample, t;  // i64 [L]: the row's sample in the batch, and the position of its features
+  at::Tensor label;      // i64 [L]: index in the draft vocabulary, -1 outside
+  at::Tensor values;     // fp64 [L], differentiable
+
+  /// Those of `rows` whose label is in the draft vocabulary.
+  at::Tensor in_vocabulary(const at::Tensor& rows) const {
+    return rows.index_select(0, at::nonzero(label >= 0).squeeze(1));
+  }
+};
+
+/// One term of every scored row, teacher-forced, by its definition and without chunks.  `features` hold
+/// post_norm, and the batch teacher rows, for the terms that read the target; lm_head fp32 [V, H].
+inline std::vector<DepthLosses> plain_losses(model::Drafter& drafter, const model::Features& features,
+                                             const PackedBatch& batch, const at::Tensor& lm_head,
+                                             LossTerm term) {
+  std::vector<DepthLosses> depths;
+  model::DraftState state =
+      drafter.prime(features, batch.next_ids, batch.segments, batch.labelled_rows, nullptr);
+  for (size_t depth = 0; depth < batch.heads.size(); ++depth) {
+    const HeadLabels& work = batch.heads[depth];
+    if (depth > 0) state = drafter.extend(state, work.parents, work.ids, nullptr);
+    const model::OutputHead& head = drafter.head(static_cast<int64_t>(depth));
+    const at::Tensor map = head.token_map.defined() ? head.token_map : at::arange(lm_head.size(0), at::kLong);
+    const at::Tensor output = drafter.output(state).index_select(0, work.scored_rows).to(at::kDouble);
+    at::Tensor logits = output.matmul(head.dense.to(at::kDouble).t());
+    if (head.dense_bias.defined()) logits = logits + head.dense_bias;
+    const at::Tensor log_q = logits.log_softmax(1);
+    at::Tensor h, p;
+    if (term != LossTerm::cross_entropy) {
+      h = features.post_norm.index_select(0, work.teacher_rows).to(at::kDouble);
+      p = h.matmul(lm_head.index_select(0, map).to(at::kDouble).t()).softmax(1);
+    }
+    // The index of each label in the vocabulary, by comparing with all of it.
+    const at::Tensor equal = work.labels.unsqueeze(1) == map.unsqueeze(0);
+    const at::Tensor label = at::where(equal.any(1), equal.to(at::kLong).argmax(1), -1);
+    at::Tensor values;
+    switch (term) {
+      case LossTerm::cross_entropy:
+        values = -log_q.gather(1, label.clamp_min(0).unsqueeze(1)).squeeze(1);
+        break;
+      case LossTerm::soft_labels:
+        values = -(p * log_q).sum(1);
+        break;
+      case LossTerm::total_variation:
+        values = 0.5 * (p - log_q.exp()).abs().sum(1);
+        break;
+      case LossTerm::lk:
+        values = -(1 - 0.5 * (p - log_q.exp()).abs().sum(1)).log();
+        break;
+      case LossTerm::smooth_l1: {
+        const at::Tensor distance = (output - h).abs();
+        values = at::where(distance < 1, 0.5 * distance.square(), distance - 0.5).mean(1);
+        break;
+      }
+    }
+    depths.push_back({work.sample.index_select(0, work.scored_rows), work.t.index_select(0, work.scored_rows),
+                      label, values});
+  }
+  return depths;
+}
+
+}  // namespace clover::train

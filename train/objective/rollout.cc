@@ -1,0 +1,74 @@
+#include "train/objective/rollout.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/gpu/gpu.h"
+
+namespace clover::train {
+namespace {
+
+/// The rows of `next`, i64 on the CPU, that are fed the drafter's guess.
+at::Tensor rows_with_own_guess(const HeadLabels& next, int64_t depth, const Feed& feed) {
+  const int64_t* sample = next.sample.const_data_ptr<int64_t>();
+  const int64_t* t = next.t.const_data_ptr<int64_t>();
+  std::vector<int64_t> rows;
+  for (int64_t row = 0; row < next.sample.numel(); ++row) {
+    if (feed.own_share >= 1 ||
+        feed.draws.uniform(Draws::Purpose::feed, sample[row], t[row], depth) < feed.own_share)
+      rows.push_back(row);
+  }
+  at::Tensor tensor = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
+  std::copy(rows.begin(), rows.end(), tensor.data_ptr<int64_t>());
+  return tensor;
+}
+
+/// The ids by which the rows of `next`, at `depth`, are extended from `state`.
+at::Tensor fed_ids(model::Drafter& drafter, const model::DraftState& state, const HeadLabels& next,
+                   int64_t depth, const Feed& feed) {
+  if (!feed.own_guesses() || !drafter.regressive()) return next.ids;
+  const at::NoGradGuard no_grad;
+  const at::Device device = state.hidden.device();
+  const at::Tensor rows = kernels::to_device(rows_with_own_guess(next, depth, feed), device);
+  if (rows.numel() == 0) return next.ids;
+  const at::Tensor parents = next.parents.index_select(0, rows);
+  at::Tensor best = kernels::to_device(
+      best_guesses(drafter.output(state.rows(parents)), feed.heads->at(depth - 1)), device);
+  if (const at::Tensor& map = drafter.head(depth - 1).token_map; map.defined())
+    best = map.index_select(0, best);
+  return next.ids.index_copy(0, rows, best);
+}
+
+}  // namespace
+
+LossHeads::LossHeads(const model::Drafter& drafter, at::ScalarType dtype) : drafter_(drafter), dtype_(dtype) {
+  const model::OutputHead& head = drafter.head(0);
+  TORCH_CHECK(head.dense.defined(), "the drafter was made without what training needs");
+  if (head.trainable()) return;
+  source_ = head.dense;
+  frozen_ = source_.to(drafter.device(), dtype).contiguous();
+}
+
+LossHead LossHeads::at(int64_t depth) const {
+  const model::OutputHead& head = drafter_.head(depth);
+  if (head.dense.is_same(source_)) return {frozen_};
+  const at::Tensor bias = head.dense_bias.defined() ? head.dense_bias.detach() : at::Tensor();
+  return {head.dense.detach().to(dtype_).contiguous(), bias};
+}
+
+void rollout(model::Drafter& drafter, const model::Features& features, const PackedBatch& batch,
+             const Feed& feed, const Visitor& visit) {
+  model::DraftState state =
+      drafter.prime(features, batch.next_ids, batch.segments, batch.labelled_rows, nullptr);
+  for (int64_t depth = 0; depth < std::ssize(batch.heads); ++depth) {
+    const HeadLabels& labels = batch.heads[depth];
+    if (depth > 0)
+      state = drafter.extend(state, labels.parents, fed_ids(drafter, state, labels, depth, feed), nullptr);
+    visit(depth, state, labels);
+  }
+}
+
+}  // namespace clover::train
