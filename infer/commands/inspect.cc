@@ -6,7 +6,9 @@
 #include "data/files/files.h"
 #include "data/files/json_fields.h"
 #include "data/files/safetensors.h"
+#include "infer/bench/bench.h"
 #include "infer/program/interrupt.h"
+#include "infer/requests/decode_flags.h"
 #include "model/checkpoint/heads_checkpoint.h"
 
 namespace clover::infer {
@@ -111,7 +113,34 @@ json inspect_heads(const std::filesystem::path& folder) {
   return about;
 }
 
-double verify_heads(const std::filesystem::path& folder, const ModelOptions& options) {
+namespace {
+
+/// Decodes the lines plainly and with the heads, one request at a time.
+json measure(const LoadedModel& model, const std::string& folder, const DecodeFlags& flags,
+             const std::vector<BatchLine>& lines) {
+  BenchPlan plan;
+  plan.drafts = {to_string(Policy::clover)};
+  plan.batch_sizes = {1};
+  plan.suffix = "off";
+  plan.base = to_engine_options(flags, /*has_heads=*/true);
+  const auto configurations = plan_configurations(plan, {{folder, model.drafter}});
+  const json measured =
+      run_bench(model, configurations, lines, /*rounds=*/1, [](const std::string&) {}).back();
+  return {{"requests", lines.size()},
+          {"tokens_per_step", measured.at("tokens_per_step")},
+          {"differs_from_plain", measured.at("differs_from_off")}};
+}
+
+}  // namespace
+
+json verify_heads(const std::filesystem::path& folder, const ModelOptions& options,
+                  const std::string& prompts) {
+  constexpr size_t most_prompts = 10;
+  DecodeFlags flags;
+  flags.sampling.max_tokens = 64;
+  std::vector<BatchLine> lines;
+  if (!prompts.empty()) lines = read_batch_file(prompts, flags.sampling);
+  if (lines.size() > most_prompts) lines.erase(lines.begin() + most_prompts, lines.end());
   const json config = model::read_heads_info(folder).config;
   ModelOptions with_heads = options;
   with_heads.heads = folder.string();
@@ -123,7 +152,12 @@ double verify_heads(const std::filesystem::path& folder, const ModelOptions& opt
     throw data::InputError(folder.string() +
                            ": expected a golden prompt in config.json to verify with, found none");
   }
-  return agreement;
+  json found{{"golden_agreement", agreement}};
+  if (!lines.empty()) {
+    flags.end_ids = chosen_end_ids({}, options.target, model);
+    found["own_prompts"] = measure(model, folder.string(), flags, lines);
+  }
+  return found;
 }
 
 std::string as_lines(const json& about) {

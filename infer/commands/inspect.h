@@ -21,10 +21,15 @@ nlohmann::json inspect_model(const ModelOptions& options, bool verify);
 /// {"folder", "type": "heads", "kind", "config", "tensors", "parameters", "bytes"}.
 nlohmann::json inspect_heads(const std::filesystem::path& folder);
 
-/// Runs the heads over the prompt recorded with them (their golden prompt), on the target of `options`.
-/// Returns the share, 0 to 1, of positions at which their first draft token is the recorded one.  InputError
-/// when nothing is recorded, or when the heads belong to another target.
-double verify_heads(const std::filesystem::path& folder, const ModelOptions& options);
+/// What heads do on the target of `options`: {"golden_agreement", and with `prompts` "own_prompts"}.
+///   golden_agreement  The share, 0 to 1, of positions of the prompt recorded with the heads (their golden
+///                     prompt) at which their first draft token is the recorded one.
+///   own_prompts       {"requests", "tokens_per_step", "differs_from_plain"}: the first ten requests of the
+///                     file, decoded greedily with the heads, and how many answers are not those of plain
+///                     decoding, which must be none.
+/// InputError when no prompt is recorded, or when the heads belong to another target.
+nlohmann::json verify_heads(const std::filesystem::path& folder, const ModelOptions& options,
+                            const std::string& prompts);
 
 /// "key: value" lines that people read; nested keys are joined by dots.
 std::string as_lines(const nlohmann::json& about);

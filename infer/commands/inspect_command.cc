@@ -18,7 +18,7 @@ constexpr double min_golden_agreement = 0.9;
 
 struct InspectOptions {
   ModelOptions model;  // its target is the one that the heads to verify were trained on
-  std::string folder, report;
+  std::string folder, report, prompts;
   bool verify = false;
 };
 
@@ -52,14 +52,21 @@ int run_on_heads(const InspectOptions& options) {
         "--verify: expected --target DIR, the model these heads were trained on, found none");
   }
   json about = inspect_heads(options.folder);
-  if (options.verify) about["golden_agreement"] = verify_heads(options.folder, options.model);
+  if (options.verify) about.update(verify_heads(options.folder, options.model, options.prompts));
   print_and_write(options, about);
   if (!options.verify) return exit_done;
   const double agreement = about["golden_agreement"].get<double>();
   const bool good = agreement >= min_golden_agreement;
   std::fprintf(good ? stdout : stderr, "%s: %.1f%% of the recorded guesses are the same (%.0f%% wanted)\n",
                good ? "verified" : options.folder.c_str(), 100 * agreement, 100 * min_golden_agreement);
-  return good ? exit_done : exit_failed;
+  if (options.prompts.empty()) return good ? exit_done : exit_failed;
+  const json& own = about["own_prompts"];
+  const auto different = own["differs_from_plain"].get<int64_t>();
+  std::fprintf(different == 0 ? stdout : stderr,
+               "%lld prompts of %s: %.2f tokens a step, %lld answers differ from plain decoding (0 wanted)\n",
+               static_cast<long long>(own["requests"].get<int64_t>()), options.prompts.c_str(),
+               own["tokens_per_step"].get<double>(), static_cast<long long>(different));
+  return good && different == 0 ? exit_done : exit_failed;
 }
 
 /// What --help prints behind the options.
@@ -69,6 +76,7 @@ Exit code 0: sound; 1: --verify found it is not; 2: cannot be read.
 Examples:
   clover-infer inspect models/SmolLM2-135M-Instruct --verify
   clover-infer inspect heads-clover --verify --target models/SmolLM2-135M-Instruct
+  clover-infer inspect heads-clover --verify --target models/SmolLM2-135M-Instruct --prompts questions.jsonl
 )";
 
 }  // namespace
@@ -85,10 +93,16 @@ Action declare_inspect(CLI::App& app) {
   app.get_option("--target")
       ->required(false)
       ->description("Heads: the model they were trained on, for --verify");
+  app.add_option(
+         "--prompts", options->prompts,
+         "Heads: requests as for batch; the first ten are decoded with the heads and without for --verify")
+      ->type_name("FILE");
   app.add_option("--json", options->report, "Also write everything here")->type_name("FILE");
   app.footer(inspect_help_footer);
   return [options] {
-    check_report_file(options->report, {options->folder, options->model.target});
+    check_report_file(options->report, {options->folder, options->model.target, options->prompts});
+    if (!options->prompts.empty() && !options->verify)
+      throw data::InputError("--prompts: expected --verify beside it, found none");
     watch_for_interrupts();
     return kind_of_folder(options->folder) == FolderKind::model ? run_on_model(*options)
                                                                 : run_on_heads(*options);

@@ -77,24 +77,17 @@ at::Tensor read_token_map(const std::string& where, const data::SafetensorsReade
   return map.clone();
 }
 
-}  // namespace
-
+/// Loads the weights of `drafter`, whose tensors have their own names; `others`: names of further tensors
+/// that may be there.
 void read_weights(const std::string& where, const data::SafetensorsReader& reader, Drafter& drafter,
-                  std::set<std::string> others,
-                  const std::function<std::string(const std::string&)>& name_of) {
+                  const std::set<std::string>& others) {
   const at::NoGradGuard no_grad;
-  std::set<std::string> expected = std::move(others);
-  for (auto& [key, value] : drafter.named_parameters()) {
-    const std::string name = name_of(key);
+  std::set<std::string> expected = others;
+  for (auto& [name, value] : drafter.named_parameters()) {
     expected.insert(name);
     if (!reader.contains(name)) throw InputError(where + ": tensor " + name + " is missing.");
     const at::Tensor stored = reader.read(name, value.sizes());
-    if (stored.scalar_type() != at::kBFloat16 && stored.scalar_type() != at::kHalf &&
-        stored.scalar_type() != at::kFloat) {
-      throw InputError(where + ": tensor " + name + " must be bfloat16, float16 or float32.");
-    }
-    if (!data::all_finite(stored))
-      throw InputError(where + ": tensor " + name + " holds what is no finite number; use other heads.");
+    check_weight(where, name, stored);
     value.copy_(stored);
   }
   for (const std::string& name : reader.names()) {
@@ -104,6 +97,16 @@ void read_weights(const std::string& where, const data::SafetensorsReader& reade
                        ".");
     }
   }
+}
+
+}  // namespace
+
+void check_weight(const std::string& where, const std::string& name, const at::Tensor& stored) {
+  if (stored.scalar_type() != at::kBFloat16 && stored.scalar_type() != at::kHalf &&
+      stored.scalar_type() != at::kFloat)
+    throw InputError(where + ": tensor " + name + " must be bfloat16, float16 or float32.");
+  if (!data::all_finite(stored))
+    throw InputError(where + ": tensor " + name + " holds what is no finite number; use other heads.");
 }
 
 HeadsInfo read_heads_info(const std::filesystem::path& folder) {
@@ -174,7 +177,7 @@ std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const T
                                     target.view(), map, trainable, /*seed=*/0);
   std::set<std::string> others;
   if (map.defined()) others.insert("token_map");
-  read_weights(weights, reader, *drafter, std::move(others), [](const std::string& name) { return name; });
+  read_weights(weights, reader, *drafter, others);
   if (target.dtype() ==
       at::kHalf) {  // heads for an fp16 target must fit in fp16, also when they are trained first
     for (const auto& [key, value] : drafter->named_parameters())

@@ -1,13 +1,10 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 
-#include "data/files/safetensors.h"
 #include "model/drafters/drafter.h"
 #include "model/target/target.h"
 
@@ -24,13 +21,9 @@ struct HeadsInfo {
 std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const Target& target,
                                     bool trainable);
 
-/// Loads the weights of `drafter` from `reader`, in which a parameter's tensor has the name
-/// name_of(parameter).  `others` are the names of further tensors that may be there.  InputError, beginning
-/// with `where`, when a tensor is missing, extra or mis-shaped, has a dtype other than bf16, fp16 and fp32,
-/// or holds NaN or infinity.
-void read_weights(const std::string& where, const data::SafetensorsReader& reader, Drafter& drafter,
-                  std::set<std::string> others,
-                  const std::function<std::string(const std::string&)>& name_of);
+/// InputError, beginning with `where`, when a stored weight has a dtype other than bf16, fp16 and fp32, or
+/// holds NaN or infinity.
+void check_weight(const std::string& where, const std::string& name, const at::Tensor& stored);
 
 /// Reads config.json of a heads folder; InputError for another version, or missing keys.
 HeadsInfo read_heads_info(const std::filesystem::path& folder);

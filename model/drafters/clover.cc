@@ -199,7 +199,7 @@ DrafterKind clover_drafter() {
                        "attention (the paper), concat or none"),
        Setting::choice("block", {"full", "attention", "none"}, "augmenting block: full, attention or none"),
        Setting::integer("gate_groups", 1, 1, 1024, "gates of the attention decoder"),
-       Setting::layers("tap_layers",
+       Setting::layers("tap_layers", /*left_out=*/1,
                        "also read the residual stream after so many layers of the target, such as "
                        "\"10,20\"; \"\": none"),
        rope_theta_setting()}};

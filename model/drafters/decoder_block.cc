@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <optional>
 
 #include "kernels/gpu/gpu.h"
 #include "model/drafters/factory.h"
@@ -38,8 +39,27 @@ TargetConfig block_config(const TargetConfig& target, const std::string& kind, d
 
 Setting rope_theta_setting() {
   return Setting::number("rope_theta", 0, 0, 1e12,
-                         "base of the rotary positions of the augmenting block; 0: as the target's layers");
+                         "base of the rotary positions in the heads' own layers; 0: as in the target's");
 }
+
+Setting mlp_width_setting() {
+  return Setting::integer("mlp_width", 0, 0, 1 << 20,
+                          "width of the MLP in the heads' own layer; 0: the target's");
+}
+
+namespace {
+
+/// The first `size` rows of a matrix; where it has fewer, those behind are drawn at random or, without
+/// `generator`, zero.
+at::Tensor first_rows(const at::Tensor& matrix, int64_t size, std::optional<at::Generator> generator = {}) {
+  const int64_t missing = size - matrix.size(0), width = matrix.size(1);
+  if (missing <= 0) return matrix.slice(0, 0, size);
+  const double spread = generator ? 1 / std::sqrt(static_cast<double>(width)) : 0;
+  const at::Tensor behind = at::normal(0.0, spread, {missing, width}, generator);
+  return at::cat({matrix, behind.to(matrix.scalar_type())});
+}
+
+}  // namespace
 
 DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form)
     : config_(&config) {
@@ -70,20 +90,12 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
   }
   o_proj_ = linear("o_proj", initial.output.unpack());
   if (!form.mlp) return;
-  std::vector<at::Tensor> gate_up = unpack_gate_up(initial.gate_up);
-  at::Tensor down = initial.down.unpack();
-  if (const int64_t inner = config.intermediate; inner != down.size(1)) {
-    at::Generator generator = at::detail::createCPUGenerator(/*seed=*/0);
-    const auto random = [&](int64_t outputs, int64_t inputs) {
-      return at::normal(0.0, 1 / std::sqrt(static_cast<double>(inputs)), {outputs, inputs}, generator);
-    };
-    gate_up = {random(inner, config.hidden), random(inner, config.hidden)};
-    down = random(config.hidden, inner);
-  }
+  const auto gate_up = unpack_gate_up(initial.gate_up);
   post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
-  gate_proj_ = linear("gate_proj", gate_up[0]);
-  up_proj_ = linear("up_proj", gate_up[1]);
-  down_proj_ = linear("down_proj", down);
+  at::Generator generator = at::detail::createCPUGenerator(/*seed=*/0);
+  gate_proj_ = linear("gate_proj", first_rows(gate_up[0], config.intermediate, generator));
+  up_proj_ = linear("up_proj", first_rows(gate_up[1], config.intermediate, generator));
+  down_proj_ = linear("down_proj", first_rows(initial.down.unpack().t(), config.intermediate).t());
 }
 
 void DecoderBlock::pack(at::ScalarType dtype) {

@@ -20,6 +20,9 @@ TargetConfig block_config(const TargetConfig& target, const std::string& kind, d
 /// The declaration of that setting.
 Setting rope_theta_setting();
 
+/// A kind's setting "mlp_width": the width of the MLP in its own layer.
+Setting mlp_width_setting();
+
 /// How a block differs from a decoder layer of the target.
 struct BlockForm {
   bool mlp = true;          // false: the attention half only
@@ -33,9 +36,9 @@ struct BlockForm {
 /// ragged rows.
 class DecoderBlock : public Module {
  public:
-  /// `config` is kept; it is the target's or `block_config`.  An MLP of another width than the target's is
-  /// drawn at random.  Where the block reads wider rows than the target's layer did, the copied weights read
-  /// their last H.
+  /// `config` is kept; it is the target's or `block_config`.  Where its `intermediate` is not the target's,
+  /// the MLP begins with the first of the target's columns; further ones begin without effect.  Where the
+  /// block reads wider rows than the target's layer did, the copied weights read their last H.
   DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form);
 
   /// Frozen.  x fp32 [R, H] becomes the block's output; keys and values go to `layer` of `cache`, as

@@ -14,21 +14,26 @@
 namespace clover::model {
 namespace {
 
-// The layer reads its own guesses as often as it is asked to; deeper ones are hardly ever accepted.
+// The recurrence has no end; beyond so many guesses none is ever accepted.
 constexpr int64_t deepest = 16;
 
 class Eagle final : public Drafter {
  public:
-  explicit Eagle(const DrafterSpec& spec) : Drafter(spec.target, spec.token_map, spec.trainable) {
+  explicit Eagle(const DrafterSpec& spec)
+      : Drafter(spec.target, spec.token_map, spec.trainable),
+        rope_theta_(spec.settings.at("rope_theta").get<double>()),
+        layer_config_(block_config(*spec.target.config, "eagle", rope_theta_)) {
     spec.settings.at("heads").get_to(count_);
-    config_ = eagle_layer_config(*target_.config, "eagle", spec.settings);
-    const int64_t hidden = config_.hidden;
-    const bool bias = spec.settings.at("fc_bias").get<bool>();
-    mix_ = register_module("fc", std::make_shared<Linear>(hidden, 2 * hidden, bias));
-    layer_ = register_module("decoder", std::make_shared<EagleLayer>(config_, *target_.last_layer, hidden));
+    if (const auto width = spec.settings.at("mlp_width").get<int64_t>(); width > 0)
+      layer_config_.intermediate = width;
+    const TargetConfig& config = layer_config_;
+    mix_ = register_module("fc", std::make_shared<Linear>(config.hidden, 2 * config.hidden,
+                                                          spec.settings.at("fc_bias").get<bool>()));
+    layer_ =
+        register_module("decoder", std::make_shared<EagleLayer>(config, *target_.last_layer, config.hidden));
     // Fresh heads pass the feature on to the layer and leave the token out.
     const at::NoGradGuard no_grad;
-    mix_->weight.narrow(1, hidden, hidden).copy_(at::eye(hidden));
+    mix_->weight.narrow(1, config.hidden, config.hidden).copy_(at::eye(config.hidden));
   }
 
   std::string kind() const override { return "eagle"; }
@@ -37,7 +42,7 @@ class Eagle final : public Drafter {
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
-  const Rope* own_rope() const override { return settings().at("rope_theta") > 0 ? &config_.rope : nullptr; }
+  const Rope* own_rope() const override { return rope_theta_ > 0 ? &layer_config_.rope : nullptr; }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
@@ -68,8 +73,9 @@ class Eagle final : public Drafter {
     layer_->unpack();
   }
 
+  double rope_theta_;
+  TargetConfig layer_config_;
   int64_t count_;
-  TargetConfig config_;  // of the layer
   std::shared_ptr<Linear> mix_;
   std::shared_ptr<EagleLayer> layer_;
 };
@@ -79,9 +85,9 @@ class Eagle final : public Drafter {
 DrafterKind eagle_drafter() {
   return {"eagle",
           [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
-          {Setting::integer("heads", 5, 1, deepest, "guesses in a row that are trained and drafted"),
-           Setting::boolean("fc_bias", true, "a bias where token and feature are mixed"),
-           intermediate_setting(), rope_theta_setting()}};
+          {Setting::integer("heads", 5, 1, deepest, "number of heads: how many tokens ahead are guessed"),
+           Setting::boolean("fc_bias", true, "whether the product of token and feature has a bias"),
+           mlp_width_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

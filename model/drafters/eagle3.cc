@@ -8,8 +8,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-
 #include "model/drafters/eagle_layer.h"
 #include "model/drafters/factory.h"
 #include "model/drafters/layers.h"
@@ -18,27 +16,30 @@
 namespace clover::model {
 namespace {
 
-// The layer reads its own guesses as often as it is asked to; deeper ones are hardly ever accepted.
+// The recurrence has no end; beyond so many guesses none is ever accepted.
 constexpr int64_t deepest = 16;
 
 /// After layers 2, N / 2 and N - 3 of N, as published; of fewer than 7 layers, as many as lie between.
 std::vector<int64_t> usual_layers(int64_t count) {
   std::vector<int64_t> layers;
-  for (const int64_t layer : {std::min<int64_t>(2, count - 1), count / 2, count - 3})
+  for (const int64_t layer : {std::min<int64_t>(2, count), count / 2, count - 3})
     if (layer > (layers.empty() ? 0 : layers.back())) layers.push_back(layer);
-  if (layers.empty()) refuse_setting("eagle3", "tap_layers", layers, "a target of two layers or more");
   return layers;
 }
 
 class Eagle3 final : public Drafter {
  public:
-  explicit Eagle3(const DrafterSpec& spec) : Drafter(spec.target) {
+  explicit Eagle3(const DrafterSpec& spec)
+      : Drafter(spec.target),
+        rope_theta_(spec.settings.at("rope_theta").get<double>()),
+        layer_config_(block_config(*spec.target.config, "eagle3", rope_theta_)) {
     spec.settings.at("heads").get_to(count_);
     spec.settings.at("tap_layers").get_to(taps_);
     spec.settings.at("norm_before_residual").get_to(normed_residual_);
-    if (taps_.empty()) taps_ = usual_layers(target_.config->layers);
-    config_ = eagle_layer_config(*target_.config, "eagle3", spec.settings);
-    build(config_, spec);
+    if (const auto width = spec.settings.at("mlp_width").get<int64_t>(); width > 0)
+      layer_config_.intermediate = width;
+    if (taps_.empty()) taps_ = usual_layers(layer_config_.layers);
+    build(layer_config_, spec);
   }
 
   std::string kind() const override { return "eagle3"; }
@@ -47,8 +48,8 @@ class Eagle3 final : public Drafter {
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
+  const Rope* own_rope() const override { return rope_theta_ > 0 ? &layer_config_.rope : nullptr; }
   const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
-  const Rope* own_rope() const override { return settings().at("rope_theta") > 0 ? &config_.rope : nullptr; }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
@@ -110,10 +111,11 @@ class Eagle3 final : public Drafter {
     for_each_layer([](auto& layer) { layer.unpack(); });
   }
 
+  double rope_theta_;
+  TargetConfig layer_config_;
   int64_t count_;
   std::vector<int64_t> taps_;
   bool normed_residual_;
-  TargetConfig config_;  // of the layer
   std::shared_ptr<Linear> fuse_;
   std::shared_ptr<RmsNorm> token_norm_, feature_norm_, norm_;
   std::shared_ptr<EagleLayer> layer_;
@@ -125,12 +127,13 @@ class Eagle3 final : public Drafter {
 DrafterKind eagle3_drafter() {
   return {"eagle3",
           [](const DrafterSpec& spec) { return std::make_shared<Eagle3>(spec); },
-          {Setting::integer("heads", 5, 1, deepest, "guesses in a row that are trained and drafted"),
-           Setting::layers("tap_layers",
-                           "also read the residual stream after so many layers of the target, such as "
-                           "\"10,20\"; \"\": after 2, N/2 and N-3 of N"),
+          {Setting::integer("heads", 5, 1, deepest, "number of heads: how many tokens ahead are guessed"),
+           Setting::layers(
+               "tap_layers", /*left_out=*/0,
+               "read the residual streams after so many layers of the target; \"\": after 2, half and "
+               "all but 3"),
            Setting::boolean("norm_before_residual", false, "the layer adds to the normed feature"),
-           intermediate_setting(), rope_theta_setting()}};
+           mlp_width_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

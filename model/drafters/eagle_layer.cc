@@ -30,17 +30,6 @@ at::Tensor positions_in_text(const at::Tensor& rows, const at::Tensor& begins) {
 
 }  // namespace
 
-Setting intermediate_setting() {
-  return Setting::integer("intermediate", 0, 0, 1 << 20, "inner width of the layer's MLP; 0: the target's");
-}
-
-TargetConfig eagle_layer_config(const TargetConfig& target, const std::string& kind,
-                                const nlohmann::json& settings) {
-  TargetConfig config = block_config(target, kind, settings.at("rope_theta").get<double>());
-  if (const auto inner = settings.at("intermediate").get<int64_t>(); inner > 0) config.intermediate = inner;
-  return config;
-}
-
 EagleLayer::EagleLayer(const TargetConfig& config, const DecoderWeights& initial, int64_t input_width)
     : config_(&config) {
   const BlockForm form{.input_norm = false, .input_width = input_width, .as_llama = true};

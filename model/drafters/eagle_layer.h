@@ -4,20 +4,11 @@
 
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "model/drafters/decoder_block.h"
 #include "model/drafters/drafter.h"
 
 namespace clover::model {
-
-/// The declaration of "intermediate", the inner width of the layer's MLP.
-Setting intermediate_setting();
-/// The configuration that "intermediate" and "rope_theta" give to the layer of heads of `kind`, `settings`
-/// complete.
-TargetConfig eagle_layer_config(const TargetConfig& target, const std::string& kind,
-                                const nlohmann::json& settings);
 
 /// EAGLE's decoder layer, which reads the text and then the guesses.  A row of depth k sits k positions
 /// behind the row of the text that it continues; it attends to the text up to there and to its own path of

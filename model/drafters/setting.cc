@@ -90,8 +90,10 @@ Setting Setting::choice(std::string name, std::vector<std::string> names, std::s
   return setting;
 }
 
-Setting Setting::layers(std::string name, std::string help) {
-  return {Type::layers, std::move(name), json::array(), std::move(help)};
+Setting Setting::layers(std::string name, int64_t left_out, std::string help) {
+  Setting setting(Type::layers, std::move(name), json::array(), std::move(help));
+  setting.left_out_ = left_out;
+  return setting;
 }
 
 std::string Setting::option_name() const {
@@ -111,7 +113,7 @@ bool Setting::allows(const json& value, int64_t layers) const {
     case Type::choice:
       return value.is_string() && std::ranges::find(names_, value.get<std::string>()) != names_.end();
     case Type::layers:
-      return is_ascending(value, 1, layers - 1);
+      return is_ascending(value, 1, layers - left_out_);
   }
   return false;
 }
@@ -127,8 +129,9 @@ std::string Setting::expected(int64_t layers) const {
     case Type::choice:
       return "one of: " + joined(names_);
     case Type::layers:
-      return layers == any_layers ? "ascending numbers of layers, such as 10,20"
-                                  : "a list of ascending integers from 1 to " + std::to_string(layers - 1);
+      return layers == any_layers
+                 ? "ascending numbers of layers, such as 10,20"
+                 : "a list of ascending integers from 1 to " + std::to_string(layers - left_out_);
   }
   return "";
 }

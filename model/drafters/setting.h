@@ -24,8 +24,8 @@ class Setting {
   static Setting boolean(std::string name, bool usual, std::string help);
   /// One of `names`; the first is the default.
   static Setting choice(std::string name, std::vector<std::string> names, std::string help);
-  /// Ascending numbers of the target's layers, from 1 and below its number of layers; none by default.
-  static Setting layers(std::string name, std::string help);
+  /// Ascending numbers of the target's layers, from 1 on, the last `left_out` left out; none by default.
+  static Setting layers(std::string name, int64_t left_out, std::string help);
 
   const std::string& name() const { return name_; }  // in config.json: "gate_groups"
   std::string option_name() const;                   // on the command line: "gate-groups"
@@ -53,6 +53,7 @@ class Setting {
   nlohmann::json usual_;
   double low_ = 0, high_ = 0;       // of a number
   int64_t least_ = 0, most_ = 0;    // of an integer
+  int64_t left_out_ = 0;            // of layers
   std::vector<std::string> names_;  // of a choice
 };
 

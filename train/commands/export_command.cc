@@ -94,11 +94,11 @@ int run_export(const ExportOptions& options) {
     throw data::InputError("Give either --heads DIR or --run DIR: what is to be exported.");
   }
   if (!options.heads.empty()) {
-    if (options.step >= 0 || !options.target.empty())
-      throw data::InputError(
-          "--step and --target choose a checkpoint of --run DIR: leave them out with --heads DIR.");
+    if (options.step >= 0)
+      throw data::InputError("--step chooses a checkpoint of --run DIR: leave it out with --heads DIR.");
     model::read_heads_info(options.heads);
-    export_heads(options.heads, options.format, options.output, stored_dtype(options, options.heads));
+    export_heads(options.heads, options.format, options.output, stored_dtype(options, options.heads),
+                 options.target);
     return infer::exit_done;
   }
   check_export(options.format, options.output);
@@ -108,7 +108,7 @@ int run_export(const ExportOptions& options) {
       beside);  // a temporary folder that is never finished, so it is removed at the end
   const fs::path heads = between.path() / "heads";
   write_checkpoint_heads(options, heads);
-  export_heads(heads, options.format, options.output, stored_dtype(options, heads));
+  export_heads(heads, options.format, options.output, stored_dtype(options, heads), options.target);
   return infer::exit_done;
 }
 
@@ -121,14 +121,17 @@ Action declare_export(CLI::App& app) {
   app.add_option("--step", options->step, "Checkpoint of the run; -1: the newest")
       ->type_name("N")
       ->check(infer::whole_number<int64_t>());
-  app.add_option("--target", options->target, "Target of the run (default: where it was in training)")
+  app.add_option("--target", options->target,
+                 "The heads' target, for --run and for formats that hold its LM head (default: where it was "
+                 "in training)")
       ->type_name("DIR");
   app.add_option("--format", options->format, list_export_formats());
   app.add_option("--dtype", options->dtype, "bfloat16, float16 or float32 (default: as stored)");
   app.add_option("--output", options->output, "Folder to write")->required()->type_name("DIR");
   app.footer(
       "Example:\n  clover-train export --run run --step 400 --format clover --dtype bfloat16 --output "
-      "heads-400");
+      "heads-400\n  clover-train export --heads heads-medusa --format medusa-vllm --target vicuna-7b "
+      "--output heads-vllm");
   return [options] { return run_export(*options); };
 }
 

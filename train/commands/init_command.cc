@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <numeric>
@@ -18,6 +19,7 @@
 #include "infer/program/command_line.h"
 #include "infer/program/exit_code.h"
 #include "infer/requests/loaded_model.h"
+#include "model/checkpoint/heads_checkpoint.h"
 #include "train/commands/commands.h"
 #include "train/commands/drafter_arguments.h"
 #include "train/heads/heads_folder.h"
@@ -110,6 +112,30 @@ std::optional<PublishedHeads> published_heads(const InitOptions& options) {
   return PublishedHeads::open(options.published, model::TargetConfig::read(options.model.target));
 }
 
+/// Reads the written heads back, guesses on the golden prompt again, and says what was taken over and
+/// checked.
+void report(const PublishedHeads& published, const std::filesystem::path& output,
+            const model::Target& target) {
+  const nlohmann::json golden = model::read_heads_info(output).config.value("golden", nlohmann::json());
+  const auto heads = model::load_heads(output, target, /*trainable=*/false);
+  const double agreement = model::golden_agreement(*heads, target, golden);
+  std::printf("%s: heads of kind %s, published as %s\n", output.c_str(), published.kind().c_str(),
+              published.format().c_str());
+  for (const std::string& line : published.report()) std::printf("  %s\n", line.c_str());
+  if (agreement < 0) return;
+  const auto ids = golden.at("ids").get<std::vector<int64_t>>(),
+             guesses = golden.at("first_guesses").get<std::vector<int64_t>>();
+  int64_t right = 0;
+  for (size_t i = 0; i + 1 < guesses.size(); ++i) right += guesses[i] == ids[i + 2];
+  std::printf(
+      "  read back, the heads make %.1f%% of the recorded guesses; the first head guesses the next token "
+      "right "
+      "at %lld of %zu positions of the recorded prompt\n"
+      "  how many tokens a step they yield: clover-infer inspect %s --verify --target DIR --prompts FILE\n",
+      100 * agreement, static_cast<long long>(right), guesses.empty() ? 0 : guesses.size() - 1,
+      output.c_str());
+}
+
 int init(const InitOptions& options) {
   const std::filesystem::path output = data::resolved_new_folder_name(options.output);
   infer::require_cpu(options.model);
@@ -117,20 +143,31 @@ int init(const InitOptions& options) {
     throw data::InputError(
         "--draft-vocab needs --data DIR, a token store that says which tokens are frequent.");
   }
-  const auto published = published_heads(options);
-  const std::string kind = published ? published->kind : options.kind;
+  auto published = published_heads(options);
+  const std::string kind = published ? published->kind() : options.kind;
   const nlohmann::json settings =
-      published ? published->settings : model::drafter_settings(kind, options.of_drafter);
+      published ? published->settings() : model::drafter_settings(kind, options.of_drafter);
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
-  const auto drafter = model::make_drafter(kind, settings, target->view(), chosen_tokens(options, *target),
-                                           /*trainable=*/true, options.seed);
+  at::Tensor tokens = chosen_tokens(options, *target);
+  if (published) {
+    const at::Tensor their_tokens = published->token_map(target->config());
+    if (their_tokens.defined() && tokens.defined())
+      throw data::InputError("--draft-vocab: the heads of " + options.published +
+                             " have a draft vocabulary of their own; leave it out.");
+    if (their_tokens.defined()) tokens = their_tokens;
+  }
+  const auto drafter =
+      model::make_drafter(kind, settings, target->view(), tokens, /*trainable=*/true, options.seed);
   if (published) published->read_into(*drafter, *target);
   if (options.random) randomise(*drafter, options.seed);
   Origin origin = origin_of(options, target->config().vocab);
   origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.seed}};
-  if (published)
+  if (published) {
     origin.about["training"]["published"] = data::resolved_folder_name(options.published).filename();
+    origin.about["training"]["published_format"] = published->format();
+  }
   write_heads(output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
+  if (published) report(*published, output, *target);
   return infer::exit_done;
 }
 
@@ -142,8 +179,8 @@ Action declare_init(CLI::App& app) {
   app.get_option("--device")->description("cpu, where alone this command works");
   app.add_option("--kind", options->kind, "Kind of heads: " + list_drafter_kinds());
   app.add_option("--published", options->published,
-                 "Folder of published heads to take over, instead of --kind and its settings: Clover-2's own "
-                 "layout, or TGI's of Medusa")
+                 "Folder of published heads to take over, instead of --kind and its settings: " +
+                     list_published_formats())
       ->type_name("DIR");
   for (const model::DrafterOption& option : model::drafter_options())
     declare_drafter_option(app, option, options->of_drafter.at(option.name));

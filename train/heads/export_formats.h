@@ -13,12 +13,11 @@ std::string list_export_formats();
 /// InputError for an unknown format, listing the known ones, and for an output that already exists.
 void check_export(const std::string& format, const std::filesystem::path& output);
 
-/// Converts a heads folder to another format; the output appears when it is complete.  InputError as
+/// Converts a heads folder to another format; the output appears when it is complete.  "clover" is this
+/// project's own (docs/checkpoint-format.md), the others are those of train/heads/formats/.  `target`: folder
+/// of the target, for formats that hold its LM head; "": where it was in training.  InputError as
 /// `check_export`, and for heads that the format or `dtype` cannot hold.
-///   clover  config.json and model.safetensors in `dtype` (docs/checkpoint-format.md)
-///   medusa  config.json and medusa_lm_head.safetensors, the residual blocks under Medusa's names; the
-///   target's own head is shared
 void export_heads(const std::filesystem::path& heads, const std::string& format,
-                  const std::filesystem::path& output, c10::ScalarType dtype);
+                  const std::filesystem::path& output, c10::ScalarType dtype, const std::string& target);
 
 }  // namespace clover::train

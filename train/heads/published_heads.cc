@@ -1,13 +1,11 @@
 #include "train/heads/published_heads.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <set>
-#include <span>
-#include <string_view>
-#include <utility>
 
 #include "data/files/error.h"
 #include "data/files/files.h"
@@ -21,159 +19,127 @@ namespace fs = std::filesystem;
 using data::InputError;
 using nlohmann::json;
 
-int64_t count_of(const json& config, const char* key, const fs::path& file) {
-  const json value = config.is_object() ? config.value(key, json()) : json();
-  constexpr int64_t most = 1'000'000;
-  if (!value.is_number_integer() || value < 1 || value > most)
-    throw InputError(file.string() + ": \"" + key + "\" is " + value.dump().substr(0, 80) +
-                     ", expected an integer from 1 to " + std::to_string(most) + ".");
-  return value.get<int64_t>();
+/// The rows of a stored vocabulary matrix that `map` names, in its order, or all where it is undefined.  A
+/// matrix of `vocab` rows has a row for each token, another one those of `stored_map`; undefined where it has
+/// neither size.
+at::Tensor rows_for(const at::Tensor& stored, int64_t vocab, const at::Tensor& map,
+                    const at::Tensor& stored_map) {
+  if (stored.dim() > 0 && stored.size(0) == vocab)
+    return map.defined() ? stored.index_select(0, map) : stored;
+  if (stored.dim() > 0 && stored_map.defined() && stored.size(0) == stored_map.size(0))
+    return stored.index_select(0, stored_map.argsort());
+  return {};
 }
 
-/// The base of the rotary positions in the published code's layers, whatever config.json and target say.
-constexpr double clover2_rope_theta = 10000;
-
-/// Whether the target's layers rotate positions just so.
-bool rotates_plainly(const model::TargetConfig& target) {
-  model::TargetConfig theirs = target;
-  theirs.rope = {};
-  theirs.rope.theta = clover2_rope_theta;
-  return model::rope_frequencies(target) == model::rope_frequencies(theirs) &&
-         !target.rope.depends_on_length() && target.rope.attention_factor == 1;
-}
-
-/// InputError for settings of Clover-2 heads that we do not support.  Its layers are Llama's, with one gate
-/// per attention head.
-void check_clover2(const json& config, const model::TargetConfig& target, const fs::path& file) {
-  const auto refuse = [&](const std::string& what) {
-    throw InputError(file.string() + ": these heads " + what + "; train heads of kind clover2 with `fit`.");
-  };
-  if (!config["clover"].is_object())
-    throw InputError(file.string() + ": \"clover\" is " + config["clover"].dump().substr(0, 80) +
-                     ", expected an object with num_heads and num_layers.");
-  if (target.qkv_bias || target.head_norms)
-    refuse("have no biases and norms of queries, as this target's layers have");
-  if (!config.value("rope_scaling", json()).is_null()) refuse("scale positions, which is not supported");
-  if (config.value("hidden_act", json("silu")) != "silu")
-    refuse("have the activation " + config["hidden_act"].dump().substr(0, 80) + ", not silu");
-  if (count_of(config, "num_attention_heads", file) != target.heads)
-    refuse("have gates of " + config["num_attention_heads"].dump() +
-           " attention heads, and this target has " + std::to_string(target.heads));
-  // The heads for Vicuna have 1e-6 where the target has 1e-5; both are negligible beside the squares of
-  // hidden states.
-  const json eps = config.value("rms_norm_eps", json(target.norm_eps));
-  if (!eps.is_number() || !(std::abs(eps.get<double>()) <= 1e-3))
-    refuse("have norms with an rms_norm_eps of " + eps.dump().substr(0, 80) + ", which is none");
-  if (eps != target.norm_eps)
-    std::fprintf(stderr, "%s: rms_norm_eps is %g, the target's %g is used\n", file.c_str(), eps.get<double>(),
-                 target.norm_eps);
-}
-
-/// InputError unless stored copies of the LM head equal the target's, up to rounding.
-void check_heads(const data::SafetensorsReader& reader, const std::set<std::string>& copies,
-                 const model::Target& target, const fs::path& folder) {
-  const at::Tensor own = target.view().head->unpack().cpu();
-  const double most = own.abs().max().item<double>();
-  constexpr int64_t at_once = 4096;  // rows
-  for (const std::string& name : copies) {
-    if (!reader.contains(name)) continue;
-    const at::Tensor theirs = reader.read(name, own.sizes());
-    for (int64_t first = 0; first < own.size(0); first += at_once) {
-      const auto rows = [&](const at::Tensor& x) {
-        return x.slice(0, first, first + at_once).to(at::kFloat);
-      };
-      if (!((rows(theirs) - rows(own)).abs().max().item<double>() <= 0.01 * most))
-        throw InputError(folder.string() + ": tensor " + name +
-                         " is not the LM head of this target; give the target these heads were trained on.");
-    }
-  }
-}
-
-using Renaming = std::pair<std::string_view, std::string_view>;  // of a prefix
-
-/// The name after the first renaming whose prefix fits; "" when none fits.
-std::string renamed(std::string_view name, std::span<const Renaming> renamings) {
-  for (const auto& [from, to] : renamings)
-    if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
-  return "";
-}
-
-/// For a name such as "block3.x", with `own` "block" and `theirs` "layers.": "layers.3." followed by x
-/// renamed.
-std::string renamed_of_one(std::string_view name, std::string_view own, std::string_view theirs,
-                           std::span<const Renaming> renamings) {
-  const size_t dot = name.find('.');
-  if (!name.starts_with(own) || dot == name.npos) return "";
-  const std::string_view number = name.substr(own.size(), dot - own.size());
-  if (number.empty() || number.find_first_not_of("0123456789") != number.npos) return "";
-  const std::string rest = renamed(name.substr(dot + 1), renamings);
-  return rest.empty() ? "" : std::string(theirs) + std::string(number) + "." + rest;
+std::string list_formats(bool written) {
+  std::string list;
+  for (const HeadsFormat& format : heads_formats())
+    if (written ? format.write != nullptr : format.recognises != nullptr)
+      list += (list.empty() ? "" : "; ") + format.name + " (" + format.description + "; heads of kind " +
+              format.kind + ")";
+  return list;
 }
 
 }  // namespace
 
-std::string published_name(const std::string& kind, const std::string& name) {
-  static constexpr Renaming medusa[] = {{"linear.", "0.linear."}};
-  static constexpr Renaming layer[] = {{"q_proj.", "self_attn.q_proj."},
-                                       {"k_proj.", "self_attn.k_proj."},
-                                       {"v_proj.", "self_attn.v_proj."},
-                                       {"o_proj.", "self_attn.o_proj."},
-                                       {"gate_proj.", "mlp.gate_proj."},
-                                       {"up_proj.", "mlp.up_proj."},
-                                       {"down_proj.", "mlp.down_proj."},
-                                       {"input_layernorm.", "input_layernorm."},
-                                       {"post_attention_layernorm.", "post_attention_layernorm."}};
-  static constexpr Renaming clover2[] = {
-      {"first_decoder.state_norm.", "clover_head_mlp_rnn.input_layernorm."},
-      {"first_decoder.query.", "clover_head_mlp_rnn.q."},
-      {"first_decoder.key.", "clover_head_mlp_rnn.k."},
-      {"first_decoder.value.", "clover_head_mlp_rnn.v."},
-      {"next_decoder.state_norm.", "clover_head_mlp_rnn2.input_layernorm."},
-      {"next_decoder.query.", "clover_head_mlp_rnn2.q."},
-      {"next_decoder.key.", "clover_head_mlp_rnn2.k."},
-      {"next_decoder.value.", "clover_head_mlp_rnn2.v."},
-      {"state_norm.", "clover_norm."},
-      {"first_mix.", "clover_head_mlp."},
-      {"next_mix.", "clover_head_mlp2."},
-      {"norm.", "clover_head_norm."}};
-  std::string found;
-  if (kind == "medusa") found = renamed_of_one(name, "head", "", medusa);
-  if (kind == "clover2") found = renamed_of_one(name, "block", "layers.", layer);
-  if (kind == "clover2" && found.empty()) found = renamed(name, clover2);
-  if (!found.empty()) return found;
-  throw InputError("Tensor " + name.substr(0, 200) + " has no name in the published layout of " + kind +
-                   " heads.");
+std::string list_published_formats() {
+  return list_formats(false);
+}
+std::string list_written_formats() {
+  return list_formats(true);
 }
 
 PublishedHeads PublishedHeads::open(const fs::path& folder, const model::TargetConfig& target) {
-  const fs::path file = folder / "config.json";
-  const json config = data::read_json(file);
-  if (config.is_object() && config.contains("clover")) {
-    check_clover2(config, target, file);
-    json settings{{"heads", count_of(config["clover"], "num_heads", file)},
-                  {"augmenting_layers", count_of(config["clover"], "num_layers", file)}};
-    if (!rotates_plainly(target)) settings["rope_theta"] = clover2_rope_theta;
-    return {folder, "clover2", std::move(settings)};
+  PublishedFolder published{folder, nullptr};
+  if (published.holds("config.json")) published.config = data::read_json(published.config_file());
+  std::string looked_for;
+  for (const HeadsFormat& format : heads_formats()) {
+    if (format.recognises == nullptr) continue;
+    if (format.recognises(published)) return {folder, format, format.take_over(published, target)};
+    looked_for += (looked_for.empty() ? "" : "; ") + format.looked_for;
   }
-  std::error_code ignored;
-  if (fs::exists(folder / medusa_file, ignored)) {
-    if (const int64_t layers = count_of(config, "medusa_num_layers", file); layers != 1)
-      throw InputError(file.string() + ": \"medusa_num_layers\" is " + std::to_string(layers) +
-                       ", expected 1.");
-    return {folder, "medusa", {{"heads", count_of(config, "medusa_num_heads", file)}}};
-  }
-  throw InputError(folder.string() + ": expected published heads (config.json with \"clover\", or " +
-                   medusa_file + "), found neither.");
+  throw InputError(folder.string() + ": expected published heads, that is one of: " + looked_for +
+                   "; found none of them.");
 }
 
-void PublishedHeads::read_into(model::Drafter& drafter, const model::Target& target) const {
-  const fs::path file = kind == "medusa" ? folder / medusa_file : folder;
-  const auto reader = data::SafetensorsReader::open(file);
-  std::set<std::string> copies;
-  if (kind == "clover2") copies = {"lm_head.weight", "clover_embed_tokens.weight"};
-  check_heads(reader, copies, target, folder);
-  model::read_weights(file.string(), reader, drafter, copies,
-                      [this](const std::string& name) { return published_name(kind, name); });
+at::Tensor PublishedHeads::token_map(const model::TargetConfig& target) const {
+  if (!import_.tokens.defined()) return {};
+  if (import_.tokens.dim() != 1 || !at::isIntegralType(import_.tokens.scalar_type(), false))
+    throw InputError(import_.weights.string() + ": the draft vocabulary must be token ids in one dimension.");
+  const at::Tensor map = std::get<0>(import_.tokens.to(at::kLong).sort());
+  model::check_token_map(import_.weights.string(), map, target.vocab);
+  return map;
+}
+
+void PublishedHeads::check_copies(const data::SafetensorsReader& reader, const std::set<std::string>& names,
+                                  const kernels::PackedWeight& own_weight, const char* what,
+                                  const at::Tensor& map) {
+  at::Tensor own;
+  constexpr int64_t at_once = 4096;  // rows
+  for (const std::string& name : names) {
+    if (!reader.contains(name)) continue;
+    if (!own.defined()) own = own_weight.unpack().cpu();
+    const double most = own.abs().max().item<double>();
+    const at::Tensor theirs = reader.read(name);
+    const bool cut = map.defined() && theirs.dim() == 2 && theirs.size(0) == map.size(0);
+    const at::Tensor ours = cut ? own.index_select(0, map) : own;
+    if (theirs.sizes() != ours.sizes()) reader.read(name, ours.sizes());  // InputError that names both shapes
+    double largest = 0;
+    for (int64_t first = 0; first < ours.size(0); first += at_once) {
+      const auto rows = [&](const at::Tensor& x) {
+        return x.slice(0, first, first + at_once).to(at::kFloat);
+      };
+      const double difference = (rows(theirs) - rows(ours)).abs().max().item<double>();
+      if (!(difference <= 0.01 * most))
+        throw InputError(folder_.string() + ": tensor " + name + " is not the " + what +
+                         " of this target; give the target these heads were trained on.");
+      largest = std::max(largest, difference);
+    }
+    char text[160];
+    std::snprintf(text, sizeof text, " was left out: it is the target's %s (largest difference %.2g)", what,
+                  largest);
+    report_.push_back(name + text);
+  }
+}
+
+void PublishedHeads::read_into(model::Drafter& drafter, const model::Target& target) {
+  const at::NoGradGuard no_grad;
+  const auto reader = data::SafetensorsReader::open(import_.weights);
+  const std::string where = import_.weights.string();
+  report_ = import_.notes;
+  const at::Tensor stored_map = import_.tokens.defined() ? import_.tokens.to(at::kLong) : at::Tensor();
+  const at::Tensor map = drafter.head(0).token_map.defined() ? drafter.head(0).token_map.cpu() : at::Tensor();
+  check_copies(reader, import_.head_copies, *target.view().head, "LM head", stored_map);
+  check_copies(reader, import_.embedding_copies, *target.view().embedding, "input embedding", {});
+
+  std::set<std::string> expected = import_.head_copies;
+  expected.insert(import_.embedding_copies.begin(), import_.embedding_copies.end());
+  expected.insert(import_.others.begin(), import_.others.end());
+  int64_t taken = 0;
+  for (auto& [own, value] : drafter.named_parameters()) {
+    const std::string name = import_.name_of(own);
+    if (name.empty()) continue;
+    expected.insert(name);
+    if (!reader.contains(name)) throw InputError(where + ": tensor " + name + " is missing.");
+    std::vector<int64_t> shape = value.sizes().vec();
+    at::Tensor stored = reader.read(name);
+    if (own.starts_with("vocabulary")) {
+      stored = rows_for(stored, target.config().vocab, map, stored_map);
+      shape[0] = target.config().vocab;
+    }
+    // An InputError that names both shapes.
+    if (!stored.defined() || stored.sizes() != value.sizes()) reader.read(name, shape);
+    model::check_weight(where, name, stored);
+    value.copy_(stored);
+    ++taken;
+  }
+  for (const std::string& name : reader.names())
+    if (!expected.contains(name))
+      throw InputError(where + ": tensor " + name + " " + c10::str(at::IntArrayRef(reader.info(name).shape)) +
+                       " is not part of these heads; expected only the tensors of kind " + drafter.kind() +
+                       ".");
+  report_.push_back(std::to_string(taken) + " tensors of " + std::to_string(reader.names().size()) +
+                    " were taken over, each finite and of its shape");
 }
 
 }  // namespace clover::train

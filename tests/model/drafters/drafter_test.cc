@@ -298,7 +298,7 @@ TEST(Drafters, UnknownKindsAndSettingsAreNamed) {
   const auto message = [&](const char* kind, const json& settings) {
     return test::input_error([&] { model::make_drafter(kind, settings, target->view(), {}, false, 0); });
   };
-  EXPECT_THAT(message("lookahead", json::object()), testing::HasSubstr("clover, clover2, eagle"));
+  EXPECT_THAT(message("kestrel", json::object()), testing::HasSubstr("expected one of: clover, clover2, "));
   EXPECT_THAT(message("clover", {{"hedas", 3}}), testing::HasSubstr("hedas"));
   EXPECT_THAT(message("clover", {{"heads", 0}}), testing::HasSubstr("from 1 to"));
   EXPECT_THAT(message("clover", {{"block", "half"}}), testing::HasSubstr("full, attention, none"));

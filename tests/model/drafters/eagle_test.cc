@@ -127,15 +127,15 @@ TEST_P(EagleOfSafeAILab, DecodingComputesTheirStates) {
 INSTANTIATE_TEST_SUITE_P(
     Published, EagleOfSafeAILab,
     testing::Values(
-        Case{"eagle1", "eagle1", "target", "eagle", {{"intermediate", 48}}},
-        Case{"eagle1_gqa", "eagle1-gqa", "target-gqa", "eagle", {{"fc_bias", false}, {"intermediate", 48}}},
-        Case{"eagle3", "eagle3", "target-gqa", "eagle3", {{"rope_theta", 10000.0}, {"intermediate", 48}}},
-        Case{"eagle3_as_target", "eagle3", "target-gqa", "eagle3", {{"intermediate", 48}}, "rope500000."},
+        Case{"eagle1", "eagle1", "target", "eagle", {{"mlp_width", 48}}},
+        Case{"eagle1_gqa", "eagle1-gqa", "target-gqa", "eagle", {{"fc_bias", false}, {"mlp_width", 48}}},
+        Case{"eagle3", "eagle3", "target-gqa", "eagle3", {{"rope_theta", 10000.0}, {"mlp_width", 48}}},
+        Case{"eagle3_as_target", "eagle3", "target-gqa", "eagle3", {{"mlp_width", 48}}, "rope500000."},
         Case{"eagle3_full",
              "eagle3-full",
              "target-gqa",
              "eagle3",
-             {{"rope_theta", 10000.0}, {"intermediate", 48}}}),
+             {{"rope_theta", 10000.0}, {"mlp_width", 48}}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

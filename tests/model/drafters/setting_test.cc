@@ -18,7 +18,7 @@ const std::vector<Setting>& some() {
   static const std::vector<Setting> settings{
       Setting::integer("heads", 3, 1, 16, "heads"), Setting::number("base", 0.5, 0, 1e6, "base"),
       Setting::boolean("own", false, "own"), Setting::choice("part", {"whole", "half"}, "part"),
-      Setting::layers("taps", "taps")};
+      Setting::layers("taps", 1, "taps")};
   return settings;
 }
 

@@ -345,8 +345,8 @@ TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
   EXPECT_THAT(messages(), testing::HasSubstr("no checkpoint of that step, expected one of: "));
   EXPECT_EQ(run({program(), "export", "--heads", output / "best", "--step", "1", "--output", folder_ / "no"}),
             2);
-  EXPECT_THAT(messages(), testing::HasSubstr("--step and --target"));
-  EXPECT_EQ(run({program(), "export", "--run", output, "--format", "eagle", "--output", folder_ / "no"}), 2);
+  EXPECT_THAT(messages(), testing::HasSubstr("--step chooses a checkpoint"));
+  EXPECT_EQ(run({program(), "export", "--run", output, "--format", "kestrel", "--output", folder_ / "no"}), 2);
   EXPECT_THAT(messages(), testing::HasSubstr("medusa"));
 }
 

@@ -28,8 +28,8 @@ TEST(SettingsTest, NamesTheSettingThatIsOutOfRange) {
   settings.lr = 0;
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--lr"));
   settings = sound();
-  settings.kind = "eagle";
-  EXPECT_THAT(complaint(settings), testing::AllOf(testing::HasSubstr("eagle"), testing::HasSubstr("medusa")));
+  settings.kind = "kestrel";
+  EXPECT_THAT(complaint(settings), testing::AllOf(testing::HasSubstr("kestrel"), testing::HasSubstr("medusa")));
   settings = sound();
   settings.head_decay = std::nan("");
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--head-decay"));
@@ -67,7 +67,7 @@ TEST(SettingsTest, MedusaHasNoCloverSettings) {
   FitSettings settings = sound();
   EXPECT_EQ(settings.drafter().size(), 6u);
   settings.kind = "medusa";
-  EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}}));
+  EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}, {"layers", 1}, {"own_heads", false}}));
   EXPECT_EQ(complaint(settings), "");  // as run.toml records them
   settings.of_drafter["regression"] = "concat";
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--regression: heads of kind medusa have none"));

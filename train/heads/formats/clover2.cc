@@ -1,0 +1,122 @@
+// Clover-2's own layout (XiaoBin1992/clover, commit 9d37214): a Llama-like config.json with "clover", and
+// model.safetensors.  Its layers are Llama's without biases, with rotary positions of base 10000 whatever
+// config.json and target say, and one gate per attention head.
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "data/files/error.h"
+#include "train/heads/formats/format.h"
+#include "train/heads/formats/published_config.h"
+
+namespace clover::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr double rope_theta = 10000;
+
+using Renaming = std::pair<std::string_view, std::string_view>;  // of a prefix
+
+/// The name after the first renaming whose prefix fits; "" when none fits.
+std::string with_prefix_renamed(std::string_view name, std::span<const Renaming> renamings) {
+  for (const auto& [from, to] : renamings)
+    if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
+  return "";
+}
+
+std::string name_of(const std::string& own) {
+  static constexpr Renaming layer[] = {{"q_proj.", "self_attn.q_proj."},
+                                       {"k_proj.", "self_attn.k_proj."},
+                                       {"v_proj.", "self_attn.v_proj."},
+                                       {"o_proj.", "self_attn.o_proj."},
+                                       {"gate_proj.", "mlp.gate_proj."},
+                                       {"up_proj.", "mlp.up_proj."},
+                                       {"down_proj.", "mlp.down_proj."},
+                                       {"input_layernorm.", "input_layernorm."},
+                                       {"post_attention_layernorm.", "post_attention_layernorm."}};
+  static constexpr Renaming others[] = {{"first_decoder.state_norm.", "clover_head_mlp_rnn.input_layernorm."},
+                                        {"first_decoder.query.", "clover_head_mlp_rnn.q."},
+                                        {"first_decoder.key.", "clover_head_mlp_rnn.k."},
+                                        {"first_decoder.value.", "clover_head_mlp_rnn.v."},
+                                        {"next_decoder.state_norm.", "clover_head_mlp_rnn2.input_layernorm."},
+                                        {"next_decoder.query.", "clover_head_mlp_rnn2.q."},
+                                        {"next_decoder.key.", "clover_head_mlp_rnn2.k."},
+                                        {"next_decoder.value.", "clover_head_mlp_rnn2.v."},
+                                        {"state_norm.", "clover_norm."},
+                                        {"first_mix.", "clover_head_mlp."},
+                                        {"next_mix.", "clover_head_mlp2."},
+                                        {"norm.", "clover_head_norm."}};
+  if (const auto block = numbered(own, "block"))
+    return "layers." + std::to_string(block->number) + "." + with_prefix_renamed(block->rest, layer);
+  return with_prefix_renamed(own, others);
+}
+
+/// The settings of the Llama-like layers, which must be the target's.
+void check_layers(PublishedConfig& keys, const model::TargetConfig& target, const std::string& file) {
+  const auto refuse = [&](const std::string& what) {
+    keys.refuse(what + "; train heads of kind clover2 with `fit`");
+  };
+  if (target.qkv_bias || target.head_norms)
+    refuse("have no biases and norms of queries, as this target's layers have");
+  if (!keys.value("rope_scaling").is_null()) refuse("scale positions, which is not supported");
+  if (const json act = keys.value("hidden_act"); !act.is_null() && act != "silu")
+    refuse("have the activation " + act.dump().substr(0, 80) + ", not silu");
+  if (const int64_t heads = keys.count("num_attention_heads"); heads != target.heads)
+    refuse("have gates of " + std::to_string(heads) + " attention heads, and this target has " +
+           std::to_string(target.heads));
+  keys.expect("attention_bias", {false, nullptr}, "the published layers have no biases");
+  keys.expect("mlp_bias", {false, nullptr}, "the published layers have no biases");
+  keys.expect("pretraining_tp", {1, nullptr}, "its matrices are not cut");
+  keys.expect("head_dim", {target.head_dim, nullptr}, "its heads are the target's");
+  keys.expect("rope_parameters", {nullptr}, "the published layers rotate positions by a base of 10000");
+  // The heads for Vicuna have 1e-6 where the target has 1e-5; both are negligible beside the squares of
+  // hidden states.
+  const json given = keys.value("rms_norm_eps"), eps = given.is_null() ? json(target.norm_eps) : given;
+  if (!eps.is_number() || !(std::abs(eps.get<double>()) <= 1e-3))
+    refuse("have norms with an rms_norm_eps of " + eps.dump().substr(0, 80) + ", which is none");
+  if (eps != target.norm_eps)
+    std::fprintf(stderr, "%s: rms_norm_eps is %g, the target's %g is used\n", file.c_str(), eps.get<double>(),
+                 target.norm_eps);
+  // Sizes, which the tensors' shapes tell as well; rope_theta, which the published code does not read.
+  keys.ignore({"clover", "vocab_size", "hidden_size", "intermediate_size", "num_key_value_heads",
+               "num_hidden_layers", "rope_theta", "sliding_window", "max_window_layers",
+               "use_sliding_window"});
+}
+
+HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+  const std::filesystem::path file = folder.config_file();
+  const json& own = folder.config.at("clover");
+  if (!own.is_object())
+    throw data::InputError(file.string() + ": \"clover\" is " + own.dump().substr(0, 80) +
+                           ", expected an object with num_heads and num_layers.");
+  PublishedConfig keys(folder.config, file), clover(own, file);
+  check_layers(keys, target, file.string());
+  keys.finish();
+  json settings{{"heads", clover.count("num_heads")}, {"augmenting_layers", clover.count("num_layers")}};
+  clover.ignore({"heads_coefficient", "decay_coefficient"});  // of the loss
+  clover.finish();
+  settings["rope_theta"] = own_rope_theta(target, rope_theta);
+  return {.kind = "clover2",
+          .settings = std::move(settings),
+          .weights = folder.path,
+          .name_of = name_of,
+          .head_copies = {"lm_head.weight", "clover_embed_tokens.weight"}};
+}
+
+}  // namespace
+
+HeadsFormat clover2_format() {
+  return {"clover2",
+          "clover2",
+          "XiaoBin1992/clover's: config.json with \"clover\", model.safetensors",
+          "config.json with \"clover\"",
+          [](const PublishedFolder& folder) {
+            return folder.config.is_object() && folder.config.contains("clover");
+          },
+          take_over,
+          nullptr};
+}
+
+}  // namespace clover::train

@@ -1,0 +1,41 @@
+// SafeAILab's layout of EAGLE-3 (commit cb7e084): a Llama-like config.json with draft_vocab_size, and a layer
+// called midlayer.  It taps the streams that enter layers 2, N / 2 and N - 3 of N.
+#include "data/files/error.h"
+#include "train/heads/formats/eagle_layout.h"
+
+namespace clover::train {
+namespace {
+
+HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+  require_safetensors(folder);
+  PublishedConfig keys(folder.config, folder.config_file());
+  const int64_t width = check_eagle_layer(keys, target);
+  const double theta = eagle_rope_theta(keys);
+  keys.count("draft_vocab_size");
+  keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
+  keys.expect("norm_output", {true, nullptr}, "a norm stands before the vocabulary");
+  keys.expect("fc_norm", {false, nullptr}, "no norm stands before fc");
+  keys.ignore({"bias"});  // EAGLE-3's fc has none, whatever it says
+  keys.finish();
+  if (target.layers < 7)
+    keys.refuse("tap the streams that enter layers 2, N / 2 and N - 3, which are not three of " +
+                std::to_string(target.layers) + " layers");
+  return eagle3_import(folder, target,
+                       {{"intermediate", width}, {"rope_theta", own_rope_theta(target, theta)}}, "midlayer");
+}
+
+}  // namespace
+
+HeadsFormat eagle3_format() {
+  return {"eagle3",
+          "eagle3",
+          "SafeAILab's of EAGLE-3: config.json, model.safetensors with midlayer",
+          "config.json with \"draft_vocab_size\"",
+          [](const PublishedFolder& folder) {
+            return folder.config.is_object() && folder.config.contains("draft_vocab_size");
+          },
+          take_over,
+          nullptr};
+}
+
+}  // namespace clover::train

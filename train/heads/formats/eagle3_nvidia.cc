@@ -1,0 +1,60 @@
+// The layout of EAGLE-3 heads from NVIDIA's Model-Optimizer (commit a2fbac7): config.json with
+// "eagle_config", which counts tapped layers by their outputs from 0, and a layer called layers.0; before
+// December 2025 midlayer.
+#include "data/files/error.h"
+#include "train/heads/formats/eagle_layout.h"
+
+namespace clover::train {
+namespace {
+
+using nlohmann::json;
+
+HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+  require_safetensors(folder);
+  const json& own = folder.config.at("eagle_config");
+  PublishedConfig keys(folder.config, folder.config_file()), eagle(own, folder.config_file());
+  const int64_t width = check_eagle_layer(keys, target);
+  const double theta = eagle_rope_theta(keys);
+  keys.ignore({"eagle_config", "draft_vocab_size", "bias"});
+  keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
+  keys.expect("norm_output", {true, nullptr}, "a norm stands before the vocabulary");
+  for (const char* key : {"fc_norm", "norm_before_fc"})
+    keys.expect(key, {false, nullptr}, "no norm stands before fc");
+  keys.expect("norm_before_residual", {false, nullptr}, "the layer adds to the feature before its norm");
+  keys.finish();
+  eagle.expect("use_aux_hidden_state", {true, nullptr}, "the heads read lower layers of the target");
+  eagle.expect("use_last_layernorm", {true, nullptr}, "a norm stands before the vocabulary");
+  eagle.expect("use_input_layernorm_in_first_layer", {true, nullptr}, "the token's embedding is normed");
+  eagle.expect("use_mtp_layernorm", {false, nullptr}, "no other norms stand before fc");
+  eagle.expect("next_layer_regular", {true, nullptr}, "the heads have one layer");
+  eagle.expect("parallel_draft_step", {1, nullptr}, "a step guesses one token");
+  eagle.expect("norm_before_fc", {false, nullptr}, "no norm stands before fc");
+  eagle.ignore({"parallel_draft_heads_num_layers"});
+  json taps = json::array();
+  const json ids = eagle.value("eagle_aux_hidden_state_layer_ids");
+  eagle.finish();
+  if (!ids.is_null() && !ids.is_array())
+    eagle.refuse("tap " + ids.dump().substr(0, 80) + ", no list of layers");
+  for (const json& id : ids)  // 0-based numbers of layers whose output is read
+    taps.push_back(id.is_number_integer() ? json(id.get<int64_t>() + 1) : id);
+  return eagle3_import(
+      folder, target,
+      {{"tap_layers", taps}, {"intermediate", width}, {"rope_theta", own_rope_theta(target, theta)}},
+      has_tensor(folder, "midlayer.self_attn.q_proj.weight") ? "midlayer" : "layers.0");
+}
+
+}  // namespace
+
+HeadsFormat eagle3_nvidia_format() {
+  return {"eagle3-nvidia",
+          "eagle3",
+          "NVIDIA's and SGLang's of EAGLE-3: config.json with \"eagle_config\", model.safetensors",
+          "config.json with \"eagle_config\"",
+          [](const PublishedFolder& folder) {
+            return folder.config.is_object() && folder.config.contains("eagle_config");
+          },
+          take_over,
+          nullptr};
+}
+
+}  // namespace clover::train

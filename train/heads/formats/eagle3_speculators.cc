@@ -1,0 +1,125 @@
+// The layout of EAGLE-3 heads of vLLM's speculators (commit c05b95b): config.json with
+// "speculators_model_type" and the layer's keys in "transformer_layer_config"; a layer called layers.0.
+#include <ATen/ATen.h>
+
+#include "data/files/error.h"
+#include "data/files/files.h"
+#include "train/heads/formats/eagle_layout.h"
+
+namespace clover::train {
+namespace {
+
+using nlohmann::json;
+
+HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+  require_safetensors(folder);
+  PublishedConfig keys(folder.config, folder.config_file());
+  keys.expect("speculators_model_type", {"eagle3"}, "no other of its heads are supported");
+  const json inner = keys.value("transformer_layer_config");
+  PublishedConfig layer(inner, folder.config_file());
+  const int64_t width = check_eagle_layer(layer, target);
+  const double theta = eagle_rope_theta(layer);
+  layer.finish();
+  keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
+  for (const char* key : {"fc_norm", "norm_before_fc"})
+    keys.expect(key, {false, nullptr}, "no norm stands before fc");
+  keys.expect("norm_output", {false, nullptr}, "the next row reads the state before its norm");
+  const json taps = keys.value("eagle_aux_hidden_state_layer_ids");  // of the streams that enter these layers
+  const bool normed_residual = keys.flag("norm_before_residual", false);
+  keys.ignore({"draft_vocab_size", "embed_requires_grad", "speculators_config", "speculators_version"});
+  keys.finish();
+  return eagle3_import(folder, target,
+                       {{"tap_layers", taps.is_null() ? json::array() : taps},
+                        {"norm_before_residual", normed_residual},
+                        {"intermediate", width},
+                        {"rope_theta", own_rope_theta(target, theta)}},
+                       "layers.0");
+}
+
+/// The layers that are tapped; where the heads name none, 2, N / 2 and N - 3 of N.
+json tapped(const HeadsExport& heads, int64_t layers) {
+  const json taps = heads.drafter().value("tap_layers", json::array());
+  if (!taps.empty()) return taps;
+  json usual = json::array();
+  for (const int64_t layer : {int64_t{2}, layers / 2, layers - 3})
+    if (layer > (usual.empty() ? 0 : usual.back().get<int64_t>())) usual.push_back(layer);
+  return usual;
+}
+
+void write(const HeadsExport& heads) {
+  const json& target = heads.config.at("target");
+  const json& function = target.at("config");
+  const auto vocab = target.at("vocab_size").get<int64_t>(),
+             layers = target.at("num_hidden_layers").get<int64_t>();
+  const json rope = function.value("rope", json::object());
+  const auto own_theta = heads.drafter().value("rope_theta", 0.0);
+  if (own_theta == 0 && rope.value("type", json("default")) != "default")
+    throw data::InputError(heads.from.string() +
+                           " rotate positions as their target, by scaled RoPE, which this format cannot "
+                           "express: export them as clover, or train them with --rope-theta.");
+  const auto width = heads.drafter().value("intermediate", int64_t{0});
+  const at::Tensor map = heads.token_map();
+  data::NamedTensors tensors =
+      renamed(heads.tensors, [](const std::string& own) { return eagle3_name(own, "layers.0"); });
+  if (map.defined()) {
+    tensors.emplace_back("d2t", map - at::arange(map.numel(), at::kLong));
+    tensors.emplace_back("t2d", at::zeros({vocab}, at::kBool).index_fill_(0, map, true));
+  }
+  data::write_safetensors(heads.to / "model.safetensors", tensors, {{"format", "pt"}});
+  const json layer{
+      {"model_type", "llama"},
+      {"vocab_size", vocab},
+      {"hidden_size", target.at("hidden_size")},
+      {"intermediate_size", width > 0 ? json(width) : function.at("intermediate_size")},
+      {"num_attention_heads", function.at("num_heads")},
+      {"num_key_value_heads", function.at("num_key_value_heads")},
+      {"head_dim", function.at("head_dim")},
+      {"rms_norm_eps", function.at("rms_norm_eps")},
+      {"num_hidden_layers", 1},
+      {"hidden_act", "silu"},
+      {"attention_bias", false},
+      {"mlp_bias", false},
+      {"rope_parameters",
+       {{"rope_type", "default"}, {"rope_theta", own_theta > 0 ? json(own_theta) : rope.at("theta")}}}};
+  const json proposal{{"proposal_type", "greedy"},
+                      {"speculative_tokens", heads.drafter().at("heads")},
+                      {"verifier_accept_k", 1},
+                      {"accept_tolerance", 0.0}};
+  const json config{
+      {"architectures", {"Eagle3DraftModel"}},
+      {"speculators_model_type", "eagle3"},
+      {"speculators_version", "0.3.0"},
+      {"speculators_config",
+       {{"algorithm", "eagle3"},
+        {"default_proposal_method", "greedy"},
+        {"proposal_methods", json::array({proposal})},
+        {"verifier", {{"name_or_path", heads.target_folder}, {"architectures", {"LlamaForCausalLM"}}}}}},
+      {"draft_vocab_size", map.defined() ? map.numel() : vocab},
+      {"eagle_aux_hidden_state_layer_ids", tapped(heads, layers)},
+      // Its readers differ in the default, so it is always written.
+      {"norm_before_residual", heads.drafter().value("norm_before_residual", false)},
+      {"norm_before_fc", false},
+      {"fc_norm", false},
+      {"norm_output", false},
+      {"embed_requires_grad", false},
+      {"target_hidden_size", nullptr},
+      {"tie_word_embeddings", false},
+      {"transformer_layer_config", layer}};
+  data::write_file_atomically(heads.to / "config.json", config.dump(2) + "\n");
+}
+
+}  // namespace
+
+HeadsFormat eagle3_speculators_format() {
+  return {"eagle3-speculators",
+          "eagle3",
+          "vLLM's speculators' of EAGLE-3: config.json, model.safetensors",
+          "config.json with \"speculators_model_type\"",
+          [](const PublishedFolder& folder) {
+            return folder.config.is_object() && folder.config.contains("speculators_model_type");
+          },
+          take_over,
+          write};
+}
+
+}  // namespace clover::train

@@ -1,0 +1,66 @@
+#include <charconv>
+#include <system_error>
+
+#include "train/heads/formats/format.h"
+
+namespace clover::train {
+
+// The formats: each is a function `HeadsFormat NAME_format()` in the file of that name.
+#define CLOVER_HEADS_FORMATS(one)                                                            \
+  one(clover2) one(eagle) one(eagle3_speculators) one(eagle3_nvidia) one(eagle3) one(medusa) \
+      one(medusa_vllm) one(redrafter) one(redrafter_tensorrt_llm)
+
+#define CLOVER_DECLARE(name) HeadsFormat name##_format();
+#define CLOVER_CALL(name) name##_format(),
+
+CLOVER_HEADS_FORMATS(CLOVER_DECLARE)
+
+const std::vector<HeadsFormat>& heads_formats() {
+  static const std::vector<HeadsFormat> formats{CLOVER_HEADS_FORMATS(CLOVER_CALL)};
+  return formats;
+}
+
+bool PublishedFolder::holds(const char* file) const {
+  std::error_code ignored;
+  return std::filesystem::exists(path / file, ignored);
+}
+
+at::Tensor HeadsExport::token_map() const {
+  for (const auto& [name, tensor] : tensors)
+    if (name == "token_map") return tensor;
+  return {};
+}
+
+data::NamedTensors renamed(const data::NamedTensors& tensors,
+                           const std::function<std::string(const std::string&)>& name_of) {
+  data::NamedTensors all;
+  for (const auto& [name, tensor] : tensors)
+    if (name != "token_map") all.emplace_back(name_of(name), tensor);
+  return all;
+}
+
+double own_rope_theta(const model::TargetConfig& target, double theta) {
+  model::TargetConfig plain = target;
+  plain.rope = {};
+  plain.rope.theta = theta;
+  const bool same = model::rope_frequencies(target) == model::rope_frequencies(plain) &&
+                    !target.rope.depends_on_length() && target.rope.attention_factor == 1;
+  return same ? 0 : theta;
+}
+
+std::optional<Numbered> numbered(const std::string& name, const std::string& prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const char* const begin = name.data() + prefix.size();
+  const char* const end = name.data() + name.size();
+  int64_t number = 0;
+  const auto [read, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || number < 0 || read == end || *read != '.') return std::nullopt;
+  return Numbered{number, std::string(read + 1, end)};
+}
+
+std::set<std::string> names_of_weights(const std::filesystem::path& weights) {
+  const std::vector<std::string> names = data::SafetensorsReader::open(weights).names();
+  return {names.begin(), names.end()};
+}
+
+}  // namespace clover::train
