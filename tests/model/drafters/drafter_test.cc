@@ -179,6 +179,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"eagle_qwen2", "eagle", {{"fc_bias", false}, {"heads", 3}}, "qwen2"},
         Case{"eagle3", "eagle3", {{"heads", 3}}},
         Case{"eagle3_qwen3", "eagle3", {{"norm_before_residual", true}, {"heads", 2}}, "qwen3"},
+        Case{"hydra", "hydra", json::object()},
+        Case{"hydra_prefix",
+             "hydra",
+             {{"prefix", true}, {"layers", 2}, {"own_heads", true}, {"rope_theta", 500.0}},
+             "qwen2"},
         Case{"redrafter_narrow", "redrafter", {{"exit_dim", 48}, {"layers", 1}, {"recurrence", "sum"}}}),
     [](const auto& info) { return info.param.name; });
 

@@ -1,0 +1,168 @@
+// Hydra and Hydra++ (arXiv 2402.05109; docs/drafters/hydra.md): as Medusa, but head i also reads the tokens
+// guessed before it.
+//
+//   z_i = [f_t; e(x_{t+1}); ..; e(x_{t+1+i})]       e(x): x's input embedding
+//   guess i = LM head . blocks_i(R_i z_i + r_i + silu(W_i z_i + w_i))
+//   f_t = h_t, the target's post-norm feature; with `prefix` (Hydra++) norm(Layer(h))_t, a decoder layer
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include "model/drafters/decoder_block.h"
+#include "model/drafters/factory.h"
+#include "model/drafters/layers.h"
+#include "model/drafters/vocabulary_head.h"
+
+namespace clover::model {
+namespace {
+
+/// R z + r + silu(W z + w): fp32 [F, K] -> fp32 [F, H].  Begins as the first H of z.
+class FirstBlock : public Module {
+ public:
+  FirstBlock(int64_t hidden, int64_t inputs) {
+    residual_ = register_module("residual", std::make_shared<Linear>(hidden, inputs, true));
+    linear_ = register_module("linear", std::make_shared<Linear>(hidden, inputs, true));
+    const at::NoGradGuard no_grad;
+    residual_->weight.narrow(1, 0, hidden).copy_(at::eye(hidden));
+  }
+
+  at::Tensor forward(const at::Tensor& z, at::ScalarType training_dtype) const {
+    return add_silu(residual_->forward(z, training_dtype), linear_->forward(z, training_dtype));
+  }
+  void pack(at::ScalarType dtype) {
+    residual_->pack(dtype);
+    linear_->pack(dtype);
+  }
+  void unpack() {
+    residual_->unpack();
+    linear_->unpack();
+  }
+
+ private:
+  std::shared_ptr<Linear> residual_, linear_;
+};
+
+class Hydra final : public Drafter {
+ public:
+  explicit Hydra(const DrafterSpec& spec) : Hydra(spec, spec.settings.at("own_heads").get<bool>()) {}
+
+  std::string kind() const override { return "hydra"; }
+  FeatureTaps features() const override { return {.post_norm = true}; }
+  int64_t max_depth() const override { return std::ssize(heads_); }
+  int64_t kv_layers() const override { return prefix_ ? 1 : 0; }
+  const Rope* own_rope() const override {
+    return prefix_ && rope_theta_ > 0 ? &prefix_config_.rope : nullptr;
+  }
+  const OutputHead& head(int64_t depth) const override {
+    return vocabularies_.empty() ? head_ : vocabularies_[depth]->head();
+  }
+
+  DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
+                   const at::Tensor& frontier, DraftKv* kv) override {
+    const at::Tensor feature = prefixed(features.post_norm.to(at::kFloat), segments, frontier, kv);
+    return {at::cat({feature, token(next_ids.index_select(0, frontier))}, 1)};
+  }
+
+  at::Tensor output(const DraftState& state) override {
+    const Head& head = heads_[state.depth];
+    at::Tensor z = head.first->forward(state.hidden, training_dtype_);
+    for (const auto& block : head.blocks) z = block->forward(z, training_dtype_);
+    return z;
+  }
+
+  DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
+                    DraftKv* /*kv*/) override {
+    return {at::cat({state.hidden.index_select(0, parents), token(ids)}, 1), state.depth + 1};
+  }
+
+ private:
+  struct Head {
+    std::shared_ptr<FirstBlock> first;
+    std::vector<std::shared_ptr<ResBlock>> blocks;
+  };
+
+  Hydra(const DrafterSpec& spec, bool own_heads)
+      : Drafter(spec.target, spec.token_map, spec.trainable && !own_heads),
+        rope_theta_(spec.settings.at("rope_theta").get<double>()),
+        prefix_config_(block_config(*spec.target.config, "hydra", rope_theta_)) {
+    const TargetConfig& config = prefix_config_;
+    if (spec.settings.at("prefix").get<bool>()) {
+      if (const auto width = spec.settings.at("mlp_width").get<int64_t>(); width > 0)
+        prefix_config_.intermediate = width;
+      prefix_ = register_module(
+          "prefix", std::make_shared<DecoderBlock>(config, *target_.last_layer, BlockForm{.as_llama = true}));
+      prefix_norm_ =
+          register_module("prefix_norm", std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
+    }
+    heads_.resize(spec.settings.at("heads").get<int64_t>());
+    const auto layers = spec.settings.at("layers").get<int64_t>();
+    for (int64_t i = 0; i < std::ssize(heads_); ++i) {
+      const std::string name = "head" + std::to_string(i);
+      heads_[i].first =
+          register_module(name, std::make_shared<FirstBlock>(config.hidden, (i + 2) * config.hidden));
+      for (int64_t j = 1; j < layers; ++j)
+        heads_[i].blocks.push_back(
+            register_module(name + "." + std::to_string(j), std::make_shared<ResBlock>(config.hidden)));
+    }
+    if (!own_heads) return;
+    const at::Tensor map = head_.token_map, initial = lm_head_rows(target_, spec.token_map);
+    head_ = {};
+    for (size_t i = 0; i < heads_.size(); ++i)
+      vocabularies_.push_back(
+          register_module("vocabulary" + std::to_string(i),
+                          std::make_shared<VocabularyHead>(initial, /*with_bias=*/true, map)));
+  }
+
+  at::Tensor token(const at::Tensor& ids) const { return target_.embedding->rows(ids).to(at::kFloat); }
+
+  /// f at the frontier, fp32 [F, H].
+  at::Tensor prefixed(const at::Tensor& h, std::span<const Segment> segments, const at::Tensor& frontier,
+                      DraftKv* kv) const {
+    if (!prefix_) return h.index_select(0, frontier);
+    if (!kv) return prefix_norm_->forward(prefix_->forward(h, segments, frontier, training_dtype_));
+    at::Tensor x = h.clone();
+    prefix_->forward_in_place(x, kv->placement, *kv->cache, kv->first_layer);
+    return prefix_norm_->forward_rows(x, frontier).to(at::kFloat);
+  }
+
+  template <typename Action>
+  void for_each_layer(Action action) {
+    if (prefix_) action(*prefix_);
+    if (prefix_) action(*prefix_norm_);
+    for (const Head& head : heads_) {
+      action(*head.first);
+      for (const auto& block : head.blocks) action(*block);
+    }
+    for (const auto& vocabulary : vocabularies_) action(*vocabulary);
+  }
+  void pack(at::ScalarType dtype) override {
+    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
+  }
+  void unpack() override {
+    for_each_layer([](auto& layer) { layer.unpack(); });
+  }
+
+  double rope_theta_;
+  TargetConfig prefix_config_;
+  std::shared_ptr<DecoderBlock> prefix_;  // null without `prefix`
+  std::shared_ptr<RmsNorm> prefix_norm_;
+  std::vector<Head> heads_;
+  std::vector<std::shared_ptr<VocabularyHead>> vocabularies_;  // one a head with `own_heads`, else none
+};
+
+}  // namespace
+
+DrafterKind hydra_drafter() {
+  return {
+      "hydra",
+      [](const DrafterSpec& spec) { return std::make_shared<Hydra>(spec); },
+      {Setting::integer("heads", 4, 1, 16, "number of heads: how many tokens ahead are guessed"),
+       Setting::integer("layers", 1, 1, 8, "residual blocks before the vocabulary"),
+       Setting::boolean("prefix", false,
+                        "a decoder layer reads the text before the heads do (Hydra++'s prefix attention)"),
+       Setting::boolean("own_heads", false,
+                        "a vocabulary matrix for each head, in place of the target's LM head"),
+       mlp_width_setting(), rope_theta_setting()}};
+}
+
+}  // namespace clover::model

@@ -1,0 +1,108 @@
+// Hydra and Hydra++ against their published code (tests/golden/drafters/hydra/README.md).
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "data/files/safetensors.h"
+#include "model/drafters/drafter.h"
+#include "model/graphs/guesses.h"
+#include "tests/model/drafters/own_layers.h"
+#include "tests/support/goldens.h"
+#include "tests/support/reading.h"
+
+namespace clover {
+namespace {
+
+using data::SafetensorsReader;
+using model::DraftState;
+using nlohmann::json;
+
+struct Case {
+  const char* name;
+  const char* folder;
+  json settings;
+};
+
+/// The name that the published state dict gives to a parameter.
+std::string published(std::string name, bool prefix) {
+  const auto dot = [&] { return name.find('.'); };
+  if (name == "prefix_norm.weight") return "prefix_embeding_layer.norm.weight";
+  if (name.starts_with("prefix.")) {
+    name = name.substr(7);
+    const bool norm = name.find("layernorm") != name.npos;
+    const char* part = norm ? "" : name.find("_proj") == 1 && name[0] != 'g' ? "self_attn." : "mlp.";
+    return "prefix_embeding_layer.layers.0." + (part + name);
+  }
+  if (name.starts_with("vocabulary"))
+    return "hydra_lm_head." + name.substr(10, dot() - 10) + (prefix ? ".1" : "") + name.substr(dot());
+  const std::string head = name.substr(4, dot() - 4);
+  name = name.substr(dot() + 1);
+  int64_t block = 0;
+  if (std::isdigit(name[0])) {
+    block = name[0] - '0';
+    name = name.substr(2);
+  }
+  if (name.starts_with("residual.")) name = "res_connection." + name.substr(9);
+  return "hydra_mlp." + head + "." + std::to_string(prefix ? 2 * block + 1 : block) + "." + name;
+}
+
+class HydraOfItsAuthors : public testing::TestWithParam<Case> {};
+
+TEST_P(HydraOfItsAuthors, GuessesAreTheirs) {
+  const auto folder = test::goldens() / "drafters" / GetParam().folder;
+  const auto target = model::Target::load(test::goldens() / "drafters" / "target-small", at::kFloat);
+  const auto drafter = model::make_drafter("hydra", GetParam().settings, target->view(), {}, true, 1);
+  const auto weights = SafetensorsReader::open(folder / "published" / "hydra_lm_head.safetensors");
+  const bool prefix = drafter->kv_layers() > 0;
+  const at::NoGradGuard no_grad;
+  for (auto& [name, value] : drafter->named_parameters())
+    value.copy_(weights.read(published(name, prefix), value.sizes()));
+
+  const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
+  const at::Tensor ids = golden.read("ids").clone(), logits = golden.read("path.logits").clone();
+  const int64_t rows = ids.size(0) - 1;
+  model::Features features;
+  features.post_norm = golden.read("features").slice(0, 0, rows).clone();
+  const at::Tensor frontier = at::arange(rows, at::kLong);
+  model::KvCache cache(target->kv_shape(drafter->kv_layers()), 16, 4);
+  const int32_t sequence = cache.open();
+  test::read_text(*target, test::to_ids(ids.slice(0, 0, rows)), rows, cache, sequence);
+  for (const bool frozen : {false, true}) {
+    if (frozen) drafter->freeze(at::kFloat);
+    const model::Segment segment{sequence, 0, static_cast<int32_t>(rows)};
+    model::DraftKv kv{};
+    if (frozen && prefix) kv = test::own_layers(*drafter, cache, target->config().layers, segment);
+    DraftState state =
+        drafter->prime(features, ids.slice(0, 1), {&segment, 1}, frontier, frozen && prefix ? &kv : nullptr);
+    for (int64_t depth = 0; depth < drafter->max_depth(); ++depth) {
+      const int64_t valid = rows - depth;
+      if (depth > 0)
+        state = drafter->extend(state, at::arange(valid, at::kLong),
+                                ids.slice(0, 1 + depth, 1 + depth + valid), &kv);
+      const at::Tensor theirs = logits[depth].slice(0, 0, valid);
+      if (frozen) {
+        const model::Guesses guesses = model::guesses_of(*drafter, state, 10);
+        EXPECT_TRUE(at::equal(guesses.ids, std::get<1>(theirs.topk(10)))) << depth;
+        EXPECT_LT((guesses.logits - std::get<0>(theirs.topk(10))).abs().max().item<double>(), 1e-4) << depth;
+      } else {
+        const model::OutputHead& head = drafter->head(depth);
+        const at::Tensor own = drafter->output(state).mm(head.dense.t()) + head.dense_bias;
+        EXPECT_LT((own - theirs).abs().max().item<double>(), 1e-4) << depth;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Published, HydraOfItsAuthors,
+    testing::Values(
+        Case{"hydra", "hydra", {{"heads", 4}, {"own_heads", true}}},
+        Case{"hydra_prefix",
+             "hydra-prefix",
+             {{"heads", 4}, {"layers", 4}, {"own_heads", true}, {"prefix", true}, {"rope_theta", 10000.0}}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace clover
