@@ -51,6 +51,10 @@ json answer_settings(const DecodeFlags& flags, const std::string& heads, const E
     settings["suffix-answers"] = flags.suffix_answers;
     settings["tree-top-p"] = flags.tree_top_p;
     settings["tree-cut"] = flags.tree_cut;
+    for (const auto& [name, size] : flags.tree_sizes) {
+      if (size.width > 0) settings[name + "-width"] = size.width;
+      if (size.length > 0) settings[name + "-length"] = size.length;
+    }
   }
   return settings;
 }

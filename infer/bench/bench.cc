@@ -100,8 +100,8 @@ std::string label(const BenchConfiguration& configuration) {
 void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan, Policy policy,
                        const NamedDrafter& heads, int64_t batch_size, int64_t budget) {
   BenchConfiguration configuration{heads.folder, heads.drafter.get(), plan.base};
-  configuration.options.growth.policy = policy;
-  if (policy == Policy::off) {
+  configuration.options.growth = growth_rule(to_string(policy), plan.base.growth, plan.tree_sizes);
+  if (!growth_policy(policy).drafts) {
     configuration.heads.clear();
     configuration.drafter = nullptr;
   }
@@ -122,13 +122,14 @@ double median(std::vector<double> values) {
 
 std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
                                                     const std::vector<NamedDrafter>& drafters) {
+  check_tree_sizes(plan.tree_sizes, plan.drafts);
   std::vector<BenchConfiguration> planned;
   const std::vector<int64_t> default_budget{-1};
   for (const int64_t batch_size : plan.batch_sizes) {
-    add_configuration(planned, plan, Policy::off, {}, batch_size, -1);
+    add_configuration(planned, plan, plain_policy, {}, batch_size, -1);
     for (const std::string& draft : plan.drafts) {
       const GrowthPolicy& policy = growth_policy(parse_policy(draft));
-      if (policy.policy == Policy::off) continue;
+      if (!policy.drafts) continue;
       check_heads_for(draft, !drafters.empty());
       if (drafters.empty()) add_configuration(planned, plan, policy.policy, {}, batch_size, -1);
       for (const NamedDrafter& heads : drafters) {

@@ -9,6 +9,7 @@
 
 #include "infer/engine/engine.h"
 #include "infer/requests/batch_input.h"
+#include "infer/requests/decode_flags.h"
 #include "infer/requests/loaded_model.h"
 
 namespace clover::infer {
@@ -25,6 +26,7 @@ struct BenchPlan {
   std::vector<int64_t> budgets;      // for policies that run once per budget; empty: the policy's default
   std::vector<int64_t> batch_sizes;  // sequences decoded at once
   std::string suffix = "auto";       // --suffix
+  TreeSizes tree_sizes;              // of policies that have a size
   EngineOptions base;                // the options that do not vary
 };
 

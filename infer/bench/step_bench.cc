@@ -157,7 +157,7 @@ class CachedBatch {
   /// A rule that uses every head, whatever the heads draft.
   static GrowthRule through_every_head() {
     GrowthRule rule;
-    rule.policy = Policy::chain;
+    rule.policy = parse_policy("chain");
     return rule;
   }
   std::vector<GrowthLimit> limits(const model::DraftGraphs& draft) const {

@@ -17,7 +17,7 @@ constexpr int64_t chunk = 256;  // rows of a prefill pass
 BenchConfiguration plain_configuration(const std::vector<BenchConfiguration>& configurations) {
   BenchConfiguration plain;
   if (!configurations.empty()) plain.options = configurations.front().options;
-  plain.options.growth.policy = Policy::off;
+  plain.options.growth.policy = plain_policy;
   plain.options.budget = -1;
   plain.options.max_batch = 1;
   plain.options.page_size = EngineOptions{}.page_size;
@@ -77,7 +77,7 @@ std::string name_of(const BenchConfiguration& configuration, const model::Target
   const EngineOptions& options = configuration.options;
   const nlohmann::json budget = resolved_budget(options.growth, options.budget);
   std::string name = to_string(options.growth.policy);
-  if (options.growth.policy != Policy::off && !budget.is_null()) name += " budget " + budget.dump();
+  if (growth_policy(options.growth.policy).drafts && !budget.is_null()) name += " budget " + budget.dump();
   name += ", batch " + std::to_string(options.max_batch);
   if (options.page_size != EngineOptions{}.page_size) name += ", page " + std::to_string(options.page_size);
   if (options.prefill_chunk != EngineOptions{}.prefill_chunk) {

@@ -195,7 +195,8 @@ int batch(BatchOptions options, const json& resolved_options) {
   stop_if_interrupted();
   // Measured before the engine allocates its KV cache, so that the peak of memory is the job's own.
   const double bandwidth = options.report.empty() ? 0 : measure_bandwidth(*model.target);
-  model::Drafter* drafter = engine_options.growth.policy == Policy::off ? nullptr : model.drafter.get();
+  model::Drafter* drafter =
+      growth_policy(engine_options.growth.policy).drafts ? model.drafter.get() : nullptr;
   engine_options.costs = CostFile::of(*model.target, engine_options.graphs, engine_options.typical);
   Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_options);
   const json run = {

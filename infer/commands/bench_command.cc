@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <map>
+#include <utility>
 
 #include "data/files/error.h"
 #include "data/files/files.h"
@@ -157,7 +158,9 @@ int bench_steps(const BenchOptions& options) {
 
 BenchPlan request_plan(const BenchOptions& options) {
   BenchPlan plan;
-  plan.base = to_engine_options(options.decode, false);
+  DecodeFlags decode = options.decode;
+  plan.tree_sizes = std::exchange(decode.tree_sizes, {});  // of all policies that are measured
+  plan.base = to_engine_options(decode, false);
   plan.budgets = options.budgets;
   plan.batch_sizes = options.batch_sizes.empty() ? std::vector<int64_t>{1, 4, 8, 16} : options.batch_sizes;
   plan.drafts = options.drafts;

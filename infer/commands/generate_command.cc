@@ -94,7 +94,8 @@ int generate(const GenerateOptions& options) {
   InFlightLine line(line_of(options, *model.prompts));
   const int64_t context = model.target->config().context;
   Request request = std::move(line.start(*model.prompts, context).front());
-  model::Drafter* drafter = engine_options.growth.policy == Policy::off ? nullptr : model.drafter.get();
+  model::Drafter* drafter =
+      growth_policy(engine_options.growth.policy).drafts ? model.drafter.get() : nullptr;
   engine_options.max_batch = 1;
   if (engine_options.kv_memory == 0) {
     const int64_t tokens = std::ssize(request.prompt) + std::min(request.max_tokens, context);

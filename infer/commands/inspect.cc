@@ -119,7 +119,7 @@ namespace {
 json measure(const LoadedModel& model, const std::string& folder, const DecodeFlags& flags,
              const std::vector<BatchLine>& lines) {
   BenchPlan plan;
-  plan.drafts = {to_string(Policy::clover)};
+  plan.drafts = {"clover"};
   plan.batch_sizes = {1};
   plan.suffix = "off";
   plan.base = to_engine_options(flags, /*has_heads=*/true);

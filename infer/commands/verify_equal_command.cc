@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdio>
+#include <utility>
 
 #include "data/files/files.h"
 #include "infer/bench/verify_equal.h"
@@ -32,7 +33,7 @@ constexpr std::array<int64_t, 3> prefill_chunks{37, 7, 301};  // tokens
 std::vector<std::string> default_drafts(bool has_heads) {
   std::vector<std::string> names;
   for (const GrowthPolicy& policy : growth_policies)
-    if (policy.policy != Policy::off && (has_heads || !policy.needs_heads)) names.push_back(policy.name);
+    if (policy.drafts && (has_heads || !policy.needs_heads)) names.push_back(policy.name);
   return names;
 }
 
@@ -52,7 +53,9 @@ std::string default_drafts_help() {
 std::vector<BenchConfiguration> configurations_to_compare(const VerifyEqualOptions& options,
                                                           const std::vector<NamedDrafter>& drafters) {
   BenchPlan plan;
-  plan.base = to_engine_options(options.decode, false);
+  DecodeFlags decode = options.decode;
+  plan.tree_sizes = std::exchange(decode.tree_sizes, {});  // of all policies that are compared
+  plan.base = to_engine_options(decode, false);
   plan.drafts = options.drafts;
   plan.suffix = options.decode.suffix;
   if (plan.drafts.empty()) plan.drafts = default_drafts(!options.model.heads.empty());
@@ -134,6 +137,7 @@ Action declare_verify_equal(CLI::App& app) {
       ->type_name("NAME,...");
   add_numbers_option(app, "--budgets", options->budgets, "Budgets of " + policies_with_budgets(), 1, 4096);
   add_numbers_option(app, "--batch-sizes", options->batch_sizes, "Sequences decoded at once", 1, 65536);
+  add_tree_options(app, options->decode, "Drafting");
   add_graphs_option(app, options->decode);
   add_suffix_option(app, options->decode);
   add_sampling_options(app, options->decode.sampling);

@@ -25,7 +25,7 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
       graph_runner_(graph_runner),
       options_(options),
       stats_(stats),
-      has_heads_(drafter != nullptr && options.growth.policy != Policy::off),
+      has_heads_(drafter != nullptr && growth_policy(options.growth.policy).drafts),
       calibration_(target, cache, passes, taps(), options.max_batch, options.typical) {
   if (has_heads_) graphs_.emplace(*drafter, cache, target.config().layers, graph_runner);
   if (automatic()) costs_.passes() = options.costs.read();
@@ -44,10 +44,6 @@ void Drafting::calibrate(Sequences sequences) {
   for (LiveSequence* live : sequences) numbers.push_back(live->sequence());
   calibration_.run(numbers, costs_.passes());
   stats_.calibration_seconds -= graph_runner_.seconds() - capture_seconds_before;
-}
-
-bool Drafting::grows_by_probability() const {
-  return growth_policy(options_.growth.policy).method == GrowthPolicy::Method::by_probability;
 }
 
 void Drafting::propose(Sequences sequences, const DraftChoice& choice, std::vector<CandidateTree>& trees) {
@@ -70,11 +66,14 @@ std::vector<size_t> Drafting::choose(Sequences sequences, std::span<const int64_
   std::vector<size_t> chosen;
   if (!has_heads_ || (automatic() && !costs_.worth_drafting(contexts))) return chosen;
   int64_t free = cache_.free_pages();
+  const int64_t written = drafter_->writes_guesses()
+                              ? most_guesses_written(options_.growth, *drafter_, most_budget(sequences))
+                              : 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const bool has_use = longest_guess(*sequences[i], certain) > 0;  // else the answer ends before a guess
     if (!has_use || (automatic() && !sequences[i]->backoff().tick())) continue;
     if (drafter_->writes_guesses()) {  // which needs pages
-      free -= cache_.missing_pages(sequences[i]->sequence(), limit(*sequences[i], certain).budget);
+      free -= cache_.missing_pages(sequences[i]->sequence(), written);
       if (free < 0) break;
     }
     chosen.push_back(i);
@@ -93,32 +92,22 @@ void Drafting::note_backoff(Sequences sequences, std::span<const size_t> drafted
 
 GrowthRule Drafting::rule_for(std::span<const int64_t> contexts) const {
   GrowthRule rule = options_.growth;
-  if (automatic()) {
-    // Leaves out only nodes that cannot pay for their row; CostModel::trim chooses among the others.
-    rule.least_joint = costs_.least_worth(contexts);
-  }
-  if (const auto& own = growth_policy(rule.policy).own_cuts) {
-    rule.top_p = own->top_p;
-    rule.relative_cut = own->relative_cut;
-  }
+  // Leaves out only nodes that cannot pay for their row; CostModel::trim chooses among the others.
+  if (automatic()) rule.least_joint = costs_.least_worth(contexts);
   return rule;
 }
 
 /// Grows the trees of the chosen sequences.
 void Drafting::draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> contexts,
                      std::vector<CandidateTree>& trees) {
-  std::vector<GrowthLimit> limits;
-  bool had_backlog = false;
-  for (const size_t i : chosen) {
-    limits.push_back(limit(*sequences[i]));
-    had_backlog |= sequences[i]->pending_passes() > 1;
-  }
+  const bool had_backlog =
+      std::ranges::any_of(chosen, [&sequences](size_t i) { return sequences[i]->pending_passes() > 1; });
   double drafting = 0;
   const double head_seconds_before = graphs_->seconds();
   {
     model::Timer timer(drafting);
     std::vector<CandidateTree> grown =
-        grow(*graphs_, take_input(sequences, chosen), rule_for(contexts), limits);
+        grow(*graphs_, take_input(sequences, chosen), rule_for(contexts), limits(sequences, chosen));
     for (size_t i = 0; i < chosen.size(); ++i) trees[chosen[i]] = std::move(grown[i]);
   }
   stats_.drafter_seconds += graphs_->seconds() - head_seconds_before;
@@ -173,15 +162,29 @@ int64_t Drafting::longest_guess(const LiveSequence& live, int64_t certain) const
   return std::max<int64_t>(0, std::min(live.tokens_left() - 1, room) - certain);
 }
 
-GrowthLimit Drafting::limit(const LiveSequence& live, int64_t certain) const {
-  const int64_t depth = std::min(drafter_->trained_depth(), longest_guess(live, certain));
-  int64_t budget = most_tree_rows - 1 - (options_.suffix ? max_suffix_guesses_auto : 0);
-  if (options_.budget > 0) {
-    budget = std::min(budget, options_.budget);
-  } else if (const int64_t own = growth_policy(options_.growth.policy).default_budget; own > 0) {
-    budget = own;
+int64_t Drafting::deepest(const LiveSequence& live, int64_t certain) const {
+  return std::min(depth_of(options_.growth, *drafter_), longest_guess(live, certain));
+}
+
+int64_t Drafting::most_budget(Sequences sequences) const {
+  const GrowthPolicy& policy = growth_policy(options_.growth.policy);
+  const int64_t rows = std::clamp(most_batch_rows / std::max<int64_t>(1, std::ssize(sequences)),
+                                  least_tree_rows, most_tree_rows);
+  const int64_t budget =
+      std::min(rows - 1, policy.most_budget) - (options_.suffix ? max_suffix_guesses_auto : 0);
+  const int64_t asked = options_.budget > 0 ? options_.budget : policy.default_budget;
+  return asked > 0 ? std::min(budget, asked) : budget;
+}
+
+std::vector<GrowthLimit> Drafting::limits(Sequences sequences, std::span<const size_t> chosen,
+                                          int64_t certain) const {
+  const int64_t budget = most_budget(sequences);
+  std::vector<GrowthLimit> limits;
+  for (const size_t i : chosen) {
+    const int64_t depth = deepest(*sequences[i], certain);
+    limits.push_back({depth > 0 ? budget : 0, depth});
   }
-  return {depth > 0 ? budget : 0, depth};
+  return limits;
 }
 
 // A drafter reads a row together with the token after it, which the last prefill token does not have yet:
@@ -202,7 +205,7 @@ void Drafting::prefill(std::span<const PrefillChunk> chunks, const model::Featur
   }
   if (reads_last_row_only() || input.segments.empty()) return;
   input.parts = ranges.parts();
-  graphs_->prime(input, {}, 0);
+  graphs_->read(input);
 }
 
 void Drafting::keep_accepted(const model::Features& features, std::span<AcceptedRows> accepted,

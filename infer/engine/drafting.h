@@ -21,8 +21,9 @@
 
 namespace clover::infer {
 
-/// The widest tree any policy grows, in rows.
-constexpr int64_t most_tree_rows = 64;
+/// Rows of a tree at most, as many as a captured pass holds; and of all trees of a batch together, whose
+/// logits exist at once, though at least so many each.
+constexpr int64_t most_tree_rows = model::most_captured_rows, most_batch_rows = 1024, least_tree_rows = 64;
 
 /// Sequences of a batch, by index, that the heads draft for in a step; either list may be empty.
 struct DraftChoice {
@@ -44,12 +45,11 @@ class Drafting {
   model::FeatureTaps taps() const { return has_heads() ? drafter_->features() : model::FeatureTaps{}; }
 
   bool has_heads() const { return has_heads_; }  // and a policy that asks them
-  bool grows_by_probability() const;             // the policy's method
   /// Whether the drafter has no layers of its own in the cache, so that it reads the last accepted row alone.
   bool reads_last_row_only() const { return drafter_->kv_layers() == 0; }
   /// Whether a draft can begin before a pass is verified: not where it needs slots behind rows that are not
   /// accepted yet.
-  bool can_draft_ahead() const { return grows_by_probability() && !drafter_->writes_guesses(); }
+  bool can_draft_ahead() const { return !drafter_->writes_guesses(); }
 
   /// Cached tokens of each sequence.
   std::vector<int64_t> contexts(Sequences sequences) const;
@@ -58,7 +58,11 @@ class Drafting {
   std::vector<size_t> choose(Sequences sequences, std::span<const int64_t> contexts, int64_t certain);
   /// How many tokens behind the `certain` ones a guess for the sequence may reach.
   int64_t longest_guess(const LiveSequence& live, int64_t certain = 0) const;
-  GrowthLimit limit(const LiveSequence& live, int64_t certain = 0) const;
+  /// How deep a tree of the sequence may be.
+  int64_t deepest(const LiveSequence& live, int64_t certain = 0) const;
+  /// What the trees of these sequences may grow.
+  std::vector<GrowthLimit> limits(Sequences sequences, std::span<const size_t> chosen,
+                                  int64_t certain = 0) const;
   GrowthRule rule_for(std::span<const int64_t> contexts) const;
   model::DraftGraphs& graphs() { return *graphs_; }  // where has_heads()
 
@@ -94,8 +98,9 @@ class Drafting {
   void keep_costs() const;
 
  private:
-  bool automatic() const { return options_.growth.policy == Policy::automatic; }
+  bool automatic() const { return growth_policy(options_.growth.policy).measures; }
   void calibrate(Sequences sequences);
+  int64_t most_budget(Sequences sequences) const;  // of each tree of a batch
   void draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> contexts,
              std::vector<CandidateTree>& trees);
   model::DraftInput take_input(Sequences sequences, std::span<const size_t> chosen);

@@ -37,8 +37,8 @@ model::KvCache make_cache(const model::Target& target, const model::Drafter* dra
 
 /// `options` without contradictions.
 EngineOptions resolved(EngineOptions options) {
-  if (options.budget == 0) options.growth.policy = Policy::off;
-  if (options.growth.policy == Policy::off) options.suffix = false;
+  if (options.budget == 0) options.growth.policy = plain_policy;
+  if (!growth_policy(options.growth.policy).drafts) options.suffix = false;
   return options;
 }
 

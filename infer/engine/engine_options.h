@@ -10,7 +10,7 @@
 namespace clover::infer {
 
 struct EngineOptions {
-  GrowthRule growth{Policy::automatic};
+  GrowthRule growth;
   int64_t budget = -1;          // nodes a sequence, root excluded; -1: the policy's own (growth_policies.h)
   bool typical = false;         // verification by typical acceptance, which is lossy
   bool suffix = false;          // also guess by copying from the text so far (SuffixMatcher)

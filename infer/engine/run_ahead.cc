@@ -90,12 +90,10 @@ DecodePass* RunAhead::begin(DecodePass& pass) {
 void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
                            std::span<const int64_t> contexts) {
   UnverifiedInput rows{unverified(pass), {}, {}};
-  std::vector<GrowthLimit> limits;
   representative_ = true;
   for (const size_t i : chosen) {
     LiveSequence& live = *pass.sequences[i];
-    rows.trees.places[i].last_row_index = std::ssize(limits);
-    limits.push_back(drafting_.limit(live, 1));
+    rows.trees.places[i].last_row_index = std::ssize(drafted_);
     representative_ &= live.pending_passes() <= 1;
     PendingRows pending = live.take_pending();
     if (drafting_.reads_last_row_only()) pending = {};
@@ -103,7 +101,8 @@ void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
     drafted_.push_back(&live);
   }
   rows.input.parts = rows.earlier.parts();
-  begin_growing(drafting_.graphs(), rows.trees, rows.input, drafting_.rule_for(contexts), limits);
+  begin_growing(drafting_.graphs(), rows.trees, rows.input, drafting_.rule_for(contexts),
+                drafting_.limits(pass.sequences, chosen, 1));
   pass.commit = CommitState::compacted;
   state_ = State::draft_in_flight;
 }
@@ -191,7 +190,7 @@ DraftChoice RunAhead::take_draft(Sequences sequences, std::vector<CandidateTree>
     seconds = clock_.step_seconds(grown.seconds);
     for (size_t k = 0; k < grown_trees.size(); ++k) {
       const size_t i = choice.grown[k];
-      add_nodes(grown.trees, grown_trees[k], drafting_.limit(*sequences[i]).max_depth, trees[i]);
+      add_nodes(grown.trees, grown_trees[k], drafting_.deepest(*sequences[i]), trees[i]);
     }
   }
   drafting_.observe_draft(std::ssize(drafted_), seconds, representative_ && drafting_.graphs().warm());

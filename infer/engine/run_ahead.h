@@ -53,7 +53,7 @@ class DraftClock {
 /// rows (LiveSequence::add_pending), free pages of the cache and, for a pass, the next prefill chunks.
 ///
 /// Nothing begins where the CPU must know the tokens first: it samples them itself (CPU, lossy verification),
-/// the policy grows by a plan, the drafter would read more rows than graphs are captured for; and, for a
+/// the drafter would read more rows than graphs are captured for; and, for a
 /// pass, a prompt ends in this one, guesses from the text pay, logits are edited by the text so far, or pages
 /// are scarce.
 ///

@@ -1,10 +1,36 @@
 #include "infer/requests/decode_flags.h"
 
+#include <algorithm>
+
 #include "data/files/error.h"
 #include "infer/program/command_line.h"
 #include "infer/tree/growth_policies.h"
 
 namespace clover::infer {
+
+namespace {
+
+/// --NAME-width and --NAME-length, where the policy has them.
+void add_size_options(CLI::App& app, const GrowthPolicy& policy, TreeSizes& sizes, const std::string& group) {
+  const std::string name = policy.name;
+  if (policy.default_width > 0)
+    app.add_option(
+           "--" + name + "-width", sizes[name].width,
+           name + ": " + policy.width_help + " (default: " + std::to_string(policy.default_width) + ")")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{1}, policy.most_width))
+        ->group(group);
+  if (policy.most_length > 0)
+    app.add_option("--" + name + "-length", sizes[name].length,
+                   name +
+                       ": depth of the tree in guesses, no deeper than the heads can guess (default: as deep "
+                       "as they are trained for)")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{1}, policy.most_length))
+        ->group(group);
+}
+
+}  // namespace
 
 void add_sampling_options(CLI::App& app, SamplingParams& sampling) {
   const std::string group = "Answers";
@@ -51,10 +77,12 @@ void add_draft_options(CLI::App& app, DecodeFlags& flags) {
                  "Growth policy: " + growth_policies_help() + "; never changes tokens")
       ->type_name("NAME")
       ->group(group);
-  app.add_option("--budget", flags.budget,
-                 std::string("Guesses of the heads to check per sequence and step, at most 63, or 47 beside "
-                             "guesses from the text (default: ") +
-                     default_budgets_help + "; 0: off)")
+  app.add_option(
+         "--budget", flags.budget,
+         std::string(
+             "Guesses of the heads to check per sequence and step, at most 255, under auto 63, and 16 "
+             "fewer beside guesses from the text (default: ") +
+             default_budgets_help + "; 0: off)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{-1}, int64_t{4096}))
       ->group(group);
@@ -80,6 +108,7 @@ void add_tree_options(CLI::App& app, DecodeFlags& flags, const std::string& grou
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0))
       ->group(group);
+  for (const GrowthPolicy& policy : growth_policies) add_size_options(app, policy, flags.tree_sizes, group);
 }
 
 void add_suffix_option(CLI::App& app, DecodeFlags& flags) {
@@ -126,8 +155,8 @@ void add_graphs_option(CLI::App& app, DecodeFlags& flags) {
 }
 
 bool suffix_wanted(const std::string& suffix, Policy policy) {
-  if (policy == Policy::off) return false;
-  return suffix == "on" || (suffix == "auto" && policy == Policy::automatic);
+  const GrowthPolicy& about = growth_policy(policy);
+  return about.drafts && (suffix == "on" || (suffix == "auto" && about.measures));
 }
 
 void check_heads_for(const std::string& draft, bool has_heads) {
@@ -135,12 +164,35 @@ void check_heads_for(const std::string& draft, bool has_heads) {
     throw data::InputError("--draft " + draft + ": expected --heads DIR to draft with, found none");
 }
 
+void check_tree_sizes(const TreeSizes& sizes, std::span<const std::string> drafts) {
+  std::string found;
+  for (const std::string& draft : drafts) found += (found.empty() ? "" : ",") + draft;
+  for (const auto& [name, size] : sizes) {
+    if ((size.width == 0 && size.length == 0) || std::ranges::count(drafts, name) > 0) continue;
+    throw data::InputError("--" + name + (size.width > 0 ? "-width" : "-length") + ": expected --draft " +
+                           name + ", whose trees it sizes, found --draft " + found +
+                           "; give that or leave it out");
+  }
+}
+
+GrowthRule growth_rule(const std::string& draft, const GrowthRule& base, const TreeSizes& sizes) {
+  GrowthRule rule = base;
+  rule.policy = parse_policy(draft);
+  const auto own = sizes.find(draft);
+  const TreeSize size = own == sizes.end() ? TreeSize{} : own->second;
+  rule.width = size.width;
+  rule.length = size.length;
+  return rule;
+}
+
 EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads) {
   check_sampling(flags.sampling);
+  check_tree_sizes(flags.tree_sizes, {&flags.draft, 1});
   EngineOptions engine;
-  engine.growth = {parse_policy(flags.draft), flags.tree_top_p, flags.tree_cut};
+  engine.growth =
+      growth_rule(flags.draft, {.top_p = flags.tree_top_p, .relative_cut = flags.tree_cut}, flags.tree_sizes);
   check_heads_for(flags.draft, has_heads);
-  if (flags.budget == 0) engine.growth.policy = Policy::off;
+  if (flags.budget == 0) engine.growth.policy = plain_policy;
   engine.budget = flags.budget;
   engine.typical = flags.verify == "typical";
   engine.suffix = suffix_wanted(flags.suffix, engine.growth.policy);
@@ -159,17 +211,20 @@ EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads) {
 
 nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget) {
   const GrowthPolicy& policy = growth_policy(rule.policy);
-  if (policy.method == GrowthPolicy::Method::none) return 0;
+  if (!policy.drafts) return 0;
   if (budget >= 0) return budget;
   if (policy.default_budget >= 0) return policy.default_budget;
   return nullptr;
 }
 
 std::string policies_with_budgets() {
-  std::string names;
+  std::vector<std::string> names;
   for (const GrowthPolicy& policy : growth_policies)
-    if (policy.runs_every_budget) names += (names.empty() ? "" : " and ") + std::string(policy.name);
-  return names;
+    if (policy.runs_every_budget) names.push_back(policy.name);
+  std::string list;
+  for (size_t i = 0; i < names.size(); ++i)
+    list += (i == 0 ? "" : i + 1 < names.size() ? ", " : " and ") + names[i];
+  return list;
 }
 
 }  // namespace clover::infer

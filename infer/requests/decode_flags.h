@@ -2,8 +2,10 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,12 @@
 
 namespace clover::infer {
 
+/// The size of trees that a policy has options for, --beam-width and the like; 0: the policy's own.
+struct TreeSize {
+  int64_t width = 0, length = 0;
+};
+using TreeSizes = std::map<std::string, TreeSize>;  // by name of the policy
+
 /// The options of decoding as they are written on the command line.  to_engine_options turns them into the
 /// engine's.
 struct DecodeFlags {
@@ -20,6 +28,7 @@ struct DecodeFlags {
   int64_t budget = -1;         // nodes per sequence, root excluded; -1: the policy's default
   double tree_top_p = GrowthRule{}.top_p;
   double tree_cut = GrowthRule{}.relative_cut;
+  TreeSizes tree_sizes;
   std::string verify = "match";  // match or typical
   std::string suffix = "auto";   // auto, on or off
   bool suffix_answers = false;
@@ -40,10 +49,10 @@ void add_sampling_options(CLI::App& app, SamplingParams& sampling);
 /// --end-tokens.
 void add_end_option(CLI::App& app, DecodeFlags& flags);
 
-/// --draft, --budget, --tree-top-p, --tree-cut, --verify, --suffix, --suffix-answers.
+/// --draft, --budget, those of add_tree_options, --verify, --suffix, --suffix-answers.
 void add_draft_options(CLI::App& app, DecodeFlags& flags);
 
-/// --tree-top-p, --tree-cut.
+/// --tree-top-p, --tree-cut and, of every policy that has them, --NAME-width and --NAME-length.
 void add_tree_options(CLI::App& app, DecodeFlags& flags, const std::string& group);
 
 /// --suffix, --suffix-answers.
@@ -58,6 +67,12 @@ void add_prefill_option(CLI::App& app, DecodeFlags& flags, const std::string& gr
 /// --no-graphs.
 void add_graphs_option(CLI::App& app, DecodeFlags& flags);
 
+/// InputError when a size is given of a policy that is not among `drafts`.
+void check_tree_sizes(const TreeSizes& sizes, std::span<const std::string> drafts);
+
+/// The rule of growing trees by the policy of that name.
+GrowthRule growth_rule(const std::string& draft, const GrowthRule& base, const TreeSizes& sizes);
+
 /// InputError when `draft` names a policy that drafts with heads, and there are none.
 void check_heads_for(const std::string& draft, bool has_heads);
 
@@ -71,7 +86,7 @@ nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget);
 /// Whether --suffix (auto, on or off) turns on drafting from the text so far under `policy`.
 bool suffix_wanted(const std::string& suffix, Policy policy);
 
-/// "static and clover": the policies that bench and verify-equal run once for each of --budgets.
+/// "static, clover and best-first": the policies that bench and verify-equal run once for each of --budgets.
 std::string policies_with_budgets();
 
 }  // namespace clover::infer

@@ -41,9 +41,11 @@ double RunOutcome::read_bytes_per_second() const {
 
 json describe_growth(const EngineOptions& options, const std::string& heads) {
   json policy = json::object();
-  if (growth_policy(options.growth.policy).reports_cuts) {
+  const GrowthPolicy& about = growth_policy(options.growth.policy);
+  if (about.reports_cuts)
     policy = {{"top_p", options.growth.top_p}, {"relative_cut", options.growth.relative_cut}};
-  }
+  if (about.default_width > 0) policy["width"] = width_of(options.growth);
+  if (about.most_length > 0 && options.growth.length > 0) policy["length"] = options.growth.length;
   return {{"draft", to_string(options.growth.policy)},
           {"heads", heads.empty() ? json() : json(heads)},
           {"budget", resolved_budget(options.growth, options.budget)},

@@ -2,149 +2,114 @@
 
 #include <algorithm>
 
-#include "kernels/rows/activation.h"
-#include "kernels/trees/tree_growth.h"
+#include "model/graphs/graph_runner.h"
 
 namespace clover::infer {
 namespace {
 
-using Method = GrowthPolicy::Method;
+using Kept = GrowthPolicy::Kept;
+using Remain = GrowthPolicy::Remain;
 
-/// The limit that one sequence's tree can reach under `policy`; {0, 0} where it has no room for a node.
-GrowthLimit usable(const GrowthLimit& limit, Policy policy, const model::Drafter& drafter) {
-  const GrowthPolicy& about = growth_policy(policy);
-  const int64_t depth = std::min(limit.max_depth, drafter.max_depth());
-  if (about.method == Method::none || limit.budget <= 0 || depth <= 0) return {0, 0};
+// More nodes of a tree while it grows would need more memory than candidates so improbable are worth.
+constexpr int64_t most_grown_nodes = 2048;
+
+/// The limit that one sequence's tree can reach; {0, 0} where it has no room for a node.
+GrowthLimit usable(const GrowthLimit& limit, const GrowthRule& rule, const model::Drafter& drafter) {
+  const GrowthPolicy& policy = growth_policy(rule.policy);
+  const int64_t most = depth_of(rule, drafter), depth = std::min(limit.max_depth, most);
+  if (!policy.drafts || limit.budget <= 0 || depth <= 0) return {0, 0};
   // A chain has one node a level.
-  return {about.most_children == 1 ? std::min(limit.budget, drafter.max_depth()) : limit.budget, depth};
+  return {policy.most_children == 1 ? std::min(limit.budget, most) : limit.budget, depth};
 }
 
-// Method::by_probability.
+/// Nodes of a tree while it grows, the root included.
+int64_t most_nodes(const GrowthRule& rule, int64_t budget, int64_t levels) {
+  const int64_t width = width_of(rule);
+  switch (growth_policy(rule.policy).kept) {
+    case Kept::width:
+      return 1 + width * levels;
+    case Kept::best_so_far:
+      return std::min(1 + std::min(width, budget) + (levels - 1) * std::min(width * width, budget),
+                      most_grown_nodes);
+    case Kept::until_full:
+    case Kept::planned:
+      break;
+  }
+  return 1 + budget;
+}
+
+/// The plan with what the kernel reads of each node.
+std::vector<kernels::PlannedNode> planned(const StaticTree& tree) {
+  std::vector<kernels::PlannedNode> nodes;
+  std::vector<char> has_children(tree.size(), 0);
+  for (int64_t i = 1; i < tree.size(); ++i) has_children[tree.parent[i]] = 1;
+  int32_t place = 0;
+  for (int64_t i = 0; i < tree.size(); ++i) {
+    if (i > 0 && tree.depth[i] != tree.depth[i - 1]) place = 0;
+    nodes.push_back({tree.parent[i], tree.rank[i], has_children[i] ? place++ : -1});
+  }
+  return nodes;
+}
+
+model::Growth::Tree tree_of(const GrowthRule& rule, const GrowthLimit& limit, int64_t levels,
+                            const model::Drafter& drafter) {
+  const GrowthPolicy& policy = growth_policy(rule.policy);
+  const auto [budget, depth] = usable(limit, rule, drafter);
+  TORCH_CHECK(depth > 0, "grow: a tree of a node or more was expected");
+  const float least = policy.drops_improbable ? static_cast<float>(rule.least_joint) : 0;
+  const int64_t most = most_nodes(rule, budget, levels);
+  model::Growth::Tree tree{most, depth, least, std::min(most, budget + 1), {}};
+  if (policy.kept == Kept::planned) {
+    tree.plan = planned(policy.plan().cut(budget, depth, drafter.head(0).size()));
+    tree.most_nodes = std::ssize(tree.plan);
+  }
+  return tree;
+}
 
 /// How many guesses of a row are looked at: no more can become children of one node.
-int64_t width_of(const GrowthRule& rule, std::span<const model::Growth::Tree> trees,
-                 const model::Drafter& drafter) {
-  int64_t width = 1;
-  for (const model::Growth::Tree& tree : trees) width = std::max(width, tree.most_nodes - 1);
-  return std::min({width, growth_policy(rule.policy).most_children, drafter.head(0).size()});
+int64_t guesses_of_a_row(const GrowthRule& rule, const std::vector<model::Growth::Tree>& trees,
+                         const model::Drafter& drafter) {
+  const GrowthPolicy& policy = growth_policy(rule.policy);
+  int64_t most = 1;
+  for (const model::Growth::Tree& tree : trees) {
+    if (tree.plan.empty()) most = std::max(most, tree.most_nodes - 1);
+    for (const kernels::PlannedNode& node : tree.plan) most = std::max<int64_t>(most, node.rank + 1);
+  }
+  most = std::min({most, policy.most_children, drafter.head(0).size()});
+  if (policy.default_width > 0) most = std::min(most, width_of(rule));
+  return policy.softmax_over > 0 ? std::min(most, policy.softmax_over) : most;
+}
+
+/// Live nodes of a level at most; 0: as many as the device computes well.
+int64_t live_of_a_level(const GrowthRule& rule, const std::vector<model::Growth::Tree>& trees) {
+  int64_t most = width_of(rule);
+  for (const model::Growth::Tree& tree : trees)
+    for (const kernels::PlannedNode& node : tree.plan) most = std::max<int64_t>(most, node.place + 1);
+  return most;
 }
 
 model::Growth growth_of(const GrowthRule& rule, std::span<const GrowthLimit> limits,
                         const model::Drafter& drafter) {
+  const GrowthPolicy& policy = growth_policy(rule.policy);
   model::Growth growth;
-  const float least = growth_policy(rule.policy).drops_improbable ? static_cast<float>(rule.least_joint) : 0;
-  for (const GrowthLimit& limit : limits) {
-    const auto [budget, depth] = usable(limit, rule.policy, drafter);
-    TORCH_CHECK(depth > 0, "grow: a tree of a node or more was expected");
-    growth.trees.push_back({budget + 1, depth, least});
-  }
-  growth.rule = {.width = width_of(rule, growth.trees, drafter),
-                 .top_p = static_cast<float>(rule.top_p),
-                 .relative_cut = static_cast<float>(rule.relative_cut)};
+  growth.levels = depth_of(rule, drafter);
+  for (const GrowthLimit& limit : limits)
+    growth.trees.push_back(tree_of(rule, limit, growth.levels, drafter));
+  growth.softmax_over = policy.softmax_over;
+  growth.most_live = live_of_a_level(rule, growth.trees);
+  const ChildCuts cuts = policy.own_cuts.value_or(ChildCuts{rule.top_p, rule.relative_cut});
+  growth.rule = {.width = guesses_of_a_row(rule, growth.trees, drafter),
+                 .top_p = static_cast<float>(cuts.top_p),
+                 .relative_cut = static_cast<float>(cuts.relative_cut),
+                 .by_log_probability = policy.by_log_probability,
+                 .best_so_far = policy.kept == Kept::best_so_far};
+  if (policy.kept == Kept::width) growth.rule.most_a_level = width_of(rule);
+  if (policy.remain != Remain::all)
+    growth.select = {policy.remain == Remain::paths_to_last_level, policy.by_log_probability};
   return growth;
 }
 
-void grow_by_probability(model::DraftGraphs& draft, const model::DraftInput& input, const GrowthRule& rule,
-                         std::span<const GrowthLimit> limits, std::span<const int64_t> last,
-                         std::vector<CandidateTree>& trees) {
-  std::vector<size_t> growing;
-  std::vector<int64_t> frontier;
-  std::vector<GrowthLimit> wanted;
-  for (size_t i = 0; i < trees.size(); ++i) {
-    if (usable(limits[i], rule.policy, draft.drafter()).max_depth == 0) continue;
-    growing.push_back(i);
-    frontier.push_back(last[i]);
-    wanted.push_back(limits[i]);
-  }
-  if (growing.empty()) {
-    draft.prime(input, {}, 1);
-    return;
-  }
-  const kernels::GrowingTrees grown = draft.grow(input, frontier, growth_of(rule, wanted, draft.drafter()));
-  for (size_t i = 0; i < growing.size(); ++i)
-    add_nodes(grown, static_cast<int64_t>(i), limits[growing[i]].max_depth, trees[growing[i]]);
-}
-
-// Method::by_plan.
-
-// A node that gets children, and the row of the draft's state that guesses them.
-struct LiveNode {
-  int32_t index;  // in the tree
-  int64_t row;
-};
-
-// One sequence's tree while it grows: its node i is node i of the plan.
-struct PlannedTree {
-  CandidateTree& nodes;
-  StaticTree plan;
-  std::vector<LiveNode> live;
-};
-
-// The best guesses at every row of the draft's state, best first.
-struct RankedGuesses {
-  model::Guesses guesses;
-  int64_t id(int64_t row, int64_t rank) const {
-    return guesses.ids.const_data_ptr<int64_t>()[row * guesses.ids.size(1) + rank];
-  }
-  float probability(int64_t row, int64_t rank) const {
-    const float logit = guesses.logits.const_data_ptr<float>()[row * guesses.logits.size(1) + rank];
-    const float probability = kernels::exp_f32(logit - guesses.log_sums.const_data_ptr<float>()[row]);
-    return probability > 0 ? std::min(probability, 1.0f) : 0.0f;  // NaN: 0
-  }
-};
-
-// Adds the next level of the plan.
-void grow_level(PlannedTree& tree, const RankedGuesses& guesses) {
-  std::vector<LiveNode> grown;
-  const int32_t depth = tree.plan.depth[tree.nodes.size()];
-  auto parent = tree.live.begin();  // the plan lists children in the order of their parents
-  for (int64_t i = tree.nodes.size(); i < tree.plan.size() && tree.plan.depth[i] == depth; ++i) {
-    while (parent->index != tree.plan.parent[i]) ++parent;
-    const int64_t rank = tree.plan.rank[i];
-    const float joint =
-        tree.nodes.probability_by_drafter[parent->index] * guesses.probability(parent->row, rank);
-    grown.push_back({tree.nodes.add(guesses.id(parent->row, rank), parent->index, joint), parent->row});
-  }
-  std::erase_if(grown, [&](const LiveNode& node) {
-    const auto& parents = tree.plan.parent;
-    return std::find(parents.begin(), parents.end(), node.index) == parents.end();
-  });
-  tree.live = std::move(grown);
-}
-
-// How many guesses a row the children of nodes at `depth` need.
-int64_t widest(std::span<const PlannedTree> planned, int64_t depth) {
-  int64_t width = 1;
-  for (const PlannedTree& tree : planned) {
-    for (int64_t i = 1; i < tree.plan.size() && !tree.live.empty(); ++i)
-      if (tree.plan.depth[i] == depth + 1) width = std::max<int64_t>(width, tree.plan.rank[i] + 1);
-  }
-  return width;
-}
-
-// The rows to draft from next: row j continues row parents[j] of the present state with token ids[j].
-struct Frontier {
-  std::vector<int64_t> parents, ids;
-};
-// One row for each live node, or one a tree where the drafter does not read its guesses; notes it in the
-// nodes.
-Frontier gather(std::vector<PlannedTree>& planned, bool regressive) {
-  Frontier frontier;
-  for (PlannedTree& tree : planned) {
-    bool first = true;
-    for (LiveNode& node : tree.live) {
-      if (regressive || first) {
-        frontier.parents.push_back(node.row);
-        frontier.ids.push_back(tree.nodes.ids[node.index]);
-      }
-      node.row = std::ssize(frontier.parents) - 1;
-      first = false;
-    }
-  }
-  return frontier;
-}
-
-// Index of the last row of each segment.
+/// Index of the last row of each segment.
 std::vector<int64_t> last_rows(std::span<const model::Segment> segments) {
   std::vector<int64_t> rows;
   int64_t count = 0;
@@ -152,35 +117,23 @@ std::vector<int64_t> last_rows(std::span<const model::Segment> segments) {
   return rows;
 }
 
-std::vector<int64_t> picked(std::span<const int64_t> values, std::span<const int64_t> indices) {
-  std::vector<int64_t> some;
-  for (const int64_t index : indices) some.push_back(values[index]);
-  return some;
-}
-
-void grow_by_plan(model::DraftGraphs& draft, const model::DraftInput& input, Policy policy,
-                  std::span<const GrowthLimit> limits, std::span<const int64_t> last,
-                  std::vector<CandidateTree>& trees) {
-  const model::Drafter& drafter = draft.drafter();
-  std::vector<PlannedTree> planned;
-  for (size_t i = 0; i < trees.size(); ++i) {
-    const auto [budget, depth] = usable(limits[i], policy, drafter);
-    PlannedTree tree{trees[i], growth_policy(policy).plan().cut(budget, depth, drafter.head(0).size()), {}};
-    if (tree.plan.size() > 1) tree.live.push_back({0, static_cast<int64_t>(i)});
-    planned.push_back(std::move(tree));
-  }
-  Frontier frontier = gather(planned, drafter.regressive());
-  model::Guesses guesses = draft.prime(input, picked(last, frontier.parents), widest(planned, 0));
-  for (int64_t depth = 0; !frontier.parents.empty();) {
-    for (PlannedTree& tree : planned)
-      if (!tree.live.empty()) grow_level(tree, {guesses});
-    frontier = gather(planned, drafter.regressive());
-    if (frontier.parents.empty()) break;
-    guesses = draft.extend(frontier.parents, frontier.ids, widest(planned, ++depth));
-  }
-}
-
 }  // namespace
+
+int64_t width_of(const GrowthRule& rule) {
+  const GrowthPolicy& policy = growth_policy(rule.policy);
+  return policy.default_width > 0 && rule.width > 0 ? rule.width : policy.default_width;
+}
+
+int64_t depth_of(const GrowthRule& rule, const model::Drafter& drafter) {
+  return rule.length > 0 ? std::min(rule.length, drafter.max_depth()) : drafter.trained_depth();
+}
+
+int64_t most_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget) {
+  const int64_t levels = depth_of(rule, drafter), width = width_of(rule);
+  // A GPU has room for a power of two nodes.
+  const int64_t nodes = model::power_of_two(most_nodes(rule, budget, levels), 8) - 1;
+  return width > 0 ? std::min((levels - 1) * width, nodes) : nodes;
+}
 
 std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInput& input,
                                 const GrowthRule& rule, std::span<const GrowthLimit> limits) {
@@ -188,10 +141,22 @@ std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInp
   const std::vector<int64_t> last = last_rows(input.segments);
   std::vector<CandidateTree> trees;
   for (const int64_t row : last) trees.push_back(CandidateTree::of_root(input.next_ids[row]));
-  if (growth_policy(rule.policy).method == Method::by_plan)
-    grow_by_plan(draft, input, rule.policy, limits, last, trees);
-  else
-    grow_by_probability(draft, input, rule, limits, last, trees);
+  std::vector<size_t> growing;
+  std::vector<int64_t> frontier;
+  std::vector<GrowthLimit> wanted;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    if (usable(limits[i], rule, draft.drafter()).max_depth == 0) continue;
+    growing.push_back(i);
+    frontier.push_back(last[i]);
+    wanted.push_back(limits[i]);
+  }
+  if (growing.empty()) {
+    draft.read(input);
+    return trees;
+  }
+  const kernels::GrowingTrees grown = draft.grow(input, frontier, growth_of(rule, wanted, draft.drafter()));
+  for (size_t i = 0; i < growing.size(); ++i)
+    add_nodes(grown, static_cast<int64_t>(i), limits[growing[i]].max_depth, trees[growing[i]]);
   return trees;
 }
 
@@ -209,7 +174,7 @@ void add_nodes(const kernels::GrowingTrees& grown, int64_t index, int64_t max_de
   for (int64_t at = begin + 1; at < begin + state.nodes; ++at) {
     const int32_t parent = grown.parent.const_data_ptr<int32_t>()[at];
     if (tree.depth[parent] >= max_depth) return;
-    tree.add(grown.ids.const_data_ptr<int64_t>()[at], parent, grown.joint.const_data_ptr<float>()[at]);
+    tree.add(grown.ids.const_data_ptr<int64_t>()[at], parent, grown.score.const_data_ptr<float>()[at]);
   }
 }
 

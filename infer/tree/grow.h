@@ -10,14 +10,22 @@
 
 namespace clover::infer {
 
-/// The parameters of growth (docs/drafters/clover.md).
+/// A growth policy and its parameters (docs/inference.md).
 struct GrowthRule {
-  Policy policy = Policy::clover;
+  Policy policy = default_policy;
   double top_p = 0.8;          // children are kept while their cumulative probability stays within
   double relative_cut = 0.25;  // children below this share of the best one's probability are dropped
   double least_joint = 0.03;   // GrowthPolicy::drops_improbable: nodes of a lower joint probability are
                                // dropped; so a level has at most 1 / least_joint nodes
+  int64_t width = 0;           // of a policy with a width; 0: GrowthPolicy::default_width
+  int64_t length = 0;  // depth of the trees, at most the drafter's; 0: as deep as the drafter is trained for
 };
+
+/// The width of a policy that has one; else 0.
+int64_t width_of(const GrowthRule& rule);
+
+/// How deep trees are that no limit of a sequence cuts.
+int64_t depth_of(const GrowthRule& rule, const model::Drafter& drafter);
 
 /// What one sequence may grow: at most `budget` nodes besides the root, none deeper than `max_depth` (limits
 /// of context and max-tokens).
@@ -25,6 +33,10 @@ struct GrowthLimit {
   int64_t budget;
   int64_t max_depth;
 };
+
+/// How many guesses of a tree a drafter may write to its own layers (Drafter::writes_guesses): the live nodes
+/// of all levels but the last.
+int64_t most_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget);
 
 /// Grows one tree a sequence, whose root is the token after its last row of `input`, which has a segment of
 /// one row or more for each; the drafter reads all of it.  All nodes of a level of all trees go through a
@@ -35,7 +47,7 @@ std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInp
                                 const GrowthRule& rule, std::span<const GrowthLimit> limits);
 
 /// Begins on a GPU to grow one tree for each of `limits`, of one node or more besides the root, behind a pass
-/// that nobody has verified yet (DraftGraphs::begin).  For policies that grow by probability.
+/// that nobody has verified yet (DraftGraphs::begin).
 void begin_growing(model::DraftGraphs& draft, const model::UnverifiedTrees& trees,
                    const model::DraftInput& input, const GrowthRule& rule,
                    std::span<const GrowthLimit> limits);

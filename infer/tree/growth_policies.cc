@@ -37,9 +37,7 @@ Policy parse_policy(const std::string& name) {
   const std::vector<std::string> names = growth_policy_names();
   for (size_t i = 0; i < names.size(); ++i)
     choices += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
-  const bool planned = name == "beam" || name == "best-first";
-  throw data::InputError("draft policy: \"" + name + "\" is " + (planned ? "not built yet" : "unknown") +
-                         "; choose " + choices);
+  throw data::InputError("draft policy: \"" + name + "\" is unknown; choose " + choices);
 }
 
 std::string to_string(Policy policy) {

@@ -12,7 +12,7 @@
 namespace clover::infer {
 
 /// How candidate trees grow.  `automatic` is "auto", `fixed_tree` is "static".
-enum class Policy { automatic, off, chain, fixed_tree, clover };
+enum class Policy { automatic, off, chain, fixed_tree, clover, beam, best_first };
 
 /// Which of a node's children are kept, besides the most probable one (kernels::LevelRule).
 struct ChildCuts {
@@ -20,52 +20,79 @@ struct ChildCuts {
   double relative_cut;  // children below this share of the best one's probability are dropped
 };
 
-/// All that the rest of the program knows of one growth policy.  A new policy is an enumerator, a row of
-/// `growth_policies` and, where no method here grows its trees, a method in grow.cc.
+/// All that the rest of the program knows of one growth policy.  Trees grow level by level: live nodes are
+/// expanded to guesses, some of these become nodes, some of the nodes live on, and at the end some remain.
+/// A new policy is an enumerator and a row of `growth_policies`.
 struct GrowthPolicy {
-  enum class Method {
-    none,            // no guesses of the heads
-    by_probability,  // level by level, the most probable children first (kernels::grow_level)
-    by_plan,         // the shape is known in advance: `plan`
-  };
-
   Policy policy;
   const char* name;       // of --draft and of JSON output
   const char* help = "";  // stands in parentheses behind the name in --help; "" for none
-  Method method = Method::by_probability;
-  const StaticTree& (*plan)() = nullptr;  // of Method::by_plan, cut to the budget
-  bool needs_heads = true;                // an error without --heads
-  int64_t default_budget = -1;            // nodes a sequence, root excluded, without --budget; -1: no limit
-  bool runs_every_budget = false;         // `bench --budgets` measures it once a budget, others once
-  int64_t most_children = std::numeric_limits<int64_t>::max();  // of one node
-  bool reports_cuts = false;               // JSON output shows --tree-top-p and --tree-cut
-  std::optional<ChildCuts> own_cuts = {};  // the engine's in place of --tree-top-p and --tree-cut
+  bool drafts = true;     // whether the heads are asked at all
+  // Whether trees follow from what rows cost and guesses are worth here (CostModel), and may be none.
+  bool measures = false;
+
+  // Expand: how many guesses of a live node are looked at.
+  int64_t most_children = std::numeric_limits<int64_t>::max();
+  int64_t default_width = 0;  // of a policy whose nodes expand to GrowthRule::width guesses; 0: it has none
+  int64_t most_width = 0;
+  const char* width_help = "";             // what it is, behind --NAME-width in --help
+  int64_t most_length = 0;                 // of GrowthRule::length, for policies with that option; 0: none
+  std::optional<ChildCuts> own_cuts = {};  // in place of --tree-top-p and --tree-cut
   bool drops_improbable = false;           // nodes below GrowthRule::least_joint are dropped
+  // Nodes are ranked by summed log-probability; else by joint probability.
+  bool by_log_probability = false;
+  // Probabilities are those among so many best guesses of a row; 0: among the whole draft vocabulary.
+  int64_t softmax_over = 0;
+
+  // Select: which children become nodes, best first.
+  enum class Kept {
+    until_full,   // until the tree has its budget
+    width,        // of every level the best `width`
+    best_so_far,  // those among the best nodes of the budget's number so far
+    planned,      // those of `plan`, cut to the budget
+  };
+  Kept kept = Kept::until_full;
+  const StaticTree& (*plan)() = nullptr;
+
+  // Live nodes: the best `width` of a level where there is one, those with children of a plan, else all.
+
+  // Which nodes remain at the end.
+  enum class Remain {
+    all,
+    best,                 // the budget's number of best nodes
+    paths_to_last_level,  // the last level and its ancestors, of them the best where they exceed the budget
+  };
+  Remain remain = Remain::all;
+
+  // What the command line and reports show.
+  bool needs_heads = true;         // an error without --heads
+  int64_t default_budget = -1;     // nodes a sequence, root excluded, without --budget; -1: no limit
+  int64_t most_budget = 255;       // .. that --budget can ask for
+  bool runs_every_budget = false;  // `bench --budgets` measures it once a budget, others once
+  bool reports_cuts = false;       // JSON output shows --tree-top-p and --tree-cut
 };
 
 inline constexpr std::array growth_policies{
-    // The engine chooses trees step by step from what rows cost (CostModel), and may choose none.  They are
-    // grown wide, because CostModel::trim cuts them afterwards.
+    // They are grown wide, because CostModel::trim cuts them afterwards.
     GrowthPolicy{.policy = Policy::automatic,
                  .name = "auto",
                  .help = "measures and chooses",
-                 .needs_heads = false,
+                 .measures = true,
                  .most_children = 16,
-                 .reports_cuts = true,
                  .own_cuts = ChildCuts{.top_p = 0.95, .relative_cut = 0},
-                 .drops_improbable = true},
-    // Plain decoding.
-    GrowthPolicy{.policy = Policy::off,
-                 .name = "off",
-                 .method = GrowthPolicy::Method::none,
+                 .drops_improbable = true,
                  .needs_heads = false,
-                 .default_budget = 0},
+                 .most_budget = 63,
+                 .reports_cuts = true},
+    // Plain decoding.
+    GrowthPolicy{
+        .policy = Policy::off, .name = "off", .drafts = false, .needs_heads = false, .default_budget = 0},
     // The most probable guess of every head.
     GrowthPolicy{.policy = Policy::chain, .name = "chain", .most_children = 1},
     // The tree that Medusa and Hydra ship.
     GrowthPolicy{.policy = Policy::fixed_tree,
                  .name = "static",
-                 .method = GrowthPolicy::Method::by_plan,
+                 .kept = GrowthPolicy::Kept::planned,
                  .plan = medusa_tree,
                  .runs_every_budget = true},
     // Clover's dynamic tree: top-p and relative cut a node, then the budget's most probable nodes
@@ -74,11 +101,42 @@ inline constexpr std::array growth_policies{
                  .name = "clover",
                  .default_budget = 4,
                  .runs_every_budget = true,
-                 .reports_cuts = true}};
+                 .reports_cuts = true},
+    // ReDrafter's beam search and dynamic tree attention (arXiv 2403.09919; Apple's code): nodes that only
+    // dead beams used are not verified, and what beams have in common stands in the tree once.  Its softmax
+    // is
+    // over the best 50 guesses of a beam, which changes ranks between beams.
+    GrowthPolicy{.policy = Policy::beam,
+                 .name = "beam",
+                 .default_width = 4,
+                 .most_width = 64,
+                 .width_help = "beams of every level",
+                 .most_length = 16,
+                 .own_cuts = ChildCuts{.top_p = 1, .relative_cut = 0},
+                 .by_log_probability = true,
+                 .softmax_over = 50,
+                 .kept = GrowthPolicy::Kept::width,
+                 .remain = GrowthPolicy::Remain::paths_to_last_level},
+    // EAGLE-2's dynamic tree (arXiv 2406.16858): of every level the likeliest `width` nodes are expanded, and
+    // of all nodes the likeliest are verified.
+    GrowthPolicy{.policy = Policy::best_first,
+                 .name = "best-first",
+                 .default_width = 10,
+                 .most_width = 64,
+                 .width_help = "nodes of every level that get children, and children of each",
+                 .own_cuts = ChildCuts{.top_p = 1, .relative_cut = 0},
+                 .by_log_probability = true,
+                 .kept = GrowthPolicy::Kept::best_so_far,
+                 .remain = GrowthPolicy::Remain::best,
+                 .default_budget = 60,
+                 .runs_every_budget = true}};
 
 /// The default budgets above, in the words of --help.
 inline constexpr const char* default_budgets_help =
-    "clover 4, chain its depth, static and auto as many as there may be";
+    "clover 4, best-first 60, chain its depth, others as many as there may be";
+
+/// The policy that decodes plainly, and the one without --draft.
+inline constexpr Policy plain_policy = Policy::off, default_policy = Policy::automatic;
 
 const GrowthPolicy& growth_policy(Policy policy);
 

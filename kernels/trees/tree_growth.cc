@@ -4,6 +4,13 @@
 #include "kernels/op/run.h"
 
 namespace clover::kernels {
+namespace {
+
+const PlannedNode* plans_of(const GrowingTrees& trees) {
+  return trees.plans.defined() ? static_cast<const PlannedNode*>(trees.plans.const_data_ptr()) : nullptr;
+}
+
+}  // namespace
 
 void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                 const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
@@ -14,10 +21,13 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
   check_tensor(name, "log_sums", log_sums, {logits.size(0)}, at::kFloat, device);
   check_tensor(name, "trees.ids", trees.ids, {-1, -1}, at::kLong, device);
   check_tensor(name, "trees.parent", trees.parent, trees.ids.sizes(), at::kInt, device);
-  check_tensor(name, "trees.joint", trees.joint, trees.ids.sizes(), at::kFloat, device);
+  check_tensor(name, "trees.score", trees.score, trees.ids.sizes(), at::kFloat, device);
   check_tensor(name, "trees.state", trees.state, {trees.ids.size(0), tree_state_size}, at::kInt, device);
   check_tensor(name, "trees.rows", trees.rows, {2, -1}, at::kLong, device);
   check_tensor(name, "trees.row_count", trees.row_count, {1}, at::kInt, device);
+  if (trees.plans.defined())
+    check_tensor(name, "trees.plans", trees.plans, {trees.ids.size(0), -1, planned_node_size}, at::kInt,
+                 device);
   TORCH_CHECK(rule.width >= 1 && rule.width <= logits.size(1), name, ": the width is ", rule.width,
               ", expected 1 to the ", logits.size(1), " guesses of a row.");
   TORCH_CHECK(most_live >= 1 && most_live <= 64, name, ": ", most_live, " live nodes, expected 1 to 64.");
@@ -31,17 +41,16 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
                  .log_sums = log_sums.const_data_ptr<float>(),
                  .guess_rows = logits.size(0),
                  .guesses = logits.size(1),
-                 .width = rule.width,
-                 .top_p = rule.top_p,
-                 .relative_cut = rule.relative_cut,
-                 .one_row_a_tree = rule.one_row_a_tree,
+                 .rule = rule,
                  .most_live = most_live,
                  .trees = trees.ids.size(0),
                  .nodes = trees.ids.size(1),
                  .capacity = trees.rows.size(1),
+                 .plans = plans_of(trees),
+                 .planned = trees.plans.defined() ? trees.plans.size(1) : 0,
                  .tree_ids = trees.ids.mutable_data_ptr<int64_t>(),
                  .tree_parent = trees.parent.mutable_data_ptr<int32_t>(),
-                 .tree_joint = trees.joint.mutable_data_ptr<float>(),
+                 .tree_score = trees.score.mutable_data_ptr<float>(),
                  .states = static_cast<TreeState*>(trees.state.mutable_data_ptr()),
                  .next_rows = trees.rows.mutable_data_ptr<int64_t>(),
                  .row_count = trees.row_count.mutable_data_ptr<int32_t>()});

@@ -19,47 +19,81 @@ __device__ inline bool holds_most(uint32_t mine, bool takes_part) {
   return takes_part && part == most;
 }
 
-__device__ inline TreeState grow_tree(const GrowthCall& call, int64_t tree, const TreeState& last) {
+/// A number above 0 that rises with a score.
+__device__ inline uint32_t rising(float score) {
+  const uint32_t bits = bits_as<uint32_t>(score);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+__device__ inline int32_t sum_of_lanes(int32_t mine) {
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) mine += __shfl_xor_sync(all_lanes, mine, apart);
+  return mine;
+}
+
+/// See tree_growth_cpu.cc; `score` as `rising` gives it.
+__device__ inline bool among_best(const GrowthCall& call, int64_t tree, const TreeState& last, int32_t nodes,
+                                  uint32_t score) {
+  if (!call.rule.best_so_far || nodes < last.most_kept) return true;
+  int32_t better = 0;
+  for (int32_t node = 1 + threadIdx.x % warp_size; node < last.nodes; node += warp_size)
+    better += rising(call.tree_score[tree * call.nodes + node]) >= score ? 1 : 0;
+  return 1 + sum_of_lanes(better) + (nodes - last.nodes) < last.most_kept;
+}
+
+__device__ inline TreeState grow_ranked(const GrowthCall& call, int64_t tree, const TreeState& last) {
   const int lane = threadIdx.x % warp_size;
   ChildCursor cursors[cursors_a_lane];
 #pragma unroll
   for (int i = 0; i < cursors_a_lane; ++i) {
     const int32_t offset = lane + i * warp_size, node = last.first_live + offset;
     if (offset < last.live)
-      cursors[i].begin(call, last, node, last.row + (call.one_row_a_tree ? 0 : offset),
-                       joint_of(call, tree, node));
+      cursors[i].begin(call, last, node, last.row + (call.rule.one_row_a_tree ? 0 : offset),
+                       score_of_node(call, tree, node));
   }
   int32_t nodes = last.nodes;
-  for (; nodes < last.most_nodes; ++nodes) {
+  for (const int32_t most = most_after_level(call.rule, last); nodes < most; ++nodes) {
     static_assert(cursors_a_lane == 2);
     ChildCursor& mine = cursors[0];
-    if (cursors[1].has_child() && (!mine.has_child() || before(cursors[1], mine))) {
+    if (cursors[1].has_child() && (!mine.has_child() || before(call.rule, cursors[1], mine))) {
       const ChildCursor other = mine;
       mine = cursors[1];
       cursors[1] = other;
     }
-    // The bits of a number that is not negative rise with it.
-    const uint32_t rising = bits_as<uint32_t>(mine.joint) + 1;
-    bool best = holds_most(rising, mine.has_child());
-    if (__ballot_sync(all_lanes, best) == 0) break;
-    best = holds_most(~static_cast<uint32_t>(mine.id), best);
+    const uint32_t score = mine.has_child() ? rising(mine.score) : 0;
+    const uint32_t highest = __reduce_max_sync(all_lanes, score);
+    if (highest == 0 || !among_best(call, tree, last, nodes, highest)) break;
+    bool best = score == highest;
+    if (!call.rule.by_log_probability) best = holds_most(~static_cast<uint32_t>(mine.id), best);
     best = holds_most(~static_cast<uint32_t>(mine.node), best);
     if (!best) continue;
     const int64_t at = tree * call.nodes + nodes;
     call.tree_ids[at] = mine.id;
     call.tree_parent[at] = mine.node;
-    call.tree_joint[at] = mine.joint;
+    call.tree_score[at] = mine.score;
     mine.next(call, last);
   }
-  return after_level(last, nodes, call.most_live);
+  return after_ranked_level(last, nodes, call.most_live);
+}
+
+/// Each lane adds a node.
+__device__ inline TreeState grow_planned(const GrowthCall& call, int64_t tree, const TreeState& last) {
+  int32_t nodes = last.nodes, live = 0;
+  for (;;) {
+    const int32_t node = nodes + threadIdx.x % warp_size;
+    const bool added = in_next_level(call, tree, last, node);
+    if (added) live += add_planned(call, tree, last, node);
+    const int32_t together = count_bits(__ballot_sync(all_lanes, added));
+    nodes += together;
+    if (together < warp_size) break;
+  }
+  return after_level(last, nodes, sum_of_lanes(live));
 }
 
 /// The sum of the first `count` of rows, in every lane.
 __device__ inline int32_t sum_in_warp(const int32_t* rows, int64_t count) {
   int32_t sum = 0;
   for (int64_t i = threadIdx.x % warp_size; i < count; i += warp_size) sum += rows[i];
-  for (int apart = warp_size / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(all_lanes, sum, apart);
-  return sum;
+  return sum_of_lanes(sum);
 }
 
 __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall call) {
@@ -71,7 +105,7 @@ __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall c
     TreeState state = call.states[tree];
     __syncwarp();  // all lanes have read it
     if (state.live > 0) {
-      state = grow_tree(call, tree, state);
+      state = call.plans ? grow_planned(call, tree, state) : grow_ranked(call, tree, state);
       if (lane == 0) call.states[tree] = state;
     }
     if (lane == 0) rows[tree] = rows_needed(state, call);
@@ -82,7 +116,7 @@ __global__ void __launch_bounds__(most_warps* warp_size) grow_trees(GrowthCall c
     TreeState state = call.states[tree];
     state.row = sum_in_warp(rows, tree);
     __syncwarp();  // all lanes have read what the first one writes
-    for (int32_t i = lane; i < rows[tree]; i += warp_size) write_row(call, tree, state, i);
+    for (int32_t i = lane; i < nodes_to_look_at(state, call); i += warp_size) write_row(call, tree, state, i);
     if (lane == 0) call.states[tree].row = state.row;
   }
   const int32_t all = sum_in_warp(rows, call.trees);

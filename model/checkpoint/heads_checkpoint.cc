@@ -11,7 +11,9 @@
 #include "data/files/finite.h"
 #include "data/files/safetensors.h"
 #include "data/files/unfinished_folder.h"
+#include "kernels/gpu/gpu.h"
 #include "model/graphs/draft_graphs.h"
+#include "model/graphs/guesses.h"
 
 namespace clover::model {
 namespace {
@@ -228,9 +230,10 @@ std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const
   std::iota(every.begin(), every.end(), 0);
   GraphRunner graph_runner(target.device(), /*enabled=*/false);
   DraftGraphs draft(drafter, cache, target.config().layers, graph_runner);
-  const Guesses best = draft.prime(
-      {{read.features}, {ids.begin() + 1, ids.end()}, {{sequence, 0, static_cast<int32_t>(rows)}}}, every, 1);
-  return {best.ids.const_data_ptr<int64_t>(), best.ids.const_data_ptr<int64_t>() + rows};
+  const DraftState state = draft.read(
+      {{read.features}, {ids.begin() + 1, ids.end()}, {{sequence, 0, static_cast<int32_t>(rows)}}}, every);
+  const at::Tensor best = kernels::to_host({guesses_of(drafter, state, 1).ids})[0];
+  return {best.const_data_ptr<int64_t>(), best.const_data_ptr<int64_t>() + rows};
 }
 
 }  // namespace

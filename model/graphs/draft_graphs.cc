@@ -4,9 +4,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels/gpu/gpu.h"
+#include "model/graphs/guesses.h"
 #include "model/graphs/timer.h"
 
 namespace clover::model {
@@ -22,7 +25,7 @@ at::Tensor tensor_of(std::span<const int64_t> values) {
 }
 
 /// Trees of `nodes` nodes packed into one tensor of bytes, so that one copy takes them to the CPU: all ids,
-/// all parents, all probabilities, all states.  The bytes of one tree, and views of the parts.
+/// all parents, all scores, all states.  The bytes of one tree, and views of the parts.
 int64_t bytes_of_tree(int64_t nodes) {
   return 16 * nodes + kernels::tree_state_size * static_cast<int64_t>(sizeof(int32_t));
 }
@@ -38,23 +41,9 @@ kernels::GrowingTrees trees_in(const at::Tensor& bytes, int64_t nodes) {
   kernels::GrowingTrees all;
   all.ids = part(nodes, at::kLong);
   all.parent = part(nodes, at::kInt);
-  all.joint = part(nodes, at::kFloat);
+  all.score = part(nodes, at::kFloat);
   all.state = part(kernels::tree_state_size, at::kInt);
   return all;
-}
-
-/// The states of bare roots [F, tree_state_size]: row i guesses for tree i.
-at::Tensor first_states(std::span<const Growth::Tree> trees) {
-  at::Tensor states = at::empty({std::ssize(trees), kernels::tree_state_size}, at::kInt);
-  auto* to = static_cast<kernels::TreeState*>(states.mutable_data_ptr());
-  for (int32_t i = 0; i < std::ssize(trees); ++i) {
-    const auto& [most_nodes, levels, least_joint] = trees[i];
-    to[i] = {.row = i,
-             .most_nodes = static_cast<int32_t>(most_nodes),
-             .levels = static_cast<int32_t>(levels),
-             .least_joint = least_joint};
-  }
-  return states;
 }
 
 /// Nodes of a level that can have children on a GPU: no more than guesses reach, nor than can have a joint
@@ -98,9 +87,10 @@ PassShape DraftGraphs::shape_for(const PassInputs& inputs) const {
           0, wanted};
 }
 
-bool DraftGraphs::captures(const PassInputs& inputs) const {
-  return graph_runner_.enabled() && inputs.wanted.size(0) > 0 && inputs.ids.size(0) <= most_captured_rows &&
-         shape_for(inputs).holds(inputs);
+bool DraftGraphs::captures(const PassInputs& inputs, const GrowthShape& shape) const {
+  const int64_t trees = inputs.wanted.size(0), live = shape.rule.one_row_a_tree ? 1 : shape.most_live;
+  return graph_runner_.enabled() && inputs.ids.size(0) <= most_captured_rows && trees <= most_captured_rows &&
+         captured_rows(trees) * live <= most_captured_rows && shape_for(inputs).holds(inputs);
 }
 
 kernels::GrowingTrees DraftGraphs::grow(const DraftInput& input, std::span<const int64_t> frontier,
@@ -111,7 +101,7 @@ kernels::GrowingTrees DraftGraphs::grow(const DraftInput& input, std::span<const
   const GrowthShape shape = shape_of(growth);
   const at::Tensor on_device =
       grow_on_device(source_of(input), inputs_of(input, frontier, room_for(shape)), growth, shape);
-  return trees_in(kernels::to_host({on_device})[0], shape.nodes);
+  return trees_in(kernels::to_host({on_device})[0], shape.kept);
 }
 
 // The target's keys and values move last: only the next pass reads them, so the trees need not wait.
@@ -124,7 +114,7 @@ void DraftGraphs::begin(const UnverifiedTrees& trees, const DraftInput& input, c
   const std::vector<int64_t> frontier(growth.trees.size(), 0);
   const at::Tensor on_device =
       grow_on_device(source_of(trees, input, verification), inputs_of(input, frontier), growth, shape);
-  in_flight_ = {kernels::copy_to_host_async(on_device), std::move(launched), shape.nodes, warm_};
+  in_flight_ = {kernels::copy_to_host_async(on_device), std::move(launched), shape.kept, warm_};
   cache_.move(verification.moves(), first_layer_);
 }
 
@@ -133,7 +123,7 @@ DraftGraphs::Grown DraftGraphs::finish() {
   TORCH_CHECK(in_flight_.launched != nullptr, "DraftGraphs: no draft has been begun");
   const InFlight done = std::exchange(in_flight_, {});
   warm_ = done.warm;
-  return {trees_in(done.trees.wait(), done.nodes), done.trees.event->seconds_since(*done.launched)};
+  return {trees_in(done.trees.wait(), done.kept), done.trees.event->seconds_since(*done.launched)};
 }
 
 // Of the nodes of a tree only the live ones of all levels but the last are extended.
@@ -144,32 +134,56 @@ int64_t DraftGraphs::room_for(const GrowthShape& shape) const {
 
 at::Tensor DraftGraphs::grow_on_device(const Source& source, PassInputs inputs, const Growth& growth,
                                        const GrowthShape& shape) {
-  inputs.trees = first_states(growth.trees);
-  if (captures(inputs)) return replay_growth(source, inputs, shape);
+  inputs.trees = first_states(growth, shape);
+  if (captures(inputs, shape)) return replay(source, inputs, shape);
   const PassInputs on_device = to_device(inputs, device_of(drafter_));
   return grown(source(on_device, 0), on_device, shape);
 }
 
 DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
-  GrowthShape shape{1, 1, 1, growth.rule};
+  GrowthShape shape{1, 1, 1, growth.softmax_over, 0, 1, growth.rule, growth.select};
   for (const Growth::Tree& tree : growth.trees) {
     shape.nodes = std::max(shape.nodes, tree.most_nodes);
+    shape.kept = std::max(shape.kept, growth.select ? tree.most_kept : tree.most_nodes);
     shape.levels = std::max(shape.levels, tree.levels);
+    shape.planned = std::max(shape.planned, std::ssize(tree.plan));
   }
   shape.rule.one_row_a_tree = !drafter_.regressive();
   const int64_t guesses = std::max<int64_t>(1, shape.nodes - 1);
-  shape.most_live = std::min(guesses, most_live_nodes);
+  shape.most_live = growth.most_live > 0 ? growth.most_live : std::min(guesses, most_live_nodes);
   if (device_of(drafter_).is_cpu()) return shape;
   // Few shapes to capture: that a tree near the end of its answer is shallower is in its state.
-  shape.levels = std::min(guesses, std::max(shape.levels, drafter_.trained_depth()));
+  shape.levels = std::min(guesses, growth.levels > 0 ? growth.levels : drafter_.trained_depth());
   shape.nodes = power_of_two(shape.nodes, fewest_nodes);
-  if (shape.rule.one_row_a_tree) return shape;
+  shape.kept = power_of_two(shape.kept, fewest_nodes);
+  if (shape.planned > 0) shape.planned = shape.nodes;
+  if (shape.rule.one_row_a_tree || growth.most_live > 0) return shape;
   // The CPU computes as many rows as live; a GPU as many as may, because only it knows how many do.
   const int64_t frontier = std::ssize(growth.trees);
   const int64_t trees = frontier <= most_captured_rows ? captured_rows(frontier) : frontier;
   const int64_t room = std::max<int64_t>(1, most_captured_rows / trees);
   shape.most_live = std::min({shape.most_live, most_of_a_level(growth, shape.levels), room});
   return shape;
+}
+
+/// The states of bare roots, row i guessing for tree i, and behind each its plan: i32 [F, ..].
+at::Tensor DraftGraphs::first_states(const Growth& growth, const GrowthShape& shape) const {
+  const int64_t width = kernels::tree_state_size + shape.planned * kernels::planned_node_size;
+  const at::Tensor states = at::zeros({std::ssize(growth.trees), width}, at::kInt);
+  int32_t* to = states.mutable_data_ptr<int32_t>();
+  for (int32_t i = 0; i < std::ssize(growth.trees); ++i, to += width) {
+    const Growth::Tree& tree = growth.trees[i];
+    kernels::TreeState state{.row = i,
+                             .most_nodes = static_cast<int32_t>(tree.most_nodes),
+                             .levels = static_cast<int32_t>(tree.levels),
+                             .least_score = tree.least_joint,
+                             .most_kept = static_cast<int32_t>(tree.most_kept)};
+    if (shape.rule.by_log_probability) state.least_score = std::log(tree.least_joint);
+    std::memcpy(to, &state, sizeof state);
+    if (!tree.plan.empty())
+      std::memcpy(to + kernels::tree_state_size, tree.plan.data(), sizeof tree.plan[0] * tree.plan.size());
+  }
+  return states;
 }
 
 // A whole draft on the device, captured or not.
@@ -181,109 +195,60 @@ at::Tensor DraftGraphs::grown(const Features& features, const PassInputs& on_dev
   const at::Tensor bytes =
       at::empty({count * bytes_of_tree(shape.nodes)}, on_device.trees.options().dtype(at::kByte));
   kernels::GrowingTrees trees = trees_in(bytes, shape.nodes);
-  trees.state.copy_(on_device.trees);
+  trees.state.copy_(on_device.trees.narrow(1, 0, kernels::tree_state_size));
+  if (shape.planned > 0)
+    trees.plans =
+        on_device.trees.narrow(1, kernels::tree_state_size, shape.planned * kernels::planned_node_size)
+            .contiguous()
+            .view({count, shape.planned, kernels::planned_node_size});
   const int64_t room = shape.rule.one_row_a_tree ? count : count * shape.most_live;
   trees.rows = at::empty({2, room}, on_device.wanted.options());
-  trees.row_count = at::empty({1}, on_device.trees.options());
+  trees.row_count = at::empty({1}, trees.state.options());
   for (int64_t level = 1;; ++level) {
-    const Guesses guesses = guesses_of(drafter_, state, shape.rule.width);
+    const Guesses guesses = guesses_of(drafter_, state, shape.rule.width, shape.softmax_over);
     kernels::grow_level(guesses.logits, guesses.ids, guesses.log_sums, shape.rule, shape.most_live, trees);
     const int64_t rows = bytes.is_cpu() ? trees.row_count.item<int32_t>() : room;
-    if (level == shape.levels || rows == 0) return bytes;
+    if (level == shape.levels || rows == 0) break;
     state = drafter_.extend(state, trees.rows[0].narrow(0, 0, rows), trees.rows[1].narrow(0, 0, rows), &kv);
   }
+  if (!shape.select) return bytes;
+  const at::Tensor remaining = at::empty({count * bytes_of_tree(shape.kept)}, bytes.options());
+  kernels::GrowingTrees kept = trees_in(remaining, shape.kept);
+  kernels::select_nodes(trees, *shape.select, kept);
+  return remaining;
 }
 
-Guesses DraftGraphs::prime(const DraftInput& input, std::span<const int64_t> frontier, int64_t width) {
+DraftState DraftGraphs::read(const DraftInput& input, std::span<const int64_t> frontier) {
+  if (input.next_ids.empty()) return {};
   const Timer timer(seconds_);
   const at::NoGradGuard no_grad;
   warm_ = true;
-  if (input.next_ids.empty()) return {};
-  const PassInputs inputs = inputs_of(input, frontier);
-  const at::Tensor on_device = captures(inputs) ? replay_first(source_of(input), inputs, width)
-                                                : first(Features::concatenated(input.parts),
-                                                        to_device(inputs, device_of(drafter_)), width);
-  return unpacked(on_device, std::ssize(frontier));
-}
-
-Guesses DraftGraphs::extend(std::span<const int64_t> parents, std::span<const int64_t> ids, int64_t width) {
-  const Timer timer(seconds_);
-  const at::NoGradGuard no_grad;
-  const int64_t rows = std::ssize(parents);
-  const bool captured = graph_runner_.enabled() && kept_in_place() && rows <= most_captured_rows;
-  // Padding rows continue row 0 with token 0.
-  const at::Tensor both = at::zeros({2, captured ? captured_rows(rows) : rows}, at::kLong);
-  std::copy(parents.begin(), parents.end(), both[0].mutable_data_ptr<int64_t>());
-  std::copy(ids.begin(), ids.end(), both[1].mutable_data_ptr<int64_t>());
-  const at::Tensor on_device = captured ? replay_next(both, width)
-                                        : next(state_, kernels::to_device(both, device_of(drafter_)), width);
-  return unpacked(on_device, rows);
-}
-
-// `prime` on the device, captured or not.
-at::Tensor DraftGraphs::first(const Features& features, const PassInputs& on_device, int64_t width) {
+  const PassInputs on_device = to_device(inputs_of(input, frontier), device_of(drafter_));
   DraftKv kv{&cache_, first_layer_, on_device.placement};
-  const DraftState state = drafter_.prime(features, on_device.ids, {}, on_device.wanted, &kv);
-  if (on_device.wanted.size(0) == 0) return {};
-  keep(state);
-  return packed(guesses_of(drafter_, state, width));
+  return drafter_.prime(Features::concatenated(input.parts), on_device.ids, {}, on_device.wanted, &kv);
 }
 
-// `extend` on the device, captured or not.
-at::Tensor DraftGraphs::next(const DraftState& before, const at::Tensor& parents_and_ids, int64_t width) {
-  const DraftState state = drafter_.extend(before, parents_and_ids[0], parents_and_ids[1], nullptr);
-  keep(state);
-  return packed(guesses_of(drafter_, state, width));
-}
-
-template <class Key, class Body>
-at::Tensor DraftGraphs::replay(std::map<Key, Primed>& entries, const Key& key, const Source& source,
-                               const PassInputs& inputs, const Body& body) {
-  const PassShape shape = shape_for(inputs);
-  auto found = entries.find(key);
-  if (found == entries.end())
-    found = entries.emplace(key, Primed{PaddedInputs(shape, inputs, device_of(drafter_)), {}}).first;
-  Primed& entry = found->second;
-  entry.inputs.upload(inputs, cache_.spare_slot());
-  const Features features = source(entry.inputs.on_device(), shape.rows);
-  warm_ = graph_runner_.run(entry.work, [&] { entry.results = body(features, entry.inputs.on_device()); });
-  return entry.results;
-}
-
-at::Tensor DraftGraphs::replay_first(const Source& source, const PassInputs& inputs, int64_t width) {
-  const PassShape shape = shape_for(inputs);
-  width = captured_width(width, 0);
-  state_ = {places_[0], 0};
-  return replay(primed_, PrimedKey{{shape.rows, shape.pages, shape.wanted}, width}, source, inputs,
-                [&](const Features& features, const PassInputs& on_device) {
-                  return first(features, on_device, width);
-                });
-}
-
-at::Tensor DraftGraphs::replay_growth(const Source& source, const PassInputs& inputs,
-                                      const GrowthShape& shape) {
-  const PassShape place = shape_for(inputs);
+DraftGraphs::Key DraftGraphs::key_of(const PassShape& inputs, const GrowthShape& shape) {
   const kernels::LevelRule& rule = shape.rule;
-  const GrownKey key{{place.rows, place.pages, place.wanted},
-                     {shape.nodes, shape.levels, shape.most_live, rule.width},
-                     {rule.top_p, rule.relative_cut}};
-  return replay(grown_, key, source, inputs, [&](const Features& features, const PassInputs& on_device) {
-    return grown(features, on_device, shape);
-  });
+  const int64_t select = !shape.select ? 0 : shape.select->paths_to_last_level ? 1 : 2;
+  return {{inputs.rows, inputs.pages, inputs.wanted},
+          {shape.nodes, shape.levels, shape.most_live, shape.softmax_over, shape.planned, shape.kept, select,
+           rule.width, rule.most_a_level, rule.by_log_probability, rule.best_so_far},
+          {rule.top_p, rule.relative_cut}};
 }
 
-at::Tensor DraftGraphs::replay_next(const at::Tensor& parents_and_ids, int64_t width) {
-  const DraftState before = state_;
-  const int64_t depth = before.depth + 1;
-  width = captured_width(width, depth);
-  Extended& entry = extended_[{depth, parents_and_ids.size(1), width}];
-  if (entry.inputs.defined())
-    kernels::upload(parents_and_ids, entry.inputs);
-  else
-    entry.inputs = kernels::to_device(parents_and_ids, device_of(drafter_));
-  state_ = {places_[depth % 2], depth};
-  warm_ &= graph_runner_.run(entry.work, [&] { entry.guesses = next(before, entry.inputs, width); });
-  return entry.guesses;
+at::Tensor DraftGraphs::replay(const Source& source, const PassInputs& inputs, const GrowthShape& shape) {
+  const PassShape place = shape_for(inputs);
+  const Key key = key_of(place, shape);
+  auto found = captured_.find(key);
+  if (found == captured_.end())
+    found = captured_.emplace(key, Captured{PaddedInputs(place, inputs, device_of(drafter_)), {}}).first;
+  Captured& entry = found->second;
+  entry.inputs.upload(inputs, cache_.spare_slot());
+  const Features features = source(entry.inputs.on_device(), place.rows);
+  warm_ = graph_runner_.run(entry.work,
+                            [&] { entry.results = grown(features, entry.inputs.on_device(), shape); });
+  return entry.results;
 }
 
 DraftGraphs::Source DraftGraphs::source_of(const DraftInput& input) {
@@ -328,26 +293,6 @@ Features DraftGraphs::in_place(int64_t rows, const Features& like,
     placed.*of = place.narrow(0, 0, rows);
   }
   return placed;
-}
-
-// Keeps the state for the next call, in a fixed place for a graph to read.
-void DraftGraphs::keep(const DraftState& state) {
-  state_ = {state.hidden, state.depth};
-  const int64_t rows = state.hidden.size(0);
-  if (!graph_runner_.enabled() || rows > most_captured_rows) return;
-  at::Tensor& place = places_[state.depth % 2];
-  if (!place.defined()) place = at::empty({most_captured_rows, state.hidden.size(1)}, state.hidden.options());
-  place.narrow(0, 0, rows).copy_(state.hidden);
-  state_.hidden = place;
-}
-
-bool DraftGraphs::kept_in_place() const {
-  return state_.hidden.is_same(places_[state_.depth % 2]);
-}
-
-// One graph serves several widths: guesses beyond those asked for cost little.
-int64_t DraftGraphs::captured_width(int64_t width, int64_t depth) const {
-  return std::min(power_of_two(width, 1), drafter_.head(depth).size());
 }
 
 }  // namespace clover::model

@@ -11,13 +11,12 @@
 #include <vector>
 
 #include "kernels/gpu/gpu.h"
-#include "kernels/trees/tree_growth.h"
+#include "kernels/trees/select_nodes.h"
 #include "model/cache/kv_cache.h"
 #include "model/cache/placement.h"
 #include "model/drafters/drafter.h"
 #include "model/graphs/device_verification.h"
 #include "model/graphs/graph_runner.h"
-#include "model/graphs/guesses.h"
 #include "model/target/target.h"
 
 namespace clover::model {
@@ -32,18 +31,24 @@ struct DraftInput {
 /// How a tree grows behind each row of a frontier, the F rows to draft from.
 struct Growth {
   struct Tree {
-    int64_t most_nodes;  // the root included
-    int64_t levels;      // 1 to the drafter's depth
-    float least_joint;   // of a node's probability along the path
+    int64_t most_nodes;     // while it grows, the root included
+    int64_t levels;         // 1 or more, no deeper than the drafter can guess
+    float least_joint;      // of a node's probability along the path
+    int64_t most_kept = 0;  // of the nodes that remain, the root included; where Growth::select is set
+    std::vector<kernels::PlannedNode> plan{};  // [most_nodes], for all trees or for none
   };
-  kernels::LevelRule rule;  // the same for all trees
-  std::vector<Tree> trees;  // [F]
+  // The same for all trees:
+  kernels::LevelRule rule;
+  std::vector<Tree> trees;   // [F]
+  int64_t levels = 0;        // of a tree that no limit cuts short; 0: as many as the drafter is trained for
+  int64_t most_live = 0;     // nodes of a level that get children; 0: as many as the device computes well
+  int64_t softmax_over = 0;  // best guesses of a row that its probabilities sum to 1 over; 0: all
+  std::optional<kernels::SelectRule> select{};  // which nodes remain at the end; none: all
 };
 
-/// A drafter's guesses for many sequences at once: whole trees, or depth by depth.  On a GPU they are
-/// captured as CUDA graphs (graph_runner.h decides when): a whole draft as one, or `prime` as one and each
-/// further depth as another.  A guess has the same bits with and without: rows are padded to the captured
-/// number, and no row depends on others.
+/// A drafter's guesses for many sequences at once, as trees.  On a GPU a whole draft is captured as one CUDA
+/// graph (graph_runner.h decides when).  A guess has the same bits with and without: rows are padded to the
+/// captured number, and no row depends on others.
 class DraftGraphs {
  public:
   /// `drafter` is frozen; its own layers of `cache` begin at `first_layer`.  All are borrowed; where
@@ -53,8 +58,9 @@ class DraftGraphs {
   const Drafter& drafter() const { return drafter_; }
 
   /// A whole draft: the drafter reads `input`, then one tree or more grow: tree i behind row frontier[i].
-  /// They come back on the CPU, maybe with others behind them.  Where the drafter reads its guesses, a GPU
-  /// gives children to at most 16 nodes of a level, to fewer where there are more than 16 trees.
+  /// They come back on the CPU, maybe with others behind them, with joint probabilities as scores.  Where the
+  /// drafter reads its guesses and Growth::most_live is 0, a GPU gives children to at most 16 nodes of a
+  /// level, to fewer where there are more than 16 trees.
   kernels::GrowingTrees grow(const DraftInput& input, std::span<const int64_t> frontier,
                              const Growth& growth);
 
@@ -71,12 +77,9 @@ class DraftGraphs {
   };
   Grown finish();
 
-  /// Begins a draft depth by depth: the drafter reads `input` and makes its `width` best guesses,
-  /// head(0).size() at most, at each row of the frontier.  On the CPU.
-  Guesses prime(const DraftInput& input, std::span<const int64_t> frontier, int64_t width);
-
-  /// One token deeper: row j continues row parents[j] of the last call with token ids[j].
-  Guesses extend(std::span<const int64_t> parents, std::span<const int64_t> ids, int64_t width);
+  /// The drafter reads `input` and nothing is drafted yet.  The state at the rows of `frontier`, on the
+  /// device.
+  DraftState read(const DraftInput& input, std::span<const int64_t> frontier = {});
 
   /// Whether the last draft was warm: took as long as later ones of its shape, because its kernels were
   /// loaded and nothing was captured.
@@ -84,26 +87,24 @@ class DraftGraphs {
   double seconds() const { return seconds_; }  // of all calls so far, `begin` apart
 
  private:
-  /// Work that begins with a DraftInput of one shape: a whole draft, or its first depth.
-  struct Primed {
+  /// A draft of one shape.
+  struct Captured {
     PaddedInputs inputs;
-    at::Tensor results;  // trees or guesses, packed, on the device
-    GraphRunner::Work work{kernels::Graph::Pool::drafts};
-  };
-  struct Extended {
-    at::Tensor inputs;  // i64 [2, F]: parents, ids
-    at::Tensor guesses;
+    at::Tensor results;  // trees, packed, on the device
     GraphRunner::Work work{kernels::Graph::Pool::drafts};
   };
 
-  /// What a draft of whole trees is captured for, besides the shape of its inputs.
+  /// What a draft is captured for, besides the shape of its inputs.
   struct GrowthShape {
-    int64_t nodes, levels, most_live;
+    int64_t nodes, levels, most_live, softmax_over;
+    int64_t planned;  // room for nodes of each tree's plan; 0: no plans
+    int64_t kept;     // room for nodes that remain
     kernels::LevelRule rule;
+    std::optional<kernels::SelectRule> select;
   };
-  // Rows, pages, frontier; nodes, levels, live nodes, width; top-p, relative cut.
-  using GrownKey = std::tuple<std::array<int64_t, 3>, std::array<int64_t, 4>, std::array<float, 2>>;
-  using PrimedKey = std::tuple<std::array<int64_t, 3>, int64_t>;  // the same three, width
+  /// Rows, pages and frontier of the inputs; all of a GrowthShape.
+  using Key = std::tuple<std::array<int64_t, 3>, std::array<int64_t, 11>, std::array<float, 2>>;
+  static Key key_of(const PassShape& inputs, const GrowthShape& shape);
 
   /// Gathers the features of the rows that the drafter reads, given the inputs on the device: into the fixed
   /// place that graphs read, padded to `rows`, or with 0 where they come to lie.
@@ -111,13 +112,13 @@ class DraftGraphs {
   struct InFlight {
     kernels::PendingCopy trees;
     std::unique_ptr<kernels::GpuEvent> launched;
-    int64_t nodes = 0;
+    int64_t kept = 0;  // room for nodes of a tree
     bool warm = true;
   };
 
   PassInputs inputs_of(const DraftInput& input, std::span<const int64_t> frontier, int64_t room = 0);
   PassShape shape_for(const PassInputs& inputs) const;
-  bool captures(const PassInputs& inputs) const;
+  bool captures(const PassInputs& inputs, const GrowthShape& shape) const;
   Source source_of(const DraftInput& input);
   Source source_of(const UnverifiedTrees& trees, const DraftInput& input, DeviceVerification& verification);
   Features in_place(int64_t rows, const Features& like,
@@ -125,39 +126,22 @@ class DraftGraphs {
   at::Tensor grow_on_device(const Source& source, PassInputs inputs, const Growth& growth,
                             const GrowthShape& shape);
   GrowthShape shape_of(const Growth& growth) const;
+  at::Tensor first_states(const Growth& growth, const GrowthShape& shape) const;
   /// Slots behind each sequence for rows that the drafter writes while its tree grows.
   int64_t room_for(const GrowthShape& shape) const;
   at::Tensor grown(const Features& features, const PassInputs& on_device, const GrowthShape& shape);
-  /// body(features, inputs on the device), captured under `key` in its shape.
-  template <class Key, class Body>
-  at::Tensor replay(std::map<Key, Primed>& entries, const Key& key, const Source& source,
-                    const PassInputs& inputs, const Body& body);
-  at::Tensor replay_growth(const Source& source, const PassInputs& inputs, const GrowthShape& shape);
-  // Each returns guesses on the device, packed.
-  at::Tensor first(const Features& features, const PassInputs& on_device, int64_t width);
-  at::Tensor next(const DraftState& state, const at::Tensor& parents_and_ids, int64_t width);
-  at::Tensor replay_first(const Source& source, const PassInputs& inputs, int64_t width);
-  at::Tensor replay_next(const at::Tensor& parents_and_ids, int64_t width);
-  void keep(const DraftState& state);
-  bool kept_in_place() const;
-  int64_t captured_width(int64_t width, int64_t depth) const;
+  at::Tensor replay(const Source& source, const PassInputs& inputs, const GrowthShape& shape);
 
   Drafter& drafter_;
   KvCache& cache_;
   int64_t first_layer_;
   GraphRunner& graph_runner_;
   std::optional<RotaryTable> rotary_;  // of the drafter's layers, where their rotation is not the target's
-  // Where graphs read and write what one hands to the next, for most_captured_rows rows: features, and states
-  // [.., H] of two depths in turn.
-  Features features_;
-  std::array<at::Tensor, 2> places_;
-  DraftState state_;  // after the last call
+  Features features_;                  // where graphs read them, of most_captured_rows rows
   InFlight in_flight_;
   bool warm_ = true;
   double seconds_ = 0;
-  std::map<GrownKey, Primed> grown_;
-  std::map<PrimedKey, Primed> primed_;
-  std::map<std::tuple<int64_t, int64_t, int64_t>, Extended> extended_;  // depth, rows, width
+  std::map<Key, Captured> captured_;
 };
 
 }  // namespace clover::model

@@ -10,15 +10,12 @@ namespace clover::model {
 struct Guesses {
   at::Tensor logits;    // fp32 [F, W or more]
   at::Tensor ids;       // i64, the same: tokens of the target's vocabulary, of equal logits the lowest first
-  at::Tensor log_sums;  // fp32 [F], each over the whole of the drafter's vocabulary
+  at::Tensor log_sums;  // fp32 [F], over the drafter's vocabulary, or over the best guesses alone
 };
 
-/// The `width` best guesses at a state's rows, on their device; the drafter is frozen.
-Guesses guesses_of(Drafter& drafter, const DraftState& state, int64_t width);
-
-/// W guesses a row as one tensor, for one copy to the CPU: bytes [F, 12 W + 4], a row's ids, logits, log-sum.
-at::Tensor packed(const Guesses& guesses);
-/// The first `rows` rows of `packed` on the CPU; waits for the copy.
-Guesses unpacked(const at::Tensor& packed, int64_t rows);
+/// The `width` best guesses at a state's rows, on their device; the drafter is frozen.  `softmax_over` (0:
+/// the whole vocabulary): the log-sums are over so many best guesses of a row only, as if the others were
+/// impossible; width is at most that.
+Guesses guesses_of(Drafter& drafter, const DraftState& state, int64_t width, int64_t softmax_over = 0);
 
 }  // namespace clover::model

@@ -8,7 +8,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/rows/activation.h"
 #include "kernels/rows/rms_norm.h"
-#include "kernels/trees/tree_growth.h"
+#include "kernels/trees/select_nodes.h"
 #include "kernels/vocabulary/sample.h"
 #include "kernels/vocabulary/top_k.h"
 #include "tests/kernels/paths.h"
@@ -123,11 +123,28 @@ inline at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
 }
 inline void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
                        const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
-  GrowingTrees placed{place(trees.ids),   place(trees.parent), place(trees.joint),
-                      place(trees.state), place(trees.rows),   place(trees.row_count)};
+  GrowingTrees placed{
+      place(trees.ids),  place(trees.parent),    place(trees.score),           place(trees.state),
+      place(trees.rows), place(trees.row_count), place_if_defined(trees.plans)};
   kernels::grow_level(place(logits), place(ids), place(log_sums), rule, most_live, placed);
-  trees = {placed.ids.cpu(),   placed.parent.cpu(), placed.joint.cpu(),
-           placed.state.cpu(), placed.rows.cpu(),   placed.row_count.cpu()};
+  trees = {placed.ids.cpu(),  placed.parent.cpu(),    placed.score.cpu(), placed.state.cpu(),
+           placed.rows.cpu(), placed.row_count.cpu(), trees.plans};
+}
+/// The trees that remain, with room for `room` nodes each.
+inline GrowingTrees select_nodes(const GrowingTrees& grown, const SelectRule& rule, int64_t room) {
+  const auto of = [&](int64_t columns, at::ScalarType dtype) {
+    return place(at::full({grown.ids.size(0), columns}, -7, dtype));
+  };
+  GrowingTrees kept;
+  kept.ids = of(room, at::kLong), kept.parent = of(room, at::kInt), kept.score = of(room, at::kFloat);
+  kept.state = of(tree_state_size, at::kInt);
+  GrowingTrees placed;
+  placed.ids = place(grown.ids), placed.parent = place(grown.parent), placed.score = place(grown.score);
+  placed.state = place(grown.state);
+  kernels::select_nodes(placed, rule, kept);
+  kept.ids = kept.ids.cpu(), kept.parent = kept.parent.cpu(), kept.score = kept.score.cpu();
+  kept.state = kept.state.cpu();
+  return kept;
 }
 inline at::Tensor log_sum_exp(const at::Tensor& logits) {
   return kernels::log_sum_exp(place(logits)).cpu();

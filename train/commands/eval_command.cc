@@ -14,6 +14,7 @@
 #include "train/evaluate/eval_input.h"
 #include "train/evaluate/eval_report.h"
 #include "train/evaluate/evaluation.h"
+#include "train/objective/objective.h"
 
 namespace clover::train {
 namespace {
@@ -24,6 +25,15 @@ struct EvalOptions {
   EvalSettings settings;
   std::string json;
 };
+
+/// The loss that heads were trained with, if it has several terms, else "".
+std::string loss_of_several_terms(const std::string& heads) {
+  const nlohmann::json about = model::read_heads_info(heads).config;
+  const nlohmann::json::json_pointer where("/training/settings/loss");
+  if (!about.contains(where) || !about.at(where).is_string()) return "";
+  const std::string loss = about.at(where);
+  return LossTerms::parse(loss).count() > 1 ? loss : "";
+}
 
 int eval(const EvalOptions& options) {
   if (options.model.heads.empty()) throw data::InputError("No heads: give --heads DIR.");
@@ -42,10 +52,13 @@ int eval(const EvalOptions& options) {
   const int64_t samples = static_cast<int64_t>(input.samples.size()), bad = input.bad_records;
   const std::string split = input.split;
   EvalSettings settings = options.settings;
+  if (settings.loss.empty()) settings.loss = loss_of_several_terms(options.model.heads);
+  check_terms(LossTerms::parse(settings.loss.empty() ? "cross-entropy" : settings.loss), *drafter,
+              target->config().hidden);
   settings.target_folder = options.model.target;
   const EvalMetrics metrics =
       evaluate(settings, *target, prompts.tokenizer(), *drafter, std::move(input.samples));
-  nlohmann::json report = eval_report(metrics, options.settings, samples);
+  nlohmann::json report = eval_report(metrics, settings, samples);
   report["split"] = split.empty() ? nlohmann::json() : nlohmann::json(split);
   report["bad_records"] = bad;
   report["heads_folder"] = options.model.heads;
@@ -74,6 +87,11 @@ Action declare_eval(CLI::App& app) {
   app.add_option("--limit", options->source.limit, "Samples used at most")->check(CLI::Range(1, 1 << 30));
   app.add_option("--max-length", options->source.max_length, "Longer samples are cut to this many tokens")
       ->check(CLI::Range(3, 1 << 30));
+  app.add_option(
+         "--loss", options->settings.loss,
+         "Also report the terms of this loss, as for fit; default: that of the heads' training, if it "
+         "has several")
+      ->type_name("TERMS");
   app.footer(
       "Example:\n  clover-train eval --target models/SmolLM2-135M-Instruct --heads run/best --input store "
       "--json eval.json");

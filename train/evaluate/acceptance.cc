@@ -43,7 +43,7 @@ Acceptance::Acceptance(const model::Target& target, const data::Tokenizer& token
 
 std::vector<infer::Completion> Acceptance::decode(model::Drafter* drafter, infer::EngineStats& stats) {
   infer::EngineOptions options;
-  options.growth = {drafter ? infer::Policy::clover : infer::Policy::off};
+  options.growth = {drafter ? infer::parse_policy("clover") : infer::plain_policy};
   options.budget = drafter ? settings_.budget : 0;
   options.max_batch = settings_.max_batch;
   // The KV cache is only as large as the prompts need, to leave GPU memory for training.

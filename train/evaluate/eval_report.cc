@@ -24,6 +24,12 @@ nlohmann::json heads_of(const Accuracy& accuracy) {
   return heads;
 }
 
+/// The means of the terms of `loss`, by name.
+nlohmann::json terms_of(const HeadMetrics& metrics, const std::string& loss) {
+  return LossTerms::parse(loss).named(
+      [&](LossTerm term) { return metrics.mean(metrics.terms[static_cast<size_t>(term)]); });
+}
+
 }  // namespace
 
 nlohmann::json eval_report(const EvalMetrics& metrics, const EvalSettings& settings, int64_t samples) {
@@ -38,6 +44,9 @@ nlohmann::json eval_report(const EvalMetrics& metrics, const EvalSettings& setti
     positions.push_back(
         {{"from", bucket_begin(bucket)}, {"to", bucket_begin(bucket + 1)}, {"heads", heads_of(accuracy)}});
   }
+  nlohmann::json heads = heads_of(metrics.all);
+  for (size_t i = 0; i < metrics.losses.size(); ++i)
+    heads[i]["loss"] = terms_of(metrics.losses[i], settings.loss);
   return {{"machine", infer::describe_machine()},
           {"build", infer::describe_build()},
           {"samples", samples},
@@ -50,7 +59,7 @@ nlohmann::json eval_report(const EvalMetrics& metrics, const EvalSettings& setti
             {"passes", decoder.passes},
             {"differs_from_plain", decoder.differs},
             {"accepted_histogram", decoder.accepted_histogram}}},
-          {"heads", heads_of(metrics.all)},
+          {"heads", heads},
           {"by_category", categories},
           {"by_position", positions}};
 }
@@ -75,6 +84,16 @@ void show_eval_report(const nlohmann::json& report) {
                  static_cast<long long>(head["labels"].get<int64_t>()), 100 * forced[0].get<double>(),
                  100 * forced[4].get<double>(), 100 * forced[9].get<double>(),
                  100 * head["own_guesses"][0].get<double>());
+  }
+  for (const auto& head : report["heads"]) {
+    if (!head.contains("loss")) continue;
+    std::string terms;
+    for (const auto& [name, value] : head["loss"].items()) {
+      char text[48];
+      std::snprintf(text, sizeof text, "  %s %.3f", name.c_str(), value.get<double>());
+      terms += text;
+    }
+    std::fprintf(stderr, "%4lld%s\n", static_cast<long long>(head["head"].get<int64_t>()), terms.c_str());
   }
 }
 

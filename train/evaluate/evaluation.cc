@@ -1,12 +1,16 @@
 #include "train/evaluate/evaluation.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "data/files/error.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/progress.h"
 #include "train/features/feature_cache.h"
+#include "train/objective/objective.h"
 
 namespace clover::train {
 namespace {
@@ -67,10 +71,15 @@ class Evaluation {
   void score() {
     size_t longest = 0;
     for (const auto& sample : samples_) longest = std::max(longest, sample.ids.size());
-    FeatureCache source(target_, drafter_.features(), static_cast<int64_t>(longest), 0,
-                        {settings_.target_folder});
     const LabelMap label_map(drafter_.head(0).token_map, target_.config().vocab);
     const LossHeads heads(drafter_, at::kFloat);
+    if (!settings_.loss.empty()) {
+      objective_.emplace(drafter_, target_.view(),
+                         ObjectiveSettings{.terms = LossTerms::parse(settings_.loss)});
+      metrics_.losses.resize(drafter_.trained_depth());
+    }
+    const model::FeatureTaps taps = objective_ ? objective_->features() : drafter_.features();
+    FeatureCache source(target_, taps, static_cast<int64_t>(longest), 0, {settings_.target_folder});
     infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);
     for (size_t begin = 0; begin < samples_.size(); begin += settings_.micro_batch) {
       infer::stop_if_interrupted();
@@ -85,14 +94,20 @@ class Evaluation {
     std::vector<std::vector<int32_t>> ids;
     std::vector<data::TokenStore::Sample> samples;
     std::vector<int64_t> rows;
+    const TeacherRow teacher = objective_ ? objective_->teacher_row() : TeacherRow::no;
     for (const EvalSample& sample : group) ids.emplace_back(sample.ids.begin(), sample.ids.end());
     for (size_t i = 0; i < group.size(); ++i) {
       samples.push_back({ids[i], group[i].supervised, group[i].category});
-      rows.push_back(useful_rows(samples[i], drafter_.trained_depth()));
+      rows.push_back(useful_rows(samples[i], drafter_.trained_depth(), teacher));
     }
-    const PackedBatch batch = on_device(pack(samples, drafter_.trained_depth()), target_.device());
+    const PackedBatch batch = on_device(pack(samples, drafter_.trained_depth(), teacher), target_.device());
     if (batch.rows == 0) return;
     const model::Features features = source.of(samples, rows, std::vector<int64_t>(group.size(), -1));
+    if (objective_) {
+      const at::NoGradGuard no_grad;
+      const std::vector<double> scale(drafter_.trained_depth(), 1);
+      objective_->loss(features, batch, {}, {}, scale, metrics_.losses);
+    }
     for (const bool own_guesses : {false, true}) {
       const Feed feed{.own_share = own_guesses ? 1.0 : 0.0, .heads = &heads};
       for (const ScoredLabel& label : score_labels(drafter_, features, batch, label_map, heads, feed))
@@ -114,6 +129,7 @@ class Evaluation {
   const data::Tokenizer& tokenizer_;
   model::Drafter& drafter_;
   std::vector<EvalSample> samples_;
+  std::optional<Objective> objective_;
   EvalMetrics metrics_;
 };
 

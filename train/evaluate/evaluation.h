@@ -29,6 +29,7 @@ int64_t bucket_begin(int64_t bucket);
 struct EvalSettings {
   AcceptanceSettings decoder;
   int64_t micro_batch = 8;      // samples scored at once
+  std::string loss{};           // terms of which the values are reported, as for `fit`; "": none
   std::string target_folder{};  // only for messages
 };
 
@@ -38,6 +39,7 @@ struct EvalMetrics {
 
   AcceptanceMetrics decoder;
   Accuracy all;
+  std::vector<HeadMetrics> losses;  // [K], where EvalSettings::loss is given
   std::map<std::string, Accuracy> by_category;
   std::map<int64_t, Accuracy> by_position;  // by bucket
 };

@@ -67,6 +67,13 @@ bool LossTerms::reads_target() const {
   return has(LossTerm::soft_labels) || has(LossTerm::total_variation) || has(LossTerm::lk);
 }
 
+nlohmann::json LossTerms::named(const std::function<double(LossTerm)>& value) const {
+  nlohmann::json values = nlohmann::json::object();
+  for (size_t k = 0; k < loss_term_count; ++k)
+    if (const auto term = static_cast<LossTerm>(k); has(term)) values[loss_term_names[k]] = value(term);
+  return values;
+}
+
 double LossTerms::weighted_sum(const TermValues& values) const {
   double sum = 0;
   for (size_t k = 0; k < loss_term_count; ++k)

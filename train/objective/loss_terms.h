@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace clover::train {
@@ -37,6 +39,8 @@ class LossTerms {
   bool reads_vocabulary() const;  // whether a term needs the drafter's logits
   bool reads_target() const;      // whether a term needs the target's distribution: P
   double weighted_sum(const TermValues& values) const;
+  /// {"soft-labels": value(LossTerm::soft_labels), ..} of the terms that the loss has.
+  nlohmann::json named(const std::function<double(LossTerm)>& value) const;
 
  private:
   TermValues weights_{};

@@ -75,7 +75,7 @@ void check_terms(const LossTerms& terms, const model::Drafter& drafter, int64_t 
 /// The gradients of heads that are the drafter's own, one buffer each for all depths that share it.
 struct Objective::OwnHeads {
   HeadGradient* of(const model::OutputHead& head) {
-    if (!head.trainable()) return nullptr;
+    if (!head.trainable() || !at::GradMode::is_enabled()) return nullptr;
     auto& [parameters, gradient] = heads[head.dense.unsafeGetTensorImpl()];
     if (!gradient.weight.defined()) {
       parameters = {head.dense, head.dense_bias};

@@ -15,6 +15,17 @@
 
 namespace clover::train {
 
+/// The labels of one head that the draft vocabulary holds, L' of its L.
+struct VocabularyLabels {
+  at::Tensor rows;          // i64 [L']: rows of the head
+  at::Tensor labels;        // i64 [L']: indices in the draft vocabulary
+  at::Tensor teacher_rows;  // i64 [L']: as in HeadLabels
+  at::Tensor sample, t;     // i64 [L']: as in HeadLabels
+  at::Tensor scored;        // i64 [L']: which of the L
+};
+
+VocabularyLabels labels_in_draft_vocab(const HeadLabels& work, const LabelMap& label_map);
+
 /// InputError when the heads' outputs are not as wide as the target's features, and a term compares them.
 void check_terms(const LossTerms& terms, const model::Drafter& drafter, int64_t target_hidden);
 
@@ -34,7 +45,7 @@ class Objective {
   /// `drafter` is trainable and outlives the objective; `check_terms` must hold.
   Objective(model::Drafter& drafter, const model::TargetView& target, const ObjectiveSettings& settings);
 
-  /// What batches need: whether they hold teacher rows, and post-norm features in any case.
+  /// What `loss` needs of batches: teacher rows or none, and which features of the target.
   TeacherRow teacher_row() const { return reads_features_ ? TeacherRow::yes : TeacherRow::no; }
   model::FeatureTaps features() const;
   const LossTerms& terms() const { return settings_.terms; }
@@ -49,8 +60,8 @@ class Objective {
 
  private:
   struct OwnHeads;
-  VocabularyTargets targets_of(const model::Features& features, const struct VocabularyLabels& kept,
-                               int64_t depth, const Draws& draws) const;
+  VocabularyTargets targets_of(const model::Features& features, const VocabularyLabels& kept, int64_t depth,
+                               const Draws& draws) const;
 
   model::Drafter& drafter_;
   ObjectiveSettings settings_;
@@ -59,16 +70,5 @@ class Objective {
   bool reads_features_;        // whether a term reads the target's features
   at::Tensor teacher_weight_;  // [V', H], where P is read
 };
-
-/// The labels of one head that the draft vocabulary holds, L' of its L.
-struct VocabularyLabels {
-  at::Tensor rows;          // i64 [L']: rows of the head
-  at::Tensor labels;        // i64 [L']: indices in the draft vocabulary
-  at::Tensor teacher_rows;  // i64 [L']: as in HeadLabels
-  at::Tensor sample, t;     // i64 [L']: as in HeadLabels
-  at::Tensor scored;        // i64 [L']: which of the L
-};
-
-VocabularyLabels labels_in_draft_vocab(const HeadLabels& work, const LabelMap& label_map);
 
 }  // namespace clover::train

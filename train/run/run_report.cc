@@ -12,14 +12,6 @@ RunReport::RunReport(const std::filesystem::path& folder, int64_t resume_step, i
       board_(folder, resume_step),
       progress_("training", total_steps, steps_done) {}
 
-/// The terms that the loss has, by name.
-nlohmann::json RunReport::name_terms(const TermValues& values) const {
-  nlohmann::json named = nlohmann::json::object();
-  for (size_t k = 0; k < loss_term_count; ++k)
-    if (terms_.has(static_cast<LossTerm>(k))) named[loss_term_names[k]] = values[k];
-  return named;
-}
-
 void RunReport::step(int64_t step, int64_t epoch, const StepMetrics& metrics, double seconds) {
   const double rate = static_cast<double>(metrics.answer_tokens) / seconds;
   nlohmann::json line{{"step", step},
@@ -38,7 +30,7 @@ void RunReport::step(int64_t step, int64_t epoch, const StepMetrics& metrics, do
   board_.scalar("train/answer_tokens_per_second", rate, step);
   std::string tops, parts;
   if (terms_.count() > 1) {
-    line["terms"] = name_terms(metrics.terms);
+    line["terms"] = terms_.named([&](LossTerm term) { return metrics.terms[static_cast<size_t>(term)]; });
     for (const auto& [name, value] : line["terms"].items()) {
       board_.scalar("train/" + name, value, step);
       char text[48];
@@ -53,9 +45,8 @@ void RunReport::step(int64_t step, int64_t epoch, const StepMetrics& metrics, do
     line["heads"].push_back(
         {{"loss", head.mean_loss()}, {"top1", head.top(1)}, {"top5", head.top(5)}, {"labels", head.labels}});
     if (terms_.count() > 1) {
-      TermValues means;
-      for (size_t k = 0; k < loss_term_count; ++k) means[k] = head.mean(head.terms[k]);
-      line["heads"].back()["terms"] = name_terms(means);
+      line["heads"].back()["terms"] =
+          terms_.named([&](LossTerm term) { return head.mean(head.terms[static_cast<size_t>(term)]); });
     }
     const std::string tag = "head" + std::to_string(i);
     board_.scalar(tag + "/loss", head.mean_loss(), step);

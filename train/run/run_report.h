@@ -31,8 +31,6 @@ class RunReport {
   void clear() { progress_.clear(); }
 
  private:
-  nlohmann::json name_terms(const TermValues& values) const;
-
   LossTerms terms_;
   Log log_;
   TensorBoardWriter board_;

@@ -31,7 +31,9 @@ TEST_F(EngineTest, TokensDependOnNothingButTheRequest) {
                                            {Policy::clover, 1},
                                            {Policy::clover, 4},
                                            {Policy::clover, 16},
-                                           {Policy::automatic, -1}}) {
+                                           {Policy::automatic, -1},
+                                           {Policy::beam, -1},
+                                           {Policy::best_first, 9}}) {
         for (const int64_t batch : {1, 3, 16}) {
           SCOPED_TRACE(to_string(policy) + " budget " + std::to_string(budget) + " batch " +
                        std::to_string(batch) + " temperature " + std::to_string(temperature));
@@ -43,6 +45,31 @@ TEST_F(EngineTest, TokensDependOnNothingButTheRequest) {
           kernels::set_threads(batch == 3 ? 1 : 2);
           expect_equal(expected, run(all, chosen, drafter));
         }
+      }
+    }
+  }
+}
+
+// Trees of up to 256 rows, or of 64 in a large batch, which a pass holds together.
+TEST_F(EngineTest, TreesOfHundredsOfNodesChangeNoToken) {
+  const auto random =
+      model::make_drafter("redrafter", nlohmann::json::object(), target_->view(), {}, false, 3);
+  random->freeze(at::kBFloat16);
+  for (const double temperature : {0.0, 0.8}) {
+    auto all = requests(20, temperature);
+    for (Request& request : all) request.max_tokens = 12;
+    const Answers expected = plain(all);
+    for (const Policy policy : {Policy::beam, Policy::best_first}) {
+      for (const int64_t batch : {1, 3, 16}) {
+        SCOPED_TRACE(to_string(policy) + " batch " + std::to_string(batch) + " temperature " +
+                     std::to_string(temperature));
+        EngineOptions chosen = options(policy, policy == Policy::best_first ? 255 : -1, batch);
+        chosen.growth.width = 64;
+        chosen.growth.length = 8;
+        expect_equal(expected, run(all, chosen, random.get()));
+        const double rows_a_tree = static_cast<double>(stats_.rows) / static_cast<double>(stats_.passes);
+        EXPECT_GT(rows_a_tree, batch == 16 ? 32 : 128);
+        EXPECT_LE(stats_.rows, stats_.steps * (batch == 1 ? 256 : 1024));
       }
     }
   }

@@ -1,10 +1,11 @@
 #include "kernels/gpu/overlap.h"
 #include "model/graphs/draft_graphs.h"
+#include "model/graphs/guesses.h"
 #include "tests/infer/engine/gpu_engine.h"
 #include "tests/support/stand_in_device.h"
 
-// Drafting on an emulated GPU: with graphs and without it makes the same guesses, and with them a depth is
-// one upload, one graph and one wait.
+// Drafting on an emulated GPU: with graphs and without it makes the same guesses, and with them a whole
+// draft is one upload, one graph and one wait.
 namespace clover::infer {
 namespace {
 
@@ -28,6 +29,7 @@ const std::vector<Heads>& every_kind() {
       {"clover2", json::object()},
       {"clover2", {{"rope_theta", 1000}}},
       {"medusa", json::object()},
+      {"redrafter", json::object()},
   };
   return kinds;
 }
@@ -48,8 +50,9 @@ TEST_F(GpuDraftsTest, EveryDrafterGuessesTheSameWithAndWithoutGraphs) {
   Answers expected;
   for (const Request& request : all)
     expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
-  const std::vector<std::pair<Policy, int64_t>> policies{
-      {Policy::chain, 1}, {Policy::clover, 3}, {Policy::fixed_tree, 1}, {Policy::automatic, 3}};
+  const std::vector<std::pair<Policy, int64_t>> policies{{Policy::chain, 1},      {Policy::clover, 3},
+                                                         {Policy::fixed_tree, 3}, {Policy::automatic, 3},
+                                                         {Policy::beam, 3},       {Policy::best_first, 1}};
   for (const Heads& of : every_kind()) {
     const auto guesser = heads(of, of.settings.empty() ? at::Tensor() : at::arange(2, 120, 2, at::kLong));
     for (const auto& [policy, batch] : policies) {
@@ -68,31 +71,51 @@ TEST_F(GpuDraftsTest, EveryDrafterGuessesTheSameWithAndWithoutGraphs) {
   }
 }
 
+// Beams of every level: 64 of one sequence are captured together, those of five sequences are too many.
+TEST_F(GpuDraftsTest, WideBeamsChangeNoToken) {
+  const auto all = requests(5, 0.8);
+  Answers expected;
+  for (const Request& request : all)
+    expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
+  const auto guesser = moved_drafter(*target_, "redrafter", {}, json::object());
+  for (const int64_t batch : {1, 5}) {
+    EngineOptions chosen = options(Policy::beam, -1, batch);
+    chosen.growth.width = 64;
+    chosen.growth.length = 3;
+    EXPECT_EQ(expected, run(all, chosen, guesser.get())) << batch;
+    EXPECT_GT(stats_.graphs, 0);
+    EXPECT_GT(stats_.rows, 60 * stats_.passes / 2);
+  }
+}
+
 /// Rows of features as a pass leaves them, in uneven parts.
 class Draft {
  public:
   Draft(const model::Target& target, model::Drafter& drafter, bool graphs)
       : cache_(target.kv_shape(drafter.kv_layers()), 64, 8),
         graph_runner_(target.device(), graphs),
+        drafter_(drafter),
         draft_(drafter, cache_, target.config().layers, graph_runner_),
         target_(target) {}
 
-  /// The guesses of one draft behind `rows` new rows of each of `sequences`, depth by depth.
+  /// The guesses behind `rows` new rows of each of `sequences`, depth by depth: what the drafter says,
+  /// without DraftGraphs.
   std::vector<model::Guesses> of(int64_t sequences, int64_t rows, int64_t width) {
+    const at::NoGradGuard no_grad;
     const auto [input, frontier] = see(sequences, rows);
-    const Count count(*this);
-    std::vector<int64_t> parents, ids;
-    std::vector<model::Guesses> guesses{draft_.prime(input, frontier, width)};
-    for (int64_t depth = 1; depth < draft_.drafter().max_depth(); ++depth) {
-      parents.clear();
-      ids.clear();
+    model::DraftState state = draft_.read(input, frontier);
+    std::vector<model::Guesses> guesses{on_cpu(model::guesses_of(drafter_, state, width))};
+    for (int64_t depth = 1; depth < drafter_.trained_depth(); ++depth) {
+      std::vector<int64_t> parents, ids;
       for (int64_t row = 0; row < guesses.back().ids.size(0); ++row) {
         for (int64_t rank = 0; rank < std::min<int64_t>(width, depth == 1 ? 2 : 1); ++rank) {
           parents.push_back(row);
           ids.push_back(guesses.back().ids[row][rank].item<int64_t>());
         }
       }
-      guesses.push_back(draft_.extend(parents, ids, width));
+      state = drafter_.extend(state, kernels::to_device(at::tensor(parents, at::kLong), target_.device()),
+                              kernels::to_device(at::tensor(ids, at::kLong), target_.device()), nullptr);
+      guesses.push_back(on_cpu(model::guesses_of(drafter_, state, width)));
     }
     return guesses;
   }
@@ -103,6 +126,11 @@ class Draft {
     const auto [input, frontier] = see(sequences, rows);
     const Count count(*this);
     return draft_.grow(input, frontier, {rule, std::vector<model::Growth::Tree>(sequences, tree)});
+  }
+
+  /// Any trees.
+  kernels::GrowingTrees trees(int64_t sequences, int64_t rows) {
+    return trees(sequences, rows, {6, drafter_.trained_depth(), 0}, {.width = 5});
   }
 
   int64_t launches_ = 0, uploads_ = 0, waits_ = 0;  // of the last draft
@@ -127,6 +155,10 @@ class Draft {
    private:
     Draft& of_;
   };
+
+  static model::Guesses on_cpu(const model::Guesses& guesses) {
+    return {guesses.logits.cpu(), guesses.ids.cpu(), guesses.log_sums.cpu()};
+  }
 
   /// A pass over `rows` new rows of each sequence, and the last one of each.
   std::pair<model::DraftInput, std::vector<int64_t>> see(int64_t sequences, int64_t rows) {
@@ -156,6 +188,7 @@ class Draft {
 
   model::KvCache cache_;
   model::GraphRunner graph_runner_;
+  model::Drafter& drafter_;
   model::DraftGraphs draft_;
   const model::Target& target_;
   std::vector<int32_t> sequences_;
@@ -168,34 +201,6 @@ int64_t features_of(const model::Drafter& drafter) {
   return int64_t{taps.pre_norm} + int64_t{taps.post_norm} + int64_t{!taps.layers.empty()};
 }
 
-TEST_F(GpuDraftsTest, ADepthIsOneUploadOneGraphAndOneWait) {
-  for (const Heads& of : every_kind()) {
-    SCOPED_TRACE(std::string(of.kind) + " " + of.settings.dump());
-    const auto guesser = heads(of);
-    Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
-    const std::vector<std::array<int64_t, 3>> shapes{{1, 1, 1}, {3, 2, 3}, {3, 1, 4}, {2, 5, 3}};
-    for (int round = 0; round < 3; ++round) {
-      for (const auto& [sequences, rows, width] : shapes) {
-        const auto expected = without.of(sequences, rows, width), found = with.of(sequences, rows, width);
-        ASSERT_EQ(expected.size(), found.size());
-        for (size_t depth = 0; depth < expected.size(); ++depth) {
-          EXPECT_TRUE(at::equal(expected[depth].ids, found[depth].ids.slice(1, 0, width)));
-          EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits.slice(1, 0, width)));
-          EXPECT_TRUE(at::equal(expected[depth].log_sums, found[depth].log_sums));
-        }
-        EXPECT_EQ(with.graphs().warm(), round >= 2);
-        EXPECT_TRUE(without.graphs().warm());
-        if (round < 2) continue;
-        const int64_t depths = guesser->max_depth();
-        EXPECT_EQ(with.launches_, depths + features_of(*guesser)) << "and the copies of the features";
-        EXPECT_EQ(with.uploads_, depths);
-        EXPECT_EQ(with.waits_, depths);
-      }
-    }
-    EXPECT_EQ(without.graph_runner().captured(), 0);
-  }
-}
-
 void expect_same_trees(const kernels::GrowingTrees& expected, const kernels::GrowingTrees& found,
                        int64_t trees) {
   const auto state_of = [](const kernels::GrowingTrees& of, int64_t tree) {
@@ -206,7 +211,7 @@ void expect_same_trees(const kernels::GrowingTrees& expected, const kernels::Gro
     ASSERT_EQ(nodes, state_of(found, tree).nodes);
     EXPECT_TRUE(at::equal(expected.ids[tree].slice(0, 1, nodes), found.ids[tree].slice(0, 1, nodes)));
     EXPECT_TRUE(at::equal(expected.parent[tree].slice(0, 1, nodes), found.parent[tree].slice(0, 1, nodes)));
-    EXPECT_TRUE(at::equal(expected.joint[tree].slice(0, 1, nodes), found.joint[tree].slice(0, 1, nodes)));
+    EXPECT_TRUE(at::equal(expected.score[tree].slice(0, 1, nodes), found.score[tree].slice(0, 1, nodes)));
   }
 }
 
@@ -218,7 +223,7 @@ TEST_F(GpuDraftsTest, WholeTreesAreOneUploadOneGraphAndOneWait) {
     const std::vector<std::array<int64_t, 3>> shapes{{1, 1, 2}, {3, 2, 5}, {3, 1, 12}, {2, 5, 5}};
     for (int round = 0; round < 3; ++round) {
       for (const auto& [sequences, rows, nodes] : shapes) {
-        const model::Growth::Tree tree{nodes, guesser->max_depth(), round % 2 == 0 ? 0.0f : 1e-3f};
+        const model::Growth::Tree tree{nodes, guesser->trained_depth(), round % 2 == 0 ? 0.0f : 1e-3f};
         const kernels::LevelRule rule{.width = nodes - 1, .top_p = 0.9f, .relative_cut = 0.1f};
         const auto expected = without.trees(sequences, rows, tree, rule),
                    found = with.trees(sequences, rows, tree, rule);
@@ -261,7 +266,7 @@ TEST_F(GpuDraftsTest, AChainIsWhatTheHeadsGuessDepthByDepth) {
     const auto guesser = heads(of);
     Draft whole(*target_, *guesser, true), by_depth(*target_, *guesser, false);
     for (int round = 0; round < 3; ++round) {
-      const int64_t depths = guesser->max_depth();
+      const int64_t depths = guesser->trained_depth();
       const auto chains = whole.trees(3, 2, {depths + 1, depths, 0}, {.width = 1});
       const auto guesses = by_depth.of(3, 2, 1);
       for (int64_t depth = 0; depth < depths; ++depth) {
@@ -274,15 +279,14 @@ TEST_F(GpuDraftsTest, AChainIsWhatTheHeadsGuessDepthByDepth) {
 
 TEST_F(GpuDraftsTest, WhereMemoryForGraphsEndsDraftsGoOnWithout) {
   const auto guesser = heads(every_kind()[0]);
-  for (int64_t room = 0; room < 4; ++room) {  // the graph that has none is that of prime or of a depth
+  for (int64_t room = 0; room < 3; ++room) {  // for graphs; two are wanted
     Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
     test::leave_room_for_graphs(room);
     for (int round = 0; round < 4; ++round) {
-      const auto expected = without.of(2, 2, 2), found = with.of(2, 2, 2);
-      for (size_t depth = 0; depth < expected.size(); ++depth)
-        EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits)) << room << " " << depth;
+      for (const int64_t sequences : {1, 2})
+        expect_same_trees(without.trees(sequences, 2), with.trees(sequences, 2), sequences);
     }
-    EXPECT_EQ(with.graph_runner().captured(), std::min<int64_t>(room, guesser->max_depth()));
+    EXPECT_EQ(with.graph_runner().captured(), room);
     EXPECT_TRUE(with.graphs().warm()) << room;  // what drafts cost can be learnt all the same
   }
   test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
@@ -292,8 +296,8 @@ TEST_F(GpuDraftsTest, WhatIsHeldForLaterMakesRoomForGraphs) {
   const auto guesser = heads(every_kind()[0]);
   Draft with(*target_, *guesser, true);
   test::leave_room_for_graphs(1, 100);
-  for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
-  EXPECT_EQ(with.graph_runner().captured(), guesser->max_depth());
+  for (int round = 0; round < 3; ++round) with.trees(2, 2);
+  EXPECT_EQ(with.graph_runner().captured(), 1);
   test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
 }
 
@@ -301,8 +305,8 @@ TEST_F(GpuDraftsTest, WhereOverlapCannotBeRecordedKernelsDoWithout) {
   const auto guesser = heads(every_kind()[0]);
   Draft with(*target_, *guesser, true);
   test::record(test::Records::no_overlap);
-  for (int round = 0; round < 3; ++round) with.of(2, 2, 2);
-  EXPECT_EQ(with.graph_runner().captured(), guesser->max_depth());
+  for (int round = 0; round < 3; ++round) with.trees(2, 2);
+  EXPECT_EQ(with.graph_runner().captured(), 1);
   EXPECT_FALSE(with.graph_runner().capture_failed());
   EXPECT_FALSE(kernels::kernels_overlap());
   test::record(test::Records::everything);
@@ -312,11 +316,7 @@ TEST_F(GpuDraftsTest, WhereNothingCanBeRecordedKernelsOverlapAllTheSame) {
   const auto guesser = heads(every_kind()[0]);
   Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
   test::record(test::Records::nothing);
-  for (int round = 0; round < 3; ++round) {
-    const auto expected = without.of(2, 2, 2), found = with.of(2, 2, 2);
-    for (size_t depth = 0; depth < expected.size(); ++depth)
-      EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits)) << depth;
-  }
+  for (int round = 0; round < 3; ++round) expect_same_trees(without.trees(2, 2), with.trees(2, 2), 2);
   EXPECT_TRUE(with.graph_runner().capture_failed());
   EXPECT_TRUE(kernels::kernels_overlap());
   test::record(test::Records::everything);
@@ -327,9 +327,7 @@ TEST_F(GpuDraftsTest, DraftsTooLargeForAGraphGoOnWithoutOne) {
   Draft with(*target_, *guesser, true), without(*target_, *guesser, false);
   for (const auto& [sequences, rows] :
        {std::pair<int64_t, int64_t>{2, 1}, {2, 130}, {2, 1}, {2, 1}, {2, 1}}) {
-    const auto expected = without.of(sequences, rows, 2), found = with.of(sequences, rows, 2);
-    for (size_t depth = 0; depth < expected.size(); ++depth)
-      EXPECT_TRUE(at::equal(expected[depth].logits, found[depth].logits.slice(1, 0, 2))) << depth;
+    expect_same_trees(without.trees(sequences, rows), with.trees(sequences, rows), sequences);
   }
   EXPECT_GT(with.graph_runner().captured(), 0);
 }

@@ -40,8 +40,8 @@ TEST_F(GpuEngineTest, TokensDependOnNothingButTheRequest) {
     for (const Request& request : all)
       expected.merge(run({request}, options(Policy::off, -1, 1, false), nullptr));
     for (model::Drafter* guesser : {clover.get(), medusa.get(), trimmed.get()}) {
-      for (const Policy policy :
-           {Policy::off, Policy::chain, Policy::fixed_tree, Policy::clover, Policy::automatic}) {
+      for (const Policy policy : {Policy::off, Policy::chain, Policy::fixed_tree, Policy::clover,
+                                  Policy::automatic, Policy::beam, Policy::best_first}) {
         if (policy == Policy::off && guesser != clover.get()) continue;  // nobody is asked
         for (const int64_t batch : {1, 3}) {
           SCOPED_TRACE(guesser->kind() + " " + to_string(policy) + " batch " + std::to_string(batch) +

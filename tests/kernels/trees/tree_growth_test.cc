@@ -14,14 +14,15 @@ namespace {
 struct Node {
   int64_t id;
   int32_t parent;
-  float joint;
+  float score;
 };
 
 /// A tree and, for each live node, the row of its guesses.
 struct Tree {
   std::vector<Node> nodes{{0, -1, 1.0f}};
   int32_t first_live = 0, live = 1, row = 0, most = 1, levels = 1;
-  float least_joint = 0;
+  float least_score = 0;
+  int32_t most_kept = 1;
 };
 
 /// What all trees are grown with.
@@ -55,18 +56,33 @@ std::vector<Child> children_of(const Tree& tree, const Level& level) {
       if (rank > 0 &&
           (its <= 0 || its < level.rule.relative_cut * best - 1e-6 || mass > level.rule.top_p + 1e-5))
         break;
-      const float joint = tree.nodes[node].joint * static_cast<float>(its);
-      if (joint < tree.least_joint) break;
-      children.push_back({{level.ids[row][rank].item<int64_t>(), node, joint}, row});
+      const float log =
+          std::min(level.logits[row][rank].item<float>() - level.log_sums[row].item<float>(), 0.0f);
+      const float of_parent = tree.nodes[node].score;
+      const float score =
+          level.rule.by_log_probability ? of_parent + log : of_parent * static_cast<float>(its);
+      if (score < tree.least_score) break;
+      children.push_back({{level.ids[row][rank].item<int64_t>(), node, score}, row});
     }
   }
-  std::stable_sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
-    if (a.node.joint != b.node.joint) return a.node.joint > b.node.joint;
+  // By log-probability the order of parents and ranks, in which they stand, breaks ties.
+  std::stable_sort(children.begin(), children.end(), [&level](const Child& a, const Child& b) {
+    if (a.node.score != b.node.score || level.rule.by_log_probability) return a.node.score > b.node.score;
     return a.node.id != b.node.id ? a.node.id < b.node.id : a.node.parent < b.node.parent;
   });
-  const size_t room = static_cast<size_t>(tree.most) - tree.nodes.size();
-  if (children.size() > room) children.resize(room);
-  return children;
+  const int64_t room = std::min(tree.most - std::ssize(tree.nodes), level.rule.most_a_level);
+  if (std::ssize(children) > room) children.resize(room);
+  if (!level.rule.best_so_far) return children;
+  std::vector<float> scores;  // of all nodes but the root
+  for (size_t i = 1; i < tree.nodes.size(); ++i) scores.push_back(tree.nodes[i].score);
+  std::vector<Child> best;
+  for (const Child& child : children) {
+    const auto better = std::ranges::count_if(scores, [&](float other) { return other >= child.node.score; });
+    if (better + 1 >= tree.most_kept) break;
+    scores.push_back(child.node.score);
+    best.push_back(child);
+  }
+  return best;
 }
 
 /// Grows the tree; returns the rows of the next level: (row continued, token).
@@ -95,7 +111,7 @@ GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t nodes, int64_t r
     for (int64_t node = 1; node < std::ssize(tree.nodes); ++node) {
       packed.ids[i][node] = tree.nodes[node].id;
       packed.parent[i][node] = tree.nodes[node].parent;
-      packed.joint[i][node] = tree.nodes[node].joint;
+      packed.score[i][node] = tree.nodes[node].score;
     }
     static_cast<TreeState*>(packed.state.mutable_data_ptr())[i] = {static_cast<int32_t>(tree.nodes.size()),
                                                                    tree.first_live,
@@ -103,7 +119,10 @@ GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t nodes, int64_t r
                                                                    tree.row,
                                                                    tree.most,
                                                                    tree.levels,
-                                                                   tree.least_joint};
+                                                                   tree.least_score,
+                                                                   0,
+                                                                   0,
+                                                                   tree.most_kept};
   }
   return packed;
 }
@@ -120,7 +139,7 @@ void expect_same(const Tree& tree, const GrowingTrees& found, int64_t i) {
   for (int64_t node = 1; node < state.nodes; ++node) {
     ASSERT_EQ(found.ids[i][node].item<int64_t>(), tree.nodes[node].id) << node;
     ASSERT_EQ(found.parent[i][node].item<int32_t>(), tree.nodes[node].parent) << node;
-    ASSERT_NEAR(found.joint[i][node].item<float>(), tree.nodes[node].joint, 1e-5) << node;
+    ASSERT_NEAR(found.score[i][node].item<float>(), tree.nodes[node].score, 1e-5) << node;
   }
 }
 
@@ -177,14 +196,21 @@ TEST(GrowLevel, GrowsWhatPlainLoopsGrowLevelByLevel) {
       level.rule = {growth.one_of({1, 3, 16}), static_cast<float>(growth.draw(2, 10)) / 10,
                     static_cast<float>(growth.draw(0, 3)) / 8, growth.draw(0, 3) == 0};
       level.most_live = growth.one_of({1, 4, 64});
-      const int64_t nodes = growth.one_of({2, 9, 64});
+      level.rule.by_log_probability = growth.draw(0, 2) == 0;
+      if (growth.draw(0, 1)) level.rule.most_a_level = growth.one_of({1, 5, 64});
+      level.rule.best_so_far = level.rule.by_log_probability && growth.draw(0, 1);
+      const int64_t nodes = growth.one_of({2, 9, 64, 200});
       std::vector<Tree> trees(growth.one_of({1, 3, 40}));
       for (int32_t i = 0; i < std::ssize(trees); ++i) {
         trees[i].row = i;
         trees[i].most = static_cast<int32_t>(growth.draw(1, nodes));
         trees[i].levels = static_cast<int32_t>(growth.draw(1, 4));
         trees[i].live = trees[i].most > 1 && growth.draw(0, 5) > 0 ? 1 : 0;
-        trees[i].least_joint = growth.draw(0, 1) ? 0.03f : 0.0f;
+        trees[i].least_score = growth.draw(0, 1) ? 0.03f : 0.0f;
+        trees[i].most_kept = static_cast<int32_t>(growth.draw(1, 30));
+        if (!level.rule.by_log_probability) continue;
+        trees[i].nodes[0].score = 0;
+        trees[i].least_score = std::log(trees[i].least_score);
       }
       GrowingTrees found = tensors_of(trees, nodes, std::ssize(trees) * level.most_live + growth.draw(0, 3));
       int64_t guessing = std::ssize(trees);
@@ -229,6 +255,120 @@ TEST(GrowLevel, BreaksTiesByTokenThenParent) {
   });
 }
 
+// The same by log-probability: a beam's guesses come before those of the next beam.
+TEST(GrowLevel, BreaksTiesByParentThenToken) {
+  on_every_path([] {
+    Level level{at::full({2, 3}, -1.5f),
+                at::tensor({4, 6, 8, 3, 6, 9}, at::kLong).view({2, 3}),
+                at::zeros({2}),
+                {.width = 3, .by_log_probability = true, .most_a_level = 4},
+                4};
+    std::vector<Tree> trees(1);
+    trees[0].nodes = {{0, -1, 0}, {1, 0, -0.5f}, {2, 0, -0.5f}};
+    trees[0].first_live = 1;
+    trees[0].live = 2;
+    trees[0].most = 20;
+    trees[0].levels = 2;
+    trees[0].least_score = -std::numeric_limits<float>::infinity();
+    GrowingTrees found = tensors_of(trees, 20, 4);
+    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+    EXPECT_TRUE(at::equal(found.ids[0].slice(0, 3, 7), at::tensor({4, 6, 8, 3}, at::kLong))) << found.ids;
+    EXPECT_TRUE(at::equal(found.parent[0].slice(0, 3, 7), at::tensor({1, 1, 1, 2}, at::kInt)));
+    EXPECT_TRUE(at::equal(found.score[0].slice(0, 3, 7), at::full({4}, -2.0f))) << found.score;
+    EXPECT_EQ(found.row_count.item<int32_t>(), 4);
+  });
+}
+
+// A probability that no float holds has a logarithm, and so a beam.
+TEST(GrowLevel, KeepsGuessesOfVanishingProbabilityByTheirLogarithm) {
+  on_every_path([] {
+    for (const bool by_log : {false, true}) {
+      std::vector<Tree> trees(1);
+      trees[0].most = 5;
+      trees[0].levels = 2;
+      trees[0].nodes[0].score = by_log ? 0 : 1;
+      trees[0].least_score = by_log ? -std::numeric_limits<float>::infinity() : 0;
+      GrowingTrees found = tensors_of(trees, 5, 4);
+      here::grow_level(
+          at::tensor({0.0f, -200.0f, -300.0f, -std::numeric_limits<float>::infinity()}).view({1, 4}),
+          at::arange(4, at::kLong).view({1, 4}), at::zeros({1}), {.width = 4, .by_log_probability = by_log},
+          4, found);
+      EXPECT_EQ(static_cast<const TreeState*>(found.state.const_data_ptr())->nodes, by_log ? 4 : 2);
+      EXPECT_EQ(found.score[0][1].item<float>(), by_log ? 0 : 1);
+    }
+  });
+}
+
+/// A random plan of levels, parents ascending; places of live nodes; by plain loops.
+std::vector<PlannedNode> random_plan(Growth& growth, int64_t most, int64_t width) {
+  std::vector<PlannedNode> plan{{}};
+  for (size_t begin = 0, end = 1; std::ssize(plan) < most && begin < end; begin = end, end = plan.size()) {
+    for (size_t parent = begin; parent < end; ++parent)
+      for (int64_t rank = 0; rank < width && std::ssize(plan) < most; ++rank)
+        if (growth.draw(0, 2) == 0 || plan.size() == 1)
+          plan.push_back({static_cast<int32_t>(parent), static_cast<int32_t>(rank), -1});
+    int32_t live = 0;
+    for (size_t parent = begin; parent < end; ++parent)
+      plan[parent].place =
+          std::ranges::count(plan, static_cast<int32_t>(parent), &PlannedNode::parent) > 0 ? live++ : -1;
+  }
+  return plan;
+}
+
+TEST(GrowLevel, FollowsThePlanOfEachTree) {
+  on_every_path([] {
+    Growth growth(8);
+    for (int round = 0; round < (here::emulated() ? 10 : 60); ++round) {
+      SCOPED_TRACE(round);
+      Level level;
+      const bool one_row = growth.draw(0, 2) == 0;
+      level.rule = {.width = growth.one_of({2, 6}), .one_row_a_tree = one_row};
+      const int64_t room = 90, count = growth.one_of({1, 3});
+      std::vector<Tree> trees(count);
+      std::vector<std::vector<PlannedNode>> plans;
+      for (int32_t i = 0; i < count; ++i) {
+        plans.push_back(random_plan(growth, growth.draw(2, room), level.rule.width));
+        trees[i].row = i;
+        trees[i].most = static_cast<int32_t>(plans[i].size());
+        trees[i].levels = 100;
+      }
+      GrowingTrees found = tensors_of(trees, room, count * room);
+      found.plans = at::zeros({count, room, planned_node_size}, at::kInt);
+      for (int64_t i = 0; i < count; ++i)
+        std::ranges::copy(plans[i], static_cast<PlannedNode*>(found.plans[i].mutable_data_ptr()));
+      std::vector<int64_t> rows(count);  // of guesses, of each tree's first live node
+      for (int64_t i = 0; i < count; ++i) rows[i] = i;
+      for (int64_t guessing = count; guessing > 0;) {
+        growth.guess(level, guessing, level.rule.width);
+        here::grow_level(level.logits, level.ids, level.log_sums, level.rule, 1, found);
+        std::vector<std::pair<int64_t, int64_t>> next;
+        for (int64_t i = 0; i < count; ++i) {
+          Tree& tree = trees[i];
+          const int64_t before = std::ssize(tree.nodes), row = rows[i];
+          rows[i] = std::ssize(next);
+          for (int64_t at = before; at < tree.most && plans[i][at].parent < before; ++at) {
+            const PlannedNode& plan = plans[i][at];
+            const int64_t from = row + (one_row ? 0 : plans[i][plan.parent].place);
+            tree.nodes.push_back(
+                {level.ids[from][plan.rank].item<int64_t>(), plan.parent,
+                 tree.nodes[plan.parent].score * static_cast<float>(probability(level, from, plan.rank))});
+            if (plan.place == 0 || (plan.place > 0 && !one_row))
+              next.emplace_back(from, tree.nodes.back().id);
+          }
+          for (int64_t node = before; node < std::ssize(tree.nodes); ++node) {
+            ASSERT_EQ(found.ids[i][node].item<int64_t>(), tree.nodes[node].id) << node;
+            ASSERT_EQ(found.parent[i][node].item<int32_t>(), tree.nodes[node].parent) << node;
+            ASSERT_NEAR(found.score[i][node].item<float>(), tree.nodes[node].score, 1e-5) << node;
+          }
+        }
+        ASSERT_NO_FATAL_FAILURE(expect_rows(next, found));
+        guessing = std::ssize(next);
+      }
+      for (int64_t i = 0; i < count; ++i) ASSERT_EQ(std::ssize(trees[i].nodes), trees[i].most);
+    }
+  });
+}
+
 TEST(GrowLevel, TakesTheBestGuessEvenWhenItIsNotANumber) {
   on_every_path([] {
     Level level{at::full({1, 2}, std::nanf("")),
@@ -242,7 +382,7 @@ TEST(GrowLevel, TakesTheBestGuessEvenWhenItIsNotANumber) {
     GrowingTrees found = tensors_of(trees, 5, 4);
     here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
     EXPECT_EQ(found.ids[0][1].item<int64_t>(), 7);
-    EXPECT_EQ(found.joint[0][1].item<float>(), 0);
+    EXPECT_EQ(found.score[0][1].item<float>(), 0);
     EXPECT_EQ(found.row_count.item<int32_t>(), 1);
   });
 }

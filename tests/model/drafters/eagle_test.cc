@@ -11,6 +11,7 @@
 #include "model/drafters/drafter.h"
 #include "tests/model/drafters/own_layers.h"
 #include "tests/support/goldens.h"
+#include "tests/support/published_names.h"
 #include "tests/support/reading.h"
 
 namespace clover {
@@ -29,20 +30,6 @@ struct Case {
   const char* prefix = "";  // of the golden tensors
 };
 
-/// The name that SafeAILab's checkpoints give to a parameter.
-std::string published(std::string name, const std::string& kind) {
-  const std::string layer = "decoder.layer.";
-  if (name == "vocabulary.weight") return "lm_head.weight";
-  const std::string own = kind == "eagle3" ? "midlayer." : "layers.0.";
-  if (name == "input_layernorm.weight" || name == "hidden_norm.weight") return own + name;
-  if (!name.starts_with(layer)) return name;
-  name = name.substr(layer.size());
-  const char* part = name.starts_with("post")                    ? ""
-                     : name.find("_proj") == 1 && name[0] != 'g' ? "self_attn."
-                                                                 : "mlp.";
-  return own + part + name;
-}
-
 class EagleOfSafeAILab : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -55,7 +42,7 @@ class EagleOfSafeAILab : public testing::TestWithParam<Case> {
     const auto weights = SafetensorsReader::open(folder / "published" / "model.safetensors");
     const at::NoGradGuard no_grad;
     for (auto& [name, value] : drafter_->named_parameters())
-      value.copy_(weights.read(published(name, GetParam().kind), value.sizes()));
+      value.copy_(weights.read(test::name_of_safe_ai_lab(name, GetParam().kind), value.sizes()));
     features_.post_norm = third ? at::Tensor() : golden_->read("features").clone();
     if (third) features_.layers = golden_->read("taps").clone();
     ids_ = golden_->read("ids").clone();

@@ -9,6 +9,7 @@
 #include "model/drafters/drafter.h"
 #include "model/graphs/guesses.h"
 #include "tests/support/goldens.h"
+#include "tests/support/published_names.h"
 #include "tests/support/reading.h"
 
 namespace clover {
@@ -34,21 +35,9 @@ class ReDrafterOfApple : public testing::TestWithParam<Case> {
     const int64_t layers = GetParam().settings.at("layers");
     const at::NoGradGuard no_grad;
     for (auto& [name, value] : drafter_->named_parameters())
-      value.copy_(weights.read(published(name, layers), value.sizes()));
+      value.copy_(weights.read(test::name_of_apple(name, layers), value.sizes()));
     golden_.emplace(SafetensorsReader::open(folder / "golden.safetensors"));
     ids_ = golden_->read("ids").select(0, 0).clone();
-  }
-
-  static std::string published(std::string name, int64_t layers) {
-    const auto begins = [&](const char* with, const std::string& by) {
-      if (!name.starts_with(with)) return false;
-      name = by + name.substr(std::string(with).size());
-      return true;
-    };
-    begins("cell.token.", "rnn_w.") || begins("cell.state.", "rnn_u.") ||
-        begins("projection.", "input_proj.") || begins("block", "lm_head.") ||
-        begins("vocabulary.", "lm_head." + std::to_string(layers) + ".");
-    return name;
   }
 
   /// The state after the root has been read at every row of the text but the last.

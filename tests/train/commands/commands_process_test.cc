@@ -1,6 +1,8 @@
 // prepare, init, fit and eval as a user runs them one after the other, on a tiny target with a tokenizer.
-#include "tests/train/commands/commands_process.h"
+#include <cmath>
+
 #include "data/training/token_store.h"
+#include "tests/train/commands/commands_process.h"
 
 namespace clover::train {
 namespace {
@@ -84,6 +86,19 @@ TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
   EXPECT_EQ(report["decoder"]["differs_from_plain"], 0);
   EXPECT_GT(report["heads"][0]["labels"].get<int64_t>(), 0);
   EXPECT_FALSE(report["by_category"].empty());
+  EXPECT_FALSE(report["heads"][0].contains("loss"));
+
+  std::vector<std::string> words = eval(untrained, store);
+  words.insert(words.end(), {"--loss", "total-variation + lk"});
+  ran = run("eval", words);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("total-variation 0."));
+  const json terms = data::read_json(folder_ / "eval.json")["heads"][0]["loss"];
+  EXPECT_EQ(terms.size(), 2u);
+  // By Jensen's inequality the mean of -log(1 - TV) is at least -log(1 - mean TV).
+  EXPECT_GE(terms["lk"].get<double>(), -std::log(1 - terms["total-variation"].get<double>()) - 1e-5);
+  words.back() = "kl";
+  expect_refusal("eval", words, "\"kl\" is no term");
 
   // A prompt without an answer, a text and a prompt that are longer than the context, and an invalid line.
   const std::string endless(1000, 'x');

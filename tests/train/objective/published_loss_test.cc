@@ -3,8 +3,15 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+
 #include "data/files/safetensors.h"
 #include "tests/support/goldens.h"
+#include "tests/support/published_names.h"
+#include "tests/support/reading.h"
+#include "tests/train/objective/plain_losses.h"
+#include "train/features/feature_cache.h"
 #include "train/objective/objective.h"
 
 namespace clover::train {
@@ -12,16 +19,20 @@ namespace {
 
 using data::SafetensorsReader;
 
-/// The name in Apple's checkpoint of a parameter of heads with `layers` blocks.
-std::string name_of_apple(const std::string& name, int64_t layers) {
-  for (const auto& [own, theirs] : std::initializer_list<std::pair<std::string, std::string>>{
-           {"cell.token.", "rnn_w."},
-           {"cell.state.", "rnn_u."},
-           {"block", "lm_head."},
-           {"vocabulary.", "lm_head." + std::to_string(layers) + "."}}) {
-    if (name.starts_with(own)) return theirs + name.substr(own.size());
+void take_weights(model::Drafter& drafter, const SafetensorsReader& published,
+                  const std::function<std::string(const std::string&)>& name_of) {
+  const at::NoGradGuard no_grad;
+  for (auto& [name, value] : drafter.named_parameters())
+    value.copy_(published.read(name_of(name), value.sizes()));
+}
+
+void expect_gradients(const model::Drafter& drafter, const SafetensorsReader& expected, double absolute,
+                      const std::function<std::string(const std::string&)>& name_of) {
+  for (const auto& [name, value] : drafter.named_parameters()) {
+    const at::Tensor theirs = expected.read(name_of(name));
+    EXPECT_TRUE(at::allclose(value.grad(), theirs, 1e-4, absolute))
+        << name_of(name) << " differs by " << (value.grad() - theirs).abs().max().item<double>();
   }
-  return name;
 }
 
 struct ReDrafterCase {
@@ -49,11 +60,10 @@ TEST_P(ReDrafterLossTest, LossesAccuraciesAndGradientsAreThoseOfApplesTrainer) {
     nlohmann::json settings = GetParam().settings;
     settings["heads"] = depths;
     const auto drafter = model::make_drafter("redrafter", settings, target->view(), {}, true, 1);
-    {
-      const at::NoGradGuard no_grad;
-      for (auto& [name, value] : drafter->named_parameters())
-        value.copy_(weights.read(name_of_apple(name, settings["layers"]), value.sizes()));
-    }
+    const auto name_of = [&](const std::string& name) {
+      return test::name_of_apple(name, settings.at("layers"));
+    };
+    take_weights(*drafter, weights, name_of);
     std::vector<at::Tensor> features;
     for (size_t i = 0; i < samples.size(); ++i)
       features.push_back(
@@ -77,11 +87,7 @@ TEST_P(ReDrafterLossTest, LossesAccuraciesAndGradientsAreThoseOfApplesTrainer) {
         EXPECT_NEAR(metrics[i].top(k), accuracy[i][k - 1].item<double>(), 1e-6)
             << "iteration " << i << " top " << k;
     }
-    for (const auto& [name, value] : drafter->named_parameters()) {
-      const at::Tensor expected = gradients.read(run + name_of_apple(name, settings["layers"]));
-      EXPECT_TRUE(at::allclose(value.grad(), expected, 1e-4, 1e-6))
-          << run << name << " differs by " << (value.grad() - expected).abs().max().item<double>();
-    }
+    expect_gradients(*drafter, gradients, 1e-6, [&](const std::string& name) { return run + name_of(name); });
   }
 }
 
@@ -90,6 +96,98 @@ INSTANTIATE_TEST_SUITE_P(Apple, ReDrafterLossTest,
                                          ReDrafterCase{"redrafter-sum",
                                                        {{"layers", 1}, {"recurrence", "sum"}}}),
                          [](const auto& info) { return info.index == 0 ? "linear" : "sum"; });
+
+/// Samples of SafeAILab's trainers.  They mask a row by the token that it reads the features of, two before
+/// the label that we ask, and learn at a row whose label is behind the end: a token more stands for it.
+struct EagleSamples {
+  EagleSamples(const at::Tensor& all_ids, const at::Tensor& loss_mask, const std::vector<int64_t>& lengths) {
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      std::vector<int32_t> own;
+      std::vector<uint8_t> mask{0, 0};
+      for (int64_t t = 0; t < lengths[i]; ++t) {
+        own.push_back(all_ids[static_cast<int64_t>(i)][t].item<int32_t>());
+        if (t + 1 < lengths[i]) mask.push_back(loss_mask[static_cast<int64_t>(i)][t].item<int64_t>() != 0);
+      }
+      own.push_back(0);
+      ids.push_back(own);
+      supervised.push_back(mask);
+    }
+    for (size_t i = 0; i < ids.size(); ++i) views.push_back({ids[i], supervised[i], ""});
+  }
+
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<std::vector<uint8_t>> supervised;
+  std::vector<data::TokenStore::Sample> views;
+};
+
+TEST(EagleLossTest, LossAndGradientsAreThoseOfSafeAILabsTrainer) {
+  const auto folder = test::goldens() / "drafters/eagle1";
+  const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
+  const auto target = model::Target::load(test::goldens() / "drafters/target", at::kFloat);
+  const auto drafter =
+      model::make_drafter("eagle", {{"heads", 1}, {"intermediate", 48}}, target->view(), {}, true, 1);
+  const auto name_of = [](const std::string& name) { return test::name_of_safe_ai_lab(name, "eagle"); };
+  take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);
+  const at::Tensor mask = golden.read("train.loss_mask");
+  const EagleSamples samples(golden.read("train.ids"), mask, test::to_ids(golden.read("train.lengths")));
+  std::vector<at::Tensor> features;
+  for (size_t i = 0; i < samples.views.size(); ++i)
+    features.push_back(golden.read("train.features")[static_cast<int64_t>(i)].slice(
+        0, 0, useful_rows(samples.views[i], 1, TeacherRow::yes)));
+
+  Objective objective(*drafter, target->view(), {.terms = LossTerms::parse("smooth-l1 + 0.1 soft-labels")});
+  const double scale[] = {1 / (mask.sum().item<double>() + 1e-5)};
+  std::vector<HeadMetrics> metrics(1);
+  const at::Tensor loss = objective.loss({{}, at::cat(features)}, pack(samples.views, 1, TeacherRow::yes), {},
+                                         {}, scale, metrics);
+  loss.backward();
+  EXPECT_NEAR(loss.item<double>(), golden.read("train.loss").item<double>(), 1e-4);
+  const auto term = [&](LossTerm which) { return scale[0] * metrics[0].terms[static_cast<size_t>(which)]; };
+  EXPECT_NEAR(term(LossTerm::smooth_l1), golden.read("train.vloss").item<double>(), 1e-5);
+  EXPECT_NEAR(term(LossTerm::soft_labels), golden.read("train.ploss").item<double>(), 1e-3);
+  expect_gradients(*drafter, SafetensorsReader::open(folder.string() + "-training/gradients.safetensors"),
+                   1e-5, name_of);
+}
+
+/// Seven depths of training-time test, soft labels over the draft vocabulary.  They leave a row out where the
+/// target's best token is outside it, and divide by all positions of the batch.
+TEST(Eagle3LossTest, LossesAndGradientsAreThoseOfSafeAILabsTrainer) {
+  constexpr int64_t depths = 7, positions = 2 * 14;
+  const auto folder = test::goldens() / "drafters/eagle3";
+  const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
+  const auto target = model::Target::load(test::goldens() / "drafters/target-gqa", at::kFloat);
+  const at::Tensor map = golden.read("target_ids_of_draft").clone();
+  const auto drafter =
+      model::make_drafter("eagle3", {{"heads", depths}, {"rope_theta", 10000.0}, {"intermediate", 48}},
+                          target->view(), map, true, 1);
+  const auto name_of = [](const std::string& name) { return test::name_of_safe_ai_lab(name, "eagle3"); };
+  take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);
+  const EagleSamples samples(golden.read("train.ids"), golden.read("train.loss_mask"),
+                             test::to_ids(golden.read("train.attention_mask").sum(1)));
+  const PackedBatch batch = pack(samples.views, depths, TeacherRow::yes);
+  std::vector<int64_t> rows;
+  for (const auto& sample : samples.views) rows.push_back(useful_rows(sample, depths, TeacherRow::yes));
+  model::FeatureTaps taps = drafter->features();
+  taps.post_norm = true;
+  const auto features =
+      FeatureCache(*target, taps, 64, 0, {}).of(samples.views, rows, std::vector<int64_t>(rows.size(), -1));
+
+  const at::Tensor best = golden.read("train.target_argmax"), losses = golden.read("train.losses");
+  const auto found = plain_losses(*drafter, features, batch, target->view().head->unpack().to(at::kFloat),
+                                  LossTerm::soft_labels);
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  for (int64_t k = 0; k < depths; ++k) {
+    const at::Tensor target_best = best.index({found[k].sample, found[k].t + 1 + k});
+    const at::Tensor kept = at::isin(target_best, map).to(at::kDouble);
+    const at::Tensor mean = (found[k].values * kept).sum() / positions;
+    EXPECT_NEAR(mean.item<double>(), losses[k].item<double>(), 1e-4) << "depth " << k;
+    loss = loss + std::pow(0.8, k) * mean;
+  }
+  loss.backward();
+  EXPECT_NEAR(loss.item<double>(), golden.read("train.loss").item<double>(), 1e-4);
+  expect_gradients(*drafter, SafetensorsReader::open(folder.string() + "-training/gradients.safetensors"),
+                   1e-5, name_of);
+}
 
 }  // namespace
 }  // namespace clover::train

@@ -1,0 +1,83 @@
+#include "kernels/trees/select_nodes.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/op/check.h"
+#include "kernels/op/run.h"
+
+namespace clover::kernels {
+namespace {
+
+/// Marks the nodes on a path to the last level.
+void mark_paths(const int32_t* parent, const TreeState& tree, std::vector<char>& kept) {
+  std::fill(kept.begin() + 1, kept.end(), 0);
+  for (int32_t last = tree.first_live; last < tree.nodes; ++last)
+    for (int32_t node = last; node > 0 && !kept[node]; node = parent[node]) kept[node] = 1;
+}
+
+/// Leaves the `most` best of the marked nodes besides the root.
+void cut(const float* score, int64_t most, std::vector<char>& kept) {
+  std::vector<int32_t> order;
+  for (int32_t node = 1; node < static_cast<int32_t>(kept.size()); ++node)
+    if (kept[node]) order.push_back(node);
+  if (static_cast<int64_t>(order.size()) <= most) return;
+  std::stable_sort(order.begin(), order.end(), [score](int32_t a, int32_t b) { return score[a] > score[b]; });
+  for (size_t i = static_cast<size_t>(most); i < order.size(); ++i) kept[order[i]] = 0;
+}
+
+}  // namespace
+
+void run_on_cpu(const SelectCall& call) {
+  std::vector<char> kept;
+  std::vector<int32_t> place;
+  for (int64_t tree = 0; tree < call.trees; ++tree) {
+    const TreeState& state = call.states[tree];
+    TORCH_CHECK(state.nodes >= 0 && state.nodes <= call.nodes, "select_nodes: tree ", tree, " has ",
+                state.nodes, " nodes, expected at most ", call.nodes, ".");
+    call.kept_states[tree] = select::after(state, std::min(1, state.nodes));
+    if (state.nodes <= 1) continue;
+    kept.assign(state.nodes, 1);
+    place.assign(state.nodes, 0);
+    if (call.rule.paths_to_last_level) mark_paths(call.parent + tree * call.nodes, state, kept);
+    cut(call.score + tree * call.nodes, select::most_kept(call, state) - 1, kept);
+    int32_t count = 1;
+    for (int32_t node = 1; node < state.nodes; ++node) {
+      if (!kept[node]) continue;
+      place[node] = count++;
+      select::keep(call, tree, node, place[node], place[call.parent[tree * call.nodes + node]]);
+    }
+    call.kept_states[tree].nodes = count;
+  }
+}
+
+void select_nodes(const GrowingTrees& grown, const SelectRule& rule, GrowingTrees& kept) {
+  const char* const name = "select_nodes";
+  const at::Device device = device_of(name, grown.ids);
+  const int64_t trees = grown.ids.size(0);
+  const auto check = [&](const GrowingTrees& of) {
+    check_tensor(name, "ids", of.ids, {trees, -1}, at::kLong, device);
+    check_tensor(name, "parent", of.parent, of.ids.sizes(), at::kInt, device);
+    check_tensor(name, "score", of.score, of.ids.sizes(), at::kFloat, device);
+    check_tensor(name, "state", of.state, {trees, tree_state_size}, at::kInt, device);
+  };
+  check(grown);
+  check(kept);
+  TORCH_CHECK(kept.ids.size(1) >= 1, name, ": no room for a root, expected room for a node or more.");
+  if (trees == 0) return;
+  run(name, grown.ids,
+      SelectCall{.rule = rule,
+                 .trees = trees,
+                 .nodes = grown.ids.size(1),
+                 .ids = grown.ids.const_data_ptr<int64_t>(),
+                 .parent = grown.parent.const_data_ptr<int32_t>(),
+                 .score = grown.score.const_data_ptr<float>(),
+                 .states = static_cast<const TreeState*>(grown.state.const_data_ptr()),
+                 .room = kept.ids.size(1),
+                 .kept_ids = kept.ids.mutable_data_ptr<int64_t>(),
+                 .kept_parent = kept.parent.mutable_data_ptr<int32_t>(),
+                 .kept_probability = kept.score.mutable_data_ptr<float>(),
+                 .kept_states = static_cast<TreeState*>(kept.state.mutable_data_ptr())});
+}
+
+}  // namespace clover::kernels
