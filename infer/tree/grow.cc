@@ -16,16 +16,16 @@ constexpr int64_t most_grown_nodes = 2048;
 /// The limit that one sequence's tree can reach; {0, 0} where it has no room for a node.
 GrowthLimit usable(const GrowthLimit& limit, const GrowthRule& rule, const model::Drafter& drafter) {
   const GrowthPolicy& policy = growth_policy(rule.policy);
-  const int64_t most = depth_of(rule, drafter), depth = std::min(limit.max_depth, most);
+  const int64_t depth = std::min(limit.max_depth, depth_of(rule, drafter));
   if (!policy.drafts || limit.budget <= 0 || depth <= 0) return {0, 0};
-  // A chain has one node a level.
-  return {policy.most_children == 1 ? std::min(limit.budget, most) : limit.budget, depth};
+  return {limit.budget, depth};
 }
 
 /// Nodes of a tree while it grows, the root included.
 int64_t most_nodes(const GrowthRule& rule, int64_t budget, int64_t levels) {
   const int64_t width = width_of(rule);
-  switch (growth_policy(rule.policy).kept) {
+  const GrowthPolicy& policy = growth_policy(rule.policy);
+  switch (policy.kept) {
     case Kept::width:
       return 1 + width * levels;
     case Kept::best_so_far:
@@ -35,7 +35,8 @@ int64_t most_nodes(const GrowthRule& rule, int64_t budget, int64_t levels) {
     case Kept::planned:
       break;
   }
-  return 1 + budget;
+  // A chain has one node a level.
+  return 1 + (policy.most_children == 1 ? std::min(budget, levels) : budget);
 }
 
 /// The plan with what the kernel reads of each node.

@@ -32,4 +32,35 @@ inline std::string name_of_safe_ai_lab(const std::string& name, const std::strin
   return own + part + rest;
 }
 
+/// The name that Hydra's state dict gives to a parameter, with its prefix layer (Hydra++) or without.
+inline std::string name_of_hydra(std::string name, bool prefix) {
+  const auto dot = [&] { return name.find('.'); };
+  if (name == "prefix_norm.weight") return "prefix_embeding_layer.norm.weight";
+  if (name.starts_with("prefix.")) {
+    name = name.substr(7);
+    const bool norm = name.find("layernorm") != name.npos;
+    const char* part = norm ? "" : name.find("_proj") == 1 && name[0] != 'g' ? "self_attn." : "mlp.";
+    return "prefix_embeding_layer.layers.0." + (part + name);
+  }
+  if (name.starts_with("vocabulary"))
+    return "hydra_lm_head." + name.substr(10, dot() - 10) + (prefix ? ".1" : "") + name.substr(dot());
+  const std::string head = name.substr(4, dot() - 4);
+  name = name.substr(dot() + 1);
+  int block = 0;
+  if (name[0] >= '0' && name[0] <= '9') {
+    block = name[0] - '0';
+    name = name.substr(2);
+  }
+  if (name.starts_with("residual.")) name = "res_connection." + name.substr(9);
+  return "hydra_mlp." + head + "." + std::to_string(prefix ? 2 * block + 1 : block) + "." + name;
+}
+
+/// The name that Medusa's checkpoints give to a parameter of heads with one block and vocabularies of their
+/// own: "head2.linear.weight" is "2.0.linear.weight", "vocabulary2.weight" is "2.1.weight".
+inline std::string name_of_medusa(const std::string& name) {
+  const bool block = name.starts_with("head");
+  const size_t begin = block ? 4 : 10, dot = name.find('.');
+  return name.substr(begin, dot - begin) + (block ? ".0" : ".1") + name.substr(dot);
+}
+
 }  // namespace clover::test

@@ -45,8 +45,9 @@ CLI::Option* declare_drafter_option(CLI::App& app, const model::DrafterOption& o
   else if (!option.usual.is_null())
     declared->default_str(option.usual.dump());
   if (type == Setting::Type::integer) declared->check(infer::whole_number<int64_t>());
-  if (type == Setting::Type::number) declared->check(CLI::Number);
-  if (type == Setting::Type::boolean) declared->check(CLI::IsMember({"true", "false"}));
+  if (type == Setting::Type::number) declared->check(CLI::Validator(CLI::Number).description(""));
+  if (type == Setting::Type::boolean)
+    declared->check(CLI::Validator(CLI::IsMember({"true", "false"})).description(""));
   return declared;
 }
 

@@ -57,6 +57,7 @@ FeatureCache::FeatureCache(const model::Target& target, model::FeatureTaps wante
 void FeatureCache::retain_for_file(const std::vector<model::Features>& known, int64_t samples,
                                    std::span<const int64_t> asked) {
   taps_.pre_norm = taps_.post_norm = true;
+  for_file_ = true;
   cache_bytes_ /= 2;  // the other half is for the copy that is written to the file
   kept_ = known;
   kept_.resize(samples);
@@ -83,13 +84,14 @@ model::Features FeatureCache::of(std::span<const data::TokenStore::Sample> sampl
       parts[i] = kept_[key].slice(0, rows[i]);
     } else {
       missing.push_back(samples[i]);
-      missing_rows.push_back(rows[i]);
+      const int64_t length = static_cast<int64_t>(samples[i].ids.size());
+      missing_rows.push_back(for_file_ && rows[i] > 0 ? std::min(rows[i] + 1, length) : rows[i]);
       missing_index.push_back(i);
     }
   }
   const std::vector<model::Features> computed = compute(missing, missing_rows);
   for (size_t m = 0; m < computed.size(); ++m) {
-    parts[missing_index[m]] = computed[m];
+    if (missing_rows[m] > 0) parts[missing_index[m]] = computed[m].slice(0, rows[missing_index[m]]);
     keep(keys[missing_index[m]], computed[m]);
   }
   for (model::Features& part : parts) {

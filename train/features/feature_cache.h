@@ -22,8 +22,9 @@ class FeatureCache {
                FeatureOrigin origin);
 
   /// Prepares for a feature file of `samples` samples: from now on both pre_norm and post_norm are kept,
-  /// which drafters of any kind read.  known: the features by sample from an existing file, or empty; then
-  /// only the samples `asked` will be computed.
+  /// which drafters of any kind read, and one row more of each sample, which losses that read the target
+  /// need. known: the features by sample from an existing file, or empty; then only the samples `asked` will
+  /// be computed.
   void retain_for_file(const std::vector<model::Features>& known, int64_t samples,
                        std::span<const int64_t> asked);
   /// All features by sample, for the feature file; undefined for samples without rows.  Null while some are
@@ -45,6 +46,7 @@ class FeatureCache {
   model::FeatureTaps wanted_, taps_;
   model::KvCache kv_;
   int64_t cache_bytes_;
+  bool for_file_ = false;  // whether one row more of each sample is computed
   int64_t cached_bytes_ = 0;
   std::vector<model::Features> kept_;  // the cache, by key, on the CPU
   std::vector<char> known_;            // by key: 1 if cached, or without rows

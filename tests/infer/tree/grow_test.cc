@@ -14,83 +14,16 @@
 #include "model/cache/kv_cache.h"
 #include "model/graphs/draft_graphs.h"
 #include "model/graphs/graph_runner.h"
-#include "tests/infer/engine/scripted_drafter.h"
+#include "tests/infer/tree/scripted_growth.h"
 
 namespace clover::infer {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using Path = ScriptedDrafter::Path;
-
-// A script from a table: path (sequence number first) -> probabilities; uniform where the table is silent.
-ScriptedDrafter::Script from_table(int64_t vocab, std::map<Path, std::vector<double>> table) {
-  return [vocab, table = std::move(table)](const Path& path) {
-    std::vector<float> logits(vocab, 0.0f);
-    const auto row = table.find(path);
-    for (int64_t i = 0; row != table.end() && i < vocab; ++i)
-      logits[i] = i < std::ssize(row->second) ? static_cast<float>(std::log(std::max(row->second[i], 1e-40)))
-                                              : -92.0f;
-    return logits;
-  };
-}
-
-// Logits that differ wildly from path to path: peaked, flat, with ties.
-ScriptedDrafter::Script random_script(int64_t vocab, uint64_t seed) {
-  return [=](const Path& path) {
-    uint64_t mixed = seed;
-    for (const int64_t id : path) mixed = (mixed ^ uint64_t(id + 7)) * 0x9E3779B97F4A7C15u;
-    std::mt19937_64 random(mixed);
-    const double sharpness = std::uniform_real_distribution<double>(0, 4)(random);
-    std::normal_distribution<double> normal;
-    std::vector<float> logits(vocab);
-    for (float& logit : logits) logit = float(std::round(normal(random) * 8) / 8 * sharpness);
-    return logits;
-  };
-}
-
-// Probabilities of one row, and its ids best first (ties to the lowest), by plain loops.
-struct Row {
-  std::vector<double> probability;
-  std::vector<int64_t> order;
-};
-Row softmax_of(const std::vector<float>& logits, const std::vector<int64_t>& allowed) {
-  Row row{std::vector<double>(logits.size(), 0.0), allowed};
-  double sum = 0;
-  for (const int64_t id : allowed) sum += std::exp(double(logits[id]));
-  for (const int64_t id : allowed) row.probability[id] = std::exp(double(logits[id])) / sum;
-  std::stable_sort(row.order.begin(), row.order.end(),
-                   [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
-  return row;
-}
-
-Path path_to(const CandidateTree& tree, int32_t node, int64_t sequence) {
-  Path path;
-  for (; node > 0; node = tree.parent[node]) path.insert(path.begin(), tree.ids[node]);
-  path.insert(path.begin(), sequence);
-  return path;
-}
-
-std::vector<int64_t> every_id(int64_t vocab) {
-  std::vector<int64_t> ids(vocab);
-  std::iota(ids.begin(), ids.end(), 0);
-  return ids;
-}
+using namespace scripted;
 
 constexpr GrowthRule paper{Policy::clover, 0.8, 0.25};
-
-// Trees of sequences that answer to `numbers`, each of one row so far.
-std::vector<CandidateTree> grown(ScriptedDrafter& drafter, const std::vector<int64_t>& numbers,
-                                 std::span<const int64_t> roots, const GrowthRule& rule,
-                                 std::span<const GrowthLimit> limits) {
-  model::KvCache cache({1, 1, 8, at::kFloat, {1, 1, 1, 1}}, 1, 1);
-  model::GraphRunner graph_runner(at::kCPU, true);
-  model::DraftGraphs draft(drafter, cache, 0, graph_runner);
-  drafter.sequences = numbers;
-  model::DraftInput seen{{model::Features{}}, {roots.begin(), roots.end()}, {}};
-  for (int32_t i = 0; i < std::ssize(roots); ++i) seen.segments.push_back({i, 0, 1});
-  return grow(draft, seen, rule, limits);
-}
 
 TEST(GrowClover, GrowsTheTreeOfThePapersFigure) {
   ScriptedDrafter drafter(5, 3,
@@ -212,194 +145,6 @@ TEST(GrowStatic, FitsAVocabularySmallerThanTheTable) {
   EXPECT_EQ(trees[0].parent, medusa_tree().cut(63, 4, 3).parent);
 }
 
-// Scores and paths of a search, by plain loops.
-struct Scored {
-  Path path;  // sequence number first
-  double log = 0;
-};
-
-/// The children of one node, best first: at most `width`, probabilities among the best `among` guesses.
-std::vector<Scored> children_of(const Scored& node, const ScriptedDrafter::Script& script,
-                                const std::vector<int64_t>& allowed, int64_t width, int64_t among) {
-  const std::vector<float> logits = script(node.path);
-  std::vector<int64_t> order = softmax_of(logits, allowed).order;
-  if (std::ssize(order) > among) order.resize(among);
-  double sum = 0;
-  for (const int64_t id : order) sum += std::exp(double(logits[id]));
-  std::vector<Scored> children;
-  for (const int64_t id : order) {
-    if (std::ssize(children) == width) break;
-    Scored child{node.path, node.log + logits[id] - std::log(sum)};
-    child.path.push_back(id);
-    children.push_back(std::move(child));
-  }
-  return children;
-}
-
-/// Leaves the `most` best, earlier ones where scores are equal.
-void keep_best(std::vector<Scored>& nodes, int64_t most) {
-  std::ranges::stable_sort(nodes, [](const Scored& a, const Scored& b) { return a.log > b.log; });
-  if (std::ssize(nodes) > most) nodes.resize(most);
-}
-
-/// Paths to the nodes of `tree` and their probabilities, the root apart.
-std::map<Path, double> paths_of(const CandidateTree& tree, int64_t sequence) {
-  std::map<Path, double> paths;
-  for (int32_t node = 1; node < tree.size(); ++node) {
-    const bool first = paths.emplace(path_to(tree, node, sequence), tree.probability_by_drafter[node]).second;
-    EXPECT_TRUE(first) << "a path stands twice";
-  }
-  return paths;
-}
-
-void expect_paths(const std::map<Path, double>& expected, const std::map<Path, double>& found) {
-  ASSERT_EQ(expected.size(), found.size());
-  for (const auto& [path, probability] : expected) {
-    const auto same = found.find(path);
-    ASSERT_NE(same, found.end());
-    ASSERT_NEAR(same->second, probability, 1e-4 * probability + 1e-9);
-  }
-}
-
-GrowthRule sized(Policy policy, int64_t width, int64_t length = 0) {
-  GrowthRule rule{policy};
-  rule.width = width;
-  rule.length = length;
-  return rule;
-}
-
-// drafters.md 12.2: what beams have in common stands in the tree once, and a beam that dies (token 9) leaves
-// nothing.
-TEST(GrowBeam, PacksBeamsWithCommonBeginnings) {
-  ScriptedDrafter drafter(10, 3,
-                          from_table(10, {{{0}, {0, .6, 0, 0, 0, .35, 0, 0, 0, .05}},
-                                          {{0, 1}, {0, 0, 1}},
-                                          {{0, 5}, {0, 0, 1}},
-                                          {{0, 9}, {0, 0, 1}},
-                                          {{0, 1, 2}, {0, 0, 0, .5, .45, .05}},
-                                          {{0, 5, 2}, {0, 0, 0, .8, .1, .1}},
-                                          {{0, 9, 2}, {0, 0, 0, 1}},
-                                          {{1}, {0, .5, .3, .2}},
-                                          {{1, 1}, {0, 1}},
-                                          {{1, 2}, {0, 1}},
-                                          {{1, 3}, {0, 1}},
-                                          {{1, 1, 1}, {0, 1}},
-                                          {{1, 2, 1}, {0, 1}},
-                                          {{1, 3, 1}, {0, 1}}}));
-  const std::vector<int64_t> roots{7, 8};
-  const std::vector<GrowthLimit> limits{{255, 9}, {255, 9}};
-  const auto trees = grown(drafter, {0, 1}, roots, sized(Policy::beam, 3), limits);
-  EXPECT_THAT(trees[0].ids, ElementsAre(7, 1, 5, 2, 2, 3, 3, 4));  // the likeliest beam is 5 2 3, by .35 * .8
-  EXPECT_THAT(trees[0].parent, ElementsAre(-1, 0, 0, 1, 2, 3, 4, 3));
-  EXPECT_THAT(trees[0].depth, ElementsAre(0, 1, 1, 2, 2, 3, 3, 3));
-  EXPECT_THAT(trees[1].ids, ElementsAre(8, 1, 2, 3, 1, 1, 1, 1, 1, 1));
-  EXPECT_THAT(trees[1].parent, ElementsAre(-1, 0, 0, 0, 1, 2, 3, 4, 5, 6));
-}
-
-TEST(GrowBeam, FindsTheBeamsOfAPlainSearch) {
-  std::mt19937_64 random(7);
-  const auto draw = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  for (int round = 0; round < 60; ++round) {
-    SCOPED_TRACE(round);
-    const int64_t vocab = draw(2, 90), width = draw(1, round % 4 == 0 ? 64 : 8), length = draw(1, 6);
-    const bool regressive = draw(0, 3) > 0;
-    const auto random_logits = random_script(vocab, 1000 + round);
-    ScriptedDrafter drafter(vocab, 6, random_logits, {}, regressive);
-    const auto script = [&](Path path) {
-      if (!regressive) std::fill(path.begin() + 1, path.end(), -1);
-      return random_logits(path);
-    };
-    const int64_t root = 1, budget = round % 3 == 0 ? draw(1, 20) : 255;
-    const GrowthLimit limit{budget, draw(1, 7)};
-    const auto tree = grown(drafter, {3}, {&root, 1}, sized(Policy::beam, width, length), {&limit, 1})[0];
-    std::vector<Scored> beams{{{3}}};
-    for (int64_t level = 0; level < std::min(length, limit.max_depth); ++level) {
-      std::vector<Scored> next;
-      for (const Scored& beam : beams)
-        std::ranges::move(children_of(beam, script, every_id(vocab), width, 50), std::back_inserter(next));
-      keep_best(next, width);
-      beams = std::move(next);
-    }
-    std::map<Path, double> expected;
-    for (const Scored& beam : beams) {
-      Scored at{{3}};
-      for (size_t i = 1; i < beam.path.size(); ++i) {
-        for (const Scored& child : children_of(at, script, every_id(vocab), vocab, 50)) {
-          if (child.path.back() != beam.path[i]) continue;
-          at = child;
-          break;
-        }
-        expected[at.path] = std::exp(at.log);
-      }
-    }
-    const auto found = paths_of(tree, 3);
-    if (std::ssize(expected) <= budget) {
-      ASSERT_NO_FATAL_FAILURE(expect_paths(expected, found));
-      continue;
-    }
-    // Cut to the likeliest.
-    ASSERT_EQ(std::ssize(found), budget);
-    double least = 1;
-    for (const auto& [path, probability] : found) {
-      ASSERT_TRUE(expected.contains(path));
-      least = std::min(least, probability);
-    }
-    for (const auto& [path, probability] : expected) {
-      if (probability > least * 1.001) {
-        ASSERT_TRUE(found.contains(path));
-      }
-    }
-  }
-}
-
-// EAGLE-2 with its flat list of candidates: every one of every level is kept until the end.
-TEST(GrowBestFirst, VerifiesTheBestOfAllThatTheLikeliestNodesLeadTo) {
-  std::mt19937_64 random(9);
-  const auto draw = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  for (int round = 0; round < 60; ++round) {
-    SCOPED_TRACE(round);
-    const int64_t vocab = draw(2, 40), width = round % 5 == 0 ? 10 : draw(1, 12), depth = draw(1, 7);
-    const auto script = random_script(vocab, 2000 + round);
-    ScriptedDrafter drafter(vocab, depth, script);
-    const int64_t root = 1;
-    const GrowthLimit limit{draw(1, 80), draw(1, 8)};
-    const auto tree = grown(drafter, {4}, {&root, 1}, sized(Policy::best_first, width), {&limit, 1})[0];
-    std::vector<Scored> all, live{{{4}}};
-    for (int64_t level = 0; level < std::min(depth, limit.max_depth); ++level) {
-      std::vector<Scored> candidates;
-      for (const Scored& node : live)
-        std::ranges::move(children_of(node, script, every_id(vocab), width, vocab),
-                          std::back_inserter(candidates));
-      all.insert(all.end(), candidates.begin(), candidates.end());
-      keep_best(candidates, width);
-      live = std::move(candidates);
-    }
-    keep_best(all, limit.budget);
-    std::map<Path, double> expected;
-    for (const Scored& node : all) expected[node.path] = std::exp(node.log);
-    ASSERT_NO_FATAL_FAILURE(expect_paths(expected, paths_of(tree, 4)));
-  }
-}
-
-// drafters.md 12.3: of the four nodes of level 2 the third and the first live, in this order.
-TEST(GrowBestFirst, FollowsTheParentsOfEaglesFlatList) {
-  ScriptedDrafter drafter(4, 3,
-                          from_table(4, {{{0}, {.5, .4, .1}},
-                                         {{0, 0}, {.6, .2, .2}},
-                                         {{0, 1}, {.9, .1}},
-                                         {{0, 1, 0}, {.7, .2, .1}},
-                                         {{0, 0, 0}, {.5, .3, .2}}}));
-  const int64_t root = 0;
-  const GrowthLimit limit{60, 3};
-  const auto tree = grown(drafter, {0}, {&root, 1}, sized(Policy::best_first, 2), {&limit, 1})[0];
-  EXPECT_THAT(tree.ids, ElementsAre(0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 1));
-  EXPECT_THAT(tree.parent, ElementsAre(-1, 0, 0, 2, 1, 1, 2, 3, 4, 4, 3));
-}
-
 /// The cuts that a policy makes.
 ChildCuts cuts_of(const GrowthRule& rule) {
   return growth_policy(rule.policy).own_cuts.value_or(ChildCuts{rule.top_p, rule.relative_cut});
@@ -424,13 +169,16 @@ void expect_lawful(const CandidateTree& tree, const ScriptedDrafter::Script& scr
     if (children[node].empty()) continue;
     const Row row = softmax_of(script(path_to(tree, node, sequence)), allowed);
     std::set<int64_t> ids;
-    double mass = 0;
+    double mass = 0, all = 0;  // of the guesses that probabilities are among
+    const int64_t among = growth_policy(rule.policy).softmax_over;
+    for (int64_t rank = 0; rank < std::ssize(row.order) && (among == 0 || rank < among); ++rank)
+      all += row.probability[row.order[rank]];
     for (const int32_t child : children[node]) {
       ids.insert(tree.ids[child]);
-      const double probability = row.probability[tree.ids[child]];
+      const double probability = row.probability[tree.ids[child]] / all;
       mass += probability;
       ASSERT_NEAR(tree.probability_by_drafter[child], tree.probability_by_drafter[node] * probability, 1e-4);
-      if (rule.policy != Policy::fixed_tree) {
+      if (growth_policy(rule.policy).kept != GrowthPolicy::Kept::planned) {
         ASSERT_GE(probability, cuts_of(rule).relative_cut * row.probability[row.order[0]] - 1e-5);
       }
     }

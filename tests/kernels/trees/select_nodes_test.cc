@@ -82,7 +82,7 @@ Tree random_tree(std::mt19937_64& random, bool by_log) {
 TEST(SelectNodes, LeavesWhatPlainLoopsLeave) {
   on_every_path([] {
     std::mt19937_64 random(3);
-    for (int round = 0; round < (here::emulated() ? 30 : 200); ++round) {
+    for (int round = 0; round < (here::emulated() ? 9 : 100); ++round) {
       SCOPED_TRACE(round);
       const SelectRule rule{round % 2 == 0, round % 3 == 0};
       std::vector<Tree> trees;

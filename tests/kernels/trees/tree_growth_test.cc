@@ -7,36 +7,12 @@
 #include <random>
 
 #include "tests/kernels/here.h"
+#include "tests/kernels/trees/growing_trees.h"
 
 namespace clover::kernels {
 namespace {
 
-struct Node {
-  int64_t id;
-  int32_t parent;
-  float score;
-};
-
-/// A tree and, for each live node, the row of its guesses.
-struct Tree {
-  std::vector<Node> nodes{{0, -1, 1.0f}};
-  int32_t first_live = 0, live = 1, row = 0, most = 1, levels = 1;
-  float least_score = 0;
-  int32_t most_kept = 1;
-};
-
-/// What all trees are grown with.
-struct Level {
-  at::Tensor logits, ids, log_sums;
-  LevelRule rule;
-  int64_t most_live = 64;
-};
-
-double probability(const Level& level, int64_t row, int64_t rank) {
-  const double its = std::exp(static_cast<double>(level.logits[row][rank].item<float>()) -
-                              level.log_sums[row].item<float>());
-  return its > 0 ? std::min(its, 1.0) : 0.0;
-}
+using namespace growing;
 
 struct Child {
   Node node;
@@ -101,32 +77,6 @@ std::vector<std::pair<int64_t, int64_t>> grow_by_hand(Tree& tree, const Level& l
   return rows;
 }
 
-GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t nodes, int64_t rows) {
-  const int64_t count = std::ssize(trees);
-  GrowingTrees packed{at::full({count, nodes}, -7, at::kLong), at::full({count, nodes}, -7, at::kInt),
-                      at::full({count, nodes}, -7.0f),         at::zeros({count, tree_state_size}, at::kInt),
-                      at::full({2, rows}, -7, at::kLong),      at::full({1}, -7, at::kInt)};
-  for (int64_t i = 0; i < count; ++i) {
-    const Tree& tree = trees[i];
-    for (int64_t node = 1; node < std::ssize(tree.nodes); ++node) {
-      packed.ids[i][node] = tree.nodes[node].id;
-      packed.parent[i][node] = tree.nodes[node].parent;
-      packed.score[i][node] = tree.nodes[node].score;
-    }
-    static_cast<TreeState*>(packed.state.mutable_data_ptr())[i] = {static_cast<int32_t>(tree.nodes.size()),
-                                                                   tree.first_live,
-                                                                   tree.live,
-                                                                   tree.row,
-                                                                   tree.most,
-                                                                   tree.levels,
-                                                                   tree.least_score,
-                                                                   0,
-                                                                   0,
-                                                                   tree.most_kept};
-  }
-  return packed;
-}
-
 void expect_same(const Tree& tree, const GrowingTrees& found, int64_t i) {
   const TreeState& state = static_cast<const TreeState*>(found.state.const_data_ptr())[i];
   ASSERT_EQ(state.nodes, std::ssize(tree.nodes));
@@ -140,50 +90,6 @@ void expect_same(const Tree& tree, const GrowingTrees& found, int64_t i) {
     ASSERT_EQ(found.ids[i][node].item<int64_t>(), tree.nodes[node].id) << node;
     ASSERT_EQ(found.parent[i][node].item<int32_t>(), tree.nodes[node].parent) << node;
     ASSERT_NEAR(found.score[i][node].item<float>(), tree.nodes[node].score, 1e-5) << node;
-  }
-}
-
-class Growth {
- public:
-  explicit Growth(uint64_t seed) : random_(seed) {}
-
-  int64_t draw(int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random_);
-  }
-  int64_t one_of(std::vector<int64_t> values) { return values[draw(0, std::ssize(values) - 1)]; }
-
-  /// Guesses for `rows` rows: sorted logits with ties, whose ids rise among equals.  No two rows are alike,
-  /// or the order of products that differ by a rounding would be anybody's guess.
-  void guess(Level& level, int64_t rows, int64_t width) {
-    level.logits = at::empty({rows, width});
-    level.ids = at::empty({rows, width}, at::kLong);
-    level.log_sums = at::empty({rows});
-    for (int64_t row = 0; row < rows; ++row) {
-      const double sharpness = static_cast<double>(one_of({0, 1, 8})) / 4;
-      double logit = 2, sum = 0;
-      int64_t id = draw(0, 20);
-      for (int64_t rank = 0; rank < width; ++rank) {
-        const int64_t lower = rank > 0 ? draw(0, 2) : 0;
-        logit -= static_cast<double>(lower) * sharpness;
-        id = lower > 0 && sharpness > 0 ? draw(0, 20) + 30 * rank : id + 1;
-        level.logits[row][rank] = logit;
-        level.ids[row][rank] = id;
-        sum += std::exp(logit);
-      }
-      level.log_sums[row] = std::log(sum * std::uniform_real_distribution<double>(1, 1.5)(random_));
-    }
-  }
-
- private:
-  std::mt19937_64 random_;
-};
-
-void expect_rows(const std::vector<std::pair<int64_t, int64_t>>& rows, const GrowingTrees& found) {
-  ASSERT_EQ(found.row_count.item<int32_t>(), std::ssize(rows));
-  for (int64_t i = 0; i < found.rows.size(1); ++i) {
-    const auto [parent, id] = i < std::ssize(rows) ? rows[i] : std::pair<int64_t, int64_t>{0, 0};
-    ASSERT_EQ(found.rows[0][i].item<int64_t>(), parent) << i;
-    ASSERT_EQ(found.rows[1][i].item<int64_t>(), id) << i;
   }
 }
 
@@ -295,76 +201,6 @@ TEST(GrowLevel, KeepsGuessesOfVanishingProbabilityByTheirLogarithm) {
           4, found);
       EXPECT_EQ(static_cast<const TreeState*>(found.state.const_data_ptr())->nodes, by_log ? 4 : 2);
       EXPECT_EQ(found.score[0][1].item<float>(), by_log ? 0 : 1);
-    }
-  });
-}
-
-/// A random plan of levels, parents ascending; places of live nodes; by plain loops.
-std::vector<PlannedNode> random_plan(Growth& growth, int64_t most, int64_t width) {
-  std::vector<PlannedNode> plan{{}};
-  for (size_t begin = 0, end = 1; std::ssize(plan) < most && begin < end; begin = end, end = plan.size()) {
-    for (size_t parent = begin; parent < end; ++parent)
-      for (int64_t rank = 0; rank < width && std::ssize(plan) < most; ++rank)
-        if (growth.draw(0, 2) == 0 || plan.size() == 1)
-          plan.push_back({static_cast<int32_t>(parent), static_cast<int32_t>(rank), -1});
-    int32_t live = 0;
-    for (size_t parent = begin; parent < end; ++parent)
-      plan[parent].place =
-          std::ranges::count(plan, static_cast<int32_t>(parent), &PlannedNode::parent) > 0 ? live++ : -1;
-  }
-  return plan;
-}
-
-TEST(GrowLevel, FollowsThePlanOfEachTree) {
-  on_every_path([] {
-    Growth growth(8);
-    for (int round = 0; round < (here::emulated() ? 10 : 60); ++round) {
-      SCOPED_TRACE(round);
-      Level level;
-      const bool one_row = growth.draw(0, 2) == 0;
-      level.rule = {.width = growth.one_of({2, 6}), .one_row_a_tree = one_row};
-      const int64_t room = 90, count = growth.one_of({1, 3});
-      std::vector<Tree> trees(count);
-      std::vector<std::vector<PlannedNode>> plans;
-      for (int32_t i = 0; i < count; ++i) {
-        plans.push_back(random_plan(growth, growth.draw(2, room), level.rule.width));
-        trees[i].row = i;
-        trees[i].most = static_cast<int32_t>(plans[i].size());
-        trees[i].levels = 100;
-      }
-      GrowingTrees found = tensors_of(trees, room, count * room);
-      found.plans = at::zeros({count, room, planned_node_size}, at::kInt);
-      for (int64_t i = 0; i < count; ++i)
-        std::ranges::copy(plans[i], static_cast<PlannedNode*>(found.plans[i].mutable_data_ptr()));
-      std::vector<int64_t> rows(count);  // of guesses, of each tree's first live node
-      for (int64_t i = 0; i < count; ++i) rows[i] = i;
-      for (int64_t guessing = count; guessing > 0;) {
-        growth.guess(level, guessing, level.rule.width);
-        here::grow_level(level.logits, level.ids, level.log_sums, level.rule, 1, found);
-        std::vector<std::pair<int64_t, int64_t>> next;
-        for (int64_t i = 0; i < count; ++i) {
-          Tree& tree = trees[i];
-          const int64_t before = std::ssize(tree.nodes), row = rows[i];
-          rows[i] = std::ssize(next);
-          for (int64_t at = before; at < tree.most && plans[i][at].parent < before; ++at) {
-            const PlannedNode& plan = plans[i][at];
-            const int64_t from = row + (one_row ? 0 : plans[i][plan.parent].place);
-            tree.nodes.push_back(
-                {level.ids[from][plan.rank].item<int64_t>(), plan.parent,
-                 tree.nodes[plan.parent].score * static_cast<float>(probability(level, from, plan.rank))});
-            if (plan.place == 0 || (plan.place > 0 && !one_row))
-              next.emplace_back(from, tree.nodes.back().id);
-          }
-          for (int64_t node = before; node < std::ssize(tree.nodes); ++node) {
-            ASSERT_EQ(found.ids[i][node].item<int64_t>(), tree.nodes[node].id) << node;
-            ASSERT_EQ(found.parent[i][node].item<int32_t>(), tree.nodes[node].parent) << node;
-            ASSERT_NEAR(found.score[i][node].item<float>(), tree.nodes[node].score, 1e-5) << node;
-          }
-        }
-        ASSERT_NO_FATAL_FAILURE(expect_rows(next, found));
-        guessing = std::ssize(next);
-      }
-      for (int64_t i = 0; i < count; ++i) ASSERT_EQ(std::ssize(trees[i].nodes), trees[i].most);
     }
   });
 }

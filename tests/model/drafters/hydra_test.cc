@@ -10,6 +10,7 @@
 #include "model/graphs/guesses.h"
 #include "tests/model/drafters/own_layers.h"
 #include "tests/support/goldens.h"
+#include "tests/support/published_names.h"
 #include "tests/support/reading.h"
 
 namespace clover {
@@ -25,29 +26,6 @@ struct Case {
   json settings;
 };
 
-/// The name that the published state dict gives to a parameter.
-std::string published(std::string name, bool prefix) {
-  const auto dot = [&] { return name.find('.'); };
-  if (name == "prefix_norm.weight") return "prefix_embeding_layer.norm.weight";
-  if (name.starts_with("prefix.")) {
-    name = name.substr(7);
-    const bool norm = name.find("layernorm") != name.npos;
-    const char* part = norm ? "" : name.find("_proj") == 1 && name[0] != 'g' ? "self_attn." : "mlp.";
-    return "prefix_embeding_layer.layers.0." + (part + name);
-  }
-  if (name.starts_with("vocabulary"))
-    return "hydra_lm_head." + name.substr(10, dot() - 10) + (prefix ? ".1" : "") + name.substr(dot());
-  const std::string head = name.substr(4, dot() - 4);
-  name = name.substr(dot() + 1);
-  int64_t block = 0;
-  if (std::isdigit(name[0])) {
-    block = name[0] - '0';
-    name = name.substr(2);
-  }
-  if (name.starts_with("residual.")) name = "res_connection." + name.substr(9);
-  return "hydra_mlp." + head + "." + std::to_string(prefix ? 2 * block + 1 : block) + "." + name;
-}
-
 class HydraOfItsAuthors : public testing::TestWithParam<Case> {};
 
 TEST_P(HydraOfItsAuthors, GuessesAreTheirs) {
@@ -58,7 +36,7 @@ TEST_P(HydraOfItsAuthors, GuessesAreTheirs) {
   const bool prefix = drafter->kv_layers() > 0;
   const at::NoGradGuard no_grad;
   for (auto& [name, value] : drafter->named_parameters())
-    value.copy_(weights.read(published(name, prefix), value.sizes()));
+    value.copy_(weights.read(test::name_of_hydra(name, prefix), value.sizes()));
 
   const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
   const at::Tensor ids = golden.read("ids").clone(), logits = golden.read("path.logits").clone();

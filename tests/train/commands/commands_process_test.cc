@@ -165,6 +165,35 @@ TEST_F(CommandsProcessTest, EvalFindsAnUnwritableReportBeforeItMeasures) {
       "absent");
 }
 
+TEST_F(CommandsProcessTest, InspectMeasuresHeadsOnPromptsOfOnesOwn) {
+  const std::string untrained = heads();
+  std::string lines;
+  for (int i = 0; i < 12; ++i) lines += json{{"prompt", "say " + std::to_string(i)}}.dump() + "\n";
+  const auto inspect = [&](std::vector<std::string> more) {
+    std::vector<std::string> words{CLOVER_BINARY_DIR "/bin/clover-infer",
+                                   "inspect",
+                                   untrained,
+                                   "--target",
+                                   target_.path(),
+                                   "--template",
+                                   "chatml"};
+    words.insert(words.end(), more.begin(), more.end());
+    return test::run_program(folder_, words);
+  };
+  const std::string prompts = folder_.write("prompts.jsonl", lines), report = folder_ / "inspect.json";
+  const test::Ran ran = inspect({"--verify", "--prompts", prompts, "--json", report});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("tokens a step, 0 answers differ from plain decoding (0 wanted)"));
+  const json own = data::read_json(report)["own_prompts"];
+  EXPECT_EQ(own["requests"], 10);  // the first ten
+  EXPECT_EQ(own["differs_from_plain"], 0);
+  EXPECT_GE(own["tokens_per_step"].get<double>(), 1.0);
+  const test::Ran alone = inspect({"--prompts", prompts});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--prompts: expected --verify"));
+  EXPECT_EQ(inspect({"--verify", "--prompts", folder_ / "absent"}).code, 2);
+}
+
 TEST_F(CommandsProcessTest, TheBestHeadsComeBackWhenARunIsContinuedWithoutThem) {
   const std::vector<std::string> fit{"--data",         prepared(), "--output",          folder_ / "run",
                                      "--kind",         "medusa",   "--steps",           "4",

@@ -70,10 +70,20 @@ TEST_F(FitProcessTest, FeaturesOnDiskServeEveryLoss) {
   auto with_file = soft;
   with_file.insert(with_file.end(), {"--feature-file", file});
   ASSERT_EQ(run(command(folder_ / "hard", {"--feature-file", file, "--steps", "20"})), 0) << messages();
-  ASSERT_TRUE(fs::exists(file));  // without the rows of the teacher, which are computed then
+  ASSERT_TRUE(fs::exists(file));
   ASSERT_EQ(run(command(folder_ / "soft", soft)), 0) << messages();
   ASSERT_EQ(run(command(folder_ / "soft-file", with_file)), 0) << messages();
   EXPECT_TRUE(weights(folder_ / "soft-file") == weights(folder_ / "soft"));
+
+  auto metadata = data::SafetensorsReader::open(file).metadata();
+  metadata.erase("checksum");
+  data::NamedTensors tensors;
+  for (const char* name : {"pre_norm", "post_norm", "rows"})
+    tensors.emplace_back(name, data::SafetensorsReader::open(file).read(name).clone());
+  tensors[1].second += 1;  // another distribution of the target, so the file is really used
+  data::write_safetensors(file, tensors, metadata);
+  ASSERT_EQ(run(command(folder_ / "moved", with_file)), 0) << messages();
+  EXPECT_FALSE(weights(folder_ / "moved") == weights(folder_ / "soft"));
 }
 
 TEST_F(FitProcessTest, ALossThatTheHeadsCannotHaveIsRefusedBeforeAnythingIsWritten) {
@@ -346,7 +356,8 @@ TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
   EXPECT_EQ(run({program(), "export", "--heads", output / "best", "--step", "1", "--output", folder_ / "no"}),
             2);
   EXPECT_THAT(messages(), testing::HasSubstr("--step chooses a checkpoint"));
-  EXPECT_EQ(run({program(), "export", "--run", output, "--format", "kestrel", "--output", folder_ / "no"}), 2);
+  EXPECT_EQ(run({program(), "export", "--run", output, "--format", "kestrel", "--output", folder_ / "no"}),
+            2);
   EXPECT_THAT(messages(), testing::HasSubstr("medusa"));
 }
 

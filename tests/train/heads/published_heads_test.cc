@@ -93,6 +93,53 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+struct PublishedHydra {
+  const char* folder;
+  json settings;
+};
+
+class HydraOfOthers : public testing::TestWithParam<PublishedHydra> {};
+
+TEST_P(HydraOfOthers, GuessAsTheirCodeDoes) {
+  const at::NoGradGuard no_grad;
+  const auto target = model::Target::load(drafters / "target-small", at::kFloat);
+  const auto golden = data::SafetensorsReader::open(drafters / GetParam().folder / "golden.safetensors");
+  auto published = PublishedHeads::open(drafters / GetParam().folder / "published", target->config());
+  EXPECT_EQ(published.settings(), GetParam().settings);
+  const auto heads = model::make_drafter(published.kind(), published.settings(), target->view(), {},
+                                         /*trainable=*/true, 1);
+  published.read_into(*heads, *target);
+  const at::Tensor ids = golden.read("ids"), expected = golden.read("path.logits");
+  const int64_t count = ids.size(0) - 1;
+  model::Features features;
+  features.post_norm = golden.read("features").slice(0, 0, count).contiguous();
+  const at::Tensor rows = at::arange(count, at::kLong);
+  const model::Segment whole{0, 0, static_cast<int32_t>(count)};
+  model::DraftState state = heads->prime(features, ids.slice(0, 1).contiguous(), {&whole, 1}, rows, nullptr);
+  for (int64_t depth = 0; depth < heads->max_depth(); ++depth) {
+    const int64_t valid = count - depth;
+    if (depth > 0)
+      state = heads->extend(state, at::arange(valid, at::kLong),
+                            ids.slice(0, 1 + depth, 1 + depth + valid).contiguous(), nullptr);
+    const model::OutputHead& head = heads->head(depth);
+    const at::Tensor logits = heads->output(state).to(at::kFloat).matmul(head.dense.t()) + head.dense_bias;
+    EXPECT_LT((logits - expected[depth].slice(0, 0, valid)).abs().max().item<double>(), 2e-5) << depth;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, HydraOfOthers,
+    testing::Values(PublishedHydra{"hydra",
+                                   {{"heads", 4}, {"layers", 1}, {"prefix", false}, {"own_heads", true}}},
+                    PublishedHydra{"hydra-prefix",
+                                   {{"heads", 4},
+                                    {"layers", 4},
+                                    {"prefix", true},
+                                    {"own_heads", true},
+                                    {"mlp_width", 0},
+                                    {"rope_theta", 10000}}}),
+    [](const auto& info) { return std::string(info.param.folder) == "hydra" ? "mlp" : "prefix"; });
+
 struct PublishedEagle {
   const char* folder;
   const char* golden;
@@ -129,10 +176,9 @@ TEST_P(EagleOfOthers, GuessAsTheirCodeDoes) {
   EXPECT_TRUE(at::equal(std::get<1>(logits.topk(10)), std::get<1>(expected.topk(10))));
 }
 
-// The settings that every EAGLE-3 of these has: layers that rotate by 10000 and not by the target's 500000,
-// and whose MLP is 48 wide and not 64.
+// The settings that every EAGLE-3 of these has: its layer rotates by 10000 and not by the target's 500000.
 json eagle3_of(const json& more) {
-  json all{{"intermediate", 48}, {"rope_theta", 10000}};
+  json all{{"mlp_width", 0}, {"rope_theta", 10000}};
   all.update(more);
   return all;
 }
@@ -144,12 +190,12 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedEagle{"eagle1/published",
                        "eagle1",
                        "target",
-                       {{"fc_bias", true}, {"intermediate", 0}, {"rope_theta", 0}},
+                       {{"fc_bias", true}, {"mlp_width", 48}, {"rope_theta", 0}},
                        1e-4},
         PublishedEagle{"eagle1-gqa/published",
                        "eagle1-gqa",
                        "target-gqa",
-                       {{"fc_bias", false}, {"intermediate", 48}, {"rope_theta", 0}},
+                       {{"fc_bias", false}, {"mlp_width", 0}, {"rope_theta", 0}},
                        1e-4},
         PublishedEagle{"eagle3/published", "eagle3", "target-gqa", eagle3_of(json::object())},
         PublishedEagle{"eagle3/published-nvidia", "eagle3", "target-gqa",

@@ -278,7 +278,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Kind{"clover", {{"heads", 2}, {"gate_groups", 4}, {"block", "attention"}}},
                     Kind{"clover", {{"heads", 2}, {"tap_layers", {1}}}},
                     Kind{"redrafter", {{"heads", 3}, {"layers", 1}}}, Kind{"eagle", {{"heads", 3}}},
-                    Kind{"eagle3", {{"heads", 3}}}),
+                    Kind{"eagle3", {{"heads", 3}}},
+                    Kind{"hydra", {{"heads", 2}, {"layers", 2}, {"own_heads", true}, {"prefix", true}}}),
     [](const auto& info) {
       std::string name = info.param.kind + std::to_string(info.index);
       return name;

@@ -35,6 +35,47 @@ void expect_gradients(const model::Drafter& drafter, const SafetensorsReader& ex
   }
 }
 
+/// The samples of a golden: `labels` i64 [B, S] are -100 where nothing is learned, as Medusa's, Hydra's and
+/// Apple's trainers have them.
+struct LabelledSamples {
+  LabelledSamples(const at::Tensor& all_ids, const at::Tensor& labels)
+      : ids(all_ids.to(at::kInt).contiguous()), supervised((labels >= 0).to(at::kByte).contiguous()) {
+    const auto length = static_cast<size_t>(ids.size(1));
+    for (int64_t i = 0; i < ids.size(0); ++i)
+      views.push_back({{ids[i].const_data_ptr<int32_t>(), length},
+                       {supervised[i].const_data_ptr<uint8_t>(), length},
+                       ""});
+  }
+
+  /// The rows of features [B, S, H] that a batch reads.
+  model::Features rows_of(const at::Tensor& features, int64_t heads, TeacherRow teacher) const {
+    std::vector<at::Tensor> parts;
+    for (size_t i = 0; i < views.size(); ++i)
+      parts.push_back(features[static_cast<int64_t>(i)].slice(0, 0, useful_rows(views[i], heads, teacher)));
+    return {{}, at::cat(parts)};
+  }
+
+  at::Tensor ids, supervised;
+  std::vector<data::TokenStore::Sample> views;
+};
+
+/// The loss of `samples` with gradients, each head's the mean over its labels: heads count alike.
+at::Tensor loss_of(model::Drafter& drafter, const model::Target& target, const LabelledSamples& samples,
+                   const at::Tensor& features, const ObjectiveSettings& settings,
+                   std::vector<HeadMetrics>& metrics) {
+  const int64_t heads = drafter.trained_depth();
+  Objective objective(drafter, target.view(), settings);
+  std::vector<double> scale;
+  for (const int64_t count : count_draft_vocab_labels(samples.views, heads, objective.label_map()))
+    scale.push_back(1 / static_cast<double>(count));
+  metrics.assign(heads, {});
+  const at::Tensor loss =
+      objective.loss(samples.rows_of(features, heads, objective.teacher_row()),
+                     pack(samples.views, heads, objective.teacher_row()), {}, {}, scale, metrics);
+  loss.backward();
+  return loss;
+}
+
 struct ReDrafterCase {
   const char* name;
   nlohmann::json settings;
@@ -49,13 +90,7 @@ TEST_P(ReDrafterLossTest, LossesAccuraciesAndGradientsAreThoseOfApplesTrainer) {
   const auto gradients = SafetensorsReader::open(folder.string() + "-training/gradients.safetensors");
   const auto weights = SafetensorsReader::open(folder / "published/model.safetensors");
   const auto target = model::Target::load(test::goldens() / "drafters/target", at::kFloat);
-  const at::Tensor ids = golden.read("ids").to(at::kInt).contiguous();
-  const at::Tensor supervised = (golden.read("train.labels") >= 0).to(at::kByte).contiguous();
-  std::vector<data::TokenStore::Sample> samples;
-  for (int64_t i = 0; i < ids.size(0); ++i)
-    samples.push_back({{ids[i].const_data_ptr<int32_t>(), static_cast<size_t>(ids.size(1))},
-                       {supervised[i].const_data_ptr<uint8_t>(), static_cast<size_t>(ids.size(1))},
-                       ""});
+  const LabelledSamples samples(golden.read("ids"), golden.read("train.labels"));
   for (const int64_t depths : {3, 5}) {
     nlohmann::json settings = GetParam().settings;
     settings["heads"] = depths;
@@ -64,19 +99,8 @@ TEST_P(ReDrafterLossTest, LossesAccuraciesAndGradientsAreThoseOfApplesTrainer) {
       return test::name_of_apple(name, settings.at("layers"));
     };
     take_weights(*drafter, weights, name_of);
-    std::vector<at::Tensor> features;
-    for (size_t i = 0; i < samples.size(); ++i)
-      features.push_back(
-          golden.read("features")[static_cast<int64_t>(i)].slice(0, 0, useful_rows(samples[i], depths)));
-    Objective objective(*drafter, target->view(), {});
-    std::vector<double> scale;
-    for (const int64_t count : count_draft_vocab_labels(samples, depths, objective.label_map()))
-      scale.push_back(1 / static_cast<double>(count));
-    std::vector<HeadMetrics> metrics(depths);
-    const at::Tensor loss =
-        objective.loss({{}, at::cat(features)}, pack(samples, depths), {}, {}, scale, metrics);
-    loss.backward();
-
+    std::vector<HeadMetrics> metrics;
+    const at::Tensor loss = loss_of(*drafter, *target, samples, golden.read("features"), {}, metrics);
     const std::string run = "n" + std::to_string(depths) + ".";
     EXPECT_NEAR(loss.item<double>(), golden.read("train." + run + "loss").item<double>(), 1e-4);
     const at::Tensor losses = golden.read("train." + run + "losses"),
@@ -96,6 +120,63 @@ INSTANTIATE_TEST_SUITE_P(Apple, ReDrafterLossTest,
                                          ReDrafterCase{"redrafter-sum",
                                                        {{"layers", 1}, {"recurrence", "sum"}}}),
                          [](const auto& info) { return info.index == 0 ? "linear" : "sum"; });
+
+/// Medusa's trainer: cross-entropy, heads of equal weight with vocabularies of their own.
+TEST(MedusaLossTest, LossesAndGradientsAreThoseOfItsTrainer) {
+  const auto folder = test::goldens() / "drafters/medusa";
+  const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
+  const auto target = model::Target::load(test::goldens() / "drafters/target-small", at::kFloat);
+  const auto drafter = model::make_drafter("medusa", {{"heads", 3}, {"layers", 1}, {"own_heads", true}},
+                                           target->view(), {}, true, 1);
+  take_weights(*drafter, SafetensorsReader::open(folder / "published/medusa_lm_head.safetensors"),
+               test::name_of_medusa);
+  std::vector<HeadMetrics> metrics;
+  const LabelledSamples samples(golden.read("train.ids"), golden.read("train.labels"));
+  const at::Tensor loss = loss_of(*drafter, *target, samples, golden.read("train.features"), {}, metrics);
+  EXPECT_NEAR(loss.item<double>(), golden.read("train.loss").item<double>(), 1e-4);
+  for (int64_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(metrics[i].mean_loss(), golden.read("train.losses")[i].item<double>(), 1e-5) << "head " << i;
+  expect_gradients(*drafter, SafetensorsReader::open(folder.string() + "-training/gradients.safetensors"),
+                   1e-6, test::name_of_medusa);
+}
+
+/// Hydra's trainer: hard labels, soft labels, and regression of the features.  The last masks a row by the
+/// token that it guesses the feature of, one before the label that we ask.
+TEST(HydraLossTest, TermsAndGradientsAreThoseOfItsTrainer) {
+  const auto folder = test::goldens() / "drafters/hydra";
+  const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
+  const auto target = model::Target::load(test::goldens() / "drafters/target-small", at::kFloat);
+  const at::Tensor ids = golden.read("train.ids"), labels = golden.read("train.labels"),
+                   features = golden.read("train.features"), losses = golden.read("train.all.losses");
+  const at::Tensor more = at::zeros({ids.size(0), 1}, at::kLong);
+  const LabelledSamples samples(ids, labels),
+      one_later(at::cat({ids, more}, 1), at::cat({more - 1, labels}, 1));
+  const auto drafter = model::make_drafter("hydra", {{"heads", 4}, {"layers", 1}, {"own_heads", true}},
+                                           target->view(), {}, true, 1);
+  take_weights(*drafter, SafetensorsReader::open(folder / "published/hydra_lm_head.safetensors"),
+               [](const std::string& name) { return test::name_of_hydra(name, false); });
+  double sum = 0;
+  const auto add = [&](const char* terms, const LabelledSamples& of) {
+    ObjectiveSettings settings;
+    settings.terms = LossTerms::parse(terms);
+    std::vector<HeadMetrics> metrics;
+    sum += loss_of(*drafter, *target, of, features, settings, metrics).item<double>();
+    for (int64_t i = 0; i < 4; ++i) {
+      int64_t column = 0;
+      for (const LossTerm term : {LossTerm::cross_entropy, LossTerm::soft_labels, LossTerm::smooth_l1}) {
+        const double mean = metrics[i].mean(metrics[i].terms[static_cast<size_t>(term)]);
+        const double theirs = settings.terms.has(term) ? losses[i][column].item<double>() : 0;
+        EXPECT_NEAR(mean, theirs, 2e-5) << terms << ": head " << i << " term " << column;
+        ++column;
+      }
+    }
+  };
+  add("0.5 cross-entropy + 0.25 soft-labels", samples);
+  add("2 smooth-l1", one_later);
+  EXPECT_NEAR(sum, golden.read("train.all.loss").item<double>(), 2e-4);
+  expect_gradients(*drafter, SafetensorsReader::open(folder.string() + "-training/gradients.safetensors"),
+                   2e-6, [](const std::string& name) { return "all." + test::name_of_hydra(name, false); });
+}
 
 /// Samples of SafeAILab's trainers.  They mask a row by the token that it reads the features of, two before
 /// the label that we ask, and learn at a row whose label is behind the end: a token more stands for it.
@@ -125,7 +206,7 @@ TEST(EagleLossTest, LossAndGradientsAreThoseOfSafeAILabsTrainer) {
   const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
   const auto target = model::Target::load(test::goldens() / "drafters/target", at::kFloat);
   const auto drafter =
-      model::make_drafter("eagle", {{"heads", 1}, {"intermediate", 48}}, target->view(), {}, true, 1);
+      model::make_drafter("eagle", {{"heads", 1}, {"mlp_width", 48}}, target->view(), {}, true, 1);
   const auto name_of = [](const std::string& name) { return test::name_of_safe_ai_lab(name, "eagle"); };
   take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);
   const at::Tensor mask = golden.read("train.loss_mask");
@@ -158,7 +239,7 @@ TEST(Eagle3LossTest, LossesAndGradientsAreThoseOfSafeAILabsTrainer) {
   const auto target = model::Target::load(test::goldens() / "drafters/target-gqa", at::kFloat);
   const at::Tensor map = golden.read("target_ids_of_draft").clone();
   const auto drafter =
-      model::make_drafter("eagle3", {{"heads", depths}, {"rope_theta", 10000.0}, {"intermediate", 48}},
+      model::make_drafter("eagle3", {{"heads", depths}, {"rope_theta", 10000.0}, {"mlp_width", 48}},
                           target->view(), map, true, 1);
   const auto name_of = [](const std::string& name) { return test::name_of_safe_ai_lab(name, "eagle3"); };
   take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);

@@ -116,6 +116,32 @@ TEST(VocabularyLossTest, EachTermIsReportedBeforeItsWeight) {
   EXPECT_NEAR(all.sum.item<double>(), 3 * all.terms[0] + 2 * all.terms[1], 1e-3);
 }
 
+TEST(VocabularyLossTest, ProductsInBf16GiveTheSameUpToItsRounding) {
+  const LossTerms terms = LossTerms::parse("cross-entropy + soft-labels + lk");
+  const Case given = random_case(40, 8, 21, /*bias=*/true);
+  const auto run = [&](at::ScalarType dtype, HeadGradient& own, at::Tensor& hidden) {
+    VocabularyTargets targets = given.targets;
+    targets.teacher_weight = targets.teacher_weight.to(dtype);
+    hidden = given.hidden.clone().requires_grad_(true);
+    own = {at::zeros_like(given.head.weight), at::zeros_like(given.head.bias)};
+    const LossHead head{given.head.weight.to(dtype), given.head.bias};
+    const auto loss = chunked_vocabulary_loss(hidden, head, targets, terms, &own, 1, /*chunk=*/16);
+    loss.sum.backward();
+    return loss.sum.item<double>();
+  };
+  HeadGradient exact, rounded;
+  at::Tensor exact_hidden, rounded_hidden;
+  const double expected = run(at::kFloat, exact, exact_hidden),
+               found = run(at::kBFloat16, rounded, rounded_hidden);
+  EXPECT_NEAR(found, expected, 1e-2 * expected);
+  const auto close = [](const at::Tensor& one, const at::Tensor& other) {
+    return (one - other).norm().item<double>() < 0.03 * other.norm().item<double>();
+  };
+  EXPECT_TRUE(close(rounded_hidden.grad(), exact_hidden.grad()));
+  EXPECT_TRUE(close(rounded.weight, exact.weight));
+  EXPECT_TRUE(close(rounded.bias, exact.bias));
+}
+
 /// A guess that the target would make for certain is what a hard label is: -log sum min(p, q) is -log q_y
 /// then.
 TEST(VocabularyLossTest, AgainstACertainTargetEveryLogarithmIsTheCrossEntropy) {

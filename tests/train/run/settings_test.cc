@@ -29,7 +29,8 @@ TEST(SettingsTest, NamesTheSettingThatIsOutOfRange) {
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--lr"));
   settings = sound();
   settings.kind = "kestrel";
-  EXPECT_THAT(complaint(settings), testing::AllOf(testing::HasSubstr("kestrel"), testing::HasSubstr("medusa")));
+  EXPECT_THAT(complaint(settings),
+              testing::AllOf(testing::HasSubstr("kestrel"), testing::HasSubstr("medusa")));
   settings = sound();
   settings.head_decay = std::nan("");
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--head-decay"));

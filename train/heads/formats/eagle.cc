@@ -23,7 +23,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   keys.finish();
   return {
       .kind = "eagle",
-      .settings = {{"fc_bias", bias}, {"intermediate", width}, {"rope_theta", own_rope_theta(target, theta)}},
+      .settings = {{"fc_bias", bias}, {"mlp_width", width}, {"rope_theta", own_rope_theta(target, theta)}},
       .weights = folder.path,
       .name_of = name_of,
       .embedding_copies = {"embed_tokens.weight"}};

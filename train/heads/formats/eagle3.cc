@@ -20,8 +20,8 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   if (target.layers < 7)
     keys.refuse("tap the streams that enter layers 2, N / 2 and N - 3, which are not three of " +
                 std::to_string(target.layers) + " layers");
-  return eagle3_import(folder, target,
-                       {{"intermediate", width}, {"rope_theta", own_rope_theta(target, theta)}}, "midlayer");
+  return eagle3_import(folder, target, {{"mlp_width", width}, {"rope_theta", own_rope_theta(target, theta)}},
+                       "midlayer");
 }
 
 }  // namespace

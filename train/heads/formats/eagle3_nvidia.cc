@@ -39,7 +39,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
     taps.push_back(id.is_number_integer() ? json(id.get<int64_t>() + 1) : id);
   return eagle3_import(
       folder, target,
-      {{"tap_layers", taps}, {"intermediate", width}, {"rope_theta", own_rope_theta(target, theta)}},
+      {{"tap_layers", taps}, {"mlp_width", width}, {"rope_theta", own_rope_theta(target, theta)}},
       has_tensor(folder, "midlayer.self_attn.q_proj.weight") ? "midlayer" : "layers.0");
 }
 

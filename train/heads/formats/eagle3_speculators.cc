@@ -31,7 +31,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   return eagle3_import(folder, target,
                        {{"tap_layers", taps.is_null() ? json::array() : taps},
                         {"norm_before_residual", normed_residual},
-                        {"intermediate", width},
+                        {"mlp_width", width},
                         {"rope_theta", own_rope_theta(target, theta)}},
                        "layers.0");
 }
@@ -57,7 +57,7 @@ void write(const HeadsExport& heads) {
     throw data::InputError(heads.from.string() +
                            " rotate positions as their target, by scaled RoPE, which this format cannot "
                            "express: export them as clover, or train them with --rope-theta.");
-  const auto width = heads.drafter().value("intermediate", int64_t{0});
+  const auto width = heads.drafter().value("mlp_width", int64_t{0});
   const at::Tensor map = heads.token_map();
   data::NamedTensors tensors =
       renamed(heads.tensors, [](const std::string& own) { return eagle3_name(own, "layers.0"); });

@@ -17,7 +17,7 @@ void require_safetensors(const PublishedFolder& folder);
 bool has_tensor(const PublishedFolder& folder, const std::string& name);
 
 /// Checks the keys of a Llama-like layer against the target, whose sizes ours has: sizes, activation, biases,
-/// epsilon.  Returns the value for setting "intermediate".
+/// epsilon.  Returns the value for setting "mlp_width".
 int64_t check_eagle_layer(PublishedConfig& keys, const model::TargetConfig& target);
 
 /// The base of the layer's rotary positions: "rope_theta", or 10000.  InputError for scaled positions.

@@ -93,6 +93,12 @@ struct Numbered {
 };
 std::optional<Numbered> numbered(const std::string& name, const std::string& prefix);
 
+/// One line for each head whose further blocks, stored as `name(head, block)`, are not all alike, where the
+/// published code makes one block of them.
+std::vector<std::string> untied_blocks(const std::filesystem::path& weights, int64_t heads,
+                                       int64_t first_block, int64_t blocks,
+                                       const std::function<std::string(int64_t, int64_t)>& name);
+
 /// The names of the tensors in a safetensors file or a folder of such files.
 std::set<std::string> names_of_weights(const std::filesystem::path& weights);
 

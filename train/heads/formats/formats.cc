@@ -1,3 +1,5 @@
+#include <ATen/Functions.h>
+
 #include <charconv>
 #include <system_error>
 
@@ -6,8 +8,8 @@
 namespace clover::train {
 
 // The formats: each is a function `HeadsFormat NAME_format()` in the file of that name.
-#define CLOVER_HEADS_FORMATS(one)                                                            \
-  one(clover2) one(eagle) one(eagle3_speculators) one(eagle3_nvidia) one(eagle3) one(medusa) \
+#define CLOVER_HEADS_FORMATS(one)                                                                       \
+  one(clover2) one(eagle) one(eagle3_speculators) one(eagle3_nvidia) one(eagle3) one(hydra) one(medusa) \
       one(medusa_vllm) one(redrafter) one(redrafter_tensorrt_llm)
 
 #define CLOVER_DECLARE(name) HeadsFormat name##_format();
@@ -56,6 +58,25 @@ std::optional<Numbered> numbered(const std::string& name, const std::string& pre
   const auto [read, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || number < 0 || read == end || *read != '.') return std::nullopt;
   return Numbered{number, std::string(read + 1, end)};
+}
+
+std::vector<std::string> untied_blocks(const std::filesystem::path& weights, int64_t heads,
+                                       int64_t first_block, int64_t blocks,
+                                       const std::function<std::string(int64_t, int64_t)>& name) {
+  const auto reader = data::SafetensorsReader::open(weights);
+  std::vector<std::string> notes;
+  for (int64_t head = 0; head < heads; ++head) {
+    for (int64_t block = first_block + 1; block < blocks; ++block) {
+      const std::string one = name(head, first_block), other = name(head, block);
+      if (!reader.contains(one) || !reader.contains(other)) continue;
+      if (at::equal(reader.read(one), reader.read(other))) continue;
+      notes.push_back(
+          "tensors " + one + " and " + other +
+          " differ, and the published code has one block for both: each is taken as it is stored");
+      break;
+    }
+  }
+  return notes;
 }
 
 std::set<std::string> names_of_weights(const std::filesystem::path& weights) {

@@ -49,6 +49,9 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
                                  {"own_heads", names.contains(c10::str("0.", layers, ".weight"))}},
                     .weights = weights,
                     .name_of = [layers](const std::string& own) { return name_of(own, layers); }};
+  taken.notes = untied_blocks(weights, heads, 0, layers, [](int64_t head, int64_t block) {
+    return std::to_string(head) + "." + std::to_string(block) + ".linear.weight";
+  });
   if (heads != stated)
     taken.notes.push_back(folder.config_file().string() + ": \"medusa_num_heads\" is " +
                           std::to_string(stated) + ", but the weights are those of " + std::to_string(heads) +
