@@ -13,7 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
 QUESTIONS = ROOT / "scripts" / "demo_data"
-KINDS = ("clover", "medusa")
+KINDS = ("clover", "medusa", "redrafter")
+# Which heads are measured together, and by which policies: each its own, and `auto`.
+BENCHES = {"bench": (("clover", "medusa"), "off,clover,auto"), "bench-redrafter": (("redrafter",), "off,beam,auto")}
 
 
 @dataclass
@@ -36,7 +38,7 @@ QUICK = Plan(
     "demo-quick", 40, 8, 96, 8, 64, "1,4", 1,
     ["--epochs", "4", "--warmup", "5", "--eval-prompts", "4", "--eval-every", "0", "--eval-max-tokens", "48"],
 )
-# The full plan takes about 35 minutes where a pass of 16 rows takes this many milliseconds; slower machines get fewer questions.
+# The full plan takes about 50 minutes where a pass of 16 rows takes this many milliseconds; slower machines get fewer questions.
 FULL_STEP_MS = 15.5
 FEATURES = "features.safetensors"  # the target's features of the training set, computed once for all kinds of heads
 # A file in build/demo/ that marks its results as copies from a quick run.
@@ -128,20 +130,24 @@ def measure(work: Path, plan: Plan) -> dict:
             str(work / f"heads-{kind}"), "--input", str(work / "eval_answers.jsonl"), "--json",
             str(work / f"eval-{kind}.json"), "--max-tokens", str(plan.answer_tokens))
     copy_first_lines(work / "eval_questions.jsonl", plan.bench_questions, work / "bench_questions.jsonl")
-    run(work / "commands.log", program("clover-infer"), "bench", "--target", str(MODEL), "--heads",
-        str(work / "heads-clover"), "--heads", str(work / "heads-medusa"), "--input", str(work / "bench_questions.jsonl"),
-        "--batch-sizes", plan.batch_sizes, "--max-tokens", str(plan.bench_tokens), "--draft", "off,clover,auto", "--budgets", "4",
-        "--rounds", str(plan.rounds), "--json", str(work / "bench.json"))
+    for name, (kinds, drafts) in BENCHES.items():
+        heads = [part for kind in kinds for part in ("--heads", str(work / f"heads-{kind}"))]
+        run(work / "commands.log", program("clover-infer"), "bench", "--target", str(MODEL), *heads, "--input",
+            str(work / "bench_questions.jsonl"), "--batch-sizes", plan.batch_sizes, "--max-tokens", str(plan.bench_tokens),
+            "--draft", drafts, "--budgets", "4", "--rounds", str(plan.rounds), "--json", str(work / f"{name}.json"))
     return {kind: json.loads((work / f"eval-{kind}.json").read_text()) for kind in KINDS}
 
 
-def table_rows(bench: dict, evals: dict) -> list[dict]:
-    """The rows of the result table: each method at each batch size, once."""
+NAMES = {"clover": "Clover", "medusa": "Medusa", "redrafter": "ReDrafter"}
+
+
+def table_rows(configurations: list[dict], evals: dict) -> list[dict]:
+    """The rows of the result table: each method at each batch size, once, batch size by batch size."""
     rows = []
-    for entry in bench["configurations"]:
+    for entry in sorted(configurations, key=lambda entry: entry["batch_size"]):
         heads = Path(entry["heads"]).name.removeprefix("heads-") if entry.get("heads") else ""
         limit = f"budget {entry['budget']}" if entry["draft"] == "clover" else entry["draft"]
-        method = "plain" if entry["draft"] == "off" else f"{heads.capitalize()}, {limit}"
+        method = "plain" if entry["draft"] == "off" else f"{NAMES[heads]}, {limit}"
         accuracy = evals.get(heads, {}) if entry["draft"] != "off" else {}
         rows.append({
             "method": method, "heads": heads if entry["draft"] != "off" else None, "draft": entry["draft"],
@@ -214,7 +220,7 @@ def fill_full_results(work: Path, names: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little data: about 3 minutes instead of up to 40")
+    parser.add_argument("--quick", action="store_true", help="little data: about 4 minutes instead of up to 55")
     quick = parser.parse_args().quick
     started = time.monotonic()
     plan = QUICK if quick else FULL
@@ -222,7 +228,7 @@ def main() -> None:
     if (work / STAND_IN).exists():
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
-    say(f"{'about 3' if quick else 'at most 40'} minutes on 2 cores; results go to {work.relative_to(ROOT)}/")
+    say(f"{'about 4' if quick else 'at most 55'} minutes on 2 cores; results go to {work.relative_to(ROOT)}/")
 
     questions = work / "train_questions.jsonl"
     if not questions.exists():
@@ -230,32 +236,33 @@ def main() -> None:
             plan = scaled(plan, work)
         copy_first_lines(QUESTIONS / "eval_questions.jsonl", plan.eval_questions, work / "eval_questions.jsonl")
         copy_first_lines(QUESTIONS / "train_questions.jsonl", plan.train_questions, questions)
-    say("1/5 the model answers the questions, 16 at a time (a job that was cut off continues)")
+    say("1/6 the model answers the questions, 16 at a time (a job that was cut off continues)")
     answer(work, questions, work / "train_answers.jsonl", plan.answer_tokens)
     answer(work, work / "eval_questions.jsonl", work / "eval_answers.jsonl", plan.answer_tokens)
-    say("2/5 the answers become a training set")
+    say("2/6 the answers become a training set")
     if not (work / "store" / "store.json").exists():
         run(work / "commands.log", program("clover-train"), "prepare", "--target", str(MODEL), "--input",
             str(work / "train_answers.jsonl"), "--output", str(work / "store"), "--holdout", "0.1" if quick else "0.02",
             "--preview", "1")
     for number, kind in enumerate(KINDS):
-        say(f"{3 + number}/5 {kind} heads are trained")
+        say(f"{3 + number}/6 {kind} heads are trained")
         if not (work / f"heads-{kind}" / "config.json").exists():
             train(work, kind, plan)
     (work / FEATURES).unlink(missing_ok=True)
-    say("5/5 on questions neither has seen")
+    say("6/6 on questions neither has seen")
     evals = measure(work, plan)
-    bench = json.loads((work / "bench.json").read_text())
-    rows = table_rows(bench, evals)
+    benches = [json.loads((work / f"{name}.json").read_text()) for name in BENCHES]
+    bench = benches[0]
+    rows = table_rows([entry for one in benches for entry in one["configurations"]], evals)
     (work / "table.json").write_text(json.dumps({"machine": bench["machine"], "build": bench["build"], "rows": rows}, indent=1) + "\n")
     (work / "table.md").write_text(markdown(rows))
     plot(rows, bench["machine"], work / "speed.png")
     if quick:
-        fill_full_results(work, ["heads-clover", "heads-medusa", "table.json", "table.md", "speed.png", "commands.log"])
+        fill_full_results(work, [*(f"heads-{kind}" for kind in KINDS), "table.json", "table.md", "speed.png", "commands.log"])
     print(markdown(rows))
     different = sum(row["differs_from_plain"] for row in rows)
     say(f"{'every answer is' if different == 0 else f'{different} answers are NOT'} the same as plain decoding's")
-    say(f"done in {(time.monotonic() - started) / 60:.1f} minutes: {work.relative_to(ROOT)}/table.md, speed.png, heads-clover/, heads-medusa/")
+    say(f"done in {(time.monotonic() - started) / 60:.1f} minutes: {work.relative_to(ROOT)}/table.md, speed.png, heads-KIND/")
     if different:
         sys.exit(1)
 
