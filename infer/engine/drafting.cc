@@ -109,10 +109,18 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> chosen, std::s
     std::vector<CandidateTree> grown =
         grow(*graphs_, take_input(sequences, chosen), rule_for(contexts), limits(sequences, chosen));
     for (size_t i = 0; i < chosen.size(); ++i) trees[chosen[i]] = std::move(grown[i]);
+    if (drafter_->writes_guesses()) free_guesses(sequences, chosen);
   }
   stats_.drafter_seconds += graphs_->seconds() - head_seconds_before;
   stats_.grow_seconds += drafting - (graphs_->seconds() - head_seconds_before);
   observe_draft(std::ssize(chosen), drafting, graphs_->warm() && !had_backlog);
+}
+
+// The pass needs the pages: nobody reads the drafter's rows of guesses once the trees are here.
+void Drafting::free_guesses(Sequences sequences, std::span<const size_t> chosen) {
+  std::vector<model::KvCache::Kept> nothing;
+  for (const size_t i : chosen) nothing.push_back({sequences[i]->sequence(), {}});
+  cache_.commit(nothing);
 }
 
 model::DraftInput Drafting::take_input(Sequences sequences, std::span<const size_t> chosen) {

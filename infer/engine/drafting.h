@@ -103,6 +103,7 @@ class Drafting {
   int64_t most_budget(Sequences sequences) const;  // of each tree of a batch
   void draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> contexts,
              std::vector<CandidateTree>& trees);
+  void free_guesses(Sequences sequences, std::span<const size_t> chosen);
   model::DraftInput take_input(Sequences sequences, std::span<const size_t> chosen);
   void note_backoff(Sequences sequences, std::span<const size_t> drafted,
                     std::span<const CandidateTree> trees);

@@ -31,6 +31,7 @@ struct UnverifiedInput {
   /// Adds one sequence: its pending rows, then room for `most` accepted rows of the tree at `place`.
   void add(int32_t sequence, PendingRows pending, int64_t most, kernels::TreeRows& place) {
     const int64_t before = std::ssize(pending.next_ids);
+    // Pending rows are numbered behind the pass's own (UnverifiedTrees::drafter_rows).
     for (int64_t row = 0; row < before; ++row)
       trees.drafter_rows.push_back(std::ssize(trees.ids) + earlier.rows() + row);
     earlier.add(std::move(pending.parts));
@@ -73,7 +74,7 @@ DecodePass* RunAhead::begin(DecodePass& pass) {
   if (!drafting_.can_draft_ahead()) return nullptr;
   clock_.launch();
   const std::vector<int64_t> contexts = drafting_.contexts(pass.sequences);
-  const std::vector<size_t> chosen = drafting_.choose(pass.sequences, contexts, 1);
+  const std::vector<size_t> chosen = drafting_.choose(pass.sequences, contexts, /*certain=*/1);
   considered_ = pass.sequences;
   if (chosen.empty()) return begin_pass(pass);
   // A draft that reads more rows than are captured is better launched when it is known which are accepted.
@@ -96,20 +97,20 @@ void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
     rows.trees.places[i].last_row_index = std::ssize(drafted_);
     representative_ &= live.pending_passes() <= 1;
     PendingRows pending = live.take_pending();
-    if (drafting_.reads_last_row_only()) pending = {};
+    if (drafting_.reads_last_row_only()) pending = {};  // the pass's last accepted row replaces them
     rows.add(live.sequence(), std::move(pending), most_accepted(pass.trees[i]), rows.trees.places[i]);
     drafted_.push_back(&live);
   }
   rows.input.parts = rows.earlier.parts();
   begin_growing(drafting_.graphs(), rows.trees, rows.input, drafting_.rule_for(contexts),
-                drafting_.limits(pass.sequences, chosen, 1));
+                drafting_.limits(pass.sequences, chosen, /*certain=*/1));
   pass.commit = CommitState::compacted;
   state_ = State::draft_in_flight;
 }
 
 DecodePass* RunAhead::begin_pass(DecodePass& pass) {
   if (!pass_can_begin(pass)) return nullptr;
-  std::vector<int64_t> rows;  // of each sequence, in both passes together
+  std::vector<int64_t> rows;  // of each sequence in this pass and the next: 2 if it goes on, else 1
   for (const LiveSequence* live : pass.sequences) rows.push_back(PassRunner::continues(*live) ? 2 : 1);
   if (std::ranges::count(rows, 2) == 0 || !schedule_.room_for(rows)) return nullptr;
   next_ = runner_.begin_behind(pass, schedule_.next_prefill_chunks(options_.prefill_chunk, rows));
@@ -160,6 +161,7 @@ std::optional<DecodePass> RunAhead::take_pass(Sequences decoding) {
   if (rows.empty() && chunks.empty()) return std::nullopt;
   if (rows.size() < pass->sequences.size() || chunks.size() < pass->chunks.size())
     runner_.retain(*pass, rows, chunks);
+  // The roots were unknown when the pass began.
   for (size_t i = 0; i < rows.size(); ++i)
     pass->trees[i] = CandidateTree::of_root(pass->sequences[i]->root());
   return pass;
@@ -168,6 +170,7 @@ std::optional<DecodePass> RunAhead::take_pass(Sequences decoding) {
 DraftChoice RunAhead::take_draft(Sequences sequences, std::vector<CandidateTree>& trees) {
   const bool in_flight = std::exchange(state_, State::idle) == State::draft_in_flight;
   DraftChoice choice;
+  // The choice counts while one of the sequences it was made for is left.
   for_each_left(sequences, considered_, [&](size_t, size_t) { choice.made = true; });
   if (!choice.made) return choice;
   drafting_.check_prediction();

@@ -20,7 +20,7 @@ namespace clover::infer {
 /// before, and waits while the CPU reads the trees and launches the pass over them.
 class DraftClock {
  public:
-  /// The draft is about to be launched.
+  /// The CPU begins to choose and launch the draft.
   void launch();
   /// The CPU has the tokens of the pass before it: from now on the GPU drafts.
   void pass_done() { pass_done_ = Clock::now(); }
@@ -36,7 +36,7 @@ class DraftClock {
   using Clock = std::chrono::steady_clock;
   Clock::time_point pass_done_{}, waited_{};
   std::optional<Clock::time_point> trees_read_;  // by the step before, whose pass was then launched
-  double launch_delay_ = 0;                      // seconds from there to the launch of this draft
+  double launch_delay_ = 0;                      // seconds from there to `launch`
 };
 
 /// What a GPU begins of the next step before the CPU knows the tokens of this one
@@ -53,9 +53,9 @@ class DraftClock {
 /// rows (LiveSequence::add_pending), free pages of the cache and, for a pass, the next prefill chunks.
 ///
 /// Nothing begins where the CPU must know the tokens first: it samples them itself (CPU, lossy verification),
-/// the drafter would read more rows than graphs are captured for; and, for a
-/// pass, a prompt ends in this one, guesses from the text pay, logits are edited by the text so far, or pages
-/// are scarce.
+/// the drafter writes its guesses to the cache (EAGLE), or it would read more rows than graphs are captured
+/// for.  A pass does not begin either where a prompt ends in this one, guesses from the text pay, logits are
+/// edited by the text so far, or pages are scarce.
 ///
 /// A sequence that finishes or is preempted invalidates its own tree or row, not those of others.  One that
 /// joins later is in the step after the next.
@@ -106,10 +106,11 @@ class RunAhead {
 
   State state_ = State::idle;
   // Of `begin`, until the next step:
-  std::vector<LiveSequence*> considered_;  // it was decided whether to draft for them
-  std::vector<LiveSequence*> deferred_;    // they are drafted for in the next step
+  std::vector<LiveSequence*> considered_;  // those that `begin` chose among
+  std::vector<LiveSequence*> deferred_;    // chosen, and drafted for in the next step
   std::vector<LiveSequence*> drafted_;     // tree i of the draft in flight is that of sequence i here
-  bool representative_ = true;             // its time is a fair sample for CostModel: nobody had a backlog
+  bool representative_ = true;             // the draft's time is a fair sample for CostModel: no sequence
+                                           // had pending rows of more than one pass
   DraftClock clock_;
   std::optional<DecodePass> next_;  // the pass in flight
 };

@@ -14,19 +14,18 @@ namespace {
 void add_size_options(CLI::App& app, const GrowthPolicy& policy, TreeSizes& sizes, const std::string& group) {
   const std::string name = policy.name;
   if (policy.default_width > 0)
-    app.add_option(
-           "--" + name + "-width", sizes[name].width,
-           name + ": " + policy.width_help + " (default: " + std::to_string(policy.default_width) + ")")
+    app.add_option("--" + name + "-width", sizes[name].width,
+                   name + ": " + policy.width_help + " (0: " + std::to_string(policy.default_width) + ")")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{1}, policy.most_width))
+        ->check(CLI::Range(int64_t{0}, policy.most_width))
         ->group(group);
   if (policy.most_length > 0)
     app.add_option("--" + name + "-length", sizes[name].length,
                    name +
-                       ": depth of the tree in guesses, no deeper than the heads can guess (default: as deep "
-                       "as they are trained for)")
+                       ": depth of the tree in guesses, no deeper than the heads can guess (0: as deep as "
+                       "they are trained for)")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{1}, policy.most_length))
+        ->check(CLI::Range(int64_t{0}, policy.most_length))
         ->group(group);
 }
 
@@ -80,8 +79,9 @@ void add_draft_options(CLI::App& app, DecodeFlags& flags) {
   app.add_option(
          "--budget", flags.budget,
          std::string(
-             "Guesses of the heads to check per sequence and step, at most 255, under auto 63, and 16 "
-             "fewer beside guesses from the text (default: ") +
+             "Guesses of the heads to check per sequence and step, at most 255, under auto 63, and in "
+             "a step of many sequences as many as share 1024 rows with them; 16 fewer beside guesses from "
+             "the text (default: ") +
              default_budgets_help + "; 0: off)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{-1}, int64_t{4096}))

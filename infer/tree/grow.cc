@@ -10,7 +10,7 @@ namespace {
 using Kept = GrowthPolicy::Kept;
 using Remain = GrowthPolicy::Remain;
 
-// More nodes of a tree while it grows would need more memory than candidates so improbable are worth.
+// Most nodes of a tree while it grows, which bounds its memory: what lies beyond is too improbable to matter.
 constexpr int64_t most_grown_nodes = 2048;
 
 /// The limit that one sequence's tree can reach; {0, 0} where it has no room for a node.
@@ -39,7 +39,8 @@ int64_t most_nodes(const GrowthRule& rule, int64_t budget, int64_t levels) {
   return 1 + (policy.most_children == 1 ? std::min(budget, levels) : budget);
 }
 
-/// The plan with what the kernel reads of each node.
+/// The plan for the kernel: of each node its parent, its rank, and its place among the nodes with children of
+/// its level.
 std::vector<kernels::PlannedNode> planned(const StaticTree& tree) {
   std::vector<kernels::PlannedNode> nodes;
   std::vector<char> has_children(tree.size(), 0);
@@ -59,7 +60,11 @@ model::Growth::Tree tree_of(const GrowthRule& rule, const GrowthLimit& limit, in
   TORCH_CHECK(depth > 0, "grow: a tree of a node or more was expected");
   const float least = policy.drops_improbable ? static_cast<float>(rule.least_joint) : 0;
   const int64_t most = most_nodes(rule, budget, levels);
-  model::Growth::Tree tree{most, depth, least, std::min(most, budget + 1), {}};
+  model::Growth::Tree tree{.most_nodes = most,
+                           .levels = depth,
+                           .least_joint = least,
+                           .most_kept = std::min(most, budget + 1),
+                           .plan = {}};
   if (policy.kept == Kept::planned) {
     tree.plan = planned(policy.plan().cut(budget, depth, drafter.head(0).size()));
     tree.most_nodes = std::ssize(tree.plan);
@@ -131,7 +136,7 @@ int64_t depth_of(const GrowthRule& rule, const model::Drafter& drafter) {
 
 int64_t most_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget) {
   const int64_t levels = depth_of(rule, drafter), width = width_of(rule);
-  // A GPU has room for a power of two nodes.
+  // A GPU's buffers hold a power of two nodes, so it may write as many.
   const int64_t nodes = model::power_of_two(most_nodes(rule, budget, levels), 8) - 1;
   return width > 0 ? std::min((levels - 1) * width, nodes) : nodes;
 }
@@ -152,7 +157,7 @@ std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInp
     wanted.push_back(limits[i]);
   }
   if (growing.empty()) {
-    draft.read(input);
+    draft.read(input);  // its own layers hold these rows from now on
     return trees;
   }
   const kernels::GrowingTrees grown = draft.grow(input, frontier, growth_of(rule, wanted, draft.drafter()));

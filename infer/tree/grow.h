@@ -40,8 +40,9 @@ int64_t most_guesses_written(const GrowthRule& rule, const model::Drafter& draft
 
 /// Grows one tree a sequence, whose root is the token after its last row of `input`, which has a segment of
 /// one row or more for each; the drafter reads all of it.  All nodes of a level of all trees go through a
-/// head in one product.  Probabilities are the softmax over the drafter's vocabulary at temperature 1; ties
-/// go to the lowest token id.  A sequence with budget 0 gets a bare root.  What CPU and GPU share of a level
+/// head in one product.  Probabilities are the softmax at temperature 1 over the drafter's vocabulary or
+/// GrowthPolicy::softmax_over guesses; kernels::LevelRule says how ties are broken.  A sequence with budget 0
+/// gets a bare root.  What CPU and GPU share of a level
 /// is in kernels/trees/tree_growth_call.h.
 std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInput& input,
                                 const GrowthRule& rule, std::span<const GrowthLimit> limits);

@@ -103,9 +103,8 @@ inline constexpr std::array growth_policies{
                  .runs_every_budget = true,
                  .reports_cuts = true},
     // ReDrafter's beam search and dynamic tree attention (arXiv 2403.09919; Apple's code): nodes that only
-    // dead beams used are not verified, and what beams have in common stands in the tree once.  Its softmax
-    // is
-    // over the best 50 guesses of a beam, which changes ranks between beams.
+    // dead beams used are not verified, and what beams have in common stands in the tree once.  A beam's
+    // probabilities are those among its best 50 guesses, which changes ranks between beams.
     GrowthPolicy{.policy = Policy::beam,
                  .name = "beam",
                  .default_width = 4,

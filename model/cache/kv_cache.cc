@@ -73,7 +73,7 @@ void KvCache::close(int32_t sequence) {
   Sequence& closing = sequences_[sequence];
   TORCH_CHECK(closing.open, "KvCache: sequence ", sequence, " is not open");
   for (int64_t i = std::ssize(closing.pages) - 1; i >= 0; --i) {
-    if (i < closing.shared || (i == closing.shared && closing.partial_published))
+    if (i < closing.published || (i == closing.published && closing.partial_published))
       prefixes_.release(closing.pages[i]);
     else
       free_.push_back(closing.pages[i]);
@@ -86,8 +86,8 @@ void KvCache::close(int32_t sequence) {
 
 int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
-  TORCH_CHECK(sequence.open && sequence.length == sequence.shared * page_size_ &&
-                  std::ssize(sequence.pages) == sequence.shared,
+  TORCH_CHECK(sequence.open && sequence.length == sequence.published * page_size_ &&
+                  std::ssize(sequence.pages) == sequence.published,
               "KvCache: only a sequence without pages of its own can share others'");
   if (ids.empty() || rotates_by_prompt(sequence)) return 0;
   const std::vector<int32_t> pages = prefixes_.find(ids.first(ids.size() - 1));
@@ -95,14 +95,14 @@ int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
     prefixes_.use(pages[i]);
     sequence.pages.push_back(pages[i]);
   }
-  sequence.shared = std::ssize(sequence.pages);
-  sequence.length = sequence.shared * page_size_;
+  sequence.published = std::ssize(sequence.pages);
+  sequence.length = sequence.published * page_size_;
   return sequence.length;
 }
 
 PrefixPages::PartialMatch KvCache::partial_match(const Sequence& sequence,
                                                  std::span<const int64_t> ids) const {
-  if (ids.empty() || sequence.length != sequence.shared * page_size_ || rotates_by_prompt(sequence))
+  if (ids.empty() || sequence.length != sequence.published * page_size_ || rotates_by_prompt(sequence))
     return {};
   return prefixes_.find_partial(sequence.pages.empty() ? -1 : sequence.pages.back(),
                                 ids.first(ids.size() - 1).subspan(sequence.length));
@@ -138,19 +138,19 @@ void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
   TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
               sequence.length, " are committed");
   if (rotates_by_prompt(sequence)) return;
-  if (std::exchange(sequence.partial_published, false)) prefixes_.forget(sequence.pages[sequence.shared]);
-  while ((sequence.shared + 1) * page_size_ <= std::ssize(ids)) {
-    const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
+  if (std::exchange(sequence.partial_published, false)) prefixes_.forget(sequence.pages[sequence.published]);
+  while ((sequence.published + 1) * page_size_ <= std::ssize(ids)) {
+    const int32_t parent = sequence.published == 0 ? -1 : sequence.pages[sequence.published - 1];
     // A page that another sequence published for the same tokens stays the one to share.
-    if (!prefixes_.add(parent, ids.subspan(sequence.shared * page_size_, page_size_),
-                       sequence.pages[sequence.shared]))
+    if (!prefixes_.add(parent, ids.subspan(sequence.published * page_size_, page_size_),
+                       sequence.pages[sequence.published]))
       return;
-    ++sequence.shared;
+    ++sequence.published;
   }
-  const std::span<const int64_t> rest = ids.subspan(sequence.shared * page_size_);
+  const std::span<const int64_t> rest = ids.subspan(sequence.published * page_size_);
   if (rest.empty()) return;
-  const int32_t parent = sequence.shared == 0 ? -1 : sequence.pages[sequence.shared - 1];
-  sequence.partial_published = prefixes_.add(parent, rest, sequence.pages[sequence.shared]);
+  const int32_t parent = sequence.published == 0 ? -1 : sequence.pages[sequence.published - 1];
+  sequence.partial_published = prefixes_.add(parent, rest, sequence.pages[sequence.published]);
 }
 
 int32_t KvCache::take_page() {
@@ -169,7 +169,7 @@ int64_t KvCache::missing_pages(int32_t sequence, int64_t rows) const {
 
 int64_t KvCache::tokens() const {
   int64_t tokens = prefixes_.used() * page_size_;
-  for (const Sequence& sequence : sequences_) tokens += sequence.length - sequence.shared * page_size_;
+  for (const Sequence& sequence : sequences_) tokens += sequence.length - sequence.published * page_size_;
   return tokens;
 }
 

@@ -23,8 +23,8 @@ struct KvShape {
   std::vector<double> frequencies;  // inverse frequencies of RoPE, [d/2]
   at::Device device = at::kCPU;
   double rotary_scale = 1;  // factor of cosines and sines (attention scaling of scaled RoPE)
-  /// Dynamic and long RoPE: the inverse frequencies of rows that are computed when their text has `length`
-  /// tokens, more than `plain_length` of them.
+  /// Dynamic and long RoPE: the inverse frequencies of a row that is computed when its text has `length`
+  /// tokens, more than plain_length.  Rows of shorter texts use `frequencies`.
   std::function<std::vector<double>(int64_t length)> frequencies_at = {};
   int64_t plain_length = std::numeric_limits<int64_t>::max();
 };
@@ -51,7 +51,7 @@ class KvCache {
   /// last token's logits are wanted.
   int64_t share(int32_t sequence, std::span<const int64_t> ids);
 
-  /// How many more tokens copy_beginning could copy.
+  /// How many tokens copy_beginning would add to the sequence.
   int64_t copyable_beginning(int32_t sequence, std::span<const int64_t> ids) const;
   /// Copies the rows of the next tokens of `ids` from a published page that begins with them, to a page of
   /// the sequence's own if one is free.  Returns how many tokens the sequence has committed now.
@@ -85,8 +85,8 @@ class KvCache {
   int64_t spare_slot() const { return pages_ * page_size_; }
 
   /// Commits rows of the last pass: `kept` are indices among the sequence's rows of that pass, ascending, a
-  /// path from the root.  Their keys and values move together behind the committed ones, in the layers below
-  /// `layers`; pages no longer needed are freed.
+  /// path from the root.  Their keys and values move together behind the committed ones, in the first
+  /// `layers` layers (the drafter's own come last); pages no longer needed are freed.
   void keep(int32_t sequence, std::span<const int32_t> kept, int64_t layers) {
     const Kept one{sequence, kept};
     keep({&one, 1}, layers);
@@ -102,7 +102,7 @@ class KvCache {
   }
 
   /// The two halves of `keep`, for a GPU that finds the accepted rows by itself: moving keys and values
-  /// (`moves` as in kernels::move_rows, on the cache's device), and counting the rows as committed.
+  /// (`moves` i64 [3, M] on its device: from slot, to slot, sequence), and counting the rows as committed.
   void move(const at::Tensor& moves, int64_t layers);
   void commit(std::span<const Kept> all);
 
@@ -119,10 +119,10 @@ class KvCache {
   struct Sequence {
     std::vector<int32_t> pages;
     int64_t length = 0;
-    int64_t shared = 0;              // how many of its pages, from the first on, are published
+    int64_t published = 0;           // how many of its pages, from the first on, are published
     bool partial_published = false;  // the page behind these is published too, though not full
     bool open = false;
-    int64_t prompt = 0;  // tokens that count as one text for RoPE
+    int64_t prompt = 0;  // its length: dynamic RoPE rotates all of it as one text
   };
   /// Whether the keys depend on the prompt's length, so that no other sequence can share them.
   bool rotates_by_prompt(const Sequence& sequence) const { return sequence.prompt > shape_.plain_length; }

@@ -47,6 +47,8 @@ struct DraftKv {
   Placement placement;  // of the rows that `prime` reads, on the drafter's device; undefined for a drafter
                         // without such layers
   int64_t room = 0;     // slots behind each sequence's rows for those that `extend` writes
+  at::Tensor
+      live_rows{};  // i32 [1] on the device: rows of `extend` from there on are padding; undefined: none
 };
 
 /// A light speculative head: it scores, and never builds trees or samples.  Training and inference call the

@@ -8,10 +8,12 @@ namespace clover::model {
 namespace {
 
 // What a state carries of each row while decoding, [F] or [F, depth] i32 each.
-enum Cached { sequence, contiguous, next_slot, path };
+enum Cached { sequence, text_length, next_slot, path };
+
+constexpr int64_t most_numbers = 4096;
 
 // What it carries in training: the row of the text, i64 [F]; then keys and values of each depth.
-constexpr size_t keys_begin = 1;
+constexpr size_t text_row = 0, keys_begin = 1;
 // What its rows share: keys and values of the text, [R, Hkv, d]; i64 [S + 1] on the CPU, where segments
 // begin.
 enum Shared { text_keys, text_values, segment_begins };
@@ -30,6 +32,11 @@ at::Tensor positions_in_text(const at::Tensor& rows, const at::Tensor& begins) {
 
 }  // namespace
 
+TargetConfig eagle_config(const TargetConfig& target, const std::string& kind, double theta) {
+  const bool plain = theta == 0 && target.rope.depends_on_length();
+  return block_config(target, kind, plain ? target.rope.theta : theta);
+}
+
 EagleLayer::EagleLayer(const TargetConfig& config, const DecoderWeights& initial, int64_t input_width)
     : config_(&config) {
   const BlockForm form{.input_norm = false, .input_width = input_width, .as_llama = true};
@@ -41,11 +48,18 @@ void EagleLayer::pack(at::ScalarType dtype) {
   frozen_dtype_ = dtype;
   block_->pack(dtype);
   frequencies_ = frequencies_.to(block_->device());
+  numbers_ = at::arange(most_numbers, at::kInt).to(block_->device());
 }
 
 /// Rotary angles of positions i64 [F]: fp64 [F, d/2].
 at::Tensor EagleLayer::angles_at(const at::Tensor& positions) const {
   return positions.to(at::kDouble).unsqueeze(1) * frequencies_.to(positions.device());
+}
+
+/// i32 [count]: 0, 1, .., on the device of the frozen weights.
+at::Tensor EagleLayer::numbers(int64_t count) const {
+  if (count <= most_numbers) return numbers_.narrow(0, 0, count);
+  return at::arange(count, numbers_.options());
 }
 
 DraftState EagleLayer::prime(const at::Tensor& residual, const at::Tensor& input,
@@ -56,9 +70,9 @@ DraftState EagleLayer::prime(const at::Tensor& residual, const at::Tensor& input
     block_->forward_in_place(x, input.to(frozen_dtype_).contiguous(), kv->placement, *kv->cache,
                              kv->first_layer);
     DraftState state{x.index_select(0, frontier)};
-    const at::Tensor cached = kv->placement.rows.contiguous.index_select(0, frontier);
-    state.carried = {kv->placement.rows.sequence.index_select(0, frontier), cached, cached,
-                     at::empty({frontier.size(0), 0}, cached.options())};
+    const at::Tensor length = kv->placement.rows.contiguous.index_select(0, frontier);
+    state.carried = {kv->placement.rows.sequence.index_select(0, frontier), length, length,
+                     at::empty({frontier.size(0), 0}, length.options())};
     return state;
   }
   const DecoderBlock::Heads heads =
@@ -76,7 +90,8 @@ DraftState EagleLayer::extend(const DraftState& state, const at::Tensor& parents
   if (kv) return extend_cached(state, parents, residual, input, *kv);
   DraftState next = state.rows(parents);
   ++next.depth;
-  const at::Tensor positions = positions_in_text(next.carried[0], state.shared[segment_begins]) + next.depth;
+  const at::Tensor positions =
+      positions_in_text(next.carried[text_row], state.shared[segment_begins]) + next.depth;
   const DecoderBlock::Heads heads = block_->project(input, angles_at(positions), {}, training_dtype);
   next.carried.push_back(heads.key);
   next.carried.push_back(heads.value);
@@ -95,10 +110,11 @@ at::Tensor EagleLayer::attend_path(const DecoderBlock::Heads& heads, const Draft
     own_scores.push_back((heads.query * spread(state.carried[i])).sum(-1, /*keepdim=*/true) * scale);
     own_values.push_back(spread(state.carried[i + 1]));
   }
-  const at::Tensor own = at::cat(own_scores, -1), rows = state.carried[0], rows_on_host = rows.cpu();
+  const at::Tensor own = at::cat(own_scores, -1), rows = state.carried[text_row], rows_on_host = rows.cpu();
   const int64_t* row = rows_on_host.const_data_ptr<int64_t>();
   const int64_t* begins = state.shared[segment_begins].const_data_ptr<int64_t>();
   std::vector<at::Tensor> outputs;
+  // Rows ascend, so those of a segment, F'' of them, are neighbours; T: rows of its text.
   for (int64_t segment = 0, first = 0; first < rows.size(0); ++segment) {
     int64_t last = first;
     while (last < rows.size(0) && row[last] < begins[segment + 1]) ++last;
@@ -107,9 +123,9 @@ at::Tensor EagleLayer::attend_path(const DecoderBlock::Heads& heads, const Draft
     const at::Tensor key = spread(state.shared[text_keys].slice(0, begin, begin + keys)).transpose(0, 1),
                      value = spread(state.shared[text_values].slice(0, begin, begin + keys)).transpose(0, 1);
     const at::Tensor query = heads.query.slice(0, first, last).transpose(0, 1);  // [Hq, F'', d]
-    const at::Tensor hidden = (rows.slice(0, first, last) - begin).unsqueeze(1) <
-                              at::arange(keys, rows.options()).unsqueeze(0);  // [F'', T]
-    const at::Tensor text = (query.matmul(key.transpose(1, 2)) * scale).masked_fill(hidden, -INFINITY);
+    const at::Tensor later = (rows.slice(0, first, last) - begin).unsqueeze(1) <
+                             at::arange(keys, rows.options()).unsqueeze(0);  // [F'', T]
+    const at::Tensor text = (query.matmul(key.transpose(1, 2)) * scale).masked_fill(later, -INFINITY);
     const at::Tensor weights = at::softmax(at::cat({text, own.slice(0, first, last).transpose(0, 1)}, -1),
                                            -1);  // [Hq, F'', T + depth]
     at::Tensor mixed = weights.narrow(-1, 0, keys).matmul(value);
@@ -123,38 +139,43 @@ at::Tensor EagleLayer::attend_path(const DecoderBlock::Heads& heads, const Draft
 }
 
 /// Decoding.  All rows of a level continue rows of the last one, so those of a sequence take the slots behind
-/// it in their order.  On a GPU padding rows may exceed the room: they write to the spare slot.
+/// it in their order.  Padding rows of a GPU take none: they write to the spare slot.
 DraftState EagleLayer::extend_cached(const DraftState& state, const at::Tensor& parents,
                                      const at::Tensor& residual, const at::Tensor& input, DraftKv& kv) const {
   const auto of_parent = [&](Cached what) { return state.carried[what].index_select(0, parents); };
-  const at::Tensor own_sequence = of_parent(sequence), cached = of_parent(contiguous);
-  const at::Tensor siblings = own_sequence.unsqueeze(1) == own_sequence.unsqueeze(0);  // [F', F']
-  const at::Tensor behind = of_parent(next_slot), end = cached + kv.room;
-  const at::Tensor wanted = behind + siblings.tril(-1).sum(1, false, at::kInt);
-  const at::Tensor slot = at::minimum(wanted, end - 1);
+  const at::Tensor own_sequence = of_parent(sequence), length = of_parent(text_length);
+  at::Tensor same_sequence = own_sequence.unsqueeze(1) == own_sequence.unsqueeze(0);  // [F', F']
+  at::Tensor live;  // [F'] bool: the rows that are no padding; undefined: all
+  if (kv.live_rows.defined()) {
+    live = numbers(parents.size(0)) < kv.live_rows;
+    same_sequence = same_sequence & live.unsqueeze(0);
+  }
+  const at::Tensor next_free = of_parent(next_slot), end = length + kv.room;
+  const at::Tensor wanted_slot = next_free + same_sequence.tril(-1).sum(1, false, at::kInt);
+  const at::Tensor slot = at::minimum(wanted_slot, end - 1);
   const int64_t page_size = kv.cache->page_size(), depth = state.depth + 1;
   const at::Tensor& table = kv.placement.rows.page_table;
   const at::Tensor page =
       table.index({own_sequence.to(at::kLong), slot.to(at::kLong).floor_divide(page_size)});
   at::Tensor absolute = page.to(at::kLong) * page_size + slot.to(at::kLong).remainder(page_size);
-  if (parents.is_cpu()) {
-    TORCH_CHECK(wanted.lt(end).all().item<bool>(), "EagleLayer: guesses exceed a room of ", kv.room,
-                " slots.");
+  if (live.defined()) {
+    absolute = at::where(live & (wanted_slot < end), absolute, kv.cache->spare_slot());
   } else {
-    absolute = at::where(wanted < end, absolute, kv.cache->spare_slot());
+    TORCH_CHECK(wanted_slot.lt(end).all().item<bool>(), "EagleLayer: guesses exceed a room of ", kv.room,
+                " slots.");
   }
 
   DraftState next;
   next.depth = depth;
-  next.carried = {own_sequence, cached, behind + siblings.sum(1, false, at::kInt),
+  next.carried = {own_sequence, length, next_free + same_sequence.sum(1, false, at::kInt),
                   at::cat({of_parent(path), slot.unsqueeze(1)}, 1)};
-  const at::Tensor angles = angles_at((cached + (depth - 1)).to(at::kLong));
+  const at::Tensor angles = angles_at((length + (depth - 1)).to(at::kLong));
   const double scale = config_->rope.attention_factor;
   Placement placement;
   placement.cos = (scale * angles.cos()).to(at::kFloat);
   placement.sin = (scale * angles.sin()).to(at::kFloat);
   placement.slots = absolute;
-  placement.rows = {own_sequence, cached, at::arange(parents.size(0) + 1, cached.options()) * depth,
+  placement.rows = {own_sequence, length, numbers(parents.size(0) + 1) * depth,
                     next.carried[path].flatten().contiguous(), table};
   next.hidden = residual.clone();
   block_->forward_in_place(next.hidden, input.to(frozen_dtype_).contiguous(), placement, *kv.cache,

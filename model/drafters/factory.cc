@@ -7,7 +7,8 @@
 namespace clover::model {
 
 // The kinds: each is a function `DrafterKind NAME_drafter()` in the file of that name.
-#define CLOVER_DRAFTER_KINDS(one) one(clover) one(clover2) one(eagle) one(eagle3) one(hydra) one(medusa) one(redrafter)
+#define CLOVER_DRAFTER_KINDS(one) \
+  one(clover) one(clover2) one(eagle) one(eagle3) one(hydra) one(medusa) one(redrafter)
 
 #define CLOVER_DECLARE(name) DrafterKind name##_drafter();
 #define CLOVER_CALL(name) name##_drafter(),

@@ -204,6 +204,7 @@ at::Tensor DraftGraphs::grown(const Features& features, const PassInputs& on_dev
   const int64_t room = shape.rule.one_row_a_tree ? count : count * shape.most_live;
   trees.rows = at::empty({2, room}, on_device.wanted.options());
   trees.row_count = at::empty({1}, trees.state.options());
+  if (!bytes.is_cpu()) kv.live_rows = trees.row_count;
   for (int64_t level = 1;; ++level) {
     const Guesses guesses = guesses_of(drafter_, state, shape.rule.width, shape.softmax_over);
     kernels::grow_level(guesses.logits, guesses.ids, guesses.log_sums, shape.rule, shape.most_live, trees);

@@ -170,9 +170,11 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 /// Tensors of the CPU like these, of zeros: what `value` holds is not known while a graph is recorded.
+/// Numbers that are passed as tensors of the CPU are known.
 c10::IValue zeros_for(const c10::IValue& value) {
   const auto zeros = [](const at::Tensor& tensor) {
-    return tensor.defined() ? at::zeros(tensor.sizes(), tensor.options().device(at::kCPU)) : tensor;
+    return tensor.defined() && !tensor.is_cpu() ? at::zeros(tensor.sizes(), tensor.options().device(at::kCPU))
+                                                : tensor;
   };
   if (value.isTensor()) return zeros(value.toTensor());
   if (!value.isTensorList()) return value;

@@ -1,5 +1,7 @@
 #include "train/commands/drafter_arguments.h"
 
+#include <cstdlib>
+
 #include "infer/program/command_line.h"
 
 namespace clover::train {
@@ -27,7 +29,7 @@ const char* type_name(Setting::Type type) {
 nlohmann::json value_of(Setting::Type type, const std::string& text) {
   if (type == Setting::Type::choice || type == Setting::Type::layers) return text;
   if (type == Setting::Type::integer) return std::stoll(text);
-  if (type == Setting::Type::number) return std::stod(text);
+  if (type == Setting::Type::number) return std::strtod(text.c_str(), nullptr);
   return text == "true";
 }
 

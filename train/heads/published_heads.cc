@@ -24,10 +24,10 @@ using nlohmann::json;
 /// neither size.
 at::Tensor rows_for(const at::Tensor& stored, int64_t vocab, const at::Tensor& map,
                     const at::Tensor& stored_map) {
-  if (stored.dim() > 0 && stored.size(0) == vocab)
-    return map.defined() ? stored.index_select(0, map) : stored;
   if (stored.dim() > 0 && stored_map.defined() && stored.size(0) == stored_map.size(0))
     return stored.index_select(0, stored_map.argsort());
+  if (stored.dim() > 0 && stored.size(0) == vocab)
+    return map.defined() ? stored.index_select(0, map) : stored;
   return {};
 }
 

@@ -17,6 +17,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/gpu/gpu.h"
 #include "kernels/vocabulary/top_k.h"
@@ -25,10 +26,11 @@ namespace clover::train {
 namespace {
 
 int64_t label_rank(const float* logits, int64_t vocab, int64_t label) {
-  const float own = logits[label];
+  const float label_logit = logits[label];
+  if (std::isnan(label_logit)) return vocab - 1;
   int32_t above = 0;
-  for (int64_t v = 0; v < vocab; ++v) above += logits[v] > own;
-  for (int64_t v = 0; v < label; ++v) above += logits[v] == own;
+  for (int64_t v = 0; v < vocab; ++v) above += logits[v] > label_logit;
+  for (int64_t v = 0; v < label; ++v) above += logits[v] == label_logit;
   return above;
 }
 
@@ -38,7 +40,8 @@ at::Tensor label_ranks_on_device(const at::Tensor& logits, const at::Tensor& lab
   if (!logits.is_cpu()) {
     const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label);
     const at::Tensor before = at::arange(vocab, labels.options()).unsqueeze(0) < label;
-    return ((logits > own) | ((logits == own) & before)).sum(1);
+    const at::Tensor above = ((logits > own) | ((logits == own) & before)).sum(1);
+    return above.masked_fill(own.squeeze(1).isnan(), vocab - 1);
   }
   at::Tensor ranks = at::empty({logits.size(0)}, at::kLong);
   const float* rows = logits.const_data_ptr<float>();
@@ -90,7 +93,8 @@ class Chunk {
     return values;
   }
 
-  /// fp32 [R, V'].  Called once, after `values`.  With q < p meaning the tokens of which min(p, q) is q:
+  /// fp32 [R, V'].  Called once, after `values`; overwrites log_q_ with q.  With q < p meaning the tokens of
+  /// which min(p, q) is q:
   ///   cross-entropy q - 1_y, soft labels q - p, total variation -da, lk -da / a,
   ///   where a = sum min(p, q) and da_v = q_v ([q_v < p_v] - sum of q over q < p).
   at::Tensor gradient() {
@@ -191,12 +195,13 @@ at::Tensor with_known_gradient(const at::Tensor& input, double value, const at::
 
 VocabularyLoss chunked_vocabulary_loss(const at::Tensor& hidden, const LossHead& head,
                                        const VocabularyTargets& targets, const LossTerms& terms,
-                                       HeadGradient* own, double scale, int64_t chunk) {
+                                       HeadGradient* head_gradient, double scale, int64_t chunk) {
   check(hidden, head, targets, terms);
-  const bool loss = terms.reads_vocabulary();
-  const bool differentiable = loss && at::GradMode::is_enabled() && hidden.requires_grad();
+  const bool has_terms = terms.reads_vocabulary();
+  const bool differentiable = has_terms && at::GradMode::is_enabled() && hidden.requires_grad();
   const at::Tensor labels = kernels::to_device(targets.labels.contiguous(), hidden.device());
-  const VocabularyTargets there{labels, targets.teacher, targets.teacher_weight, targets.uniforms};
+  const VocabularyTargets targets_on_device{labels, targets.teacher, targets.teacher_weight,
+                                            targets.uniforms};
   VocabularyLoss result{{}, {}, at::empty({hidden.size(0)}, labels.options())};
   at::Tensor gradient;
   {
@@ -209,15 +214,17 @@ VocabularyLoss chunked_vocabulary_loss(const at::Tensor& hidden, const LossHead&
       const at::Tensor logits = logits_of(rows, head.weight, head.bias);
       result.ranks.narrow(0, begin, count)
           .copy_(label_ranks_on_device(logits, labels.narrow(0, begin, count)));
-      if (!loss) continue;
-      Chunk part(terms, narrowed(there, begin, count));
+      if (!has_terms) continue;
+      Chunk part(terms, narrowed(targets_on_device, begin, count));
       const TermValues values = part.values(logits);
       for (size_t k = 0; k < loss_term_count; ++k) result.terms[k] += values[k];
-      if (!differentiable && own == nullptr) continue;
-      const at::Tensor outer = part.gradient();
+      if (!differentiable && head_gradient == nullptr) continue;
+      const at::Tensor logit_gradient = part.gradient();
       if (differentiable)
-        gradient.narrow(0, begin, count).copy_(at::mm(outer.to(head.weight.scalar_type()), head.weight));
-      if (own != nullptr) add_head_gradient(outer, rows, head.weight.scalar_type(), scale, *own);
+        gradient.narrow(0, begin, count)
+            .copy_(at::mm(logit_gradient.to(head.weight.scalar_type()), head.weight));
+      if (head_gradient != nullptr)
+        add_head_gradient(logit_gradient, rows, head.weight.scalar_type(), scale, *head_gradient);
     }
   }
   const double sum = terms.weighted_sum(result.terms);

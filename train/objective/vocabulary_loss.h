@@ -8,7 +8,8 @@ namespace clover::train {
 
 /// The vocabulary product of a head, as a loss computes it.
 struct LossHead {
-  at::Tensor weight;  // [V', D] fp32 or bf16, the dtype of the products; without a gradient of its own
+  at::Tensor
+      weight;  // [V', D] fp32 or bf16, the dtype of the products; has no autograd gradient (HeadGradient)
   at::Tensor bias{};  // fp32 [V'], or undefined
 };
 
@@ -38,12 +39,14 @@ struct VocabularyLoss {
 /// The terms of a loss that read logits, summed over rows: z = hidden W^T + b.
 ///   hidden fp32 [F, D].  F may be 0.
 /// Logits, of the drafter and of the target, exist for at most `chunk` rows at a time: the forward pass also
-/// computes the gradients, chunk by chunk, and the backward pass only scales that of `hidden`.  Where `own`
-/// is given, the gradients of weight and bias times `scale` are added to it.  Terms without a weight cost
-/// nothing; without any, only the ranks are computed.  Sums are fp32 within a row and fp64 over rows.
+/// computes the gradients, chunk by chunk, and the backward pass only scales that of `hidden`.  Where
+/// `head_gradient` is given, the gradients of weight and bias times `scale` are added to it.  Terms without a
+/// weight cost nothing; without any, only the ranks are computed.  Sums are fp32 within a row and fp64 over
+/// rows.
 VocabularyLoss chunked_vocabulary_loss(const at::Tensor& hidden, const LossHead& head,
                                        const VocabularyTargets& targets, const LossTerms& terms,
-                                       HeadGradient* own = nullptr, double scale = 1, int64_t chunk = 256);
+                                       HeadGradient* head_gradient = nullptr, double scale = 1,
+                                       int64_t chunk = 256);
 
 /// A scalar of value `value` whose gradient with respect to `input` is `gradient`, of input's shape.
 at::Tensor with_known_gradient(const at::Tensor& input, double value, const at::Tensor& gradient);
@@ -52,7 +55,7 @@ at::Tensor with_known_gradient(const at::Tensor& input, double value, const at::
 /// lowest index; a row of NaN guesses 0.  Logits exist for `chunk` rows at a time.
 at::Tensor best_guesses(const at::Tensor& hidden, const LossHead& head, int64_t chunk = 256);
 
-/// The ranks of labels i64 [F] among logits, fp32 [F, V'] contiguous: i64 [F].
+/// The ranks of labels i64 [F] among logits, fp32 [F, V'] contiguous: i64 [F] on the CPU.  A NaN ranks last.
 at::Tensor label_ranks(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace clover::train

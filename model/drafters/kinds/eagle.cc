@@ -22,7 +22,7 @@ class Eagle final : public Drafter {
   explicit Eagle(const DrafterSpec& spec)
       : Drafter(spec.target, spec.token_map, spec.trainable),
         rope_theta_(spec.settings.at("rope_theta").get<double>()),
-        layer_config_(block_config(*spec.target.config, "eagle", rope_theta_)) {
+        layer_config_(eagle_config(*spec.target.config, "eagle", rope_theta_)) {
     spec.settings.at("heads").get_to(count_);
     if (const auto width = spec.settings.at("mlp_width").get<int64_t>(); width > 0)
       layer_config_.intermediate = width;
@@ -42,7 +42,10 @@ class Eagle final : public Drafter {
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
-  const Rope* own_rope() const override { return rope_theta_ > 0 ? &layer_config_.rope : nullptr; }
+  const Rope* own_rope() const override {
+    const bool as_target = rope_theta_ == 0 && !target_.config->rope.depends_on_length();
+    return as_target ? nullptr : &layer_config_.rope;
+  }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {

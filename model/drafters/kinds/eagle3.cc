@@ -32,7 +32,7 @@ class Eagle3 final : public Drafter {
   explicit Eagle3(const DrafterSpec& spec)
       : Drafter(spec.target),
         rope_theta_(spec.settings.at("rope_theta").get<double>()),
-        layer_config_(block_config(*spec.target.config, "eagle3", rope_theta_)) {
+        layer_config_(eagle_config(*spec.target.config, "eagle3", rope_theta_)) {
     spec.settings.at("heads").get_to(count_);
     spec.settings.at("tap_layers").get_to(taps_);
     spec.settings.at("norm_before_residual").get_to(normed_residual_);
@@ -48,7 +48,10 @@ class Eagle3 final : public Drafter {
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
-  const Rope* own_rope() const override { return rope_theta_ > 0 ? &layer_config_.rope : nullptr; }
+  const Rope* own_rope() const override {
+    const bool as_target = rope_theta_ == 0 && !target_.config->rope.depends_on_length();
+    return as_target ? nullptr : &layer_config_.rope;
+  }
   const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,

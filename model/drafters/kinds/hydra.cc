@@ -94,6 +94,9 @@ class Hydra final : public Drafter {
       prefix_norm_ =
           register_module("prefix_norm", std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
     }
+    for (const char* of_prefix : {"rope_theta", "mlp_width"})
+      if (!prefix_ && spec.settings.at(of_prefix) != 0)
+        refuse_setting("hydra", of_prefix, spec.settings.at(of_prefix), "0 without the setting prefix");
     heads_.resize(spec.settings.at("heads").get<int64_t>());
     const auto layers = spec.settings.at("layers").get<int64_t>();
     for (int64_t i = 0; i < std::ssize(heads_); ++i) {

@@ -105,7 +105,7 @@ TEST_F(Commands, VerifyEqualFindsNoDifference) {
   const Ran ran = run({"verify-equal", "--target", target, "--heads", heads(), "--input", questions(3),
                        "--max-tokens", "8", "--budgets", "4", "--batch-sizes", "1,3"});
   EXPECT_EQ(ran.code, 0) << ran.err << ran.out;
-  EXPECT_THAT(ran.out, HasSubstr("equal: 3 requests, 10 settings"));
+  EXPECT_THAT(ran.out, HasSubstr("equal: 3 requests, 14 settings"));
 }
 
 }  // namespace

@@ -140,11 +140,16 @@ TEST_F(EngineTest, LittleMemorySendsRequestsAwayAndLosesNothing) {
     RecordedDrafter mixed(target_->config().vocab, record_of(all, expected), 3);
     auto random = model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 3);
     random->freeze(at::kBFloat16);
+    auto writing = model::make_drafter("eagle", {{"heads", 3}}, target_->view(), {}, false, 3);
+    writing->freeze(at::kBFloat16);
     for (const auto& [policy, drafter] :
          std::initializer_list<std::pair<Policy, model::Drafter*>>{{Policy::off, &mixed},
                                                                    {Policy::clover, &mixed},
                                                                    {Policy::chain, random.get()},
-                                                                   {Policy::automatic, random.get()}}) {
+                                                                   {Policy::automatic, random.get()},
+                                                                   {Policy::clover, writing.get()},
+                                                                   {Policy::beam, writing.get()},
+                                                                   {Policy::best_first, writing.get()}}) {
       SCOPED_TRACE(to_string(policy) + " temperature " + std::to_string(temperature));
       EngineOptions chosen = options(policy, -1, 16);
       chosen.page_size = 8;

@@ -16,6 +16,7 @@ std::string name_of(const std::string& own) {
 }
 
 HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+  require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t width = check_eagle_layer(keys, target);
   const double theta = eagle_rope_theta(keys);
@@ -38,7 +39,10 @@ HeadsFormat eagle_format() {
           "a Llama-like config.json, and fc.weight in model.safetensors",
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("num_attention_heads") &&
-                   !folder.config.contains("draft_vocab_size") && has_tensor(folder, "fc.weight");
+                   !folder.config.contains("draft_vocab_size") &&
+                   (has_tensor(folder, "fc.weight") ||
+                    (folder.holds("pytorch_model.bin") && !folder.holds("model.safetensors") &&
+                     !folder.holds("model.safetensors.index.json")));
           },
           take_over,
           nullptr};

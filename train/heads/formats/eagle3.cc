@@ -6,6 +6,8 @@
 namespace clover::train {
 namespace {
 
+using nlohmann::json;
+
 HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
@@ -13,6 +15,9 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   const double theta = eagle_rope_theta(keys);
   keys.count("draft_vocab_size");
   keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
+  keys.expect("architectures",
+              {nullptr, json::array({"LlamaForCausalLM"}), json::array({"LlamaForCausalLMEagle3"})},
+              "other classes mean other things by norm_output and numbers of layers");
   keys.expect("norm_output", {true, nullptr}, "a norm stands before the vocabulary");
   keys.expect("fc_norm", {false, nullptr}, "no norm stands before fc");
   keys.ignore({"bias"});  // EAGLE-3's fc has none, whatever it says

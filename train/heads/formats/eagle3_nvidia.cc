@@ -17,6 +17,9 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   const double theta = eagle_rope_theta(keys);
   keys.ignore({"eagle_config", "draft_vocab_size", "bias"});
   keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
+  keys.expect("architectures",
+              {nullptr, json::array({"LlamaForCausalLM"}), json::array({"LlamaForCausalLMEagle3"})},
+              "other classes mean other things by norm_output and numbers of layers");
   keys.expect("norm_output", {true, nullptr}, "a norm stands before the vocabulary");
   for (const char* key : {"fc_norm", "norm_before_fc"})
     keys.expect(key, {false, nullptr}, "no norm stands before fc");
@@ -35,8 +38,11 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   eagle.finish();
   if (!ids.is_null() && !ids.is_array())
     eagle.refuse("tap " + ids.dump().substr(0, 80) + ", no list of layers");
-  for (const json& id : ids)  // 0-based numbers of layers whose output is read
-    taps.push_back(id.is_number_integer() ? json(id.get<int64_t>() + 1) : id);
+  for (const json& id : ids) {  // 0-based numbers of layers whose output is read
+    if (!id.is_number_integer() || id < 0 || id > 1'000'000)
+      eagle.refuse("tap " + id.dump().substr(0, 80) + ", no number of a layer");
+    taps.push_back(id.get<int64_t>() + 1);
+  }
   return eagle3_import(
       folder, target,
       {{"tap_layers", taps}, {"mlp_width", width}, {"rope_theta", own_rope_theta(target, theta)}},

@@ -24,9 +24,10 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   for (const char* key : {"fc_norm", "norm_before_fc"})
     keys.expect(key, {false, nullptr}, "no norm stands before fc");
   keys.expect("norm_output", {false, nullptr}, "the next row reads the state before its norm");
+  keys.expect("embed_requires_grad", {false, nullptr}, "the embedding is the target's");
   const json taps = keys.value("eagle_aux_hidden_state_layer_ids");  // of the streams that enter these layers
   const bool normed_residual = keys.flag("norm_before_residual", false);
-  keys.ignore({"draft_vocab_size", "embed_requires_grad", "speculators_config", "speculators_version"});
+  keys.ignore({"draft_vocab_size", "speculators_config", "speculators_version"});
   keys.finish();
   return eagle3_import(folder, target,
                        {{"tap_layers", taps.is_null() ? json::array() : taps},

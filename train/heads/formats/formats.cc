@@ -56,13 +56,16 @@ std::optional<Numbered> numbered(const std::string& name, const std::string& pre
   const char* const end = name.data() + name.size();
   int64_t number = 0;
   const auto [read, error] = std::from_chars(begin, end, number);
-  if (error != std::errc() || number < 0 || read == end || *read != '.') return std::nullopt;
+  if (error != std::errc() || number < 0 || number > 1'000'000 || read == end || *read != '.')
+    return std::nullopt;
   return Numbered{number, std::string(read + 1, end)};
 }
 
 std::vector<std::string> untied_blocks(const std::filesystem::path& weights, int64_t heads,
                                        int64_t first_block, int64_t blocks,
                                        const std::function<std::string(int64_t, int64_t)>& name) {
+  constexpr int64_t most = 64;  // the bounds of the settings, which are checked later, are below
+  if (heads > most || blocks > most) return {};
   const auto reader = data::SafetensorsReader::open(weights);
   std::vector<std::string> notes;
   for (int64_t head = 0; head < heads; ++head) {
