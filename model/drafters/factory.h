@@ -36,6 +36,9 @@ const std::vector<DrafterKind>& drafter_table();
 /// The kind of that name; InputError when there is none.
 const DrafterKind& drafter_kind(const std::string& name);
 
+/// How deep kinds whose recurrence has no end guess at most: beyond, hardly any guess is ever accepted.
+constexpr int64_t deepest_guess = 16;
+
 /// InputError: setting `name` of drafter `kind` is `value`, which this target does not allow.
 [[noreturn]] void refuse_setting(const std::string& kind, const std::string& name,
                                  const nlohmann::json& value, const std::string& expected);

@@ -14,9 +14,6 @@
 namespace clover::model {
 namespace {
 
-// The recurrence has no end; beyond so many guesses none is ever accepted.
-constexpr int64_t deepest = 16;
-
 class Eagle final : public Drafter {
  public:
   explicit Eagle(const DrafterSpec& spec)
@@ -38,7 +35,7 @@ class Eagle final : public Drafter {
 
   std::string kind() const override { return "eagle"; }
   FeatureTaps features() const override { return {.post_norm = true}; }
-  int64_t max_depth() const override { return deepest; }
+  int64_t max_depth() const override { return deepest_guess; }
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
@@ -86,11 +83,12 @@ class Eagle final : public Drafter {
 }  // namespace
 
 DrafterKind eagle_drafter() {
-  return {"eagle",
-          [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
-          {Setting::integer("heads", 5, 1, deepest, "number of heads: how many tokens ahead are guessed"),
-           Setting::boolean("fc_bias", true, "whether the product of token and feature has a bias"),
-           mlp_width_setting(), rope_theta_setting()}};
+  return {
+      "eagle",
+      [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
+      {Setting::integer("heads", 5, 1, deepest_guess, "number of heads: how many tokens ahead are guessed"),
+       Setting::boolean("fc_bias", true, "whether the product of token and feature has a bias"),
+       mlp_width_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

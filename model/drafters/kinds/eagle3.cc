@@ -16,9 +16,6 @@
 namespace clover::model {
 namespace {
 
-// The recurrence has no end; beyond so many guesses none is ever accepted.
-constexpr int64_t deepest = 16;
-
 /// After layers 2, N / 2 and N - 3 of N, as published; of fewer than 7 layers, as many as lie between.
 std::vector<int64_t> usual_layers(int64_t count) {
   std::vector<int64_t> layers;
@@ -44,7 +41,7 @@ class Eagle3 final : public Drafter {
 
   std::string kind() const override { return "eagle3"; }
   FeatureTaps features() const override { return {.layers = taps_}; }
-  int64_t max_depth() const override { return deepest; }
+  int64_t max_depth() const override { return deepest_guess; }
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
@@ -128,15 +125,16 @@ class Eagle3 final : public Drafter {
 }  // namespace
 
 DrafterKind eagle3_drafter() {
-  return {"eagle3",
-          [](const DrafterSpec& spec) { return std::make_shared<Eagle3>(spec); },
-          {Setting::integer("heads", 5, 1, deepest, "number of heads: how many tokens ahead are guessed"),
-           Setting::layers(
-               "tap_layers", /*left_out=*/0,
-               "read the residual streams after so many layers of the target; \"\": after 2, half and "
-               "all but 3"),
-           Setting::boolean("norm_before_residual", false, "the layer adds to the normed feature"),
-           mlp_width_setting(), rope_theta_setting()}};
+  return {
+      "eagle3",
+      [](const DrafterSpec& spec) { return std::make_shared<Eagle3>(spec); },
+      {Setting::integer("heads", 5, 1, deepest_guess, "number of heads: how many tokens ahead are guessed"),
+       Setting::layers(
+           "tap_layers", /*left_out=*/0,
+           "read the residual streams after so many layers of the target; \"\": after 2, half and "
+           "all but 3"),
+       Setting::boolean("norm_before_residual", false, "the layer adds to the normed feature"),
+       mlp_width_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

@@ -18,9 +18,6 @@
 namespace clover::model {
 namespace {
 
-// The recurrence has no end; beyond so many guesses none is ever accepted.
-constexpr int64_t deepest = 16;
-
 /// Draws weight and bias from a uniform distribution within 1 / sqrt(inputs), as torch.nn.Linear does.
 void draw_uniformly(Linear& linear, const at::Generator& generator) {
   const at::NoGradGuard no_grad;
@@ -87,7 +84,7 @@ class ReDrafter final : public Drafter {
 
   std::string kind() const override { return "redrafter"; }
   FeatureTaps features() const override { return {.post_norm = true}; }
-  int64_t max_depth() const override { return deepest; }
+  int64_t max_depth() const override { return deepest_guess; }
   int64_t trained_depth() const override { return trained_; }
   const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
 
@@ -165,13 +162,14 @@ class ReDrafter final : public Drafter {
 }  // namespace
 
 DrafterKind redrafter_drafter() {
-  return {"redrafter",
-          [](const DrafterSpec& spec) { return std::make_shared<ReDrafter>(spec); },
-          {Setting::integer("heads", 5, 1, deepest, "number of heads: how many tokens ahead are guessed"),
-           Setting::integer("layers", 2, 1, 8, "residual blocks before the vocabulary"),
-           Setting::integer("exit_dim", 0, 0, 1 << 20, "width of these blocks; 0: twice the hidden size"),
-           Setting::choice("recurrence", {"linear", "sum"},
-                           "next state: linear (of state and token), or their sum")}};
+  return {
+      "redrafter",
+      [](const DrafterSpec& spec) { return std::make_shared<ReDrafter>(spec); },
+      {Setting::integer("heads", 5, 1, deepest_guess, "number of heads: how many tokens ahead are guessed"),
+       Setting::integer("layers", 2, 1, 8, "residual blocks before the vocabulary"),
+       Setting::integer("exit_dim", 0, 0, 1 << 20, "width of these blocks; 0: twice the hidden size"),
+       Setting::choice("recurrence", {"linear", "sum"},
+                       "next state: linear (of state and token), or their sum")}};
 }
 
 }  // namespace clover::model
