@@ -51,8 +51,8 @@ class ScriptedDrafter : public model::Drafter {
     return logits;
   }
 
-  model::DraftState extend(const model::DraftState& state, const at::Tensor& parents,
-                           const at::Tensor& ids, model::DraftKv*) override {
+  model::DraftState extend(const model::DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
+                           model::DraftKv*) override {
     model::DraftState next{at::empty({parents.size(0), 1}), state.depth + 1};
     for (int64_t i = 0; i < parents.size(0); ++i) {
       Path path = paths_[state.hidden[parents[i].item<int64_t>()].item<int64_t>()];
@@ -77,7 +77,8 @@ class ScriptedDrafter : public model::Drafter {
     return {std::make_shared<kernels::PackedWeight>(kernels::PackedWeight::pack({at::eye(vocab)}))};
   }
   ScriptedDrafter(Head head, int64_t depth, Script script, const at::Tensor& token_map, bool regressive)
-      : Drafter({nullptr, head.weight.get(), head.weight.get(), nullptr, nullptr, at::kFloat}, token_map, false),
+      : Drafter({nullptr, head.weight.get(), head.weight.get(), nullptr, nullptr, at::kFloat}, token_map,
+                false),
         weight_(std::move(head.weight)),
         depth_(depth),
         script_(std::move(script)),
