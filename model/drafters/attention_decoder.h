@@ -31,8 +31,8 @@ class AttentionDecoder : public Module {
   void forward(DraftState& state, const at::Tensor& rows, const at::Tensor& ids,
                const kernels::PackedWeight& embedding, at::ScalarType training_dtype) const;
 
-  void pack(at::ScalarType dtype);
-  void unpack();
+  void pack(at::ScalarType dtype) override;
+  void unpack() override;
 
   /// Frozen, on a GPU: computes the keys and values of all tokens once, if they fit into a sixteenth of the
   /// free memory.  A draft then reads rows of that table instead of W_K and W_V, which are a fifth of what a

@@ -28,13 +28,17 @@ at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
 
 }  // namespace
 
-TargetConfig block_config(const TargetConfig& target, const std::string& kind, double theta) {
-  TargetConfig config = target;
-  if (theta == 0) return config;
-  if (theta < 1) refuse_setting(kind, "rope_theta", theta, "0, or a number from 1");
-  config.rope = Rope{};
-  config.rope.theta = theta;
-  return config;
+OwnLayerConfig::OwnLayerConfig(const TargetConfig& target, const std::string& kind,
+                               const nlohmann::json& settings, bool writes_guesses)
+    : config(target) {
+  const auto theta = settings.at("rope_theta").get<double>();
+  as_target = theta == 0 && !(writes_guesses && target.rope.depends_on_length());
+  if (!as_target) {
+    if (theta != 0 && theta < 1) refuse_setting(kind, "rope_theta", theta, "0, or a number from 1");
+    config.rope = Rope{};
+    config.rope.theta = theta != 0 ? theta : target.rope.theta;
+  }
+  if (const auto width = settings.value("mlp_width", int64_t{0}); width > 0) config.intermediate = width;
 }
 
 Setting rope_theta_setting() {

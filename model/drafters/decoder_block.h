@@ -13,14 +13,24 @@
 
 namespace clover::model {
 
-/// The configuration of a drafter's own layers: the target's, with plain RoPE of base `theta` unless that is
-/// 0.  InputError naming setting "rope_theta" of `kind` for a base below 1.
-TargetConfig block_config(const TargetConfig& target, const std::string& kind, double theta);
+/// The configuration of a drafter's own decoder layers: the target's but for two settings.  "rope_theta":
+/// plain RoPE of that base unless 0; "mlp_width", which not all kinds have: the width of the MLP unless 0.
+struct OwnLayerConfig {
+  /// `settings`: those of a drafter of `kind`, complete.  Guesses that are written to the cache on a GPU
+  /// cannot be rotated by the length of their text: with `writes_guesses` RoPE is plain also where the
+  /// target's depends on it.  InputError naming "rope_theta" for a base below 1.
+  OwnLayerConfig(const TargetConfig& target, const std::string& kind, const nlohmann::json& settings,
+                 bool writes_guesses = false);
+  OwnLayerConfig(const OwnLayerConfig&) = delete;  // layers refer to it
 
-/// The declaration of that setting.
+  const Rope* own_rope() const { return as_target ? nullptr : &config.rope; }  // null: the target's rotation
+
+  TargetConfig config;
+  bool as_target;  // rotates as the target does
+};
+
+/// The declarations of these settings.
 Setting rope_theta_setting();
-
-/// A kind's setting "mlp_width": the width of the MLP in its own layer.
 Setting mlp_width_setting();
 
 /// How a block differs from a decoder layer of the target.
@@ -36,9 +46,9 @@ struct BlockForm {
 /// ragged rows.
 class DecoderBlock : public Module {
  public:
-  /// `config` is kept; it is the target's or `block_config`.  Where its `intermediate` is not the target's,
-  /// the MLP begins with the first of the target's columns; further ones begin without effect.  Where the
-  /// block reads wider rows than the target's layer did, the copied weights read their last H.
+  /// `config` is kept; it is the target's or an OwnLayerConfig's.  Where its `intermediate` is not the
+  /// target's, the MLP begins with the first of the target's columns; further ones begin without effect.
+  /// Where the block reads wider rows than the target's layer did, the copied weights read their last H.
   DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form);
 
   /// Frozen.  x fp32 [R, H] becomes the block's output; keys and values go to `layer` of `cache`, as
@@ -70,8 +80,8 @@ class DecoderBlock : public Module {
   /// Rotary angles of the segments' rows: fp64 [R, d/2], on `device`.
   at::Tensor angles(std::span<const Segment> segments, at::Device device) const;
 
-  void pack(at::ScalarType dtype);
-  void unpack() { packed_ = {}; }
+  void pack(at::ScalarType dtype) override;
+  void unpack() override { packed_ = {}; }
   at::Device device() const { return q_proj_->weight.device(); }
 
  private:

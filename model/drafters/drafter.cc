@@ -4,6 +4,7 @@
 #include "model/drafters/factory.h"
 
 namespace clover::model {
+
 DraftState DraftState::rows(const at::Tensor& index) const {
   DraftState some{hidden.index_select(0, index), depth,
                   rounded.defined() ? rounded.index_select(0, index) : rounded};
@@ -12,14 +13,17 @@ DraftState DraftState::rows(const at::Tensor& index) const {
   return some;
 }
 
-Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable) : target_(target) {
-  const at::Device device = target.head->device();
-  head_.token_map = token_map.defined() ? token_map.to(device) : token_map;
-  const at::Tensor rows = token_map.defined() ? target.head->rows(head_.token_map).cpu() : at::Tensor();
+Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable) : Drafter(target) {
+  share_lm_head(token_map, trainable);
+}
+
+void Drafter::share_lm_head(const at::Tensor& token_map, bool trainable) {
+  head_.token_map = token_map.defined() ? token_map.to(device()) : token_map;
+  const at::Tensor rows = token_map.defined() ? target_.head->rows(head_.token_map).cpu() : at::Tensor();
   // The whole vocabulary shares the target's own packed head: no second copy of it.
-  head_.packed = rows.defined() ? kernels::PackedWeight::pack({rows}).to(device) : *target.head;
+  head_.packed = rows.defined() ? kernels::PackedWeight::pack({rows}).to(device()) : *target_.head;
   head_.outputs = head_.packed.outputs();
-  if (trainable) head_.dense = rows.defined() ? rows : target.head->unpack();
+  if (trainable) head_.dense = rows.defined() ? rows : target_.head->unpack();
 }
 
 void Drafter::freeze(at::ScalarType dtype) {

@@ -108,10 +108,9 @@ class Drafter : public Module {
  protected:
   /// Takes over the target's LM head.
   Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable);
-  /// For a kind whose `head` is its own.
+  /// For a kind that calls share_lm_head, or whose `head` is its own.
   explicit Drafter(const TargetView& target) : target_(target) {}
-  virtual void pack(at::ScalarType dtype) = 0;
-  virtual void unpack() = 0;
+  void share_lm_head(const at::Tensor& token_map, bool trainable);
 
   TargetView target_;
   OutputHead head_;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace clover::model {
@@ -32,9 +33,11 @@ at::Tensor positions_in_text(const at::Tensor& rows, const at::Tensor& begins) {
 
 }  // namespace
 
-TargetConfig eagle_config(const TargetConfig& target, const std::string& kind, double theta) {
-  const bool plain = theta == 0 && target.rope.depends_on_length();
-  return block_config(target, kind, plain ? target.rope.theta : theta);
+std::vector<int64_t> usual_tap_layers(int64_t count) {
+  std::vector<int64_t> layers;
+  for (const int64_t layer : {std::min<int64_t>(2, count), count / 2, count - 3})
+    if (layer > (layers.empty() ? 0 : layers.back())) layers.push_back(layer);
+  return layers;
 }
 
 EagleLayer::EagleLayer(const TargetConfig& config, const DecoderWeights& initial, int64_t input_width)
@@ -46,7 +49,7 @@ EagleLayer::EagleLayer(const TargetConfig& config, const DecoderWeights& initial
 
 void EagleLayer::pack(at::ScalarType dtype) {
   frozen_dtype_ = dtype;
-  block_->pack(dtype);
+  Module::pack(dtype);
   frequencies_ = frequencies_.to(block_->device());
   numbers_ = at::arange(most_numbers, at::kInt).to(block_->device());
 }

@@ -4,16 +4,16 @@
 
 #include <memory>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "model/drafters/decoder_block.h"
 #include "model/drafters/drafter.h"
 
 namespace clover::model {
 
-/// The configuration of EAGLE's layer: block_config, and plain RoPE also where the target's depends on the
-/// length of the text, which guesses rotated on a GPU cannot follow.
-TargetConfig eagle_config(const TargetConfig& target, const std::string& kind, double theta);
+/// The layers of a target of `count` that EAGLE-3 taps unless told otherwise: after 2, N / 2 and N - 3 of N,
+/// as published; of fewer than 7, as many as lie between.
+std::vector<int64_t> usual_tap_layers(int64_t count);
 
 /// EAGLE's decoder layer, which reads the text and then the guesses.  A row of depth k stands at
 /// the position of its row of the text plus k; it attends to the text up to that row and to its own path of
@@ -37,8 +37,7 @@ class EagleLayer : public Module {
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& residual,
                     const at::Tensor& input, DraftKv* kv, at::ScalarType training_dtype) const;
 
-  void pack(at::ScalarType dtype);
-  void unpack() { block_->unpack(); }
+  void pack(at::ScalarType dtype) override;
 
  private:
   DraftState extend_cached(const DraftState& state, const at::Tensor& parents, const at::Tensor& residual,

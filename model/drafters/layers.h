@@ -23,11 +23,11 @@ class Linear : public Module {
   Linear(int64_t outputs, int64_t inputs, bool with_bias);  // all zero
   /// `training_dtype`: of the factors of a trainable product.
   at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
-  void pack(at::ScalarType dtype) {
+  void pack(at::ScalarType dtype) override {
     packed_ = kernels::PackedWeight::pack({rounded(dtype)}).to(weight.device());
     if (bias.defined()) packed_bias_ = rounded_vector(bias, dtype);
   }
-  void unpack() { packed_ = {}, packed_bias_ = at::Tensor(); }
+  void unpack() override { packed_ = {}, packed_bias_ = at::Tensor(); }
   /// The weight as it is packed, on the CPU: for layers that pack several as one.
   at::Tensor rounded(at::ScalarType dtype) const { return weight.detach().cpu().to(dtype); }
 
@@ -49,8 +49,8 @@ class RmsNorm : public Module {
   at::Tensor forward_rows(const kernels::PackedWeight& x, const at::Tensor& rows) const;
   /// The same of x + silu(a), both fp32 [R, H].
   at::Tensor forward_add_silu(const at::Tensor& x, const at::Tensor& a) const;
-  void pack(at::ScalarType dtype) { frozen_ = dtype, packed_ = rounded_vector(weight, dtype); }
-  void unpack() { frozen_ = at::ScalarType::Undefined, packed_ = at::Tensor(); }
+  void pack(at::ScalarType dtype) override { frozen_ = dtype, packed_ = rounded_vector(weight, dtype); }
+  void unpack() override { frozen_ = at::ScalarType::Undefined, packed_ = at::Tensor(); }
 
   at::Tensor weight;  // fp32 [H]
 
@@ -71,8 +71,6 @@ class ResBlock : public Module {
   /// norm(forward(z)); `rounded`: z in the frozen dtype, or undefined.
   at::Tensor forward_normed(const at::Tensor& z, const at::Tensor& rounded, const RmsNorm& norm,
                             at::ScalarType training_dtype) const;
-  void pack(at::ScalarType dtype) { linear_->pack(dtype); }
-  void unpack() { linear_->unpack(); }
 
  private:
   std::shared_ptr<Linear> linear_;

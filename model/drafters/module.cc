@@ -25,6 +25,14 @@ at::Tensor Module::parameter(const std::string& name) const {
   throw std::out_of_range("there is no parameter " + name);
 }
 
+void Module::pack(at::ScalarType dtype) {
+  for (auto& [name, part] : parts_) part->pack(dtype);
+}
+
+void Module::unpack() {
+  for (auto& [name, part] : parts_) part->unpack();
+}
+
 void Module::to(at::Device device) {
   for (auto& [name, tensor] : own_) tensor.set_data(tensor.detach().to(device));
   for (auto& [name, part] : parts_) part->to(device);

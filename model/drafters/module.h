@@ -26,6 +26,11 @@ class Module {
   /// The parameter of that name; std::out_of_range when there is none.
   at::Tensor parameter(const std::string& name) const;
 
+  /// Packs the present weights in `dtype` for calls that run frozen, and drops what is packed: of all
+  /// submodules, unless a module packs its own.
+  virtual void pack(at::ScalarType dtype);
+  virtual void unpack();
+
   /// Moves all parameters; tensors that refer to them stay valid and refer to the moved ones.
   void to(at::Device device);
 

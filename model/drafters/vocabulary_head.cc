@@ -4,11 +4,11 @@
 
 namespace clover::model {
 
-VocabularyHead::VocabularyHead(const at::Tensor& initial, bool with_bias, const at::Tensor& token_map) {
+VocabularyHead::VocabularyHead(const DrafterSpec& spec, const at::Tensor& initial, bool with_bias) {
   head_.outputs = initial.size(0);
   head_.dense = register_parameter("weight", initial.detach().to(at::kCPU, at::kFloat).clone());
   if (with_bias) head_.dense_bias = register_parameter("bias", at::zeros({initial.size(0)}));
-  head_.token_map = token_map;
+  if (spec.token_map.defined()) head_.token_map = spec.token_map.to(spec.target.head->device());
 }
 
 void VocabularyHead::pack(at::ScalarType dtype) {

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/drafters/drafter.h"
+#include "model/drafters/factory.h"
 #include "model/drafters/layers.h"
 
 namespace clover::model {
@@ -10,12 +10,12 @@ namespace clover::model {
 /// A vocabulary product of a drafter's own, trained with its other layers.
 class VocabularyHead : public Module {
  public:
-  /// `initial` [V', D]; token_map: i64 [V'] ascending, or undefined for the whole vocabulary.
-  VocabularyHead(const at::Tensor& initial, bool with_bias, const at::Tensor& token_map);
+  /// `initial` [V', D]: a row for each token of the spec's token map or, without one, of the vocabulary.
+  VocabularyHead(const DrafterSpec& spec, const at::Tensor& initial, bool with_bias);
 
   const OutputHead& head() const { return head_; }
-  void pack(at::ScalarType dtype);
-  void unpack();
+  void pack(at::ScalarType dtype) override;
+  void unpack() override;
 
  private:
   OutputHead head_;

@@ -33,8 +33,7 @@ class Clover final : public Drafter {
  public:
   explicit Clover(const DrafterSpec& spec)
       : Drafter(spec.target, spec.token_map, spec.trainable),
-        rope_theta_(spec.settings.at("rope_theta").get<double>()),
-        block_config_(block_config(*spec.target.config, "clover", rope_theta_)) {
+        own_(*spec.target.config, "clover", spec.settings) {
     const TargetConfig& config = *target_.config;
     const nlohmann::json& settings = spec.settings;
     settings.at("heads").get_to(count_);
@@ -50,15 +49,15 @@ class Clover final : public Drafter {
                                                   : Regression::none;
     if (plain() && !tap_layers_.empty())
       refuse_setting("clover", "tap_layers", tap_layers_, "none where block and regression are \"none\"");
-    if (block_name_ == "none" && rope_theta_ != 0)
-      refuse_setting("clover", "rope_theta", rope_theta_, "0 where block is \"none\"");
+    if (block_name_ == "none" && !own_.as_target)
+      refuse_setting("clover", "rope_theta", settings.at("rope_theta"), "0 where block is \"none\"");
     build(config, spec.seed);
   }
 
   std::string kind() const override { return "clover"; }
   int64_t max_depth() const override { return count_; }
   int64_t kv_layers() const override { return block_ ? 1 : 0; }
-  const Rope* own_rope() const override { return rope_theta_ > 0 ? &block_config_.rope : nullptr; }
+  const Rope* own_rope() const override { return own_.own_rope(); }
   bool regressive() const override { return regression_ != Regression::none; }
   FeatureTaps features() const override {
     return plain() ? FeatureTaps{.post_norm = true} : FeatureTaps{.pre_norm = true, .layers = tap_layers_};
@@ -110,7 +109,7 @@ class Clover final : public Drafter {
     }
     if (block_name_ != "none") {
       block_ =
-          register_module("block", std::make_shared<DecoderBlock>(block_config_, *target_.last_layer,
+          register_module("block", std::make_shared<DecoderBlock>(own_.config, *target_.last_layer,
                                                                   BlockForm{.mlp = block_name_ == "full"}));
     }
     if (regression_ == Regression::attention) {
@@ -154,28 +153,12 @@ class Clover final : public Drafter {
     return state;
   }
 
-  template <typename Action>
-  void for_each_layer(Action action) {
-    if (tap_norm_) action(*tap_norm_);
-    if (tap_) action(*tap_);
-    if (block_) action(*block_);
-    if (attention_decoder_) action(*attention_decoder_);
-    if (state_norm_) action(*state_norm_);
-    if (token_norm_) action(*token_norm_);
-    for (const auto& linear : concat_) action(*linear);
-    for (const auto& head : heads_) action(*head);
-    if (norm_) action(*norm_);
-  }
   void pack(at::ScalarType dtype) override {
-    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
+    Module::pack(dtype);
     if (attention_decoder_) attention_decoder_->tabulate(*target_.head);
   }
-  void unpack() override {
-    for_each_layer([](auto& layer) { layer.unpack(); });
-  }
 
-  double rope_theta_;
-  TargetConfig block_config_;
+  OwnLayerConfig own_;
   int64_t count_, gate_groups_;
   std::vector<int64_t> tap_layers_;
   std::string regression_name_, block_name_;

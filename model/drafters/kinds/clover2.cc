@@ -21,8 +21,7 @@ class Clover2 final : public Drafter {
  public:
   explicit Clover2(const DrafterSpec& spec)
       : Drafter(spec.target, spec.token_map, spec.trainable),
-        rope_theta_(spec.settings.at("rope_theta").get<double>()),
-        block_config_(block_config(*spec.target.config, "clover2", rope_theta_)) {
+        own_(*spec.target.config, "clover2", spec.settings) {
     spec.settings.at("heads").get_to(count_);
     const auto layers = spec.settings.at("augmenting_layers").get<int64_t>();
     build(*target_.config, layers, spec.seed);
@@ -32,7 +31,7 @@ class Clover2 final : public Drafter {
   FeatureTaps features() const override { return {.pre_norm = true}; }
   int64_t max_depth() const override { return count_; }
   int64_t kv_layers() const override { return std::ssize(block_); }
-  const Rope* own_rope() const override { return rope_theta_ > 0 ? &block_config_.rope : nullptr; }
+  const Rope* own_rope() const override { return own_.own_rope(); }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
@@ -101,7 +100,7 @@ class Clover2 final : public Drafter {
     for (int64_t i = 0; i < layers; ++i) {
       block_.push_back(
           register_module("block" + std::to_string(i),
-                          std::make_shared<DecoderBlock>(block_config_, *target_.last_layer, BlockForm{})));
+                          std::make_shared<DecoderBlock>(own_.config, *target_.last_layer, BlockForm{})));
     }
     state_norm_ = norm("state_norm");
     first_mix_ = mix("first_mix", config.hidden);
@@ -110,26 +109,12 @@ class Clover2 final : public Drafter {
     norm_ = norm("norm");
   }
 
-  template <typename Action>
-  void for_each_layer(Action action) {
-    action(*first_decoder_);
-    for (const auto& layer : block_) action(*layer);
-    action(*state_norm_);
-    action(*first_mix_);
-    action(*next_decoder_);
-    action(*next_mix_);
-    action(*norm_);
-  }
   void pack(at::ScalarType dtype) override {
-    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
+    Module::pack(dtype);
     for (const auto& decoder : {next_decoder_, first_decoder_}) decoder->tabulate(*target_.head);
   }
-  void unpack() override {
-    for_each_layer([](auto& layer) { layer.unpack(); });
-  }
 
-  double rope_theta_;
-  TargetConfig block_config_;
+  OwnLayerConfig own_;
   int64_t count_;
   std::shared_ptr<AttentionDecoder> first_decoder_, next_decoder_;
   std::vector<std::shared_ptr<DecoderBlock>> block_;

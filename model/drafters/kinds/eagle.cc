@@ -18,12 +18,9 @@ class Eagle final : public Drafter {
  public:
   explicit Eagle(const DrafterSpec& spec)
       : Drafter(spec.target, spec.token_map, spec.trainable),
-        rope_theta_(spec.settings.at("rope_theta").get<double>()),
-        layer_config_(eagle_config(*spec.target.config, "eagle", rope_theta_)) {
+        own_(*spec.target.config, "eagle", spec.settings, /*writes_guesses=*/true) {
     spec.settings.at("heads").get_to(count_);
-    if (const auto width = spec.settings.at("mlp_width").get<int64_t>(); width > 0)
-      layer_config_.intermediate = width;
-    const TargetConfig& config = layer_config_;
+    const TargetConfig& config = own_.config;
     mix_ = register_module("fc", std::make_shared<Linear>(config.hidden, 2 * config.hidden,
                                                           spec.settings.at("fc_bias").get<bool>()));
     layer_ =
@@ -39,10 +36,7 @@ class Eagle final : public Drafter {
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
-  const Rope* own_rope() const override {
-    const bool as_target = rope_theta_ == 0 && !target_.config->rope.depends_on_length();
-    return as_target ? nullptr : &layer_config_.rope;
-  }
+  const Rope* own_rope() const override { return own_.own_rope(); }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
@@ -64,17 +58,8 @@ class Eagle final : public Drafter {
     const at::Tensor token = target_.embedding->rows(tokens).to(at::kFloat);
     return mix_->forward(at::cat({token, features}, 1), training_dtype_);
   }
-  void pack(at::ScalarType dtype) override {
-    mix_->pack(dtype);
-    layer_->pack(dtype);
-  }
-  void unpack() override {
-    mix_->unpack();
-    layer_->unpack();
-  }
 
-  double rope_theta_;
-  TargetConfig layer_config_;
+  OwnLayerConfig own_;
   int64_t count_;
   std::shared_ptr<Linear> mix_;
   std::shared_ptr<EagleLayer> layer_;

@@ -16,27 +16,15 @@
 namespace clover::model {
 namespace {
 
-/// After layers 2, N / 2 and N - 3 of N, as published; of fewer than 7 layers, as many as lie between.
-std::vector<int64_t> usual_layers(int64_t count) {
-  std::vector<int64_t> layers;
-  for (const int64_t layer : {std::min<int64_t>(2, count), count / 2, count - 3})
-    if (layer > (layers.empty() ? 0 : layers.back())) layers.push_back(layer);
-  return layers;
-}
-
 class Eagle3 final : public Drafter {
  public:
   explicit Eagle3(const DrafterSpec& spec)
-      : Drafter(spec.target),
-        rope_theta_(spec.settings.at("rope_theta").get<double>()),
-        layer_config_(eagle_config(*spec.target.config, "eagle3", rope_theta_)) {
+      : Drafter(spec.target), own_(*spec.target.config, "eagle3", spec.settings, /*writes_guesses=*/true) {
     spec.settings.at("heads").get_to(count_);
     spec.settings.at("tap_layers").get_to(taps_);
     spec.settings.at("norm_before_residual").get_to(normed_residual_);
-    if (const auto width = spec.settings.at("mlp_width").get<int64_t>(); width > 0)
-      layer_config_.intermediate = width;
-    if (taps_.empty()) taps_ = usual_layers(layer_config_.layers);
-    build(layer_config_, spec);
+    if (taps_.empty()) taps_ = usual_tap_layers(own_.config.layers);
+    build(own_.config, spec);
   }
 
   std::string kind() const override { return "eagle3"; }
@@ -45,10 +33,7 @@ class Eagle3 final : public Drafter {
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
   bool writes_guesses() const override { return true; }
-  const Rope* own_rope() const override {
-    const bool as_target = rope_theta_ == 0 && !target_.config->rope.depends_on_length();
-    return as_target ? nullptr : &layer_config_.rope;
-  }
+  const Rope* own_rope() const override { return own_.own_rope(); }
   const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
@@ -92,27 +77,12 @@ class Eagle3 final : public Drafter {
     layer_ =
         register_module("decoder", std::make_shared<EagleLayer>(config, *target_.last_layer, 2 * hidden));
     norm_ = norm("norm", *target_.final_norm);
-    const at::Tensor map = spec.token_map.defined() ? spec.token_map.to(device()) : spec.token_map;
     vocabulary_ = register_module(
-        "vocabulary", std::make_shared<VocabularyHead>(lm_head_rows(target_, spec.token_map), false, map));
+        "vocabulary",
+        std::make_shared<VocabularyHead>(spec, lm_head_rows(target_, spec.token_map), /*with_bias=*/false));
   }
 
-  template <typename Action>
-  void for_each_layer(Action action) {
-    action(*fuse_);
-    for (const auto& norm : {token_norm_, feature_norm_, norm_}) action(*norm);
-    action(*layer_);
-    action(*vocabulary_);
-  }
-  void pack(at::ScalarType dtype) override {
-    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
-  }
-  void unpack() override {
-    for_each_layer([](auto& layer) { layer.unpack(); });
-  }
-
-  double rope_theta_;
-  TargetConfig layer_config_;
+  OwnLayerConfig own_;
   int64_t count_;
   std::vector<int64_t> taps_;
   bool normed_residual_;

@@ -29,14 +29,6 @@ class FirstBlock : public Module {
   at::Tensor forward(const at::Tensor& z, at::ScalarType training_dtype) const {
     return add_silu(residual_->forward(z, training_dtype), linear_->forward(z, training_dtype));
   }
-  void pack(at::ScalarType dtype) {
-    residual_->pack(dtype);
-    linear_->pack(dtype);
-  }
-  void unpack() {
-    residual_->unpack();
-    linear_->unpack();
-  }
 
  private:
   std::shared_ptr<Linear> residual_, linear_;
@@ -44,15 +36,26 @@ class FirstBlock : public Module {
 
 class Hydra final : public Drafter {
  public:
-  explicit Hydra(const DrafterSpec& spec) : Hydra(spec, spec.settings.at("own_heads").get<bool>()) {}
+  explicit Hydra(const DrafterSpec& spec)
+      : Drafter(spec.target), own_(*spec.target.config, "hydra", spec.settings) {
+    build_prefix(spec.settings);
+    build_heads(spec.settings);
+    if (!spec.settings.at("own_heads").get<bool>()) {
+      share_lm_head(spec.token_map, spec.trainable);
+      return;
+    }
+    const at::Tensor initial = lm_head_rows(target_, spec.token_map);
+    for (size_t i = 0; i < heads_.size(); ++i)
+      vocabularies_.push_back(
+          register_module("vocabulary" + std::to_string(i),
+                          std::make_shared<VocabularyHead>(spec, initial, /*with_bias=*/true)));
+  }
 
   std::string kind() const override { return "hydra"; }
   FeatureTaps features() const override { return {.post_norm = true}; }
   int64_t max_depth() const override { return std::ssize(heads_); }
   int64_t kv_layers() const override { return prefix_ ? 1 : 0; }
-  const Rope* own_rope() const override {
-    return prefix_ && rope_theta_ > 0 ? &prefix_config_.rope : nullptr;
-  }
+  const Rope* own_rope() const override { return prefix_ ? own_.own_rope() : nullptr; }
   const OutputHead& head(int64_t depth) const override {
     return vocabularies_.empty() ? head_ : vocabularies_[depth]->head();
   }
@@ -81,39 +84,30 @@ class Hydra final : public Drafter {
     std::vector<std::shared_ptr<ResBlock>> blocks;
   };
 
-  Hydra(const DrafterSpec& spec, bool own_heads)
-      : Drafter(spec.target, spec.token_map, spec.trainable && !own_heads),
-        rope_theta_(spec.settings.at("rope_theta").get<double>()),
-        prefix_config_(block_config(*spec.target.config, "hydra", rope_theta_)) {
-    const TargetConfig& config = prefix_config_;
-    if (spec.settings.at("prefix").get<bool>()) {
-      if (const auto width = spec.settings.at("mlp_width").get<int64_t>(); width > 0)
-        prefix_config_.intermediate = width;
-      prefix_ = register_module(
-          "prefix", std::make_shared<DecoderBlock>(config, *target_.last_layer, BlockForm{.as_llama = true}));
-      prefix_norm_ =
-          register_module("prefix_norm", std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
+  void build_prefix(const nlohmann::json& settings) {
+    if (!settings.at("prefix").get<bool>()) {
+      for (const char* of_prefix : {"rope_theta", "mlp_width"})
+        if (settings.at(of_prefix) != 0)
+          refuse_setting("hydra", of_prefix, settings.at(of_prefix), "0 without the setting prefix");
+      return;
     }
-    for (const char* of_prefix : {"rope_theta", "mlp_width"})
-      if (!prefix_ && spec.settings.at(of_prefix) != 0)
-        refuse_setting("hydra", of_prefix, spec.settings.at(of_prefix), "0 without the setting prefix");
-    heads_.resize(spec.settings.at("heads").get<int64_t>());
-    const auto layers = spec.settings.at("layers").get<int64_t>();
+    prefix_ = register_module("prefix", std::make_shared<DecoderBlock>(own_.config, *target_.last_layer,
+                                                                       BlockForm{.as_llama = true}));
+    prefix_norm_ =
+        register_module("prefix_norm", std::make_shared<RmsNorm>(*target_.final_norm, own_.config.norm_eps));
+  }
+
+  void build_heads(const nlohmann::json& settings) {
+    const int64_t hidden = own_.config.hidden;
+    heads_.resize(settings.at("heads").get<int64_t>());
+    const auto layers = settings.at("layers").get<int64_t>();
     for (int64_t i = 0; i < std::ssize(heads_); ++i) {
       const std::string name = "head" + std::to_string(i);
-      heads_[i].first =
-          register_module(name, std::make_shared<FirstBlock>(config.hidden, (i + 2) * config.hidden));
+      heads_[i].first = register_module(name, std::make_shared<FirstBlock>(hidden, (i + 2) * hidden));
       for (int64_t j = 1; j < layers; ++j)
         heads_[i].blocks.push_back(
-            register_module(name + "." + std::to_string(j), std::make_shared<ResBlock>(config.hidden)));
+            register_module(name + "." + std::to_string(j), std::make_shared<ResBlock>(hidden)));
     }
-    if (!own_heads) return;
-    const at::Tensor map = head_.token_map, initial = lm_head_rows(target_, spec.token_map);
-    head_ = {};
-    for (size_t i = 0; i < heads_.size(); ++i)
-      vocabularies_.push_back(
-          register_module("vocabulary" + std::to_string(i),
-                          std::make_shared<VocabularyHead>(initial, /*with_bias=*/true, map)));
   }
 
   at::Tensor token(const at::Tensor& ids) const { return target_.embedding->rows(ids).to(at::kFloat); }
@@ -128,25 +122,7 @@ class Hydra final : public Drafter {
     return prefix_norm_->forward_rows(x, frontier).to(at::kFloat);
   }
 
-  template <typename Action>
-  void for_each_layer(Action action) {
-    if (prefix_) action(*prefix_);
-    if (prefix_) action(*prefix_norm_);
-    for (const Head& head : heads_) {
-      action(*head.first);
-      for (const auto& block : head.blocks) action(*block);
-    }
-    for (const auto& vocabulary : vocabularies_) action(*vocabulary);
-  }
-  void pack(at::ScalarType dtype) override {
-    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
-  }
-  void unpack() override {
-    for_each_layer([](auto& layer) { layer.unpack(); });
-  }
-
-  double rope_theta_;
-  TargetConfig prefix_config_;
+  OwnLayerConfig own_;                    // of the prefix
   std::shared_ptr<DecoderBlock> prefix_;  // null without `prefix`
   std::shared_ptr<RmsNorm> prefix_norm_;
   std::vector<Head> heads_;

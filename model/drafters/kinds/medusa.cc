@@ -12,7 +12,25 @@ namespace {
 
 class Medusa final : public Drafter {
  public:
-  explicit Medusa(const DrafterSpec& spec) : Medusa(spec, spec.settings.at("own_heads").get<bool>()) {}
+  explicit Medusa(const DrafterSpec& spec) : Drafter(spec.target) {
+    heads_.resize(spec.settings.at("heads").get<int64_t>());
+    const auto layers = spec.settings.at("layers").get<int64_t>();
+    for (size_t i = 0; i < heads_.size(); ++i) {
+      for (int64_t j = 0; j < layers; ++j) {  // "head0", then "head0.1", "head0.2", ..
+        const std::string name = "head" + std::to_string(i) + (j > 0 ? "." + std::to_string(j) : "");
+        heads_[i].push_back(register_module(name, std::make_shared<ResBlock>(spec.target.config->hidden)));
+      }
+    }
+    if (!spec.settings.at("own_heads").get<bool>()) {
+      share_lm_head(spec.token_map, spec.trainable);
+      return;
+    }
+    const at::Tensor initial = lm_head_rows(target_, spec.token_map);
+    for (size_t i = 0; i < heads_.size(); ++i)
+      vocabularies_.push_back(
+          register_module("vocabulary" + std::to_string(i),
+                          std::make_shared<VocabularyHead>(spec, initial, /*with_bias=*/false)));
+  }
 
   std::string kind() const override { return "medusa"; }
   FeatureTaps features() const override { return {.post_norm = true}; }
@@ -40,37 +58,6 @@ class Medusa final : public Drafter {
   }
 
  private:
-  Medusa(const DrafterSpec& spec, bool own_heads)
-      : Drafter(spec.target, spec.token_map, spec.trainable && !own_heads) {
-    heads_.resize(spec.settings.at("heads").get<int64_t>());
-    const auto layers = spec.settings.at("layers").get<int64_t>();
-    for (size_t i = 0; i < heads_.size(); ++i) {
-      for (int64_t j = 0; j < layers; ++j) {  // "head0", then "head0.1", "head0.2", ..
-        const std::string name = "head" + std::to_string(i) + (j > 0 ? "." + std::to_string(j) : "");
-        heads_[i].push_back(register_module(name, std::make_shared<ResBlock>(spec.target.config->hidden)));
-      }
-    }
-    if (!own_heads) return;
-    const at::Tensor map = head_.token_map;
-    head_ = {};
-    const at::Tensor initial = lm_head_rows(target_, spec.token_map);
-    for (size_t i = 0; i < heads_.size(); ++i)
-      vocabularies_.push_back(
-          register_module("vocabulary" + std::to_string(i),
-                          std::make_shared<VocabularyHead>(initial, /*with_bias=*/false, map)));
-  }
-
-  void pack(at::ScalarType dtype) override {
-    for (const auto& head : heads_)
-      for (const auto& block : head) block->pack(dtype);
-    for (const auto& vocabulary : vocabularies_) vocabulary->pack(dtype);
-  }
-  void unpack() override {
-    for (const auto& head : heads_)
-      for (const auto& block : head) block->unpack();
-    for (const auto& vocabulary : vocabularies_) vocabulary->unpack();
-  }
-
   std::vector<std::vector<std::shared_ptr<ResBlock>>> heads_;  // the blocks of each
   std::vector<std::shared_ptr<VocabularyHead>> vocabularies_;  // one a head with `own_heads`, else none
 };

@@ -52,7 +52,7 @@ class Cell : public Module {
     return activated;
   }
 
-  void pack(at::ScalarType dtype) {
+  void pack(at::ScalarType dtype) override {
     if (!token_) return;
     const at::Device device = token_->weight.device();
     const at::Tensor own = token_->rounded(dtype);
@@ -60,7 +60,7 @@ class Cell : public Module {
     next_ = kernels::PackedWeight::pack({at::cat({own, state_->rounded(dtype)}, 1)}).to(device);
     bias_ = rounded_vector(state_->bias, dtype);
   }
-  void unpack() {
+  void unpack() override {
     first_ = next_ = {};
     bias_ = at::Tensor();
   }
@@ -124,9 +124,9 @@ class ReDrafter final : public Drafter {
     }
     for (int64_t i = 0; i < layers_; ++i)
       blocks_.push_back(register_module("block" + std::to_string(i), std::make_shared<ResBlock>(width)));
-    const at::Tensor map = spec.token_map.defined() ? spec.token_map.to(device()) : spec.token_map;
     vocabulary_ = register_module(
-        "vocabulary", std::make_shared<VocabularyHead>(first_vocabulary(spec, width, generator), false, map));
+        "vocabulary", std::make_shared<VocabularyHead>(spec, first_vocabulary(spec, width, generator),
+                                                       /*with_bias=*/false));
   }
 
   /// Fresh heads guess what Medusa's do: the target's LM head reads h, and nothing reads the state.
@@ -135,20 +135,6 @@ class ReDrafter final : public Drafter {
     if (!projection_) return at::cat({rows, at::zeros_like(rows)}, 1);
     const double bound = 1 / std::sqrt(static_cast<double>(width));
     return at::empty({rows.size(0), width}).uniform_(-bound, bound, generator);
-  }
-
-  template <typename Action>
-  void for_each_layer(Action action) {
-    action(*cell_);
-    if (projection_) action(*projection_);
-    for (const auto& block : blocks_) action(*block);
-    action(*vocabulary_);
-  }
-  void pack(at::ScalarType dtype) override {
-    for_each_layer([dtype](auto& layer) { layer.pack(dtype); });
-  }
-  void unpack() override {
-    for_each_layer([](auto& layer) { layer.unpack(); });
   }
 
   int64_t trained_, layers_, width_;

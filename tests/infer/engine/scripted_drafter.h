@@ -65,10 +65,6 @@ class ScriptedDrafter : public model::Drafter {
   std::vector<int64_t> sequences;       // the numbers they answer to after `prime`
   std::vector<int64_t> rows_evaluated;  // of each call of `output`
 
- protected:
-  void pack(at::ScalarType) override {}
-  void unpack() override {}
-
  private:
   struct Head {
     std::shared_ptr<kernels::PackedWeight> weight;

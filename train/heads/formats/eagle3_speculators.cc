@@ -4,6 +4,7 @@
 
 #include "data/files/error.h"
 #include "data/files/files.h"
+#include "model/drafters/eagle_layer.h"
 #include "train/heads/formats/eagle_layout.h"
 
 namespace clover::train {
@@ -40,11 +41,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
 /// The layers that are tapped; where the heads name none, 2, N / 2 and N - 3 of N.
 json tapped(const HeadsExport& heads, int64_t layers) {
   const json taps = heads.drafter().value("tap_layers", json::array());
-  if (!taps.empty()) return taps;
-  json usual = json::array();
-  for (const int64_t layer : {int64_t{2}, layers / 2, layers - 3})
-    if (layer > (usual.empty() ? 0 : usual.back().get<int64_t>())) usual.push_back(layer);
-  return usual;
+  return taps.empty() ? json(model::usual_tap_layers(layers)) : taps;
 }
 
 void write(const HeadsExport& heads) {
