@@ -1,7 +1,14 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <functional>
 #include <string>
 #include <utility>
+
+#include "data/files/safetensors.h"
+#include "model/drafters/drafter.h"
 
 namespace clover::test {
 
@@ -18,6 +25,13 @@ inline std::string name_of_apple(const std::string& name, int64_t layers) {
   return name;
 }
 
+/// The name within Hugging Face's Llama layer of a tensor of our decoder layer.
+inline std::string in_layer(const std::string& name) {
+  if (name.find("layernorm") != name.npos) return name;
+  const bool of_attention = name.find("_proj") == 1 && name[0] != 'g';
+  return (of_attention ? "self_attn." : "mlp.") + name;
+}
+
 /// The name that SafeAILab's checkpoints give to a parameter of heads of `kind` eagle or eagle3.
 inline std::string name_of_safe_ai_lab(const std::string& name, const std::string& kind) {
   const std::string layer = "decoder.layer.";
@@ -25,11 +39,7 @@ inline std::string name_of_safe_ai_lab(const std::string& name, const std::strin
   const std::string own = kind == "eagle3" ? "midlayer." : "layers.0.";
   if (name == "input_layernorm.weight" || name == "hidden_norm.weight") return own + name;
   if (!name.starts_with(layer)) return name;
-  const std::string rest = name.substr(layer.size());
-  const char* part = rest.starts_with("post")                    ? ""
-                     : rest.find("_proj") == 1 && rest[0] != 'g' ? "self_attn."
-                                                                 : "mlp.";
-  return own + part + rest;
+  return own + in_layer(name.substr(layer.size()));
 }
 
 /// The name that Hydra's state dict gives to a parameter, with its prefix layer (Hydra++) or without.
@@ -37,10 +47,7 @@ inline std::string name_of_hydra(std::string name, bool prefix) {
   const auto dot = [&] { return name.find('.'); };
   if (name == "prefix_norm.weight") return "prefix_embeding_layer.norm.weight";
   if (name.starts_with("prefix.")) {
-    name = name.substr(7);
-    const bool norm = name.find("layernorm") != name.npos;
-    const char* part = norm ? "" : name.find("_proj") == 1 && name[0] != 'g' ? "self_attn." : "mlp.";
-    return "prefix_embeding_layer.layers.0." + (part + name);
+    return "prefix_embeding_layer.layers.0." + in_layer(name.substr(7));
   }
   if (name.starts_with("vocabulary"))
     return "hydra_lm_head." + name.substr(10, dot() - 10) + (prefix ? ".1" : "") + name.substr(dot());
@@ -61,6 +68,14 @@ inline std::string name_of_medusa(const std::string& name) {
   const bool block = name.starts_with("head");
   const size_t begin = block ? 4 : 10, dot = name.find('.');
   return name.substr(begin, dot - begin) + (block ? ".0" : ".1") + name.substr(dot);
+}
+
+/// Gives the drafter the weights of a published file: name_of(parameter) is the tensor's name there.
+inline void take_weights(model::Drafter& drafter, const data::SafetensorsReader& published,
+                         const std::function<std::string(const std::string&)>& name_of) {
+  const at::NoGradGuard no_grad;
+  for (auto& [name, value] : drafter.named_parameters())
+    value.copy_(published.read(name_of(name), value.sizes()));
 }
 
 }  // namespace clover::test

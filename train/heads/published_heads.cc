@@ -75,11 +75,14 @@ void PublishedHeads::check_copies(const data::SafetensorsReader& reader, const s
                                   const kernels::PackedWeight& own_weight, const char* what,
                                   const at::Tensor& map) {
   at::Tensor own;
+  double most = 0;
   constexpr int64_t at_once = 4096;  // rows
   for (const std::string& name : names) {
     if (!reader.contains(name)) continue;
-    if (!own.defined()) own = own_weight.unpack().cpu();
-    const double most = own.abs().max().item<double>();
+    if (!own.defined()) {
+      own = own_weight.unpack().cpu();
+      most = own.abs().max().item<double>();
+    }
     const at::Tensor theirs = reader.read(name);
     const bool cut = map.defined() && theirs.dim() == 2 && theirs.size(0) == map.size(0);
     const at::Tensor ours = cut ? own.index_select(0, map) : own;

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <map>
 
 #include "data/files/error.h"
 #include "kernels/gpu/gpu.h"
@@ -72,23 +73,26 @@ void check_terms(const LossTerms& terms, const model::Drafter& drafter, int64_t 
       std::to_string(width) + "; leave the term out.");
 }
 
-/// The gradients of heads that are the drafter's own, one buffer each for all depths that share it.
+/// The heads that are the drafter's own: each is cast once, and has one buffer of gradients, for all depths
+/// that share it.
 struct Objective::OwnHeads {
-  HeadGradient* of(const model::OutputHead& head) {
-    if (!head.trainable() || !at::GradMode::is_enabled()) return nullptr;
-    auto& [parameters, gradient] = heads[head.dense.unsafeGetTensorImpl()];
-    if (!gradient.weight.defined()) {
-      parameters = {head.dense, head.dense_bias};
-      gradient.weight = at::zeros_like(head.dense.detach());
-      if (head.dense_bias.defined()) gradient.bias = at::zeros_like(head.dense_bias.detach());
-    }
-    return &gradient;
-  }
-
   struct Entry {
-    LossHead parameters;
+    LossHead parameters, cast;
     HeadGradient gradient;
   };
+  /// Null for a head that is not trained, and where no gradient is wanted.
+  Entry* at(int64_t depth, const model::OutputHead& head, const LossHeads& all) {
+    if (!head.trainable() || !at::GradMode::is_enabled()) return nullptr;
+    Entry& entry = heads[head.dense.unsafeGetTensorImpl()];
+    if (!entry.gradient.weight.defined()) {
+      entry.parameters = {head.dense, head.dense_bias};
+      entry.cast = all.at(depth);
+      entry.gradient.weight = at::zeros_like(head.dense.detach());
+      if (head.dense_bias.defined()) entry.gradient.bias = at::zeros_like(head.dense_bias.detach());
+    }
+    return &entry;
+  }
+
   std::map<const void*, Entry> heads;
 };
 
@@ -152,9 +156,10 @@ at::Tensor Objective::loss(const model::Features& features, const PackedBatch& b
             const at::Tensor output = drafter_.output(
                 all ? state : state.rows(kernels::to_device(kept.rows, state.hidden.device())));
             const VocabularyTargets targets = targets_of(features, kept, depth, draws);
-            const VocabularyLoss part =
-                chunked_vocabulary_loss(output, heads_.at(depth), targets, settings_.terms,
-                                        own.of(drafter_.head(depth)), head_scale[depth]);
+            OwnHeads::Entry* const trained = own.at(depth, drafter_.head(depth), heads_);
+            const VocabularyLoss part = chunked_vocabulary_loss(
+                output, trained != nullptr ? trained->cast : heads_.at(depth), targets, settings_.terms,
+                trained != nullptr ? &trained->gradient : nullptr, head_scale[depth]);
             at::Tensor sum = part.sum;
             TermValues terms = part.terms;
             if (settings_.terms.has(LossTerm::smooth_l1)) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 
 #include "model/drafters/drafter.h"
 #include "train/objective/draws.h"
@@ -22,7 +21,7 @@ class LossHeads {
  private:
   const model::Drafter& drafter_;
   at::ScalarType dtype_;
-  at::Tensor source_, frozen_;  // the last dense weights that are not trained, and their cast
+  at::Tensor source_, frozen_;  // the weights of heads that are not trained, and their cast
 };
 
 /// Which tokens the rows of the second and later heads are fed.

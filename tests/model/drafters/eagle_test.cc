@@ -40,9 +40,9 @@ class EagleOfSafeAILab : public testing::TestWithParam<Case> {
     const at::Tensor map = third ? golden_->read("target_ids_of_draft").clone() : at::Tensor();
     drafter_ = model::make_drafter(GetParam().kind, GetParam().settings, target_->view(), map, true, 1);
     const auto weights = SafetensorsReader::open(folder / "published" / "model.safetensors");
-    const at::NoGradGuard no_grad;
-    for (auto& [name, value] : drafter_->named_parameters())
-      value.copy_(weights.read(test::name_of_safe_ai_lab(name, GetParam().kind), value.sizes()));
+    test::take_weights(*drafter_, weights, [](const std::string& name) {
+      return test::name_of_safe_ai_lab(name, GetParam().kind);
+    });
     features_.post_norm = third ? at::Tensor() : golden_->read("features").clone();
     if (third) features_.layers = golden_->read("taps").clone();
     ids_ = golden_->read("ids").clone();

@@ -35,8 +35,8 @@ TEST_P(HydraOfItsAuthors, GuessesAreTheirs) {
   const auto weights = SafetensorsReader::open(folder / "published" / "hydra_lm_head.safetensors");
   const bool prefix = drafter->kv_layers() > 0;
   const at::NoGradGuard no_grad;
-  for (auto& [name, value] : drafter->named_parameters())
-    value.copy_(weights.read(test::name_of_hydra(name, prefix), value.sizes()));
+  test::take_weights(*drafter, weights,
+                     [prefix](const std::string& name) { return test::name_of_hydra(name, prefix); });
 
   const auto golden = SafetensorsReader::open(folder / "golden.safetensors");
   const at::Tensor ids = golden.read("ids").clone(), logits = golden.read("path.logits").clone();

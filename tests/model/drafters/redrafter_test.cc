@@ -33,9 +33,8 @@ class ReDrafterOfApple : public testing::TestWithParam<Case> {
     drafter_ = model::make_drafter("redrafter", GetParam().settings, target_->view(), {}, true, 1);
     const auto weights = SafetensorsReader::open(folder / "published" / "model.safetensors");
     const int64_t layers = GetParam().settings.at("layers");
-    const at::NoGradGuard no_grad;
-    for (auto& [name, value] : drafter_->named_parameters())
-      value.copy_(weights.read(test::name_of_apple(name, layers), value.sizes()));
+    test::take_weights(*drafter_, weights,
+                       [layers](const std::string& name) { return test::name_of_apple(name, layers); });
     golden_.emplace(SafetensorsReader::open(folder / "golden.safetensors"));
     ids_ = golden_->read("ids").select(0, 0).clone();
   }

@@ -19,13 +19,6 @@ namespace {
 
 using data::SafetensorsReader;
 
-void take_weights(model::Drafter& drafter, const SafetensorsReader& published,
-                  const std::function<std::string(const std::string&)>& name_of) {
-  const at::NoGradGuard no_grad;
-  for (auto& [name, value] : drafter.named_parameters())
-    value.copy_(published.read(name_of(name), value.sizes()));
-}
-
 void expect_gradients(const model::Drafter& drafter, const SafetensorsReader& expected, double absolute,
                       const std::function<std::string(const std::string&)>& name_of) {
   for (const auto& [name, value] : drafter.named_parameters()) {
@@ -98,7 +91,7 @@ TEST_P(ReDrafterLossTest, LossesAccuraciesAndGradientsAreThoseOfApplesTrainer) {
     const auto name_of = [&](const std::string& name) {
       return test::name_of_apple(name, settings.at("layers"));
     };
-    take_weights(*drafter, weights, name_of);
+    test::take_weights(*drafter, weights, name_of);
     std::vector<HeadMetrics> metrics;
     const at::Tensor loss = loss_of(*drafter, *target, samples, golden.read("features"), {}, metrics);
     const std::string run = "n" + std::to_string(depths) + ".";
@@ -128,8 +121,8 @@ TEST(MedusaLossTest, LossesAndGradientsAreThoseOfItsTrainer) {
   const auto target = model::Target::load(test::goldens() / "drafters/target-small", at::kFloat);
   const auto drafter = model::make_drafter("medusa", {{"heads", 3}, {"layers", 1}, {"own_heads", true}},
                                            target->view(), {}, true, 1);
-  take_weights(*drafter, SafetensorsReader::open(folder / "published/medusa_lm_head.safetensors"),
-               test::name_of_medusa);
+  test::take_weights(*drafter, SafetensorsReader::open(folder / "published/medusa_lm_head.safetensors"),
+                     test::name_of_medusa);
   std::vector<HeadMetrics> metrics;
   const LabelledSamples samples(golden.read("train.ids"), golden.read("train.labels"));
   const at::Tensor loss = loss_of(*drafter, *target, samples, golden.read("train.features"), {}, metrics);
@@ -153,8 +146,8 @@ TEST(HydraLossTest, TermsAndGradientsAreThoseOfItsTrainer) {
       one_later(at::cat({ids, more}, 1), at::cat({more - 1, labels}, 1));
   const auto drafter = model::make_drafter("hydra", {{"heads", 4}, {"layers", 1}, {"own_heads", true}},
                                            target->view(), {}, true, 1);
-  take_weights(*drafter, SafetensorsReader::open(folder / "published/hydra_lm_head.safetensors"),
-               [](const std::string& name) { return test::name_of_hydra(name, false); });
+  test::take_weights(*drafter, SafetensorsReader::open(folder / "published/hydra_lm_head.safetensors"),
+                     [](const std::string& name) { return test::name_of_hydra(name, false); });
   double sum = 0;
   const auto add = [&](const char* terms, const LabelledSamples& of) {
     ObjectiveSettings settings;
@@ -208,7 +201,7 @@ TEST(EagleLossTest, LossAndGradientsAreThoseOfSafeAILabsTrainer) {
   const auto drafter =
       model::make_drafter("eagle", {{"heads", 1}, {"mlp_width", 48}}, target->view(), {}, true, 1);
   const auto name_of = [](const std::string& name) { return test::name_of_safe_ai_lab(name, "eagle"); };
-  take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);
+  test::take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);
   const at::Tensor mask = golden.read("train.loss_mask");
   const EagleSamples samples(golden.read("train.ids"), mask, test::to_ids(golden.read("train.lengths")));
   std::vector<at::Tensor> features;
@@ -242,7 +235,7 @@ TEST(Eagle3LossTest, LossesAndGradientsAreThoseOfSafeAILabsTrainer) {
       model::make_drafter("eagle3", {{"heads", depths}, {"rope_theta", 10000.0}, {"mlp_width", 48}},
                           target->view(), map, true, 1);
   const auto name_of = [](const std::string& name) { return test::name_of_safe_ai_lab(name, "eagle3"); };
-  take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);
+  test::take_weights(*drafter, SafetensorsReader::open(folder / "published/model.safetensors"), name_of);
   const EagleSamples samples(golden.read("train.ids"), golden.read("train.loss_mask"),
                              test::to_ids(golden.read("train.attention_mask").sum(1)));
   const PackedBatch batch = pack(samples.views, depths, TeacherRow::yes);

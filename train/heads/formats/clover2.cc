@@ -2,9 +2,7 @@
 // model.safetensors.  Its layers are Llama's without biases, with rotary positions of base 10000 whatever
 // config.json and target say, and one gate per attention head.
 #include <cmath>
-#include <span>
-#include <string_view>
-#include <utility>
+#include <cstdio>
 
 #include "data/files/error.h"
 #include "train/heads/formats/format.h"
@@ -17,25 +15,7 @@ using nlohmann::json;
 
 constexpr double rope_theta = 10000;
 
-using Renaming = std::pair<std::string_view, std::string_view>;  // of a prefix
-
-/// The name after the first renaming whose prefix fits; "" when none fits.
-std::string with_prefix_renamed(std::string_view name, std::span<const Renaming> renamings) {
-  for (const auto& [from, to] : renamings)
-    if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
-  return "";
-}
-
 std::string name_of(const std::string& own) {
-  static constexpr Renaming layer[] = {{"q_proj.", "self_attn.q_proj."},
-                                       {"k_proj.", "self_attn.k_proj."},
-                                       {"v_proj.", "self_attn.v_proj."},
-                                       {"o_proj.", "self_attn.o_proj."},
-                                       {"gate_proj.", "mlp.gate_proj."},
-                                       {"up_proj.", "mlp.up_proj."},
-                                       {"down_proj.", "mlp.down_proj."},
-                                       {"input_layernorm.", "input_layernorm."},
-                                       {"post_attention_layernorm.", "post_attention_layernorm."}};
   static constexpr Renaming others[] = {{"first_decoder.state_norm.", "clover_head_mlp_rnn.input_layernorm."},
                                         {"first_decoder.query.", "clover_head_mlp_rnn.q."},
                                         {"first_decoder.key.", "clover_head_mlp_rnn.k."},
@@ -49,7 +29,7 @@ std::string name_of(const std::string& own) {
                                         {"next_mix.", "clover_head_mlp2."},
                                         {"norm.", "clover_head_norm."}};
   if (const auto block = numbered(own, "block"))
-    return "layers." + std::to_string(block->number) + "." + with_prefix_renamed(block->rest, layer);
+    return decoder_layer_name(block->rest, "layers." + std::to_string(block->number));
   return with_prefix_renamed(own, others);
 }
 

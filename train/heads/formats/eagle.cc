@@ -10,7 +10,7 @@ using nlohmann::json;
 
 std::string name_of(const std::string& own) {
   constexpr std::string_view of_layer = "decoder.layer.";
-  if (own.starts_with(of_layer)) return eagle_layer_name(own.substr(of_layer.size()), "layers.0");
+  if (own.starts_with(of_layer)) return decoder_layer_name(own.substr(of_layer.size()), "layers.0");
   if (own == "fc.weight" || own == "fc.bias") return own;
   throw data::InputError("Tensor " + own + " has no name in EAGLE's layout.");
 }
@@ -18,16 +18,14 @@ std::string name_of(const std::string& own) {
 HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
-  const int64_t width = check_eagle_layer(keys, target);
-  const double theta = eagle_rope_theta(keys);
-  const bool bias = keys.flag("bias", true);
+  json settings = eagle_layer_settings(keys, target);
+  settings["fc_bias"] = keys.flag("bias", true);
   keys.finish();
-  return {
-      .kind = "eagle",
-      .settings = {{"fc_bias", bias}, {"mlp_width", width}, {"rope_theta", own_rope_theta(target, theta)}},
-      .weights = folder.path,
-      .name_of = name_of,
-      .embedding_copies = {"embed_tokens.weight"}};
+  return {.kind = "eagle",
+          .settings = std::move(settings),
+          .weights = folder.path,
+          .name_of = name_of,
+          .embedding_copies = {"embed_tokens.weight"}};
 }
 
 }  // namespace
@@ -41,8 +39,7 @@ HeadsFormat eagle_format() {
             return folder.config.is_object() && folder.config.contains("num_attention_heads") &&
                    !folder.config.contains("draft_vocab_size") &&
                    (has_tensor(folder, "fc.weight") ||
-                    (folder.holds("pytorch_model.bin") && !folder.holds("model.safetensors") &&
-                     !folder.holds("model.safetensors.index.json")));
+                    (folder.holds("pytorch_model.bin") && !folder.holds_safetensors()));
           },
           take_over,
           nullptr};

@@ -1,6 +1,5 @@
 // SafeAILab's layout of EAGLE-3 (commit cb7e084): a Llama-like config.json with draft_vocab_size, and a layer
 // called midlayer.  It taps the streams that enter layers 2, N / 2 and N - 3 of N.
-#include "data/files/error.h"
 #include "train/heads/formats/eagle_layout.h"
 
 namespace clover::train {
@@ -11,22 +10,15 @@ using nlohmann::json;
 HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
-  const int64_t width = check_eagle_layer(keys, target);
-  const double theta = eagle_rope_theta(keys);
+  json settings = eagle_layer_settings(keys, target);
   keys.count("draft_vocab_size");
-  keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
-  keys.expect("architectures",
-              {nullptr, json::array({"LlamaForCausalLM"}), json::array({"LlamaForCausalLMEagle3"})},
-              "other classes mean other things by norm_output and numbers of layers");
-  keys.expect("norm_output", {true, nullptr}, "a norm stands before the vocabulary");
-  keys.expect("fc_norm", {false, nullptr}, "no norm stands before fc");
+  check_eagle3_keys(keys, target);
   keys.ignore({"bias"});  // EAGLE-3's fc has none, whatever it says
   keys.finish();
   if (target.layers < 7)
     keys.refuse("tap the streams that enter layers 2, N / 2 and N - 3, which are not three of " +
                 std::to_string(target.layers) + " layers");
-  return eagle3_import(folder, target, {{"mlp_width", width}, {"rope_theta", own_rope_theta(target, theta)}},
-                       "midlayer");
+  return eagle3_import(folder, target, std::move(settings), "midlayer");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // The layout of EAGLE-3 heads from NVIDIA's Model-Optimizer (commit a2fbac7): config.json with
 // "eagle_config", which counts tapped layers by their outputs from 0, and a layer called layers.0; before
 // December 2025 midlayer.
-#include "data/files/error.h"
 #include "train/heads/formats/eagle_layout.h"
 
 namespace clover::train {
@@ -13,16 +12,10 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   require_safetensors(folder);
   const json& own = folder.config.at("eagle_config");
   PublishedConfig keys(folder.config, folder.config_file()), eagle(own, folder.config_file());
-  const int64_t width = check_eagle_layer(keys, target);
-  const double theta = eagle_rope_theta(keys);
+  json settings = eagle_layer_settings(keys, target);
   keys.ignore({"eagle_config", "draft_vocab_size", "bias"});
-  keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
-  keys.expect("architectures",
-              {nullptr, json::array({"LlamaForCausalLM"}), json::array({"LlamaForCausalLMEagle3"})},
-              "other classes mean other things by norm_output and numbers of layers");
-  keys.expect("norm_output", {true, nullptr}, "a norm stands before the vocabulary");
-  for (const char* key : {"fc_norm", "norm_before_fc"})
-    keys.expect(key, {false, nullptr}, "no norm stands before fc");
+  check_eagle3_keys(keys, target);
+  keys.expect("norm_before_fc", {false, nullptr}, "no norm stands before fc");
   keys.expect("norm_before_residual", {false, nullptr}, "the layer adds to the feature before its norm");
   keys.finish();
   eagle.expect("use_aux_hidden_state", {true, nullptr}, "the heads read lower layers of the target");
@@ -43,10 +36,9 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
       eagle.refuse("tap " + id.dump().substr(0, 80) + ", no number of a layer");
     taps.push_back(id.get<int64_t>() + 1);
   }
-  return eagle3_import(
-      folder, target,
-      {{"tap_layers", taps}, {"mlp_width", width}, {"rope_theta", own_rope_theta(target, theta)}},
-      has_tensor(folder, "midlayer.self_attn.q_proj.weight") ? "midlayer" : "layers.0");
+  settings["tap_layers"] = taps;
+  return eagle3_import(folder, target, std::move(settings),
+                       has_tensor(folder, "midlayer.self_attn.q_proj.weight") ? "midlayer" : "layers.0");
 }
 
 }  // namespace

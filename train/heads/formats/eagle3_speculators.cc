@@ -18,8 +18,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   keys.expect("speculators_model_type", {"eagle3"}, "no other of its heads are supported");
   const json inner = keys.value("transformer_layer_config");
   PublishedConfig layer(inner, folder.config_file());
-  const int64_t width = check_eagle_layer(layer, target);
-  const double theta = eagle_rope_theta(layer);
+  json settings = eagle_layer_settings(layer, target);
   layer.finish();
   keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
   for (const char* key : {"fc_norm", "norm_before_fc"})
@@ -30,12 +29,9 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   const bool normed_residual = keys.flag("norm_before_residual", false);
   keys.ignore({"draft_vocab_size", "speculators_config", "speculators_version"});
   keys.finish();
-  return eagle3_import(folder, target,
-                       {{"tap_layers", taps.is_null() ? json::array() : taps},
-                        {"norm_before_residual", normed_residual},
-                        {"mlp_width", width},
-                        {"rope_theta", own_rope_theta(target, theta)}},
-                       "layers.0");
+  settings["tap_layers"] = taps.is_null() ? json::array() : taps;
+  settings["norm_before_residual"] = normed_residual;
+  return eagle3_import(folder, target, std::move(settings), "layers.0");
 }
 
 /// The layers that are tapped; where the heads name none, 2, N / 2 and N - 3 of N.

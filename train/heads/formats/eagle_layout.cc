@@ -13,18 +13,19 @@ using data::InputError;
 using nlohmann::json;
 
 void require_safetensors(const PublishedFolder& folder) {
-  if (folder.holds("model.safetensors") || folder.holds("model.safetensors.index.json")) return;
-  throw InputError(folder.path.string() + (folder.holds("pytorch_model.bin")
-                                               ? " holds pytorch_model.bin, a pickle: turn it into "
-                                                 "model.safetensors with scripts/convert_pt.py first."
-                                               : ": expected model.safetensors, found none."));
+  if (folder.holds_safetensors()) return;
+  if (folder.holds("pytorch_model.bin")) refuse_pickle(folder, "pytorch_model.bin", "model.safetensors");
+  throw InputError(folder.path.string() + ": expected model.safetensors, found none.");
 }
 
 bool has_tensor(const PublishedFolder& folder, const std::string& name) {
-  if (!folder.holds("model.safetensors") && !folder.holds("model.safetensors.index.json")) return false;
-  return names_of_weights(folder.path).contains(name);
+  return folder.holds_safetensors() && data::SafetensorsReader::open(folder.path).contains(name);
 }
 
+namespace {
+
+/// Checks the keys of a Llama-like layer against the target, whose sizes ours has: sizes, activation, biases,
+/// epsilon.  Returns the value for setting "mlp_width".
 int64_t check_eagle_layer(PublishedConfig& keys, const model::TargetConfig& target) {
   const auto as_target = [&](const char* key, int64_t own) {
     keys.expect(key, {own, nullptr}, "the layer has the sizes of the target's");
@@ -58,6 +59,7 @@ int64_t check_eagle_layer(PublishedConfig& keys, const model::TargetConfig& targ
   return width == target.intermediate ? 0 : width;
 }
 
+/// The base of the layer's rotary positions: "rope_theta", or 10000.  InputError for scaled positions.
 double eagle_rope_theta(PublishedConfig& keys) {
   double theta = 10000;
   const auto read = [&](const json& found) {
@@ -78,16 +80,25 @@ double eagle_rope_theta(PublishedConfig& keys) {
   return theta;
 }
 
-std::string eagle_layer_name(const std::string& own, const std::string& layer) {
-  const std::string part = own.substr(0, own.find('.'));
-  if (part == "q_proj" || part == "k_proj" || part == "v_proj" || part == "o_proj")
-    return layer + ".self_attn." + own;
-  return layer + (part == "post_attention_layernorm" ? "." : ".mlp.") + own;
+}  // namespace
+
+json eagle_layer_settings(PublishedConfig& keys, const model::TargetConfig& target) {
+  const int64_t width = check_eagle_layer(keys, target);
+  return {{"mlp_width", width}, {"rope_theta", own_rope_theta(target, eagle_rope_theta(keys))}};
+}
+
+void check_eagle3_keys(PublishedConfig& keys, const model::TargetConfig& target) {
+  keys.expect("target_hidden_size", {target.hidden, nullptr}, "its layers read the target's streams");
+  keys.expect("architectures",
+              {nullptr, json::array({"LlamaForCausalLM"}), json::array({"LlamaForCausalLMEagle3"})},
+              "other classes mean other things by norm_output and numbers of layers");
+  keys.expect("norm_output", {true, nullptr}, "a norm stands before the vocabulary");
+  keys.expect("fc_norm", {false, nullptr}, "no norm stands before fc");
 }
 
 std::string eagle3_name(const std::string& own, const std::string& layer) {
   constexpr std::string_view of_layer = "decoder.layer.";
-  if (own.starts_with(of_layer)) return eagle_layer_name(own.substr(of_layer.size()), layer);
+  if (own.starts_with(of_layer)) return decoder_layer_name(own.substr(of_layer.size()), layer);
   if (own == "vocabulary.weight") return "lm_head.weight";
   if (own == "fc.weight" || own == "norm.weight") return own;
   if (own == "input_layernorm.weight" || own == "hidden_norm.weight") return layer + "." + own;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <set>
 #include <string>
 
 #include "train/heads/formats/format.h"
@@ -16,15 +15,13 @@ void require_safetensors(const PublishedFolder& folder);
 /// Whether the folder's weights, if it has them as safetensors, hold a tensor of that name.
 bool has_tensor(const PublishedFolder& folder, const std::string& name);
 
-/// Checks the keys of a Llama-like layer against the target, whose sizes ours has: sizes, activation, biases,
-/// epsilon.  Returns the value for setting "mlp_width".
-int64_t check_eagle_layer(PublishedConfig& keys, const model::TargetConfig& target);
+/// Checks the keys of a Llama-like layer, whose sizes are the target's but for its MLP.  Returns the settings
+/// "mlp_width" and "rope_theta".  InputError for sizes, biases, activations and scaled positions that ours
+/// have not.
+nlohmann::json eagle_layer_settings(PublishedConfig& keys, const model::TargetConfig& target);
 
-/// The base of the layer's rotary positions: "rope_theta", or 10000.  InputError for scaled positions.
-double eagle_rope_theta(PublishedConfig& keys);
-
-/// The name of a tensor of our decoder layer: "q_proj.weight" becomes LAYER + ".self_attn.q_proj.weight".
-std::string eagle_layer_name(const std::string& own, const std::string& layer);
+/// Checks the keys that SafeAILab's and NVIDIA's layouts of EAGLE-3 share.
+void check_eagle3_keys(PublishedConfig& keys, const model::TargetConfig& target);
 
 /// The name of a tensor of EAGLE-3 heads whose layer is called `layer`.
 std::string eagle3_name(const std::string& own, const std::string& layer);

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "data/files/safetensors.h"
@@ -21,6 +23,7 @@ struct PublishedFolder {
 
   std::filesystem::path config_file() const { return path / "config.json"; }
   bool holds(const char* file) const;
+  bool holds_safetensors() const;  // model.safetensors, whole or sharded
 };
 
 /// How the heads of a published folder become ours.
@@ -92,6 +95,17 @@ struct Numbered {
   std::string rest;
 };
 std::optional<Numbered> numbered(const std::string& name, const std::string& prefix);
+
+using Renaming = std::pair<std::string_view, std::string_view>;  // of a prefix
+/// The name after the first renaming whose prefix fits; "" when none fits.
+std::string with_prefix_renamed(std::string_view name, std::span<const Renaming> renamings);
+
+/// The name in a Llama-like layer called `layer` of a tensor of our decoder layer: "q_proj.weight" becomes
+/// LAYER + ".self_attn.q_proj.weight".
+std::string decoder_layer_name(const std::string& own, const std::string& layer);
+
+/// InputError: the weights are a pickle, which is to be turned into the safetensors file `wanted`.
+[[noreturn]] void refuse_pickle(const PublishedFolder& folder, const char* pickle, const char* wanted);
 
 /// One line for each head whose further blocks, stored as `name(head, block)`, are not all alike, where the
 /// published code makes one block of them.

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "data/files/error.h"
 #include "train/heads/formats/format.h"
 
 namespace clover::train {
@@ -25,6 +26,10 @@ const std::vector<HeadsFormat>& heads_formats() {
 bool PublishedFolder::holds(const char* file) const {
   std::error_code ignored;
   return std::filesystem::exists(path / file, ignored);
+}
+
+bool PublishedFolder::holds_safetensors() const {
+  return holds("model.safetensors") || holds("model.safetensors.index.json");
 }
 
 at::Tensor HeadsExport::token_map() const {
@@ -59,6 +64,24 @@ std::optional<Numbered> numbered(const std::string& name, const std::string& pre
   if (error != std::errc() || number < 0 || number > 1'000'000 || read == end || *read != '.')
     return std::nullopt;
   return Numbered{number, std::string(read + 1, end)};
+}
+
+std::string with_prefix_renamed(std::string_view name, std::span<const Renaming> renamings) {
+  for (const auto& [from, to] : renamings)
+    if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
+  return "";
+}
+
+std::string decoder_layer_name(const std::string& own, const std::string& layer) {
+  const std::string part = own.substr(0, own.find('.'));
+  if (part == "q_proj" || part == "k_proj" || part == "v_proj" || part == "o_proj")
+    return layer + ".self_attn." + own;
+  return layer + (part.ends_with("layernorm") ? "." : ".mlp.") + own;
+}
+
+void refuse_pickle(const PublishedFolder& folder, const char* pickle, const char* wanted) {
+  throw data::InputError(folder.path.string() + " holds " + pickle + ", a pickle: turn it into " + wanted +
+                         " with scripts/convert_pt.py first.");
 }
 
 std::vector<std::string> untied_blocks(const std::filesystem::path& weights, int64_t heads,

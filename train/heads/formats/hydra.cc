@@ -6,7 +6,8 @@
 #include <cmath>
 
 #include "data/files/error.h"
-#include "train/heads/formats/eagle_layout.h"
+#include "train/heads/formats/format.h"
+#include "train/heads/formats/published_config.h"
 
 namespace clover::train {
 namespace {
@@ -23,8 +24,7 @@ constexpr double rope_theta = 10000;
 std::string name_of(const std::string& own, bool prefix) {
   if (own == "prefix_norm.weight") return "prefix_embeding_layer.norm.weight";
   constexpr std::string_view of_layer = "prefix.";
-  if (own.starts_with("prefix.input_layernorm.")) return prefix_layer + own.substr(of_layer.size() - 1);
-  if (own.starts_with(of_layer)) return eagle_layer_name(own.substr(of_layer.size()), prefix_layer);
+  if (own.starts_with(of_layer)) return decoder_layer_name(own.substr(of_layer.size()), prefix_layer);
   if (const auto vocabulary = numbered(own, "vocabulary"))
     return "hydra_lm_head." + std::to_string(vocabulary->number) + (prefix ? ".1." : ".") + vocabulary->rest;
   const auto head = numbered(own, "head");
@@ -49,9 +49,7 @@ void check_rotation(const data::SafetensorsReader& reader, const std::string& na
 }
 
 HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
-  if (!folder.holds(weights_file))
-    throw InputError(folder.path.string() + " holds " + pickle + ", a pickle: turn it into " + weights_file +
-                     " with scripts/convert_pt.py first.");
+  if (!folder.holds(weights_file)) refuse_pickle(folder, pickle, weights_file);
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t heads = keys.count("hydra_num_heads"), layers = keys.count("hydra_num_layers");
   const json architecture = keys.value("hydra_head_arch");

@@ -30,9 +30,7 @@ std::string name_of(const std::string& own, int64_t layers) {
 }
 
 HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& /*target*/) {
-  if (!folder.holds(weights_file))
-    throw InputError(folder.path.string() + " holds " + pickle + ", a pickle: turn it into " + weights_file +
-                     " with scripts/convert_pt.py first.");
+  if (!folder.holds(weights_file)) refuse_pickle(folder, pickle, weights_file);
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t stated = keys.count("medusa_num_heads"), layers = keys.count("medusa_num_layers");
   keys.ignore({"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",

@@ -15,15 +15,13 @@ constexpr const char* model_type = "recurrent_drafting_drafter";
 
 /// The name in Apple's layout of a tensor of heads with so many residual blocks.
 std::string name_of(const std::string& own, int64_t layers) {
-  const auto part = [&](const std::string& ours, const std::string& theirs) -> std::string {
-    return own.starts_with(ours) ? theirs + own.substr(ours.size()) : std::string();
-  };
-  for (const auto& [ours, theirs] : {std::pair<std::string, std::string>{"cell.token.", "rnn_w."},
-                                     {"cell.state.", "rnn_u."},
-                                     {"projection.", "input_proj."},
-                                     {"vocabulary.", "lm_head." + std::to_string(layers) + "."},
-                                     {"block", "lm_head."}})
-    if (const std::string name = part(ours, theirs); !name.empty()) return name;
+  const std::string vocabulary = "lm_head." + std::to_string(layers) + ".";
+  const Renaming parts[] = {{"cell.token.", "rnn_w."},
+                            {"cell.state.", "rnn_u."},
+                            {"projection.", "input_proj."},
+                            {"vocabulary.", vocabulary},
+                            {"block", "lm_head."}};
+  if (std::string name = with_prefix_renamed(own, parts); !name.empty()) return name;
   throw data::InputError("Tensor " + own + " has no name in Apple's layout of ReDrafter.");
 }
 

@@ -11,13 +11,12 @@ namespace {
 using nlohmann::json;
 
 std::string name_of(const std::string& own) {
-  if (const auto block = numbered(own, "block"))
-    return "drafter.layers." + std::to_string(block->number) + "." + block->rest;
-  for (const auto& [ours, theirs] : {std::pair<std::string, std::string>{"cell.token.", "drafter.rnn_w."},
-                                     {"cell.state.", "drafter.rnn_u."},
-                                     {"projection.", "drafter.input_proj."},
-                                     {"vocabulary.", "drafter.lm_head."}})
-    if (own.starts_with(ours)) return theirs + own.substr(ours.size());
+  static constexpr Renaming parts[] = {{"cell.token.", "drafter.rnn_w."},
+                                       {"cell.state.", "drafter.rnn_u."},
+                                       {"projection.", "drafter.input_proj."},
+                                       {"vocabulary.", "drafter.lm_head."},
+                                       {"block", "drafter.layers."}};
+  if (std::string name = with_prefix_renamed(own, parts); !name.empty()) return name;
   throw data::InputError("Tensor " + own + " has no name in TensorRT-LLM's layout of ReDrafter.");
 }
 
