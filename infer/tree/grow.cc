@@ -136,9 +136,8 @@ int64_t depth_of(const GrowthRule& rule, const model::Drafter& drafter) {
 
 int64_t most_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget) {
   const int64_t levels = depth_of(rule, drafter), width = width_of(rule);
-  // A GPU's buffers hold a power of two nodes, so it may write as many.
-  const int64_t nodes = model::power_of_two(most_nodes(rule, budget, levels), 8) - 1;
-  return width > 0 ? std::min((levels - 1) * width, nodes) : nodes;
+  const int64_t nodes = model::power_of_two(most_nodes(rule, budget, levels), model::fewest_nodes);
+  return width > 0 ? model::most_written(levels, width, nodes) : nodes - 1;
 }
 
 std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInput& input,

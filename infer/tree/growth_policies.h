@@ -73,7 +73,7 @@ struct GrowthPolicy {
 };
 
 inline constexpr std::array growth_policies{
-    // They are grown wide, because CostModel::trim cuts them afterwards.
+    // Trees are grown wide, because CostModel::trim cuts them afterwards.
     GrowthPolicy{.policy = Policy::automatic,
                  .name = "auto",
                  .help = "measures and chooses",

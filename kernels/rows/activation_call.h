@@ -14,8 +14,8 @@ void run_on_cpu(const AddSiluCall& call);
 CLOVER_GPU_KERNEL void run_on_gpu(const AddSiluCall& call, const GpuContext& context);
 
 struct GatedCall {
-  const float*
-      s;  // [rows, width], or [.., width] where rows are chosen.  A GPU's only: the CPU adds to `out`
+  /// [rows, width], or [.., width] where rows are chosen.  A GPU's only: the CPU adds to `out`.
+  const float* s;
   const int64_t* chosen;   // [rows] the row of s for each row of out; null: its own.  A GPU's only
   const float* q;          // [rows, width]
   const void* kv;          // [rows, 2 width] fp32; with `kv_rows` [.., 2 width] of `element`

@@ -17,8 +17,12 @@ void check_k(const char* op, int64_t k, const at::Tensor& logits) {
   TORCH_CHECK(k >= 1 && k <= logits.size(1), op, ": k is ", k, ", expected 1 to ", logits.size(1), ".");
 }
 
-/// With room for its results.
-TopKCall top_k_call(const at::Tensor& logits, int64_t k, at::Tensor& values, at::Tensor& indices) {
+/// The call, checked, with room for its results.
+TopKCall top_k_call(const char* op, const at::Tensor& logits, int64_t k, const at::Tensor& names,
+                    at::Tensor& values, at::Tensor& indices) {
+  check_logits(op, logits);
+  check_k(op, k, logits);
+  if (names.defined()) check_tensor(op, "names", names, {logits.size(1)}, at::kLong, logits.device());
   values = at::empty({logits.size(0), k}, logits.options());
   indices = at::empty({logits.size(0), k}, logits.options().dtype(at::kLong));
   return {.logits = logits.const_data_ptr<float>(),
@@ -27,19 +31,21 @@ TopKCall top_k_call(const at::Tensor& logits, int64_t k, at::Tensor& values, at:
           .k = k,
           .values = values.mutable_data_ptr<float>(),
           .indices = indices.mutable_data_ptr<int64_t>(),
-          .names = nullptr,
+          .names = names.defined() ? names.const_data_ptr<int64_t>() : nullptr,
           .log_sums = nullptr};
 }
 
 }  // namespace
 
-std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
-  check_logits("top_k", logits);
-  check_k("top_k", k, logits);
+std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k, const at::Tensor& names) {
   at::Tensor values, indices;
-  const TopKCall call = top_k_call(logits, k, values, indices);
+  const TopKCall call = top_k_call("top_k", logits, k, names, values, indices);
   if (call.rows > 0) run("top_k", logits, call);
   return {values, indices};
+}
+
+std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k) {
+  return top_k(logits, k, at::Tensor());
 }
 
 at::Tensor arg_max(const at::Tensor& logits) {
@@ -69,12 +75,9 @@ at::Tensor log_sum_exp(const at::Tensor& logits) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor& logits, int64_t k,
                                                                  const at::Tensor& names) {
   const char* const op = "top_k_and_log_sum";
-  check_logits(op, logits);
-  check_k(op, k, logits);
-  if (names.defined()) check_tensor(op, "names", names, {logits.size(1)}, at::kLong, logits.device());
-  at::Tensor values, indices, log_sums = at::empty({logits.size(0)}, logits.options());
-  TopKCall call = top_k_call(logits, k, values, indices);
-  if (names.defined()) call.names = names.const_data_ptr<int64_t>();
+  at::Tensor values, indices;
+  TopKCall call = top_k_call(op, logits, k, names, values, indices);
+  at::Tensor log_sums = at::empty({call.rows}, logits.options());
   call.log_sums = log_sums.mutable_data_ptr<float>();
   if (call.rows > 0) run(op, logits, call);
   return {values, indices, log_sums};

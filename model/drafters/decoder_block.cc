@@ -26,6 +26,16 @@ at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
   return kernels::to_device(at::cat(parts), device);
 }
 
+/// The first `size` rows of a matrix; where it has fewer, those behind are drawn at random or, without
+/// `generator`, zero.
+at::Tensor first_rows(const at::Tensor& matrix, int64_t size, std::optional<at::Generator> generator = {}) {
+  const int64_t missing = size - matrix.size(0), width = matrix.size(1);
+  if (missing <= 0) return matrix.slice(0, 0, size);
+  const double spread = generator ? 1 / std::sqrt(static_cast<double>(width)) : 0;
+  const at::Tensor behind = at::normal(0.0, spread, {missing, width}, generator);
+  return at::cat({matrix, behind.to(matrix.scalar_type())});
+}
+
 }  // namespace
 
 OwnLayerConfig::OwnLayerConfig(const TargetConfig& target, const std::string& kind,
@@ -50,20 +60,6 @@ Setting mlp_width_setting() {
   return Setting::integer("mlp_width", 0, 0, 1 << 20,
                           "width of the MLP in the heads' own layer; 0: the target's");
 }
-
-namespace {
-
-/// The first `size` rows of a matrix; where it has fewer, those behind are drawn at random or, without
-/// `generator`, zero.
-at::Tensor first_rows(const at::Tensor& matrix, int64_t size, std::optional<at::Generator> generator = {}) {
-  const int64_t missing = size - matrix.size(0), width = matrix.size(1);
-  if (missing <= 0) return matrix.slice(0, 0, size);
-  const double spread = generator ? 1 / std::sqrt(static_cast<double>(width)) : 0;
-  const at::Tensor behind = at::normal(0.0, spread, {missing, width}, generator);
-  return at::cat({matrix, behind.to(matrix.scalar_type())});
-}
-
-}  // namespace
 
 DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form)
     : config_(&config) {

@@ -112,6 +112,11 @@ class Drafter : public Module {
   explicit Drafter(const TargetView& target) : target_(target) {}
   void share_lm_head(const at::Tensor& token_map, bool trainable);
 
+  /// The target's input embedding of tokens i64 [F]: fp32 [F, H].
+  at::Tensor input_embedding(const at::Tensor& ids) const {
+    return target_.embedding->rows(ids).to(at::kFloat);
+  }
+
   TargetView target_;
   OutputHead head_;
   bool frozen_ = false;

@@ -69,7 +69,7 @@ DraftState EagleLayer::prime(const at::Tensor& residual, const at::Tensor& input
                              std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv,
                              at::ScalarType training_dtype) const {
   if (kv) {
-    at::Tensor x = residual.clone();
+    at::Tensor x = residual;
     block_->forward_in_place(x, input.to(frozen_dtype_).contiguous(), kv->placement, *kv->cache,
                              kv->first_layer);
     DraftState state{x.index_select(0, frontier)};
@@ -180,7 +180,7 @@ DraftState EagleLayer::extend_cached(const DraftState& state, const at::Tensor& 
   placement.slots = absolute;
   placement.rows = {own_sequence, length, numbers(parents.size(0) + 1) * depth,
                     next.carried[path].flatten().contiguous(), table};
-  next.hidden = residual.clone();
+  next.hidden = residual;
   block_->forward_in_place(next.hidden, input.to(frozen_dtype_).contiguous(), placement, *kv.cache,
                            kv.first_layer);
   return next;

@@ -19,9 +19,9 @@ std::vector<int64_t> usual_tap_layers(int64_t count);
 /// the position of its row of the text plus k; it attends to the text up to that row and to its own path of
 /// guesses.
 ///   decoding  guesses write keys and values to slots behind the text's, in the drafter's layer of the cache
-///   training  every row of the frontier begins a path of its own, whose keys the state carries
-///   ("training-time
-///             test", arXiv 2503.01840, section 3.2)
+///   training  every row of the frontier begins a path of its own, whose keys the state carries (EAGLE-3's
+///             training-time test, arXiv 2503.01840, section 3.2)
+/// `residual` is overwritten while decoding.
 class EagleLayer : public Module {
  public:
   /// `input_width`: the width I of the rows that queries, keys and values read.

@@ -137,9 +137,7 @@ std::string Setting::expected(int64_t layers) const {
 }
 
 json Setting::checked(const std::string& kind, const json& value, int64_t layers) const {
-  if (!allows(value, layers))
-    throw InputError("Setting \"" + name_ + "\" of drafter " + kind + " is " +
-                     value.dump().substr(0, longest_excerpt) + ", expected " + expected(layers) + ".");
+  if (!allows(value, layers)) refuse_setting(kind, name_, value, expected(layers));
   return type_ == Type::number ? json(value.get<double>()) : value;
 }
 

@@ -18,7 +18,6 @@ namespace {
 // Nodes of a level that have children: the kernel's bound, and a GPU's, which computes so many rows even
 // where fewer live.
 constexpr int64_t most_live_nodes = 64, most_live_on_gpu = 16;
-constexpr int64_t fewest_nodes = 8;  // a captured draft has room for so many
 
 at::Tensor tensor_of(std::span<const int64_t> values) {
   return at::tensor(at::IntArrayRef(values.data(), values.size()), at::kLong);
@@ -57,10 +56,6 @@ int64_t most_of_a_level(const Growth& growth, int64_t levels) {
   if (least_joint * static_cast<float>(most_live_on_gpu) > 1)
     reached = std::min(reached, captured_rows(static_cast<int64_t>((1 + rounding) / least_joint)));
   return std::min(reached, most_live_on_gpu);
-}
-
-at::Device device_of(const Drafter& drafter) {
-  return drafter.device();
 }
 
 }  // namespace
@@ -108,7 +103,7 @@ kernels::GrowingTrees DraftGraphs::grow(const DraftInput& input, std::span<const
 void DraftGraphs::begin(const UnverifiedTrees& trees, const DraftInput& input, const Growth& growth) {
   const at::NoGradGuard no_grad;
   warm_ = true;
-  auto launched = kernels::record_event(device_of(drafter_));
+  auto launched = kernels::record_event(drafter_.device());
   DeviceVerification verification(trees);
   const GrowthShape shape = shape_of(growth);
   const std::vector<int64_t> frontier(growth.trees.size(), 0);
@@ -129,14 +124,14 @@ DraftGraphs::Grown DraftGraphs::finish() {
 // Of the nodes of a tree only the live ones of all levels but the last are extended.
 int64_t DraftGraphs::room_for(const GrowthShape& shape) const {
   if (!drafter_.writes_guesses()) return 0;
-  return std::min((shape.levels - 1) * shape.most_live, shape.nodes - 1);
+  return most_written(shape.levels, shape.most_live, shape.nodes);
 }
 
 at::Tensor DraftGraphs::grow_on_device(const Source& source, PassInputs inputs, const Growth& growth,
                                        const GrowthShape& shape) {
   inputs.trees = first_states(growth, shape);
   if (captures(inputs, shape)) return replay(source, inputs, shape);
-  const PassInputs on_device = to_device(inputs, device_of(drafter_));
+  const PassInputs on_device = to_device(inputs, drafter_.device());
   return grown(source(on_device, 0), on_device, shape);
 }
 
@@ -151,7 +146,7 @@ DraftGraphs::GrowthShape DraftGraphs::shape_of(const Growth& growth) const {
   shape.rule.one_row_a_tree = !drafter_.regressive();
   const int64_t guesses = std::max<int64_t>(1, shape.nodes - 1);
   shape.most_live = growth.most_live > 0 ? growth.most_live : std::min(guesses, most_live_nodes);
-  if (device_of(drafter_).is_cpu()) return shape;
+  if (drafter_.device().is_cpu()) return shape;
   // Few shapes to capture: that a tree near the end of its answer is shallower is in its state.
   shape.levels = std::min(guesses, growth.levels > 0 ? growth.levels : drafter_.trained_depth());
   shape.nodes = power_of_two(shape.nodes, fewest_nodes);
@@ -224,7 +219,7 @@ DraftState DraftGraphs::read(const DraftInput& input, std::span<const int64_t> f
   const Timer timer(seconds_);
   const at::NoGradGuard no_grad;
   warm_ = true;
-  const PassInputs on_device = to_device(inputs_of(input, frontier), device_of(drafter_));
+  const PassInputs on_device = to_device(inputs_of(input, frontier), drafter_.device());
   DraftKv kv{&cache_, first_layer_, on_device.placement};
   return drafter_.prime(Features::concatenated(input.parts), on_device.ids, {}, on_device.wanted, &kv);
 }
@@ -243,7 +238,7 @@ at::Tensor DraftGraphs::replay(const Source& source, const PassInputs& inputs, c
   const Key key = key_of(place, shape);
   auto found = captured_.find(key);
   if (found == captured_.end())
-    found = captured_.emplace(key, Captured{PaddedInputs(place, inputs, device_of(drafter_)), {}}).first;
+    found = captured_.emplace(key, Captured{PaddedInputs(place, inputs, drafter_.device()), {}}).first;
   Captured& entry = found->second;
   entry.inputs.upload(inputs, cache_.spare_slot());
   const Features features = source(entry.inputs.on_device(), place.rows);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,14 @@ struct DraftInput {
   std::vector<int64_t> next_ids;  // [R]
   std::vector<Segment> segments;  // the R rows, by sequence: they continue what the drafter has read of it
 };
+
+/// A GPU's draft has room for a power of two nodes a tree, and for so many at least.
+constexpr int64_t fewest_nodes = 8;
+/// Rows of guesses that a drafter writes for a tree at most (Drafter::writes_guesses), of so many levels,
+/// live nodes a level and nodes: the live ones of all levels but the last.
+constexpr int64_t most_written(int64_t levels, int64_t live, int64_t nodes) {
+  return std::min((levels - 1) * live, nodes - 1);
+}
 
 /// How a tree grows behind each row of a frontier, the F rows to draft from.
 struct Growth {

@@ -22,8 +22,7 @@ Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t widt
     const auto [best, ids, log_sums] = kernels::top_k_and_log_sum(logits, width, head.token_map);
     return {best, ids, log_sums};
   }
-  const auto [best, ids, all] =
-      kernels::top_k_and_log_sum(logits, std::min(softmax_over, head.size()), head.token_map);
+  const auto [best, ids] = kernels::top_k(logits, std::min(softmax_over, head.size()), head.token_map);
   return {best, ids, kernels::log_sum_exp(best)};
 }
 

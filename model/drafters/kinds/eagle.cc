@@ -55,7 +55,7 @@ class Eagle final : public Drafter {
  private:
   /// fc([e(x); h]): tokens i64 [R], features fp32 [R, H] -> fp32 [R, H].
   at::Tensor mixed(const at::Tensor& tokens, const at::Tensor& features) const {
-    const at::Tensor token = target_.embedding->rows(tokens).to(at::kFloat);
+    const at::Tensor token = input_embedding(tokens);
     return mix_->forward(at::cat({token, features}, 1), training_dtype_);
   }
 

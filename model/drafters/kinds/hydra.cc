@@ -5,7 +5,6 @@
 //   guess i = LM head . blocks_i(R_i z_i + r_i + silu(W_i z_i + w_i))
 //   f_t = h_t, the target's post-norm feature; with `prefix` (Hydra++) norm(Layer(h))_t, a decoder layer
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
 #include "model/drafters/decoder_block.h"
@@ -62,8 +61,8 @@ class Hydra final : public Drafter {
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
-    const at::Tensor feature = prefixed(features.post_norm.to(at::kFloat), segments, frontier, kv);
-    return {at::cat({feature, token(next_ids.index_select(0, frontier))}, 1)};
+    const at::Tensor feature = prefixed(features.post_norm, segments, frontier, kv);
+    return {at::cat({feature, input_embedding(next_ids.index_select(0, frontier))}, 1)};
   }
 
   at::Tensor output(const DraftState& state) override {
@@ -75,7 +74,7 @@ class Hydra final : public Drafter {
 
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
                     DraftKv* /*kv*/) override {
-    return {at::cat({state.hidden.index_select(0, parents), token(ids)}, 1), state.depth + 1};
+    return {at::cat({state.hidden.index_select(0, parents), input_embedding(ids)}, 1), state.depth + 1};
   }
 
  private:
@@ -110,14 +109,13 @@ class Hydra final : public Drafter {
     }
   }
 
-  at::Tensor token(const at::Tensor& ids) const { return target_.embedding->rows(ids).to(at::kFloat); }
-
   /// f at the frontier, fp32 [F, H].
   at::Tensor prefixed(const at::Tensor& h, std::span<const Segment> segments, const at::Tensor& frontier,
                       DraftKv* kv) const {
-    if (!prefix_) return h.index_select(0, frontier);
-    if (!kv) return prefix_norm_->forward(prefix_->forward(h, segments, frontier, training_dtype_));
-    at::Tensor x = h.clone();
+    if (!prefix_) return h.index_select(0, frontier).to(at::kFloat);
+    if (!kv)
+      return prefix_norm_->forward(prefix_->forward(h.to(at::kFloat), segments, frontier, training_dtype_));
+    at::Tensor x = h.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
     prefix_->forward_in_place(x, kv->placement, *kv->cache, kv->first_layer);
     return prefix_norm_->forward_rows(x, frontier).to(at::kFloat);
   }

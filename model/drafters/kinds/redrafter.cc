@@ -92,7 +92,10 @@ class ReDrafter final : public Drafter {
                    std::span<const Segment> /*segments*/, const at::Tensor& frontier,
                    DraftKv* /*kv*/) override {
     const at::Tensor context = features.post_norm.index_select(0, frontier).to(at::kFloat);
-    return {cell_->forward({}, token(next_ids.index_select(0, frontier)), training_dtype_), 0, {}, {context}};
+    return {cell_->forward({}, input_embedding(next_ids.index_select(0, frontier)), training_dtype_),
+            0,
+            {},
+            {context}};
   }
 
   at::Tensor output(const DraftState& state) override {
@@ -104,15 +107,13 @@ class ReDrafter final : public Drafter {
 
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
                     DraftKv* /*kv*/) override {
-    return {cell_->forward(state.hidden.index_select(0, parents), token(ids), training_dtype_),
+    return {cell_->forward(state.hidden.index_select(0, parents), input_embedding(ids), training_dtype_),
             state.depth + 1,
             {},
             {state.carried[0].index_select(0, parents)}};
   }
 
  private:
-  at::Tensor token(const at::Tensor& ids) const { return target_.embedding->rows(ids).to(at::kFloat); }
-
   void build(const TargetConfig& config, const DrafterSpec& spec) {
     at::Generator generator = at::detail::createCPUGenerator(spec.seed);
     const int64_t both = 2 * config.hidden, width = width_ > 0 ? width_ : both;
@@ -131,10 +132,13 @@ class ReDrafter final : public Drafter {
 
   /// Fresh heads guess what Medusa's do: the target's LM head reads h, and nothing reads the state.
   at::Tensor first_vocabulary(const DrafterSpec& spec, int64_t width, const at::Generator& generator) const {
+    if (projection_) {
+      const int64_t outputs = spec.token_map.defined() ? spec.token_map.size(0) : target_.head->outputs();
+      const double bound = 1 / std::sqrt(static_cast<double>(width));
+      return at::empty({outputs, width}).uniform_(-bound, bound, generator);
+    }
     const at::Tensor rows = lm_head_rows(target_, spec.token_map);
-    if (!projection_) return at::cat({rows, at::zeros_like(rows)}, 1);
-    const double bound = 1 / std::sqrt(static_cast<double>(width));
-    return at::empty({rows.size(0), width}).uniform_(-bound, bound, generator);
+    return at::cat({rows, at::zeros_like(rows)}, 1);
   }
 
   int64_t trained_, layers_, width_;

@@ -277,7 +277,8 @@ TEST_F(GpuAheadTest, SequencesThatComeAndGoChangeNoToken) {
       const int64_t page = model::KvCache::bytes_per_page(target_->kv_shape(guesser->kv_layers()), 8);
       chosen.kv_memory = 8 * page;
       EXPECT_EQ(expected, run(all, chosen, guesser));
-      EXPECT_GT(stats_.preemptions, 0);
+      // What auto drafts follows from measured times, and so does how long pages suffice.
+      if (policy != Policy::automatic) EXPECT_GT(stats_.preemptions, 0);
     }
   }
 }
