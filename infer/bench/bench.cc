@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <numeric>
+#include <set>
 
 #include "data/files/error.h"
 #include "infer/requests/decode_flags.h"
@@ -71,6 +73,7 @@ json summarise(const BenchConfiguration& configuration, const Measured& measured
   set_median("calibration_seconds", [](const RunOutcome& r) { return r.stats.calibration_seconds; });
   set_median("decode_seconds", [](const RunOutcome& r) { return r.stats.decode_seconds; });
   set_median("tokens_per_second", [](const RunOutcome& r) { return r.tokens_per_second(); });
+  set_median("seconds_per_draft", [](const RunOutcome& r) { return r.stats.seconds_per_draft(); });
   set_median("read_bytes_per_second", [](const RunOutcome& r) { return r.read_bytes_per_second(); });
   for (const char* part : {"target", "drafter", "grow", "verify", "host"}) {
     entry["time_share"][part] = median_of(
@@ -89,12 +92,37 @@ json summarise(const BenchConfiguration& configuration, const Measured& measured
   return entry;
 }
 
-/// "clover budget 4 batch 8"
+/// "clover budget 4 batch 8 with redrafter heads"
 std::string label(const BenchConfiguration& configuration) {
   const json budget = resolved_budget(configuration.options.growth, configuration.options.budget);
   return to_string(configuration.options.growth.policy) +
          (budget.is_null() ? "" : " budget " + budget.dump()) + " batch " +
-         std::to_string(configuration.options.max_batch);
+         std::to_string(configuration.options.max_batch) +
+         (configuration.drafter ? " with " + configuration.drafter->kind() + " heads" : "");
+}
+
+/// What the table calls the heads of each entry: as few of the last parts of their path as tell all apart.
+std::vector<std::string> heads_names(const json& configurations) {
+  const auto tail_of = [](const json& entry, int64_t parts) {
+    if (entry["heads"].is_null()) return std::string("-");
+    const std::filesystem::path path =
+        std::filesystem::path(entry["heads"].get<std::string>() + "/.").lexically_normal().parent_path();
+    const int64_t skipped = std::max<int64_t>(0, std::distance(path.begin(), path.end()) - parts);
+    std::filesystem::path tail;
+    for (auto part = std::next(path.begin(), skipped); part != path.end(); ++part) tail /= *part;
+    return tail.string();
+  };
+  const auto different = [&](auto name) {
+    std::set<std::string> names;
+    for (const json& entry : configurations) names.insert(name(entry));
+    return names.size();
+  };
+  const size_t folders = different([](const json& entry) { return entry["heads"].dump(); });
+  int64_t parts = 1;
+  while (parts < 64 && different([&](const json& entry) { return tail_of(entry, parts); }) < folders) ++parts;
+  std::vector<std::string> names;
+  for (const json& entry : configurations) names.push_back(tail_of(entry, parts));
+  return names;
 }
 
 void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan, Policy policy,
@@ -206,36 +234,40 @@ json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& 
 }
 
 std::string bench_table(const json& configurations, double read_bandwidth) {
-  std::string table =
-      "batch  draft    budget  heads             tokens/s  x off  tokens/step  of bound  target  draft  "
-      "verify  "
-      "host  differ\n";
-  for (const json& entry : configurations) {
-    const std::string heads =
-        entry["heads"].is_null()
-            ? "-"
-            : std::filesystem::path(entry["heads"].get<std::string>()).lexically_normal().filename().string();
+  const std::vector<std::string> heads = heads_names(configurations);
+  const int widest = static_cast<int>(std::ranges::max(heads, {}, &std::string::size).size());
+  const int width = std::clamp(widest, 5, 32);
+  char title[200];
+  std::snprintf(title, sizeof title,
+                "batch  draft       budget  %-*s  tokens/s  x off  tokens/step  of bound  draft ms  target  "
+                "draft  verify  host  differ\n",
+                width, "heads");
+  std::string table = title;
+  for (size_t i = 0; i < configurations.size(); ++i) {
+    const json& entry = configurations[i];
     const json& share = entry["time_share"];
     const auto percent = [&](const char* part) { return 100 * share[part].get<double>(); };
     char row[200];
-    std::snprintf(row, sizeof row,
-                  "%5lld  %-7s  %6s  %-16.16s  %8.1f  %5.3f  %11.3f  %7.0f%%  %5.0f%%  %4.0f%%  %5.0f%%  "
-                  "%3.0f%%  %6lld\n",
-                  static_cast<long long>(entry["batch_size"].get<int64_t>()),
-                  entry["draft"].get<std::string>().c_str(),
-                  entry["budget"].is_null() ? "-" : entry["budget"].dump().c_str(), heads.c_str(),
-                  entry["tokens_per_second"].get<double>(), entry["ratio_to_off"].get<double>(),
-                  entry["tokens_per_step"].get<double>(),
-                  100 * entry["read_bytes_per_second"].get<double>() / read_bandwidth, percent("target"),
-                  percent("drafter") + percent("grow"), percent("verify"), percent("host"),
-                  static_cast<long long>(entry["differs_from_off"].get<int64_t>()));
+    std::snprintf(
+        row, sizeof row,
+        "%5lld  %-10s  %6s  %-*.*s  %8.1f  %5.3f  %11.3f  %7.0f%%  %8.2f  %5.0f%%  %4.0f%%  %5.0f%%  "
+        "%3.0f%%  %6lld\n",
+        static_cast<long long>(entry["batch_size"].get<int64_t>()), entry["draft"].get<std::string>().c_str(),
+        entry["budget"].is_null() ? "-" : entry["budget"].dump().c_str(), width, width, heads[i].c_str(),
+        entry["tokens_per_second"].get<double>(), entry["ratio_to_off"].get<double>(),
+        entry["tokens_per_step"].get<double>(),
+        100 * entry["read_bytes_per_second"].get<double>() / read_bandwidth,
+        1e3 * entry["seconds_per_draft"].get<double>(), percent("target"),
+        percent("drafter") + percent("grow"), percent("verify"), percent("host"),
+        static_cast<long long>(entry["differs_from_off"].get<int64_t>()));
     table += row;
   }
   return table +
          "tokens/step: (tokens - first of each answer) / decode passes of each sequence, the target's own "
          "token included; off is 1.\nof bound: bytes of weights, keys and values a pass must read, over the "
          "time and the "
-         "bandwidth at which these threads read memory; shares of the time follow.\n";
+         "bandwidth at which these threads read memory; draft ms: what a draft of the heads took, for the "
+         "whole batch; shares of the time follow.\n";
 }
 
 }  // namespace clover::infer

@@ -155,7 +155,7 @@ void CostModel::observe_pass(int64_t rows, int64_t positions, double seconds) {
 
 void CostModel::observe_draft(int64_t sequences, double seconds, bool representative) {
   prediction_.seconds_observed += representative ? seconds : draft_seconds(sequences);
-  if (representative) drafts_.observe(sequences, seconds);
+  if (representative) drafts_.observe(sequences, levels_, seconds);
 }
 
 void CostModel::Bin::add(bool hit, double probability) {
@@ -225,12 +225,33 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   steps_since_plain_ = best.nodes > 0 ? steps_since_plain_ + 1 : 0;
   gain_ += (best.gain - gain_) / gain_memory;
   if (drafted == 0) return;
+  if (best.nodes > 0) note_yield(trees, contexts, drafted);
   std::erase_if(nodes, [](const RankedNode& node) { return node.proposer == Proposer::heads; });
   const Choice without_heads = best_of(passes_, nodes, contexts, 0);
-  note_advantage(sequences, best.rate() / without_heads.rate());
+  note_advantage(sequences, best.rate() / without_heads.rate() * drafts_.best_over_last(drafted));
   prediction_.sequences = sequences;
   prediction_.tokens = best.tokens;
   prediction_.seconds = best.seconds;
+}
+
+void CostModel::note_yield(const std::vector<CandidateTree>& kept, std::span<const int64_t> contexts,
+                           int64_t drafted) {
+  const std::vector<double> costs = row_costs(passes_, contexts);
+  std::vector<DraftCost::Yield::Level> levels(levels_);
+  for (size_t t = 0; t < kept.size(); ++t) {
+    const CandidateTree& tree = kept[t];
+    for (int64_t i = 1; i < tree.size(); ++i) {
+      if (tree.proposer[i] != Proposer::heads || tree.depth[i] > levels_) continue;
+      levels[tree.depth[i] - 1].tokens += calibrated(tree.probability_by_drafter[i]);
+      levels[tree.depth[i] - 1].seconds += costs[t];
+    }
+  }
+  const double plain = passes_.at(std::ssize(contexts), sum(contexts));
+  drafts_.observe({static_cast<double>(kept.size()), static_cast<double>(drafted), plain, levels});
+}
+
+int64_t CostModel::draft_levels(int64_t sequences, int64_t most) {
+  return levels_ = drafts_.next_levels(sequences, most);
 }
 
 // While all steps have guesses, plain passes are not timed, and the scale that CostCurve shares among all row
@@ -294,7 +315,7 @@ bool CostModel::last_probe_paid(int64_t sequences) const {
 double CostModel::optimistic_speedup(std::span<const int64_t> contexts) const {
   const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
   const double plain = passes_.at(sequences, positions);
-  const double known = drafts_.knows(sequences, drafts_needed) ? drafts_.at(sequences) : 0;
+  const double known = drafts_.knows(sequences, drafts_needed) ? draft_seconds(sequences) : 0;
   const double drafting = std::max(optimistic_draft_cost * plain, known);
   double best = 0;
   for (const int64_t nodes : {sequences / 2, sequences, 2 * sequences}) {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "infer/cost/cost_curve.h"
+#include "infer/cost/draft_cost.h"
 #include "infer/cost/pass_cost.h"
 #include "infer/tree/candidate_tree.h"
 
@@ -16,9 +16,9 @@ namespace clover::infer {
 /// of drafting, and how often guesses of a given drafter probability were accepted.  Only speed depends on
 /// it, never tokens.  `contexts`: the cached tokens of each sequence of the batch.
 ///
-/// A step calls worth_drafting, grow and observe_draft if so, trim, the pass, observe_pass and observe_tree.
-/// Where a draft is launched right behind the previous pass (RunAhead): check_prediction, observe_draft,
-/// trim, worth_drafting for the next step, the pass, and so on.
+/// A step calls worth_drafting, if so draft_levels, grow and observe_draft, then trim, the pass, observe_pass
+/// and observe_tree.  Where a draft is launched right behind the previous pass (RunAhead): check_prediction,
+/// observe_draft, trim, worth_drafting and draft_levels for the next step, the pass, and so on.
 class CostModel {
  public:
   /// What a target pass costs; Calibration measures it directly.
@@ -34,8 +34,8 @@ class CostModel {
   /// These nodes of a verified tree were accepted, the root first.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes);
 
-  /// Interpolated between what was measured; 0 while nothing was.
-  double draft_seconds(int64_t sequences) const { return drafts_.at(sequences); }
+  /// Of a draft as deep as the last, interpolated between what was measured; 0 while nothing was.
+  double draft_seconds(int64_t sequences) const { return drafts_.at(sequences, levels_); }
 
   /// Expected acceptance of a node of that joint probability: the proposer's probability, corrected by how
   /// often nodes like it were accepted.
@@ -58,6 +58,10 @@ class CostModel {
   /// not, two steps of every 64 still draft, as a probe; of every 128, 256 .. 1024 while probes are in vain,
   /// and from 512 on where rows or drafts are too expensive for any heads.
   bool worth_drafting(std::span<const int64_t> contexts);
+
+  /// How many levels, 1 to `most`, the next draft grows for a batch of so many sequences: as many as pay for
+  /// their time (DraftCost::next_levels).
+  int64_t draft_levels(int64_t sequences, int64_t most);
 
   /// Compares what trim predicted of the last step with what it observed; nothing while that step's pass has
   /// not been observed.  worth_drafting calls it too.
@@ -96,9 +100,11 @@ class CostModel {
   bool plain_is_due() const;
   bool last_probe_paid(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
+  void note_yield(const std::vector<CandidateTree>& kept, std::span<const int64_t> contexts, int64_t drafted);
 
   PassCost passes_;
-  CostCurve drafts_;                         // by sequences
+  DraftCost drafts_;
+  int64_t levels_ = 1;                       // of the last draft
   ProposerRecord proposers_[2];              // by Proposer
   std::map<int64_t, Advantage> advantages_;  // by sequences
   Prediction prediction_;                    // of the present step

@@ -90,10 +90,12 @@ void Drafting::note_backoff(Sequences sequences, std::span<const size_t> drafted
   }
 }
 
-GrowthRule Drafting::rule_for(std::span<const int64_t> contexts) const {
+GrowthRule Drafting::rule_for(std::span<const int64_t> contexts) {
   GrowthRule rule = options_.growth;
+  if (!automatic()) return rule;
   // Leaves out only nodes that cannot pay for their row; CostModel::trim chooses among the others.
-  if (automatic()) rule.least_joint = costs_.least_worth(contexts);
+  rule.least_joint = costs_.least_worth(contexts);
+  rule.length = costs_.draft_levels(std::ssize(contexts), depth_of(rule, *drafter_));
   return rule;
 }
 
@@ -267,6 +269,10 @@ void Drafting::observe_tree(const CandidateTree& tree, std::span<const int32_t> 
 }
 
 void Drafting::observe_draft(int64_t sequences, double seconds, bool representative) {
+  if (representative) {
+    ++stats_.drafts;
+    stats_.draft_seconds += seconds;
+  }
   if (automatic()) costs_.observe_draft(sequences, seconds, representative);
 }
 

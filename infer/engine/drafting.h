@@ -63,7 +63,8 @@ class Drafting {
   /// What the trees of these sequences may grow.
   std::vector<GrowthLimit> limits(Sequences sequences, std::span<const size_t> chosen,
                                   int64_t certain = 0) const;
-  GrowthRule rule_for(std::span<const int64_t> contexts) const;
+  /// The rule of the next draft.
+  GrowthRule rule_for(std::span<const int64_t> contexts);
   model::DraftGraphs& graphs() { return *graphs_; }  // where has_heads()
 
   /// Guesses for each sequence, whose trees are bare roots but for those that `choice` says have grown: by
@@ -92,6 +93,7 @@ class Drafting {
   void observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> contexts, double seconds);
   /// Of `tree` these nodes were accepted.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
+  /// As CostModel::observe_draft; the statistics count it under every policy.
   void observe_draft(int64_t sequences, double seconds, bool representative);
   void check_prediction();
   /// Leaves what passes cost to later runs (EngineOptions::costs).

@@ -50,8 +50,13 @@ struct EngineStats {
   double calibration_seconds = 0;
   double target_seconds = 0, drafter_seconds = 0, grow_seconds = 0,
          verify_seconds = 0;  // parts of decode_seconds
+  // Drafts by the heads, without those that also read what earlier steps had left, and what they took; on a
+  // GPU by its own clock, whatever ran beside them.
+  int64_t drafts = 0;
+  double draft_seconds = 0;
   std::vector<int64_t> accepted_histogram;
   double tokens_per_step() const { return passes ? double(tokens - first_tokens) / double(passes) : 0; }
+  double seconds_per_draft() const { return drafts ? draft_seconds / double(drafts) : 0; }
 };
 
 }  // namespace clover::infer

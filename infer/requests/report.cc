@@ -96,6 +96,7 @@ json describe_outcome(const RunOutcome& outcome) {
           {"accepted_histogram", outcome.all.accepted_histogram},
           {"by_category", categories},
           {"time_share", time_share(outcome.stats)},
+          {"seconds_per_draft", outcome.stats.seconds_per_draft()},
           {"peak_memory", outcome.peak_memory}};
 }
 

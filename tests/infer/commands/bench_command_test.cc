@@ -26,9 +26,10 @@ TEST_F(Commands, BenchMeasuresAgainstPlainDecoding) {
     EXPECT_EQ(entry["by_category"]["odd"]["requests"], 2);
     for (const char* name :
          {"heads", "policy", "temperature", "tokens", "passes", "seconds", "prefill_seconds",
-          "calibration_seconds", "accepted_histogram", "time_share", "peak_memory"}) {
+          "calibration_seconds", "accepted_histogram", "time_share", "seconds_per_draft", "peak_memory"}) {
       EXPECT_TRUE(entry.contains(name)) << name;
     }
+    EXPECT_EQ(entry["seconds_per_draft"].get<double>() > 0, entry["draft"] != "off");
     if (entry["draft"] == "off") {
       EXPECT_EQ(entry["ratio_to_off"], 1);
       EXPECT_EQ(entry["tokens_per_step"], 1);
@@ -36,6 +37,20 @@ TEST_F(Commands, BenchMeasuresAgainstPlainDecoding) {
   }
   EXPECT_EQ(found, (std::multiset<std::string>{"off 0 1", "clover 2 1", "clover 4 1", "chain null 1",
                                                "off 0 4", "clover 2 4", "clover 4 4", "chain null 4"}));
+}
+
+TEST_F(Commands, BenchTellsHeadsOfOneNameApart) {
+  const std::string first = heads();
+  for (const char* run : {"one", "other"}) {
+    std::filesystem::create_directory(folder / run);
+    std::filesystem::copy(first, folder / run / "last");
+  }
+  const Ran ran = run({"bench", "--target", target, "--heads", (folder / "one" / "last").string(),
+                       (folder / "other" / "last/").string(), "--input", questions(2), "--batch-sizes", "1",
+                       "--max-tokens", "8", "--draft", "chain", "--rounds", "1"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr(" one/last "));
+  EXPECT_THAT(ran.err, HasSubstr(" other/last "));
 }
 
 TEST_F(Commands, BenchMeasuresStepsByRows) {

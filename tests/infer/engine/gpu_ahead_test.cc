@@ -278,7 +278,7 @@ TEST_F(GpuAheadTest, SequencesThatComeAndGoChangeNoToken) {
       chosen.kv_memory = 8 * page;
       EXPECT_EQ(expected, run(all, chosen, guesser));
       // What auto drafts follows from measured times, and so does how long pages suffice.
-      if (policy != Policy::automatic) EXPECT_GT(stats_.preemptions, 0);
+      EXPECT_TRUE(stats_.preemptions > 0 || policy == Policy::automatic);
     }
   }
 }
