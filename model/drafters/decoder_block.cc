@@ -49,6 +49,7 @@ OwnLayerConfig::OwnLayerConfig(const TargetConfig& target, const std::string& ki
     config.rope.theta = theta != 0 ? theta : target.rope.theta;
   }
   if (const auto width = settings.value("mlp_width", int64_t{0}); width > 0) config.intermediate = width;
+  if (const auto eps = settings.value("norm_eps", 0.0); eps > 0) config.norm_eps = eps;
 }
 
 Setting rope_theta_setting() {
@@ -59,6 +60,11 @@ Setting rope_theta_setting() {
 Setting mlp_width_setting() {
   return Setting::integer("mlp_width", 0, 0, 1 << 20,
                           "width of the MLP in the heads' own layer; 0: the target's");
+}
+
+Setting norm_eps_setting() {
+  return Setting::number("norm_eps", 0, 0, 1e-2,
+                         "added to the mean square in the heads' own norms; 0: the target's");
 }
 
 DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form)

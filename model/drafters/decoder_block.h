@@ -13,8 +13,9 @@
 
 namespace clover::model {
 
-/// The configuration of a drafter's own decoder layers: the target's but for two settings.  "rope_theta":
-/// plain RoPE of that base unless 0; "mlp_width", which not all kinds have: the width of the MLP unless 0.
+/// The configuration of a drafter's own decoder layers: the target's but for three settings, 0 where it
+/// is as the target.  "rope_theta": plain RoPE of that base.  "mlp_width" and "norm_eps", which not all kinds
+/// have: the width of the MLP, and the epsilon of norms.
 struct OwnLayerConfig {
   /// `settings`: those of a drafter of `kind`, complete.  Guesses that are written to the cache on a GPU
   /// cannot be rotated by the length of their text: with `writes_guesses` RoPE is plain also where the
@@ -32,6 +33,7 @@ struct OwnLayerConfig {
 /// The declarations of these settings.
 Setting rope_theta_setting();
 Setting mlp_width_setting();
+Setting norm_eps_setting();
 
 /// How a block differs from a decoder layer of the target.
 struct BlockForm {

@@ -81,7 +81,7 @@ class Clover2 final : public Drafter {
                                       .biases = true,
                                       .activation = kernels::GateActivation::none};
       return register_module(
-          name, std::make_shared<AttentionDecoder>(config.hidden, form, config.norm_eps, generator));
+          name, std::make_shared<AttentionDecoder>(config.hidden, form, own_.config.norm_eps, generator));
     };
     const auto mix = [&](const char* name, int64_t inputs) {
       auto linear = register_module(name, std::make_shared<Linear>(config.hidden, inputs, true));
@@ -89,7 +89,7 @@ class Clover2 final : public Drafter {
       return linear;
     };
     const auto norm = [&](const char* name) {
-      return register_module(name, std::make_shared<RmsNorm>(*target_.final_norm, config.norm_eps));
+      return register_module(name, std::make_shared<RmsNorm>(*target_.final_norm, own_.config.norm_eps));
     };
     if (config.hidden % config.heads != 0) {
       throw data::InputError("Heads of kind clover2 have a gate for each attention head of the target: its " +
@@ -129,7 +129,7 @@ DrafterKind clover2_drafter() {
           [](const DrafterSpec& spec) { return std::make_shared<Clover2>(spec); },
           {Setting::integer("heads", 3, 1, 16, "number of heads: how many tokens ahead are guessed"),
            Setting::integer("augmenting_layers", 2, 1, 8, "decoder layers of the augmenting block"),
-           rope_theta_setting()}};
+           norm_eps_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

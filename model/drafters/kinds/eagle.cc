@@ -73,7 +73,7 @@ DrafterKind eagle_drafter() {
       [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
       {Setting::integer("heads", 5, 1, deepest_guess, "number of heads: how many tokens ahead are guessed"),
        Setting::boolean("fc_bias", true, "whether the product of token and feature has a bias"),
-       mlp_width_setting(), rope_theta_setting()}};
+       mlp_width_setting(), norm_eps_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

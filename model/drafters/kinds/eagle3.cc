@@ -104,7 +104,7 @@ DrafterKind eagle3_drafter() {
            "read the residual streams after so many layers of the target; \"\": after 2, half and "
            "all but 3"),
        Setting::boolean("norm_before_residual", false, "the layer adds to the normed feature"),
-       mlp_width_setting(), rope_theta_setting()}};
+       mlp_width_setting(), norm_eps_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

@@ -246,6 +246,18 @@ TEST_F(PublishedProcessTest, Eagle3OfThreeLayoutsGoesOutAsSpeculators) {
     EXPECT_EQ(ran.code, 2);
     EXPECT_THAT(ran.err, HasSubstr('"' + key + "\" is true"));
   }
+  // Norms with an epsilon of their own keep it.
+  config["transformer_layer_config"]["rms_norm_eps"] = 3e-6;
+  Tensors tensors = theirs;
+  const std::string other = publish(config, tensors, "model.safetensors");
+  const test::Ran ran =
+      test::run_program(folder_, {CLOVER_BINARY_DIR "/bin/clover-train", "init", "--target", target,
+                                  "--published", other, "--output", folder_ / "other"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(data::read_json(folder_ / "other/config.json")["drafter"]["norm_eps"], 3e-6);
+  ASSERT_EQ(exported("other", "eagle3-speculators", "other-back").code, 0);
+  const json back = data::read_json(folder_ / "other-back/config.json");
+  EXPECT_EQ(back["transformer_layer_config"]["rms_norm_eps"], 3e-6);
 }
 
 TEST_F(PublishedProcessTest, AFolderOfNoKnownLayoutIsToldWhatWasLookedFor) {
@@ -353,7 +365,7 @@ TEST_F(PublishedProcessTest, PublishedClover2HeadsAreTakenOver) {
   const test::Ran ran = run("init", init);
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(data::read_json(folder_ / "own/config.json")["drafter"],
-            (json{{"heads", 5}, {"augmenting_layers", 2}, {"rope_theta", 0}}));
+            (json{{"heads", 5}, {"augmenting_layers", 2}, {"norm_eps", 1e-6}, {"rope_theta", 0}}));
   const auto own = data::SafetensorsReader::open(folder_ / "own/model.safetensors");
   EXPECT_EQ(own.names().size(), names.size());
   const std::map<std::string, at::Tensor> written(tensors.begin(), tensors.end());
@@ -375,7 +387,8 @@ TEST_F(PublishedProcessTest, PublishedClover2HeadsKeepTheirRotation) {
       run("init", {"--published", folder_ / "published", "--output", folder_ / "own", "--dtype", "float32"});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json own = data::read_json(folder_ / "own/config.json");
-  EXPECT_EQ(own["drafter"], (json{{"heads", 2}, {"augmenting_layers", 2}, {"rope_theta", 10000}}));
+  EXPECT_EQ(own["drafter"],
+            (json{{"heads", 2}, {"augmenting_layers", 2}, {"norm_eps", 0}, {"rope_theta", 10000}}));
   // Training goes on with it, and refuses another.
   std::vector<std::string> fit{"--data",         prepared(),
                                "--init-heads",   folder_ / "own",

@@ -178,7 +178,7 @@ TEST_P(EagleOfOthers, GuessAsTheirCodeDoes) {
 
 // The settings that every EAGLE-3 of these has: its layer rotates by 10000 and not by the target's 500000.
 json eagle3_of(const json& more) {
-  json all{{"mlp_width", 0}, {"rope_theta", 10000}};
+  json all{{"mlp_width", 0}, {"norm_eps", 0}, {"rope_theta", 10000}};
   all.update(more);
   return all;
 }
@@ -186,17 +186,14 @@ json eagle3_of(const json& more) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, EagleOfOthers,
     testing::Values(
-        // Its norms have an epsilon of 1e-6, ours the target's 1e-5.
         PublishedEagle{"eagle1/published",
                        "eagle1",
                        "target",
-                       {{"fc_bias", true}, {"mlp_width", 48}, {"rope_theta", 0}},
-                       1e-4},
+                       {{"fc_bias", true}, {"mlp_width", 48}, {"norm_eps", 1e-6}, {"rope_theta", 0}}},
         PublishedEagle{"eagle1-gqa/published",
                        "eagle1-gqa",
                        "target-gqa",
-                       {{"fc_bias", false}, {"mlp_width", 0}, {"rope_theta", 0}},
-                       1e-4},
+                       {{"fc_bias", false}, {"mlp_width", 0}, {"norm_eps", 1e-6}, {"rope_theta", 0}}},
         PublishedEagle{"eagle3/published", "eagle3", "target-gqa", eagle3_of(json::object())},
         PublishedEagle{"eagle3/published-nvidia", "eagle3", "target-gqa",
                        eagle3_of({{"tap_layers", {2, 3, 4}}})},

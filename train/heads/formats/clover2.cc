@@ -1,8 +1,6 @@
 // Clover-2's own layout (XiaoBin1992/clover, commit 9d37214): a Llama-like config.json with "clover", and
 // model.safetensors.  Its layers are Llama's without biases, with rotary positions of base 10000 whatever
 // config.json and target say, and one gate per attention head.
-#include <cmath>
-#include <cstdio>
 
 #include "data/files/error.h"
 #include "train/heads/formats/format.h"
@@ -34,7 +32,7 @@ std::string name_of(const std::string& own) {
 }
 
 /// The settings of the Llama-like layers, which must be the target's.
-void check_layers(PublishedConfig& keys, const model::TargetConfig& target, const std::string& file) {
+void check_layers(PublishedConfig& keys, const model::TargetConfig& target) {
   const auto refuse = [&](const std::string& what) {
     keys.refuse(what + "; train heads of kind clover2 with `fit`");
   };
@@ -51,14 +49,6 @@ void check_layers(PublishedConfig& keys, const model::TargetConfig& target, cons
   keys.expect("pretraining_tp", {1, nullptr}, "its matrices are not cut");
   keys.expect("head_dim", {target.head_dim, nullptr}, "its heads are the target's");
   keys.expect("rope_parameters", {nullptr}, "the published layers rotate positions by a base of 10000");
-  // The heads for Vicuna have 1e-6 where the target has 1e-5; both are negligible beside the squares of
-  // hidden states.
-  const json given = keys.value("rms_norm_eps"), eps = given.is_null() ? json(target.norm_eps) : given;
-  if (!eps.is_number() || !(std::abs(eps.get<double>()) <= 1e-3))
-    refuse("have norms with an rms_norm_eps of " + eps.dump().substr(0, 80) + ", which is none");
-  if (eps != target.norm_eps)
-    std::fprintf(stderr, "%s: rms_norm_eps is %g, the target's %g is used\n", file.c_str(), eps.get<double>(),
-                 target.norm_eps);
   // Sizes, which the tensors' shapes tell as well; rope_theta, which the published code does not read.
   keys.ignore({"clover", "vocab_size", "hidden_size", "intermediate_size", "num_key_value_heads",
                "num_hidden_layers", "rope_theta", "sliding_window", "max_window_layers",
@@ -72,11 +62,13 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
     throw data::InputError(file.string() + ": \"clover\" is " + own.dump().substr(0, 80) +
                            ", expected an object with num_heads and num_layers.");
   PublishedConfig keys(folder.config, file), clover(own, file);
-  check_layers(keys, target, file.string());
+  check_layers(keys, target);
+  const double norm_eps = own_norm_eps(target, keys);
   keys.finish();
   json settings{{"heads", clover.count("num_heads")}, {"augmenting_layers", clover.count("num_layers")}};
   clover.ignore({"heads_coefficient", "decay_coefficient"});  // of the loss
   clover.finish();
+  settings["norm_eps"] = norm_eps;
   settings["rope_theta"] = own_rope_theta(target, rope_theta);
   return {.kind = "clover2",
           .settings = std::move(settings),

@@ -52,6 +52,7 @@ void write(const HeadsExport& heads) {
                            " rotate positions as their target, by scaled RoPE, which this format cannot "
                            "express: export them as clover, or train them with --rope-theta.");
   const auto width = heads.drafter().value("mlp_width", int64_t{0});
+  const auto eps = heads.drafter().value("norm_eps", 0.0);
   const at::Tensor map = heads.token_map();
   data::NamedTensors tensors =
       renamed(heads.tensors, [](const std::string& own) { return eagle3_name(own, "layers.0"); });
@@ -68,7 +69,7 @@ void write(const HeadsExport& heads) {
       {"num_attention_heads", function.at("num_heads")},
       {"num_key_value_heads", function.at("num_key_value_heads")},
       {"head_dim", function.at("head_dim")},
-      {"rms_norm_eps", function.at("rms_norm_eps")},
+      {"rms_norm_eps", eps > 0 ? json(eps) : function.at("rms_norm_eps")},
       {"num_hidden_layers", 1},
       {"hidden_act", "silu"},
       {"attention_bias", false},

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <cstdio>
 
 #include "data/files/error.h"
 
@@ -24,8 +23,8 @@ bool has_tensor(const PublishedFolder& folder, const std::string& name) {
 
 namespace {
 
-/// Checks the keys of a Llama-like layer against the target, whose sizes ours has: sizes, activation, biases,
-/// epsilon.  Returns the value for setting "mlp_width".
+/// Checks the keys of a Llama-like layer against the target, whose sizes ours has: sizes, activation, biases.
+/// Returns the value for setting "mlp_width".
 int64_t check_eagle_layer(PublishedConfig& keys, const model::TargetConfig& target) {
   const auto as_target = [&](const char* key, int64_t own) {
     keys.expect(key, {own, nullptr}, "the layer has the sizes of the target's");
@@ -49,13 +48,6 @@ int64_t check_eagle_layer(PublishedConfig& keys, const model::TargetConfig& targ
   keys.expect("sliding_window", {nullptr}, "attention has no window");
   keys.expect("is_causal", {true, nullptr}, "attention is causal");
   keys.expect("logit_scale", {1, 1.0, nullptr}, "logits are not scaled");
-  const json eps = keys.value("rms_norm_eps");
-  if (!eps.is_null() && (!eps.is_number() || !(std::abs(eps.get<double>()) <= 1e-3)))
-    keys.refuse("have norms with an rms_norm_eps of " + eps.dump().substr(0, 80) + ", which is none");
-  // Both are negligible beside the squares of hidden states.
-  if (!eps.is_null() && eps != target.norm_eps)
-    std::fprintf(stderr, "config.json of the heads: rms_norm_eps is %g, the target's %g is used\n",
-                 eps.get<double>(), target.norm_eps);
   return width == target.intermediate ? 0 : width;
 }
 
@@ -84,7 +76,9 @@ double eagle_rope_theta(PublishedConfig& keys) {
 
 json eagle_layer_settings(PublishedConfig& keys, const model::TargetConfig& target) {
   const int64_t width = check_eagle_layer(keys, target);
-  return {{"mlp_width", width}, {"rope_theta", own_rope_theta(target, eagle_rope_theta(keys))}};
+  return {{"mlp_width", width},
+          {"norm_eps", own_norm_eps(target, keys)},
+          {"rope_theta", own_rope_theta(target, eagle_rope_theta(keys))}};
 }
 
 void check_eagle3_keys(PublishedConfig& keys, const model::TargetConfig& target) {

@@ -16,8 +16,8 @@ void require_safetensors(const PublishedFolder& folder);
 bool has_tensor(const PublishedFolder& folder, const std::string& name);
 
 /// Checks the keys of a Llama-like layer, whose sizes are the target's but for its MLP.  Returns the settings
-/// "mlp_width" and "rope_theta".  InputError for sizes, biases, activations and scaled positions that ours
-/// have not.
+/// "mlp_width", "norm_eps" and "rope_theta".  InputError for sizes, biases, activations and scaled positions
+/// that ours have not.
 nlohmann::json eagle_layer_settings(PublishedConfig& keys, const model::TargetConfig& target);
 
 /// Checks the keys that SafeAILab's and NVIDIA's layouts of EAGLE-3 share.

@@ -13,6 +13,7 @@
 
 #include "data/files/safetensors.h"
 #include "model/target/target.h"
+#include "train/heads/formats/published_config.h"
 
 namespace clover::train {
 
@@ -87,6 +88,11 @@ data::NamedTensors renamed(const data::NamedTensors& tensors,
 /// The base for setting "rope_theta" of heads whose layers rotate positions plainly by `theta`: 0 where the
 /// target's layers rotate just so.
 double own_rope_theta(const model::TargetConfig& target, double theta);
+
+/// The epsilon for setting "norm_eps" of heads with this config.json ("rms_norm_eps", 1e-6 where it is
+/// missing, as in Hugging Face's classes): 0 where the target's norms have the same.  InputError for values
+/// that no norm can have.
+double own_norm_eps(const model::TargetConfig& target, PublishedConfig& keys);
 
 /// `x` of "head3.1.weight" and the like: the number behind `prefix`, and what follows the dot behind it;
 /// nothing where the name has another form.

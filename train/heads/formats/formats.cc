@@ -55,6 +55,14 @@ double own_rope_theta(const model::TargetConfig& target, double theta) {
   return same ? 0 : theta;
 }
 
+double own_norm_eps(const model::TargetConfig& target, PublishedConfig& keys) {
+  const nlohmann::json found = keys.value("rms_norm_eps");
+  const nlohmann::json eps = found.is_null() ? nlohmann::json(1e-6) : found;
+  if (!eps.is_number() || !(eps > 0) || !(eps <= 1e-2))
+    keys.refuse("have norms with an rms_norm_eps of " + eps.dump().substr(0, 80) + ", which is none");
+  return eps == target.norm_eps ? 0 : eps.get<double>();
+}
+
 std::optional<Numbered> numbered(const std::string& name, const std::string& prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
   const char* const begin = name.data() + prefix.size();
