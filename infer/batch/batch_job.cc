@@ -17,6 +17,10 @@ VerbatimFields verbatim_stats_id(const BatchLine& line) {
 
 }  // namespace
 
+int64_t queue_limit(int64_t max_batch, bool shares_input) {
+  return shares_input ? max_batch : 4 * max_batch;
+}
+
 BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Decoder& decoder,
                    BatchOutput& output)
     : settings_(std::move(settings)),

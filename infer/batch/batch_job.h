@@ -45,12 +45,17 @@ struct BatchJobSettings {
   std::filesystem::path input;
   SamplingParams defaults;  // for fields that a line does not give
   int64_t context = 0;      // of the target, in tokens
-  int64_t max_waiting = 0;  // requests queued in the engine; further lines are not read yet
+  int64_t max_waiting = 0;  // requests queued in the engine (queue_limit); further lines are not read yet
   bool typical = false;     // verification is lossy, which records say
   std::string stats_file;   // of --stats; empty: none
   /// Whether this process answers a line; null: all lines.
   std::function<bool(int64_t line)> is_mine = nullptr;
 };
+
+/// How many requests a job queues in an engine that decodes `max_batch` at once: enough that it never waits
+/// for the file.  A process that shares the input takes fewer, so that lines it cannot start soon are left to
+/// the others.
+int64_t queue_limit(int64_t max_batch, bool shares_input);
 
 /// Answers the lines of a file that the output does not hold yet.  Answers are written in order of
 /// completion, and memory is bounded.  A line goes from BatchParser (requests/batch_input.h) through

@@ -85,12 +85,6 @@ struct JobResult {
   RunOutcome run;
 };
 
-/// How many requests wait in the engine: enough that it never waits for the file.  A rank that shares the
-/// input takes fewer, so that lines it cannot start soon are left to other ranks.
-int64_t max_waiting(const Job& job, bool shares_input) {
-  return shares_input ? job.engine_options.max_batch : 4 * job.engine_options.max_batch;
-}
-
 /// Answers the lines for which `is_mine` holds and which `output` does not have yet.  `on_step` is called
 /// after each step with the number of lines read.
 JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t line)> is_mine,
@@ -99,7 +93,7 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
   BatchJobSettings settings{.input = job.options.input,
                             .defaults = job.options.decode.sampling,
                             .context = job.model.target->config().context,
-                            .max_waiting = max_waiting(job, is_mine != nullptr),
+                            .max_waiting = queue_limit(job.engine_options.max_batch, is_mine != nullptr),
                             .typical = job.engine_options.typical,
                             .stats_file = job.options.stats,
                             .is_mine = std::move(is_mine)};

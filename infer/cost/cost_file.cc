@@ -68,10 +68,10 @@ struct Contents {
 /// nullopt where anything in it is invalid.
 std::optional<Contents> contents_of(const json& file) {
   if (!file.is_object() || file.value("format", json()) != format_version) return std::nullopt;
-  const json since = file.value("since", json()), position = file.value("seconds_per_position", json()),
+  const json since = file.value("since", json()), attended_token = file.value("seconds_per_position", json()),
              context = file.value("attention_context", json()), rows = file.value("rows", json());
   const int64_t today = now(), oldest = today - std::chrono::seconds(kept_for).count();
-  if (!is_whole(since, oldest, today) || !is_number(position, 0, longest) ||
+  if (!is_whole(since, oldest, today) || !is_number(attended_token, 0, longest) ||
       !is_whole(context, 0, largest_count) || !rows.is_array() || rows.size() > most_points)
     return std::nullopt;
   std::vector<CostCurve::Point> points;
@@ -83,7 +83,7 @@ std::optional<Contents> contents_of(const json& file) {
     if (!points.empty() && count <= points.back().count) return std::nullopt;
     points.push_back({count, point[1].get<double>(), point[2].get<double>()});
   }
-  return Contents{PassCost(CostCurve(points), position.get<double>(), context.get<int64_t>()),
+  return Contents{PassCost(CostCurve(points), attended_token.get<double>(), context.get<int64_t>()),
                   since.get<int64_t>()};
 }
 
@@ -142,7 +142,7 @@ void CostFile::write(const PassCost& costs) const {
   const std::optional<Contents> before = contents_of(file_);  // its age counts from the first write
   const json file = {{"format", format_version},
                      {"since", before ? before->since : now()},
-                     {"seconds_per_position", costs.per_position()},
+                     {"seconds_per_position", costs.per_attended_token()},
                      {"attention_context", std::min(costs.attention_context(), largest_count)},
                      {"rows", rows}};
   try {

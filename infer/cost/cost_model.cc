@@ -8,18 +8,18 @@
 namespace clover::infer {
 namespace {
 
-// A bin starts as if it had seen this much probability confirmed, and forgets half of its record every 350
-// nodes.
+// A bin starts as if it had seen this much probability confirmed.
 constexpr double prior = 2;
+// The share of its record that a bin keeps with each node, so that it forgets half of it every 350 nodes.
+constexpr double retention = 1 - 1.0 / 512;
 // Corrections before anything was observed: probabilities of heads are right, those of matches twice too
 // high.
 constexpr double heads_assumed = 1.0, suffix_assumed = 0.5;
-constexpr double forgetting = 1 - 1.0 / 512;
 
-// Bounds of least_worth.
+// Bounds of least_joint.
 constexpr double smallest_least_joint = 0.02, largest_least_joint = 0.3;
 
-// Costs and acceptance are known to a few percent, so a smaller predicted gain may be a loss.
+// Costs and acceptance are known to a few percent, so guesses that gain less may be a loss.
 constexpr double gain_needed = 1.04;
 
 constexpr int64_t blind_nodes = 4;  // nodes a tree while costs are unknown
@@ -28,10 +28,10 @@ constexpr double advantage_memory = 32;         // trims remembered
 constexpr double min_trims = 8;                 // trims before drafting may stop
 constexpr double clearly_bad = 0.95;            // tokens a second with heads / without that is surely a loss
 constexpr double min_trims_if_clearly_bad = 3;  // trims before drafting may stop at such a ratio
-constexpr double advantage_needed = 1.02;
-// Predictions are corrected by what was realised, as if they had been right for prediction_prior tokens
-// before; prediction_memory tokens are remembered.  Correction is needed because the best of many numbers of
-// nodes is often the one whose cost was underestimated.
+constexpr double advantage_needed = 1.02;       // tokens a second with heads / without at which drafting pays
+// Predictions are corrected by what was observed, as if they had been right for prediction_prior steps of one
+// sequence before; prediction_memory such steps are remembered.  Correction is needed because the best of
+// many numbers of nodes is often the one whose cost was underestimated.
 constexpr double prediction_prior = 64, prediction_memory = 1024;
 // Excellent heads: every guess is accepted with optimistic_acceptance, and drafting costs
 // optimistic_draft_cost of a pass, or what drafts_needed drafts have shown.  Where even they gain less than
@@ -44,12 +44,13 @@ constexpr double recovery_memory = 4;  // trims remembered when a trim predicts 
 constexpr int64_t shortest_probe_interval = 64, hopeless_probe_interval = 512, longest_probe_interval = 1024;
 // Steps with guesses before one without guesses measures plain decoding again.
 constexpr int64_t max_steps_without_plain = 32, max_steps_without_plain_if_clear = 256;
-constexpr double clear_gain = 1.25, gain_memory = 8;
-constexpr int64_t probe_steps =
-    2;  // steps of a probe: in the first the drafter reads what it skipped, the second shows the cost
+constexpr double clear_gain = 1.25;  // tokens a second with guesses / without at which they clearly pay
+constexpr double gain_memory = 8;    // trims that this gain is the mean of
+// Steps of a probe: in the first the drafter reads what it skipped, the second shows the cost.
+constexpr int64_t probe_steps = 2;
 
-bool weighs_enough(double ratio, double weight) {
-  return weight >= (ratio < clearly_bad ? min_trims_if_clearly_bad : min_trims);
+bool enough_trims(double ratio, double trims) {
+  return trims >= (ratio < clearly_bad ? min_trims_if_clearly_bad : min_trims);
 }
 
 // Bins are finer near 0, where most nodes are.
@@ -61,11 +62,11 @@ int bin_of(float probability, int bins) {
 // The nodes of `tree` that `keep` marks, in their order, and the root.
 CandidateTree pruned(const CandidateTree& tree, const std::vector<char>& keep) {
   CandidateTree kept = CandidateTree::of_root(tree.ids[0]);
-  std::vector<int32_t> place(tree.size(), 0);
+  std::vector<int32_t> kept_number(tree.size(), 0);
   for (int32_t i = 1; i < tree.size(); ++i)
     if (keep[i])
-      place[i] =
-          kept.add(tree.ids[i], place[tree.parent[i]], tree.probability_by_drafter[i], tree.proposer[i]);
+      kept_number[i] =
+          kept.add(tree.ids[i], kept_number[tree.parent[i]], tree.proposed_probability[i], tree.proposer[i]);
   return kept;
 }
 
@@ -86,34 +87,36 @@ int64_t sum(std::span<const int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-// The marginal seconds of a row in each sequence's tree: what a pass takes longer when the batch's rows
-// double, all with that sequence's context, by the number of rows added.
-std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> contexts) {
-  const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
-  const double plain = passes.at(sequences, positions);
+// Seconds that one more row in a sequence's tree adds to a pass, for each sequence: the difference between a
+// pass of one row a sequence and one with as many rows again, all behind that sequence's context, divided by
+// the rows added.
+std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> context_lengths) {
+  const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
+  const double plain = passes.at(sequences, attended_tokens);
   std::vector<double> costs;
-  for (const int64_t context : contexts) {
-    const double more = passes.at(2 * sequences, positions + sequences * context) - plain;
+  for (const int64_t context_length : context_lengths) {
+    const double more = passes.at(2 * sequences, attended_tokens + sequences * context_length) - plain;
     costs.push_back(std::max(more / static_cast<double>(sequences), 1e-9 * plain + 1e-12));
   }
   return costs;
 }
 
-// All nodes but roots, ranked by expected acceptance for the seconds of their row; a parent comes before its
-// children.
+// All nodes but roots, ranked by expected acceptance per second that their row adds to the pass, a parent
+// before its children.
 std::vector<RankedNode> ranked(const CostModel& model, const std::vector<CandidateTree>& trees,
-                               std::span<const int64_t> contexts) {
+                               std::span<const int64_t> context_lengths) {
   std::vector<RankedNode> nodes;
   for (int32_t t = 0; t < std::ssize(trees); ++t) {
     const CandidateTree& tree = trees[t];
     std::vector<double> expected(tree.size(), 1.0);
     for (int32_t i = 1; i < tree.size(); ++i) {
-      const double own = model.calibrated(tree.probability_by_drafter[i], tree.proposer[i]);
-      expected[i] = std::min(own, expected[tree.parent[i]]);
+      const double calibrated = model.calibrated(tree.proposed_probability[i], tree.proposer[i]);
+      expected[i] = std::min(calibrated, expected[tree.parent[i]]);
       nodes.push_back({expected[i], t, i, tree.proposer[i]});
     }
   }
-  const std::vector<double> costs = row_costs(model.passes(), contexts);
+  const std::vector<double> costs = row_costs(model.passes(), context_lengths);
+  // A child expects no more than its parent and the sort is stable, so parents come first.
   std::stable_sort(nodes.begin(), nodes.end(), [&costs](const RankedNode& a, const RankedNode& b) {
     return a.expected * costs[b.tree] > b.expected * costs[a.tree];
   });
@@ -129,16 +132,16 @@ struct Choice {
 
 // How many of the ranked nodes, from the first, make expected tokens a second largest; 0 where that gains
 // less than gain_needed.
-Choice best_of(const PassCost& passes, std::span<const RankedNode> nodes, std::span<const int64_t> contexts,
-               double drafting) {
-  int64_t rows = std::ssize(contexts), positions = sum(contexts);
+Choice best_of(const PassCost& passes, std::span<const RankedNode> nodes,
+               std::span<const int64_t> context_lengths, double drafting_seconds) {
+  int64_t rows = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
   double tokens = static_cast<double>(rows);
-  const Choice none{0, tokens, passes.at(rows, positions) + drafting};
+  const Choice none{0, tokens, passes.at(rows, attended_tokens) + drafting_seconds};
   Choice best = none;
   for (size_t n = 0; n < nodes.size(); ++n) {
     tokens += nodes[n].expected;
-    positions += contexts[nodes[n].tree];
-    const Choice choice{n + 1, tokens, passes.at(++rows, positions) + drafting};
+    attended_tokens += context_lengths[nodes[n].tree];
+    const Choice choice{n + 1, tokens, passes.at(++rows, attended_tokens) + drafting_seconds};
     if (choice.rate() > best.rate()) best = choice;
   }
   best.gain = best.rate() / none.rate();
@@ -147,10 +150,10 @@ Choice best_of(const PassCost& passes, std::span<const RankedNode> nodes, std::s
 
 }  // namespace
 
-void CostModel::observe_pass(int64_t rows, int64_t positions, double seconds) {
-  passes_.observe(rows, positions, seconds);
+void CostModel::observe_pass(int64_t rows, int64_t attended_tokens, double seconds) {
+  passes_.observe(rows, attended_tokens, seconds);
   prediction_.seconds_observed += seconds;
-  prediction_.pass_observed = true;
+  prediction_.pass_timed = true;
 }
 
 void CostModel::observe_draft(int64_t sequences, double seconds, bool representative) {
@@ -159,8 +162,8 @@ void CostModel::observe_draft(int64_t sequences, double seconds, bool representa
 }
 
 void CostModel::Bin::add(bool hit, double probability) {
-  hits = hits * forgetting + hit;
-  expected = expected * forgetting + probability;
+  hits = hits * retention + hit;
+  expected = expected * retention + probability;
 }
 
 double CostModel::Bin::correction(double assumed) const {
@@ -172,41 +175,42 @@ void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t>
   std::vector<char> accepted(tree.size(), 0);
   for (const int32_t node : accepted_nodes) accepted.at(node) = 1;
   for (int64_t i = 1; i < tree.size(); ++i) {
-    const float probability = tree.probability_by_drafter[i];
-    ProposerRecord& of_proposer = proposers_[static_cast<int>(tree.proposer[i])];
-    of_proposer.all.add(accepted[i], probability);
-    of_proposer.by_probability[bin_of(probability, bins)].add(accepted[i], probability);
+    const float probability = tree.proposed_probability[i];
+    ProposerRecord& record = proposers_[static_cast<int>(tree.proposer[i])];
+    record.all.add(accepted[i], probability);
+    record.by_probability[bin_of(probability, bins)].add(accepted[i], probability);
   }
 }
 
 // A bin that has seen little takes the correction of all bins: a proposer that exaggerates does so
 // everywhere.
-double CostModel::calibrated(float probability_by_drafter, Proposer proposer) const {
-  const ProposerRecord& known = proposers_[static_cast<int>(proposer)];
+double CostModel::calibrated(float proposed_probability, Proposer proposer) const {
+  const ProposerRecord& record = proposers_[static_cast<int>(proposer)];
   const double assumed = proposer == Proposer::heads ? heads_assumed : suffix_assumed;
-  const Bin& bin = known.by_probability[bin_of(probability_by_drafter, bins)];
-  return std::clamp(probability_by_drafter * bin.correction(known.all.correction(assumed)), 0.0, 1.0);
+  const Bin& bin = record.by_probability[bin_of(proposed_probability, bins)];
+  return std::clamp(proposed_probability * bin.correction(record.all.correction(assumed)), 0.0, 1.0);
 }
 
 // A node pays where its acceptance exceeds the seconds of its row times the tokens a second without it, which
 // are at least those of plain decoding.  Rows may be cheap only in large numbers, so the cheapest of several
-// numbers counts; half of it, because calibration may raise the drafter's probabilities.
-double CostModel::least_worth(std::span<const int64_t> contexts) const {
-  if (passes_.points() < 2 || contexts.empty()) return smallest_least_joint;
-  const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
-  const double plain = passes_.at(sequences, positions);
+// numbers counts; half of it, because calibration may raise the proposed probabilities.
+double CostModel::least_joint(std::span<const int64_t> context_lengths) const {
+  if (passes_.points() < 2 || context_lengths.empty()) return smallest_least_joint;
+  const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
+  const double plain = passes_.at(sequences, attended_tokens);
   double cheapest = 1;
   for (int64_t each = 1; each <= 16; each *= 2) {  // nodes a sequence
-    const double seconds = passes_.at(sequences * (1 + each), positions * (1 + each));
+    const double seconds = passes_.at(sequences * (1 + each), attended_tokens * (1 + each));
     cheapest = std::min(cheapest, (seconds - plain) / static_cast<double>(sequences * each));
   }
   const double worth = cheapest * static_cast<double>(sequences) / plain;
   return std::clamp(worth / 2, smallest_least_joint, largest_least_joint);
 }
 
-void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t> contexts, int64_t drafted) {
+void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths,
+                     int64_t drafted) {
   if (trees.empty()) return;
-  std::vector<RankedNode> nodes = ranked(*this, trees, contexts);
+  std::vector<RankedNode> nodes = ranked(*this, trees, context_lengths);
   if (passes_.points() < 2) {
     std::vector<RankedNode> kept;
     std::vector<int64_t> taken(trees.size(), 0);
@@ -217,41 +221,41 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   const int64_t sequences = std::ssize(trees);
   if (plain_is_due()) {
     steps_since_plain_ = 0;
-    passes_.doubt(sequences);
+    passes_.doubt(sequences);  // the pass without guesses, which was not timed for so long
     return prune(trees, {});
   }
-  const Choice best = best_of(passes_, nodes, contexts, drafted > 0 ? draft_seconds(drafted) : 0);
+  const Choice best = best_of(passes_, nodes, context_lengths, drafted > 0 ? draft_seconds(drafted) : 0);
   prune(trees, std::span(nodes).first(best.nodes));
   steps_since_plain_ = best.nodes > 0 ? steps_since_plain_ + 1 : 0;
   gain_ += (best.gain - gain_) / gain_memory;
   if (drafted == 0) return;
-  if (best.nodes > 0) note_yield(trees, contexts, drafted);
+  if (best.nodes > 0) note_yield(trees, context_lengths, drafted);
   std::erase_if(nodes, [](const RankedNode& node) { return node.proposer == Proposer::heads; });
-  const Choice without_heads = best_of(passes_, nodes, contexts, 0);
+  const Choice without_heads = best_of(passes_, nodes, context_lengths, 0);
   note_advantage(sequences, best.rate() / without_heads.rate() * drafts_.best_over_last(drafted));
   prediction_.sequences = sequences;
   prediction_.tokens = best.tokens;
   prediction_.seconds = best.seconds;
 }
 
-void CostModel::note_yield(const std::vector<CandidateTree>& kept, std::span<const int64_t> contexts,
+void CostModel::note_yield(const std::vector<CandidateTree>& kept, std::span<const int64_t> context_lengths,
                            int64_t drafted) {
-  const std::vector<double> costs = row_costs(passes_, contexts);
+  const std::vector<double> costs = row_costs(passes_, context_lengths);
   std::vector<DraftCost::Yield::Level> levels(levels_);
   for (size_t t = 0; t < kept.size(); ++t) {
     const CandidateTree& tree = kept[t];
     for (int64_t i = 1; i < tree.size(); ++i) {
       if (tree.proposer[i] != Proposer::heads || tree.depth[i] > levels_) continue;
-      levels[tree.depth[i] - 1].tokens += calibrated(tree.probability_by_drafter[i]);
+      levels[tree.depth[i] - 1].tokens += calibrated(tree.proposed_probability[i]);
       levels[tree.depth[i] - 1].seconds += costs[t];
     }
   }
-  const double plain = passes_.at(std::ssize(contexts), sum(contexts));
+  const double plain = passes_.at(std::ssize(context_lengths), sum(context_lengths));
   drafts_.observe({static_cast<double>(kept.size()), static_cast<double>(drafted), plain, levels});
 }
 
-int64_t CostModel::draft_levels(int64_t sequences, int64_t most) {
-  return levels_ = drafts_.next_levels(sequences, most);
+int64_t CostModel::draft_levels(int64_t sequences, int64_t max_levels) {
+  return levels_ = drafts_.next_levels(sequences, max_levels);
 }
 
 // While all steps have guesses, plain passes are not timed, and the scale that CostCurve shares among all row
@@ -263,88 +267,92 @@ bool CostModel::plain_is_due() const {
 
 void CostModel::note_advantage(int64_t sequences, double ratio) {
   Advantage& advantage = advantages_[sequences];
-  if (ratio >= advantage_needed && advantage.ratio < advantage_needed) {  // conditions may have changed
-    advantage.weight = std::min(advantage.weight, recovery_memory);
+  if (ratio >= advantage_needed && advantage.predicted_ratio < advantage_needed) {
+    // Conditions may have changed.
+    advantage.trims = std::min(advantage.trims, recovery_memory);
     probe_interval_ = shortest_probe_interval;
   }
-  advantage.weight = std::min(advantage.weight + 1, advantage_memory);
-  advantage.ratio += (ratio - advantage.ratio) / advantage.weight;
+  advantage.trims = std::min(advantage.trims + 1, advantage_memory);
+  advantage.predicted_ratio += (ratio - advantage.predicted_ratio) / advantage.trims;
 }
 
-double CostModel::Advantage::realised_ratio() const {
-  return ratio * (realised * realised_weight + prediction_prior) / (realised_weight + prediction_prior);
+double CostModel::Advantage::corrected_ratio() const {
+  return predicted_ratio * (observed_over_predicted * sequence_steps + prediction_prior) /
+         (sequence_steps + prediction_prior);
 }
 
-void CostModel::check_prediction() {
+void CostModel::learn_from_prediction() {
   if (prediction_.sequences > 0 && prediction_.tokens_observed == 0)
-    return;  // its pass has not been observed
+    return;  // its trees have not been verified yet
   const Prediction made = std::exchange(prediction_, {});
-  if (made.sequences == 0 || made.tokens_observed == 0 || !made.pass_observed || made.seconds_observed <= 0)
+  if (made.sequences == 0 || made.tokens_observed == 0 || !made.pass_timed || made.seconds_observed <= 0)
     return;
-  const double realised = made.tokens_observed / made.tokens * made.seconds / made.seconds_observed;
-  const double weight = static_cast<double>(made.sequences);
+  const double observed_over_predicted =
+      made.tokens_observed / made.tokens * made.seconds / made.seconds_observed;
+  const double steps = static_cast<double>(made.sequences);
   Advantage& advantage = advantages_[made.sequences];
-  advantage.realised_weight =
-      std::min(advantage.realised_weight + weight, std::max(prediction_memory, weight));
-  advantage.realised +=
-      (std::clamp(realised, 0.25, 4.0) - advantage.realised) * weight / advantage.realised_weight;
+  advantage.sequence_steps = std::min(advantage.sequence_steps + steps, std::max(prediction_memory, steps));
+  advantage.observed_over_predicted +=
+      (std::clamp(observed_over_predicted, 0.25, 4.0) - advantage.observed_over_predicted) * steps /
+      advantage.sequence_steps;
 }
 
 // The mean for this batch size, else for all sizes within a factor of 1.5; nullopt before enough trims.
 std::optional<double> CostModel::known_advantage(int64_t sequences) const {
-  const auto own = advantages_.find(sequences);
-  if (own != advantages_.end() && weighs_enough(own->second.ratio, own->second.weight))
-    return own->second.realised_ratio();
-  Advantage near;
+  const auto found = advantages_.find(sequences);
+  if (found != advantages_.end() && enough_trims(found->second.predicted_ratio, found->second.trims))
+    return found->second.corrected_ratio();
+  double ratio = 0, trims = 0;
   for (const auto& [size, advantage] : advantages_) {
     if (2 * std::max(size, sequences) > 3 * std::min(size, sequences)) continue;
-    near.weight += advantage.weight;
-    if (near.weight == 0) continue;
-    near.ratio += (advantage.realised_ratio() - near.ratio) * advantage.weight / near.weight;
+    trims += advantage.trims;
+    if (trims == 0) continue;
+    ratio += (advantage.corrected_ratio() - ratio) * advantage.trims / trims;
   }
-  if (near.weight == 0 || !weighs_enough(near.ratio, near.weight)) return std::nullopt;
-  return near.ratio;
+  if (trims == 0 || !enough_trims(ratio, trims)) return std::nullopt;
+  return ratio;
 }
 
-/// Whether the last trim of a batch of that size predicted that drafting pays.
-bool CostModel::last_probe_paid(int64_t sequences) const {
-  const auto own = advantages_.find(sequences);
-  return own != advantages_.end() && own->second.ratio >= advantage_needed;
+/// Whether trims of batches of that size predict, on average, that drafting pays.
+bool CostModel::predicted_to_pay(int64_t sequences) const {
+  const auto found = advantages_.find(sequences);
+  return found != advantages_.end() && found->second.predicted_ratio >= advantage_needed;
 }
 
-double CostModel::optimistic_speedup(std::span<const int64_t> contexts) const {
-  const int64_t sequences = std::ssize(contexts), positions = sum(contexts);
-  const double plain = passes_.at(sequences, positions);
-  const double known = drafts_.knows(sequences, drafts_needed) ? draft_seconds(sequences) : 0;
-  const double drafting = std::max(optimistic_draft_cost * plain, known);
+double CostModel::optimistic_speedup(std::span<const int64_t> context_lengths) const {
+  const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
+  const double plain = passes_.at(sequences, attended_tokens);
+  const double timed = drafts_.knows(sequences, drafts_needed) ? draft_seconds(sequences) : 0;
+  const double drafting_seconds = std::max(optimistic_draft_cost * plain, timed);
   double best = 0;
   for (const int64_t nodes : {sequences / 2, sequences, 2 * sequences}) {
     const double tokens = static_cast<double>(sequences) + optimistic_acceptance * static_cast<double>(nodes);
     const double seconds =
-        passes_.at(sequences + nodes, positions + positions / sequences * nodes) + drafting;
+        passes_.at(sequences + nodes, attended_tokens + attended_tokens / sequences * nodes) +
+        drafting_seconds;
     best = std::max(best, tokens / static_cast<double>(sequences) * plain / seconds);
   }
   return best;
 }
 
-bool CostModel::worth_drafting(std::span<const int64_t> contexts) {
-  check_prediction();
-  const std::optional<double> advantage = known_advantage(std::ssize(contexts));
+bool CostModel::worth_drafting(std::span<const int64_t> context_lengths) {
+  learn_from_prediction();
+  const std::optional<double> advantage = known_advantage(std::ssize(context_lengths));
   const bool pays = advantage && *advantage >= advantage_needed;
-  const bool in_vain = !pays && !last_probe_paid(std::ssize(contexts)) && passes_.points() >= 2 &&
-                       optimistic_speedup(contexts) < optimistic_speedup_needed;
-  if (pays || (!advantage && !in_vain)) {
+  const bool hopeless = !pays && !predicted_to_pay(std::ssize(context_lengths)) && passes_.points() >= 2 &&
+                        optimistic_speedup(context_lengths) < optimistic_speedup_needed;
+  if (pays || (!advantage && !hopeless)) {
     steps_since_probe_ = 0;
     probe_interval_ = shortest_probe_interval;
     return true;
   }
-  if (in_vain) probe_interval_ = std::max(probe_interval_, hopeless_probe_interval);
-  const bool looks_again = ++steps_since_probe_ > probe_interval_ - probe_steps;
+  if (hopeless) probe_interval_ = std::max(probe_interval_, hopeless_probe_interval);
+  const bool probes_now = ++steps_since_probe_ > probe_interval_ - probe_steps;
   if (steps_since_probe_ == probe_interval_) {
     steps_since_probe_ = 0;
     probe_interval_ = std::min(2 * probe_interval_, longest_probe_interval);
   }
-  return looks_again;
+  return probes_now;
 }
 
 }  // namespace clover::infer

@@ -9,19 +9,20 @@
 
 namespace clover::infer {
 
-/// Seconds of a draft by its sequences and levels, and what the guesses of each level have been worth: both
-/// together say how deep it pays to draft.
+/// How many levels it pays to draft.  Learns the seconds of a draft by its sequences and levels, and what the
+/// guesses of each level are worth.
 class DraftCost {
  public:
-  /// What became of the drafts of a step.
+  /// What the drafts of a step are expected to yield: their guesses that are about to be verified.
   struct Yield {
-    /// Of the nodes of a level that were verified, all trees together.
+    /// Guesses of one level, in all trees.
     struct Level {
-      double tokens = 0;   // expected to be accepted
+      double tokens = 0;   // guesses that are expected to be accepted
       double seconds = 0;  // that their rows add to the pass
     };
-    double sequences, drafted;  // of the batch; of these, that the heads drafted for
-    double plain_seconds;       // of a pass without guesses
+    double sequences;      // of the batch
+    double drafted;        // of these, that the heads drafted for
+    double plain_seconds;  // of a pass without guesses
     std::span<const Level> levels;
   };
 
@@ -29,33 +30,37 @@ class DraftCost {
   void observe(int64_t sequences, int64_t levels, double seconds);
   void observe(const Yield& yield);
 
-  /// Linear between levels that were timed; a draft's first reading of rows counts as a level beyond them.  0
-  /// while nothing was timed.
+  /// Seconds of a draft of so many levels for so many sequences; 0 while nothing was timed.  Linear between
+  /// levels that were timed; beyond them proportional to levels + 1, because reading the accepted rows takes
+  /// about as long as a level.
   double at(int64_t sequences, int64_t levels) const;
-  /// Whether drafts of some depth were timed so often for so many sequences.
+  /// Whether drafts of some number of levels were timed so often for so many sequences.
   bool knows(int64_t sequences, double timings) const;
 
-  /// How many levels, 1 to `most`, the next draft has: as many as make tokens a second largest.  The first
-  /// drafts and two of 64 have all `most` or half of these, because what a level costs and is worth shows
-  /// only where it is drafted.
-  int64_t next_levels(int64_t sequences, int64_t most);
-  /// Tokens a second at the best depth over those at the last draft's: 1 or more.
+  /// How many levels, 1 to `max_levels`, the next draft has: as many as make tokens a second largest.  The
+  /// first drafts, and two of every 64 later on, have all levels or half of them, because what a level costs
+  /// and is worth shows only where it is drafted.
+  int64_t next_levels(int64_t sequences, int64_t max_levels);
+  /// Expected tokens a second with the best number of levels / with that of the last draft: 1 or more.
   double best_over_last(int64_t sequences) const;
 
  private:
   double tokens_a_second(int64_t sequences, int64_t levels) const;
   int64_t best_levels(int64_t sequences) const;
 
-  std::map<int64_t, CostCurve> by_levels_;  // by sequences
-  // Running means for one sequence that is drafted for.
-  struct Level : Yield::Level {
-    double weight = 0;
+  std::map<int64_t, CostCurve> by_levels_;  // seconds by sequences, for each number of levels that was timed
+  // Running means of yields, for each sequence that was drafted for.
+  struct MeanLevel : Yield::Level {
+    double steps = 0;  // that these are the means of
   };
-  std::vector<Level> levels_;
-  double sequences_ = 1, plain_seconds_ = 0, weight_ = 0;  // its share of the batch; their weight
-  int64_t drafts_ = 0;
-  int64_t most_ = 1, last_ = 1;  // levels that there may be, and those of the last draft
-  int64_t chosen_ = 0;           // levels that were best at the last draft; 0: there was none
+  std::vector<MeanLevel> levels_;
+  double sequences_ = 1;      // sequences of the batch
+  double plain_seconds_ = 0;  // seconds of the pass without guesses
+  double steps_ = 0;          // that these two are the means of
+  int64_t drafts_ = 0;        // so far
+  int64_t max_levels_ = 1;
+  int64_t last_levels_ = 1;  // of the last draft
+  int64_t best_levels_ = 0;  // best levels when they were last compared; 0: never
 };
 
 }  // namespace clover::infer

@@ -7,18 +7,20 @@
 
 namespace clover::infer {
 
-/// Seconds of a target pass, learnt from timings: a curve of its rows, plus a constant for each of its
-/// positions, the cached tokens that attention reads, summed over rows (3 rows behind 500 tokens: 1500
-/// positions).
+/// Seconds of a target pass, learnt from timings: a curve of its rows, plus a constant for each attended
+/// token.  Attended tokens are the cached tokens that attention reads, summed over rows: 3 rows behind 500
+/// tokens attend to 1500.
 class PassCost {
  public:
   PassCost() = default;
-  /// What an earlier run learnt: by_rows(), per_position() and attention_context().
-  PassCost(CostCurve by_rows, double per_position, int64_t attention_context)
-      : by_rows_(std::move(by_rows)), per_position_(per_position), attention_context_(attention_context) {}
+  /// What an earlier run learnt: by_rows(), per_attended_token() and attention_context().
+  PassCost(CostCurve by_rows, double per_attended_token, int64_t attention_context)
+      : by_rows_(std::move(by_rows)),
+        per_attended_token_(per_attended_token),
+        attention_context_(attention_context) {}
 
   /// A pass took `seconds`.  Its difference from what was expected moves both parts, each by its share.
-  void observe(int64_t rows, int64_t positions, double seconds);
+  void observe(int64_t rows, int64_t attended_tokens, double seconds);
 
   /// A pass without context that ran only to be timed took `seconds`.
   void measure(int64_t rows, double seconds) {
@@ -28,15 +30,15 @@ class PassCost {
   void doubt(int64_t rows) { by_rows_.doubt(rows); }
   void rescale(double factor) {
     by_rows_.rescale(factor);
-    per_position_ *= factor;
+    per_attended_token_ *= factor;
   }
 
   /// A pass of `rows` rows was timed without and with `context` cached tokens before it.
   void observe_attention(int64_t rows, int64_t context, double seconds_without, double seconds_with);
 
   /// 0 while nothing was observed.
-  double at(int64_t rows, int64_t positions = 0) const {
-    return by_rows_.at(rows) + per_position_ * static_cast<double>(positions);
+  double at(int64_t rows, int64_t attended_tokens = 0) const {
+    return by_rows_.at(rows) + per_attended_token_ * static_cast<double>(attended_tokens);
   }
 
   /// Whether so many passes of `rows` rows were timed.
@@ -45,13 +47,13 @@ class PassCost {
   int64_t points() const { return by_rows_.points(); }
 
   const CostCurve& by_rows() const { return by_rows_; }
-  double per_position() const { return per_position_; }  // seconds
+  double per_attended_token() const { return per_attended_token_; }  // in seconds
   /// The longest context of observe_attention that took measurable time, in tokens; 0: none.
   int64_t attention_context() const { return attention_context_; }
 
  private:
   CostCurve by_rows_;
-  double per_position_ = 0;
+  double per_attended_token_ = 0;
   int64_t attention_context_ = 0;
 };
 

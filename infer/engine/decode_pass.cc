@@ -58,7 +58,7 @@ model::RowBatch rows_of(const DecodePass& pass) {
 std::vector<kernels::RowRule> rules_of(const DecodePass& pass) {
   std::vector<kernels::RowRule> rules;
   for (size_t i = 0; i < pass.trees.size(); ++i)
-    add_rules(pass.trees[i], pass.sequences[i]->request(), pass.contexts[i] + 1, rules);
+    add_rules(pass.trees[i], pass.sequences[i]->request(), pass.context_lengths[i] + 1, rules);
   const CandidateTree last = CandidateTree::of_root(0);
   for (const PrefillChunk& chunk : pass.chunks)
     if (chunk.last) add_rules(last, chunk.live->request(), chunk.begin + chunk.rows, rules);
@@ -169,7 +169,7 @@ DecodePass PassRunner::begin(std::vector<LiveSequence*> sequences, std::vector<C
 DecodePass PassRunner::begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
                              std::vector<PrefillChunk> chunks, const at::Tensor& first_ids) {
   DecodePass pass;
-  for (const LiveSequence* live : sequences) pass.contexts.push_back(cache_.length(live->sequence()));
+  for (const LiveSequence* live : sequences) pass.context_lengths.push_back(cache_.length(live->sequence()));
   pass.sequences = std::move(sequences);
   pass.trees = std::move(trees);
   pass.chunks = std::move(chunks);
@@ -248,7 +248,7 @@ void PassRunner::retain(DecodePass& pass, std::span<const int64_t> sequences,
   }
   pass.sequences = picked(pass.sequences, sequences);
   pass.trees = picked(pass.trees, sequences);
-  pass.contexts = picked(pass.contexts, sequences);
+  pass.context_lengths = picked(pass.context_lengths, sequences);
   pass.chunks = picked(pass.chunks, chunks);
   pass.representative = false;  // it computed rows that are gone
   if (!pass.tokens.defined()) return;

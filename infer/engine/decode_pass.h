@@ -36,7 +36,7 @@ enum class CommitState {
 struct DecodePass {
   std::vector<LiveSequence*> sequences;  // [S] that decode
   std::vector<CandidateTree> trees;      // [S]; their rows are the first of the pass, in order
-  std::vector<int64_t> contexts;         // [S] tokens that were cached before
+  std::vector<int64_t> context_lengths;  // [S] tokens that were cached before
   std::vector<PrefillChunk> chunks;      // their rows follow those of the trees
   bool edits_logits = false;             // a request's controls change logits before tokens are chosen
   /// Its seconds tell of other passes of its shape: it was not the first one, and prefilled nothing.

@@ -25,13 +25,13 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
       graph_runner_(graph_runner),
       options_(options),
       stats_(stats),
-      has_heads_(drafter != nullptr && growth_policy(options.growth.policy).drafts),
+      uses_heads_(drafter != nullptr && growth_policy(options.growth.policy).drafts),
       calibration_(target, cache, passes, taps(), options.max_batch, options.typical) {
-  if (has_heads_) graphs_.emplace(*drafter, cache, target.config().layers, graph_runner);
+  if (uses_heads_) graphs_.emplace(*drafter, cache, target.config().layers, graph_runner);
   if (automatic()) costs_.passes() = options.costs.read();
 }
 
-std::vector<int64_t> Drafting::contexts(Sequences sequences) const {
+std::vector<int64_t> Drafting::context_lengths(Sequences sequences) const {
   std::vector<int64_t> tokens;
   for (LiveSequence* live : sequences) tokens.push_back(cache_.length(live->sequence()));
   return tokens;
@@ -47,33 +47,34 @@ void Drafting::calibrate(Sequences sequences) {
 }
 
 void Drafting::propose(Sequences sequences, const DraftChoice& choice, std::vector<CandidateTree>& trees) {
-  const std::vector<int64_t> cached = contexts(sequences);
-  if (has_heads_ && automatic()) calibrate(sequences);
+  const std::vector<int64_t> lengths = context_lengths(sequences);
+  if (uses_heads_ && automatic()) calibrate(sequences);
   std::vector<size_t> drafted = choice.grown;
   if (drafted.empty()) {
-    drafted = choice.made ? choice.to_draft : choose(sequences, cached, 0);
-    if (!drafted.empty()) draft(sequences, drafted, cached, trees);
+    drafted = choice.made_by_last_step ? choice.to_draft : choose(sequences, lengths, 0);
+    if (!drafted.empty()) draft(sequences, drafted, lengths, trees);
   }
   const bool grafted = options_.suffix && graft_suffixes(sequences, trees);
   if (!automatic()) return;
   if (grafted) calibrate(sequences);
-  costs_.trim(trees, cached, std::ssize(drafted));
+  costs_.trim(trees, lengths, std::ssize(drafted));
   note_backoff(sequences, drafted, trees);
 }
 
-std::vector<size_t> Drafting::choose(Sequences sequences, std::span<const int64_t> contexts,
-                                     int64_t certain) {
+std::vector<size_t> Drafting::choose(Sequences sequences, std::span<const int64_t> context_lengths,
+                                     int64_t certain_tokens) {
   std::vector<size_t> chosen;
-  if (!has_heads_ || (automatic() && !costs_.worth_drafting(contexts))) return chosen;
+  if (!uses_heads_ || (automatic() && !costs_.worth_drafting(context_lengths))) return chosen;
   int64_t free = cache_.free_pages();
-  const int64_t written = drafter_->writes_guesses()
-                              ? most_guesses_written(options_.growth, *drafter_, most_budget(sequences))
-                              : 0;
+  const int64_t guess_rows = drafter_->writes_guesses()
+                                 ? most_guesses_written(options_.growth, *drafter_, budget_a_tree(sequences))
+                                 : 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const bool has_use = longest_guess(*sequences[i], certain) > 0;  // else the answer ends before a guess
-    if (!has_use || (automatic() && !sequences[i]->backoff().tick())) continue;
+    // Without room the answer ends before a guess.
+    const bool has_room = max_guess_tokens(*sequences[i], certain_tokens) > 0;
+    if (!has_room || (automatic() && !sequences[i]->backoff().tick())) continue;
     if (drafter_->writes_guesses()) {  // which needs pages
-      free -= cache_.missing_pages(sequences[i]->sequence(), written);
+      free -= cache_.missing_pages(sequences[i]->sequence(), guess_rows);
       if (free < 0) break;
     }
     chosen.push_back(i);
@@ -90,39 +91,40 @@ void Drafting::note_backoff(Sequences sequences, std::span<const size_t> drafted
   }
 }
 
-GrowthRule Drafting::rule_for(std::span<const int64_t> contexts) {
+GrowthRule Drafting::rule_for(std::span<const int64_t> context_lengths) {
   GrowthRule rule = options_.growth;
   if (!automatic()) return rule;
   // Leaves out only nodes that cannot pay for their row; CostModel::trim chooses among the others.
-  rule.least_joint = costs_.least_worth(contexts);
-  rule.length = costs_.draft_levels(std::ssize(contexts), depth_of(rule, *drafter_));
+  rule.least_joint = costs_.least_joint(context_lengths);
+  rule.length = costs_.draft_levels(std::ssize(context_lengths), depth_of(rule, *drafter_));
   return rule;
 }
 
 /// Grows the trees of the chosen sequences.
-void Drafting::draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> contexts,
-                     std::vector<CandidateTree>& trees) {
+void Drafting::draft(Sequences sequences, std::span<const size_t> chosen,
+                     std::span<const int64_t> context_lengths, std::vector<CandidateTree>& trees) {
   const bool had_backlog =
       std::ranges::any_of(chosen, [&sequences](size_t i) { return sequences[i]->pending_passes() > 1; });
-  double drafting = 0;
+  double drafting_seconds = 0;
   const double head_seconds_before = graphs_->seconds();
   {
-    model::Timer timer(drafting);
+    model::Timer timer(drafting_seconds);
     std::vector<CandidateTree> grown =
-        grow(*graphs_, take_input(sequences, chosen), rule_for(contexts), limits(sequences, chosen));
+        grow(*graphs_, take_input(sequences, chosen), rule_for(context_lengths), limits(sequences, chosen));
     for (size_t i = 0; i < chosen.size(); ++i) trees[chosen[i]] = std::move(grown[i]);
     if (drafter_->writes_guesses()) free_guesses(sequences, chosen);
   }
   stats_.drafter_seconds += graphs_->seconds() - head_seconds_before;
-  stats_.grow_seconds += drafting - (graphs_->seconds() - head_seconds_before);
-  observe_draft(std::ssize(chosen), drafting, graphs_->warm() && !had_backlog);
+  stats_.grow_seconds += drafting_seconds - (graphs_->seconds() - head_seconds_before);
+  observe_draft(std::ssize(chosen), drafting_seconds, graphs_->warm() && !had_backlog);
 }
 
-// The pass needs the pages: nobody reads the drafter's rows of guesses once the trees are here.
+// Committing no rows frees the pages behind the committed ones: nobody reads the drafter's guesses once the
+// trees are here, and the pass needs the pages.
 void Drafting::free_guesses(Sequences sequences, std::span<const size_t> chosen) {
-  std::vector<model::KvCache::Kept> nothing;
-  for (const size_t i : chosen) nothing.push_back({sequences[i]->sequence(), {}});
-  cache_.commit(nothing);
+  std::vector<model::KvCache::Kept> no_rows;
+  for (const size_t i : chosen) no_rows.push_back({sequences[i]->sequence(), {}});
+  cache_.commit(no_rows);
 }
 
 model::DraftInput Drafting::take_input(Sequences sequences, std::span<const size_t> chosen) {
@@ -139,22 +141,21 @@ model::DraftInput Drafting::take_input(Sequences sequences, std::span<const size
   return input;
 }
 
-bool Drafting::guesses_from_text(Sequences sequences) {
+bool Drafting::text_guesses_pay(Sequences sequences) {
   if (!options_.suffix) return false;
   std::vector<CandidateTree> trees;
   for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
   if (!graft_suffixes(sequences, trees)) return false;
-  if (automatic()) costs_.trim(trees, contexts(sequences), 0);
+  if (automatic()) costs_.trim(trees, context_lengths(sequences), 0);
   return std::any_of(trees.begin(), trees.end(), [](const CandidateTree& tree) { return tree.size() > 1; });
 }
 
 bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
   model::Timer growing(stats_.grow_seconds);
-  const int64_t most = automatic() ? max_suffix_guesses_auto : max_suffix_guesses_fixed;
   bool any = false;
   for (size_t i = 0; i < trees.size(); ++i) {
     const LiveSequence& live = *sequences[i];
-    const int64_t longest = std::min(most, longest_guess(live));
+    const int64_t longest = std::min(max_suffix_guesses(), max_guess_tokens(live));
     SuffixMatcher::Guess guess = live.suffix().guess(longest);
     if (options_.suffix_answers) {
       SuffixMatcher::Guess other = answers_.after(live.suffix().ids(), longest);
@@ -167,31 +168,35 @@ bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& t
 }
 
 // The target never reads an answer's last token, so no guess can follow it.
-int64_t Drafting::longest_guess(const LiveSequence& live, int64_t certain) const {
+int64_t Drafting::max_guess_tokens(const LiveSequence& live, int64_t certain_tokens) const {
   const int64_t room = target_.config().context - 1 - cache_.length(live.sequence());
-  return std::max<int64_t>(0, std::min(live.tokens_left() - 1, room) - certain);
+  return std::max<int64_t>(0, std::min(live.tokens_left() - 1, room) - certain_tokens);
 }
 
-int64_t Drafting::deepest(const LiveSequence& live, int64_t certain) const {
-  return std::min(depth_of(options_.growth, *drafter_), longest_guess(live, certain));
+int64_t Drafting::max_depth(const LiveSequence& live, int64_t certain_tokens) const {
+  return std::min(depth_of(options_.growth, *drafter_), max_guess_tokens(live, certain_tokens));
 }
 
-int64_t Drafting::most_budget(Sequences sequences) const {
+int64_t Drafting::max_suffix_guesses() const {
+  return automatic() ? max_suffix_guesses_auto : max_suffix_guesses_fixed;
+}
+
+int64_t Drafting::budget_a_tree(Sequences sequences) const {
   const GrowthPolicy& policy = growth_policy(options_.growth.policy);
   const int64_t rows = std::clamp(most_batch_rows / std::max<int64_t>(1, std::ssize(sequences)),
                                   least_tree_rows, most_tree_rows);
   const int64_t budget =
-      std::min(rows - 1, policy.most_budget) - (options_.suffix ? max_suffix_guesses_auto : 0);
+      std::min(rows - 1, policy.most_budget) - (options_.suffix ? max_suffix_guesses() : 0);
   const int64_t asked = options_.budget > 0 ? options_.budget : policy.default_budget;
   return asked > 0 ? std::min(budget, asked) : budget;
 }
 
 std::vector<GrowthLimit> Drafting::limits(Sequences sequences, std::span<const size_t> chosen,
-                                          int64_t certain) const {
-  const int64_t budget = most_budget(sequences);
+                                          int64_t certain_tokens) const {
+  const int64_t budget = budget_a_tree(sequences);
   std::vector<GrowthLimit> limits;
   for (const size_t i : chosen) {
-    const int64_t depth = deepest(*sequences[i], certain);
+    const int64_t depth = max_depth(*sequences[i], certain_tokens);
     limits.push_back({depth > 0 ? budget : 0, depth});
   }
   return limits;
@@ -200,12 +205,12 @@ std::vector<GrowthLimit> Drafting::limits(Sequences sequences, std::span<const s
 // A drafter reads a row together with the token after it, which the last prefill token does not have yet:
 // that row is pending until it has one.
 void Drafting::prefill(std::span<const PrefillChunk> chunks, const model::Features& features, int64_t first) {
-  if (!has_heads_) return;
+  if (!uses_heads_) return;
   model::DraftInput input;
   FeatureRanges ranges;
   for (const PrefillChunk& chunk : chunks) {
     const int64_t begin = std::exchange(first, first + chunk.rows), rows = chunk.rows - (chunk.last ? 1 : 0);
-    chunk.live->skip(rows);
+    chunk.live->advance_drafter(rows);
     if (rows == 0) continue;
     const std::span<const int64_t> next = chunk.live->prefill_tokens().subspan(chunk.begin + 1, rows);
     input.next_ids.insert(input.next_ids.end(), next.begin(), next.end());
@@ -220,18 +225,18 @@ void Drafting::prefill(std::span<const PrefillChunk> chunks, const model::Featur
 
 void Drafting::keep_accepted(const model::Features& features, std::span<AcceptedRows> accepted,
                              Sequences drafted) {
-  if (!has_heads_) return;
+  if (!uses_heads_) return;
   std::vector<AcceptedRows*> kept;
   std::vector<int64_t> rows;
   for (AcceptedRows& one : accepted) {
     if (!drafted.empty() && drafted.front() == one.live) {
       drafted = drafted.subspan(1);
-      one.live->skip(std::ssize(one.rows));
+      one.live->advance_drafter(std::ssize(one.rows));
       continue;
     }
     if (one.live->finished()) continue;
     if (reads_last_row_only()) {
-      one.live->skip(std::ssize(one.rows) - 1);
+      one.live->advance_drafter(std::ssize(one.rows) - 1);
       one.rows.erase(one.rows.begin(), one.rows.end() - 1);
       one.next_ids.erase(one.next_ids.begin(), one.next_ids.end() - 1);
     }
@@ -248,20 +253,20 @@ void Drafting::keep_accepted(const model::Features& features, std::span<Accepted
   }
 }
 
-void Drafting::finished(const LiveSequence& live) {
+void Drafting::note_finished(const LiveSequence& live) {
   if (options_.suffix && options_.suffix_answers)
     answers_.append(live.suffix().ids().subspan(live.request().prompt.size()));
 }
 
-void Drafting::observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> contexts,
+void Drafting::observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> context_lengths,
                             double seconds) {
   if (!automatic()) return;
-  int64_t rows = 0, positions = 0;
+  int64_t rows = 0, attended_tokens = 0;
   for (size_t i = 0; i < trees.size(); ++i) {
     rows += trees[i].size();
-    positions += trees[i].size() * contexts[i];
+    attended_tokens += trees[i].size() * context_lengths[i];
   }
-  costs_.observe_pass(rows, positions, seconds);
+  costs_.observe_pass(rows, attended_tokens, seconds);
 }
 
 void Drafting::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted) {
@@ -276,12 +281,12 @@ void Drafting::observe_draft(int64_t sequences, double seconds, bool representat
   if (automatic()) costs_.observe_draft(sequences, seconds, representative);
 }
 
-void Drafting::check_prediction() {
-  if (automatic()) costs_.check_prediction();
+void Drafting::learn_from_prediction() {
+  if (automatic()) costs_.learn_from_prediction();
 }
 
 void Drafting::keep_costs() const {
-  if (automatic() && (has_heads_ || options_.suffix)) options_.costs.write(costs_.passes());
+  if (automatic() && (uses_heads_ || options_.suffix)) options_.costs.write(costs_.passes());
 }
 
 }  // namespace clover::infer

@@ -14,6 +14,7 @@
 #include "infer/tree/suffix_matcher.h"
 #include "model/cache/kv_cache.h"
 #include "model/drafters/drafter.h"
+#include "model/graphs/captured_sizes.h"
 #include "model/graphs/draft_graphs.h"
 #include "model/graphs/graph_runner.h"
 #include "model/graphs/pass_graphs.h"
@@ -21,19 +22,24 @@
 
 namespace clover::infer {
 
-/// Rows of a tree at most, as many as a captured pass holds; and of all trees of a batch together, whose
-/// logits exist at once, though at least so many each.
-constexpr int64_t most_tree_rows = model::most_captured_rows, most_batch_rows = 1024, least_tree_rows = 64;
+/// Rows of a tree at most: as many as a captured pass holds.
+constexpr int64_t most_tree_rows = model::most_captured_rows;
+/// Rows of all trees of a batch at most, because their logits exist at once.
+constexpr int64_t most_batch_rows = 1024;
+/// Rows that each tree may have in a batch of any size, even if that makes more than most_batch_rows.
+constexpr int64_t least_tree_rows = 64;
 
 /// Sequences of a batch, by index, that the heads draft for in a step; either list may be empty.
 struct DraftChoice {
-  bool made = false;             // by the last step (RunAhead); else the present step chooses
+  // The last step chose them already (RunAhead); otherwise the present step chooses.
+  bool made_by_last_step = false;
   std::vector<size_t> grown;     // their trees have grown already
   std::vector<size_t> to_draft;  // they are chosen and their drafts have not begun
 };
 
-/// What is guessed for the sequences of a batch: by the heads and from the text so far, under `auto` as much
-/// as pays for its rows on this machine.  What a GPU drafts before the CPU has verified a pass is RunAhead's.
+/// Proposes the guesses for the sequences of a batch: those of the heads and those from the text so far.
+/// Under `auto` it proposes as many as pay for their rows on this machine.  What a GPU drafts before the CPU
+/// has verified a pass is RunAhead's.
 class Drafting {
  public:
   /// `drafter` may be null.  All are borrowed; seconds of drafting are added to `stats`.
@@ -42,9 +48,10 @@ class Drafting {
            EngineStats& stats);
 
   /// Features that every pass of the target captures.
-  model::FeatureTaps taps() const { return has_heads() ? drafter_->features() : model::FeatureTaps{}; }
+  model::FeatureTaps taps() const { return uses_heads() ? drafter_->features() : model::FeatureTaps{}; }
 
-  bool has_heads() const { return has_heads_; }  // and a policy that asks them
+  /// Whether there is a drafter and the policy asks it.
+  bool uses_heads() const { return uses_heads_; }
   /// Whether the drafter has no layers of its own in the cache, so that it reads the last accepted row alone.
   bool reads_last_row_only() const { return drafter_->kv_layers() == 0; }
   /// Whether a draft can begin before a pass is verified: not where it needs slots behind rows that are not
@@ -52,26 +59,28 @@ class Drafting {
   bool can_draft_ahead() const { return !drafter_->writes_guesses(); }
 
   /// Cached tokens of each sequence.
-  std::vector<int64_t> contexts(Sequences sequences) const;
-  /// Which sequences the heads draft for in the next step.  `certain`: tokens that each is sure to emit
-  /// before the guesses.  Counts one step of each sequence's back-off.
-  std::vector<size_t> choose(Sequences sequences, std::span<const int64_t> contexts, int64_t certain);
-  /// How many tokens behind the `certain` ones a guess for the sequence may reach.
-  int64_t longest_guess(const LiveSequence& live, int64_t certain = 0) const;
+  std::vector<int64_t> context_lengths(Sequences sequences) const;
+  /// Which sequences the heads draft for in the next step.  `certain_tokens`: tokens that each is sure to
+  /// emit before the guesses.  Counts one step of each sequence's back-off.
+  std::vector<size_t> choose(Sequences sequences, std::span<const int64_t> context_lengths,
+                             int64_t certain_tokens);
+  /// How many tokens, behind the `certain_tokens` it is sure to emit, guesses for the sequence may reach.
+  int64_t max_guess_tokens(const LiveSequence& live, int64_t certain_tokens = 0) const;
   /// How deep a tree of the sequence may be.
-  int64_t deepest(const LiveSequence& live, int64_t certain = 0) const;
+  int64_t max_depth(const LiveSequence& live, int64_t certain_tokens = 0) const;
   /// What the trees of these sequences may grow.
   std::vector<GrowthLimit> limits(Sequences sequences, std::span<const size_t> chosen,
-                                  int64_t certain = 0) const;
+                                  int64_t certain_tokens = 0) const;
   /// The rule of the next draft.
-  GrowthRule rule_for(std::span<const int64_t> contexts);
-  model::DraftGraphs& graphs() { return *graphs_; }  // where has_heads()
+  GrowthRule rule_for(std::span<const int64_t> context_lengths);
+  model::DraftGraphs& graphs() { return *graphs_; }  // where uses_heads()
 
   /// Guesses for each sequence, whose trees are bare roots but for those that `choice` says have grown: by
   /// the heads, from the text, and under `auto` trimmed to what pays.
   void propose(Sequences sequences, const DraftChoice& choice, std::vector<CandidateTree>& trees);
-  /// Whether the texts as they are now lead to guesses that pay.
-  bool guesses_from_text(Sequences sequences);
+  /// Whether guesses from the texts as they are now pay: under `auto` by their cost, else whether there are
+  /// any.
+  bool text_guesses_pay(Sequences sequences);
 
   /// The drafter's own layers read the chunks of a pass, whose rows begin at row `first` of `features`.
   void prefill(std::span<const PrefillChunk> chunks, const model::Features& features, int64_t first);
@@ -86,24 +95,27 @@ class Drafting {
   void keep_accepted(const model::Features& features, std::span<AcceptedRows> accepted, Sequences drafted);
 
   /// The answer is complete: guesses for others may copy from it.
-  void finished(const LiveSequence& live);
+  void note_finished(const LiveSequence& live);
 
   // What `auto` learns from (CostModel); nothing under other policies.
   /// A pass over these trees, behind so many cached tokens each, took `seconds`.
-  void observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> contexts, double seconds);
+  void observe_pass(std::span<const CandidateTree> trees, std::span<const int64_t> context_lengths,
+                    double seconds);
   /// Of `tree` these nodes were accepted.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
   /// As CostModel::observe_draft; the statistics count it under every policy.
   void observe_draft(int64_t sequences, double seconds, bool representative);
-  void check_prediction();
-  /// Leaves what passes cost to later runs (EngineOptions::costs).
+  /// As CostModel::learn_from_prediction, which a step calls whose draft was launched by the last one.
+  void learn_from_prediction();
+  /// Writes what passes cost, for later runs (EngineOptions::costs).
   void keep_costs() const;
 
  private:
   bool automatic() const { return growth_policy(options_.growth.policy).measures; }
   void calibrate(Sequences sequences);
-  int64_t most_budget(Sequences sequences) const;  // of each tree of a batch
-  void draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> contexts,
+  int64_t max_suffix_guesses() const;
+  int64_t budget_a_tree(Sequences sequences) const;  // for guesses of the heads
+  void draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> context_lengths,
              std::vector<CandidateTree>& trees);
   void free_guesses(Sequences sequences, std::span<const size_t> chosen);
   model::DraftInput take_input(Sequences sequences, std::span<const size_t> chosen);
@@ -117,9 +129,9 @@ class Drafting {
   const model::GraphRunner& graph_runner_;
   EngineOptions options_;
   EngineStats& stats_;
-  bool has_heads_;
+  bool uses_heads_;
   Calibration calibration_;
-  std::optional<model::DraftGraphs> graphs_;  // where has_heads_
+  std::optional<model::DraftGraphs> graphs_;  // where uses_heads_
   CostModel costs_;
   AnswerMatcher answers_;
 };

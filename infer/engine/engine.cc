@@ -242,7 +242,7 @@ std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
   int64_t base = 0;
   // The root sits at position `context`, so the first token decided there is at the one after it.
   for (size_t i = 0; i < pass.trees.size(); base += pass.trees[i++].size())
-    all.push_back({&pass.trees[i], base, pass.sequences[i], pass.contexts[i] + 1});
+    all.push_back({&pass.trees[i], base, pass.sequences[i], pass.context_lengths[i] + 1});
   for (const PrefillChunk& chunk : pass.chunks)
     if (chunk.last) all.push_back({&alone, base++, chunk.live, chunk.begin + chunk.rows});
   std::vector<Accepted> accepted(all.size());
@@ -327,7 +327,7 @@ std::vector<Completion> Engine::collect() {
   }
   std::vector<Completion> completions;
   for (const auto& finished : schedule_.take_finished()) {
-    drafting_.finished(*finished);
+    drafting_.note_finished(*finished);
     completions.push_back(finished->take_completion());
   }
   stats_.requests += std::ssize(completions);
@@ -338,7 +338,7 @@ void Engine::count_pass(const DecodePass& pass) {
   stats_.prompt_rows += pass.chunk_rows();
   stats_.prompt_passes += !pass.chunks.empty();
   if (pass.trees.empty()) return;
-  if (pass.representative) drafting_.observe_pass(pass.trees, pass.contexts, pass.seconds);
+  if (pass.representative) drafting_.observe_pass(pass.trees, pass.context_lengths, pass.seconds);
   const double share = share_of_trees(pass);
   stats_.target_seconds += share * pass.seconds;
   stats_.bytes_read +=

@@ -59,8 +59,8 @@ class LiveSequence {
   /// Text that no stop string can take back any more and that was not returned before.
   std::string take_text();
 
-  /// The drafter does not need the next `rows` rows.
-  void skip(int64_t rows) { drafter_position_ += rows; }
+  /// The drafter has read the next `rows` rows, or need not.
+  void advance_drafter(int64_t rows) { drafter_position_ += rows; }
   /// Accepted rows for the drafter, and the token after each.  `last_only`: the drafter reads nothing but the
   /// last row of all, which is the one row given.
   void add_pending(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only);

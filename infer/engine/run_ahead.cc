@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "infer/engine/feature_ranges.h"
+#include "model/graphs/captured_sizes.h"
 #include "model/graphs/timer.h"
 
 namespace clover::infer {
@@ -70,11 +71,11 @@ void RunAhead::reset() {
 DecodePass* RunAhead::begin(DecodePass& pass) {
   reset();
   if (!runner_.samples_on_device() || pass.trees.empty()) return nullptr;
-  if (!drafting_.has_heads()) return begin_pass(pass);
+  if (!drafting_.uses_heads()) return begin_pass(pass);
   if (!drafting_.can_draft_ahead()) return nullptr;
   clock_.launch();
-  const std::vector<int64_t> contexts = drafting_.contexts(pass.sequences);
-  const std::vector<size_t> chosen = drafting_.choose(pass.sequences, contexts, /*certain=*/1);
+  const std::vector<int64_t> context_lengths = drafting_.context_lengths(pass.sequences);
+  const std::vector<size_t> chosen = drafting_.choose(pass.sequences, context_lengths, /*certain_tokens=*/1);
   considered_ = pass.sequences;
   if (chosen.empty()) return begin_pass(pass);
   // A draft that reads more rows than are captured is better launched when it is known which are accepted.
@@ -84,12 +85,12 @@ DecodePass* RunAhead::begin(DecodePass& pass) {
     for (const size_t i : chosen) deferred_.push_back(pass.sequences[i]);
     return nullptr;
   }
-  begin_draft(pass, chosen, contexts);
+  begin_draft(pass, chosen, context_lengths);
   return nullptr;
 }
 
 void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
-                           std::span<const int64_t> contexts) {
+                           std::span<const int64_t> context_lengths) {
   UnverifiedInput rows{unverified(pass), {}, {}};
   representative_ = true;
   for (const size_t i : chosen) {
@@ -102,8 +103,8 @@ void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
     drafted_.push_back(&live);
   }
   rows.input.parts = rows.earlier.parts();
-  begin_growing(drafting_.graphs(), rows.trees, rows.input, drafting_.rule_for(contexts),
-                drafting_.limits(pass.sequences, chosen, /*certain=*/1));
+  begin_growing(drafting_.graphs(), rows.trees, rows.input, drafting_.rule_for(context_lengths),
+                drafting_.limits(pass.sequences, chosen, /*certain_tokens=*/1));
   pass.commit = CommitState::compacted;
   state_ = State::draft_in_flight;
 }
@@ -121,7 +122,7 @@ DecodePass* RunAhead::begin_pass(DecodePass& pass) {
 // A sequence whose prompt ends in `pass` decodes in the next one, from a token that is not known yet.  What
 // its controls do to the next logits may depend on that token.
 bool RunAhead::pass_can_begin(const DecodePass& pass) {
-  if (!pass.plain() || pass.ends_prompts() || drafting_.guesses_from_text(pass.sequences)) return false;
+  if (!pass.plain() || pass.ends_prompts() || drafting_.text_guesses_pay(pass.sequences)) return false;
   return !pass.edits_logits || std::ranges::none_of(pass.sequences, [](LiveSequence* live) {
     return live->controlled() && live->controlled()->depends_on_text();
   });
@@ -171,16 +172,16 @@ DraftChoice RunAhead::take_draft(Sequences sequences, std::vector<CandidateTree>
   const bool in_flight = std::exchange(state_, State::idle) == State::draft_in_flight;
   DraftChoice choice;
   // The choice counts while one of the sequences it was made for is left.
-  for_each_left(sequences, considered_, [&](size_t, size_t) { choice.made = true; });
-  if (!choice.made) return choice;
-  drafting_.check_prediction();
-  const auto has_use = [&](size_t i) { return drafting_.longest_guess(*sequences[i]) > 0; };
+  for_each_left(sequences, considered_, [&](size_t, size_t) { choice.made_by_last_step = true; });
+  if (!choice.made_by_last_step) return choice;
+  drafting_.learn_from_prediction();
+  const auto has_room = [&](size_t i) { return drafting_.max_guess_tokens(*sequences[i]) > 0; };
   for_each_left(sequences, deferred_, [&](size_t i, size_t) {
-    if (has_use(i)) choice.to_draft.push_back(i);
+    if (has_room(i)) choice.to_draft.push_back(i);
   });
   std::vector<int64_t> grown_trees;  // of choice.grown
   for_each_left(sequences, drafted_, [&](size_t i, size_t tree) {
-    if (!has_use(i)) return;
+    if (!has_room(i)) return;
     choice.grown.push_back(i);
     grown_trees.push_back(static_cast<int64_t>(tree));
   });
@@ -193,7 +194,7 @@ DraftChoice RunAhead::take_draft(Sequences sequences, std::vector<CandidateTree>
     seconds = clock_.step_seconds(grown.seconds);
     for (size_t k = 0; k < grown_trees.size(); ++k) {
       const size_t i = choice.grown[k];
-      add_nodes(grown.trees, grown_trees[k], drafting_.deepest(*sequences[i]), trees[i]);
+      add_nodes(grown.trees, grown_trees[k], drafting_.max_depth(*sequences[i]), trees[i]);
     }
   }
   drafting_.observe_draft(std::ssize(drafted_), seconds, representative_ && drafting_.graphs().warm());

@@ -91,7 +91,8 @@ class RunAhead {
   enum class State { idle, draft_in_flight, pass_in_flight };
 
   void reset();
-  void begin_draft(DecodePass& pass, std::span<const size_t> chosen, std::span<const int64_t> contexts);
+  void begin_draft(DecodePass& pass, std::span<const size_t> chosen,
+                   std::span<const int64_t> context_lengths);
   DecodePass* begin_pass(DecodePass& pass);
   bool pass_can_begin(const DecodePass& pass);
   model::UnverifiedTrees unverified(const DecodePass& pass) const;

@@ -43,7 +43,7 @@ std::vector<PrefillChunk> Scheduler::chunks_in_order(int64_t most, int64_t taken
     const auto fits = [&] { return taken + missing() <= cache_.free_pages(); };
     if (!fits()) break;
     if (!std::exchange(next.begun, true))
-      note_held(next, cache_.copy_beginning(number, next.live->prefill_tokens()));
+      note_held(next, cache_.copy_page_rows(number, next.live->prefill_tokens()));
     if (!fits()) break;
     const int64_t all = left_to_prefill(next), rows = std::min(most, all);
     if (rows == 0) continue;  // the pass in flight prefills its end
@@ -92,7 +92,7 @@ bool Scheduler::waits_for_shared_prefix(size_t index) {
     if (in_pages > 0 && most_wait * in_pages >= left_to_prefill(prefilling_[i])) return true;
     longest = std::max(longest, both);
   }
-  const int64_t known = one.shared + cache_.copyable_beginning(one.live->sequence(), ids);
+  const int64_t known = one.shared + cache_.copyable_page_rows(one.live->sequence(), ids);
   return longest - 1 - known >= worth_waiting && !std::exchange(one.waited, true);
 }
 

@@ -20,7 +20,8 @@ class Scheduler {
   /// `cache` is borrowed.
   Scheduler(model::KvCache& cache, int64_t max_batch) : cache_(cache), max_batch_(max_batch) {}
 
-  /// Queues a sequence; the cache must be able to hold it alone.
+  /// Queues a sequence; the cache must be able to hold it alone.  The queue has no limit of its own: a batch
+  /// job limits what it queues (BatchJobSettings::max_waiting).
   void submit(std::unique_ptr<LiveSequence> sequence) { waiting_.push_back(std::move(sequence)); }
 
   /// What the next pass prefills, at most `most` tokens in all, beside decoding_rows[i] rows of each decoding

@@ -80,9 +80,9 @@ void add_draft_options(CLI::App& app, DecodeFlags& flags) {
          "--budget", flags.budget,
          std::string(
              "Guesses of the heads to check per sequence and step, at most 255, under auto 63, and in "
-             "a step of many sequences as many as share 1024 rows with them; 16 fewer beside guesses from "
-             "the text (default: ") +
-             default_budgets_help + "; 0: off)")
+             "a step of many sequences as many as share 1024 rows with them; beside guesses from the "
+             "text 8 fewer, under auto 16 (default: ") +
+             default_budgets_help() + "; 0: off)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{-1}, int64_t{4096}))
       ->group(group);

@@ -25,7 +25,8 @@ using TreeSizes = std::map<std::string, TreeSize>;  // by name of the policy
 /// engine's.
 struct DecodeFlags {
   std::string draft = "auto";  // name of a growth policy (growth_policies.h)
-  int64_t budget = -1;         // nodes per sequence, root excluded; -1: the policy's default
+  // Nodes per sequence, root excluded; -1: GrowthPolicy::default_budget (infer/tree/growth_policies.h).
+  int64_t budget = -1;
   double tree_top_p = GrowthRule{}.top_p;
   double tree_cut = GrowthRule{}.relative_cut;
   TreeSizes tree_sizes;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/graphs/graph_runner.h"
+#include "model/graphs/captured_sizes.h"
 
 namespace clover::infer {
 namespace {
@@ -39,16 +39,16 @@ int64_t most_nodes(const GrowthRule& rule, int64_t budget, int64_t levels) {
   return 1 + (policy.most_children == 1 ? std::min(budget, levels) : budget);
 }
 
-/// The plan for the kernel: of each node its parent, its rank, and its place among the nodes with children of
-/// its level.
+/// The plan for the kernel: of each node its parent, its rank, and its index among the nodes with
+/// children of its level.
 std::vector<kernels::PlannedNode> planned(const StaticTree& tree) {
   std::vector<kernels::PlannedNode> nodes;
   std::vector<char> has_children(tree.size(), 0);
   for (int64_t i = 1; i < tree.size(); ++i) has_children[tree.parent[i]] = 1;
-  int32_t place = 0;
+  int32_t live_index = 0;
   for (int64_t i = 0; i < tree.size(); ++i) {
-    if (i > 0 && tree.depth[i] != tree.depth[i - 1]) place = 0;
-    nodes.push_back({tree.parent[i], tree.rank[i], has_children[i] ? place++ : -1});
+    if (i > 0 && tree.depth[i] != tree.depth[i - 1]) live_index = 0;
+    nodes.push_back({tree.parent[i], tree.rank[i], has_children[i] ? live_index++ : -1});
   }
   return nodes;
 }
@@ -90,7 +90,7 @@ int64_t guesses_of_a_row(const GrowthRule& rule, const std::vector<model::Growth
 int64_t live_of_a_level(const GrowthRule& rule, const std::vector<model::Growth::Tree>& trees) {
   int64_t most = width_of(rule);
   for (const model::Growth::Tree& tree : trees)
-    for (const kernels::PlannedNode& node : tree.plan) most = std::max<int64_t>(most, node.place + 1);
+    for (const kernels::PlannedNode& node : tree.plan) most = std::max<int64_t>(most, node.live_index + 1);
   return most;
 }
 
@@ -104,7 +104,7 @@ model::Growth growth_of(const GrowthRule& rule, std::span<const GrowthLimit> lim
   growth.softmax_over = policy.softmax_over;
   growth.most_live = live_of_a_level(rule, growth.trees);
   const ChildCuts cuts = policy.own_cuts.value_or(ChildCuts{rule.top_p, rule.relative_cut});
-  growth.rule = {.width = guesses_of_a_row(rule, growth.trees, drafter),
+  growth.rule = {.max_candidates = guesses_of_a_row(rule, growth.trees, drafter),
                  .top_p = static_cast<float>(cuts.top_p),
                  .relative_cut = static_cast<float>(cuts.relative_cut),
                  .by_log_probability = policy.by_log_probability,

@@ -30,6 +30,16 @@ std::string growth_policies_help() {
   return help;
 }
 
+std::string default_budgets_help() {
+  std::string help;
+  for (const GrowthPolicy& row : growth_policies)
+    if (row.default_budget > 0)
+      help += std::string(row.name) + " " + std::to_string(row.default_budget) + ", ";
+  for (const GrowthPolicy& row : growth_policies)
+    if (row.most_children == 1) help += std::string(row.name) + " its depth, ";
+  return help + "others as many as there may be";
+}
+
 Policy parse_policy(const std::string& name) {
   const auto found = std::ranges::find(growth_policies, name, &GrowthPolicy::name);
   if (found != growth_policies.end()) return found->policy;

@@ -130,10 +130,6 @@ inline constexpr std::array growth_policies{
                  .default_budget = 60,
                  .runs_every_budget = true}};
 
-/// The default budgets above, in the words of --help.
-inline constexpr const char* default_budgets_help =
-    "clover 4, best-first 60, chain its depth, others as many as there may be";
-
 /// The policy that decodes plainly, and the one without --draft.
 inline constexpr Policy plain_policy = Policy::off, default_policy = Policy::automatic;
 
@@ -144,6 +140,9 @@ std::vector<std::string> growth_policy_names();
 
 /// "auto (measures and chooses), off, chain, ..": names and help, for --help.
 std::string growth_policies_help();
+
+/// "clover 4, best-first 60, ..": the default budgets of the table, for --help.
+std::string default_budgets_help();
 
 /// The policy of that name; InputError that lists all names otherwise.
 Policy parse_policy(const std::string& name);

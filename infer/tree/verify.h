@@ -9,8 +9,9 @@
 #include "infer/tree/candidate_tree.h"
 #include "kernels/vocabulary/sample.h"
 
-// Verification on the CPU.  Its twin on the GPU, which must accept the same rows before the CPU knows the
-// target's tokens, is kernels/trees/verify_trees.h.
+// Verification on the CPU.  Where the tokens are chosen on a GPU, kernels/trees/verify_trees.h follows the
+// same trees there and must accept the same rows, so that the next draft can begin before the CPU has
+// verified this pass.
 namespace clover::infer {
 
 /// Randomness of one request: Philox(seed, request, choice 0, position).
@@ -21,9 +22,6 @@ struct RandomKey {
 
 /// The uniform number in [0, 1) that samples the token at a position of the request.
 double uniform_at(const RandomKey& key, int64_t position);
-
-// Acceptance on the CPU.  Where the tokens are chosen on a GPU, kernels/trees/verify_trees.h follows the same
-// trees there, so that the next draft can begin before the CPU has verified this pass.
 
 /// The accepted path of a tree: nodes[0] is the root, each further node an accepted guess.  tokens[i] is the
 /// target's token after nodes[i], so it is the id of nodes[i + 1]; the last one is the bonus token, -1 where

@@ -12,8 +12,9 @@ constexpr int split_keys = attention_split;
 constexpr int split_blocks = split_keys / block_keys;
 constexpr int tensor_queries = 16;  // that a tensor core takes at once
 constexpr int most_tile_queries = 2 * tensor_queries;
-constexpr int wide_part_blocks =
-    16;  // that fold into a part in wide tiles, of sm_90's products of four warps
+// Wide tiles are those of sm_90's products of four warps (wgmma): the queries that one warpgroup takes, and
+// the blocks of keys that fold into a part.
+constexpr int wide_group_queries = 64, wide_part_blocks = 16;
 constexpr int blocks_a_multiprocessor = 2;                       // of threads, that attend at once
 constexpr int largest_head = 256;                                // whose keys and values fit in shared memory
 constexpr int64_t most_attention_workspace = int64_t{32} << 20;  // floats; more rows go one after the other
@@ -149,10 +150,9 @@ inline bool more_queries_than(const AttentionCall& call, int64_t queries) {
 
 /// How many warpgroups share the keys of one wide tile; 0: the call has tiles of another kind.
 inline int wide_groups(const AttentionCall& call, bool warpgroups) {
-  constexpr int group_queries = 64;
   const bool own_code = call.cache != Element::fp32 && (call.head_size == 64 || call.head_size == 128);
   if (!warpgroups || !own_code) return 0;
-  return more_queries_than(call, group_queries) ? 2 : 1;
+  return more_queries_than(call, wide_group_queries) ? 2 : 1;
 }
 
 /// Queries of a tile: two tensor-core tiles share keys where a sequence has enough queries, in the code that
@@ -166,7 +166,7 @@ inline int queries_a_tile(const AttentionCall& call, int64_t shared_bytes) {
 
 inline PlanShape::PlanShape(const AttentionCall& call, int64_t shared_bytes, bool warpgroups)
     : groups(wide_groups(call, warpgroups)),
-      queries(groups > 0 ? 64 * groups : queries_a_tile(call, shared_bytes)),
+      queries(groups > 0 ? wide_group_queries * groups : queries_a_tile(call, shared_bytes)),
       split(groups > 0 ? wide_part_blocks : split_blocks),
       rows(call.rows),
       heads(call.kv_heads * TileShape(call, queries).head_parts()),

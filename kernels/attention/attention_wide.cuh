@@ -8,7 +8,7 @@
 namespace clover::kernels::cuda {
 namespace {
 
-constexpr int group_threads = 4 * warp_size, group_queries = 64;
+constexpr int group_threads = 4 * warp_size;
 constexpr int box_bytes = block_keys * swizzled_row_bytes;
 
 /// Shared memory of a block of threads: queries, a ring of blocks of keys and values, and its barriers.
@@ -103,7 +103,7 @@ template <class T, int Size>
 __device__ __forceinline__ void load_queries(const WideWork& work, int first_query, unsigned char* to) {
   constexpr int eights = Size / 8;
   const int there = work.queries() - first_query;
-  const int count = (there < group_queries ? there : group_queries) * eights;
+  const int count = (there < wide_group_queries ? there : wide_group_queries) * eights;
   const float scale = work.call.scale * 1.44269504f;
   constexpr int at_once = 4;
 #pragma unroll 1
@@ -153,7 +153,7 @@ class GroupRows {
  public:
   __device__ GroupRows(const WideWork& work, const Span* spans, int first_query)
       : first_(first_query / work.heads), longest_(0) {
-    const int last = (first_query + group_queries - 1) / work.heads;
+    const int last = (first_query + wide_group_queries - 1) / work.heads;
     last_ = last < work.rows ? last : work.rows - 1;
     for (int row = first_; row <= last_; ++row)
       if (spans[row].length > longest_) longest_ = spans[row].length;

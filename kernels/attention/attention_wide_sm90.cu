@@ -5,6 +5,7 @@
 // of one kv head, takes keys in blocks of 64 absolute positions; sixteen blocks fold into a part, and parts
 // into the result: a row's result depends on its own path alone. One warp issues the copies of keys and
 // values to a ring; mbarriers pass stages between it and the warps that multiply. Compiled for sm_90a alone.
+// Tile sizes are in attention_wide.cuh (WideRoom) and attention_plan.h.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -83,7 +84,7 @@ template <class T, int Size, int Groups>
 __device__ __forceinline__ void attend_items(const WideItems& items, const Partials& partials,
                                              const WideRoom<Size, Groups>& room) {
   const int group = threadIdx.x / group_threads, lane = threadIdx.x % warp_size;
-  const int query = group * group_queries + threadIdx.x % group_threads / warp_size * 16 + lane / 4;
+  const int query = group * wide_group_queries + threadIdx.x % group_threads / warp_size * 16 + lane / 4;
   const int barrier = Groups == 1 ? 1 : 1 + group;
   constexpr bool folds_parts = Groups > 1;  // has the registers for it
   WideGroup<T, Size, Groups> own_group(room, items.call.rows < 0);
@@ -94,13 +95,13 @@ __device__ __forceinline__ void attend_items(const WideItems& items, const Parti
     const WideWork work(items.call, item, items.shape, number % items.heads);
     const Span* spans = items.plan.spans + item.first_row;
     sync_threads<group_threads>(barrier);  // the queries of the item before have been read
-    load_queries<T, Size>(work, group * group_queries, room.queries(group));
+    load_queries<T, Size>(work, group * wide_group_queries, room.queries(group));
     show_tensor_cores();
     sync_threads<group_threads>(barrier);
     const OwnQuery own[2] = {{work, spans, query}, {work, spans, query + 8}};
     const int blocks = part_blocks(items.item_blocks, wide_part_blocks);
     const bool whole = item.chunks + item.apart == 1 && (folds_parts || item.blocks <= blocks);
-    const GroupRows rows(work, spans, Groups == 1 ? 0 : group * group_queries);
+    const GroupRows rows(work, spans, Groups == 1 ? 0 : group * wide_group_queries);
     KeySteps steps(item, spans, items.item_blocks);
     WideSums<Size> all;
     all.clear();
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(WideRoom<Size, Groups>::threads,
   if (threadIdx.x == 0) room.init_barriers();
   __syncthreads();
   wait_for_prior_kernel();
-  const WideItems items(call, plan, Groups * group_queries);
+  const WideItems items(call, plan, Groups * wide_group_queries);
   if (threadIdx.x >= Groups * group_threads) {
     give_registers<WideRoom<Size, Groups>::copying_registers>();
     if (threadIdx.x < Groups * group_threads + warp_size) copy_items(items, maps, room);

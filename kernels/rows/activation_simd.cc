@@ -2,6 +2,7 @@
 #include "kernels/rows/activation_call.h"
 #include "kernels/rows/row_lanes.h"
 
+// The formulas of SiLU and exp are silu_lanes and exp_lanes in kernels/cpu/lanes.h.
 namespace clover::kernels::cpu {
 namespace {
 

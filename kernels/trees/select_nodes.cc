@@ -10,9 +10,9 @@ namespace clover::kernels {
 namespace {
 
 /// Marks the nodes on a path to the last level.
-void mark_paths(const int32_t* parent, const TreeState& tree, std::vector<char>& kept) {
+void mark_paths(const int32_t* parent, const TreeState& state, std::vector<char>& kept) {
   std::fill(kept.begin() + 1, kept.end(), 0);
-  for (int32_t last = tree.first_live; last < tree.nodes; ++last)
+  for (int32_t last = state.first_live; last < state.nodes; ++last)
     for (int32_t node = last; node > 0 && !kept[node]; node = parent[node]) kept[node] = 1;
 }
 
@@ -30,22 +30,23 @@ void cut(const float* score, int64_t most, std::vector<char>& kept) {
 
 void run_on_cpu(const SelectCall& call) {
   std::vector<char> kept;
-  std::vector<int32_t> place;
+  std::vector<int32_t> kept_number;  // of each node among those that remain
   for (int64_t tree = 0; tree < call.trees; ++tree) {
     const TreeState& state = call.states[tree];
-    TORCH_CHECK(state.nodes >= 0 && state.nodes <= call.nodes, "select_nodes: tree ", tree, " has ",
-                state.nodes, " nodes, expected at most ", call.nodes, ".");
+    TORCH_CHECK(state.nodes >= 0 && state.nodes <= call.node_room, "select_nodes: tree ", tree, " has ",
+                state.nodes, " nodes, expected at most ", call.node_room, ".");
     call.kept_states[tree] = select::after(state, std::min(1, state.nodes));
     if (state.nodes <= 1) continue;
     kept.assign(state.nodes, 1);
-    place.assign(state.nodes, 0);
-    if (call.rule.paths_to_last_level) mark_paths(call.parent + tree * call.nodes, state, kept);
-    cut(call.score + tree * call.nodes, select::most_kept(call, state) - 1, kept);
+    kept_number.assign(state.nodes, 0);
+    if (call.rule.paths_to_last_level) mark_paths(call.parent + tree * call.node_room, state, kept);
+    cut(call.score + tree * call.node_room, select::most_kept(call, state) - 1, kept);
     int32_t count = 1;
     for (int32_t node = 1; node < state.nodes; ++node) {
       if (!kept[node]) continue;
-      place[node] = count++;
-      select::keep(call, tree, node, place[node], place[call.parent[tree * call.nodes + node]]);
+      kept_number[node] = count++;
+      select::keep(call, tree, node, kept_number[node],
+                   kept_number[call.parent[tree * call.node_room + node]]);
     }
     call.kept_states[tree].nodes = count;
   }
@@ -68,12 +69,12 @@ void select_nodes(const GrowingTrees& grown, const SelectRule& rule, GrowingTree
   run(name, grown.ids,
       SelectCall{.rule = rule,
                  .trees = trees,
-                 .nodes = grown.ids.size(1),
+                 .node_room = grown.ids.size(1),
                  .ids = grown.ids.const_data_ptr<int64_t>(),
                  .parent = grown.parent.const_data_ptr<int32_t>(),
                  .score = grown.score.const_data_ptr<float>(),
                  .states = static_cast<const TreeState*>(grown.state.const_data_ptr()),
-                 .room = kept.ids.size(1),
+                 .kept_room = kept.ids.size(1),
                  .kept_ids = kept.ids.mutable_data_ptr<int64_t>(),
                  .kept_parent = kept.parent.mutable_data_ptr<int32_t>(),
                  .kept_probability = kept.score.mutable_data_ptr<float>(),

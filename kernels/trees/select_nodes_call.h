@@ -2,7 +2,8 @@
 
 #include "kernels/trees/tree_growth_call.h"
 
-// The call of kernels/trees/select_nodes.h, and what its CPU and CUDA bodies share.
+// The call of kernels/trees/select_nodes.h, and what its CPU and CUDA bodies share.  Ties while a tree grows
+// are broken by growth::before in tree_growth_call.h; ties when it is cut back, by node number.
 namespace clover::kernels {
 
 /// Which nodes of a tree remain when it has grown.
@@ -13,15 +14,16 @@ struct SelectRule {
 
 struct SelectCall {
   SelectRule rule;
-  int64_t trees, nodes;     // trees of the batch; room for nodes of a tree as it has grown
-  const int64_t* ids;       // [trees, nodes]
-  const int32_t* parent;    // [trees, nodes]
-  const float* score;       // [trees, nodes]
+  int64_t trees;            // of the batch
+  int64_t node_room;        // nodes that there is room for in a tree as it has grown
+  const int64_t* ids;       // [trees, node_room]
+  const int32_t* parent;    // [trees, node_room]
+  const float* score;       // [trees, node_room]
   const TreeState* states;  // [trees]
-  int64_t room;             // for nodes that remain of a tree
-  int64_t* kept_ids;        // [trees, room]
-  int32_t* kept_parent;     // [trees, room]
-  float* kept_probability;  // [trees, room]
+  int64_t kept_room;        // nodes that there is room for of those that remain of a tree
+  int64_t* kept_ids;        // [trees, kept_room]
+  int32_t* kept_parent;     // [trees, kept_room]
+  float* kept_probability;  // [trees, kept_room]
   TreeState* kept_states;   // [trees]
 };
 void run_on_cpu(const SelectCall& call);
@@ -30,17 +32,18 @@ CLOVER_GPU_KERNEL void run_on_gpu(const SelectCall& call, const GpuContext& cont
 namespace select {
 
 /// How many nodes may remain of a tree, the root included.
-CLOVER_HOST_DEVICE int32_t most_kept(const SelectCall& call, const TreeState& tree) {
-  return tree.most_kept < call.room ? tree.most_kept : static_cast<int32_t>(call.room);
+CLOVER_HOST_DEVICE int32_t most_kept(const SelectCall& call, const TreeState& state) {
+  return state.most_kept < call.kept_room ? state.most_kept : static_cast<int32_t>(call.kept_room);
 }
 
-/// Copies a node of tree number `tree` to its place among those that remain, where its parent has `parent`.
-CLOVER_HOST_DEVICE void keep(const SelectCall& call, int64_t tree, int32_t node, int32_t place,
-                             int32_t parent) {
-  const int64_t from = tree * call.nodes + node, to = tree * call.room + place;
+/// Copies node `node` of tree number `tree` to node `to_node` of what remains of it, where its parent is
+/// `to_parent`.
+CLOVER_HOST_DEVICE void keep(const SelectCall& call, int64_t tree, int32_t node, int32_t to_node,
+                             int32_t to_parent) {
+  const int64_t from = tree * call.node_room + node, to = tree * call.kept_room + to_node;
   const float score = call.score[from];
   call.kept_ids[to] = call.ids[from];
-  call.kept_parent[to] = parent;
+  call.kept_parent[to] = to_parent;
   call.kept_probability[to] = call.rule.by_log_probability ? cuda::exp_one(score) : score;
 }
 

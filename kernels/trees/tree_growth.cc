@@ -28,8 +28,8 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
   if (trees.plans.defined())
     check_tensor(name, "trees.plans", trees.plans, {trees.ids.size(0), -1, planned_node_size}, at::kInt,
                  device);
-  TORCH_CHECK(rule.width >= 1 && rule.width <= logits.size(1), name, ": the width is ", rule.width,
-              ", expected 1 to the ", logits.size(1), " guesses of a row.");
+  TORCH_CHECK(rule.max_candidates >= 1 && rule.max_candidates <= logits.size(1), name, ": max_candidates is ",
+              rule.max_candidates, ", expected 1 to the ", logits.size(1), " guesses of a row.");
   TORCH_CHECK(most_live >= 1 && most_live <= 64, name, ": ", most_live, " live nodes, expected 1 to 64.");
   const int64_t needed = trees.ids.size(0) * (rule.one_row_a_tree ? 1 : most_live);
   TORCH_CHECK(trees.rows.size(1) >= needed, name, ": room for ", trees.rows.size(1), " rows, expected ",
@@ -44,8 +44,8 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
                  .rule = rule,
                  .most_live = most_live,
                  .trees = trees.ids.size(0),
-                 .nodes = trees.ids.size(1),
-                 .capacity = trees.rows.size(1),
+                 .node_room = trees.ids.size(1),
+                 .next_row_room = trees.rows.size(1),
                  .plans = plans_of(trees),
                  .planned = trees.plans.defined() ? trees.plans.size(1) : 0,
                  .tree_ids = trees.ids.mutable_data_ptr<int64_t>(),

@@ -16,14 +16,14 @@ struct GrowingTrees {
   at::Tensor score;  // fp32 [S, N] what nodes are ranked by (LevelRule), likewise: their joint probability or
                      // its logarithm
   at::Tensor state;  // i32 [S, 10] a TreeState for each tree
-  // What the drafter computes next, one row for each live node (or tree): the row of the last level that it
-  // continues, and the token that it is given.
+  // What the drafter computes next, one row for each live node (or tree): the row of the deepest level that
+  // it continues, and the token that it is given.
   at::Tensor rows;       // i64 [2, F], zeros behind the last row; F >= S, or S * most_live
   at::Tensor row_count;  // i32 [1] rows in use
   at::Tensor plans{};    // i32 [S, P, 3] of PlannedNode: every tree follows its own; undefined: none does
 };
 
-/// Adds one level to all trees.  Of all children of a tree's live nodes those of the highest score become
+/// Adds one level to all trees.  Of all candidates of a tree's live nodes those of the highest score become
 /// nodes, in that order, as many as most_nodes and the rule leave room for; the first `most_live` of them are
 /// live.  Of a tree with a plan, the next level's nodes as they stand there; those with children are live,
 /// whatever `most_live`.  A guess's probability is exp(logit - log_sum) in fp32, that of NaN 0.

@@ -2,6 +2,8 @@
 
 #include "kernels/trees/verify_trees_call.h"
 
+// The CPU twin of the CUDA kernel.  The engine's own acceptance, and typical acceptance, are in
+// infer/tree/verify.cc.
 namespace clover::kernels {
 namespace {
 

@@ -32,7 +32,7 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
     : shape_(std::move(shape)),
       pages_(pages),
       page_size_(page_size),
-      rotary_({shape_.frequencies, shape_.rotary_scale, shape_.frequencies_at, shape_.plain_length}),
+      rotary_({shape_.frequencies, shape_.rotary_scale, shape_.frequencies_at, shape_.fixed_rotation_length}),
       prefixes_(page_size) {
   TORCH_CHECK(pages > 0 && page_size > 0,
               "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
@@ -45,7 +45,7 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
   const auto options = at::TensorOptions(shape_.dtype).device(shape_.device);
   // Attention on a GPU multiplies what lies behind a sequence's last row by zero: it must be finite.
   rows_ = on_cpu ? kernels::zeros_in_large_pages(sizes, options) : at::zeros(sizes, options);
-  parts_ = rows_.unbind(0);
+  layer_views_ = rows_.unbind(0);
   for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
 }
 
@@ -54,7 +54,7 @@ int64_t KvCache::bytes_per_page(const KvShape& shape, int64_t page_size) {
          static_cast<int64_t>(c10::elementSize(shape.dtype));
 }
 
-int32_t KvCache::open(int64_t prompt) {
+int32_t KvCache::open(int64_t prompt_length) {
   int32_t number;
   if (!closed_.empty()) {
     number = closed_.back();
@@ -65,7 +65,7 @@ int32_t KvCache::open(int64_t prompt) {
   }
   sequences_[number] = Sequence{};
   sequences_[number].open = true;
-  sequences_[number].prompt = prompt;
+  sequences_[number].prompt_length = prompt_length;
   return number;
 }
 
@@ -108,11 +108,11 @@ PrefixPages::PartialMatch KvCache::partial_match(const Sequence& sequence,
                                 ids.first(ids.size() - 1).subspan(sequence.length));
 }
 
-int64_t KvCache::copyable_beginning(int32_t number, std::span<const int64_t> ids) const {
+int64_t KvCache::copyable_page_rows(int32_t number, std::span<const int64_t> ids) const {
   return partial_match(sequences_[number], ids).rows;
 }
 
-int64_t KvCache::copy_beginning(int32_t number, std::span<const int64_t> ids) {
+int64_t KvCache::copy_page_rows(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
   const auto [page, rows] = partial_match(sequence, ids);
   if (rows == 0) return sequence.length;
@@ -211,31 +211,31 @@ Placement KvCache::place(const RowBatch& batch) {
     TORCH_CHECK(parent == -1 || (parent >= first && parent < row), "RowBatch: row ", row, " has parent ",
                 parent, ", expected -1 or an earlier row of its sequence");
     table_of[row] = static_cast<int32_t>(tables.size()) - 1;
-    const int32_t own = static_cast<int32_t>(sequence.length + row - first);
+    const int32_t own_slot = static_cast<int32_t>(sequence.length + row - first);
     positions[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : positions[parent] + 1;
     contiguous[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : contiguous[parent];
     if (parent >= 0) {
       for (int32_t i = path_begin[parent]; i < path_begin[parent + 1]; ++i) path.push_back(path[i]);
     }
-    if (static_cast<int32_t>(path.size()) == path_begin[row] && own == contiguous[row]) {
+    if (static_cast<int32_t>(path.size()) == path_begin[row] && own_slot == contiguous[row]) {
       ++contiguous[row];  // still one run of slots from 0
     } else {
-      path.push_back(own);
+      path.push_back(own_slot);
     }
     path_begin.push_back(static_cast<int32_t>(path.size()));
-    placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own);
+    placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own_slot);
   }
   std::vector<RotaryTable::Row> rotary_rows(rows);
   for (int64_t row = 0; row < rows; ++row)
     rotary_rows[row] = {positions[row],
-                        std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt)};
+                        std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt_length)};
   rotary_.fill(rotary_rows, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
                     page_table(tables)};
   return placement;
 }
 
-Placement KvCache::place(std::span<const Segment> segments, int64_t room, RotaryTable* own) {
+Placement KvCache::place(std::span<const Segment> segments, int64_t room, RotaryTable* own_rotation) {
   std::vector<int32_t> tables, table_of, contiguous;
   std::vector<RotaryTable::Row> rotary_rows;
   std::vector<int64_t> slots;
@@ -247,7 +247,8 @@ Placement KvCache::place(std::span<const Segment> segments, int64_t room, Rotary
     if (room > 0) reserve(sequence, segment.begin + segment.count + room);
     for (int32_t i = 0; i < segment.count; ++i) {
       table_of.push_back(static_cast<int32_t>(tables.size()));
-      rotary_rows.push_back({segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt)});
+      rotary_rows.push_back(
+          {segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt_length)});
       contiguous.push_back(segment.begin + i + 1);
       slots.push_back(slot(sequence, segment.begin + i));
     }
@@ -256,7 +257,7 @@ Placement KvCache::place(std::span<const Segment> segments, int64_t room, Rotary
   Placement placement;
   placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
   std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
-  (own != nullptr ? *own : rotary_).fill(rotary_rows, placement);
+  (own_rotation != nullptr ? *own_rotation : rotary_).fill(rotary_rows, placement);
   placement.rows = {to_tensor(table_of), to_tensor(contiguous),
                     to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
   return placement;
@@ -282,8 +283,8 @@ at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
 
 void KvCache::move(const at::Tensor& moves, int64_t layers) {
   if (moves.size(1) == 0) return;
-  at::Tensor parts = rows_.narrow(0, 0, 2 * layers);
-  kernels::move_rows(parts, moves);
+  at::Tensor first_layers = rows_.narrow(0, 0, 2 * layers);
+  kernels::move_rows(first_layers, moves);
 }
 
 void KvCache::commit(std::span<const Kept> all) {
@@ -299,8 +300,8 @@ void KvCache::commit(std::span<const Kept> all) {
 }
 
 void KvCache::add_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const {
-  const Sequence& its = sequences_[sequence];
-  for (int64_t i = 0; i < rows; ++i) slots.push_back(slot(its, its.length + i));
+  const Sequence& entry = sequences_[sequence];
+  for (int64_t i = 0; i < rows; ++i) slots.push_back(slot(entry, entry.length + i));
 }
 
 }  // namespace clover::model

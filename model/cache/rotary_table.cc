@@ -18,7 +18,7 @@ void RotaryTable::fill(std::span<const Row> rows, Placement& placement) {
   };
   int64_t longest = 0;
   for (const Row& row : rows)
-    if (row.length <= rotation_.plain_length) longest = std::max<int64_t>(longest, row.position + 1);
+    if (row.length <= rotation_.fixed_rotation_length) longest = std::max<int64_t>(longest, row.position + 1);
   for (int64_t position = std::ssize(cos_) / half; position < longest; ++position) {
     for (const double frequency : rotation_.frequencies) {
       const auto [cos, sin] = turn(position, frequency);
@@ -33,7 +33,7 @@ void RotaryTable::fill(std::span<const Row> rows, Placement& placement) {
     const int64_t position = rows[row].position, length = rows[row].length;
     float* cos = placement.cos.data_ptr<float>() + row * half;
     float* sin = placement.sin.data_ptr<float>() + row * half;
-    if (length <= rotation_.plain_length) {
+    if (length <= rotation_.fixed_rotation_length) {
       std::copy_n(cos_.begin() + position * half, half, cos);
       std::copy_n(sin_.begin() + position * half, half, sin);
       continue;

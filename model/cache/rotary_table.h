@@ -14,15 +14,15 @@ namespace clover::model {
 struct Rotation {
   std::vector<double> frequencies;  // inverse frequencies, [d/2]
   double scale = 1;                 // factor of cosines and sines (attention scaling of scaled RoPE)
-  /// Dynamic and long RoPE: the inverse frequencies of rows that are computed when their text has `length`
-  /// tokens, more than `plain_length` of them.
+  /// Dynamic and long RoPE: a row rotates by `frequencies` while its text has at most fixed_rotation_length
+  /// tokens when it is computed, else by frequencies_at(the text's length then).
   std::function<std::vector<double>(int64_t length)> frequencies_at = {};
-  int64_t plain_length = std::numeric_limits<int64_t>::max();
+  int64_t fixed_rotation_length = std::numeric_limits<int64_t>::max();
 };
 
-/// Cosines and sines of positions.  Up to plain_length a position's angles are always the same; they are
-/// kept in a table that grows with the positions.  Beyond, they depend on the text's length and are computed
-/// for each row.
+/// Cosines and sines of positions.  In texts of up to fixed_rotation_length tokens a position's angles are
+/// always the same; they are kept in a table that grows with the positions.  Beyond, they depend on the
+/// text's length and are computed for each row.
 class RotaryTable {
  public:
   explicit RotaryTable(Rotation rotation) : rotation_(std::move(rotation)) {}

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/gpu/gpu.h"
+#include "model/graphs/captured_sizes.h"
 #include "model/graphs/guesses.h"
 #include "model/graphs/timer.h"
 
@@ -49,7 +50,8 @@ kernels::GrowingTrees trees_in(const at::Tensor& bytes, int64_t nodes) {
 /// probability of least_joint.
 int64_t most_of_a_level(const Growth& growth, int64_t levels) {
   int64_t reached = 1;
-  for (int64_t level = 1; level < levels && reached < most_live_on_gpu; ++level) reached *= growth.rule.width;
+  for (int64_t level = 1; level < levels && reached < most_live_on_gpu; ++level)
+    reached *= growth.rule.max_candidates;
   float least_joint = 1;
   for (const Growth::Tree& tree : growth.trees) least_joint = std::min(least_joint, tree.least_joint);
   constexpr float rounding = 1e-3f;
@@ -168,7 +170,7 @@ at::Tensor DraftGraphs::first_states(const Growth& growth, const GrowthShape& sh
   int32_t* to = states.mutable_data_ptr<int32_t>();
   for (int32_t i = 0; i < std::ssize(growth.trees); ++i, to += width) {
     const Growth::Tree& tree = growth.trees[i];
-    kernels::TreeState state{.row = i,
+    kernels::TreeState state{.guess_row = i,
                              .most_nodes = static_cast<int32_t>(tree.most_nodes),
                              .levels = static_cast<int32_t>(tree.levels),
                              .least_score = tree.least_joint,
@@ -201,7 +203,7 @@ at::Tensor DraftGraphs::grown(const Features& features, const PassInputs& on_dev
   trees.row_count = at::empty({1}, trees.state.options());
   if (!bytes.is_cpu()) kv.live_rows = trees.row_count;
   for (int64_t level = 1;; ++level) {
-    const Guesses guesses = guesses_of(drafter_, state, shape.rule.width, shape.softmax_over);
+    const Guesses guesses = guesses_of(drafter_, state, shape.rule.max_candidates, shape.softmax_over);
     kernels::grow_level(guesses.logits, guesses.ids, guesses.log_sums, shape.rule, shape.most_live, trees);
     const int64_t rows = bytes.is_cpu() ? trees.row_count.item<int32_t>() : room;
     if (level == shape.levels || rows == 0) break;
@@ -229,7 +231,7 @@ DraftGraphs::Key DraftGraphs::key_of(const PassShape& inputs, const GrowthShape&
   const int64_t select = !shape.select ? 0 : shape.select->paths_to_last_level ? 1 : 2;
   return {{inputs.rows, inputs.pages, inputs.wanted},
           {shape.nodes, shape.levels, shape.most_live, shape.softmax_over, shape.planned, shape.kept, select,
-           rule.width, rule.most_a_level, rule.by_log_probability, rule.best_so_far},
+           rule.max_candidates, rule.most_a_level, rule.by_log_probability, rule.best_so_far},
           {rule.top_p, rule.relative_cut}};
 }
 

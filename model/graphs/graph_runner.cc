@@ -3,8 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <chrono>
 #include <cstdio>
 
@@ -14,28 +12,11 @@
 namespace clover::model {
 namespace {
 
-// Among them trees of five rows for 1, 4, 16 and 48 sequences, which are most frequent.
-constexpr std::array<int64_t, 17> sizes{
-    1, 2, 4, 5, 8, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 240, most_captured_rows};
 // Bytes left to work that is not captured (prompts, large batches), because it cannot use the memory of
 // graphs.
 constexpr int64_t left_for_others = int64_t{512} << 20;
-constexpr int64_t fewest_pages = 4;  // of 64 tokens: fewer shapes to capture
 
 }  // namespace
-
-int64_t captured_rows(int64_t rows) {
-  TORCH_CHECK(rows <= sizes.back(), "captured_rows: expected at most ", sizes.back(), " rows, found ", rows);
-  return *std::lower_bound(sizes.begin(), sizes.end(), rows);
-}
-
-int64_t captured_pages(int64_t pages) {
-  return power_of_two(pages, fewest_pages);
-}
-
-int64_t power_of_two(int64_t count, int64_t least) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(count, least))));
-}
 
 bool GraphRunner::run(Work& work, const std::function<void()>& body) {
   if (work.graph) {

@@ -10,15 +10,6 @@
 
 namespace clover::model {
 
-/// Work of more rows takes longer than its kernels' launches do, and is not captured.
-constexpr int64_t most_captured_rows = 256;
-/// The sizes that work of so many rows or pages is padded to and captured at: few enough to be met again.
-/// At most most_captured_rows rows.
-int64_t captured_rows(int64_t rows);
-int64_t captured_pages(int64_t pages);
-/// The least power of two that is neither below `count` nor below `least`, itself one.
-int64_t power_of_two(int64_t count, int64_t least);
-
 /// Captures work that comes again in the same shape as a CUDA graph (kernels/gpu/graph.h) and replays it:
 /// launching many small kernels one by one takes longer than running them.
 class GraphRunner {

@@ -6,7 +6,7 @@
 
 #include "kernels/linear/linear.h"
 #include "kernels/vocabulary/top_k.h"
-#include "model/graphs/graph_runner.h"
+#include "model/graphs/captured_sizes.h"
 
 namespace clover::model {
 namespace {

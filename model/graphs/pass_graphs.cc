@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "model/graphs/captured_sizes.h"
+
 namespace clover::model {
 namespace {
 

@@ -178,7 +178,7 @@ std::vector<double> Rope::frequencies(int64_t head_dim, int64_t length) const {
 Rotation Rope::rotation(int64_t head_dim) const {
   Rotation rotation{frequencies(head_dim, 0), attention_factor};
   if (!depends_on_length()) return rotation;
-  rotation.plain_length = static_cast<int64_t>(pretraining_context);
+  rotation.fixed_rotation_length = static_cast<int64_t>(pretraining_context);
   rotation.frequencies_at = [rope = *this, head_dim](int64_t length) {
     return rope.frequencies(head_dim, length);
   };

@@ -251,7 +251,7 @@ KvShape Target::kv_shape(int64_t drafter_layers) const {
           device(),
           rotation.scale,
           rotation.frequencies_at,
-          rotation.plain_length};
+          rotation.fixed_rotation_length};
 }
 
 }  // namespace clover::model

@@ -114,7 +114,7 @@ Objective::Objective(model::Drafter& drafter, const model::TargetView& target,
       model::lm_head_rows(target, head.token_map).to(drafter.device(), settings.dtype).contiguous();
 }
 
-model::FeatureTaps Objective::features() const {
+model::FeatureTaps Objective::wanted_features() const {
   model::FeatureTaps taps = drafter_.features();
   taps.post_norm |= reads_features_;
   return taps;

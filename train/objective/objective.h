@@ -46,7 +46,7 @@ class Objective {
 
   /// What `loss` needs of batches: teacher rows or none, and which features of the target.
   TeacherRow teacher_row() const { return reads_features_ ? TeacherRow::yes : TeacherRow::no; }
-  model::FeatureTaps features() const;
+  model::FeatureTaps wanted_features() const;
   const LossTerms& terms() const { return settings_.terms; }
   const LossHeads& heads() const { return heads_; }
   const LabelMap& label_map() const { return label_map_; }

@@ -39,13 +39,13 @@ nlohmann::json estimate(const FitJob& job) {
   }
   for (const auto& parameter : job.drafter->parameters()) parameters += parameter.numel();
 
-  const model::FeatureTaps wanted = trainer.objective().features();
+  const model::FeatureTaps wanted = trainer.objective().wanted_features();
   const model::FeatureTaps taps =
       job.settings.feature_file.empty() ? wanted : model::FeatureTaps{true, true, wanted.layers};
   const int64_t row_bytes = job.target->config().hidden *
                             static_cast<int64_t>(c10::elementSize(job.target->dtype())) *
                             (int64_t{taps.pre_norm} + int64_t{taps.post_norm} + std::ssize(taps.layers));
-  const DataOrder order(std::ssize(job.order), job.settings.batch, job.settings.seed);
+  const DataOrder order(std::ssize(job.used_samples), job.settings.batch, job.settings.seed);
   const double passes = static_cast<double>(job.total_steps) / static_cast<double>(order.steps_per_epoch());
   const int64_t kept = passes > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
 

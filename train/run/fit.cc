@@ -172,7 +172,7 @@ void Run::train_step() {
 
 void Run::save_features() {
   if (!features_unsaved_) return;
-  const auto* all = trainer_.features().all_features(job_.store.size(data::Split::train));
+  const auto* all = trainer_.feature_cache().all_features(job_.store.size(data::Split::train));
   if (all == nullptr) return;
   features_unsaved_ = false;
   try {

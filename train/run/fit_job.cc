@@ -93,10 +93,10 @@ void choose_samples(FitJob& job) {
   const LabelMap label_map(job.token_map, job.target->config().vocab);
   std::vector<int64_t> all(samples);
   std::iota(all.begin(), all.end(), 0);
-  std::ranges::copy_if(all, std::back_inserter(job.order),
+  std::ranges::copy_if(all, std::back_inserter(job.used_samples),
                        [&](int64_t index) { return has_draft_vocab_label(job.sample(index), label_map); });
-  const int64_t useless = samples - std::ssize(job.order);
-  if (job.order.empty())
+  const int64_t useless = samples - std::ssize(job.used_samples);
+  if (job.used_samples.empty())
     throw data::InputError(job.settings.data +
                            " holds no sample with a label the heads could learn: give a "
                            "larger --max-length or --draft-vocab.");
@@ -107,7 +107,7 @@ void choose_samples(FitJob& job) {
         "%lld, or no token of it in the heads' vocabulary\n",
         static_cast<long long>(useless), static_cast<long long>(samples),
         job.includes_unlabelled ? "" : " and are left out", static_cast<long long>(job.settings.max_length));
-  if (job.includes_unlabelled) job.order = all;
+  if (job.includes_unlabelled) job.used_samples = all;
 }
 
 /// Makes the drafter of a new run, with fresh weights or those of --init-heads.
@@ -153,9 +153,10 @@ void restore_drafter(FitJob& job) {
   const auto samples = saved.identity.find("samples");
   job.includes_unlabelled = samples == saved.identity.end();
   choose_samples(job);
-  if (!job.includes_unlabelled && *samples != job.order.size())
+  if (!job.includes_unlabelled && *samples != job.used_samples.size())
     throw data::InputError(job.checkpoint->string() + " belongs to a run over " + samples->dump() +
-                           " samples, and " + std::to_string(job.order.size()) + " of " + job.settings.data +
+                           " samples, and " + std::to_string(job.used_samples.size()) + " of " +
+                           job.settings.data +
                            " teach these heads something: begin a new run in another folder.");
 }
 
@@ -164,8 +165,8 @@ void read_feature_file(FitJob& job) {
   const std::string& file = job.settings.feature_file;
   if (file.empty()) return;
   if (!std::filesystem::exists(file)) return data::check_writable(file);
-  job.features = job.feature_file().read(job.store.size(data::Split::train), job.target->config().hidden,
-                                         job.target->dtype());
+  job.stored_features = job.feature_file().read(job.store.size(data::Split::train),
+                                                job.target->config().hidden, job.target->dtype());
 }
 
 }  // namespace
@@ -218,7 +219,7 @@ nlohmann::json FitJob::identity() const {
                      {"target", target->fingerprint()},
                      {"data", store.about().at("content_hash")},
                      {"golden_ids", golden_ids()}};
-  if (!includes_unlabelled) all["samples"] = order.size();
+  if (!includes_unlabelled) all["samples"] = used_samples.size();
   return all;
 }
 
@@ -259,7 +260,7 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
                            " tokens, but " + settings.target + " reads " + std::to_string(config.context) +
                            ": give --max-length " + std::to_string(config.context) + ".");
   }
-  const DataOrder order(std::ssize(job.order), job.settings.batch, job.settings.seed);
+  const DataOrder order(std::ssize(job.used_samples), job.settings.batch, job.settings.seed);
   job.total_steps = job.settings.steps > 0
                         ? job.settings.steps
                         : std::max<int64_t>(1, std::llround(job.settings.epochs *

@@ -34,10 +34,11 @@ struct FitJob {
   std::optional<std::filesystem::path> checkpoint;  // to resume from
   RunState state;
   int64_t total_steps = 0;
-  int64_t longest = 0;                      // tokens of the longest training sample, after cutting
-  std::vector<int64_t> order{};             // indices of the training samples that are used, ascending
-  bool includes_unlabelled = false;         // `order` has samples without a label, too, as in older runs
-  std::vector<model::Features> features{};  // by training sample, from the feature file; empty without one
+  int64_t longest = 0;                  // tokens of the longest training sample, after cutting
+  std::vector<int64_t> used_samples{};  // indices of the training samples that are used, ascending
+  bool includes_unlabelled = false;     // used_samples has samples without a label, too, as in older runs
+  // Features by training sample, from the feature file; empty without one.
+  std::vector<model::Features> stored_features{};
 
   /// Training sample `index`, cut to max_length.
   data::TokenStore::Sample sample(int64_t index) const;

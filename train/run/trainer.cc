@@ -75,25 +75,29 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     : job_(job),
       ranks_(ranks),
       objective_(*job.drafter, job.target->view(), objective_settings(job.settings)),
-      order_(std::ssize(job.order), job.settings.batch, job.settings.seed),
-      schedule_{job.settings.lr, job.settings.warmup, job.total_steps},
-      features_(*job.target, objective_.features(), job.longest, job.settings.feature_cache,
-                {job.settings.target, job.features.empty() ? "" : job.settings.feature_file}),
-      optimiser_(parameters_of(*job.drafter),
-                 {job.settings.beta1, job.settings.beta2, job.settings.eps, job.settings.weight_decay}) {
+      order_(std::ssize(job.used_samples), job.settings.batch, job.settings.seed),
+      schedule_{.peak = job.settings.lr, .warmup = job.settings.warmup, .total = job.total_steps},
+      feature_cache_(*job.target, objective_.wanted_features(), job.longest, job.settings.feature_cache,
+                     {.target_folder = job.settings.target,
+                      .feature_file = job.stored_features.empty() ? "" : job.settings.feature_file}),
+      optimiser_(parameters_of(*job.drafter), {.beta1 = job.settings.beta1,
+                                               .beta2 = job.settings.beta2,
+                                               .epsilon = job.settings.eps,
+                                               .weight_decay = job.settings.weight_decay}) {
   for (const auto& [name, parameter] : parameters_of(*job.drafter)) {
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
   }
-  if (!job.settings.feature_file.empty() && (ranks.is_only_rank() || !job.features.empty()))
-    features_.retain_for_file(job.features, job.store.size(data::Split::train), job.order);
+  // With several processes none computes every sample's features: they read a feature file, but write none.
+  if (!job.settings.feature_file.empty() && (ranks.is_only_rank() || !job.stored_features.empty()))
+    feature_cache_.retain_for_file(job.stored_features, job.store.size(data::Split::train), job.used_samples);
 }
 
 at::TensorOptions Trainer::gradient_options() const {
   return at::TensorOptions(at::kFloat).device(job_.target->device());
 }
 
-/// Makes slices of `gradient`, fp32 [gradient_size_], the gradients of the parameters.
+/// Points each parameter's gradient at its slice of `gradient`, fp32 [gradient_size_].
 void Trainer::bind_gradients(const at::Tensor& gradient) {
   int64_t begin = 0;
   for (at::Tensor& parameter : parameters_) {
@@ -123,7 +127,7 @@ StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::spa
   metrics.heads.resize(heads);
   metrics.answer_tokens = batch.supervised;
   metrics.rows = batch.rows;
-  const model::Features features = features_.of(samples, rows, indices);
+  const model::Features features = feature_cache_.of(samples, rows, indices);
   if (batch.rows == 0) return metrics;
   const Draws draws{job_.settings.seed, step, indices};
   const Feed feed{self_feed(step), &objective_.heads(), draws};
@@ -169,9 +173,9 @@ std::string Trainer::why_not_finite(int64_t step) const {
 }
 
 /// The sum of the metrics of all processes' micro-batches, in order of rank.
-StepMetrics Trainer::sum_metrics(const std::vector<StepMetrics>& own) {
+StepMetrics Trainer::sum_metrics(const std::vector<StepMetrics>& micro_batches) {
   std::vector<double> numbers;
-  for (const StepMetrics& metrics : own) append(metrics, numbers);
+  for (const StepMetrics& metrics : micro_batches) append(metrics, numbers);
   StepMetrics all;
   all.heads.resize(job_.drafter->trained_depth());
   for (const std::vector<double>& values : ranks_.all_gather(numbers)) {
@@ -192,7 +196,7 @@ StepMetrics Trainer::skip_unlabelled_step(int64_t step) {
 
 StepMetrics Trainer::step(int64_t step) {
   std::vector<int64_t> indices = order_.batch(step);
-  for (int64_t& index : indices) index = job_.order[index];
+  for (int64_t& index : indices) index = job_.used_samples[index];
   const std::vector<int64_t> labels = count_labels(indices);
   if (std::ranges::all_of(labels, [](int64_t count) { return count == 0; }))
     return skip_unlabelled_step(step);
@@ -200,16 +204,17 @@ StepMetrics Trainer::step(int64_t step) {
   const int64_t size = job_.settings.micro_batch, count = std::ssize(indices);
   const int64_t micro_batches = (count + size - 1) / size, ranks = ranks_.rank().count;
 
-  const auto [first, last] = rank_share(micro_batches, ranks_.rank().number, ranks);
-  std::vector<StepMetrics> own;
-  const at::Tensor gradient = tree_sum(first, last, [&](int64_t i) {
+  const auto [begin, end] = rank_share(micro_batches, ranks_.rank().number, ranks);
+  std::vector<StepMetrics> own_metrics;  // of this process's micro-batches
+  // A leaf of the sum is the gradient of micro-batch i, computed in memory of its own.
+  const at::Tensor gradient = tree_sum(begin, end, [&](int64_t i) {
     const at::Tensor part = at::zeros({gradient_size_}, gradient_options());
     bind_gradients(part);
     const auto samples = std::span(indices).subspan(i * size, std::min(size, count - i * size));
-    own.push_back(forward_backward(samples, scale, step));
+    own_metrics.push_back(forward_backward(samples, scale, step));
     return part;
   });
-  StepMetrics metrics = sum_metrics(own);
+  StepMetrics metrics = sum_metrics(own_metrics);
   std::vector<bool> has_gradient;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const auto share = rank_share(micro_batches, rank, ranks);

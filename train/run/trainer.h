@@ -48,7 +48,7 @@ class Trainer {
   int64_t epoch_of(int64_t step) const { return order_.epoch_of(step); }
   AdamW& optimiser() { return optimiser_; }
   const AdamW& optimiser() const { return optimiser_; }
-  const FeatureCache& features() const { return features_; }
+  const FeatureCache& feature_cache() const { return feature_cache_; }
   const Objective& objective() const { return objective_; }
 
  private:
@@ -59,7 +59,7 @@ class Trainer {
   std::vector<double> head_scale(std::span<const int64_t> labels) const;
   std::string why_not_finite(int64_t step) const;
   StepMetrics skip_unlabelled_step(int64_t step);
-  StepMetrics sum_metrics(const std::vector<StepMetrics>& own);
+  StepMetrics sum_metrics(const std::vector<StepMetrics>& micro_batches);
   at::TensorOptions gradient_options() const;
   void bind_gradients(const at::Tensor& gradient);
 
@@ -68,7 +68,7 @@ class Trainer {
   Objective objective_;
   DataOrder order_;
   Schedule schedule_;
-  FeatureCache features_;
+  FeatureCache feature_cache_;
   AdamW optimiser_;
   std::vector<at::Tensor> parameters_;
   int64_t gradient_size_ = 0;  // elements of all parameters

@@ -28,7 +28,7 @@ PassCost known_costs(int timings = 20) {
   PassCost costs;
   for (int i = 0; i < timings; ++i)
     for (const int64_t rows : {1, 4, 16}) costs.observe(rows, 0, seconds(rows));
-  costs.observe_attention(4, 300, 0.010, 0.0112);  // a microsecond a position
+  costs.observe_attention(4, 300, 0.010, 0.0112);  // a microsecond an attended token
   return costs;
 }
 

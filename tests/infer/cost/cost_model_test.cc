@@ -13,7 +13,7 @@ CandidateTree random_tree(std::mt19937_64& random, int64_t nodes) {
   std::uniform_real_distribution<float> share(0.05f, 0.9f);
   for (int64_t i = 0; i < nodes; ++i) {
     const int32_t parent = int32_t(random() % uint64_t(tree.size()));
-    tree.add(10 + i, parent, tree.probability_by_drafter[parent] * share(random));
+    tree.add(10 + i, parent, tree.proposed_probability[parent] * share(random));
   }
   return tree;
 }
@@ -80,20 +80,20 @@ TEST(PassCost, BelievesNeighboursMoreThanOneTiming) {
 }
 
 TEST(PassCost, TellsAttentionFromRows) {
-  const double row = 0.0005, position = 2e-6;
-  const auto seconds = [&](int64_t rows, int64_t positions) {
-    return 0.01 + row * double(rows) + position * double(positions);
+  const double row = 0.0005, attended_token = 2e-6;
+  const auto seconds = [&](int64_t rows, int64_t attended_tokens) {
+    return 0.01 + row * double(rows) + attended_token * double(attended_tokens);
   };
   PassCost cost;
   for (int64_t rows = 1; rows <= 64; rows *= 2) cost.observe(rows, 0, seconds(rows, 0));
   cost.observe_attention(4, 500, seconds(4, 0), seconds(4, 4 * 500));
   EXPECT_NEAR(cost.at(8, 8 * 2000), seconds(8, 8 * 2000), 1e-9);
   // Found a quarter too low, it is mended by passes of different contexts.
-  cost.observe_attention(4, 500, seconds(4, 0), seconds(4, 4 * 500) - 0.25 * position * 4 * 500);
+  cost.observe_attention(4, 500, seconds(4, 0), seconds(4, 4 * 500) - 0.25 * attended_token * 4 * 500);
   std::mt19937_64 random(7);
   for (int i = 0; i < 3000; ++i) {
-    const int64_t rows = 1 + int64_t(random() % 8), positions = rows * int64_t(random() % 2000);
-    cost.observe(rows, positions, seconds(rows, positions));
+    const int64_t rows = 1 + int64_t(random() % 8), attended_tokens = rows * int64_t(random() % 2000);
+    cost.observe(rows, attended_tokens, seconds(rows, attended_tokens));
   }
   EXPECT_NEAR(cost.at(8, 8 * 2000) / seconds(8, 8 * 2000), 1.0, 0.03);
   EXPECT_NEAR(cost.at(8, 0) / seconds(8, 0), 1.0, 0.05);
@@ -135,7 +135,7 @@ double best_by_force(const CandidateTree& tree, const CostModel& model) {
     bool closed = true;
     std::vector<double> value(tree.size(), 1.0);
     for (int32_t i = 1; i < tree.size(); ++i) {
-      value[i] = std::min(value[tree.parent[i]], model.calibrated(tree.probability_by_drafter[i]));
+      value[i] = std::min(value[tree.parent[i]], model.calibrated(tree.proposed_probability[i]));
       if (!(mask >> (i - 1) & 1)) continue;
       closed &= tree.parent[i] == 0 || (mask >> (tree.parent[i] - 1) & 1);
       tokens += value[i];
@@ -162,7 +162,7 @@ TEST(Trim, FindsTheBestPrefixClosedPart) {
     for (int32_t i = 1; i < trees[0].size(); ++i) {
       ASSERT_LT(trees[0].parent[i], i);
       ASSERT_EQ(trees[0].depth[i], trees[0].depth[trees[0].parent[i]] + 1);
-      value[i] = std::min(value[trees[0].parent[i]], model.calibrated(trees[0].probability_by_drafter[i]));
+      value[i] = std::min(value[trees[0].parent[i]], model.calibrated(trees[0].proposed_probability[i]));
       tokens += value[i];
       // Ids of a random tree are unique: the node kept its own parent.
       const int64_t old = trees[0].ids[i] - 9, old_parent = trees[0].ids[trees[0].parent[i]];
@@ -191,8 +191,7 @@ TEST(Trim, KeepsAllWhereRowsAreFreeAndNothingWhereTheyCostAsMuchAsAPass) {
 
 TEST(Trim, SpendsRowsOnTheSurestTreesOfTheBatch) {
   CandidateTree sure = CandidateTree::of_root(0), doubtful = CandidateTree::of_root(0);
-  for (int i = 0; i < 4; ++i)
-    sure.add(i, int32_t(sure.size()) - 1, sure.probability_by_drafter.back() * 0.95f);
+  for (int i = 0; i < 4; ++i) sure.add(i, int32_t(sure.size()) - 1, sure.proposed_probability.back() * 0.95f);
   for (int i = 0; i < 4; ++i) doubtful.add(i, 0, 0.2f);
   std::vector<CandidateTree> trees{doubtful, sure};
   measured([](int64_t rows) {
@@ -207,7 +206,7 @@ TEST(Trim, WeighsWhatEachTreesRowsLookBackAt) {
   tree.add(1, 0, 0.5f);
   std::vector<CandidateTree> trees{tree, tree};
   CostModel model = measured([](int64_t rows) { return 0.01 + 0.0005 * double(rows); });
-  model.passes().observe_attention(4, 1000, 0.012, 0.032);  // 5 microseconds a position
+  model.passes().observe_attention(4, 1000, 0.012, 0.032);  // 5 microseconds an attended token
   model.trim(trees, std::vector<int64_t>{4000, 10}, 2);
   EXPECT_EQ(trees[0].size(), 1);
   EXPECT_EQ(trees[1].size(), 2);
@@ -235,14 +234,14 @@ TEST(LeastWorth, NeverHidesANodeThatTrimWouldKeep) {
       std::vector<CandidateTree> trees;
       for (int64_t i = 0; i < sequences; ++i) trees.push_back(random_tree(random, 30));
       model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
-      const double least = model.least_worth(contexts(sequences));
+      const double least = model.least_joint(contexts(sequences));
       EXPECT_LE(least, 0.3);
       for (const CandidateTree& tree : trees)
-        for (const float p : tree.probability_by_drafter) EXPECT_GE(p, least > 0.02 ? least : 0) << row;
+        for (const float p : tree.proposed_probability) EXPECT_GE(p, least > 0.02 ? least : 0) << row;
       EXPECT_TRUE(row > 0 || least <= 0.02);
       EXPECT_TRUE(row < 0.01 || sequences < 16 || least > 0.1);  // fewer fit rows that cost nothing
     }
-  EXPECT_LE(CostModel().least_worth(contexts(3)), 0.02);
+  EXPECT_LE(CostModel().least_joint(contexts(3)), 0.02);
 }
 
 }  // namespace

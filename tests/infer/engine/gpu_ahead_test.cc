@@ -147,7 +147,7 @@ class Decoding {
 
   model::Growth growth(const std::vector<Judged>& trees) const {
     model::Growth growth;
-    growth.rule = {.width = 4};
+    growth.rule = {.max_candidates = 4};
     for (const Judged& tree : trees)
       if (tree.drafted) growth.trees.push_back({6, draft_.drafter().max_depth(), 0});
     return growth;

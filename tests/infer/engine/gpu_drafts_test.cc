@@ -151,7 +151,7 @@ class Draft {
 
   /// Any trees.
   kernels::GrowingTrees trees(int64_t sequences, int64_t rows) {
-    return trees(sequences, rows, {6, drafter_.trained_depth(), 0}, {.width = 5});
+    return trees(sequences, rows, {6, drafter_.trained_depth(), 0}, {.max_candidates = 5});
   }
 
   int64_t launches_ = 0, uploads_ = 0, waits_ = 0;  // of the last draft
@@ -246,7 +246,7 @@ TEST_F(GpuDraftsTest, WholeTreesAreOneUploadOneGraphAndOneWait) {
     for (int round = 0; round < 3; ++round) {
       for (const auto& [sequences, rows, nodes] : shapes) {
         const model::Growth::Tree tree{nodes, guesser->trained_depth(), round % 2 == 0 ? 0.0f : 1e-3f};
-        const kernels::LevelRule rule{.width = nodes - 1, .top_p = 0.9f, .relative_cut = 0.1f};
+        const kernels::LevelRule rule{.max_candidates = nodes - 1, .top_p = 0.9f, .relative_cut = 0.1f};
         const auto expected = without.trees(sequences, rows, tree, rule),
                    found = with.trees(sequences, rows, tree, rule);
         ASSERT_NO_FATAL_FAILURE(expect_same_trees(expected, found, sequences));
@@ -289,7 +289,7 @@ TEST_F(GpuDraftsTest, AChainIsWhatTheHeadsGuessDepthByDepth) {
     Draft whole(*target_, *guesser, true), by_depth(*target_, *guesser, false);
     for (int round = 0; round < 3; ++round) {
       const int64_t depths = guesser->trained_depth();
-      const auto chains = whole.trees(3, 2, {depths + 1, depths, 0}, {.width = 1});
+      const auto chains = whole.trees(3, 2, {depths + 1, depths, 0}, {.max_candidates = 1});
       const auto guesses = by_depth.of(3, 2, 1);
       for (int64_t depth = 0; depth < depths; ++depth) {
         for (int64_t tree = 0; tree < 3; ++tree)

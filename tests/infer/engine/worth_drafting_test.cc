@@ -130,7 +130,7 @@ TEST(WorthDrafting, FindsOutThatDraftingDoesNotPayThoughSomePassesAreNotTimed) {
       bool begun = true;
       int drafted = 0;
       for (int step = 0; step < 600; ++step) {
-        model.check_prediction();
+        model.learn_from_prediction();
         std::vector<CandidateTree> trees{CandidateTree::of_root(0)};
         drafted += begun;
         if (begun) {
@@ -164,7 +164,7 @@ TEST(WorthDrafting, FindsOutThatPromisesAreNotKept) {
   };
   for (int step = 0; step < 600; ++step) {
     done.step(model, 16, 0.0002, grow, seconds, [&](const CandidateTree& tree, int64_t node) {
-      return drawn(random) < tree.probability_by_drafter[node];
+      return drawn(random) < tree.proposed_probability[node];
     });
   }
   EXPECT_GT(done.tokens / done.seconds, 0.98 * 16 / 0.010);

@@ -39,7 +39,7 @@ TEST(GrowClover, GrowsTheTreeOfThePapersFigure) {
   EXPECT_THAT(trees[0].depth, ElementsAre(0, 1, 1, 2, 2));
   const std::vector<float> joint{1, .5, .3, .4, .09};
   for (size_t i = 0; i < joint.size(); ++i)
-    EXPECT_NEAR(trees[0].probability_by_drafter[i], joint[i], 1e-5) << i;
+    EXPECT_NEAR(trees[0].proposed_probability[i], joint[i], 1e-5) << i;
   EXPECT_THAT(drafter.rows_evaluated, ElementsAre(1, 2));
 }
 
@@ -73,7 +73,7 @@ TEST(GrowClover, SpeaksTheTargetsTokensWhenTheVocabularyIsTrimmed) {
   const GrowthLimit limit{2, 2};
   const auto trees = grown(drafter, {0}, {&root, 1}, {Policy::chain}, {&limit, 1});
   EXPECT_THAT(trees[0].ids, ElementsAre(0, 3, 5));
-  EXPECT_NEAR(trees[0].probability_by_drafter[1], .03 / .06, 1e-5);  // softmax over what is left
+  EXPECT_NEAR(trees[0].proposed_probability[1], .03 / .06, 1e-5);  // softmax over what is left
 }
 
 TEST(GrowAutomatic, LeavesOutWhatIsHopeless) {
@@ -162,7 +162,7 @@ void expect_lawful(const CandidateTree& tree, const ScriptedDrafter::Script& scr
     ASSERT_LT(tree.parent[i], i);
     ASSERT_EQ(tree.depth[i], tree.depth[tree.parent[i]] + 1);
     ASSERT_LE(tree.depth[i], std::min(limit.max_depth, drafter_depth));
-    ASSERT_LE(tree.probability_by_drafter[i], tree.probability_by_drafter[tree.parent[i]] * (1 + 1e-6f));
+    ASSERT_LE(tree.proposed_probability[i], tree.proposed_probability[tree.parent[i]] * (1 + 1e-6f));
     children[tree.parent[i]].push_back(i);
   }
   for (int32_t node = 0; node < tree.size(); ++node) {
@@ -177,7 +177,7 @@ void expect_lawful(const CandidateTree& tree, const ScriptedDrafter::Script& scr
       ids.insert(tree.ids[child]);
       const double probability = row.probability[tree.ids[child]] / all;
       mass += probability;
-      ASSERT_NEAR(tree.probability_by_drafter[child], tree.probability_by_drafter[node] * probability, 1e-4);
+      ASSERT_NEAR(tree.proposed_probability[child], tree.proposed_probability[node] * probability, 1e-4);
       if (growth_policy(rule.policy).kept != GrowthPolicy::Kept::planned) {
         ASSERT_GE(probability, cuts_of(rule).relative_cut * row.probability[row.order[0]] - 1e-5);
       }
@@ -197,7 +197,7 @@ void expect_lawful(const CandidateTree& tree, const ScriptedDrafter::Script& scr
 
 bool same(const CandidateTree& a, const CandidateTree& b) {
   return a.ids == b.ids && a.parent == b.parent && a.depth == b.depth &&
-         a.probability_by_drafter == b.probability_by_drafter;
+         a.proposed_probability == b.proposed_probability;
 }
 
 TEST(GrowRandomised, KeepsEveryPromiseAndEverySequenceToItself) {

@@ -24,6 +24,8 @@ TEST(GrowthPolicies, AreListedInTheOrderOfTheTable) {
               ElementsAre("auto", "off", "chain", "static", "clover", "beam", "best-first"));
   EXPECT_EQ(growth_policies_help(),
             "auto (measures and chooses), off, chain, static, clover, beam, best-first");
+  EXPECT_EQ(default_budgets_help(),
+            "clover 4, best-first 60, chain its depth, others as many as there may be");
 }
 
 TEST(GrowthPolicies, OfEveryEnumeratorThereIsARow) {

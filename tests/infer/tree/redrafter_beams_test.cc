@@ -104,7 +104,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
       ASSERT_EQ(path_to(tree, last[i]),
                 Path(theirs.data_ptr<int64_t>(), theirs.data_ptr<int64_t>() + length + 1))
           << "beam " << i;
-      EXPECT_NEAR(std::log(tree.probability_by_drafter[last[i]]), log_probs[i].item<float>(), 1e-5);
+      EXPECT_NEAR(std::log(tree.proposed_probability[last[i]]), log_probs[i].item<float>(), 1e-5);
     }
   }
 

@@ -46,7 +46,7 @@ void keep_best(std::vector<Scored>& nodes, int64_t most) {
 std::map<Path, double> paths_of(const CandidateTree& tree, int64_t sequence) {
   std::map<Path, double> paths;
   for (int32_t node = 1; node < tree.size(); ++node) {
-    const bool first = paths.emplace(path_to(tree, node, sequence), tree.probability_by_drafter[node]).second;
+    const bool first = paths.emplace(path_to(tree, node, sequence), tree.proposed_probability[node]).second;
     EXPECT_TRUE(first) << "a path stands twice";
   }
   return paths;

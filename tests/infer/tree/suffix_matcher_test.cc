@@ -72,7 +72,7 @@ TEST(SuffixMatcher, GraftsAlongWhatTheTreeAlreadySays) {
   EXPECT_EQ(tree.ids[4], 2);
   EXPECT_EQ(tree.proposer[4], Proposer::suffix);
   EXPECT_EQ(tree.proposer[first], Proposer::heads);
-  EXPECT_LT(tree.probability_by_drafter[4], tree.probability_by_drafter[3]);
+  EXPECT_LT(tree.proposed_probability[4], tree.proposed_probability[3]);
   graft(tree, {{9, 4, 2}, 3});
   EXPECT_EQ(tree.size(), 5) << "nothing new";
   graft(tree, {});

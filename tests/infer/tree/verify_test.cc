@@ -52,7 +52,7 @@ CandidateTree random_tree(std::mt19937_64& random, int64_t nodes) {
     const int64_t id = int64_t(random() % vocab);
     bool taken = false;
     for (int32_t i = 1; i < tree.size(); ++i) taken |= tree.parent[i] == parent && tree.ids[i] == id;
-    if (!taken) tree.add(id, parent, tree.probability_by_drafter[parent] * 0.5f);
+    if (!taken) tree.add(id, parent, tree.proposed_probability[parent] * 0.5f);
   }
   return tree;
 }

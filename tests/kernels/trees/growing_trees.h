@@ -21,7 +21,7 @@ struct Node {
 /// A tree and, for each live node, the row of its guesses.
 struct Tree {
   std::vector<Node> nodes{{0, -1, 1.0f}};
-  int32_t first_live = 0, live = 1, row = 0, most = 1, levels = 1;
+  int32_t first_live = 0, live = 1, guess_row = 0, most = 1, levels = 1;
   float least_score = 0;
   int32_t most_kept = 1;
 };
@@ -54,7 +54,7 @@ inline GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t nodes, in
     static_cast<TreeState*>(packed.state.mutable_data_ptr())[i] = {static_cast<int32_t>(tree.nodes.size()),
                                                                    tree.first_live,
                                                                    tree.live,
-                                                                   tree.row,
+                                                                   tree.guess_row,
                                                                    tree.most,
                                                                    tree.levels,
                                                                    tree.least_score,

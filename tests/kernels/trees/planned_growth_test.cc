@@ -20,7 +20,7 @@ std::vector<PlannedNode> random_plan(Growth& growth, int64_t most, int64_t width
           plan.push_back({static_cast<int32_t>(parent), static_cast<int32_t>(rank), -1});
     int32_t live = 0;
     for (size_t parent = begin; parent < end; ++parent)
-      plan[parent].place =
+      plan[parent].live_index =
           std::ranges::count(plan, static_cast<int32_t>(parent), &PlannedNode::parent) > 0 ? live++ : -1;
   }
   return plan;
@@ -33,13 +33,13 @@ TEST(GrowLevel, FollowsThePlanOfEachTree) {
       SCOPED_TRACE(round);
       Level level;
       const bool one_row = growth.draw(0, 2) == 0;
-      level.rule = {.width = growth.one_of({2, 6}), .one_row_a_tree = one_row};
+      level.rule = {.max_candidates = growth.one_of({2, 6}), .one_row_a_tree = one_row};
       const int64_t room = 90, count = growth.one_of({1, 3});
       std::vector<Tree> trees(count);
       std::vector<std::vector<PlannedNode>> plans;
       for (int32_t i = 0; i < count; ++i) {
-        plans.push_back(random_plan(growth, growth.draw(2, room), level.rule.width));
-        trees[i].row = i;
+        plans.push_back(random_plan(growth, growth.draw(2, room), level.rule.max_candidates));
+        trees[i].guess_row = i;
         trees[i].most = static_cast<int32_t>(plans[i].size());
         trees[i].levels = 100;
       }
@@ -50,7 +50,7 @@ TEST(GrowLevel, FollowsThePlanOfEachTree) {
       std::vector<int64_t> rows(count);  // of guesses, of each tree's first live node
       for (int64_t i = 0; i < count; ++i) rows[i] = i;
       for (int64_t guessing = count; guessing > 0;) {
-        growth.guess(level, guessing, level.rule.width);
+        growth.guess(level, guessing, level.rule.max_candidates);
         here::grow_level(level.logits, level.ids, level.log_sums, level.rule, 1, found);
         std::vector<std::pair<int64_t, int64_t>> next;
         for (int64_t i = 0; i < count; ++i) {
@@ -59,11 +59,11 @@ TEST(GrowLevel, FollowsThePlanOfEachTree) {
           rows[i] = std::ssize(next);
           for (int64_t at = before; at < tree.most && plans[i][at].parent < before; ++at) {
             const PlannedNode& plan = plans[i][at];
-            const int64_t from = row + (one_row ? 0 : plans[i][plan.parent].place);
+            const int64_t from = row + (one_row ? 0 : plans[i][plan.parent].live_index);
             tree.nodes.push_back(
                 {level.ids[from][plan.rank].item<int64_t>(), plan.parent,
                  tree.nodes[plan.parent].score * static_cast<float>(probability(level, from, plan.rank))});
-            if (plan.place == 0 || (plan.place > 0 && !one_row))
+            if (plan.live_index == 0 || (plan.live_index > 0 && !one_row))
               next.emplace_back(from, tree.nodes.back().id);
           }
           for (int64_t node = before; node < std::ssize(tree.nodes); ++node) {

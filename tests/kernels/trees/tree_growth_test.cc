@@ -24,9 +24,9 @@ std::vector<Child> children_of(const Tree& tree, const Level& level) {
   std::vector<Child> children;
   for (int32_t i = 0; i < tree.live; ++i) {
     const int32_t node = tree.first_live + i;
-    const int64_t row = tree.row + (level.rule.one_row_a_tree ? 0 : i);
+    const int64_t row = tree.guess_row + (level.rule.one_row_a_tree ? 0 : i);
     double mass = 0;
-    for (int64_t rank = 0; rank < level.rule.width; ++rank) {
+    for (int64_t rank = 0; rank < level.rule.max_candidates; ++rank) {
       const double its = probability(level, row, rank), best = probability(level, row, 0);
       mass += its;
       if (rank > 0 &&
@@ -69,7 +69,7 @@ std::vector<std::pair<int64_t, int64_t>> grow_by_hand(Tree& tree, const Level& l
   tree.first_live = static_cast<int32_t>(tree.nodes.size());
   for (const Child& child : children) tree.nodes.push_back(child.node);
   --tree.levels;
-  tree.row = row;
+  tree.guess_row = row;
   tree.live = static_cast<int32_t>(std::min<int64_t>(level.most_live, std::ssize(children)));
   if (tree.levels == 0 || std::ssize(tree.nodes) == tree.most) tree.live = 0;
   for (int32_t i = 0; i < tree.live && (i == 0 || !level.rule.one_row_a_tree); ++i)
@@ -83,7 +83,7 @@ void expect_same(const Tree& tree, const GrowingTrees& found, int64_t i) {
   ASSERT_EQ(state.live, tree.live);
   if (tree.live > 0) {
     ASSERT_EQ(state.first_live, tree.first_live);
-    ASSERT_EQ(state.row, tree.row);
+    ASSERT_EQ(state.guess_row, tree.guess_row);
     ASSERT_EQ(state.levels, tree.levels);
   }
   for (int64_t node = 1; node < state.nodes; ++node) {
@@ -108,7 +108,7 @@ TEST(GrowLevel, GrowsWhatPlainLoopsGrowLevelByLevel) {
       const int64_t nodes = growth.one_of({2, 9, 64, 200});
       std::vector<Tree> trees(growth.one_of({1, 3, 40}));
       for (int32_t i = 0; i < std::ssize(trees); ++i) {
-        trees[i].row = i;
+        trees[i].guess_row = i;
         trees[i].most = static_cast<int32_t>(growth.draw(1, nodes));
         trees[i].levels = static_cast<int32_t>(growth.draw(1, 4));
         trees[i].live = trees[i].most > 1 && growth.draw(0, 5) > 0 ? 1 : 0;
@@ -121,7 +121,7 @@ TEST(GrowLevel, GrowsWhatPlainLoopsGrowLevelByLevel) {
       GrowingTrees found = tensors_of(trees, nodes, std::ssize(trees) * level.most_live + growth.draw(0, 3));
       int64_t guessing = std::ssize(trees);
       for (int depth = 0; depth < 4 && guessing > 0; ++depth) {
-        growth.guess(level, guessing, level.rule.width + growth.draw(0, 2));
+        growth.guess(level, guessing, level.rule.max_candidates + growth.draw(0, 2));
         here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
         std::vector<std::pair<int64_t, int64_t>> rows;
         for (Tree& tree : trees) {
@@ -167,7 +167,7 @@ TEST(GrowLevel, BreaksTiesByParentThenToken) {
     Level level{at::full({2, 3}, -1.5f),
                 at::tensor({4, 6, 8, 3, 6, 9}, at::kLong).view({2, 3}),
                 at::zeros({2}),
-                {.width = 3, .by_log_probability = true, .most_a_level = 4},
+                {.max_candidates = 3, .by_log_probability = true, .most_a_level = 4},
                 4};
     std::vector<Tree> trees(1);
     trees[0].nodes = {{0, -1, 0}, {1, 0, -0.5f}, {2, 0, -0.5f}};
@@ -197,8 +197,8 @@ TEST(GrowLevel, KeepsGuessesOfVanishingProbabilityByTheirLogarithm) {
       GrowingTrees found = tensors_of(trees, 5, 4);
       here::grow_level(
           at::tensor({0.0f, -200.0f, -300.0f, -std::numeric_limits<float>::infinity()}).view({1, 4}),
-          at::arange(4, at::kLong).view({1, 4}), at::zeros({1}), {.width = 4, .by_log_probability = by_log},
-          4, found);
+          at::arange(4, at::kLong).view({1, 4}), at::zeros({1}),
+          {.max_candidates = 4, .by_log_probability = by_log}, 4, found);
       EXPECT_EQ(static_cast<const TreeState*>(found.state.const_data_ptr())->nodes, by_log ? 4 : 2);
       EXPECT_EQ(found.score[0][1].item<float>(), by_log ? 0 : 1);
     }
@@ -231,7 +231,7 @@ TEST(GrowLevel, SaysWhatIsWrong) {
                        trees);
     });
   };
-  EXPECT_NE(error({4}, 1).find("the width is 4"), std::string::npos);
+  EXPECT_NE(error({4}, 1).find("max_candidates is 4"), std::string::npos);
   EXPECT_NE(error({1}, 65).find("65 live nodes"), std::string::npos);
   EXPECT_NE(error({1}, 4).find("room for 7 rows, expected 8"), std::string::npos);
   EXPECT_EQ(error({1}, 3), "");

@@ -133,7 +133,7 @@ TEST(KvCache, OldPagesNeverComeBackUnderANewName) {
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < 3 + round % 13; ++i) ids.push_back(i < 2 ? 1 : (round * 7 + i * i) % 3);
     const int32_t sequence = cache.open();
-    const int64_t in_pages = cache.share(sequence, ids), shared = cache.copy_beginning(sequence, ids);
+    const int64_t in_pages = cache.share(sequence, ids), shared = cache.copy_page_rows(sequence, ids);
     ASSERT_LT(shared, std::ssize(ids));
     copied += shared - in_pages;
     at::Tensor keys = cache.keys(0).view({-1, 8});
@@ -164,8 +164,8 @@ TEST(KvCache, TheBeginningOfAPageIsCopied) {
   const auto [first, nothing] = read(cache, {1, 2, 3, 4, 5, 6, 7});
   const auto copied = [&](const std::vector<int64_t>& ids) {
     const int32_t sequence = cache.open();
-    const int64_t shared = cache.share(sequence, ids), known = cache.copyable_beginning(sequence, ids);
-    const int64_t held = cache.copy_beginning(sequence, ids);
+    const int64_t shared = cache.share(sequence, ids), known = cache.copyable_page_rows(sequence, ids);
+    const int64_t held = cache.copy_page_rows(sequence, ids);
     EXPECT_EQ(held - shared, known);
     EXPECT_EQ(cache.length(sequence), held);
     cache.close(sequence);
@@ -192,7 +192,7 @@ TEST(KvCache, PagesToCopyFromDoNotPileUp) {
   const int32_t sequence = cache.open();
   int64_t known = 0;
   for (int64_t i = 0; i < 100; ++i)
-    known += cache.copyable_beginning(sequence, std::vector<int64_t>{i, i, i, 0}) > 0;
+    known += cache.copyable_page_rows(sequence, std::vector<int64_t>{i, i, i, 0}) > 0;
   EXPECT_EQ(known, 16);
   EXPECT_EQ(cache.free_pages(), 400);
   EXPECT_EQ(cache.tokens(), 0);

@@ -191,7 +191,7 @@ TEST(Rope, PromptsTurnedByTheirLengthShareNothing) {
     const int32_t second = cache.open(40), third = cache.open(80);
     EXPECT_EQ(cache.share(second, std::span(ids).first(40)), is_long ? 0 : 32);
     EXPECT_EQ(cache.share(third, ids), 0);
-    EXPECT_EQ(cache.copyable_beginning(third, ids), 0);
+    EXPECT_EQ(cache.copyable_page_rows(third, ids), 0);
   }
 }
 

@@ -55,7 +55,7 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
       std::iota(numbers.begin(), numbers.end(), static_cast<int64_t>(begin));
       const Draws draws{.seed = 5, .step = 3, .samples = numbers};
       const Feed feed{self_feed_, &objective.heads(), draws};
-      const Batch batch = batch_of(group, objective.teacher_row(), objective.features());
+      const Batch batch = batch_of(group, objective.teacher_row(), objective.wanted_features());
       const at::Tensor loss = objective.loss(batch.features, batch.packed, feed, draws, scale, metrics_);
       loss.backward();
       sum += loss.item<double>();
@@ -233,8 +233,8 @@ TEST_P(ObjectiveTest, TermsAreTheirFormulasSummedOverTheRows) {
     if (settings_.terms.has(LossTerm::smooth_l1) && drafter_->head(0).dense.size(1) != lm_head.size(1))
       continue;
     const auto [found, found_gradients] = in_groups_of(4);
-    const Batch batch =
-        batch_of(samples_, TeacherRow::yes, Objective(*drafter_, target_->view(), settings_).features());
+    const Batch batch = batch_of(samples_, TeacherRow::yes,
+                                 Objective(*drafter_, target_->view(), settings_).wanted_features());
     for (auto& [name, value] : drafter_->named_parameters()) value.mutable_grad() = at::Tensor();
     at::Tensor expected = at::zeros({}, at::kDouble);
     std::vector<TermValues> terms(scale.size());

@@ -1,5 +1,6 @@
 // SafeAILab's layout of EAGLE-3 (commit cb7e084): a Llama-like config.json with draft_vocab_size, and a layer
-// called midlayer.  It taps the streams that enter layers 2, N / 2 and N - 3 of N.
+// called midlayer.  It taps the streams that enter layers 2, N / 2 and N - 3 of N.  Sizes
+// in config.json are checked in eagle_layout.cc, shapes of tensors in PublishedHeads::read_into.
 #include "train/heads/formats/eagle_layout.h"
 
 namespace clover::train {

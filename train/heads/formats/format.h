@@ -27,7 +27,7 @@ struct PublishedFolder {
   bool holds_safetensors() const;  // model.safetensors, whole or sharded
 };
 
-/// How the heads of a published folder become ours.
+/// How the heads of a published folder become ours.  PublishedHeads::read_into checks the shapes of tensors.
 struct HeadsImport {
   std::string kind;
   nlohmann::json settings;        // for make_drafter

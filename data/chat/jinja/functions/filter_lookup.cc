@@ -4,6 +4,8 @@
 #include "data/chat/jinja/values/printing.h"
 #include "data/chat/jinja/values/texts.h"
 
+// Finds filters by name, and what their bodies share.  The bodies are in text_filters.cc, list_filters.cc and
+// number_filters.cc.
 namespace clover::data::jinja {
 namespace {
 
