@@ -53,7 +53,7 @@ json answer_settings(const DecodeFlags& flags, const std::string& heads, const E
     settings["tree-cut"] = flags.tree_cut;
     for (const auto& [name, size] : flags.tree_sizes) {
       if (size.width > 0) settings[name + "-width"] = size.width;
-      if (size.length > 0) settings[name + "-length"] = size.length;
+      if (size.depth > 0) settings[name + "-length"] = size.depth;
     }
   }
   return settings;

@@ -20,7 +20,7 @@
 #include "kernels/cpu/threads.h"
 #include "kernels/gpu/gpu.h"
 #include "model/cache/kv_cache.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/pass_graphs.h"
 
 namespace clover::infer {
@@ -93,15 +93,15 @@ class CachedBatch {
     kernels::synchronize(target_.device());
   }
 
-  /// The drafter's graphs for this batch.
-  model::DraftGraphs draft_of(model::Drafter& drafter) {
+  /// Drafts for this batch.
+  model::DraftRunner draft_of(model::Drafter& drafter) {
     return {drafter, cache_, target_.config().layers, graph_runner_};
   }
 
   /// Primes the drafter with accepted_rows rows per sequence, and drafts with every head.
-  void run_drafter(model::DraftGraphs& draft) const {
+  void run_drafter(model::DraftRunner& draft) const {
     const int64_t rows = size_ * accepted_rows;
-    const int64_t hidden = target_.config().hidden, layers = std::ssize(draft.drafter().features().layers);
+    const int64_t hidden = target_.config().hidden, layers = std::ssize(draft.drafter().taps().layers);
     const at::Tensor features = at::zeros({rows, hidden}, target_.dtype());
     model::DraftInput input{{{features, features}}, {}, {}};
     if (layers > 0) input.parts[0].layers = at::zeros({rows, layers * hidden}, target_.dtype());
@@ -113,7 +113,7 @@ class CachedBatch {
 
   /// The same, queued behind a pass of the target that a GPU is still running, as in decoding.  Returns the
   /// seconds of the draft alone, measured on the GPU.
-  double run_drafter_behind_a_pass(model::DraftGraphs& draft) {
+  double run_drafter_behind_a_pass(model::DraftRunner& draft) {
     const int64_t drafter_rows_each = draft.drafter().kv_layers() == 0 ? 1 : accepted_rows;
     model::RowBatch batch;
     model::UnverifiedTrees unverified;
@@ -136,7 +136,7 @@ class CachedBatch {
     unverified.ids = batch.ids;
     unverified.drafter_rows.resize(size_ * drafter_rows_each);
     input.next_ids.resize(size_ * drafter_rows_each);
-    unverified.features = passes_.forward(batch, draft.drafter().features()).features;
+    unverified.features = passes_.forward(batch, draft.drafter().taps()).features;
     for (int32_t sequence = 0; sequence < size_; ++sequence)
       cache_.add_slots(sequence, accepted_rows, unverified.slots);
     unverified.tokens = kernels::to_device(
@@ -160,7 +160,7 @@ class CachedBatch {
     rule.policy = parse_policy("chain");
     return rule;
   }
-  std::vector<GrowthLimit> limits(const model::DraftGraphs& draft) const {
+  std::vector<GrowthLimit> limits(const model::DraftRunner& draft) const {
     const int64_t depth = draft.drafter().trained_depth();
     return std::vector<GrowthLimit>(size_, {depth, depth});
   }
@@ -272,10 +272,10 @@ Part draft_part(CachedBatch& batch, const model::Target& target, const NamedDraf
   return {{{"batch_size", batch_size},
            {"heads", named.folder},
            {"kind", named.drafter->kind()},
-           {"draft_vocab", named.drafter->head(0).size()},
+           {"draft_vocab", named.drafter->head(0).outputs},
            {"context", plan.context}},
           [&batch, on_cpu = target.device().is_cpu(),
-           draft = std::make_shared<model::DraftGraphs>(batch.draft_of(*named.drafter))] {
+           draft = std::make_shared<model::DraftRunner>(batch.draft_of(*named.drafter))] {
             return on_cpu ? seconds_of([&] { batch.run_drafter(*draft); })
                           : batch.run_drafter_behind_a_pass(*draft);
           },

@@ -1,6 +1,7 @@
 #include "infer/engine/decode_pass.h"
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -108,9 +109,7 @@ void apply_controls(const DecodePass& pass, at::Tensor logits) {
 }
 
 at::Tensor index_of(std::span<const int64_t> rows) {
-  at::Tensor index = at::empty({std::ssize(rows)}, at::kLong);
-  std::copy(rows.begin(), rows.end(), index.mutable_data_ptr<int64_t>());
-  return index;
+  return at::tensor(at::IntArrayRef(rows.data(), rows.size()), at::kLong);
 }
 
 /// A copy of those rows.

@@ -27,7 +27,7 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
       stats_(stats),
       uses_heads_(drafter != nullptr && growth_policy(options.growth.policy).drafts),
       calibration_(target, cache, passes, taps(), options.max_batch, options.typical) {
-  if (uses_heads_) graphs_.emplace(*drafter, cache, target.config().layers, graph_runner);
+  if (uses_heads_) runner_.emplace(*drafter, cache, target.config().layers, graph_runner);
   if (automatic()) costs_.passes() = options.costs.read();
 }
 
@@ -67,7 +67,7 @@ std::vector<size_t> Drafting::choose(Sequences sequences, std::span<const int64_
   if (!uses_heads_ || (automatic() && !costs_.worth_drafting(context_lengths))) return chosen;
   int64_t free = cache_.free_pages();
   const int64_t guess_rows = drafter_->writes_guesses()
-                                 ? most_guesses_written(options_.growth, *drafter_, budget_a_tree(sequences))
+                                 ? max_guesses_written(options_.growth, *drafter_, budget_a_tree(sequences))
                                  : 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     // Without room the answer ends before a guess.
@@ -96,7 +96,7 @@ GrowthRule Drafting::rule_for(std::span<const int64_t> context_lengths) {
   if (!automatic()) return rule;
   // Leaves out only nodes that cannot pay for their row; CostModel::trim chooses among the others.
   rule.least_joint = costs_.least_joint(context_lengths);
-  rule.length = costs_.draft_levels(std::ssize(context_lengths), depth_of(rule, *drafter_));
+  rule.depth = costs_.draft_levels(std::ssize(context_lengths), depth_of(rule, *drafter_));
   return rule;
 }
 
@@ -106,17 +106,17 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> chosen,
   const bool had_backlog =
       std::ranges::any_of(chosen, [&sequences](size_t i) { return sequences[i]->pending_passes() > 1; });
   double drafting_seconds = 0;
-  const double head_seconds_before = graphs_->seconds();
+  const double head_seconds_before = runner_->seconds();
   {
     model::Timer timer(drafting_seconds);
     std::vector<CandidateTree> grown =
-        grow(*graphs_, take_input(sequences, chosen), rule_for(context_lengths), limits(sequences, chosen));
+        grow(*runner_, take_input(sequences, chosen), rule_for(context_lengths), limits(sequences, chosen));
     for (size_t i = 0; i < chosen.size(); ++i) trees[chosen[i]] = std::move(grown[i]);
     if (drafter_->writes_guesses()) free_guesses(sequences, chosen);
   }
-  stats_.drafter_seconds += graphs_->seconds() - head_seconds_before;
-  stats_.grow_seconds += drafting_seconds - (graphs_->seconds() - head_seconds_before);
-  observe_draft(std::ssize(chosen), drafting_seconds, graphs_->warm() && !had_backlog);
+  stats_.drafter_seconds += runner_->seconds() - head_seconds_before;
+  stats_.grow_seconds += drafting_seconds - (runner_->seconds() - head_seconds_before);
+  observe_draft(std::ssize(chosen), drafting_seconds, runner_->warm() && !had_backlog);
 }
 
 // Committing no rows frees the pages behind the committed ones: nobody reads the drafter's guesses once the
@@ -220,7 +220,7 @@ void Drafting::prefill(std::span<const PrefillChunk> chunks, const model::Featur
   }
   if (reads_last_row_only() || input.segments.empty()) return;
   input.parts = ranges.parts();
-  graphs_->read(input);
+  runner_->read(input);
 }
 
 void Drafting::keep_accepted(const model::Features& features, std::span<AcceptedRows> accepted,

@@ -15,7 +15,7 @@
 #include "model/cache/kv_cache.h"
 #include "model/drafters/drafter.h"
 #include "model/graphs/captured_sizes.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
 #include "model/graphs/pass_graphs.h"
 #include "model/target/target.h"
@@ -48,7 +48,7 @@ class Drafting {
            EngineStats& stats);
 
   /// Features that every pass of the target captures.
-  model::FeatureTaps taps() const { return uses_heads() ? drafter_->features() : model::FeatureTaps{}; }
+  model::FeatureTaps taps() const { return uses_heads() ? drafter_->taps() : model::FeatureTaps{}; }
 
   /// Whether there is a drafter and the policy asks it.
   bool uses_heads() const { return uses_heads_; }
@@ -73,7 +73,7 @@ class Drafting {
                                   int64_t certain_tokens = 0) const;
   /// The rule of the next draft.
   GrowthRule rule_for(std::span<const int64_t> context_lengths);
-  model::DraftGraphs& graphs() { return *graphs_; }  // where uses_heads()
+  model::DraftRunner& runner() { return *runner_; }  // where uses_heads()
 
   /// Guesses for each sequence, whose trees are bare roots but for those that `choice` says have grown: by
   /// the heads, from the text, and under `auto` trimmed to what pays.
@@ -111,7 +111,7 @@ class Drafting {
   void keep_costs() const;
 
  private:
-  bool automatic() const { return growth_policy(options_.growth.policy).measures; }
+  bool automatic() const { return growth_policy(options_.growth.policy).uses_cost_model; }
   void calibrate(Sequences sequences);
   int64_t max_suffix_guesses() const;
   int64_t budget_a_tree(Sequences sequences) const;  // for guesses of the heads
@@ -131,7 +131,7 @@ class Drafting {
   EngineStats& stats_;
   bool uses_heads_;
   Calibration calibration_;
-  std::optional<model::DraftGraphs> graphs_;  // where uses_heads_
+  std::optional<model::DraftRunner> runner_;  // where uses_heads_
   CostModel costs_;
   AnswerMatcher answers_;
 };

@@ -18,7 +18,8 @@ using data::InputError;
 
 model::KvCache make_cache(const model::Target& target, const model::Drafter* drafter,
                           const EngineOptions& options) {
-  const model::KvShape shape = target.kv_shape(drafter ? drafter->kv_layers() : 0);
+  const bool drafts = drafter != nullptr && growth_policy(options.growth.policy).drafts;
+  const model::KvShape shape = target.kv_shape(drafts ? drafter->kv_layers() : 0);
   const int64_t page_bytes = model::KvCache::bytes_per_page(shape, options.page_size);
   const int64_t memory = options.kv_memory > 0 ? options.kv_memory : default_cache_bytes(shape.device);
   // No more than a full batch of the longest sequences can use.
@@ -44,15 +45,15 @@ EngineOptions resolved(EngineOptions options) {
 
 // Prefill tokens a pass.  Beyond so many rows a pass takes longer in proportion, because arithmetic bounds it
 // by then, so more of them would gain nothing and keep the decoding sequences waiting.
-constexpr int64_t chunk_of_cpu = 256, chunk_of_gpu = 2048;
+constexpr int64_t min_chunk = 256, max_chunk = 2048;
 
-/// On a GPU at most what fits into a quarter of the memory that the cache has left.
+/// On a GPU what fits into a quarter of the memory that the cache has left, between 256 and 2048 tokens.
 int64_t default_prefill_chunk(const model::Target& target) {
-  if (target.device().is_cpu()) return chunk_of_cpu;
+  if (target.device().is_cpu()) return min_chunk;
   const model::TargetConfig& config = target.config();
   // Residual stream, queries and intermediate results of layers and drafters, in fp32 at most.
   const int64_t bytes_a_row = 4 * (6 * config.hidden + 2 * config.query_width() + config.intermediate);
-  return std::clamp(free_memory(target.device()) / 4 / bytes_a_row, chunk_of_cpu, chunk_of_gpu);
+  return std::clamp(free_memory(target.device()) / 4 / bytes_a_row, min_chunk, max_chunk);
 }
 
 /// The share of a pass that is its trees': a row costs about the same whatever it is for.
@@ -69,7 +70,7 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       options_(resolved(options)),
       tokenizer_(tokenizer),
       end_ids_(options.end_ids ? *options.end_ids : default_end_ids(target.config(), tokenizer)),
-      cache_(make_cache(target, drafter, options)),
+      cache_(make_cache(target, drafter, options_)),
       graph_runner_(target.device(), options.graphs),
       passes_(target, cache_, options.max_batch, graph_runner_),
       schedule_(cache_, options.max_batch),
@@ -114,15 +115,15 @@ void Engine::submit(Request request) {
 std::vector<Completion> Engine::step() {
   // LibTorch's dispatch for autograd and for writes to views costs a small operator half of its time.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const kernels::OneTorchThread alone;  // LibTorch's operators have little to do in a step
-  const double set_aside = graph_runner_.seconds() + stats_.calibration_seconds;
+  const kernels::OneTorchThread one_thread;  // LibTorch's operators have little to do in a step
+  const double excluded_before = graph_runner_.seconds() + stats_.calibration_seconds;
   double seconds = 0;
   std::optional<DecodePass> pass;
   {
     const model::Timer timer(seconds);
     pass = decode();
   }
-  count_seconds(*pass, seconds - (graph_runner_.seconds() + stats_.calibration_seconds - set_aside));
+  count_seconds(*pass, seconds - (graph_runner_.seconds() + stats_.calibration_seconds - excluded_before));
   stats_.shared_prompt_tokens = schedule_.shared_tokens();
   stats_.preemptions = schedule_.preemptions();
   stats_.graphs = graph_runner_.captured();
@@ -157,10 +158,10 @@ DecodePass Engine::decode() {
   // 6. Wait for the target's tokens.
   runner_.wait(*pass);
   ahead_.pass_done();
-  count_pass(*pass);
+  count_step(*pass);
   {
-    double prefill_only = 0;  // then it counts as prefill (count_seconds)
-    const model::Timer timer(pass->trees.empty() ? prefill_only : stats_.verify_seconds);
+    double unused_seconds = 0;  // of a step without trees, all of which counts as prefill (count_seconds)
+    const model::Timer timer(pass->trees.empty() ? unused_seconds : stats_.verify_seconds);
     // 7. Verify: each tree is followed for as long as it holds the target's tokens.
     const std::vector<Accepted> accepted = verify(*pass);
     // 8. Commit the accepted rows to the cache, their tokens to the answers.
@@ -231,7 +232,7 @@ Accepted Engine::verify(const CandidateTree& tree, const TargetTokens& target, i
 
 /// The accepted path of every tree, then the first token of each prompt that ends.
 std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
-  const CandidateTree alone = CandidateTree::of_root(0);
+  const CandidateTree bare_root = CandidateTree::of_root(0);
   struct ToVerify {
     const CandidateTree* tree;
     int64_t base;  // the first of its rows in pass.target
@@ -244,7 +245,7 @@ std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
   for (size_t i = 0; i < pass.trees.size(); base += pass.trees[i++].size())
     all.push_back({&pass.trees[i], base, pass.sequences[i], pass.context_lengths[i] + 1});
   for (const PrefillChunk& chunk : pass.chunks)
-    if (chunk.last) all.push_back({&alone, base++, chunk.live, chunk.begin + chunk.rows});
+    if (chunk.last) all.push_back({&bare_root, base++, chunk.live, chunk.begin + chunk.rows});
   std::vector<Accepted> accepted(all.size());
   const auto decide = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
@@ -261,7 +262,7 @@ std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
 void Engine::commit(const DecodePass& pass, std::span<const Accepted> accepted) {
   std::vector<Drafting::AcceptedRows> rows;
   commit_trees(pass, accepted.first(pass.trees.size()), rows);
-  end_prompts(pass, accepted.subspan(pass.trees.size()), rows);
+  finish_prefills(pass, accepted.subspan(pass.trees.size()), rows);
   drafting_.keep_accepted(pass.output.features, rows, ahead_.drafted());
 }
 
@@ -296,15 +297,15 @@ void Engine::commit_trees(const DecodePass& pass, std::span<const Accepted> acce
 
 /// A sequence whose prompt has been prefilled gets its first token or, after a preemption, goes on with those
 /// it had.
-void Engine::end_prompts(const DecodePass& pass, std::span<const Accepted> accepted,
-                         std::vector<Drafting::AcceptedRows>& rows) {
+void Engine::finish_prefills(const DecodePass& pass, std::span<const Accepted> accepted,
+                             std::vector<Drafting::AcceptedRows>& rows) {
   const int64_t tree_rows = pass.tree_rows();
   int64_t ended = 0;
   for (const PrefillChunk& chunk : pass.chunks) {
     if (!chunk.last) continue;
     LiveSequence& live = *chunk.live;
-    // Other sequences may share the pages once the logits are known to be numbers: where they are not, a
-    // drafter's keys and values of earlier rows may be none either, on a GPU.
+    // Pages are shared only once the logits are known not to be NaN: otherwise the drafter's keys and values
+    // of earlier rows may be NaN as well, on a GPU.
     const std::span<const int64_t> ids = live.prefill_tokens();
     if (accepted[ended].tokens.front() >= 0) cache_.publish(live.sequence(), ids.first(ids.size() - 1));
     if (!live.has_answer()) {
@@ -334,7 +335,7 @@ std::vector<Completion> Engine::collect() {
   return completions;
 }
 
-void Engine::count_pass(const DecodePass& pass) {
+void Engine::count_step(const DecodePass& pass) {
   stats_.prompt_rows += pass.chunk_rows();
   stats_.prompt_passes += !pass.chunks.empty();
   if (pass.trees.empty()) return;

@@ -24,8 +24,8 @@
 namespace clover::infer {
 
 /// Decodes any number of requests by continuous batching: at most max_batch sequences at once, each of which
-/// joins at any step, advances by its own accepted length and leaves when it is finished.  Token ids depend
-/// on nothing but the request (docs/architecture.md).
+/// joins at any step, advances by its own accepted length and leaves when it is finished.  Unless
+/// verification is typical, token ids depend on nothing but the request (docs/architecture.md).
 class Engine {
  public:
   /// `drafter` may be null (plain decoding) and must be frozen in the target's dtype.  All are borrowed.
@@ -65,10 +65,10 @@ class Engine {
   void commit(const DecodePass& pass, std::span<const Accepted> accepted);
   void commit_trees(const DecodePass& pass, std::span<const Accepted> accepted,
                     std::vector<Drafting::AcceptedRows>& rows);
-  void end_prompts(const DecodePass& pass, std::span<const Accepted> accepted,
-                   std::vector<Drafting::AcceptedRows>& rows);
+  void finish_prefills(const DecodePass& pass, std::span<const Accepted> accepted,
+                       std::vector<Drafting::AcceptedRows>& rows);
   std::vector<Completion> collect();
-  void count_pass(const DecodePass& pass);
+  void count_step(const DecodePass& pass);
   void count_seconds(const DecodePass& pass, double seconds);
   int64_t most_pages(const Request& request) const;
 

@@ -13,7 +13,7 @@ namespace {
 /// Calls `found(i, j)` where sequences[i] is earlier[j]: those of `earlier` that have not finished or been
 /// preempted since.  Both stand in the order in which they began to decode.
 template <class Found>
-void for_each_left(Sequences sequences, Sequences earlier, const Found& found) {
+void for_each_remaining(Sequences sequences, Sequences earlier, const Found& found) {
   auto from = sequences.begin();
   for (size_t j = 0; j < earlier.size(); ++j) {
     const auto place = std::find(from, sequences.end(), earlier[j]);
@@ -52,7 +52,7 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 
 }  // namespace
 
-void DraftClock::launch() {
+void DraftClock::mark_launch() {
   launch_delay_ = trees_read_ ? seconds_between(*std::exchange(trees_read_, std::nullopt), Clock::now()) : 0;
 }
 
@@ -73,7 +73,7 @@ DecodePass* RunAhead::begin(DecodePass& pass) {
   if (!runner_.samples_on_device() || pass.trees.empty()) return nullptr;
   if (!drafting_.uses_heads()) return begin_pass(pass);
   if (!drafting_.can_draft_ahead()) return nullptr;
-  clock_.launch();
+  clock_.mark_launch();
   const std::vector<int64_t> context_lengths = drafting_.context_lengths(pass.sequences);
   const std::vector<size_t> chosen = drafting_.choose(pass.sequences, context_lengths, /*certain_tokens=*/1);
   considered_ = pass.sequences;
@@ -91,19 +91,20 @@ DecodePass* RunAhead::begin(DecodePass& pass) {
 
 void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
                            std::span<const int64_t> context_lengths) {
-  UnverifiedInput rows{unverified(pass), {}, {}};
+  UnverifiedInput draft_input{unverified(pass), {}, {}};
   representative_ = true;
   for (const size_t i : chosen) {
     LiveSequence& live = *pass.sequences[i];
-    rows.trees.places[i].last_row_index = std::ssize(drafted_);
+    draft_input.trees.places[i].last_row_index = std::ssize(drafted_);
     representative_ &= live.pending_passes() <= 1;
     PendingRows pending = live.take_pending();
     if (drafting_.reads_last_row_only()) pending = {};  // the pass's last accepted row replaces them
-    rows.add(live.sequence(), std::move(pending), most_accepted(pass.trees[i]), rows.trees.places[i]);
+    draft_input.add(live.sequence(), std::move(pending), most_accepted(pass.trees[i]),
+                    draft_input.trees.places[i]);
     drafted_.push_back(&live);
   }
-  rows.input.parts = rows.earlier.parts();
-  begin_growing(drafting_.graphs(), rows.trees, rows.input, drafting_.rule_for(context_lengths),
+  draft_input.input.parts = draft_input.earlier.parts();
+  begin_growing(drafting_.runner(), draft_input.trees, draft_input.input, drafting_.rule_for(context_lengths),
                 drafting_.limits(pass.sequences, chosen, /*certain_tokens=*/1));
   pass.commit = CommitState::compacted;
   state_ = State::draft_in_flight;
@@ -119,8 +120,8 @@ DecodePass* RunAhead::begin_pass(DecodePass& pass) {
   return &*next_;
 }
 
-// A sequence whose prompt ends in `pass` decodes in the next one, from a token that is not known yet.  What
-// its controls do to the next logits may depend on that token.
+// A sequence whose prompt ends in `pass` decodes in the next one, from a token that is not known yet.
+// Logits edited by the text so far need the token of this pass first.
 bool RunAhead::pass_can_begin(const DecodePass& pass) {
   if (!pass.plain() || pass.ends_prompts() || drafting_.text_guesses_pay(pass.sequences)) return false;
   return !pass.edits_logits || std::ranges::none_of(pass.sequences, [](LiveSequence* live) {
@@ -155,8 +156,8 @@ std::optional<DecodePass> RunAhead::take_pass(Sequences decoding) {
   state_ = State::idle;
   std::optional<DecodePass> pass = std::exchange(next_, std::nullopt);
   std::vector<int64_t> rows, chunks;
-  for_each_left(decoding, pass->sequences,
-                [&](size_t, size_t j) { rows.push_back(static_cast<int64_t>(j)); });
+  for_each_remaining(decoding, pass->sequences,
+                     [&](size_t, size_t j) { rows.push_back(static_cast<int64_t>(j)); });
   for (int64_t i = 0; i < std::ssize(pass->chunks); ++i)
     if (pass->chunks[i].live->admitted()) chunks.push_back(i);
   if (rows.empty() && chunks.empty()) return std::nullopt;
@@ -171,34 +172,34 @@ std::optional<DecodePass> RunAhead::take_pass(Sequences decoding) {
 DraftChoice RunAhead::take_draft(Sequences sequences, std::vector<CandidateTree>& trees) {
   const bool in_flight = std::exchange(state_, State::idle) == State::draft_in_flight;
   DraftChoice choice;
-  // The choice counts while one of the sequences it was made for is left.
-  for_each_left(sequences, considered_, [&](size_t, size_t) { choice.made_by_last_step = true; });
+  // The choice holds as long as one of the sequences it was made for still decodes.
+  for_each_remaining(sequences, considered_, [&](size_t, size_t) { choice.made_by_last_step = true; });
   if (!choice.made_by_last_step) return choice;
   drafting_.learn_from_prediction();
   const auto has_room = [&](size_t i) { return drafting_.max_guess_tokens(*sequences[i]) > 0; };
-  for_each_left(sequences, deferred_, [&](size_t i, size_t) {
+  for_each_remaining(sequences, deferred_, [&](size_t i, size_t) {
     if (has_room(i)) choice.to_draft.push_back(i);
   });
   std::vector<int64_t> grown_trees;  // of choice.grown
-  for_each_left(sequences, drafted_, [&](size_t i, size_t tree) {
+  for_each_remaining(sequences, drafted_, [&](size_t i, size_t tree) {
     if (!has_room(i)) return;
     choice.grown.push_back(i);
     grown_trees.push_back(static_cast<int64_t>(tree));
   });
   if (!in_flight || choice.grown.empty()) return choice;
-  clock_.wait();
+  clock_.mark_wait();
   double seconds = 0;
   {
     model::Timer timer(stats_.drafter_seconds);
-    const model::DraftGraphs::Grown grown = drafting_.graphs().finish();
+    const model::DraftRunner::TimedTrees grown = drafting_.runner().finish();
     seconds = clock_.step_seconds(grown.seconds);
     for (size_t k = 0; k < grown_trees.size(); ++k) {
       const size_t i = choice.grown[k];
       add_nodes(grown.trees, grown_trees[k], drafting_.max_depth(*sequences[i]), trees[i]);
     }
   }
-  drafting_.observe_draft(std::ssize(drafted_), seconds, representative_ && drafting_.graphs().warm());
-  clock_.trees_read();
+  drafting_.observe_draft(std::ssize(drafted_), seconds, representative_ && drafting_.runner().warm());
+  clock_.mark_trees_read();
   return choice;
 }
 

@@ -21,13 +21,13 @@ namespace clover::infer {
 class DraftClock {
  public:
   /// The CPU begins to choose and launch the draft.
-  void launch();
+  void mark_launch();
   /// The CPU has the tokens of the pass before it: from now on the GPU drafts.
-  void pass_done() { pass_done_ = Clock::now(); }
+  void mark_pass_done() { pass_done_ = Clock::now(); }
   /// The CPU is about to wait for the trees.
-  void wait() { waited_ = Clock::now(); }
+  void mark_wait() { waited_ = Clock::now(); }
   /// The CPU has read the trees.
-  void trees_read() { trees_read_ = Clock::now(); }
+  void mark_trees_read() { trees_read_ = Clock::now(); }
 
   /// Seconds of a step for the draft that is waited for, which took the GPU `gpu_seconds`.
   double step_seconds(double gpu_seconds) const;
@@ -35,30 +35,34 @@ class DraftClock {
  private:
   using Clock = std::chrono::steady_clock;
   Clock::time_point pass_done_{}, waited_{};
-  std::optional<Clock::time_point> trees_read_;  // by the step before, whose pass was then launched
-  double launch_delay_ = 0;                      // seconds from there to `launch`
+  /// When the CPU had last read trees; empty once a launch has used it.
+  std::optional<Clock::time_point> trees_read_;
+  /// Seconds from reading the last trees to launching this draft; 0 if none were read.
+  double launch_delay_ = 0;
 };
 
 /// What a GPU begins of the next step before the CPU knows the tokens of this one
 /// (docs/decisions/0006-cuda-graphs.md).
 ///
-///   idle             nothing
+///   idle             nothing runs ahead, but `begin` may have chosen whom to draft for (deferred_)
 ///   draft_in_flight  the next trees grow behind this step's pass, whose accepted rows the GPU finds and
 ///                    compacts in the cache by itself (kernels::verify_trees)
 ///   pass_in_flight   nothing is guessed, so the next pass runs already, over this pass's tokens
 ///
-/// `begin` leaves idle; at the next step `take_draft` or `take_pass` returns to it.
+/// `begin` goes from idle to one of the other states or stays idle; at the next step `take_draft` or
+/// `take_pass` returns to idle.
 ///
 /// Inputs: the pass under way (its rows, and their tokens and features on the device), the drafter's pending
 /// rows (LiveSequence::add_pending), free pages of the cache and, for a pass, the next prefill chunks.
 ///
 /// Nothing begins where the CPU must know the tokens first: it samples them itself (CPU, lossy verification),
 /// the drafter writes its guesses to the cache (EAGLE), or it would read more rows than graphs are captured
-/// for.  A pass does not begin either where a prompt ends in this one, guesses from the text pay, logits are
-/// edited by the text so far, or pages are scarce.
+/// for.  A pass does not begin either where this one has guesses or ends a prompt, guesses from the text pay,
+/// logits are edited by the text so far, or pages are scarce.
 ///
-/// A sequence that finishes or is preempted invalidates its own tree or row, not those of others.  One that
-/// joins later is in the step after the next.
+/// A sequence that finishes or is preempted invalidates its own tree or row, not those of others.  One whose
+/// prompt this pass ends decodes in the next step, without guesses of the heads if `begin` has chosen whom to
+/// draft for.  A request that comes while a pass is in flight is prefilled in the step after the next.
 class RunAhead {
  public:
   /// All are borrowed; seconds of drafting are added to `stats`.
@@ -75,7 +79,7 @@ class RunAhead {
   /// next pass if that runs, null otherwise.
   DecodePass* begin(DecodePass& pass);
   /// The CPU has the tokens of the pass that `begin` was given.
-  void pass_done() { clock_.pass_done(); }
+  void pass_done() { clock_.mark_pass_done(); }
   /// The sequences that the draft in flight grows trees for, in their order.
   Sequences drafted() const { return drafted_; }
 

@@ -19,13 +19,13 @@ void add_size_options(CLI::App& app, const GrowthPolicy& policy, TreeSizes& size
         ->type_name("N")
         ->check(CLI::Range(int64_t{0}, policy.most_width))
         ->group(group);
-  if (policy.most_length > 0)
-    app.add_option("--" + name + "-length", sizes[name].length,
+  if (policy.max_depth > 0)
+    app.add_option("--" + name + "-length", sizes[name].depth,
                    name +
                        ": depth of the tree in guesses, no deeper than the heads can guess (0: as deep as "
                        "they are trained for)")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{0}, policy.most_length))
+        ->check(CLI::Range(int64_t{0}, policy.max_depth))
         ->group(group);
 }
 
@@ -156,7 +156,7 @@ void add_graphs_option(CLI::App& app, DecodeFlags& flags) {
 
 bool suffix_wanted(const std::string& suffix, Policy policy) {
   const GrowthPolicy& about = growth_policy(policy);
-  return about.drafts && (suffix == "on" || (suffix == "auto" && about.measures));
+  return about.drafts && (suffix == "on" || (suffix == "auto" && about.uses_cost_model));
 }
 
 void check_heads_for(const std::string& draft, bool has_heads) {
@@ -168,7 +168,7 @@ void check_tree_sizes(const TreeSizes& sizes, std::span<const std::string> draft
   std::string found;
   for (const std::string& draft : drafts) found += (found.empty() ? "" : ",") + draft;
   for (const auto& [name, size] : sizes) {
-    if ((size.width == 0 && size.length == 0) || std::ranges::count(drafts, name) > 0) continue;
+    if ((size.width == 0 && size.depth == 0) || std::ranges::count(drafts, name) > 0) continue;
     throw data::InputError("--" + name + (size.width > 0 ? "-width" : "-length") + ": expected --draft " +
                            name + ", whose trees it sizes, found --draft " + found +
                            "; give that or leave it out");
@@ -181,7 +181,7 @@ GrowthRule growth_rule(const std::string& draft, const GrowthRule& base, const T
   const auto own = sizes.find(draft);
   const TreeSize size = own == sizes.end() ? TreeSize{} : own->second;
   rule.width = size.width;
-  rule.length = size.length;
+  rule.depth = size.depth;
   return rule;
 }
 
@@ -212,19 +212,9 @@ EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads) {
 nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget) {
   const GrowthPolicy& policy = growth_policy(rule.policy);
   if (!policy.drafts) return 0;
-  if (budget >= 0) return budget;
+  if (budget >= 0) return std::min(budget, policy.most_budget);
   if (policy.default_budget >= 0) return policy.default_budget;
   return nullptr;
-}
-
-std::string policies_with_budgets() {
-  std::vector<std::string> names;
-  for (const GrowthPolicy& policy : growth_policies)
-    if (policy.runs_every_budget) names.push_back(policy.name);
-  std::string list;
-  for (size_t i = 0; i < names.size(); ++i)
-    list += (i == 0 ? "" : i + 1 < names.size() ? ", " : " and ") + names[i];
-  return list;
 }
 
 }  // namespace clover::infer

@@ -17,7 +17,7 @@ namespace clover::infer {
 
 /// The size of trees that a policy has options for, --beam-width and the like; 0: the policy's own.
 struct TreeSize {
-  int64_t width = 0, length = 0;
+  int64_t width = 0, depth = 0;  // --NAME-width, --NAME-length
 };
 using TreeSizes = std::map<std::string, TreeSize>;  // by name of the policy
 
@@ -74,20 +74,18 @@ void check_tree_sizes(const TreeSizes& sizes, std::span<const std::string> draft
 /// The rule of growing trees by the policy of that name.
 GrowthRule growth_rule(const std::string& draft, const GrowthRule& base, const TreeSizes& sizes);
 
-/// InputError when `draft` names a policy that drafts with heads, and there are none.
+/// InputError when `draft` names a policy that needs heads and there are none.
 void check_heads_for(const std::string& draft, bool has_heads);
 
 /// The engine's options.  InputError for an unknown growth policy, and for one that needs heads when there
 /// are none.
 EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads);
 
-/// The budget that decoding uses when --budget is `budget`; null: no limit.
+/// The most guesses a tree can have when --budget is `budget`, the policy's own bound included; null: no
+/// other limit is set.  Steps of many sequences, and guesses from the text beside them, leave room for fewer.
 nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget);
 
 /// Whether --suffix (auto, on or off) turns on drafting from the text so far under `policy`.
 bool suffix_wanted(const std::string& suffix, Policy policy);
-
-/// "static, clover and best-first": the policies that bench and verify-equal run once for each of --budgets.
-std::string policies_with_budgets();
 
 }  // namespace clover::infer

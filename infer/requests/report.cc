@@ -42,10 +42,12 @@ double RunOutcome::read_bytes_per_second() const {
 json describe_growth(const EngineOptions& options, const std::string& heads) {
   json policy = json::object();
   const GrowthPolicy& about = growth_policy(options.growth.policy);
-  if (about.reports_cuts)
-    policy = {{"top_p", options.growth.top_p}, {"relative_cut", options.growth.relative_cut}};
+  if (about.reports_cuts) {
+    const auto [top_p, relative_cut] = cuts_of(options.growth);
+    policy = {{"top_p", top_p}, {"relative_cut", relative_cut}};
+  }
   if (about.default_width > 0) policy["width"] = width_of(options.growth);
-  if (about.most_length > 0 && options.growth.length > 0) policy["length"] = options.growth.length;
+  if (about.max_depth > 0 && options.growth.depth > 0) policy["length"] = options.growth.depth;
   return {{"draft", to_string(options.growth.policy)},
           {"heads", heads.empty() ? json() : json(heads)},
           {"budget", resolved_budget(options.growth, options.budget)},

@@ -54,7 +54,8 @@ int64_t default_kv_memory(const model::Target& target, const model::Drafter* dra
                           const std::vector<BatchLine>& lines) {
   int64_t prompt_count = 0;
   for (const BatchLine& line : lines) prompt_count += static_cast<int64_t>(line.prompt_count());
-  return kv_memory_for(target, drafter, std::min(options.max_batch, prompt_count),
+  const bool drafts = growth_policy(options.growth.policy).drafts;
+  return kv_memory_for(target, drafts ? drafter : nullptr, std::min(options.max_batch, prompt_count),
                        longest_sequence(lines, prompts, target.config().context), options.page_size);
 }
 

@@ -7,7 +7,7 @@
 namespace clover::infer {
 namespace {
 
-using Kept = GrowthPolicy::Kept;
+using Admit = GrowthPolicy::Admit;
 using Remain = GrowthPolicy::Remain;
 
 // Most nodes of a tree while it grows, which bounds its memory: what lies beyond is too improbable to matter.
@@ -25,14 +25,14 @@ GrowthLimit usable(const GrowthLimit& limit, const GrowthRule& rule, const model
 int64_t most_nodes(const GrowthRule& rule, int64_t budget, int64_t levels) {
   const int64_t width = width_of(rule);
   const GrowthPolicy& policy = growth_policy(rule.policy);
-  switch (policy.kept) {
-    case Kept::width:
+  switch (policy.admit) {
+    case Admit::width:
       return 1 + width * levels;
-    case Kept::best_so_far:
+    case Admit::best_so_far:
       return std::min(1 + std::min(width, budget) + (levels - 1) * std::min(width * width, budget),
                       most_grown_nodes);
-    case Kept::until_full:
-    case Kept::planned:
+    case Admit::until_full:
+    case Admit::planned:
       break;
   }
   // A chain has one node a level.
@@ -53,43 +53,43 @@ std::vector<kernels::PlannedNode> planned(const StaticTree& tree) {
   return nodes;
 }
 
-model::Growth::Tree tree_of(const GrowthRule& rule, const GrowthLimit& limit, int64_t levels,
-                            const model::Drafter& drafter) {
+model::Growth::TreeLimits limits_of(const GrowthRule& rule, const GrowthLimit& limit, int64_t levels,
+                                    const model::Drafter& drafter) {
   const GrowthPolicy& policy = growth_policy(rule.policy);
   const auto [budget, depth] = usable(limit, rule, drafter);
   TORCH_CHECK(depth > 0, "grow: a tree of a node or more was expected");
   const float least = policy.drops_improbable ? static_cast<float>(rule.least_joint) : 0;
   const int64_t most = most_nodes(rule, budget, levels);
-  model::Growth::Tree tree{.most_nodes = most,
-                           .levels = depth,
-                           .least_joint = least,
-                           .most_kept = std::min(most, budget + 1),
-                           .plan = {}};
-  if (policy.kept == Kept::planned) {
-    tree.plan = planned(policy.plan().cut(budget, depth, drafter.head(0).size()));
+  model::Growth::TreeLimits tree{.most_nodes = most,
+                                 .levels = depth,
+                                 .least_joint = least,
+                                 .most_kept = std::min(most, budget + 1),
+                                 .plan = {}};
+  if (policy.admit == Admit::planned) {
+    tree.plan = planned(policy.plan().cut(budget, depth, drafter.head(0).outputs));
     tree.most_nodes = std::ssize(tree.plan);
   }
   return tree;
 }
 
 /// How many guesses of a row are looked at: no more can become children of one node.
-int64_t guesses_of_a_row(const GrowthRule& rule, const std::vector<model::Growth::Tree>& trees,
+int64_t guesses_of_a_row(const GrowthRule& rule, const std::vector<model::Growth::TreeLimits>& limits,
                          const model::Drafter& drafter) {
   const GrowthPolicy& policy = growth_policy(rule.policy);
   int64_t most = 1;
-  for (const model::Growth::Tree& tree : trees) {
+  for (const model::Growth::TreeLimits& tree : limits) {
     if (tree.plan.empty()) most = std::max(most, tree.most_nodes - 1);
     for (const kernels::PlannedNode& node : tree.plan) most = std::max<int64_t>(most, node.rank + 1);
   }
-  most = std::min({most, policy.most_children, drafter.head(0).size()});
+  most = std::min({most, policy.most_children, drafter.head(0).outputs});
   if (policy.default_width > 0) most = std::min(most, width_of(rule));
   return policy.softmax_over > 0 ? std::min(most, policy.softmax_over) : most;
 }
 
 /// Live nodes of a level at most; 0: as many as the device computes well.
-int64_t live_of_a_level(const GrowthRule& rule, const std::vector<model::Growth::Tree>& trees) {
+int64_t live_of_a_level(const GrowthRule& rule, const std::vector<model::Growth::TreeLimits>& limits) {
   int64_t most = width_of(rule);
-  for (const model::Growth::Tree& tree : trees)
+  for (const model::Growth::TreeLimits& tree : limits)
     for (const kernels::PlannedNode& node : tree.plan) most = std::max<int64_t>(most, node.live_index + 1);
   return most;
 }
@@ -100,16 +100,16 @@ model::Growth growth_of(const GrowthRule& rule, std::span<const GrowthLimit> lim
   model::Growth growth;
   growth.levels = depth_of(rule, drafter);
   for (const GrowthLimit& limit : limits)
-    growth.trees.push_back(tree_of(rule, limit, growth.levels, drafter));
+    growth.limits.push_back(limits_of(rule, limit, growth.levels, drafter));
   growth.softmax_over = policy.softmax_over;
-  growth.most_live = live_of_a_level(rule, growth.trees);
-  const ChildCuts cuts = policy.own_cuts.value_or(ChildCuts{rule.top_p, rule.relative_cut});
-  growth.rule = {.max_candidates = guesses_of_a_row(rule, growth.trees, drafter),
-                 .top_p = static_cast<float>(cuts.top_p),
-                 .relative_cut = static_cast<float>(cuts.relative_cut),
-                 .by_log_probability = policy.by_log_probability,
-                 .best_so_far = policy.kept == Kept::best_so_far};
-  if (policy.kept == Kept::width) growth.rule.most_a_level = width_of(rule);
+  growth.most_live = live_of_a_level(rule, growth.limits);
+  const ChildCuts cuts = cuts_of(rule);
+  growth.level_rule = {.max_candidates = guesses_of_a_row(rule, growth.limits, drafter),
+                       .top_p = static_cast<float>(cuts.top_p),
+                       .relative_cut = static_cast<float>(cuts.relative_cut),
+                       .by_log_probability = policy.by_log_probability,
+                       .best_so_far = policy.admit == Admit::best_so_far};
+  if (policy.admit == Admit::width) growth.level_rule.most_a_level = width_of(rule);
   if (policy.remain != Remain::all)
     growth.select = {policy.remain == Remain::paths_to_last_level, policy.by_log_probability};
   return growth;
@@ -130,17 +130,21 @@ int64_t width_of(const GrowthRule& rule) {
   return policy.default_width > 0 && rule.width > 0 ? rule.width : policy.default_width;
 }
 
+ChildCuts cuts_of(const GrowthRule& rule) {
+  return growth_policy(rule.policy).own_cuts.value_or(ChildCuts{rule.top_p, rule.relative_cut});
+}
+
 int64_t depth_of(const GrowthRule& rule, const model::Drafter& drafter) {
-  return rule.length > 0 ? std::min(rule.length, drafter.max_depth()) : drafter.trained_depth();
+  return rule.depth > 0 ? std::min(rule.depth, drafter.max_depth()) : drafter.trained_depth();
 }
 
-int64_t most_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget) {
+int64_t max_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget) {
   const int64_t levels = depth_of(rule, drafter), width = width_of(rule);
-  const int64_t nodes = model::power_of_two(most_nodes(rule, budget, levels), model::fewest_nodes);
-  return width > 0 ? model::most_written(levels, width, nodes) : nodes - 1;
+  const int64_t nodes = model::power_of_two(most_nodes(rule, budget, levels), model::min_tree_room);
+  return width > 0 ? model::max_guesses_written(levels, width, nodes) : nodes - 1;
 }
 
-std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInput& input,
+std::vector<CandidateTree> grow(model::DraftRunner& draft, const model::DraftInput& input,
                                 const GrowthRule& rule, std::span<const GrowthLimit> limits) {
   TORCH_CHECK(input.segments.size() == limits.size(), "grow: as many limits as segments expected");
   const std::vector<int64_t> last = last_rows(input.segments);
@@ -165,10 +169,10 @@ std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInp
   return trees;
 }
 
-void begin_growing(model::DraftGraphs& draft, const model::UnverifiedTrees& trees,
+void begin_growing(model::DraftRunner& draft, const model::UnverifiedTrees& unverified,
                    const model::DraftInput& input, const GrowthRule& rule,
                    std::span<const GrowthLimit> limits) {
-  draft.begin(trees, input, growth_of(rule, limits, draft.drafter()));
+  draft.begin(unverified, input, growth_of(rule, limits, draft.drafter()));
 }
 
 // Nodes are in order of their level.

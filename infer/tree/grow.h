@@ -6,7 +6,7 @@
 
 #include "infer/tree/candidate_tree.h"
 #include "infer/tree/growth_policies.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 
 namespace clover::infer {
 
@@ -18,11 +18,14 @@ struct GrowthRule {
   double least_joint = 0.03;   // GrowthPolicy::drops_improbable: nodes of a lower joint probability are
                                // dropped; so a level has at most 1 / least_joint nodes
   int64_t width = 0;           // of a policy with a width; 0: GrowthPolicy::default_width
-  int64_t length = 0;  // depth of the trees, at most the drafter's; 0: as deep as the drafter is trained for
+  int64_t depth = 0;  // of the trees, at most the drafter's; 0: as deep as the drafter is trained for
 };
 
 /// The width of a policy that has one; else 0.
 int64_t width_of(const GrowthRule& rule);
+
+/// The cuts that are made: the policy's own or, without these, the rule's.
+ChildCuts cuts_of(const GrowthRule& rule);
 
 /// How deep trees are that no limit of a sequence cuts.
 int64_t depth_of(const GrowthRule& rule, const model::Drafter& drafter);
@@ -34,22 +37,20 @@ struct GrowthLimit {
   int64_t max_depth;
 };
 
-/// How many guesses of a tree a drafter may write to its own layers (Drafter::writes_guesses): the live nodes
-/// of all levels but the last.
-int64_t most_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget);
+/// model::max_guesses_written of one tree.
+int64_t max_guesses_written(const GrowthRule& rule, const model::Drafter& drafter, int64_t budget);
 
 /// Grows one tree a sequence, whose root is the token after its last row of `input`, which has a segment of
 /// one row or more for each; the drafter reads all of it.  All nodes of a level of all trees go through a
 /// head in one product.  Probabilities are the softmax at temperature 1 over the drafter's vocabulary or
 /// GrowthPolicy::softmax_over guesses; kernels::LevelRule says how ties are broken.  A sequence with budget 0
-/// gets a bare root.  What CPU and GPU share of a level
-/// is in kernels/trees/tree_growth_call.h.
-std::vector<CandidateTree> grow(model::DraftGraphs& draft, const model::DraftInput& input,
+/// gets a bare root.  What CPU and GPU share of a level is in kernels/trees/tree_growth_call.h.
+std::vector<CandidateTree> grow(model::DraftRunner& draft, const model::DraftInput& input,
                                 const GrowthRule& rule, std::span<const GrowthLimit> limits);
 
 /// Begins on a GPU to grow one tree for each of `limits`, of one node or more besides the root, behind a pass
-/// that nobody has verified yet (DraftGraphs::begin).
-void begin_growing(model::DraftGraphs& draft, const model::UnverifiedTrees& trees,
+/// that nobody has verified yet (DraftRunner::begin).
+void begin_growing(model::DraftRunner& draft, const model::UnverifiedTrees& unverified,
                    const model::DraftInput& input, const GrowthRule& rule,
                    std::span<const GrowthLimit> limits);
 

@@ -7,6 +7,17 @@
 #include "data/files/error.h"
 
 namespace clover::infer {
+namespace {
+
+/// "a, b or c", where `last` is "or".
+std::string listed(const std::vector<std::string>& names, const std::string& last) {
+  std::string list;
+  for (size_t i = 0; i < names.size(); ++i)
+    list += (i == 0 ? "" : i + 1 < names.size() ? ", " : " " + last + " ") + names[i];
+  return list;
+}
+
+}  // namespace
 
 const GrowthPolicy& growth_policy(Policy policy) {
   const auto found = std::ranges::find(growth_policies, policy, &GrowthPolicy::policy);
@@ -40,14 +51,18 @@ std::string default_budgets_help() {
   return help + "others as many as there may be";
 }
 
+std::string policies_with_budgets() {
+  std::vector<std::string> names;
+  for (const GrowthPolicy& row : growth_policies)
+    if (row.runs_every_budget) names.push_back(row.name);
+  return listed(names, "and");
+}
+
 Policy parse_policy(const std::string& name) {
   const auto found = std::ranges::find(growth_policies, name, &GrowthPolicy::name);
   if (found != growth_policies.end()) return found->policy;
-  std::string choices;
-  const std::vector<std::string> names = growth_policy_names();
-  for (size_t i = 0; i < names.size(); ++i)
-    choices += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
-  throw data::InputError("draft policy: \"" + name + "\" is unknown; choose " + choices);
+  throw data::InputError("draft policy: \"" + name + "\" is unknown; choose " +
+                         listed(growth_policy_names(), "or"));
 }
 
 std::string to_string(Policy policy) {

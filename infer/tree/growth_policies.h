@@ -21,22 +21,22 @@ struct ChildCuts {
 };
 
 /// All that the rest of the program knows of one growth policy.  Trees grow level by level: live nodes are
-/// expanded to guesses, some of these become nodes, some of the nodes live on, and at the end some remain.
-/// A new policy is an enumerator and a row of `growth_policies`.
+/// expanded to guesses, some of these are admitted as nodes, some of the nodes live on to be expanded, and
+/// once the tree has grown some remain in it.  A new policy is an enumerator and a row of `growth_policies`.
 struct GrowthPolicy {
   Policy policy;
   const char* name;       // of --draft and of JSON output
   const char* help = "";  // stands in parentheses behind the name in --help; "" for none
-  bool drafts = true;     // whether the heads are asked at all
+  bool drafts = true;     // false: plain decoding, without guesses of any kind
   // Whether trees follow from what rows cost and guesses are worth here (CostModel), and may be none.
-  bool measures = false;
+  bool uses_cost_model = false;
 
   // Expand: how many guesses of a live node are looked at.
   int64_t most_children = std::numeric_limits<int64_t>::max();
   int64_t default_width = 0;  // of a policy whose nodes expand to GrowthRule::width guesses; 0: it has none
   int64_t most_width = 0;
   const char* width_help = "";             // what it is, behind --NAME-width in --help
-  int64_t most_length = 0;                 // of GrowthRule::length, for policies with that option; 0: none
+  int64_t max_depth = 0;                   // of GrowthRule::depth, for policies with that option; 0: none
   std::optional<ChildCuts> own_cuts = {};  // in place of --tree-top-p and --tree-cut
   bool drops_improbable = false;           // nodes below GrowthRule::least_joint are dropped
   // Nodes are ranked by summed log-probability; else by joint probability.
@@ -44,22 +44,23 @@ struct GrowthPolicy {
   // Probabilities are those among so many best guesses of a row; 0: among the whole draft vocabulary.
   int64_t softmax_over = 0;
 
-  // Select: which children become nodes, best first.
-  enum class Kept {
+  // Admit: which children become nodes, best first.
+  enum class Admit {
     until_full,   // until the tree has its budget
     width,        // of every level the best `width`
-    best_so_far,  // those among the best nodes of the budget's number so far
+    best_so_far,  // those that are among the `budget` best nodes so far
     planned,      // those of `plan`, cut to the budget
   };
-  Kept kept = Kept::until_full;
+  Admit admit = Admit::until_full;
   const StaticTree& (*plan)() = nullptr;
 
-  // Live nodes: the best `width` of a level where there is one, those with children of a plan, else all.
+  // A policy with a width lets the best `width` nodes of a level live on, a plan those that have children,
+  // any other policy as many as Growth::most_live allows.
 
-  // Which nodes remain at the end.
+  // Remain: which of the nodes stay in the tree once it has grown.
   enum class Remain {
     all,
-    best,                 // the budget's number of best nodes
+    best,                 // the `budget` best nodes
     paths_to_last_level,  // the last level and its ancestors, of them the best where they exceed the budget
   };
   Remain remain = Remain::all;
@@ -69,7 +70,7 @@ struct GrowthPolicy {
   int64_t default_budget = -1;     // nodes a sequence, root excluded, without --budget; -1: no limit
   int64_t most_budget = 255;       // .. that --budget can ask for
   bool runs_every_budget = false;  // `bench --budgets` measures it once a budget, others once
-  bool reports_cuts = false;       // JSON output shows --tree-top-p and --tree-cut
+  bool reports_cuts = false;       // JSON output shows the cuts (cuts_of)
 };
 
 inline constexpr std::array growth_policies{
@@ -77,7 +78,7 @@ inline constexpr std::array growth_policies{
     GrowthPolicy{.policy = Policy::automatic,
                  .name = "auto",
                  .help = "measures and chooses",
-                 .measures = true,
+                 .uses_cost_model = true,
                  .most_children = 16,
                  .own_cuts = ChildCuts{.top_p = 0.95, .relative_cut = 0},
                  .drops_improbable = true,
@@ -92,7 +93,7 @@ inline constexpr std::array growth_policies{
     // The tree that Medusa and Hydra ship.
     GrowthPolicy{.policy = Policy::fixed_tree,
                  .name = "static",
-                 .kept = GrowthPolicy::Kept::planned,
+                 .admit = GrowthPolicy::Admit::planned,
                  .plan = medusa_tree,
                  .runs_every_budget = true},
     // Clover's dynamic tree: top-p and relative cut a node, then the budget's most probable nodes
@@ -110,11 +111,11 @@ inline constexpr std::array growth_policies{
                  .default_width = 4,
                  .most_width = 64,
                  .width_help = "beams of every level",
-                 .most_length = 16,
+                 .max_depth = 16,
                  .own_cuts = ChildCuts{.top_p = 1, .relative_cut = 0},
                  .by_log_probability = true,
                  .softmax_over = 50,
-                 .kept = GrowthPolicy::Kept::width,
+                 .admit = GrowthPolicy::Admit::width,
                  .remain = GrowthPolicy::Remain::paths_to_last_level},
     // EAGLE-2's dynamic tree (arXiv 2406.16858): of every level the likeliest `width` nodes are expanded, and
     // of all nodes the likeliest are verified.
@@ -125,7 +126,7 @@ inline constexpr std::array growth_policies{
                  .width_help = "nodes of every level that get children, and children of each",
                  .own_cuts = ChildCuts{.top_p = 1, .relative_cut = 0},
                  .by_log_probability = true,
-                 .kept = GrowthPolicy::Kept::best_so_far,
+                 .admit = GrowthPolicy::Admit::best_so_far,
                  .remain = GrowthPolicy::Remain::best,
                  .default_budget = 60,
                  .runs_every_budget = true}};
@@ -143,6 +144,9 @@ std::string growth_policies_help();
 
 /// "clover 4, best-first 60, ..": the default budgets of the table, for --help.
 std::string default_budgets_help();
+
+/// "static, clover and best-first": the policies that bench and verify-equal run once for each of --budgets.
+std::string policies_with_budgets();
 
 /// The policy of that name; InputError that lists all names otherwise.
 Policy parse_policy(const std::string& name);

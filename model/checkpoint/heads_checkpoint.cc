@@ -12,7 +12,7 @@
 #include "data/files/safetensors.h"
 #include "data/files/unfinished_folder.h"
 #include "kernels/gpu/gpu.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/guesses.h"
 
 namespace clover::model {
@@ -195,7 +195,7 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
   config["format_version"] = format_version;
   config["kind"] = drafter.kind();
   config["drafter"] = drafter.settings();
-  config["draft_vocab"] = drafter.head(0).size();
+  config["draft_vocab"] = drafter.head(0).outputs;
   config["target"] = describe(target);
   data::NamedTensors tensors;
   for (const auto& [key, value] : drafter.named_parameters()) {
@@ -224,12 +224,12 @@ std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const
     batch.add(ids[row], sequence, static_cast<int32_t>(row) - 1);
     kept.push_back(static_cast<int32_t>(row));
   }
-  const TargetOutput read = target.forward(batch, cache, drafter.features());
+  const TargetOutput read = target.forward(batch, cache, drafter.taps());
   cache.keep(sequence, kept, target.config().layers);
   std::vector<int64_t> every(rows);
   std::iota(every.begin(), every.end(), 0);
   GraphRunner graph_runner(target.device(), /*enabled=*/false);
-  DraftGraphs draft(drafter, cache, target.config().layers, graph_runner);
+  DraftRunner draft(drafter, cache, target.config().layers, graph_runner);
   const DraftState state = draft.read(
       {{read.features}, {ids.begin() + 1, ids.end()}, {{sequence, 0, static_cast<int32_t>(rows)}}}, every);
   const at::Tensor best = kernels::to_host({guesses_of(drafter, state, 1).ids})[0];

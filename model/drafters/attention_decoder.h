@@ -1,13 +1,13 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
-#include "model/drafters/module.h"
 
 #include <memory>
 
 #include "kernels/rows/activation.h"
 #include "model/drafters/drafter.h"
 #include "model/drafters/layers.h"
+#include "model/drafters/module.h"
 
 namespace clover::model {
 

@@ -151,11 +151,9 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
       const at::Tensor own = frontier.slice(0, first, last) - begin;  // [F']
       const at::Tensor mask =
           own.unsqueeze(1) >= at::arange(segment.count, own.options()).unsqueeze(0);  // [F', T]
-      const int64_t group = config_->heads / config_->kv_heads;
       const at::Tensor mixed = at::scaled_dot_product_attention(
-          batch(query.slice(0, first, last)),
-          batch(key.slice(0, begin, begin + segment.count)).repeat_interleave(group, 1),
-          batch(value.slice(0, begin, begin + segment.count)).repeat_interleave(group, 1), mask);
+          batch(query.slice(0, first, last)), repeat_kv(batch(key.slice(0, begin, begin + segment.count))),
+          repeat_kv(batch(value.slice(0, begin, begin + segment.count))), mask);
       outputs.push_back(mixed.squeeze(0).transpose(0, 1).reshape({last - first, config_->query_width()}));
     }
     first = last;

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "model/drafters/module.h"
-
 #include <memory>
 #include <span>
 #include <string>
 
 #include "model/drafters/drafter.h"
 #include "model/drafters/layers.h"
+#include "model/drafters/module.h"
 #include "model/drafters/setting.h"
 #include "model/target/decoder_layer.h"
 
@@ -77,6 +76,10 @@ class DecoderBlock : public Module {
   /// and values of all rows -> [F, Hq * d].
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     std::span<const Segment> segments, const at::Tensor& frontier) const;
+  /// Keys or values [.., Hkv, ..], heads in dimension 1, each as often as query heads share it: [.., Hq, ..].
+  at::Tensor repeat_kv(const at::Tensor& kv) const {
+    return kv.repeat_interleave(config_->heads / config_->kv_heads, 1);
+  }
   /// x + o(attended), then the MLP: x fp32 [F, H], attended fp32 [F, Hq * d] -> fp32 [F, H].
   at::Tensor finish(const at::Tensor& x, const at::Tensor& attended, at::ScalarType training_dtype) const;
   /// Rotary angles of the segments' rows: fp64 [R, d/2], on `device`.

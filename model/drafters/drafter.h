@@ -1,7 +1,5 @@
 #pragma once
 
-#include "model/drafters/module.h"
-
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -11,13 +9,14 @@
 #include "kernels/weights/packed_weight.h"
 #include "model/cache/kv_cache.h"
 #include "model/cache/row_batch.h"
+#include "model/drafters/module.h"
 #include "model/target/target.h"
 
 namespace clover::model {
 
 /// The state of a draft at its F frontier rows, the rows to draft from.
 struct DraftState {
-  at::Tensor hidden;     // fp32 [F, W]: what `output` reads; its width W is the kind's
+  at::Tensor hidden;     // fp32 [F, W]: what `head_input` reads; its width W is the kind's
   int64_t depth = 0;     // guesses already fed: 0 right after `prime`
   at::Tensor rounded{};  // `hidden` in the frozen dtype where a kernel yields it as well, else undefined
   std::vector<at::Tensor> carried{};  // whatever else the kind needs of each row, [F, ..] each
@@ -36,7 +35,6 @@ struct OutputHead {
   at::Tensor dense, dense_bias;  // undefined in drafters made for inference alone
   at::Tensor token_map;          // i64 [V'] ascending, on the target's device, or undefined
 
-  int64_t size() const { return outputs; }
   bool trainable() const { return dense.defined() && dense.requires_grad(); }
 };
 
@@ -46,42 +44,44 @@ struct DraftKv {
   int64_t first_layer;
   Placement placement;  // of the rows that `prime` reads, on the drafter's device; undefined for a drafter
                         // without such layers
-  int64_t room = 0;     // slots behind each sequence's rows for those that `extend` writes
-  at::Tensor
-      live_rows{};  // i32 [1] on the device: rows of `extend` from there on are padding; undefined: none
+  int64_t guess_slots = 0;  // behind each sequence's rows, for those that `extend` writes
+  /// i32 [1] on the device: rows of `extend` from there on are padding; undefined: none is.
+  at::Tensor real_row_count{};
 };
 
-/// A light speculative head: it scores, and never builds trees or samples.  Training and inference call the
-/// same functions; training passes no DraftKv and may draft from every row.
+/// A drafter scores guesses; it never builds trees or samples.  Training and inference call the same
+/// functions; training passes no DraftKv and may draft from every row.
 ///
 /// Geometry: row t carries the target's feature at t and the token x[t+1]; the guess at depth i is for
 /// x[t+2+i].
 class Drafter : public Module {
  public:
   virtual std::string kind() const = 0;
-  virtual FeatureTaps features() const = 0;
+  virtual FeatureTaps taps() const = 0;
   virtual int64_t max_depth() const = 0;  // how many tokens ahead it can guess at all
-  /// How many of them `fit` trains and drafts reach unless they are asked for more: recurrent kinds can guess
-  /// deeper than they were trained.
+  /// The depth that `fit` trains and that drafts reach by default; recurrent kinds can go deeper.
   virtual int64_t trained_depth() const { return max_depth(); }
   virtual int64_t kv_layers() const { return 0; }  // layers of its own in the cache
   /// The rotation of these layers; null: the target's.
   virtual const Rope* own_rope() const { return nullptr; }
-  virtual bool regressive() const { return true; }  // whether a guess depends on the ids given to `extend`
-  /// Whether `extend` writes keys and values of guesses to the drafter's own layers: then DraftKv has room.
+  /// Whether a guess depends on the ids given to `extend`.
+  virtual bool autoregressive() const { return true; }
+  /// Whether `extend` writes keys and values of guesses to the drafter's own layers: then DraftKv has
+  /// guess_slots.
   virtual bool writes_guesses() const { return false; }
 
+  /// Reads the target's rows and returns the state at `frontier`, from which head 0 guesses.
   /// features: [R, ..] of the rows of all segments, in order; next_ids i64 [R]: the token after each;
   /// frontier i64 [F]: the rows to draft from; all on the target's device.  With `kv` (decoding) its
   /// placement says what the rows continue; without (training), each of `segments` begins at 0.  Decoding
-  /// calls of this, `output` and `extend` are captured as CUDA graphs: of what they read, only the tensors
-  /// may change from call to call, and they copy nothing from or to the CPU.
+  /// calls of this, `head_input` and `extend` are captured as CUDA graphs: of what they read, only the
+  /// tensors may change from call to call, and they copy nothing from or to the CPU.
   virtual DraftState prime(const Features& features, const at::Tensor& next_ids,
                            std::span<const Segment> segments, const at::Tensor& frontier, DraftKv* kv) = 0;
 
   /// [F, D], fp32 or the frozen dtype: the input of head(state.depth)'s product, which guesses one token a
   /// row.
-  virtual at::Tensor output(const DraftState& state) = 0;
+  virtual at::Tensor head_input(const DraftState& state) = 0;
 
   /// One token deeper: row j continues row parents[j] of `state` with token ids[j].  Both i64 [F'].  `kv`: as
   /// given to `prime`.
@@ -95,8 +95,8 @@ class Drafter : public Module {
   /// All its settings, as `make_drafter` takes them: the "drafter" object of config.json.
   const nlohmann::json& settings() const { return settings_; }
 
-  /// Packs the present weights in `dtype` for inference; until `thaw`, calls
-  /// run on the row-independent kernels without autograd.  `thaw` returns to the trainable weights.
+  /// Packs the present weights in `dtype` for inference; until `thaw`, calls run on the row-independent
+  /// kernels without autograd.  `thaw` returns to the trainable weights.
   void freeze(at::ScalarType dtype);
   void thaw();
   bool frozen() const { return frozen_; }

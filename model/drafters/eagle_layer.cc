@@ -11,7 +11,7 @@ namespace {
 // What a state carries of each row while decoding, [F] or [F, depth] i32 each.
 enum Cached { sequence, text_length, next_slot, path };
 
-constexpr int64_t most_numbers = 4096;
+constexpr int64_t iota_size = 4096;
 
 // What it carries in training: the row of the text, i64 [F]; then keys and values of each depth.
 constexpr size_t text_row = 0, keys_begin = 1;
@@ -33,7 +33,7 @@ at::Tensor positions_in_text(const at::Tensor& rows, const at::Tensor& begins) {
 
 }  // namespace
 
-std::vector<int64_t> usual_tap_layers(int64_t count) {
+std::vector<int64_t> default_tap_layers(int64_t count) {
   std::vector<int64_t> layers;
   for (const int64_t layer : {std::min<int64_t>(2, count), count / 2, count - 3})
     if (layer > (layers.empty() ? 0 : layers.back())) layers.push_back(layer);
@@ -51,7 +51,7 @@ void EagleLayer::pack(at::ScalarType dtype) {
   frozen_dtype_ = dtype;
   Module::pack(dtype);
   frequencies_ = frequencies_.to(block_->device());
-  numbers_ = at::arange(most_numbers, at::kInt).to(block_->device());
+  iota_ = at::arange(iota_size, at::kInt).to(block_->device());
 }
 
 /// Rotary angles of positions i64 [F]: fp64 [F, d/2].
@@ -60,9 +60,9 @@ at::Tensor EagleLayer::angles_at(const at::Tensor& positions) const {
 }
 
 /// i32 [count]: 0, 1, .., on the device of the frozen weights.
-at::Tensor EagleLayer::numbers(int64_t count) const {
-  if (count <= most_numbers) return numbers_.narrow(0, 0, count);
-  return at::arange(count, numbers_.options());
+at::Tensor EagleLayer::iota(int64_t count) const {
+  if (count <= iota_size) return iota_.narrow(0, 0, count);
+  return at::arange(count, iota_.options());
 }
 
 DraftState EagleLayer::prime(const at::Tensor& residual, const at::Tensor& input,
@@ -105,13 +105,12 @@ DraftState EagleLayer::extend(const DraftState& state, const at::Tensor& parents
 /// Attention of guesses in training: [F, Hq * d].  Row j attends to the text up to its row, and to the keys
 /// that it carries, its own the last of them.
 at::Tensor EagleLayer::attend_path(const DecoderBlock::Heads& heads, const DraftState& state) const {
-  const int64_t group = config_->heads / config_->kv_heads, d = config_->head_dim;
-  const double scale = 1 / std::sqrt(static_cast<double>(d));
-  const auto spread = [group](const at::Tensor& kv) { return kv.repeat_interleave(group, 1); };
+  const double scale = 1 / std::sqrt(static_cast<double>(config_->head_dim));
+  const auto repeat_kv = [this](const at::Tensor& kv) { return block_->repeat_kv(kv); };
   std::vector<at::Tensor> own_scores, own_values;  // [F, Hq, 1], [F, Hq, d] of each depth
   for (size_t i = keys_begin; i < state.carried.size(); i += 2) {
-    own_scores.push_back((heads.query * spread(state.carried[i])).sum(-1, /*keepdim=*/true) * scale);
-    own_values.push_back(spread(state.carried[i + 1]));
+    own_scores.push_back((heads.query * repeat_kv(state.carried[i])).sum(-1, /*keepdim=*/true) * scale);
+    own_values.push_back(repeat_kv(state.carried[i + 1]));
   }
   const at::Tensor own = at::cat(own_scores, -1), rows = state.carried[text_row], rows_on_host = rows.cpu();
   const int64_t* row = rows_on_host.const_data_ptr<int64_t>();
@@ -123,8 +122,9 @@ at::Tensor EagleLayer::attend_path(const DecoderBlock::Heads& heads, const Draft
     while (last < rows.size(0) && row[last] < begins[segment + 1]) ++last;
     if (last == first) continue;
     const int64_t begin = begins[segment], keys = begins[segment + 1] - begin;
-    const at::Tensor key = spread(state.shared[text_keys].slice(0, begin, begin + keys)).transpose(0, 1),
-                     value = spread(state.shared[text_values].slice(0, begin, begin + keys)).transpose(0, 1);
+    const at::Tensor key = repeat_kv(state.shared[text_keys].slice(0, begin, begin + keys)).transpose(0, 1),
+                     value =
+                         repeat_kv(state.shared[text_values].slice(0, begin, begin + keys)).transpose(0, 1);
     const at::Tensor query = heads.query.slice(0, first, last).transpose(0, 1);  // [Hq, F'', d]
     const at::Tensor later = (rows.slice(0, first, last) - begin).unsqueeze(1) <
                              at::arange(keys, rows.options()).unsqueeze(0);  // [F'', T]
@@ -148,12 +148,12 @@ DraftState EagleLayer::extend_cached(const DraftState& state, const at::Tensor& 
   const auto of_parent = [&](Cached what) { return state.carried[what].index_select(0, parents); };
   const at::Tensor own_sequence = of_parent(sequence), length = of_parent(text_length);
   at::Tensor same_sequence = own_sequence.unsqueeze(1) == own_sequence.unsqueeze(0);  // [F', F']
-  at::Tensor live;  // [F'] bool: the rows that are no padding; undefined: all
-  if (kv.live_rows.defined()) {
-    live = numbers(parents.size(0)) < kv.live_rows;
-    same_sequence = same_sequence & live.unsqueeze(0);
+  at::Tensor is_real;  // [F'] bool: the rows that are no padding; undefined: all
+  if (kv.real_row_count.defined()) {
+    is_real = iota(parents.size(0)) < kv.real_row_count;
+    same_sequence = same_sequence & is_real.unsqueeze(0);
   }
-  const at::Tensor next_free = of_parent(next_slot), end = length + kv.room;
+  const at::Tensor next_free = of_parent(next_slot), end = length + kv.guess_slots;
   const at::Tensor wanted_slot = next_free + same_sequence.tril(-1).sum(1, false, at::kInt);
   const at::Tensor slot = at::minimum(wanted_slot, end - 1);
   const int64_t page_size = kv.cache->page_size(), depth = state.depth + 1;
@@ -161,11 +161,11 @@ DraftState EagleLayer::extend_cached(const DraftState& state, const at::Tensor& 
   const at::Tensor page =
       table.index({own_sequence.to(at::kLong), slot.to(at::kLong).floor_divide(page_size)});
   at::Tensor absolute = page.to(at::kLong) * page_size + slot.to(at::kLong).remainder(page_size);
-  if (live.defined()) {
-    absolute = at::where(live & (wanted_slot < end), absolute, kv.cache->spare_slot());
+  if (is_real.defined()) {
+    absolute = at::where(is_real & (wanted_slot < end), absolute, kv.cache->spare_slot());
   } else {
-    TORCH_CHECK(wanted_slot.lt(end).all().item<bool>(), "EagleLayer: guesses exceed a room of ", kv.room,
-                " slots.");
+    TORCH_CHECK(wanted_slot.lt(end).all().item<bool>(), "EagleLayer: guesses exceed a room of ",
+                kv.guess_slots, " slots.");
   }
 
   DraftState next;
@@ -178,7 +178,7 @@ DraftState EagleLayer::extend_cached(const DraftState& state, const at::Tensor& 
   placement.cos = (scale * angles.cos()).to(at::kFloat);
   placement.sin = (scale * angles.sin()).to(at::kFloat);
   placement.slots = absolute;
-  placement.rows = {own_sequence, length, numbers(parents.size(0) + 1) * depth,
+  placement.rows = {own_sequence, length, iota(parents.size(0) + 1) * depth,
                     next.carried[path].flatten().contiguous(), table};
   next.hidden = residual;
   block_->forward_in_place(next.hidden, input.to(frozen_dtype_).contiguous(), placement, *kv.cache,

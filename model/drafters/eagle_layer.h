@@ -11,13 +11,12 @@
 
 namespace clover::model {
 
-/// The layers of a target of `count` that EAGLE-3 taps unless told otherwise: after 2, N / 2 and N - 3 of N,
-/// as published; of fewer than 7, as many as lie between.
-std::vector<int64_t> usual_tap_layers(int64_t count);
+/// The default tap layers of a target with `count` layers: after 2, count / 2 and count - 3; those that do
+/// not ascend are left out.
+std::vector<int64_t> default_tap_layers(int64_t count);
 
-/// EAGLE's decoder layer, which reads the text and then the guesses.  A row of depth k stands at
-/// the position of its row of the text plus k; it attends to the text up to that row and to its own path of
-/// guesses.
+/// EAGLE's decoder layer, which reads the text and then the guesses.  A row of depth k stands at the position
+/// of its row of the text plus k; it attends to the text up to that row and to its own path of guesses.
 ///   decoding  guesses write keys and values to slots behind the text's, in the drafter's layer of the cache
 ///   training  every row of the frontier begins a path of its own, whose keys the state carries (EAGLE-3's
 ///             training-time test, arXiv 2503.01840, section 3.2)
@@ -44,13 +43,13 @@ class EagleLayer : public Module {
                            const at::Tensor& input, DraftKv& kv) const;
   at::Tensor attend_path(const DecoderBlock::Heads& heads, const DraftState& state) const;
   at::Tensor angles_at(const at::Tensor& positions) const;
-  at::Tensor numbers(int64_t count) const;
+  at::Tensor iota(int64_t count) const;
 
   const TargetConfig* config_;
   std::shared_ptr<DecoderBlock> block_;
   // On the device of the weights while frozen, so that a draft copies nothing from the CPU; else on the CPU.
   at::Tensor frequencies_;  // fp64 [d/2]
-  at::Tensor numbers_;      // i32: 0, 1, 2, ..
+  at::Tensor iota_;         // i32: 0, 1, 2, ..
   at::ScalarType frozen_dtype_ = at::ScalarType::Undefined;
 };
 

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
-#include "model/drafters/module.h"
 
 #include <memory>
 
 #include "kernels/weights/packed_weight.h"
+#include "model/drafters/module.h"
 
 namespace clover::model {
 

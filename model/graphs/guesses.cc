@@ -16,13 +16,13 @@ constexpr int64_t rows_at_once = most_captured_rows;
 
 /// The guesses at rows `input`, [F, D] of the head's dtype, on their device.
 Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t width, int64_t softmax_over) {
-  at::Tensor logits = at::empty({input.size(0), head.size()}, input.options().dtype(at::kFloat));
+  at::Tensor logits = at::empty({input.size(0), head.outputs}, input.options().dtype(at::kFloat));
   kernels::linear(input, head.packed, head.bias, logits);
   if (softmax_over == 0) {
     const auto [best, ids, log_sums] = kernels::top_k_and_log_sum(logits, width, head.token_map);
     return {best, ids, log_sums};
   }
-  const auto [best, ids] = kernels::top_k(logits, std::min(softmax_over, head.size()), head.token_map);
+  const auto [best, ids] = kernels::top_k(logits, std::min(softmax_over, head.outputs), head.token_map);
   return {best, ids, kernels::log_sum_exp(best)};
 }
 
@@ -30,7 +30,7 @@ Guesses guesses_of(const OutputHead& head, const at::Tensor& input, int64_t widt
 
 Guesses guesses_of(Drafter& drafter, const DraftState& state, int64_t width, int64_t softmax_over) {
   const OutputHead& head = drafter.head(state.depth);
-  const at::Tensor input = drafter.output(state).to(head.packed.dtype()).contiguous();
+  const at::Tensor input = drafter.head_input(state).to(head.packed.dtype()).contiguous();
   if (input.size(0) <= rows_at_once) return guesses_of(head, input, width, softmax_over);
   std::vector<at::Tensor> logits, ids, log_sums;
   for (int64_t begin = 0; begin < input.size(0); begin += rows_at_once) {

@@ -78,7 +78,7 @@ class Evaluation {
                          ObjectiveSettings{.terms = LossTerms::parse(settings_.loss)});
       metrics_.losses.resize(drafter_.trained_depth());
     }
-    const model::FeatureTaps taps = objective_ ? objective_->wanted_features() : drafter_.features();
+    const model::FeatureTaps taps = objective_ ? objective_->taps() : drafter_.taps();
     FeatureCache source(target_, taps, static_cast<int64_t>(longest), 0, {settings_.target_folder});
     infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);
     for (size_t begin = 0; begin < samples_.size(); begin += settings_.micro_batch) {

@@ -15,17 +15,17 @@ std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Feat
   const at::NoGradGuard no_grad;
   std::vector<ScoredLabel> scored;
   rollout(drafter, features, batch, feed,
-          [&](int64_t depth, const model::DraftState& state, const HeadLabels& work) {
+          [&](int64_t depth, const model::DraftState& state, const HeadLabels& labels) {
             const int64_t first = std::ssize(scored);
-            for (int64_t j = 0; j < work.scored_rows.numel(); ++j) {
-              const int64_t row = work.scored_rows.const_data_ptr<int64_t>()[j];
-              scored.push_back({depth, work.sample.const_data_ptr<int64_t>()[row],
-                                work.t.const_data_ptr<int64_t>()[row] + 2 + depth, top_ranks});
+            for (int64_t j = 0; j < labels.scored_rows.numel(); ++j) {
+              const int64_t row = labels.scored_rows.const_data_ptr<int64_t>()[j];
+              scored.push_back({depth, labels.sample.const_data_ptr<int64_t>()[row],
+                                labels.t.const_data_ptr<int64_t>()[row] + 2 + depth, top_ranks});
             }
-            const VocabularyLabels kept = labels_in_draft_vocab(work, label_map);
+            const VocabularyLabels kept = labels_in_draft_vocab(labels, label_map);
             if (kept.rows.numel() == 0) return;
             const at::Tensor output =
-                drafter.output(state.rows(kernels::to_device(kept.rows, state.hidden.device())));
+                drafter.head_input(state.rows(kernels::to_device(kept.rows, state.hidden.device())));
             const at::Tensor ranks =
                 chunked_vocabulary_loss(output, heads.at(depth), {kept.labels}, LossTerms()).ranks;
             for (int64_t j = 0; j < kept.scored.numel(); ++j)

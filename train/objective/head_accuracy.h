@@ -5,8 +5,8 @@
 
 #include "model/drafters/drafter.h"
 #include "train/objective/head_metrics.h"
+#include "train/objective/packed_batch.h"
 #include "train/objective/rollout.h"
-#include "train/objective/teacher_forcing.h"
 #include "train/objective/token_map.h"
 
 namespace clover::train {

@@ -3,9 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <map>
 
 #include "data/files/error.h"
@@ -42,25 +42,22 @@ at::Tensor smooth_l1(const at::Tensor& output, const at::Tensor& features) {
 
 }  // namespace
 
-VocabularyLabels labels_in_draft_vocab(const HeadLabels& work, const LabelMap& label_map) {
-  const int64_t* labels = work.labels.const_data_ptr<int64_t>();
+VocabularyLabels labels_in_draft_vocab(const HeadLabels& labels, const LabelMap& label_map) {
+  const int64_t* ids = labels.labels.const_data_ptr<int64_t>();
   std::vector<int64_t> scored, indices;
-  for (int64_t i = 0; i < work.labels.numel(); ++i) {
-    const int64_t index = label_map.index_of(labels[i]);
+  for (int64_t i = 0; i < labels.labels.numel(); ++i) {
+    const int64_t index = label_map.index_of(ids[i]);
     if (index < 0) continue;
     scored.push_back(i);
     indices.push_back(index);
   }
-  const int64_t count = std::ssize(scored);
   VocabularyLabels kept;
-  kept.scored = at::empty({count}, at::kLong);
-  kept.labels = at::empty({count}, at::kLong);
-  std::copy(scored.begin(), scored.end(), kept.scored.data_ptr<int64_t>());
-  std::copy(indices.begin(), indices.end(), kept.labels.data_ptr<int64_t>());
-  kept.rows = work.scored_rows.index_select(0, kept.scored);
-  kept.teacher_rows = work.teacher_rows.index_select(0, kept.scored);
-  kept.sample = work.sample.index_select(0, kept.rows);
-  kept.t = work.t.index_select(0, kept.rows);
+  kept.scored = at::tensor(scored, at::kLong);
+  kept.labels = at::tensor(indices, at::kLong);
+  kept.rows = labels.scored_rows.index_select(0, kept.scored);
+  kept.teacher_rows = labels.teacher_rows.index_select(0, kept.scored);
+  kept.sample = labels.sample.index_select(0, kept.rows);
+  kept.t = labels.t.index_select(0, kept.rows);
   return kept;
 }
 
@@ -114,8 +111,8 @@ Objective::Objective(model::Drafter& drafter, const model::TargetView& target,
       model::lm_head_rows(target, head.token_map).to(drafter.device(), settings.dtype).contiguous();
 }
 
-model::FeatureTaps Objective::wanted_features() const {
-  model::FeatureTaps taps = drafter_.features();
+model::FeatureTaps Objective::taps() const {
+  model::FeatureTaps taps = drafter_.taps();
   taps.post_norm |= reads_features_;
   return taps;
 }
@@ -147,13 +144,13 @@ at::Tensor Objective::loss(const model::Features& features, const PackedBatch& b
   at::Tensor loss;
   OwnHeads own;
   rollout(drafter_, features, batch, feed,
-          [&](int64_t depth, const model::DraftState& state, const HeadLabels& work) {
+          [&](int64_t depth, const model::DraftState& state, const HeadLabels& labels) {
             HeadMetrics& head = metrics[depth];
-            head.labels += work.labels.numel();
-            const VocabularyLabels kept = labels_in_draft_vocab(work, label_map_);
+            head.labels += labels.labels.numel();
+            const VocabularyLabels kept = labels_in_draft_vocab(labels, label_map_);
             if (kept.rows.numel() == 0) return;
             const bool all = kept.rows.numel() == state.hidden.size(0);
-            const at::Tensor output = drafter_.output(
+            const at::Tensor output = drafter_.head_input(
                 all ? state : state.rows(kernels::to_device(kept.rows, state.hidden.device())));
             const VocabularyTargets targets = targets_of(features, kept, depth, draws);
             OwnHeads::Entry* const trained = own.at(depth, drafter_.head(depth), heads_);

@@ -8,8 +8,8 @@
 #include "model/drafters/drafter.h"
 #include "train/objective/head_metrics.h"
 #include "train/objective/loss_terms.h"
+#include "train/objective/packed_batch.h"
 #include "train/objective/rollout.h"
-#include "train/objective/teacher_forcing.h"
 #include "train/objective/token_map.h"
 
 namespace clover::train {
@@ -23,7 +23,7 @@ struct VocabularyLabels {
   at::Tensor scored;        // i64 [L']: which of the L
 };
 
-VocabularyLabels labels_in_draft_vocab(const HeadLabels& work, const LabelMap& label_map);
+VocabularyLabels labels_in_draft_vocab(const HeadLabels& labels, const LabelMap& label_map);
 
 /// InputError when the heads' outputs are not as wide as the target's features, and a term compares them.
 void check_terms(const LossTerms& terms, const model::Drafter& drafter, int64_t target_hidden);
@@ -46,7 +46,7 @@ class Objective {
 
   /// What `loss` needs of batches: teacher rows or none, and which features of the target.
   TeacherRow teacher_row() const { return reads_features_ ? TeacherRow::yes : TeacherRow::no; }
-  model::FeatureTaps wanted_features() const;
+  model::FeatureTaps taps() const;
   const LossTerms& terms() const { return settings_.terms; }
   const LossHeads& heads() const { return heads_; }
   const LabelMap& label_map() const { return label_map_; }

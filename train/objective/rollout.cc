@@ -1,9 +1,8 @@
 #include "train/objective/rollout.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "kernels/gpu/gpu.h"
@@ -21,22 +20,20 @@ at::Tensor rows_with_own_guess(const HeadLabels& next, int64_t depth, const Feed
         feed.draws.uniform(Draws::Purpose::feed, sample[row], t[row], depth) < feed.own_share)
       rows.push_back(row);
   }
-  at::Tensor tensor = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
-  std::copy(rows.begin(), rows.end(), tensor.data_ptr<int64_t>());
-  return tensor;
+  return at::tensor(rows, at::kLong);
 }
 
 /// The ids by which the rows of `next`, at `depth`, are extended from `state`.
 at::Tensor fed_ids(model::Drafter& drafter, const model::DraftState& state, const HeadLabels& next,
                    int64_t depth, const Feed& feed) {
-  if (!feed.own_guesses() || !drafter.regressive()) return next.ids;
+  if (!feed.own_guesses() || !drafter.autoregressive()) return next.ids;
   const at::NoGradGuard no_grad;
   const at::Device device = state.hidden.device();
   const at::Tensor rows = kernels::to_device(rows_with_own_guess(next, depth, feed), device);
   if (rows.numel() == 0) return next.ids;
   const at::Tensor parents = next.parents.index_select(0, rows);
   at::Tensor best = kernels::to_device(
-      best_guesses(drafter.output(state.rows(parents)), feed.heads->at(depth - 1)), device);
+      best_guesses(drafter.head_input(state.rows(parents)), feed.heads->at(depth - 1)), device);
   if (const at::Tensor& map = drafter.head(depth - 1).token_map; map.defined())
     best = map.index_select(0, best);
   return next.ids.index_copy(0, rows, best);
@@ -48,13 +45,13 @@ LossHeads::LossHeads(const model::Drafter& drafter, at::ScalarType dtype) : draf
   const model::OutputHead& head = drafter.head(0);
   TORCH_CHECK(head.dense.defined(), "the drafter was made without what training needs");
   if (head.trainable()) return;
-  source_ = head.dense;
-  frozen_ = source_.to(drafter.device(), dtype).contiguous();
+  shared_weight_ = head.dense;
+  shared_cast_ = shared_weight_.to(drafter.device(), dtype).contiguous();
 }
 
 LossHead LossHeads::at(int64_t depth) const {
   const model::OutputHead& head = drafter_.head(depth);
-  if (head.dense.is_same(source_)) return {frozen_};
+  if (head.dense.is_same(shared_weight_)) return {shared_cast_};
   const at::Tensor bias = head.dense_bias.defined() ? head.dense_bias.detach() : at::Tensor();
   return {head.dense.detach().to(dtype_).contiguous(), bias};
 }

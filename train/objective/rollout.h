@@ -4,7 +4,7 @@
 
 #include "model/drafters/drafter.h"
 #include "train/objective/draws.h"
-#include "train/objective/teacher_forcing.h"
+#include "train/objective/packed_batch.h"
 #include "train/objective/vocabulary_loss.h"
 
 namespace clover::train {
@@ -21,7 +21,7 @@ class LossHeads {
  private:
   const model::Drafter& drafter_;
   at::ScalarType dtype_;
-  at::Tensor source_, frozen_;  // the weights of heads that are not trained, and their cast
+  at::Tensor shared_weight_, shared_cast_;  // that of all heads if they are not trained, and its cast
 };
 
 /// Which tokens the rows of the second and later heads are fed.

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "infer/program/machine.h"
-#include "train/objective/teacher_forcing.h"
+#include "train/objective/packed_batch.h"
 #include "train/run/trainer.h"
 
 namespace clover::train {
@@ -39,7 +39,7 @@ nlohmann::json estimate(const FitJob& job) {
   }
   for (const auto& parameter : job.drafter->parameters()) parameters += parameter.numel();
 
-  const model::FeatureTaps wanted = trainer.objective().wanted_features();
+  const model::FeatureTaps wanted = trainer.objective().taps();
   const model::FeatureTaps taps =
       job.settings.feature_file.empty() ? wanted : model::FeatureTaps{true, true, wanted.layers};
   const int64_t row_bytes = job.target->config().hidden *

@@ -210,7 +210,7 @@ FeatureFile FitJob::feature_file() const {
            {"dtype", settings.dtype},
            {"kernels", target->device().is_cpu() ? kernels::to_string(kernels::cpu_path()) : "cuda"},
            {"max-length", std::to_string(settings.max_length)}},
-          drafter->features().layers,
+          drafter->taps().layers,
           target->sampled_fingerprint()};
 }
 
@@ -246,7 +246,7 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   check_prepared_for(use, *job.target);
   checkpoint ? restore_drafter(job) : make_new_drafter(job);
   check_terms(LossTerms::parse(job.settings.loss), *job.drafter, config.hidden);
-  if (job.settings.self_feed > 0 && !job.drafter->regressive())
+  if (job.settings.self_feed > 0 && !job.drafter->autoregressive())
     throw data::InputError("Setting --self-feed: heads of kind " + job.settings.kind +
                            " read no tokens, so that nothing can be fed to them; leave it out.");
   job.drafter->set_training_dtype(model::parse_dtype(job.settings.compute_dtype));

@@ -77,7 +77,7 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
       objective_(*job.drafter, job.target->view(), objective_settings(job.settings)),
       order_(std::ssize(job.used_samples), job.settings.batch, job.settings.seed),
       schedule_{.peak = job.settings.lr, .warmup = job.settings.warmup, .total = job.total_steps},
-      feature_cache_(*job.target, objective_.wanted_features(), job.longest, job.settings.feature_cache,
+      feature_cache_(*job.target, objective_.taps(), job.longest, job.settings.feature_cache,
                      {.target_folder = job.settings.target,
                       .feature_file = job.stored_features.empty() ? "" : job.settings.feature_file}),
       optimiser_(parameters_of(*job.drafter), {.beta1 = job.settings.beta1,

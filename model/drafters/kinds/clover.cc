@@ -58,8 +58,8 @@ class Clover final : public Drafter {
   int64_t max_depth() const override { return count_; }
   int64_t kv_layers() const override { return block_ ? 1 : 0; }
   const Rope* own_rope() const override { return own_.own_rope(); }
-  bool regressive() const override { return regression_ != Regression::none; }
-  FeatureTaps features() const override {
+  bool autoregressive() const override { return regression_ != Regression::none; }
+  FeatureTaps taps() const override {
     return plain() ? FeatureTaps{.post_norm = true} : FeatureTaps{.pre_norm = true, .layers = tap_layers_};
   }
 
@@ -76,7 +76,7 @@ class Clover final : public Drafter {
     return fed(std::move(state), {}, next_ids.index_select(0, frontier));
   }
 
-  at::Tensor output(const DraftState& state) override {
+  at::Tensor head_input(const DraftState& state) override {
     if (heads_.empty()) return norm_->forward(state.hidden);
     const ResBlock& head = *heads_[state.depth];
     return norm_ ? head.forward_normed(state.hidden, state.rounded, *norm_, training_dtype_)

@@ -28,7 +28,7 @@ class Clover2 final : public Drafter {
   }
 
   std::string kind() const override { return "clover2"; }
-  FeatureTaps features() const override { return {.pre_norm = true}; }
+  FeatureTaps taps() const override { return {.pre_norm = true}; }
   int64_t max_depth() const override { return count_; }
   int64_t kv_layers() const override { return std::ssize(block_); }
   const Rope* own_rope() const override { return own_.own_rope(); }
@@ -51,7 +51,7 @@ class Clover2 final : public Drafter {
     return with_token(x, next_ids.index_select(0, frontier), 0);
   }
 
-  at::Tensor output(const DraftState& state) override {
+  at::Tensor head_input(const DraftState& state) override {
     const Linear& mix = state.depth == 0 ? *first_mix_ : *next_mix_;
     const at::Tensor read = state.depth == 0 ? state_of(state) : state.hidden;
     return norm_->forward(mix.forward(read, training_dtype_));

@@ -31,7 +31,7 @@ class Eagle final : public Drafter {
   }
 
   std::string kind() const override { return "eagle"; }
-  FeatureTaps features() const override { return {.post_norm = true}; }
+  FeatureTaps taps() const override { return {.post_norm = true}; }
   int64_t max_depth() const override { return deepest_guess; }
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
@@ -44,7 +44,7 @@ class Eagle final : public Drafter {
     return layer_->prime(x, x, segments, frontier, kv, training_dtype_);
   }
 
-  at::Tensor output(const DraftState& state) override { return state.hidden; }
+  at::Tensor head_input(const DraftState& state) override { return state.hidden; }
 
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
                     DraftKv* kv) override {

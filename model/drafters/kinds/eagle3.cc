@@ -23,12 +23,12 @@ class Eagle3 final : public Drafter {
     spec.settings.at("heads").get_to(count_);
     spec.settings.at("tap_layers").get_to(taps_);
     spec.settings.at("norm_before_residual").get_to(normed_residual_);
-    if (taps_.empty()) taps_ = usual_tap_layers(own_.config.layers);
+    if (taps_.empty()) taps_ = default_tap_layers(own_.config.layers);
     build(own_.config, spec);
   }
 
   std::string kind() const override { return "eagle3"; }
-  FeatureTaps features() const override { return {.layers = taps_}; }
+  FeatureTaps taps() const override { return {.layers = taps_}; }
   int64_t max_depth() const override { return deepest_guess; }
   int64_t trained_depth() const override { return count_; }
   int64_t kv_layers() const override { return 1; }
@@ -42,7 +42,7 @@ class Eagle3 final : public Drafter {
     return layer_->prime(rows.residual, rows.input, segments, frontier, kv, training_dtype_);
   }
 
-  at::Tensor output(const DraftState& state) override { return norm_->forward(state.hidden); }
+  at::Tensor head_input(const DraftState& state) override { return norm_->forward(state.hidden); }
 
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& ids,
                     DraftKv* kv) override {

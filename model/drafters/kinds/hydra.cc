@@ -51,7 +51,7 @@ class Hydra final : public Drafter {
   }
 
   std::string kind() const override { return "hydra"; }
-  FeatureTaps features() const override { return {.post_norm = true}; }
+  FeatureTaps taps() const override { return {.post_norm = true}; }
   int64_t max_depth() const override { return std::ssize(heads_); }
   int64_t kv_layers() const override { return prefix_ ? 1 : 0; }
   const Rope* own_rope() const override { return prefix_ ? own_.own_rope() : nullptr; }
@@ -65,7 +65,7 @@ class Hydra final : public Drafter {
     return {at::cat({feature, input_embedding(next_ids.index_select(0, frontier))}, 1)};
   }
 
-  at::Tensor output(const DraftState& state) override {
+  at::Tensor head_input(const DraftState& state) override {
     const Head& head = heads_[state.depth];
     at::Tensor z = head.first->forward(state.hidden, training_dtype_);
     for (const auto& block : head.blocks) z = block->forward(z, training_dtype_);

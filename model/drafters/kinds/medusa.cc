@@ -33,9 +33,9 @@ class Medusa final : public Drafter {
   }
 
   std::string kind() const override { return "medusa"; }
-  FeatureTaps features() const override { return {.post_norm = true}; }
+  FeatureTaps taps() const override { return {.post_norm = true}; }
   int64_t max_depth() const override { return std::ssize(heads_); }
-  bool regressive() const override { return false; }
+  bool autoregressive() const override { return false; }
   const OutputHead& head(int64_t depth) const override {
     return vocabularies_.empty() ? head_ : vocabularies_[depth]->head();
   }
@@ -46,7 +46,7 @@ class Medusa final : public Drafter {
     return {features.post_norm.index_select(0, frontier).to(at::kFloat), 0};
   }
 
-  at::Tensor output(const DraftState& state) override {
+  at::Tensor head_input(const DraftState& state) override {
     at::Tensor z = state.hidden;
     for (const auto& block : heads_[state.depth]) z = block->forward(z, training_dtype_);
     return z;

@@ -83,7 +83,7 @@ class ReDrafter final : public Drafter {
   }
 
   std::string kind() const override { return "redrafter"; }
-  FeatureTaps features() const override { return {.post_norm = true}; }
+  FeatureTaps taps() const override { return {.post_norm = true}; }
   int64_t max_depth() const override { return deepest_guess; }
   int64_t trained_depth() const override { return trained_; }
   const OutputHead& head(int64_t /*depth*/) const override { return vocabulary_->head(); }
@@ -98,7 +98,7 @@ class ReDrafter final : public Drafter {
             {context}};
   }
 
-  at::Tensor output(const DraftState& state) override {
+  at::Tensor head_input(const DraftState& state) override {
     at::Tensor z = at::cat({state.carried[0], state.hidden}, 1);  // [F, 2 H]
     if (projection_) z = projection_->forward(z, training_dtype_);
     for (const auto& block : blocks_) z = block->forward(z, training_dtype_);

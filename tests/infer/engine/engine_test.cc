@@ -65,7 +65,7 @@ TEST_F(EngineTest, TreesOfHundredsOfNodesChangeNoToken) {
                      std::to_string(temperature));
         EngineOptions chosen = options(policy, policy == Policy::best_first ? 255 : -1, batch);
         chosen.growth.width = 64;
-        chosen.growth.length = 8;
+        chosen.growth.depth = 8;
         expect_equal(expected, run(all, chosen, random.get()));
         const double rows_a_tree = static_cast<double>(stats_.rows) / static_cast<double>(stats_.passes);
         EXPECT_GT(rows_a_tree, batch == 16 ? 32 : 128);
@@ -192,6 +192,21 @@ TEST_F(EngineTest, ARequestWithoutNumbersFailsAlone) {
     }
     expect_equal(expected, found);
   }
+}
+
+// Heads that nobody asks take no memory from the target's keys and values.
+TEST_F(EngineTest, WithoutDraftsTheCacheHasOnlyTheTargetsLayers) {
+  const auto heads = model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 3);
+  heads->freeze(at::kBFloat16);
+  ASSERT_EQ(heads->kv_layers(), 1);
+  const Request request = requests(5, 0)[4];
+  EngineOptions chosen = options(Policy::off, -1, 16);
+  chosen.page_size = 8;
+  const int64_t pages = (std::ssize(request.prompt) + request.max_tokens + 7) / 8;
+  chosen.kv_memory = pages * model::KvCache::bytes_per_page(target_->kv_shape(0), chosen.page_size);
+  Engine(*target_, heads.get(), *tokenizer_, chosen).submit(request);
+  chosen.growth.policy = Policy::clover;
+  EXPECT_THROW(Engine(*target_, heads.get(), *tokenizer_, chosen).submit(request), data::InputError);
 }
 
 TEST_F(EngineTest, ARequestThatCouldNeverFitIsRefused) {

@@ -2,7 +2,7 @@
 #include <random>
 
 #include "kernels/gpu/gpu.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "tests/infer/engine/gpu_engine.h"
 
 // Drafts that a GPU begins behind a pass before the CPU knows what was accepted there: the same trees, and
@@ -147,9 +147,10 @@ class Decoding {
 
   model::Growth growth(const std::vector<Judged>& trees) const {
     model::Growth growth;
-    growth.rule = {.max_candidates = 4};
+    growth.level_rule = {.max_candidates = 4};
+    growth.levels = draft_.drafter().trained_depth();
     for (const Judged& tree : trees)
-      if (tree.drafted) growth.trees.push_back({6, draft_.drafter().max_depth(), 0});
+      if (tree.drafted) growth.limits.push_back({6, draft_.drafter().max_depth(), 0});
     return growth;
   }
 
@@ -164,7 +165,7 @@ class Decoding {
     }
     batch.wanted.resize(batch.size());
     std::iota(batch.wanted.begin(), batch.wanted.end(), 0);
-    return passes_.forward(batch, draft_.drafter().features()).features;
+    return passes_.forward(batch, draft_.drafter().taps()).features;
   }
 
   void settle(const std::vector<Judged>& trees, const model::Features& features, bool moved) {
@@ -187,7 +188,7 @@ class Decoding {
   model::KvCache cache_;
   model::GraphRunner graph_runner_;
   model::PassGraphs passes_;
-  model::DraftGraphs draft_;
+  model::DraftRunner draft_;
   const model::Target& target_;
   std::vector<int32_t> sequences_;
   std::vector<std::vector<Behind>> rows_behind_;  // that the drafter has not seen

@@ -1,5 +1,5 @@
 #include "kernels/gpu/overlap.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/guesses.h"
 #include "tests/infer/engine/gpu_engine.h"
 #include "tests/support/stand_in_device.h"
@@ -85,7 +85,7 @@ TEST_F(GpuDraftsTest, WideBeamsChangeNoToken) {
   for (const int64_t batch : {1, 5}) {
     EngineOptions chosen = options(Policy::beam, -1, batch);
     chosen.growth.width = 64;
-    chosen.growth.length = 3;
+    chosen.growth.depth = 3;
     EXPECT_EQ(expected, run(all, chosen, guesser.get())) << batch;
     EXPECT_GT(stats_.graphs, 0);
     EXPECT_GT(stats_.rows, 60 * stats_.passes / 2);
@@ -103,12 +103,11 @@ class Draft {
         target_(target) {}
 
   /// The guesses behind `rows` new rows of each of `sequences`, depth by depth: what the drafter says,
-  /// without DraftGraphs.
+  /// without DraftRunner.
   std::vector<model::Guesses> of(int64_t sequences, int64_t rows, int64_t width) {
     const at::NoGradGuard no_grad;
     const auto [input, frontier] = see(sequences, rows);
-    // As DraftGraphs drafts: with room for what the drafter writes.
-    const int64_t room = drafter_.writes_guesses() ? 64 : 0;
+    const int64_t guess_slots = drafter_.writes_guesses() ? 64 : 0;
     const at::Device device = target_.device();
     const auto on_device = [device](const std::vector<int64_t>& values) {
       return kernels::to_device(at::tensor(values, at::kLong), device);
@@ -118,9 +117,9 @@ class Draft {
     model::PassInputs inputs;
     inputs.ids = at::tensor(input.next_ids, at::kLong);
     if (drafter_.kv_layers() > 0)
-      inputs.placement = cache_.place(input.segments, room, own ? &*own : nullptr);
+      inputs.placement = cache_.place(input.segments, guess_slots, own ? &*own : nullptr);
     inputs = model::to_device(inputs, device);
-    model::DraftKv kv{&cache_, target_.config().layers, inputs.placement, room};
+    model::DraftKv kv{&cache_, target_.config().layers, inputs.placement, guess_slots};
     model::DraftState state =
         drafter_.prime(model::Features::concatenated(input.parts), inputs.ids, {}, on_device(frontier), &kv);
     std::vector<model::Guesses> guesses{on_cpu(model::guesses_of(drafter_, state, width))};
@@ -139,11 +138,13 @@ class Draft {
   }
 
   /// Whole trees behind them.
-  kernels::GrowingTrees trees(int64_t sequences, int64_t rows, const model::Growth::Tree& tree,
+  kernels::GrowingTrees trees(int64_t sequences, int64_t rows, const model::Growth::TreeLimits& tree,
                               const kernels::LevelRule& rule) {
     const auto [input, frontier] = see(sequences, rows);
     const Count count(*this);
-    return draft_.grow(input, frontier, {rule, std::vector<model::Growth::Tree>(sequences, tree)});
+    return draft_.grow(
+        input, frontier,
+        {rule, std::vector<model::Growth::TreeLimits>(sequences, tree), drafter_.trained_depth()});
   }
 
   /// A text so long before all drafts that the pages of each have one captured number.
@@ -155,7 +156,7 @@ class Draft {
   }
 
   int64_t launches_ = 0, uploads_ = 0, waits_ = 0;  // of the last draft
-  const model::DraftGraphs& graphs() const { return draft_; }
+  const model::DraftRunner& runner() const { return draft_; }
   const model::GraphRunner& graph_runner() const { return graph_runner_; }
 
  private:
@@ -194,7 +195,7 @@ class Draft {
         kept.push_back(row);
       }
       const int32_t begin = static_cast<int32_t>(cache_.length(sequences_[i]));
-      const auto features = target_.forward(batch, cache_, draft_.drafter().features()).features;
+      const auto features = target_.forward(batch, cache_, draft_.drafter().taps()).features;
       cache_.keep(sequences_[i], kept, target_.config().layers);
       input.segments.push_back({sequences_[i], begin, static_cast<int32_t>(rows)});
       for (int64_t row = 0; row < rows; ++row) {
@@ -210,7 +211,7 @@ class Draft {
   model::KvCache cache_;
   model::GraphRunner graph_runner_;
   model::Drafter& drafter_;
-  model::DraftGraphs draft_;
+  model::DraftRunner draft_;
   const model::Target& target_;
   std::vector<int32_t> sequences_;
   int64_t turn_ = 0;
@@ -218,7 +219,7 @@ class Draft {
 
 /// How many tensors of features it reads.
 int64_t features_of(const model::Drafter& drafter) {
-  const model::FeatureTaps taps = drafter.features();
+  const model::FeatureTaps taps = drafter.taps();
   return int64_t{taps.pre_norm} + int64_t{taps.post_norm} + int64_t{!taps.layers.empty()};
 }
 
@@ -245,13 +246,13 @@ TEST_F(GpuDraftsTest, WholeTreesAreOneUploadOneGraphAndOneWait) {
     const std::vector<std::array<int64_t, 3>> shapes{{1, 1, 2}, {3, 2, 5}, {3, 1, 12}, {2, 5, 5}};
     for (int round = 0; round < 3; ++round) {
       for (const auto& [sequences, rows, nodes] : shapes) {
-        const model::Growth::Tree tree{nodes, guesser->trained_depth(), round % 2 == 0 ? 0.0f : 1e-3f};
+        const model::Growth::TreeLimits tree{nodes, guesser->trained_depth(), round % 2 == 0 ? 0.0f : 1e-3f};
         const kernels::LevelRule rule{.max_candidates = nodes - 1, .top_p = 0.9f, .relative_cut = 0.1f};
         const auto expected = without.trees(sequences, rows, tree, rule),
                    found = with.trees(sequences, rows, tree, rule);
         ASSERT_NO_FATAL_FAILURE(expect_same_trees(expected, found, sequences));
-        EXPECT_EQ(with.graphs().warm(), round >= 2);
-        EXPECT_TRUE(without.graphs().warm());
+        EXPECT_EQ(with.runner().warm(), round >= 2);
+        EXPECT_TRUE(without.runner().warm());
         if (round < 2) continue;
         EXPECT_EQ(with.launches_, 1 + features_of(*guesser)) << "the graph and the copies of the features";
         EXPECT_EQ(with.uploads_, 1);
@@ -309,7 +310,7 @@ TEST_F(GpuDraftsTest, WhereMemoryForGraphsEndsDraftsGoOnWithout) {
         expect_same_trees(without.trees(sequences, 2), with.trees(sequences, 2), sequences);
     }
     EXPECT_EQ(with.graph_runner().captured(), room);
-    EXPECT_TRUE(with.graphs().warm()) << room;  // what drafts cost can be learnt all the same
+    EXPECT_TRUE(with.runner().warm()) << room;  // what drafts cost can be learnt all the same
   }
   test::leave_room_for_graphs(std::numeric_limits<int64_t>::max());
 }

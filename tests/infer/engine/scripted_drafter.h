@@ -18,13 +18,13 @@ class ScriptedDrafter : public model::Drafter {
   using Script = std::function<std::vector<float>(const Path&)>;
 
   ScriptedDrafter(int64_t vocab, int64_t depth, Script script, at::Tensor token_map = {},
-                  bool regressive = true)
-      : ScriptedDrafter(identity_head(vocab), depth, std::move(script), token_map, regressive) {}
+                  bool autoregressive = true)
+      : ScriptedDrafter(identity_head(vocab), depth, std::move(script), token_map, autoregressive) {}
 
   std::string kind() const override { return "scripted"; }
-  model::FeatureTaps features() const override { return {}; }
+  model::FeatureTaps taps() const override { return {}; }
   int64_t max_depth() const override { return depth_; }
-  bool regressive() const override { return regressive_; }
+  bool autoregressive() const override { return autoregressive_; }
 
   /// The row of sequence i is its i-th.
   model::DraftState prime(const model::Features&, const at::Tensor&, std::span<const model::Segment>,
@@ -41,7 +41,7 @@ class ScriptedDrafter : public model::Drafter {
     return state;
   }
 
-  at::Tensor output(const model::DraftState& state) override {
+  at::Tensor head_input(const model::DraftState& state) override {
     rows_evaluated.push_back(state.hidden.size(0));
     at::Tensor logits = at::empty({state.hidden.size(0), target_.head->outputs()});
     for (int64_t i = 0; i < logits.size(0); ++i) {
@@ -56,14 +56,14 @@ class ScriptedDrafter : public model::Drafter {
     model::DraftState next{at::empty({parents.size(0), 1}), state.depth + 1};
     for (int64_t i = 0; i < parents.size(0); ++i) {
       Path path = paths_[state.hidden[parents[i].item<int64_t>()].item<int64_t>()];
-      path.push_back(regressive_ ? ids[i].item<int64_t>() : -1);
+      path.push_back(autoregressive_ ? ids[i].item<int64_t>() : -1);
       next.hidden[i] = remember(std::move(path));
     }
     return next;
   }
 
   std::vector<int64_t> sequences;       // the numbers they answer to after `prime`
-  std::vector<int64_t> rows_evaluated;  // of each call of `output`
+  std::vector<int64_t> rows_evaluated;  // of each call of `head_input`
 
  private:
   struct Head {
@@ -72,13 +72,13 @@ class ScriptedDrafter : public model::Drafter {
   static Head identity_head(int64_t vocab) {
     return {std::make_shared<kernels::PackedWeight>(kernels::PackedWeight::pack({at::eye(vocab)}))};
   }
-  ScriptedDrafter(Head head, int64_t depth, Script script, const at::Tensor& token_map, bool regressive)
+  ScriptedDrafter(Head head, int64_t depth, Script script, const at::Tensor& token_map, bool autoregressive)
       : Drafter({nullptr, head.weight.get(), head.weight.get(), nullptr, nullptr, at::kFloat}, token_map,
                 false),
         weight_(std::move(head.weight)),
         depth_(depth),
         script_(std::move(script)),
-        regressive_(regressive) {}
+        autoregressive_(autoregressive) {}
   int64_t remember(Path path) {
     paths_.push_back(std::move(path));
     return std::ssize(paths_) - 1;
@@ -87,7 +87,7 @@ class ScriptedDrafter : public model::Drafter {
   std::shared_ptr<kernels::PackedWeight> weight_;
   int64_t depth_;
   Script script_;
-  bool regressive_;
+  bool autoregressive_;
   std::vector<Path> paths_;
 };
 

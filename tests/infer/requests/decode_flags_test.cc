@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "infer/requests/report.h"
 #include "tests/support/input_error.h"
 
 namespace clover::infer {
@@ -24,7 +25,7 @@ TEST(DecodeFlags, SizeTheTreesOfTheirPolicy) {
       to_engine_options(parsed({"--draft", "beam", "--beam-width", "64", "--beam-length", "8"}), true);
   EXPECT_EQ(to_string(beams.growth.policy), "beam");
   EXPECT_EQ(beams.growth.width, 64);
-  EXPECT_EQ(beams.growth.length, 8);
+  EXPECT_EQ(beams.growth.depth, 8);
   EXPECT_EQ(width_of(to_engine_options(parsed({"--draft", "beam"}), true).growth), 4);
 
   const EngineOptions best =
@@ -32,6 +33,29 @@ TEST(DecodeFlags, SizeTheTreesOfTheirPolicy) {
   EXPECT_EQ(width_of(best.growth), 7);
   EXPECT_EQ(resolved_budget(best.growth, -1), 60);
   EXPECT_EQ(width_of(to_engine_options(parsed({}), false).growth), 0);
+}
+
+// What a tree is bounded by, whatever larger number was asked for.
+TEST(DecodeFlags, ReportTheBudgetThatIsUsed) {
+  const auto reported = [](const std::string& draft, const std::string& budget) {
+    const EngineOptions options = to_engine_options(parsed({"--draft", draft, "--budget", budget}), true);
+    return describe_growth(options, "heads").at("budget");
+  };
+  EXPECT_EQ(reported("clover", "9"), 9);
+  EXPECT_EQ(reported("clover", "4096"), 255);
+  EXPECT_EQ(reported("auto", "4096"), 63);
+  EXPECT_EQ(reported("off", "9"), 0);
+}
+
+TEST(DecodeFlags, ReportTheCutsThatAreUsed) {
+  const auto reported = [](const std::string& draft) {
+    const EngineOptions options =
+        to_engine_options(parsed({"--draft", draft, "--tree-top-p", "0.7", "--tree-cut", "0.5"}), true);
+    return describe_growth(options, "heads").at("policy");
+  };
+  EXPECT_EQ(reported("clover"), (nlohmann::json{{"top_p", 0.7}, {"relative_cut", 0.5}}));
+  EXPECT_EQ(reported("auto"), (nlohmann::json{{"top_p", 0.95}, {"relative_cut", 0.0}}));
+  EXPECT_EQ(reported("chain"), nlohmann::json::object());
 }
 
 TEST(DecodeFlags, RefuseSizesOfAnotherPolicyAndSizesOutOfRange) {

@@ -12,7 +12,7 @@
 
 #include "infer/tree/static_tree.h"
 #include "model/cache/kv_cache.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
 #include "tests/infer/tree/scripted_growth.h"
 
@@ -106,7 +106,7 @@ TEST(Grow, ComputesNoRowsForSequencesWithoutBudgetOrDepth) {
 }
 
 TEST(GrowStatic, FollowsMedusasTableAndAsksEachHeadOnceASequence) {
-  ScriptedDrafter drafter(32, 5, random_script(32, 2), {}, /*regressive=*/false);
+  ScriptedDrafter drafter(32, 5, random_script(32, 2), {}, /*autoregressive=*/false);
   const std::vector<int64_t> roots{1, 2};
   const std::vector<GrowthLimit> limits{{1000, 9}, {20, 9}};
   const auto trees = grown(drafter, {0, 1}, roots, {Policy::fixed_tree}, limits);
@@ -145,11 +145,6 @@ TEST(GrowStatic, FitsAVocabularySmallerThanTheTable) {
   EXPECT_EQ(trees[0].parent, medusa_tree().cut(63, 4, 3).parent);
 }
 
-/// The cuts that a policy makes.
-ChildCuts cuts_of(const GrowthRule& rule) {
-  return growth_policy(rule.policy).own_cuts.value_or(ChildCuts{rule.top_p, rule.relative_cut});
-}
-
 // Every promise of a tree, by plain loops over the script.
 void expect_lawful(const CandidateTree& tree, const ScriptedDrafter::Script& script, int64_t sequence,
                    const std::vector<int64_t>& allowed, const GrowthRule& rule, const GrowthLimit& limit,
@@ -178,7 +173,7 @@ void expect_lawful(const CandidateTree& tree, const ScriptedDrafter::Script& scr
       const double probability = row.probability[tree.ids[child]] / all;
       mass += probability;
       ASSERT_NEAR(tree.proposed_probability[child], tree.proposed_probability[node] * probability, 1e-4);
-      if (growth_policy(rule.policy).kept != GrowthPolicy::Kept::planned) {
+      if (growth_policy(rule.policy).admit != GrowthPolicy::Admit::planned) {
         ASSERT_GE(probability, cuts_of(rule).relative_cut * row.probability[row.order[0]] - 1e-5);
       }
     }
@@ -209,14 +204,14 @@ TEST(GrowRandomised, KeepsEveryPromiseAndEverySequenceToItself) {
                                      Policy::clover,    Policy::beam,  Policy::best_first};
   for (int round = 0; round < 300; ++round) {
     const int64_t vocab = draw(2, 60), depth = draw(1, 5), batch = draw(1, 6);
-    const bool regressive = draw(0, 2) > 0, trimmed = draw(0, 2) == 0;
+    const bool autoregressive = draw(0, 2) > 0, trimmed = draw(0, 2) == 0;
     std::vector<int64_t> allowed = every_id(vocab);
     if (trimmed) std::erase_if(allowed, [&](int64_t id) { return id > 0 && draw(0, 1); });
     ScriptedDrafter drafter(vocab, depth, random_script(vocab, round),
-                            trimmed ? at::tensor(allowed, at::kLong) : at::Tensor(), regressive);
+                            trimmed ? at::tensor(allowed, at::kLong) : at::Tensor(), autoregressive);
     const auto script = [&](const Path& path) {
       Path heard = path;
-      if (!regressive) std::fill(heard.begin() + 1, heard.end(), -1);
+      if (!autoregressive) std::fill(heard.begin() + 1, heard.end(), -1);
       return random_script(vocab, round)(heard);
     };
     const GrowthRule rule{policies[draw(0, 5)], double(draw(1, 10)) / 10, double(draw(0, 4)) / 8};

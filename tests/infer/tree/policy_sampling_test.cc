@@ -10,7 +10,7 @@
 #include "infer/tree/grow.h"
 #include "infer/tree/verify.h"
 #include "model/cache/kv_cache.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
 #include "tests/infer/engine/scripted_drafter.h"
 
@@ -54,7 +54,7 @@ Step step_behind(const Path& text, Policy policy) {
   drafter.sequences = {0};
   model::KvCache cache({1, 1, 8, at::kFloat, {1, 1, 1, 1}}, 1, 1);
   model::GraphRunner graph_runner(at::kCPU, true);
-  model::DraftGraphs draft(drafter, cache, 0, graph_runner);
+  model::DraftRunner draft(drafter, cache, 0, graph_runner);
   const GrowthLimit limit{6, 3};
   Step step{grow(draft, {{model::Features{}}, {text.back()}, {{0, 0, 1}}}, {policy}, {&limit, 1})[0], {}};
   step.logits = at::empty({step.tree.size(), vocab});

@@ -11,7 +11,7 @@
 #include "data/files/safetensors.h"
 #include "infer/tree/grow.h"
 #include "model/cache/kv_cache.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
 #include "tests/support/goldens.h"
 
@@ -76,7 +76,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
     const at::Tensor features = golden_->read("contexts"), roots = golden_->read("roots");
     model::KvCache cache({1, 1, 8, at::kFloat, {1, 1, 1, 1}}, 1, 1);
     model::GraphRunner graph_runner(at::kCPU, true);
-    model::DraftGraphs draft(*drafter_, cache, 0, graph_runner);
+    model::DraftRunner draft(*drafter_, cache, 0, graph_runner);
     model::DraftInput input;
     model::Features rows;
     rows.post_norm = features.index_select(0, at::tensor(contexts, at::kLong)).contiguous();
@@ -87,7 +87,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
     }
     GrowthRule rule{parse_policy("beam")};
     rule.width = width;
-    rule.length = length;
+    rule.depth = length;
     const std::vector<GrowthLimit> limits(contexts.size(), {1 << 20, length});
     return grow(draft, input, rule, limits);
   }

@@ -11,7 +11,7 @@
 
 #include "infer/tree/grow.h"
 #include "model/cache/kv_cache.h"
-#include "model/graphs/draft_graphs.h"
+#include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
 #include "tests/infer/engine/scripted_drafter.h"
 
@@ -80,7 +80,7 @@ inline std::vector<CandidateTree> grown(ScriptedDrafter& drafter, const std::vec
                                         std::span<const GrowthLimit> limits) {
   model::KvCache cache({1, 1, 8, at::kFloat, {1, 1, 1, 1}}, 1, 1);
   model::GraphRunner graph_runner(at::kCPU, true);
-  model::DraftGraphs draft(drafter, cache, 0, graph_runner);
+  model::DraftRunner draft(drafter, cache, 0, graph_runner);
   drafter.sequences = numbers;
   model::DraftInput seen{{model::Features{}}, {roots.begin(), roots.end()}, {}};
   for (int32_t i = 0; i < std::ssize(roots); ++i) seen.segments.push_back({i, 0, 1});

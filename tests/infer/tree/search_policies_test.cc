@@ -64,7 +64,7 @@ void expect_paths(const std::map<Path, double>& expected, const std::map<Path, d
 GrowthRule sized(Policy policy, int64_t width, int64_t length = 0) {
   GrowthRule rule{policy};
   rule.width = width;
-  rule.length = length;
+  rule.depth = length;
   return rule;
 }
 
@@ -104,11 +104,11 @@ TEST(GrowBeam, FindsTheBeamsOfAPlainSearch) {
   for (int round = 0; round < 60; ++round) {
     SCOPED_TRACE(round);
     const int64_t vocab = draw(2, 90), width = draw(1, round % 4 == 0 ? 64 : 8), length = draw(1, 6);
-    const bool regressive = draw(0, 3) > 0;
+    const bool autoregressive = draw(0, 3) > 0;
     const auto random_logits = random_script(vocab, 1000 + round);
-    ScriptedDrafter drafter(vocab, 6, random_logits, {}, regressive);
+    ScriptedDrafter drafter(vocab, 6, random_logits, {}, autoregressive);
     const auto script = [&](Path path) {
-      if (!regressive) std::fill(path.begin() + 1, path.end(), -1);
+      if (!autoregressive) std::fill(path.begin() + 1, path.end(), -1);
       return random_logits(path);
     };
     const int64_t root = 1, budget = round % 3 == 0 ? draw(1, 20) : 255;

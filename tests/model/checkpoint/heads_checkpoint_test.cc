@@ -87,12 +87,13 @@ at::Tensor frozen_outputs(model::Drafter& drafter, const model::Target& target,
   const at::NoGradGuard no_grad;
   model::KvCache cache(target.kv_shape(drafter.kv_layers()), 32, 4);
   const int32_t sequence = cache.open();
-  const auto features = test::read_text(target, ids, 64, cache, sequence, drafter.features().layers).features;
+  const auto features = test::read_text(target, ids, 64, cache, sequence, drafter.taps().layers).features;
   const model::Segment segment{sequence, 0, static_cast<int32_t>(ids.size())};
   model::DraftKv kv{&cache, target.config().layers, cache.place({&segment, 1})};
   const at::Tensor rows = at::arange(segment.count, at::kLong), next = at::tensor(ids, at::kLong);
   const model::DraftState first = drafter.prime(features, next, {}, rows, &kv);
-  return at::cat({drafter.output(first), drafter.output(drafter.extend(first, rows, next.flip(0), &kv))});
+  return at::cat(
+      {drafter.head_input(first), drafter.head_input(drafter.extend(first, rows, next.flip(0), &kv))});
 }
 
 /// Frozen heads compute with the values that a folder in their dtype stores: norms and biases are rounded to

@@ -51,18 +51,18 @@ class EveryDrafter : public testing::TestWithParam<Case> {
     const Segment segment{0, 0, static_cast<int32_t>(rows)};
     DraftState state = drafter_->prime(read.features.rows(at::arange(rows, at::kLong)), all.slice(0, 1),
                                        {&segment, 1}, at::arange(rows, at::kLong), nullptr);
-    std::vector<at::Tensor> outputs{drafter_->output(state)};
+    std::vector<at::Tensor> outputs{drafter_->head_input(state)};
     for (int64_t depth = 1; depth < drafter_->trained_depth(); ++depth) {
       const int64_t left = rows - depth;
       state = drafter_->extend(state, at::arange(left, at::kLong), all.slice(0, 1 + depth, 1 + depth + left),
                                nullptr);
-      outputs.push_back(drafter_->output(state));
+      outputs.push_back(drafter_->head_input(state));
     }
     return outputs;
   }
 
   model::TargetOutput read_text() const {
-    return test::read_text(*target_, ids_, 1 << 20, drafter_->features().layers);
+    return test::read_text(*target_, ids_, 1 << 20, drafter_->taps().layers);
   }
 
   std::unique_ptr<model::Target> target_;
@@ -82,7 +82,7 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
   int64_t primed = 0;
   for (int64_t t = 0; t < rows; t += 1 + t % 3) {
     const std::vector<int64_t> piece(ids_.begin() + primed, ids_.begin() + t + 1);
-    const auto read = test::read_text(*target_, piece, 2, cache, sequence, drafter_->features().layers);
+    const auto read = test::read_text(*target_, piece, 2, cache, sequence, drafter_->taps().layers);
     const std::vector<int64_t> next(ids_.begin() + primed + 1, ids_.begin() + t + 2);
     const Segment segment{sequence, static_cast<int32_t>(primed), static_cast<int32_t>(piece.size())};
     model::DraftKv kv = test::own_layers(*drafter_, cache, target_->config().layers, segment);
@@ -93,7 +93,7 @@ TEST_P(EveryDrafter, StepwiseDecodingEqualsTeacherForcing) {
         state = drafter_->extend(state, at::tensor({0}, at::kLong),
                                  at::tensor({ids_[t + 1 + depth]}, at::kLong), &kv);
       if (t >= expected[depth].size(0)) break;
-      const at::Tensor difference = (drafter_->output(state)[0] - expected[depth][t]).abs().max();
+      const at::Tensor difference = (drafter_->head_input(state)[0] - expected[depth][t]).abs().max();
       EXPECT_LT(difference.item<float>(), 2e-4) << "position " << t << ", depth " << depth;
     }
     primed = t + 1;
@@ -107,8 +107,8 @@ TEST_P(EveryDrafter, AFrontierIsARowSelection) {
   const at::Tensor next = at::tensor(ids_, at::kLong).slice(0, 1);
   const std::vector<Segment> segments{{0, 0, 10}, {0, 0, static_cast<int32_t>(rows) - 10}};
   const at::Tensor all = at::arange(rows, at::kLong), some = at::tensor({3, 9, 10, 17, 38}, at::kLong);
-  const at::Tensor whole = drafter_->output(drafter_->prime(features, next, segments, all, nullptr));
-  const at::Tensor part = drafter_->output(drafter_->prime(features, next, segments, some, nullptr));
+  const at::Tensor whole = drafter_->head_input(drafter_->prime(features, next, segments, all, nullptr));
+  const at::Tensor part = drafter_->head_input(drafter_->prime(features, next, segments, some, nullptr));
   EXPECT_LT((whole.index_select(0, some) - part).abs().max().item<float>(), 1e-5);
 }
 
@@ -200,7 +200,7 @@ TEST(Clover, BeginsAsTheTargetsLastLayerWithoutSayingAnythingNew) {
   // W_V = 0 and zero residual blocks: tokens fed do not matter yet, nor does depth.
   const DraftState second = drafter->extend(first, rows, next.flip(0), nullptr);
   EXPECT_TRUE(at::equal(first.hidden, second.hidden));
-  EXPECT_TRUE(at::equal(drafter->output(first), drafter->output(second)));
+  EXPECT_TRUE(at::equal(drafter->head_input(first), drafter->head_input(second)));
 }
 
 /// The bottom rung of the ablation is Medusa itself.
@@ -224,7 +224,7 @@ TEST(Clover, WithoutBlockAndRegressionIsMedusaBitForBit) {
     }
     const auto one = medusa->prime({at::Tensor(), h}, rows, {&segment, 1}, rows, nullptr);
     const auto other = plain->prime({at::Tensor(), h}, rows, {&segment, 1}, rows, nullptr);
-    EXPECT_TRUE(at::equal(medusa->output(one), plain->output(other)));
+    EXPECT_TRUE(at::equal(medusa->head_input(one), plain->head_input(other)));
   }
 }
 
@@ -288,13 +288,13 @@ TEST_F(Clover2Equations, HoldForEveryGuess) {
   const auto close = [](const at::Tensor& one, const at::Tensor& other) {
     return (one - other).abs().max().item<float>() < 1e-4;
   };
-  EXPECT_TRUE(close(drafter_->output(state), rms(linear(s, "first_mix"), "norm")));
+  EXPECT_TRUE(close(drafter_->head_input(state), rms(linear(s, "first_mix"), "norm")));
   const at::Tensor parents = at::tensor({1, 0, 1}, at::kLong), guesses = at::tensor({8, 6, 7}, at::kLong);
   for (int64_t depth = 1; depth < 3; ++depth) {
     state = drafter_->extend(state, parents, guesses + depth, nullptr);
     s = fed(s.index_select(0, parents), guesses + depth, "next_decoder");
     const at::Tensor both = at::cat({s, embedding(guesses + depth)}, 1);
-    EXPECT_TRUE(close(drafter_->output(state), rms(linear(both, "next_mix"), "norm"))) << depth;
+    EXPECT_TRUE(close(drafter_->head_input(state), rms(linear(both, "next_mix"), "norm"))) << depth;
   }
 }
 

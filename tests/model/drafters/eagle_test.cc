@@ -54,7 +54,7 @@ class EagleOfSafeAILab : public testing::TestWithParam<Case> {
   void expect_rows(const DraftState& state, const std::string& name) const {
     EXPECT_LT((state.hidden - read(name + ".hidden")).abs().max().item<double>(), tolerance) << name;
     const at::Tensor weight = drafter_->head(0).dense.to(at::kFloat);
-    const at::Tensor logits = drafter_->output(state).to(at::kFloat).mm(weight.t());
+    const at::Tensor logits = drafter_->head_input(state).to(at::kFloat).mm(weight.t());
     EXPECT_LT((logits - read(name + ".logits")).abs().max().item<double>(), 4 * tolerance) << name;
   }
 

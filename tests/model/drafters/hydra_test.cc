@@ -66,7 +66,7 @@ TEST_P(HydraOfItsAuthors, GuessesAreTheirs) {
         EXPECT_LT((guesses.logits - std::get<0>(theirs.topk(10))).abs().max().item<double>(), 1e-4) << depth;
       } else {
         const model::OutputHead& head = drafter->head(depth);
-        const at::Tensor own = drafter->output(state).mm(head.dense.t()) + head.dense_bias;
+        const at::Tensor own = drafter->head_input(state).mm(head.dense.t()) + head.dense_bias;
         EXPECT_LT((own - theirs).abs().max().item<double>(), 1e-4) << depth;
       }
     }

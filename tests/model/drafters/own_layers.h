@@ -11,8 +11,8 @@ inline model::DraftKv own_layers(const model::Drafter& drafter, model::KvCache& 
                                  const model::Segment& segment) {
   std::optional<model::RotaryTable> own;
   if (const model::Rope* rope = drafter.own_rope()) own.emplace(rope->rotation(cache.shape().head_dim));
-  const int64_t room = drafter.writes_guesses() ? drafter.max_depth() : 0;
-  return {&cache, first_layer, cache.place({&segment, 1}, room, own ? &*own : nullptr), room};
+  const int64_t guess_slots = drafter.writes_guesses() ? drafter.max_depth() : 0;
+  return {&cache, first_layer, cache.place({&segment, 1}, guess_slots, own ? &*own : nullptr), guess_slots};
 }
 
 }  // namespace clover::test

@@ -66,7 +66,7 @@ class ReDrafterOfApple : public testing::TestWithParam<Case> {
       if (drafter_->frozen()) {
         EXPECT_TRUE(at::equal(model::guesses_of(*drafter_, some, 10).ids, top[depth])) << depth;
       } else {
-        const at::Tensor own = drafter_->output(some).mm(drafter_->head(depth).dense.t());
+        const at::Tensor own = drafter_->head_input(some).mm(drafter_->head(depth).dense.t());
         EXPECT_LT((own - logits[depth]).abs().max().item<double>(), tolerance) << depth;
       }
     }

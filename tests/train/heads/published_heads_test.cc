@@ -53,7 +53,7 @@ TEST_P(MedusaOfOthers, GuessAsTheirCodeDoes) {
       if (depth > 0) state = heads->extend(state, rows, rows, nullptr);
       const model::OutputHead& head = heads->head(depth);
       const at::Tensor weight = frozen ? head.packed.unpack() : head.dense;
-      const at::Tensor logits = heads->output(state).to(at::kFloat).matmul(weight.t());
+      const at::Tensor logits = heads->head_input(state).to(at::kFloat).matmul(weight.t());
       EXPECT_LT((logits - expected[depth]).abs().max().item<double>(), 1e-5) << "depth " << depth;
     }
   }
@@ -122,7 +122,8 @@ TEST_P(HydraOfOthers, GuessAsTheirCodeDoes) {
       state = heads->extend(state, at::arange(valid, at::kLong),
                             ids.slice(0, 1 + depth, 1 + depth + valid).contiguous(), nullptr);
     const model::OutputHead& head = heads->head(depth);
-    const at::Tensor logits = heads->output(state).to(at::kFloat).matmul(head.dense.t()) + head.dense_bias;
+    const at::Tensor logits =
+        heads->head_input(state).to(at::kFloat).matmul(head.dense.t()) + head.dense_bias;
     EXPECT_LT((logits - expected[depth].slice(0, 0, valid)).abs().max().item<double>(), 2e-5) << depth;
   }
 }
@@ -170,7 +171,7 @@ TEST_P(EagleOfOthers, GuessAsTheirCodeDoes) {
   const model::DraftState state =
       heads->prime(features, ids.slice(0, 1, 1 + count).contiguous(), {&whole, 1}, rows, nullptr);
   EXPECT_LT((state.hidden - golden.read("sequence.hidden")).abs().max().item<double>(), GetParam().tolerance);
-  const at::Tensor logits = heads->output(state).to(at::kFloat).matmul(heads->head(0).dense.t());
+  const at::Tensor logits = heads->head_input(state).to(at::kFloat).matmul(heads->head(0).dense.t());
   const at::Tensor expected = golden.read("sequence.logits");
   EXPECT_LT((logits - expected).abs().max().item<double>(), 10 * GetParam().tolerance);
   EXPECT_TRUE(at::equal(std::get<1>(logits.topk(10)), std::get<1>(expected.topk(10))));

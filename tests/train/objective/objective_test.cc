@@ -55,7 +55,7 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
       std::iota(numbers.begin(), numbers.end(), static_cast<int64_t>(begin));
       const Draws draws{.seed = 5, .step = 3, .samples = numbers};
       const Feed feed{self_feed_, &objective.heads(), draws};
-      const Batch batch = batch_of(group, objective.teacher_row(), objective.wanted_features());
+      const Batch batch = batch_of(group, objective.teacher_row(), objective.taps());
       const at::Tensor loss = objective.loss(batch.features, batch.packed, feed, draws, scale, metrics_);
       loss.backward();
       sum += loss.item<double>();
@@ -161,7 +161,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
   const std::vector<data::TokenStore::Sample> one{sample};
   const std::vector<int64_t> rows{useful_rows(sample, drafter_->trained_depth())}, keys{-1};
   const PackedBatch batch = pack(one, drafter_->trained_depth());
-  const model::FeatureTaps taps = drafter_->features();
+  const model::FeatureTaps taps = drafter_->taps();
   FeatureCache source(*target_, taps, 64, 0, {});
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> packed;
@@ -169,7 +169,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
                                             batch.labelled_rows, nullptr);
   for (size_t i = 0; i < batch.heads.size(); ++i) {
     if (i > 0) state = drafter_->extend(state, batch.heads[i].parents, batch.heads[i].ids, nullptr);
-    packed.push_back(drafter_->output(state));
+    packed.push_back(drafter_->head_input(state));
   }
 
   drafter_->freeze(at::kFloat);
@@ -193,7 +193,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
       if (i > 0) step = drafter_->extend(step, zero, at::tensor({sample.ids[t + 1 + i]}, at::kLong), &kv);
       // Row t is still the f-th row at every depth here: labels run to the end of the sample, rows drop off
       // from there.
-      EXPECT_TRUE(at::allclose(drafter_->output(step)[0].to(at::kFloat), packed[i][f], 1e-3, 1e-3))
+      EXPECT_TRUE(at::allclose(drafter_->head_input(step)[0].to(at::kFloat), packed[i][f], 1e-3, 1e-3))
           << "row " << t << " head " << i;
     }
     ++f;
@@ -203,7 +203,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
 
 TEST_P(ObjectiveTest, ScoresItsOwnGuessesAndTheTruthApart) {
   const LabelMap labels({}, target_->config().vocab);
-  const Batch batch = batch_of(samples_, TeacherRow::no, drafter_->features());
+  const Batch batch = batch_of(samples_, TeacherRow::no, drafter_->taps());
   in_groups_of(6);
   const LossHeads heads(*drafter_, at::kFloat);
   std::vector<HeadMetrics> truth(drafter_->trained_depth()), own(drafter_->trained_depth());
@@ -233,8 +233,8 @@ TEST_P(ObjectiveTest, TermsAreTheirFormulasSummedOverTheRows) {
     if (settings_.terms.has(LossTerm::smooth_l1) && drafter_->head(0).dense.size(1) != lm_head.size(1))
       continue;
     const auto [found, found_gradients] = in_groups_of(4);
-    const Batch batch = batch_of(samples_, TeacherRow::yes,
-                                 Objective(*drafter_, target_->view(), settings_).wanted_features());
+    const Batch batch =
+        batch_of(samples_, TeacherRow::yes, Objective(*drafter_, target_->view(), settings_).taps());
     for (auto& [name, value] : drafter_->named_parameters()) value.mutable_grad() = at::Tensor();
     at::Tensor expected = at::zeros({}, at::kDouble);
     std::vector<TermValues> terms(scale.size());

@@ -6,7 +6,7 @@
 
 #include "model/drafters/drafter.h"
 #include "train/objective/loss_terms.h"
-#include "train/objective/teacher_forcing.h"
+#include "train/objective/packed_batch.h"
 
 namespace clover::train {
 
@@ -34,21 +34,21 @@ inline std::vector<DepthLosses> plain_losses(model::Drafter& drafter, const mode
   model::DraftState state =
       drafter.prime(features, batch.next_ids, batch.segments, batch.labelled_rows, nullptr);
   for (size_t depth = 0; depth < batch.heads.size(); ++depth) {
-    const HeadLabels& work = batch.heads[depth];
-    if (depth > 0) state = drafter.extend(state, work.parents, work.ids, nullptr);
+    const HeadLabels& labels = batch.heads[depth];
+    if (depth > 0) state = drafter.extend(state, labels.parents, labels.ids, nullptr);
     const model::OutputHead& head = drafter.head(static_cast<int64_t>(depth));
     const at::Tensor map = head.token_map.defined() ? head.token_map : at::arange(lm_head.size(0), at::kLong);
-    const at::Tensor output = drafter.output(state).index_select(0, work.scored_rows).to(at::kDouble);
+    const at::Tensor output = drafter.head_input(state).index_select(0, labels.scored_rows).to(at::kDouble);
     at::Tensor logits = output.matmul(head.dense.to(at::kDouble).t());
     if (head.dense_bias.defined()) logits = logits + head.dense_bias;
     const at::Tensor log_q = logits.log_softmax(1);
     at::Tensor h, p;
     if (term != LossTerm::cross_entropy) {
-      h = features.post_norm.index_select(0, work.teacher_rows).to(at::kDouble);
+      h = features.post_norm.index_select(0, labels.teacher_rows).to(at::kDouble);
       p = h.matmul(lm_head.index_select(0, map).to(at::kDouble).t()).softmax(1);
     }
     // The index of each label in the vocabulary, by comparing with all of it.
-    const at::Tensor equal = work.labels.unsqueeze(1) == map.unsqueeze(0);
+    const at::Tensor equal = labels.labels.unsqueeze(1) == map.unsqueeze(0);
     const at::Tensor label = at::where(equal.any(1), equal.to(at::kLong).argmax(1), -1);
     at::Tensor values;
     switch (term) {
@@ -70,8 +70,8 @@ inline std::vector<DepthLosses> plain_losses(model::Drafter& drafter, const mode
         break;
       }
     }
-    depths.push_back({work.sample.index_select(0, work.scored_rows), work.t.index_select(0, work.scored_rows),
-                      label, values});
+    depths.push_back({labels.sample.index_select(0, labels.scored_rows),
+                      labels.t.index_select(0, labels.scored_rows), label, values});
   }
   return depths;
 }

@@ -241,7 +241,7 @@ TEST(Eagle3LossTest, LossesAndGradientsAreThoseOfSafeAILabsTrainer) {
   const PackedBatch batch = pack(samples.views, depths, TeacherRow::yes);
   std::vector<int64_t> rows;
   for (const auto& sample : samples.views) rows.push_back(useful_rows(sample, depths, TeacherRow::yes));
-  model::FeatureTaps taps = drafter->features();
+  model::FeatureTaps taps = drafter->taps();
   taps.post_norm = true;
   const auto features =
       FeatureCache(*target, taps, 64, 0, {}).of(samples.views, rows, std::vector<int64_t>(rows.size(), -1));

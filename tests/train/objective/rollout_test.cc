@@ -27,7 +27,7 @@ class RolloutTest : public testing::TestWithParam<const char*> {
     batch_ = pack(samples_, 4);
     std::vector<int64_t> rows;
     for (const auto& sample : samples_) rows.push_back(useful_rows(sample, 4));
-    features_ = FeatureCache(*target_, drafter_->features(), 64, 0, {}).of(samples_, rows, numbers_);
+    features_ = FeatureCache(*target_, drafter_->taps(), 64, 0, {}).of(samples_, rows, numbers_);
   }
 
   /// The state of every depth.
@@ -67,7 +67,7 @@ TEST_P(RolloutTest, FedItsOwnGuessesItDraftsWhatDecodingDrafts) {
   for (int64_t depth = 0; depth < 4; ++depth) {
     if (depth > 0) {
       const model::OutputHead& head = drafter_->head(depth - 1);
-      const at::Tensor best = drafter_->output(state).matmul(head.dense.t()).argmax(1);
+      const at::Tensor best = drafter_->head_input(state).matmul(head.dense.t()).argmax(1);
       const at::Tensor& parents = batch_.heads[depth].parents;
       state = drafter_->extend(state, parents, head.token_map.index_select(0, best.index_select(0, parents)),
                                nullptr);

@@ -37,7 +37,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
 /// The layers that are tapped; where the heads name none, 2, N / 2 and N - 3 of N.
 json tapped(const HeadsExport& heads, int64_t layers) {
   const json taps = heads.drafter().value("tap_layers", json::array());
-  return taps.empty() ? json(model::usual_tap_layers(layers)) : taps;
+  return taps.empty() ? json(model::default_tap_layers(layers)) : taps;
 }
 
 void write(const HeadsExport& heads) {

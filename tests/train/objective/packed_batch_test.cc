@@ -1,4 +1,4 @@
-#include "train/objective/teacher_forcing.h"
+#include "train/objective/packed_batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct CountedSample {
   std::vector<uint8_t> supervised;
 };
 
-TEST(TeacherForcingTest, HeadIOfRowTIsScoredOnTokenTPlus2PlusI) {
+TEST(PackedBatchTest, HeadIOfRowTIsScoredOnTokenTPlus2PlusI) {
   const CountedSample sample(0, {0, 0, 0, 1, 1, 1});  // labels: tokens 30, 40, 50
   const std::vector<data::TokenStore::Sample> samples{sample.view()};
   const PackedBatch batch = pack(samples, 2);
@@ -40,7 +40,7 @@ TEST(TeacherForcingTest, HeadIOfRowTIsScoredOnTokenTPlus2PlusI) {
   EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(30, 40, 50));
 }
 
-TEST(TeacherForcingTest, RowsBehindTheLastLabelAndSamplesWithoutLabelsAreLeftOut) {
+TEST(PackedBatchTest, RowsBehindTheLastLabelAndSamplesWithoutLabelsAreLeftOut) {
   const CountedSample first(0, {0, 0, 1, 0, 0, 0}), silent(1000, {1, 1, 0, 0}), third(500, {0, 0, 0, 1});
   const std::vector<data::TokenStore::Sample> samples{first.view(), silent.view(), third.view()};
   EXPECT_EQ(useful_rows(samples[0], 3), 1);
@@ -61,7 +61,7 @@ TEST(TeacherForcingTest, RowsBehindTheLastLabelAndSamplesWithoutLabelsAreLeftOut
   EXPECT_EQ(batch.heads[2].labels.numel(), 0);
 }
 
-TEST(TeacherForcingTest, AnswersOfSeveralTurnsLeaveTheQuestionsBetweenUnscored) {
+TEST(PackedBatchTest, AnswersOfSeveralTurnsLeaveTheQuestionsBetweenUnscored) {
   const CountedSample sample(0, {0, 0, 1, 0, 0, 0, 0, 1});
   const std::vector<data::TokenStore::Sample> samples{sample.view()};
   const PackedBatch batch = pack(samples, 2);
@@ -72,7 +72,7 @@ TEST(TeacherForcingTest, AnswersOfSeveralTurnsLeaveTheQuestionsBetweenUnscored) 
   EXPECT_THAT(list(batch.heads[1].labels), ElementsAre(70));
 }
 
-TEST(TeacherForcingTest, TheTeachersRowIsTheOneBeforeTheLabel) {
+TEST(PackedBatchTest, TheTeachersRowIsTheOneBeforeTheLabel) {
   const CountedSample first(0, {0, 0, 1, 1, 0, 0}), second(500, {0, 0, 0, 1});
   const std::vector<data::TokenStore::Sample> samples{first.view(), second.view()};
   EXPECT_EQ(useful_rows(samples[0], 2, TeacherRow::yes), 3);

@@ -1,6 +1,6 @@
-#include "train/objective/teacher_forcing.h"
+#include "train/objective/packed_batch.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
@@ -9,13 +9,8 @@
 namespace clover::train {
 namespace {
 
-at::Tensor to_tensor(const std::vector<int64_t>& values) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
-  std::copy(values.begin(), values.end(), tensor.data_ptr<int64_t>());
-  return tensor;
-}
-
-struct LiveRow {
+/// A row that head `depth` or a later one has a label for.
+struct LabelledRow {
   int64_t sample;
   int64_t t;       // position of its features in the sample
   int64_t parent;  // its row in the previous head
@@ -34,11 +29,11 @@ bool has_label_from_depth(const data::TokenStore::Sample& sample, int64_t t, int
   return false;
 }
 
-HeadLabels head_labels(std::span<const data::TokenStore::Sample> samples, const std::vector<LiveRow>& live,
-                       int64_t depth) {
-  std::vector<int64_t> parents, ids, sample_of, position, scored_rows, labels, teacher_rows;
-  for (size_t i = 0; i < live.size(); ++i) {
-    const auto& [sample, t, parent, row] = live[i];
+HeadLabels head_labels(std::span<const data::TokenStore::Sample> samples,
+                       const std::vector<LabelledRow>& rows, int64_t depth) {
+  std::vector<int64_t> parents, ids, sample_of, position, scored_rows, token_ids, teacher_rows;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto& [sample, t, parent, row] = rows[i];
     sample_of.push_back(sample);
     position.push_back(t);
     if (depth > 0) {
@@ -48,20 +43,20 @@ HeadLabels head_labels(std::span<const data::TokenStore::Sample> samples, const 
     const int64_t label = t + 2 + depth;
     if (!is_label(samples[sample], label)) continue;
     scored_rows.push_back(static_cast<int64_t>(i));
-    labels.push_back(samples[sample].ids[label]);
+    token_ids.push_back(samples[sample].ids[label]);
     teacher_rows.push_back(row + 1 + depth);
   }
-  HeadLabels work;
+  HeadLabels labels;
   if (depth > 0) {
-    work.parents = to_tensor(parents);
-    work.ids = to_tensor(ids);
+    labels.parents = at::tensor(parents, at::kLong);
+    labels.ids = at::tensor(ids, at::kLong);
   }
-  work.sample = to_tensor(sample_of);
-  work.t = to_tensor(position);
-  work.scored_rows = to_tensor(scored_rows);
-  work.labels = to_tensor(labels);
-  work.teacher_rows = to_tensor(teacher_rows);
-  return work;
+  labels.sample = at::tensor(sample_of, at::kLong);
+  labels.t = at::tensor(position, at::kLong);
+  labels.scored_rows = at::tensor(scored_rows, at::kLong);
+  labels.labels = at::tensor(token_ids, at::kLong);
+  labels.teacher_rows = at::tensor(teacher_rows, at::kLong);
+  return labels;
 }
 
 }  // namespace
@@ -76,7 +71,7 @@ int64_t useful_rows(const data::TokenStore::Sample& sample, int64_t heads, Teach
 PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t heads, TeacherRow teacher) {
   PackedBatch batch;
   std::vector<int64_t> next_ids, labelled_rows;
-  std::vector<LiveRow> live;
+  std::vector<LabelledRow> labelled;
   for (size_t s = 0; s < samples.size(); ++s) {
     const auto& sample = samples[s];
     const int64_t rows = useful_rows(sample, heads, teacher);
@@ -85,24 +80,25 @@ PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t head
       next_ids.push_back(sample.ids[t + 1]);
       if (!has_label_from_depth(sample, t, 0, heads)) continue;
       labelled_rows.push_back(batch.rows + t);
-      live.push_back({static_cast<int64_t>(s), t, -1, batch.rows + t});
+      labelled.push_back({static_cast<int64_t>(s), t, -1, batch.rows + t});
     }
     batch.rows += rows;
     batch.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
-  batch.next_ids = to_tensor(next_ids);
-  batch.labelled_rows = to_tensor(labelled_rows);
+  batch.next_ids = at::tensor(next_ids, at::kLong);
+  batch.labelled_rows = at::tensor(labelled_rows, at::kLong);
   for (int64_t depth = 0; depth < heads; ++depth) {
     if (depth > 0) {
-      std::vector<LiveRow> still;
-      for (size_t row = 0; row < live.size(); ++row) {
-        if (has_label_from_depth(samples[live[row].sample], live[row].t, depth, heads)) {
-          still.push_back({live[row].sample, live[row].t, static_cast<int64_t>(row), live[row].row});
+      std::vector<LabelledRow> still;
+      for (size_t row = 0; row < labelled.size(); ++row) {
+        if (has_label_from_depth(samples[labelled[row].sample], labelled[row].t, depth, heads)) {
+          still.push_back(
+              {labelled[row].sample, labelled[row].t, static_cast<int64_t>(row), labelled[row].row});
         }
       }
-      live = std::move(still);
+      labelled = std::move(still);
     }
-    batch.heads.push_back(head_labels(samples, live, depth));
+    batch.heads.push_back(head_labels(samples, labelled, depth));
   }
   return batch;
 }
@@ -113,9 +109,9 @@ PackedBatch on_device(PackedBatch batch, at::Device device) {
   };
   move(batch.next_ids);
   move(batch.labelled_rows);
-  for (HeadLabels& work : batch.heads) {
-    move(work.parents);
-    move(work.ids);
+  for (HeadLabels& labels : batch.heads) {
+    move(labels.parents);
+    move(labels.ids);
   }
   return batch;
 }
