@@ -194,7 +194,7 @@ def plot(rows: list[dict], machine: dict, file: Path) -> None:
         values = {row["batch_size"]: row["tokens_per_second"] for row in rows if row["method"] == method}
         positions = [place + (index - (len(methods) - 1) / 2) * width for place in range(len(sizes))]
         bars = axes.bar(positions, [values.get(size, 0) for size in sizes], width, label=method)
-        axes.bar_label(bars, fmt="%.0f", fontsize=7)
+        axes.bar_label(bars, fmt="%.0f", fontsize=5.5)
     axes.set_xticks(range(len(sizes)), [f"batch {size}" for size in sizes])
     axes.set_ylabel("tokens/s, decoding")
     axes.set_title(f"SmolLM2-135M bf16, unseen GSM8K questions, {machine.get('cpu', 'CPU')}, "

@@ -103,26 +103,29 @@ std::string label(const BenchConfiguration& configuration) {
 
 /// What the table calls the heads of each entry: as few of the last parts of their path as tell all apart.
 std::vector<std::string> heads_names(const json& configurations) {
-  const auto tail_of = [](const json& entry, int64_t parts) {
-    if (entry["heads"].is_null()) return std::string("-");
-    const std::filesystem::path path =
-        std::filesystem::path(entry["heads"].get<std::string>() + "/.").lexically_normal().parent_path();
-    const int64_t skipped = std::max<int64_t>(0, std::distance(path.begin(), path.end()) - parts);
-    std::filesystem::path tail;
-    for (auto part = std::next(path.begin(), skipped); part != path.end(); ++part) tail /= *part;
-    return tail.string();
+  std::vector<std::filesystem::path> folders;  // empty: none
+  for (const json& entry : configurations) {
+    folders.emplace_back();
+    if (entry["heads"].is_null()) continue;
+    const std::filesystem::path given = entry["heads"].get<std::string>();
+    const std::filesystem::path plain = (given / "").lexically_normal().parent_path();
+    folders.back() = plain.empty() ? given : plain;
+  }
+  const auto tails = [&folders](int64_t parts) {
+    std::vector<std::string> names;
+    for (const std::filesystem::path& folder : folders) {
+      const int64_t skipped = std::max<int64_t>(0, std::distance(folder.begin(), folder.end()) - parts);
+      std::filesystem::path tail;
+      for (auto part = std::next(folder.begin(), skipped); part != folder.end(); ++part) tail /= *part;
+      names.push_back(folder.empty() ? "-" : tail.string());
+    }
+    return names;
   };
-  const auto different = [&](auto name) {
-    std::set<std::string> names;
-    for (const json& entry : configurations) names.insert(name(entry));
-    return names.size();
-  };
-  const size_t folders = different([](const json& entry) { return entry["heads"].dump(); });
+  const auto different = [](const auto& names) { return std::set(names.begin(), names.end()).size(); };
+  constexpr int64_t most_parts = 64;
   int64_t parts = 1;
-  while (parts < 64 && different([&](const json& entry) { return tail_of(entry, parts); }) < folders) ++parts;
-  std::vector<std::string> names;
-  for (const json& entry : configurations) names.push_back(tail_of(entry, parts));
-  return names;
+  while (parts < most_parts && different(tails(parts)) < different(folders)) ++parts;
+  return tails(parts);
 }
 
 void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan, Policy policy,
@@ -235,32 +238,31 @@ json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& 
 
 std::string bench_table(const json& configurations, double read_bandwidth) {
   const std::vector<std::string> heads = heads_names(configurations);
-  const int widest = static_cast<int>(std::ranges::max(heads, {}, &std::string::size).size());
-  const int width = std::clamp(widest, 5, 32);
-  char title[200];
-  std::snprintf(title, sizeof title,
-                "batch  draft       budget  %-*s  tokens/s  x off  tokens/step  of bound  draft ms  target  "
-                "draft  verify  host  differ\n",
-                width, "heads");
-  std::string table = title;
+  const size_t width = std::max<size_t>(5, std::ranges::max(heads, {}, &std::string::size).size());
+  const auto padded = [width](const std::string& name) {
+    return name + std::string(width - name.size(), ' ');
+  };
+  std::string table =
+      "batch  draft       budget  " + padded("heads") +
+      "  tokens/s  x off  tokens/step  of bound  draft ms  target  draft  verify  host  differ\n";
   for (size_t i = 0; i < configurations.size(); ++i) {
     const json& entry = configurations[i];
     const json& share = entry["time_share"];
     const auto percent = [&](const char* part) { return 100 * share[part].get<double>(); };
-    char row[200];
-    std::snprintf(
-        row, sizeof row,
-        "%5lld  %-10s  %6s  %-*.*s  %8.1f  %5.3f  %11.3f  %7.0f%%  %8.2f  %5.0f%%  %4.0f%%  %5.0f%%  "
-        "%3.0f%%  %6lld\n",
-        static_cast<long long>(entry["batch_size"].get<int64_t>()), entry["draft"].get<std::string>().c_str(),
-        entry["budget"].is_null() ? "-" : entry["budget"].dump().c_str(), width, width, heads[i].c_str(),
-        entry["tokens_per_second"].get<double>(), entry["ratio_to_off"].get<double>(),
-        entry["tokens_per_step"].get<double>(),
-        100 * entry["read_bytes_per_second"].get<double>() / read_bandwidth,
-        1e3 * entry["seconds_per_draft"].get<double>(), percent("target"),
-        percent("drafter") + percent("grow"), percent("verify"), percent("host"),
-        static_cast<long long>(entry["differs_from_off"].get<int64_t>()));
-    table += row;
+    char setting[64], figures[160];
+    std::snprintf(setting, sizeof setting, "%5lld  %-10s  %6s  ",
+                  static_cast<long long>(entry["batch_size"].get<int64_t>()),
+                  entry["draft"].get<std::string>().c_str(),
+                  entry["budget"].is_null() ? "-" : entry["budget"].dump().c_str());
+    std::snprintf(figures, sizeof figures,
+                  "  %8.1f  %5.3f  %11.3f  %7.0f%%  %8.2f  %5.0f%%  %4.0f%%  %5.0f%%  %3.0f%%  %6lld\n",
+                  entry["tokens_per_second"].get<double>(), entry["ratio_to_off"].get<double>(),
+                  entry["tokens_per_step"].get<double>(),
+                  100 * entry["read_bytes_per_second"].get<double>() / read_bandwidth,
+                  1e3 * entry["seconds_per_draft"].get<double>(), percent("target"),
+                  percent("drafter") + percent("grow"), percent("verify"), percent("host"),
+                  static_cast<long long>(entry["differs_from_off"].get<int64_t>()));
+    table += setting + padded(heads[i]) + figures;
   }
   return table +
          "tokens/step: (tokens - first of each answer) / decode passes of each sequence, the target's own "

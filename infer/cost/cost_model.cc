@@ -12,8 +12,8 @@ namespace {
 constexpr double prior = 2;
 // The share of its record that a bin keeps with each node, so that it forgets half of it every 350 nodes.
 constexpr double retention = 1 - 1.0 / 512;
-// Corrections before anything was observed: probabilities of heads are right, those of matches twice too
-// high.
+// Corrections before anything was observed: probabilities of heads are right, those of guesses from
+// the text twice too high.
 constexpr double heads_assumed = 1.0, suffix_assumed = 0.5;
 
 // Bounds of least_joint.
@@ -101,6 +101,16 @@ std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> c
   return costs;
 }
 
+// Of each node of a tree, 1 for the root; no child's is above its parent's.
+std::vector<double> expected_acceptance(const CostModel& model, const CandidateTree& tree) {
+  std::vector<double> expected(tree.size(), 1.0);
+  for (int32_t i = 1; i < tree.size(); ++i) {
+    const double calibrated = model.calibrated(tree.proposed_probability[i], tree.proposer[i]);
+    expected[i] = std::min(calibrated, expected[tree.parent[i]]);
+  }
+  return expected;
+}
+
 // All nodes but roots, ranked by expected acceptance per second that their row adds to the pass, a parent
 // before its children.
 std::vector<RankedNode> ranked(const CostModel& model, const std::vector<CandidateTree>& trees,
@@ -108,12 +118,8 @@ std::vector<RankedNode> ranked(const CostModel& model, const std::vector<Candida
   std::vector<RankedNode> nodes;
   for (int32_t t = 0; t < std::ssize(trees); ++t) {
     const CandidateTree& tree = trees[t];
-    std::vector<double> expected(tree.size(), 1.0);
-    for (int32_t i = 1; i < tree.size(); ++i) {
-      const double calibrated = model.calibrated(tree.proposed_probability[i], tree.proposer[i]);
-      expected[i] = std::min(calibrated, expected[tree.parent[i]]);
-      nodes.push_back({expected[i], t, i, tree.proposer[i]});
-    }
+    const std::vector<double> expected = expected_acceptance(model, tree);
+    for (int32_t i = 1; i < tree.size(); ++i) nodes.push_back({expected[i], t, i, tree.proposer[i]});
   }
   const std::vector<double> costs = row_costs(model.passes(), context_lengths);
   // A child expects no more than its parent and the sort is stable, so parents come first.
@@ -198,7 +204,7 @@ double CostModel::least_joint(std::span<const int64_t> context_lengths) const {
   if (passes_.points() < 2 || context_lengths.empty()) return smallest_least_joint;
   const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
   const double plain = passes_.at(sequences, attended_tokens);
-  double cheapest = 1;
+  double cheapest = 1;                             // seconds that a node adds; more than any node that pays
   for (int64_t each = 1; each <= 16; each *= 2) {  // nodes a sequence
     const double seconds = passes_.at(sequences * (1 + each), attended_tokens * (1 + each));
     cheapest = std::min(cheapest, (seconds - plain) / static_cast<double>(sequences * each));
@@ -221,7 +227,7 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   const int64_t sequences = std::ssize(trees);
   if (plain_is_due()) {
     steps_since_plain_ = 0;
-    passes_.doubt(sequences);  // the pass without guesses, which was not timed for so long
+    passes_.doubt(sequences);  // the next timing of a pass without guesses weighs more: the last one is old
     return prune(trees, {});
   }
   const Choice best = best_of(passes_, nodes, context_lengths, drafted > 0 ? draft_seconds(drafted) : 0);
@@ -229,33 +235,53 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   steps_since_plain_ = best.nodes > 0 ? steps_since_plain_ + 1 : 0;
   gain_ += (best.gain - gain_) / gain_memory;
   if (drafted == 0) return;
-  if (best.nodes > 0) note_yield(trees, context_lengths, drafted);
+  note_yield(trees, drafted);
   std::erase_if(nodes, [](const RankedNode& node) { return node.proposer == Proposer::heads; });
   const Choice without_heads = best_of(passes_, nodes, context_lengths, 0);
-  note_advantage(sequences, best.rate() / without_heads.rate() * drafts_.best_over_last(drafted));
+  // As if the best number of levels had been drafted: this draft may have been a trial of another.
+  note_advantage(sequences, best.rate() / without_heads.rate() *
+                                drafts_.best_over_last(step_of(context_lengths, drafted)));
   prediction_.sequences = sequences;
   prediction_.tokens = best.tokens;
   prediction_.seconds = best.seconds;
 }
 
-void CostModel::note_yield(const std::vector<CandidateTree>& kept, std::span<const int64_t> context_lengths,
-                           int64_t drafted) {
-  const std::vector<double> costs = row_costs(passes_, context_lengths);
-  std::vector<DraftCost::Yield::Level> levels(levels_);
-  for (size_t t = 0; t < kept.size(); ++t) {
-    const CandidateTree& tree = kept[t];
-    for (int64_t i = 1; i < tree.size(); ++i) {
-      if (tree.proposer[i] != Proposer::heads || tree.depth[i] > levels_) continue;
-      levels[tree.depth[i] - 1].tokens += calibrated(tree.proposed_probability[i]);
-      levels[tree.depth[i] - 1].seconds += costs[t];
-    }
+bool CostModel::pays(const std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths) {
+  const std::vector<RankedNode> nodes = ranked(*this, trees, context_lengths);
+  const bool any =
+      passes_.points() < 2 ? !nodes.empty() : best_of(passes_, nodes, context_lengths, 0).nodes > 0;
+  if (!any) {
+    steps_since_plain_ = 0;
+    gain_ += (1 - gain_) / gain_memory;
   }
-  const double plain = passes_.at(std::ssize(context_lengths), sum(context_lengths));
-  drafts_.observe({static_cast<double>(kept.size()), static_cast<double>(drafted), plain, levels});
+  return any;
 }
 
-int64_t CostModel::draft_levels(int64_t sequences, int64_t max_levels) {
-  return levels_ = drafts_.next_levels(sequences, max_levels);
+void CostModel::note_yield(const std::vector<CandidateTree>& kept, int64_t drafted) {
+  std::vector<DraftCost::Level> levels(levels_);
+  for (const CandidateTree& tree : kept) {
+    const std::vector<double> expected = expected_acceptance(*this, tree);
+    for (int64_t i = 1; i < tree.size(); ++i) {
+      if (tree.proposer[i] != Proposer::heads || tree.depth[i] > levels_) continue;
+      levels[tree.depth[i] - 1].tokens += expected[i];
+      levels[tree.depth[i] - 1].rows += 1;
+    }
+  }
+  drafts_.observe(drafted, levels);
+}
+
+DraftCost::Step CostModel::step_of(std::span<const int64_t> context_lengths, int64_t drafted) const {
+  const std::vector<double> costs = row_costs(passes_, context_lengths);
+  return {.sequences = std::ssize(context_lengths),
+          .drafted = drafted,
+          .plain_seconds = passes_.at(std::ssize(context_lengths), sum(context_lengths)),
+          .seconds_per_row =
+              std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size())};
+}
+
+int64_t CostModel::draft_levels(std::span<const int64_t> context_lengths, int64_t drafted,
+                                int64_t max_levels) {
+  return levels_ = drafts_.next_levels(step_of(context_lengths, drafted), max_levels);
 }
 
 // While all steps have guesses, plain passes are not timed, and the scale that CostCurve shares among all row
@@ -322,7 +348,7 @@ bool CostModel::predicted_to_pay(int64_t sequences) const {
 double CostModel::optimistic_speedup(std::span<const int64_t> context_lengths) const {
   const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
   const double plain = passes_.at(sequences, attended_tokens);
-  const double timed = drafts_.knows(sequences, drafts_needed) ? draft_seconds(sequences) : 0;
+  const double timed = drafts_.knows(sequences, drafts_needed) ? drafts_.at(sequences, 1) : 0;
   const double drafting_seconds = std::max(optimistic_draft_cost * plain, timed);
   double best = 0;
   for (const int64_t nodes : {sequences / 2, sequences, 2 * sequences}) {

@@ -54,6 +54,10 @@ class CostModel {
   /// many sequences the heads have drafted; what they gain over the other nodes is kept for worth_drafting.
   void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths, int64_t drafted);
 
+  /// Whether trim would keep any node of these trees, none of which the heads have drafted.  If not, the step
+  /// counts as one without guesses.
+  bool pays(const std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths);
+
   /// Whether drafting is expected to pay for a batch at all: by what recent trims predicted for batches of
   /// about that size or, before any, whether rows are cheap enough for excellent heads to pay.  Where
   /// drafting does not pay, the last two steps of every 64 still draft, as a probe.  Each probe that does not
@@ -61,9 +65,9 @@ class CostModel {
   /// at least 512.
   bool worth_drafting(std::span<const int64_t> context_lengths);
 
-  /// How many levels, 1 to `max_levels`, the next draft grows for a batch of so many sequences: as many as
+  /// How many levels, 1 to `max_levels`, the next draft grows for so many sequences of a batch: as many as
   /// pay for their time (DraftCost::next_levels).
-  int64_t draft_levels(int64_t sequences, int64_t max_levels);
+  int64_t draft_levels(std::span<const int64_t> context_lengths, int64_t drafted, int64_t max_levels);
 
   /// Learns from what trim predicted of the last step and what was observed of it; does nothing while that
   /// step's trees have not been verified.  worth_drafting calls it too.
@@ -82,11 +86,11 @@ class CostModel {
     Bin all;
     Bin by_probability[bins];
   };
-  /// What drafting gains for batches of one size, as running means.
+  /// What drafting gains for all batches of the same number of sequences, as running means.
   struct Advantage {
     double predicted_ratio = 0;          // tokens a second with drafting / without, as trims predicted
     double trims = 0;                    // that predicted_ratio is the mean of
-    double observed_over_predicted = 1;  // tokens a second
+    double observed_over_predicted = 1;  // ratio of tokens a second
     double sequence_steps = 0;           // steps of single sequences that it is the mean of
     double corrected_ratio() const;      // the predicted one, by what was observed
   };
@@ -103,8 +107,8 @@ class CostModel {
   bool plain_is_due() const;
   bool predicted_to_pay(int64_t sequences) const;
   void note_advantage(int64_t sequences, double ratio);
-  void note_yield(const std::vector<CandidateTree>& kept, std::span<const int64_t> context_lengths,
-                  int64_t drafted);
+  void note_yield(const std::vector<CandidateTree>& kept, int64_t drafted);
+  DraftCost::Step step_of(std::span<const int64_t> context_lengths, int64_t drafted) const;
 
   PassCost passes_;
   DraftCost drafts_;

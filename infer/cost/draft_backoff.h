@@ -10,7 +10,7 @@ namespace clover::infer {
 class DraftBackoff {
  public:
   /// Counts one step down; returns whether the heads draft for the sequence in this step.
-  bool tick() { return left_ == 0 || --left_ == 0; }
+  bool tick_and_may_draft() { return left_ == 0 || --left_ == 0; }
   /// The heads drafted in this step; `useful`: one of their guesses was in the tree that was verified.
   void note(bool useful) {
     if (useful) {

@@ -9,8 +9,10 @@ namespace {
 // The first drafts have all levels and half of them in turn.  Later, of so many drafts one has all levels and
 // one has half of them.
 constexpr int64_t first_drafts = 6, drafts_between_full_ones = 64;
-constexpr double level_memory = 64;  // steps that the mean yield of a level remembers
-constexpr double batch_memory = 8;   // steps that the mean batch and its plain pass remember
+// Drafts that the means of a level remember, and how many of them count still where the level has not been
+// drafted for a while.
+constexpr double level_memory = 64, old_level_memory = 4;
+constexpr int64_t old_level = 16;  // drafts without the level
 // Another number of levels than the best so far must be better by this factor, because that one is better
 // known.
 constexpr double better_needed = 1.01;
@@ -25,17 +27,16 @@ void DraftCost::observe(int64_t sequences, int64_t levels, double seconds) {
   by_levels_[levels].observe(sequences, seconds);
 }
 
-void DraftCost::observe(const Yield& yield) {
-  if (levels_.size() < yield.levels.size()) levels_.resize(yield.levels.size());
-  for (size_t i = 0; i < yield.levels.size(); ++i) {
-    MeanLevel& level = levels_[i];
-    level.steps = std::min(level.steps + 1, level_memory);
-    move_mean(level.tokens, yield.levels[i].tokens / yield.drafted, level.steps);
-    move_mean(level.seconds, yield.levels[i].seconds / yield.drafted, level.steps);
+void DraftCost::observe(int64_t drafted, std::span<const Level> levels) {
+  if (levels_.size() < levels.size()) levels_.resize(levels.size());
+  for (size_t i = 0; i < levels.size(); ++i) {
+    MeanLevel& mean = levels_[i];
+    if (drafts_ - mean.last_seen > old_level) mean.drafts = std::min(mean.drafts, old_level_memory);
+    mean.last_seen = drafts_;
+    mean.drafts = std::min(mean.drafts + 1, level_memory);
+    move_mean(mean.tokens, levels[i].tokens / static_cast<double>(drafted), mean.drafts);
+    move_mean(mean.rows, levels[i].rows / static_cast<double>(drafted), mean.drafts);
   }
-  steps_ = std::min(steps_ + 1, batch_memory);
-  move_mean(sequences_, yield.sequences / yield.drafted, steps_);
-  move_mean(plain_seconds_, yield.plain_seconds / yield.drafted, steps_);
 }
 
 double DraftCost::at(int64_t sequences, int64_t levels) const {
@@ -58,22 +59,25 @@ bool DraftCost::knows(int64_t sequences, double timings) const {
                              [&](const auto& timed) { return timed.second.knows(sequences, timings); });
 }
 
-/// Expected of a step that drafts so many levels for `sequences` sequences.
-double DraftCost::tokens_a_second(int64_t sequences, int64_t levels) const {
-  double tokens = sequences_;
-  double seconds = plain_seconds_ + at(sequences, levels) / static_cast<double>(sequences);
-  for (int64_t i = 0; i < std::min(levels, std::ssize(levels_)); ++i) {
-    tokens += levels_[i].tokens;
-    seconds += levels_[i].seconds;
+/// Expected of a step with a draft of so many levels.  A level that was never drafted is taken to be worth as
+/// much as the one above it, so that it is tried.
+double DraftCost::tokens_a_second(const Step& step, int64_t levels) const {
+  Level sum;
+  for (int64_t i = 0; i < levels && !levels_.empty(); ++i) {
+    const MeanLevel& mean = levels_[std::min<size_t>(i, levels_.size() - 1)];
+    sum.tokens += mean.tokens;
+    sum.rows += mean.rows;
   }
-  return tokens / seconds;
+  const auto drafted = static_cast<double>(step.drafted);
+  return (static_cast<double>(step.sequences) + drafted * sum.tokens) /
+         (step.plain_seconds + at(step.drafted, levels) + drafted * sum.rows * step.seconds_per_row);
 }
 
-int64_t DraftCost::best_levels(int64_t sequences) const {
+int64_t DraftCost::best_levels(const Step& step) const {
   int64_t best = best_levels_ == 0 ? max_levels_ : std::min(best_levels_, max_levels_);
-  double rate = tokens_a_second(sequences, best) * better_needed;
+  double rate = tokens_a_second(step, best) * better_needed;
   for (int64_t levels = 1; levels <= max_levels_; ++levels) {
-    const double other = tokens_a_second(sequences, levels);
+    const double other = tokens_a_second(step, levels);
     if (other <= rate) continue;
     rate = other;
     best = levels;
@@ -81,19 +85,18 @@ int64_t DraftCost::best_levels(int64_t sequences) const {
   return best;
 }
 
-int64_t DraftCost::next_levels(int64_t sequences, int64_t max_levels) {
+int64_t DraftCost::next_levels(const Step& step, int64_t max_levels) {
   max_levels_ = max_levels;
   const int64_t half = (max_levels + 1) / 2, turn = ++drafts_ % drafts_between_full_ones;
-  if (steps_ == 0 || turn == 0) return last_levels_ = max_levels;
+  if (levels_.empty() || turn == 0) return last_levels_ = max_levels;
   if (drafts_ <= first_drafts) return last_levels_ = drafts_ % 2 == 0 ? half : max_levels;
-  best_levels_ = best_levels(sequences);
+  best_levels_ = best_levels(step);
   return last_levels_ = turn == drafts_between_full_ones / 2 ? half : best_levels_;
 }
 
-double DraftCost::best_over_last(int64_t sequences) const {
-  if (steps_ == 0) return 1;
-  return std::max(
-      1.0, tokens_a_second(sequences, best_levels(sequences)) / tokens_a_second(sequences, last_levels_));
+double DraftCost::best_over_last(const Step& step) const {
+  if (levels_.empty()) return 1;
+  return std::max(1.0, tokens_a_second(step, best_levels(step)) / tokens_a_second(step, last_levels_));
 }
 
 }  // namespace clover::infer

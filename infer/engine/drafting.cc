@@ -72,7 +72,7 @@ std::vector<size_t> Drafting::choose(Sequences sequences, std::span<const int64_
   for (size_t i = 0; i < sequences.size(); ++i) {
     // Without room the answer ends before a guess.
     const bool has_room = max_guess_tokens(*sequences[i], certain_tokens) > 0;
-    if (!has_room || (automatic() && !sequences[i]->backoff().tick())) continue;
+    if (!has_room || (automatic() && !sequences[i]->backoff().tick_and_may_draft())) continue;
     if (drafter_->writes_guesses()) {  // which needs pages
       free -= cache_.missing_pages(sequences[i]->sequence(), guess_rows);
       if (free < 0) break;
@@ -91,12 +91,14 @@ void Drafting::note_backoff(Sequences sequences, std::span<const size_t> drafted
   }
 }
 
-GrowthRule Drafting::rule_for(std::span<const int64_t> context_lengths) {
+GrowthRule Drafting::rule_for(std::span<const int64_t> context_lengths, std::span<const GrowthLimit> limits) {
   GrowthRule rule = options_.growth;
   if (!automatic()) return rule;
   // Leaves out only nodes that cannot pay for their row; CostModel::trim chooses among the others.
   rule.least_joint = costs_.least_joint(context_lengths);
-  rule.depth = costs_.draft_levels(std::ssize(context_lengths), depth_of(rule, *drafter_));
+  int64_t levels = 1;  // that some tree can have
+  for (const GrowthLimit& limit : limits) levels = std::max(levels, limit.max_depth);
+  rule.depth = costs_.draft_levels(context_lengths, std::ssize(limits), levels);
   return rule;
 }
 
@@ -109,8 +111,9 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> chosen,
   const double head_seconds_before = runner_->seconds();
   {
     model::Timer timer(drafting_seconds);
+    const std::vector<GrowthLimit> own_limits = limits(sequences, chosen);
     std::vector<CandidateTree> grown =
-        grow(*runner_, take_input(sequences, chosen), rule_for(context_lengths), limits(sequences, chosen));
+        grow(*runner_, take_input(sequences, chosen), rule_for(context_lengths, own_limits), own_limits);
     for (size_t i = 0; i < chosen.size(); ++i) trees[chosen[i]] = std::move(grown[i]);
     if (drafter_->writes_guesses()) free_guesses(sequences, chosen);
   }
@@ -146,8 +149,7 @@ bool Drafting::text_guesses_pay(Sequences sequences) {
   std::vector<CandidateTree> trees;
   for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
   if (!graft_suffixes(sequences, trees)) return false;
-  if (automatic()) costs_.trim(trees, context_lengths(sequences), 0);
-  return std::any_of(trees.begin(), trees.end(), [](const CandidateTree& tree) { return tree.size() > 1; });
+  return !automatic() || costs_.pays(trees, context_lengths(sequences));
 }
 
 bool Drafting::graft_suffixes(Sequences sequences, std::vector<CandidateTree>& trees) {
@@ -203,7 +205,7 @@ std::vector<GrowthLimit> Drafting::limits(Sequences sequences, std::span<const s
 }
 
 // A drafter reads a row together with the token after it, which the last prefill token does not have yet:
-// that row is pending until it has one.
+// Engine::finish_prefills hands that row over by keep_accepted.
 void Drafting::prefill(std::span<const PrefillChunk> chunks, const model::Features& features, int64_t first) {
   if (!uses_heads_) return;
   model::DraftInput input;

@@ -29,7 +29,7 @@ constexpr int64_t most_batch_rows = 1024;
 /// Rows that each tree may have in a batch of any size, even if that makes more than most_batch_rows.
 constexpr int64_t least_tree_rows = 64;
 
-/// Sequences of a batch, by index, that the heads draft for in a step; either list may be empty.
+/// Sequences of a batch, by index, that the heads draft for in a step; one list at least is empty.
 struct DraftChoice {
   // The last step chose them already (RunAhead); otherwise the present step chooses.
   bool made_by_last_step = false;
@@ -71,15 +71,15 @@ class Drafting {
   /// What the trees of these sequences may grow.
   std::vector<GrowthLimit> limits(Sequences sequences, std::span<const size_t> chosen,
                                   int64_t certain_tokens = 0) const;
-  /// The rule of the next draft.
-  GrowthRule rule_for(std::span<const int64_t> context_lengths);
+  /// The rule of the next draft, of a tree for each of `limits`, in a batch of these cached tokens.
+  GrowthRule rule_for(std::span<const int64_t> context_lengths, std::span<const GrowthLimit> limits);
   model::DraftRunner& runner() { return *runner_; }  // where uses_heads()
 
   /// Guesses for each sequence, whose trees are bare roots but for those that `choice` says have grown: by
   /// the heads, from the text, and under `auto` trimmed to what pays.
   void propose(Sequences sequences, const DraftChoice& choice, std::vector<CandidateTree>& trees);
   /// Whether guesses from the texts as they are now pay: under `auto` by their cost, else whether there are
-  /// any.
+  /// any.  A step for which it says no goes without guesses (CostModel::pays).
   bool text_guesses_pay(Sequences sequences);
 
   /// The drafter's own layers read the chunks of a pass, whose rows begin at row `first` of `features`.
@@ -103,7 +103,7 @@ class Drafting {
                     double seconds);
   /// Of `tree` these nodes were accepted.
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted);
-  /// As CostModel::observe_draft; the statistics count it under every policy.
+  /// As CostModel::observe_draft.  Under every policy the statistics count a representative draft.
   void observe_draft(int64_t sequences, double seconds, bool representative);
   /// As CostModel::learn_from_prediction, which a step calls whose draft was launched by the last one.
   void learn_from_prediction();
@@ -112,7 +112,7 @@ class Drafting {
 
  private:
   bool automatic() const { return growth_policy(options_.growth.policy).uses_cost_model; }
-  void calibrate(Sequences sequences);
+  void calibrate(Sequences sequences);  // times passes that no run has timed yet (Calibration)
   int64_t max_suffix_guesses() const;
   int64_t budget_a_tree(Sequences sequences) const;  // for guesses of the heads
   void draft(Sequences sequences, std::span<const size_t> chosen, std::span<const int64_t> context_lengths,

@@ -50,8 +50,8 @@ struct EngineStats {
   double calibration_seconds = 0;
   double target_seconds = 0, drafter_seconds = 0, grow_seconds = 0,
          verify_seconds = 0;  // parts of decode_seconds
-  // Drafts by the heads, without those that also read what earlier steps had left, and what they took; on a
-  // GPU by its own clock, whatever ran beside them.
+  // Warm drafts by the heads, without those that also read what earlier steps had left, and what they took;
+  // of a draft launched ahead on a GPU what a step had to wait for it at least (DraftClock).
   int64_t drafts = 0;
   double draft_seconds = 0;
   std::vector<int64_t> accepted_histogram;

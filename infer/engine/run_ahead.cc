@@ -104,8 +104,9 @@ void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
     drafted_.push_back(&live);
   }
   draft_input.input.parts = draft_input.earlier.parts();
-  begin_growing(drafting_.runner(), draft_input.trees, draft_input.input, drafting_.rule_for(context_lengths),
-                drafting_.limits(pass.sequences, chosen, /*certain_tokens=*/1));
+  const std::vector<GrowthLimit> limits = drafting_.limits(pass.sequences, chosen, /*certain_tokens=*/1);
+  begin_growing(drafting_.runner(), draft_input.trees, draft_input.input,
+                drafting_.rule_for(context_lengths, limits), limits);
   pass.commit = CommitState::compacted;
   state_ = State::draft_in_flight;
 }

@@ -6,11 +6,12 @@
 
 namespace clover::kernels {
 
-/// Where each of R query rows finds its keys in a paged cache.  Row r attends to logical positions 0 ..
-/// length-1 of its own path, in that order: the first contiguous[r] of them sit in slots 0 .. contiguous[r]-1
-/// of its sequence, the rest (the tree ancestors that lie elsewhere, and the row itself) in slots
-/// path[path_begin[r] .. path_begin[r+1]). Slot s of sequence b is row s % page_size of page page_table[b, s
-/// / page_size].
+/// Where each of R query rows finds its keys in a paged cache.  There is no attention mask: each row names
+/// the slots of its ancestors (on a CPU: span_of in attention_group.h, find_block in attention_rows.h).  Row
+/// r attends to logical positions 0 .. length-1 of its own path, in that order: the first contiguous[r] of
+/// them sit in slots 0 .. contiguous[r]-1 of its sequence, the rest (the tree ancestors that lie elsewhere,
+/// and the row itself) in slots path[path_begin[r] .. path_begin[r+1]). Slot s of sequence b is row s %
+/// page_size of page page_table[b, s / page_size].
 struct AttentionRows {
   at::Tensor sequence;    // i32 [R], row of page_table
   at::Tensor contiguous;  // i32 [R]

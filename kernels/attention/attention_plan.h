@@ -4,7 +4,8 @@
 #include "kernels/gpu/numbers.h"
 
 // Where tree_attention's keys lie and which block of a GPU works on which of them: arithmetic that kernels,
-// launches and tests share.
+// launches and tests share.  How many blocks of keys one block of the GPU takes, and so into how many parts a
+// path is split, attention_plan_cuda.cu chooses.
 namespace clover::kernels::cuda {
 
 constexpr int block_keys = attention_block;

@@ -29,10 +29,11 @@ struct LevelRule {
 
 /// A tree's row of GrowingTrees::state, all zeros for a tree that does not grow.
 struct TreeState {
-  int32_t nodes = 1;       // so far, the root included
-  int32_t first_live = 0;  // number of the first node of the deepest level; its live nodes stand first,
-                           // or, in a tree with a plan, where PlannedNode::live_index says
-  int32_t live = 1;        // live nodes: those whose children the next level adds
+  int32_t nodes = 1;  // so far, the root included
+  // Number of the first node of the deepest level.  The first `live` of that level are live or, in a tree
+  // with a plan, those whose PlannedNode::live_index is not -1.
+  int32_t first_live = 0;
+  int32_t live = 1;  // live nodes: those whose children the next level adds
   // Row of `logits` with the guesses for the first live node; those for the others follow it.
   int32_t guess_row = 0;
   // The tree stops growing at so many nodes, the root included; with a plan: the plan's nodes.
@@ -62,7 +63,7 @@ struct GrowthCall {
   int64_t guess_rows;
   int64_t guesses;  // of a row
   LevelRule rule;
-  int64_t most_live;         // live nodes of a tree
+  int64_t most_live;         // live nodes of a tree without a plan
   int64_t trees;             // of the batch
   int64_t node_room;         // nodes that there is room for in a tree
   int64_t next_row_room;     // rows of the next level, of all trees, that there is room for
@@ -72,8 +73,8 @@ struct GrowthCall {
   int32_t* tree_parent;      // [trees, node_room]
   float* tree_score;         // [trees, node_room]
   TreeState* states;         // [trees]
-  /// [2, next_row_room] of the next level's rows: the row of `logits` that each one's parent had, its token
-  /// id.
+  /// [2, next_row_room], a column for each live node (one for a tree under one_row_a_tree): the row of
+  /// `logits` that the node was guessed from, and the node's token.
   int64_t* next_rows;
   int32_t* row_count;  // [1] rows of the next level
 };
@@ -182,7 +183,7 @@ CLOVER_HOST_DEVICE TreeState after_level(const TreeState& previous, int32_t node
   now.live = now.levels <= 0 || now.nodes >= now.most_nodes ? 0 : live;
   return now;
 }
-/// The same where the first of the added nodes are live.
+/// The same in a tree without a plan: the first `most_live` of the added nodes, the best ones, are live.
 CLOVER_HOST_DEVICE TreeState after_ranked_level(const GrowthCall& call, const TreeState& previous,
                                                 int32_t nodes) {
   const int32_t added = nodes - previous.nodes;
@@ -203,7 +204,8 @@ CLOVER_HOST_DEVICE int32_t live_index_of(const GrowthCall& call, int64_t tree, i
   return call.plans == nullptr ? node - first : call.plans[tree * call.planned + node].live_index;
 }
 
-/// Whether node `node` of a plan stands in the level behind `previous`.
+/// Whether node `node` of a plan, previous.nodes or later, belongs to the level that is added now: parents of
+/// later levels are not in the tree yet.
 CLOVER_HOST_DEVICE bool in_next_level(const GrowthCall& call, int64_t tree, const TreeState& previous,
                                       int32_t node) {
   return node < previous.most_nodes && call.plans[tree * call.planned + node].parent < previous.nodes;

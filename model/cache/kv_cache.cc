@@ -123,7 +123,7 @@ int64_t KvCache::copy_page_rows(int32_t number, std::span<const int64_t> ids) {
     int64_t *from = moves.mutable_data_ptr<int64_t>(), *to = from + rows;
     for (int64_t i = 0; i < rows; ++i) {
       from[i] = page * page_size_ + i;
-      to[i] = slot(sequence, sequence.length + i);
+      to[i] = slot_in_cache(sequence, sequence.length + i);
     }
     moves[2].fill_(number);
     move(kernels::to_device(moves, shape_.device), shape_.layers);
@@ -223,7 +223,7 @@ Placement KvCache::place(const RowBatch& batch) {
       path.push_back(own_slot);
     }
     path_begin.push_back(static_cast<int32_t>(path.size()));
-    placement.slots.data_ptr<int64_t>()[row] = slot(sequence, own_slot);
+    placement.slots.data_ptr<int64_t>()[row] = slot_in_cache(sequence, own_slot);
   }
   std::vector<RotaryTable::Row> rotary_rows(rows);
   for (int64_t row = 0; row < rows; ++row)
@@ -250,7 +250,7 @@ Placement KvCache::place(std::span<const Segment> segments, int64_t room, Rotary
       rotary_rows.push_back(
           {segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt_length)});
       contiguous.push_back(segment.begin + i + 1);
-      slots.push_back(slot(sequence, segment.begin + i));
+      slots.push_back(slot_in_cache(sequence, segment.begin + i));
     }
     tables.push_back(segment.sequence);
   }
@@ -270,8 +270,8 @@ at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
     const Sequence& sequence = sequences_[number];
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i] == static_cast<int32_t>(i)) continue;
-      from.push_back(slot(sequence, sequence.length + rows[i]));
-      to.push_back(slot(sequence, sequence.length + static_cast<int64_t>(i)));
+      from.push_back(slot_in_cache(sequence, sequence.length + rows[i]));
+      to.push_back(slot_in_cache(sequence, sequence.length + static_cast<int64_t>(i)));
       group.push_back(number);
     }
   }
@@ -301,7 +301,7 @@ void KvCache::commit(std::span<const Kept> all) {
 
 void KvCache::add_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const {
   const Sequence& entry = sequences_[sequence];
-  for (int64_t i = 0; i < rows; ++i) slots.push_back(slot(entry, entry.length + i));
+  for (int64_t i = 0; i < rows; ++i) slots.push_back(slot_in_cache(entry, entry.length + i));
 }
 
 }  // namespace clover::model

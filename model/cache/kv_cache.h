@@ -30,11 +30,12 @@ struct KvShape {
 };
 
 /// Paged keys and values of many sequences of different lengths.  A sequence has `length` committed tokens in
-/// slots 0 .. length-1; the rows of a pass are written behind them, and `keep` commits those that are
-/// accepted.  Full pages are never written again, so sequences that begin with the same tokens share them
-/// once one has published them; they stay when their sequences are closed, until the room is needed.  Where
-/// only the first tokens of a page agree, their rows are copied to a page of the sequence's own
-/// (prefix_pages.h).
+/// slots 0 .. length-1 of its own (as in AttentionRows); the rows of a pass are written behind them, and
+/// `keep` commits those that are accepted.  Slots of Placement::slots, moves, add_slots and spare_slot are
+/// those of the whole cache: page * page_size + row of the page.  Full pages are never written again, so
+/// sequences that begin with the same tokens share them once one has published them; they stay when their
+/// sequences are closed, until the room is needed.  Where only the first tokens of a page agree, their rows
+/// are copied to a page of the sequence's own (prefix_pages.h).
 class KvCache {
  public:
   KvCache(KvShape shape, int64_t pages, int64_t page_size);
@@ -48,7 +49,8 @@ class KvCache {
   /// (prefix_pages.h).
   void close(int32_t sequence);
 
-  /// Lets a sequence without pages of its own use the published pages that hold the beginning of `ids`.
+  /// Lets a sequence use the published pages that hold the beginning of `ids`.  It has no pages yet but those
+  /// that it shares already: more may have been published since.
   /// Returns how many tokens it has committed now: a multiple of the page size, below ids.size(), because the
   /// last token's logits are wanted.
   int64_t share(int32_t sequence, std::span<const int64_t> ids);
@@ -105,7 +107,8 @@ class KvCache {
   }
 
   /// The first half of `keep`, for a GPU that finds the accepted rows by itself: moves keys and values.
-  ///   moves i64 [3, M] on its device: from slot, to slot, sequence
+  ///   moves i64 [3, M] on its device: from slot, to slot, sequence (kernels::move_rows keeps the order
+  ///   within one)
   void move(const at::Tensor& moves, int64_t layers);
   /// The second half: counts the rows as committed and frees the pages behind them.
   void commit(std::span<const Kept> all);
@@ -136,8 +139,8 @@ class KvCache {
   at::Tensor moves_of(std::span<const Kept> all) const;
   int32_t take_page();
   void reserve(Sequence& sequence, int64_t slots);
-  int64_t slot(const Sequence& sequence, int64_t index) const {
-    return static_cast<int64_t>(sequence.pages[index / page_size_]) * page_size_ + index % page_size_;
+  int64_t slot_in_cache(const Sequence& sequence, int64_t own_slot) const {
+    return static_cast<int64_t>(sequence.pages[own_slot / page_size_]) * page_size_ + own_slot % page_size_;
   }
   at::Tensor page_table(std::span<const int32_t> sequences) const;
 

@@ -9,7 +9,7 @@ namespace clover::model {
 /// Where the rows of a pass go in the cache, and what each attends to.
 struct Placement {
   at::Tensor cos, sin;  // fp32 [R, d/2]
-  at::Tensor slots;     // i64 [R]
+  at::Tensor slots;     // i64 [R], of the whole cache (KvCache)
   kernels::AttentionRows rows;
 };
 

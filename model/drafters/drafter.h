@@ -26,7 +26,8 @@ struct DraftState {
   DraftState rows(const at::Tensor& index) const;
 };
 
-/// The vocabulary product of a head.  Index j of its logits is token token_map[j], or j itself without a map.
+/// The vocabulary product of a head.  Index j of its logits is token token_map[j], or j itself without a map,
+/// which guesses_of (model/graphs/guesses.h) applies.  EAGLE-3's d2t becomes such a map at import.
 struct OutputHead {
   int64_t outputs = 0;           // V'
   kernels::PackedWeight packed;  // [V', D] in the model's dtype; of a drafter's own head only while frozen

@@ -94,7 +94,7 @@ class Evaluation {
     std::vector<std::vector<int32_t>> ids;
     std::vector<data::TokenStore::Sample> samples;
     std::vector<int64_t> rows;
-    const TeacherRow teacher = objective_ ? objective_->teacher_row() : TeacherRow::no;
+    const TeacherRow teacher = objective_ ? objective_->wants_teacher_row() : TeacherRow::no;
     for (const EvalSample& sample : group) ids.emplace_back(sample.ids.begin(), sample.ids.end());
     for (size_t i = 0; i < group.size(); ++i) {
       samples.push_back({ids[i], group[i].supervised, group[i].category});

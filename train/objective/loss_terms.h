@@ -25,7 +25,8 @@ inline constexpr std::array<const char*, loss_term_count> loss_term_names{
 /// One number for each term.
 using TermValues = std::array<double, loss_term_count>;
 
-/// The weight of each term, 0 where the loss does not have it.
+/// The weight of each term, 0 where the loss does not have it.  The weight of each head (--head-decay) is
+/// Trainer::head_scale.
 class LossTerms {
  public:
   LossTerms() = default;  // no term

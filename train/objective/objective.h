@@ -45,7 +45,7 @@ class Objective {
   Objective(model::Drafter& drafter, const model::TargetView& target, const ObjectiveSettings& settings);
 
   /// What `loss` needs of batches: teacher rows or none, and which features of the target.
-  TeacherRow teacher_row() const { return reads_features_ ? TeacherRow::yes : TeacherRow::no; }
+  TeacherRow wants_teacher_row() const { return reads_features_ ? TeacherRow::yes : TeacherRow::no; }
   model::FeatureTaps taps() const;
   const LossTerms& terms() const { return settings_.terms; }
   const LossHeads& heads() const { return heads_; }

@@ -34,7 +34,7 @@ nlohmann::json estimate(const FitJob& job) {
   Trainer trainer(job, alone);
   for (int64_t i = 0; i < samples; ++i) {
     const auto sample = job.sample(i);
-    rows += useful_rows(sample, job.drafter->trained_depth(), trainer.objective().teacher_row());
+    rows += useful_rows(sample, job.drafter->trained_depth(), trainer.objective().wants_teacher_row());
     answer_tokens += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
   for (const auto& parameter : job.drafter->parameters()) parameters += parameter.numel();

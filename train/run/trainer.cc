@@ -88,7 +88,8 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
   }
-  // With several processes none computes every sample's features: they read a feature file, but write none.
+  // retain_for_file takes over the features of an existing file or, where there is none, keeps what a new one
+  // needs.  Only a single process writes one: of several none computes every sample.
   if (!job.settings.feature_file.empty() && (ranks.is_only_rank() || !job.stored_features.empty()))
     feature_cache_.retain_for_file(job.stored_features, job.store.size(data::Split::train), job.used_samples);
 }
@@ -120,13 +121,14 @@ StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::spa
   std::vector<int64_t> rows;
   for (const int64_t index : indices) {
     samples.push_back(job_.sample(index));
-    rows.push_back(useful_rows(samples.back(), heads, objective_.teacher_row()));
+    rows.push_back(useful_rows(samples.back(), heads, objective_.wants_teacher_row()));
   }
-  const PackedBatch batch = pack(samples, heads, objective_.teacher_row());
+  const PackedBatch batch = pack(samples, heads, objective_.wants_teacher_row());
   StepMetrics metrics;
   metrics.heads.resize(heads);
   metrics.answer_tokens = batch.supervised;
   metrics.rows = batch.rows;
+  // Also for a batch without rows: the cache must know of samples that have none.
   const model::Features features = feature_cache_.of(samples, rows, indices);
   if (batch.rows == 0) return metrics;
   const Draws draws{job_.settings.seed, step, indices};
@@ -215,6 +217,7 @@ StepMetrics Trainer::step(int64_t step) {
     return part;
   });
   StepMetrics metrics = sum_metrics(own_metrics);
+  // The last step of an epoch may have fewer micro-batches than there are ranks.
   std::vector<bool> has_gradient;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const auto share = rank_share(micro_batches, rank, ranks);

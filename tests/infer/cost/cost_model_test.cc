@@ -189,6 +189,23 @@ TEST(Trim, KeepsAllWhereRowsAreFreeAndNothingWhereTheyCostAsMuchAsAPass) {
   EXPECT_EQ(dear.size(), trees.size());
 }
 
+TEST(Trim, KeepsANodeWherePaysSaysSo) {
+  std::mt19937_64 random(41);
+  int paid = 0, tried = 0;
+  for (const double row : {0.0, 0.0005, 0.002, 0.005, 0.02}) {
+    for (int i = 0; i < 20; ++i, ++tried) {
+      CostModel model = measured([row](int64_t rows) { return 0.01 + row * double(rows); });
+      std::vector<CandidateTree> trees{random_tree(random, 6), random_tree(random, 3)};
+      const bool pays = model.pays(trees, contexts(2));
+      model.trim(trees, contexts(2), 0);
+      EXPECT_EQ(pays, nodes_of(trees) > 0) << row;
+      paid += pays;
+    }
+  }
+  EXPECT_GT(paid, 0);
+  EXPECT_LT(paid, tried);
+}
+
 TEST(Trim, SpendsRowsOnTheSurestTreesOfTheBatch) {
   CandidateTree sure = CandidateTree::of_root(0), doubtful = CandidateTree::of_root(0);
   for (int i = 0; i < 4; ++i) sure.add(i, int32_t(sure.size()) - 1, sure.proposed_probability.back() * 0.95f);

@@ -8,7 +8,7 @@ namespace {
 // Steps until the heads are asked again, that one included.
 int steps_until_asked(DraftBackoff& backoff) {
   int steps = 1;
-  while (!backoff.tick()) ++steps;
+  while (!backoff.tick_and_may_draft()) ++steps;
   return steps;
 }
 

@@ -1,3 +1,5 @@
+// What holds for drafters of every kind.  Against published code: eagle_test.cc, hydra_test.cc,
+// redrafter_test.cc and, for Medusa and files of others, tests/train/heads/published_heads_test.cc.
 #include "model/drafters/drafter.h"
 
 #include <ATen/ATen.h>

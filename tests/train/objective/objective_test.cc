@@ -55,7 +55,7 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
       std::iota(numbers.begin(), numbers.end(), static_cast<int64_t>(begin));
       const Draws draws{.seed = 5, .step = 3, .samples = numbers};
       const Feed feed{self_feed_, &objective.heads(), draws};
-      const Batch batch = batch_of(group, objective.teacher_row(), objective.taps());
+      const Batch batch = batch_of(group, objective.wants_teacher_row(), objective.taps());
       const at::Tensor loss = objective.loss(batch.features, batch.packed, feed, draws, scale, metrics_);
       loss.backward();
       sum += loss.item<double>();

@@ -63,8 +63,8 @@ at::Tensor loss_of(model::Drafter& drafter, const model::Target& target, const L
     scale.push_back(1 / static_cast<double>(count));
   metrics.assign(heads, {});
   const at::Tensor loss =
-      objective.loss(samples.rows_of(features, heads, objective.teacher_row()),
-                     pack(samples.views, heads, objective.teacher_row()), {}, {}, scale, metrics);
+      objective.loss(samples.rows_of(features, heads, objective.wants_teacher_row()),
+                     pack(samples.views, heads, objective.wants_teacher_row()), {}, {}, scale, metrics);
   loss.backward();
   return loss;
 }
