@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <vector>
+
 #include "model/drafters/factory.h"
 #include "model/drafters/layers.h"
 
@@ -23,5 +26,9 @@ class VocabularyHead : public Module {
 
 /// The rows [V', H] of the target's LM head that guess the tokens of `token_map`, or all, in fp32 on the CPU.
 at::Tensor lm_head_rows(const TargetView& target, const at::Tensor& token_map);
+
+/// One for each of `count` heads, all of which begin as these rows.
+std::vector<std::shared_ptr<VocabularyHead>> own_vocabularies(const DrafterSpec& spec, int64_t count,
+                                                              bool with_bias);
 
 }  // namespace clover::model

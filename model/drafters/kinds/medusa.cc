@@ -25,11 +25,9 @@ class Medusa final : public Drafter {
       share_lm_head(spec.token_map, spec.trainable);
       return;
     }
-    const at::Tensor initial = lm_head_rows(target_, spec.token_map);
+    vocabularies_ = own_vocabularies(spec, std::ssize(heads_), /*with_bias=*/false);
     for (size_t i = 0; i < heads_.size(); ++i)
-      vocabularies_.push_back(
-          register_module("vocabulary" + std::to_string(i),
-                          std::make_shared<VocabularyHead>(spec, initial, /*with_bias=*/false)));
+      register_module("vocabulary" + std::to_string(i), vocabularies_[i]);
   }
 
   std::string kind() const override { return "medusa"; }
