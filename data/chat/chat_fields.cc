@@ -10,17 +10,17 @@ namespace clover::data {
 namespace {
 
 using Json = nlohmann::json;
-using Ordered = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* system_names[] = {"system", "system_prompt", "system_message"};
 
-/// A list of objects, given as such or as a JSON text (data sets whose columns hold only strings do so).
-Ordered list_of_objects(const Json& record, const char* key, OrderedJsonLine& line) {
-  Ordered list;
+/// A list of objects, given as JSON or as a string that holds JSON, as in data sets with string columns only.
+OrderedJson list_of_objects(const Json& record, const char* key, OrderedJsonLine& line) {
+  OrderedJson list;
   if (record[key].is_string()) {
     const std::string& text = record[key].get_ref<const std::string&>();
     parse_json(text, key);  // checks syntax, duplicate keys and depth
-    list = Ordered::parse(text);
+    list = OrderedJson::parse(text);
   } else {
     list = line.at(std::string("/") + key);
   }
@@ -32,23 +32,24 @@ Ordered list_of_objects(const Json& record, const char* key, OrderedJsonLine& li
 
 std::string read_system_message(const Json& record) {
   std::string system;
-  const char* found = nullptr;
+  const char* found_name = nullptr;
   for (const char* name : system_names) {
     if (is_blank_field(record, name)) continue;
     const std::string content = read_content(record[name], name);
-    if (found != nullptr && content != system)
-      throw InputError(std::string(name) + ": expected none beside \"" + found + "\", found another text");
+    if (found_name != nullptr && content != system)
+      throw InputError(std::string(name) + ": expected none beside \"" + found_name +
+                       "\", found another text");
     system = content;
-    found = name;
+    found_name = name;
   }
   return system;
 }
 
-void add_template_kwargs(Ordered& arguments, const Ordered& named) {
-  for (const auto& [name, value] : named.items()) {
-    for (const char* taken :
+void add_template_kwargs(OrderedJson& arguments, const OrderedJson& kwargs) {
+  for (const auto& [name, value] : kwargs.items()) {
+    for (const char* reserved :
          {"messages", "add_generation_prompt", "continue_final_message", "chat_template"}) {
-      if (name == taken)
+      if (name == reserved)
         throw InputError("chat_template_kwargs: expected none of the name \"" + name + "\", found one");
     }
     if (arguments.contains(name))
@@ -79,25 +80,28 @@ bool is_blank_field(const Json& record, const char* key) {
 void read_chat_fields(const Json& record, OrderedJsonLine& line, std::vector<Message>& messages,
                       TemplateArguments& arguments) {
   const std::string system = read_system_message(record);
-  const bool already_first =
+  const bool is_first_already =
       !messages.empty() && messages.front().role == "system" && messages.front().content == system;
-  if (!system.empty() && !already_first) messages.insert(messages.begin(), {"system", system});
+  if (!system.empty() && !is_first_already) messages.insert(messages.begin(), {"system", system});
 
-  Ordered named = Ordered::object();
-  if (!is_blank_field(record, "tools")) named["tools"] = list_of_objects(record, "tools", line);
+  OrderedJson template_arguments = OrderedJson::object();
+  if (!is_blank_field(record, "tools")) template_arguments["tools"] = list_of_objects(record, "tools", line);
   if (!is_blank_field(record, "functions")) {
-    if (named.contains("tools")) throw InputError("functions: expected none beside \"tools\", found some");
-    const Ordered functions = list_of_objects(record, "functions", line);
-    for (const Ordered& function : functions)
-      named["tools"].push_back({{"type", "function"}, {"function", function}});
+    if (template_arguments.contains("tools"))
+      throw InputError("functions: expected none beside \"tools\", found some");
+    const OrderedJson functions = list_of_objects(record, "functions", line);
+    for (const OrderedJson& function : functions)
+      template_arguments["tools"].push_back({{"type", "function"}, {"function", function}});
   }
-  if (!is_blank_field(record, "documents")) named["documents"] = list_of_objects(record, "documents", line);
+  if (!is_blank_field(record, "documents"))
+    template_arguments["documents"] = list_of_objects(record, "documents", line);
   if (!is_blank_field(record, "chat_template_kwargs")) {
-    const Json& more = record["chat_template_kwargs"];
-    if (!more.is_object()) fail_expected("chat_template_kwargs", "an object", json_type_name(more));
-    add_template_kwargs(named, line.at("/chat_template_kwargs"));
+    const Json& kwargs = record["chat_template_kwargs"];
+    if (!kwargs.is_object()) fail_expected("chat_template_kwargs", "an object", json_type_name(kwargs));
+    add_template_kwargs(template_arguments, line.at("/chat_template_kwargs"));
   }
-  if (!named.empty()) arguments = std::make_shared<const Ordered>(std::move(named));
+  if (!template_arguments.empty())
+    arguments = std::make_shared<const OrderedJson>(std::move(template_arguments));
 }
 
 void refuse_chat_fields(const Json& record, const std::string& form) {

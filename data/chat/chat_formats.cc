@@ -40,7 +40,7 @@ size_t check_alternation(const std::vector<Message>& messages, const std::string
   return first;
 }
 
-constexpr std::string_view empty_thought = "<think>\n\n</think>\n\n";
+constexpr std::string_view empty_reasoning = "<think>\n\n</think>\n\n";
 
 std::string_view without_newlines(std::string_view text, bool at_begin, bool at_end) {
   while (at_begin && text.starts_with('\n')) text.remove_prefix(1);
@@ -50,17 +50,17 @@ std::string_view without_newlines(std::string_view text, bool at_begin, bool at_
 
 // An assistant's reasoning, up to "</think>", and the answer after it.
 struct AnswerParts {
-  std::string_view thought, answer;
+  std::string_view reasoning, answer;
 };
-AnswerParts split_thought(std::string_view content) {
-  constexpr std::string_view begins = "<think>", ends = "</think>";
-  const size_t first_end = content.find(ends);
-  if (first_end == std::string_view::npos) return {{}, content};
-  std::string_view thought = without_newlines(content.substr(0, first_end), false, true);
-  if (const size_t begin = thought.rfind(begins); begin != std::string_view::npos)
-    thought.remove_prefix(begin + begins.size());
-  return {without_newlines(thought, true, false),
-          without_newlines(content.substr(content.rfind(ends) + ends.size()), true, false)};
+AnswerParts split_reasoning(std::string_view content) {
+  constexpr std::string_view open_tag = "<think>", close_tag = "</think>";
+  const size_t first_close = content.find(close_tag);
+  if (first_close == std::string_view::npos) return {{}, content};
+  std::string_view reasoning = without_newlines(content.substr(0, first_close), false, true);
+  if (const size_t begin = reasoning.rfind(open_tag); begin != std::string_view::npos)
+    reasoning.remove_prefix(begin + open_tag.size());
+  return {without_newlines(reasoning, true, false),
+          without_newlines(content.substr(content.rfind(close_tag) + close_tag.size()), true, false)};
 }
 
 // Whether this is a user's question, and not the response of a tool, which also has the role user.
@@ -83,7 +83,7 @@ const JinjaChat* ChatTemplate::own_template_for(const std::vector<Message>& mess
   const auto is_plain = [&](const Message& message) {
     const bool known_role = message.role == "system" || message.role == "user" || message.role == "assistant";
     return known_role && !(own_template_ ? own_template_->reads_fields_of(message)
-                                         : JinjaChat::unrendered_field(message).has_value());
+                                         : JinjaChat::reasoning_or_call_field(message).has_value());
   };
   const bool plain = !arguments && std::all_of(messages.begin(), messages.end(), is_plain);
   if (plain) return nullptr;
@@ -91,17 +91,18 @@ const JinjaChat* ChatTemplate::own_template_for(const std::vector<Message>& mess
   if (arguments)
     throw InputError(arguments->begin().key() + ": the chat template " + name_ + " does not use it");
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (JinjaChat::unrendered_field(messages[i]))
-      throw InputError("messages[" + std::to_string(i) + "]." + *JinjaChat::unrendered_field(messages[i]) +
-                       ": the chat template " + name_ + " does not use it");
+    if (JinjaChat::reasoning_or_call_field(messages[i]))
+      throw InputError("messages[" + std::to_string(i) + "]." +
+                       *JinjaChat::reasoning_or_call_field(messages[i]) + ": the chat template " + name_ +
+                       " does not use it");
   }
   return nullptr;  // render checks the roles
 }
 
 RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool generation_prompt,
                                   const TemplateArguments& arguments) const {
-  if (const JinjaChat* own = own_template_for(messages, arguments))
-    return own->render(messages, generation_prompt, arguments);
+  if (const JinjaChat* folder_template = own_template_for(messages, arguments))
+    return folder_template->render(messages, generation_prompt, arguments);
   check_roles(messages, name_);
   RenderedChat chat;
   if (writes_bos_ && name_ != "llama-2") chat.text = bos_;
@@ -125,18 +126,19 @@ RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool gen
 
 std::string ChatTemplate::text(const std::vector<Message>& messages, bool generation_prompt,
                                const TemplateArguments& arguments) const {
-  const JinjaChat* own = own_template_for(messages, arguments);
-  return own ? own->text(messages, generation_prompt, arguments) : render(messages, generation_prompt).text;
+  const JinjaChat* folder_template = own_template_for(messages, arguments);
+  return folder_template ? folder_template->text(messages, generation_prompt, arguments)
+                         : render(messages, generation_prompt).text;
 }
 
 RenderedAnswer ChatTemplate::answer(const std::vector<Message>& messages, std::string_view prompt,
                                     const TemplateArguments& arguments) const {
-  if (const JinjaChat* own = own_template_for(messages, arguments))
-    return own->answer(messages, prompt, arguments);
+  if (const JinjaChat* folder_template = own_template_for(messages, arguments))
+    return folder_template->answer(messages, prompt, arguments);
   RenderedChat chat = render(messages, false);
   const auto [begin, end] = chat.assistant_spans.back();
-  const bool goes_on = std::string_view(chat.text).substr(0, begin) == prompt;
-  return {std::move(chat.text), goes_on ? begin : std::string::npos, end, false};
+  const bool continues_prompt = std::string_view(chat.text).substr(0, begin) == prompt;
+  return {std::move(chat.text), continues_prompt ? begin : std::string::npos, end, false};
 }
 
 void ChatTemplate::render_chatml(const std::vector<Message>& messages, bool generation_prompt,
@@ -167,21 +169,22 @@ void ChatTemplate::render_qwen3(const std::vector<Message>& messages, bool gener
       chat.text += messages[i].content + "<|im_end|>\n";
       continue;
     }
-    const AnswerParts parts = split_thought(messages[i].content);
+    const AnswerParts parts = split_reasoning(messages[i].content);
     std::string answer(parts.answer);
-    if (i > last_question && (i + 1 == messages.size() || !parts.thought.empty())) {
-      const std::string thought =
-          "<think>\n" + std::string(without_newlines(parts.thought, true, true)) + "\n</think>\n\n";
+    if (i > last_question && (i + 1 == messages.size() || !parts.reasoning.empty())) {
+      const std::string reasoning =
+          "<think>\n" + std::string(without_newlines(parts.reasoning, true, true)) + "\n</think>\n\n";
       answer = std::string(without_newlines(parts.answer, true, false));
-      const bool prompted = parts.thought.empty() && name_ == "qwen3-no-think";
-      prompted ? void(chat.text += thought) : void(answer = thought + answer);
+      // "qwen3-no-think" writes an empty block as part of the prompt, else the block is part of the answer.
+      const bool is_in_prompt = parts.reasoning.empty() && name_ == "qwen3-no-think";
+      is_in_prompt ? void(chat.text += reasoning) : void(answer = reasoning + answer);
     }
     append_answer(chat, answer + "<|im_end|>");
     chat.text += "\n";
   }
   if (!generation_prompt) return;
   chat.text += "<|im_start|>assistant\n";
-  if (name_ == "qwen3-no-think") chat.text += empty_thought;
+  if (name_ == "qwen3-no-think") chat.text += empty_reasoning;
 }
 
 void ChatTemplate::render_llama2(const std::vector<Message>& messages, RenderedChat& chat) const {
@@ -189,31 +192,31 @@ void ChatTemplate::render_llama2(const std::vector<Message>& messages, RenderedC
   for (size_t i = first; i < messages.size(); ++i) {
     std::string content = messages[i].content;
     if (i == 1 && first == 1) content = "<<SYS>>\n" + messages[0].content + "\n<</SYS>>\n\n" + content;
-    const std::string kept(trimmed(content));
+    const std::string trimmed_content(trimmed(content));
     if (messages[i].role == "user") {
-      chat.text += bos_ + "[INST] " + kept + " [/INST]";
+      chat.text += bos_ + "[INST] " + trimmed_content + " [/INST]";
     } else {
-      append_answer(chat, " " + kept + " " + eos_);
+      append_answer(chat, " " + trimmed_content + " " + eos_);
     }
   }
 }
 
 void ChatTemplate::render_llama3(const std::vector<Message>& messages, bool generation_prompt,
                                  RenderedChat& chat) const {
-  const auto begin = [&](const std::string& role) {
+  const auto write_header = [&](const std::string& role) {
     chat.text += "<|start_header_id|>" + role + "<|end_header_id|>\n\n";
   };
   if (preamble_ && messages.front().role != "system") {
-    begin("system");
+    write_header("system");
     chat.text += *preamble_ + "<|eot_id|>";
   }
   for (size_t i = 0; i < messages.size(); ++i) {
-    begin(messages[i].role);
+    write_header(messages[i].role);
     if (i == 0 && preamble_ && messages[i].role == "system") chat.text += *preamble_;
     const std::string body = std::string(trimmed(messages[i].content)) + "<|eot_id|>";
     messages[i].role == "assistant" ? append_answer(chat, body) : void(chat.text += body);
   }
-  if (generation_prompt) begin("assistant");
+  if (generation_prompt) write_header("assistant");
 }
 
 void ChatTemplate::render_vicuna(const std::vector<Message>& messages, bool generation_prompt,

@@ -27,28 +27,28 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// The special tokens that enter the template's hash: those that the template names, and others that
-/// tokenizer_config.json states.  Stores and unfinished jobs record the hash, so choice and order must not
-/// change.
-JinjaTemplate::json recorded_tokens(const TemplateSource& source, std::string_view jinja) {
-  auto merged = source.special_tokens;
+/// The special tokens that enter the hash of a chat template: those that the template names, and others that
+/// tokenizer_config.json states.  Token stores and unfinished batch jobs record the hash, so neither the
+/// choice nor the order of the tokens may change.
+JinjaTemplate::json hashed_special_tokens(const TemplateSource& source, std::string_view jinja) {
+  auto remaining = source.special_tokens;
   JinjaTemplate::json tokens = JinjaTemplate::json::object();
   for (const char* role :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     if (contains(jinja, role)) {
-      if (merged.contains(role)) tokens[role] = merged[role];
+      if (remaining.contains(role)) tokens[role] = remaining[role];
     } else if (const auto text = read_token_text(source.tokenizer_config.value(role, json()))) {
       tokens[role] = *text;
     }
-    merged.erase(role);
+    remaining.erase(role);
   }
-  for (const auto& [role, text] : merged.items())
+  for (const auto& [role, text] : remaining.items())
     if (contains(jinja, role)) tokens[role] = text;
   return tokens;
 }
 
-// The built-in format that a template looks like.  Where that format is used, its details are read from the
-// template.
+// The built-in format that a template looks like, if any.  Where that format is used,
+// `read_format_details` reads what differs between templates of the format.
 std::optional<std::string> recognise_format(const std::string& jinja) {
   if (contains(jinja, "<|im_start|>") && contains(jinja, "enable_thinking")) return "qwen3";
   if (contains(jinja, "<think>") || contains(jinja, "reasoning_content")) return std::nullopt;
@@ -65,8 +65,8 @@ std::optional<std::string> recognise_format(const std::string& jinja) {
   return std::nullopt;
 }
 
-// The unescaped text of a Jinja string literal from `position` inside it up to `terminator`; nothing when the
-// literal ends before that.
+// The unescaped text of a Jinja string literal, from `position` inside the literal up to `terminator`;
+// nothing when the literal ends before `terminator`.
 std::optional<std::string> literal_until(std::string_view jinja, size_t position,
                                          std::string_view terminator) {
   std::string text;
@@ -93,9 +93,10 @@ std::string default_chatml_system(std::string_view jinja) {
   return {};
 }
 
-// Whether a built-in format writes the same text as the template.  A template that names bos_token needs one.
+// Whether a built-in format writes the same text as the template.  If the template names bos_token, the
+// folder must have one.
 bool is_equivalent_format(const std::string& jinja, const json& config) {
-  return is_proved(jinja) &&
+  return is_verified_template(jinja) &&
          (!contains(jinja, "bos_token") || read_token_text(config.value("bos_token", json())).has_value());
 }
 
@@ -106,12 +107,12 @@ std::vector<std::string> ChatTemplate::known_names() {
 }
 
 std::string ChatTemplate::joined_names() {
-  std::string all;
-  for (const std::string& name : known_names()) all += (all.empty() ? "" : ", ") + name;
-  return all;
+  std::string list;
+  for (const std::string& name : known_names()) list += (list.empty() ? "" : ", ") + name;
+  return list;
 }
 
-ChatTemplate ChatTemplate::for_format(const std::string& name, const json& config) {
+ChatTemplate ChatTemplate::make_format(const std::string& name, const json& config) {
   ChatTemplate format;
   format.name_ = name;
   const bool llama3 = name == "llama-3";
@@ -126,22 +127,22 @@ ChatTemplate ChatTemplate::for_format(const std::string& name, const json& confi
 }
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::string& name) {
-  const std::vector<std::string> known = known_names();
-  if (!name.empty() && std::find(known.begin(), known.end(), name) == known.end()) {
+  const std::vector<std::string> names = known_names();
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) {
     throw InputError("template: expected one of " + joined_names() + ", found \"" + name + "\"");
   }
   const TemplateSource source = read_template_source(folder);
   const std::optional<std::string>& jinja = source.jinja;
   json config = source.tokenizer_config;
   for (const auto& [role, text] : source.special_tokens.items()) config[role] = text;
-  const std::string recognised = jinja ? recognise_format(*jinja).value_or("") : "";
-  const std::string wanted = !name.empty()                                   ? name
-                             : jinja && is_equivalent_format(*jinja, config) ? recognised
-                                                                             : "jinja";
-  if (wanted != "jinja") {
-    ChatTemplate format = for_format(wanted, config);
-    if (wanted == recognised) format.read_format_details(*jinja);
-    // Renders what the format cannot express: tools, other roles.
+  const std::string recognised_format = jinja ? recognise_format(*jinja).value_or("") : "";
+  const std::string chosen_name = !name.empty()                                   ? name
+                                  : jinja && is_equivalent_format(*jinja, config) ? recognised_format
+                                                                                  : "jinja";
+  if (chosen_name != "jinja") {
+    ChatTemplate format = make_format(chosen_name, config);
+    if (chosen_name == recognised_format) format.read_format_details(*jinja);
+    // The folder's template renders what the format cannot express: tools, other roles.
     if (name.empty())
       format.own_template_ = std::make_shared<const JinjaChat>(*jinja, source.special_tokens, "");
     return format;
@@ -152,11 +153,11 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
                      joined_names());
   }
   try {
-    ChatTemplate own = for_format("jinja", config);
-    own.jinja_ = std::make_shared<const JinjaChat>(*jinja, source.special_tokens,
-                                                   *jinja + recorded_tokens(source, *jinja).dump());
-    own.try_sample_conversations();
-    return own;
+    ChatTemplate from_jinja = make_format("jinja", config);
+    from_jinja.jinja_ = std::make_shared<const JinjaChat>(
+        *jinja, source.special_tokens, *jinja + hashed_special_tokens(source, *jinja).dump());
+    from_jinja.try_sample_conversations();
+    return from_jinja;
   } catch (const InputError& error) {
     throw InputError(folder.string() + ": the chat template cannot be read (" + error.what() +
                      "); name the format to use, one of " + joined_names());

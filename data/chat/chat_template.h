@@ -15,14 +15,14 @@ namespace clover::data {
 /// One message of a conversation.
 struct Message {
   std::string
-      role;  // system | user | assistant; tool, developer, .. where the folder's template renders them
+      role;  // system, user or assistant; others, such as tool, if the model folder's template has them
   std::string content;
-  /// Its other fields, for the folder's template: reasoning_content, tool_calls, ..; null: none.
+  /// Other fields of the message, for the folder's template: reasoning_content, tool_calls, ..; null: none.
   std::shared_ptr<const nlohmann::ordered_json> fields = nullptr;
 };
 
-/// Arguments of the folder's template beside the messages, by name: tools, documents, enable_thinking, ..;
-/// null: none.
+/// Arguments of a model folder's own template beside the messages, by name: tools, documents,
+/// enable_thinking, ..; null: none.
 using TemplateArguments = std::shared_ptr<const nlohmann::ordered_json>;
 
 class JinjaChat;
@@ -37,36 +37,37 @@ struct RenderedChat {
 /// The text of a conversation whose last message is an answer.
 struct RenderedAnswer {
   std::string text;
-  size_t begin;            // bytes [begin, end): the answer with its end token; begin is npos when the text
-  size_t end;              // does not start with the prompt
+  /// The answer with its end token is bytes [begin, end) of the text.  `begin` is npos when the text does not
+  /// begin with the prompt.
+  size_t begin, end;
   bool by_generation_tag;  // the template marks the answer with {% generation %}
 };
 
-/// A chat template: one of the built-in formats (chat_formats.cc), or `jinja`, the folder's own template run
-/// by our Jinja engine (jinja_chat.h, jinja/jinja_template.h).  Formats: chatml (with the folder's default
-/// system prompt, if it has one), qwen3 (earlier answers lose their reasoning), qwen3-no-think (prompts end
-/// with an empty <think> block), llama-2, llama-3, vicuna, none.
+/// A chat template: one of the built-in formats (chat_formats.cc), or `jinja`, the template of the model's
+/// folder, which our Jinja engine runs (jinja_chat.h, jinja/jinja_template.h).  Built-in formats: chatml
+/// (with the folder's default system prompt, if it has one), qwen3 (earlier answers lose their reasoning),
+/// qwen3-no-think (prompts end with an empty <think> block), llama-2, llama-3, vicuna, none (contents alone).
 class ChatTemplate {
  public:
-  /// `name` empty: the folder's own template, from `chat_template.jinja` or the `chat_template` of
-  /// tokenizer_config.json.  A built-in format takes its place when the template's text is one that the
-  /// format was verified against (proved_templates.h).  InputError listing the known names for an unknown
-  /// one, and when the folder has no template or none that we support.
+  /// `name`: a built-in format or "jinja".  Empty: the folder's template, from `chat_template.jinja` or the
+  /// `chat_template` of tokenizer_config.json; a built-in format takes its place if the template's text is
+  /// one that the format was verified against (proved_templates.h).  InputError for an unknown name, and when
+  /// the folder has no template or one that we do not support.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
   static std::vector<std::string> known_names();
   static std::string joined_names();  // with commas between them
 
-  /// InputError for a role or an order of messages that the format cannot express, and for fields and
-  /// arguments that it does not use.  With `generation_prompt` the text ends with the header of the
-  /// assistant's answer.
+  /// With `generation_prompt` the text ends with the header of the assistant's next answer.  InputError for a
+  /// role or an order of messages that the format cannot express, and for fields and arguments that it does
+  /// not use.
   RenderedChat render(const std::vector<Message>& messages, bool generation_prompt,
                       const TemplateArguments& arguments = nullptr) const;
-  /// The text alone.  Faster: to find the assistant's spans a Jinja template is rendered twice for each
-  /// answer.
+  /// The text of `render` alone.  It is faster: `render` runs a Jinja template twice for each answer, to find
+  /// the assistant's spans.
   std::string text(const std::vector<Message>& messages, bool generation_prompt,
                    const TemplateArguments& arguments = nullptr) const;
-  /// Renders `messages`, whose last one is an answer.  `prompt` is the text of the others with generation
-  /// prompt.
+  /// Renders `messages`, whose last one is an answer.  `prompt`: the text of the other messages with the
+  /// generation prompt.
   RenderedAnswer answer(const std::vector<Message>& messages, std::string_view prompt,
                         const TemplateArguments& arguments = nullptr) const;
 
@@ -76,12 +77,13 @@ class ChatTemplate {
   std::string hash() const;  // 16 hex digits over everything that decides the text
 
  private:
-  static ChatTemplate for_format(const std::string& name, const nlohmann::json& config);
+  /// `config`: tokenizer_config.json, completed by the special tokens of the folder's other files.
+  static ChatTemplate make_format(const std::string& name, const nlohmann::json& config);
   /// Renders a few sample conversations; jinja::Unsupported when the folder's template uses what we do not
   /// support.
   void try_sample_conversations() const;
-  /// The folder's Jinja template when it must render this conversation (tools, other roles); null: the format
-  /// does.
+  /// The model folder's Jinja template if the conversation has tools or roles that the built-in format lacks;
+  /// null if the built-in format renders it.
   const JinjaChat* own_template_for(const std::vector<Message>& messages,
                                     const TemplateArguments& arguments) const;
   /// Reads from the folder's Jinja text what differs between templates of one format.
@@ -95,15 +97,14 @@ class ChatTemplate {
 
   std::string name_;
   std::string default_system_;  // system prompt when the first message is not the system's
-  std::optional<std::string>
-      preamble_;     // llama-3.1: text at the beginning of the system message, which is always there
-  std::string bos_;  // text of BOS, for formats that write it
-  std::string eos_;
-  bool writes_bos_ = false;
-  bool trims_ = false;  // whitespace around contents is removed
-  bool text_has_bos_ = true;
-  std::shared_ptr<const JinjaChat> jinja_;         // only for the format jinja
-  std::shared_ptr<const JinjaChat> own_template_;  // the folder's template that a built-in format replaces
+  /// llama-3.1: the text at the beginning of the system message, which this format always writes.
+  std::optional<std::string> preamble_;
+  std::string bos_, eos_;                          // texts of the BOS and EOS tokens
+  bool writes_bos_ = false;                        // the text begins with bos_
+  bool trims_ = false;                             // whitespace around contents is removed
+  bool text_has_bos_ = true;                       // as text_has_bos()
+  std::shared_ptr<const JinjaChat> jinja_;         // the folder's template, for the format jinja
+  std::shared_ptr<const JinjaChat> own_template_;  // the folder's template, which a built-in format replaces
 };
 
 }  // namespace clover::data

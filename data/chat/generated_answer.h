@@ -16,10 +16,10 @@ struct GeneratedAnswer {
   std::string after;   // text of the template after the answer
 };
 
-/// The last of `messages`, an assistant's answer.  `prompt` is the text of the messages before it with the
-/// generation prompt.  `end_text` returns the format's end token; it is called where the template drops the
-/// answer's reasoning, so that content and end token are joined here.  InputError when the model could not
-/// have generated the answer after that prompt.
+/// Splits the last of `messages`, an answer of the assistant.  `prompt`: the text of the messages before it
+/// with the generation prompt.  `end_text` returns the text of the template's end token.  It is called where
+/// the template drops the answer's reasoning, so that the generated text is the content and the end token.
+/// InputError when the model could not have generated the answer after that prompt.
 GeneratedAnswer generated_answer(const ChatTemplate& chat_template, const std::vector<Message>& messages,
                                  std::string_view prompt, const TemplateArguments& arguments,
                                  const std::function<std::string()>& end_text);

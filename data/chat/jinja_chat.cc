@@ -12,29 +12,31 @@
 namespace clover::data {
 namespace {
 
-/// Names under which templates and data sets hold reasoning.
-constexpr std::string_view thoughts[] = {"reasoning_content", "reasoning", "thinking"};
-constexpr std::string_view calls[] = {"tool_calls", "tool_call_id", "function_call"};
+/// Names of the field that holds reasoning, in templates and data sets.
+constexpr std::string_view reasoning_fields[] = {"reasoning_content", "reasoning", "thinking"};
+constexpr std::string_view tool_call_fields[] = {"tool_calls", "tool_call_id", "function_call"};
 
-bool is_thought(std::string_view field) {
-  return std::find(std::begin(thoughts), std::end(thoughts), field) != std::end(thoughts);
+bool is_reasoning_field(std::string_view field) {
+  return std::find(std::begin(reasoning_fields), std::end(reasoning_fields), field) !=
+         std::end(reasoning_fields);
 }
 
 bool is_plain_role(const std::string& role) {
   return role == "system" || role == "user" || role == "assistant";
 }
 
-/// Bytes of the common prefix of both texts, which ends at a character's boundary.
-size_t common_begin(std::string_view prompt, std::string_view with_answer) {
-  const auto differ = std::mismatch(prompt.begin(), prompt.end(), with_answer.begin(), with_answer.end());
-  size_t length = static_cast<size_t>(differ.first - prompt.begin());
+/// Length in bytes of the common prefix of both texts, which ends between two characters.
+size_t common_prefix_length(std::string_view prompt, std::string_view with_answer) {
+  const auto difference = std::mismatch(prompt.begin(), prompt.end(), with_answer.begin(), with_answer.end());
+  size_t length = static_cast<size_t>(difference.first - prompt.begin());
   while (length > 0 && length < with_answer.size() && is_continuation_byte(with_answer[length])) --length;
   return length;
 }
 
-/// Bytes of `added`, the text that an answer adds, which the assistant wrote: without whitespace after an end
-/// token, which the template writes.
-size_t end_of_answer(std::string_view added, std::string_view content) {
+/// Length in bytes of the assistant's part of `added`, the text that an answer adds to its prompt.  If
+/// `added` ends with the answer's `content`, that is all of it.  Otherwise the template has written an end
+/// token after the content, and whitespace after that token is not the assistant's.
+size_t answer_length(std::string_view added, std::string_view content) {
   const std::string_view without_space = jinja::stripped(added, false, true);
   const std::string_view trimmed = jinja::stripped(content, true, true);
   return !trimmed.empty() && without_space.ends_with(trimmed) ? added.size() : without_space.size();
@@ -56,19 +58,20 @@ void check_messages(const std::vector<Message>& messages) {
 JinjaChat::JinjaChat(const std::string& text, json tokens, std::string source)
     : template_(text), source_(std::move(source)), variables_(std::move(tokens)) {
   using Kind = jinja::Token::Kind;
-  bool behind_dot = false;
+  bool after_dot = false;
   for (const jinja::Token& token : jinja::tokenize(text)) {
-    if (token.kind == Kind::name && !behind_dot) variables_read_.insert(token.text);
-    if (token.kind == Kind::string || (token.kind == Kind::name && behind_dot))
+    if (token.kind == Kind::name && !after_dot) variables_read_.insert(token.text);
+    if (token.kind == Kind::string || (token.kind == Kind::name && after_dot))
       fields_read_.insert(token.text);
-    behind_dot = token.kind == Kind::symbol && token.text == ".";
+    after_dot = token.kind == Kind::symbol && token.text == ".";
   }
 }
 
-std::optional<std::string> JinjaChat::unrendered_field(const Message& message) {
+std::optional<std::string> JinjaChat::reasoning_or_call_field(const Message& message) {
   if (!message.fields) return std::nullopt;
   for (const auto& [name, value] : message.fields->items()) {
-    if (is_thought(name) || std::find(std::begin(calls), std::end(calls), name) != std::end(calls))
+    if (is_reasoning_field(name) || std::find(std::begin(tool_call_fields), std::end(tool_call_fields),
+                                              name) != std::end(tool_call_fields))
       return name;
   }
   return std::nullopt;
@@ -76,30 +79,30 @@ std::optional<std::string> JinjaChat::unrendered_field(const Message& message) {
 
 bool JinjaChat::reads_fields_of(const Message& message) const {
   if (!message.fields) return false;
-  if (unrendered_field(message)) return true;
+  if (reasoning_or_call_field(message)) return true;
   const auto& fields = message.fields->items();
   return std::any_of(fields.begin(), fields.end(),
                      [&](const auto& field) { return fields_read_.contains(field.key()); });
 }
 
 JinjaChat::json JinjaChat::template_message(const Message& message, size_t index) const {
-  json seen = {{"role", message.role}, {"content", message.content}};
-  if (!message.fields) return seen;
+  json variable = {{"role", message.role}, {"content", message.content}};
+  if (!message.fields) return variable;
   for (const auto& [name, value] : message.fields->items()) {
-    std::string known = name;
-    if (is_thought(name) && !fields_read_.contains(name)) {
-      for (const std::string_view other : thoughts)
-        if (fields_read_.contains(other)) known = other;
+    std::string template_field = name;  // the name by which the template reads this field
+    if (is_reasoning_field(name) && !fields_read_.contains(name)) {
+      for (const std::string_view other : reasoning_fields)
+        if (fields_read_.contains(other)) template_field = other;
     }
-    const bool matters = is_thought(name) || name == "tool_calls" || name == "function_call";
-    if (matters && !fields_read_.contains(known)) {
+    const bool must_be_read = is_reasoning_field(name) || name == "tool_calls" || name == "function_call";
+    if (must_be_read && !fields_read_.contains(template_field)) {
       throw InputError("messages[" + std::to_string(index) + "]." + name +
                        ": the chat template does not use it; leave it out, or write it into the content as "
                        "the model would");
     }
-    seen[known] = value;
+    variable[template_field] = value;
   }
-  return seen;
+  return variable;
 }
 
 void JinjaChat::add_template_arguments(json& variables, const TemplateArguments& arguments) const {
@@ -115,9 +118,9 @@ void JinjaChat::add_template_arguments(json& variables, const TemplateArguments&
   }
 }
 
-JinjaTemplate::Rendered JinjaChat::rendered(const std::vector<Message>& messages, size_t count,
-                                            bool generation_prompt,
-                                            const TemplateArguments& arguments) const {
+JinjaTemplate::Rendered JinjaChat::render_first(const std::vector<Message>& messages, size_t count,
+                                                bool generation_prompt,
+                                                const TemplateArguments& arguments) const {
   json variables = variables_, list = json::array();
   for (size_t i = 0; i < count; ++i) list.push_back(template_message(messages[i], i));
   add_template_arguments(variables, arguments);
@@ -139,9 +142,10 @@ void JinjaChat::check_every_role_shown(const std::vector<Message>& messages, con
     if (is_plain_role(message.role) || message.content.empty() ||
         text.find(message.content) != std::string::npos)
       continue;
-    std::vector<Message> others = messages;  // the content may be there in another form, as JSON
-    others[i].content += "x";
-    if (rendered(others, others.size(), generation_prompt, arguments).text == text) {
+    // The text may show the content in another form, as JSON; then it changes with the content.
+    std::vector<Message> changed_messages = messages;
+    changed_messages[i].content += "x";
+    if (render_first(changed_messages, changed_messages.size(), generation_prompt, arguments).text == text) {
       throw InputError("messages[" + std::to_string(i) +
                        "].role: the chat template does not show messages of \"" + message.role + "\"");
     }
@@ -151,7 +155,7 @@ void JinjaChat::check_every_role_shown(const std::vector<Message>& messages, con
 std::string JinjaChat::text(const std::vector<Message>& messages, bool generation_prompt,
                             const TemplateArguments& arguments) const {
   check_messages(messages);
-  std::string text = rendered(messages, messages.size(), generation_prompt, arguments).text;
+  std::string text = render_first(messages, messages.size(), generation_prompt, arguments).text;
   check_every_role_shown(messages, text, generation_prompt, arguments);
   return text;
 }
@@ -161,10 +165,12 @@ std::string JinjaChat::strip_closing_eos(std::string text, const std::vector<Mes
   const std::string eos = variables_.value("eos_token", std::string());
   if (eos.empty() || !text.ends_with(eos)) return text;
   // Phi-3's template, for example, ends a finished conversation with another token: "<|end|>\n<|endoftext|>".
-  const std::string without = text.substr(0, text.size() - eos.size());
+  const std::string without_eos = text.substr(0, text.size() - eos.size());
   try {
-    const std::string goes_on = rendered(messages, count, true, arguments).text;
-    return goes_on.starts_with(without) && !goes_on.starts_with(text) ? without : text;
+    const std::string with_generation_prompt = render_first(messages, count, true, arguments).text;
+    return with_generation_prompt.starts_with(without_eos) && !with_generation_prompt.starts_with(text)
+               ? without_eos
+               : text;
   } catch (const jinja::Unsupported&) {
     throw;
   } catch (const InputError&) {  // the template refuses an answer after an answer
@@ -174,42 +180,45 @@ std::string JinjaChat::strip_closing_eos(std::string text, const std::vector<Mes
 
 RenderedAnswer JinjaChat::answer(const std::vector<Message>& messages, std::string_view prompt,
                                  const TemplateArguments& arguments) const {
-  JinjaTemplate::Rendered whole = rendered(messages, messages.size(), false, arguments);
-  if (!whole.generations.empty() && whole.generations.back().second > common_begin(prompt, whole.text)) {
-    const auto [begin, end] = whole.generations.back();
-    const bool goes_on = std::string_view(whole.text).starts_with(prompt) && begin >= prompt.size();
-    return {std::move(whole.text), goes_on ? begin : std::string::npos, end, true};
+  JinjaTemplate::Rendered rendered = render_first(messages, messages.size(), false, arguments);
+  if (!rendered.generations.empty() &&
+      rendered.generations.back().second > common_prefix_length(prompt, rendered.text)) {
+    const auto [begin, end] = rendered.generations.back();
+    const bool continues_prompt =
+        std::string_view(rendered.text).starts_with(prompt) && begin >= prompt.size();
+    return {std::move(rendered.text), continues_prompt ? begin : std::string::npos, end, true};
   }
-  whole.text = strip_closing_eos(std::move(whole.text), messages, messages.size(), arguments);
-  const bool goes_on = std::string_view(whole.text).starts_with(prompt);
-  const size_t begin = goes_on ? prompt.size() : 0;
+  rendered.text = strip_closing_eos(std::move(rendered.text), messages, messages.size(), arguments);
+  const bool continues_prompt = std::string_view(rendered.text).starts_with(prompt);
+  const size_t begin = continues_prompt ? prompt.size() : 0;
   const size_t end =
-      begin + end_of_answer(std::string_view(whole.text).substr(begin), messages.back().content);
-  return {std::move(whole.text), goes_on ? begin : std::string::npos, end, false};
+      begin + answer_length(std::string_view(rendered.text).substr(begin), messages.back().content);
+  return {std::move(rendered.text), continues_prompt ? begin : std::string::npos, end, false};
 }
 
 std::string JinjaChat::render_other_content(const Message& answer, const TemplateArguments& arguments) const {
   Message other = answer;
   other.content = jinja::stripped(answer.content, true, false).starts_with('a') ? "b" : "a";
-  return rendered({other}, 1, false, arguments).text;
+  return render_first({other}, 1, false, arguments).text;
 }
 
 RenderedChat JinjaChat::render(const std::vector<Message>& messages, bool generation_prompt,
                                const TemplateArguments& arguments) const {
   check_messages(messages);
-  JinjaTemplate::Rendered all = rendered(messages, messages.size(), generation_prompt, arguments);
-  RenderedChat chat{std::move(all.text), std::move(all.generations)};
+  JinjaTemplate::Rendered rendered = render_first(messages, messages.size(), generation_prompt, arguments);
+  RenderedChat chat{std::move(rendered.text), std::move(rendered.generations)};
   if (!chat.assistant_spans.empty()) return chat;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != "assistant") continue;
-    const std::string upto =
-        strip_closing_eos(rendered(messages, i + 1, false, arguments).text, messages, i + 1, arguments);
-    const std::string before =
-        i > 0 ? rendered(messages, i, true, arguments).text : render_other_content(messages[0], arguments);
-    const size_t content_at = upto.rfind(jinja::stripped(messages[i].content, true, true));
-    const size_t begin = std::min(common_begin(before, upto), content_at);
-    const size_t end = begin + end_of_answer(std::string_view(upto).substr(begin), messages[i].content);
-    if (std::string_view(chat.text).starts_with(std::string_view(upto).substr(0, end)))
+    const std::string text_with_answer =
+        strip_closing_eos(render_first(messages, i + 1, false, arguments).text, messages, i + 1, arguments);
+    const std::string prompt = i > 0 ? render_first(messages, i, true, arguments).text
+                                     : render_other_content(messages[0], arguments);
+    const size_t content_at = text_with_answer.rfind(jinja::stripped(messages[i].content, true, true));
+    const size_t begin = std::min(common_prefix_length(prompt, text_with_answer), content_at);
+    const size_t end =
+        begin + answer_length(std::string_view(text_with_answer).substr(begin), messages[i].content);
+    if (std::string_view(chat.text).starts_with(std::string_view(text_with_answer).substr(0, end)))
       chat.assistant_spans.emplace_back(begin, end);
   }
   return chat;

@@ -12,18 +12,18 @@
 
 namespace clover::data {
 
-/// A folder's own Jinja chat template, rendered as Hugging Face's apply_chat_template does
-/// (jinja/jinja_template.h is the engine).  A template that asks for today's date gets 26 July 2024, so that
-/// a job can be repeated.
+/// The Jinja chat template of a model's folder, rendered as Hugging Face's apply_chat_template does;
+/// jinja/jinja_template.h is the engine.  A template that asks for today's date gets 26 July 2024, so that a
+/// job can be repeated.
 class JinjaChat {
  public:
-  /// `text`: the Jinja source.  `tokens`: texts of bos_token, eos_token, ..  `source`: what the hash covers.
-  /// InputError as JinjaTemplate's.
+  /// `text`: the Jinja source.  `tokens`: role ("bos_token") to text.  `source`: returned by `source()`.
+  /// InputError for a template that JinjaTemplate refuses.
   JinjaChat(const std::string& text, JinjaTemplate::json tokens, std::string source);
 
-  /// The assistant's spans are the {% generation %} blocks.  Where the template has none, an answer's span is
-  /// what it adds to the prompt before it, without whitespace after its end token.  An answer that is
-  /// rendered differently once more messages follow (for example without its reasoning) has no span.
+  /// The assistant's spans are the {% generation %} blocks.  If the template has none, the span of an answer
+  /// is the text that follows its prompt, without whitespace after the end token.  An answer that is rendered
+  /// differently when more messages follow (for example without its reasoning) has no span.
   RenderedChat render(const std::vector<Message>& messages, bool generation_prompt,
                       const TemplateArguments& arguments = nullptr) const;
 
@@ -34,26 +34,27 @@ class JinjaChat {
   RenderedAnswer answer(const std::vector<Message>& messages, std::string_view prompt,
                         const TemplateArguments& arguments = nullptr) const;
 
-  /// The name of a field that a model would have to read beside the content (reasoning, a tool call), if the
-  /// message has one.
-  static std::optional<std::string> unrendered_field(const Message& message);
-  /// Whether the template reads a field of the message beside role and content, or has to.
+  /// The name of a field of the message that holds reasoning or a tool call, if it has one.  The model would
+  /// have to read it.
+  static std::optional<std::string> reasoning_or_call_field(const Message& message);
+  /// Whether the message has a field beside role and content that the template reads or has to read.
   bool reads_fields_of(const Message& message) const;
 
-  /// Everything that decides the rendered text: template and special tokens.
+  /// Everything that decides the rendered text, template and special tokens; ChatTemplate::hash covers it.
   const std::string& source() const { return source_; }
 
  private:
   using json = JinjaTemplate::json;
 
-  JinjaTemplate::Rendered rendered(const std::vector<Message>& messages, size_t count, bool generation_prompt,
-                                   const TemplateArguments& arguments) const;
-  /// `text` is that of the first `count` messages, the last an answer.  Removes a final EOS that the template
-  /// writes only at the end of a conversation.
+  /// Renders the first `count` messages.
+  JinjaTemplate::Rendered render_first(const std::vector<Message>& messages, size_t count,
+                                       bool generation_prompt, const TemplateArguments& arguments) const;
+  /// Removes from `text` a final EOS that the template writes only at the end of a conversation.  `text`:
+  /// that of the first `count` messages, of which the last is an answer.
   std::string strip_closing_eos(std::string text, const std::vector<Message>& messages, size_t count,
                                 const TemplateArguments& arguments) const;
-  /// The text of a conversation of this one answer, with another content.  What both texts begin with is
-  /// written by the template, for example a default system message.
+  /// The text of a conversation that has only this answer, with another content.  Compared with the text of
+  /// the real content, its common prefix is what the template writes, for example a default system message.
   std::string render_other_content(const Message& answer, const TemplateArguments& arguments) const;
   /// A message as a variable of the template.
   json template_message(const Message& message, size_t index) const;
@@ -64,8 +65,8 @@ class JinjaChat {
 
   JinjaTemplate template_;
   std::string source_;
-  json variables_;
-  std::set<std::string, std::less<>> variables_read_;  // names in the template
+  json variables_;                                     // the special tokens, by role
+  std::set<std::string, std::less<>> variables_read_;  // names in the template that follow no dot
   std::set<std::string, std::less<>> fields_read_;     // names after a dot, and string literals
 };
 

@@ -7,14 +7,15 @@
 namespace clover::data {
 namespace {
 
-struct Text {
+// How a template's text is recognised.
+struct TemplateId {
   size_t bytes;
-  uint64_t hash;
+  uint64_t hash;  // FNV-1a
 };
 
-// Size and hash of each template.  Each was compared with jinja2 on 1,500 conversations, among them roles in
-// any order, empty texts, reasoning, and whitespace around texts.
-constexpr Text proved[] = {
+// The built-in format of each template was compared with jinja2's output on 1,500 conversations, among them
+// roles in any order, empty texts, reasoning, and whitespace around texts.
+constexpr TemplateId verified_templates[] = {
     {196, 0x88bf4138d5c826f0},   // plain ChatML
     {368, 0x45ec583d4d25bc3a},   // SmolLM
     {333, 0x6485a216ff43f5f9},   // Qwen1.5
@@ -31,10 +32,10 @@ constexpr Text proved[] = {
 
 }  // namespace
 
-bool is_proved(const std::string& chat_template) {
+bool is_verified_template(const std::string& chat_template) {
   const uint64_t hash = fnv1a(chat_template, fnv1a_offset_basis);
-  for (const Text& text : proved)
-    if (text.bytes == chat_template.size() && text.hash == hash) return true;
+  for (const TemplateId& id : verified_templates)
+    if (id.bytes == chat_template.size() && id.hash == hash) return true;
   return false;
 }
 

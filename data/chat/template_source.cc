@@ -13,10 +13,10 @@ using nlohmann::json;
 std::optional<std::string> template_of_entry(const json& entry) {
   if (entry.is_string()) return entry.get<std::string>();
   if (!entry.is_array()) return std::nullopt;
-  for (const json& named : entry) {
-    if (named.is_object() && named.value("name", json()) == "default" && named.contains("template") &&
-        named["template"].is_string()) {
-      return named["template"].get<std::string>();
+  for (const json& item : entry) {
+    if (item.is_object() && item.value("name", json()) == "default" && item.contains("template") &&
+        item["template"].is_string()) {
+      return item["template"].get<std::string>();
     }
   }
   return std::nullopt;

@@ -7,12 +7,12 @@
 
 namespace clover::data {
 
-/// The chat template of a model's folder and the special tokens that templates use, as the files state them.
+/// The chat template of a model's folder and the special tokens that it may use, as the files state them.
 struct TemplateSource {
-  /// The Jinja text of chat_template.jinja or of the `chat_template` in tokenizer_config.json; of a list of
-  /// named templates the one named "default".  None when the folder has no template.
+  /// The Jinja text of chat_template.jinja or of the `chat_template` in tokenizer_config.json.  Where that is
+  /// a list of named templates, the one named "default".  Nothing when the folder has no template.
   std::optional<std::string> jinja;
-  /// The text that token stores hash: `jinja`, but for a list of templates the JSON text of the list.
+  /// What token stores hash: as `jinja`, but for a list of templates the JSON text of the list.
   std::string recorded;
   nlohmann::json tokenizer_config;  // an object, {} without the file
   /// Role ("bos_token") to text, from all files that state special tokens.

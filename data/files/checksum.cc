@@ -11,7 +11,8 @@
 namespace clover::data {
 namespace {
 
-constexpr size_t block = size_t{1} << 18;
+// Each block of this size is hashed by one thread.
+constexpr size_t block_bytes = size_t{1} << 18;
 
 // Multiplying by an odd number is invertible, so different states or words never give the same result.
 uint64_t mixed(uint64_t state, uint64_t word) {
@@ -21,13 +22,14 @@ uint64_t mixed(uint64_t state, uint64_t word) {
 }  // namespace
 
 uint64_t checksum(std::string_view bytes, uint64_t state) {
-  const int64_t blocks = static_cast<int64_t>((bytes.size() + block - 1) / block);
-  std::vector<uint64_t> each(blocks);
+  const int64_t blocks = static_cast<int64_t>((bytes.size() + block_bytes - 1) / block_bytes);
+  std::vector<uint64_t> block_hashes(blocks);
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) each[i] = xxh64(bytes.substr(i * block, block), 0);
+    for (int64_t i = begin; i < end; ++i)
+      block_hashes[i] = xxh64(bytes.substr(i * block_bytes, block_bytes), 0);
   });
   state = mixed(state, bytes.size());
-  for (const uint64_t one : each) state = mixed(state, one);
+  for (const uint64_t hash : block_hashes) state = mixed(state, hash);
   return mixed(state, 0);
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int max_json_depth = 64;
 constexpr const char* temporary_ending = ".tmp";
-constexpr size_t largest_json = size_t{128} << 20;  // bytes; parsed it takes many times its own size
+constexpr size_t max_json_bytes = size_t{128} << 20;  // parsed JSON takes many times its size
 
 class FileDescriptor {
  public:
@@ -62,6 +62,7 @@ void write_new_file(const std::filesystem::path& file, std::string_view bytes) {
   }
 }
 
+/// A new hidden file name in the folder of `file`: ".<name>.<process id>.<counter>.tmp".
 std::filesystem::path temporary_beside(const std::filesystem::path& file) {
   static std::atomic<uint64_t> counter{0};
   std::string name = ".";
@@ -72,7 +73,7 @@ std::filesystem::path temporary_beside(const std::filesystem::path& file) {
   return temporary;
 }
 
-// Checks nesting and duplicate keys while the parser runs, so that a hostile file stops it at once.
+// Checks nesting and duplicate keys during parsing, so that parsing of a hostile file stops at once.
 class StrictnessCheck {
  public:
   explicit StrictnessCheck(const std::string& where) : where_(where) {}
@@ -100,10 +101,10 @@ class StrictnessCheck {
  private:
   const std::string& where_;
   int depth_ = 0;
-  std::vector<std::unordered_set<std::string>> keys_;
+  std::vector<std::unordered_set<std::string>> keys_;  // for each open object the keys that it has so far
 };
 
-// nlohmann's message without its "[json.exception...]" tag and position; we report the byte instead.
+// nlohmann's message without its "[json.exception...]" tag, line and column; parse_json states the byte.
 std::string parser_detail(const std::string& message) {
   const size_t colon = message.find(": "), tag = message.find("] ");
   if (colon != std::string::npos) return message.substr(colon + 2);
@@ -113,17 +114,17 @@ std::string parser_detail(const std::string& message) {
 }  // namespace
 
 std::string read_file(const std::filesystem::path& file, size_t limit) {
-  // Pipes that a shell hands over, <(...) or /dev/stdin, are read.  A named pipe in a folder is refused:
-  // waiting for its writer may never end.
+  // Pipes from a shell, <(...) or /dev/stdin, are read.  A named pipe in a folder is refused: its writer may
+  // never come.
   const std::string name = file.string();
-  const bool handed_over =
+  const bool is_shell_pipe =
       name == "/dev/stdin" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
-  FileDescriptor in(file, O_RDONLY | (handed_over ? 0 : O_NONBLOCK));
+  FileDescriptor in(file, O_RDONLY | (is_shell_pipe ? 0 : O_NONBLOCK));
   if (in.get() < 0) {
     throw InputError(file.string() + ": expected a readable file, found " + std::strerror(errno));
   }
   struct stat status {};
-  if (!handed_over && ::fstat(in.get(), &status) == 0 && !S_ISREG(status.st_mode) &&
+  if (!is_shell_pipe && ::fstat(in.get(), &status) == 0 && !S_ISREG(status.st_mode) &&
       !S_ISDIR(status.st_mode)) {
     throw InputError(
         file.string() +
@@ -135,16 +136,16 @@ std::string read_file(const std::filesystem::path& file, size_t limit) {
   if (!ignored && size_hint <= limit) bytes.reserve(size_hint + 1);
   std::vector<char> chunk(size_t{1} << 18);
   for (;;) {
-    const ssize_t got = ::read(in.get(), chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
+    const ssize_t count = ::read(in.get(), chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0)
       throw InputError(file.string() + ": expected a readable file, found " + std::strerror(errno));
-    if (got == 0) return bytes;
-    if (bytes.size() + static_cast<size_t>(got) > limit) {
+    if (count == 0) return bytes;
+    if (bytes.size() + static_cast<size_t>(count) > limit) {
       throw InputError(file.string() + ": expected at most " + std::to_string(limit) +
                        " bytes, found a larger file");
     }
-    bytes.append(chunk.data(), static_cast<size_t>(got));
+    bytes.append(chunk.data(), static_cast<size_t>(count));
   }
 }
 
@@ -167,39 +168,40 @@ nlohmann::json parse_json(std::string_view text, const std::string& where) {
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {
-  return parse_json(read_file(file, largest_json), file.string());
+  return parse_json(read_file(file, max_json_bytes), file.string());
 }
 
-bool same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code ignored;
-  return std::filesystem::weakly_canonical(std::filesystem::absolute(one), ignored) ==
-         std::filesystem::weakly_canonical(std::filesystem::absolute(other), ignored);
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(a), ignored) ==
+         std::filesystem::weakly_canonical(std::filesystem::absolute(b), ignored);
 }
 
 std::filesystem::path resolve_links(const std::filesystem::path& file) {
-  constexpr int most_links = 40;  // the kernel's own limit; longer chains are loops
+  constexpr int max_links = 40;  // the limit of Linux; longer chains are loops
   std::error_code error;
-  std::filesystem::path behind = file;
-  for (int links = 0; std::filesystem::is_symlink(behind, error); ++links) {
-    if (links == most_links) return file;
-    behind = behind.parent_path() / std::filesystem::read_symlink(behind, error);
+  std::filesystem::path resolved = file;
+  for (int links = 0; std::filesystem::is_symlink(resolved, error); ++links) {
+    if (links == max_links) return file;
+    resolved = resolved.parent_path() / std::filesystem::read_symlink(resolved, error);
   }
-  return behind;
+  return resolved;
 }
 
 void copy_permissions(const std::filesystem::path& file, const std::filesystem::path& successor) {
-  struct stat before {};
-  if (::stat(file.c_str(), &before) == 0) ::chmod(successor.c_str(), before.st_mode & 07777);
+  struct stat status {};
+  if (::stat(file.c_str(), &status) == 0) ::chmod(successor.c_str(), status.st_mode & 07777);
 }
 
-void check_writable(const std::filesystem::path& named) {
-  const std::filesystem::path file = resolve_links(named);
+void check_writable(const std::filesystem::path& link_or_file) {
+  const std::filesystem::path file = resolve_links(link_or_file);
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
     throw InputError(file.string() + ": expected a file that can be replaced, found a folder");
   }
   if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
-    throw InputError(named.string() + ": expected a file that can be replaced, found a device or a pipe");
+    throw InputError(link_or_file.string() +
+                     ": expected a file that can be replaced, found a device or a pipe");
   }
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   if (!std::filesystem::is_directory(folder, ignored) || ::access(folder.c_str(), W_OK) != 0) {
@@ -213,7 +215,7 @@ void check_writable(const std::filesystem::path& named) {
   ::unlink(temporary.c_str());
 }
 
-void remove_temporaries(const std::filesystem::path& folder) {
+void remove_temporary_files(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -222,8 +224,8 @@ void remove_temporaries(const std::filesystem::path& folder) {
   for (const std::filesystem::path& file : found) std::filesystem::remove(file);
 }
 
-void write_file_atomically(const std::filesystem::path& named, std::string_view bytes) {
-  const std::filesystem::path file = resolve_links(named);
+void write_file_atomically(const std::filesystem::path& link_or_file, std::string_view bytes) {
+  const std::filesystem::path file = resolve_links(link_or_file);
   const std::filesystem::path temporary = temporary_beside(file);
   write_new_file(temporary, bytes);
   copy_permissions(file, temporary);

@@ -29,10 +29,10 @@ std::string to_json_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string excerpt(const Json& value, size_t most) {
+std::string excerpt(const Json& value, size_t max_bytes) {
   const bool is_finite = !value.is_number_float() || std::isfinite(value.get<double>());
   std::string text = is_finite ? to_json_line(value) : std::to_string(value.get<double>());
-  if (text.size() > most) text.replace(most, std::string::npos, "...");
+  if (text.size() > max_bytes) text.replace(max_bytes, std::string::npos, "...");
   return text;
 }
 

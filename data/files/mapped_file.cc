@@ -23,8 +23,8 @@ MappedFile::MappedFile(const std::filesystem::path& file) {
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
-    // Private and writable: changing a loaded tensor in place copies the pages it touches.  No swap is
-    // reserved.
+    // Private and writable: changing a loaded tensor in place copies the touched pages.  MAP_NORESERVE: no
+    // swap is reserved for such copies.
     void* mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
     if (mapped == MAP_FAILED) {
       const int reason = errno;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string_view>
 
 #include "data/files/error.h"
@@ -33,9 +34,9 @@ at::ScalarType scalar_type(std::string_view dtype) {
   return at::ScalarType::Undefined;
 }
 
-struct Stored {
+struct StoredTensor {
   std::shared_ptr<MappedFile> file;
-  fs::path path;  // for messages
+  fs::path path;  // for error messages
   HeaderEntry entry;
   TensorInfo info;
 };
@@ -43,30 +44,32 @@ struct Stored {
 }  // namespace
 
 struct SafetensorsReader::State {
-  fs::path where;
-  std::map<std::string, Stored> tensors;
+  fs::path opened_path;  // a file or a folder, for error messages
+  std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> metadata;
 
-  /// Adds every tensor of one file.  The caller has checked that no name repeats.
+  /// Adds every tensor of one file.  InputError for a tensor that another file has, too.
   void add_file(const fs::path& path) {
     auto file = std::make_shared<MappedFile>(path);
     SafetensorsHeader header = parse_safetensors_header(file->view(), path.string());
     for (auto& [name, entry] : header.entries) {
       const TensorInfo info{scalar_type(entry.dtype), entry.shape};
-      const auto [other, added] = tensors.emplace(name, Stored{file, path, std::move(entry), info});
+      const auto [other, added] = tensors.emplace(name, StoredTensor{file, path, std::move(entry), info});
       if (!added) {
         throw InputError(path.string() + ": tensor '" + name + "' is also in " + other->second.path.string() +
                          "; a tensor must be in one shard");
       }
     }
-    metadata.merge(header.metadata);  // where shards disagree, the first by file name wins
+    metadata.merge(header.metadata);  // keeps the values of the shards before
   }
 
+  /// Adds every tensor of all shards that the index names.
   void add_shards(const fs::path& index_path);
 
-  const Stored& find(const std::string& name) const {
+  const StoredTensor& find(const std::string& name) const {
     const auto found = tensors.find(name);
-    if (found == tensors.end()) throw InputError(where.string() + ": there is no tensor '" + name + "'");
+    if (found == tensors.end())
+      throw InputError(opened_path.string() + ": there is no tensor '" + name + "'");
     return found->second;
   }
 };
@@ -102,9 +105,9 @@ std::map<std::string, std::string> read_weight_map(const fs::path& index_path) {
 
 void SafetensorsReader::State::add_shards(const fs::path& index_path) {
   const std::map<std::string, std::string> weight_map = read_weight_map(index_path);
-  std::map<std::string, int> shards;
-  for (const auto& [name, file] : weight_map) ++shards[file];
-  for (const auto& [file, count] : shards) add_file(index_path.parent_path() / file);
+  std::set<std::string> shards;  // file names
+  for (const auto& [name, file] : weight_map) shards.insert(file);
+  for (const std::string& file : shards) add_file(index_path.parent_path() / file);
   for (const auto& [name, file] : weight_map) {
     const auto found = tensors.find(name);
     if (found == tensors.end() || found->second.path.filename() != file) {
@@ -123,7 +126,7 @@ void SafetensorsReader::State::add_shards(const fs::path& index_path) {
 
 SafetensorsReader SafetensorsReader::open(const fs::path& file_or_folder) {
   auto state = std::make_shared<State>();
-  state->where = file_or_folder;
+  state->opened_path = file_or_folder;
   std::error_code ignored;
   if (fs::is_directory(file_or_folder, ignored)) {
     const fs::path single = file_or_folder / "model.safetensors";
@@ -163,16 +166,17 @@ const std::map<std::string, std::string>& SafetensorsReader::metadata() const {
 }
 
 at::ScalarType SafetensorsReader::first_float_dtype() const {
-  const Stored* first = nullptr;
+  const StoredTensor* first = nullptr;
   for (const auto& [name, stored] : state_->tensors) {
-    const bool computes = at::isFloatingType(stored.info.dtype) && c10::elementSize(stored.info.dtype) > 1;
-    if (computes && (first == nullptr || stored.path < first->path)) first = &stored;
+    const bool is_usable = at::isFloatingType(stored.info.dtype) &&
+                           c10::elementSize(stored.info.dtype) > 1;  // PyTorch hardly computes in FP8
+    if (is_usable && (first == nullptr || stored.path < first->path)) first = &stored;
   }
   return first == nullptr ? at::kBFloat16 : first->info.dtype;
 }
 
 at::Tensor SafetensorsReader::read(const std::string& name) const {
-  const Stored& stored = state_->find(name);
+  const StoredTensor& stored = state_->find(name);
   const at::ScalarType dtype = stored.info.dtype;
   const std::string where = stored.path.string() + ": tensor '" + name + "'";
   if (dtype == at::ScalarType::Undefined) {
@@ -197,7 +201,7 @@ at::Tensor SafetensorsReader::read(const std::string& name) const {
 }
 
 at::Tensor SafetensorsReader::read(const std::string& name, at::IntArrayRef expected_shape) const {
-  const Stored& stored = state_->find(name);
+  const StoredTensor& stored = state_->find(name);
   if (at::IntArrayRef(stored.info.shape) != expected_shape) {
     const auto text = [](at::IntArrayRef shape) {
       std::string list;

@@ -27,7 +27,7 @@ constexpr std::array<DtypeBits, 20> dtypes{{
 
 constexpr size_t max_rank = 64;  // what ATen's iterators can hold
 
-/// A name from the file for messages: quoted, shortened, control characters replaced.
+/// A name from the file, for error messages: in quotes, cut to 120 bytes, control characters replaced by "?".
 std::string in_quotes(const std::string& name) {
   std::string shown = name.substr(0, 120);
   std::replace_if(
@@ -36,7 +36,8 @@ std::string in_quotes(const std::string& name) {
 }
 
 /// SAX handler that accepts {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {text: text}} and
-/// nothing else.  It stops at the first unexpected value, so that a hostile header cannot take memory.
+/// nothing else.  It stops at the first unexpected value, so that a hostile header cannot take memory.  The
+/// offsets that it stores count from the start of the data; `check_layout` makes them offsets in the file.
 class HeaderEvents : public nlohmann::json_sax<Json> {
  public:
   HeaderEvents(SafetensorsHeader& header, std::string where) : header_(header), where_(std::move(where)) {}
@@ -57,8 +58,8 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
         fail(tensor() + " has more than " + std::to_string(max_rank) + " dimensions");
       entry_.shape.push_back(static_cast<int64_t>(value));
     } else if (place_ == Place::offsets) {
-      if (offsets_ == 2) fail(tensor() + ": data_offsets must hold two numbers, found more");
-      (offsets_++ == 0 ? entry_.begin : entry_.end) = value;
+      if (offset_count_ == 2) fail(tensor() + ": data_offsets must hold two numbers, found more");
+      (offset_count_++ == 0 ? entry_.begin : entry_.end) = value;
     } else {
       return unexpected("a number");
     }
@@ -138,7 +139,8 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::offsets && offsets_ != 2) fail(tensor() + ": data_offsets must hold two numbers");
+    if (place_ == Place::offsets && offset_count_ != 2)
+      fail(tensor() + ": data_offsets must hold two numbers");
     place_ = Place::fields;
     return true;
   }
@@ -150,19 +152,20 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
   }
 
  private:
+  /// What the handler expects next.
   enum class Place {
-    start,
-    names,
-    entry,
-    fields,
-    dtype,
-    shape_start,
-    shape,
-    offsets_start,
-    offsets,
-    metadata_start,
-    metadata,
-    metadata_value,
+    start,           // the header itself
+    names,           // a key of the header: a tensor's name or "__metadata__"
+    entry,           // the object of a tensor
+    fields,          // a key in that object
+    dtype,           // the value of "dtype"
+    shape_start,     // the "[" of a shape
+    shape,           // its numbers
+    offsets_start,   // the "[" of data_offsets
+    offsets,         // its numbers
+    metadata_start,  // the object of "__metadata__"
+    metadata,        // a key in that object
+    metadata_value,  // its value
     done,
   };
 
@@ -176,7 +179,7 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
     if (header_.entries.count(value)) fail("the header names the tensor " + in_quotes(value) + " twice");
     name_ = value;
     entry_ = {};
-    offsets_ = 0;
+    offset_count_ = 0;
     seen_ = {};
     place_ = Place::entry;
     return true;
@@ -210,19 +213,19 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
   SafetensorsHeader& header_;
   std::string where_;
   Place place_ = Place::start;
-  std::string name_;
-  std::string key_;
-  HeaderEntry entry_;
-  int offsets_ = 0;
-  std::array<bool, 3> seen_{};
+  std::string name_;            // of the current tensor
+  std::string key_;             // the current key of "__metadata__"
+  HeaderEntry entry_;           // of the current tensor
+  int offset_count_ = 0;        // how many data_offsets it has so far
+  std::array<bool, 3> seen_{};  // whether it has dtype, shape, data_offsets
   bool metadata_seen_ = false;
 };
 
-/// Computes the bytes of a tensor; false when the count overflows.  For the overflow check a dimension of 0
-/// counts as 1, since ATen computes strides that way.
+/// Computes the size of a tensor in bytes; false when it overflows or is no whole number of bytes.  For the
+/// overflow check a dimension of 0 counts as 1, since ATen computes strides that way.
 bool byte_count(const HeaderEntry& entry, uint64_t& bytes) {
   int64_t elements = 1;
-  int64_t extent = 1;
+  int64_t extent = 1;  // the product of the dimensions, each at least 1
   for (const int64_t dimension : entry.shape) {
     if (__builtin_mul_overflow(extent, std::max<int64_t>(dimension, 1), &extent)) return false;
     elements *= dimension;
@@ -235,6 +238,7 @@ bool byte_count(const HeaderEntry& entry, uint64_t& bytes) {
   return true;
 }
 
+/// Checks that the tensors cover the data exactly, and adds `data_start` to their offsets.
 void check_layout(SafetensorsHeader& header, uint64_t data_start, uint64_t file_size,
                   const std::string& where) {
   const uint64_t data_size = file_size - data_start;
@@ -276,8 +280,8 @@ void check_layout(SafetensorsHeader& header, uint64_t data_start, uint64_t file_
 }  // namespace
 
 int64_t safetensors_dtype_bits(std::string_view dtype) {
-  for (const DtypeBits& known : dtypes) {
-    if (known.name == dtype) return known.bits;
+  for (const DtypeBits& entry : dtypes) {
+    if (entry.name == dtype) return entry.bits;
   }
   return 0;
 }

@@ -46,11 +46,11 @@ const char* dtype_name(at::ScalarType dtype) {
 /// A file that has a temporary name until it is complete, and is removed if writing it fails.
 class UnfinishedFile {
  public:
-  explicit UnfinishedFile(const fs::path& target)
-      : target_(target), temporary_(target.string() + ".tmp-" + std::to_string(::getpid())) {
+  explicit UnfinishedFile(const fs::path& destination)
+      : destination_(destination), temporary_(destination.string() + ".tmp-" + std::to_string(::getpid())) {
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (descriptor_ < 0) {
-      throw InputError(target_.string() + ": cannot be created: " + std::strerror(errno) +
+      throw InputError(destination_.string() + ": cannot be created: " + std::strerror(errno) +
                        "; choose a folder that exists and can be written");
     }
   }
@@ -77,11 +77,11 @@ class UnfinishedFile {
     const int closed = ::close(descriptor_);
     descriptor_ = -1;
     if (closed != 0) fail("cannot be written");
-    if (::rename(temporary_.c_str(), target_.c_str()) != 0)
+    if (::rename(temporary_.c_str(), destination_.c_str()) != 0)
       fail("cannot be renamed from " + temporary_.string());
     finished_ = true;
     // Without syncing the folder, a power cut could undo the rename.
-    const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
+    const fs::path folder = destination_.has_parent_path() ? destination_.parent_path() : fs::path(".");
     const int folder_descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder_descriptor >= 0) {
       ::fsync(folder_descriptor);
@@ -91,10 +91,10 @@ class UnfinishedFile {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw std::system_error(errno, std::generic_category(), target_.string() + ": " + what);
+    throw std::system_error(errno, std::generic_category(), destination_.string() + ": " + what);
   }
 
-  fs::path target_;
+  fs::path destination_;
   fs::path temporary_;
   int descriptor_ = -1;
   bool finished_ = false;
@@ -144,8 +144,8 @@ void write_safetensors(const fs::path& file, const NamedTensors& tensors,
   std::vector<std::string> names;
   for (const auto& [name, tensor] : ordered) names.push_back(name);
   std::sort(names.begin(), names.end());
-  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
-    throw InputError(where + ": tensor '" + *twice + "' is given twice");
+  if (const auto duplicate = std::adjacent_find(names.begin(), names.end()); duplicate != names.end()) {
+    throw InputError(where + ": tensor '" + *duplicate + "' is given twice");
   }
 
   const std::string header = header_text(ordered, metadata, where);
@@ -155,8 +155,9 @@ void write_safetensors(const fs::path& file, const NamedTensors& tensors,
   out.write(length, sizeof length);
   out.write(header.data(), header.size());
   for (const auto& [name, tensor] : ordered) {
-    const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
-    out.write(plain.const_data_ptr(), static_cast<size_t>(plain.numel()) * plain.element_size());
+    const at::Tensor contiguous = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
+    out.write(contiguous.const_data_ptr(),
+              static_cast<size_t>(contiguous.numel()) * contiguous.element_size());
   }
   out.finish();
 }

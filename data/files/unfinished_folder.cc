@@ -19,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The temporary name beside `place`: ".store.new.4711" for "store".  The number is the process id, by which
-/// a dead process's folder is recognised.
-fs::path beside(const fs::path& place, const std::string& what) {
-  return place.parent_path() /
-         ("." + place.filename().string() + "." + what + "." + std::to_string(::getpid()));
+/// The temporary name beside `destination`, ".store.new.4711" for "store".  `purpose` is "new" or "old".  The
+/// number is the process id, which shows whether the process that made the folder still runs.
+fs::path temporary_path(const fs::path& destination, const std::string& purpose) {
+  return destination.parent_path() /
+         ("." + destination.filename().string() + "." + purpose + "." + std::to_string(::getpid()));
 }
 
 /// Makes renames within the folder durable.
@@ -34,33 +34,35 @@ void sync_folder(const fs::path& folder) {
   ::close(descriptor);
 }
 
-bool exchange(const fs::path& one, const fs::path& other) {
-  return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
+/// Exchanges two names in one step; false where the file system cannot.
+bool exchange_names(const fs::path& a, const fs::path& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
 bool is_mount_point(const fs::path& folder) {
-  struct stat own {
-  }, above{};
-  return ::stat(folder.c_str(), &own) == 0 && ::stat(folder.parent_path().c_str(), &above) == 0 &&
-         own.st_dev != above.st_dev;
+  struct stat status {
+  }, parent_status{};
+  return ::stat(folder.c_str(), &status) == 0 && ::stat(folder.parent_path().c_str(), &parent_status) == 0 &&
+         status.st_dev != parent_status.st_dev;
 }
 
-/// Whether `name` is ".<place>.<what>.<process id>" of a process that has ended, or that had this one's id.
-bool is_left_over(const std::string& name, const fs::path& place, const std::string& what) {
-  const std::string begin = "." + place.filename().string() + "." + what + ".";
-  const std::string digits = name.rfind(begin, 0) == 0 ? name.substr(begin.size()) : "";
-  const bool number = !digits.empty() && digits.size() < 10 &&
-                      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!number) return false;
-  const pid_t process = static_cast<pid_t>(std::atol(digits.c_str()));
+/// Whether `name` was made by `temporary_path` in a process that has ended or had the id of this process.
+bool is_leftover(const std::string& name, const fs::path& destination, const std::string& purpose) {
+  const std::string prefix = "." + destination.filename().string() + "." + purpose + ".";
+  const std::string process_id = name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : "";
+  const bool is_number =
+      !process_id.empty() && process_id.size() < 10 &&
+      std::all_of(process_id.begin(), process_id.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!is_number) return false;
+  const pid_t process = static_cast<pid_t>(std::atol(process_id.c_str()));
   return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
 }
 
-std::vector<fs::path> left_over(const fs::path& place, const std::string& what) {
+std::vector<fs::path> leftover_folders(const fs::path& destination, const std::string& purpose) {
   std::vector<fs::path> found;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(place.parent_path(), error)) {
-    if (is_left_over(entry.path().filename().string(), place, what)) found.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(destination.parent_path(), error)) {
+    if (is_leftover(entry.path().filename().string(), destination, purpose)) found.push_back(entry.path());
   }
   return found;
 }
@@ -83,37 +85,37 @@ fs::path resolved_new_folder_name(const fs::path& folder) {
   return name;
 }
 
-void replace_folder(const fs::path& fresh, const fs::path& place) {
-  sync_folder(fresh);
-  if (!fs::exists(place)) {
-    fs::rename(fresh, place);
-    sync_folder(place.parent_path());
+void replace_folder(const fs::path& new_folder, const fs::path& destination) {
+  sync_folder(new_folder);
+  if (!fs::exists(destination)) {
+    fs::rename(new_folder, destination);
+    sync_folder(destination.parent_path());
     return;
   }
-  fs::path old = fresh;
-  if (!exchange(fresh, place)) {
-    old = beside(place, "old");
+  fs::path old = new_folder;  // after an exchange of names, the old folder has the name of the new one
+  if (!exchange_names(new_folder, destination)) {
+    old = temporary_path(destination, "old");
     fs::remove_all(old);
-    fs::rename(place, old);
-    fs::rename(fresh, place);
+    fs::rename(destination, old);
+    fs::rename(new_folder, destination);
   }
-  sync_folder(place.parent_path());
+  sync_folder(destination.parent_path());
   fs::remove_all(old);
 }
 
-UnfinishedFolder::UnfinishedFolder(const fs::path& place)
-    : place_(resolved_folder_name(place)), fresh_(beside(place_, "new")) {
-  if (is_mount_point(place_)) {
-    throw InputError(place_.string() +
+UnfinishedFolder::UnfinishedFolder(const fs::path& destination)
+    : destination_(resolved_folder_name(destination)), temporary_(temporary_path(destination_, "new")) {
+  if (is_mount_point(destination_)) {
+    throw InputError(destination_.string() +
                      " is where another file system begins, so it cannot be replaced as a whole: give a "
                      "folder inside it.");
   }
   std::error_code error;
-  fs::create_directories(place_.parent_path(), error);
-  if (!error) fs::remove_all(fresh_, error);
-  if (!error) fs::create_directory(fresh_, error);
+  fs::create_directories(destination_.parent_path(), error);
+  if (!error) fs::remove_all(temporary_, error);
+  if (!error) fs::create_directory(temporary_, error);
   if (error) {
-    throw InputError(place_.string() + " cannot be written: " + error.message() +
+    throw InputError(destination_.string() + " cannot be written: " + error.message() +
                      "; choose a folder whose parent can be written.");
   }
 }
@@ -121,21 +123,21 @@ UnfinishedFolder::UnfinishedFolder(const fs::path& place)
 UnfinishedFolder::~UnfinishedFolder() {
   if (finished_) return;
   std::error_code ignored;
-  fs::remove_all(fresh_, ignored);
+  fs::remove_all(temporary_, ignored);
 }
 
 void UnfinishedFolder::finish() {
-  replace_folder(fresh_, place_);
+  replace_folder(temporary_, destination_);
   finished_ = true;
 }
 
-void remove_unfinished(const fs::path& place) {
-  const fs::path name = resolved_folder_name(place);
-  for (const fs::path& old : left_over(name, "old")) {
+void remove_unfinished(const fs::path& destination) {
+  const fs::path name = resolved_folder_name(destination);
+  for (const fs::path& old : leftover_folders(name, "old")) {
     if (!fs::exists(name)) fs::rename(old, name);
     fs::remove_all(old);
   }
-  for (const fs::path& fresh : left_over(name, "new")) fs::remove_all(fresh);
+  for (const fs::path& new_folder : leftover_folders(name, "new")) fs::remove_all(new_folder);
 }
 
 }  // namespace clover::data

@@ -32,7 +32,7 @@ constexpr Range after_unicode_15[] = {
     {0x1E5F1, 0x1E5FA, number}, {0x2EBF0, 0x2EE5D, letter},
 };
 
-CharacterKind kind_of_newer(char32_t code_point) {
+CharacterKind kind_in_unicode_16(char32_t code_point) {
   const auto* range = std::lower_bound(std::begin(after_unicode_15), std::end(after_unicode_15), code_point,
                                        [](const Range& r, char32_t c) { return r.last < c; });
   const bool inside = range != std::end(after_unicode_15) && range->first <= code_point;
@@ -46,7 +46,7 @@ CharacterKind kind_of(char32_t code_point) {
   const uint32_t category = U_MASK(u_charType(c));
   if (category & U_GC_L_MASK) return CharacterKind::letter;
   if (category & U_GC_N_MASK) return CharacterKind::number;
-  if (category & U_GC_CN_MASK) return kind_of_newer(code_point);
+  if (category & U_GC_CN_MASK) return kind_in_unicode_16(code_point);
   return u_isUWhiteSpace(c) ? CharacterKind::space : CharacterKind::other;
 }
 

@@ -23,11 +23,11 @@ bool is_one_character(const json& value) {
 AlignedText with_marks(std::string_view text, std::string_view mark, bool prepends) {
   AlignedText marked;
   if (prepends) marked.append_replacement(mark, 0, 0);
-  for (size_t done = 0; done < text.size();) {
-    const size_t space = std::min(text.find(' ', done), text.size());
-    marked.append_copy(text.substr(done, space - done), done);
+  for (size_t position = 0; position < text.size();) {
+    const size_t space = std::min(text.find(' ', position), text.size());
+    marked.append_copy(text.substr(position, space - position), position);
     if (space < text.size()) marked.append_replacement(mark, space, space + 1);
-    done = space + 1;
+    position = space + 1;
   }
   return marked;
 }
@@ -64,17 +64,18 @@ Metaspace Metaspace::from_json(const json& config, const std::string& where) {
 }
 
 AlignedText Metaspace::apply(std::string_view text, bool begins_text) const {
-  AlignedText done(text);
+  AlignedText result(text);
   for (const Stage& stage : stages_) {
-    const std::string_view before = done.text();
-    const bool wanted = stage.prepend == Prepend::always || (stage.prepend == Prepend::first && begins_text);
-    const bool marked = before.starts_with(' ') || before.starts_with(stage.mark);
-    const bool prepends = wanted && !marked && !before.empty();
+    const std::string_view before = result.text();
+    const bool may_prepend =
+        stage.prepend == Prepend::always || (stage.prepend == Prepend::first && begins_text);
+    const bool starts_with_mark = before.starts_with(' ') || before.starts_with(stage.mark);
+    const bool prepends = may_prepend && !starts_with_mark && !before.empty();
     if (!prepends && before.find(' ') == before.npos) continue;
     AlignedText next = with_marks(before, stage.mark, prepends);
-    done = std::move(next).composed_with(done);
+    result = std::move(next).composed_with(result);
   }
-  return done;
+  return result;
 }
 
 std::vector<std::pair<size_t, size_t>> Metaspace::split(std::string_view text) const {

@@ -14,7 +14,7 @@
 namespace clover::data {
 namespace {
 
-const icu::Normalizer2& composer() {
+const icu::Normalizer2& nfc_normalizer() {
   UErrorCode status = U_ZERO_ERROR;
   const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
   if (U_FAILURE(status)) throw std::runtime_error("ICU has no NFC data: " + std::string(u_errorName(status)));
@@ -38,8 +38,8 @@ AlignedText compose(std::string_view text) {
   icu::StringByteSink<std::string> sink(&composed);
   icu::Edits edits;
   UErrorCode status = U_ZERO_ERROR;
-  composer().normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink, &edits,
-                           status);
+  nfc_normalizer().normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink,
+                                 &edits, status);
   if (U_FAILURE(status))
     throw std::runtime_error("ICU could not normalise: " + std::string(u_errorName(status)));
   if (!edits.hasChanges()) return AlignedText(text);
@@ -61,13 +61,13 @@ AlignedText replace_all(std::string_view text, std::string_view pattern, std::st
   size_t found = pattern.empty() ? text.npos : text.find(pattern);
   if (found == text.npos) return AlignedText(text);
   AlignedText mapped;
-  size_t done = 0;
-  for (; found != text.npos; found = text.find(pattern, done)) {
-    mapped.append_copy(text.substr(done, found - done), done);
-    done = found + pattern.size();
-    mapped.append_replacement(content, found, done);
+  size_t position = 0;
+  for (; found != text.npos; found = text.find(pattern, position)) {
+    mapped.append_copy(text.substr(position, found - position), position);
+    position = found + pattern.size();
+    mapped.append_replacement(content, found, position);
   }
-  mapped.append_copy(text.substr(done), done);
+  mapped.append_copy(text.substr(position), position);
   return mapped;
 }
 
@@ -132,8 +132,8 @@ AlignedText apply_step(const Step& step, std::string_view text) {
                    found.dump().substr(0, 300));
 }
 
-// Replace with one of the regular expressions by which transformers describes SentencePiece's handling of
-// spaces.
+// A "Replace" of a text, or of one of the regular expressions with which transformers writes SentencePiece's
+// handling of spaces.
 Step replace_step(const nlohmann::json& config, const std::string& where) {
   const nlohmann::json pattern = config.value("pattern", nlohmann::json());
   const nlohmann::json content = config.value("content", nlohmann::json());
@@ -172,12 +172,12 @@ Normalizer Normalizer::from_json(const nlohmann::json& config, const std::string
 }
 
 AlignedText Normalizer::apply(std::string_view text) const {
-  AlignedText done(text);
+  AlignedText result(text);
   for (const Step& step : steps_) {
-    AlignedText next = apply_step(step, done.text());
-    if (!next.is_unchanged()) done = std::move(next).composed_with(done);
+    AlignedText next = apply_step(step, result.text());
+    if (!next.is_unchanged()) result = std::move(next).composed_with(result);
   }
-  return done;
+  return result;
 }
 
 }  // namespace clover::data

@@ -10,8 +10,8 @@
 
 namespace clover::data {
 
-/// The `normalizer` of a `tokenizer.json`, applied before pre-tokenisation: NFC, prepending and replacing of
-/// texts, and stripping or collapsing of spaces.
+/// The `normalizer` of a `tokenizer.json`, which is applied before pre-tokenisation: NFC, a text put in
+/// front, replaced texts, and removed or collapsed spaces.
 class Normalizer {
  public:
   struct Step {

@@ -45,9 +45,10 @@ Character character_at(std::string_view text, size_t position) {
   return {step.code_point, step.length, kind_of(step.code_point)};
 }
 
-// End of the run of characters of class `kind` that begins at `position`, at most `most` characters long.
-size_t run_end(std::string_view text, size_t position, Kind kind, size_t most = std::string_view::npos) {
-  for (; most > 0; --most) {
+// End of the run of at most `max_characters` characters of class `kind` that begins at `position`.
+size_t run_end(std::string_view text, size_t position, Kind kind,
+               size_t max_characters = std::string_view::npos) {
+  for (; max_characters > 0; --max_characters) {
     const Character c = character_at(text, position);
     if (c.kind != kind) break;
     position += c.length;
@@ -60,36 +61,37 @@ size_t newline_run_end(std::string_view text, size_t position) {
   return position;
 }
 
-// Length of s|t|m|d|re|ve|ll after an apostrophe, else 0.  With ignore_case U+017F (long s) counts as s.
-size_t contraction_length(std::string_view rest, bool ignore_case) {
-  if (rest.empty()) return 0;
-  if (ignore_case && rest.starts_with("\xC5\xBF")) return 2;
-  const auto folded = [&](size_t i) {
-    const char c = i < rest.size() ? rest[i] : '\0';
+// Length in bytes of s|t|m|d|re|ve|ll at the beginning of `text`, which follows an apostrophe, else 0.  With
+// ignore_case U+017F (long s) counts as s.
+size_t contraction_length(std::string_view text, bool ignore_case) {
+  if (text.empty()) return 0;
+  if (ignore_case && text.starts_with("\xC5\xBF")) return 2;
+  const auto character = [&](size_t i) {
+    const char c = i < text.size() ? text[i] : '\0';
     return ignore_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   };
-  const char first = folded(0);
+  const char first = character(0);
   if (first == 's' || first == 't' || first == 'm' || first == 'd') return 1;
-  const char second = folded(1);
-  const bool two =
+  const char second = character(1);
+  const bool is_pair =
       (first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l');
-  return two ? 2 : 0;
+  return is_pair ? 2 : 0;
 }
 
 // End of a match of the alternatives for whitespace: `\s*[\r\n]+` when `newlines`, then `\s+(?!\S)`, then
 // `\s+`.
 size_t whitespace_end(std::string_view text, size_t begin, bool newlines) {
   size_t end = begin;
-  size_t last = begin;            // where the run's last character begins
-  size_t behind_newline = begin;  // end of its last newline
+  size_t last = begin;         // where the run's last character begins
+  size_t newline_end = begin;  // end of its last newline
   for (;;) {
     const Character c = character_at(text, end);
     if (c.kind != Kind::space) break;
     last = end;
     end += c.length;
-    if (c.is_newline()) behind_newline = end;
+    if (c.is_newline()) newline_end = end;
   }
-  if (newlines && behind_newline > begin) return behind_newline;
+  if (newlines && newline_end > begin) return newline_end;
   // The last space before a word belongs to the word.
   return end == text.size() || last == begin ? end : last;
 }
@@ -106,13 +108,13 @@ size_t gpt2_piece_end(std::string_view text, size_t begin) {
   return whitespace_end(text, begin, false);
 }
 
-size_t llama3_piece_end(std::string_view text, size_t begin, size_t most_digits) {
+size_t llama3_piece_end(std::string_view text, size_t begin, size_t max_digits) {
   const Character first = character_at(text, begin);
   if (first.code_point == '\'') {
     const size_t length = contraction_length(text.substr(begin + 1), true);
     if (length > 0) return begin + 1 + length;
   }
-  if (first.kind == Kind::number) return run_end(text, begin, Kind::number, most_digits);
+  if (first.kind == Kind::number) return run_end(text, begin, Kind::number, max_digits);
   // `[^\r\n\p{L}\p{N}]?\p{L}+`: one leading character of any other kind belongs to the word.
   const size_t word = begin + (first.kind == Kind::letter || first.is_newline() ? 0 : first.length);
   const size_t word_end = run_end(text, word, Kind::letter);
@@ -123,10 +125,11 @@ size_t llama3_piece_end(std::string_view text, size_t begin, size_t most_digits)
   return whitespace_end(text, begin, true);
 }
 
-// End of a digit, or of a run of digits, or of the text up to the next digit.
-size_t digits_piece_end(std::string_view text, size_t begin, bool each) {
+// End of the piece of `each_digit` (`single_digits`) or `digit_runs` that begins at `begin`.
+size_t digits_piece_end(std::string_view text, size_t begin, bool single_digits) {
   const Character first = character_at(text, begin);
-  if (first.kind == Kind::number) return each ? begin + first.length : run_end(text, begin, Kind::number);
+  if (first.kind == Kind::number)
+    return single_digits ? begin + first.length : run_end(text, begin, Kind::number);
   size_t end = begin;
   for (Character c = first; c.kind != Kind::number && c.kind != Kind::end_of_text;
        c = character_at(text, end))
@@ -150,7 +153,7 @@ size_t piece_end(Rule rule, std::string_view text, size_t begin) {
   return text.size();
 }
 
-std::string quoted(const nlohmann::json& value) {
+std::string excerpt_or_none(const nlohmann::json& value) {
   return value.is_null() ? "none" : to_json_line(value).substr(0, 300);
 }
 
@@ -158,7 +161,7 @@ std::string quoted(const nlohmann::json& value) {
   throw InputError(
       where +
       ": expected a byte-level pre_tokenizer with the GPT-2, Llama-3, Qwen2 or digits pattern, found " +
-      quoted(found));
+      excerpt_or_none(found));
 }
 
 Rule split_rule(const nlohmann::json& config, const std::string& where) {
@@ -178,7 +181,7 @@ Rule split_rule(const nlohmann::json& config, const std::string& where) {
 
 struct Stages {
   std::vector<Rule> rules;
-  bool byte_level = false;
+  bool byte_level = false;  // a ByteLevel stage was read; no stage may follow it
 };
 
 void add_stage(Stages& stages, const nlohmann::json& config, const std::string& where, bool nested) {
@@ -188,8 +191,8 @@ void add_stage(Stages& stages, const nlohmann::json& config, const std::string& 
       config["pretokenizers"].is_array()) {
     for (const nlohmann::json& part : config["pretokenizers"]) add_stage(stages, part, where, true);
   } else if (type == "Digits") {
-    const bool each = config.value("individual_digits", nlohmann::json(false)) == true;
-    stages.rules.push_back(each ? Rule::each_digit : Rule::digit_runs);
+    const bool single_digits = config.value("individual_digits", nlohmann::json(false)) == true;
+    stages.rules.push_back(single_digits ? Rule::each_digit : Rule::digit_runs);
   } else if (type == "Split") {
     stages.rules.push_back(split_rule(config, where));
   } else if (type == "ByteLevel") {
@@ -214,19 +217,19 @@ std::vector<std::pair<size_t, size_t>> PreTokenizer::split(std::string_view text
   std::vector<std::pair<size_t, size_t>> pieces;
   if (text.empty()) return pieces;
   pieces.emplace_back(0, text.size());
-  std::vector<std::pair<size_t, size_t>> finer;
+  std::vector<std::pair<size_t, size_t>> next_pieces;
   for (Rule rule : rules_) {
-    finer.clear();
-    finer.reserve(text.size() / 4 + 1);
+    next_pieces.clear();
+    next_pieces.reserve(text.size() / 4 + 1);
     for (const auto& [begin, end] : pieces) {
       const std::string_view piece = text.substr(0, end);
       for (size_t at = begin; at < end;) {
         const size_t next = piece_end(rule, piece, at);
-        finer.emplace_back(at, next);
+        next_pieces.emplace_back(at, next);
         at = next;
       }
     }
-    pieces.swap(finer);
+    pieces.swap(next_pieces);
   }
   return pieces;
 }

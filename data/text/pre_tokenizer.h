@@ -11,11 +11,18 @@
 namespace clover::data {
 
 /// The `pre_tokenizer` of a byte-level `tokenizer.json`: cuts text into pieces that byte-pair merges do not
-/// cross. Each supported regular expression is a hand-written scanner with the same result, in linear time.
+/// cross.  For each supported regular expression there is a hand-written scanner with the same result, in
+/// linear time.
 class PreTokenizer {
  public:
-  /// One stage.  Each stage cuts the pieces of the stage before it.
-  enum class Rule { gpt2, llama3, qwen2, each_digit, digit_runs };
+  /// How one stage cuts a text.  Each stage cuts the pieces of the stage before it.
+  enum class Rule {
+    gpt2,  // by the regular expression of that model family, as for the next two
+    llama3,
+    qwen2,
+    each_digit,  // each digit by itself, and the text between digits
+    digit_runs,  // runs of digits, and the text between them
+  };
 
   explicit PreTokenizer(std::vector<Rule> rules) : rules_(std::move(rules)) {}
 

@@ -10,8 +10,8 @@ namespace clover::data {
 namespace {
 
 constexpr uint64_t no_pair = UINT64_MAX;
-constexpr size_t short_length = 32;  // for fewer symbols, scanning for the minimum is faster than a heap
-constexpr uint32_t nothing = UINT32_MAX;
+constexpr size_t max_short_length = 32;  // symbols; up to here a scan for the minimum is faster than a heap
+constexpr uint32_t no_symbol = UINT32_MAX;
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -42,11 +42,11 @@ BpeMerges::Merge BpeMerges::find(int32_t left, int32_t right) const {
 
 void BpeMerges::apply(std::vector<BpeSymbol>& symbols) const {
   if (symbols.size() < 2) return;
-  symbols.size() <= short_length ? apply_short(symbols) : apply_long(symbols);
+  symbols.size() <= max_short_length ? apply_short(symbols) : apply_long(symbols);
 }
 
 void BpeMerges::apply_short(std::vector<BpeSymbol>& symbols) const {
-  std::array<Merge, short_length> merges;  // [i]: merge of symbols i and i+1
+  std::array<Merge, max_short_length> merges;  // [i]: merge of symbols i and i+1
   size_t pairs = symbols.size() - 1;
   for (size_t i = 0; i < pairs; ++i) merges[i] = find(symbols[i].id, symbols[i + 1].id);
   while (pairs > 0) {
@@ -65,14 +65,13 @@ void BpeMerges::apply_short(std::vector<BpeSymbol>& symbols) const {
 }
 
 void BpeMerges::apply_long(std::vector<BpeSymbol>& symbols) const {
-  struct Link {
+  struct Link {  // indices of the neighbours of a symbol, or no_symbol
     uint32_t before, after;
   };
   struct Candidate {
     Merge merge;
-    uint32_t left, right;
-    uint32_t
-        end;  // end of the right symbol when the candidate was found; it differs once that symbol has merged
+    uint32_t left, right;  // indices of the symbols
+    uint32_t end;          // where the right symbol ended when the candidate was made; it grows by a merge
     bool operator>(const Candidate& candidate) const {
       return std::tie(merge.rank, left) > std::tie(candidate.merge.rank, candidate.left);
     }
@@ -80,27 +79,27 @@ void BpeMerges::apply_long(std::vector<BpeSymbol>& symbols) const {
   const auto count = static_cast<uint32_t>(symbols.size());
   std::vector<Link> links(count);
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto offer = [&](uint32_t left, uint32_t right) {
-    if (left == nothing || right == nothing) return;
+  const auto push_candidate = [&](uint32_t left, uint32_t right) {
+    if (left == no_symbol || right == no_symbol) return;
     const Merge merge = find(symbols[left].id, symbols[right].id);
     if (merge.rank != no_rank) queue.push({merge, left, right, symbols[right].end});
   };
   for (uint32_t i = 0; i < count; ++i)
-    links[i] = {i == 0 ? nothing : i - 1, i + 1 == count ? nothing : i + 1};
-  for (uint32_t i = 0; i + 1 < count; ++i) offer(i, i + 1);
+    links[i] = {i == 0 ? no_symbol : i - 1, i + 1 == count ? no_symbol : i + 1};
+  for (uint32_t i = 0; i + 1 < count; ++i) push_candidate(i, i + 1);
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();
-    const bool current = symbols[best.left].id >= 0 && symbols[best.right].id >= 0 &&
-                         links[best.left].after == best.right && symbols[best.right].end == best.end;
-    if (!current) continue;
+    const bool is_current = symbols[best.left].id >= 0 && symbols[best.right].id >= 0 &&
+                            links[best.left].after == best.right && symbols[best.right].end == best.end;
+    if (!is_current) continue;
     symbols[best.left] = {best.merge.result, symbols[best.left].begin, best.end};
     symbols[best.right].id = -1;
     const uint32_t after = links[best.right].after;
     links[best.left].after = after;
-    if (after != nothing) links[after].before = best.left;
-    offer(links[best.left].before, best.left);
-    offer(best.left, after);
+    if (after != no_symbol) links[after].before = best.left;
+    push_candidate(links[best.left].before, best.left);
+    push_candidate(best.left, after);
   }
   std::erase_if(symbols, [](const BpeSymbol& symbol) { return symbol.id < 0; });
 }

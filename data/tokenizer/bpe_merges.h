@@ -12,25 +12,25 @@ struct BpeSymbol {
   uint32_t begin, end;
 };
 
-/// The merge table of a byte-pair encoding.  `apply` repeatedly merges the adjacent pair of lowest rank, the
-/// leftmost of equals, until no adjacent pair is in the table.
+/// The merge table of a byte-pair encoding.  `apply` repeatedly merges the adjacent pair of lowest rank (of
+/// equal ranks the leftmost pair), until no adjacent pair is in the table.
 class BpeMerges {
  public:
   /// `count`: how many merges will be added.
   explicit BpeMerges(size_t count = 0);
 
-  /// Adds the merge of tokens `left` and `right` (>= 0) into `result`.  A pair added twice has its later
-  /// rank.
+  /// Adds the merge of tokens `left` and `right` (ids >= 0) into token `result`.  If a pair is added twice,
+  /// the later call counts.
   void add(int32_t left, int32_t right, uint32_t rank, int32_t result);
 
-  /// Merges symbols in place, in O(n log n).
+  /// Merges symbols in place, in O(n log n) time.
   void apply(std::vector<BpeSymbol>& symbols) const;
 
   struct Merge {
     uint32_t rank;
     int32_t result;
   };
-  /// The merge of a pair; its rank is no_rank when the pair is not in the table.
+  /// The merge of a pair.  Its rank is no_rank when the pair is not in the table.
   Merge find(int32_t left, int32_t right) const;
   static constexpr uint32_t no_rank = UINT32_MAX;
 
@@ -39,10 +39,10 @@ class BpeMerges {
   void apply_long(std::vector<BpeSymbol>& symbols) const;
   size_t slot_of(uint64_t pair) const;
 
-  // Open addressing, at most half full: half of the time of encoding is spent on pairs that are not in the
-  // table.
+  // A hash table with open addressing.  It is at most half full, so that a pair that is not in it is found
+  // missing fast: half of the encoding time is spent on such pairs.
   struct Slot {
-    uint64_t pair;
+    uint64_t pair;  // left id in the upper 32 bits, right id in the lower
     Merge merge;
   };
   std::vector<Slot> slots_;

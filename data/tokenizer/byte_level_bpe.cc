@@ -11,7 +11,7 @@ ByteLevelBpe::ByteLevelBpe(ByteLevelVocabulary vocabulary, const TokenizerSettin
   add_added_tokens(settings.sources, settings.folder);
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const auto entry = vocabulary_.id_of_bytes.find(std::string(1, static_cast<char>(byte)));
-    byte_ids_[byte] = entry == vocabulary_.id_of_bytes.end() ? vocabulary_.unknown : entry->second;
+    byte_ids_[byte] = entry == vocabulary_.id_of_bytes.end() ? vocabulary_.unknown_id : entry->second;
   }
   if (vocabulary_.bos_of_post_processor) {
     bos_ = token_id(*vocabulary_.bos_of_post_processor);
@@ -39,12 +39,13 @@ void ByteLevelBpe::add_added_tokens(const AddedTokenSources& sources, const std:
     if (token.normalized) token.content = std::string(vocabulary_.normalizer.apply(token.content).text());
     (token.normalized ? tokens_in_normalized_text_ : tokens_in_raw_text_).add(token);
   }
-  vocabulary_.hash = hash_with(vocabulary_.hash, vocabulary_.added_tokens, added);
+  vocabulary_.hash = extend_hash(vocabulary_.hash, vocabulary_.added_tokens, added);
 }
 
 Encoding ByteLevelBpe::encode_with_spans(std::string_view text, const EncodeOptions& options) const {
   return encode_segments(
-      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 2, tokens_in_raw_text_,
+      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, /*max_gib=*/2,
+      tokens_in_raw_text_,
       [&](std::string_view segment, size_t begin, const AlignedText& repaired, Encoding& encoding) {
         encode_segment(segment, begin, repaired, options.parse_special, encoding);
       });
@@ -65,9 +66,9 @@ void ByteLevelBpe::encode_segment(std::string_view segment, size_t offset, const
       push(part.token->id, part.begin, part.end);
       continue;
     }
-    const std::string_view plain = normalized.text().substr(part.begin, part.end - part.begin);
-    for (const auto& piece : vocabulary_.pre_tokenizer.split(plain)) {
-      encode_piece(plain, piece, symbols);
+    const std::string_view untokenized = normalized.text().substr(part.begin, part.end - part.begin);
+    for (const auto& piece : vocabulary_.pre_tokenizer.split(untokenized)) {
+      encode_piece(untokenized, piece, symbols);
       for (const BpeSymbol& symbol : symbols)
         push(symbol.id, part.begin + symbol.begin, part.begin + symbol.end);
     }
@@ -80,9 +81,9 @@ void ByteLevelBpe::encode_piece(std::string_view text, std::pair<size_t, size_t>
   const auto begin = static_cast<uint32_t>(piece.first);
   const auto end = static_cast<uint32_t>(piece.second);
   if (vocabulary_.ignore_merges) {
-    const auto whole = vocabulary_.id_of_bytes.find(std::string(text.substr(begin, end - begin)));
-    if (whole != vocabulary_.id_of_bytes.end()) {
-      symbols.push_back({whole->second, begin, end});
+    const auto piece_token = vocabulary_.id_of_bytes.find(std::string(text.substr(begin, end - begin)));
+    if (piece_token != vocabulary_.id_of_bytes.end()) {
+      symbols.push_back({piece_token->second, begin, end});
       return;
     }
   }
@@ -90,7 +91,7 @@ void ByteLevelBpe::encode_piece(std::string_view text, std::pair<size_t, size_t>
   for (uint32_t i = begin; i < end; ++i) {
     const int32_t id = byte_ids_[static_cast<uint8_t>(text[i])];
     if (id < 0) continue;
-    const bool unknown = id == vocabulary_.unknown;
+    const bool unknown = id == vocabulary_.unknown_id;
     if (unknown && after_unknown && vocabulary_.fuse_unk) {
       symbols.back().end = i + 1;
     } else {
@@ -112,8 +113,8 @@ bool ByteLevelBpe::is_special(int64_t id) const {
 std::optional<int64_t> ByteLevelBpe::token_id(std::string_view token) const {
   const std::string key(token);
   if (const auto added = added_ids_.find(key); added != added_ids_.end()) return added->second;
-  if (const auto own = vocabulary_.id_of_bytes.find(key); own != vocabulary_.id_of_bytes.end())
-    return own->second;
+  if (const auto entry = vocabulary_.id_of_bytes.find(key); entry != vocabulary_.id_of_bytes.end())
+    return entry->second;
   return std::nullopt;
 }
 

@@ -12,19 +12,19 @@ namespace {
 
 using nlohmann::json;
 
-std::string shown(const json& value) {
+std::string excerpt(const json& value) {
   return value.dump().substr(0, 200);
 }
 
-// GPT-2's byte-level alphabet, character to byte: printable Latin-1 characters stand for themselves, the
-// other 68 bytes for characters from U+0100 on.
+// GPT-2's byte-level alphabet: the byte that each character stands for, -1 for none.  A printable Latin-1
+// character stands for its own byte; U+0100 and the 67 characters after it stand for the other 68 bytes.
 std::array<int16_t, 324> make_byte_of_character() {
   std::array<int16_t, 324> bytes;
   bytes.fill(-1);
-  int16_t stand_in = 256;
+  int16_t replacement_character = 256;
   for (int16_t byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    bytes[printable ? byte : stand_in++] = byte;
+    bytes[printable ? byte : replacement_character++] = byte;
   }
   return bytes;
 }
@@ -50,7 +50,7 @@ void put_bytes(std::vector<std::string>& bytes_of_id, int64_t id, std::string by
 
 void read_vocab(const json& vocab, const std::string& where, ByteLevelVocabulary& result) {
   if (!vocab.is_object() || vocab.empty()) {
-    throw InputError(where + ".vocab: expected an object of tokens and ids, found " + shown(vocab));
+    throw InputError(where + ".vocab: expected an object of tokens and ids, found " + excerpt(vocab));
   }
   result.id_of_bytes.reserve(vocab.size());
   result.bytes_of_id.reserve(vocab.size());
@@ -75,39 +75,41 @@ void read_merges(const json& model, const std::string& where, ByteLevelVocabular
   }
 }
 
-// Heads and token stores record this hash, so it must stay the same for files whose meaning is the same.
-uint64_t hash_rest(const ByteLevelVocabulary& vocabulary) {
+// Extends vocabulary.hash, which covers the merges, by all other contents.  Heads and token stores record
+// this hash, so it must stay the same for files that mean the same.
+uint64_t hash_of_vocabulary(const ByteLevelVocabulary& vocabulary) {
   uint64_t hash = vocabulary.hash;
-  const auto number = [&](int64_t value) { hash = fnv1a(std::to_string(value) + ",", hash); };
-  std::map<int64_t, std::string_view> listed;
+  const auto add_number = [&](int64_t value) { hash = fnv1a(std::to_string(value) + ",", hash); };
+  std::map<int64_t, std::string_view> added_by_id;
   for (const AddedToken& token : vocabulary.added_tokens)
-    listed[vocabulary.id_of_entry(token.content).value_or(token.id)] = token.content;
-  const auto own = static_cast<int64_t>(vocabulary.bytes_of_id.size());
-  const int64_t ids = listed.empty() ? own : std::max(own, listed.rbegin()->first + 1);
-  number(ids);
+    added_by_id[vocabulary.id_of_entry(token.content).value_or(token.id)] = token.content;
+  const auto entry_count = static_cast<int64_t>(vocabulary.bytes_of_id.size());
+  const int64_t ids =
+      added_by_id.empty() ? entry_count : std::max(entry_count, added_by_id.rbegin()->first + 1);
+  add_number(ids);
   for (int64_t id = 0; id < ids; ++id) {
-    const auto token = listed.find(id);
-    const std::string_view bytes = token != listed.end() ? token->second
-                                   : id < own
+    const auto token = added_by_id.find(id);
+    const std::string_view bytes = token != added_by_id.end() ? token->second
+                                   : id < entry_count
                                        ? std::string_view(vocabulary.bytes_of_id[static_cast<size_t>(id)])
                                        : std::string_view();
-    number(static_cast<int64_t>(bytes.size()));
+    add_number(static_cast<int64_t>(bytes.size()));
     hash = fnv1a(bytes, hash);
   }
-  for (PreTokenizer::Rule rule : vocabulary.pre_tokenizer.rules()) number(static_cast<int64_t>(rule));
+  for (PreTokenizer::Rule rule : vocabulary.pre_tokenizer.rules()) add_number(static_cast<int64_t>(rule));
   for (const AddedToken& token : vocabulary.added_tokens) {
-    number(vocabulary.id_of_entry(token.content).value_or(token.id));
-    number(token.special + 2 * token.single_word + 4 * token.lstrip + 8 * token.rstrip +
-           16 * token.normalized);
+    add_number(vocabulary.id_of_entry(token.content).value_or(token.id));
+    add_number(token.special + 2 * token.single_word + 4 * token.lstrip + 8 * token.rstrip +
+               16 * token.normalized);
   }
-  number(!vocabulary.normalizer.changes_nothing());
+  add_number(!vocabulary.normalizer.changes_nothing());
   for (const Normalizer::Step& step : vocabulary.normalizer.steps()) {
     if (step.kind == Normalizer::Step::Kind::compose) continue;
     hash = fnv1a(step.pattern + "\n" + step.content + "\n", hash);
   }
-  number(vocabulary.ignore_merges);
-  number(vocabulary.unknown);
-  number(vocabulary.fuse_unk);
+  add_number(vocabulary.ignore_merges);
+  add_number(vocabulary.unknown_id);
+  add_number(vocabulary.fuse_unk);
   return hash;
 }
 
@@ -120,7 +122,7 @@ std::optional<int64_t> ByteLevelVocabulary::id_of_entry(const std::string& entry
   return id == ids.end() ? std::nullopt : std::optional<int64_t>(id->second);
 }
 
-bool ByteLevelVocabulary::describes(const json& tokenizer) {
+bool ByteLevelVocabulary::is_byte_level(const json& tokenizer) {
   if (!tokenizer.is_object() || !tokenizer.contains("model") || !tokenizer["model"].is_object()) return false;
   const bool byte_level = tokenizer.contains("pre_tokenizer") &&
                           tokenizer["pre_tokenizer"].dump().find("\"ByteLevel\"") != std::string::npos;
@@ -133,7 +135,7 @@ ByteLevelVocabulary ByteLevelVocabulary::from_json(const json& tokenizer, const 
   }
   const json& model = tokenizer["model"];
   const json type = model.value("type", json("BPE"));
-  if (type != "BPE") throw InputError(where + ": model.type: expected \"BPE\", found " + shown(type));
+  if (type != "BPE") throw InputError(where + ": model.type: expected \"BPE\", found " + excerpt(type));
   ByteLevelVocabulary result;
   result.normalizer = Normalizer::from_json(tokenizer.value("normalizer", json()), where + ": normalizer");
   result.pre_tokenizer =
@@ -142,7 +144,7 @@ ByteLevelVocabulary ByteLevelVocabulary::from_json(const json& tokenizer, const 
   if (const json fallback = model.value("byte_fallback", json(false));
       fallback != false && !fallback.is_null()) {
     throw InputError(where + ": model.byte_fallback: expected a byte-level vocabulary without it, found " +
-                     shown(fallback));
+                     excerpt(fallback));
   }
   read_vocab(model.value("vocab", json()), where + ": model", result);
   result.hash = fnv1a_offset_basis;
@@ -153,10 +155,10 @@ ByteLevelVocabulary ByteLevelVocabulary::from_json(const json& tokenizer, const 
   result.fuse_unk = model.value("fuse_unk", json(false)) == true;
   const json unknown = model.value("unk_token", json());
   if (unknown.is_string() && model["vocab"].contains(unknown)) {
-    result.unknown = model["vocab"][unknown.get<std::string>()].get<int32_t>();
+    result.unknown_id = model["vocab"][unknown.get<std::string>()].get<int32_t>();
   }
   result.bos_of_post_processor = read_leading_token(tokenizer.value("post_processor", json()), where);
-  result.hash = hash_rest(result);
+  result.hash = hash_of_vocabulary(result);
   return result;
 }
 

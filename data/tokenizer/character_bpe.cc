@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
 
-bool flag(const json& model, const char* name) {
+bool bool_option(const json& model, const char* name) {
   return model.value(name, json(false)) == true;
 }
 
@@ -24,9 +24,9 @@ bool flag(const json& model, const char* name) {
 
 CharacterBpe::CharacterBpe(const json& model, const std::string& where) {
   check_bpe_options(model, where);
-  ignore_merges_ = flag(model, "ignore_merges");
-  byte_fallback_ = flag(model, "byte_fallback");
-  fuse_unk_ = flag(model, "fuse_unk");
+  ignore_merges_ = bool_option(model, "ignore_merges");
+  byte_fallback_ = bool_option(model, "byte_fallback");
+  fuse_unk_ = bool_option(model, "fuse_unk");
   read_vocab(model.value("vocab", json()), where);
   read_merges(model, where);
   read_unknown(model, where);
@@ -42,22 +42,22 @@ void CharacterBpe::read_vocab(const json& vocab, const std::string& where) {
     ids_.emplace(token, static_cast<int32_t>(id));
     if (static_cast<size_t>(id) >= token_strings_.size()) token_strings_.resize(static_cast<size_t>(id) + 1);
     token_strings_[static_cast<size_t>(id)] = token;
-    longest_ = std::max(longest_, token.size());
+    max_token_bytes_ = std::max(max_token_bytes_, token.size());
   }
-  ascii_.fill(-1);
+  ascii_ids_.fill(-1);
   for (const auto& [token, id] : ids_) {
     if (token.empty() || decode_utf8(token, 0).length != token.size()) continue;
     if (token.size() == 1) {
-      ascii_[static_cast<uint8_t>(token[0])] = id;
+      ascii_ids_[static_cast<uint8_t>(token[0])] = id;
     } else {
-      characters_.emplace(token, id);
+      character_ids_.emplace(token, id);
     }
   }
-  for (size_t byte = 0; byte < bytes_.size(); ++byte) {
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     char token[8];
     std::snprintf(token, sizeof token, "<0x%02zX>", byte);
     const auto id = ids_.find(token);
-    bytes_[byte] = id == ids_.end() ? -1 : id->second;
+    byte_ids_[byte] = id == ids_.end() ? -1 : id->second;
   }
 }
 
@@ -78,7 +78,7 @@ void CharacterBpe::read_unknown(const json& model, const std::string& where) {
   if (unknown.is_null()) {
     // Without an unknown token characters may be dropped, so that their neighbours can merge across words.
     const bool covers_all =
-        byte_fallback_ && std::none_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id < 0; });
+        byte_fallback_ && std::none_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id < 0; });
     merges_stay_in_words_ = merges_stay_in_words_ && covers_all;
     return;
   }
@@ -87,7 +87,7 @@ void CharacterBpe::read_unknown(const json& model, const std::string& where) {
     throw InputError(where + ".unk_token: expected null or a token of the vocabulary, found " +
                      json_excerpt(unknown));
   }
-  unknown_ = id->second;
+  unknown_id_ = id->second;
 }
 
 std::optional<int64_t> CharacterBpe::id_of(const std::string& token) const {
@@ -96,16 +96,16 @@ std::optional<int64_t> CharacterBpe::id_of(const std::string& token) const {
 }
 
 int32_t CharacterBpe::id_of_character(std::string_view character) const {
-  if (character.size() == 1) return ascii_[static_cast<uint8_t>(character[0])];
-  const auto id = characters_.find(character);
-  return id == characters_.end() ? -1 : id->second;
+  if (character.size() == 1) return ascii_ids_[static_cast<uint8_t>(character[0])];
+  const auto id = character_ids_.find(character);
+  return id == character_ids_.end() ? -1 : id->second;
 }
 
 void CharacterBpe::encode(std::string_view text, std::vector<BpeSymbol>& tokens) const {
   tokens.clear();
-  if (ignore_merges_ && text.size() <= longest_) {
-    if (const auto whole = ids_.find(std::string(text)); whole != ids_.end()) {
-      tokens.push_back({whole->second, 0, static_cast<uint32_t>(text.size())});
+  if (ignore_merges_ && text.size() <= max_token_bytes_) {
+    if (const auto text_token = ids_.find(std::string(text)); text_token != ids_.end()) {
+      tokens.push_back({text_token->second, 0, static_cast<uint32_t>(text.size())});
       return;
     }
   }
@@ -140,19 +140,19 @@ void CharacterBpe::encode_word(std::string_view text, size_t begin, size_t end,
       symbols.push_back({id, from, to});
       continue;
     }
-    const auto has_token = [&](char byte) { return bytes_[static_cast<uint8_t>(byte)] >= 0; };
+    const auto has_token = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] >= 0; };
     if (byte_fallback_ && std::all_of(character.begin(), character.end(), has_token)) {
-      for (uint32_t at = from; at < to;
-           ++at)  // as in the tokenizers library, a pending unknown token is appended after them
-        symbols.push_back({bytes_[static_cast<uint8_t>(text[at])], at, at + 1});
+      // As in the tokenizers library, a pending unknown token is appended after these byte tokens.
+      for (uint32_t at = from; at < to; ++at)
+        symbols.push_back({byte_ids_[static_cast<uint8_t>(text[at])], at, at + 1});
       continue;
     }
-    if (unknown_ < 0) continue;
+    if (unknown_id_ < 0) continue;
     if (unknown.id >= 0 && fuse_unk_) {
       unknown.end = to;
     } else {
       flush();
-      unknown = {unknown_, from, to};
+      unknown = {unknown_id_, from, to};
     }
   }
   flush();

@@ -26,8 +26,8 @@ json type_of_model(const json& model) {
   return model.contains("merges") ? "BPE" : "Unigram";  // old files state no type
 }
 
-// Whether the pre-tokenizer splits at spaces although the normalizer has replaced all of them (as in Gemma's
-// files).
+// Whether the pre-tokenizer splits at spaces although the normalizer has replaced all of them, as in Gemma's
+// files.  Such a pre-tokenizer does nothing.
 bool is_redundant_split(const json& pre_tokenizer, const Normalizer& normalizer) {
   using Step = Normalizer::Step;
   const auto removes_spaces = [](const Step& step) {
@@ -80,10 +80,10 @@ class SentencePieceJson final : public Tokenizer {
   std::string hash() const override { return hash_; }
 
  private:
-  struct Segment {  // where a segment between added tokens lies
-    const AlignedText& repaired;
-    size_t offset;  // of the segment in the repaired text
-    bool parse_special;
+  struct SegmentPlace {           // where a part of the text between added tokens lies
+    const AlignedText& repaired;  // the whole text with valid UTF-8 (encode_segments.h)
+    size_t offset;                // bytes from its beginning to the segment
+    bool parse_special;           // as EncodeOptions::parse_special
   };
   void add_added_tokens(const json& tokenizer, const std::string& where, const TokenizerSettings& settings);
   void choose_bos(const json& tokenizer, const std::string& where, const TokenizerSettings& settings,
@@ -91,15 +91,16 @@ class SentencePieceJson final : public Tokenizer {
   void set_hash(const json& tokenizer, const TokenizerSettings& settings,
                 const std::filesystem::path& model_file);
   bool has_same_tokens(const Tokenizer& other) const;
-  void encode_segment(std::string_view text, const Segment& segment, Encoding& encoding) const;
-  void encode_plain(std::string_view text, const AlignedText& normalized, size_t begin,
-                    const Segment& segment, Encoding& encoding) const;
+  void encode_segment(std::string_view text, const SegmentPlace& place, Encoding& encoding) const;
+  // Appends the tokens of `text`, which begins at byte `begin` of `normalized`, the normalised segment.
+  void encode_between_tokens(std::string_view text, const AlignedText& normalized, size_t begin,
+                             const SegmentPlace& place, Encoding& encoding) const;
 
   std::unique_ptr<SubwordModel> model_;
   Normalizer normalizer_;
   Metaspace metaspace_;
   TokenDecoder decoder_;
-  std::vector<AddedToken> listed_;
+  std::vector<AddedToken> listed_tokens_;     // the added tokens that tokenizer.json lists
   AddedTokenTrie tokens_in_raw_text_;         // searched before normalisation
   AddedTokenTrie tokens_in_normalized_text_;  // searched after normalisation
   std::unordered_map<std::string, int64_t> added_ids_;
@@ -133,10 +134,10 @@ SentencePieceJson::SentencePieceJson(const json& tokenizer, const std::string& w
 
 void SentencePieceJson::add_added_tokens(const json& tokenizer, const std::string& where,
                                          const TokenizerSettings& settings) {
-  const auto own_id = [&](const std::string& content) { return model_->id_of(content); };
-  listed_ = read_listed_tokens(tokenizer, where, own_id);
-  AddedVocabulary added(model_->size(), own_id);
-  warn_once(settings.folder, settings.sources.merge(listed_, added));
+  const auto model_id = [&](const std::string& content) { return model_->id_of(content); };
+  listed_tokens_ = read_listed_tokens(tokenizer, where, model_id);
+  AddedVocabulary added(model_->size(), model_id);
+  warn_once(settings.folder, settings.sources.merge(listed_tokens_, added));
   token_strings_ = model_->token_strings();
   const std::vector<AddedToken> tokens = added.tokens();
   if (!tokens.empty() && static_cast<size_t>(tokens.back().id) >= token_strings_.size())
@@ -146,7 +147,8 @@ void SentencePieceJson::add_added_tokens(const json& tokenizer, const std::strin
     added_ids_.emplace(token.content, token.id);
     token.normalized = token.normalized && !settings.llama_class;
     const std::string content = token.content;
-    // As in the tokenizers library, such a token has its normalised text from here on, also when decoding.
+    // As in the tokenizers library, a token that matches normalised text is decoded to its own normalised
+    // text, too.
     if (token.normalized) token.content = std::string(normalizer_.apply(content).text());
     special_[static_cast<size_t>(token.id)] = token.special && token.content == content;
     token_strings_[static_cast<size_t>(token.id)] = token.content;
@@ -169,8 +171,8 @@ void SentencePieceJson::choose_bos(const json& tokenizer, const std::string& whe
     bos_ = settings.bos_id;
   }
   // transformers' SentencePiece tokenizers add BOS unless add_bos_token is false.
-  const bool by_itself = leading.has_value() || (has_model_file && processor.is_null());
-  adds_bos_ = bos_.has_value() && settings.add_bos.value_or(by_itself);
+  const bool default_adds_bos = leading.has_value() || (has_model_file && processor.is_null());
+  adds_bos_ = bos_.has_value() && settings.add_bos.value_or(default_adds_bos);
 }
 
 bool SentencePieceJson::has_same_tokens(const Tokenizer& other) const {
@@ -181,18 +183,18 @@ bool SentencePieceJson::has_same_tokens(const Tokenizer& other) const {
   return true;
 }
 
-// Earlier versions read tokenizer.model first.  Where both files hold the same tokens the hash is that of
-// tokenizer.model, so that heads and stores that recorded it still fit.
+// Where tokenizer.model holds the same tokens, the hash is that of tokenizer.model.  Heads and stores that
+// were made when tokenizer.model had precedence recorded that hash.
 void SentencePieceJson::set_hash(const json& tokenizer, const TokenizerSettings& settings,
                                  const std::filesystem::path& model_file) {
   if (!model_file.empty()) {
-    std::unique_ptr<Tokenizer> original;
+    std::unique_ptr<Tokenizer> model_tokenizer;
     try {
-      original = load_sentencepiece_model(model_file, settings, listed_);
-    } catch (const InputError&) {  // transformers ignores the file, too
+      model_tokenizer = load_sentencepiece_model(model_file, settings, listed_tokens_);
+    } catch (const InputError&) {  // as transformers, ignores a bad tokenizer.model
     }
-    if (original && has_same_tokens(*original)) {
-      hash_ = original->hash();
+    if (model_tokenizer && has_same_tokens(*model_tokenizer)) {
+      hash_ = model_tokenizer->hash();
       return;
     }
     warn_once(settings.folder, {"tokenizer.json and tokenizer.model hold different tokens; the former is "
@@ -203,37 +205,40 @@ void SentencePieceJson::set_hash(const json& tokenizer, const TokenizerSettings&
   for (const char* part : {"normalizer", "pre_tokenizer", "decoder"})
     hash = fnv1a(pipeline[part].dump() + "\n", hash);
   AddedVocabulary added(model_->size(), [&](const std::string& content) { return model_->id_of(content); });
-  settings.sources.merge(listed_, added);
-  hash_ = hex(fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-"), hash_with(hash, {}, added)));
+  settings.sources.merge(listed_tokens_, added);
+  hash_ =
+      hex(fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-"), extend_hash(hash, {}, added)));
 }
 
 Encoding SentencePieceJson::encode_with_spans(std::string_view text, const EncodeOptions& options) const {
   return encode_segments(
-      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 1, tokens_in_raw_text_,
+      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, /*max_gib=*/1,
+      tokens_in_raw_text_,
       [&](std::string_view segment, size_t begin, const AlignedText& repaired, Encoding& encoding) {
         encode_segment(segment, {repaired, begin, options.parse_special}, encoding);
       });
 }
 
-void SentencePieceJson::encode_segment(std::string_view text, const Segment& segment,
+void SentencePieceJson::encode_segment(std::string_view text, const SegmentPlace& place,
                                        Encoding& encoding) const {
   const AlignedText normalized = normalizer_.apply(text);
   for (const AddedTokenTrie::Part& part :
-       tokens_in_normalized_text_.split(normalized.text(), segment.parse_special)) {
+       tokens_in_normalized_text_.split(normalized.text(), place.parse_special)) {
     if (part.token != nullptr) {
       const auto [from, to] = normalized.source_range(part.begin, part.end);
       encoding.ids.push_back(part.token->id);
-      encoding.spans.push_back(segment.repaired.source_range(segment.offset + from, segment.offset + to));
+      encoding.spans.push_back(place.repaired.source_range(place.offset + from, place.offset + to));
     } else {
-      encode_plain(normalized.text().substr(part.begin, part.end - part.begin), normalized, part.begin,
-                   segment, encoding);
+      encode_between_tokens(normalized.text().substr(part.begin, part.end - part.begin), normalized,
+                            part.begin, place, encoding);
     }
   }
 }
 
-void SentencePieceJson::encode_plain(std::string_view text, const AlignedText& normalized, size_t begin,
-                                     const Segment& segment, Encoding& encoding) const {
-  const size_t offset = segment.offset + normalized.source_range(begin, begin).first;
+void SentencePieceJson::encode_between_tokens(std::string_view text, const AlignedText& normalized,
+                                              size_t begin, const SegmentPlace& place,
+                                              Encoding& encoding) const {
+  const size_t offset = place.offset + normalized.source_range(begin, begin).first;
   const AlignedText marked = metaspace_.apply(text, offset == 0);
   std::vector<BpeSymbol> tokens;
   for (const auto& [from, to] : metaspace_.split(marked.text())) {
@@ -248,7 +253,7 @@ void SentencePieceJson::encode_plain(std::string_view text, const AlignedText& n
       const auto [source_left, source_right] = normalized.source_range(begin + left, begin + right);
       encoding.ids.push_back(token.id);
       encoding.spans.push_back(
-          segment.repaired.source_range(segment.offset + source_left, segment.offset + source_right));
+          place.repaired.source_range(place.offset + source_left, place.offset + source_right));
     }
   }
 }
@@ -263,7 +268,7 @@ std::string SentencePieceJson::token_bytes(int64_t id, bool first) const {
 std::optional<int64_t> SentencePieceJson::token_id(std::string_view token) const {
   const std::string key(token);
   if (const auto added = added_ids_.find(key); added != added_ids_.end()) return added->second;
-  if (const auto own = model_->id_of(key)) return own;
+  if (const auto id = model_->id_of(key)) return id;
   std::string marked;
   for (char c : token) c == ' ' ? marked += "\xE2\x96\x81" : marked += c;
   return model_->id_of(marked);

@@ -14,9 +14,9 @@ namespace clover::data {
 /// byte-level alphabet.
 bool is_sentencepiece_json(const nlohmann::json& tokenizer);
 
-/// The tokenizer of such a `tokenizer.json`, with the ids and texts of the `tokenizers` library.
-/// `model_file`: the folder's tokenizer.model, or empty.  InputError (beginning with `where`) for anything
-/// malformed or not supported.
+/// The tokenizer of such a `tokenizer.json`.  It gives the same ids and texts as the `tokenizers` library.
+/// `model_file`: the folder's tokenizer.model, empty if it has none.  InputError (beginning with `where`) for
+/// anything malformed or not supported.
 std::unique_ptr<Tokenizer> load_sentencepiece_json(const nlohmann::json& tokenizer, const std::string& where,
                                                    const TokenizerSettings& settings,
                                                    const std::filesystem::path& model_file);

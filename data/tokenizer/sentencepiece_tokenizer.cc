@@ -21,9 +21,9 @@ using sentencepiece::SentencePieceProcessor;
 
 constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, how pieces write a space
 
-// A serialised ModelProto with normalizer_spec { add_dummy_prefix: false }.  Appended to a model it overrides
-// that field.
-constexpr std::string_view without_dummy_prefix("\x1A\x02\x18\x00", 4);
+// A serialised ModelProto with normalizer_spec { add_dummy_prefix: false }.  When it is appended to a
+// serialised model, it overrides that field.
+constexpr std::string_view no_dummy_prefix_spec("\x1A\x02\x18\x00", 4);
 
 std::unique_ptr<SentencePieceProcessor> parse_model(std::string_view bytes,
                                                     const std::filesystem::path& file) {
@@ -67,8 +67,8 @@ AddedToken control_token(const SentencePieceProcessor& model, int id) {
   return token;
 }
 
-// The added tokens in the order and with the flags in which they have always entered the hash, which heads
-// and stores record.
+// The added tokens that enter the hash, in this order and with these flags.  Heads and stores record the
+// hash, so neither may change.
 std::vector<AddedToken> hashed_tokens(const AddedTokenSources& sources) {
   std::map<std::string, AddedToken> by_id, by_content;
   for (const auto& [id, token] : sources.by_id)
@@ -77,10 +77,10 @@ std::vector<AddedToken> hashed_tokens(const AddedTokenSources& sources) {
   std::vector<AddedToken> tokens;
   for (const auto& [id, token] : by_id) tokens.push_back(token);
   for (auto& [content, token] : by_content) {
-    const auto same = [&](const AddedToken& other) {
+    const auto has_same_id_or_text = [&](const AddedToken& other) {
       return other.id == token.id || other.content == content;
     };
-    if (std::any_of(tokens.begin(), tokens.end(), same)) continue;
+    if (std::any_of(tokens.begin(), tokens.end(), has_same_id_or_text)) continue;
     token.special = false;
     tokens.push_back(token);
   }
@@ -109,11 +109,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   void encode_segment(const SentencePieceProcessor& model, std::string_view segment, size_t offset,
                       const AlignedText& repaired, Encoding& encoding) const;
 
-  std::unique_ptr<SentencePieceProcessor> model_;         // as the file says
-  std::unique_ptr<SentencePieceProcessor> continuation_;  // the same without the dummy prefix
-  bool dummy_prefix_ = false;
-  AddedTokenTrie added_;
-  std::unordered_map<std::string, int64_t> ids_;
+  std::unique_ptr<SentencePieceProcessor> model_;  // for the first segment of a text
+  std::unique_ptr<SentencePieceProcessor>
+      continuation_model_;     // for the others: no dummy prefix, unless legacy
+  bool dummy_prefix_ = false;  // model_ puts a space before a text
+  AddedTokenTrie added_tokens_;
+  std::unordered_map<std::string, int64_t> ids_;  // of pieces and added tokens, by text
   std::vector<std::string> bytes_of_id_;
   std::vector<bool> special_;
   std::optional<int64_t> bos_;
@@ -125,11 +126,12 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
                                                const TokenizerSettings& settings,
                                                const std::vector<AddedToken>& listed) {
   const std::string serialized = read_file(file);
-  const std::string bare = serialized + std::string(without_dummy_prefix);
-  model_ = parse_model(settings.prefix_space ? serialized : bare, file);
-  continuation_ = parse_model(settings.legacy && settings.prefix_space ? serialized : bare, file);
-  const auto probe = model_->EncodeAsImmutableProto("a");
-  dummy_prefix_ = probe.pieces_size() > 0 && probe.pieces(0).piece().starts_with(space_mark);
+  const std::string without_prefix = serialized + std::string(no_dummy_prefix_spec);
+  model_ = parse_model(settings.prefix_space ? serialized : without_prefix, file);
+  continuation_model_ =
+      parse_model(settings.legacy && settings.prefix_space ? serialized : without_prefix, file);
+  const auto encoded_a = model_->EncodeAsImmutableProto("a");
+  dummy_prefix_ = encoded_a.pieces_size() > 0 && encoded_a.pieces(0).piece().starts_with(space_mark);
 
   const int pieces = model_->GetPieceSize();
   bytes_of_id_.resize(static_cast<size_t>(pieces));
@@ -161,9 +163,9 @@ void SentencePieceTokenizer::add_added_tokens(const TokenizerSettings& settings,
     const auto id = ids_.find(content);
     return id == ids_.end() ? std::nullopt : std::optional<int64_t>(id->second);
   });
-  // As in transformers, the model's control pieces take the place of these.
+  // As in transformers, additional_special_tokens are not added: the model's control pieces take their place.
   AddedTokenSources sources = settings.sources;
-  sources.additional.clear();
+  sources.additional_special_tokens.clear();
   warn_once(settings.folder, sources.merge(listed, added));
   set_hash(settings.sources, added);
   for (int id = 0; id < pieces; ++id) {
@@ -180,18 +182,20 @@ void SentencePieceTokenizer::add_added_tokens(const TokenizerSettings& settings,
     bytes_of_id_[static_cast<size_t>(token.id)] = with_spaces(token.content);
     special_[static_cast<size_t>(token.id)] = token.special;
     ids_[token.content] = token.id;
-    added_.add(token);
+    added_tokens_.add(token);
   }
 }
 
+// Adds to the hash the tokens of `hashed_tokens`, the control and unknown pieces that have other texts, and
+// the tokens of `added` that differ from these.
 void SentencePieceTokenizer::set_hash(const AddedTokenSources& sources, const AddedVocabulary& added) {
   std::vector<AddedToken> covered = hashed_tokens(sources);
-  const size_t stated = covered.size();
+  const size_t stated_count = covered.size();
   for (int id = 0; id < model_->GetPieceSize(); ++id) {
     if (!model_->IsControl(id) && !model_->IsUnknown(id)) continue;
     AddedToken token = control_token(*model_, id);
-    const auto same = [&](const AddedToken& other) { return other.content == token.content; };
-    if (std::none_of(covered.begin(), covered.begin() + static_cast<ptrdiff_t>(stated), same))
+    const auto same_text = [&](const AddedToken& other) { return other.content == token.content; };
+    if (std::none_of(covered.begin(), covered.begin() + static_cast<ptrdiff_t>(stated_count), same_text))
       covered.push_back(std::move(token));
   }
   for (const AddedToken& token : covered) {
@@ -199,34 +203,36 @@ void SentencePieceTokenizer::set_hash(const AddedTokenSources& sources, const Ad
     hash_ =
         fnv1a(token.content + "\n" + std::to_string(token.id) + " " + std::to_string(flags) + "\n", hash_);
   }
-  hash_ = hash_with(hash_, covered, added);
+  hash_ = extend_hash(hash_, covered, added);
 }
 
 Encoding SentencePieceTokenizer::encode_with_spans(std::string_view text,
                                                    const EncodeOptions& options) const {
   return encode_segments(
-      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, 2, added_,
+      text, options.parse_special, options.add_bos && adds_bos_ ? bos_ : std::nullopt, /*max_gib=*/2,
+      added_tokens_,
       [&](std::string_view segment, size_t begin, const AlignedText& repaired, Encoding& encoding) {
-        encode_segment(begin == 0 ? *model_ : *continuation_, segment, begin, repaired, encoding);
+        encode_segment(begin == 0 ? *model_ : *continuation_model_, segment, begin, repaired, encoding);
       });
 }
 
 void SentencePieceTokenizer::encode_segment(const SentencePieceProcessor& model, std::string_view segment,
                                             size_t offset, const AlignedText& repaired,
                                             Encoding& encoding) const {
-  const auto encoded = model.EncodeAsImmutableProto({segment.data(), segment.size()});  // owns the pieces
+  const auto encoded_segment =
+      model.EncodeAsImmutableProto({segment.data(), segment.size()});  // owns the pieces
   const size_t first = encoding.ids.size();
-  for (const auto& piece : encoded.pieces()) {
+  for (const auto& piece : encoded_segment.pieces()) {
     encoding.ids.push_back(piece.id());
     encoding.spans.push_back(repaired.source_range(offset + piece.begin(), offset + piece.end()));
   }
   // The library gives all bytes of a character to the last of its byte tokens; here each of them spans the
   // character.
   for (size_t i = encoding.ids.size(); i-- > first + 1;) {
-    auto& before = encoding.spans[i - 1];
+    auto& previous = encoding.spans[i - 1];
     const bool both_bytes = model.IsByte(static_cast<int>(encoding.ids[i - 1])) &&
                             model.IsByte(static_cast<int>(encoding.ids[i]));
-    if (both_bytes && before.first == before.second) before = encoding.spans[i];
+    if (both_bytes && previous.first == previous.second) previous = encoding.spans[i];
   }
 }
 
@@ -238,10 +244,10 @@ std::string SentencePieceTokenizer::token_bytes(int64_t id, bool first) const {
 }
 
 std::optional<int64_t> SentencePieceTokenizer::token_id(std::string_view token) const {
-  std::string key;
-  for (char c : token) c == ' ' ? key += space_mark : key += c;
+  std::string marked;
+  for (char c : token) c == ' ' ? marked += space_mark : marked += c;
   if (const auto entry = ids_.find(std::string(token)); entry != ids_.end()) return entry->second;
-  if (const auto entry = ids_.find(key); entry != ids_.end()) return entry->second;
+  if (const auto entry = ids_.find(marked); entry != ids_.end()) return entry->second;
   return std::nullopt;
 }
 

@@ -34,7 +34,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) 
         warn_once(folder.string(),
                   {"tokenizer.model is read in place of tokenizer.json (" + std::string(error.what()) + ")"});
       }
-    } else if (ByteLevelVocabulary::describes(tokenizer) || !has_model) {
+    } else if (ByteLevelVocabulary::is_byte_level(tokenizer) || !has_model) {
       loaded = std::make_unique<ByteLevelBpe>(ByteLevelVocabulary::from_json(tokenizer, json_file.string()),
                                               settings);
     }
@@ -61,38 +61,38 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
 
 void StreamDecoder::start_after(std::span<const int64_t> ids) {
   // A character has at most 4 bytes, so the last tokens that hold 4 bytes hold all of an incomplete one.
-  constexpr size_t most_bytes = 4;
+  constexpr size_t max_character_bytes = 4;
   size_t begin = ids.size(), bytes = 0;
-  while (begin > 0 && bytes < most_bytes) {
+  while (begin > 0 && bytes < max_character_bytes) {
     const int64_t id = ids[--begin];
     if (!skip_special_ || !tokenizer_->is_special(id)) bytes += tokenizer_->token_bytes(id, false).size();
   }
   for (const int64_t id : ids.subspan(begin)) push(id);
-  held_from_before_ = held_.size();
+  held_back_from_start_ = held_back_.size();
 }
 
 std::string StreamDecoder::push(int64_t id) {
   if (skip_special_ && tokenizer_->is_special(id)) return {};
-  held_ += tokenizer_->token_bytes(id, first_);
+  held_back_ += tokenizer_->token_bytes(id, first_);
   first_ = false;
-  std::string certain;
+  std::string complete_text;
   size_t position = 0;
-  while (position < held_.size()) {
-    const Utf8Step step = decode_utf8(held_, position);
-    if (step.cut) break;
+  while (position < held_back_.size()) {
+    const Utf8Step step = decode_utf8(held_back_, position);
+    if (step.truncated) break;
     // Invalid bytes of the text before were emitted as U+FFFD there.
-    if (step.valid || position >= held_from_before_) append_utf8(certain, step.code_point);
+    if (step.valid || position >= held_back_from_start_) append_utf8(complete_text, step.code_point);
     position += step.length;
   }
-  held_.erase(0, position);
-  held_from_before_ -= std::min(held_from_before_, position);
-  return certain;
+  held_back_.erase(0, position);
+  held_back_from_start_ -= std::min(held_back_from_start_, position);
+  return complete_text;
 }
 
 std::string StreamDecoder::finish() {
-  const std::string rest = held_from_before_ > 0 ? "" : repair_utf8(held_);
-  held_.clear();
-  return rest;
+  const std::string text = held_back_from_start_ > 0 ? "" : repair_utf8(held_back_);
+  held_back_.clear();
+  return text;
 }
 
 }  // namespace clover::data

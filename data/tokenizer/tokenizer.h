@@ -12,7 +12,7 @@
 namespace clover::data {
 
 struct EncodeOptions {
-  bool add_bos = false;       // put BOS in front, where the tokenizer's post-processor would
+  bool add_bos = false;       // put BOS before the text, if the tokenizer's post-processor does so
   bool parse_special = true;  // "<|im_end|>" in the text becomes the special token
 };
 
@@ -49,14 +49,14 @@ class Tokenizer {
   std::string decode(std::span<const int64_t> ids, bool skip_special = true) const;
 
   virtual bool is_special(int64_t id) const = 0;
-  virtual std::optional<int64_t> token_id(
-      std::string_view token) const = 0;   // id of the token with this text
-  virtual int64_t vocab_size() const = 0;  // one past the largest id
-  virtual std::optional<int64_t> bos() const = 0;
-  virtual bool adds_bos() const = 0;     // whether its post-processor puts BOS in front of a text
-  virtual std::string hash() const = 0;  // 16 hex digits over everything that decides its ids
+  /// Id of the token with this text.
+  virtual std::optional<int64_t> token_id(std::string_view token) const = 0;
+  virtual int64_t vocab_size() const = 0;          // one past the largest id
+  virtual std::optional<int64_t> bos() const = 0;  // id of the BOS token
+  virtual bool adds_bos() const = 0;               // whether its post-processor puts BOS before a text
+  virtual std::string hash() const = 0;            // 16 hex digits over everything that decides its ids
 
-  /// The eos_token of its files, if they name one.
+  /// Text of the eos_token, if the folder's files name one, and its id.
   const std::optional<std::string>& eos_text() const { return eos_text_; }
   std::optional<int64_t> eos() const { return eos_text_ ? token_id(*eos_text_) : std::nullopt; }
 
@@ -69,8 +69,8 @@ class Tokenizer {
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
-  /// Makes the stream continue the text of `ids`, which is not emitted again: a leading space is kept, and a
-  /// character that began in those ids is completed.  Call it before `push`.
+  /// Makes the stream continue the text of `ids`, which is not emitted.  The first token of the stream then
+  /// keeps its leading space, and completes a character that began in `ids`.  Call it before `push`.
   void start_after(std::span<const int64_t> ids);
   std::string push(int64_t id);  // returns the text that is complete now
   std::string finish();          // returns what was held back
@@ -78,9 +78,9 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool first_ = true;
-  std::string held_;
-  size_t held_from_before_ = 0;  // how many bytes of held_ belong to the ids given to start_after
+  bool first_ = true;                // no token was pushed yet
+  std::string held_back_;            // bytes of an incomplete character
+  size_t held_back_from_start_ = 0;  // how many of these bytes belong to the ids given to start_after
 };
 
 }  // namespace clover::data

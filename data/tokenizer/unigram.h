@@ -9,8 +9,8 @@
 
 namespace clover::data {
 
-/// Unigram model: the segmentation with the largest sum of scores, found by Viterbi.  Characters that no
-/// token covers become byte tokens or the unknown token; adjacent ones are fused into one.
+/// Unigram model: the segmentation with the largest sum of scores, found by Viterbi.  A run of characters
+/// that no token covers becomes one unknown token, or byte tokens.
 class Unigram final : public SubwordModel {
  public:
   /// Reads the `model` of a tokenizer.json.  InputError beginning with `where`.
@@ -25,14 +25,14 @@ class Unigram final : public SubwordModel {
   void add_to_trie(const std::string& token, int32_t id);
   void emit_token(std::string_view text, BpeSymbol token, std::vector<BpeSymbol>& tokens) const;
 
-  std::vector<std::string> token_strings_;
-  std::vector<double> scores_;
-  std::unordered_map<std::string, int32_t> ids_;
-  BpeMerges trie_;                 // (node, byte) to node; the root is 0
-  std::vector<int32_t> token_of_;  // by node: the token that ends there, or -1
-  std::array<int32_t, 256> bytes_;
-  double unknown_score_ = 0;
-  int32_t unknown_ = -1;
+  std::vector<std::string> token_strings_;        // by id
+  std::vector<double> scores_;                    // by id: log-probability of the token
+  std::unordered_map<std::string, int32_t> ids_;  // by text
+  BpeMerges trie_;                                // used as a hash table: (node, byte) to node; the root is 0
+  std::vector<int32_t> token_of_node_;            // by node: the token that ends there, or -1
+  std::array<int32_t, 256> byte_ids_;             // byte tokens; -1: none
+  double unknown_score_ = 0;                      // of an unknown character
+  int32_t unknown_id_ = -1;
   bool byte_fallback_ = false;
 };
 

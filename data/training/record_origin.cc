@@ -13,7 +13,7 @@ std::string_view stripped(std::string_view text) {
 
 /// The messages up to the first user message; all of them without one.
 std::string conversation_start(const std::vector<Message>& messages) {
-  std::string text("messages\0", 9);
+  std::string text("messages\0", 9);  // no prompt of plain text begins with it
   const auto append = [&](const Message& message) {
     text.append(message.role).append(1, '\0').append(stripped(message.content)).append(1, '\0');
   };
@@ -24,7 +24,8 @@ std::string conversation_start(const std::vector<Message>& messages) {
   return text;
 }
 
-struct Origin {
+/// For std::visit of a record's content.
+struct OriginVisitor {
   size_t sample;
 
   SampleOrigin operator()(const ChatRecord& record) const { return {conversation_start(record.messages)}; }
@@ -45,7 +46,7 @@ struct Origin {
 }  // namespace
 
 SampleOrigin sample_origin(const TrainingRecord& record, size_t sample) {
-  return std::visit(Origin{sample}, record.content);
+  return std::visit(OriginVisitor{sample}, record.content);
 }
 
 }  // namespace clover::data

@@ -7,10 +7,10 @@
 
 namespace clover::data {
 
-/// The origin of sample number `sample` of a record, by which samples are grouped so that held-out data is
-/// new to the heads (sample_groups.h).  For a conversation the prompt is its messages up to the first user
-/// message, which is the same for all turns; for texts it is the prompt.  Empty for token ids: their prompt
-/// is taken from the ids.
+/// The origin of sample number `sample` of a record.  Samples are grouped by it, so that no prompt of the
+/// held-out data is trained on (sample_groups.h).  The prompt of a conversation is its messages up to the
+/// first user message, which is the same for all turns; that of a text is its prompt.  Empty for token ids:
+/// their prompt is taken from the ids (token_store_writer.cc).
 SampleOrigin sample_origin(const TrainingRecord& record, size_t sample);
 
 }  // namespace clover::data

@@ -13,17 +13,18 @@ struct Extent {
   bool complete;  // false: the text ends inside the value
 };
 
-/// Length of the JSON value that begins at 0: up to its last bracket, or up to a separator.
+/// Length in bytes of the JSON value at the beginning of `text`: up to its closing bracket, or up to the ","
+/// or "]" after it.
 Extent extent_of_value(std::string_view text) {
   int64_t depth = 0;
-  bool inside = false;  // inside a string
+  bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (inside) {
+    if (in_string) {
       if (c == '\\') ++i;
-      inside = c != '"';
+      in_string = c != '"';
     } else if (c == '"') {
-      inside = true;
+      in_string = true;
     } else if (c == '{' || c == '[') {
       ++depth;
     } else if (c == '}' || c == ']') {
@@ -42,17 +43,17 @@ bool is_json_array(std::string_view text) {
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   const size_t begin = text.find_first_not_of(blanks);
   if (begin == text.npos || text[begin] != '[') return false;
-  // A list that ends on its line, with more text after it, is a record of JSON lines.
+  // A list that ends on its first line, with more text after it, is a record of JSON lines.
   const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
   const Extent extent = extent_of_value(line);
   return !extent.complete || text.find_first_not_of(blanks, begin + extent.length) == text.npos;
 }
 
-RecordTexts::RecordTexts(std::string_view text) : rest_(text), is_array_(is_json_array(text)) {
-  if (rest_.starts_with(byte_order_mark)) rest_.remove_prefix(byte_order_mark.size());
+RecordTexts::RecordTexts(std::string_view text) : remaining_text_(text), is_array_(is_json_array(text)) {
+  if (remaining_text_.starts_with(byte_order_mark)) remaining_text_.remove_prefix(byte_order_mark.size());
   if (!is_array_) return;
   skip_blanks();
-  rest_.remove_prefix(1);
+  remaining_text_.remove_prefix(1);
 }
 
 bool RecordTexts::next(Record& record) {
@@ -60,51 +61,51 @@ bool RecordTexts::next(Record& record) {
 }
 
 bool RecordTexts::next_line(Record& record) {
-  while (!rest_.empty()) {
-    const size_t length = std::min(rest_.find('\n'), rest_.size());
-    record = {rest_.substr(0, length), line_++, ""};
-    rest_.remove_prefix(std::min(length + 1, rest_.size()));
+  while (!remaining_text_.empty()) {
+    const size_t length = std::min(remaining_text_.find('\n'), remaining_text_.size());
+    record = {remaining_text_.substr(0, length), line_++, ""};
+    remaining_text_.remove_prefix(std::min(length + 1, remaining_text_.size()));
     if (record.text.find_first_not_of(" \t\r") != record.text.npos) return true;
   }
   return false;
 }
 
 void RecordTexts::skip_blanks() {
-  const size_t begin = std::min(rest_.find_first_not_of(blanks), rest_.size());
-  line_ += std::count(rest_.begin(), rest_.begin() + begin, '\n');
-  rest_.remove_prefix(begin);
+  const size_t begin = std::min(remaining_text_.find_first_not_of(blanks), remaining_text_.size());
+  line_ += std::count(remaining_text_.begin(), remaining_text_.begin() + begin, '\n');
+  remaining_text_.remove_prefix(begin);
 }
 
 bool RecordTexts::next_element(Record& record) {
   skip_blanks();
-  if (ended_) return false;
+  if (array_ended_) return false;
   record = {"", line_, ""};
-  if (rest_.starts_with(']')) {
-    rest_.remove_prefix(1);
+  if (remaining_text_.starts_with(']')) {
+    remaining_text_.remove_prefix(1);
     skip_blanks();
-    ended_ = true;
-    if (!rest_.empty()) record.error = "expected nothing behind the array, found more";
-    return !rest_.empty();
+    array_ended_ = true;
+    if (!remaining_text_.empty()) record.error = "expected nothing behind the array, found more";
+    return !remaining_text_.empty();
   }
-  if (!first_) {
-    if (!rest_.starts_with(',')) {
-      ended_ = true;
-      record.error = rest_.empty()
+  if (!at_first_element_) {
+    if (!remaining_text_.starts_with(',')) {
+      array_ended_ = true;
+      record.error = remaining_text_.empty()
                          ? "expected \"]\" at the end of the array, found the end of the file"
                          : "expected \",\" or \"]\" behind an element of the array, found something else";
       return true;
     }
-    rest_.remove_prefix(1);
+    remaining_text_.remove_prefix(1);
     skip_blanks();
     record.line = line_;
   }
-  first_ = false;
-  const size_t length = extent_of_value(rest_).length;
-  record.text = rest_.substr(0, length);
-  line_ += std::count(rest_.begin(), rest_.begin() + length, '\n');
-  rest_.remove_prefix(length);
+  at_first_element_ = false;
+  const size_t length = extent_of_value(remaining_text_).length;
+  record.text = remaining_text_.substr(0, length);
+  line_ += std::count(remaining_text_.begin(), remaining_text_.begin() + length, '\n');
+  remaining_text_.remove_prefix(length);
   if (length == 0) {
-    ended_ = true;
+    array_ended_ = true;
     record.error = "expected an element of the array, found none";
   }
   return true;

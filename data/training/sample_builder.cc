@@ -12,27 +12,27 @@
 namespace clover::data {
 namespace {
 
-const std::string probe = "Zyzzyva";  // a word that occurs in no template
+const std::string probe_word = "Zyzzyva";  // a word that occurs in no template
 
-/// The text of the end token of an answer in this format, "<|im_end|>" for ChatML; "" without one.
+/// The text of the template's end token, "<|im_end|>" for ChatML; "" without one.
 std::string end_text(const ChatTemplate& chat_template) {
-  const RenderedChat chat = chat_template.render({{"user", "q"}, {"assistant", probe}}, false);
+  const RenderedChat chat = chat_template.render({{"user", "q"}, {"assistant", probe_word}}, false);
   if (chat.assistant_spans.empty()) return "";
   const auto [begin, end] = chat.assistant_spans[0];
-  const size_t answer_at = chat.text.find(probe, begin);
+  const size_t answer_at = chat.text.find(probe_word, begin);
   if (answer_at >= end) return "";
-  const size_t answer_end = answer_at + probe.size();
+  const size_t answer_end = answer_at + probe_word.size();
   const size_t token_at = std::min(chat.text.find_first_not_of(' ', answer_end), end);
   return chat.text.substr(token_at, end - token_at);
 }
 
-/// The prompt before `answer`: the text of the messages before it, or what the template writes in front when
-/// there are none.
-std::string prompt_of(const ChatTemplate& chat_template, const std::vector<Message>& before,
+/// The prompt of `answer`: the text of the messages before it with the generation prompt.  If there are no
+/// messages before it, the text that the template writes before an answer.
+std::string prompt_of(const ChatTemplate& chat_template, const std::vector<Message>& messages_before,
                       const Message& answer, const TemplateArguments& arguments) {
-  if (!before.empty()) return chat_template.text(before, true, arguments);
-  const RenderedAnswer whole = chat_template.answer({answer}, "", arguments);
-  if (whole.by_generation_tag) return whole.text.substr(0, whole.begin);
+  if (!messages_before.empty()) return chat_template.text(messages_before, true, arguments);
+  const RenderedAnswer rendered = chat_template.answer({answer}, "", arguments);
+  if (rendered.by_generation_tag) return rendered.text.substr(0, rendered.begin);
   const RenderedChat chat = chat_template.render({answer}, false, arguments);
   return chat.assistant_spans.empty() ? "" : chat.text.substr(0, chat.assistant_spans[0].first);
 }
@@ -41,31 +41,31 @@ std::string prompt_of(const ChatTemplate& chat_template, const std::vector<Messa
 
 SampleBuilder::SampleBuilder(const Tokenizer& tokenizer, const ChatTemplate& chat_template)
     : tokenizer_(tokenizer), chat_template_(chat_template) {
-  end_text_ = [&chat_template, known = std::make_shared<std::optional<std::string>>()] {
-    if (!*known) *known = end_text(chat_template);
-    return **known;
+  end_text_ = [&chat_template, cached = std::make_shared<std::optional<std::string>>()] {
+    if (!*cached) *cached = end_text(chat_template);
+    return **cached;
   };
 }
 
 std::vector<TrainingSample> SampleBuilder::operator()(const ChatRecord& record) const {
   const bool add_bos = tokenizer_.adds_bos() && !chat_template_.text_has_bos();
   SampleTokens tokens(tokenizer_);
-  std::vector<Message> so_far;  // up to the current message
+  std::vector<Message> messages_so_far;  // up to the current message
   bool answered = false;
   for (size_t i = 0; i < record.messages.size(); ++i) {
     const Message& message = record.messages[i];
-    so_far.push_back(message);
+    messages_so_far.push_back(message);
     if (message.role != "assistant") continue;
     answered = true;
     if (!record.supervised_messages.empty() && record.supervised_messages[i] == 0) continue;
-    const std::vector<Message> before(record.messages.begin(), record.messages.begin() + i);
-    const std::string prompt = prompt_of(chat_template_, before, message, record.arguments);
+    const std::vector<Message> messages_before(record.messages.begin(), record.messages.begin() + i);
+    const std::string prompt = prompt_of(chat_template_, messages_before, message, record.arguments);
     const GeneratedAnswer answer =
-        generated_answer(chat_template_, so_far, prompt, record.arguments, end_text_);
+        generated_answer(chat_template_, messages_so_far, prompt, record.arguments, end_text_);
     tokens.append_prompt(prompt, add_bos);
     tokens.append_unsupervised(answer.before);
-    const bool last = i + 1 == record.messages.size();
-    tokens.append_answer(answer.text, last ? answer.after : "");
+    const bool is_last = i + 1 == record.messages.size();
+    tokens.append_answer(answer.text, is_last ? answer.after : "");
   }
   if (!answered) throw InputError("the conversation: expected an assistant's answer, found none");
   return tokens.finish();
@@ -92,9 +92,9 @@ std::vector<TrainingSample> SampleBuilder::operator()(const TokensRecord& record
   return {{record.ids, record.supervised, ""}};
 }
 
-/// The answers are the ids that the model generated.  As in the batch job, a turn's prompt is the text of the
-/// whole conversation so far, in which an earlier answer lacks its stop text and may be tokenised
-/// differently.
+/// The answers are the ids that the model generated.  As in the batch job, the prompt of a turn is the text
+/// of the whole conversation so far.  In it, an earlier answer lacks its stop text and may be tokenised
+/// differently from the generated ids.
 std::vector<TrainingSample> SampleBuilder::operator()(const BatchOutputRecord& record) const {
   if (!record.is_chat) return samples_of_prompts(record);
   SampleTokens tokens(tokenizer_);
@@ -110,7 +110,6 @@ std::vector<TrainingSample> SampleBuilder::operator()(const BatchOutputRecord& r
   return tokens.finish();
 }
 
-/// One sample for each prompt.
 std::vector<TrainingSample> SampleBuilder::samples_of_prompts(const BatchOutputRecord& record) const {
   std::vector<TrainingSample> samples;
   for (size_t i = 0; i < record.answers.size(); ++i) {
@@ -129,10 +128,11 @@ std::vector<TrainingSample> SampleBuilder::samples_of_prompts(const BatchOutputR
 
 std::string masking_notice(const ChatTemplate& chat_template) {
   try {
-    const RenderedAnswer chat = chat_template.answer({{"user", "q"}, {"assistant", probe}},
+    const RenderedAnswer chat = chat_template.answer({{"user", "q"}, {"assistant", probe_word}},
                                                      chat_template.text({{"user", "q"}}, true));
-    const bool ends = jinja::stripped(std::string_view(chat.text).substr(chat.end), true, true).empty();
-    if (!chat.by_generation_tag || ends) return "";
+    const bool covers_end_token =
+        jinja::stripped(std::string_view(chat.text).substr(chat.end), true, true).empty();
+    if (!chat.by_generation_tag || covers_end_token) return "";
     return "the chat template marks what the assistant says ({% generation %}) without the end token behind "
            "it: "
            "where answers end is not learned";

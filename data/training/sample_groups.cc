@@ -12,7 +12,7 @@ namespace clover::data {
 namespace {
 
 // Shorter texts are ignored: many unrelated texts begin with them.
-constexpr size_t min_full_text_bytes = 16;  // bytes
+constexpr size_t min_full_text_bytes = 16;
 
 /// Mixes the high bits, which FNV leaves poorly mixed for short inputs and which decide the order of groups.
 uint64_t mixed(uint64_t hash) {
@@ -29,21 +29,22 @@ std::string_view without_trailing_space(std::string_view text) {
 class FullTextIndex {
  public:
   void add(uint64_t hash, size_t sample) {
-    first_.emplace(hash, sample);
-    seen_->set(hash % bits);
+    sample_of_hash_.emplace(hash, sample);
+    hash_bits_->set(hash % bits);
   }
 
   /// A sample whose full text has this hash, or -1.
   int64_t find(uint64_t hash) const {
-    if (!seen_->test(hash % bits)) return -1;  // true for nearly all look-ups
-    const auto found = first_.find(hash);
-    return found == first_.end() ? -1 : static_cast<int64_t>(found->second);
+    if (!hash_bits_->test(hash % bits)) return -1;  // true for nearly all look-ups
+    const auto found = sample_of_hash_.find(hash);
+    return found == sample_of_hash_.end() ? -1 : static_cast<int64_t>(found->second);
   }
 
  private:
   static constexpr size_t bits = size_t{1} << 24;
-  std::unordered_map<uint64_t, size_t> first_;
-  std::unique_ptr<std::bitset<bits>> seen_ = std::make_unique<std::bitset<bits>>();
+  std::unordered_map<uint64_t, size_t> sample_of_hash_;
+  /// Bit hash % bits is set for every hash of the index: a quick test that most hashes are not in it.
+  std::unique_ptr<std::bitset<bits>> hash_bits_ = std::make_unique<std::bitset<bits>>();
 };
 
 /// Disjoint sets (union-find) of 0 .. count-1.
@@ -76,27 +77,27 @@ void SampleGroups::add(SampleOrigin origin) {
 std::vector<uint64_t> SampleGroups::keys() const {
   const size_t count = prompt_hashes_.size();
   DisjointSets sets(count);
-  std::unordered_map<uint64_t, size_t> first_of_prompt;
+  std::unordered_map<uint64_t, size_t> first_sample_of_prompt;
   FullTextIndex full_texts;
   for (size_t i = 0; i < count; ++i) {
-    sets.join(i, first_of_prompt.emplace(prompt_hashes_[i], i).first->second);
+    sets.join(i, first_sample_of_prompt.emplace(prompt_hashes_[i], i).first->second);
     if (full_text_hashes_[i] != 0) full_texts.add(full_text_hashes_[i], i);
   }
   for (size_t i = 0; i < count; ++i) {
-    uint64_t hash = fnv1a_offset_basis;
+    uint64_t hash = fnv1a_offset_basis;  // of the text up to `byte`
     for (const char& byte : searched_texts_[i]) {
       hash = fnv1a({&byte, 1}, hash);
-      if (const int64_t begins = full_texts.find(hash); begins >= 0)
-        sets.join(i, static_cast<size_t>(begins));
+      if (const int64_t prefix_sample = full_texts.find(hash); prefix_sample >= 0)
+        sets.join(i, static_cast<size_t>(prefix_sample));
     }
   }
-  std::unordered_map<size_t, uint64_t> smallest;
+  std::unordered_map<size_t, uint64_t> smallest_keys;
   for (size_t i = 0; i < count; ++i) {
-    uint64_t& key = smallest.emplace(sets.root(i), UINT64_MAX).first->second;
+    uint64_t& key = smallest_keys.emplace(sets.root(i), UINT64_MAX).first->second;
     key = std::min(key, mixed(prompt_hashes_[i]));
   }
   std::vector<uint64_t> keys(count);
-  for (size_t i = 0; i < count; ++i) keys[i] = smallest[sets.root(i)];
+  for (size_t i = 0; i < count; ++i) keys[i] = smallest_keys[sets.root(i)];
   return keys;
 }
 
@@ -104,21 +105,21 @@ std::vector<uint8_t> held_out_samples(const std::vector<uint64_t>& keys, double 
   std::vector<uint8_t> held_out(keys.size(), 0);
   std::vector<uint64_t> sorted = keys;
   std::ranges::sort(sorted);
-  const double wanted = share * static_cast<double>(keys.size());
-  std::unordered_map<uint64_t, bool> chosen;
-  int64_t taken = 0, smallest = INT64_MAX;
-  uint64_t smallest_key = 0;
+  const double max_samples = share * static_cast<double>(keys.size());
+  std::unordered_map<uint64_t, bool> is_held_out;          // by key
+  int64_t held_out_count = 0, smallest_group = INT64_MAX;  // samples
+  uint64_t smallest_group_key = 0;
   for (auto begin = sorted.begin(); begin != sorted.end();) {
     const auto end = std::find_if(begin, sorted.end(), [&](uint64_t key) { return key != *begin; });
     const int64_t size = end - begin;
-    if (size < smallest) smallest = size, smallest_key = *begin;
-    const bool fits = static_cast<double>(taken + size) <= wanted;
-    if (fits) taken += size;
-    chosen[*begin] = fits;
+    if (size < smallest_group) smallest_group = size, smallest_group_key = *begin;
+    const bool fits = static_cast<double>(held_out_count + size) <= max_samples;
+    if (fits) held_out_count += size;
+    is_held_out[*begin] = fits;
     begin = end;
   }
-  if (share > 0 && taken == 0 && chosen.size() > 1) chosen[smallest_key] = true;
-  for (size_t i = 0; i < keys.size(); ++i) held_out[i] = chosen[keys[i]];
+  if (share > 0 && held_out_count == 0 && is_held_out.size() > 1) is_held_out[smallest_group_key] = true;
+  for (size_t i = 0; i < keys.size(); ++i) held_out[i] = is_held_out[keys[i]];
   return held_out;
 }
 

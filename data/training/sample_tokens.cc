@@ -20,33 +20,33 @@ void SampleTokens::finish_sample() {
 }
 
 void SampleTokens::append_prompt(const std::string& prompt, bool add_bos) {
-  const bool same_begin = stable_ids_ > 0 && std::string_view(prompt).starts_with(
-                                                 std::string_view(text_).substr(0, stable_bytes_));
-  const size_t kept_text = same_begin ? stable_bytes_ : 0, kept_ids = same_begin ? stable_ids_ : 0;
-  const Encoding encoding = tokenizer_.encode_with_spans(std::string_view(prompt).substr(kept_text),
-                                                         {.add_bos = add_bos && kept_ids == 0});
-  const size_t known = sample_.ids.size() - kept_ids;
+  const bool same_prefix = stable_ids_ > 0 && std::string_view(prompt).starts_with(
+                                                  std::string_view(prompt_).substr(0, stable_bytes_));
+  const size_t reused_bytes = same_prefix ? stable_bytes_ : 0, reused_ids = same_prefix ? stable_ids_ : 0;
+  const Encoding encoding = tokenizer_.encode_with_spans(std::string_view(prompt).substr(reused_bytes),
+                                                         {.add_bos = add_bos && reused_ids == 0});
+  const size_t sample_ids_to_match = sample_.ids.size() - reused_ids;
   const bool continues_sample =
-      known <= encoding.ids.size() &&
-      std::equal(sample_.ids.begin() + kept_ids, sample_.ids.end(), encoding.ids.begin());
+      sample_ids_to_match <= encoding.ids.size() &&
+      std::equal(sample_.ids.begin() + reused_ids, sample_.ids.end(), encoding.ids.begin());
   if (continues_sample) {
-    append(std::span(encoding.ids).subspan(known), false);
+    append(std::span(encoding.ids).subspan(sample_ids_to_match), false);
   } else {
-    const std::vector<int64_t> begin(sample_.ids.begin(), sample_.ids.begin() + kept_ids);
+    const std::vector<int64_t> prefix(sample_.ids.begin(), sample_.ids.begin() + reused_ids);
     finish_sample();
-    append(begin, false);
+    append(prefix, false);
     append(encoding.ids, false);
   }
-  text_ = prompt;
+  prompt_ = prompt;
   trailing_special_.clear();
-  stable_bytes_ = kept_text;
-  stable_ids_ = kept_ids;
+  stable_bytes_ = reused_bytes;
+  stable_ids_ = reused_ids;
   for (size_t i = encoding.ids.size(); i-- > 0;) {
     const auto [begin, end] = encoding.spans[i];
     if (begin == end || !tokenizer_.is_special(encoding.ids[i])) continue;
-    stable_bytes_ = kept_text + begin;
-    stable_ids_ = kept_ids + i;
-    if (kept_text + end == prompt.size()) trailing_special_ = prompt.substr(stable_bytes_);
+    stable_bytes_ = reused_bytes + begin;
+    stable_ids_ = reused_ids + i;
+    if (reused_bytes + end == prompt.size()) trailing_special_ = prompt.substr(stable_bytes_);
     break;
   }
 }
@@ -54,25 +54,26 @@ void SampleTokens::append_prompt(const std::string& prompt, bool add_bos) {
 void SampleTokens::append_prompt(std::span<const int64_t> prompt) {
   finish_sample();
   append(prompt, false);
-  text_.clear();
+  prompt_.clear();
   trailing_special_.clear();
   stable_bytes_ = stable_ids_ = 0;
 }
 
 Encoding SampleTokens::encode_continuation(std::string_view text, size_t& context_bytes) const {
-  const auto encoded = [&](std::string_view before) {
-    context_bytes = before.size();
-    return tokenizer_.encode_with_spans(std::string(before) + std::string(text), {});
+  const auto encoded = [&](std::string_view context) {
+    context_bytes = context.size();
+    return tokenizer_.encode_with_spans(std::string(context) + std::string(text), {});
   };
-  if (!trailing_special_.empty() || text_.empty() || !puts_space_before_text_)
+  if (!trailing_special_.empty() || prompt_.empty() || !puts_space_before_text_)
     return encoded(trailing_special_);
-  // A character in front keeps the tokenizer from adding a space; it must not form a token with the text.
-  for (const std::string_view before : {"\n", ".", "0", "a"}) {
-    Encoding encoding = encoded(before);
-    const bool apart = std::none_of(encoding.spans.begin(), encoding.spans.end(), [&](const auto& span) {
-      return span.first < context_bytes && span.second > context_bytes;
-    });
-    if (apart) return encoding;
+  // A context of one character keeps the tokenizer from adding a space.  No token may contain both that
+  // character and text after it.
+  for (const std::string_view context : {"\n", ".", "0", "a"}) {
+    Encoding encoding = encoded(context);
+    const bool is_separate = std::none_of(
+        encoding.spans.begin(), encoding.spans.end(),
+        [&](const auto& span) { return span.first < context_bytes && span.second > context_bytes; });
+    if (is_separate) return encoding;
   }
   return encoded("");
 }
@@ -97,7 +98,7 @@ void SampleTokens::append_unsupervised(std::string_view text) {
   for (size_t i = 0; i < encoding.ids.size(); ++i)
     if (encoding.spans[i].first >= context_bytes) append(std::span(encoding.ids).subspan(i, 1), false);
   trailing_special_.clear();
-  text_ += text;
+  prompt_ += text;
 }
 
 std::vector<TrainingSample> SampleTokens::finish() {

@@ -16,11 +16,11 @@ using Json = nlohmann::json;
   throw InputError(folder.string() + ": " + what + "; run prepare again");
 }
 
-int64_t whole_number(const Json& about, const char* key, const fs::path& file) {
-  const auto found = about.find(key);
-  if (found == about.end() || !found->is_number_integer() || *found < 0) {
+int64_t whole_number(const Json& metadata, const char* key, const fs::path& file) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end() || !found->is_number_integer() || *found < 0) {
     throw InputError(file.string() + ": expected the whole number \"" + key + "\", found " +
-                     (found == about.end() ? "none" : found->dump().substr(0, 80)));
+                     (found == metadata.end() ? "none" : found->dump().substr(0, 80)));
   }
   if (*found > (int64_t{1} << 60)) {
     throw InputError(file.string() + ": \"" + key + "\" is impossibly large: " + found->dump());
@@ -34,17 +34,17 @@ struct TokenStore::State {
   struct Columns {
     at::Tensor ids;         // [tokens] i32
     at::Tensor supervised;  // [tokens] u8, 0 or 1
-    at::Tensor offsets;     // [samples + 1] i64, from 0, rising
-    at::Tensor category;    // [samples] i32
+    at::Tensor offsets;     // [samples + 1] i64: sample i has the tokens from offset i up to offset i + 1
+    at::Tensor category;    // [samples] i32: index into `categories`
     int64_t samples = 0;
     int64_t supervised_tokens = 0;
   };
-  fs::path folder;
-  Json about;
+  fs::path folder;  // for error messages
+  Json metadata;    // store.json
   std::vector<std::string> categories;
-  Columns columns[2];
+  Columns columns[2];  // by Split
 
-  void load_about();
+  void load_metadata();
   void load_split(int split, const SafetensorsReader& reader);
 };
 
@@ -81,51 +81,53 @@ void check_offsets(const at::Tensor& offsets, int64_t tokens, const std::string&
 
 }  // namespace
 
-void TokenStore::State::load_about() {
+void TokenStore::State::load_metadata() {
   const fs::path file = folder / "store.json";
-  about = read_json(file);
-  if (!about.is_object()) throw InputError(file.string() + ": expected a JSON object");
-  if (const int64_t version = whole_number(about, "version", file); version != token_store_version) {
+  metadata = read_json(file);
+  if (!metadata.is_object()) throw InputError(file.string() + ": expected a JSON object");
+  if (const int64_t version = whole_number(metadata, "version", file); version != token_store_version) {
     fail(folder, "the store has version " + std::to_string(version) + ", expected " +
                      std::to_string(token_store_version));
   }
-  if (!about.contains("categories") || !about["categories"].is_array()) {
+  if (!metadata.contains("categories") || !metadata["categories"].is_array()) {
     throw InputError(file.string() + ": expected the list \"categories\"");
   }
-  for (const Json& category : about["categories"]) {
+  for (const Json& category : metadata["categories"]) {
     if (!category.is_string()) throw InputError(file.string() + ": categories must be strings");
     categories.push_back(category);
   }
 }
 
 void TokenStore::State::load_split(int split, const SafetensorsReader& reader) {
-  const fs::path about_file = folder / "store.json";
+  const fs::path metadata_file = folder / "store.json";
   const std::string name = split_names[split];
-  if (!about.contains(name) || !about[name].is_object()) {
-    throw InputError(about_file.string() + ": expected the object \"" + name + "\"");
+  if (!metadata.contains(name) || !metadata[name].is_object()) {
+    throw InputError(metadata_file.string() + ": expected the object \"" + name + "\"");
   }
-  Columns& own = columns[split];
-  own.samples = whole_number(about[name], "samples", about_file);
-  own.supervised_tokens = whole_number(about[name], "supervised_tokens", about_file);
-  const int64_t tokens = whole_number(about[name], "tokens", about_file);
-  own.ids = read_column(reader, name + ".ids", at::kInt, tokens, folder);
-  own.supervised = read_column(reader, name + ".supervised", at::kByte, tokens, folder);
-  own.offsets = read_column(reader, name + ".offsets", at::kLong, own.samples + 1, folder);
-  own.category = read_column(reader, name + ".category", at::kInt, own.samples, folder);
+  Columns& split_columns = columns[split];
+  split_columns.samples = whole_number(metadata[name], "samples", metadata_file);
+  split_columns.supervised_tokens = whole_number(metadata[name], "supervised_tokens", metadata_file);
+  const int64_t tokens = whole_number(metadata[name], "tokens", metadata_file);
+  split_columns.ids = read_column(reader, name + ".ids", at::kInt, tokens, folder);
+  split_columns.supervised = read_column(reader, name + ".supervised", at::kByte, tokens, folder);
+  split_columns.offsets =
+      read_column(reader, name + ".offsets", at::kLong, split_columns.samples + 1, folder);
+  split_columns.category = read_column(reader, name + ".category", at::kInt, split_columns.samples, folder);
 
-  check_ids(own.ids, whole_number(about, "vocab_size", about_file), folder);
-  check_offsets(own.offsets, tokens, name, folder);
-  const uint8_t* mask = own.supervised.const_data_ptr<uint8_t>();
-  if (std::count(mask, mask + tokens, 1) != own.supervised_tokens ||
-      std::count(mask, mask + tokens, 0) != tokens - own.supervised_tokens) {
-    fail(folder, "the mask of " + name + " does not have the " + std::to_string(own.supervised_tokens) +
+  check_ids(split_columns.ids, whole_number(metadata, "vocab_size", metadata_file), folder);
+  check_offsets(split_columns.offsets, tokens, name, folder);
+  const uint8_t* mask = split_columns.supervised.const_data_ptr<uint8_t>();
+  if (std::count(mask, mask + tokens, 1) != split_columns.supervised_tokens ||
+      std::count(mask, mask + tokens, 0) != tokens - split_columns.supervised_tokens) {
+    fail(folder, "the mask of " + name + " does not have the " +
+                     std::to_string(split_columns.supervised_tokens) +
                      " supervised tokens that store.json claims");
   }
-  const int32_t* category = own.category.const_data_ptr<int32_t>();
+  const int32_t* category = split_columns.category.const_data_ptr<int32_t>();
   const auto unknown = [&](int32_t index) {
     return index < 0 || index >= static_cast<int64_t>(categories.size());
   };
-  if (std::any_of(category, category + own.samples, unknown)) {
+  if (std::any_of(category, category + split_columns.samples, unknown)) {
     fail(folder, "a sample of " + name + " has a category that store.json does not list");
   }
 }
@@ -133,17 +135,17 @@ void TokenStore::State::load_split(int split, const SafetensorsReader& reader) {
 TokenStore TokenStore::open(const fs::path& folder) {
   auto state = std::make_shared<State>();
   state->folder = folder;
-  state->load_about();
+  state->load_metadata();
   const auto reader = SafetensorsReader::open(folder / "tokens.safetensors");
   if (reader.names().size() != 8) {
     fail(folder,
          "tokens.safetensors holds " + std::to_string(reader.names().size()) + " tensors, expected 8");
   }
   // Both files hold the same hash, so a store whose files come from two runs is refused.
-  const auto& metadata = reader.metadata();
-  const auto stored = metadata.find("content_hash");
-  if (stored == metadata.end() || !state->about.contains("content_hash") ||
-      state->about["content_hash"] != stored->second) {
+  const auto& tensor_metadata = reader.metadata();
+  const auto content_hash = tensor_metadata.find("content_hash");
+  if (content_hash == tensor_metadata.end() || !state->metadata.contains("content_hash") ||
+      state->metadata["content_hash"] != content_hash->second) {
     fail(folder, "store.json and tokens.safetensors do not belong together");
   }
   for (int split = 0; split < 2; ++split) state->load_split(split, reader);
@@ -160,8 +162,8 @@ int64_t TokenStore::supervised_tokens(Split split) const {
   return state_->columns[static_cast<int>(split)].supervised_tokens;
 }
 
-const Json& TokenStore::about() const {
-  return state_->about;
+const Json& TokenStore::metadata() const {
+  return state_->metadata;
 }
 
 TokenStore::Sample TokenStore::sample(Split split, int64_t index) const {

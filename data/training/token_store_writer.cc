@@ -19,21 +19,24 @@ std::string_view bytes_of(std::span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
 }
 
-uint64_t content_hash(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
+uint64_t sample_hash(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
   uint64_t hash = fnv1a(bytes_of(supervised), fnv1a(bytes_of(ids)));
-  // Stores record this hash, so the mixing, which an earlier way of splitting needed, stays.
+  // Stores record a hash of these hashes, so the mixing must stay although nothing needs it.
   hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdull;
   hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53ull;
   return hash ^ hash >> 33;
 }
 
-/// The prompt of a sample of token ids: the bytes of the ids before the first supervised one, if there are at
-/// least two. The last byte of an id is 0, so these bytes never end in white space.
+/// The origin of a sample of token ids.  Its prompt is the bytes of the ids before the first supervised one,
+/// if there are at least two such ids.  SampleGroups removes trailing white space, but these bytes have none:
+/// an id is below 2^24, so its last byte is 0.
 SampleOrigin origin_of_tokens(std::span<const int32_t> ids, std::span<const uint8_t> supervised) {
-  const auto before = std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
-  return {before > 1 ? std::string(bytes_of(ids.first(before))) : std::string(), std::string(bytes_of(ids))};
+  const auto prompt_length = std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
+  return {prompt_length > 1 ? std::string(bytes_of(ids.first(prompt_length))) : std::string(),
+          std::string(bytes_of(ids))};
 }
 
+/// A tensor [values.size()] over the vector's memory.
 template <typename T>
 at::Tensor view_of(std::vector<T>& values) {
   return at::from_blob(values.data(), {static_cast<int64_t>(values.size())},
@@ -56,9 +59,10 @@ const std::filesystem::path& checked_folder(const std::filesystem::path& folder)
   }
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool own = name == "store.json" || name == "tokens.safetensors" ||
-                     name.rfind(".store.json.", 0) == 0 || name.rfind("tokens.safetensors.tmp-", 0) == 0;
-    if (!own) {
+    const bool is_store_file = name == "store.json" || name == "tokens.safetensors" ||
+                               name.rfind(".store.json.", 0) == 0 ||
+                               name.rfind("tokens.safetensors.tmp-", 0) == 0;
+    if (!is_store_file) {
       throw InputError(folder.string() + ": expected a token store or an empty folder, found " + name +
                        " in it; choose another folder");
     }
@@ -72,15 +76,15 @@ TokenStoreWriter::TokenStoreWriter(std::filesystem::path folder, double holdout,
     : folder_(std::move(folder)),
       holdout_(checked_holdout(holdout)),
       vocab_size_(vocab_size),
-      fresh_(checked_folder(folder_)) {}
+      new_store_(checked_folder(folder_)) {}
 
-void TokenStoreWriter::append(Column& column, std::span<const int32_t> ids,
+void TokenStoreWriter::append(Columns& columns, std::span<const int32_t> ids,
                               std::span<const uint8_t> supervised, int32_t category, uint64_t hash) {
-  column.ids.insert(column.ids.end(), ids.begin(), ids.end());
-  column.supervised.insert(column.supervised.end(), supervised.begin(), supervised.end());
-  column.offsets.push_back(static_cast<int64_t>(column.ids.size()));
-  column.category.push_back(category);
-  column.hashes.push_back(hash);
+  columns.ids.insert(columns.ids.end(), ids.begin(), ids.end());
+  columns.supervised.insert(columns.supervised.end(), supervised.begin(), supervised.end());
+  columns.offsets.push_back(static_cast<int64_t>(columns.ids.size()));
+  columns.category.push_back(category);
+  columns.hashes.push_back(hash);
 }
 
 void TokenStoreWriter::add(const TrainingSample& sample) {
@@ -103,7 +107,7 @@ void TokenStoreWriter::add(const TrainingSample& sample) {
   groups_.add(sample.origin.prompt.empty() && sample.origin.full_text.empty()
                   ? origin_of_tokens(ids, supervised)
                   : sample.origin);
-  append(columns_[0], ids, supervised, category, content_hash(ids, supervised));
+  append(columns_[0], ids, supervised, category, sample_hash(ids, supervised));
 }
 
 void TokenStoreWriter::split_held_out() {
@@ -113,38 +117,39 @@ void TokenStoreWriter::split_held_out() {
   for (size_t i = 0; i < keys.size(); ++i) prompts[held_out[i]].insert(keys[i]);
   for (int split = 0; split < 2; ++split) prompts_[split] = std::ssize(prompts[split]);
   if (prompts_[1] == 0) return;
-  Column parted[2];
-  Column& all = columns_[0];
+  Columns split_columns[2];
+  Columns& samples = columns_[0];
   for (size_t i = 0; i < keys.size(); ++i) {
-    const size_t begin = all.offsets[i], length = all.offsets[i + 1] - begin;
-    append(parted[held_out[i]], std::span(all.ids).subspan(begin, length),
-           std::span(all.supervised).subspan(begin, length), all.category[i], all.hashes[i]);
+    const size_t begin = samples.offsets[i], length = samples.offsets[i + 1] - begin;
+    append(split_columns[held_out[i]], std::span(samples.ids).subspan(begin, length),
+           std::span(samples.supervised).subspan(begin, length), samples.category[i], samples.hashes[i]);
   }
-  for (int split = 0; split < 2; ++split) columns_[split] = std::move(parted[split]);
+  for (int split = 0; split < 2; ++split) columns_[split] = std::move(split_columns[split]);
 }
 
-nlohmann::json TokenStoreWriter::finish(const nlohmann::json& about) {
+nlohmann::json TokenStoreWriter::finish(const nlohmann::json& metadata) {
   if (columns_[0].hashes.empty()) throw InputError(folder_.string() + ": there is no sample to store");
   split_held_out();
 
-  nlohmann::json store = about.is_object() ? about : nlohmann::json::object();
+  nlohmann::json store = metadata.is_object() ? metadata : nlohmann::json::object();
   std::vector<std::string> categories(categories_.size());
   for (const auto& [category, index] : categories_) categories[index] = category;
   NamedTensors tensors;
   uint64_t hash = fnv1a_offset_basis;
   for (int split = 0; split < 2; ++split) {
-    Column& column = columns_[split];
+    Columns& columns = columns_[split];
     const std::string name = split_names[split];
-    store[name] = {{"samples", column.hashes.size()},
-                   {"tokens", column.ids.size()},
-                   {"prompts", prompts_[split]},
-                   {"supervised_tokens", std::count(column.supervised.begin(), column.supervised.end(), 1)}};
-    tensors.emplace_back(name + ".ids", view_of(column.ids));
-    tensors.emplace_back(name + ".supervised", view_of(column.supervised));
-    tensors.emplace_back(name + ".offsets", view_of(column.offsets));
-    tensors.emplace_back(name + ".category", view_of(column.category));
-    for (size_t i = 0; i < column.hashes.size(); ++i) {
-      hash = fnv1a(categories[column.category[i]], fnv1a(hex(column.hashes[i]), hash));
+    store[name] = {
+        {"samples", columns.hashes.size()},
+        {"tokens", columns.ids.size()},
+        {"prompts", prompts_[split]},
+        {"supervised_tokens", std::count(columns.supervised.begin(), columns.supervised.end(), 1)}};
+    tensors.emplace_back(name + ".ids", view_of(columns.ids));
+    tensors.emplace_back(name + ".supervised", view_of(columns.supervised));
+    tensors.emplace_back(name + ".offsets", view_of(columns.offsets));
+    tensors.emplace_back(name + ".category", view_of(columns.category));
+    for (size_t i = 0; i < columns.hashes.size(); ++i) {
+      hash = fnv1a(categories[columns.category[i]], fnv1a(hex(columns.hashes[i]), hash));
     }
     hash = fnv1a("/", hash);
   }
@@ -155,9 +160,9 @@ nlohmann::json TokenStoreWriter::finish(const nlohmann::json& about) {
   store["categories"] = categories;
   store["content_hash"] = hex(hash);
 
-  write_safetensors(fresh_.path() / "tokens.safetensors", tensors, {{"content_hash", hex(hash)}});
-  write_file_atomically(fresh_.path() / "store.json", store.dump(1) + "\n");
-  fresh_.finish();
+  write_safetensors(new_store_.path() / "tokens.safetensors", tensors, {{"content_hash", hex(hash)}});
+  write_file_atomically(new_store_.path() / "store.json", store.dump(1) + "\n");
+  new_store_.finish();
   return store;
 }
 

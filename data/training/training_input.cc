@@ -12,9 +12,9 @@
 namespace clover::data {
 namespace {
 
-constexpr size_t max_record_bytes = size_t{16} << 20;  // bytes; parsed JSON takes many times its size
+constexpr size_t max_record_bytes = size_t{16} << 20;  // parsed JSON takes many times its size
 
-/// Whether a token is supervised.  The first one does not count: nothing predicts it.
+/// Whether any token is supervised.  The first token does not count, since nothing predicts it.
 bool has_labels(const TrainingSample& sample) {
   const auto first = sample.supervised.begin() + std::min<size_t>(1, sample.supervised.size());
   return std::find(first, sample.supervised.end(), uint8_t{1}) != sample.supervised.end();
@@ -51,7 +51,7 @@ std::vector<TrainingSample> TrainingReader::parse(std::string_view line) const {
   std::erase_if(samples, [](const TrainingSample& sample) { return !has_labels(sample); });
   if (samples.empty()) throw InputError("the record: expected at least one token to learn from, found none");
 
-  const size_t shortest = samples.front().ids.size();
+  const size_t first_length = samples.front().ids.size();
   for (TrainingSample& sample : samples) {
     if (static_cast<int64_t>(sample.ids.size()) <= max_length_) continue;
     sample.ids.resize(max_length_);
@@ -59,10 +59,11 @@ std::vector<TrainingSample> TrainingReader::parse(std::string_view line) const {
   }
   std::erase_if(samples, [](const TrainingSample& sample) { return !has_labels(sample); });
   if (samples.empty()) {
-    throw InputError("the record has " + std::to_string(shortest) + " tokens, and the maximum length of " +
-                     std::to_string(max_length_) + " cuts away all that are to be learned from");
+    throw InputError("the record has " + std::to_string(first_length) +
+                     " tokens, and the maximum length of " + std::to_string(max_length_) +
+                     " cuts away all that are to be learned from");
   }
-  samples.front().part = 0;
+  samples.front().part = 0;  // the first sample that is left
   return samples;
 }
 

@@ -14,11 +14,11 @@ namespace clover::data {
 
 /// One training sample: token ids and, for each, whether it is supervised (a label of the loss).
 struct TrainingSample {
-  std::vector<int64_t> ids;
-  std::vector<uint8_t> supervised;
-  std::string category;   // the record's "category", else ""
-  int64_t part = 0;       // 0, 1, ..: number among the samples of its record
-  SampleOrigin origin{};  // empty: the prompt is the tokens before the first supervised one
+  std::vector<int64_t> ids;         // [T]
+  std::vector<uint8_t> supervised;  // [T] 0 or 1
+  std::string category;             // the record's "category", else ""
+  int64_t part = 0;                 // 0, 1, ..: which of the samples of its record
+  SampleOrigin origin{};            // empty: its prompt is the tokens before the first supervised one
 };
 
 /// A record that was skipped.
@@ -28,24 +28,25 @@ struct BadRecord {
   std::string reason;
 };
 
-/// Reads training data: JSON lines or one JSON array, with records of these forms: {"messages"},
-/// {"conversations"},
-/// {"prompt","completion"}, {"question","answer"}, {"instruction","input","output"}, {"text"}, variants of
-/// these,
-/// {"token_ids","loss_mask"}, and the output of `clover-infer batch`, whose `token_ids` are kept.  The path
-/// of a record:
+/// Reads training data: JSON lines or one JSON array.  A record has one of these forms, or a variant of one:
+///   {"messages"}, {"conversations"}         a conversation
+///   {"prompt", "completion"}                text without a chat template, or TRL's two lists of messages
+///   {"question", "answer"}, {"instruction", "input", "output"}
+///   {"text"}, {"token_ids", "loss_mask"}
+///   a line of the output of `clover-infer batch`, whose `token_ids` are kept
+/// A record passes through these files:
 ///   record_texts.h      cuts the file into records
 ///   training_record.h   parses one record
 ///   sample_builder.h    renders and tokenises it into samples
-///   token_store.h       stores the samples (train/store/prepare.cc)
+///   token_store.h       stores the samples (train/store/prepare.cc calls it)
 /// Samples are cut to `max_length` tokens.  A record without a supervised token within that length is bad.
 class TrainingReader {
  public:
   TrainingReader(const Tokenizer& tokenizer, const ChatTemplate& chat_template, int64_t max_length,
                  int64_t vocab_size);
 
-  /// The samples of one record, mostly one; several where a later turn's prompt has other tokens than the
-  /// turns before it (sample_builder.h).  InputError says what is wrong with the record.
+  /// The samples of one record, given as JSON text: mostly one, sometimes several (sample_builder.h says
+  /// when).  InputError says what is wrong with the record.
   std::vector<TrainingSample> parse(std::string_view line) const;
 
   /// A warning about the chat template, to print before the first record; "": none.

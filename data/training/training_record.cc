@@ -60,8 +60,8 @@ std::vector<int64_t> as_token_ids(const Json& value, const std::string& path) {
 TokensRecord tokens_record(const Json& record) {
   TokensRecord tokens{as_token_ids(record["token_ids"], "token_ids"), {}};
   for (const Json& item : as_list(record["loss_mask"], "loss_mask")) {
-    const bool fits = item.is_boolean() || (item.is_number_integer() && (item == 0 || item == 1));
-    if (!fits) {
+    const bool is_flag = item.is_boolean() || (item.is_number_integer() && (item == 0 || item == 1));
+    if (!is_flag) {
       fail_expected(element_path("loss_mask", tokens.supervised.size()), "0 or 1",
                     item.is_number() ? item.dump() : json_type_name(item));
     }
@@ -75,73 +75,74 @@ TokensRecord tokens_record(const Json& record) {
   return tokens;
 }
 
-BatchOutputRecord::Prompt listed_prompt(const Json& value, const std::string& path) {
+/// A prompt that is a text or a list of token ids.
+BatchOutputRecord::Prompt read_prompt(const Json& value, const std::string& path) {
   if (value.is_array()) return {"", as_token_ids(value, path)};
   return {as_string(value, path), {}};
 }
 
-/// Reads a prompt that is a text, token ids, or a list of prompts, one for each answer.
-void read_prompts(const Json& record, BatchOutputRecord& answered) {
+/// Reads "prompt": a text, token ids, or a list of such prompts, one for each answer.
+void read_prompts(const Json& record, BatchOutputRecord& output) {
   const Json& prompt = member(record, "", "prompt");
-  const bool several = prompt.is_array() && !prompt.empty() && !prompt[0].is_number();
-  if (several) {
-    for (const Json& one : prompt)
-      answered.prompts.push_back(listed_prompt(one, element_path("prompt", answered.prompts.size())));
+  const bool is_list = prompt.is_array() && !prompt.empty() && !prompt[0].is_number();
+  if (is_list) {
+    for (const Json& item : prompt)
+      output.prompts.push_back(read_prompt(item, element_path("prompt", output.prompts.size())));
   } else if (prompt.is_array()) {
-    answered.prompts.push_back(listed_prompt(prompt, "prompt"));
+    output.prompts.push_back(read_prompt(prompt, "prompt"));
   }
-  answered.prompt = answered.prompts.empty() ? as_string(prompt, "prompt") : answered.prompts[0].text;
+  output.prompt = output.prompts.empty() ? as_string(prompt, "prompt") : output.prompts[0].text;
 }
 
-/// Reads the answers, at most `most` lists; `to` says in the error what was expected.
-void read_answers(const Json& record, const char* to, size_t most, BatchOutputRecord& answered) {
+/// Reads the answers, at most `max_answers`.  `expected` says in the error message how many there should be.
+void read_answers(const Json& record, const char* expected, size_t max_answers, BatchOutputRecord& output) {
   for (const Json& item : as_list(record["token_ids"], "token_ids")) {
-    answered.answers.push_back(as_token_ids(item, element_path("token_ids", answered.answers.size())));
+    output.answers.push_back(as_token_ids(item, element_path("token_ids", output.answers.size())));
   }
-  answered.texts = as_strings(member(record, "", "text"), "text");
-  if (answered.answers.empty() || answered.answers.size() > most) {
-    fail_expected("token_ids", to, std::to_string(answered.answers.size()) + " lists");
+  output.texts = as_strings(member(record, "", "text"), "text");
+  if (output.answers.empty() || output.answers.size() > max_answers) {
+    fail_expected("token_ids", expected, std::to_string(output.answers.size()) + " lists");
   }
-  if (answered.texts.size() != answered.answers.size()) {
+  if (output.texts.size() != output.answers.size()) {
     fail_expected("text",
-                  ("as many answers as token_ids (" + std::to_string(answered.answers.size()) + ")").c_str(),
-                  std::to_string(answered.texts.size()));
+                  ("as many answers as token_ids (" + std::to_string(output.answers.size()) + ")").c_str(),
+                  std::to_string(output.texts.size()));
   }
 }
 
-void read_only_answer(const Json& record, BatchOutputRecord& answered) {
-  answered.answers.push_back(as_token_ids(record["token_ids"], "token_ids"));
-  answered.texts.push_back(string_field(record, "text"));
+void read_single_answer(const Json& record, BatchOutputRecord& output) {
+  output.answers.push_back(as_token_ids(record["token_ids"], "token_ids"));
+  output.texts.push_back(string_field(record, "text"));
 }
 
 BatchOutputRecord batch_output_record(const Json& record, OrderedJsonLine& line) {
-  BatchOutputRecord answered;
+  BatchOutputRecord output;
   if (!has(record, "turns") && !has(record, "messages")) {
     refuse_chat_fields(record, "prompt");
-    read_prompts(record, answered);
-    if (answered.prompts.size() < 2) {
-      read_only_answer(record, answered);
+    read_prompts(record, output);
+    if (output.prompts.size() < 2) {
+      read_single_answer(record, output);
     } else {
-      read_answers(record, "one list a prompt", answered.prompts.size(), answered);
-      if (answered.answers.size() < answered.prompts.size())
-        fail_expected("token_ids", "one list a prompt", std::to_string(answered.answers.size()) + " lists");
+      read_answers(record, "one list a prompt", output.prompts.size(), output);
+      if (output.answers.size() < output.prompts.size())
+        fail_expected("token_ids", "one list a prompt", std::to_string(output.answers.size()) + " lists");
     }
-    return answered;
+    return output;
   }
-  answered.is_chat = true;
+  output.is_chat = true;
   if (!has(record, "turns")) {
-    read_only_answer(record, answered);
-    answered.messages = read_messages(record["messages"], "messages", line);
+    read_single_answer(record, output);
+    output.messages = read_messages(record["messages"], "messages", line);
   } else {
-    answered.later_turns = as_strings(record["turns"], "turns");
-    if (answered.later_turns.empty()) fail_expected("turns", "at least one turn", "none");
-    answered.messages.push_back({"user", answered.later_turns.front()});
-    answered.later_turns.erase(answered.later_turns.begin());
-    read_answers(record, "one list a turn", answered.later_turns.size() + 1, answered);
+    output.later_turns = as_strings(record["turns"], "turns");
+    if (output.later_turns.empty()) fail_expected("turns", "at least one turn", "none");
+    output.messages.push_back({"user", output.later_turns.front()});
+    output.later_turns.erase(output.later_turns.begin());
+    read_answers(record, "one list a turn", output.later_turns.size() + 1, output);
   }
   refuse_question_fields(record, has(record, "turns") ? "turns" : "messages");
-  read_chat_fields(record, line, answered.messages, answered.arguments);
-  return answered;
+  read_chat_fields(record, line, output.messages, output.arguments);
+  return output;
 }
 
 /// Reads Alpaca's history, a list of [question, answer] before the question.
@@ -149,11 +150,11 @@ std::vector<Message> read_history(const Json& history) {
   std::vector<Message> messages;
   const Json& pairs = as_list(history, "history");
   for (size_t i = 0; i < pairs.size(); ++i) {
-    const std::string here = element_path("history", i);
-    if (as_list(pairs[i], here).size() != 2)
-      fail_expected(here, "a question and its answer", std::to_string(pairs[i].size()) + " texts");
-    messages.push_back({"user", as_string(pairs[i][0], element_path(here, 0))});
-    messages.push_back({"assistant", as_string(pairs[i][1], element_path(here, 1))});
+    const std::string pair_path = element_path("history", i);
+    if (as_list(pairs[i], pair_path).size() != 2)
+      fail_expected(pair_path, "a question and its answer", std::to_string(pairs[i].size()) + " texts");
+    messages.push_back({"user", as_string(pairs[i][0], element_path(pair_path, 0))});
+    messages.push_back({"assistant", as_string(pairs[i][1], element_path(pair_path, 1))});
   }
   return messages;
 }
@@ -188,39 +189,40 @@ std::optional<QuestionForm> question_form(const Json& record) {
   const QuestionForm question{first_of(record, {"question", "query"}),
                               first_of(record, {"answer", "answers", "response"})};
   if (question.question && question.answer) return question;
-  const QuestionForm task{first_of(record, {"instruction"}),
-                          first_of(record, {"output", "response", "answer"})};
-  if (task.question && task.answer) return task;
+  const QuestionForm instruction{first_of(record, {"instruction"}),
+                                 first_of(record, {"output", "response", "answer"})};
+  if (instruction.question && instruction.answer) return instruction;
   return std::nullopt;
 }
 
 ChatRecord question_record(const Json& record, const QuestionForm& form, OrderedJsonLine& line) {
   ChatRecord chat;
   if (!is_blank_field(record, "history")) chat.messages = read_history(record["history"]);
-  const bool task = form.question == std::string_view("instruction");
+  const bool is_instruction = form.question == std::string_view("instruction");
   std::string question = string_field(record, form.question);
-  const auto part = [&](const char* name) {
+  const auto optional_text = [&](const char* name) {
     return has(record, name) ? string_field(record, name) : std::string();
   };
-  if (task && !part("input").empty()) question += "\n\n" + part("input");
-  if (const std::string context = part("context");
-      !context.empty())  // Dolly's context comes after the question, SQuAD's before it
-    question = task ? question + "\n\n" + context : context + "\n\n" + question;
+  if (is_instruction && !optional_text("input").empty()) question += "\n\n" + optional_text("input");
+  // Dolly's context comes after the question, SQuAD's before it.
+  if (const std::string context = optional_text("context"); !context.empty())
+    question = is_instruction ? question + "\n\n" + context : context + "\n\n" + question;
   chat.messages.push_back({"user", std::move(question)});
   chat.messages.push_back({"assistant", read_answer(record, form.answer)});
   read_chat_fields(record, line, chat.messages, chat.arguments);
   return chat;
 }
 
-/// {"messages"}, {"conversations"}, {"conversation"}.
+/// A record with the messages in the field `name`: messages, conversations or conversation.
 ChatRecord chat_record(const Json& record, const char* name, OrderedJsonLine& line) {
   ChatRecord chat{read_messages(record[name], name, line)};
   chat.supervised_messages = read_supervised_messages(record, name, chat.messages.size());
   refuse_question_fields(record, name);
-  const size_t listed = chat.messages.size();
+  const size_t message_count = chat.messages.size();  // without a system message from another field
   read_chat_fields(record, line, chat.messages, chat.arguments);
   if (!chat.supervised_messages.empty())
-    chat.supervised_messages.insert(chat.supervised_messages.begin(), chat.messages.size() - listed, 0);
+    chat.supervised_messages.insert(chat.supervised_messages.begin(), chat.messages.size() - message_count,
+                                    0);
   return chat;
 }
 
@@ -260,11 +262,11 @@ std::string key_list(const Json& record) {
 }  // namespace
 
 TrainingRecord parse_training_record(std::string_view text) {
-  const LosslessJson written(text);
-  const Json record = parse_json(written.parseable(), "the record");
+  const LosslessJson lossless(text);
+  const Json record = parse_json(lossless.parseable(), "the record");
   if (!record.is_object()) fail_expected("the record", "a JSON object", json_type_name(record));
   const auto has = [&](const char* key) { return first_of(record, {key}) != nullptr; };
-  OrderedJsonLine line(written.parseable());
+  OrderedJsonLine line(lossless.parseable());
 
   TrainingRecord parsed;
   parsed.category = category_of(record);
@@ -280,8 +282,8 @@ TrainingRecord parse_training_record(std::string_view text) {
   } else if (const char* name = first_of(record, {"messages", "conversations", "conversation"})) {
     parsed.content = chat_record(record, name, line);
   } else if (has("prompt") && has("completion")) {
-    const bool chat = record["prompt"].is_array() && record["completion"].is_array();
-    if (chat) {
+    const bool is_chat = record["prompt"].is_array() && record["completion"].is_array();
+    if (is_chat) {
       parsed.content = chat_completion_record(record, line);
     } else {
       parsed.content = completion_record(record);

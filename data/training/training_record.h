@@ -14,8 +14,8 @@ namespace clover::data {
 struct ChatRecord {
   std::vector<Message> messages;
   TemplateArguments arguments = nullptr;
-  std::vector<uint8_t> supervised_messages =
-      {};  // for each message 0 if it is not supervised; empty: all of the assistant's are
+  /// For each message 0 if it is not supervised.  Empty: all messages of the assistant are supervised.
+  std::vector<uint8_t> supervised_messages = {};
 };
 
 /// Text used without a chat template; the completion is supervised.
@@ -32,26 +32,31 @@ struct TextRecord {
 /// Token ids with their loss mask.
 struct TokensRecord {
   std::vector<int64_t> ids;
-  std::vector<uint8_t> supervised;  // as long as ids
+  std::vector<uint8_t> supervised;  // 0 or 1 for each id
 };
 
-/// A line of the output of `clover-infer batch`, whose token ids the model generated.
+/// A line of the output of `clover-infer batch`: a request and its answers, which the model generated.
 struct BatchOutputRecord {
-  /// One of a list of prompts: a text or token ids.
+  /// A prompt: token ids, or a text where `ids` is empty.
   struct Prompt {
     std::string text;
     std::vector<int64_t> ids;
   };
 
-  bool is_chat = false;
-  std::string prompt;             // of a request that is no chat
-  std::vector<Prompt> prompts;    // instead of `prompt` where that is a list; one for each answer
-  std::vector<Message> messages;  // of a chat: the messages before the first answer
+  bool is_chat = false;  // the request had messages or turns
+
+  // Without a chat:
+  std::string prompt;           // the only prompt, if it is a text
+  std::vector<Prompt> prompts;  // one for each answer, if the request had token ids or a list of prompts
+
+  // For a chat:
+  std::vector<Message> messages;  // before the first answer
   TemplateArguments arguments = nullptr;
   std::vector<std::string> later_turns;  // user messages after answer 0, 1, ..
-  std::vector<std::string> texts;        // texts of the answers
-  std::vector<std::vector<int64_t>>
-      answers;  // token ids; as many as texts, at least one, at most later_turns + 1
+
+  // The answers; at least one.  A chat has at most one more than `later_turns`.
+  std::vector<std::string> texts;
+  std::vector<std::vector<int64_t>> answers;  // token ids of each of `texts`
 };
 
 /// One record of training data.

@@ -9,7 +9,8 @@ namespace {
 
 using nlohmann::json;
 
-/// A hash of the heads in a folder, which training may overwrite; null without heads.
+/// A hash of the heads in a folder; null without heads.  The path does not suffice, because training may
+/// overwrite the folder.
 json hash_of_heads(const std::string& folder) {
   if (folder.empty()) return nullptr;
   return summarise_file(folder + "/model.safetensors").hash + summarise_file(folder + "/config.json").hash;
@@ -27,10 +28,10 @@ json answer_settings(const DecodeFlags& flags, const std::string& heads, const E
                    {"context", config.context},
                    {"norm-eps", config.norm_eps},
                    {"rope", data::hex(data::fnv1a(json(model::rope_frequencies(config)).dump()))},
-                   {"tokenizer", model.prompts->tokenizer().hash()},
+                   {"tokenizer", model.prompt_encoder->tokenizer().hash()},
                    {"dtype", model::dtype_name(model.target->dtype())},
-                   {"template", model.prompts->template_name()},
-                   {"template-hash", model.prompts->template_hash()},
+                   {"template", model.prompt_encoder->template_name()},
+                   {"template-hash", model.prompt_encoder->template_hash()},
                    {"verify", flags.verify},
                    {"max-tokens", sampling.max_tokens},
                    {"temperature", sampling.rule.temperature},
@@ -40,9 +41,10 @@ json answer_settings(const DecodeFlags& flags, const std::string& heads, const E
                    {"stop", sampling.stop}};
   if (sampling.rule.min_p > 0) settings["min-p"] = sampling.rule.min_p;
   ControlFields controls = sampling.controls;
-  controls.fill_from(model.prompts->default_controls());
+  controls.fill_from(model.prompt_encoder->default_controls());
   settings.update(controls.to_json());
-  if (!model.target->device().is_cpu()) settings["device"] = "cuda";  // its last bits differ from the CPU's
+  if (!model.target->device().is_cpu())
+    settings["device"] = "cuda";    // last bits of logits differ from a CPU's
   if (flags.verify == "typical") {  // lossy: answers depend on which trees are verified
     settings["heads"] = hash_of_heads(heads);
     settings["draft"] = flags.draft;

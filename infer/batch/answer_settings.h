@@ -10,9 +10,9 @@
 namespace clover::infer {
 
 /// The settings that answers depend on, by name.  They must be the same when a batch job continues, so that
-/// its answers are those of one uninterrupted run.  Batch size, threads, heads and growth policy are not
-/// among them, because they change no token under `--verify match`.  `heads`: the folder of the drafter's
-/// heads; may be empty.
+/// its answers are those of one uninterrupted run.  Heads and growth policy are among them only under
+/// `--verify typical`, which lets them change tokens.  `heads`: the folder of the drafter's heads; empty
+/// without heads.
 nlohmann::json answer_settings(const DecodeFlags& flags, const std::string& heads,
                                const EngineOptions& engine, const LoadedModel& model);
 

@@ -9,7 +9,7 @@ namespace clover::infer {
 
 namespace {
 
-/// The id as it was written, under its name in records of --stats.
+/// The line's id as it was written in the input, under the name that it has in records of --stats.
 VerbatimFields verbatim_stats_id(const BatchLine& line) {
   const VerbatimFields id = verbatim_id(line);
   return id.empty() ? id : VerbatimFields{{"id", id.begin()->second}};
@@ -21,17 +21,17 @@ int64_t queue_limit(int64_t max_batch, bool shares_input) {
   return shares_input ? max_batch : 4 * max_batch;
 }
 
-BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Decoder& decoder,
+BatchJob::BatchJob(BatchJobSettings settings, const PromptEncoder& encoder, Decoder& decoder,
                    BatchOutput& output)
     : settings_(std::move(settings)),
-      prompts_(prompts),
+      encoder_(encoder),
       decoder_(decoder),
       output_(output),
       reader_(settings_.input),
       parser_(settings_.defaults) {
   if (settings_.stats_file.empty()) return;
-  // The record of --stats is written before the answer.  Records whose answer a kill prevented are removed,
-  // because they will be written again.
+  // The record of --stats is written before the answer.  If a kill came between the two, the line will be
+  // answered again, so its record of --stats is removed.
   keep_records(settings_.stats_file, output_.done_lines());
   stats_.reset(std::fopen(settings_.stats_file.c_str(), "abe"));
   if (!stats_) {
@@ -69,7 +69,7 @@ void BatchJob::submit_lines(const std::function<bool()>& stop) {
     if (!reader_.too_long() && is_blank(text)) continue;
     auto parsed = reader_.too_long()
                       ? overlong_line(reader_.number(), reader_.limit())
-                      : parser_.parse(reader_.number(), text);  // done lines too, for their ids
+                      : parser_.parse(reader_.number(), text);  // also done lines: ids must be unique
     if (output_.done(reader_.number()) || (settings_.is_mine && !settings_.is_mine(reader_.number())))
       continue;
     if (const BadLine* bad = std::get_if<BadLine>(&parsed)) {
@@ -82,7 +82,7 @@ void BatchJob::submit_lines(const std::function<bool()>& stop) {
 
 void BatchJob::submit_line(InFlightLine line) {
   try {
-    for (Request& request : line.start(prompts_, settings_.context)) decoder_.submit(std::move(request));
+    for (Request& request : line.start(encoder_, settings_.context)) decoder_.submit(std::move(request));
   } catch (const data::InputError& error) {
     return fail(line.input(), error.what());
   }
@@ -91,14 +91,14 @@ void BatchJob::submit_line(InFlightLine line) {
 }
 
 void BatchJob::take_completion(Completion completion) {
-  const auto at = in_flight_.find(InFlightLine::line_number_of(completion.tag));
-  if (at == in_flight_.end()) return;  // another prompt of the line failed
-  InFlightLine& line = at->second;
+  const auto entry = in_flight_.find(InFlightLine::line_number_of(completion.tag));
+  if (entry == in_flight_.end()) return;  // the line has failed by another of its prompts
+  InFlightLine& line = entry->second;
   try {
     if (!completion.error.empty()) throw data::InputError(completion.error);
-    outcome_.all.add(completion);
+    outcome_.totals.add(completion);
     if (!line.input().category.empty()) outcome_.by_category[line.input().category].add(completion);
-    if (auto next = line.take_answer(std::move(completion), prompts_, settings_.context)) {
+    if (auto next = line.take_answer(std::move(completion), encoder_, settings_.context)) {
       return decoder_.submit(std::move(*next));
     }
     if (!line.done()) return;
@@ -108,7 +108,7 @@ void BatchJob::take_completion(Completion completion) {
   } catch (const data::InputError& error) {
     fail(line.input(), error.what());
   }
-  in_flight_.erase(at);
+  in_flight_.erase(entry);
 }
 
 void BatchJob::fail(const BatchLine& line, const std::string& message) {

@@ -25,7 +25,7 @@ class Decoder {
   virtual void submit(Request request) = 0;    // InputError when the request cannot be answered
   virtual std::vector<Completion> step() = 0;  // one decoding step; returns the requests that finished
   virtual int64_t waiting() const = 0;         // requests that are queued
-  virtual bool idle() const = 0;               // nothing is queued or being decoded
+  virtual bool idle() const = 0;               // no request is queued or being decoded
 };
 
 /// The engine itself (infer/engine/engine.h).
@@ -43,37 +43,38 @@ class EngineDecoder : public Decoder {
 
 struct BatchJobSettings {
   std::filesystem::path input;
-  SamplingParams defaults;  // for fields that a line does not give
+  SamplingParams defaults;  // of fields that a line does not give
   int64_t context = 0;      // of the target, in tokens
-  int64_t max_waiting = 0;  // requests queued in the engine (queue_limit); further lines are not read yet
-  bool typical = false;     // verification is lossy, which records say
+  int64_t max_waiting = 0;  // requests queued in the engine (queue_limit); lines are read only below it
+  bool typical = false;     // verification is lossy; records say so
   std::string stats_file;   // of --stats; empty: none
   /// Whether this process answers a line; null: all lines.
   std::function<bool(int64_t line)> is_mine = nullptr;
 };
 
-/// How many requests a job queues in an engine that decodes `max_batch` at once: enough that it never waits
-/// for the file.  A process that shares the input takes fewer, so that lines it cannot start soon are left to
-/// the others.
+/// How many requests a job queues in an engine that decodes `max_batch` at once: enough that the engine never
+/// waits for the file.  A process that shares the input with others queues fewer, so that it leaves them the
+/// lines that it could not start soon.
 int64_t queue_limit(int64_t max_batch, bool shares_input);
 
-/// Answers the lines of a file that the output does not hold yet.  Answers are written in order of
-/// completion, and memory is bounded.  A line goes from BatchParser (requests/batch_input.h) through
-/// InFlightLine and the engine to BatchOutput.
+/// Answers those lines of the input file that have no record in the output yet.  Answers are written in the
+/// order of completion, and the memory used does not grow with the file.  A line goes from BatchParser
+/// (infer/requests/batch_input.h) through InFlightLine (infer/requests/in_flight_line.h) and the engine to
+/// BatchOutput.
 class BatchJob {
  public:
-  /// `prompts`, `decoder` and `output` are borrowed.  InputError when a file cannot be opened.
-  BatchJob(BatchJobSettings settings, const PromptEncoder& prompts, Decoder& decoder, BatchOutput& output);
+  /// `encoder`, `decoder` and `output` are borrowed.  InputError when a file cannot be opened.
+  BatchJob(BatchJobSettings settings, const PromptEncoder& encoder, Decoder& decoder, BatchOutput& output);
 
   struct Outcome {
-    RequestTotals all;
-    std::map<std::string, RequestTotals> by_category;
-    int64_t answered = 0;      // lines
-    int64_t failed = 0;        // lines
-    bool interrupted = false;  // `stop` ended the run before its last line
+    RequestTotals totals;                              // over all requests
+    std::map<std::string, RequestTotals> by_category;  // over the requests of lines with a "category"
+    int64_t answered = 0;                              // lines with an answer, of this run
+    int64_t failed = 0;                                // lines with an error record, of this run
+    bool interrupted = false;                          // `stop` ended the run before its last line
   };
 
-  /// Runs until all lines are answered, or until `stop` returns true, which is called between two steps.
+  /// Runs until all lines are answered or `stop` returns true; `stop` is called between two steps.
   /// Every answer that is complete by then is in the output.  `on_step` is called after every step.
   Outcome run(const std::function<bool()>& stop, const std::function<void(const Outcome&)>& on_step);
 
@@ -89,7 +90,7 @@ class BatchJob {
   void write_stats(const InFlightLine& line);
 
   BatchJobSettings settings_;
-  const PromptEncoder& prompts_;
+  const PromptEncoder& encoder_;
   Decoder& decoder_;
   BatchOutput& output_;
   LineReader reader_;

@@ -31,8 +31,8 @@ void write_all(int descriptor, const std::string& bytes, const std::filesystem::
   }
 }
 
-/// Rewrites a file: lines go to a temporary file beside it, which commit() renames.  The file is replaced as
-/// a whole or not at all, and memory is bounded.
+/// Rewrites a file: lines go to a temporary file beside it, which commit() renames.  So the file is replaced
+/// as a whole or not at all, and need not fit into memory.
 class Rewrite {
  public:
   explicit Rewrite(const std::filesystem::path& file) : file_(data::resolve_links(file)), temporary_(file_) {
@@ -86,26 +86,26 @@ int open_and_lock(const std::filesystem::path& file) {
   return descriptor;
 }
 
-/// Removes everything after the last line feed: a kill may leave half a record, a crash of the system zeros.
+/// Removes everything after the last line feed: a kill may leave half a record there, a system crash zeros.
 void remove_partial_line(int descriptor, const std::filesystem::path& file) {
   off_t size = ::lseek(descriptor, 0, SEEK_END);
-  const off_t before = size;
+  const off_t size_before = size;
   std::vector<char> chunk(1 << 16);
   while (size > 0) {
     const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(chunk.size()));
     const ssize_t got = ::pread(descriptor, chunk.data(), static_cast<size_t>(size - begin), begin);
     if (got != size - begin) throw std::runtime_error(file.string() + ": reading its end failed");
-    const auto* feed = static_cast<const char*>(::memrchr(chunk.data(), '\n', static_cast<size_t>(got)));
-    size = feed ? begin + (feed - chunk.data()) + 1 : begin;
-    if (feed) break;
+    const auto* line_feed = static_cast<const char*>(::memrchr(chunk.data(), '\n', static_cast<size_t>(got)));
+    size = line_feed ? begin + (line_feed - chunk.data()) + 1 : begin;
+    if (line_feed) break;
   }
-  if (size != before && ::ftruncate(descriptor, size) != 0) {
+  if (size != size_before && ::ftruncate(descriptor, size) != 0) {
     throw std::runtime_error(file.string() + ": cutting its torn last line failed: " + std::strerror(errno));
   }
 }
 
-/// A setting for a message.
-std::string or_nothing(const json& value) {
+/// A setting's value as an error message shows it.
+std::string value_text(const json& value) {
   return value.is_null() ? "nothing" : data::to_json_line(value);
 }
 
@@ -113,6 +113,14 @@ std::string or_nothing(const json& value) {
 
 std::filesystem::path run_file_of(const std::filesystem::path& output) {
   return output.string() + ".run.json";
+}
+
+std::optional<Took> took_of(const json& run_info) {
+  const auto took = run_info.find("took");
+  if (took == run_info.end() || !took->is_object()) return std::nullopt;
+  const json seconds = took->value("seconds", json()), tokens = took->value("tokens", json());
+  if (!seconds.is_number() || !tokens.is_number_integer() || seconds < 0 || tokens < 0) return std::nullopt;
+  return Took{seconds, tokens};
 }
 
 int64_t line_of_record(const json& record) {
@@ -144,7 +152,7 @@ bool is_error_record(const json& record) {
   return error != record.end() && !error->is_null() && !record.contains("token_ids");
 }
 
-void check_same_job(const std::filesystem::path& file, const json& run) {
+void check_same_job(const std::filesystem::path& file, const json& run_info) {
   const std::filesystem::path run_file = run_file_of(file);
   std::error_code ignored;
   if (!std::filesystem::exists(run_file, ignored)) {
@@ -152,57 +160,73 @@ void check_same_job(const std::filesystem::path& file, const json& run) {
         file.string() + ": this file exists, but " + run_file.string() +
         ", which a batch job writes beside it, does not; choose another output or remove it");
   }
-  const json before = data::read_json(run_file);
-  if (!before.is_object() || before.value("format_version", json()) != 1) {
+  const json info_before = data::read_json(run_file);
+  if (!info_before.is_object() || info_before.value("format_version", json()) != 1) {
     throw data::InputError(
         run_file.string() +
         ": expected the settings of a batch job with format_version 1, found something else");
   }
   const std::string advice =
       "; continue with the settings of " + run_file.string() + ", or choose another output";
-  const json input_before = before.value("input", json::object());
-  if (input_before.value("hash", json()) != run["input"]["hash"]) {
+  const json input_before = info_before.value("input", json::object());
+  if (input_before.value("hash", json()) != run_info["input"]["hash"]) {
     throw data::InputError(file.string() + ": it was begun with another input (its bytes differ)" + advice);
   }
-  const json settings_before = before.value("affects_output", json::object());
-  for (const auto& [name, value] : run["affects_output"].items()) {
-    const json had = settings_before.value(name, json());
-    if (name == fingerprint_setting && had.is_null()) continue;
-    if (had != value) {
-      throw data::InputError(file.string() + ": it was begun with " + name + " " + or_nothing(had) +
-                             ", not " + or_nothing(value) + advice);
+  const json settings_before = info_before.value("affects_output", json::object());
+  for (const auto& [name, value] : run_info["affects_output"].items()) {
+    const json value_before = settings_before.value(name, json());
+    if (name == fingerprint_setting && value_before.is_null()) continue;
+    if (value_before != value) {
+      throw data::InputError(file.string() + ": it was begun with " + name + " " + value_text(value_before) +
+                             ", not " + value_text(value) + advice);
     }
   }
   for (const auto& [name, value] : settings_before.items()) {
-    // Jobs of early versions recorded a CPU, too.
-    if (run["affects_output"].contains(name) || (name == "device" && value == "cpu")) continue;
-    throw data::InputError(file.string() + ": it was begun with " + name + " " + or_nothing(value) +
+    // Jobs of early versions also recorded a CPU as the device.
+    if (run_info["affects_output"].contains(name) || (name == "device" && value == "cpu")) continue;
+    throw data::InputError(file.string() + ": it was begun with " + name + " " + value_text(value) +
                            ", not without" + advice);
   }
 }
 
-std::string job_hash_of(const json& run) {
-  const json input = run.value("input", json::object());
-  return data::hex(
-      data::fnv1a(data::to_json_line({run.value("affects_output", json()), input.value("hash", json())})));
+std::string job_hash_of(const json& run_info) {
+  const json input = run_info.value("input", json::object());
+  return data::hex(data::fnv1a(
+      data::to_json_line({run_info.value("affects_output", json()), input.value("hash", json())})));
 }
 
-BatchOutput::BatchOutput(std::filesystem::path file, json run, bool retry_errors)
-    : file_(std::move(file)), synced_(std::chrono::steady_clock::now()) {
+BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_errors)
+    : file_(std::move(file)), last_sync_(std::chrono::steady_clock::now()) {
   std::error_code ignored;
   if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
     throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
   }
-  descriptor_.number = open_and_lock(file_);  // before the size is read, because another job may be finishing
+  // Locked before its size is read, because another process may be writing its last record.
+  descriptor_.number = open_and_lock(file_);
   const bool has_answers = std::filesystem::file_size(file_) > 0;
-  if (has_answers) check_same_job(file_, run);
-  job_hash_ = job_hash_of(run);
-  run["format_version"] = 1;
-  data::write_file_atomically(run_file_of(file_),
-                              run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  if (has_answers) check_same_job(file_, run_info);
+  job_hash_ = job_hash_of(run_info);
+  run_info_ = std::move(run_info);
+  run_info_["format_version"] = 1;
+  if (has_answers) {
+    if (const json before = data::read_json(run_file_of(file_)); before.contains("took"))
+      run_info_["took"] = before["took"];
+  }
+  write_run_info();
   if (!has_answers) return;
   remove_partial_line(descriptor_.number, file_);
-  read_done(retry_errors, run["input"]["lines"].get<int64_t>());
+  read_records(retry_errors, run_info_["input"]["lines"].get<int64_t>());
+}
+
+void BatchOutput::write_run_info() const {
+  data::write_file_atomically(run_file_of(file_),
+                              run_info_.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+void BatchOutput::add_took(double seconds, int64_t tokens) {
+  const Took before = took();
+  run_info_["took"] = {{"seconds", before.seconds + seconds}, {"tokens", before.tokens + tokens}};
+  write_run_info();
 }
 
 BatchOutput::Descriptor::~Descriptor() {
@@ -211,9 +235,9 @@ BatchOutput::Descriptor::~Descriptor() {
   ::close(number);
 }
 
-void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {
+void BatchOutput::read_records(bool retry_errors, int64_t input_lines) {
   std::unordered_set<int64_t> errors;
-  LineReader reader(file_, record_limit);
+  LineReader reader(file_, max_record_bytes);
   for (std::string text; reader.next(text);) {
     const std::string where = file_.string() + ", line " + std::to_string(reader.number());
     const json record = parse_record(text, where);
@@ -230,8 +254,9 @@ void BatchOutput::read_done(bool retry_errors, int64_t input_lines) {
   for (const int64_t line : errors) done_.erase(line);
   failed_ = 0;
   keep_records(file_, done_);
-  const int replaced = open_and_lock(file_);
-  ::close(std::exchange(descriptor_.number, replaced));
+  // keep_records has replaced the file, so the old descriptor leads to the removed one.
+  const int new_descriptor = open_and_lock(file_);
+  ::close(std::exchange(descriptor_.number, new_descriptor));
 }
 
 void BatchOutput::write(int64_t line, const json& record) {
@@ -242,25 +267,25 @@ void BatchOutput::write_text(int64_t line, const std::string& record, bool faile
   write_all(descriptor_.number, record + "\n", file_);
   done_.insert(line);
   failed_ += failed;
-  if (std::chrono::steady_clock::now() - synced_ > sync_interval) sync();
+  if (std::chrono::steady_clock::now() - last_sync_ > sync_interval) sync();
 }
 
 void BatchOutput::sync() {
   if (::fsync(descriptor_.number) != 0 && errno != EINVAL && errno != EROFS) {
     throw std::runtime_error(file_.string() + ": putting it on disk failed: " + std::strerror(errno));
   }
-  synced_ = std::chrono::steady_clock::now();
+  last_sync_ = std::chrono::steady_clock::now();
 }
 
 void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& lines) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return;
-  LineReader reader(file, BatchOutput::record_limit);
+  LineReader reader(file, BatchOutput::max_record_bytes);
   std::unordered_set<int64_t> kept;
   Rewrite rewrite(file);
   bool changed = false;
   for (std::string text; reader.next(text);) {
-    const int64_t line = reader.ended() ? line_of_record(parse_record_or_null(text, file)) : 0;
+    const int64_t line = reader.has_line_feed() ? line_of_record(parse_record_or_null(text, file)) : 0;
     if (lines.count(line) && kept.insert(line).second) {
       rewrite.add(text);
     } else {

@@ -21,9 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Small enough that ranks finish at about the same time, large enough that claims take no time.  The same for
-// any number of ranks, so that another number can continue the job.
-int64_t lines_of_a_chunk(int64_t input_lines) {
+// Input lines per chunk: few enough that all ranks finish at about the same time, enough that claiming takes
+// no noticeable time.  It does not depend on the number of ranks, so that another number can continue the
+// job.
+int64_t chunk_size(int64_t input_lines) {
   return std::clamp<int64_t>(input_lines / 1024, 1, 256);
 }
 
@@ -54,34 +55,36 @@ class Descriptor {
   int number_;
 };
 
-[[noreturn]] void cannot_write(const fs::path& file) {
+[[noreturn]] void throw_cannot_write(const fs::path& file) {
   throw data::InputError(file.string() + ": expected a file that can be written, found " +
                          std::strerror(errno));
 }
 
-/// Whether `file` is still the file that was opened.
+/// Whether the path `file` still leads to the file that was opened.
 bool is_same_file(const Descriptor& descriptor, const fs::path& file) {
   struct stat opened, found;
   return ::fstat(descriptor.number(), &opened) == 0 && ::stat(file.c_str(), &found) == 0 &&
          opened.st_ino == found.st_ino && opened.st_dev == found.st_dev;
 }
 
-/// Locks the folder of shards, creating it if needed; ranks start and finish one at a time.  The last rank to
-/// finish removes the folder and the lock file, so after waiting for it a new folder is created.
+/// Locks the folder of shards, so that ranks start and finish one at a time; creates the folder if needed.
+/// The last rank to finish removes it with the lock file: a rank that waited for that lock creates a new
+/// folder.
 Descriptor lock_folder(const fs::path& output) {
   const fs::path file = folder_of(output) / "lock";
   for (;;) {
-    if (::mkdir(folder_of(output).c_str(), 0777) != 0 && errno != EEXIST) cannot_write(folder_of(output));
+    if (::mkdir(folder_of(output).c_str(), 0777) != 0 && errno != EEXIST)
+      throw_cannot_write(folder_of(output));
     Descriptor lock(file, O_RDWR | O_CREAT);
     if (lock.number() < 0 && errno == ENOENT) continue;  // another rank has just removed the folder
-    if (lock.number() < 0) cannot_write(file);
+    if (lock.number() < 0) throw_cannot_write(file);
     while (::flock(lock.number(), LOCK_EX) != 0)
-      if (errno != EINTR) cannot_write(file);
+      if (errno != EINTR) throw_cannot_write(file);
     if (is_same_file(lock, file)) return lock;
   }
 }
 
-/// Whether no process holds the lock of a shard, because the one that wrote it no longer runs.
+/// Whether the process that wrote a shard no longer runs: nobody holds the shard's lock.
 bool is_abandoned(const fs::path& shard) {
   const Descriptor descriptor(shard, O_RDWR);
   return descriptor.number() >= 0 && ::flock(descriptor.number(), LOCK_EX | LOCK_NB) == 0;
@@ -89,40 +92,40 @@ bool is_abandoned(const fs::path& shard) {
 
 struct Shards {
   std::vector<fs::path> abandoned;  // sorted
-  bool others_run = false;          // some are being written by other ranks
+  bool others_running = false;      // other ranks are writing shards
 };
 
-/// Lists the shards of `output`.  InputError when one belongs to another job than `run`.
-Shards find_shards(const fs::path& output, const json& run) {
+/// Lists the shards of `output`.  InputError when one belongs to another job than `run_info`.
+Shards find_shards(const fs::path& output, const json& run_info) {
   Shards shards;
   for (const auto& entry : fs::directory_iterator(folder_of(output))) {
     const fs::path& file = entry.path();
     if (!starts_with(file, "rank-") || file.extension() != ".jsonl") continue;
-    if (fs::exists(run_file_of(file))) check_same_job(file, run);
+    if (fs::exists(run_file_of(file))) check_same_job(file, run_info);
     if (is_abandoned(file))
       shards.abandoned.push_back(file);
     else
-      shards.others_run = true;
+      shards.others_running = true;
   }
   std::sort(shards.abandoned.begin(), shards.abandoned.end());
   return shards;
 }
 
-/// Adds the records of the shards that `whole` does not have, then removes the shards.  If it is killed
-/// before that, the next process repeats it.
-void merge(const std::vector<fs::path>& shards, BatchOutput& whole) {
+/// Copies records of the shards to `merged` unless it has them, then removes the shards.  If the process is
+/// killed before it removes them, the next one repeats the merge.
+void merge(const std::vector<fs::path>& shards, BatchOutput& merged) {
   for (const fs::path& shard : shards) {
-    LineReader reader(shard, BatchOutput::record_limit);
+    LineReader reader(shard, BatchOutput::max_record_bytes);
     for (std::string text; reader.next(text);) {
-      if (!reader.ended()) break;  // cut off by a kill
+      if (!reader.has_line_feed()) break;  // cut off by a kill
       const json record = parse_record(text, shard.string() + ", line " + std::to_string(reader.number()));
       const int64_t line = line_of_record(record);
-      if (line > 0 && !whole.done(line)) whole.write_text(line, text, is_error_record(record));
+      if (line > 0 && !merged.done(line)) merged.write_text(line, text, is_error_record(record));
     }
   }
-  whole.sync();
+  merged.sync();
   for (const fs::path& shard : shards) {
-    fs::remove(shard);  // before its settings, because a shard without settings could not be merged
+    fs::remove(shard);  // before its run file, because a shard without one could not be merged
     fs::remove(run_file_of(shard));
   }
 }
@@ -138,8 +141,8 @@ void remove_claims(const fs::path& output) {
   remove_files(folder_of(output), "chunk-");
 }
 
-/// Removes the folder of shards, the lock file last: a rank that starts meanwhile waits for the lock, finds
-/// that the file is gone and creates a new folder.
+/// Removes the folder of shards, the lock file last.  A rank that starts meanwhile waits for the lock, then
+/// finds the file gone and creates a new folder.
 void remove_folder(const fs::path& output) {
   remove_claims(output);
   remove_files(folder_of(output), "rank-");
@@ -148,65 +151,65 @@ void remove_folder(const fs::path& output) {
               .c_str());  // fails when a new rank has started, or when the user keeps other files there
 }
 
-RankOutput::MergeResult merge_all(const fs::path& output, const json& run,
+RankOutput::MergeResult merge_all(const fs::path& output, const json& run_info,
                                   const std::vector<fs::path>& shards) {
-  BatchOutput whole(output, run, false);
-  merge(shards, whole);
-  return {true, whole.done_count(), whole.failed_count()};
+  BatchOutput merged(output, run_info, false);
+  merge(shards, merged);
+  return {true, merged.done_count(), merged.failed_count()};
 }
 
 }  // namespace
 
-RankOutput::RankOutput(fs::path output, Rank rank, json run, bool retry_errors)
+RankOutput::RankOutput(fs::path output, Rank rank, json run_info, bool retry_errors)
     : output_(std::move(output)),
-      run_(std::move(run)),
-      chunk_lines_(lines_of_a_chunk(run_["input"]["lines"].get<int64_t>())) {
-  const bool existed = fs::is_directory(folder_of(output_));
+      run_info_(std::move(run_info)),
+      chunk_lines_(chunk_size(run_info_["input"]["lines"].get<int64_t>())) {
+  const bool folder_existed = fs::is_directory(folder_of(output_));
   const Descriptor lock = lock_folder(output_);
   try {
-    const Shards shards = find_shards(output_, run_);
-    if (!shards.abandoned.empty()) merge_all(output_, run_, shards.abandoned);
-    const BatchOutput whole(output_, run_, retry_errors && !shards.others_run);
-    done_ = whole.done_lines();
-    if (!shards.others_run) remove_claims(output_);
+    const Shards shards = find_shards(output_, run_info_);
+    if (!shards.abandoned.empty()) merge_all(output_, run_info_, shards.abandoned);
+    const BatchOutput merged(output_, run_info_, retry_errors && !shards.others_running);
+    done_ = merged.done_lines();
+    if (!shards.others_running) remove_claims(output_);
   } catch (...) {
-    if (!existed) remove_folder(output_);
+    if (!folder_existed) remove_folder(output_);
     throw;
   }
-  shard_ = std::make_unique<BatchOutput>(shard_file(output_, rank.number), run_, false);
+  shard_ = std::make_unique<BatchOutput>(shard_file(output_, rank.number), run_info_, false);
 }
 
 bool RankOutput::claim(int64_t line) {
   if (done_.count(line) || shard_->done(line)) return false;
   const int64_t chunk = (line - 1) / chunk_lines_;
-  if (mine_.count(chunk)) return true;
-  if (others_.count(chunk)) return false;
+  if (own_chunks_.count(chunk)) return true;
+  if (other_chunks_.count(chunk)) return false;
   const fs::path file = folder_of(output_) / ("chunk-" + std::to_string(chunk));
-  const Descriptor claimed(file, O_WRONLY | O_CREAT | O_EXCL);
-  if (claimed.number() < 0 && errno != EEXIST) cannot_write(file);
-  (claimed.number() < 0 ? others_ : mine_).insert(chunk);
-  return claimed.number() >= 0;
+  const Descriptor claim_file(file, O_WRONLY | O_CREAT | O_EXCL);
+  if (claim_file.number() < 0 && errno != EEXIST) throw_cannot_write(file);
+  (claim_file.number() < 0 ? other_chunks_ : own_chunks_).insert(chunk);
+  return claim_file.number() >= 0;
 }
 
 RankOutput::MergeResult RankOutput::finish() {
   const Descriptor lock = lock_folder(output_);
   shard_.reset();
-  const Shards shards = find_shards(output_, run_);
-  if (shards.others_run) return {};
-  const MergeResult result = merge_all(output_, run_, shards.abandoned);
+  const Shards shards = find_shards(output_, run_info_);
+  if (shards.others_running) return {};
+  const MergeResult result = merge_all(output_, run_info_, shards.abandoned);
   remove_folder(output_);
   return result;
 }
 
-void RankOutput::merge_abandoned_shards(const fs::path& output, const json& run) {
+void RankOutput::merge_abandoned_shards(const fs::path& output, const json& run_info) {
   if (!fs::is_directory(folder_of(output))) return;
   const Descriptor lock = lock_folder(output);
-  const Shards shards = find_shards(output, run);
-  if (shards.others_run) {
+  const Shards shards = find_shards(output, run_info);
+  if (shards.others_running) {
     throw data::InputError(folder_of(output).string() +
                            ": ranks of this job are still at work; wait for them, or choose another output");
   }
-  merge_all(output, run, shards.abandoned);
+  merge_all(output, run_info, shards.abandoned);
   remove_folder(output);
 }
 

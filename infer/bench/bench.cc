@@ -18,10 +18,10 @@ namespace {
 using nlohmann::json;
 
 /// The measurements of one configuration.
-struct Measured {
+struct Measurements {
   std::vector<RunOutcome> rounds;
-  std::vector<double> ratio_to_off;  // one per round
-  std::vector<bool> differs;         // per request: whether its tokens differed in any round
+  std::vector<double> ratio_to_off;  // per round: its speed / that of plain decoding
+  std::vector<bool> differs;  // per request: whether its tokens differ from plain decoding's in a round
 };
 
 bool same_batch_size(const BenchConfiguration& one, const BenchConfiguration& other) {
@@ -35,12 +35,12 @@ double median_of(const std::vector<RunOutcome>& rounds, Field field) {
   return median(std::move(values));
 }
 
-/// The round with the median tokens_per_step.  Rounds differ because `auto` chooses by what it times.
+/// The round with the median tokens_per_step.  Rounds differ under `auto`, which chooses by measured times.
 const RunOutcome& median_round(const std::vector<RunOutcome>& rounds) {
   std::vector<const RunOutcome*> sorted;
   for (const RunOutcome& round : rounds) sorted.push_back(&round);
   std::stable_sort(sorted.begin(), sorted.end(), [](const RunOutcome* one, const RunOutcome* other) {
-    return one->all.tokens_per_step() < other->all.tokens_per_step();
+    return one->totals.tokens_per_step() < other->totals.tokens_per_step();
   });
   return *sorted[(sorted.size() - 1) / 2];
 }
@@ -50,16 +50,16 @@ json round_figures(const RunOutcome& round, double ratio_to_off) {
           {"prefill_seconds", round.stats.prefill_seconds},
           {"calibration_seconds", round.stats.calibration_seconds},
           {"decode_seconds", round.stats.decode_seconds},
-          {"tokens", round.all.tokens},
-          {"passes", round.all.passes},
+          {"tokens", round.totals.tokens},
+          {"passes", round.totals.passes},
           {"tokens_per_second", round.tokens_per_second()},
-          {"tokens_per_step", round.all.tokens_per_step()},
+          {"tokens_per_step", round.totals.tokens_per_step()},
           {"time_share", time_share(round.stats)},
           {"peak_memory", round.peak_memory},
           {"ratio_to_off", ratio_to_off}};
 }
 
-json summarise(const BenchConfiguration& configuration, const Measured& measured,
+json summarise(const BenchConfiguration& configuration, const Measurements& measured,
                const std::vector<BatchLine>& lines) {
   json entry = describe_growth(configuration.options, configuration.heads);
   entry.update(describe_outcome(median_round(measured.rounds)));
@@ -92,8 +92,8 @@ json summarise(const BenchConfiguration& configuration, const Measured& measured
   return entry;
 }
 
-/// "clover budget 4 batch 8 with redrafter heads"
-std::string label(const BenchConfiguration& configuration) {
+/// A configuration as the log shows it, such as "clover budget 4 batch 8 with redrafter heads".
+std::string log_label(const BenchConfiguration& configuration) {
   const json budget = resolved_budget(configuration.options.growth, configuration.options.budget);
   return to_string(configuration.options.growth.policy) +
          (budget.is_null() ? "" : " budget " + budget.dump()) + " batch " +
@@ -101,15 +101,16 @@ std::string label(const BenchConfiguration& configuration) {
          (configuration.drafter ? " with " + configuration.drafter->kind() + " heads" : "");
 }
 
-/// What the table calls the heads of each entry: as few of the last parts of their path as tell all apart.
+/// The name of each entry's heads in the table: the last parts of their path, as few as make all names
+/// differ.
 std::vector<std::string> heads_names(const json& configurations) {
   std::vector<std::filesystem::path> folders;  // empty: none
   for (const json& entry : configurations) {
     folders.emplace_back();
     if (entry["heads"].is_null()) continue;
-    const std::filesystem::path given = entry["heads"].get<std::string>();
-    const std::filesystem::path plain = (given / "").lexically_normal().parent_path();
-    folders.back() = plain.empty() ? given : plain;
+    const std::filesystem::path folder = entry["heads"].get<std::string>();
+    const std::filesystem::path normalised = (folder / "").lexically_normal().parent_path();
+    folders.back() = normalised.empty() ? folder : normalised;
   }
   const auto tails = [&folders](int64_t parts) {
     std::vector<std::string> names;
@@ -121,16 +122,16 @@ std::vector<std::string> heads_names(const json& configurations) {
     }
     return names;
   };
-  const auto different = [](const auto& names) { return std::set(names.begin(), names.end()).size(); };
-  constexpr int64_t most_parts = 64;
+  const auto distinct = [](const auto& names) { return std::set(names.begin(), names.end()).size(); };
+  constexpr int64_t max_parts = 64;
   int64_t parts = 1;
-  while (parts < most_parts && different(tails(parts)) < different(folders)) ++parts;
+  while (parts < max_parts && distinct(tails(parts)) < distinct(folders)) ++parts;
   return tails(parts);
 }
 
 void add_configuration(std::vector<BenchConfiguration>& planned, const BenchPlan& plan, Policy policy,
                        const NamedDrafter& heads, int64_t batch_size, int64_t budget) {
-  BenchConfiguration configuration{heads.folder, heads.drafter.get(), plan.base};
+  BenchConfiguration configuration{heads.name, heads.drafter.get(), plan.base};
   configuration.options.growth = growth_rule(to_string(policy), plan.base.growth, plan.tree_sizes);
   if (!growth_policy(policy).drafts) {
     configuration.heads.clear();
@@ -153,15 +154,15 @@ double median(std::vector<double> values) {
 
 std::vector<BenchConfiguration> plan_configurations(const BenchPlan& plan,
                                                     const std::vector<NamedDrafter>& drafters) {
-  check_tree_sizes(plan.tree_sizes, plan.drafts);
+  check_tree_sizes(plan.tree_sizes, plan.policies);
   std::vector<BenchConfiguration> planned;
   const std::vector<int64_t> default_budget{-1};
   for (const int64_t batch_size : plan.batch_sizes) {
     add_configuration(planned, plan, plain_policy, {}, batch_size, -1);
-    for (const std::string& draft : plan.drafts) {
-      const GrowthPolicy& policy = growth_policy(parse_policy(draft));
+    for (const std::string& name : plan.policies) {
+      const GrowthPolicy& policy = growth_policy(parse_policy(name));
       if (!policy.drafts) continue;
-      check_heads_for(draft, !drafters.empty());
+      check_heads_for(name, !drafters.empty());
       if (drafters.empty()) add_configuration(planned, plan, policy.policy, {}, batch_size, -1);
       for (const NamedDrafter& heads : drafters) {
         for (const int64_t budget :
@@ -183,22 +184,23 @@ void warm_up(const LoadedModel& model, const std::vector<BenchConfiguration>& co
   for (BatchLine& line : first_lines)
     line.sampling.max_tokens = std::min<int64_t>(line.sampling.max_tokens, 8);
   for (const BenchConfiguration& configuration : configurations)
-    run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, first_lines);
+    run_requests(*model.target, configuration.drafter, *model.prompt_encoder, configuration.options,
+                 first_lines);
 }
 
-/// Compares the last round of every configuration with that of plain decoding at the same batch size.
+/// Compares the last round of each configuration with that of plain decoding at the same batch size, which
+/// is the first configuration of that size.
 void compare_with_off(const std::vector<BenchConfiguration>& configurations,
-                      std::vector<Measured>& measured) {
+                      std::vector<Measurements>& measured) {
   size_t off = 0;
   for (size_t i = 0; i < configurations.size(); ++i) {
-    if (!same_batch_size(configurations[i], configurations[off]))
-      off = i;  // `off` is the first of a batch size
-    const RunOutcome& own = measured[i].rounds.back();
+    if (!same_batch_size(configurations[i], configurations[off])) off = i;
+    const RunOutcome& outcome = measured[i].rounds.back();
     const RunOutcome& plain = measured[off].rounds.back();
-    measured[i].ratio_to_off.push_back(own.tokens_per_second() / plain.tokens_per_second());
-    measured[i].differs.resize(own.token_ids.size());
-    for (size_t line = 0; line < own.token_ids.size(); ++line)
-      if (own.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
+    measured[i].ratio_to_off.push_back(outcome.tokens_per_second() / plain.tokens_per_second());
+    measured[i].differs.resize(outcome.token_ids.size());
+    for (size_t line = 0; line < outcome.token_ids.size(); ++line)
+      if (outcome.token_ids[line] != plain.token_ids[line]) measured[i].differs[line] = true;
   }
 }
 
@@ -207,16 +209,16 @@ void compare_with_off(const std::vector<BenchConfiguration>& configurations,
 json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& configurations,
                const std::vector<BatchLine>& lines, int64_t rounds,
                const std::function<void(const std::string&)>& log) {
-  std::vector<Measured> measured(configurations.size());
+  std::vector<Measurements> measured(configurations.size());
   warm_up(model, configurations, lines);
-  // The order is reversed after each round, so that a machine that slows down or recovers favours none.
+  // The order is reversed after each round, so that a machine that gets slower or faster favours none.
   std::vector<size_t> order(configurations.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (int64_t round = 0; round < rounds; ++round, std::reverse(order.begin(), order.end())) {
     for (const size_t i : order) {
       const BenchConfiguration& configuration = configurations[i];
-      measured[i].rounds.push_back(
-          run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, lines));
+      measured[i].rounds.push_back(run_requests(*model.target, configuration.drafter, *model.prompt_encoder,
+                                                configuration.options, lines));
       if (measured[i].rounds.back().tokens_per_second() <= 0)
         throw data::InputError(
             "expected answers of two tokens and more to time (the first is the prompt's), found none; raise "
@@ -225,7 +227,7 @@ json run_bench(const LoadedModel& model, const std::vector<BenchConfiguration>& 
       std::snprintf(figures, sizeof figures, ": %.1f tokens/s",
                     measured[i].rounds.back().tokens_per_second());
       log("round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
-          label(configuration) + figures);
+          log_label(configuration) + figures);
     }
     compare_with_off(configurations, measured);
   }

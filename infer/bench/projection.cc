@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The mean number of tokens per pass.  `histogram`: [a] passes accepted a draft tokens, and yielded a + 1
-/// tokens.
+/// The mean number of tokens per pass.  `histogram`: [n] the number of passes in which n guesses were
+/// accepted; each yielded n + 1 tokens.
 double tokens_per_pass(const json& histogram) {
   double passes = 0, tokens = 0;
   for (size_t accepted = 0; accepted < histogram.size(); ++accepted) {
@@ -24,17 +24,17 @@ double tokens_per_pass(const json& histogram) {
 }  // namespace
 
 std::map<std::string, Acceptance> read_acceptance(const json& bench, const std::vector<int64_t>& rows) {
-  std::map<std::string, Acceptance> found;
-  std::string other_budgets;  // in `bench`, but without a matching count of rows
+  std::map<std::string, Acceptance> acceptance;
+  std::string other_budgets;  // those in `bench` for which budget + 1 is not among `rows`
   try {
     for (const json& configuration : bench.at("configurations")) {
-      // The trees of `auto` depend on what passes cost on the machine that measured them.
+      // The trees of `auto` depend on how long passes took on the machine where they were measured.
       if (configuration.value("draft", "") != "clover" || !configuration.contains("kind")) continue;
       const int64_t budget = configuration.at("budget").get<int64_t>();
       const double tokens = tokens_per_pass(configuration.at("accepted_histogram"));
       if (tokens < 1) continue;
       if (std::find(rows.begin(), rows.end(), budget + 1) != rows.end())
-        found.try_emplace(configuration.at("kind").get<std::string>(), Acceptance{budget, tokens});
+        acceptance.try_emplace(configuration.at("kind").get<std::string>(), Acceptance{budget, tokens});
       else
         other_budgets += (other_budgets.empty() ? "" : ", ") + std::to_string(budget);
     }
@@ -42,16 +42,16 @@ std::map<std::string, Acceptance> read_acceptance(const json& bench, const std::
     throw data::InputError(std::string("--assume-acceptance: expected the --json of bench, found ") +
                            error.what());
   }
-  if (found.empty() && !other_budgets.empty()) {
+  if (acceptance.empty() && !other_budgets.empty()) {
     throw data::InputError("--assume-acceptance: it was measured with budgets of " + other_budgets +
                            "; add one of them, plus 1 for the root, to --rows");
   }
-  if (found.empty()) {
+  if (acceptance.empty()) {
     throw data::InputError(
         "--assume-acceptance: expected a --json of this version's bench with --draft clover and heads, found "
         "none in it");
   }
-  return found;
+  return acceptance;
 }
 
 json project_speed(const json& configurations, const std::map<std::string, Acceptance>& acceptance) {
@@ -61,8 +61,8 @@ json project_speed(const json& configurations, const std::map<std::string, Accep
       pass_seconds[{entry["batch_size"].get<int64_t>(), entry["rows"].get<int64_t>()}] =
           entry["seconds"].get<double>();
   json projections = json::array();
-  const auto project = [&](int64_t batch_size, const json& kind, const json& draft_vocab, double tokens,
-                           double seconds) {
+  const auto add_projection = [&](int64_t batch_size, const json& kind, const json& draft_vocab,
+                                  double tokens, double seconds) {
     projections.push_back({{"batch_size", batch_size},
                            {"kind", kind},
                            {"draft_vocab", draft_vocab},
@@ -70,13 +70,14 @@ json project_speed(const json& configurations, const std::map<std::string, Accep
                            {"tokens_per_second", static_cast<double>(batch_size) * tokens / seconds}});
   };
   for (const auto& [shape, seconds] : pass_seconds)
-    if (shape.second == 1) project(shape.first, nullptr, nullptr, 1, seconds);
+    if (shape.second == 1) add_projection(shape.first, nullptr, nullptr, 1, seconds);
   for (const json& entry : configurations) {
     const auto assumed = entry.contains("kind") ? acceptance.find(entry["kind"]) : acceptance.end();
     if (assumed == acceptance.end()) continue;
     const int64_t batch_size = entry["batch_size"];
-    project(batch_size, entry["kind"], entry["draft_vocab"], assumed->second.tokens_per_step,
-            pass_seconds.at({batch_size, assumed->second.budget + 1}) + entry["seconds"].get<double>());
+    add_projection(
+        batch_size, entry["kind"], entry["draft_vocab"], assumed->second.tokens_per_step,
+        pass_seconds.at({batch_size, assumed->second.budget + 1}) + entry["seconds"].get<double>());
   }
   return projections;
 }

@@ -8,23 +8,26 @@
 
 namespace clover::infer {
 
-/// How many draft tokens of a kind of heads were accepted in a measurement with real heads.
+/// How well one kind of heads did in a measurement with trained heads.
 struct Acceptance {
-  int64_t budget = 0;          // draft tokens verified per step
-  double tokens_per_step = 0;  // the target's own token included
+  int64_t budget = 0;          // guesses verified per step
+  double tokens_per_step = 0;  // per sequence, the bonus token included
 };
 
-/// Reads the acceptance of each kind of heads from `bench`, a --json of bench: of its configurations with a
-/// fixed budget (growth policy "clover"), the first with as many rows per step (budget + 1) as one of `rows`.
-/// InputError when there is none.
+/// Reads the acceptance of each kind of heads from `bench`, a --json of bench.  Only configurations of the
+/// growth policy "clover" count, because their budget is fixed.  The result has for
+/// each kind the first configuration whose rows per step (budget + 1) are among `rows` (StepBenchPlan::rows).
+/// InputError when there is none for any kind.
 std::map<std::string, Acceptance> read_acceptance(const nlohmann::json& bench,
                                                   const std::vector<int64_t>& rows);
 
-/// Projects tokens per second for each batch size, for plain decoding and for each kind of heads, from the
-/// steps and drafts that run_step_bench measured.
+/// Projects tokens per second for each batch size, for plain decoding and for each kind of heads:
+/// batch size * tokens per step / (seconds of a pass + seconds of a draft).  `configurations`: the result of
+/// run_step_bench, which has these seconds.  Returns a list of {"batch_size", "kind", "draft_vocab",
+/// "tokens_per_step", "tokens_per_second"}; kind and draft_vocab are null for plain decoding.
 nlohmann::json project_speed(const nlohmann::json& configurations,
                              const std::map<std::string, Acceptance>& acceptance);
-/// The table that people read.
+/// The projections as a table of text.
 std::string projection_table(const nlohmann::json& projections);
 
 }  // namespace clover::infer

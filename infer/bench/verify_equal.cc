@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t chunk = 256;  // rows of a prefill pass
 
-/// Plain decoding of one sequence at a time, otherwise as the first of `configurations`.
+/// Plain decoding of one sequence at a time, with the other options of the first configuration.
 BenchConfiguration plain_configuration(const std::vector<BenchConfiguration>& configurations) {
   BenchConfiguration plain;
   if (!configurations.empty()) plain.options = configurations.front().options;
@@ -26,14 +26,15 @@ BenchConfiguration plain_configuration(const std::vector<BenchConfiguration>& co
   return plain;
 }
 
-/// The gap at a token of an answer; none for conversations, whose later prompts are not kept.
+/// top_two_gap before the token at `position` of an answer.  Empty for conversations, because the prompts of
+/// their later turns are not known here.
 std::optional<double> gap_at(const LoadedModel& model, const BatchLine& line,
                              const std::vector<int64_t>& answer, int64_t position) {
   if (line.turns.size() > 1) return std::nullopt;
-  std::vector<int64_t> ids = model.prompts->encode(line);
-  const int64_t prompt = std::ssize(ids);
+  std::vector<int64_t> ids = model.prompt_encoder->encode(line);
+  const int64_t prompt_tokens = std::ssize(ids);
   ids.insert(ids.end(), answer.begin(), answer.begin() + position);
-  return top_two_gap(*model.target, ids, prompt);
+  return top_two_gap(*model.target, ids, prompt_tokens);
 }
 
 int64_t token_at(const std::vector<int64_t>& ids, int64_t position) {
@@ -45,16 +46,14 @@ int64_t token_at(const std::vector<int64_t>& ids, int64_t position) {
 std::optional<int64_t> first_difference(const std::vector<int64_t>& plain,
                                         const std::vector<int64_t>& other) {
   if (plain == other) return std::nullopt;
-  const size_t both = std::min(plain.size(), other.size());
-  const auto at = std::mismatch(plain.begin(), plain.begin() + static_cast<int64_t>(both), other.begin());
-  return at.first - plain.begin();
+  return std::mismatch(plain.begin(), plain.end(), other.begin(), other.end()).first - plain.begin();
 }
 
-double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids, int64_t prompt) {
+double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids, int64_t prompt_tokens) {
   const int64_t length = static_cast<int64_t>(ids.size());
   constexpr int64_t page_size = 64;
   model::KvCache cache(target.kv_shape(0), (length + chunk) / page_size + 2, page_size);
-  const int32_t sequence = cache.open(prompt);
+  const int32_t sequence = cache.open(prompt_tokens);
   model::TargetOutput output;
   for (int64_t done = 0; done < length;) {
     const int64_t count = std::min(chunk, length - done);
@@ -65,15 +64,15 @@ double top_two_gap(const model::Target& target, const std::vector<int64_t>& ids,
       kept.push_back(static_cast<int32_t>(i));
     }
     done += count;
-    if (done == length) batch.wanted.push_back(count - 1);
+    if (done == length) batch.wanted_rows.push_back(count - 1);
     output = target.forward(batch, cache, {});
-    cache.keep(sequence, kept, target.config().layers);
+    cache.keep_rows(sequence, kept, target.config().layers);
   }
-  const at::Tensor best = std::get<0>(at::topk(output.logits[0], 2));
-  return best[0].item<double>() - best[1].item<double>();
+  const at::Tensor largest = std::get<0>(at::topk(output.logits[0], 2));
+  return largest[0].item<double>() - largest[1].item<double>();
 }
 
-std::string name_of(const BenchConfiguration& configuration, const model::Target& target) {
+std::string configuration_name(const BenchConfiguration& configuration, const model::Target& target) {
   const EngineOptions& options = configuration.options;
   const nlohmann::json budget = resolved_budget(options.growth, options.budget);
   std::string name = to_string(options.growth.policy);
@@ -94,17 +93,18 @@ EqualityReport compare_outputs(const LoadedModel& model,
   EqualityReport report;
   report.requests = static_cast<int64_t>(lines.size());
   const BenchConfiguration plain = plain_configuration(configurations);
-  const RunOutcome expected = run_requests(*model.target, nullptr, *model.prompts, plain.options, lines);
+  const RunOutcome expected =
+      run_requests(*model.target, nullptr, *model.prompt_encoder, plain.options, lines);
   for (const BenchConfiguration& configuration : configurations) {
-    const RunOutcome found =
-        run_requests(*model.target, configuration.drafter, *model.prompts, configuration.options, lines);
+    const RunOutcome found = run_requests(*model.target, configuration.drafter, *model.prompt_encoder,
+                                          configuration.options, lines);
     ++report.configurations;
     int64_t different = 0;
     for (size_t line = 0; line < lines.size(); ++line) {
       const auto position = first_difference(expected.token_ids[line], found.token_ids[line]);
       if (!position) continue;
       ++different;
-      Difference difference{name_of(configuration, *model.target),
+      Difference difference{configuration_name(configuration, *model.target),
                             lines[line].number,
                             *position,
                             token_at(expected.token_ids[line], *position),
@@ -116,7 +116,7 @@ EqualityReport compare_outputs(const LoadedModel& model,
       }
       report.differences.push_back(difference);
     }
-    log(name_of(configuration, *model.target) + ": " +
+    log(configuration_name(configuration, *model.target) + ": " +
         (different ? std::to_string(different) + " of " + std::to_string(lines.size()) + " answers differ"
                    : "all " + std::to_string(lines.size()) + " answers equal"));
   }

@@ -69,24 +69,24 @@ void check_files(const BatchOptions& options) {
   check_stats_file(options.stats, options.output);
 }
 
-/// Everything that answering needs, checked before the first answer is written.
+/// Everything that answering needs.  It is complete before the first answer is written.
 struct Job {
   const BatchOptions& options;
   const EngineOptions& engine_options;
   const FileSummary& input;
   const LoadedModel& model;
   Engine& engine;
-  double bandwidth;  // bytes per second; measured when a report is asked for
-  json run;          // see BatchOutput::BatchOutput
+  double read_bandwidth;  // of the device, bytes per second (measure_bandwidth); 0 without --json
+  json run_info;          // see BatchOutput::BatchOutput
 };
 
 struct JobResult {
-  BatchJob::Outcome outcome;
-  RunOutcome run;
+  BatchJob::Outcome outcome;  // lines answered and failed
+  RunOutcome run;             // the figures of the report
 };
 
-/// Answers the lines for which `is_mine` holds and which `output` does not have yet.  `on_step` is called
-/// after each step with the number of lines read.
+/// Answers the lines that have no record in `output` yet, of these only those for which `is_mine` is true
+/// (null: all).  `on_step` is called after each step with the number of lines read so far.
 JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t line)> is_mine,
                  const std::function<void(int64_t lines_read)>& on_step) {
   EngineDecoder decoder(job.engine);
@@ -97,28 +97,28 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
                             .typical = job.engine_options.typical,
                             .stats_file = job.options.stats,
                             .is_mine = std::move(is_mine)};
-  BatchJob batch_job(std::move(settings), *job.model.prompts, decoder, output);
+  BatchJob batch_job(std::move(settings), *job.model.prompt_encoder, decoder, output);
   const auto begin = std::chrono::steady_clock::now();
   JobResult result;
   result.outcome =
       batch_job.run(interrupted, [&](const BatchJob::Outcome&) { on_step(batch_job.lines_read()); });
   result.run.stats = job.engine.stats();
-  result.run.all = result.outcome.all;
+  result.run.totals = result.outcome.totals;
   result.run.by_category = result.outcome.by_category;
   result.run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   result.run.peak_memory = peak_memory();
-  job.engine.keep_costs();
+  job.engine.save_costs();
   return result;
 }
 
 /// Prints the figures of the run, and writes them to --json.
 void report(const Job& job, const JobResult& result) {
-  if (result.run.all.requests > 0) print_figures(result.run);
+  if (result.run.totals.requests > 0) print_figures(result.run);
   if (job.options.report.empty()) return;
   const json entry =
       batch_report_entry(job.engine_options, job.options.model.heads,
                          job.options.decode.sampling.rule.temperature, result.run, result.outcome);
-  write_report(job.options.report, make_report(json::array({entry}), *job.model.target, job.bandwidth));
+  write_report(job.options.report, make_report(json::array({entry}), *job.model.target, job.read_bandwidth));
 }
 
 int print_incomplete(const char* why, const std::string& output) {
@@ -130,8 +130,8 @@ int print_incomplete(const char* why, const std::string& output) {
 /// Answers the whole input in this process.
 int answer_alone(const Job& job) {
   const std::string& file = job.options.output;
-  RankOutput::merge_abandoned_shards(file, job.run);
-  BatchOutput output(file, job.run, job.options.retry_errors);
+  RankOutput::merge_abandoned_shards(file, job.run_info);
+  BatchOutput output(file, job.run_info, job.options.retry_errors);
   const int64_t before = output.done_count();
   Progress progress("batch", job.input.filled_lines);
   progress.update(before);
@@ -139,6 +139,7 @@ int answer_alone(const Job& job) {
     progress.update(output.done_count(), speed_note(job.engine.stats()));
   });
   progress.finish();
+  if (result.outcome.answered > 0) output.add_took(result.run.seconds, result.run.totals.tokens);
   print_counts(result.outcome, before);
   print_output_size(file, output.done_count(), output.failed_count());
   report(job, result);
@@ -146,11 +147,11 @@ int answer_alone(const Job& job) {
   return output.failed_count() > 0 ? exit_some_failed : exit_done;
 }
 
-/// Answers this rank's share of the input.  Ranks claim lines in the order of the file, so rank 0 can show
-/// its own position in the file as the progress of all ranks.
+/// Answers the lines that this rank claims.  All ranks claim lines in the order of the file, so the position
+/// of rank 0 in the file shows the progress of all.
 int answer_as_rank(const Job& job, Rank rank) {
   const std::string& file = job.options.output;
-  RankOutput output(file, rank, job.run, job.options.retry_errors);
+  RankOutput output(file, rank, job.run_info, job.options.retry_errors);
   std::optional<Progress> progress;
   if (rank.number == 0) progress.emplace("batch", job.input.lines);
   const JobResult result = answer(
@@ -173,8 +174,8 @@ int answer_as_rank(const Job& job, Rank rank) {
   return merged.failed > 0 ? exit_some_failed : exit_done;
 }
 
-/// The order of a batch job: check options and files, load the model, create the engine, answer (alone or as
-/// one of several ranks), report.
+/// Checks options and files, loads the model, creates the engine, answers (alone or as one of several ranks)
+/// and reports.
 int batch(BatchOptions options, const json& resolved_options) {
   EngineOptions engine_options = to_engine_options(options.decode, !options.model.heads.empty());
   const Rank rank = Rank::from_environment();
@@ -187,23 +188,23 @@ int batch(BatchOptions options, const json& resolved_options) {
   const LoadedModel model = load_model(options.model);
   engine_options.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   stop_if_interrupted();
-  // Measured before the engine allocates its KV cache, so that the peak of memory is the job's own.
+  // Measured before the engine allocates its KV cache, so that it does not add to the job's peak memory.
   const double bandwidth = options.report.empty() ? 0 : measure_bandwidth(*model.target);
   model::Drafter* drafter =
       growth_policy(engine_options.growth.policy).drafts ? model.drafter.get() : nullptr;
-  engine_options.costs = CostFile::of(*model.target, engine_options.graphs, engine_options.typical);
-  Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_options);
-  const json run = {
+  engine_options.costs = CostFile::for_target(*model.target, engine_options.graphs, engine_options.typical);
+  Engine engine(*model.target, drafter, model.prompt_encoder->tokenizer(), engine_options);
+  const json run_info = {
       {"settings", resolved_options},
       {"affects_output", answer_settings(options.decode, options.model.heads, engine_options, model)},
       {"input", {{"lines", input.lines}, {"hash", input.hash}}},
       {"machine", describe_machine(model.target->device())},
       {"build", describe_build()}};
-  const Job job{options, engine_options, input, model, engine, bandwidth, run};
+  const Job job{options, engine_options, input, model, engine, bandwidth, run_info};
   return rank.count > 1 ? answer_as_rank(job, rank) : answer_alone(job);
 }
 
-/// What --help prints behind the options.
+/// What --help prints after the options.
 constexpr const char* batch_help_footer = R"(
 Lines may mix:
   {"prompt": "Once upon a time"}                           the text as it is

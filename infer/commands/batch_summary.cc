@@ -30,16 +30,16 @@ void print_output_size(const std::string& output, int64_t lines, int64_t failed)
 
 void print_figures(const RunOutcome& run) {
   std::fprintf(stderr, "prompt tokens        %lld in %.1f s, %lld of them shared\n",
-               static_cast<long long>(run.all.prompt_tokens), run.stats.prefill_seconds,
+               static_cast<long long>(run.totals.prompt_tokens), run.stats.prefill_seconds,
                static_cast<long long>(run.stats.shared_prompt_tokens));
-  std::fprintf(stderr, "tokens               %lld in %.1f s\n", static_cast<long long>(run.all.tokens),
+  std::fprintf(stderr, "tokens               %lld in %.1f s\n", static_cast<long long>(run.totals.tokens),
                run.seconds);
   std::fprintf(stderr, "decoding             %.1f tokens/s\n", run.tokens_per_second());
   std::fprintf(stderr,
                "tokens/step          %.3f  ((tokens - first of each answer) / decode passes of each "
                "sequence; 1 without drafting)\n",
-               run.all.tokens_per_step());
-  std::fprintf(stderr, "guesses kept a step  %s\n", format_histogram(run.all.accepted_histogram).c_str());
+               run.totals.tokens_per_step());
+  std::fprintf(stderr, "guesses kept a step  %s\n", format_histogram(run.totals.accepted_histogram).c_str());
   const json share = time_share(run.stats);
   std::fprintf(
       stderr, "time                 target %.0f%%  drafter %.0f%%  grow %.0f%%  verify %.0f%%  host %.0f%%\n",
@@ -63,7 +63,7 @@ json batch_report_entry(const EngineOptions& engine, const std::string& heads, d
   entry["interrupted"] = outcome.interrupted;
   entry["rounds"] = json::array({{{"seconds", run.seconds},
                                   {"tokens_per_second", run.tokens_per_second()},
-                                  {"tokens_per_step", run.all.tokens_per_step()}}});
+                                  {"tokens_per_step", run.totals.tokens_per_step()}}});
   entry["ratio_to_off"] = nullptr;  // a batch job does not run plain decoding; bench does
   entry["differs_from_off"] = nullptr;
   return entry;

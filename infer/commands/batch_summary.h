@@ -10,19 +10,19 @@
 
 namespace clover::infer {
 
-/// What `clover-infer batch` prints to stderr while and after it runs, and its entry in --json.
+// What `clover-infer batch` prints to stderr during and after a run, and what it writes to --json.
 
-/// "412 tokens/s, 2.71 tokens/step", shown beside the progress bar.
+/// Such as "412 tokens/s, 2.71 tokens/step", shown beside the progress bar.
 std::string speed_note(const EngineStats& stats);
 
-/// "90 answered, 2 failed, 8 done before".  `before`: lines that earlier runs had done.
+/// Prints such as "90 answered, 2 failed, 8 done before".  `before`: lines that earlier runs had answered.
 void print_counts(const BatchJob::Outcome& outcome, int64_t before);
-/// "answers.jsonl holds 100 lines, 2 of them errors".
+/// Prints such as "answers.jsonl holds 100 lines, 2 of them errors".
 void print_output_size(const std::string& output, int64_t lines, int64_t failed);
-/// The figures of a run: tokens, speed, acceptance, shares of the time.
+/// Prints the figures of a run: tokens, speed, acceptance, shares of the time.
 void print_figures(const RunOutcome& run);
 
-/// The entry of "configurations" in --json.
+/// The run's entry of "configurations" in --json (make_report).
 nlohmann::json batch_report_entry(const EngineOptions& engine, const std::string& heads, double temperature,
                                   const RunOutcome& run, const BatchJob::Outcome& outcome);
 

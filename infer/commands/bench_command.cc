@@ -1,6 +1,6 @@
-// `clover-infer bench`: measures speed.  With --input it measures requests (infer/bench/bench.h); with --rows
-// or --random-weights the parts of a decoding step (infer/bench/step_bench.h), from which --assume-acceptance
-// projects tokens per second (infer/bench/projection.h).
+// `clover-infer bench`: measures speed.  With --input it measures requests (infer/bench/bench.h), with --rows
+// or --random-weights the passes and drafts of a decoding step (infer/bench/step_bench.h).  From the latter
+// --assume-acceptance projects tokens per second (infer/bench/projection.h).
 
 #include <ATen/ops/arange.h>
 
@@ -13,6 +13,7 @@
 #include "infer/bench/bench.h"
 #include "infer/bench/projection.h"
 #include "infer/bench/step_bench.h"
+#include "infer/bench/training_cost.h"
 #include "infer/commands/commands.h"
 #include "infer/program/command_line.h"
 #include "infer/program/exit_code.h"
@@ -20,6 +21,7 @@
 #include "infer/program/machine.h"
 #include "infer/requests/decode_flags.h"
 #include "infer/requests/report.h"
+#include "model/checkpoint/heads_checkpoint.h"
 #include "model/drafters/factory.h"
 
 namespace clover::infer {
@@ -30,44 +32,46 @@ using nlohmann::json;
 struct BenchOptions {
   ModelOptions model;
   DecodeFlags decode;
-  std::vector<std::string> heads;
-  std::string input, report;
-  std::vector<std::string> drafts;
+  std::vector<std::string> heads;     // folders
+  std::string input, report;          // files
+  std::vector<std::string> policies;  // names of growth policies
   std::vector<int64_t> budgets;
   std::vector<int64_t> batch_sizes;  // empty: 1,4,8,16 with requests, 1 without
   int64_t rounds = 6;                // even, because every second round runs the settings in reverse
   // Only for steps without requests:
-  std::vector<int64_t> rows;
-  int64_t context = 512;
-  std::string random_weights;
-  std::vector<std::string> random_heads;
-  std::vector<int64_t> draft_vocabs = {0};
-  std::string assumed_acceptance, trace;  // files
+  std::vector<int64_t> rows;                // as StepBenchPlan::rows; empty: 1,5
+  int64_t context = 512;                    // as StepBenchPlan::context
+  std::vector<std::string> random_heads;    // kinds of drafters
+  std::vector<int64_t> draft_vocabs = {0};  // sizes for random_heads; 0: the target's vocabulary
+  std::string random_weights;               // a config.json
+  std::string assumed_acceptance, trace;    // files
 };
 
 std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const LoadedModel& model) {
   std::vector<NamedDrafter> drafters;
   for (const std::string& folder : options.heads) {
-    drafters.push_back({folder, load_drafter(folder, *model.target, model.prompts->tokenizer())});
+    drafters.push_back({folder, load_drafter(folder, *model.target, model.prompt_encoder->tokenizer())});
   }
   return drafters;
 }
 
-/// A model of the shape that a config.json describes.  InputError when its weights do not fit.
+/// A model of the shape that a config.json describes, with random weights.  InputError when they do not fit
+/// into the device's memory.
 std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
   const model::TargetConfig config = model::TargetConfig::read_file(options.random_weights);
   const at::Device device = open_device(options.model);
   const c10::ScalarType dtype =
       options.model.dtype.empty() ? config.stored_dtype : model::parse_dtype(options.model.dtype);
-  const double gigabyte = 1e9, bytes = config.weights() * static_cast<double>(c10::elementSize(dtype));
-  const double left = static_cast<double>(free_memory(device));
-  if (bytes > left) {
+  const double gigabyte = 1e9,
+               bytes = config.parameter_count() * static_cast<double>(c10::elementSize(dtype));
+  const double available = static_cast<double>(free_memory(device));
+  if (bytes > available) {
     char sentence[160];
     std::snprintf(
         sentence, sizeof sentence,
         ": its weights take %.1f GB in %s, %.1f GB are free on %s; choose a smaller shape or a device with "
         "more memory",
-        bytes / gigabyte, model::dtype_name(dtype).c_str(), left / gigabyte, device.str().c_str());
+        bytes / gigabyte, model::dtype_name(dtype).c_str(), available / gigabyte, device.str().c_str());
     throw data::InputError(options.random_weights + sentence);
   }
   auto target = model::Target::random(config, dtype, device);
@@ -80,19 +84,19 @@ std::vector<NamedDrafter> random_drafters(const BenchOptions& options, const mod
   std::vector<NamedDrafter> drafters;
   for (const std::string& kind : options.random_heads) {
     for (const int64_t size : options.draft_vocabs) {
-      const int64_t kept = std::min(size, target.config().vocab);
-      const at::Tensor map = kept > 0 ? at::arange(kept, at::kLong) : at::Tensor();
-      NamedDrafter named{"random " + kind,
-                         model::make_drafter(kind, nlohmann::json::object(), target.view(), map,
-                                             /*trainable=*/false, /*seed=*/0)};
-      named.drafter->freeze(target.dtype());
-      drafters.push_back(std::move(named));
+      const int64_t draft_vocab = std::min(size, target.config().vocab);
+      const at::Tensor token_map = draft_vocab > 0 ? at::arange(draft_vocab, at::kLong) : at::Tensor();
+      NamedDrafter named_drafter{"random " + kind,
+                                 model::make_drafter(kind, nlohmann::json::object(), target.view(), token_map,
+                                                     /*trainable=*/false, /*seed=*/0)};
+      named_drafter.drafter->freeze(target.dtype());
+      drafters.push_back(std::move(named_drafter));
     }
   }
   return drafters;
 }
 
-/// Prints and writes what was measured.
+/// Prints the measurements and, with --assume-acceptance, the projection; writes both to --json.
 void report_steps(const BenchOptions& options, const model::Target& target, const json& entries,
                   const std::map<std::string, Acceptance>& acceptance) {
   json report = make_report(entries, target);
@@ -104,8 +108,8 @@ void report_steps(const BenchOptions& options, const model::Target& target, cons
   write_report(options.report, report);
 }
 
-/// The files that a report must not overwrite.
-std::vector<std::string> files_read(const BenchOptions& options) {
+/// The files that the command reads, which its report must not overwrite.
+std::vector<std::string> input_files(const BenchOptions& options) {
   std::vector<std::string> files = options.heads;
   files.insert(files.end(),
                {options.input, options.model.target, options.random_weights, options.assumed_acceptance});
@@ -123,16 +127,16 @@ StepBenchPlan step_plan(const BenchOptions& options) {
   return plan;
 }
 
-/// Measures steps without requests.
+/// Measures the passes and drafts of a step, without requests.
 int bench_steps(const BenchOptions& options) {
   if (!options.input.empty())
     throw data::InputError(
         "--rows and --random-weights measure steps without requests: expected no --input, found " +
         options.input);
-  check_report_file(options.report, files_read(options));
-  std::vector<std::string> used = files_read(options);
-  used.push_back(options.report);
-  check_report_file(options.trace, used, "--trace");
+  check_report_file(options.report, input_files(options));
+  std::vector<std::string> other_files = input_files(options);
+  other_files.push_back(options.report);
+  check_report_file(options.trace, other_files, "--trace");
   const StepBenchPlan plan = step_plan(options);
   std::map<std::string, Acceptance> acceptance;
   if (!options.assumed_acceptance.empty())
@@ -159,17 +163,25 @@ int bench_steps(const BenchOptions& options) {
 BenchPlan request_plan(const BenchOptions& options) {
   BenchPlan plan;
   DecodeFlags decode = options.decode;
-  plan.tree_sizes = std::exchange(decode.tree_sizes, {});  // of all policies that are measured
+  plan.tree_sizes = std::exchange(decode.tree_sizes, {});  // of plan.policies, not only of decode.draft
   plan.base = to_engine_options(decode, false);
   plan.budgets = options.budgets;
   plan.batch_sizes = options.batch_sizes.empty() ? std::vector<int64_t>{1, 4, 8, 16} : options.batch_sizes;
-  plan.drafts = options.drafts;
+  plan.policies = options.policies;
   plan.suffix = options.decode.suffix;
-  if (plan.drafts.empty()) {
-    plan.drafts = options.heads.empty() ? std::vector<std::string>{"off", "auto"}
-                                        : std::vector<std::string>{"off", "auto", "clover"};
+  if (plan.policies.empty()) {
+    plan.policies = options.heads.empty() ? std::vector<std::string>{"off", "auto"}
+                                          : std::vector<std::string>{"off", "auto", "clover"};
   }
   return plan;
+}
+
+/// What making the heads has taken, by folder, where the folder records that.
+std::map<std::string, TrainingCost> training_costs(const std::vector<std::string>& folders) {
+  std::map<std::string, TrainingCost> costs;
+  for (const std::string& folder : folders)
+    if (const auto cost = training_cost(model::read_heads_info(folder).config)) costs[folder] = *cost;
+  return costs;
 }
 
 /// Measures requests.
@@ -181,21 +193,24 @@ int bench_requests(const BenchOptions& options) {
         "--assume-acceptance, --random-heads and --trace belong to --random-weights or --rows, found "
         "--input");
   BenchPlan plan = request_plan(options);
-  // Planned once without drafters, so that a wrong name or file is refused before the model is read.
-  check_report_file(options.report, files_read(options));
-  std::vector<NamedDrafter> names;
-  for (const std::string& folder : options.heads) names.push_back({folder, nullptr});
-  plan_configurations(plan, names);
+  // A first plan, with names of drafters only, so that a wrong name or file is refused before the model is
+  // read.
+  check_report_file(options.report, input_files(options));
+  std::vector<NamedDrafter> unloaded_drafters;
+  for (const std::string& folder : options.heads) unloaded_drafters.push_back({folder, nullptr});
+  plan_configurations(plan, unloaded_drafters);
   const std::vector<BatchLine> lines = read_batch_file(options.input, options.decode.sampling);
   const LoadedModel model = load_model(options.model);
   plan.base.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   const std::vector<NamedDrafter> drafters = load_drafters(options, model);
-  plan.base.costs = CostFile::of(*model.target, plan.base.graphs, plan.base.typical);
-  const json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
-                                 [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
+  plan.base.costs = CostFile::for_target(*model.target, plan.base.graphs, plan.base.typical);
+  json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
+                           [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
+  add_break_even(entries, training_costs(options.heads));
   const json report = make_report(entries, *model.target);
   write_report(options.report, report);
   std::fputs(bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
+  std::fputs(break_even_table(entries).c_str(), stderr);
   return exit_done;
 }
 
@@ -232,7 +247,7 @@ void add_step_options(CLI::App& app, BenchOptions& options) {
       ->group(steps);
 }
 
-/// What --help prints behind the options.
+/// What --help prints after the options.
 constexpr const char* bench_help_footer = R"(
 The table goes to stderr, all figures to --json.  tokens/s counts decoding, not prefill.
 
@@ -265,7 +280,7 @@ Action declare_bench(CLI::App& app) {
   add_numbers_option(app, "--batch-sizes", options->batch_sizes,
                      "Sequences decoded at once (default: 1,4,8,16; 1 for steps without requests)", 1, 65536)
       ->group(what);
-  app.add_option("--draft", options->drafts,
+  app.add_option("--draft", options->policies,
                  "Growth policies (default: off,auto and with heads clover); off is always measured")
       ->delimiter(',')
       ->type_name("NAME,...")
@@ -275,7 +290,7 @@ Action declare_bench(CLI::App& app) {
       ->group(what);
   add_tree_options(app, options->decode, what);
   add_graphs_option(app, options->decode);
-  add_suffix_option(app, options->decode);
+  add_suffix_options(app, options->decode);
   app.add_option("--kv-memory", options->decode.kv_memory,
                  "Memory for keys and values; 0: what the input needs")
       ->type_name("BYTES")

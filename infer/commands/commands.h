@@ -6,7 +6,8 @@
 
 namespace clover::infer {
 
-/// Each declares the options of one command on `app` and returns what run_program calls after parsing.
+/// Each declares the options of one command on `app` and returns its action, which run_program calls when the
+/// options have been parsed.
 Action declare_generate(CLI::App& app);
 Action declare_batch(CLI::App& app);
 Action declare_bench(CLI::App& app);

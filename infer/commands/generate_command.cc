@@ -30,15 +30,15 @@ struct GenerateOptions {
   bool stream = ::isatty(STDOUT_FILENO) != 0;
 };
 
-/// The prompt as a line of a batch file.
-BatchLine line_of(const GenerateOptions& options, const PromptEncoder& prompts) {
+/// The prompt as a line of a batch file would give it.
+BatchLine line_of(const GenerateOptions& options, const PromptEncoder& encoder) {
   BatchLine line;
   line.number = 1;
   line.sampling = options.decode.sampling;
   line.sampling.has_own_seed = true;  // so that random numbers depend on --seed alone
   line.prompt = options.prompt;
-  // A system message without a template is an InputError when it is rendered.
-  if (options.raw || (!prompts.has_template() && !options.system)) return line;
+  // With --system but no chat template, rendering the messages is an InputError.
+  if (options.raw || (!encoder.has_template() && !options.system)) return line;
   line.shape = LineShape::messages;
   if (options.system) line.messages.push_back({"system", *options.system});
   line.messages.push_back({"user", options.prompt});
@@ -79,11 +79,10 @@ void answer(Engine& engine, Request request, const GenerateOptions& options, boo
     }
     stop_if_interrupted();
   }
-  engine.keep_costs();
+  engine.save_costs();
 }
 
-/// The order of the command: check options, load the model, make the request, create an engine for it,
-/// answer.
+/// Checks options, loads the model, makes the request, creates an engine for it and answers it.
 int generate(const GenerateOptions& options) {
   check_options(options);
   EngineOptions engine_options = to_engine_options(options.decode, !options.model.heads.empty());
@@ -91,9 +90,9 @@ int generate(const GenerateOptions& options) {
   const LoadedModel model = load_model(options.model);
   engine_options.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   stop_if_interrupted();
-  InFlightLine line(line_of(options, *model.prompts));
+  InFlightLine line(line_of(options, *model.prompt_encoder));
   const int64_t context = model.target->config().context;
-  Request request = std::move(line.start(*model.prompts, context).front());
+  Request request = std::move(line.start(*model.prompt_encoder, context).front());
   model::Drafter* drafter =
       growth_policy(engine_options.growth.policy).drafts ? model.drafter.get() : nullptr;
   engine_options.max_batch = 1;
@@ -102,13 +101,13 @@ int generate(const GenerateOptions& options) {
     engine_options.kv_memory =
         kv_memory_for(*model.target, drafter, 1, std::min(tokens, context), engine_options.page_size);
   }
-  engine_options.costs = CostFile::of(*model.target, engine_options.graphs, engine_options.typical);
-  Engine engine(*model.target, drafter, model.prompts->tokenizer(), engine_options);
+  engine_options.costs = CostFile::for_target(*model.target, engine_options.graphs, engine_options.typical);
+  Engine engine(*model.target, drafter, model.prompt_encoder->tokenizer(), engine_options);
   answer(engine, std::move(request), options, engine_options.typical);
   return exit_done;
 }
 
-/// What --help prints behind the options.
+/// What --help prints after the options.
 constexpr const char* generate_help_footer = R"(
 The answer goes to stdout, one line of timing to stderr.
 

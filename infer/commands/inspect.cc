@@ -7,6 +7,7 @@
 #include "data/files/json_fields.h"
 #include "data/files/safetensors.h"
 #include "infer/bench/bench.h"
+#include "infer/bench/training_cost.h"
 #include "infer/program/interrupt.h"
 #include "infer/requests/decode_flags.h"
 #include "model/checkpoint/heads_checkpoint.h"
@@ -16,7 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-json tensor_counts(const std::filesystem::path& folder) {
+/// Sizes of all tensors of a folder: {"tensors", "parameters", "parameters_by_dtype", "bytes"}.
+json tensor_totals(const std::filesystem::path& folder) {
   const data::SafetensorsReader reader = data::SafetensorsReader::open(folder);
   int64_t parameters = 0, bytes = 0;
   json dtypes = json::object();
@@ -35,6 +37,7 @@ json tensor_counts(const std::filesystem::path& folder) {
           {"bytes", bytes}};
 }
 
+/// The names of the tensors that hold an infinity or a NaN.
 json tensors_not_finite(const std::filesystem::path& folder) {
   const data::SafetensorsReader reader = data::SafetensorsReader::open(folder);
   json names = json::array();
@@ -88,38 +91,39 @@ FolderKind kind_of_folder(const std::filesystem::path& folder) {
 
 json inspect_model(const ModelOptions& options, bool verify) {
   const std::filesystem::path folder = options.target;
-  json about = {{"folder", options.target}, {"type", "model"}};
-  about.update(tensor_counts(folder));
+  json description = {{"folder", options.target}, {"type", "model"}};
+  description.update(tensor_totals(folder));
   const LoadedModel model = load_model(options);
   stop_if_interrupted();
-  about["config"] = describe_config(model.target->config());
-  about["config"]["end_ids"] = chosen_end_ids({}, options.target, model);
-  about["fingerprint"] = model.target->fingerprint();
-  about["weight_bytes"] = model.target->weight_bytes();
-  about["dtype"] = model::dtype_name(model.target->dtype());
-  about["tokenizer"] = {{"hash", model.prompts->tokenizer().hash()},
-                        {"vocab", model.prompts->tokenizer().vocab_size()}};
-  about["chat_template"] = {{"name", model.prompts->template_name()},
-                            {"hash", model.prompts->template_hash()}};
-  if (verify) about["not_finite"] = tensors_not_finite(folder);
-  return about;
+  description["config"] = describe_config(model.target->config());
+  description["config"]["end_ids"] = chosen_end_ids({}, options.target, model);
+  description["fingerprint"] = model.target->fingerprint();
+  description["weight_bytes"] = model.target->weight_bytes();
+  description["dtype"] = model::dtype_name(model.target->dtype());
+  description["tokenizer"] = {{"hash", model.prompt_encoder->tokenizer().hash()},
+                              {"vocab", model.prompt_encoder->tokenizer().vocab_size()}};
+  description["chat_template"] = {{"name", model.prompt_encoder->template_name()},
+                                  {"hash", model.prompt_encoder->template_hash()}};
+  if (verify) description["not_finite"] = tensors_not_finite(folder);
+  return description;
 }
 
 json inspect_heads(const std::filesystem::path& folder) {
   const model::HeadsInfo info = model::read_heads_info(folder);
-  json about = {{"folder", folder.string()}, {"type", "heads"}, {"kind", info.config["kind"]}};
-  about.update(tensor_counts(folder));
-  about["config"] = info.config;
-  return about;
+  json description = {{"folder", folder.string()}, {"type", "heads"}, {"kind", info.config["kind"]}};
+  description.update(tensor_totals(folder));
+  description["config"] = info.config;
+  if (const auto cost = training_cost(info.config)) description["training_cost"] = to_json(*cost);
+  return description;
 }
 
 namespace {
 
-/// Decodes the lines plainly and with the heads, one request at a time.
-json measure(const LoadedModel& model, const std::string& folder, const DecodeFlags& flags,
-             const std::vector<BatchLine>& lines) {
+/// verify_heads' "own_prompts": decodes the lines plainly and with the heads, one request at a time.
+json compare_with_plain(const LoadedModel& model, const std::string& folder, const DecodeFlags& flags,
+                        const std::vector<BatchLine>& lines) {
   BenchPlan plan;
-  plan.drafts = {"clover"};
+  plan.policies = {"clover"};
   plan.batch_sizes = {1};
   plan.suffix = "off";
   plan.base = to_engine_options(flags, /*has_heads=*/true);
@@ -135,12 +139,12 @@ json measure(const LoadedModel& model, const std::string& folder, const DecodeFl
 
 json verify_heads(const std::filesystem::path& folder, const ModelOptions& options,
                   const std::string& prompts) {
-  constexpr size_t most_prompts = 10;
+  constexpr size_t max_prompts = 10;
   DecodeFlags flags;
   flags.sampling.max_tokens = 64;
   std::vector<BatchLine> lines;
   if (!prompts.empty()) lines = read_batch_file(prompts, flags.sampling);
-  if (lines.size() > most_prompts) lines.erase(lines.begin() + most_prompts, lines.end());
+  if (lines.size() > max_prompts) lines.erase(lines.begin() + max_prompts, lines.end());
   const json config = model::read_heads_info(folder).config;
   ModelOptions with_heads = options;
   with_heads.heads = folder.string();
@@ -152,17 +156,17 @@ json verify_heads(const std::filesystem::path& folder, const ModelOptions& optio
     throw data::InputError(folder.string() +
                            ": expected a golden prompt in config.json to verify with, found none");
   }
-  json found{{"golden_agreement", agreement}};
+  json result{{"golden_agreement", agreement}};
   if (!lines.empty()) {
     flags.end_ids = chosen_end_ids({}, options.target, model);
-    found["own_prompts"] = measure(model, folder.string(), flags, lines);
+    result["own_prompts"] = compare_with_plain(model, folder.string(), flags, lines);
   }
-  return found;
+  return result;
 }
 
-std::string as_lines(const json& about) {
+std::string to_lines(const json& description) {
   std::string lines;
-  add_lines(about, "", lines);
+  add_lines(description, "", lines);
   return lines;
 }
 

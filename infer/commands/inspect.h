@@ -9,29 +9,32 @@
 namespace clover::infer {
 
 enum class FolderKind { model, heads };
-/// Whether a folder's config.json describes a model ("model_type") or heads ("format_version" and "kind").
-/// InputError when it describes neither.
+/// What a folder holds, by its config.json: a model if that has "model_type", heads if it has
+/// "format_version" and "kind".  InputError when it is neither.
 FolderKind kind_of_folder(const std::filesystem::path& folder);
 
-/// {"folder", "type": "model", "config", "tensors", "parameters", "bytes", "fingerprint", "tokenizer",
-/// "chat_template"}.  Everything is read and checked.  With `verify` also "not_finite", the names of the
-/// tensors with values that are not finite.
+/// Reads and checks a whole model folder (options.target).  Returns {"folder", "type": "model", "config",
+/// "tensors", "parameters", "bytes", "fingerprint", "tokenizer", "chat_template", ..}, with `verify` also
+/// "not_finite", the names of the tensors that hold an infinity or a NaN.
 nlohmann::json inspect_model(const ModelOptions& options, bool verify);
 
-/// {"folder", "type": "heads", "kind", "config", "tensors", "parameters", "bytes"}.
+/// Returns {"folder", "type": "heads", "kind", "config", "tensors", "parameters", "bytes", ..} of a heads
+/// folder.
 nlohmann::json inspect_heads(const std::filesystem::path& folder);
 
-/// What heads do on the target of `options`: {"golden_agreement", and with `prompts` "own_prompts"}.
-///   golden_agreement  The share, 0 to 1, of positions of the prompt recorded with the heads (their golden
-///                     prompt) at which their first draft token is the recorded one.
-///   own_prompts       {"requests", "tokens_per_step", "differs_from_plain"}: the first ten requests of the
-///                     file, decoded greedily with the heads, and how many answers are not those of plain
-///                     decoding, which must be none.
-/// InputError when no prompt is recorded, or when the heads belong to another target.
+/// Tests heads on the target of `options`.  `prompts`: a file of requests; may be empty.  Returns
+///   "golden_agreement"  The heads folder has a golden prompt, and the first guess that the heads made at
+///   each
+///                       of its positions when they were saved.  This is the share of positions, 0 to 1, at
+///                       which they guess the same now.
+///   "own_prompts"       Only with `prompts`: {"requests", "tokens_per_step", "differs_from_plain"}.  The
+///                       first ten requests are decoded greedily with the heads and plainly;
+///                       differs_from_plain counts the answers that differ, and must be 0.
+/// InputError when the folder has no golden prompt, or when the heads belong to another target.
 nlohmann::json verify_heads(const std::filesystem::path& folder, const ModelOptions& options,
                             const std::string& prompts);
 
-/// "key: value" lines that people read; nested keys are joined by dots.
-std::string as_lines(const nlohmann::json& about);
+/// The JSON object as "key: value" lines for people; nested keys are joined by dots.
+std::string to_lines(const nlohmann::json& description);
 
 }  // namespace clover::infer

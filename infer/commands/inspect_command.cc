@@ -1,3 +1,5 @@
+// `clover-infer inspect`: shows and checks a folder.  It goes on in infer/commands/inspect.h.
+
 #include <cstdio>
 
 #include "data/files/error.h"
@@ -13,63 +15,66 @@ namespace {
 
 using nlohmann::json;
 
-// Not 1, because bf16 on another CPU decides a near tie differently now and then.
+// Less than 1, because near ties between tokens may go the other way in bf16 on another CPU.
 constexpr double min_golden_agreement = 0.9;
 
 struct InspectOptions {
-  ModelOptions model;  // its target is the one that the heads to verify were trained on
-  std::string folder, report, prompts;
+  ModelOptions model;  // model.target: of --target, the model that the heads to verify were trained on
+  std::string folder;  // to inspect, of a model or of heads
+  std::string report, prompts;  // files of --json and --prompts
   bool verify = false;
 };
 
-/// Prints what was found, and writes it to --json.
-void print_and_write(const InspectOptions& options, const json& about) {
-  std::fputs(as_lines(about).c_str(), stdout);
+/// Prints the description of the folder, and writes it to --json.
+void print_and_write(const InspectOptions& options, const json& description) {
+  std::fputs(to_lines(description).c_str(), stdout);
   if (options.report.empty()) return;
   data::write_file_atomically(options.report,
-                              about.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+                              description.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
+/// Inspects a model's folder; returns the exit code.
 int run_on_model(const InspectOptions& options) {
   ModelOptions model = options.model;
   model.target = options.folder;
-  const json about = inspect_model(model, options.verify);
-  print_and_write(options, about);
+  const json description = inspect_model(model, options.verify);
+  print_and_write(options, description);
   if (!options.verify) return exit_done;
-  if (about["not_finite"].empty()) {
+  if (description["not_finite"].empty()) {
     std::puts("verified: every tensor is finite");
     return exit_done;
   }
   std::fprintf(stderr, "%s: %zu tensors hold values that are not finite, the first is %s\n",
-               options.folder.c_str(), about["not_finite"].size(),
-               about["not_finite"][0].get<std::string>().c_str());
+               options.folder.c_str(), description["not_finite"].size(),
+               description["not_finite"][0].get<std::string>().c_str());
   return exit_failed;
 }
 
+/// Inspects a folder of heads; returns the exit code.
 int run_on_heads(const InspectOptions& options) {
   if (options.verify && options.model.target.empty()) {
     throw data::InputError(
         "--verify: expected --target DIR, the model these heads were trained on, found none");
   }
-  json about = inspect_heads(options.folder);
-  if (options.verify) about.update(verify_heads(options.folder, options.model, options.prompts));
-  print_and_write(options, about);
+  json description = inspect_heads(options.folder);
+  if (options.verify) description.update(verify_heads(options.folder, options.model, options.prompts));
+  print_and_write(options, description);
   if (!options.verify) return exit_done;
-  const double agreement = about["golden_agreement"].get<double>();
+  const double agreement = description["golden_agreement"].get<double>();
   const bool good = agreement >= min_golden_agreement;
   std::fprintf(good ? stdout : stderr, "%s: %.1f%% of the recorded guesses are the same (%.0f%% wanted)\n",
                good ? "verified" : options.folder.c_str(), 100 * agreement, 100 * min_golden_agreement);
   if (options.prompts.empty()) return good ? exit_done : exit_failed;
-  const json& own = about["own_prompts"];
-  const auto different = own["differs_from_plain"].get<int64_t>();
-  std::fprintf(different == 0 ? stdout : stderr,
+  const json& own = description["own_prompts"];
+  const auto mismatches = own["differs_from_plain"].get<int64_t>();
+  std::fprintf(mismatches == 0 ? stdout : stderr,
                "%lld prompts of %s: %.2f tokens a step, %lld answers differ from plain decoding (0 wanted)\n",
                static_cast<long long>(own["requests"].get<int64_t>()), options.prompts.c_str(),
-               own["tokens_per_step"].get<double>(), static_cast<long long>(different));
-  return good && different == 0 ? exit_done : exit_failed;
+               own["tokens_per_step"].get<double>(), static_cast<long long>(mismatches));
+  return good && mismatches == 0 ? exit_done : exit_failed;
 }
 
-/// What --help prints behind the options.
+/// What --help prints after the options.
 constexpr const char* inspect_help_footer = R"(
 Exit code 0: sound; 1: --verify found it is not; 2: cannot be read.
 

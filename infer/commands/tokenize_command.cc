@@ -1,3 +1,6 @@
+// `clover-infer tokenize`: prints the token ids of every line of a file.  It goes on in
+// infer/requests/prompt_encoder.h.
+
 #include <cstdio>
 #include <iostream>
 #include <variant>
@@ -25,13 +28,13 @@ void print_record(const json& record, const VerbatimFields& verbatim) {
 }
 
 /// {"id", "text", "token_ids"} of a line.  InputError when it is not one text.
-json tokenized(const BatchLine& line, const PromptEncoder& prompts) {
+json token_record(const BatchLine& line, const PromptEncoder& encoder) {
   if (line.prompt_count() > 1)
     throw data::InputError("prompt: expected a line that is one text, found " +
                            std::to_string(line.prompt_count()));
   return {{"id", line.id.is_null() ? json(line.number) : line.id},
-          {"text", prompts.text_of(line)},
-          {"token_ids", prompts.encode(line)}};
+          {"text", encoder.text_of(line)},
+          {"token_ids", encoder.encode(line)}};
 }
 
 /// The id as it was written, under the name "id" that records of this command use.
@@ -40,12 +43,12 @@ VerbatimFields id_field(const VerbatimFields& verbatim) {
 }
 
 /// Prints the record of one line: its tokens, or why it has none.  Returns whether it has tokens.
-bool print_line(const std::variant<BatchLine, BadLine>& parsed, const PromptEncoder& prompts) {
+bool print_line(const std::variant<BatchLine, BadLine>& parsed, const PromptEncoder& encoder) {
   BadLine bad;
   if (const BatchLine* line = std::get_if<BatchLine>(&parsed)) {
     const VerbatimFields id = id_field(verbatim_id(*line));
     try {
-      print_record(tokenized(*line, prompts), id);
+      print_record(token_record(*line, encoder), id);
       return true;
     } catch (const data::InputError& error) {
       bad = {line->number, line->id, false, error.what(), id};
@@ -62,15 +65,15 @@ bool print_line(const std::variant<BatchLine, BadLine>& parsed, const PromptEnco
 int tokenize(const TokenizeOptions& options) {
   LineReader reader(options.input);
   refuse_json_array(options.input);
-  const PromptEncoder prompts(options.target, options.chat_template);
-  BatchParser parser({}, true);
+  const PromptEncoder encoder(options.target, options.chat_template);
+  BatchParser parser({}, /*tokenize=*/true);
   int64_t failed = 0;
   for (std::string text; reader.next(text);) {
     stop_if_interrupted();
     if (!reader.too_long() && is_blank(text)) continue;
     failed += !print_line(reader.too_long() ? overlong_line(reader.number(), reader.limit())
                                             : parser.parse(reader.number(), text),
-                          prompts);
+                          encoder);
   }
   std::cout.flush();
   if (!std::cout) throw std::runtime_error("writing to stdout failed");
@@ -80,7 +83,7 @@ int tokenize(const TokenizeOptions& options) {
   return failed ? exit_some_failed : exit_done;
 }
 
-/// What --help prints behind the options.
+/// What --help prints after the options.
 constexpr const char* tokenize_help_footer = R"(
 Writes {"id", "text", "token_ids"} a line to stdout: the text after the chat template for messages, as given
 otherwise.  Special tokens in the text are read as such.  {"prompt"} gets the BOS that the tokenizer adds by

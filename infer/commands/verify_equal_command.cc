@@ -22,25 +22,28 @@ struct VerifyEqualOptions {
   ModelOptions model;
   DecodeFlags decode;
   std::string input, report;
-  std::vector<std::string> drafts;
+  std::vector<std::string> policies;  // names of growth policies
   std::vector<int64_t> budgets = {1, 4, 16};
   std::vector<int64_t> batch_sizes = {1, 3, 16};
 };
 
-constexpr std::array<int64_t, 3> prefill_chunks{37, 7, 301};  // tokens
+/// Tokens per prefill chunk in those configurations that get other pages and chunks, in turn
+/// (configurations_to_compare).
+constexpr std::array<int64_t, 3> prefill_chunks{37, 7, 301};
 
-/// The growth policies that are compared without --draft: all that the model can use, except plain decoding.
-std::vector<std::string> default_drafts(bool has_heads) {
+/// The growth policies that are compared if --draft names none: all that work with or without heads, except
+/// plain decoding.
+std::vector<std::string> default_policies(bool has_heads) {
   std::vector<std::string> names;
   for (const GrowthPolicy& policy : growth_policies)
     if (policy.drafts && (has_heads || !policy.needs_heads)) names.push_back(policy.name);
   return names;
 }
 
-/// "auto, with heads also chain, static and clover"
-std::string default_drafts_help() {
+/// Such as "auto, with heads also chain, static and clover".
+std::string default_policies_help() {
   std::string always, with_heads;
-  const std::vector<std::string> names = default_drafts(true);
+  const std::vector<std::string> names = default_policies(true);
   for (const std::string& name : names) {
     std::string& list = growth_policy(parse_policy(name)).needs_heads ? with_heads : always;
     list += (list.empty() ? "" : name == names.back() ? " and " : ", ") + name;
@@ -48,17 +51,17 @@ std::string default_drafts_help() {
   return always + ", with heads also " + with_heads;
 }
 
-/// The settings to compare with plain decoding.  Every second one also has other pages and prefill chunks,
-/// and every third one runs without CUDA graphs, because these must not change tokens either.
+/// The configurations to compare with plain decoding.  Pages, prefill chunks and CUDA graphs must not change
+/// tokens either: every second configuration has other pages and chunks, every third one no graphs.
 std::vector<BenchConfiguration> configurations_to_compare(const VerifyEqualOptions& options,
                                                           const std::vector<NamedDrafter>& drafters) {
   BenchPlan plan;
   DecodeFlags decode = options.decode;
-  plan.tree_sizes = std::exchange(decode.tree_sizes, {});  // of all policies that are compared
+  plan.tree_sizes = std::exchange(decode.tree_sizes, {});  // of plan.policies, not only of decode.draft
   plan.base = to_engine_options(decode, false);
-  plan.drafts = options.drafts;
+  plan.policies = options.policies;
   plan.suffix = options.decode.suffix;
-  if (plan.drafts.empty()) plan.drafts = default_drafts(!options.model.heads.empty());
+  if (plan.policies.empty()) plan.policies = default_policies(!options.model.heads.empty());
   plan.budgets = options.budgets;
   plan.batch_sizes = options.batch_sizes;
   std::vector<BenchConfiguration> configurations = plan_configurations(plan, drafters);
@@ -85,7 +88,7 @@ json as_json(const EqualityReport& report) {
 }
 
 int verify_equal(VerifyEqualOptions options) {
-  // Planned once without drafters, so that a wrong name is refused before the model is read.
+  // A first plan, with names of drafters only, so that a wrong name is refused before the model is read.
   std::vector<NamedDrafter> drafters;
   if (!options.model.heads.empty()) drafters.push_back({options.model.heads, nullptr});
   configurations_to_compare(options, drafters);
@@ -114,7 +117,7 @@ int verify_equal(VerifyEqualOptions options) {
   return exit_failed;
 }
 
-/// What --help prints behind the options.
+/// What --help prints after the options.
 constexpr const char* verify_equal_help_footer = R"(
 Decodes the input plainly, one request at a time, then with every policy, budget and batch size, and compares
 token ids.  Exit code 0: all equal; 1: something differs (the first difference is printed).
@@ -132,14 +135,14 @@ Action declare_verify_equal(CLI::App& app) {
   add_context_option(app, options->model);
   app.add_option("--input", options->input, "Requests as for batch")->required()->type_name("FILE");
   app.add_option("--json", options->report, "Write every difference here")->type_name("FILE");
-  app.add_option("--draft", options->drafts, "Growth policies (default: " + default_drafts_help() + ")")
+  app.add_option("--draft", options->policies, "Growth policies (default: " + default_policies_help() + ")")
       ->delimiter(',')
       ->type_name("NAME,...");
   add_numbers_option(app, "--budgets", options->budgets, "Budgets of " + policies_with_budgets(), 1, 4096);
   add_numbers_option(app, "--batch-sizes", options->batch_sizes, "Sequences decoded at once", 1, 65536);
   add_tree_options(app, options->decode, "Drafting");
   add_graphs_option(app, options->decode);
-  add_suffix_option(app, options->decode);
+  add_suffix_options(app, options->decode);
   add_sampling_options(app, options->decode.sampling);
   add_end_option(app, options->decode);
   app.footer(verify_equal_help_footer);

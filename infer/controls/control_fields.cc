@@ -17,12 +17,14 @@ using Ids = std::vector<int64_t>;
 
 constexpr double max_bias = 100, max_penalty = 2;
 
+// The functions *_in read the value of field `name`.  InputError when it is not what `expected` says.
+
 double number_in(const json& value, const std::string& name, const char* expected) {
   if (!value.is_number()) data::fail_value(name, expected, value);
   return value.get<double>();
 }
 
-/// A whole number; 4.0 counts.
+/// The JSON number as an integer; 4.0 is one.
 int64_t integer_in(const json& value, const std::string& name, const char* expected) {
   constexpr double limit = 9007199254740992.0;  // 2^53: a double beyond it has no fraction
   if (value.is_number_float()) {
@@ -41,7 +43,7 @@ constexpr const char* expected_ids = "a list of token ids";
 Ids ids_in(const json& value, const std::string& name, const char* expected = expected_ids) {
   if (!value.is_array()) data::fail_value(name, expected, value);
   Ids ids;
-  for (const json& one : value) ids.push_back(integer_in(one, name, expected));
+  for (const json& id : value) ids.push_back(integer_in(id, name, expected));
   return ids;
 }
 
@@ -49,8 +51,8 @@ std::vector<Ids> lists_of_ids_in(const json& value, const std::string& name) {
   const char* expected = "a list of lists of token ids, none of them empty";
   if (!value.is_array()) data::fail_value(name, expected, value);
   std::vector<Ids> lists;
-  for (const json& one : value) {
-    lists.push_back(ids_in(one, name, expected));
+  for (const json& list : value) {
+    lists.push_back(ids_in(list, name, expected));
     if (lists.back().empty()) data::fail_value(name, expected, value);
   }
   return lists;
@@ -58,13 +60,14 @@ std::vector<Ids> lists_of_ids_in(const json& value, const std::string& name) {
 
 std::vector<std::string> words_in(const json& value, const std::string& name) {
   std::vector<std::string> words;
-  for (const json& one : value.is_array() ? value : json::array({value})) {
-    if (!one.is_string()) data::fail_value(name, "a text or a list of texts, none of them empty", value);
-    words.push_back(one.get<std::string>());
+  for (const json& word : value.is_array() ? value : json::array({value})) {
+    if (!word.is_string()) data::fail_value(name, "a text or a list of texts, none of them empty", value);
+    words.push_back(word.get<std::string>());
   }
   return words;
 }
 
+/// The token id that is a key of the object in field `name`.
 int64_t id_of(const std::string& text, const std::string& name) {
   int64_t id = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
@@ -82,45 +85,50 @@ std::vector<std::pair<int64_t, double>> biases_in(const json& value, const std::
   return biases;
 }
 
-/// Reads the value of a field into the controls.
+/// How a field of a request is read into the controls.
 struct Field {
-  void (*read)(const json& value, const std::string& name, ControlFields& into);
+  void (*read)(const json& value, const std::string& name, ControlFields& controls);
 };
 
-const std::map<std::string, Field>& known_fields() {
-  using J = const json&;
-  using N = const std::string&;
-  using C = ControlFields&;
+/// The fields by name.
+const std::map<std::string, Field>& control_fields() {
+  using Value = const json&;
+  using Name = const std::string&;
+  using Controls = ControlFields&;
   static const Field min_tokens = {
-      [](J v, N n, C to) { to.min_tokens = integer_in(v, n, "an integer >= 0"); }};
+      [](Value v, Name n, Controls to) { to.min_tokens = integer_in(v, n, "an integer >= 0"); }};
   static const std::map<std::string, Field> fields = {
       {"repetition_penalty",
-       {[](J v, N n, C to) { to.repetition_penalty = number_in(v, n, "a number above 0"); }}},
-      {"presence_penalty",
-       {[](J v, N n, C to) { to.presence_penalty = number_in(v, n, "a number from -2 to 2"); }}},
-      {"frequency_penalty",
-       {[](J v, N n, C to) { to.frequency_penalty = number_in(v, n, "a number from -2 to 2"); }}},
-      {"no_repeat_ngram_size",
-       {[](J v, N n, C to) { to.no_repeat_ngram = integer_in(v, n, "an integer >= 0 (0: off)"); }}},
+       {[](Value v, Name n, Controls to) { to.repetition_penalty = number_in(v, n, "a number above 0"); }}},
+      {"presence_penalty", {[](Value v, Name n, Controls to) {
+         to.presence_penalty = number_in(v, n, "a number from -2 to 2");
+       }}},
+      {"frequency_penalty", {[](Value v, Name n, Controls to) {
+         to.frequency_penalty = number_in(v, n, "a number from -2 to 2");
+       }}},
+      {"no_repeat_ngram_size", {[](Value v, Name n, Controls to) {
+         to.no_repeat_ngram = integer_in(v, n, "an integer >= 0 (0: off)");
+       }}},
       {"min_tokens", min_tokens},
       {"min_new_tokens", min_tokens},
-      {"min_length", {[](J v, N n, C to) { to.min_length = integer_in(v, n, "an integer >= 0"); }}},
-      {"logit_bias", {[](J v, N n, C to) { to.bias = biases_in(v, n); }}},
-      {"bad_words", {[](J v, N n, C to) { to.bad_words = words_in(v, n); }}},
-      {"bad_words_ids", {[](J v, N n, C to) { to.bad_words_ids = lists_of_ids_in(v, n); }}},
-      {"suppress_tokens", {[](J v, N n, C to) { to.suppressed = ids_in(v, n); }}},
-      {"begin_suppress_tokens", {[](J v, N n, C to) { to.suppressed_first = ids_in(v, n); }}},
+      {"min_length",
+       {[](Value v, Name n, Controls to) { to.min_length = integer_in(v, n, "an integer >= 0"); }}},
+      {"logit_bias", {[](Value v, Name n, Controls to) { to.bias = biases_in(v, n); }}},
+      {"bad_words", {[](Value v, Name n, Controls to) { to.bad_words = words_in(v, n); }}},
+      {"bad_words_ids", {[](Value v, Name n, Controls to) { to.bad_words_ids = lists_of_ids_in(v, n); }}},
+      {"suppress_tokens", {[](Value v, Name n, Controls to) { to.suppressed = ids_in(v, n); }}},
+      {"begin_suppress_tokens", {[](Value v, Name n, Controls to) { to.suppressed_first = ids_in(v, n); }}},
   };
   return fields;
 }
 
-/// Adds the tokens of a word, alone and after a space.
-void add_word(const std::string& word, const data::Tokenizer& tokenizer, std::vector<Ids>& to) {
+/// Adds the tokens of a bad word to `words`: without and with a space before it.
+void add_word(const std::string& word, const data::Tokenizer& tokenizer, std::vector<Ids>& words) {
   const size_t first = word.find_first_not_of(' ');
   const std::string bare = first == std::string::npos ? word : word.substr(first);
   const Ids alone = tokenizer.encode(bare), after_space = tokenizer.encode(" " + bare);
-  if (!alone.empty()) to.push_back(alone);
-  if (!after_space.empty() && after_space != alone) to.push_back(after_space);
+  if (!alone.empty()) words.push_back(alone);
+  if (!after_space.empty() && after_space != alone) words.push_back(after_space);
 }
 
 void check_penalty(const char* name, std::optional<double> penalty) {
@@ -135,20 +143,20 @@ void check_count(const char* name, std::optional<int64_t> count) {
 }  // namespace
 
 void ControlFields::fill_from(const ControlFields& defaults) {
-  const auto take = [](auto& field, const auto& other) {
-    if (!field) field = other;
+  const auto fill = [](auto& field, const auto& value) {
+    if (!field) field = value;
   };
-  take(repetition_penalty, defaults.repetition_penalty);
-  take(presence_penalty, defaults.presence_penalty);
-  take(frequency_penalty, defaults.frequency_penalty);
-  take(no_repeat_ngram, defaults.no_repeat_ngram);
-  take(min_tokens, defaults.min_tokens);
-  take(min_length, defaults.min_length);
-  take(bias, defaults.bias);
-  take(bad_words, defaults.bad_words);
-  take(bad_words_ids, defaults.bad_words_ids);
-  take(suppressed, defaults.suppressed);
-  take(suppressed_first, defaults.suppressed_first);
+  fill(repetition_penalty, defaults.repetition_penalty);
+  fill(presence_penalty, defaults.presence_penalty);
+  fill(frequency_penalty, defaults.frequency_penalty);
+  fill(no_repeat_ngram, defaults.no_repeat_ngram);
+  fill(min_tokens, defaults.min_tokens);
+  fill(min_length, defaults.min_length);
+  fill(bias, defaults.bias);
+  fill(bad_words, defaults.bad_words);
+  fill(bad_words_ids, defaults.bad_words_ids);
+  fill(suppressed, defaults.suppressed);
+  fill(suppressed_first, defaults.suppressed_first);
 }
 
 json ControlFields::to_json() const {
@@ -174,11 +182,11 @@ json ControlFields::to_json() const {
 }
 
 bool is_control_field(const std::string& name) {
-  return known_fields().contains(name);
+  return control_fields().contains(name);
 }
 
 void read_controls(const json& fields, ControlFields& controls) {
-  for (const auto& [name, field] : known_fields()) {
+  for (const auto& [name, field] : control_fields()) {
     const auto value = fields.find(name);
     if (value != fields.end() && !value->is_null()) field.read(*value, name, controls);
   }
@@ -226,7 +234,7 @@ std::shared_ptr<const LogitControls> resolve_controls(const ControlFields& field
     add_word(word, tokenizer, controls->bad_words);
   controls->suppressed = fields.suppressed.value_or(Ids{});
   controls->suppressed_first = fields.suppressed_first.value_or(Ids{});
-  return controls->any() ? controls : nullptr;
+  return controls->have_effect() ? controls : nullptr;
 }
 
 }  // namespace clover::infer

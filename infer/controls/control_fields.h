@@ -14,18 +14,18 @@
 
 namespace clover::infer {
 
-/// Logit controls as they are written in a request, in command-line options or in a model's
-/// generation_config.json. An empty optional was not given, so that another source may give it.
-/// resolve_controls makes LogitControls of them.
+/// Logit controls as a request, the command line or a model's generation_config.json gives them.  A field
+/// without a value was not given, so that another source may give it.  LogitControls says what
+/// they mean; resolve_controls converts to it.
 struct ControlFields {
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int64_t> no_repeat_ngram, min_tokens, min_length;
-  std::optional<std::vector<std::pair<int64_t, double>>> bias;  // token id, what is added to its logit
+  std::optional<std::vector<std::pair<int64_t, double>>> bias;  // token id, number added to its logit
   std::optional<std::vector<std::string>> bad_words;            // texts
   std::optional<std::vector<std::vector<int64_t>>> bad_words_ids;
-  std::optional<std::vector<int64_t>> suppressed, suppressed_first;
+  std::optional<std::vector<int64_t>> suppressed, suppressed_first;  // token ids
 
-  /// Takes the fields that are empty here from `defaults`.
+  /// Fills the fields without a value from `defaults`.
   void fill_from(const ControlFields& defaults);
   bool operator==(const ControlFields&) const = default;
   /// The fields that have an effect, under the names that requests use.
@@ -35,14 +35,15 @@ struct ControlFields {
 /// Whether read_controls reads a field of this name.
 bool is_control_field(const std::string& name);
 
-/// Reads the fields of a request into `controls`; a field that is absent or null leaves its value. InputError
-/// in one sentence for a wrong type or range.
+/// Reads the control fields of a request into `controls`.  A field that is absent or null leaves its value
+/// unchanged; other fields are ignored.  InputError for a wrong type or range.
 void read_controls(const nlohmann::json& fields, ControlFields& controls);
 
-/// InputError in one sentence when a value, from whichever source, is out of its range.
+/// InputError when a value is out of its range.
 void check_controls(const ControlFields& controls);
 
-/// The controls that `fields` ask for, words tokenised; null when they have no effect.
+/// Converts the fields: missing ones get the value without effect, bad_words are tokenised.  Null when no
+/// control has an effect.
 std::shared_ptr<const LogitControls> resolve_controls(const ControlFields& fields,
                                                       const data::Tokenizer& tokenizer);
 

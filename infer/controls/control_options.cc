@@ -11,12 +11,12 @@ using Ids = std::vector<int64_t>;
 void read_biases(const std::vector<std::string>& pairs, ControlFields& controls) {
   nlohmann::json biases = nlohmann::json::object();
   for (const std::string& pair : pairs) {
-    const size_t sign = pair.find('=');
-    const auto bias =
-        sign == pair.npos ? nlohmann::json() : nlohmann::json::parse(pair.substr(sign + 1), nullptr, false);
+    const size_t equals = pair.find('=');
+    const auto bias = equals == pair.npos ? nlohmann::json()
+                                          : nlohmann::json::parse(pair.substr(equals + 1), nullptr, false);
     if (!bias.is_number())
       throw CLI::ValidationError("--logit-bias", "expected ID=NUMBER, found \"" + pair + "\"");
-    biases[pair.substr(0, sign)] = bias;
+    biases[pair.substr(0, equals)] = bias;
   }
   try {
     read_controls({{"logit_bias", biases}}, controls);

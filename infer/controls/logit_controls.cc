@@ -12,7 +12,7 @@ namespace {
 
 constexpr float banned = -std::numeric_limits<float>::infinity();
 
-bool holds(const std::vector<int64_t>& ids, int64_t id) {
+bool contains(const std::vector<int64_t>& ids, int64_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
@@ -35,14 +35,14 @@ std::vector<int64_t> path_to(const CandidateTree& tree, int32_t node) {
 
 }  // namespace
 
-bool LogitControls::any() const {
+bool LogitControls::have_effect() const {
   return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || no_repeat_ngram > 0 ||
          min_tokens > 0 || min_length > 0 || !bias.empty() || !suppressed.empty() ||
          !suppressed_first.empty() || !bad_words.empty();
 }
 
 void LogitControls::check(int64_t vocab) const {
-  std::unordered_set<int64_t> banned_first;  // as the first token of an answer
+  std::unordered_set<int64_t> banned_first;  // tokens banned as the first of an answer
   for (const auto& [id, value] : bias) check_id("logit_bias", id, vocab);
   const auto ban_first = [&](const char* name, int64_t id) {
     check_id(name, id, vocab);
@@ -60,24 +60,26 @@ void LogitControls::check(int64_t vocab) const {
   }
 }
 
-/// The edits of one row: at most one of each token.
+/// Adds the edits of one row to those of the pass: at most one for each token.
 class LogitEditor::NodeEdits {
  public:
-  explicit NodeEdits(std::vector<kernels::LogitEdit>& to) : to_(to), first_(to.size()) {}
-  /// Adds the edit, in place of an earlier one of the same token.
+  explicit NodeEdits(std::vector<kernels::LogitEdit>& pass_edits)
+      : pass_edits_(pass_edits), first_(pass_edits.size()) {}
+  /// Adds an edit, or replaces the one for the same token.
   void put(const kernels::LogitEdit& edit) {
-    const auto [at, fresh] = index_of_.try_emplace(edit.id, to_.size());
-    if (fresh)
-      to_.push_back(edit);
+    const auto [entry, inserted] = index_of_.try_emplace(edit.id, pass_edits_.size());
+    if (inserted)
+      pass_edits_.push_back(edit);
     else
-      to_[at->second] = edit;
+      pass_edits_[entry->second] = edit;
   }
+  /// Index of this row's first edit in the edits of the pass.
   size_t first() const { return first_; }
 
  private:
-  std::vector<kernels::LogitEdit>& to_;
+  std::vector<kernels::LogitEdit>& pass_edits_;
   size_t first_;
-  std::unordered_map<int64_t, size_t> index_of_;  // in to_, by token id
+  std::unordered_map<int64_t, size_t> index_of_;  // in pass_edits_, by token id
 };
 
 LogitEditor::LogitEditor(std::shared_ptr<const LogitControls> controls, std::span<const int64_t> prompt,
@@ -91,7 +93,7 @@ LogitEditor::LogitEditor(std::shared_ptr<const LogitControls> controls, std::spa
   for (const std::vector<int64_t>& word : controls_->bad_words) {
     if (word.size() > 1)
       bad_words_.emplace(word[word.size() - 2], &word);
-    else if (!holds(end_ids, word[0]))  // an answer must be able to end
+    else if (!contains(end_ids, word[0]))  // an answer must be able to end
       bias_[word[0]] = banned;
   }
   depends_on_text_ = has_penalties() || !bad_words_.empty() || controls_->no_repeat_ngram > 0 ||
@@ -111,51 +113,54 @@ void LogitEditor::append(int64_t token) {
   if (has_penalties()) update_edit(token, true, 1);
 }
 
+/// The edit of a token: `in_text` says whether prompt or answer contain it.
 kernels::LogitEdit LogitEditor::edit_of(int64_t id, bool in_text, int64_t times_in_answer) const {
   kernels::LogitEdit edit{.id = static_cast<int32_t>(id)};
   if (const auto bias = bias_.find(id); bias != bias_.end()) edit.bias = bias->second;
   if (in_text) edit.penalty = static_cast<float>(controls_->repetition_penalty);
   if (times_in_answer > 0) {
-    edit.taken = static_cast<float>(controls_->frequency_penalty * static_cast<double>(times_in_answer) +
-                                    controls_->presence_penalty);
+    edit.subtracted = static_cast<float>(controls_->frequency_penalty * static_cast<double>(times_in_answer) +
+                                         controls_->presence_penalty);
   }
   return edit;
 }
 
+/// Notes that the text contains a token (more often), and renews its edit in edits_.
 void LogitEditor::update_edit(int64_t id, bool in_text, int64_t more_times_in_answer) {
-  const auto [at, fresh] = edit_of_token_.try_emplace(id, TokenEdit{edits_.size()});
-  if (fresh) edits_.emplace_back();
-  TokenEdit& edit = at->second;
+  const auto [entry, inserted] = edit_of_token_.try_emplace(id, TokenEdit{edits_.size()});
+  if (inserted) edits_.emplace_back();
+  TokenEdit& edit = entry->second;
   edit.in_text |= in_text;
   edit.times_in_answer += more_times_in_answer;
   edits_[edit.index] = edit_of(id, edit.in_text, edit.times_in_answer);
 }
 
-/// The edit of a token that stands `times_on_path` times on the path to a node.
+/// The edit of a token that occurs `times_on_path` times on the path to a node, besides those in the text.
 kernels::LogitEdit LogitEditor::edit_on_path(int64_t id, int64_t times_on_path) const {
-  const auto known = edit_of_token_.find(id);
+  const auto found = edit_of_token_.find(id);
   return edit_of(id, true,
-                 times_on_path + (known == edit_of_token_.end() ? 0 : known->second.times_in_answer));
+                 times_on_path + (found == edit_of_token_.end() ? 0 : found->second.times_in_answer));
 }
 
-void LogitEditor::add_edits(const CandidateTree& tree, int64_t first_row, LogitEdits& to) {
-  const size_t begin = to.edits.size(), length = text_.size();
-  to.edits.insert(to.edits.end(), edits_.begin(), edits_.end());
-  const size_t end = to.edits.size();
+void LogitEditor::add_edits(const CandidateTree& tree, int64_t first_row, LogitEdits& pass_edits) {
+  // The edits [begin, end) hold for all nodes; each node's own edits come after them.
+  const size_t begin = pass_edits.edits.size(), length = text_.size();
+  pass_edits.edits.insert(pass_edits.edits.end(), edits_.begin(), edits_.end());
+  const size_t end = pass_edits.edits.size();
   for (int32_t node = 0; node < tree.size(); ++node) {
-    NodeEdits edits(to.edits);
+    NodeEdits node_edits(pass_edits.edits);
     if (depends_on_text_ || std::ssize(text_) == prompt_length_) {
       const std::vector<int64_t> path = path_to(tree, node);
       if (has_penalties())
-        for (const int64_t id : path) edits.put(edit_on_path(id, std::ranges::count(path, id)));
+        for (const int64_t id : path) node_edits.put(edit_on_path(id, std::ranges::count(path, id)));
       text_.insert(text_.end(), path.begin(), path.end());
-      ban_after_text(std::ssize(text_) - prompt_length_, edits);
+      ban_after_text(std::ssize(text_) - prompt_length_, node_edits);
       text_.resize(length);
     }
-    if (begin == end && edits.first() == to.edits.size()) continue;
+    if (begin == end && node_edits.first() == pass_edits.edits.size()) continue;
     const auto narrow = [](size_t number) { return static_cast<int32_t>(number); };
-    to.rows.push_back({narrow(first_row + node), narrow(begin), narrow(end), narrow(edits.first()),
-                       narrow(to.edits.size())});
+    pass_edits.rows.push_back({narrow(first_row + node), narrow(begin), narrow(end),
+                               narrow(node_edits.first()), narrow(pass_edits.edits.size())});
   }
 }
 
@@ -167,8 +172,8 @@ void LogitEditor::ban_after_text(int64_t answer_length, NodeEdits& edits) const 
     for (const int64_t id : *end_ids_) edits.put(ban_of(id));
   if (text_.empty()) return;
   const auto [first, last] = bad_words_.equal_range(text_.back());
-  for (auto run = first; run != last; ++run) {
-    const std::vector<int64_t>& ids = *run->second;
+  for (auto word = first; word != last; ++word) {
+    const std::vector<int64_t>& ids = *word->second;
     if (ids.size() - 1 <= text_.size() && std::equal(ids.rbegin() + 1, ids.rend(), text_.rbegin()))
       edits.put(ban_of(ids.back()));
   }
@@ -177,11 +182,13 @@ void LogitEditor::ban_after_text(int64_t answer_length, NodeEdits& edits) const 
 
 /// Bans each token that would complete an n-gram that text_ already contains.
 void LogitEditor::ban_repeated_ngrams(NodeEdits& edits) const {
-  const size_t before = static_cast<size_t>(controls_->no_repeat_ngram) - 1;
-  if (text_.size() <= before) return;
-  const auto end = text_.end() - static_cast<std::ptrdiff_t>(before);
-  for (auto at = text_.begin(); at + static_cast<std::ptrdiff_t>(before) != text_.end(); ++at)
-    if (std::equal(end, text_.end(), at)) edits.put(ban_of(*(at + static_cast<std::ptrdiff_t>(before))));
+  const size_t prefix_length =
+      static_cast<size_t>(controls_->no_repeat_ngram) - 1;  // tokens before an n-gram's last
+  if (text_.size() <= prefix_length) return;
+  const auto end = text_.end() - static_cast<std::ptrdiff_t>(prefix_length);
+  for (auto at = text_.begin(); at + static_cast<std::ptrdiff_t>(prefix_length) != text_.end(); ++at)
+    if (std::equal(end, text_.end(), at))
+      edits.put(ban_of(*(at + static_cast<std::ptrdiff_t>(prefix_length))));
 }
 
 }  // namespace clover::infer

@@ -12,57 +12,58 @@
 
 namespace clover::infer {
 
-/// How a request changes the target's logits before a token is chosen from them (the logits processors of
-/// transformers and vLLM).  They apply in this order: biases, repetition penalty, frequency and presence
-/// penalty.  The logit of a banned token is minus infinity, whatever else applies to it.
+/// How a request changes the target's logits before a token is chosen (the logits processors of transformers
+/// and vLLM).  The order is: biases, repetition penalty, frequency and presence penalty.  A banned token's
+/// logit is minus infinity, whatever else applies to it.
 struct LogitControls {
-  /// Divides positive logits of tokens in prompt or answer, multiplies negative ones.
+  /// For tokens that the prompt or the answer contains: positive logits are divided by it, negative ones
+  /// multiplied.
   double repetition_penalty = 1;
   double presence_penalty = 0;   // subtracted from the logit of a token that the answer contains
   double frequency_penalty = 0;  // subtracted once for each time that the answer contains the token
   int64_t no_repeat_ngram = 0;   // no sequence of this many tokens occurs twice, prompt included; 0: no limit
-  int64_t min_tokens = 0;        // of the answer, before it may end
-  int64_t min_length = 0;        // of prompt and answer, before the answer may end
-  std::vector<std::pair<int64_t, double>> bias = {};  // token id, what is added to its logit; no id twice
-  std::vector<int64_t> suppressed = {};               // banned
-  std::vector<int64_t> suppressed_first = {};         // banned as the first token of an answer
-  /// Token sequences, none empty: the last token is banned after the others.
+  int64_t min_tokens = 0;        // end tokens are banned while the answer has fewer tokens
+  int64_t min_length = 0;        // the same for the tokens of prompt and answer
+  std::vector<std::pair<int64_t, double>> bias = {};  // token id, number added to its logit; no id twice
+  std::vector<int64_t> suppressed = {};               // ids of banned tokens
+  std::vector<int64_t> suppressed_first = {};         // the same, as the first token of an answer only
+  /// Token sequences that no answer contains, none empty: the last token is banned after the others.
   std::vector<std::vector<int64_t>> bad_words = {};
 
-  /// Whether any control has an effect.
-  bool any() const;
-  /// InputError for a token id outside the vocabulary, and when no token would be left to choose.
+  /// Whether any of the controls has an effect.
+  bool have_effect() const;
+  /// InputError for a token id outside the vocabulary of `vocab` tokens, and when all tokens would be banned.
   void check(int64_t vocab) const;
 };
 
-/// The edits of one pass, the arguments of kernels::edit_logits.
+/// The logit edits of one pass: arguments of kernels::edit_logits (kernels/vocabulary/edit_logits.h).
 struct LogitEdits {
   std::vector<kernels::LogitEdit> edits;
   std::vector<kernels::EditedRow> rows;
 };
 
-/// Computes the logit edits of one request.  It holds the request's text so far, on which penalties and bans
-/// depend.
+/// Computes the logit edits of one request.  It holds the tokens of prompt and answer so far, on which
+/// penalties and bans depend.
 class LogitEditor {
  public:
-  /// `prompt`: token ids.  `end_ids`: the tokens that end an answer; borrowed.
+  /// `prompt`: token ids.  `end_ids`: ids of the tokens that end an answer; borrowed.
   LogitEditor(std::shared_ptr<const LogitControls> controls, std::span<const int64_t> prompt,
               const std::vector<int64_t>& end_ids);
 
   /// Appends the next token of the answer to the text.
   void append(int64_t token);
 
-  /// Whether edits depend on the tokens before them, so that they cannot be computed before those are chosen.
+  /// Whether the edits of a row depend on the tokens before it, so that these must be known first.
   bool depends_on_text() const { return depends_on_text_; }
 
-  /// Adds the edits of the logits of all nodes of a tree, whose rows in the pass begin at `first_row`.  Each
-  /// node gets the edits that plain decoding would make after the text and the node's path.  The tree's root
-  /// is the last token of the text; before the first token of the answer the tree is a root whose id is not
+  /// Adds the edits for all nodes of a tree to `pass_edits`.  Node i is row first_row + i of the pass.  Each
+  /// node gets the edits that plain decoding would make after the text and the node's path.  The root is the
+  /// last token of the text; before the first token of the answer the tree is a root alone, whose id is not
   /// read.
-  void add_edits(const CandidateTree& tree, int64_t first_row, LogitEdits& to);
+  void add_edits(const CandidateTree& tree, int64_t first_row, LogitEdits& pass_edits);
 
  private:
-  /// The edit of a token that does not depend on a tree.
+  /// What the text so far says about one token, whose edit is in edits_.
   struct TokenEdit {
     size_t index;  // in edits_
     bool in_text = false;
@@ -84,7 +85,7 @@ class LogitEditor {
   std::unordered_map<int64_t, float> bias_;  // by token id; minus infinity: banned
   /// Bad words of several tokens, by their last token but one.
   std::unordered_multimap<int64_t, const std::vector<int64_t>*> bad_words_;
-  std::vector<kernels::LogitEdit> edits_;  // of the text alone
+  std::vector<kernels::LogitEdit> edits_;  // the edits that the text so far causes, for every node
   std::unordered_map<int64_t, TokenEdit> edit_of_token_;
 };
 

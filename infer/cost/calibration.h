@@ -13,8 +13,9 @@ namespace clover::infer {
 /// Times passes of the target, so that `auto` knows what rows cost on this machine before it chooses trees.
 class Calibration {
  public:
-  /// All but `taps`, the features that passes capture, are borrowed.  `typical`: passes compute logits, as
-  /// lossy verification needs them.
+  /// `taps`: the features that the drafter reads, which passes copy out.  `max_batch`: sequences decoded at
+  /// once.  `typical`: passes compute logits, which typical verification needs, instead of the arg-max alone.
+  /// `target`, `cache` and `passes` are borrowed.
   Calibration(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
               model::FeatureTaps taps, int64_t max_batch, bool typical)
       : target_(target),
@@ -24,9 +25,9 @@ class Calibration {
         max_batch_(max_batch),
         typical_(typical) {}
 
-  /// The first call measures how much slower or faster the machine is than when `costs` were learnt, and the
-  /// row counts that they lack.  Every call measures what attention adds, once the longest of `sequences` (of
-  /// the KvCache) is twice as long as at the last such measurement.
+  /// The first call measures how much slower or faster the machine is now than when `costs` were learnt, and
+  /// times the row counts that `costs` lack.  Every call measures what attention adds if the longest of
+  /// `sequences` (numbers of the KvCache's sequences) is twice as long as at the last such measurement.
   void run(std::span<const int32_t> sequences, PassCost& costs);
 
  private:
@@ -42,8 +43,10 @@ class Calibration {
   model::FeatureTaps taps_;
   int64_t max_batch_;
   bool typical_;
-  bool measured_ = false;
-  int64_t longest_ = 128;  // tokens of context; attention to fewer takes no measurable time
+  bool measured_rows_ = false;  // run() was called before
+  // Tokens of context when attention was last measured.  At first a length at which attention takes no
+  // measurable time.
+  int64_t measured_context_ = 128;
 };
 
 }  // namespace clover::infer

@@ -7,25 +7,28 @@
 
 namespace clover::infer {
 
-/// A file in which one run leaves what passes cost for the next, so that `auto` need not measure it again,
-/// which takes as long as a dozen passes.  Only speed depends on it, never tokens.  A file that is missing,
-/// damaged, older than a week or dated in the future is ignored; that it cannot be written is no error.
+/// A file in which a run keeps what passes cost, so that the next run need not measure it again; measuring
+/// takes as long as a dozen passes.  Only speed depends on the file, never tokens.  A file that is missing,
+/// damaged, older than a week or dated in the future is ignored.  A file that cannot be written is no error.
 class CostFile {
  public:
   /// No file: reads nothing, writes nothing.
   CostFile() = default;
   explicit CostFile(std::filesystem::path file) : file_(std::move(file)) {}
 
-  /// The file in $XDG_CACHE_HOME/clover/costs or ~/.cache/clover/costs for this model, dtype, kind of
-  /// machine, number of threads, device, build of the program, `graphs` (CUDA graphs) and `typical` (lossy
-  /// verification). None where there is no such folder or the model's weights are random.
-  static CostFile of(const model::Target& target, bool graphs, bool typical);
+  /// The file for this model, dtype, type of machine, number of threads, device, build of the program, use of
+  /// CUDA graphs (`graphs`) and of typical verification (`typical`).  It is in
+  /// $XDG_CACHE_HOME/clover/costs or ~/.cache/clover/costs.  No file where both variables are unset or the
+  /// model's weights are random.
+  static CostFile for_target(const model::Target& target, bool graphs, bool typical);
 
+  /// What the file says; an empty PassCost where it is ignored.
   PassCost read() const;
+  /// Replaces the file, unless `costs` are empty.
   void write(const PassCost& costs) const;
 
  private:
-  std::filesystem::path file_;  // empty: none
+  std::filesystem::path file_;  // empty: no file
 };
 
 }  // namespace clover::infer

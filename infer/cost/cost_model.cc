@@ -8,47 +8,50 @@
 namespace clover::infer {
 namespace {
 
-// A bin starts as if it had seen this much probability confirmed.
-constexpr double prior = 2;
-// The share of its record that a bin keeps with each node, so that it forgets half of it every 350 nodes.
+// A bin starts as if nodes with this sum of proposed probabilities had been observed, with the correction
+// that is assumed for the bin.
+constexpr double prior_probability = 2;
+// A bin's sums are multiplied by this for each node, so that a node weighs half after 350 later ones.
 constexpr double retention = 1 - 1.0 / 512;
-// Corrections before anything was observed: probabilities of heads are right, those of guesses from
-// the text twice too high.
+// Corrections of proposed probabilities before anything was observed: those of heads are right, those of
+// guesses from the text are twice too high.
 constexpr double heads_assumed = 1.0, suffix_assumed = 0.5;
 
-// Bounds of least_joint.
-constexpr double smallest_least_joint = 0.02, largest_least_joint = 0.3;
+// Bounds of CostModel::min_joint_probability.
+constexpr double smallest_min_joint_probability = 0.02, largest_min_joint_probability = 0.3;
 
-// Costs and acceptance are known to a few percent, so guesses that gain less may be a loss.
-constexpr double gain_needed = 1.04;
+// Tokens per second with guesses / without at which guesses pay.  Costs and acceptance are known to a few
+// percent only, so a smaller predicted gain may be a loss.
+constexpr double min_gain = 1.04;
 
-constexpr int64_t blind_nodes = 4;  // nodes a tree while costs are unknown
+constexpr int64_t nodes_without_costs = 4;  // nodes that stay in a tree while costs are unknown
 
-constexpr double advantage_memory = 32;         // trims remembered
+constexpr double advantage_memory = 32;         // trims over which an advantage is averaged
 constexpr double min_trims = 8;                 // trims before drafting may stop
-constexpr double clearly_bad = 0.95;            // tokens a second with heads / without that is surely a loss
+constexpr double clearly_bad = 0.95;            // tokens per second with heads / without: surely a loss
 constexpr double min_trims_if_clearly_bad = 3;  // trims before drafting may stop at such a ratio
-constexpr double advantage_needed = 1.02;       // tokens a second with heads / without at which drafting pays
-// Predictions are corrected by what was observed, as if they had been right for prediction_prior steps of one
-// sequence before; prediction_memory such steps are remembered.  Correction is needed because the best of
-// many numbers of nodes is often the one whose cost was underestimated.
+constexpr double min_advantage = 1.02;  // tokens per second with heads / without at which drafting pays
+// Predictions are corrected by what was observed, averaged over prediction_memory steps of one sequence.  The
+// correction starts as if predictions had been right for prediction_prior such steps.  It is needed because
+// the best of many numbers of nodes is often the one whose cost was underestimated.
 constexpr double prediction_prior = 64, prediction_memory = 1024;
-// Excellent heads: every guess is accepted with optimistic_acceptance, and drafting costs
-// optimistic_draft_cost of a pass, or what drafts_needed drafts have shown.  Where even they gain less than
-// optimistic_speedup_needed, others lose.
-constexpr double optimistic_acceptance = 0.8, optimistic_draft_cost = 0.05, optimistic_speedup_needed = 1.1;
-constexpr double drafts_needed = 2;
-constexpr double recovery_memory = 4;  // trims remembered when a trim predicts that drafting pays again
-// Steps between probes of whether drafting pays again, doubled while it does not.  Probes are rarer where not
+// Excellent heads: every guess is accepted with probability optimistic_acceptance, and drafting takes
+// optimistic_draft_cost times the seconds of a pass, or the time of a draft once min_drafts were timed. Where
+// even they gain less than the factor min_optimistic_speedup, other heads lose.
+constexpr double optimistic_acceptance = 0.8, optimistic_draft_cost = 0.05, min_optimistic_speedup = 1.1;
+constexpr double min_drafts = 2;
+constexpr double recovery_memory = 4;  // advantage_memory once a trim predicts that drafting pays again
+// Steps between probes of whether drafting pays again; doubled while it does not.  Probes are rarer where not
 // even excellent heads would pay, because in a probe the drafter also reads all rows that it has skipped.
-constexpr int64_t shortest_probe_interval = 64, hopeless_probe_interval = 512, longest_probe_interval = 1024;
-// Steps with guesses before one without guesses measures plain decoding again.
+constexpr int64_t min_probe_interval = 64, hopeless_probe_interval = 512, max_probe_interval = 1024;
+// Steps with guesses before a step without guesses times plain decoding again.
 constexpr int64_t max_steps_without_plain = 32, max_steps_without_plain_if_clear = 256;
-constexpr double clear_gain = 1.25;  // tokens a second with guesses / without at which they clearly pay
-constexpr double gain_memory = 8;    // trims that this gain is the mean of
-// Steps of a probe: in the first the drafter reads what it skipped, the second shows the cost.
+constexpr double clear_gain = 1.25;  // tokens per second with guesses / without at which they clearly pay
+constexpr double gain_memory = 8;    // steps over which gain_ is averaged
+// Steps of a probe: in the first the drafter reads what it skipped, the second shows what a draft costs.
 constexpr int64_t probe_steps = 2;
 
+/// Whether so many trims are enough to trust the ratio of tokens per second that they predict.
 bool enough_trims(double ratio, double trims) {
   return trims >= (ratio < clearly_bad ? min_trims_if_clearly_bad : min_trims);
 }
@@ -59,62 +62,63 @@ int bin_of(float probability, int bins) {
   return std::min(static_cast<int>(std::sqrt(clamped) * bins), bins - 1);
 }
 
-// The nodes of `tree` that `keep` marks, in their order, and the root.
-CandidateTree pruned(const CandidateTree& tree, const std::vector<char>& keep) {
+// The root and the nodes of `tree` that `keep` [N] marks, in their order.
+CandidateTree pruned_tree(const CandidateTree& tree, const std::vector<char>& keep) {
   CandidateTree kept = CandidateTree::of_root(tree.ids[0]);
-  std::vector<int32_t> kept_number(tree.size(), 0);
+  std::vector<int32_t> new_index(tree.size(), 0);
   for (int32_t i = 1; i < tree.size(); ++i)
     if (keep[i])
-      kept_number[i] =
-          kept.add(tree.ids[i], kept_number[tree.parent[i]], tree.proposed_probability[i], tree.proposer[i]);
+      new_index[i] =
+          kept.add(tree.ids[i], new_index[tree.parent[i]], tree.proposed_probability[i], tree.proposer[i]);
   return kept;
 }
 
 struct RankedNode {
-  double expected;
+  double expected;  // probability that it is accepted
   int32_t tree, node;
   Proposer proposer;
 };
 
+// Cuts every tree to its root and the `kept` nodes.
 void prune(std::vector<CandidateTree>& trees, std::span<const RankedNode> kept) {
   std::vector<std::vector<char>> keep;
   for (const CandidateTree& tree : trees) keep.emplace_back(tree.size(), 0);
   for (const RankedNode& node : kept) keep[node.tree][node.node] = 1;
-  for (size_t t = 0; t < trees.size(); ++t) trees[t] = pruned(trees[t], keep[t]);
+  for (size_t t = 0; t < trees.size(); ++t) trees[t] = pruned_tree(trees[t], keep[t]);
 }
 
 int64_t sum(std::span<const int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-// Seconds that one more row in a sequence's tree adds to a pass, for each sequence: the difference between a
-// pass of one row a sequence and one with as many rows again, all behind that sequence's context, divided by
-// the rows added.
+// For each sequence the seconds that one more row in its tree adds to a pass: a pass of one row a sequence is
+// compared with one of twice the rows, where all added rows attend to that sequence's context; the difference
+// is divided by the added rows.
 std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> context_lengths) {
   const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
   const double plain = passes.at(sequences, attended_tokens);
   std::vector<double> costs;
   for (const int64_t context_length : context_lengths) {
-    const double more = passes.at(2 * sequences, attended_tokens + sequences * context_length) - plain;
-    costs.push_back(std::max(more / static_cast<double>(sequences), 1e-9 * plain + 1e-12));
+    const double added = passes.at(2 * sequences, attended_tokens + sequences * context_length) - plain;
+    costs.push_back(std::max(added / static_cast<double>(sequences), 1e-9 * plain + 1e-12));  // above 0
   }
   return costs;
 }
 
-// Of each node of a tree, 1 for the root; no child's is above its parent's.
+// [N] probability that each node of the tree is accepted: 1 for the root, for a child at most its parent's.
 std::vector<double> expected_acceptance(const CostModel& model, const CandidateTree& tree) {
   std::vector<double> expected(tree.size(), 1.0);
   for (int32_t i = 1; i < tree.size(); ++i) {
-    const double calibrated = model.calibrated(tree.proposed_probability[i], tree.proposer[i]);
+    const double calibrated = model.calibrated_probability(tree.proposed_probability[i], tree.proposer[i]);
     expected[i] = std::min(calibrated, expected[tree.parent[i]]);
   }
   return expected;
 }
 
-// All nodes but roots, ranked by expected acceptance per second that their row adds to the pass, a parent
+// All nodes except roots, ranked by expected acceptance per second that their row adds to the pass, a parent
 // before its children.
-std::vector<RankedNode> ranked(const CostModel& model, const std::vector<CandidateTree>& trees,
-                               std::span<const int64_t> context_lengths) {
+std::vector<RankedNode> ranked_nodes(const CostModel& model, const std::vector<CandidateTree>& trees,
+                                     std::span<const int64_t> context_lengths) {
   std::vector<RankedNode> nodes;
   for (int32_t t = 0; t < std::ssize(trees); ++t) {
     const CandidateTree& tree = trees[t];
@@ -129,17 +133,18 @@ std::vector<RankedNode> ranked(const CostModel& model, const std::vector<Candida
   return nodes;
 }
 
+/// The choice of the first `nodes` ranked nodes.
 struct Choice {
   size_t nodes = 0;
-  double tokens = 0, seconds = 1;  // expected
-  double gain = 1;                 // tokens a second / those without nodes
+  double tokens = 0, seconds = 1;  // expected of the step
+  double gain = 1;                 // tokens per second with the nodes / without
   double rate() const { return tokens / seconds; }
 };
 
-// How many of the ranked nodes, from the first, make expected tokens a second largest; 0 where that gains
-// less than gain_needed.
-Choice best_of(const PassCost& passes, std::span<const RankedNode> nodes,
-               std::span<const int64_t> context_lengths, double drafting_seconds) {
+// How many of the ranked nodes, from the first, give the most expected tokens per second; 0 where that gains
+// less than min_gain.  `drafting_seconds` are spent in any case.
+Choice best_choice(const PassCost& passes, std::span<const RankedNode> nodes,
+                   std::span<const int64_t> context_lengths, double drafting_seconds) {
   int64_t rows = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
   double tokens = static_cast<double>(rows);
   const Choice none{0, tokens, passes.at(rows, attended_tokens) + drafting_seconds};
@@ -151,7 +156,7 @@ Choice best_of(const PassCost& passes, std::span<const RankedNode> nodes,
     if (choice.rate() > best.rate()) best = choice;
   }
   best.gain = best.rate() / none.rate();
-  return best.gain > gain_needed ? best : none;
+  return best.gain > min_gain ? best : none;
 }
 
 }  // namespace
@@ -173,7 +178,7 @@ void CostModel::Bin::add(bool hit, double probability) {
 }
 
 double CostModel::Bin::correction(double assumed) const {
-  return (hits + prior * assumed) / (expected + prior);
+  return (hits + prior_probability * assumed) / (expected + prior_probability);
 }
 
 void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes) {
@@ -183,81 +188,84 @@ void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t>
   for (int64_t i = 1; i < tree.size(); ++i) {
     const float probability = tree.proposed_probability[i];
     ProposerRecord& record = proposers_[static_cast<int>(tree.proposer[i])];
-    record.all.add(accepted[i], probability);
+    record.overall.add(accepted[i], probability);
     record.by_probability[bin_of(probability, bins)].add(accepted[i], probability);
   }
 }
 
-// A bin that has seen little takes the correction of all bins: a proposer that exaggerates does so
-// everywhere.
-double CostModel::calibrated(float proposed_probability, Proposer proposer) const {
+// A bin with few nodes takes the correction of all bins together, because a proposer that exaggerates does so
+// at all probabilities.
+double CostModel::calibrated_probability(float proposed_probability, Proposer proposer) const {
   const ProposerRecord& record = proposers_[static_cast<int>(proposer)];
   const double assumed = proposer == Proposer::heads ? heads_assumed : suffix_assumed;
   const Bin& bin = record.by_probability[bin_of(proposed_probability, bins)];
-  return std::clamp(proposed_probability * bin.correction(record.all.correction(assumed)), 0.0, 1.0);
+  return std::clamp(proposed_probability * bin.correction(record.overall.correction(assumed)), 0.0, 1.0);
 }
 
-// A node pays where its acceptance exceeds the seconds of its row times the tokens a second without it, which
-// are at least those of plain decoding.  Rows may be cheap only in large numbers, so the cheapest of several
-// numbers counts; half of it, because calibration may raise the proposed probabilities.
-double CostModel::least_joint(std::span<const int64_t> context_lengths) const {
-  if (passes_.points() < 2 || context_lengths.empty()) return smallest_least_joint;
+// A node pays where its acceptance exceeds the seconds of its row times the tokens per second without it,
+// which are at least those of plain decoding.  Rows may be cheap only in large numbers, so the cheapest of
+// several numbers counts.  The bound is half of that, because calibrated_probability may exceed the proposed
+// one.
+double CostModel::min_joint_probability(std::span<const int64_t> context_lengths) const {
+  if (passes_.points() < 2 || context_lengths.empty()) return smallest_min_joint_probability;
   const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
   const double plain = passes_.at(sequences, attended_tokens);
-  double cheapest = 1;                             // seconds that a node adds; more than any node that pays
-  for (int64_t each = 1; each <= 16; each *= 2) {  // nodes a sequence
-    const double seconds = passes_.at(sequences * (1 + each), attended_tokens * (1 + each));
-    cheapest = std::min(cheapest, (seconds - plain) / static_cast<double>(sequences * each));
+  double cheapest = 1;  // seconds that a node adds; at first more than any node that pays
+  for (int64_t nodes_per_sequence = 1; nodes_per_sequence <= 16; nodes_per_sequence *= 2) {
+    const double seconds =
+        passes_.at(sequences * (1 + nodes_per_sequence), attended_tokens * (1 + nodes_per_sequence));
+    cheapest = std::min(cheapest, (seconds - plain) / static_cast<double>(sequences * nodes_per_sequence));
   }
-  const double worth = cheapest * static_cast<double>(sequences) / plain;
-  return std::clamp(worth / 2, smallest_least_joint, largest_least_joint);
+  const double break_even = cheapest * static_cast<double>(sequences) / plain;
+  return std::clamp(break_even / 2, smallest_min_joint_probability, largest_min_joint_probability);
 }
 
 void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths,
                      int64_t drafted) {
   if (trees.empty()) return;
-  std::vector<RankedNode> nodes = ranked(*this, trees, context_lengths);
+  std::vector<RankedNode> nodes = ranked_nodes(*this, trees, context_lengths);
   if (passes_.points() < 2) {
     std::vector<RankedNode> kept;
     std::vector<int64_t> taken(trees.size(), 0);
     for (const RankedNode& node : nodes)
-      if (taken[node.tree]++ < blind_nodes) kept.push_back(node);
+      if (taken[node.tree]++ < nodes_without_costs) kept.push_back(node);
     return prune(trees, kept);
   }
   const int64_t sequences = std::ssize(trees);
-  if (plain_is_due()) {
+  if (plain_step_is_due()) {
     steps_since_plain_ = 0;
-    passes_.doubt(sequences);  // the next timing of a pass without guesses weighs more: the last one is old
+    passes_.lower_weight(sequences);
     return prune(trees, {});
   }
-  const Choice best = best_of(passes_, nodes, context_lengths, drafted > 0 ? draft_seconds(drafted) : 0);
+  const Choice best = best_choice(passes_, nodes, context_lengths, drafted > 0 ? draft_seconds(drafted) : 0);
   prune(trees, std::span(nodes).first(best.nodes));
   steps_since_plain_ = best.nodes > 0 ? steps_since_plain_ + 1 : 0;
   gain_ += (best.gain - gain_) / gain_memory;
   if (drafted == 0) return;
-  note_yield(trees, drafted);
+  record_yield(trees, drafted);
   std::erase_if(nodes, [](const RankedNode& node) { return node.proposer == Proposer::heads; });
-  const Choice without_heads = best_of(passes_, nodes, context_lengths, 0);
-  // As if the best number of levels had been drafted: this draft may have been a trial of another.
-  note_advantage(sequences, best.rate() / without_heads.rate() *
-                                drafts_.best_over_last(step_of(context_lengths, drafted)));
+  const Choice without_heads = best_choice(passes_, nodes, context_lengths, 0);
+  // The ratio as if the best number of levels had been drafted: this draft may have been a trial of another
+  // one.
+  record_advantage(sequences, best.rate() / without_heads.rate() *
+                                  drafts_.best_over_last(step_of(context_lengths, drafted)));
   prediction_.sequences = sequences;
   prediction_.tokens = best.tokens;
   prediction_.seconds = best.seconds;
 }
 
 bool CostModel::pays(const std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths) {
-  const std::vector<RankedNode> nodes = ranked(*this, trees, context_lengths);
-  const bool any =
-      passes_.points() < 2 ? !nodes.empty() : best_of(passes_, nodes, context_lengths, 0).nodes > 0;
-  if (!any) {
+  const std::vector<RankedNode> nodes = ranked_nodes(*this, trees, context_lengths);
+  const bool any_pays =
+      passes_.points() < 2 ? !nodes.empty() : best_choice(passes_, nodes, context_lengths, 0).nodes > 0;
+  if (!any_pays) {
     steps_since_plain_ = 0;
     gain_ += (1 - gain_) / gain_memory;
   }
-  return any;
+  return any_pays;
 }
 
-void CostModel::note_yield(const std::vector<CandidateTree>& kept, int64_t drafted) {
+void CostModel::record_yield(const std::vector<CandidateTree>& kept, int64_t drafted) {
   std::vector<DraftCost::Level> levels(levels_);
   for (const CandidateTree& tree : kept) {
     const std::vector<double> expected = expected_acceptance(*this, tree);
@@ -267,7 +275,7 @@ void CostModel::note_yield(const std::vector<CandidateTree>& kept, int64_t draft
       levels[tree.depth[i] - 1].rows += 1;
     }
   }
-  drafts_.observe(drafted, levels);
+  drafts_.observe_levels(drafted, levels);
 }
 
 DraftCost::Step CostModel::step_of(std::span<const int64_t> context_lengths, int64_t drafted) const {
@@ -284,19 +292,19 @@ int64_t CostModel::draft_levels(std::span<const int64_t> context_lengths, int64_
   return levels_ = drafts_.next_levels(step_of(context_lengths, drafted), max_levels);
 }
 
-// While all steps have guesses, plain passes are not timed, and the scale that CostCurve shares among all row
-// counts also rescales theirs: an underestimated row count would make plain passes seem ever more expensive.
-bool CostModel::plain_is_due() const {
+// While all steps have guesses, plain passes are not timed, but CostCurve::drift_ rescales them too: one
+// underestimated row count would make plain passes seem ever more expensive.
+bool CostModel::plain_step_is_due() const {
   return steps_since_plain_ >=
          (gain_ >= clear_gain ? max_steps_without_plain_if_clear : max_steps_without_plain);
 }
 
-void CostModel::note_advantage(int64_t sequences, double ratio) {
+void CostModel::record_advantage(int64_t sequences, double ratio) {
   Advantage& advantage = advantages_[sequences];
-  if (ratio >= advantage_needed && advantage.predicted_ratio < advantage_needed) {
-    // Conditions may have changed.
+  if (ratio >= min_advantage && advantage.predicted_ratio < min_advantage) {
+    // Conditions may have changed, so earlier trims count less.
     advantage.trims = std::min(advantage.trims, recovery_memory);
-    probe_interval_ = shortest_probe_interval;
+    probe_interval_ = min_probe_interval;
   }
   advantage.trims = std::min(advantage.trims + 1, advantage_memory);
   advantage.predicted_ratio += (ratio - advantage.predicted_ratio) / advantage.trims;
@@ -310,21 +318,23 @@ double CostModel::Advantage::corrected_ratio() const {
 void CostModel::learn_from_prediction() {
   if (prediction_.sequences > 0 && prediction_.tokens_observed == 0)
     return;  // its trees have not been verified yet
-  const Prediction made = std::exchange(prediction_, {});
-  if (made.sequences == 0 || made.tokens_observed == 0 || !made.pass_timed || made.seconds_observed <= 0)
+  const Prediction prediction = std::exchange(prediction_, {});
+  if (prediction.sequences == 0 || prediction.tokens_observed == 0 || !prediction.pass_timed ||
+      prediction.seconds_observed <= 0)
     return;
   const double observed_over_predicted =
-      made.tokens_observed / made.tokens * made.seconds / made.seconds_observed;
-  const double steps = static_cast<double>(made.sequences);
-  Advantage& advantage = advantages_[made.sequences];
+      prediction.tokens_observed / prediction.tokens * prediction.seconds / prediction.seconds_observed;
+  const double steps = static_cast<double>(prediction.sequences);
+  Advantage& advantage = advantages_[prediction.sequences];
   advantage.sequence_steps = std::min(advantage.sequence_steps + steps, std::max(prediction_memory, steps));
   advantage.observed_over_predicted +=
       (std::clamp(observed_over_predicted, 0.25, 4.0) - advantage.observed_over_predicted) * steps /
       advantage.sequence_steps;
 }
 
-// The mean for this batch size, else for all sizes within a factor of 1.5; nullopt before enough trims.
-std::optional<double> CostModel::known_advantage(int64_t sequences) const {
+// The corrected ratio for this number of sequences or, before enough trims, the mean for all numbers within a
+// factor of 1.5; nullopt while those have too few trims too.
+std::optional<double> CostModel::expected_advantage(int64_t sequences) const {
   const auto found = advantages_.find(sequences);
   if (found != advantages_.end() && enough_trims(found->second.predicted_ratio, found->second.trims))
     return found->second.corrected_ratio();
@@ -339,17 +349,17 @@ std::optional<double> CostModel::known_advantage(int64_t sequences) const {
   return ratio;
 }
 
-/// Whether trims of batches of that size predict, on average, that drafting pays.
+/// Whether trims of batches of this size predicted, on average, that drafting pays.
 bool CostModel::predicted_to_pay(int64_t sequences) const {
   const auto found = advantages_.find(sequences);
-  return found != advantages_.end() && found->second.predicted_ratio >= advantage_needed;
+  return found != advantages_.end() && found->second.predicted_ratio >= min_advantage;
 }
 
 double CostModel::optimistic_speedup(std::span<const int64_t> context_lengths) const {
   const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
   const double plain = passes_.at(sequences, attended_tokens);
-  const double timed = drafts_.knows(sequences, drafts_needed) ? drafts_.at(sequences, 1) : 0;
-  const double drafting_seconds = std::max(optimistic_draft_cost * plain, timed);
+  const double timed_seconds = drafts_.has_timings(sequences, min_drafts) ? drafts_.at(sequences, 1) : 0;
+  const double drafting_seconds = std::max(optimistic_draft_cost * plain, timed_seconds);
   double best = 0;
   for (const int64_t nodes : {sequences / 2, sequences, 2 * sequences}) {
     const double tokens = static_cast<double>(sequences) + optimistic_acceptance * static_cast<double>(nodes);
@@ -363,20 +373,21 @@ double CostModel::optimistic_speedup(std::span<const int64_t> context_lengths) c
 
 bool CostModel::worth_drafting(std::span<const int64_t> context_lengths) {
   learn_from_prediction();
-  const std::optional<double> advantage = known_advantage(std::ssize(context_lengths));
-  const bool pays = advantage && *advantage >= advantage_needed;
+  const std::optional<double> advantage = expected_advantage(std::ssize(context_lengths));
+  const bool pays = advantage && *advantage >= min_advantage;
+  // Not even excellent heads would pay.
   const bool hopeless = !pays && !predicted_to_pay(std::ssize(context_lengths)) && passes_.points() >= 2 &&
-                        optimistic_speedup(context_lengths) < optimistic_speedup_needed;
+                        optimistic_speedup(context_lengths) < min_optimistic_speedup;
   if (pays || (!advantage && !hopeless)) {
     steps_since_probe_ = 0;
-    probe_interval_ = shortest_probe_interval;
+    probe_interval_ = min_probe_interval;
     return true;
   }
   if (hopeless) probe_interval_ = std::max(probe_interval_, hopeless_probe_interval);
   const bool probes_now = ++steps_since_probe_ > probe_interval_ - probe_steps;
   if (steps_since_probe_ == probe_interval_) {
     steps_since_probe_ = 0;
-    probe_interval_ = std::min(2 * probe_interval_, longest_probe_interval);
+    probe_interval_ = std::min(2 * probe_interval_, max_probe_interval);
   }
   return probes_now;
 }

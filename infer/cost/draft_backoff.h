@@ -5,28 +5,29 @@
 
 namespace clover::infer {
 
-/// Exponential back-off of drafting for one sequence: after 4 steps in a row in which no guess of the heads
-/// was worth its row, the heads pause for it for 4 steps, then for 8 .. 64 while that goes on.
+/// Exponential back-off of drafting for one sequence.  After 4 steps in a row in which no guess of the heads
+/// was worth its row, the heads pause for 4 steps.  If the next draft is useless too, they pause for 8 steps,
+/// and so on up to 64.
 class DraftBackoff {
  public:
-  /// Counts one step down; returns whether the heads draft for the sequence in this step.
-  bool tick_and_may_draft() { return left_ == 0 || --left_ == 0; }
-  /// The heads drafted in this step; `useful`: one of their guesses was in the tree that was verified.
-  void note(bool useful) {
+  /// Called once a step.  Counts the pause down and returns whether the heads may draft for the sequence.
+  bool tick_and_may_draft() { return steps_left_ == 0 || --steps_left_ == 0; }
+  /// Called when the heads drafted in this step.  `useful`: trim kept one of their guesses.
+  void record(bool useful) {
     if (useful) {
       *this = {};
     } else if (++misses_ >= patience) {
       misses_ = patience - 1;
-      left_ = length_;
-      length_ = std::min(2 * length_, longest);
+      steps_left_ = next_pause_;
+      next_pause_ = std::min(2 * next_pause_, max_pause);
     }
   }
 
  private:
-  static constexpr int64_t patience = 4, shortest = 4, longest = 64;  // steps
-  int64_t misses_ = 0;                                                // steps in a row without a useful guess
-  int64_t left_ = 0;                                                  // steps of the present pause
-  int64_t length_ = shortest;                                         // of the next pause
+  static constexpr int64_t patience = 4, min_pause = 4, max_pause = 64;  // steps
+  int64_t misses_ = 0;              // drafts in a row without a useful guess
+  int64_t steps_left_ = 0;          // of the present pause
+  int64_t next_pause_ = min_pause;  // steps
 };
 
 }  // namespace clover::infer

@@ -5,20 +5,22 @@
 namespace clover::infer {
 namespace {
 
-constexpr double attention_memory = 32;  // passes that the cost of an attended token remembers
-constexpr double attention_outlier = 2;  // a timing further off than this factor counts as this far
+constexpr double attention_memory = 32;  // passes over which the cost of an attended token is averaged
+constexpr double attention_outlier_factor =
+    2;  // a timing further off than this factor counts as off by this factor
 
-// A smaller ratio is within the noise of timings, and the next run measures it again.
+// With attention / without: a smaller ratio is within the noise of timings, so the next run measures again.
 constexpr double clearly_more = 1.02;
 
 }  // namespace
 
 void PassCost::observe(int64_t rows, int64_t attended_tokens, double seconds) {
-  const double of_rows = by_rows_.at(rows), expected = at(rows, attended_tokens);
-  const double share = expected > 0 ? of_rows / expected : 1;
+  const double rows_seconds = by_rows_.at(rows), expected = at(rows, attended_tokens);
+  const double share = expected > 0 ? rows_seconds / expected : 1;
   by_rows_.observe(rows, seconds * share);
   if (share < 1) {
-    const double ratio = std::clamp(seconds / expected, 1 / attention_outlier, attention_outlier);
+    const double ratio =
+        std::clamp(seconds / expected, 1 / attention_outlier_factor, attention_outlier_factor);
     per_attended_token_ *= 1 + (ratio - 1) * (1 - share) / attention_memory;
   }
 }

@@ -7,9 +7,9 @@
 
 namespace clover::infer {
 
-/// Seconds of a target pass, learnt from timings: a curve of its rows, plus a constant for each attended
-/// token.  Attended tokens are the cached tokens that attention reads, summed over rows: 3 rows behind 500
-/// tokens attend to 1500.
+/// Seconds of a target pass, learnt from timings: a curve over its rows, plus a constant for each attended
+/// token.  Attended tokens are the cached tokens that attention reads, summed over rows: 3 rows after 500
+/// cached tokens attend to 1500.
 class PassCost {
  public:
   PassCost() = default;
@@ -19,15 +19,16 @@ class PassCost {
         per_attended_token_(per_attended_token),
         attention_context_(attention_context) {}
 
-  /// A pass took `seconds`.  Its difference from what was expected moves both parts, each by its share.
+  /// A pass took `seconds`.  The difference from the expected seconds corrects the curve and the constant,
+  /// each in proportion to its share of them.
   void observe(int64_t rows, int64_t attended_tokens, double seconds);
 
-  /// A pass without context that ran only to be timed took `seconds`.
-  void measure(int64_t rows, double seconds) {
-    by_rows_.observe(rows, seconds, CostCurve::Chosen::to_measure);
+  /// A pass without context, which ran only for calibration, took `seconds`.
+  void observe_calibration(int64_t rows, double seconds) {
+    by_rows_.observe(rows, seconds, CostCurve::Reason::calibration);
   }
-  /// See CostCurve.
-  void doubt(int64_t rows) { by_rows_.doubt(rows); }
+  /// As in CostCurve.
+  void lower_weight(int64_t rows) { by_rows_.lower_weight(rows); }
   void rescale(double factor) {
     by_rows_.rescale(factor);
     per_attended_token_ *= factor;
@@ -36,14 +37,14 @@ class PassCost {
   /// A pass of `rows` rows was timed without and with `context` cached tokens before it.
   void observe_attention(int64_t rows, int64_t context, double seconds_without, double seconds_with);
 
-  /// 0 while nothing was observed.
+  /// Expected seconds of a pass; 0 while nothing was observed.
   double at(int64_t rows, int64_t attended_tokens = 0) const {
     return by_rows_.at(rows) + per_attended_token_ * static_cast<double>(attended_tokens);
   }
 
-  /// Whether so many passes of `rows` rows were timed.
-  bool knows(int64_t rows, double passes = 1) const { return by_rows_.knows(rows, passes); }
-  /// Different row counts observed.
+  /// Whether at least `passes` passes of `rows` rows were timed.
+  bool has_timings(int64_t rows, double passes = 1) const { return by_rows_.has_timings(rows, passes); }
+  /// How many different row counts were timed.
   int64_t points() const { return by_rows_.points(); }
 
   const CostCurve& by_rows() const { return by_rows_; }

@@ -15,27 +15,28 @@
 namespace clover::infer {
 namespace {
 
-/// Adds the sampling rule of the token after each node of `tree`; `position`: of the token after its root.
+/// Adds the sampling rule of the token after each node of `tree`.  `position`: of the token after the root.
 void add_rules(const CandidateTree& tree, const Request& request, int64_t position,
                std::vector<kernels::RowRule>& rules) {
   const auto& [temperature, top_p, top_k, min_p] = request.sampling;
-  const double farthest = -std::log(min_p);
+  const double max_distance = -std::log(min_p);
   for (const int32_t depth : tree.depth) {
     const double uniform = temperature > 0 ? uniform_at(request.random, position + depth) : 0;
-    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform, farthest});
+    rules.push_back({temperature, top_p, static_cast<double>(top_k), uniform, max_distance});
   }
 }
 
-/// The token of each row of `logits` under its rule: i64 [R], on their device.
-at::Tensor chosen(const at::Tensor& logits, std::vector<kernels::RowRule> rules) {
+/// The token of each of W rows of `logits` under its rule: i64 [W] on the same device.
+at::Tensor choose_tokens(const at::Tensor& logits, std::vector<kernels::RowRule> rules) {
   const bool greedy =
       std::all_of(rules.begin(), rules.end(), [](const auto& rule) { return rule.temperature == 0; });
   if (greedy) return kernels::arg_max(logits);
-  const at::Tensor here = at::from_blob(rules.data(), {std::ssize(rules), 5}, at::kDouble);
-  return kernels::sample(logits, kernels::to_device(here, logits.device()));
+  constexpr int64_t fields = sizeof(kernels::RowRule) / sizeof(double);
+  const at::Tensor on_cpu = at::from_blob(rules.data(), {std::ssize(rules), fields}, at::kDouble);
+  return kernels::sample(logits, kernels::to_device(on_cpu, logits.device()));
 }
 
-/// All rows of the pass; a chunk's rows are a chain.
+/// All rows of the pass.  In a chunk each row is the parent of the next.
 model::RowBatch rows_of(const DecodePass& pass) {
   model::RowBatch batch;
   for (size_t i = 0; i < pass.trees.size(); ++i) {
@@ -51,18 +52,19 @@ model::RowBatch rows_of(const DecodePass& pass) {
     for (int64_t i = 0; i < chunk.rows; ++i)
       batch.add(ids[i], chunk.live->sequence(), i == 0 ? -1 : static_cast<int32_t>(batch.size()) - 1);
   }
-  batch.wanted = pass.wanted();
+  batch.wanted_rows = pass.wanted_rows();
   return batch;
 }
 
-/// The sampling rule of each wanted row.
+/// [W] the sampling rule of each of wanted_rows().
 std::vector<kernels::RowRule> rules_of(const DecodePass& pass) {
   std::vector<kernels::RowRule> rules;
   for (size_t i = 0; i < pass.trees.size(); ++i)
     add_rules(pass.trees[i], pass.sequences[i]->request(), pass.context_lengths[i] + 1, rules);
-  const CandidateTree last = CandidateTree::of_root(0);
+  // The last row of a prompt counts as a tree that is only a root.
+  const CandidateTree last_row = CandidateTree::of_root(0);
   for (const PrefillChunk& chunk : pass.chunks)
-    if (chunk.last) add_rules(last, chunk.live->request(), chunk.begin + chunk.rows, rules);
+    if (chunk.last) add_rules(last_row, chunk.live->request(), chunk.begin + chunk.rows, rules);
   return rules;
 }
 
@@ -74,58 +76,60 @@ bool is_greedy(const DecodePass& pass) {
 }
 
 bool edits_logits(const DecodePass& pass) {
-  const auto controlled = [](LiveSequence* live) { return live->controlled() != nullptr; };
+  const auto controlled = [](LiveSequence* live) { return live->logit_editor() != nullptr; };
   return std::ranges::any_of(pass.sequences, controlled) ||
          std::ranges::any_of(pass.chunks,
                              [&](const PrefillChunk& chunk) { return chunk.last && controlled(chunk.live); });
 }
 
-/// What requests' controls change of the logits of wanted rows.
+/// The edits of the logits [W, V] that the controls of requests make.
 LogitEdits edits_of(const DecodePass& pass) {
-  LogitEdits all;
+  LogitEdits edits;
   int64_t row = 0;
   const auto add = [&](LiveSequence& live, const CandidateTree& tree) {
-    if (LogitEditor* text = live.controlled()) text->add_edits(tree, row, all);
+    if (LogitEditor* editor = live.logit_editor()) editor->add_edits(tree, row, edits);
     row += tree.size();
   };
   for (size_t i = 0; i < pass.trees.size(); ++i) add(*pass.sequences[i], pass.trees[i]);
-  const CandidateTree last = CandidateTree::of_root(0);
+  const CandidateTree last_row = CandidateTree::of_root(0);
   for (const PrefillChunk& chunk : pass.chunks)
-    if (chunk.last) add(*chunk.live, last);
-  return all;
+    if (chunk.last) add(*chunk.live, last_row);
+  return edits;
 }
 
-/// The bytes of `structs` as i32 [n, words of one] on `device`.
+/// The bytes of n structs as i32 [n, sizeof(Struct) / 4] on `device`.
 template <class Struct>
-at::Tensor words_of(std::vector<Struct>& structs, at::Device device) {
+at::Tensor to_int32_words(std::vector<Struct>& structs, at::Device device) {
   constexpr int64_t words = sizeof(Struct) / sizeof(int32_t);
   return kernels::to_device(at::from_blob(structs.data(), {std::ssize(structs), words}, at::kInt), device);
 }
 
+/// Edits the logits [W, V] in place.
 void apply_controls(const DecodePass& pass, at::Tensor logits) {
-  LogitEdits all = edits_of(pass);
-  if (all.rows.empty()) return;
-  kernels::edit_logits(logits, words_of(all.edits, logits.device()), words_of(all.rows, logits.device()));
+  LogitEdits edits = edits_of(pass);
+  if (edits.rows.empty()) return;
+  kernels::edit_logits(logits, to_int32_words(edits.edits, logits.device()),
+                       to_int32_words(edits.rows, logits.device()));
 }
 
-at::Tensor index_of(std::span<const int64_t> rows) {
+at::Tensor index_tensor(std::span<const int64_t> rows) {
   return at::tensor(at::IntArrayRef(rows.data(), rows.size()), at::kLong);
 }
 
-/// A copy of those rows.
-at::Tensor picked(const at::Tensor& tensor, std::span<const int64_t> rows) {
-  return tensor.index_select(0, kernels::to_device(index_of(rows), tensor.device()));
+/// A copy of the given rows.
+at::Tensor select(const at::Tensor& tensor, std::span<const int64_t> rows) {
+  return tensor.index_select(0, kernels::to_device(index_tensor(rows), tensor.device()));
 }
 
-model::Features picked(const model::Features& features, std::span<const int64_t> rows) {
-  return features.rows(index_of(rows));
+model::Features select(const model::Features& features, std::span<const int64_t> rows) {
+  return features.rows(index_tensor(rows));
 }
 
 template <class T>
-std::vector<T> picked(const std::vector<T>& all, std::span<const int64_t> rows) {
-  std::vector<T> some;
-  for (const int64_t row : rows) some.push_back(all[row]);
-  return some;
+std::vector<T> select(const std::vector<T>& elements, std::span<const int64_t> rows) {
+  std::vector<T> selected;
+  for (const int64_t row : rows) selected.push_back(elements[row]);
+  return selected;
 }
 
 }  // namespace
@@ -150,7 +154,7 @@ int64_t DecodePass::chunk_rows() const {
   return rows;
 }
 
-std::vector<int64_t> DecodePass::wanted() const {
+std::vector<int64_t> DecodePass::wanted_rows() const {
   std::vector<int64_t> rows(tree_rows());
   std::iota(rows.begin(), rows.end(), 0);
   for (int64_t end = tree_rows(); const PrefillChunk& chunk : chunks) {
@@ -174,94 +178,95 @@ DecodePass PassRunner::begin(std::vector<LiveSequence*> sequences, std::vector<C
   pass.chunks = std::move(chunks);
   model::RowBatch batch = rows_of(pass);
   pass.edits_logits = edits_logits(pass);
-  batch.best_only = !typical_ && !pass.edits_logits && is_greedy(pass);
+  batch.arg_max_only = !typical_ && !pass.edits_logits && is_greedy(pass);
   if (samples_on_device())
     launch_on_device(pass, batch, first_ids);
   else
     run_and_wait(pass, batch);
-  pass.representative = passes_.warm() && pass.chunks.empty();
+  pass.representative = pass_graphs_.warm() && pass.chunks.empty();
   return pass;
 }
 
 void PassRunner::launch_on_device(DecodePass& pass, const model::RowBatch& batch,
                                   const at::Tensor& first_ids) const {
-  pass.launched = kernels::record_event(device_);
-  const double captured = graph_runner_.seconds();
-  pass.output = passes_.forward(batch, taps_, first_ids);
-  pass.capture_seconds = graph_runner_.seconds() - captured;
-  if (batch.wanted.empty()) return;
+  pass.launch_event = kernels::record_event(device_);
+  const double capture_seconds_before = graph_runner_.seconds();
+  pass.output = pass_graphs_.forward(batch, taps_, first_ids);
+  pass.capture_seconds = graph_runner_.seconds() - capture_seconds_before;
+  if (batch.wanted_rows.empty()) return;
   const at::Tensor logits = std::exchange(pass.output.logits, {});
   if (pass.edits_logits) apply_controls(pass, logits);
-  pass.tokens = batch.best_only ? pass.output.best : chosen(logits, rules_of(pass));
-  pass.token_copy = kernels::copy_to_host_async(pass.tokens);
+  pass.device_tokens = batch.arg_max_only ? pass.output.arg_max : choose_tokens(logits, rules_of(pass));
+  pass.token_copy = kernels::copy_to_host_async(pass.device_tokens);
 }
 
 void PassRunner::run_and_wait(DecodePass& pass, const model::RowBatch& batch) const {
   const model::Timer timer(pass.seconds);
-  pass.output = passes_.forward(batch, taps_);
-  if (batch.wanted.empty()) return;
+  pass.output = pass_graphs_.forward(batch, taps_);
+  if (batch.wanted_rows.empty()) return;
   if (pass.edits_logits) apply_controls(pass, pass.output.logits);
-  if (batch.best_only)
-    pass.target.tokens = kernels::to_host({pass.output.best})[0];
+  if (batch.arg_max_only)
+    pass.target_tokens.tokens = kernels::to_host({pass.output.arg_max})[0];
   else
-    pass.target.logits = kernels::to_host({pass.output.logits})[0];
+    pass.target_tokens.logits = kernels::to_host({pass.output.logits})[0];
 }
 
-DecodePass PassRunner::begin_behind(DecodePass& pass, std::vector<PrefillChunk> chunks) {
-  own_features(pass);
+DecodePass PassRunner::begin_next(DecodePass& pass, std::vector<PrefillChunk> chunks) {
+  copy_wanted_features(pass);
   const std::vector<int32_t> root{0};
-  std::vector<model::KvCache::Kept> kept;
+  std::vector<model::KvCache::KeptRows> kept;
   for (const LiveSequence* live : pass.sequences) kept.push_back({live->sequence(), root});
   cache_.commit(kept);
-  pass.commit = CommitState::committed;
+  pass.commit_state = CommitState::committed;
 
-  std::vector<int64_t> rows;  // of `pass`, of sequences that continue
+  std::vector<int64_t> rows;  // of `pass`: those of the sequences that continue
   for (size_t i = 0; i < pass.sequences.size(); ++i)
     if (continues(*pass.sequences[i])) rows.push_back(static_cast<int64_t>(i));
-  std::vector<LiveSequence*> sequences = picked(pass.sequences, rows);
+  std::vector<LiveSequence*> sequences = select(pass.sequences, rows);
   std::vector<CandidateTree> trees(sequences.size(), CandidateTree::of_root(0));
-  const bool all = std::ssize(rows) == pass.tokens.size(0);
+  const bool all_continue = std::ssize(rows) == pass.device_tokens.size(0);
   DecodePass next = begin(std::move(sequences), std::move(trees), std::move(chunks),
-                          all ? pass.tokens : picked(pass.tokens, rows));
-  // Passes of the same shape may run before this one's results are used.  Where it has chunks,
-  // Engine::commit_prefill copies the features after the drafter has read those of the chunks.
-  if (next.chunks.empty()) own_features(next);
-  if (next.output.best.defined()) next.tokens = next.tokens.clone();
+                          all_continue ? pass.device_tokens : select(pass.device_tokens, rows));
+  // A later pass of the same shape may overwrite the results before they are used, so they are copied.  With
+  // chunks, Engine::commit_prefill copies the features, after the drafter has read those of the chunks.
+  if (next.chunks.empty()) copy_wanted_features(next);
+  if (next.output.arg_max.defined()) next.device_tokens = next.device_tokens.clone();
   return next;
 }
 
-void PassRunner::own_features(DecodePass& pass) const {
+void PassRunner::copy_wanted_features(DecodePass& pass) const {
   if (std::exchange(pass.owns_features, true)) return;
-  pass.output.features = picked(pass.output.features, pass.wanted());
+  pass.output.features = select(pass.output.features, pass.wanted_rows());
 }
 
 void PassRunner::retain(DecodePass& pass, std::span<const int64_t> sequences,
                         std::span<const int64_t> chunks) const {
-  std::vector<int64_t> wanted(sequences.begin(), sequences.end());
-  std::vector<bool> left(pass.chunks.size());
-  for (const int64_t chunk : chunks) left[chunk] = true;
-  for (int64_t row = pass.tree_rows(), i = 0; i < std::ssize(pass.chunks); ++i) {
+  std::vector<int64_t> indices(sequences.begin(), sequences.end());  // elements of [W] that remain
+  std::vector<bool> chunk_remains(pass.chunks.size());
+  for (const int64_t chunk : chunks) chunk_remains[chunk] = true;
+  for (int64_t index = pass.tree_rows(), i = 0; i < std::ssize(pass.chunks); ++i) {
     if (!pass.chunks[i].last) continue;
-    if (left[i]) wanted.push_back(row);
-    ++row;
+    if (chunk_remains[i]) indices.push_back(index);
+    ++index;
   }
-  pass.sequences = picked(pass.sequences, sequences);
-  pass.trees = picked(pass.trees, sequences);
-  pass.context_lengths = picked(pass.context_lengths, sequences);
-  pass.chunks = picked(pass.chunks, chunks);
-  pass.representative = false;  // it computed rows that are gone
-  if (!pass.tokens.defined()) return;
-  pass.tokens = picked(pass.tokens, wanted);
-  pass.output.features = picked(pass.output.features, wanted);
-  pass.retained = std::move(wanted);
+  pass.sequences = select(pass.sequences, sequences);
+  pass.trees = select(pass.trees, sequences);
+  pass.context_lengths = select(pass.context_lengths, sequences);
+  pass.chunks = select(pass.chunks, chunks);
+  pass.representative = false;  // its time includes the removed rows
+  if (!pass.device_tokens.defined()) return;
+  pass.device_tokens = select(pass.device_tokens, indices);
+  pass.output.features = select(pass.output.features, indices);
+  pass.retained_indices = std::move(indices);
 }
 
-// No token is wanted where all chunks are parts of prompts that go on.
+// A pass has no tokens if it decodes nothing and no chunk is the last one of its sequence.
 void PassRunner::wait(DecodePass& pass) const {
-  if (!samples_on_device() || !pass.tokens.defined()) return;
-  pass.target.tokens = pass.token_copy.wait();
-  pass.seconds = pass.token_copy.event->seconds_since(*pass.launched) - pass.capture_seconds;
-  if (pass.retained) pass.target.tokens = picked(pass.target.tokens, *pass.retained);
+  if (!samples_on_device() || !pass.device_tokens.defined()) return;
+  pass.target_tokens.tokens = pass.token_copy.wait();
+  pass.seconds = pass.token_copy.event->seconds_since(*pass.launch_event) - pass.capture_seconds;
+  if (pass.retained_indices)
+    pass.target_tokens.tokens = select(pass.target_tokens.tokens, *pass.retained_indices);
 }
 
 }  // namespace clover::infer

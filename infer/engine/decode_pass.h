@@ -18,97 +18,104 @@
 
 namespace clover::infer {
 
-/// What the target says after each of R rows, on the CPU: the tokens, where a GPU has sampled them or all are
-/// arg-maxima, else the logits that verification chooses them from.  The other one is undefined.
+/// The target's next token after each of W rows, on the CPU.  Only one member is defined: `tokens` where a
+/// GPU has sampled them or arg-maxima suffice, else `logits`, from which verification samples the tokens.
 struct TargetTokens {
-  at::Tensor tokens;  // i64 [R]; -1: the logits are no numbers
-  at::Tensor logits;  // fp32 [R, V]
+  at::Tensor tokens;  // i64 [W]; -1: no token can be chosen, because logits are NaN or all tokens are banned
+  at::Tensor logits;  // fp32 [W, V]
 };
 
-/// How far the keys and values of a pass's accepted rows are in the cache.
+/// What has been done in the KV cache with the accepted rows of a pass.
 enum class CommitState {
-  pending,    // where the pass wrote them
-  compacted,  // moved together behind the committed ones (KvCache::move)
-  committed,  // .. and counted as such (KvCache::commit)
+  pending,    // nothing: their keys and values are in the slots that the pass wrote
+  compacted,  // moved to the slots right after the committed tokens (KvCache::compact)
+  committed,  // moved, and counted as committed tokens (KvCache::commit)
 };
 
-/// A pass of the target: a tree of each decoding sequence, and chunks of those that are prefilled.
+/// A pass of the target over one tree for each of S decoding sequences, and over prefill chunks of others. It
+/// has R rows, and tokens are chosen after W of them (wanted_rows).
 struct DecodePass {
-  std::vector<LiveSequence*> sequences;  // [S] that decode
-  std::vector<CandidateTree> trees;      // [S]; their rows are the first of the pass, in order
-  std::vector<int64_t> context_lengths;  // [S] tokens that were cached before
+  std::vector<LiveSequence*> sequences;  // [S] those that decode
+  std::vector<CandidateTree> trees;      // [S]; their rows come first in the pass, tree after tree
+  std::vector<int64_t> context_lengths;  // [S] cached tokens before the pass
   std::vector<PrefillChunk> chunks;      // their rows follow those of the trees
   bool edits_logits = false;             // a request's controls change logits before tokens are chosen
-  /// Its seconds tell of other passes of its shape: it was not the first one, and prefilled nothing.
+  /// Whether other passes of its shape take as long: it is not the first of its shape, and prefills nothing.
   bool representative = true;
-  CommitState commit = CommitState::pending;
+  CommitState commit_state = CommitState::pending;
 
-  model::TargetOutput output;  // valid until the next pass; where a GPU samples, without logits
-  TargetTokens target;         // of the rows `wanted`, once PassRunner::wait has returned
-  double seconds = 0;          // from the launch to `target`, sampling included
-  double prefill_seconds = 0;  // of the CPU, for what comes with the chunks (Engine::commit_prefill)
+  model::TargetOutput output;  // the next pass overwrites it; has no logits where a GPU samples
+  TargetTokens target_tokens;  // set when PassRunner::wait returns
+  double seconds = 0;          // from the launch until the tokens are on the CPU, sampling included
+  double prefill_seconds = 0;  // CPU time of Engine::commit_prefill
 
-  // Where a GPU samples the tokens:
-  at::Tensor tokens;                // i64 [W] of the rows `wanted`, on the GPU; valid as `output`
-  kernels::PendingCopy token_copy;  // of `tokens`, on its way to the CPU
-  std::unique_ptr<kernels::GpuEvent> launched;
-  double capture_seconds = 0;                    // of capturing a graph for it; not part of `seconds`
-  std::optional<std::vector<int64_t>> retained;  // elements of `token_copy` left by PassRunner::retain
-  bool owns_features = false;                    // later passes do not overwrite output.features
+  // Set where a GPU samples the tokens:
+  at::Tensor device_tokens;         // i64 [W] on the GPU; the next pass may overwrite it
+  kernels::PendingCopy token_copy;  // of device_tokens to the CPU
+  std::unique_ptr<kernels::GpuEvent> launch_event;
+  double capture_seconds = 0;  // spent on capturing a CUDA graph of it; not part of `seconds`
+  /// Set by PassRunner::retain: the indices into token_copy of the rows that are still in the pass.
+  std::optional<std::vector<int64_t>> retained_indices;
+  bool owns_features = false;  // output.features is a copy [W, ..] that later passes do not overwrite
 
-  bool plain() const;         // its trees are bare roots
-  bool ends_prompts() const;  // a chunk is its prompt's last
+  bool plain() const;         // each tree is only a root
+  bool ends_prompts() const;  // a chunk is the last one of its sequence
   int64_t tree_rows() const;
   int64_t chunk_rows() const;
-  /// Rows that the target's token is wanted after: all rows of trees and the last one of each last chunk,
-  /// ascending, [W].
-  std::vector<int64_t> wanted() const;
+  /// [W] the rows after which the target's token is needed, ascending: all rows of trees, and the last row of
+  /// each PrefillChunk::last.
+  std::vector<int64_t> wanted_rows() const;
 };
 
-/// Runs passes.  On a GPU `begin` launches one and `wait` waits for its tokens; on a CPU `begin` does it all.
+/// Runs passes.  On a GPU `begin` launches one and `wait` waits for its tokens; on a CPU `begin` does both.
 class PassRunner {
  public:
-  /// All but `taps`, the features to capture, are borrowed.  `typical`: verification is lossy and needs the
-  /// logits.
+  /// `taps`: the features that each pass returns; all else is borrowed.  `typical`: verification is by
+  /// typical acceptance, which needs the logits on the CPU.
   PassRunner(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
              const model::GraphRunner& graph_runner, model::FeatureTaps taps, bool typical)
       : cache_(cache),
-        passes_(passes),
+        pass_graphs_(passes),
         graph_runner_(graph_runner),
         taps_(taps),
         device_(target.device()),
         typical_(typical) {}
 
-  /// Whether the GPU samples tokens, so that it can go on before the CPU knows them.
+  /// Whether the GPU samples tokens, so that it can begin more work before the CPU knows them.
   bool samples_on_device() const { return !device_.is_cpu() && !typical_; }
 
+  /// Begins a pass over trees[i] of sequences[i], and over `chunks`.
   DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
                    std::vector<PrefillChunk> chunks = {});
 
-  /// Whether max_tokens leaves the sequence a token behind the next one.
+  /// Whether max_tokens allows the sequence at least one token after the one of the pass under way.
   static bool continues(const LiveSequence& live) { return live.tokens_left() > 1; }
 
-  /// Launches, behind `pass`, which is plain and not waited for, the next pass: over its tokens, whatever
-  /// they are, of the sequences that continue (one or more), and over `chunks`.  Commits the rows of `pass`.
-  DecodePass begin_behind(DecodePass& pass, std::vector<PrefillChunk> chunks = {});
+  /// Launches the next pass on the GPU before the CPU knows the tokens of `pass`, which must be plain.
+  /// The rows of the next pass are those tokens, for each sequence that continues (one or more), and
+  /// `chunks`.  Commits the rows of `pass`.
+  DecodePass begin_next(DecodePass& pass, std::vector<PrefillChunk> chunks = {});
 
-  /// Leaves only these sequences, ascending indices, in a plain pass, and these of its chunks.
+  /// Removes all but the given sequences and chunks from a plain pass; both are ascending indices.
   void retain(DecodePass& pass, std::span<const int64_t> sequences, std::span<const int64_t> chunks) const;
 
-  /// Copies the features of the rows `wanted`, and only those, to where later passes do not write.
-  void own_features(DecodePass& pass) const;
+  /// Replaces the features of the pass by a copy of those of wanted_rows(), which later passes do not
+  /// overwrite (owns_features).
+  void copy_wanted_features(DecodePass& pass) const;
 
-  /// Waits for the tokens, if any are wanted: fills `target` and `seconds`.
+  /// Waits for the pass's tokens, if it has any, and sets `target_tokens` and `seconds`.
   void wait(DecodePass& pass) const;
 
  private:
+  /// `first_ids`: i64 [n] on the device, the tokens of the first n rows in place of those of the trees; may
+  /// be undefined.
   DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
                    std::vector<PrefillChunk> chunks, const at::Tensor& first_ids);
   void launch_on_device(DecodePass& pass, const model::RowBatch& batch, const at::Tensor& first_ids) const;
   void run_and_wait(DecodePass& pass, const model::RowBatch& batch) const;
 
   model::KvCache& cache_;
-  model::PassGraphs& passes_;
+  model::PassGraphs& pass_graphs_;
   const model::GraphRunner& graph_runner_;
   model::FeatureTaps taps_;
   at::Device device_;

@@ -16,15 +16,16 @@ namespace {
 
 using nlohmann::json;
 
-// One outside the vocabulary is never answered.
-void add(std::vector<int64_t>& ids, int64_t id, int64_t vocab) {
+/// Adds `id` unless it is there already, or outside the vocabulary so that no token has it.
+void add_id(std::vector<int64_t>& ids, int64_t id, int64_t vocab) {
   if (id >= 0 && id < vocab && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
 }
 
+/// The id of the token whose text or id is `name`.  InputError where there is none.
 int64_t id_of(const std::string& name, const model::TargetConfig& config, const data::Tokenizer& tokenizer) {
   int64_t id = -1;
-  if (const auto known = tokenizer.token_id(name)) {
-    id = *known;
+  if (const auto token = tokenizer.token_id(name)) {
+    id = *token;
   } else if (std::from_chars(name.data(), name.data() + name.size(), id).ptr != name.data() + name.size()) {
     id = -1;
   }
@@ -35,41 +36,46 @@ int64_t id_of(const std::string& name, const model::TargetConfig& config, const 
   return id;
 }
 
-constexpr const char* no_end = "; it ends no answer";
+constexpr const char* ends_nothing = "; it ends no answer";
 
-void note_value(const json& value, const std::string& where, int64_t vocab, std::vector<std::string>& notes) {
+/// Adds a warning if `value` is not the id of a token.
+void check_value(const json& value, const std::string& where, int64_t vocab,
+                 std::vector<std::string>& warnings) {
   const double number = value.is_number() ? value.get<double>() : 0;
   if (!value.is_number() || number != std::floor(number)) {
-    notes.push_back(where + " is " + data::excerpt(value, 60) + ", expected an integer" + no_end);
+    warnings.push_back(where + " is " + data::excerpt(value, 60) + ", expected an integer" + ends_nothing);
   } else if (number < 0 || number >= static_cast<double>(vocab)) {
-    notes.push_back(where + " is " + data::excerpt(value, 60) + ", outside the vocabulary of " +
-                    std::to_string(vocab) + " tokens" + no_end);
+    warnings.push_back(where + " is " + data::excerpt(value, 60) + ", outside the vocabulary of " +
+                       std::to_string(vocab) + " tokens" + ends_nothing);
   }
 }
 
-void note_file(const std::filesystem::path& file, int64_t vocab, std::vector<std::string>& notes) {
+/// Adds warnings about the eos_token_id of config.json or generation_config.json.
+void check_file(const std::filesystem::path& file, int64_t vocab, std::vector<std::string>& warnings) {
   if (!std::filesystem::exists(file)) return;
-  const json read = data::read_json(file);
-  const json value = read.is_object() ? read.value("eos_token_id", json()) : json();
+  const json config = data::read_json(file);
+  const json value = config.is_object() ? config.value("eos_token_id", json()) : json();
   const std::string where = file.string() + ": eos_token_id";
-  for (const json& one : value.is_array() ? value : json::array({value})) {
-    if (one.is_structured())
+  for (const json& id : value.is_array() ? value : json::array({value})) {
+    if (id.is_structured())
       throw data::InputError(where + ": expected a token's id or a list of ids, found " +
                              data::excerpt(value, 60));
-    if (!value.is_null()) note_value(one, where, vocab, notes);
+    if (!value.is_null()) check_value(id, where, vocab, warnings);
   }
 }
 
-void note_tokenizer(const std::string& folder, int64_t vocab, const data::Tokenizer& tokenizer,
-                    std::vector<std::string>& notes) {
+/// Adds a warning if the model has no token for the tokenizer's eos_token.
+void check_tokenizer(const std::string& folder, int64_t vocab, const data::Tokenizer& tokenizer,
+                     std::vector<std::string>& warnings) {
   if (!tokenizer.eos_text()) return;
   const std::string where =
       folder + ": the tokenizer's eos_token " + data::excerpt(*tokenizer.eos_text(), 60);
   if (!tokenizer.eos()) {
-    notes.push_back(where + " is no token of its vocabulary" + no_end);
+    warnings.push_back(where + " is no token of its vocabulary" + ends_nothing);
   } else if (*tokenizer.eos() >= vocab) {
-    notes.push_back(where + " has the id " + std::to_string(*tokenizer.eos()) +
-                    ", outside the model's vocabulary of " + std::to_string(vocab) + " tokens" + no_end);
+    warnings.push_back(where + " has the id " + std::to_string(*tokenizer.eos()) +
+                       ", outside the model's vocabulary of " + std::to_string(vocab) + " tokens" +
+                       ends_nothing);
   }
 }
 
@@ -79,46 +85,46 @@ std::vector<int64_t> default_end_ids(const model::TargetConfig& config, const da
   return end_ids({}, config, tokenizer);
 }
 
-std::vector<int64_t> end_ids(const std::vector<std::string>& named, const model::TargetConfig& config,
+std::vector<int64_t> end_ids(const std::vector<std::string>& names, const model::TargetConfig& config,
                              const data::Tokenizer& tokenizer) {
   std::vector<int64_t> ids;
-  if (named.empty()) return end_ids({"model", "tokenizer"}, config, tokenizer);
-  for (const std::string& name : named) {
+  if (names.empty()) return end_ids({"model", "tokenizer"}, config, tokenizer);
+  for (const std::string& name : names) {
     if (name == "model") {
-      for (const int64_t id : config.end_ids) add(ids, id, config.vocab);
+      for (const int64_t id : config.end_ids) add_id(ids, id, config.vocab);
     } else if (name == "tokenizer") {
-      if (tokenizer.eos()) add(ids, *tokenizer.eos(), config.vocab);
+      if (tokenizer.eos()) add_id(ids, *tokenizer.eos(), config.vocab);
     } else if (name == "none") {
-      if (named.size() > 1)
+      if (names.size() > 1)
         throw data::InputError("--end-tokens none: expected no other token beside it, found " +
-                               std::to_string(named.size() - 1));
+                               std::to_string(names.size() - 1));
     } else {
-      add(ids, id_of(name, config, tokenizer), config.vocab);
+      add_id(ids, id_of(name, config, tokenizer), config.vocab);
     }
   }
   return ids;
 }
 
-std::vector<std::string> end_token_notes(const std::string& folder, const model::TargetConfig& config,
-                                         const data::Tokenizer& tokenizer) {
-  std::vector<std::string> notes;
+std::vector<std::string> end_token_warnings(const std::string& folder, const model::TargetConfig& config,
+                                            const data::Tokenizer& tokenizer) {
+  std::vector<std::string> warnings;
   for (const char* name : {"config.json", "generation_config.json"})
-    note_file(std::filesystem::path(folder) / name, config.vocab, notes);
-  note_tokenizer(folder, config.vocab, tokenizer, notes);
+    check_file(std::filesystem::path(folder) / name, config.vocab, warnings);
+  check_tokenizer(folder, config.vocab, tokenizer, warnings);
   const std::vector<int64_t> ids = default_end_ids(config, tokenizer);
   if (ids.empty())
-    notes.push_back(
+    warnings.push_back(
         folder +
         ": neither the model nor its tokenizer names an end token; answers end at --max-tokens, a "
         "--stop text or what --end-tokens names");
-  return notes;
+  return warnings;
 }
 
-void say_end_tokens(const std::string& folder, const model::TargetConfig& config,
-                    const data::Tokenizer& tokenizer) {
-  const std::vector<std::string> notes = end_token_notes(folder, config, tokenizer);
+void print_end_token_warnings(const std::string& folder, const model::TargetConfig& config,
+                              const data::Tokenizer& tokenizer) {
+  const std::vector<std::string> warnings = end_token_warnings(folder, config, tokenizer);
   if (Rank::from_environment().number != 0) return;
-  for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
+  for (const std::string& warning : warnings) std::fprintf(stderr, "%s\n", warning.c_str());
 }
 
 }  // namespace clover::infer

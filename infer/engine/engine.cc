@@ -22,12 +22,12 @@ model::KvCache make_cache(const model::Target& target, const model::Drafter* dra
   const model::KvShape shape = target.kv_shape(drafts ? drafter->kv_layers() : 0);
   const int64_t page_bytes = model::KvCache::bytes_per_page(shape, options.page_size);
   const int64_t memory = options.kv_memory > 0 ? options.kv_memory : default_cache_bytes(shape.device);
-  // No more than a full batch of the longest sequences can use.
-  const int64_t longest = (target.config().context + most_tree_rows) / options.page_size + 1;
-  int64_t pages = std::min(memory / page_bytes, options.max_batch * longest);
-  // At least one sequence of full length, so that no request's answer depends on the memory that happens to
-  // be free.
-  if (options.kv_memory <= 0) pages = std::max(pages, longest);
+  const int64_t pages_of_longest = (target.config().context + max_tree_rows) / options.page_size + 1;
+  // A full batch of the longest sequences can use no more.
+  int64_t pages = std::min(memory / page_bytes, options.max_batch * pages_of_longest);
+  // Without --kv-memory one sequence of full length always fits, so that the memory that happens to be free
+  // does not decide whether a request can be answered.
+  if (options.kv_memory <= 0) pages = std::max(pages, pages_of_longest);
   if (pages < 1) {
     throw InputError("--kv-memory " + std::to_string(memory) +
                      " holds no page of keys and values: one page of " + std::to_string(options.page_size) +
@@ -36,27 +36,29 @@ model::KvCache make_cache(const model::Target& target, const model::Drafter* dra
   return model::KvCache(shape, pages, options.page_size);
 }
 
-/// `options` without contradictions.
-EngineOptions resolved(EngineOptions options) {
+/// `options` made consistent: budget 0 is plain decoding, which copies no guesses from the text either.
+EngineOptions make_consistent(EngineOptions options) {
   if (options.budget == 0) options.growth.policy = plain_policy;
   if (!growth_policy(options.growth.policy).drafts) options.suffix = false;
   return options;
 }
 
-// Prefill tokens a pass.  Beyond so many rows a pass takes longer in proportion, because arithmetic bounds it
-// by then, so more of them would gain nothing and keep the decoding sequences waiting.
+// Default prefill tokens per pass.  Above max_chunk rows a pass is bound by arithmetic: its time grows in
+// proportion to its rows, so more of them would only make the decoding sequences wait.
 constexpr int64_t min_chunk = 256, max_chunk = 2048;
 
-/// On a GPU what fits into a quarter of the memory that the cache has left, between 256 and 2048 tokens.
+/// EngineOptions::prefill_chunk 0: on a CPU min_chunk; on a GPU, between min_chunk and max_chunk, the rows
+/// that fit into a quarter of the memory that is free beside the KV cache.
 int64_t default_prefill_chunk(const model::Target& target) {
   if (target.device().is_cpu()) return min_chunk;
   const model::TargetConfig& config = target.config();
-  // Residual stream, queries and intermediate results of layers and drafters, in fp32 at most.
-  const int64_t bytes_a_row = 4 * (6 * config.hidden + 2 * config.query_width() + config.intermediate);
-  return std::clamp(free_memory(target.device()) / 4 / bytes_a_row, min_chunk, max_chunk);
+  // An estimate of a row's activations in fp32: residual stream, queries, MLP, and those of the drafter.
+  const int64_t bytes_per_row = 4 * (6 * config.hidden + 2 * config.query_width() + config.intermediate);
+  return std::clamp(free_memory(target.device()) / 4 / bytes_per_row, min_chunk, max_chunk);
 }
 
-/// The share of a pass that is its trees': a row costs about the same whatever it is for.
+/// The share of a pass's time that counts for its trees.  A row of a tree and one of a prompt take about the
+/// same time.
 double share_of_trees(const DecodePass& pass) {
   return static_cast<double>(pass.tree_rows()) /
          static_cast<double>(std::max<int64_t>(1, pass.tree_rows() + pass.chunk_rows()));
@@ -67,23 +69,23 @@ double share_of_trees(const DecodePass& pass) {
 Engine::Engine(const model::Target& target, model::Drafter* drafter, const data::Tokenizer& tokenizer,
                EngineOptions options)
     : target_(target),
-      options_(resolved(options)),
+      options_(make_consistent(options)),
       tokenizer_(tokenizer),
       end_ids_(options.end_ids ? *options.end_ids : default_end_ids(target.config(), tokenizer)),
       cache_(make_cache(target, drafter, options_)),
       graph_runner_(target.device(), options.graphs),
-      passes_(target, cache_, options.max_batch, graph_runner_),
-      schedule_(cache_, options.max_batch),
-      drafting_(target, drafter, cache_, passes_, graph_runner_, options_, stats_),
-      runner_(target, cache_, passes_, graph_runner_, drafting_.taps(), options_.typical),
-      ahead_(drafting_, runner_, schedule_, cache_, options_, stats_),
+      pass_graphs_(target, cache_, options.max_batch, graph_runner_),
+      scheduler_(cache_, options.max_batch),
+      drafting_(target, drafter, cache_, pass_graphs_, graph_runner_, options_, stats_),
+      pass_runner_(target, cache_, pass_graphs_, graph_runner_, drafting_.taps(), options_.typical),
+      run_ahead_(drafting_, pass_runner_, scheduler_, cache_, options_, stats_),
       weight_bytes_(target.weight_bytes()),
-      kv_bytes_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
+      kv_bytes_per_token_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
   if (options_.prefill_chunk <= 0) options_.prefill_chunk = default_prefill_chunk(target);
 }
 
-int64_t Engine::most_pages(const Request& request) const {
+int64_t Engine::max_pages(const Request& request) const {
   const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   return (tokens + options_.page_size - 1) / options_.page_size;
 }
@@ -104,16 +106,17 @@ void Engine::submit(Request request) {
   if (request.controls) request.controls->check(target_.config().vocab);
   if (request.max_tokens < 1) throw InputError("max_tokens must be at least 1.");
   request.max_tokens = std::min(request.max_tokens, context - length);
-  if (most_pages(request) > cache_.pages()) {
-    throw InputError("The request may need " + std::to_string(most_pages(request) * options_.page_size) +
+  if (max_pages(request) > cache_.pages()) {
+    throw InputError("The request may need " + std::to_string(max_pages(request) * options_.page_size) +
                      " tokens of keys and values, --kv-memory holds " +
                      std::to_string(cache_.pages() * options_.page_size) + "; raise it or lower max_tokens.");
   }
-  schedule_.submit(std::make_unique<LiveSequence>(std::move(request), tokenizer_, end_ids_, options_.suffix));
+  scheduler_.submit(
+      std::make_unique<LiveSequence>(std::move(request), tokenizer_, end_ids_, options_.suffix));
 }
 
 std::vector<Completion> Engine::step() {
-  // LibTorch's dispatch for autograd and for writes to views costs a small operator half of its time.
+  // LibTorch's dispatch for autograd and for writes to views takes half of the time of a small operator.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const kernels::OneTorchThread one_thread;  // LibTorch's operators have little to do in a step
   const double excluded_before = graph_runner_.seconds() + stats_.calibration_seconds;
@@ -124,46 +127,46 @@ std::vector<Completion> Engine::step() {
     pass = decode();
   }
   count_seconds(*pass, seconds - (graph_runner_.seconds() + stats_.calibration_seconds - excluded_before));
-  stats_.shared_prompt_tokens = schedule_.shared_tokens();
-  stats_.preemptions = schedule_.preemptions();
-  stats_.graphs = graph_runner_.captured();
+  stats_.shared_prompt_tokens = scheduler_.shared_tokens();
+  stats_.preemptions = scheduler_.preemptions();
+  stats_.graphs = graph_runner_.graph_count();
   stats_.graph_seconds = graph_runner_.seconds();
   stats_.graph_bytes = graph_runner_.bytes();
   stats_.graphs_given_up = graph_runner_.capture_failed();
   return collect();
 }
 
-/// One decoding step (docs/architecture.md).  On a GPU the last step may have launched a draft, which stands
-/// in for stage 2, or a pass, which stands in for stages 2 to 4 (RunAhead).
+/// One decoding step (docs/architecture.md).  On a GPU the previous step may have launched the draft, so that
+/// stage 2 only waits for it, or the pass, so that stages 2 to 4 are left out (RunAhead).
 DecodePass Engine::decode() {
   // 1. Schedule: the sequences that decode, and what is prefilled beside them.
-  schedule_.preempt_for_room();
+  scheduler_.preempt_for_room();
   std::vector<LiveSequence*> sequences = decoding();
-  std::optional<DecodePass> pass = ahead_.take_pass(sequences);
+  std::optional<DecodePass> pass = run_ahead_.take_pass(sequences);
   if (pass) {
     ++stats_.steps_ahead;
   } else {
     std::vector<PrefillChunk> chunks =
-        schedule_.next_prefill_chunks(options_.prefill_chunk, std::vector<int64_t>(sequences.size(), 1));
+        scheduler_.next_prefill_chunks(options_.prefill_chunk, std::vector<int64_t>(sequences.size(), 1));
     // 2. Draft: the heads' guesses and those from the text, as one tree a sequence.
     std::vector<CandidateTree> trees = draft(sequences);
     // 3. Cut the trees to the pages that are free.
     cut_to_room(trees, chunks);
     // 4. Launch the target's pass over trees and chunks.
-    pass = runner_.begin(std::move(sequences), std::move(trees), std::move(chunks));
+    pass = pass_runner_.begin(std::move(sequences), std::move(trees), std::move(chunks));
     commit_prefill(*pass);
   }
-  // 5. Launch behind it what a GPU can begin of the next step.
-  if (DecodePass* next = ahead_.begin(*pass)) commit_prefill(*next);
+  // 5. Launch what a GPU can begin of the next step before the CPU knows the tokens of this one.
+  if (DecodePass* next = run_ahead_.begin(*pass)) commit_prefill(*next);
   // 6. Wait for the target's tokens.
-  runner_.wait(*pass);
-  ahead_.pass_done();
+  pass_runner_.wait(*pass);
+  run_ahead_.pass_done();
   count_step(*pass);
   {
-    double unused_seconds = 0;  // of a step without trees, all of which counts as prefill (count_seconds)
-    const model::Timer timer(pass->trees.empty() ? unused_seconds : stats_.verify_seconds);
-    // 7. Verify: each tree is followed for as long as it holds the target's tokens.
-    const std::vector<Accepted> accepted = verify(*pass);
+    double ignored_seconds = 0;  // a step without trees counts as prefill altogether (count_seconds)
+    const model::Timer timer(pass->trees.empty() ? ignored_seconds : stats_.verify_seconds);
+    // 7. Verify: follow the target's tokens from each tree's root on for as long as the tree holds them.
+    const std::vector<AcceptedPath> accepted = verify(*pass);
     // 8. Commit the accepted rows to the cache, their tokens to the answers.
     commit(*pass, accepted);
   }
@@ -171,47 +174,50 @@ DecodePass Engine::decode() {
 }
 
 std::vector<LiveSequence*> Engine::decoding() const {
-  std::vector<LiveSequence*> all;
-  for (const auto& live : schedule_.decoding()) all.push_back(live.get());
-  return all;
+  std::vector<LiveSequence*> sequences;
+  for (const auto& live : scheduler_.decoding()) sequences.push_back(live.get());
+  return sequences;
 }
 
 std::vector<CandidateTree> Engine::draft(Sequences sequences) {
   std::vector<CandidateTree> trees;
   if (sequences.empty()) return trees;
   for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
-  const DraftChoice choice = ahead_.take_draft(sequences, trees);
+  const DraftChoice choice = run_ahead_.take_draft(sequences, trees);
   drafting_.propose(sequences, choice, trees);
   return trees;
 }
 
-// Guesses never cause a preemption: where pages are scarce, the trees of the youngest sequences are dropped.
+// Guesses never cause a preemption: where pages are scarce, trees are cut to their roots, those of the
+// sequences that began to decode last first.
 void Engine::cut_to_room(std::vector<CandidateTree>& trees, std::span<const PrefillChunk> chunks) const {
   std::vector<int64_t> rows;
   for (const CandidateTree& tree : trees) rows.push_back(tree.size());
-  for (size_t i = trees.size(); i > 0 && !schedule_.room_for(rows, chunks); --i) {
+  for (size_t i = trees.size(); i > 0 && !scheduler_.has_room_for(rows, chunks); --i) {
     rows[i - 1] = 1;
     trees[i - 1] = CandidateTree::of_root(trees[i - 1].ids[0]);
   }
 }
 
-// Done as soon as the pass is launched: what is launched later runs after it, on a GPU too, and finds the
-// chunks in the cache.
+// The rows count as committed as soon as the pass is launched, because the device runs whatever is launched
+// later after it.
 void Engine::commit_prefill(DecodePass& pass) {
   if (pass.chunks.empty()) return;
   const model::Timer timer(pass.prefill_seconds);
-  std::vector<int32_t> rows(pass.chunk_rows());  // each chunk's are a chain: nothing moves
-  std::vector<model::KvCache::Kept> kept;
+  // KvCache::commit only reads how many rows there are: those of a chunk are in their final slots already.
+  std::vector<int32_t> rows(pass.chunk_rows());
+  std::vector<model::KvCache::KeptRows> kept;
   for (const PrefillChunk& chunk : pass.chunks)
     kept.push_back({chunk.live->sequence(), std::span(rows).first(chunk.rows)});
   cache_.commit(kept);
   drafting_.prefill(pass.chunks, pass.output.features, pass.tree_rows());
-  runner_.own_features(pass);
+  pass_runner_.copy_wanted_features(pass);
 }
 
-/// `base`: the first of the tree's rows in `target`.
-Accepted Engine::verify(const CandidateTree& tree, const TargetTokens& target, int64_t base,
-                        const LiveSequence& live, int64_t position) const {
+/// The accepted path of one tree.  `base`: the first of its rows in `target`; `position`: of the token after
+/// its root.
+AcceptedPath Engine::verify(const CandidateTree& tree, const TargetTokens& target, int64_t base,
+                            const LiveSequence& live, int64_t position) const {
   const Request& request = live.request();
   if (target.tokens.defined()) {
     return verify_chosen(tree,
@@ -219,9 +225,9 @@ Accepted Engine::verify(const CandidateTree& tree, const TargetTokens& target, i
   }
   const at::Tensor logits = target.logits.slice(0, base, base + tree.size());
   if (options_.typical && tree.size() > 1) {
-    const bool draws = request.sampling.temperature > 0;
-    Accepted accepted = verify_typical(tree, logits, draws ? request.sampling.temperature : 1.0);
-    if (draws) {
+    const bool samples = request.sampling.temperature > 0;
+    AcceptedPath accepted = verify_typical(tree, logits, samples ? request.sampling.temperature : 1.0);
+    if (samples) {
       accepted.tokens.back() = typical_token(logits[accepted.nodes.back()], request.sampling, request.random,
                                              position + std::ssize(accepted.tokens) - 1);
     }
@@ -230,58 +236,61 @@ Accepted Engine::verify(const CandidateTree& tree, const TargetTokens& target, i
   return verify_match(tree, logits, request.sampling, request.random, position);
 }
 
-/// The accepted path of every tree, then the first token of each prompt that ends.
-std::vector<Accepted> Engine::verify(const DecodePass& pass) const {
+/// [S + E] the accepted path of each of S trees, then the first token of each of E prompts that end.
+std::vector<AcceptedPath> Engine::verify(const DecodePass& pass) const {
   const CandidateTree bare_root = CandidateTree::of_root(0);
   struct ToVerify {
     const CandidateTree* tree;
-    int64_t base;  // the first of its rows in pass.target
+    int64_t base;  // index of its first row in pass.target_tokens
     const LiveSequence* live;
-    int64_t position;  // of the first token decided
+    int64_t position;  // of the token after the root
   };
-  std::vector<ToVerify> all;
+  std::vector<ToVerify> to_verify;
   int64_t base = 0;
-  // The root sits at position `context`, so the first token decided there is at the one after it.
+  // The root of tree i is at position context_lengths[i].
   for (size_t i = 0; i < pass.trees.size(); base += pass.trees[i++].size())
-    all.push_back({&pass.trees[i], base, pass.sequences[i], pass.context_lengths[i] + 1});
+    to_verify.push_back({&pass.trees[i], base, pass.sequences[i], pass.context_lengths[i] + 1});
   for (const PrefillChunk& chunk : pass.chunks)
-    if (chunk.last) all.push_back({&bare_root, base++, chunk.live, chunk.begin + chunk.rows});
-  std::vector<Accepted> accepted(all.size());
-  const auto decide = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      accepted[i] = verify(*all[i].tree, pass.target, all[i].base, *all[i].live, all[i].position);
+    if (chunk.last) to_verify.push_back({&bare_root, base++, chunk.live, chunk.begin + chunk.rows});
+  std::vector<AcceptedPath> accepted(to_verify.size());
+  const auto verify_range = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const ToVerify& item = to_verify[i];
+      accepted[i] = verify(*item.tree, pass.target_tokens, item.base, *item.live, item.position);
+    }
   };
-  // Sampling from a row of logits takes the CPU a quarter of a millisecond.
-  if (pass.target.tokens.defined())
-    decide(0, std::ssize(all));
+  // Where tokens are not sampled yet, sampling takes a quarter of a millisecond per row, so threads share it.
+  if (pass.target_tokens.tokens.defined())
+    verify_range(0, std::ssize(to_verify));
   else
-    kernels::parallel_for(std::ssize(all), 1, decide);
+    kernels::parallel_for(std::ssize(to_verify), 1, verify_range);
   return accepted;
 }
 
-void Engine::commit(const DecodePass& pass, std::span<const Accepted> accepted) {
+void Engine::commit(const DecodePass& pass, std::span<const AcceptedPath> accepted) {
   std::vector<Drafting::AcceptedRows> rows;
   commit_trees(pass, accepted.first(pass.trees.size()), rows);
   finish_prefills(pass, accepted.subspan(pass.trees.size()), rows);
-  drafting_.keep_accepted(pass.output.features, rows, ahead_.drafted());
+  drafting_.add_pending_rows(pass.output.features, rows, run_ahead_.drafted_sequences());
 }
 
-// One move for all sequences: one each would be as many launches.
-void Engine::commit_trees(const DecodePass& pass, std::span<const Accepted> accepted,
+/// Commits the accepted rows of all trees, in one move (one per sequence would be as many kernel launches),
+/// and emits their tokens.  Adds the accepted rows to `rows`.
+void Engine::commit_trees(const DecodePass& pass, std::span<const AcceptedPath> accepted,
                           std::vector<Drafting::AcceptedRows>& rows) {
-  std::vector<model::KvCache::Kept> kept;
+  std::vector<model::KvCache::KeptRows> kept;
   for (size_t i = 0; i < pass.trees.size(); ++i)
     kept.push_back({pass.sequences[i]->sequence(), accepted[i].nodes});
-  if (pass.commit == CommitState::compacted)
+  if (pass.commit_state == CommitState::compacted)
     cache_.commit(kept);
-  else if (pass.commit == CommitState::pending)
-    cache_.keep(kept, target_.config().layers);
+  else if (pass.commit_state == CommitState::pending)
+    cache_.keep_rows(kept, target_.config().layers);
 
   int64_t base = 0;
   for (size_t i = 0; i < pass.trees.size(); ++i) {
     LiveSequence& live = *pass.sequences[i];
     const int64_t taken = live.emit(accepted[i].tokens);
-    if (taken > 0) {  // 0 where the target's logits are no numbers
+    if (taken > 0) {  // 0 if the logits are NaN
       live.count_pass(taken);
       ++stats_.passes;
       stats_.tokens += taken;
@@ -295,40 +304,42 @@ void Engine::commit_trees(const DecodePass& pass, std::span<const Accepted> acce
   }
 }
 
-/// A sequence whose prompt has been prefilled gets its first token or, after a preemption, goes on with those
-/// it had.
-void Engine::finish_prefills(const DecodePass& pass, std::span<const Accepted> accepted,
+/// Emits the first token of each sequence whose prompt ends in this pass.  After a preemption a sequence has
+/// an answer already and emits nothing.  Adds the last row of each prompt to `rows`: its index in
+/// wanted_rows(), as commit_prefill has left only the features of those.
+void Engine::finish_prefills(const DecodePass& pass, std::span<const AcceptedPath> accepted,
                              std::vector<Drafting::AcceptedRows>& rows) {
   const int64_t tree_rows = pass.tree_rows();
-  int64_t ended = 0;
+  int64_t ended_prompts = 0;
   for (const PrefillChunk& chunk : pass.chunks) {
     if (!chunk.last) continue;
     LiveSequence& live = *chunk.live;
-    // Pages are shared only once the logits are known not to be NaN: otherwise the drafter's keys and values
-    // of earlier rows may be NaN as well, on a GPU.
+    // Pages are shared only if the logits are not NaN.  If they are, the drafter's keys and values of earlier
+    // rows may be NaN too on a GPU.
     const std::span<const int64_t> ids = live.prefill_tokens();
-    if (accepted[ended].tokens.front() >= 0) cache_.publish(live.sequence(), ids.first(ids.size() - 1));
+    if (accepted[ended_prompts].tokens.front() >= 0)
+      cache_.publish(live.sequence(), ids.first(ids.size() - 1));
     if (!live.has_answer()) {
-      const int64_t taken = live.emit(accepted[ended].tokens);
+      const int64_t taken = live.emit(accepted[ended_prompts].tokens);
       stats_.prompt_tokens += chunk.begin + chunk.rows;
       stats_.tokens += taken;
       stats_.first_tokens += taken;
     }
-    if (!live.finished()) rows.push_back({&live, {tree_rows + ended}, {live.root()}});
-    schedule_.prefill_done(live);
-    ++ended;
+    if (!live.finished()) rows.push_back({&live, {tree_rows + ended_prompts}, {live.root()}});
+    scheduler_.prefill_done(live);
+    ++ended_prompts;
   }
 }
 
 std::vector<Completion> Engine::collect() {
   if (on_text_) {
-    for (const auto& live : schedule_.decoding()) {
+    for (const auto& live : scheduler_.decoding()) {
       if (const std::string text = live->take_text(); !text.empty()) on_text_(live->request().tag, text);
     }
   }
   std::vector<Completion> completions;
-  for (const auto& finished : schedule_.take_finished()) {
-    drafting_.note_finished(*finished);
+  for (const auto& finished : scheduler_.take_finished()) {
+    drafting_.add_finished_answer(*finished);
     completions.push_back(finished->take_completion());
   }
   stats_.requests += std::ssize(completions);
@@ -342,14 +353,14 @@ void Engine::count_step(const DecodePass& pass) {
   if (pass.representative) drafting_.observe_pass(pass.trees, pass.context_lengths, pass.seconds);
   const double share = share_of_trees(pass);
   stats_.target_seconds += share * pass.seconds;
-  stats_.bytes_read +=
-      static_cast<int64_t>(share * static_cast<double>(weight_bytes_ + cache_.tokens() * kv_bytes_));
+  stats_.bytes_read += static_cast<int64_t>(
+      share * static_cast<double>(weight_bytes_ + cache_.tokens() * kv_bytes_per_token_));
   stats_.mixed_passes += !pass.chunks.empty();
   ++stats_.steps;
   stats_.rows += pass.tree_rows();
 }
 
-/// `seconds`: of the whole step, calibration and capturing of graphs apart.
+/// `seconds`: of the whole step, without calibration and graph capture.
 void Engine::count_seconds(const DecodePass& pass, double seconds) {
   const double prefill =
       pass.trees.empty() ? seconds : pass.seconds * (1 - share_of_trees(pass)) + pass.prefill_seconds;

@@ -8,28 +8,31 @@
 
 namespace clover::infer {
 
-/// Ranges of features, in order, for a drafter to read.  Ranges that are neighbours in the same tensors, such
-/// as the rows of a whole batch that drafts at every step, become one.
+/// The features that a drafter reads, as ranges of rows in order.  A range that continues the one before it
+/// in the same tensors is joined with it: a batch in which every sequence drafts at every step needs one
+/// range.
 class FeatureRanges {
  public:
   void add(std::vector<FeatureRange> ranges) {
     for (FeatureRange& range : ranges) {
       rows_ += range.end - range.begin;
-      if (!all_.empty() && all_.back().end == range.begin && all_.back().of.is_same_storage(range.of))
-        all_.back().end = range.end;
+      if (!ranges_.empty() && ranges_.back().end == range.begin &&
+          ranges_.back().features.is_same_storage(range.features))
+        ranges_.back().end = range.end;
       else
-        all_.push_back(std::move(range));
+        ranges_.push_back(std::move(range));
     }
   }
-  int64_t rows() const { return rows_; }
+  int64_t rows() const { return rows_; }  // of all ranges
+  /// A view of each range.
   std::vector<model::Features> parts() const {
     std::vector<model::Features> parts;
-    for (const auto& [of, begin, end] : all_) parts.push_back(of.slice(begin, end));
+    for (const auto& [features, begin, end] : ranges_) parts.push_back(features.slice(begin, end));
     return parts;
   }
 
  private:
-  std::vector<FeatureRange> all_;
+  std::vector<FeatureRange> ranges_;
   int64_t rows_ = 0;
 };
 

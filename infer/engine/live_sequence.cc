@@ -6,10 +6,11 @@
 namespace clover::infer {
 namespace {
 
-constexpr int64_t most_parts = 16;  // of pending rows
+constexpr int64_t max_pending_parts = 16;
 
-/// The error of a request where no token can be chosen after so many; `controlled`: it edits logits.
-std::string nothing_to_choose(size_t tokens, bool controlled) {
+/// The error of a request for which no token can be chosen after `tokens` tokens of prompt and answer.
+/// `controlled`: the request edits logits.
+std::string no_token_error(size_t tokens, bool controlled) {
   const std::string after = "after " + std::to_string(tokens) + " tokens ";
   if (controlled)
     return after +
@@ -23,22 +24,22 @@ std::string nothing_to_choose(size_t tokens, bool controlled) {
 }  // namespace
 
 LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
-                           const std::vector<int64_t>& end_ids, bool with_suffix)
+                           const std::vector<int64_t>& end_ids, bool copies_from_text)
     : request_(std::move(request)),
       end_ids_(&end_ids),
       text_(tokenizer, request_.stop,
             request_.continues_text ? std::span<const int64_t>(request_.prompt) : std::span<const int64_t>()),
-      with_suffix_(with_suffix) {
+      copies_from_text_(copies_from_text) {
   completion_.tag = request_.tag;
   completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
   if (request_.controls)
-    controlled_ = std::make_unique<LogitEditor>(request_.controls, request_.prompt, end_ids);
+    logit_editor_ = std::make_unique<LogitEditor>(request_.controls, request_.prompt, end_ids);
 }
 
-void LiveSequence::admit(int32_t sequence, int64_t held) {
+void LiveSequence::admit(int32_t sequence, int64_t cached_tokens) {
   sequence_ = sequence;
-  drafter_position_ = held;
-  if (with_suffix_ && suffix_.ids().empty()) suffix_.append(request_.prompt);
+  drafter_position_ = cached_tokens;
+  if (copies_from_text_ && suffix_matcher_.ids().empty()) suffix_matcher_.append(request_.prompt);
 }
 
 void LiveSequence::preempt() {
@@ -58,13 +59,13 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
     if (token < 0) {
       completion_.finish_reason = "error";
       completion_.error =
-          nothing_to_choose(request_.prompt.size() + completion_.token_ids.size(), controlled_ != nullptr);
+          no_token_error(request_.prompt.size() + completion_.token_ids.size(), logit_editor_ != nullptr);
       break;
     }
     ++taken;
     completion_.token_ids.push_back(token);
-    if (with_suffix_) suffix_.append({&token, 1});
-    if (controlled_) controlled_->append(token);
+    if (copies_from_text_) suffix_matcher_.append({&token, 1});
+    if (logit_editor_) logit_editor_->append(token);
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {
       completion_.finish_reason = "stop";
       text_.end(token);
@@ -88,7 +89,7 @@ void LiveSequence::count_pass(int64_t taken) {
 }
 
 std::string LiveSequence::take_text() {
-  return text_.take_certain(finished());
+  return text_.take_new_text(finished());
 }
 
 void LiveSequence::add_pending(FeatureRange rows, std::vector<int64_t> next_ids, bool last_only) {
@@ -97,10 +98,10 @@ void LiveSequence::add_pending(FeatureRange rows, std::vector<int64_t> next_ids,
     pending_.clear();
     pending_next_ids_.clear();
   }
-  // A part keeps the features of a whole batch alive for the sake of a few rows.
-  if (std::ssize(pending_) >= most_parts) {
+  // Each part keeps the features of a whole batch in memory, so many parts are copied into one.
+  if (std::ssize(pending_) >= max_pending_parts) {
     std::vector<model::Features> parts;
-    for (const FeatureRange& part : pending_) parts.push_back(part.of.slice(part.begin, part.end));
+    for (const FeatureRange& part : pending_) parts.push_back(part.features.slice(part.begin, part.end));
     const model::Features joined = model::Features::concatenated(parts);
     pending_ = {{joined, 0, std::ssize(pending_next_ids_)}};
   }

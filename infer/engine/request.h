@@ -13,27 +13,27 @@ namespace clover::infer {
 
 /// One sequence to continue.
 struct Request {
-  int64_t tag = 0;              // chosen by the caller; comes back with the completion
+  int64_t tag = 0;              // chosen by the caller and returned in the Completion
   std::vector<int64_t> prompt;  // token ids, not empty
   kernels::SamplingRule sampling;
-  std::shared_ptr<const LogitControls> controls;  // null: none
-  RandomKey random;
-  int64_t max_tokens = 0;         // >= 1; cut to what the context holds
-  std::vector<std::string> stop;  // strings that end the answer
-  bool continues_text = false;    // the answer continues the prompt's text, so its first space belongs to it
+  std::shared_ptr<const LogitControls> controls;  // penalties, bans and biases; null: none
+  RandomKey random;                               // which random numbers sample its tokens
+  int64_t max_tokens = 0;                         // of the answer, >= 1; cut to what the context holds
+  std::vector<std::string> stop;                  // strings that end the answer
+  /// The answer continues the prompt's text, so its text keeps a leading space of its first token.
+  bool continues_text = false;
 };
 
-/// The answer.  `token_ids` is all that the model emitted, the end token included; `text` is without it and
-/// without the stop string.
+/// The answer to a request.
 struct Completion {
-  int64_t tag = 0;
-  std::vector<int64_t> token_ids;
-  std::string text;
-  std::string finish_reason;  // stop | length | error
-  std::string error;          // one sentence, or empty; the other members hold what came before it
+  int64_t tag = 0;                 // Request::tag
+  std::vector<int64_t> token_ids;  // all that the model emitted, the end token included
+  std::string text;                // without the end token and without the stop string
+  std::string finish_reason;       // stop | length | error
+  std::string error;               // one sentence, or empty; then the other members hold what preceded it
   int64_t prompt_tokens = 0;
-  int64_t steps = 0;                        // decode passes this sequence took part in
-  std::vector<int64_t> accepted_histogram;  // [a]: steps in which a guesses were accepted
+  int64_t steps = 0;                        // decode passes that this sequence took part in
+  std::vector<int64_t> accepted_histogram;  // [n]: steps in which n guesses were accepted
 };
 
 }  // namespace clover::infer

@@ -16,79 +16,83 @@
 
 namespace clover::infer {
 
-/// What a draft that grows behind a pass adds to a step.  The GPU grows trees while the CPU verifies the pass
-/// before, and waits while the CPU reads the trees and launches the pass over them.
+/// Measures how many seconds a draft adds to its step when the GPU begins it right after a pass.  The GPU
+/// grows the trees while the CPU verifies that pass.  Then the GPU waits while the CPU reads the trees and
+/// launches the pass over them.
 class DraftClock {
  public:
   /// The CPU begins to choose and launch the draft.
   void mark_launch();
-  /// The CPU has the tokens of the pass before it: from now on the GPU drafts.
+  /// The CPU has the tokens of the pass before the draft: the GPU begins the draft at about this time.
   void mark_pass_done() { pass_done_ = Clock::now(); }
   /// The CPU is about to wait for the trees.
-  void mark_wait() { waited_ = Clock::now(); }
+  void mark_wait() { wait_begun_ = Clock::now(); }
   /// The CPU has read the trees.
   void mark_trees_read() { trees_read_ = Clock::now(); }
 
-  /// Seconds of a step for the draft that is waited for, which took the GPU `gpu_seconds`.
+  /// The seconds that the draft adds to its step, given that it took the GPU `gpu_seconds`.
   double step_seconds(double gpu_seconds) const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  Clock::time_point pass_done_{}, waited_{};
-  /// When the CPU had last read trees; empty once a launch has used it.
+  Clock::time_point pass_done_{}, wait_begun_{};
+  /// When the CPU had read the previous draft's trees; mark_launch clears it.
   std::optional<Clock::time_point> trees_read_;
-  /// Seconds from reading the last trees to launching this draft; 0 if none were read.
+  /// Seconds from reading the previous draft's trees to launching this draft; 0 if there was no previous one.
   double launch_delay_ = 0;
 };
 
-/// What a GPU begins of the next step before the CPU knows the tokens of this one
-/// (docs/decisions/0006-cuda-graphs.md).
+/// Begins work of the next step on a GPU before the CPU knows the tokens of this step
+/// (docs/decisions/0006-cuda-graphs.md).  It is in one of three states:
 ///
-///   idle             nothing runs ahead, but `begin` may have chosen whom to draft for (deferred_)
-///   draft_in_flight  the next trees grow behind this step's pass, whose accepted rows the GPU finds and
-///                    compacts in the cache by itself (kernels::verify_trees)
-///   pass_in_flight   nothing is guessed, so the next pass runs already, over this pass's tokens
+///   idle             nothing runs ahead
+///   draft_in_flight  the GPU drafts for the next step.  For this it finds the accepted rows of this step's
+///                    pass itself and compacts them in the KV cache (kernels::verify_trees).
+///   pass_in_flight   nothing is drafted, and the GPU runs the next pass over the tokens of this one
 ///
-/// `begin` goes from idle to one of the other states or stays idle; at the next step `take_draft` or
-/// `take_pass` returns to idle.
+/// `begin` goes from idle to one of the other states or stays idle.  In the next step `take_draft` or
+/// `take_pass` returns to idle.  `begin` may also choose the sequences to draft for and leave the draft to
+/// the next step (deferred_sequences_).
 ///
-/// Inputs: the pass under way (its rows, and their tokens and features on the device), the drafter's pending
-/// rows (LiveSequence::add_pending), free pages of the cache and, for a pass, the next prefill chunks.
+/// Nothing begins where
+///   - the CPU samples the tokens (the target is on a CPU, or verification is typical)
+///   - the drafter writes its guesses to the KV cache (EAGLE)
+///   - the draft would read more rows than a CUDA graph holds
+/// Besides, a pass does not begin where
+///   - the pass under way has guesses, or ends a prompt
+///   - guesses copied from the text would pay
+///   - logits are edited depending on the text so far
+///   - pages are scarce
 ///
-/// Nothing begins where the CPU must know the tokens first: it samples them itself (CPU, lossy verification),
-/// the drafter writes its guesses to the cache (EAGLE), or it would read more rows than graphs are captured
-/// for.  A pass does not begin either where this one has guesses or ends a prompt, guesses from the text pay,
-/// logits are edited by the text so far, or pages are scarce.
-///
-/// A sequence that finishes or is preempted invalidates its own tree or row, not those of others.  One whose
-/// prompt this pass ends decodes in the next step, without guesses of the heads if `begin` has chosen whom to
-/// draft for.  A request that comes while a pass is in flight is prefilled in the step after the next.
+/// If a sequence finishes or is preempted, only its own tree or row is dropped.  A sequence whose prompt ends
+/// in this step decodes in the next one; it gets no guesses of the heads there if `begin` has chosen
+/// sequences.  A request that arrives while a pass is in flight is prefilled one step later.
 class RunAhead {
  public:
   /// All are borrowed; seconds of drafting are added to `stats`.
-  RunAhead(Drafting& drafting, PassRunner& runner, Scheduler& schedule, model::KvCache& cache,
+  RunAhead(Drafting& drafting, PassRunner& runner, Scheduler& scheduler, model::KvCache& cache,
            const EngineOptions& options, EngineStats& stats)
       : drafting_(drafting),
-        runner_(runner),
-        schedule_(schedule),
+        pass_runner_(runner),
+        scheduler_(scheduler),
         cache_(cache),
         options_(options),
         stats_(stats) {}
 
-  /// Launches what can begin behind `pass`, which runs on the GPU: sets its commit state, and returns the
-  /// next pass if that runs, null otherwise.
+  /// Launches what can begin after `pass`, which is under way, and sets pass.commit_state accordingly.
+  /// Returns the next pass if it has begun, else null.
   DecodePass* begin(DecodePass& pass);
-  /// The CPU has the tokens of the pass that `begin` was given.
-  void pass_done() { clock_.mark_pass_done(); }
-  /// The sequences that the draft in flight grows trees for, in their order.
-  Sequences drafted() const { return drafted_; }
+  /// Tells that the CPU has the tokens of the pass given to `begin`.
+  void pass_done() { draft_clock_.mark_pass_done(); }
+  /// The sequences for which the draft in flight grows trees, in the order of the batch.
+  Sequences drafted_sequences() const { return drafted_sequences_; }
 
-  /// The next pass, without rows of sequences that are gone: pass_in_flight becomes idle.  None in another
-  /// state, or where nothing is left of it.
+  /// Returns the pass in flight, without the rows of sequences that are no longer in `decoding`.  Empty if no
+  /// pass is in flight, or if it has no rows left.
   std::optional<DecodePass> take_pass(Sequences decoding);
 
-  /// Adds the nodes that the draft in flight has grown to `trees`, bare roots of `sequences`, and says whom
-  /// the heads have drafted for: draft_in_flight becomes idle.
+  /// Waits for the draft in flight, if any, and adds its nodes to `trees`, which hold the roots of
+  /// `sequences`.  Returns the sequences that `begin` chose to draft for.
   DraftChoice take_draft(Sequences sequences, std::vector<CandidateTree>& trees);
 
  private:
@@ -99,25 +103,26 @@ class RunAhead {
                    std::span<const int64_t> context_lengths);
   DecodePass* begin_pass(DecodePass& pass);
   bool pass_can_begin(const DecodePass& pass);
-  model::UnverifiedTrees unverified(const DecodePass& pass) const;
-  int64_t most_accepted(const CandidateTree& tree) const;
+  model::UnverifiedTrees unverified_trees(const DecodePass& pass) const;
+  int64_t max_accepted_rows(const CandidateTree& tree) const;
 
   Drafting& drafting_;
-  PassRunner& runner_;
-  Scheduler& schedule_;
+  PassRunner& pass_runner_;
+  Scheduler& scheduler_;
   model::KvCache& cache_;
   const EngineOptions& options_;
   EngineStats& stats_;
 
   State state_ = State::idle;
-  // Of `begin`, until the next step:
-  std::vector<LiveSequence*> considered_;  // those that `begin` chose among
-  std::vector<LiveSequence*> deferred_;    // chosen, and drafted for in the next step
-  std::vector<LiveSequence*> drafted_;     // tree i of the draft in flight is that of sequence i here
-  bool representative_ = true;             // the draft's time is a fair sample for CostModel: no sequence
-                                           // had pending rows of more than one pass
-  DraftClock clock_;
-  std::optional<DecodePass> next_;  // the pass in flight
+  // `begin` sets these and the next step reads them:
+  std::vector<LiveSequence*> considered_sequences_;  // those that `begin` chose from
+  std::vector<LiveSequence*> deferred_sequences_;    // those it chose for a draft that the next step begins
+  std::vector<LiveSequence*> drafted_sequences_;     // [T] those it chose for the draft in flight, of T trees
+  /// Whether each drafted sequence had pending rows of at most one earlier pass, so that other drafts take as
+  /// long (CostModel::observe_draft).
+  bool representative_ = true;
+  DraftClock draft_clock_;
+  std::optional<DecodePass> next_pass_;  // the pass in flight, if any
 };
 
 }  // namespace clover::infer

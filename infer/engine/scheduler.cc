@@ -6,62 +6,65 @@
 namespace clover::infer {
 namespace {
 
-// Pages left to every sequence for its next tokens when another is admitted; without them the newcomer would
-// soon be preempted.
-constexpr int64_t pages_ahead = 2;
+// Pages that stay free for the next tokens of each sequence when another one is admitted.  Without them the
+// new sequence would soon be preempted.
+constexpr int64_t spare_pages_per_sequence = 2;
 
-// Waiting for another sequence's prefix: for less than a page it takes so many shared tokens; for full pages
-// at most so many tokens of the other prompt are waited for, for each token shared.
-constexpr int64_t worth_waiting = 16, most_wait = 2;
+// When a sequence waits for another one to prefill a prefix that both have:
+// for full pages, if the other must prefill at most so many tokens for each token that becomes shared;
+constexpr int64_t max_wait_per_shared_token = 2;
+// for part of a page, if at least so many tokens become shared.
+constexpr int64_t min_shared_rows_of_a_page = 16;
 
-/// The length of the common prefix.
-int64_t common_prefix(std::span<const int64_t> one, std::span<const int64_t> other) {
+int64_t common_prefix_length(std::span<const int64_t> one, std::span<const int64_t> other) {
   return std::ranges::mismatch(one, other).in1 - one.begin();
 }
 
 }  // namespace
 
-std::vector<PrefillChunk> Scheduler::next_prefill_chunks(int64_t most,
+std::vector<PrefillChunk> Scheduler::next_prefill_chunks(int64_t max_tokens,
                                                          std::span<const int64_t> decoding_rows) {
   for (;;) {
-    std::vector<PrefillChunk> chunks = chunks_in_order(most, missing_pages(decoding_rows));
-    // Only the sequences admitted after the first one can make room for it.
+    std::vector<PrefillChunk> chunks = chunks_in_order(max_tokens, missing_pages(decoding_rows));
+    // Nothing decodes and the first sequence lacks pages: those admitted after it must give up theirs.
     if (!chunks.empty() || !decoding_.empty() || prefilling_.size() < 2) return chunks;
     preempt_last();
   }
 }
 
-std::vector<PrefillChunk> Scheduler::chunks_in_order(int64_t most, int64_t taken) {
+std::vector<PrefillChunk> Scheduler::chunks_in_order(int64_t max_tokens, int64_t reserved_pages) {
   std::vector<PrefillChunk> chunks;
-  for (size_t i = 0; most > 0; ++i) {
-    if (i == prefilling_.size() && !admit()) break;
+  for (size_t i = 0; max_tokens > 0; ++i) {
+    if (i == prefilling_.size() && !admit_next()) break;
     if (waits_for_shared_prefix(i)) continue;
     Prefilling& next = prefilling_[i];
     const int32_t number = next.live->sequence();
-    // Decoding sequences may have taken the pages that were free when it was admitted: then it waits.
-    const auto missing = [&] { return cache_.missing_pages(number, std::min(most, left_to_prefill(next))); };
-    const auto fits = [&] { return taken + missing() <= cache_.free_pages(); };
+    const auto missing = [&] {
+      return cache_.missing_pages(number, std::min(max_tokens, tokens_to_prefill(next)));
+    };
+    const auto fits = [&] { return reserved_pages + missing() <= cache_.free_pages(); };
+    // Decoding sequences may have taken the pages that were free when this one was admitted: then it waits.
     if (!fits()) break;
-    if (!std::exchange(next.begun, true))
-      note_held(next, cache_.copy_page_rows(number, next.live->prefill_tokens()));
+    if (!std::exchange(next.prefill_begun, true))
+      set_shared_tokens(next, cache_.copy_page_rows(number, next.live->prefill_tokens()));
     if (!fits()) break;
-    const int64_t all = left_to_prefill(next), rows = std::min(most, all);
-    if (rows == 0) continue;  // the pass in flight prefills its end
-    taken += missing();
-    chunks.push_back({next.live.get(), cache_.length(number), rows, rows == all});
-    most -= rows;
+    const int64_t remaining = tokens_to_prefill(next), rows = std::min(max_tokens, remaining);
+    if (rows == 0) continue;  // the pass in flight prefills the sequence's last tokens
+    reserved_pages += missing();
+    chunks.push_back({next.live.get(), cache_.length(number), rows, rows == remaining});
+    max_tokens -= rows;
   }
   return chunks;
 }
 
-bool Scheduler::admit() {
+bool Scheduler::admit_next() {
   if (waiting_.empty() || std::ssize(decoding_) + std::ssize(prefilling_) >= max_batch_) return false;
   LiveSequence& next = *waiting_.front();
   const int32_t number = cache_.open(std::ssize(next.request().prompt));
-  const int64_t shared = cache_.share(number, next.prefill_tokens());
+  const int64_t shared = cache_.share_prefix(number, next.prefill_tokens());
   const int64_t missing = cache_.missing_pages(number, std::ssize(next.prefill_tokens()) + 1 - shared);
   const bool alone = decoding_.empty() && prefilling_.empty();
-  if (!alone && missing + pages_reserved() > cache_.free_pages()) {
+  if (!alone && missing + pages_soon_needed() > cache_.free_pages()) {
     cache_.close(number);
     return false;
   }
@@ -71,52 +74,58 @@ bool Scheduler::admit() {
   return true;
 }
 
-void Scheduler::note_held(Prefilling& prefilling, int64_t held) {
-  prefilling.shared = held;
-  prefilling.live->admit(prefilling.live->sequence(), held);
+void Scheduler::set_shared_tokens(Prefilling& prefilling, int64_t tokens) {
+  prefilling.shared_tokens = tokens;
+  prefilling.live->admit(prefilling.live->sequence(), tokens);
 }
 
-/// Takes the prefix that other sequences have published by now, and returns whether one before it in the
-/// queue will soon have prefilled more of it.  For less than a page it waits once only: otherwise sequences
-/// that agree a little longer each would be prefilled one by one.
+/// Shares the pages of the sequence's prefix that others have published by now.  Returns whether it should
+/// wait, because a sequence admitted before it will soon have prefilled more of that prefix.  It waits for
+/// part of a page at most once: otherwise sequences of which each agrees with the next for a few tokens more
+/// would be prefilled one by one.
 bool Scheduler::waits_for_shared_prefix(size_t index) {
-  Prefilling& one = prefilling_[index];
-  if (one.begun) return false;
-  const std::span<const int64_t> ids = one.live->prefill_tokens(), front = ids.first(ids.size() - 1);
-  note_held(one, cache_.share(one.live->sequence(), ids));
-  int64_t longest = 0;
+  Prefilling& own = prefilling_[index];
+  if (own.prefill_begun) return false;
+  const std::span<const int64_t> ids = own.live->prefill_tokens(), all_but_last = ids.first(ids.size() - 1);
+  set_shared_tokens(own, cache_.share_prefix(own.live->sequence(), ids));
+  int64_t longest_common = 0;
   for (size_t i = 0; i < index; ++i) {
     const std::span<const int64_t> other = prefilling_[i].live->prefill_tokens();
-    const int64_t both = common_prefix(front, other.first(other.size() - 1));
-    const int64_t in_pages = both / cache_.page_size() * cache_.page_size() - one.shared;
-    if (in_pages > 0 && most_wait * in_pages >= left_to_prefill(prefilling_[i])) return true;
-    longest = std::max(longest, both);
+    const int64_t common = common_prefix_length(all_but_last, other.first(other.size() - 1));
+    const int64_t in_full_pages = common / cache_.page_size() * cache_.page_size() - own.shared_tokens;
+    if (in_full_pages > 0 && max_wait_per_shared_token * in_full_pages >= tokens_to_prefill(prefilling_[i]))
+      return true;
+    longest_common = std::max(longest_common, common);
   }
-  const int64_t known = one.shared + cache_.copyable_page_rows(one.live->sequence(), ids);
-  return longest - 1 - known >= worth_waiting && !std::exchange(one.waited, true);
+  // A row of a part of a page can be copied only if the token after it is the same too: hence the 1.
+  const int64_t shared_without_waiting =
+      own.shared_tokens + cache_.copyable_page_rows(own.live->sequence(), ids);
+  return longest_common - 1 - shared_without_waiting >= min_shared_rows_of_a_page &&
+         !std::exchange(own.waited, true);
 }
 
-int64_t Scheduler::left_to_prefill(const Prefilling& prefilling) const {
+int64_t Scheduler::tokens_to_prefill(const Prefilling& prefilling) const {
   return std::ssize(prefilling.live->prefill_tokens()) - cache_.length(prefilling.live->sequence());
 }
 
-int64_t Scheduler::pages_reserved() const {
+int64_t Scheduler::pages_soon_needed() const {
   int64_t pages = 0;
-  const auto add = [&](const LiveSequence& live, int64_t left) {
-    const int64_t most = cache_.missing_pages(live.sequence(), left + live.tokens_left() + 1);
-    pages += std::min(most, cache_.missing_pages(live.sequence(), left) + pages_ahead);
+  const auto add = [&](const LiveSequence& live, int64_t to_prefill) {
+    const int64_t to_finish = cache_.missing_pages(live.sequence(), to_prefill + live.tokens_left() + 1);
+    pages +=
+        std::min(to_finish, cache_.missing_pages(live.sequence(), to_prefill) + spare_pages_per_sequence);
   };
   for (const auto& sequence : decoding_) add(*sequence, 0);
-  for (const Prefilling& prefilling : prefilling_) add(*prefilling.live, left_to_prefill(prefilling));
+  for (const Prefilling& prefilling : prefilling_) add(*prefilling.live, tokens_to_prefill(prefilling));
   return pages;
 }
 
 void Scheduler::prefill_done(const LiveSequence& sequence) {
-  const auto its =
-      std::ranges::find(prefilling_, &sequence, [](const Prefilling& one) { return one.live.get(); });
-  if (!its->was_preempted) shared_tokens_ += its->shared;
-  decoding_.push_back(std::move(its->live));
-  prefilling_.erase(its);
+  const auto done =
+      std::ranges::find(prefilling_, &sequence, [](const Prefilling& each) { return each.live.get(); });
+  if (!done->was_preempted) shared_tokens_ += done->shared_tokens;
+  decoding_.push_back(std::move(done->live));
+  prefilling_.erase(done);
 }
 
 void Scheduler::preempt(std::unique_ptr<LiveSequence> sequence) {
@@ -138,7 +147,7 @@ void Scheduler::preempt_last() {
 }
 
 void Scheduler::preempt_for_room() {
-  while (!room_for(std::vector<int64_t>(decoding_.size(), 1))) preempt_last();
+  while (!has_room_for(std::vector<int64_t>(decoding_.size(), 1))) preempt_last();
 }
 
 int64_t Scheduler::missing_pages(std::span<const int64_t> decoding_rows) const {
@@ -148,7 +157,7 @@ int64_t Scheduler::missing_pages(std::span<const int64_t> decoding_rows) const {
   return missing;
 }
 
-bool Scheduler::room_for(std::span<const int64_t> rows, std::span<const PrefillChunk> chunks) const {
+bool Scheduler::has_room_for(std::span<const int64_t> rows, std::span<const PrefillChunk> chunks) const {
   int64_t missing = missing_pages(rows);
   for (const PrefillChunk& chunk : chunks)
     missing += cache_.missing_pages(chunk.live->sequence(), chunk.rows);

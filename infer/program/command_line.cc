@@ -35,9 +35,9 @@ std::string program_help(const std::string& program, const std::string& summary,
 /// Cuts out the middle of a message of more than 4000 bytes: a message that quotes a file can be as long as
 /// the file.
 std::string without_middle(const std::string& message) {
-  constexpr size_t max_size = 4000, kept_end = 500;
+  constexpr size_t max_size = 4000, tail_size = 500;  // bytes
   if (message.size() <= max_size) return message;
-  size_t begin = max_size - kept_end, end = message.size() - kept_end;
+  size_t begin = max_size - tail_size, end = message.size() - tail_size;
   while (begin > 0 && data::is_continuation_byte(message[begin])) --begin;
   while (end < message.size() && data::is_continuation_byte(message[end])) ++end;
   return message.substr(0, begin) + " [...] " + message.substr(end);
@@ -49,8 +49,8 @@ int print_error(const std::string& program, const std::string& message, int code
   return code;
 }
 
-/// The keys of a config file.  InputError for a key that is not an option of the command: CLI11's own message
-/// does not explain it.
+/// Returns the keys of a config file.  InputError for a key that is not an option of the command, because
+/// CLI11's own message would not explain the error.
 std::vector<std::string> check_config_keys(const CLI::App& app, const std::string& file) {
   std::vector<CLI::ConfigItem> items;
   try {
@@ -70,15 +70,15 @@ std::vector<std::string> check_config_keys(const CLI::App& app, const std::strin
   return keys;
 }
 
-/// Whether CLI11's message names the option --`name`.
-bool names_option(const std::string& message, const std::string& name) {
+/// Whether `text`, an argument or an error message of CLI11, contains the option --`name`.
+bool names_option(const std::string& text, const std::string& name) {
   const std::string option = "--" + name;
-  const size_t at = message.find(option);
-  return at != std::string::npos && message.find_first_of("abcdefghijklmnopqrstuvwxyz0123456789-",
-                                                          at + option.size()) != at + option.size();
+  const size_t at = text.find(option);
+  return at != std::string::npos && text.find_first_of("abcdefghijklmnopqrstuvwxyz0123456789-",
+                                                       at + option.size()) != at + option.size();
 }
 
-/// The file that --config names, looked up before CLI11 parses the arguments.
+/// The file that --config names, found before CLI11 parses the arguments; empty when there is none.
 std::string config_file_of(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
@@ -87,6 +87,7 @@ std::string config_file_of(const std::vector<std::string>& arguments) {
   return "";
 }
 
+/// Parses the arguments and the --config file.  Errors in values of the file name the file.
 void parse(CLI::App& app, std::vector<std::string> arguments) {
   const std::string config = config_file_of(arguments);
   std::vector<std::string> keys;
@@ -102,7 +103,8 @@ void parse(CLI::App& app, std::vector<std::string> arguments) {
     }
     keys = check_config_keys(app, config);
   }
-  for (const std::string& argument : arguments)  // an option on the command line overrides the file's
+  // An option on the command line overrides the file's, so an error in its value is not the file's.
+  for (const std::string& argument : arguments)
     std::erase_if(keys, [&](const std::string& key) { return names_option(argument, key); });
   keep_brackets(app, arguments);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse
@@ -118,7 +120,7 @@ void parse(CLI::App& app, std::vector<std::string> arguments) {
 }
 
 /// InputError when a result file would overwrite the --config file.
-void check_keeps_config(const CLI::App& app) {
+void check_config_not_overwritten(const CLI::App& app) {
   if (app.get_config_ptr()->count() == 0) return;
   const std::string config = app.get_config_ptr()->as<std::string>();
   std::error_code ignored;
@@ -153,7 +155,7 @@ int run_command(const std::string& program, const Command& command,
     return print_error(app.get_name(), std::string(error.what()) + " (--help explains the options)",
                        exit_bad_input);
   }
-  check_keeps_config(app);
+  check_config_not_overwritten(app);
   if (print_config) {
     std::cout << app.config_to_str(true, false);
     return exit_done;
@@ -161,7 +163,8 @@ int run_command(const std::string& program, const Command& command,
   return action();
 }
 
-/// Flushes stdout.  Returns `code`, or exit_failed when stdout could not be written.
+/// Flushes stdout.  Returns `code`, or prints an error and returns exit_failed when writing to stdout failed.
+/// `name`: the program and command, for the message.
 int flush_stdout(const std::string& name, int code) {
   std::cout.flush();
   if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
@@ -222,7 +225,7 @@ int run_program(const std::string& program, const std::string& summary, const st
   replace_closed_streams();
   // A reader that closes the pipe (head, less) becomes a write error instead of killing the process.
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // so does a file beyond the shell's limit (ulimit -f)
+  std::signal(SIGXFSZ, SIG_IGN);  // the same for a file that outgrows the shell's limit (ulimit -f)
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.empty()) {
     std::cerr << program_help(program, summary, commands);
@@ -247,11 +250,8 @@ int run_program(const std::string& program, const std::string& summary, const st
 }
 
 CLI::Option* add_numbers_option(CLI::App& app, const std::string& name, std::vector<int64_t>& numbers,
-                                const std::string& help, int64_t least, int64_t most) {
-  return app.add_option(name, numbers, help)
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(least, most));
+                                const std::string& help, int64_t min, int64_t max) {
+  return app.add_option(name, numbers, help)->delimiter(',')->type_name("N,...")->check(CLI::Range(min, max));
 }
 
 CLI::Validator byte_count() {

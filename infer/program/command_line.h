@@ -11,14 +11,14 @@
 
 namespace clover::infer {
 
-/// Runs a command whose options were parsed; returns its exit code (infer/program/exit_code.h).
+/// The body of a command, run once its options are parsed.  Returns an exit code (infer/program/exit_code.h).
 using Action = std::function<int()>;
 
 /// One command of a program: `program NAME --options`.
 struct Command {
   std::string name;
   std::string summary;                       // one sentence, for --help
-  std::function<Action(CLI::App&)> declare;  // declares the command's options
+  std::function<Action(CLI::App&)> declare;  // declares the options; the Action reads their values
 };
 
 /// The main function of a program with commands.  It finds the command, reads its options and `--config FILE`
@@ -44,16 +44,16 @@ CLI::Validator whole_number() {
       "");
 }
 
-/// Declares an option that takes a list of whole numbers from `least` to `most`: "1,4,8".
+/// Declares an option that takes a list of whole numbers from `min` to `max`, such as "1,4,8".
 CLI::Option* add_numbers_option(CLI::App& app, const std::string& name, std::vector<int64_t>& numbers,
-                                const std::string& help, int64_t least, int64_t most);
+                                const std::string& help, int64_t min, int64_t max);
 
-/// A CLI11 check of a size in bytes: "536870912", "512MB" or "4GB", where 1 MB is 1024 * 1024 bytes. Replaces
-/// the text by the number of bytes.
+/// A CLI11 check of a size in bytes: "536870912", "512MB" or "4GB", where 1 MB is 1024 * 1024 bytes.  It
+/// rewrites the text as the plain number of bytes.
 CLI::Validator byte_count();
 
-/// The values of all options of a parsed command, defaults included: {"long-name": "text", ["text", ...] or a
-/// bool}.
+/// The values of all options of a parsed command, defaults included, by long name: a text, a list of texts
+/// for an option with several values, a bool for a flag.
 nlohmann::json resolved_settings(const CLI::App& app);
 
 }  // namespace clover::infer

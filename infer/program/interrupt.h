@@ -4,7 +4,8 @@
 
 namespace clover::infer {
 
-/// Thrown when the user interrupts work that leaves nothing on disk.  run_program turns it into exit code 75.
+/// Thrown when the user interrupts work that has nothing to save.  run_program turns it into
+/// exit_interrupted.
 class Interrupted : public std::runtime_error {
  public:
   Interrupted() : std::runtime_error("interrupted") {}

@@ -22,7 +22,10 @@
 namespace clover::infer {
 namespace {
 
-/// The rest of the first line of `file` that begins with `key`; empty when there is none.
+constexpr int bandwidth_runs = 7;  // timed runs of a bandwidth measurement; their median counts
+
+/// What follows `key` in the first line of `file` that begins with it; empty when there is no such line.  An
+/// empty key gives the first line.
 std::string value_of_line(const char* file, const std::string& key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -33,6 +36,7 @@ std::string value_of_line(const char* file, const std::string& key) {
   return "";
 }
 
+/// The sum of words [begin, end).
 uint64_t sum_words(const uint64_t* words, int64_t begin, int64_t end) {
   // Four independent sums, so that additions do not wait for each other.
   uint64_t sum[4] = {};
@@ -69,22 +73,22 @@ nlohmann::json describe_build() {
 }
 
 double measure_read_bandwidth(int64_t bytes) {
-  const int64_t wanted = std::min(bytes, available_memory() / 4);
-  const int64_t words = std::max<int64_t>(wanted, int64_t{1} << 24) / 8;
-  // Allocated as weights are, and written to once, so that every page exists.
+  const int64_t size = std::min(bytes, available_memory() / 4);
+  const int64_t words = std::max<int64_t>(size, int64_t{1} << 24) / 8;
+  // Allocated in the same way as weights, and written once, so that all its pages are in memory.
   const at::Tensor buffer = kernels::zeros_in_large_pages({words}, at::kLong).zero_();
   const auto* from = reinterpret_cast<const uint64_t*>(buffer.const_data_ptr<int64_t>());
   std::atomic<uint64_t> sum{0};
   std::vector<double> seconds;
-  for (int pass = 0; pass < 7; ++pass) {
+  for (int run = 0; run < bandwidth_runs; ++run) {
     const auto begin = std::chrono::steady_clock::now();
     kernels::parallel_for(words, 1 << 16,
                           [&](int64_t first, int64_t last) { sum += sum_words(from, first, last); });
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
+  std::nth_element(seconds.begin(), seconds.begin() + bandwidth_runs / 2, seconds.end());
   // The sum is zero; using it keeps the compiler from dropping the reads.
-  return static_cast<double>(words * 8 + static_cast<int64_t>(sum.load())) / seconds[3];
+  return static_cast<double>(words * 8 + static_cast<int64_t>(sum.load())) / seconds[bandwidth_runs / 2];
 }
 
 double measure_copy_bandwidth(int64_t bytes, at::Device gpu) {
@@ -92,8 +96,8 @@ double measure_copy_bandwidth(int64_t bytes, at::Device gpu) {
   const at::Tensor from = at::zeros({size}, at::TensorOptions(at::kByte).device(gpu));
   at::Tensor to = at::empty_like(from);
   std::vector<double> seconds;
-  for (int pass = 0; pass < 7; ++pass) {
-    // Timed by events on the GPU, behind another copy, so that the time to launch a copy is not counted.
+  for (int run = 0; run < bandwidth_runs; ++run) {
+    // Timed by events on the GPU, after another copy, so that the time to launch a copy is not counted.
     to.copy_(from);
     const auto begin = kernels::record_event(gpu);
     to.copy_(from);
@@ -101,14 +105,14 @@ double measure_copy_bandwidth(int64_t bytes, at::Device gpu) {
     end->wait();
     seconds.push_back(end->seconds_since(*begin));
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
-  return 2 * static_cast<double>(size) / seconds[3];
+  std::nth_element(seconds.begin(), seconds.begin() + bandwidth_runs / 2, seconds.end());
+  return 2 * static_cast<double>(size) / seconds[bandwidth_runs / 2];
 }
 
 int64_t available_memory() {
-  constexpr int64_t unknown = int64_t{4} << 30;
+  constexpr int64_t assumed = int64_t{4} << 30;  // bytes, where the system does not say
   const std::string available = value_of_line("/proc/meminfo", "MemAvailable");
-  int64_t bytes = available.empty() ? unknown : std::stoll(available) * 1024;
+  int64_t bytes = available.empty() ? assumed : std::stoll(available) * 1024;
   const std::string limit = value_of_line("/sys/fs/cgroup/memory.max", "");
   const std::string used = value_of_line("/sys/fs/cgroup/memory.current", "");
   if (!limit.empty() && limit != "max" && !used.empty())

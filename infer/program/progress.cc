@@ -10,9 +10,10 @@ namespace clover::infer {
 namespace {
 
 using std::chrono::duration;
+// Shortest time between two lines.
 constexpr std::chrono::milliseconds terminal_interval{200};
 constexpr std::chrono::seconds log_interval{15};
-constexpr int bar_width = 20;
+constexpr int bar_width = 20;  // characters
 constexpr const char* erase_line = "\r\x1b[K";
 
 size_t terminal_columns(std::FILE* out) {
@@ -21,6 +22,7 @@ size_t terminal_columns(std::FILE* out) {
   return size.ws_col;
 }
 
+/// `share`: what is done, from 0 to 1.
 std::string bar(double share) {
   const int filled = static_cast<int>(share * bar_width);
   return "[" + std::string(filled, '#') + std::string(bar_width - filled, '-') + "]";
@@ -40,18 +42,18 @@ std::string clock_text(double seconds) {
   return text;
 }
 
-Progress::Progress(std::string what, int64_t total, int64_t done, std::FILE* out)
-    : Progress(std::move(what), total, done, out, ::isatty(::fileno(out)) == 1, Clock::now()) {}
+Progress::Progress(std::string label, int64_t total, int64_t done, std::FILE* out)
+    : Progress(std::move(label), total, done, out, ::isatty(::fileno(out)) == 1, Clock::now()) {}
 
-Progress::Progress(std::string what, int64_t total, int64_t done, std::FILE* out, bool terminal,
+Progress::Progress(std::string label, int64_t total, int64_t done, std::FILE* out, bool terminal,
                    Clock::time_point start)
-    : what_(std::move(what)),
+    : label_(std::move(label)),
       total_(total),
       out_(out),
       terminal_(terminal),
       start_(start),
       last_drawn_(start),
-      first_done_(done),
+      done_before_(done),
       done_(done) {}
 
 Progress::~Progress() {
@@ -61,8 +63,8 @@ Progress::~Progress() {
 void Progress::update_at(Clock::time_point now, int64_t done, const std::string& note) {
   done_ = done;
   note_ = note;
-  // A terminal shows the first line at once.  A log gets it after the first interval, so a short job logs
-  // none.
+  // A terminal shows the first line at once.  A log gets its first line after an interval, so a short job
+  // writes only the last line there.
   const bool due =
       terminal_ ? !drawn_ || now - last_drawn_ >= terminal_interval : now - last_drawn_ >= log_interval;
   if (due) draw(now);
@@ -87,7 +89,7 @@ void Progress::clear() {
 }
 
 std::string Progress::line(Clock::time_point now) const {
-  std::string text = what_;
+  std::string text = label_;
   if (total_ > 0) {
     if (terminal_) text += " " + bar(std::clamp(static_cast<double>(done_) / total_, 0.0, 1.0));
     text += "  " + std::to_string(done_) + "/" + std::to_string(total_);
@@ -96,9 +98,9 @@ std::string Progress::line(Clock::time_point now) const {
   }
   if (!note_.empty()) text += "  " + note_;
   text += "  " + clock_text(duration<double>(now - start_).count()) + " elapsed";
-  const int64_t advanced = done_ - first_done_;
-  if (!finished_ && total_ > done_ && advanced > 0) {
-    const double seconds_each = duration<double>(now - start_).count() / advanced;
+  const int64_t done_in_this_run = done_ - done_before_;
+  if (!finished_ && total_ > done_ && done_in_this_run > 0) {
+    const double seconds_each = duration<double>(now - start_).count() / done_in_this_run;
     text += ", " + clock_text(seconds_each * (total_ - done_)) + " left";
   }
   return text;

@@ -14,22 +14,25 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `total` <= 0: the total is unknown, so neither a bar nor the time left is shown.  `done`: how much
-  /// earlier runs did; the time left is computed from this run's pace alone.  Nothing is written yet.
-  Progress(std::string what, int64_t total, int64_t done = 0, std::FILE* out = stderr);
+  /// `label`: the text before the bar.  `total` items; <= 0: unknown, so neither a bar nor the time left is
+  /// shown.  `done`: items that earlier runs did; the time left is computed from this run's pace alone.
+  /// Nothing is written yet.
+  Progress(std::string label, int64_t total, int64_t done = 0, std::FILE* out = stderr);
   /// The same with the kind of output and the start time given, for tests.
-  Progress(std::string what, int64_t total, int64_t done, std::FILE* out, bool terminal,
+  Progress(std::string label, int64_t total, int64_t done, std::FILE* out, bool terminal,
            Clock::time_point start);
   ~Progress();  // ends the line that is still open
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done`: how many of `total` are done, earlier runs included.  `note` is shown behind the count.
+  /// `done`: how many of `total` items are done, earlier runs included.  `note` is shown after the count.
   void update(int64_t done, const std::string& note = "") { update_at(Clock::now(), done, note); }
+  /// The same at a given time, for tests.
   void update_at(Clock::time_point now, int64_t done, const std::string& note);
 
-  /// Writes a last line.  `note` replaces the note of the last update when it is not empty.
+  /// Writes the last line.  `note` replaces the note of the last update when it is not empty.
   void finish(const std::string& note = "") { finish_at(Clock::now(), note); }
+  /// The same at a given time, for tests.
   void finish_at(Clock::time_point now, const std::string& note);
 
   /// Erases the line on a terminal, so that something else can be printed there.  The next update draws it
@@ -40,17 +43,17 @@ class Progress {
   std::string line(Clock::time_point now) const;
   void draw(Clock::time_point now);
 
-  std::string what_;
+  std::string label_;
   int64_t total_;
   std::FILE* out_;
   bool terminal_;
   Clock::time_point start_;
-  Clock::time_point last_drawn_;
-  bool drawn_ = false;
-  bool line_open_ = false;
+  Clock::time_point last_drawn_;  // at first the start
+  bool drawn_ = false;            // since the start or the last clear()
+  bool line_open_ = false;        // the terminal's line has no line feed yet
   bool finished_ = false;
-  int64_t first_done_;
-  int64_t done_;
+  int64_t done_before_;  // items that earlier runs did
+  int64_t done_;         // all items done, by earlier runs and this one
   std::string note_;
 };
 

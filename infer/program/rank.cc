@@ -11,6 +11,7 @@
 namespace clover::infer {
 namespace {
 
+/// The number in the environment variable `name`, which is set.
 int64_t number_in(const char* name) {
   const std::string text = std::getenv(name);
   int64_t number = -1;

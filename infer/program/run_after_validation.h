@@ -7,9 +7,9 @@
 
 namespace clover::infer {
 
-/// Runs the part of a command that comes after its input was validated, and returns its result.  An
-/// InputError from there (a disk that is full, say) is not the fault of the user's files, so it is rethrown
-/// as std::runtime_error and ends with exit code 1 instead of 2.
+/// Calls `work`, the part of a command that runs after its input was validated, and returns its result.  An
+/// InputError from `work` (a full disk, say) is not the fault of the user's files, so it is rethrown as
+/// std::runtime_error, which ends the program with exit_failed instead of exit_bad_input.
 template <class Work>
 auto run_after_validation(Work&& work) {
   try {

@@ -11,18 +11,20 @@
 namespace clover::infer {
 namespace {
 
-constexpr char bracket_mark = '\x01';  // before a value in brackets, see keep_brackets
+constexpr char bracket_mark = '\x01';  // put before a value in brackets (keep_brackets)
 
-bool takes_several(const CLI::Option* option) {
+bool takes_several_values(const CLI::Option* option) {
   return option != nullptr && option->get_allow_extra_args();
 }
 
+/// `value`, after bracket_mark where keep_brackets needs it.
 std::string with_mark(const CLI::Option* option, const std::string& value) {
   const bool bracketed = value.size() >= 2 && value.front() == '[' && value.back() == ']';
-  return takes_several(option) && bracketed ? bracket_mark + value : value;
+  return takes_several_values(option) && bracketed ? bracket_mark + value : value;
 }
 
-std::string number(double value) {
+/// The shortest text that reads back as `value`.
+std::string number_text(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
   return {text, end};
@@ -32,8 +34,8 @@ std::string number(double value) {
 std::string command_line_text(const toml::node& node, const std::string& key) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
-  if (const auto* real = node.as_floating_point()) return number(real->get());
-  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  if (const auto* real = node.as_floating_point()) return number_text(real->get());
+  if (const auto* boolean = node.as_boolean()) return boolean->get() ? "true" : "false";
   std::ostringstream where;
   where << node.source();
   throw data::InputError(where.str() + ": key \"" + key +
@@ -63,7 +65,7 @@ std::string toml_text(const std::string& value) {
 std::vector<std::string> values_of(const CLI::Option& option) {
   if (option.count() > 0) return option.reduced_results();
   const std::string& text = option.get_default_str();
-  if (text.empty() || !takes_several(&option))
+  if (text.empty() || !takes_several_values(&option))
     return text.empty() ? std::vector<std::string>{} : std::vector{text};
   // CLI11 keeps a default list as one text: its items between brackets, separated by commas or blanks.
   std::vector<std::string> items;
@@ -104,7 +106,8 @@ std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& in) const {
     CLI::ConfigItem item;
     item.name = std::string(key.str());
     const CLI::Option* option = app_.get_option_no_throw("--" + item.name);
-    if (const toml::table* inner = node.as_table()) {
+    if (const toml::table* inner =
+            node.as_table()) {  // no option is a table: check_config_keys (command_line.cc) refuses it
       item.parents = {item.name};
       item.name = inner->empty() ? "" : std::string(inner->begin()->first.str());
     } else if (const toml::array* list = node.as_array()) {
@@ -130,9 +133,9 @@ void keep_brackets(CLI::App& app, std::vector<std::string>& arguments) {
     if (equals != std::string::npos)
       argument = argument.substr(0, equals + 1) + with_mark(option, argument.substr(equals + 1));
   }
-  for (CLI::Option* each : app.get_options()) {
-    if (!takes_several(each)) continue;
-    each->transform([](std::string value) {
+  for (CLI::Option* declared : app.get_options()) {
+    if (!takes_several_values(declared)) continue;
+    declared->transform([](std::string value) {
       if (!value.empty() && value.front() == bracket_mark) value.erase(0, 1);
       return value;
     });

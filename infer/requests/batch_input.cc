@@ -21,6 +21,7 @@ using nlohmann::json;
 constexpr const char* expected_line =
     "expected an object with \"prompt\", \"messages\" or \"turns\", or an OpenAI batch request with \"body\"";
 
+/// The value of the field `name` as a text.
 std::string text_field(const json& value, const std::string& name, bool may_be_empty) {
   if (!value.is_string()) {
     throw data::InputError(name + ": expected a string, found " + std::string(value.type_name()));
@@ -36,13 +37,14 @@ std::vector<std::string> read_turns(const json& turns) {
     throw data::InputError("turns: expected a list of texts that is not empty, found " +
                            data::excerpt(turns, 60));
   }
-  std::vector<std::string> read;
+  std::vector<std::string> texts;
   for (size_t i = 0; i < turns.size(); ++i) {
-    read.push_back(text_field(turns[i], "turns[" + std::to_string(i) + "]", false));
+    texts.push_back(text_field(turns[i], "turns[" + std::to_string(i) + "]", false));
   }
-  return read;
+  return texts;
 }
 
+/// Reads the field `name` into `id`, which stays null where the field is absent or null.
 void read_id(const json& record, const char* name, json& id) {
   const auto at = record.find(name);
   if (at == record.end() || at->is_null()) return;
@@ -52,8 +54,8 @@ void read_id(const json& record, const char* name, json& id) {
   id = *at;
 }
 
-/// Whether the field is there and not null.  Files converted from tables hold null in unused columns.
-bool has(const json& record, const char* name) {
+/// Whether the field is present and not null.  Files converted from tables hold null in unused columns.
+bool has_value(const json& record, const char* name) {
   const auto at = record.find(name);
   return at != record.end() && !at->is_null();
 }
@@ -61,6 +63,7 @@ bool has(const json& record, const char* name) {
 /// The fields besides the messages that a chat template can use; data::read_chat_fields reads them.
 const std::vector<std::string> template_fields = {"tools", "functions", "documents", "chat_template_kwargs"};
 
+/// The token ids in the field `name`.
 std::vector<int64_t> token_ids(const json& list, const std::string& name) {
   std::vector<int64_t> ids;
   for (const json& item : list) {
@@ -75,8 +78,8 @@ std::vector<int64_t> token_ids(const json& list, const std::string& name) {
   return ids;
 }
 
-/// Reads a "prompt" as OpenAI's completions take it: a text, token ids, or a list of texts or of lists of
-/// ids.
+/// Reads a "prompt" in the forms of OpenAI's completions: a text, a list of token ids, a list of texts, or a
+/// list of lists of token ids.
 void read_prompt(const json& value, BatchLine& line, bool may_be_empty) {
   if (!value.is_array()) {
     line.prompt = text_field(value, "prompt", may_be_empty);
@@ -85,19 +88,21 @@ void read_prompt(const json& value, BatchLine& line, bool may_be_empty) {
   } else if (value.empty() || value[0].is_number()) {
     line.prompts = {{"", token_ids(value, "prompt")}};
   } else {
-    for (const json& one : value) {
+    for (const json& item : value) {
       const std::string name = "prompt[" + std::to_string(line.prompts.size()) + "]";
-      if (one.type() != value[0].type() || !(one.is_string() || one.is_array()))
+      if (item.type() != value[0].type() || !(item.is_string() || item.is_array()))
         throw data::InputError(name +
                                ": expected texts or lists of token ids (messages stand in \"messages\"), "
                                "found " +
-                               data::excerpt(one, 60));
-      line.prompts.push_back(one.is_string() ? ListedPrompt{text_field(one, name, false), {}}
-                                             : ListedPrompt{"", token_ids(one, name)});
+                               data::excerpt(item, 60));
+      line.prompts.push_back(item.is_string() ? ListedPrompt{text_field(item, name, false), {}}
+                                              : ListedPrompt{"", token_ids(item, name)});
     }
   }
 }
 
+/// Reads the rest of an OpenAI batch request into `line`, whose `record` is already parsed.  `text`: the
+/// line.
 void read_openai(BatchLine& line, std::string_view text, const SamplingParams& defaults) {
   const json& record = line.record;
   const json method = record.value("method", json());
@@ -133,13 +138,14 @@ void read_openai(BatchLine& line, std::string_view text, const SamplingParams& d
   }
 }
 
-void read_short_form(BatchLine& line, std::string_view text, const SamplingParams& defaults, bool tokenize) {
+/// Reads the rest of a line that is no OpenAI batch request.
+void read_own_form(BatchLine& line, std::string_view text, const SamplingParams& defaults, bool tokenize) {
   const json& record = line.record;
   std::vector<std::string> sources;
   for (const char* name : {"prompt", "messages", "turns"}) {
-    if (has(record, name)) sources.push_back(name);
+    if (has_value(record, name)) sources.push_back(name);
   }
-  if (sources.empty() && tokenize && has(record, "text")) sources.push_back("text");
+  if (sources.empty() && tokenize && has_value(record, "text")) sources.push_back("text");
   if (sources.size() != 1) {
     const std::string expected =
         tokenize ? "expected an object with \"prompt\", \"messages\" or \"text\", or an OpenAI batch request"
@@ -174,18 +180,19 @@ void read_short_form(BatchLine& line, std::string_view text, const SamplingParam
   line.sampling = tokenize ? defaults : read_sampling_params(record, defaults, false, template_fields);
 }
 
+/// Fills `line` from line.record.  `text`: the line.
 void read_line(BatchLine& line, std::string_view text, const SamplingParams& defaults, bool tokenize) {
   const json& record = line.record;
   if (!record.is_object())
     throw data::InputError(std::string(expected_line) + ", found " + data::excerpt(record, 60));
-  const bool openai = has(record, "custom_id") || has(record, "body");
+  const bool openai = has_value(record, "custom_id") || has_value(record, "body");
   if (openai) line.shape = LineShape::chat;
   read_id(record, openai ? "custom_id" : "id", line.id);
   line.category = data::category_of(record);
   if (openai) {
     read_openai(line, text, defaults);
   } else {
-    read_short_form(line, text, defaults, tokenize);
+    read_own_form(line, text, defaults, tokenize);
   }
 }
 
@@ -193,12 +200,13 @@ const char* id_name(bool openai) {
   return openai ? "custom_id" : "id";
 }
 
-/// The id as JSON text.  A number is taken verbatim: 1.0 and 1 are different ids.
+/// The id as JSON text.  Numbers are as the line writes them: 1.0 and 1 are different ids.
 std::string id_as_json(const json& id, bool openai, const VerbatimFields& verbatim) {
   const auto at = verbatim.find(id_name(openai));
   return at == verbatim.end() ? id.dump() : at->second;
 }
 
+/// The id as a text; without one the line number.
 std::string id_text(const BatchLine& line) {
   if (line.id.is_null()) return std::to_string(line.number);
   return line.id.is_string() && !line.verbatim.contains(id_name(line.openai()))
@@ -244,8 +252,8 @@ json BadLine::record() const {
 
 namespace {
 
-/// Whether a message has structured fields besides its content, such as tool calls, whose keys a chat
-/// template prints in their order.
+/// Whether a message has a field besides its content that is an object or a list, such as tool calls.  A chat
+/// template prints the keys of such fields in their order.
 bool has_structure(const json& messages) {
   if (!messages.is_array()) return false;
   for (const json& message : messages) {
@@ -256,8 +264,8 @@ bool has_structure(const json& messages) {
   return false;
 }
 
-/// Marks the fields that a chat template prints as verbatim, so that the output keeps their order of keys.  A
-/// model trained on the output then reads the same prompt as this one.
+/// Adds the fields that a chat template prints to line.verbatim, so that the output keeps the order of their
+/// keys. A model that is trained on the output then reads the same prompt as this one.
 void keep_order_of_keys(BatchLine& line, std::string_view text) {
   data::OrderedJsonLine ordered(text);
   for (const char* name : {"messages", "tools", "functions", "documents", "chat_template_kwargs"}) {
@@ -275,11 +283,11 @@ std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_vi
   BatchLine line;
   line.number = number;
   try {
-    const data::LosslessJson written(text);
-    line.record = data::parse_json(written.parseable(), "the line");
-    line.verbatim = written.verbatim_members();
-    read_line(line, written.parseable(), defaults, tokenize);
-    if (!line.openai()) keep_order_of_keys(line, written.parseable());
+    const data::LosslessJson lossless(text);
+    line.record = data::parse_json(lossless.parseable(), "the line");
+    line.verbatim = lossless.verbatim_members();
+    read_line(line, lossless.parseable(), defaults, tokenize);
+    if (!line.openai()) keep_order_of_keys(line, lossless.parseable());
     return line;
   } catch (const data::InputError& error) {
     return BadLine{number, line.id, line.openai(), error.what(), verbatim_id(line)};
@@ -288,6 +296,7 @@ std::variant<BatchLine, BadLine> parse_batch_line(int64_t number, std::string_vi
 
 std::variant<BatchLine, BadLine> BatchParser::parse(int64_t number, std::string_view text) {
   auto parsed = parse_batch_line(number, text, defaults_, tokenize_);
+  // For an id that an earlier line has already used.
   BadLine repeated{number, nullptr, false, ""};
   if (const BatchLine* line = std::get_if<BatchLine>(&parsed)) {
     repeated = {number, line->id, line->openai(), "", verbatim_id(*line)};

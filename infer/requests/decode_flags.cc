@@ -17,7 +17,7 @@ void add_size_options(CLI::App& app, const GrowthPolicy& policy, TreeSizes& size
     app.add_option("--" + name + "-width", sizes[name].width,
                    name + ": " + policy.width_help + " (0: " + std::to_string(policy.default_width) + ")")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{0}, policy.most_width))
+        ->check(CLI::Range(int64_t{0}, policy.max_width))
         ->group(group);
   if (policy.max_depth > 0)
     app.add_option("--" + name + "-length", sizes[name].depth,
@@ -95,7 +95,7 @@ void add_draft_options(CLI::App& app, DecodeFlags& flags) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"match", "typical"}))
       ->group(group);
-  add_suffix_option(app, flags);
+  add_suffix_options(app, flags);
 }
 
 void add_tree_options(CLI::App& app, DecodeFlags& flags, const std::string& group) {
@@ -111,7 +111,7 @@ void add_tree_options(CLI::App& app, DecodeFlags& flags, const std::string& grou
   for (const GrowthPolicy& policy : growth_policies) add_size_options(app, policy, flags.tree_sizes, group);
 }
 
-void add_suffix_option(CLI::App& app, DecodeFlags& flags) {
+void add_suffix_options(CLI::App& app, DecodeFlags& flags) {
   app.add_option("--suffix", flags.suffix,
                  "Guesses copied from the text so far: auto (under --draft auto, where they pay), on, off")
       ->type_name("NAME")
@@ -155,8 +155,8 @@ void add_graphs_option(CLI::App& app, DecodeFlags& flags) {
 }
 
 bool suffix_wanted(const std::string& suffix, Policy policy) {
-  const GrowthPolicy& about = growth_policy(policy);
-  return about.drafts && (suffix == "on" || (suffix == "auto" && about.uses_cost_model));
+  const GrowthPolicy& row = growth_policy(policy);
+  return row.drafts && (suffix == "on" || (suffix == "auto" && row.uses_cost_model));
 }
 
 void check_heads_for(const std::string& draft, bool has_heads) {
@@ -165,12 +165,12 @@ void check_heads_for(const std::string& draft, bool has_heads) {
 }
 
 void check_tree_sizes(const TreeSizes& sizes, std::span<const std::string> drafts) {
-  std::string found;
-  for (const std::string& draft : drafts) found += (found.empty() ? "" : ",") + draft;
+  std::string in_use;
+  for (const std::string& draft : drafts) in_use += (in_use.empty() ? "" : ",") + draft;
   for (const auto& [name, size] : sizes) {
     if ((size.width == 0 && size.depth == 0) || std::ranges::count(drafts, name) > 0) continue;
     throw data::InputError("--" + name + (size.width > 0 ? "-width" : "-length") + ": expected --draft " +
-                           name + ", whose trees it sizes, found --draft " + found +
+                           name + ", whose trees it sizes, found --draft " + in_use +
                            "; give that or leave it out");
   }
 }
@@ -178,8 +178,8 @@ void check_tree_sizes(const TreeSizes& sizes, std::span<const std::string> draft
 GrowthRule growth_rule(const std::string& draft, const GrowthRule& base, const TreeSizes& sizes) {
   GrowthRule rule = base;
   rule.policy = parse_policy(draft);
-  const auto own = sizes.find(draft);
-  const TreeSize size = own == sizes.end() ? TreeSize{} : own->second;
+  const auto entry = sizes.find(draft);
+  const TreeSize size = entry == sizes.end() ? TreeSize{} : entry->second;
   rule.width = size.width;
   rule.depth = size.depth;
   return rule;
@@ -188,31 +188,31 @@ GrowthRule growth_rule(const std::string& draft, const GrowthRule& base, const T
 EngineOptions to_engine_options(const DecodeFlags& flags, bool has_heads) {
   check_sampling(flags.sampling);
   check_tree_sizes(flags.tree_sizes, {&flags.draft, 1});
-  EngineOptions engine;
-  engine.growth =
+  EngineOptions options;
+  options.growth =
       growth_rule(flags.draft, {.top_p = flags.tree_top_p, .relative_cut = flags.tree_cut}, flags.tree_sizes);
   check_heads_for(flags.draft, has_heads);
-  if (flags.budget == 0) engine.growth.policy = plain_policy;
-  engine.budget = flags.budget;
-  engine.typical = flags.verify == "typical";
-  engine.suffix = suffix_wanted(flags.suffix, engine.growth.policy);
-  engine.suffix_answers = flags.suffix_answers;
-  if (engine.suffix_answers && !engine.suffix)
+  if (flags.budget == 0) options.growth.policy = plain_policy;
+  options.budget = flags.budget;
+  options.typical = flags.verify == "typical";
+  options.suffix = suffix_wanted(flags.suffix, options.growth.policy);
+  options.suffix_answers = flags.suffix_answers;
+  if (options.suffix_answers && !options.suffix)
     throw data::InputError(
         "--suffix-answers: expected guesses from the text to be on, found them off; give --suffix on, or "
         "--draft auto");
-  engine.max_batch = flags.max_batch;
-  engine.kv_memory = static_cast<int64_t>(flags.kv_memory);
-  engine.prefill_chunk = flags.prefill_chunk;
-  engine.graphs = !flags.no_graphs;
-  engine.end_ids = flags.end_ids;
-  return engine;
+  options.max_batch = flags.max_batch;
+  options.kv_memory = static_cast<int64_t>(flags.kv_memory);
+  options.prefill_chunk = flags.prefill_chunk;
+  options.graphs = !flags.no_graphs;
+  options.end_ids = flags.end_ids;
+  return options;
 }
 
 nlohmann::json resolved_budget(const GrowthRule& rule, int64_t budget) {
   const GrowthPolicy& policy = growth_policy(rule.policy);
   if (!policy.drafts) return 0;
-  if (budget >= 0) return std::min(budget, policy.most_budget);
+  if (budget >= 0) return std::min(budget, policy.max_budget);
   if (policy.default_budget >= 0) return policy.default_budget;
   return nullptr;
 }

@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 
+/// OpenAI's "usage" object.
 json usage_of(std::span<const Completion> answers) {
   int64_t prompt = 0, completion = 0;
   for (const Completion& answer : answers) {
@@ -21,7 +22,7 @@ json usage_of(std::span<const Completion> answers) {
       {"prompt_tokens", prompt}, {"completion_tokens", completion}, {"total_tokens", prompt + completion}};
 }
 
-json usage_of_one(const Completion& answer) {
+json usage_of_answer(const Completion& answer) {
   return usage_of({&answer, 1});
 }
 
@@ -48,30 +49,30 @@ json openai_body(const BatchLine& line, const std::vector<Completion>& answers) 
           {"usage", usage_of(answers)}};
 }
 
-/// One value of the only answer, or the list of that value over all turns or prompts.
-json over_answers(const BatchLine& line, const std::vector<Completion>& answers,
-                  const std::function<json(const Completion&)>& of) {
-  if (line.shape != LineShape::turns && line.prompt_count() == 1) return of(answers.front());
+/// value_of(answer) of the only answer, or the list of these values for all turns or prompts.
+json values_of_answers(const BatchLine& line, const std::vector<Completion>& answers,
+                       const std::function<json(const Completion&)>& value_of) {
+  if (line.shape != LineShape::turns && line.prompt_count() == 1) return value_of(answers.front());
   json list = json::array();
-  for (const Completion& answer : answers) list.push_back(of(answer));
+  for (const Completion& answer : answers) list.push_back(value_of(answer));
   return list;
 }
 
-/// What the records of answers and of --stats have in common.
+/// Adds the fields that the output record and the --stats record have in common.
 void add_result(const BatchLine& line, const std::vector<Completion>& answers, json& record) {
-  const auto over = [&](const auto& of) { return over_answers(line, answers, of); };
-  record["token_ids"] = over([](const Completion& answer) { return json(answer.token_ids); });
-  record["finish_reason"] = over([](const Completion& answer) { return json(answer.finish_reason); });
-  record["usage"] = over(usage_of_one);
-  record["steps"] = over([](const Completion& answer) { return json(answer.steps); });
+  const auto per_answer = [&](const auto& value_of) { return values_of_answers(line, answers, value_of); };
+  record["token_ids"] = per_answer([](const Completion& answer) { return json(answer.token_ids); });
+  record["finish_reason"] = per_answer([](const Completion& answer) { return json(answer.finish_reason); });
+  record["usage"] = per_answer(usage_of_answer);
+  record["steps"] = per_answer([](const Completion& answer) { return json(answer.steps); });
 }
 
 }  // namespace
 
-Request InFlightLine::make_request(const PromptEncoder& prompts, int64_t context, size_t prompt_index) const {
+Request InFlightLine::make_request(const PromptEncoder& encoder, int64_t context, size_t prompt_index) const {
   Request request;
   request.tag = line_.number + static_cast<int64_t>(prompt_index) * max_lines;
-  request.prompt = prompts.encode(line_, prompt_index);
+  request.prompt = encoder.encode(line_, prompt_index);
   const int64_t length = static_cast<int64_t>(request.prompt.size());
   const std::string where = line_.prompt_count() > 1 ? "prompt[" + std::to_string(prompt_index) + "]: "
                             : answers_.empty()       ? ""
@@ -82,7 +83,7 @@ Request InFlightLine::make_request(const PromptEncoder& prompts, int64_t context
                            " tokens (the model's context), found " + std::to_string(length));
   }
   request.sampling = line_.sampling.rule;
-  request.controls = prompts.controls_for(line_.sampling.controls);
+  request.controls = encoder.controls_for(line_.sampling.controls);
   request.random = line_.random_key(prompt_index);
   request.max_tokens = line_.sampling.max_tokens;
   request.stop = line_.sampling.stop;
@@ -90,14 +91,14 @@ Request InFlightLine::make_request(const PromptEncoder& prompts, int64_t context
   return request;
 }
 
-std::vector<Request> InFlightLine::start(const PromptEncoder& prompts, int64_t context) {
+std::vector<Request> InFlightLine::start(const PromptEncoder& encoder, int64_t context) {
   std::vector<Request> requests;
   for (size_t index = 0; index < line_.prompt_count(); ++index)
-    requests.push_back(make_request(prompts, context, index));
+    requests.push_back(make_request(encoder, context, index));
   return requests;
 }
 
-std::optional<Request> InFlightLine::take_answer(Completion answer, const PromptEncoder& prompts,
+std::optional<Request> InFlightLine::take_answer(Completion answer, const PromptEncoder& encoder,
                                                  int64_t context) {
   ++answered_;
   if (line_.prompt_count() > 1) {
@@ -110,7 +111,7 @@ std::optional<Request> InFlightLine::take_answer(Completion answer, const Prompt
   if (done()) return std::nullopt;
   line_.messages.push_back({"assistant", answers_.back().text});
   line_.messages.push_back({"user", line_.turns[answers_.size()]});
-  return make_request(prompts, context, 0);
+  return make_request(encoder, context, 0);
 }
 
 json InFlightLine::record(bool typical) const {
@@ -126,9 +127,10 @@ json InFlightLine::record(bool typical) const {
     return record;
   }
   json record = line_.record;
-  record.erase("verify");  // the request's own field of that name must not look like ours
+  record.erase("verify");  // a field of that name in the request must not look like ours
   record["line"] = line_.number;
-  record["text"] = over_answers(line_, answers_, [](const Completion& answer) { return json(answer.text); });
+  record["text"] =
+      values_of_answers(line_, answers_, [](const Completion& answer) { return json(answer.text); });
   add_result(line_, answers_, record);
   if (typical) record["verify"] = "typical";
   return record;
@@ -136,8 +138,8 @@ json InFlightLine::record(bool typical) const {
 
 std::string InFlightLine::record_text(bool typical) const {
   VerbatimFields verbatim = line_.openai() ? verbatim_id(line_) : line_.verbatim;
-  for (const char* own : {"line", "text", "token_ids", "finish_reason", "usage", "steps", "verify"})
-    verbatim.erase(own);
+  for (const char* field : {"line", "text", "token_ids", "finish_reason", "usage", "steps", "verify"})
+    verbatim.erase(field);
   return record_to_text(record(typical), verbatim);
 }
 
@@ -145,8 +147,8 @@ json InFlightLine::stats_record() const {
   json record = {{"line", line_.number}, {"id", line_.id}};
   if (!line_.category.empty()) record["category"] = line_.category;
   add_result(line_, answers_, record);
-  record["accepted_histogram"] =
-      over_answers(line_, answers_, [](const Completion& answer) { return json(answer.accepted_histogram); });
+  record["accepted_histogram"] = values_of_answers(
+      line_, answers_, [](const Completion& answer) { return json(answer.accepted_histogram); });
   return record;
 }
 

@@ -40,20 +40,20 @@ bool LineReader::fill() {
 
 bool LineReader::next(std::string& line) {
   line.clear();
-  too_long_ = ended_ = false;
-  bool any = false;
-  while (!ended_ && (begin_ < end_ || fill())) {
-    any = true;
+  too_long_ = has_line_feed_ = false;
+  bool read_any = false;
+  while (!has_line_feed_ && (begin_ < end_ || fill())) {
+    read_any = true;
     const char* from = buffer_.data() + begin_;
-    const auto* feed = static_cast<const char*>(std::memchr(from, '\n', end_ - begin_));
-    const size_t count = feed ? static_cast<size_t>(feed - from) : end_ - begin_;
+    const auto* line_feed = static_cast<const char*>(std::memchr(from, '\n', end_ - begin_));
+    const size_t count = line_feed ? static_cast<size_t>(line_feed - from) : end_ - begin_;
     const size_t room = limit_ - std::min(limit_, line.size());
     too_long_ = too_long_ || count > room;
     line.append(from, std::min(count, room));
-    begin_ += count + (feed ? 1 : 0);
-    ended_ = feed != nullptr;
+    begin_ += count + (line_feed ? 1 : 0);
+    has_line_feed_ = line_feed != nullptr;
   }
-  if (!any) return false;
+  if (!read_any) return false;
   ++number_;
   if (!line.empty() && line.back() == '\r' && !too_long_) line.pop_back();
   if (number_ == 1 && line.rfind("\xEF\xBB\xBF", 0) == 0) line.erase(0, 3);
@@ -79,32 +79,33 @@ FileSummary summarise_file(const std::filesystem::path& file) {
   FileSummary summary;
   uint64_t hash = data::fnv1a_offset_basis;
   std::vector<char> chunk(chunk_bytes);
-  bool open = false, filled = false;  // whether the current line has begun, and whether it is not blank
+  bool in_line = false;    // the current line has begun
+  bool not_blank = false;  // it holds more than blanks
   // A byte-order mark does not count as text, because LineReader drops it.
   constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
   char begin[byte_order_mark.size()];
   if (std::fread(begin, 1, sizeof begin, in.get()) == sizeof begin &&
       std::string_view(begin, sizeof begin) == byte_order_mark) {
     hash = data::fnv1a(byte_order_mark, hash);
-    open = true;
+    in_line = true;
   } else {
     std::rewind(in.get());
   }
-  while (const size_t got = std::fread(chunk.data(), 1, chunk.size(), in.get())) {
-    hash = data::fnv1a({chunk.data(), got}, hash);
-    for (size_t i = 0; i < got; ++i) {
-      open = chunk[i] != '\n';
-      if (open) {
-        filled = filled || std::string_view(blanks).find(chunk[i]) == std::string_view::npos;
+  while (const size_t bytes_read = std::fread(chunk.data(), 1, chunk.size(), in.get())) {
+    hash = data::fnv1a({chunk.data(), bytes_read}, hash);
+    for (size_t i = 0; i < bytes_read; ++i) {
+      in_line = chunk[i] != '\n';
+      if (in_line) {
+        not_blank = not_blank || std::string_view(blanks).find(chunk[i]) == std::string_view::npos;
       } else {
         ++summary.lines;
-        summary.filled_lines += filled;
-        filled = false;
+        summary.filled_lines += not_blank;
+        not_blank = false;
       }
     }
   }
-  summary.lines += open;
-  summary.filled_lines += filled;
+  summary.lines += in_line;
+  summary.filled_lines += not_blank;
   summary.hash = data::hex(hash);
   return summary;
 }

@@ -12,7 +12,7 @@ namespace clover::infer {
 /// Reads a text file line by line in bounded memory.
 class LineReader {
  public:
-  static constexpr size_t default_limit = size_t{16} << 20;  // bytes of a line
+  static constexpr size_t default_limit = size_t{16} << 20;  // bytes of a line (16 MiB)
 
   /// InputError when the file cannot be read.
   explicit LineReader(const std::filesystem::path& file, size_t limit = default_limit);
@@ -24,9 +24,8 @@ class LineReader {
   // Of the line that was read last:
   int64_t number() const { return number_; }  // from 1
   bool too_long() const { return too_long_; }
-  bool ended() const {
-    return ended_;
-  }  // with a line feed; false for the last line of a file that a kill cut off
+  /// Whether a line feed ends it; false for a last line that was cut off because its writer was killed.
+  bool has_line_feed() const { return has_line_feed_; }
 
   size_t limit() const { return limit_; }  // bytes of a line
 
@@ -34,7 +33,7 @@ class LineReader {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  bool fill();
+  bool fill();  // reads the next bytes into buffer_; false at the end of the file
 
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
@@ -43,14 +42,14 @@ class LineReader {
   size_t limit_;
   int64_t number_ = 0;
   bool too_long_ = false;
-  bool ended_ = false;
+  bool has_line_feed_ = false;
 };
 
 /// Whether a line is empty or holds only blanks.
 bool is_blank(const std::string& line);
 
-/// The size of a file in lines, and a hash of its bytes: a job that is continued checks that its input is the
-/// same.
+/// The number of lines of a file and a hash of its bytes, by which a job that is continued checks that its
+/// input is the same.
 struct FileSummary {
   int64_t lines = 0;
   int64_t filled_lines = 0;  // lines that are not blank

@@ -53,7 +53,7 @@ void add_context_option(CLI::App& app, ModelOptions& options) {
          "Most tokens of a text, prompt and answer (default, 0: what config.json says, times the factor of "
          "stretched positions)")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, model::ConfigKeys::largest))
+      ->check(CLI::Range(int64_t{0}, model::ConfigKeys::max_integer))
       ->group("Model");
 }
 
@@ -62,7 +62,7 @@ namespace {
 /// The N of cuda:N; for plain cuda the local rank that a launcher (torchrun, Slurm) gave this process.
 int64_t gpu_number(const std::string& device) {
   std::string digits = device == "cuda" ? "0" : device.substr(device.find(':') + 1);
-  if (device == "cuda") {
+  if (device == "cuda") {  // LOCAL_RANK overrides SLURM_LOCALID
     for (const char* name : {"SLURM_LOCALID", "LOCAL_RANK"})
       if (const char* rank = std::getenv(name)) digits = rank;
   }

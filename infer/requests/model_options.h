@@ -15,12 +15,12 @@ struct ModelOptions {
   std::string heads;           // folder of drafter heads; empty: none
   std::string dtype;           // empty: the dtype in which the target is stored
   std::string device = "cpu";  // cpu, cuda or cuda:N
-  std::string chat_template;   // name; empty: the template of the target's folder
+  std::string chat_template;   // name of a template; empty: the one in the target's folder
   int threads = 0;             // 0: every core this process may use
   int64_t max_context = 0;     // tokens; 0: what the target's config.json says
 };
 
-/// Whether a command has an option --heads for one folder.
+/// Whether add_model_options declares --heads: not for commands without heads or with a list of them.
 enum class HeadsOption { none, one };
 
 /// Declares --target, --heads, --dtype, --device, --template and --threads.
@@ -31,7 +31,8 @@ void add_context_option(CLI::App& app, ModelOptions& options);
 /// Sets the number of threads of this process and opens the device.  InputError when the device cannot be
 /// opened.
 at::Device open_device(const ModelOptions& options);
-/// Sets the number of threads, for work that is only built for the CPU.  InputError for any other device.
+/// Sets the number of threads, for work that runs on the CPU only.  InputError when --device names another
+/// device.
 void require_cpu(const ModelOptions& options);
 
 /// The dtype to compute in: --dtype, or the dtype in which the target is stored.

@@ -10,7 +10,7 @@ PromptEncoder::PromptEncoder(const std::string& folder, const std::string& templ
     template_ = data::ChatTemplate::load(folder, template_name);
   } catch (const data::InputError& error) {
     if (!template_name.empty()) throw;
-    no_template_ = error.what();
+    template_error_ = error.what();
   }
 }
 
@@ -20,7 +20,7 @@ std::string PromptEncoder::text_of(const BatchLine& line, size_t prompt_index) c
     return prompt.ids.empty() ? prompt.text : tokenizer_->decode(prompt.ids, /*skip_special=*/false);
   }
   if (!line.conversation()) return line.prompt;
-  if (!template_) throw data::InputError(no_template_);
+  if (!template_) throw data::InputError(template_error_);
   return template_->text(line.messages, true, line.arguments);
 }
 
@@ -34,10 +34,10 @@ std::vector<int64_t> PromptEncoder::encode(const BatchLine& line, size_t prompt_
   return tokenizer_->encode(text, options);
 }
 
-std::shared_ptr<const LogitControls> PromptEncoder::controls_for(const ControlFields& asked) const {
-  ControlFields all = asked;
-  all.fill_from(default_controls_);
-  return resolve_controls(all, *tokenizer_);
+std::shared_ptr<const LogitControls> PromptEncoder::controls_for(const ControlFields& fields) const {
+  ControlFields completed = fields;
+  completed.fill_from(default_controls_);
+  return resolve_controls(completed, *tokenizer_);
 }
 
 }  // namespace clover::infer

@@ -41,13 +41,13 @@ double RunOutcome::read_bytes_per_second() const {
 
 json describe_growth(const EngineOptions& options, const std::string& heads) {
   json policy = json::object();
-  const GrowthPolicy& about = growth_policy(options.growth.policy);
-  if (about.reports_cuts) {
+  const GrowthPolicy& row = growth_policy(options.growth.policy);
+  if (row.reports_cuts) {
     const auto [top_p, relative_cut] = cuts_of(options.growth);
     policy = {{"top_p", top_p}, {"relative_cut", relative_cut}};
   }
-  if (about.default_width > 0) policy["width"] = width_of(options.growth);
-  if (about.max_depth > 0 && options.growth.depth > 0) policy["length"] = options.growth.depth;
+  if (row.default_width > 0) policy["width"] = width_of(options.growth);
+  if (row.max_depth > 0 && options.growth.depth > 0) policy["length"] = options.growth.depth;
   return {{"draft", to_string(options.growth.policy)},
           {"heads", heads.empty() ? json() : json(heads)},
           {"budget", resolved_budget(options.growth, options.budget)},
@@ -59,29 +59,29 @@ json describe_growth(const EngineOptions& options, const std::string& heads) {
 }
 
 json time_share(const EngineStats& stats) {
-  const double all = std::max(stats.decode_seconds, 1e-12);
-  const double known =
+  const double total = std::max(stats.decode_seconds, 1e-12);
+  const double timed =
       stats.target_seconds + stats.drafter_seconds + stats.grow_seconds + stats.verify_seconds;
-  return {{"target", stats.target_seconds / all},
-          {"drafter", stats.drafter_seconds / all},
-          {"grow", stats.grow_seconds / all},
-          {"verify", stats.verify_seconds / all},
-          {"host", std::max(0.0, stats.decode_seconds - known) / all}};
+  return {{"target", stats.target_seconds / total},
+          {"drafter", stats.drafter_seconds / total},
+          {"grow", stats.grow_seconds / total},
+          {"verify", stats.verify_seconds / total},
+          {"host", std::max(0.0, stats.decode_seconds - timed) / total}};
 }
 
 json describe_outcome(const RunOutcome& outcome) {
   json categories = json::object();
-  for (const auto& [name, tally] : outcome.by_category) {
-    categories[name] = {{"requests", tally.requests},
-                        {"tokens", tally.tokens},
-                        {"passes", tally.passes},
-                        {"tokens_per_step", tally.tokens_per_step()},
-                        {"accepted_histogram", tally.accepted_histogram}};
+  for (const auto& [name, totals] : outcome.by_category) {
+    categories[name] = {{"requests", totals.requests},
+                        {"tokens", totals.tokens},
+                        {"passes", totals.passes},
+                        {"tokens_per_step", totals.tokens_per_step()},
+                        {"accepted_histogram", totals.accepted_histogram}};
   }
-  return {{"requests", outcome.all.requests},
-          {"tokens", outcome.all.tokens},
-          {"passes", outcome.all.passes},
-          {"prompt_tokens", outcome.all.prompt_tokens},
+  return {{"requests", outcome.totals.requests},
+          {"tokens", outcome.totals.tokens},
+          {"passes", outcome.totals.passes},
+          {"prompt_tokens", outcome.totals.prompt_tokens},
           {"shared_prompt_tokens", outcome.stats.shared_prompt_tokens},
           {"sent_away", outcome.stats.preemptions},
           {"graphs", outcome.stats.graphs},
@@ -94,8 +94,8 @@ json describe_outcome(const RunOutcome& outcome) {
           {"decode_seconds", outcome.stats.decode_seconds},
           {"tokens_per_second", outcome.tokens_per_second()},
           {"read_bytes_per_second", outcome.read_bytes_per_second()},
-          {"tokens_per_step", outcome.all.tokens_per_step()},
-          {"accepted_histogram", outcome.all.accepted_histogram},
+          {"tokens_per_step", outcome.totals.tokens_per_step()},
+          {"accepted_histogram", outcome.totals.accepted_histogram},
           {"by_category", categories},
           {"time_share", time_share(outcome.stats)},
           {"seconds_per_draft", outcome.stats.seconds_per_draft()},
@@ -146,13 +146,13 @@ void write_report(const std::string& file, const json& report) {
 }
 
 std::string format_histogram(const std::vector<int64_t>& histogram) {
-  int64_t all = 0;
-  for (const int64_t count : histogram) all += count;
+  int64_t total = 0;
+  for (const int64_t count : histogram) total += count;
   std::string text;
-  for (size_t a = 0; a < histogram.size() && all > 0; ++a) {
+  for (size_t a = 0; a < histogram.size() && total > 0; ++a) {
     char part[48];
     std::snprintf(part, sizeof part, "%s%zu: %.0f%%", a ? "  " : "", a,
-                  100.0 * static_cast<double>(histogram[a]) / static_cast<double>(all));
+                  100.0 * static_cast<double>(histogram[a]) / static_cast<double>(total));
     text += part;
   }
   return text.empty() ? "none" : text;

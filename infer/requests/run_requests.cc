@@ -12,20 +12,22 @@
 namespace clover::infer {
 namespace {
 
-constexpr int64_t rows_of_a_pass = 512;  // of a prefill chunk or a tree, beyond the sequence's own tokens
+// Slots of each sequence beyond its own tokens, for the rows of a pass: the nodes of a tree or a prefill
+// chunk.
+constexpr int64_t extra_slots = 512;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// The longest that a line's prompt and answers together can become, in tokens; at most the context.
-int64_t longest_sequence(const std::vector<BatchLine>& lines, const PromptEncoder& prompts, int64_t context) {
+/// An upper bound of the tokens of a line's prompt and answers together, over all lines; at most the context.
+int64_t longest_sequence(const std::vector<BatchLine>& lines, const PromptEncoder& encoder, int64_t context) {
   int64_t longest = 1;
   for (const BatchLine& line : lines) {
     const int64_t answer = std::min(line.sampling.max_tokens, context);
     int64_t length = 0;
     for (size_t index = 0; index < line.prompt_count(); ++index)
-      length = std::max(length, static_cast<int64_t>(prompts.encode(line, index).size()) + answer);
+      length = std::max(length, static_cast<int64_t>(encoder.encode(line, index).size()) + answer);
     for (size_t turn = 1; turn < line.turns.size(); ++turn) {
       // A byte is at most one token; the template adds a few tokens around each message.
       length += static_cast<int64_t>(line.turns[turn].size()) + 32 + answer;
@@ -40,33 +42,33 @@ int64_t longest_sequence(const std::vector<BatchLine>& lines, const PromptEncode
 int64_t kv_memory_for(const model::Target& target, const model::Drafter* drafter, int64_t sequences,
                       int64_t tokens, int64_t page_size) {
   const model::KvShape shape = target.kv_shape(drafter ? drafter->kv_layers() : 0);
-  const int64_t pages = (tokens + rows_of_a_pass) / page_size + 2;
-  const int64_t wanted = sequences * pages * model::KvCache::bytes_per_page(shape, page_size);
-  // A CPU's memory is allocated as it is used, a GPU's at once.
-  return shape.device.is_cpu() ? wanted : std::min(wanted, default_cache_bytes(shape.device));
+  const int64_t pages = (tokens + extra_slots) / page_size + 2;
+  const int64_t bytes = sequences * pages * model::KvCache::bytes_per_page(shape, page_size);
+  // A CPU's pages are allocated when they are first used, a GPU's all at once.
+  return shape.device.is_cpu() ? bytes : std::min(bytes, default_cache_bytes(shape.device));
 }
 
 namespace {
 
-/// The KV cache that the lines need.
+/// The bytes of the KV cache that the lines need.
 int64_t default_kv_memory(const model::Target& target, const model::Drafter* drafter,
-                          const PromptEncoder& prompts, const EngineOptions& options,
+                          const PromptEncoder& encoder, const EngineOptions& options,
                           const std::vector<BatchLine>& lines) {
   int64_t prompt_count = 0;
   for (const BatchLine& line : lines) prompt_count += static_cast<int64_t>(line.prompt_count());
   const bool drafts = growth_policy(options.growth.policy).drafts;
   return kv_memory_for(target, drafts ? drafter : nullptr, std::min(options.max_batch, prompt_count),
-                       longest_sequence(lines, prompts, target.config().context), options.page_size);
+                       longest_sequence(lines, encoder, target.config().context), options.page_size);
 }
 
 /// Submits the first requests of all lines.
-std::vector<InFlightLine> submit_all(Engine& engine, const PromptEncoder& prompts,
+std::vector<InFlightLine> submit_all(Engine& engine, const PromptEncoder& encoder,
                                      const std::vector<BatchLine>& lines, int64_t context) {
   std::vector<InFlightLine> in_flight;
   for (const BatchLine& line : lines) {
     in_flight.emplace_back(line);
     try {
-      for (Request& request : in_flight.back().start(prompts, context)) engine.submit(std::move(request));
+      for (Request& request : in_flight.back().start(encoder, context)) engine.submit(std::move(request));
     } catch (const data::InputError& error) {
       throw data::InputError("line " + std::to_string(line.number) + ": " + error.what());
     }
@@ -76,13 +78,13 @@ std::vector<InFlightLine> submit_all(Engine& engine, const PromptEncoder& prompt
 
 }  // namespace
 
-RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, const PromptEncoder& prompts,
+RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, const PromptEncoder& encoder,
                         EngineOptions options, const std::vector<BatchLine>& lines) {
   const int64_t context = target.config().context;
-  if (options.kv_memory == 0) options.kv_memory = default_kv_memory(target, drafter, prompts, options, lines);
+  if (options.kv_memory == 0) options.kv_memory = default_kv_memory(target, drafter, encoder, options, lines);
   reset_peak_memory();
-  Engine engine(target, drafter, prompts.tokenizer(), options);
-  std::vector<InFlightLine> in_flight = submit_all(engine, prompts, lines, context);
+  Engine engine(target, drafter, encoder.tokenizer(), options);
+  std::vector<InFlightLine> in_flight = submit_all(engine, encoder, lines, context);
   std::unordered_map<int64_t, size_t> index_of;  // by line number
   for (size_t i = 0; i < lines.size(); ++i) index_of[lines[i].number] = i;
 
@@ -94,9 +96,9 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
       InFlightLine& line = in_flight[index_of.at(number)];
       if (!completion.error.empty())
         throw data::InputError("line " + std::to_string(number) + ": " + completion.error);
-      outcome.all.add(completion);
+      outcome.totals.add(completion);
       if (!line.input().category.empty()) outcome.by_category[line.input().category].add(completion);
-      if (auto next = line.take_answer(std::move(completion), prompts, context))
+      if (auto next = line.take_answer(std::move(completion), encoder, context))
         engine.submit(std::move(*next));
     }
     stop_if_interrupted();
@@ -104,7 +106,7 @@ RunOutcome run_requests(const model::Target& target, model::Drafter* drafter, co
   outcome.seconds = seconds_since(begin);
   outcome.stats = engine.stats();
   outcome.peak_memory = peak_memory();
-  engine.keep_costs();
+  engine.save_costs();
   for (const InFlightLine& line : in_flight) {
     auto& ids = outcome.token_ids.emplace_back();
     for (const Completion& answer : line.answers())

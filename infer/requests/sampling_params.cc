@@ -16,23 +16,25 @@ using nlohmann::json;
 const std::vector<std::string> sampling_param_names = {
     "temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens", "stop"};
 
+/// The value of the field `name`; null when it is absent or null.
 const json* find(const json& fields, const std::string& name) {
   const auto at = fields.find(name);
   return at == fields.end() || at->is_null() ? nullptr : &*at;
 }
 
-void read_number(const json& fields, const std::string& name, const std::string& expected, double& into) {
+void read_number(const json& fields, const std::string& name, const std::string& expected, double& number) {
   if (const json* value = find(fields, name)) {
     if (!value->is_number()) data::fail_value(name, expected, *value);
-    into = value->get<double>();
+    number = value->get<double>();
   }
 }
 
-void read_integer(const json& fields, const std::string& name, const std::string& expected, int64_t& into) {
+void read_integer(const json& fields, const std::string& name, const std::string& expected,
+                  int64_t& integer) {
   if (const json* value = find(fields, name)) {
-    const auto read = as_integer(*value);
-    if (!read) data::fail_value(name, expected, *value);
-    into = *read;
+    const auto parsed = as_integer(*value);
+    if (!parsed) data::fail_value(name, expected, *value);
+    integer = *parsed;
   }
 }
 
@@ -43,10 +45,10 @@ void read_stop(const json& fields, std::vector<std::string>& stop) {
   stop.clear();
   if (value->is_string() && value->get_ref<const std::string&>().empty())
     return;  // some clients write "" for no stop text
-  for (const json& one : value->is_array() ? *value : json::array({*value})) {
-    if (!one.is_string() || one.get_ref<const std::string&>().empty())
+  for (const json& text : value->is_array() ? *value : json::array({*value})) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty())
       data::fail_value("stop", expected, *value);
-    stop.push_back(one.get<std::string>());
+    stop.push_back(text.get<std::string>());
   }
 }
 
@@ -64,25 +66,25 @@ std::optional<int64_t> as_integer(const json& value) {
 SamplingParams read_sampling_params(const json& fields, const SamplingParams& defaults, bool strict,
                                     const std::vector<std::string>& also_known) {
   refuse_unsupported_params(fields, strict, also_known);
-  SamplingParams read = defaults;
-  read_number(fields, "temperature", "a number >= 0", read.rule.temperature);
-  read_number(fields, "top_p", "a number above 0 and at most 1", read.rule.top_p);
-  read_integer(fields, "top_k", "an integer >= 0 (0 or -1: all tokens)", read.rule.top_k);
-  if (read.rule.top_k == -1) read.rule.top_k = 0;  // -1 means all tokens in vLLM and transformers
-  read_number(fields, "min_p", "a number from 0 to 1", read.rule.min_p);
-  read_controls(fields, read.controls);
-  read_integer(fields, "max_tokens", "an integer >= 1", read.max_tokens);
-  read_integer(fields, "max_completion_tokens", "an integer >= 1", read.max_tokens);
+  SamplingParams params = defaults;
+  read_number(fields, "temperature", "a number >= 0", params.rule.temperature);
+  read_number(fields, "top_p", "a number above 0 and at most 1", params.rule.top_p);
+  read_integer(fields, "top_k", "an integer >= 0 (0 or -1: all tokens)", params.rule.top_k);
+  if (params.rule.top_k == -1) params.rule.top_k = 0;  // -1 means all tokens in vLLM and transformers
+  read_number(fields, "min_p", "a number from 0 to 1", params.rule.min_p);
+  read_controls(fields, params.controls);
+  read_integer(fields, "max_tokens", "an integer >= 1", params.max_tokens);
+  read_integer(fields, "max_completion_tokens", "an integer >= 1", params.max_tokens);
   if (const json* seed = find(fields, "seed")) {
     if (!seed->is_number_unsigned() && !as_integer(*seed))
       data::fail_value("seed", "an integer of 64 bits", *seed);
-    read.seed =
+    params.seed =
         seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(*as_integer(*seed));
-    read.has_own_seed = true;
+    params.has_own_seed = true;
   }
-  read_stop(fields, read.stop);
-  check_sampling(read);
-  return read;
+  read_stop(fields, params.stop);
+  check_sampling(params);
+  return params;
 }
 
 bool is_sampling_param(const std::string& name) {
@@ -101,8 +103,9 @@ void check_sampling(const SamplingParams& params) {
     data::fail_value("min_p", "a number from 0 to 1", min_p);
   check_controls(params.controls);
   if (params.max_tokens < 1) data::fail_value("max_tokens", "an integer >= 1", params.max_tokens);
-  if (const auto& least = params.controls.min_tokens; least && *least > params.max_tokens)
-    data::fail_value("min_tokens", "at most max_tokens (" + std::to_string(params.max_tokens) + ")", *least);
+  if (const auto& min_tokens = params.controls.min_tokens; min_tokens && *min_tokens > params.max_tokens)
+    data::fail_value("min_tokens", "at most max_tokens (" + std::to_string(params.max_tokens) + ")",
+                     *min_tokens);
   for (const std::string& stop : params.stop) {
     if (stop.empty()) throw data::InputError("stop: expected a text that is not empty, found \"\"");
     if (!data::is_utf8(stop)) throw data::InputError("stop: expected UTF-8");

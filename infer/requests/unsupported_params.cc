@@ -87,7 +87,7 @@ const std::vector<std::string> ignored_params = {"model",
                                                  "request_id",
                                                  "priority"};
 
-/// Parameters of other engines that OpenAI's API does not have, each with the only value that is accepted.
+/// Parameters of other engines that strict requests may have, each with the only value that is accepted.
 const std::map<std::string, json>& default_only_params() {
   static const std::map<std::string, json> values = {{"skip_special_tokens", true},
                                                      {"spaces_between_special_tokens", true},
@@ -115,7 +115,7 @@ bool is_missing_or_empty(const json& fields, const char* name) {
 }
 
 /// Whether the parameter `name` with this value leaves the answer as it is: the value is `no_effect`, or
-/// another way in which clients write the same.
+/// another spelling of it that clients use.
 bool has_no_effect(const json& fields, const std::string& name, const json& value, const json& no_effect) {
   if (value == no_effect) return true;
   if (name == "response_format") return value.is_object() && value.value("type", json()) == "text";

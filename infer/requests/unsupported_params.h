@@ -7,9 +7,9 @@
 namespace clover::infer {
 
 /// InputError for a parameter of a request that would change the answer and is not supported (n, logprobs,
-/// num_beams, tools, ...), unless it has the value at which it changes nothing.  With `strict`, a name that
-/// is neither a sampling parameter (sampling_params.h), nor ignored, nor in `also_known` is an InputError
-/// too.
+/// num_beams, tools, ...), unless it has the value at which it has no effect.  With `strict` (OpenAI
+/// requests), an unknown name is an InputError too.  Names in `also_known` are not checked, because the
+/// caller reads them.
 void refuse_unsupported_params(const nlohmann::json& fields, bool strict,
                                const std::vector<std::string>& also_known);
 

@@ -9,11 +9,11 @@
 namespace clover::infer {
 namespace {
 
-/// "a, b or c", where `last` is "or".
-std::string listed(const std::vector<std::string>& names, const std::string& last) {
+/// The names as a list such as "a, b or c", where `last_word` is "or".
+std::string joined_names(const std::vector<std::string>& names, const std::string& last_word) {
   std::string list;
   for (size_t i = 0; i < names.size(); ++i)
-    list += (i == 0 ? "" : i + 1 < names.size() ? ", " : " " + last + " ") + names[i];
+    list += (i == 0 ? "" : i + 1 < names.size() ? ", " : " " + last_word + " ") + names[i];
   return list;
 }
 
@@ -47,7 +47,7 @@ std::string default_budgets_help() {
     if (row.default_budget > 0)
       help += std::string(row.name) + " " + std::to_string(row.default_budget) + ", ";
   for (const GrowthPolicy& row : growth_policies)
-    if (row.most_children == 1) help += std::string(row.name) + " its depth, ";
+    if (row.max_children == 1) help += std::string(row.name) + " its depth, ";
   return help + "others as many as there may be";
 }
 
@@ -55,14 +55,14 @@ std::string policies_with_budgets() {
   std::vector<std::string> names;
   for (const GrowthPolicy& row : growth_policies)
     if (row.runs_every_budget) names.push_back(row.name);
-  return listed(names, "and");
+  return joined_names(names, "and");
 }
 
 Policy parse_policy(const std::string& name) {
   const auto found = std::ranges::find(growth_policies, name, &GrowthPolicy::name);
   if (found != growth_policies.end()) return found->policy;
   throw data::InputError("draft policy: \"" + name + "\" is unknown; choose " +
-                         listed(growth_policy_names(), "or"));
+                         joined_names(growth_policy_names(), "or"));
 }
 
 std::string to_string(Policy policy) {

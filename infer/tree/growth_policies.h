@@ -14,62 +14,63 @@ namespace clover::infer {
 /// How candidate trees grow.  `automatic` is "auto", `fixed_tree` is "static".
 enum class Policy { automatic, off, chain, fixed_tree, clover, beam, best_first };
 
-/// Which of a node's children are kept, besides the most probable one (kernels::LevelRule).
+/// Which of a node's guesses may become its children.  The most probable one always may (kernels::LevelRule).
 struct ChildCuts {
-  double top_p;         // children kept while their cumulative probability stays within
-  double relative_cut;  // children below this share of the best one's probability are dropped
+  double top_p;         // guesses are taken, best first, while their probabilities sum to at most this
+  double relative_cut;  // a guess must have at least this share of the best one's probability
 };
 
-/// All that the rest of the program knows of one growth policy.  Trees grow level by level: live nodes are
-/// expanded to guesses, some of these are admitted as nodes, some of the nodes live on to be expanded, and
-/// once the tree has grown some remain in it.  A new policy is an enumerator and a row of `growth_policies`.
+/// Everything about one growth policy.  Trees grow level by level: each live node is expanded to guesses,
+/// some guesses are admitted as nodes, some of these nodes stay live for the next level, and at the end some
+/// of all nodes remain in the tree.  A new policy is an enumerator of Policy and a row of `growth_policies`.
 struct GrowthPolicy {
   Policy policy;
-  const char* name;       // of --draft and of JSON output
-  const char* help = "";  // stands in parentheses behind the name in --help; "" for none
+  const char* name;       // in --draft and in JSON output
+  const char* help = "";  // shown in parentheses after the name in --help; "": nothing
   bool drafts = true;     // false: plain decoding, without guesses of any kind
-  // Whether trees follow from what rows cost and guesses are worth here (CostModel), and may be none.
+  // Whether CostModel (infer/cost/cost_model.h) decides how large trees are, and whether there are any.
   bool uses_cost_model = false;
 
   // Expand: how many guesses of a live node are looked at.
-  int64_t most_children = std::numeric_limits<int64_t>::max();
-  int64_t default_width = 0;  // of a policy whose nodes expand to GrowthRule::width guesses; 0: it has none
-  int64_t most_width = 0;
-  const char* width_help = "";             // what it is, behind --NAME-width in --help
-  int64_t max_depth = 0;                   // of GrowthRule::depth, for policies with that option; 0: none
+  int64_t max_children = std::numeric_limits<int64_t>::max();
+  // For a policy whose nodes expand to GrowthRule::width guesses; 0: a policy without a width.
+  int64_t default_width = 0;
+  int64_t max_width = 0;                   // largest --NAME-width
+  const char* width_help = "";             // what the width is, for --NAME-width in --help
+  int64_t max_depth = 0;                   // largest --NAME-length; 0: a policy without that option
   std::optional<ChildCuts> own_cuts = {};  // in place of --tree-top-p and --tree-cut
-  bool drops_improbable = false;           // nodes below GrowthRule::least_joint are dropped
-  // Nodes are ranked by summed log-probability; else by joint probability.
+  bool drops_improbable = false;           // nodes below GrowthRule::min_joint_probability are dropped
+  // true: nodes are ranked by summed log-probability; false: by joint probability.
   bool by_log_probability = false;
-  // Probabilities are those among so many best guesses of a row; 0: among the whole draft vocabulary.
+  // Probabilities are the softmax over so many best guesses of a row; 0: over the whole draft vocabulary.
   int64_t softmax_over = 0;
 
   // Admit: which children become nodes, best first.
   enum class Admit {
-    until_full,   // until the tree has its budget
-    width,        // of every level the best `width`
-    best_so_far,  // those that are among the `budget` best nodes so far
-    planned,      // those of `plan`, cut to the budget
+    until_full,     // the best, until the tree has `budget` nodes
+    best_of_level,  // the best `width` of every level
+    best_so_far,    // those among the best `budget` nodes of the tree so far
+    planned,        // those of `plan`, cut to the budget
   };
   Admit admit = Admit::until_full;
-  const StaticTree& (*plan)() = nullptr;
+  const StaticTree& (*plan)() = nullptr;  // the fixed tree of Admit::planned
 
-  // A policy with a width lets the best `width` nodes of a level live on, a plan those that have children,
-  // any other policy as many as Growth::most_live allows.
+  // Live on: under a policy with a width the best `width` nodes of a level, under a plan the nodes that have
+  // children, under other policies as many as model::Growth::max_live allows.
 
   // Remain: which of the nodes stay in the tree once it has grown.
   enum class Remain {
     all,
     best,                 // the `budget` best nodes
-    paths_to_last_level,  // the last level and its ancestors, of them the best where they exceed the budget
+    paths_to_last_level,  // the nodes of the last level and their ancestors; the best `budget` of these
   };
   Remain remain = Remain::all;
 
   // What the command line and reports show.
   bool needs_heads = true;         // an error without --heads
-  int64_t default_budget = -1;     // nodes a sequence, root excluded, without --budget; -1: no limit
-  int64_t most_budget = 255;       // .. that --budget can ask for
-  bool runs_every_budget = false;  // `bench --budgets` measures it once a budget, others once
+  int64_t default_budget = -1;     // without --budget: nodes of a tree, root excluded; -1: no limit
+  int64_t max_budget = 255;        // a larger --budget counts as this
+  bool runs_every_budget = false;  // `bench --budgets` measures it with every budget, other policies once
   bool reports_cuts = false;       // JSON output shows the cuts (cuts_of)
 };
 
@@ -79,50 +80,50 @@ inline constexpr std::array growth_policies{
                  .name = "auto",
                  .help = "measures and chooses",
                  .uses_cost_model = true,
-                 .most_children = 16,
+                 .max_children = 16,
                  .own_cuts = ChildCuts{.top_p = 0.95, .relative_cut = 0},
                  .drops_improbable = true,
                  .needs_heads = false,
-                 .most_budget = 63,
+                 .max_budget = 63,
                  .reports_cuts = true},
     // Plain decoding.
     GrowthPolicy{
         .policy = Policy::off, .name = "off", .drafts = false, .needs_heads = false, .default_budget = 0},
     // The most probable guess of every head.
-    GrowthPolicy{.policy = Policy::chain, .name = "chain", .most_children = 1},
+    GrowthPolicy{.policy = Policy::chain, .name = "chain", .max_children = 1},
     // The tree that Medusa and Hydra ship.
     GrowthPolicy{.policy = Policy::fixed_tree,
                  .name = "static",
                  .admit = GrowthPolicy::Admit::planned,
                  .plan = medusa_tree,
                  .runs_every_budget = true},
-    // Clover's dynamic tree: top-p and relative cut a node, then the budget's most probable nodes
-    // (docs/drafters/clover.md).
+    // Clover's dynamic tree: top-p and a relative cut among the children of each node, then the most probable
+    // nodes up to the budget (docs/drafters/clover.md).
     GrowthPolicy{.policy = Policy::clover,
                  .name = "clover",
                  .default_budget = 4,
                  .runs_every_budget = true,
                  .reports_cuts = true},
     // ReDrafter's beam search and dynamic tree attention (arXiv 2403.09919; Apple's code): nodes that only
-    // dead beams used are not verified, and what beams have in common stands in the tree once.  A beam's
-    // probabilities are those among its best 50 guesses, which changes ranks between beams.
+    // dropped beams used are not verified, and beams share the nodes of their common beginning.  The
+    // probabilities of a beam's guesses are the softmax over its best 50, which changes the ranking of beams.
     GrowthPolicy{.policy = Policy::beam,
                  .name = "beam",
                  .default_width = 4,
-                 .most_width = 64,
+                 .max_width = 64,
                  .width_help = "beams of every level",
                  .max_depth = 16,
                  .own_cuts = ChildCuts{.top_p = 1, .relative_cut = 0},
                  .by_log_probability = true,
                  .softmax_over = 50,
-                 .admit = GrowthPolicy::Admit::width,
+                 .admit = GrowthPolicy::Admit::best_of_level,
                  .remain = GrowthPolicy::Remain::paths_to_last_level},
-    // EAGLE-2's dynamic tree (arXiv 2406.16858): of every level the likeliest `width` nodes are expanded, and
-    // of all nodes the likeliest are verified.
+    // EAGLE-2's dynamic tree (arXiv 2406.16858): the most probable `width` nodes of every level are
+    // expanded, and the most probable of all nodes are verified.
     GrowthPolicy{.policy = Policy::best_first,
                  .name = "best-first",
                  .default_width = 10,
-                 .most_width = 64,
+                 .max_width = 64,
                  .width_help = "nodes of every level that get children, and children of each",
                  .own_cuts = ChildCuts{.top_p = 1, .relative_cut = 0},
                  .by_log_probability = true,
@@ -131,9 +132,10 @@ inline constexpr std::array growth_policies{
                  .default_budget = 60,
                  .runs_every_budget = true}};
 
-/// The policy that decodes plainly, and the one without --draft.
+/// The policy of plain decoding, and the one in force without --draft.
 inline constexpr Policy plain_policy = Policy::off, default_policy = Policy::automatic;
 
+/// The policy's row of the table.
 const GrowthPolicy& growth_policy(Policy policy);
 
 /// All names, in the order of the table.
@@ -142,7 +144,7 @@ std::vector<std::string> growth_policy_names();
 /// "auto (measures and chooses), off, chain, ..": names and help, for --help.
 std::string growth_policies_help();
 
-/// "clover 4, best-first 60, ..": the default budgets of the table, for --help.
+/// "clover 4, best-first 60, ..": the default budgets of all policies, for --help.
 std::string default_budgets_help();
 
 /// "static, clover and best-first": the policies that bench and verify-equal run once for each of --budgets.

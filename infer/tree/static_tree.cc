@@ -13,25 +13,26 @@ namespace clover::infer {
 namespace {
 
 // The order of nodes: by length of the path, then by its ranks.
-bool before(std::string_view left, std::string_view right) {
+bool sorts_before(std::string_view left, std::string_view right) {
   return left.size() != right.size() ? left.size() < right.size() : left < right;
 }
 
-// Probability that all guesses on the path to each node are accepted; 1 for the root.
-std::vector<double> gains(const StaticTree& tree) {
-  std::vector<double> gain(tree.size(), 1.0);
+// [N] probability that all guesses on the path to a node are accepted; 1 for the root.  The sum over the
+// nodes of a tree, root excluded, is its expected number of accepted guesses.
+std::vector<double> path_probabilities(const StaticTree& tree) {
+  std::vector<double> probability(tree.size(), 1.0);
   for (int64_t i = 1; i < tree.size(); ++i) {
     const int32_t parent = tree.parent[i];
-    gain[i] = gain[parent] * medusa_accuracy(tree.depth[parent], tree.rank[i]);
+    probability[i] = probability[parent] * medusa_accuracy(tree.depth[parent], tree.rank[i]);
   }
-  return gain;
+  return probability;
 }
 
 }  // namespace
 
 StaticTree StaticTree::of_paths(std::span<const std::string_view> paths) {
   std::vector<std::string_view> sorted(paths.begin(), paths.end());
-  std::sort(sorted.begin(), sorted.end(), before);
+  std::sort(sorted.begin(), sorted.end(), sorts_before);
   StaticTree tree{{-1}, {0}, {0}};
   std::map<std::string_view, int32_t> node_of{{std::string_view(), 0}};
   for (const std::string_view path : sorted) {
@@ -52,28 +53,29 @@ StaticTree StaticTree::of_paths(std::span<const std::string_view> paths) {
 }
 
 StaticTree StaticTree::cut(int64_t budget, int64_t max_depth, int64_t width) const {
-  const std::vector<double> gain = gains(*this);
+  const std::vector<double> probability = path_probabilities(*this);
   std::vector<char> fits(size(), 1);
   std::vector<int64_t> order;
   for (int64_t i = 1; i < size(); ++i) {
     fits[i] = fits[parent[i]] && depth[i] <= max_depth && rank[i] < width;
     if (fits[i]) order.push_back(i);
   }
-  // A node's gain is at most its parent's, which comes before it, so any prefix of the order holds all
-  // parents.
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return gain[a] > gain[b]; });
+  // A node's probability is at most its parent's, and the sort is stable, so parents come before their
+  // children and the first nodes of the order form a tree.
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return probability[a] > probability[b]; });
   order.resize(std::clamp<int64_t>(budget, 0, static_cast<int64_t>(order.size())));
   std::sort(order.begin(), order.end());
 
-  StaticTree kept{{-1}, {0}, {0}};
-  std::vector<int32_t> place(size(), 0);
+  StaticTree subtree{{-1}, {0}, {0}};
+  std::vector<int32_t> new_index(size(), 0);
   for (const int64_t i : order) {
-    place[i] = static_cast<int32_t>(kept.size());
-    kept.parent.push_back(place[parent[i]]);
-    kept.rank.push_back(rank[i]);
-    kept.depth.push_back(depth[i]);
+    new_index[i] = static_cast<int32_t>(subtree.size());
+    subtree.parent.push_back(new_index[parent[i]]);
+    subtree.rank.push_back(rank[i]);
+    subtree.depth.push_back(depth[i]);
   }
-  return kept;
+  return subtree;
 }
 
 const StaticTree& medusa_tree() {
@@ -88,11 +90,12 @@ const StaticTree& medusa_tree() {
 }
 
 double medusa_accuracy(int64_t depth, int64_t rank) {
-  static constexpr double best[] = {0.560, 0.316, 0.201, 0.147, 0.118};
-  // s with best * sum over r < 5 of (r + 1)^-s = 0.780, 0.563, 0.417, 0.340, 0.300.
+  static constexpr double top1_accuracy[] = {0.560, 0.316, 0.201, 0.147, 0.118};
+  // The s of each head for which top1_accuracy * sum over r < 5 of (r + 1)^-s is 0.780, 0.563, 0.417, 0.340,
+  // 0.300.
   static constexpr double decay[] = {2.174, 1.473, 1.166, 0.979, 0.831};
-  const int64_t head = std::min<int64_t>(depth, std::ssize(best) - 1);
-  return best[head] * std::pow(static_cast<double>(rank + 1), -decay[head]);
+  const int64_t head = std::min<int64_t>(depth, std::ssize(top1_accuracy) - 1);
+  return top1_accuracy[head] * std::pow(static_cast<double>(rank + 1), -decay[head]);
 }
 
 }  // namespace clover::infer

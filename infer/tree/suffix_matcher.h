@@ -9,8 +9,9 @@
 
 namespace clover::infer {
 
-/// Guesses without a drafter: where a sequence's last tokens occurred earlier in it, the tokens that followed
-/// then may follow again (prompt lookup, Saxena 2023; SuffixDecoding, arXiv 2411.04975).
+/// Guesses without a drafter (prompt lookup, Saxena 2023; SuffixDecoding, arXiv 2411.04975).  It holds a
+/// sequence of tokens.  Where the last tokens of a text occur in it, the tokens that follow them there are
+/// the guess.
 class SuffixMatcher {
  public:
   /// Appends tokens to the sequence.
@@ -18,36 +19,41 @@ class SuffixMatcher {
 
   struct Guess {
     std::vector<int64_t> ids;  // the tokens that followed, in order
-    int64_t match = 0;         // how many of the last tokens matched, 2 or more
+    int64_t match = 0;         // how many of the last tokens of the text matched: 2 or more; 0: no guess
   };
-  /// Guesses what follows `text`: at most `most` tokens from behind the place in this sequence that matches
-  /// the longest run of its last tokens, the latest of several such places.  Empty where not even the last
-  /// two tokens match.
-  Guess after(std::span<const int64_t> text, int64_t most) const;
-  /// The same for this sequence's own end.
-  Guess guess(int64_t most) const { return after(ids_, most); }
+  /// A guess of at most `max_tokens` tokens that follow `text`.  It is copied from the place in this sequence
+  /// that matches the longest suffix of `text`, the latest of several such places.  Empty where not even the
+  /// last two tokens of `text` occur.
+  Guess guess_after(std::span<const int64_t> text, int64_t max_tokens) const;
+  /// The same for the text of this sequence itself.
+  Guess guess(int64_t max_tokens) const { return guess_after(ids_, max_tokens); }
 
   std::span<const int64_t> ids() const { return ids_; }
 
  private:
   std::vector<int64_t> ids_;
-  std::vector<int32_t> earlier_;  // [i]: the last j < i with the same pair ids_[j - 1], ids_[j]; -1: none
-  std::unordered_map<uint64_t, int32_t> newest_;  // pair of tokens -> the last index of its second one
+  // For each i the largest j < i with the same pair of tokens: ids_[j - 1], ids_[j] equal ids_[i - 1],
+  // ids_[i]; -1: none.
+  std::vector<int32_t> previous_occurrence_;
+  /// Pair of tokens -> the largest index of its second token.
+  std::unordered_map<uint64_t, int32_t> last_occurrence_;
 };
 
-/// The answers of a job so far, to copy guesses from in later ones: the last 500 thousand to million tokens.
+/// The latest answers of a job, 500 thousand to a million tokens, from which guesses for later answers are
+/// copied.
 class AnswerMatcher {
  public:
   void append(std::span<const int64_t> answer);
-  /// As SuffixMatcher::after; no guess runs from one answer into another.
-  SuffixMatcher::Guess after(std::span<const int64_t> text, int64_t most) const;
+  /// As SuffixMatcher::guess_after; no guess runs from one answer into another.
+  SuffixMatcher::Guess guess_after(std::span<const int64_t> text, int64_t max_tokens) const;
 
  private:
-  SuffixMatcher newer_, older_;
+  SuffixMatcher newer_, older_;  // older_ is replaced by newer_ when that is full
 };
 
-/// Adds the guess to the tree as a path from its root, along existing nodes that hold the same tokens.  New
-/// nodes get a joint probability that grows with the length of the match; CostModel::calibrated corrects it.
-void graft(CandidateTree& tree, const SuffixMatcher::Guess& guess);
+/// Adds the guess to the tree as a path from its root; existing nodes with the same tokens are shared.  New
+/// nodes get a joint probability that is larger for longer matches; CostModel::calibrated_probability
+/// corrects it.
+void add_guess(CandidateTree& tree, const SuffixMatcher::Guess& guess);
 
 }  // namespace clover::infer

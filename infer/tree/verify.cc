@@ -19,10 +19,11 @@ void check(const CandidateTree& tree, const at::Tensor& logits) {
               logits.sizes());
 }
 
-/// Follows the tree from its root while it holds the token that `choose(node, depth)` returns for each node.
+/// Follows the tree from its root.  `choose(node, depth)` returns the token after a node; the path goes on to
+/// the child that holds it, and ends where there is none.
 template <class Choose>
-Accepted follow(const CandidateTree& tree, const Choose& choose) {
-  Accepted accepted;
+AcceptedPath follow(const CandidateTree& tree, const Choose& choose) {
+  AcceptedPath accepted;
   for (int32_t node = 0; node >= 0;) {
     const int64_t token = choose(node, accepted.tokens.size());
     accepted.nodes.push_back(node);
@@ -32,18 +33,19 @@ Accepted follow(const CandidateTree& tree, const Choose& choose) {
   return accepted;
 }
 
-// How the children of one node are accepted.
+// Typical acceptance of the children of one node: those whose probability exceeds the threshold.
 struct Acceptance {
   at::Tensor probabilities;  // fp32 [V]
   double threshold = 0;
 };
 
+/// `logits`: fp32 [V].
 Acceptance acceptance_after(const at::Tensor& logits, double temperature, double epsilon, double delta) {
   if (temperature <= 0) {  // the limit of low temperature: probability 1 for the arg-max, entropy 0
-    at::Tensor certain = at::zeros_like(logits);
+    at::Tensor one_hot = at::zeros_like(logits);
     const int64_t best = kernels::arg_max(logits.unsqueeze(0)).item<int64_t>();
-    if (best >= 0) certain[best] = 1.0;
-    return {certain, std::min(epsilon, delta)};
+    if (best >= 0) one_hot[best] = 1.0;
+    return {one_hot, std::min(epsilon, delta)};
   }
   const at::Tensor probabilities = (logits / temperature).softmax(0);
   const double entropy = -(probabilities * (probabilities + 1e-5).log()).sum().item<double>();
@@ -56,8 +58,8 @@ double uniform_at(const RandomKey& key, int64_t position) {
   return kernels::philox_uniform(key.seed, key.request, 0, static_cast<uint64_t>(position));
 }
 
-Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const kernels::SamplingRule& rule,
-                      const RandomKey& key, int64_t position) {
+AcceptedPath verify_match(const CandidateTree& tree, const at::Tensor& logits,
+                          const kernels::SamplingRule& rule, const RandomKey& key, int64_t position) {
   check(tree, logits);
   const int64_t vocab = logits.size(1);
   return follow(tree, [&](int32_t node, size_t depth) {
@@ -66,35 +68,35 @@ Accepted verify_match(const CandidateTree& tree, const at::Tensor& logits, const
   });
 }
 
-Accepted verify_chosen(const CandidateTree& tree, std::span<const int64_t> chosen) {
+AcceptedPath verify_chosen(const CandidateTree& tree, std::span<const int64_t> chosen) {
   TORCH_CHECK(std::ssize(chosen) == tree.size(), "verify: the tokens after ", tree.size(),
               " rows expected, found ", chosen.size());
   return follow(tree, [&](int32_t node, size_t) { return chosen[node]; });
 }
 
-Accepted verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,
-                        double epsilon, double delta) {
+AcceptedPath verify_typical(const CandidateTree& tree, const at::Tensor& logits, double temperature,
+                            double epsilon, double delta) {
   check(tree, logits);
   std::vector<Acceptance> acceptance(tree.size());
   std::vector<char> accepts(tree.size(), 0);
-  std::vector<double> likelihood(tree.size(), 0);  // sum of log-probabilities along the path
+  std::vector<double> log_probability(tree.size(), 0);  // sum of log-probabilities along the path
   accepts[0] = 1;
   int32_t last = 0;
   for (int32_t i = 1; i < tree.size(); ++i) {
     const int32_t parent = tree.parent[i];
     if (!accepts[parent]) continue;
-    Acceptance& by_target = acceptance[parent];
-    if (!by_target.probabilities.defined())
-      by_target = acceptance_after(logits[parent], temperature, epsilon, delta);
-    const double probability = by_target.probabilities[tree.ids[i]].item<double>();
-    accepts[i] = probability > by_target.threshold;
+    Acceptance& child_acceptance = acceptance[parent];
+    if (!child_acceptance.probabilities.defined())
+      child_acceptance = acceptance_after(logits[parent], temperature, epsilon, delta);
+    const double probability = child_acceptance.probabilities[tree.ids[i]].item<double>();
+    accepts[i] = probability > child_acceptance.threshold;
     if (!accepts[i]) continue;
-    likelihood[i] = likelihood[parent] + std::log(probability);
+    log_probability[i] = log_probability[parent] + std::log(probability);
     const bool longer = tree.depth[i] > tree.depth[last];
-    if (longer || (tree.depth[i] == tree.depth[last] && likelihood[i] > likelihood[last])) last = i;
+    if (longer || (tree.depth[i] == tree.depth[last] && log_probability[i] > log_probability[last])) last = i;
   }
 
-  Accepted accepted;
+  AcceptedPath accepted;
   accepted.tokens.push_back(kernels::arg_max(logits[last].unsqueeze(0)).item<int64_t>());
   for (int32_t node = last; node >= 0; node = tree.parent[node]) {
     accepted.nodes.push_back(node);
@@ -109,11 +111,12 @@ int64_t typical_token(const at::Tensor& logits, const kernels::SamplingRule& rul
                       int64_t position, double epsilon, double delta) {
   const int64_t best = kernels::arg_max(logits.unsqueeze(0)).item<int64_t>();
   if (best < 0) return best;
-  const Acceptance by_target = acceptance_after(logits, rule.temperature, epsilon, delta);
-  at::Tensor left = logits.masked_fill(by_target.probabilities <= by_target.threshold,
-                                       -std::numeric_limits<float>::infinity());
-  left[best] = logits[best];  // the only one left where a million tokens are equally likely
-  return kernels::sample(left.const_data_ptr<float>(), left.size(0), rule, uniform_at(key, position));
+  const Acceptance acceptance = acceptance_after(logits, rule.temperature, epsilon, delta);
+  at::Tensor acceptable = logits.masked_fill(acceptance.probabilities <= acceptance.threshold,
+                                             -std::numeric_limits<float>::infinity());
+  acceptable[best] = logits[best];  // where all tokens are equally probable, none may exceed the threshold
+  return kernels::sample(acceptable.const_data_ptr<float>(), acceptable.size(0), rule,
+                         uniform_at(key, position));
 }
 
 }  // namespace clover::infer

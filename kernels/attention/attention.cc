@@ -19,7 +19,7 @@ void check_rows(const AttentionRows& rows, int64_t count, at::Device device) {
   check_tensor("tree_attention", "page_table", rows.page_table, {-1, -1}, at::kInt, device);
 }
 
-/// Without queries, values and results.
+/// The call without q, k, v, out, result and scale.
 AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k) {
   AttentionCall call{};
   call.sequence = rows.sequence.const_data_ptr<int32_t>();
@@ -40,13 +40,13 @@ AttentionCall call_of(const AttentionRows& rows, int64_t query_heads, const at::
 }
 
 void check_for_gpu(const AttentionCall& call, const at::Tensor& k) {
-  TORCH_CHECK(call.head_size <= cuda::largest_head, "tree_attention: the head size is ", call.head_size,
-              ", expected at most ", cuda::largest_head, " on a GPU.");
+  TORCH_CHECK(call.head_size <= cuda::max_gpu_head_size, "tree_attention: the head size is ", call.head_size,
+              ", expected at most ", cuda::max_gpu_head_size, " on a GPU.");
   TORCH_CHECK(k.numel() / 8 <= std::numeric_limits<int32_t>::max(), "tree_attention: a layer's keys are ",
               k.numel(), " numbers, expected fewer than 2^34 on a GPU; lower --kv-memory.");
 }
 
-/// The plan of `rows`, or null where the call's rows are taken in several parts.
+/// The plan of `rows`, or null where the call's rows are taken in several portions.
 int32_t* plan_for(const AttentionCall& call, const at::Tensor& plan) {
   const int64_t words = attention_plan_words(call);
   if (words == 0) return nullptr;
@@ -61,9 +61,8 @@ void check_cache(const char* function, const at::Tensor& k, const at::Tensor& v,
   check_tensor(function, "v", v, k.sizes(), k.scalar_type(), device);
   TORCH_CHECK(k.size(1) >= 1 && k.size(2) >= 1, function, ": k has shape ", k.sizes(),
               ", expected at least one head and one row a page.");
-  TORCH_CHECK(k.size(3) >= 8 && k.size(3) <= largest_head_size && k.size(3) % 8 == 0, function,
-              ": the head size is ", k.size(3), ", expected a multiple of 8 from 8 to ", largest_head_size,
-              ".");
+  TORCH_CHECK(k.size(3) >= 8 && k.size(3) <= max_head_size && k.size(3) % 8 == 0, function,
+              ": the head size is ", k.size(3), ", expected a multiple of 8 from 8 to ", max_head_size, ".");
 }
 
 at::Tensor plan_attention(const AttentionRows& rows, int64_t query_heads, const at::Tensor& k) {

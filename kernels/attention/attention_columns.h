@@ -9,48 +9,50 @@
 namespace clover::kernels::cpu {
 namespace {
 
-/// Writes element i of key j to columns[i * block_size + j]. What is behind the last key does not matter.
+/// Transposes `count` keys: writes element i of key j to columns[i * block_keys + j]. Columns beyond the last
+/// key get arbitrary numbers.
 template <class T>
 void load_columns(const CacheRows<T>& keys, int64_t count, int64_t d, float* columns) {
   for (int64_t first = 0; first < count; first += 16) {
     for (int64_t i = 0; i < d; i += 16) {
       const int64_t elements = d - i < 16 ? 8 : 16;
-      U16 lines[16];
-      each<16>([&](auto j) CLOVER_INLINED {
+      U32x16 lines[16];
+      unroll<16>([&](auto j) CLOVER_INLINED {
         const T* key = keys(first + j < count ? first + j : count - 1) + i;
-        lines[j] = (U16)(elements == 16 ? load16(key) : join(load8(key), F8{}));
+        lines[j] = (U32x16)(elements == 16 ? load16(key) : join(load8(key), F32x8{}));
       });
       transpose(lines);
-      float* to = columns + i * block_size + first;
-      each<8>([&](auto j) CLOVER_INLINED { store_line(to + j * block_size, lines[j]); });
+      float* to = columns + i * block_keys + first;
+      unroll<8>([&](auto j) CLOVER_INLINED { store_line(to + j * block_keys, lines[j]); });
       if (elements == 16)
-        each<8>([&](auto j) CLOVER_INLINED { store_line(to + (8 + j) * block_size, lines[8 + j]); });
+        unroll<8>([&](auto j) CLOVER_INLINED { store_line(to + (8 + j) * block_keys, lines[8 + j]); });
     }
   }
 }
 
-/// Scores of V times sixteen keys, from the first of `columns` on, for Q queries, two of the eight partial
-/// sums at a time.
+/// Scores of 16 * V keys for Q queries, two of the eight partial sums at a time. `columns` points to the
+/// first of these keys, which is key `first` of the block.
 template <int Q, int V>
 void score_column_tile(const Query* const* queries, const float* columns, int64_t d, int64_t first,
                        float scale) {
-  F16 lower[Q][V], upper[Q][V];  // halves of sum8's tree
-  each<4>([&](auto pair) CLOVER_INLINED {
-    F16 sum[2][Q][V] = {};
+  F32x16 lower[Q][V], upper[Q][V];  // the sums of partial sums 0 .. 3 and 4 .. 7
+  unroll<4>([&](auto pair) CLOVER_INLINED {
+    F32x16 sum[2][Q][V] = {};
     for (int64_t i = 2 * pair; i < d; i += 8) {
-      each<2>([&](auto odd) CLOVER_INLINED {
-        F16 key[V];
-        each<V>([&](auto v)
-                    CLOVER_INLINED { key[v] = load_line<F16>(columns + (i + odd) * block_size + 16 * v); });
-        each<Q>([&](auto a) CLOVER_INLINED {
-          const F16 q = repeat<F16>(queries[a]->q[i + odd]);
-          each<V>([&](auto v) CLOVER_INLINED { sum[odd][a][v] = madd(q, key[v], sum[odd][a][v]); });
+      unroll<2>([&](auto odd) CLOVER_INLINED {
+        F32x16 key[V];
+        unroll<V>([&](auto v) CLOVER_INLINED {
+          key[v] = load_line<F32x16>(columns + (i + odd) * block_keys + 16 * v);
+        });
+        unroll<Q>([&](auto a) CLOVER_INLINED {
+          const F32x16 q = broadcast<F32x16>(queries[a]->q[i + odd]);
+          unroll<V>([&](auto v) CLOVER_INLINED { sum[odd][a][v] = madd(q, key[v], sum[odd][a][v]); });
         });
       });
     }
-    each<Q>([&](auto a) CLOVER_INLINED {
-      each<V>([&](auto v) CLOVER_INLINED {
-        const F16 both = sum[0][a][v] + sum[1][a][v];
+    unroll<Q>([&](auto a) CLOVER_INLINED {
+      unroll<V>([&](auto v) CLOVER_INLINED {
+        const F32x16 both = sum[0][a][v] + sum[1][a][v];
         if constexpr (pair == 0) lower[a][v] = both;
         if constexpr (pair == 1) lower[a][v] += both;
         if constexpr (pair == 2) upper[a][v] = both;
@@ -61,21 +63,22 @@ void score_column_tile(const Query* const* queries, const float* columns, int64_
   });
 }
 
-/// Scores of all queries, `count` for each, while the next block is prefetched.
-template <class Ahead>
-void score_columns(const Query* const* queries, const int64_t* count, int64_t total, const float* columns,
-                   int64_t d, float scale, const Ahead& ahead) {
-  for_query_heads<3>(total, [&](auto beside, int64_t begin) CLOVER_INLINED {
-    const int64_t end = begin + beside;
-    ahead.ask_for_keys(begin * block_size / total, end * block_size / total);
-    int64_t most = 0, first = 0;
-    for (int64_t a = begin; a < end; ++a) most = count[a] > most ? count[a] : most;
-    for (; first + 48 < most; first += 64)
-      score_column_tile<beside, 4>(queries + begin, columns + first, d, first, scale);
-    for (; first + 16 < most; first += 32)
-      score_column_tile<beside, 2>(queries + begin, columns + first, d, first, scale);
-    for (; first < most; first += 16)
-      score_column_tile<beside, 1>(queries + begin, columns + first, d, first, scale);
+/// Scores of `query_count` queries, key_counts[i] keys for query i; meanwhile the keys of the next block are
+/// prefetched.
+template <class NextBlock>
+void score_columns(const Query* const* queries, const int64_t* key_counts, int64_t query_count,
+                   const float* columns, int64_t d, float scale, const NextBlock& next_block) {
+  for_query_heads<3>(query_count, [&](auto heads, int64_t begin) CLOVER_INLINED {
+    const int64_t end = begin + heads;
+    next_block.prefetch_keys(begin * block_keys / query_count, end * block_keys / query_count);
+    int64_t max_count = 0, first = 0;
+    for (int64_t a = begin; a < end; ++a) max_count = key_counts[a] > max_count ? key_counts[a] : max_count;
+    for (; first + 48 < max_count; first += 64)
+      score_column_tile<heads, 4>(queries + begin, columns + first, d, first, scale);
+    for (; first + 16 < max_count; first += 32)
+      score_column_tile<heads, 2>(queries + begin, columns + first, d, first, scale);
+    for (; first < max_count; first += 16)
+      score_column_tile<heads, 1>(queries + begin, columns + first, d, first, scale);
   });
 }
 

@@ -2,63 +2,65 @@
 #include "kernels/attention/attention_merge.cuh"
 #include "kernels/attention/attention_steps.cuh"
 
-// Attention of the rows of a pass to their paths.  A tile of queries, successive rows of one sequence by the
-// query heads of one kv head, takes keys in blocks of 64 absolute positions; four blocks fold into a part,
-// and parts are added in order: what a row gets depends on its own path alone, whoever works on its keys (see
-// attention_plan_cuda.cu).
+// tree_attention on GPUs without wgmma, and on sm_90 for shapes that its own kernel does not take. Thread
+// blocks work on the items of a plan (attention_plan.h). A tile of queries takes keys in blocks of 64
+// absolute positions; four blocks are merged into a part, and parts in order into the result, so that a row's
+// result depends on its own path alone.
 namespace clover::kernels {
 namespace cuda {
 namespace {
 
-/// Rows of a tile whose path reaches the part that begins at position `start`, a bit each.
-__device__ inline unsigned rows_behind(const Span* spans, int rows, int start) {
-  unsigned behind = 0;
+/// Rows of a tile whose path has positions from `start` on, a bit each.
+__device__ inline unsigned rows_beyond(const Span* spans, int rows, int start) {
+  unsigned beyond = 0;
   for (int row = 0; row < rows; ++row)
-    if (spans[row].length > start) behind |= 1u << row;
-  return behind;
+    if (spans[row].length > start) beyond |= 1u << row;
+  return beyond;
 }
 
-/// An item of a plan for some of the query heads of a kv head, by one block of threads.
+/// Computes an item of a plan for the query heads of `work`, by one thread block.
 template <class T, int Tiles, int Pieces, int Size>
 __device__ __forceinline__ void attend_item(const Work& work, const AttentionItem& item, const Span* spans,
                                             int item_blocks, const Partials& partials, unsigned* arrived) {
   const auto tile = Tile<Tiles>::template of<T, stages<T, Pieces>>(Size > 0 ? Size : work.call.head_size);
   const int blocks = part_blocks(item_blocks, split_blocks), part_keys = blocks * block_keys;
-  const bool whole = item.chunks + item.apart == 1 && item.blocks <= blocks;
+  const bool writes_result = item.chunks + item.private_items == 1 && item.blocks <= blocks;
   Sums<Tiles * Pieces> sums;
   begin_result(tile, sums);
   Steps steps(item, spans, item_blocks);
-  const auto done = [&](const Step& step, const Step& following) {
+  const auto after_step = [&](const Step& step, const Step& following) {
     const int part = step.start / part_keys;
-    if (whole || (blocks > 1 && following.exists() && following.start / part_keys == part)) return;
-    write_partial(work, tile, blocks > 1 ? rows_behind(spans, item.rows, part * part_keys) : step.members,
+    if (writes_result || (blocks > 1 && following.exists() && following.start / part_keys == part)) return;
+    write_partial(work, tile, blocks > 1 ? rows_beyond(spans, item.rows, part * part_keys) : step.members,
                   part, sums, partials);
-    begin_result(tile, sums);  // what each thread sets here it alone has read
+    begin_result(tile, sums);  // needs no barrier: each thread resets only what it alone has read
   };
   if constexpr (pipelined<T, Pieces>) {
-    attend_pipelined<T, Size>(work, tile, spans, steps, sums, done);
+    attend_pipelined<T, Size>(work, tile, spans, steps, sums, after_step);
   } else {
-    attend_steps<T, Size>(work, tile, spans, steps, sums, done);
+    attend_steps<T, Size>(work, tile, spans, steps, sums, after_step);
   }
-  if (whole) return write_result(work, tile, sums);
-  if (is_last_to_arrive(arrived, item.chunks + item.apart)) merge_tile(work, spans, blocks, partials);
+  if (writes_result) return write_result(work, tile, sums);
+  if (is_last_to_arrive(arrived, item.chunks + item.private_items)) merge_tile(work, spans, blocks, partials);
 }
 
-/// Blocks of threads take items of the plan in turn, the query heads of the first before the next.
+/// Thread blocks take the items of the plan in turn, all query heads of an item before the next item.
+/// `Tiles`: tiles of 16 queries; `Pieces`: head size / 64, rounded up; `Size`: the head size if it is a
+/// constant, else 0.
 template <class T, int Tiles, int Pieces, int Size>
-__global__ void __launch_bounds__(threads, blocks_a_multiprocessor)
+__global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     attend(AttentionCall call, AttentionPlan plan, int64_t parts, float* workspace) {
   launch_dependents();
   wait_for_prior_kernel();
   __shared__ Span spans[Tile<Tiles>::queries];
   const TileShape shape(call, Tile<Tiles>::queries);
   const int head_parts = shape.head_parts(), heads = static_cast<int>(call.kv_heads) * head_parts;
-  AttentionItem item = plan.items[blockIdx.x / heads];  // maybe of no rows; read beside how many there are
-  const int wanted = plan.header[0] * heads, item_blocks = plan.header[1];
+  AttentionItem item = plan.items[blockIdx.x / heads];  // has no rows if the plan has fewer items
+  const int work_count = plan.header[0] * heads, item_blocks = plan.header[1];
   const Partials partials(call, parts, workspace);
-  for (int number = blockIdx.x; number < wanted;) {
-    const int in_item = number % heads, kv_head = in_item / head_parts;
-    const int head = in_item % head_parts * shape.heads_here;
+  for (int number = blockIdx.x; number < work_count;) {
+    const int head_in_item = number % heads, kv_head = head_in_item / head_parts;
+    const int head = head_in_item % head_parts * shape.heads_per_tile;
     if (static_cast<int>(threadIdx.x) < item.rows)
       spans[threadIdx.x] = plan.spans[item.first_row + threadIdx.x];
     const Work work{call,
@@ -67,33 +69,34 @@ __global__ void __launch_bounds__(threads, blocks_a_multiprocessor)
                     kv_head,
                     int64_t{kv_head} * shape.heads + head,
                     item.rows,
-                    shape.heads - head < shape.heads_here ? shape.heads - head : shape.heads_here};
+                    shape.heads - head < shape.heads_per_tile ? shape.heads - head : shape.heads_per_tile};
     __syncthreads();
     attend_item<T, Tiles, Pieces, Size>(work, item, spans, item_blocks, partials,
-                                        plan.arrived + item.tile * heads + in_item);
+                                        plan.arrived + item.tile * heads + head_in_item);
     __syncthreads();  // spans and shared memory are the next item's
     number += gridDim.x;
-    if (number < wanted) item = plan.items[number / heads];
+    if (number < work_count) item = plan.items[number / heads];
   }
 }
 
 template <class T, int Tiles, int Pieces, int Size>
 void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
                    Stream stream) {
-  const int64_t places = int64_t{blocks_a_multiprocessor} * multiprocessors(),
-                most = shape.items * shape.heads;
+  const int64_t concurrent_blocks = int64_t{blocks_per_multiprocessor} * multiprocessors(),
+                max_blocks = shape.items * shape.heads;
   const int64_t bytes = Tile<Tiles>::template bytes<T, stages<T, Pieces>>(call.head_size);
   constexpr int64_t declared = sizeof(Span) * Tile<Tiles>::queries + 16;
-  if (bytes + declared > shared_bytes_a_block())
+  if (bytes + declared > shared_bytes_per_block())
     launch_failed("tree_attention", "heads of this size take more shared memory than this GPU's blocks have");
-  launch("tree_attention", attend<T, Tiles, Pieces, Size>, dim3(most < places ? most : places), threads,
-         bytes, stream, call, AttentionPlan(shape, plan), shape.parts, workspace);
+  launch("tree_attention", attend<T, Tiles, Pieces, Size>,
+         dim3(max_blocks < concurrent_blocks ? max_blocks : concurrent_blocks), threads, bytes, stream, call,
+         AttentionPlan(shape, plan), shape.parts, workspace);
 }
 
 template <class T, int Pieces>
 void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
                    Stream stream) {
-  constexpr int size = parts_of<T> == 1 && Pieces <= 2 ? 64 * Pieces : 0;
+  constexpr int size = bf16_parts<T> == 1 && Pieces <= 2 ? 64 * Pieces : 0;
   if (size == 0 || call.head_size != size)
     return launch_attend<T, 1, Pieces, 0>(call, shape, plan, workspace, stream);
   if (shape.queries == tensor_queries)
@@ -110,14 +113,15 @@ void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* p
 }
 
 PlanShape shape_of(const AttentionCall& call) {
-  return PlanShape(call, shared_bytes_a_block(), has_warpgroup_products());
+  return PlanShape(call, shared_bytes_per_block(), has_warpgroup_products());
 }
 
-/// In how many parts the rows of a call are taken, so that their partial results have room.
+/// In how many portions the rows of a call are taken, so that the partial results of each fit in the
+/// workspace.
 int64_t portions_of(const AttentionCall& call) {
-  const int64_t parts =
-      (shape_of(call).workspace() + most_attention_workspace - 1) / most_attention_workspace;
-  return parts < 1 ? 1 : parts > call.rows ? call.rows : parts;
+  const int64_t portions =
+      (shape_of(call).workspace() + max_attention_workspace - 1) / max_attention_workspace;
+  return portions < 1 ? 1 : portions > call.rows ? call.rows : portions;
 }
 
 void attend_rows(const AttentionCall& call, const GpuContext& context) {
@@ -140,13 +144,14 @@ void attend_rows(const AttentionCall& call, const GpuContext& context) {
 }  // namespace cuda
 
 void run_on_gpu(const AttentionCall& call, const GpuContext& context) {
-  const int64_t parts = cuda::portions_of(call);
-  if (parts == 1) return cuda::attend_rows(call, context);
-  // In even parts: a small one takes as long as its longest path does.
-  const int64_t at_once = (call.rows + parts - 1) / parts;
-  for (int64_t first = 0; first < call.rows; first += at_once) {
-    const int64_t left = call.rows - first;
-    cuda::attend_rows(cuda::rows_of(call, first, at_once < left ? at_once : left), context);
+  const int64_t portions = cuda::portions_of(call);
+  if (portions == 1) return cuda::attend_rows(call, context);
+  // Portions of equal size, because a small one takes as long as its longest path.
+  const int64_t portion_rows = (call.rows + portions - 1) / portions;
+  for (int64_t first = 0; first < call.rows; first += portion_rows) {
+    const int64_t remaining = call.rows - first;
+    cuda::attend_rows(cuda::rows_of(call, first, portion_rows < remaining ? portion_rows : remaining),
+                      context);
   }
 }
 

@@ -6,45 +6,48 @@
 // The loops of tree_attention on a CPU, compiled once for each instruction family.
 namespace clover::kernels::cpu {
 
-/// Partial results, for threads that share the keys of few rows.
+/// Partial results, one for each split (split_keys positions), where threads share the keys of few rows.
 struct AttentionSplits {
-  float* partials;  // [rows * query_heads, count, head_size + 2], the last two being the largest score and
-                    // the mass; null where one thread takes all keys of a row
-  int64_t count;
+  // [rows * query_heads, count, head_size + 2]: weighted values, then the largest score, then the mass (sum
+  // of weights exp(score - largest)). Null: one thread takes all keys of a row.
+  float* partials;
+  int64_t count;  // splits of the longest path; 1 if partials is null
 };
 
-/// How many partial results a path of `length` positions has.
 constexpr int64_t split_keys = attention_split;
+/// How many splits a path of `length` positions has.
 CLOVER_HOST_DEVICE int64_t attention_splits(int64_t length) {
   return length <= split_keys ? 1 : (length + split_keys - 1) / split_keys;
 }
 
-/// What one thread computes at a time: rows [first_row, first_row + rows) of one sequence, the query heads of
-/// one kv head, and of their keys all or one split.
+/// What one thread computes at a time: rows [first_row, first_row + rows) of one sequence, for the query
+/// heads of one kv head, with all of their keys or (if AttentionSplits::partials is given) with those of one
+/// split.
 struct AttentionItem {
   int64_t first_row, rows, kv_head, split;
 };
 
-/// Floats of scratch memory for AttentionLoops::group, which then has attention_tile_scratch behind them.
-constexpr int64_t attention_keys = attention_block;
-constexpr int64_t attention_group_queries = most_queries_a_key;
+constexpr int64_t block_keys = attention_block;  // positions in a block of keys
+constexpr int64_t attention_group_queries =
+    max_query_heads_per_kv_head;  // rows * query heads of an item, at most
+/// Floats of scratch memory for AttentionLoops::attend, which needs attention_tile_scratch after these.
 CLOVER_HOST_DEVICE int64_t attention_scratch(int64_t head_size) {
-  return attention_keys * head_size + attention_group_queries * (2 * head_size + attention_keys);
+  return block_keys * head_size + attention_group_queries * (2 * head_size + block_keys);
 }
-/// What the family with tile registers needs more: TileRoom.
+/// Floats that the family with AMX tile registers needs in addition (TileBuffers in attention_tile_group.h).
 CLOVER_HOST_DEVICE int64_t attention_tile_scratch(int64_t head_size) {
-  return (3 * attention_group_queries + 2 * attention_keys) * head_size / 2 + 3 * 16 * attention_keys / 2 +
-         16;
+  return (3 * attention_group_queries + 2 * block_keys) * head_size / 2 + 3 * 16 * block_keys / 2 + 16;
 }
 
 struct AttentionLoops {
   static constexpr bool own_amx_loops = true;  // attention_amx.cc
 
-  /// All keys of an item, or those of its split, whose partial results `merge` then adds up.  Meanwhile the
-  /// first keys of `next` (nullptr: none) are prefetched.
-  void (*group)(const AttentionCall&, const AttentionItem&, const AttentionItem* next, const AttentionSplits&,
-                float* scratch);
-  /// Query heads [begin, end) of all rows' from their partial results.
+  /// Computes an item: writes its rows' results, or the partial results of its split if partials are given.
+  /// It ends with a prefetch of the first keys of the item `next` (nullptr: none).
+  void (*attend)(const AttentionCall&, const AttentionItem&, const AttentionItem* next,
+                 const AttentionSplits&, float* scratch);
+  /// Writes the results of query heads [begin, end) of the rows * query_heads of the call from their partial
+  /// results.
   void (*merge)(const AttentionCall&, const AttentionSplits&, int64_t begin, int64_t end, float* scratch);
 };
 

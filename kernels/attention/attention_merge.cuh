@@ -2,38 +2,40 @@
 
 #include "kernels/attention/attention_tile.cuh"
 
-// Writes a tile's results, or partial results, which the last block of threads of the tile merges: results of
-// blocks of keys fold into parts of four, and parts are added in order.
+// Writes a tile's results, or its partial results, which the last thread block of the tile merges: partial
+// results of single blocks of keys are merged into parts of four blocks (attention_plan.h), and parts in
+// order into the result. Mass is the sum of softmax weights, which are relative to the largest score:
+// exp(score - largest).
 namespace clover::kernels::cuda {
 namespace {
 
-/// Partial results in the workspace: sums [rows, query heads, parts, head size], then largest score and mass
-/// [rows, query heads, parts, 2].
+/// Partial results in the workspace: weighted values [rows, query heads, parts, head size], then the stats,
+/// {largest score, mass} [rows, query heads, parts, 2]. `index` is row * query heads + head.
 class Partials {
  public:
   __device__ Partials(const AttentionCall& call, int64_t parts, float* workspace)
       : head_size_(call.head_size),
         parts_(parts),
         sums_(workspace),
-        ends_(workspace + call.rows * call.query_heads * parts * call.head_size) {}
+        stats_(workspace + call.rows * call.query_heads * parts * call.head_size) {}
   __device__ float* sums(int64_t index, int64_t part) const {
     return sums_ + (index * parts_ + part) * head_size_;
   }
-  __device__ float2* end(int64_t index, int64_t part) const {
-    return reinterpret_cast<float2*>(ends_) + index * parts_ + part;
+  __device__ float2* stats(int64_t index, int64_t part) const {
+    return reinterpret_cast<float2*>(stats_) + index * parts_ + part;
   }
 
  private:
   int64_t head_size_, parts_;
-  float *sums_, *ends_;
+  float *sums_, *stats_;
 };
 
-/// An empty path has no mass.
+/// The weighted mean; 0 for an empty path, which has no mass.
 __device__ inline float mean_of(float sum, float mass) {
   return mass == 0 ? 0 : sum / mass;
 }
 
-/// The result for no keys.
+/// Sets the result to that of no keys.
 template <int Tiles, int Eights>
 __device__ __forceinline__ void begin_result(const Tile<Tiles>& tile, Sums<Eights>& sums) {
   sums = {};
@@ -42,16 +44,16 @@ __device__ __forceinline__ void begin_result(const Tile<Tiles>& tile, Sums<Eight
   tile.mass[threadIdx.x] = 0;
 }
 
-/// row(query), then body(dimension, two) for each two of the thread's sums beside each other that are
-/// someone's.
-template <int Tiles, int Eights, class Row, class Body>
-__device__ __forceinline__ void each_two(const Work& work, const Sums<Eights>& sums, const Row& row,
+/// For each of the thread's queries for which wanted(query) is true: body(dimension, {sum, next dimension's
+/// sum}) for each pair of its dimensions that the thread holds.
+template <int Tiles, int Eights, class Wanted, class Body>
+__device__ __forceinline__ void each_two(const Work& work, const Sums<Eights>& sums, const Wanted& wanted,
                                          const Body& body) {
   const LanePlace<Tiles> lane;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = lane.query(half);
-    if (query >= work.queries() || !row(query)) continue;
+    if (query >= work.queries() || !wanted(query)) continue;
 #pragma unroll
     for (int i = 0; i < Eights; ++i) {
       const int dimension = lane.eight(i) + 2 * lane.in_group;
@@ -61,70 +63,71 @@ __device__ __forceinline__ void each_two(const Work& work, const Sums<Eights>& s
   }
 }
 
-/// The partial results number `part` of the rows in `rows`, a bit each.
+/// Writes partial result number `part` of the rows in `rows`, a bit each.
 template <int Tiles, int Eights>
 __device__ inline void write_partial(const Work& work, const Tile<Tiles>& tile, unsigned rows, int part,
                                      const Sums<Eights>& sums, const Partials& partials) {
   const auto has = [&](int query) { return (rows >> work.row_of(query) & 1u) != 0; };
-  float* own = nullptr;
+  float* to = nullptr;
   each_two<Tiles>(
       work, sums,
       [&](int query) {
-        own = partials.sums(work.index_of(query), part);
+        to = partials.sums(work.index_of(query), part);
         return has(query);
       },
-      [&](int dimension, float2 two) { *reinterpret_cast<float2*>(own + dimension) = two; });
+      [&](int dimension, float2 two) { *reinterpret_cast<float2*>(to + dimension) = two; });
   const int query = threadIdx.x;
   if (query < work.queries() && has(query))
-    *partials.end(work.index_of(query), part) = {tile.largest[query], tile.mass[query]};
+    *partials.stats(work.index_of(query), part) = {tile.largest[query], tile.mass[query]};
 }
 
-/// The final result where there is one partial result: the same bits as merge_query makes of one, -0
-/// included.
+/// Writes the result of a tile with one part: the same bits that merge_query would yield. Adding 0 turns -0
+/// into 0, as it does there.
 template <int Tiles, int Eights>
 __device__ inline void write_result(const Work& work, const Tile<Tiles>& tile, const Sums<Eights>& sums) {
-  int64_t own = 0;
+  int64_t begin = 0;
   float mass = 0;
   each_two<Tiles>(
       work, sums,
       [&](int query) {
-        own = work.index_of(query) * work.call.head_size;
+        begin = work.index_of(query) * work.call.head_size;
         mass = tile.mass[query];
         return true;
       },
       [&](int dimension, float2 two) {
-        store_as(work.call.out, work.call.result, own + dimension, mean_of(0.0f + two.x, mass));
-        store_as(work.call.out, work.call.result, own + dimension + 1, mean_of(0.0f + two.y, mass));
+        store_as(work.call.out, work.call.result, begin + dimension, mean_of(0.0f + two.x, mass));
+        store_as(work.call.out, work.call.result, begin + dimension + 1, mean_of(0.0f + two.y, mass));
       });
 }
 
-/// How up to four partial results fold into one part.
+/// How up to `Blocks` partial results merge into one part, by online softmax: the factors for the sum so far
+/// and for the partial result that is added, and the part's largest score and mass.
 template <int Blocks>
 struct Folding {
   float shrink[Blocks], grow[Blocks];
   float largest = minus_infinity(), mass = 0;
 
-  __device__ Folding(const float2* ends, int count) {
+  __device__ Folding(const float2* stats, int count) {
 #pragma unroll
     for (int i = 0; i < Blocks; ++i) {
       shrink[i] = 1, grow[i] = 0;
       if (i >= count) continue;
-      const float2 end = __ldcg(ends + i);
-      const float now = larger(end.x, largest);
-      shrink[i] = exp_one(largest - now), grow[i] = exp_one(end.x - now);
-      mass = fold(mass, shrink[i], end.y, grow[i]);
-      largest = now;
+      const float2 stat = __ldcg(stats + i);
+      const float new_largest = larger(stat.x, largest);
+      shrink[i] = exp_scalar(largest - new_largest), grow[i] = exp_scalar(stat.x - new_largest);
+      mass = fold(mass, shrink[i], stat.y, grow[i]);
+      largest = new_largest;
     }
   }
 };
 template <>
 struct Folding<1> {
   float largest, mass;
-  __device__ Folding(const float2* ends, int) : largest(__ldcg(ends).x), mass(__ldcg(ends).y) {}
+  __device__ Folding(const float2* stats, int) : largest(__ldcg(stats).x), mass(__ldcg(stats).y) {}
 };
 
-/// Four dimensions of a part, of which `count` partial results are left at `from`, `width` numbers each; lane
-/// `lane` knows how they fold.
+/// Four dimensions of a part, merged from min(count, Blocks) partial results at `from`, `width` numbers
+/// apart; lane `lane` has their Folding.
 template <int Blocks>
 __device__ inline float4 folded(const Folding<Blocks>& mine, int lane, const float* from, int width,
                                 int count) {
@@ -145,16 +148,16 @@ __device__ inline float4 folded(const Folding<Blocks>& mine, int lane, const flo
   }
 }
 
-/// The result of a query of `count` partial results, of which `Blocks` fold into one part; a warp does it, a
-/// lane for each of 32 parts in turn, then for four dimensions.
+/// Writes the result of a query from `count` partial results, `Blocks` of which merge into one part. One warp
+/// calls it: a lane has the Folding of one of 32 parts at a time, and sums four dimensions.
 template <int Blocks>
 __device__ inline void merge_query(const AttentionCall& call, const Partials& partials, int64_t index,
                                    int count) {
   const int lane = threadIdx.x % warp_size, parts = (count + Blocks - 1) / Blocks;
   const int width = static_cast<int>(call.head_size);
-  const float2* ends = partials.end(index, 0);
+  const float2* stats = partials.stats(index, 0);
   float top = minus_infinity();
-  for (int i = lane; i < count; i += warp_size) top = larger(__ldcg(ends + i).x, top);
+  for (int i = lane; i < count; i += warp_size) top = larger(__ldcg(stats + i).x, top);
   top = warp_max(top);
 #pragma unroll 1
   for (int dimension = 4 * lane; dimension < width + 4 * lane; dimension += 4 * warp_size) {
@@ -164,18 +167,19 @@ __device__ inline void merge_query(const AttentionCall& call, const Partials& pa
     float mass = 0;
 #pragma unroll 1
     for (int first = 0; first < parts; first += warp_size) {
-      const int here = parts - first < warp_size ? parts - first : warp_size;
-      const int own = (first + (lane < here ? lane : 0)) * Blocks;
-      const Folding<Blocks> mine(ends + own, count - own);
-      // No keys yet leave -inf, whose difference with itself is not a number.
-      const float share = mine.largest == top ? 1 : exp_one(mine.largest - top);
-      mass += lane < here ? share * mine.mass : 0;
+      const int batch_parts = parts - first < warp_size ? parts - first : warp_size;
+      const int first_partial = (first + (lane < batch_parts ? lane : 0)) * Blocks;
+      const Folding<Blocks> folding(stats + first_partial, count - first_partial);
+      // A part without keys has -inf as its largest score, and -inf - (-inf) would be NaN.
+      const float share = folding.largest == top ? 1 : exp_scalar(folding.largest - top);
+      mass += lane < batch_parts ? share * folding.mass : 0;
 #pragma unroll(Blocks == 1 ? 4 : 1)
-      for (int i = 0; i < here; ++i) {
-        const int done = (first + i) * Blocks;
-        const float4 x = folded<Blocks>(mine, i, from + int64_t{done} * width, width, count - done);
-        const float of_all = __shfl_sync(all_lanes, share, i);
-        sum.x += of_all * x.x, sum.y += of_all * x.y, sum.z += of_all * x.z, sum.w += of_all * x.w;
+      for (int i = 0; i < batch_parts; ++i) {
+        const int merged = (first + i) * Blocks;
+        const float4 x = folded<Blocks>(folding, i, from + int64_t{merged} * width, width, count - merged);
+        const float share_of_part = __shfl_sync(all_lanes, share, i);
+        sum.x += share_of_part * x.x, sum.y += share_of_part * x.y, sum.z += share_of_part * x.z,
+            sum.w += share_of_part * x.w;
       }
     }
     mass = warp_sum(mass);
@@ -187,15 +191,16 @@ __device__ inline void merge_query(const AttentionCall& call, const Partials& pa
   }
 }
 
-/// Results of a tile whose partial results are all there, of `blocks` blocks of keys each.
+/// Writes the results of a tile from its partial results, of `blocks` blocks of keys each.
 __device__ inline void merge_tile(const Work& work, const Span* spans, int blocks, const Partials& partials) {
 #pragma unroll 1
   for (int query = threadIdx.x / warp_size; query < work.queries(); query += warps) {
-    const int own = blocks_of(spans[work.row_of(query)].length);
+    const int row_blocks = blocks_of(spans[work.row_of(query)].length);
     if (blocks == 1) {
-      merge_query<split_blocks>(work.call, partials, work.index_of(query), own);
+      merge_query<split_blocks>(work.call, partials, work.index_of(query), row_blocks);
     } else {
-      merge_query<1>(work.call, partials, work.index_of(query), (own + split_blocks - 1) / split_blocks);
+      merge_query<1>(work.call, partials, work.index_of(query),
+                     (row_blocks + split_blocks - 1) / split_blocks);
     }
   }
 }

@@ -3,17 +3,17 @@
 #include "kernels/attention/attention_loops.h"
 #include "kernels/cpu/lanes.h"
 
-// Online softmax: it is updated block of keys by block of keys.
+// Online softmax, updated after each block of keys (block_keys, 64 positions); a split is four blocks
+// (split_keys). F32x8 and F32x16 are vectors of 8 and 16 floats, F32xN the longer one that the CPU has
+// (kernels/cpu/lanes.h).
 namespace clover::kernels::cpu {
 namespace {
 
-constexpr int64_t block_size = attention_keys;
-
-/// A softmax over some keys: their values weighted by exp(score - largest), and the weights' sum.
+/// The softmax over some keys, before division by its mass.
 struct Softmax {
-  float* sum;  // [d]
-  float largest;
-  float mass;
+  float* sum;     // [d] values weighted by exp(score - largest)
+  float largest;  // score; -inf without keys
+  float mass;     // sum of the weights
 
   void clear(int64_t d) {
     std::memset(sum, 0, d * sizeof(float));
@@ -25,48 +25,54 @@ struct Softmax {
 /// One query head of one row: its softmax over the present split of keys, and over those before.
 struct Query : Softmax {
   const float* q;  // [d]
-  float* score;    // [block_size]
-  Softmax before;
+  float* score;    // [block_keys] scores of the present block of keys, then their weights
+  Softmax before;  // over the splits before the present one
 };
 
-CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F8 x) {
+/// Adds the lanes of x to `sum`, for 16 lanes first the lower eight and then the upper eight, so that both
+/// lengths of vectors yield the same bits.
+CLOVER_INLINE F32x8 add_halves_in_turn(F32x8 sum, F32x8 x) {
   return sum + x;
 }
-CLOVER_INLINE F8 add_halves_in_turn(F8 sum, F16 x) {
+CLOVER_INLINE F32x8 add_halves_in_turn(F32x8 sum, F32x16 x) {
   return sum + lower_half(x) + upper_half(x);
 }
 
-/// The largest of a block's scores and of those before. The scores behind the last key, up to a whole vector,
-/// become -inf.
+/// The largest of query.largest and the scores of a block of `count` keys. Sets the scores beyond the last
+/// key, up to a whole vector, to -inf.
 float largest_of(const Query& query, int64_t count) {
-  constexpr int64_t step = lane_count<Wide>;
+  constexpr int64_t step = lane_count<F32xN>;
   for (int64_t j = count; j % step != 0; ++j) query.score[j] = -__builtin_inff();
-  Wide best = repeat<Wide>(query.largest);
-  for (int64_t j = 0; j < count; j += step) best = larger(load_lanes<Wide>(query.score + j), best);
+  F32xN best = broadcast<F32xN>(query.largest);
+  for (int64_t j = 0; j < count; j += step) best = larger(load_lanes<F32xN>(query.score + j), best);
   return max_lane(best);
 }
 
-/// Turns a block's scores into weights and rescales what came before.
+/// Turns the scores of a block of `count` keys into weights exp(score - largest). Multiplies query.sum and
+/// query.mass, which hold the blocks before, by exp(query.largest - largest), so that they are relative to
+/// `largest` too; then adds the weights to the mass. The weighted values are added to query.sum later
+/// (add_values_of_all in attention_block.h).
+/// `largest`: largest_of the block.
 void merge_block(Query& query, int64_t count, int64_t d, float largest) {
-  constexpr int64_t step = lane_count<Wide>;
-  F8 mass{};
+  constexpr int64_t step = lane_count<F32xN>;
+  F32x8 mass{};
   int64_t j = 0;
   for (; j + 3 * step < count; j += 4 * step) {
-    Wide weights[4];
-    each<4>([&](auto k)
-                CLOVER_INLINED { weights[k] = load_lanes<Wide>(query.score + j + k * step) - largest; });
+    F32xN weights[4];
+    unroll<4>([&](auto k)
+                  CLOVER_INLINED { weights[k] = load_lanes<F32xN>(query.score + j + k * step) - largest; });
     exp_lanes(weights);
-    each<4>([&](auto k) CLOVER_INLINED {
+    unroll<4>([&](auto k) CLOVER_INLINED {
       store_lanes(query.score + j + k * step, weights[k]);
       mass = add_halves_in_turn(mass, weights[k]);
     });
   }
   for (; j < count; j += step) {
-    const Wide weight = exp_lanes(load_lanes<Wide>(query.score + j) - largest);
+    const F32xN weight = exp_lanes(load_lanes<F32xN>(query.score + j) - largest);
     store_lanes(query.score + j, weight);
     mass = add_halves_in_turn(mass, weight);
   }
-  if (query.largest == largest && largest > -__builtin_inff()) {  // as most often: all would be scaled by 1
+  if (query.largest == largest && largest > -__builtin_inff()) {  // the common case: no need to multiply by 1
     query.mass += sum8(mass);
     return;
   }
@@ -76,23 +82,25 @@ void merge_block(Query& query, int64_t count, int64_t d, float largest) {
   for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
 }
 
-/// The same for all queries, interleaved so that one fills the latencies of another.
-void merge_block(Query* const* queries, const int64_t* count, int64_t total, int64_t d) {
+/// The same for `query_count` queries, with key_counts[i] keys for query i. Two loops, so that the processor
+/// can overlap the work of several queries.
+void merge_block(Query* const* queries, const int64_t* key_counts, int64_t query_count, int64_t d) {
   float largest[attention_group_queries];
-  for (int64_t i = 0; i < total; ++i) largest[i] = largest_of(*queries[i], count[i]);
-  for (int64_t i = 0; i < total; ++i) merge_block(*queries[i], count[i], d, largest[i]);
+  for (int64_t i = 0; i < query_count; ++i) largest[i] = largest_of(*queries[i], key_counts[i]);
+  for (int64_t i = 0; i < query_count; ++i) merge_block(*queries[i], key_counts[i], d, largest[i]);
 }
 
-/// Adds the softmax over later keys to `x`.
+/// Merges the softmax over later keys, `next`, into `x`.
 void merge_splits(Softmax& x, const Softmax& next, int64_t d) {
-  const float top = next.largest > x.largest ? next.largest : x.largest;
-  // Without keys the largest is -inf, whose difference with itself is not a number.
-  const float shrink = x.largest == top ? 1.0f : exp_lanes(splat(x.largest - top))[0];
-  const float next_shrink = next.largest == top ? 1.0f : exp_lanes(splat(next.largest - top))[0];
+  const float new_largest = next.largest > x.largest ? next.largest : x.largest;
+  // Without keys the largest score is -inf, and -inf - (-inf) would be NaN.
+  const float shrink = x.largest == new_largest ? 1.0f : exp_lanes(splat(x.largest - new_largest))[0];
+  const float next_shrink =
+      next.largest == new_largest ? 1.0f : exp_lanes(splat(next.largest - new_largest))[0];
   for (int64_t i = 0; i < d; i += 8)
     store8(x.sum + i, load8(x.sum + i) * shrink + load8(next.sum + i) * next_shrink);
   x.mass = x.mass * shrink + next.mass * next_shrink;
-  x.largest = top;
+  x.largest = new_largest;
 }
 
 }  // namespace

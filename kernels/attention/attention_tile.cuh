@@ -3,32 +3,37 @@
 #include "kernels/attention/attention_plan.h"
 #include "kernels/gpu/device.cuh"
 
-// A tile of 16 or 32 queries against one block of 64 keys, on tensor cores yet in fp32: a number of 24 bits
-// is the sum of three of bf16's 8, so queries and weights go in as three parts, cached keys and values as one
-// (bf16), two (fp16) or three (fp32), and products below 2^-24 are left out.
+// A tile of 16 or 32 queries against one block of 64 keys, on tensor cores yet in fp32 precision. An fp32
+// number has 24 significant bits, so it is the sum of three bf16 numbers of 8 bits: its bf16 parts. Queries
+// and weights are multiplied as three parts, cached keys and values as one (bf16), two (fp16) or three
+// (fp32); products of parts that are below 2^-24 of the whole are left out. (attention_plan.h calls something
+// else "part": the blocks of keys of a partial result.)
 namespace clover::kernels::cuda {
 namespace {
 
 constexpr int warps = 8, threads = warps * warp_size;
-constexpr int weight_stride = block_keys + 8;
+constexpr int weight_stride = block_keys + 8;  // bf16 numbers
 
+/// Bf16 parts of a cached number of type T.
 template <class T>
-constexpr int parts_of = 1;  // Bf16
+constexpr int bf16_parts = 1;  // Bf16
 template <>
-constexpr int parts_of<Fp16> = 2;
+constexpr int bf16_parts<Fp16> = 2;
 template <>
-constexpr int parts_of<float> = 3;
-constexpr int query_parts = 3;
+constexpr int bf16_parts<float> = 3;
+constexpr int query_parts = 3;  // bf16 parts of a query's or weight's number
 
-/// Keys and values of several parts take turns in the same room, or the largest heads would not fit.
+/// Whether keys and values use the same shared memory in turn; otherwise several parts of the largest heads
+/// would not fit.
 template <class T>
-constexpr bool share_room = parts_of<T> > 1;
+constexpr bool keys_values_share_memory = bf16_parts<T> > 1;
 
-/// Which parts' products count.
-CLOVER_HOST_DEVICE bool counts(int part, int other) {
+/// Whether the product of part `part` of one factor and part `other` of the other is computed.
+CLOVER_HOST_DEVICE bool is_multiplied(int part, int other) {
   return part + other < query_parts;
 }
 
+/// Splits the next bf16 part off x: returns x rounded to bf16, and subtracts that from x.
 CLOVER_HOST_DEVICE Bf16 take_part(float& x) {
   Bf16 part;
   from_float(x, part);
@@ -41,26 +46,32 @@ template <int Tiles>
 class Tile {
  public:
   static constexpr int queries = Tiles * tensor_queries;
-  static constexpr int places = 3;  // blocks whose keys have been found
-  Bf16 *query, *key, *value;        // [parts, queries | 64 | 64, stride]
-  Bf16* weight;                     // [queries, parts, stride]; a query's scores lie there first
-  float *largest, *mass, *shrink, *grow;
-  int32_t* place;  // [places, 64] index of each key in the cache, in chunks of 8, -1 beyond the last
-  int head, size, key_step, value_step;  // head size, in whole steps of 16, elements from row to row
-  int key_room, value_room;              // elements of a stage
+  static constexpr int places = 3;  // blocks of keys whose cache rows may be looked up at once
+  Bf16* query;                      // [query_parts, queries, key_step]
+  Bf16* key;                        // [stages, bf16_parts, 64, key_step]
+  Bf16* value;                      // [stages, bf16_parts, 64, value_step]
+  // [queries, query_parts, weight_stride] weights; before they are known, each query's 64 scores (fp32)
+  Bf16* weight;
+  float *largest, *mass;  // [queries] largest score so far, and sum of weights relative to it
+  float *shrink, *grow;   // [queries] factors of `fold` for the present block; shrink < 0: skip it
+  int32_t* place;         // [places, 64] offset in the cache of each key, in units of 8 elements; -1: no key
+  int head, size;         // head size, and the same rounded up to a multiple of 16
+  int key_step, value_step;              // elements from one row to the next
+  int key_stage_size, value_stage_size;  // elements of a stage
 
   template <class T, int Stages>
   CLOVER_HOST_DEVICE static int64_t bytes(int64_t head_size) {
     const int size = static_cast<int>(head_size + 15) / 16 * 16;
-    const int64_t cached = share_room<T> ? larger_of(key_stride(size), value_stride(size))
-                                         : key_stride(size) + value_stride(size);
+    const int64_t cached = keys_values_share_memory<T> ? larger_of(key_stride(size), value_stride(size))
+                                                       : key_stride(size) + value_stride(size);
     const int64_t halves = query_parts * queries * key_stride(size) +
-                           Stages * parts_of<T> * block_keys * cached + query_parts * queries * weight_stride;
+                           Stages * bf16_parts<T> * block_keys * cached +
+                           query_parts * queries * weight_stride;
     return places * block_keys * 4 + halves * 2 + 4 * queries * 4;
   }
   template <class T, int Stages>
   __device__ __forceinline__ static Tile of(int64_t head_size) {
-    return Tile(head_size, parts_of<T>, Stages, share_room<T>);
+    return Tile(head_size, bf16_parts<T>, Stages, keys_values_share_memory<T>);
   }
   __device__ __forceinline__ Bf16* weights(int query) const {
     return weight + query * query_parts * weight_stride;
@@ -76,13 +87,13 @@ class Tile {
     size = static_cast<int>(head_size + 15) / 16 * 16;
     key_step = key_stride(size);
     value_step = value_stride(size);
-    key_room = parts * block_keys * key_step;
-    value_room = parts * block_keys * value_step;
+    key_stage_size = parts * block_keys * key_step;
+    value_stage_size = parts * block_keys * value_step;
     place = shared_memory<int32_t>();
     query = reinterpret_cast<Bf16*>(place + places * block_keys);
     key = query + query_parts * queries * key_step;
-    value = share ? key : key + stages * key_room;
-    weight = share ? key + larger_of(key_room, value_room) : value + stages * value_room;
+    value = share ? key : key + stages * key_stage_size;
+    weight = share ? key + larger_of(key_stage_size, value_stage_size) : value + stages * value_stage_size;
     largest = reinterpret_cast<float*>(weight + query_parts * queries * weight_stride);
     mass = largest + queries;
     shrink = mass + queries;
@@ -90,29 +101,30 @@ class Tile {
   }
 };
 
-/// What a block of threads works on: queries of `rows` rows from `first_row` by `heads` heads from
-/// `first_head`.
+/// The tile that a thread block works on: `rows` rows from `first_row` on, by `heads` query heads from
+/// `first_head` on.
 struct Work {
   const AttentionCall& call;
-  const int32_t* pages;
+  const int32_t* pages;  // the sequence's row of page_table
   int64_t first_row, kv_head, first_head;
   int rows, heads;
-  unsigned inverse =
-      65536u / static_cast<unsigned>(heads) + 1;  // of heads: neither they nor queries exceed 32
+  // 2^16 / heads, for a division by multiplication; exact because heads and queries are at most 32.
+  unsigned inverse = 65536u / static_cast<unsigned>(heads) + 1;
 
   __device__ int queries() const { return rows * heads; }
-  /// Of the tile.
+  /// Row of the tile.
   __device__ int row_of(int query) const {
     return static_cast<int>(static_cast<unsigned>(query) * inverse >> 16);
   }
-  /// Index among all rows' query heads.
+  /// row * query_heads + head, of the call.
   __device__ int64_t index_of(int query) const {
     const int row = row_of(query);
     return (first_row + row) * call.query_heads + first_head + (query - row * heads);
   }
 };
 
-/// The tile's queries; what lies where there is none is never looked at.
+/// Copies the tile's queries to shared memory, in parts. Places without a query are not written; their
+/// results are not used.
 template <int Tiles>
 __device__ inline void load_queries(const Work& work, const Tile<Tiles>& tile) {
   constexpr int at_once = 4;
@@ -121,34 +133,34 @@ __device__ inline void load_queries(const Work& work, const Tile<Tiles>& tile) {
     float x[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      const int wanted = first + i * threads, query = wanted / tile.size, at = wanted % tile.size;
-      x[i] = wanted < count && at < d ? work.call.q[work.index_of(query) * d + at] : 0;
+      const int index = first + i * threads, query = index / tile.size, at = index % tile.size;
+      x[i] = index < count && at < d ? work.call.q[work.index_of(query) * d + at] : 0;
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      const int wanted = first + i * threads, query = wanted / tile.size, at = wanted % tile.size;
-      for (int part = 0; part < query_parts && wanted < count; ++part)
+      const int index = first + i * threads, query = index / tile.size, at = index % tile.size;
+      for (int part = 0; part < query_parts && index < count; ++part)
         tile.query[(part * Tile<Tiles>::queries + query) * tile.key_step + at] = take_part(x[i]);
     }
   }
 }
 
-/// A block of keys or values to shared memory, zeros beyond the last and behind the head's end.  `Size`: of a
-/// head, where it is known and whole.
+/// Begins to copy a block of keys or values to shared memory, with zeros for missing keys and beyond the head
+/// size, as one copy group. `Size`: the head size, if it is a constant; else 0.
 template <class T, int Size, int Tiles>
 __device__ __forceinline__ void load_block(const Tile<Tiles>& tile, const int32_t* place, const void* cache,
                                            Bf16* to, int step) {
   const T* from = static_cast<const T*>(cache);
-  if constexpr (Size > 0 && parts_of<T> == 1) {
+  if constexpr (Size > 0 && bf16_parts<T> == 1) {
     constexpr int chunks = Size / 8, keys_at_once = threads / chunks;
     static_assert(threads % chunks == 0 && block_keys % keys_at_once == 0);
     const int first = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
-    const int32_t* own = place + first;
+    const int32_t* first_place = place + first;
     Bf16* row = to + first * step + chunk * 8;
     const T* base = from + chunk * 8;
     int at[block_keys / keys_at_once];
 #pragma unroll
-    for (int i = 0; i < block_keys / keys_at_once; ++i) at[i] = own[i * keys_at_once];
+    for (int i = 0; i < block_keys / keys_at_once; ++i) at[i] = first_place[i * keys_at_once];
 #pragma unroll
     for (int i = 0; i < block_keys / keys_at_once; ++i)
       copy_async(row + i * keys_at_once * step, base + int64_t{8} * (at[i] < 0 ? 0 : at[i]), at[i] < 0);
@@ -159,12 +171,12 @@ __device__ __forceinline__ void load_block(const Tile<Tiles>& tile, const int32_
       const bool nothing = place[key] < 0 || chunk >= used;
       const T* source = nothing ? from : from + int64_t{8} * place[key] + chunk * 8;
       Bf16* row = to + key * step + chunk * 8;
-      if constexpr (parts_of<T> == 1) {
+      if constexpr (bf16_parts<T> == 1) {
         copy_async(row, source, nothing);
       } else {
         for (int at = 0; at < 8; ++at) {
           float x = nothing ? 0 : to_float(source[at]);
-          for (int part = 0; part < parts_of<T>; ++part) row[part * block_keys * step + at] = take_part(x);
+          for (int part = 0; part < bf16_parts<T>; ++part) row[part * block_keys * step + at] = take_part(x);
         }
       }
     }
@@ -179,30 +191,31 @@ __device__ inline uint32_t one_word(const Bf16* from) {
   return *reinterpret_cast<const uint32_t*>(from);
 }
 
-/// Whose a thread's numbers are: of query tile `tile`, which a share of the warps has, this one the
-/// `warp`-th; `group` is the place of a query there (and group + 8), `in_group` that of two keys or
-/// dimensions among 8.
+/// Which queries and columns a thread's numbers of multiply_add (kernels/gpu/device.cuh) belong to.
 template <int Tiles>
 struct LanePlace {
-  static constexpr int warps_a_tile = warps / Tiles;
-  int tile = threadIdx.x / warp_size / warps_a_tile, warp = threadIdx.x / warp_size % warps_a_tile;
-  int group = threadIdx.x % warp_size / 4, in_group = threadIdx.x % 4;
+  static constexpr int warps_per_tile = warps / Tiles;
+  int tile = threadIdx.x / warp_size / warps_per_tile;  // of 16 queries
+  int warp = threadIdx.x / warp_size % warps_per_tile;  // number among the warps of that tile
+  int group = threadIdx.x % warp_size / 4;              // query, and query - 8, in that tile
+  int in_group = threadIdx.x % 4;                       // pair of columns in each eight
 
   __device__ int query(int half) const { return tile * tensor_queries + half * 8 + group; }
-  /// First of the i-th eight keys or dimensions of the warp.
-  __device__ int eight(int i) const { return 8 * (warp + warps_a_tile * i); }
+  /// First key (of scores) or dimension (of weighted values) of the warp's i-th eight columns.
+  __device__ int eight(int i) const { return 8 * (warp + warps_per_tile * i); }
 };
 
-/// Whether a tile has more queries than the first eight rows of a tensor core's operand: else nothing is read
-/// for the others, which would take as much of shared memory's time.
+/// How many of a tensor core's 16 rows hold queries. With eight, the other rows are not read from shared
+/// memory.
 enum class Rows { eight, sixteen };
 
-/// Scores of the warp's query tile for its keys.
+/// Writes the scores of the warp's tile of 16 queries, for its share of the block's keys, to tile.scores.
+/// `Parts`: bf16 parts of a key's number.
 template <int Parts, int Size, Rows Used, int Tiles>
 __device__ __forceinline__ void score_block(const AttentionCall& call, const Tile<Tiles>& tile,
                                             const Bf16* keys) {
   const LanePlace<Tiles> lane;
-  float sum[query_parts][Tiles][4] = {};  // chains of their own: a tensor core waits for the sum it adds to
+  float sum[query_parts][Tiles][4] = {};  // one sum for each part, because dependent products wait
 #pragma unroll
   for (int first = 0; first < (Size > 0 ? Size : tile.size); first += 16) {
     const int at = first + 4 * lane.in_group;
@@ -224,7 +237,8 @@ __device__ __forceinline__ void score_block(const AttentionCall& call, const Til
       for (int i = 0; i < Tiles; ++i)
 #pragma unroll
         for (int other = 0; other < Parts; ++other)
-          if (counts(part, other)) multiply_add(sum[part][i], a, key[i][other].x, key[i][other].y, Bf16{});
+          if (is_multiplied(part, other))
+            multiply_add(sum[part][i], a, key[i][other].x, key[i][other].y, Bf16{});
     }
   }
 #pragma unroll
@@ -240,21 +254,23 @@ __device__ __forceinline__ void score_block(const AttentionCall& call, const Til
   }
 }
 
-/// A query's result so far and that of more keys become one: `shrink` of the first, `grow` of the second.
+/// Merges the sum so far and the sum over more keys, each scaled to the new largest score.
 __device__ __forceinline__ float fold(float sum, float shrink, float more, float grow) {
   return sum * shrink + more * grow;
 }
 
-/// Turns the scores of some queries for a block into weights, and moves their largest scores and masses; a
-/// count of 0: the block is not the query's.  What a block yields does not depend on those before it.
+/// Turns the scores of some queries for a block of keys into weights, and updates the queries' largest
+/// scores, masses, shrink and grow.  count[q] is the number of keys of query[q]; 0: the query skips the
+/// block.  A block's weights are relative to its own largest score, so they do not depend on the blocks
+/// before.
 template <int Queries, int Tiles>
 __device__ __forceinline__ void weigh_queries(const Tile<Tiles>& tile, const int (&query)[Queries],
                                               const int (&count)[Queries]) {
   const int lane = threadIdx.x % warp_size;
-  bool none = true;
+  bool no_keys = true;
 #pragma unroll
-  for (int q = 0; q < Queries; ++q) none = none && count[q] <= 0;
-  if (none) {
+  for (int q = 0; q < Queries; ++q) no_keys = no_keys && count[q] <= 0;
+  if (no_keys) {
 #pragma unroll
     for (int q = 0; q < Queries; ++q)
       if (lane == q) tile.shrink[query[q]] = -1;
@@ -268,52 +284,54 @@ __device__ __forceinline__ void weigh_queries(const Tile<Tiles>& tile, const int
     x[q][1] = 2 * lane + 1 < count[q] ? scores.y : minus_infinity();
     largest[q] = larger(x[q][1], larger(x[q][0], minus_infinity()));
   }
-  __syncwarp();  // weights lie where scores lay
+  __syncwarp();  // weights overwrite scores
 #pragma unroll
-  for (int apart = warp_size / 2; apart > 0; apart /= 2)
+  for (int lane_distance = warp_size / 2; lane_distance > 0; lane_distance /= 2)
 #pragma unroll
     for (int q = 0; q < Queries; ++q)
-      largest[q] = larger(__shfl_xor_sync(all_lanes, largest[q], apart), largest[q]);
-      // A query that has none gets weights and sums, too, which nobody looks at.
+      largest[q] = larger(__shfl_xor_sync(all_lanes, largest[q], lane_distance), largest[q]);
+      // A query that skips the block gets weights, too, which are not used.
 #pragma unroll
   for (int q = 0; q < Queries; ++q) {
-    float low = exp_one(x[q][0] - largest[q]), high = exp_one(x[q][1] - largest[q]);
+    float low = exp_scalar(x[q][0] - largest[q]), high = exp_scalar(x[q][1] - largest[q]);
     total[q] = (0.0f + low) + high;
 #pragma unroll
     for (int part = 0; part < query_parts; ++part) {
-      const uint32_t two = two_bf16(low, high);
+      const uint32_t two = pack_two_bf16(low, high);
       reinterpret_cast<uint32_t*>(tile.weights(query[q]) + part * weight_stride)[lane] = two;
       low -= bits_as<float>(two << 16), high -= bits_as<float>(two & 0xffff0000u);
     }
   }
 #pragma unroll
-  for (int apart = warp_size / 2; apart > 0; apart /= 2)
+  for (int lane_distance = warp_size / 2; lane_distance > 0; lane_distance /= 2)
 #pragma unroll
-    for (int q = 0; q < Queries; ++q) total[q] += __shfl_xor_sync(all_lanes, total[q], apart);
-  // Lane q's is the q-th query.
-  int own = query[0], own_count = count[0];
+    for (int q = 0; q < Queries; ++q) total[q] += __shfl_xor_sync(all_lanes, total[q], lane_distance);
+  // Lane q updates the q-th query.
+  int own_query = query[0], own_count = count[0];
   float own_largest = largest[0], own_total = total[0];
 #pragma unroll
   for (int q = 1; q < Queries; ++q) {
     if (lane != q) continue;
-    own = query[q], own_count = count[q], own_largest = largest[q], own_total = total[q];
+    own_query = query[q], own_count = count[q], own_largest = largest[q], own_total = total[q];
   }
   if (lane >= Queries) return;
-  const float before = tile.largest[own], now = larger(own_largest, before);
-  const float shrink = exp_one(before - now), grow = exp_one(own_largest - now);
-  tile.shrink[own] = own_count > 0 ? shrink : -1;
-  tile.grow[own] = grow;
+  const float old_largest = tile.largest[own_query], new_largest = larger(own_largest, old_largest);
+  const float shrink = exp_scalar(old_largest - new_largest), grow = exp_scalar(own_largest - new_largest);
+  tile.shrink[own_query] = own_count > 0 ? shrink : -1;
+  tile.grow[own_query] = grow;
   if (own_count <= 0) return;
-  tile.mass[own] = fold(tile.mass[own], shrink, own_total, grow);
-  tile.largest[own] = now;
+  tile.mass[own_query] = fold(tile.mass[own_query], shrink, own_total, grow);
+  tile.largest[own_query] = new_largest;
 }
 
-/// Weighted values of the warp's query tile at eights of dimensions.
+/// A thread's weighted values of its tile of 16 queries, for `Eights` groups of eight dimensions: x[i] is the
+/// `d` of multiply_add.
 template <int Eights>
 struct Sums {
   float x[Eights][4];
 };
 
+/// Adds the weighted values of a block of keys to `sums`.
 template <int Parts, int Size, Rows Used, int Tiles, int Eights>
 __device__ __forceinline__ void add_block(const Tile<Tiles>& tile, const Bf16* values, Sums<Eights>& sums) {
   const LanePlace<Tiles> lane;
@@ -333,23 +351,23 @@ __device__ __forceinline__ void add_block(const Tile<Tiles>& tile, const Bf16* v
 #pragma unroll
     for (int part = 0; part < query_parts; ++part) {
       const Bf16* weight = tile.weights(lane.query(0)) + part * weight_stride + at + 2 * lane.in_group;
-      constexpr int eight_on = 8 * query_parts * weight_stride;
+      constexpr int eight_queries_on = 8 * query_parts * weight_stride;
       uint32_t a[4] = {one_word(weight), 0, one_word(weight + 8), 0};
       if constexpr (Used == Rows::sixteen)
-        a[1] = one_word(weight + eight_on), a[3] = one_word(weight + eight_on + 8);
+        a[1] = one_word(weight + eight_queries_on), a[3] = one_word(weight + eight_queries_on + 8);
 #pragma unroll
       for (int i = 0; i < Eights; ++i) {
         if (Size == 0 && lane.eight(i) >= tile.size) continue;
 #pragma unroll
         for (int other = 0; other < Parts; ++other)
-          if (counts(part, other)) multiply_add(block.x[i], a, b[other][i][0], b[other][i][1], Bf16{});
+          if (is_multiplied(part, other)) multiply_add(block.x[i], a, b[other][i][0], b[other][i][1], Bf16{});
       }
     }
   }
 #pragma unroll
   for (int half = 0; half < (Used == Rows::sixteen ? 2 : 1); ++half) {
     const float shrink = tile.shrink[lane.query(half)], grow = tile.grow[lane.query(half)];
-    if (shrink < 0) continue;  // none of the query's business
+    if (shrink < 0) continue;  // the query skips the block
 #pragma unroll
     for (int i = 0; i < Eights; ++i)
 #pragma unroll

@@ -5,8 +5,9 @@
 #include "kernels/attention/attention_merge.cuh"
 #include "kernels/attention/attention_wide.cuh"
 
-// Writes a wide tile's results, or partial results of single blocks or of parts of 16, which the last block
-// of threads of the tile merges: blocks fold into parts in order, and parts into the result.
+// Writes a wide tile's results, or its partial results, of single blocks of keys or of parts of 16 blocks
+// (attention_plan.h), which the last thread block of the tile merges: blocks in order into parts, and parts
+// in order into the result.
 namespace clover::kernels::cuda {
 namespace {
 
@@ -28,10 +29,11 @@ __device__ __forceinline__ void store_two(float* to, float low, float high) {
 }
 template <>
 __device__ __forceinline__ void store_two(Bf16* to, float low, float high) {
-  *reinterpret_cast<uint32_t*>(to) = two_bf16(low, high);
+  *reinterpret_cast<uint32_t*>(to) = pack_two_bf16(low, high);
 }
 
-/// body(dimension, first, second) for each two of the thread's sums of a query beside each other.
+/// Calls body(dimension, sum, sum of the next dimension) for all pairs of dimensions that the thread holds of
+/// its query number `query`, 0 or 1.
 template <int Size, class Body>
 __device__ __forceinline__ void each_two_of(const WideSums<Size>& sums, int query, const Body& body) {
 #pragma unroll
@@ -42,11 +44,11 @@ __device__ __forceinline__ void each_two_of(const WideSums<Size>& sums, int quer
            sums.x[half][i][2 * query + 1]);
 }
 
-/// Writes partial result number `part` of those queries that have had a key since the last one, and starts
-/// anew.
+/// Writes partial result number `part` of those of the thread's queries that have any mass, and clears
+/// `sums`.
 template <int Size>
-__device__ __forceinline__ void leave_partial(const WideWork& work, const OwnQuery (&own)[2], int part,
-                                              WideSums<Size>& sums, const Partials& partials) {
+__device__ __forceinline__ void write_wide_partial(const WideWork& work, const OwnQuery (&own)[2], int part,
+                                                   WideSums<Size>& sums, const Partials& partials) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (!own[i].exists() || sums.mass[i] == 0) continue;
@@ -55,12 +57,13 @@ __device__ __forceinline__ void leave_partial(const WideWork& work, const OwnQue
     each_two_of(sums, i, [&](int dimension, float first, float second) {
       *reinterpret_cast<float2*>(to + dimension) = {first, second};
     });
-    if (threadIdx.x % 4 == 0) *partials.end(index, part) = {sums.largest[i], sums.mass[i]};
+    if (threadIdx.x % 4 == 0) *partials.stats(index, part) = {sums.largest[i], sums.mass[i]};
   }
   sums.clear();
 }
 
-/// The final result where there is one part: the same bits as merge_wide_query makes of one, -0 included.
+/// Writes the result of a tile of which one item computes all keys: the same bits that merge_wide_query would
+/// yield. Adding 0 turns -0 into 0, as it does there.
 template <int Size>
 __device__ __forceinline__ void write_wide_result(const WideWork& work, const OwnQuery (&own)[2],
                                                   const WideSums<Size>& sums) {
@@ -78,25 +81,25 @@ __device__ __forceinline__ void write_wide_result(const WideWork& work, const Ow
   }
 }
 
-/// Adds a part's results and starts the next part.
+/// Merges a part into `result` and clears the part.
 template <int Size>
-__device__ __forceinline__ void add_part(WideSums<Size>& all, WideSums<Size>& part) {
+__device__ __forceinline__ void add_part(WideSums<Size>& result, WideSums<Size>& part) {
 #pragma unroll
   for (int query = 0; query < 2; ++query) {
     if (part.mass[query] == 0) continue;
-    const Fold fold(all.largest[query], all.mass[query], part.largest[query], part.mass[query]);
+    const Fold fold(result.largest[query], result.mass[query], part.largest[query], part.mass[query]);
 #pragma unroll
     for (int half = 0; half < Size / 64; ++half)
 #pragma unroll
       for (int i = 0; i < 8; ++i)
 #pragma unroll
         for (int j = 2 * query; j < 2 * query + 2; ++j)
-          all.x[half][i][j] = fold.of(all.x[half][i][j], part.x[half][i][j]);
+          result.x[half][i][j] = fold.of(result.x[half][i][j], part.x[half][i][j]);
   }
   part.clear();
 }
 
-/// A lane's dimensions of a query's result.
+/// A lane's dimensions of a query's result or partial result.
 template <int Size>
 struct Merged {
   static constexpr int width = Size / warp_size;
@@ -110,20 +113,21 @@ struct Merged {
   }
   __device__ __forceinline__ void read(const Partials& partials, int64_t index, int number) {
     using Lanes = std::conditional_t<width == 4, float4, float2>;
-    const float2 end = __ldcg(partials.end(index, number));
+    const float2 stat = __ldcg(partials.stats(index, number));
     const Lanes lanes =
         __ldcg(reinterpret_cast<const Lanes*>(partials.sums(index, number)) + threadIdx.x % warp_size);
-    largest = end.x, mass = end.y;
+    largest = stat.x, mass = stat.y;
     __builtin_memcpy(x, &lanes, sizeof x);
   }
 };
 
-/// The result of a query of `count` partial results, `a_part` of which fold into one part; a warp does it.
+/// Writes the result of a query from `count` partial results, `partials_per_part` of which merge into one
+/// part. One warp calls it.
 template <int Size>
 __device__ inline void merge_wide_query(const AttentionCall& call, const Partials& partials, int64_t index,
-                                        int count, int a_part) {
+                                        int count, int partials_per_part) {
   constexpr int at_once = 16;
-  Merged<Size> all, part;
+  Merged<Size> result, part;
 #pragma unroll 1
   for (int first = 0; first < count; first += at_once) {
     Merged<Size> read[at_once];
@@ -133,29 +137,29 @@ __device__ inline void merge_wide_query(const AttentionCall& call, const Partial
     for (int i = 0; i < at_once; ++i) {
       if (first + i >= count) break;
       part.add(read[i]);
-      if ((first + i + 1) % a_part != 0 && first + i + 1 < count) continue;
-      all.add(part);
+      if ((first + i + 1) % partials_per_part != 0 && first + i + 1 < count) continue;
+      result.add(part);
       part = {};
     }
   }
-  const float share = all.mass == 0 ? 0 : 1 / all.mass;
+  const float share = result.mass == 0 ? 0 : 1 / result.mass;
   const int64_t at = index * Size + threadIdx.x % warp_size * Merged<Size>::width;
   as_element(call.result, [&](auto zero) {
     auto* to = static_cast<decltype(zero)*>(call.out) + at;
 #pragma unroll
     for (int i = 0; i < Merged<Size>::width; i += 2)
-      store_two(to + i, all.x[i] * share, all.x[i + 1] * share);
+      store_two(to + i, result.x[i] * share, result.x[i + 1] * share);
   });
 }
 
-/// Results of a tile whose partial results are all there, of `blocks` blocks of keys each.
+/// Writes the results of a tile from its partial results, of `blocks` blocks of keys each.
 template <int Size, int Groups>
 __device__ inline void merge_wide_tile(const WideWork& work, const Span* spans, int blocks,
                                        const Partials& partials) {
 #pragma unroll 1
   for (int query = threadIdx.x / warp_size; query < work.queries(); query += 4 * Groups) {
-    const int own = blocks_of(spans[query / work.heads].length);
-    merge_wide_query<Size>(work.call, partials, work.index_of(query), (own + blocks - 1) / blocks,
+    const int row_blocks = blocks_of(spans[query / work.heads].length);
+    merge_wide_query<Size>(work.call, partials, work.index_of(query), (row_blocks + blocks - 1) / blocks,
                            wide_part_blocks / blocks);
   }
 }

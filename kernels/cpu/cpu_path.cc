@@ -14,11 +14,11 @@ namespace clover::kernels {
 namespace {
 
 constexpr int unset = -1;
-std::atomic<int> chosen{unset};
+std::atomic<int> current_path{unset};
 constexpr CpuPath all_paths[] = {CpuPath::portable, CpuPath::avx2, CpuPath::avx512_bf16, CpuPath::amx};
 
-/// Linux saves the tile registers only for processes that ask (arch_prctl(2)); a kernel that does not know
-/// the question has no such registers to give.
+/// Linux lets a process use the tile registers only after a request (arch_prctl(2)).  Older kernels, which do
+/// not support them, refuse it.
 bool tile_registers_permitted() {
 #if defined(__linux__) && defined(__x86_64__)
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -31,8 +31,7 @@ bool tile_registers_permitted() {
 
 bool machine_has(CpuPath path) {
 #if defined(__x86_64__)
-  // These builtins ask the operating system too: a family whose registers it does not save is reported as
-  // missing.
+  // These builtins report a family as missing if the operating system does not save its registers.
   __builtin_cpu_init();
   const bool avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
@@ -83,19 +82,19 @@ std::vector<CpuPath> available_cpu_paths() {
 }
 
 CpuPath cpu_path() {
-  const int current = chosen.load(std::memory_order_relaxed);
+  const int current = current_path.load(std::memory_order_relaxed);
   if (current != unset) return static_cast<CpuPath>(current);
   const char* name = std::getenv("CLOVER_CPU_PATH");
   const CpuPath path =
       name != nullptr && *name != '\0' ? path_from_environment(name) : available_cpu_paths().back();
-  chosen.store(static_cast<int>(path), std::memory_order_relaxed);
+  current_path.store(static_cast<int>(path), std::memory_order_relaxed);
   return path;
 }
 
 void set_cpu_path(CpuPath path) {
   TORCH_CHECK(machine_has(path), "The CPU path ", to_string(path),
               " needs instructions that this machine lacks: choose one of ", available_names(), ".");
-  chosen.store(static_cast<int>(path), std::memory_order_relaxed);
+  current_path.store(static_cast<int>(path), std::memory_order_relaxed);
 }
 
 std::string to_string(CpuPath path) {

@@ -5,11 +5,11 @@
 
 namespace clover::kernels::cpu {
 
-/// The family whose loops run: cpu_path(), in a file of its own, which the test of emulated families
-/// replaces.
+/// The family whose loops run: cpu_path().  loops.cc defines only this, because the test of emulated families
+/// replaces it.
 CpuPath path_of_loops();
 
-/// The loops of that family.  Amx has the flags of Avx512Bf16 and shares its loops but for those that say
+/// The `Loops` of that family.  Amx uses those of Avx512Bf16, unless the struct Loops has a member
 /// `own_amx_loops`.
 template <class Loops>
 const Loops& loops() {

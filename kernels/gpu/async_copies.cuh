@@ -6,57 +6,61 @@
 #include <cuda.h>
 #endif
 
-// Asynchronous copies to shared memory whose completion an mbarrier counts (sm_90): bulk copies, and copies
-// of a box of a matrix by the tensor memory accelerator (TMA), swizzled as tensor cores read it. (PTX ISA,
-// "mbarrier" and "cp.async.bulk.tensor".)
+// sm_90: the tensor memory accelerator (TMA) copies a box, a rectangle of a matrix in global memory, to
+// shared memory, while threads go on. An mbarrier counts its bytes. (PTX ISA, "mbarrier" and
+// "cp.async.bulk.tensor".)
 namespace clover::kernels::cuda {
 
-/// How a box of a matrix lies in shared memory (TMA's 128-byte swizzle): rows of 128 bytes one after the
-/// other, from an address that is a multiple of swizzled_alignment. The 16 bytes number c of row r are at
-/// place c ^ r % 8 of the row.
+/// The layout of a swizzled box in shared memory (TMA's 128-byte swizzle, which tensor cores read): rows of
+/// 128 bytes, one after the other, from an address that is a multiple of swizzled_alignment bytes. A row has
+/// eight chunks of 16 bytes; chunk c of row r is at position c ^ (r % 8) of the row.
 constexpr int swizzled_alignment = 1024, swizzled_row_bytes = 128;
-/// The offset in bytes of such 16 bytes from the start of the box.
-CLOVER_HOST_DEVICE int swizzled_place(int row, int sixteen) {
-  return row * swizzled_row_bytes + (sixteen ^ row % 8) * 16;
+/// The offset of a chunk from the start of the box, in bytes.
+CLOVER_HOST_DEVICE int swizzled_offset(int row, int chunk) {
+  return row * swizzled_row_bytes + (chunk ^ row % 8) * 16;
 }
 
 #if !defined(CLOVER_CUDA_EMULATION)
 
-/// A tensor map: a matrix in global memory as TMA knows it. A kernel takes it as `const __grid_constant__`.
+/// TMA's description of a matrix in global memory and of its boxes (map_of_rows, map_of_bytes). A kernel's
+/// parameter of this type must be `const __grid_constant__`.
 using TensorMap = CUtensorMap;
 
-/// Dynamic shared memory aligned for boxes. A kernel that uses it has no other dynamic shared memory.
+/// The kernel's dynamic shared memory, aligned for boxes. Such a kernel must not call shared_memory as well.
 __device__ __forceinline__ unsigned char* aligned_shared_memory() {
   extern __shared__ __align__(1024) unsigned char clover_aligned_memory[];
   return clover_aligned_memory;
 }
 
-/// An mbarrier: it counts arrivals of threads and bytes of copies. When all have come the phase ends and the
-/// next one begins.
+/// An mbarrier. A phase of it ends, and the next one begins, when the expected threads have arrived and the
+/// expected bytes have been copied. Phases are numbered from 0.
 using Barrier = uint64_t;
 
-__device__ __forceinline__ uint32_t shared_address(const void* at) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+/// A shared memory pointer as the 32-bit address that PTX instructions take.
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// `arrivals`: how many arrivals of threads end a phase.
 __device__ __forceinline__ void init_barrier(Barrier* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
-/// Makes barriers that this thread has initialised visible to TMA; the other threads see them after a block
-/// barrier.
-__device__ __forceinline__ void show_barriers() {
+/// Makes barriers that this thread has initialised visible to TMA. The other threads of the block see them
+/// after a __syncthreads.
+__device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+/// Counts one arrival, and does not wait.
 __device__ __forceinline__ void arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/// Arrives, and adds `bytes` to the bytes of copies that this phase waits for.
+/// Arrives, and makes the present phase wait for `bytes` more bytes of copies.
 __device__ __forceinline__ void arrive_and_expect(Barrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
 }
-/// Waits until phase number `phase` has ended, which must be the present one or the one before.
+/// Waits until phase number `phase` has ended. It must be the present phase or the one before.
 __device__ __forceinline__ void wait_for_phase(Barrier* barrier, unsigned phase) {
   asm volatile(
       "{\n.reg .pred ended;\n"
@@ -66,14 +70,14 @@ __device__ __forceinline__ void wait_for_phase(Barrier* barrier, unsigned phase)
       : "memory");
 }
 
-/// A cache policy for data that is read once: it should not displace other data from the second-level cache.
-__device__ __forceinline__ uint64_t read_once() {
+/// A cache policy for data that is read once: it should not evict other data from the L2 cache.
+__device__ __forceinline__ uint64_t evict_first_policy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// Copies the box whose first element is in row `row` and column `column` of the matrix; elements beyond the
-/// matrix are zeros.
+/// Starts copying the box whose first element is at row `row` and column `column` of the matrix to shared
+/// memory at `to`; `barrier` counts its bytes. Elements beyond the matrix are zeros, which count as well.
 __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int column, int row,
                                          Barrier* barrier) {
   asm volatile(
@@ -84,9 +88,9 @@ __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int col
       : "memory");
 }
 
-/// The same with a cache policy.
-__device__ __forceinline__ void copy_box_once(void* to, const TensorMap& map, int column, int row,
-                                              Barrier* barrier, uint64_t policy) {
+/// The same with a cache policy for the data in L2.
+__device__ __forceinline__ void copy_box_with_policy(void* to, const TensorMap& map, int column, int row,
+                                                     Barrier* barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
@@ -94,9 +98,9 @@ __device__ __forceinline__ void copy_box_once(void* to, const TensorMap& map, in
       : "memory");
 }
 
-/// Reads shared memory of another block of the cluster, whose blocks are numbered along x. `own` is the
-/// address in this block. The compiler may still move stores to other memory behind it.
-__device__ __forceinline__ float4 read_of_block(const float4* own, int block) {
+/// Reads shared memory of block number `block` (along x) of the cluster. `own` is the address of the same
+/// variable in this block. The compiler may reorder this read with stores.
+__device__ __forceinline__ float4 read_from_block(const float4* own, int block) {
   uint32_t address;
   float4 read;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(block));
@@ -105,47 +109,50 @@ __device__ __forceinline__ float4 read_of_block(const float4* own, int block) {
                : "r"(address));
   return read;
 }
-/// The two halves of a cluster barrier: what this thread wrote to shared memory before it arrived can be read
-/// by threads that have waited. All threads of the cluster that have not ended must call both.
+/// A barrier of all threads of the cluster, in two halves: arrive_at_cluster, then wait_for_cluster. Threads
+/// that have waited can read what others wrote to shared memory before they arrived. All threads that have
+/// not exited must call both.
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
-/// The same without that promise: no thread reads what this one has written.
-__device__ __forceinline__ void arrive_at_cluster_with_nothing() {
+/// Arrives without making this thread's writes visible to other threads.
+__device__ __forceinline__ void arrive_at_cluster_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/// Named barrier `number` of `Threads` threads of a block, whole warps (0 is __syncthreads').
+/// Waits for `Threads` threads of the block, whole warps, at the named barrier `number` (1 to 15;
+/// __syncthreads uses 0).
 template <int Threads>
 __device__ __forceinline__ void sync_threads(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(Threads) : "memory");
 }
 
+/// The type of cuTensorMapEncodeTiled.
 using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                                  const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
                                  CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                  CUtensorMapFloatOOBfill);
 
-/// The driver's cuTensorMapEncodeTiled, or null where the driver is older than sm_90.
+/// The driver's cuTensorMapEncodeTiled, or null if the driver is too old to have it.
 inline EncodeTiled encode_tiled() {
   static const EncodeTiled function = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult status{};
-    constexpr unsigned since_cuda = 12000;
-    const cudaError_t asked = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, since_cuda,
-                                                               cudaEnableDefault, &status);
-    return asked == cudaSuccess && status == cudaDriverEntryPointSuccess
+    constexpr unsigned min_cuda_version = 12000;
+    const cudaError_t result = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                                min_cuda_version, cudaEnableDefault, &status);
+    return result == cudaSuccess && status == cudaDriverEntryPointSuccess
                ? reinterpret_cast<EncodeTiled>(found)
                : nullptr;
   }();
   return function;
 }
 
-/// The tensor map of `rows` rows of `columns` numbers of 2 or 8 bytes, `row_bytes` apart, in boxes of
-/// box_rows by box_columns.
+/// The tensor map of a matrix [rows, columns] of `type` that starts at `first` and whose rows are `row_bytes`
+/// apart, in boxes [box_rows, box_columns]. `name` is the kernel's, for errors.
 inline TensorMap map_of(const char* name, const void* first, CUtensorMapDataType type, int64_t rows,
                         int64_t columns, int64_t row_bytes, int box_rows, int box_columns,
                         CUtensorMapSwizzle swizzle) {
@@ -162,16 +169,16 @@ inline TensorMap map_of(const char* name, const void* first, CUtensorMapDataType
   return map;
 }
 
-/// The tensor map of a matrix [rows, columns] of 16-bit numbers whose rows are `row_bytes` apart (a multiple
-/// of 16, as is `first`), in swizzled boxes of `box_rows` (at most 256) by 64 columns. `name`: of the kernel,
-/// for errors.
+/// The same for 16-bit numbers in swizzled boxes of `box_rows` (at most 256) by 64 columns. `first` and
+/// `row_bytes` are multiples of 16 bytes.
 inline TensorMap map_of_rows(const char* name, const void* first, int64_t rows, int64_t columns,
                              int64_t row_bytes, int box_rows) {
   return map_of(name, first, CU_TENSOR_MAP_DATA_TYPE_UINT16, rows, columns, row_bytes, box_rows,
                 swizzled_row_bytes / 2, CU_TENSOR_MAP_SWIZZLE_128B);
 }
-/// The tensor map of `rows` rows of `row_bytes` bytes (a multiple of 16), one after the other, in boxes of
-/// `box_rows` by box_bytes (at most 2048), not swizzled. Its columns are 8 bytes wide.
+/// The tensor map of `rows` contiguous rows of `row_bytes` bytes (a multiple of 16), in boxes of `box_rows`
+/// rows by `box_bytes` bytes (at most 2048) that are not swizzled. Its columns, as copy_box counts them, are
+/// 8 bytes wide.
 inline TensorMap map_of_bytes(const char* name, const void* first, int64_t rows, int64_t row_bytes,
                               int box_bytes, int box_rows) {
   return map_of(name, first, CU_TENSOR_MAP_DATA_TYPE_INT64, rows, row_bytes / 8, row_bytes, box_rows,

@@ -9,33 +9,34 @@
 
 #include "kernels/op/gpu_context.h"
 
-// The GPUs of this machine.  A build without CUDA has none.
+// The GPUs of this machine.  In a build without CUDA there are none.
 namespace clover::kernels {
 
 /// How many GPUs this driver and LibTorch can use.
 int64_t gpu_count();
 
-/// GPU number `index`, ready for ops.  c10::Error of one sentence when this build, machine or driver has
-/// none, or when uses_warpgroup_products fails.
+/// Makes GPU number `index` the current one, ready for ops, and returns it.  c10::Error of one sentence if
+/// this build, machine or driver has no such GPU, or if uses_warpgroup_products throws.
 at::Device open_gpu(int64_t index);
 
 std::string gpu_name(at::Device gpu);
 
-/// Whether products of many rows on `gpu`, the current one, use sm_90's wgmma instructions, which they do
-/// only if these yield the same bits as mma.sync there.  The first call for a GPU, made by open_gpu, tries
-/// that out: c10::Error when it cannot be done, c10::OutOfMemoryError among them.
+/// Whether matrix products of many rows on `gpu`, the current one, use sm_90's wgmma instructions.  They do
+/// if these yield the same bits as mma.sync on this GPU.  The first call for a GPU, in open_gpu, compares
+/// them and throws c10::Error (or its subclass c10::OutOfMemoryError) if that fails.
 bool uses_warpgroup_products(at::Device gpu);
 
-/// Bytes of a GPU that nobody uses.
+/// Bytes of GPU memory that new tensors can have: free memory, and what LibTorch's allocator caches
+/// other than for graphs.
 int64_t free_gpu_memory(at::Device gpu);
 
-/// Gives memory back to the GPU that LibTorch's allocator keeps and nobody uses.
+/// Returns the memory that LibTorch's allocator caches to the driver.
 void release_unused_memory(at::Device gpu);
 
-/// Queues a copy of `host` (contiguous, on the CPU) to `device_tensor`, for the ops that follow; does not
-/// wait for a GPU.
+/// Queues a copy of `host` (contiguous, on the CPU) to `device_tensor`, of the same shape.  Ops queued later
+/// see it; the call does not wait for the GPU.
 void upload(const at::Tensor& host, at::Tensor& device_tensor);
-/// The same to a new tensor; on the CPU `host` itself.
+/// The same to a new tensor on `device`; if that is the CPU, returns `host` itself.
 inline at::Tensor to_device(const at::Tensor& host, at::Device device) {
   if (device.is_cpu()) return host;
   at::Tensor copy = at::empty(host.sizes(), host.options().device(device));
@@ -43,36 +44,37 @@ inline at::Tensor to_device(const at::Tensor& host, at::Device device) {
   return copy;
 }
 
-/// `tensors`, all on one device, as contiguous tensors on the CPU, with one wait for all; CPU tensors come
-/// back as they are.
+/// Copies `tensors`, all on one device, to contiguous tensors on the CPU, and waits for the GPU only once.
+/// CPU tensors are returned as they are.
 std::vector<at::Tensor> to_host(std::vector<at::Tensor> tensors);
 
-/// A CUDA event: a point in the order of a GPU's ops.
+/// A CUDA event: a point in a GPU's queue of ops.
 class GpuEvent {
  public:
   virtual ~GpuEvent() = default;
-  /// Until the ops queued before the event are done.
+  /// Blocks until the ops queued before the event are done.
   virtual void wait() = 0;
-  /// On the GPU's clock, once both events are done.
+  /// Seconds between the events by the GPU's clock; both must be done.
   virtual double seconds_since(const GpuEvent& earlier) const = 0;
 };
-/// An event behind the ops queued so far on `gpu`, which is not the CPU.
+/// An event behind the ops queued so far on `gpu`, which must not be the CPU.
 std::unique_ptr<GpuEvent> record_event(at::Device gpu);
 
-/// An asynchronous copy from a GPU to the CPU.  It comes behind the ops queued before it; ops queued later
-/// need not be waited for.
+/// An asynchronous copy from a GPU to the CPU, in progress.  Waiting for it does not wait for ops that were
+/// queued later.
 struct PendingCopy {
-  at::Tensor copy;  // contiguous on the CPU; to be read once `event` is done
+  at::Tensor copy;  // contiguous, on the CPU; valid once `event` is done
   std::unique_ptr<GpuEvent> event;
-  /// The copy, once it is complete.
+  /// Blocks until the copy is complete, and returns it.
   const at::Tensor& wait() const {
     event->wait();
     return copy;
   }
 };
+/// Queues a copy of `tensor`, which is on a GPU.
 PendingCopy copy_to_host_async(const at::Tensor& tensor);
 
-/// Until all ops queued on `device` are done; returns at once for the CPU.
+/// Blocks until all ops queued on `device` are done; returns at once for the CPU.
 void synchronize(at::Device device);
 
 }  // namespace clover::kernels

@@ -21,8 +21,8 @@ const bool has_cuda_kernels = true;
 
 namespace {
 
-/// Why libtorch_cuda could not be opened, or nothing.  Opened only when asked for: loading it takes seconds,
-/// which work on the CPU need not wait for.
+/// Loads libtorch_cuda.so at the first call; returns the error, or an empty string.  Not linked, because
+/// loading takes seconds, which programs on the CPU would wait for.
 const std::string& loading_problem() {
   static const std::string problem = ::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) ? "" : ::dlerror();
   return problem;
@@ -47,24 +47,24 @@ at::Device open_gpu(int64_t index) {
               " does not say how much memory it keeps for graphs; take backend:cudaMallocAsync out of "
               "PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF.");
   const at::Device gpu(at::kCUDA, static_cast<c10::DeviceIndex>(index));
-  uses_warpgroup_products(gpu);  // to be known before a graph is recorded
+  uses_warpgroup_products(gpu);  // its first call launches kernels, so it must precede any graph capture
   return gpu;
 }
 
 namespace {
 
-std::atomic<bool>& overlap() {
-  static std::atomic<bool> wanted(std::getenv("CLOVER_NO_OVERLAP") == nullptr);
-  return wanted;
+std::atomic<bool>& overlap_allowed() {
+  static std::atomic<bool> allowed(std::getenv("CLOVER_NO_OVERLAP") == nullptr);
+  return allowed;
 }
 
 }  // namespace
 
 bool kernels_overlap() {
-  return overlap();
+  return overlap_allowed();
 }
-void let_kernels_overlap(bool may) {
-  overlap() = may;
+void let_kernels_overlap(bool allowed) {
+  overlap_allowed() = allowed;
 }
 
 std::string gpu_name(at::Device gpu) {
@@ -77,7 +77,7 @@ int64_t free_gpu_memory(at::Device gpu) {
   c10::cuda::set_device(gpu.index());
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  // What LibTorch holds and nobody uses can be had, too, unless it is kept for graphs.
+  // New tensors can also have what LibTorch's allocator caches, except for the memory of graphs.
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index());
   const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return static_cast<int64_t>(free) + stats.reserved_bytes[all].current - stats.allocated_bytes[all].current -
@@ -89,7 +89,7 @@ void release_unused_memory(at::Device gpu) {
   c10::cuda::CUDACachingAllocator::emptyCache();
 }
 
-// Only from page-locked memory is a copy queued and not waited for; LibTorch keeps that memory until it is
+// Only copies from page-locked memory are asynchronous.  LibTorch keeps `locked` alive until the copy is
 // done.
 void upload(const at::Tensor& host, at::Tensor& device_tensor) {
   TORCH_CHECK(host.is_cpu() && host.is_contiguous(), "upload: a contiguous tensor of the CPU was expected");
@@ -140,7 +140,7 @@ std::unique_ptr<GpuEvent> record_event(at::Device gpu) {
   return event;
 }
 
-// The copy is page-locked memory, so nobody waits for it here.
+// A non-blocking copy of LibTorch allocates page-locked memory, so this does not wait.
 PendingCopy copy_to_host_async(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.is_cuda(), "copy_to_host_async: a tensor of a GPU was expected");
   const at::Tensor copy = tensor.contiguous().to(at::kCPU, /*non_blocking=*/true);

@@ -4,7 +4,7 @@
 #include "kernels/gpu/graph.h"
 #include "kernels/gpu/overlap.h"
 
-// The GPUs of a build without CUDA kernels: there is none.
+// Stands in for *_cuda.cc in a build without CUDA: there is no GPU.
 namespace clover::kernels {
 
 const bool has_cuda_kernels = false;
@@ -23,7 +23,7 @@ bool uses_warpgroup_products(at::Device /*gpu*/) {
 bool kernels_overlap() {
   return false;
 }
-void let_kernels_overlap(bool /*may*/) {}
+void let_kernels_overlap(bool /*allowed*/) {}
 std::string gpu_name(at::Device /*gpu*/) {
   return "";
 }

@@ -13,20 +13,20 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-// Pools of memory which no other part of the program uses; LibTorch's own begin at 1.
+// Ids of memory pools must be unique in the process.  LibTorch counts its own up from 1.
 constexpr uint64_t first_pool = 1'000'001;
 constexpr std::array pools{Graph::Pool::passes, Graph::Pool::drafts};
 c10::cuda::MempoolId_t id_of(Graph::Pool pool) {
   return {0, first_pool + static_cast<uint64_t>(pool)};
 }
 
-/// Where graphs of a GPU are recorded: a stream of its own, because the default one cannot be captured, and
-/// always the same one, because the pool shares memory among allocations of one stream only.
-c10::cuda::CUDAStream recording_stream(at::Device gpu) {
+/// The stream on which graphs of a GPU are captured.  Not the default stream, which cannot be captured; and
+/// always the same one, because a pool reuses memory only for allocations of the same stream.
+c10::cuda::CUDAStream capture_stream(at::Device gpu) {
   static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
   auto found = streams.find(gpu.index());
   if (found == streams.end()) {
-    // A pool that nobody holds cannot be used again, so this process holds them from now on.
+    // LibTorch deletes a pool without references, so this process keeps one reference to each.
     for (const Graph::Pool pool : pools) allocator::createOrIncrefPool(gpu.index(), id_of(pool));
     found = streams.emplace(gpu.index(), c10::cuda::getStreamFromPool(/*isHighPriority=*/false, gpu.index()))
                 .first;
@@ -34,17 +34,17 @@ c10::cuda::CUDAStream recording_stream(at::Device gpu) {
   return found->second;
 }
 
-/// What is allocated on `stream` meanwhile comes from the pool.
+/// A scope in which memory that is allocated on `stream` comes from the pool.
 class PoolMemory {
  public:
   PoolMemory(Graph::Pool pool, const c10::cuda::CUDAStream& stream)
       : pool_(id_of(pool)), device_(stream.device_index()) {
-    allocator::beginAllocateToPool(device_, pool_,
-                                   [own = stream.stream()](cudaStream_t asks) { return asks == own; });
+    allocator::beginAllocateToPool(
+        device_, pool_, [own = stream.stream()](cudaStream_t allocating) { return allocating == own; });
   }
   ~PoolMemory() {
     allocator::endAllocateToPool(device_, pool_);
-    // Memory that tensors or graphs do not hold is free within the pool.
+    // Drops the reference of this scope.  Memory that no tensor holds is free again within the pool.
     allocator::releasePool(device_, pool_);
   }
   PoolMemory(const PoolMemory&) = delete;
@@ -55,6 +55,7 @@ class PoolMemory {
   c10::DeviceIndex device_;
 };
 
+/// A stream capture; its destructor discards the graph unless end() was called.
 class Capture {
  public:
   explicit Capture(const c10::cuda::CUDAStream& stream) : stream_(stream.stream()) {
@@ -62,9 +63,9 @@ class Capture {
   }
   ~Capture() {
     if (ended_) return;
-    cudaGraph_t unwanted = nullptr;
-    if (cudaStreamEndCapture(stream_, &unwanted) == cudaSuccess) cudaGraphDestroy(unwanted);
-    cudaGetLastError();  // what went wrong is told by what was thrown
+    cudaGraph_t discarded = nullptr;
+    if (cudaStreamEndCapture(stream_, &discarded) == cudaSuccess) cudaGraphDestroy(discarded);
+    cudaGetLastError();  // clears the error: an exception that reports it is under way
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -83,45 +84,45 @@ class Capture {
 
 class CudaGraph final : public Graph {
  public:
-  /// Takes what it needs of the GPU now: `replay` must not fail for want of memory.
+  /// Takes over `graph`.  Uploads it now, so that a later replay cannot fail for lack of memory.
   CudaGraph(at::Device gpu, cudaGraph_t graph, cudaStream_t stream) : gpu_(gpu) {
-    cudaError_t made = cudaGraphInstantiate(&ready_, graph, 0);
+    cudaError_t result = cudaGraphInstantiate(&executable_, graph, 0);
     cudaGraphDestroy(graph);
-    if (made == cudaSuccess) made = cudaGraphUpload(ready_, stream);
-    if (made == cudaErrorMemoryAllocation) cudaGetLastError();
-    if (made != cudaSuccess && ready_ != nullptr) cudaGraphExecDestroy(ready_);
-    TORCH_CHECK_WITH(OutOfMemoryError, made != cudaErrorMemoryAllocation,
+    if (result == cudaSuccess) result = cudaGraphUpload(executable_, stream);
+    if (result == cudaErrorMemoryAllocation) cudaGetLastError();
+    if (result != cudaSuccess && executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    TORCH_CHECK_WITH(OutOfMemoryError, result != cudaErrorMemoryAllocation,
                      "no memory is left for a CUDA graph");
-    C10_CUDA_CHECK(made);
+    C10_CUDA_CHECK(result);
   }
   ~CudaGraph() override {
     cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream(gpu_.index()).stream());
-    cudaGraphExecDestroy(ready_);
+    cudaGraphExecDestroy(executable_);
   }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   void replay() override {
-    C10_CUDA_CHECK(cudaGraphLaunch(ready_, c10::cuda::getCurrentCUDAStream(gpu_.index()).stream()));
+    C10_CUDA_CHECK(cudaGraphLaunch(executable_, c10::cuda::getCurrentCUDAStream(gpu_.index()).stream()));
   }
 
  private:
   at::Device gpu_;
-  cudaGraphExec_t ready_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
 };
 
 }  // namespace
 
 std::unique_ptr<Graph> Graph::capture(at::Device gpu, Pool pool, const std::function<void()>& body) {
-  const c10::cuda::CUDAStream stream = recording_stream(gpu);
-  const c10::cuda::CUDAStream replaying = c10::cuda::getCurrentCUDAStream(gpu.index());
-  // What it is doing may be what a graph's memory was last used for.
-  replaying.synchronize();
-  const c10::cuda::CUDAStreamGuard here(stream);
+  const c10::cuda::CUDAStream stream = capture_stream(gpu);
+  const c10::cuda::CUDAStream replay_stream = c10::cuda::getCurrentCUDAStream(gpu.index());
+  // Ops on it may still use memory of the pool that this capture will reuse.
+  replay_stream.synchronize();
+  const c10::cuda::CUDAStreamGuard guard(stream);
   const PoolMemory memory(pool, stream);
   Capture capture(stream);
   body();
-  return std::make_unique<CudaGraph>(gpu, capture.end(), replaying.stream());
+  return std::make_unique<CudaGraph>(gpu, capture.end(), replay_stream.stream());
 }
 
 int64_t unused_graph_memory(at::Device gpu) {

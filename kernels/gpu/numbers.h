@@ -1,7 +1,7 @@
 #pragma once
 
 // Scalar arithmetic that GPU kernels and CPU code share: 16-bit floats, the project's own exponential, and
-// bits.
+// bit operations.
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -20,6 +20,7 @@ struct Fp16 {
   uint16_t bits;
 };
 
+/// As std::bit_cast.
 template <class To, class From>
 CLOVER_HOST_DEVICE To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -32,7 +33,7 @@ CLOVER_HOST_DEVICE float minus_infinity() {
   return bits_as<float>(0xff800000u);
 }
 
-/// The larger of both; `best` where x is NaN.
+/// The larger of x and `best`; `best` if x is NaN.
 CLOVER_HOST_DEVICE float larger(float x, float best) {
   return x > best ? x : best;
 }
@@ -53,7 +54,7 @@ CLOVER_HOST_DEVICE float to_float(Fp16 x) {
 #endif
 }
 
-/// Rounded to the nearest, ties to even; every NaN becomes one.
+/// to = x, rounded to nearest, ties to even.  For bf16 every NaN becomes 0x7fc0.
 CLOVER_HOST_DEVICE void from_float(float x, float& to) {
   to = x;
 }
@@ -67,8 +68,9 @@ CLOVER_HOST_DEVICE void from_float(float x, Bf16& to) {
 #endif
   to.bits = x == x ? rounded : uint16_t{0x7fc0};
 }
-/// Two bf16 numbers in a word, `low` in its low half; NaN may become any NaN.
-CLOVER_HOST_DEVICE uint32_t two_bf16(float low, float high) {
+/// Rounds both to bf16 and packs them into a word, `low` in its low half.  Unlike from_float, a NaN may
+/// become any NaN.
+CLOVER_HOST_DEVICE uint32_t pack_two_bf16(float low, float high) {
 #if defined(__CUDA_ARCH__)
   uint32_t two;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
@@ -83,17 +85,18 @@ CLOVER_HOST_DEVICE void from_float(float x, Fp16& to) {
 #if defined(__CUDA_ARCH__)
   to.bits = bits_as<uint16_t>(__float2half_rn(x));
 #elif defined(__CUDACC__)
-  to.bits = 0;
+  to.bits = 0;  // never called on nvcc's host side
 #else
   to.bits = bits_as<uint16_t>(static_cast<_Float16>(x));
 #endif
 }
 
-/// See exp_f32 in activation.h: the same polynomial.
-CLOVER_HOST_DEVICE float exp_one(float x) {
+/// e^x by the same formula as exp_f32 (kernels/rows/activation.h).  x = n * ln 2 + r, e^x = 2^n * p, and the
+/// polynomial p is e^r.  exp_lanes (kernels/cpu/lanes.h) explains the constants.
+CLOVER_HOST_DEVICE float exp_scalar(float x) {
   const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to the nearest integer, left in the low bits
   const int n = static_cast<int>(bits_as<uint32_t>(shifted) - 0x4b400000u);
-  const float whole = shifted - 12582912.0f;
+  const float whole = shifted - 12582912.0f;  // n as a float
   const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
   float p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -101,18 +104,18 @@ CLOVER_HOST_DEVICE float exp_one(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const int half = n >> 1;
-  const float y = p * bits_as<float>(static_cast<uint32_t>(half + 127) << 23) *
-                  bits_as<float>((static_cast<uint32_t>(n) - static_cast<uint32_t>(half) + 127u) << 23);
-  // Selected without a branch: values outside the range are rare.
+  const int half_n = n >> 1;
+  const float y = p * bits_as<float>(static_cast<uint32_t>(half_n + 127) << 23) *
+                  bits_as<float>((static_cast<uint32_t>(n) - static_cast<uint32_t>(half_n) + 127u) << 23);
+  // Computed for every x and then selected, which avoids a branch.
   return x < -87.3f ? 0.0f : x > 88.7f ? bits_as<float>(0x7f800000u) : x == x ? y : x;
 }
 
-CLOVER_HOST_DEVICE float silu_one(float x) {
-  return x / (1.0f + exp_one(-x));
+CLOVER_HOST_DEVICE float silu_scalar(float x) {
+  return x / (1.0f + exp_scalar(-x));
 }
 
-/// Number of the highest bit that is set (of any), and how many are.
+/// The index, from 0, of the highest set bit of `bits`, which is not 0.
 CLOVER_HOST_DEVICE int highest_bit(uint32_t bits) {
 #if defined(__CUDA_ARCH__)
   return 31 - __clz(static_cast<int>(bits));
@@ -120,6 +123,7 @@ CLOVER_HOST_DEVICE int highest_bit(uint32_t bits) {
   return 31 - __builtin_clz(bits);
 #endif
 }
+/// How many bits are set.
 CLOVER_HOST_DEVICE int count_bits(uint32_t bits) {
 #if defined(__CUDA_ARCH__)
   return __popc(bits);
@@ -128,7 +132,7 @@ CLOVER_HOST_DEVICE int count_bits(uint32_t bits) {
 #endif
 }
 
-/// The upper 64 bits of a product.
+/// The upper 64 bits of the product a * b.
 CLOVER_HOST_DEVICE uint64_t high_product(uint64_t a, uint64_t b) {
 #if defined(__CUDA_ARCH__)
   return __umul64hi(a, b);

@@ -2,10 +2,10 @@
 
 namespace clover::kernels {
 
-/// Whether GPU kernels may start before the kernel ahead of them has ended (Programmatic Dependent Launch),
-/// which changes no result.  They may, unless CLOVER_NO_OVERLAP is set in the environment, which helps to
-/// look for a fault.
+/// Whether a GPU kernel may start while the one before it in the stream still runs (Programmatic Dependent
+/// Launch).  It changes no result.  On by default; the environment variable CLOVER_NO_OVERLAP turns it off,
+/// for debugging.
 bool kernels_overlap();
-void let_kernels_overlap(bool may);
+void let_kernels_overlap(bool allowed);
 
 }  // namespace clover::kernels

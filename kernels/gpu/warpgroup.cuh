@@ -4,21 +4,25 @@
 
 #include "kernels/gpu/async_copies.cuh"
 
-// wgmma, sm_90's matrix products by a warpgroup of four warps: 64 outputs (a panel for each warp) by rows of
-// x in shared memory. Tensor cores read those rows, and weights in registers, while the threads go on. (PTX
-// ISA, "Asynchronous warpgroup level matrix instructions".)
+// wgmma, sm_90's asynchronous matrix products by a warpgroup of four warps: 64 outputs, of which each warp
+// has a panel of 16, times rows of x. Weights are in registers and x in shared memory. Tensor cores read both
+// while the threads go on. Several products in a row:
+//   begin_products, begin_multiply ..., end_product_group, wait_for_products, then read_after_wait for each
+//   sum
+// (PTX ISA, "Asynchronous warpgroup level matrix instructions".)
 namespace clover::kernels::cuda {
 
 #if !defined(CLOVER_CUDA_EMULATION)
 
 /// Makes what this thread wrote to shared memory visible to tensor cores and TMA (fence.proxy.async).
-__device__ __forceinline__ void show_tensor_cores() {
+__device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// To be called before the first product and whenever a thread has written to the sums (wgmma.fence).
+/// Must be called before the first product, and again after a thread has written to the sums (wgmma.fence).
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
+/// Makes a group of the products begun since the last group (wgmma.commit_group).
 __device__ __forceinline__ void end_product_group() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -27,16 +31,16 @@ template <int Pending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
-/// Keeps the compiler from reading a sum before the wait ahead of this.
-__device__ __forceinline__ void read_behind_wait(float& sum) {
+/// Called for each sum after wait_for_products: keeps the compiler from reading the sum before the wait.
+__device__ __forceinline__ void read_after_wait(float& sum) {
   asm volatile("" : "+f"(sum)::"memory");
 }
 
-/// Called after a wait, keeps left operands in their registers until then. Compilers, ptxas before 13.3
-/// included, do not know that tensor cores were still reading them, and would reuse the registers. So this is
-/// a use of them: a store to `shared` (16 bytes, aligned) that never happens, because `never` is false, which
-/// no compiler can tell.
-__device__ __forceinline__ void hold(const uint32_t (&a)[4], bool never, const void* shared) {
+/// Called after wait_for_products: keeps a left operand `a` in its registers until then. Compilers, ptxas
+/// before 13.3 included, do not know that tensor cores still read the registers, and would reuse them. This
+/// is a use of them that compilers must respect: a store to `shared` (16 bytes, aligned) under the condition
+/// `never`. The caller passes a value that is always false but that the compiler cannot know.
+__device__ __forceinline__ void keep_operands(const uint32_t (&a)[4], bool never, const void* shared) {
   asm volatile(
       "{\n.reg .pred never;\nsetp.ne.b32 never, %0, 0;\n"
       "@never st.shared.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(static_cast<uint32_t>(never)),
@@ -44,14 +48,16 @@ __device__ __forceinline__ void hold(const uint32_t (&a)[4], bool never, const v
       : "memory");
 }
 
-/// The descriptor of rows of 128 bytes as copy_box leaves them: eight rows are 1024 bytes, and the next eight
-/// follow.
+/// wgmma's descriptor of an operand in shared memory: rows of a swizzled box, as copy_box writes them, from
+/// `first` on. Eight rows take 1024 bytes, and the next eight follow. Addresses are in units of 16 bytes.
 __device__ __forceinline__ uint64_t describe_rows(const void* first) {
   constexpr uint64_t eight_rows = swizzled_alignment >> 4, swizzle_of_128_bytes = 1;
   return swizzle_of_128_bytes << 62 | eight_rows << 32 | uint64_t{1} << 16 | shared_address(first) >> 4;
 }
 
-// Sums, four of each tile of eight rows, are the operands from %0 on; the weights and the rows follow.
+// Operands of the assembly: CLOVER_NAMES_t are the sums of t tiles, four registers for each tile of eight
+// rows, from %0 on; CLOVER_SUMS_t are the matching C++ operands. The registers of weights and the descriptor
+// of rows follow.
 #define CLOVER_NAMES_1 "%0,%1,%2,%3"
 #define CLOVER_NAMES_2 CLOVER_NAMES_1 ",%4,%5,%6,%7"
 #define CLOVER_NAMES_3 CLOVER_NAMES_2 ",%8,%9,%10,%11"
@@ -117,6 +123,7 @@ __device__ __forceinline__ uint64_t describe_rows(const void* first) {
 #define CLOVER_SUMS_32                                                                                    \
   CLOVER_SUMS_24, CLOVER_FOUR_SUMS(24), CLOVER_FOUR_SUMS(25), CLOVER_FOUR_SUMS(26), CLOVER_FOUR_SUMS(27), \
       CLOVER_FOUR_SUMS(28), CLOVER_FOUR_SUMS(29), CLOVER_FOUR_SUMS(30), CLOVER_FOUR_SUMS(31)
+// `others`: the names of the weights' registers and of the descriptor. `size`: 8 * tiles, as a string.
 #define CLOVER_MULTIPLY(tiles, size, type, others)                                                         \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" size "k16.f32." type "." type " {" CLOVER_NAMES_##tiles \
                "}, " others ", 1, 1, 1, 0;"                                                                \
@@ -131,12 +138,15 @@ __device__ __forceinline__ uint64_t describe_rows(const void* first) {
     }                                               \
   }
 
-/// Begins sum += the products of a step of 16 inputs: `a` as in multiply_add, a panel for each warp, by
-/// `Tiles` tiles of eight rows of the box that describe_rows describes, its inputs from 16 * step on.
+/// Begins sum += weights * x over 16 inputs: weights [64 outputs, 16], x [8 * Tiles rows, 16].
+///   a    this warp's weights [16 outputs, 16], as in multiply_add (device.cuh)
+///   box  describe_rows of a swizzled box of x, of which inputs 16 * step to 16 * step + 15 are read
+///   sum  sum[i] is d of multiply_add for rows 8i to 8i + 7 of x
+///   T    the type of weights and x, Bf16 or Fp16
 template <int Tiles, class T>
 __device__ __forceinline__ void begin_multiply(float (&sum)[Tiles][4], const uint32_t (&a)[4], uint64_t box,
                                                int step, T) {
-  const uint64_t rows = box + 2 * step;
+  const uint64_t rows = box + 2 * step;  // 16 inputs are 2 units of 16 bytes
   CLOVER_MULTIPLY_EITHER(1, "8", "{%4,%5,%6,%7}, %8")
   CLOVER_MULTIPLY_EITHER(2, "16", "{%8,%9,%10,%11}, %12")
   CLOVER_MULTIPLY_EITHER(3, "24", "{%12,%13,%14,%15}, %16")

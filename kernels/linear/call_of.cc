@@ -35,9 +35,9 @@ LinearCall call_of(const LinearInput& x, const PackedWeight& gate_up, at::Tensor
   return call;
 }
 
-LinearCall best_call_of(const LinearInput& x, const PackedWeight& weight, at::Tensor& indices) {
+LinearCall arg_max_call_of(const LinearInput& x, const PackedWeight& weight, at::Tensor& indices) {
   LinearCall call = call_of(x, weight);
-  call.epilogue = Epilogue::best;
+  call.epilogue = Epilogue::arg_max;
   call.indices = indices.mutable_data_ptr<int64_t>();
   return call;
 }

@@ -39,7 +39,7 @@ void linear(const LinearInput& input, const PackedWeight& weight, const at::Tens
 at::Tensor linear_arg_max(const LinearInput& input, const PackedWeight& weight) {
   check_product("linear_arg_max", input, weight);
   at::Tensor indices = at::empty({input.x.size(0)}, input.x.options().dtype(at::kLong));
-  if (input.x.size(0) > 0) run("linear_arg_max", input.x, best_call_of(input, weight, indices));
+  if (input.x.size(0) > 0) run("linear_arg_max", input.x, arg_max_call_of(input, weight, indices));
   return indices;
 }
 

@@ -2,13 +2,13 @@
 
 #include "kernels/linear/linear_launch.h"
 
-// Compiled for sm_90a alone, which has these products.
+// Compiled for sm_90a alone, which has wgmma.
 namespace clover::kernels::cuda {
 namespace {
 
 template <class T>
 void launch_by_rows(const LinearCall& call, const ClusterPlan& plan, Stream stream) {
-  switch (plan.rows_a_tile) {
+  switch (plan.rows_per_tile) {
 #define CLOVER_ROWS(rows) \
   case rows:              \
     return launch_product<T, rows / 8>(call, plan, stream);

@@ -10,8 +10,8 @@ namespace clover::kernels {
 namespace cuda {
 namespace {
 
-/// Products of fp32, which serve comparisons: one thread for each two outputs of a row, each output one chain
-/// of fused multiply-adds.
+/// Products of fp32 weights, which serve tests and comparisons: one thread for each two outputs of a row;
+/// each output is one chain of fused multiply-adds.
 __global__ void linear_fp32(LinearCall call) {
   launch_dependents();
   wait_for_prior_kernel();
@@ -26,12 +26,13 @@ __global__ void linear_fp32(LinearCall call) {
     high = fmaf(x[k], w[k * panel_outputs + 1], high);
   }
   const OutputPair pair = OutputPair::of(call, output);
-  store_pair(call, row, pair, low, high, read_beside(call, row, pair));
+  store_pair(call, row, pair, low, high, read_operands(call, row, pair));
 }
 
-constexpr int warps_that_norm = 4;
+constexpr int warps_that_norm = 4;  // of a thread block of norm_and_store
 
-/// One warp for each head of a row of sums: applies the norm of queries and keys and rotates them.
+/// Norms and rotates queries and keys and stores them and the values; `sums` [rows, outputs]. One warp for
+/// each head of a row.
 __global__ void norm_and_store(RopeCall call, const float* sums) {
   launch_dependents();
   wait_for_prior_kernel();
@@ -39,18 +40,19 @@ __global__ void norm_and_store(RopeCall call, const float* sums) {
   const int64_t heads = call.query_heads + 2 * call.kv_heads, row = blockIdx.x;
   const int64_t head = static_cast<int64_t>(blockIdx.y) * warps_that_norm + threadIdx.x / warp_size;
   if (head >= heads) return;
-  const float* of_head = sums + (row * heads + head) * size;
+  const float* head_sums = sums + (row * heads + head) * size;
   const float* weight = head < call.query_heads                   ? call.query_norm
                         : head < call.query_heads + call.kv_heads ? call.key_norm
                                                                   : nullptr;
   float squares = 0;
-  for (int at = lane; weight != nullptr && at < size; at += warp_size) squares += of_head[at] * of_head[at];
+  for (int at = lane; weight != nullptr && at < size; at += warp_size)
+    squares += head_sums[at] * head_sums[at];
   const float inverse = inverse_norm(warp_sum(squares), size, call.norm_eps);
   for (int at = 2 * lane; at < size; at += 2 * warp_size) {
-    float low = of_head[at], high = of_head[at + 1];
+    float low = head_sums[at], high = head_sums[at + 1];
     if (weight != nullptr) low *= inverse * weight[at], high *= inverse * weight[at + 1];
     const OutputPair pair{head * size + at, static_cast<unsigned>(head), static_cast<unsigned>(at)};
-    store_turned(call, row, pair, low, high, read_beside(call, row, pair));
+    store_rotated(call, row, pair, low, high, read_operands(call, row, pair));
   }
 }
 
@@ -59,18 +61,18 @@ int64_t pairs_of(const LinearCall& call) {
 }
 
 template <class T, int Tiles, bool Aligned, class Rows, int RingSteps>
-void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream stream) {
+void launch_few(const LinearCall& call, dim3 grid, int64_t normed_bytes, Stream stream) {
   launch("linear", linear_few<T, Tiles, Aligned, Rows, RingSteps>, grid, warp_size * KCut::segments,
-         KCut::segments * WeightRing<RingSteps>::bytes_a_warp + row_bytes, stream, call);
+         KCut::segments * WeightRing<RingSteps>::bytes_per_warp + normed_bytes, stream, call);
 }
 
-/// Where two blocks a multiprocessor are all that the product has, each loads twice as much at a time.
+/// A product of at most two thread blocks per multiprocessor gets larger rings, for more loads in flight.
 template <class T, int Tiles, class Rows>
-void launch_few(const LinearCall& call, dim3 grid, int64_t row_bytes, Stream stream) {
-  constexpr int64_t few_blocks = 264;
+void launch_few(const LinearCall& call, dim3 grid, int64_t normed_bytes, Stream stream) {
+  constexpr int64_t few_blocks = 264;  // for the 132 multiprocessors of an H100
   if (int64_t{grid.x} * grid.y > few_blocks)
-    return launch_few<T, Tiles, true, Rows, Rows::ring_steps>(call, grid, row_bytes, stream);
-  launch_few<T, Tiles, true, Rows, 32>(call, grid, row_bytes, stream);
+    return launch_few<T, Tiles, true, Rows, Rows::ring_steps>(call, grid, normed_bytes, stream);
+  launch_few<T, Tiles, true, Rows, 32>(call, grid, normed_bytes, stream);
 }
 
 template <class T, int Tiles>
@@ -84,27 +86,28 @@ void launch_few(const LinearCall& call, Stream stream) {
 
 template <class T>
 void launch_normed(const LinearCall& call, Stream stream) {
-  const int64_t bytes = call.rows * normed_rows_apart(call.inputs) * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = call.rows * normed_row_stride(call.inputs) * static_cast<int64_t>(sizeof(T));
   launch_few<T, 1, NormedRows<T>>(call, dim3(panels_of(call.outputs)), bytes, stream);
 }
 
-template <class T, int PanelsAWarp, int TilesAWarp>
+template <class T, int PanelsPerWarp, int TilesPerWarp>
 void launch_flat(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums, Stream stream) {
-  launch_whole_and_split<FlatChunks<T, FlatShape<PanelsAWarp, TilesAWarp, false>>,
-                         FlatChunks<T, FlatShape<PanelsAWarp, TilesAWarp, true>>>(call, plan, sums, stream);
+  launch_whole_and_split<FlatChunks<T, FlatShape<PanelsPerWarp, TilesPerWarp, false>>,
+                         FlatChunks<T, FlatShape<PanelsPerWarp, TilesPerWarp, true>>>(call, plan, sums,
+                                                                                      stream);
 }
 
-template <class T, int PanelsAWarp>
+template <class T, int PanelsPerWarp>
 void launch_flat(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums, Stream stream) {
-  switch (plan.tiles_a_warp) {
+  switch (plan.tiles_per_warp) {
     case 2:
-      return launch_flat<T, PanelsAWarp, 2>(call, plan, sums, stream);
+      return launch_flat<T, PanelsPerWarp, 2>(call, plan, sums, stream);
     case 4:
-      return launch_flat<T, PanelsAWarp, 4>(call, plan, sums, stream);
+      return launch_flat<T, PanelsPerWarp, 4>(call, plan, sums, stream);
     case 6:
-      return launch_flat<T, PanelsAWarp, 6>(call, plan, sums, stream);
+      return launch_flat<T, PanelsPerWarp, 6>(call, plan, sums, stream);
     default:
-      return launch_flat<T, PanelsAWarp, 8>(call, plan, sums, stream);
+      return launch_flat<T, PanelsPerWarp, 8>(call, plan, sums, stream);
   }
 }
 
@@ -116,8 +119,8 @@ void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* worksp
       return launch_linear_clusters(call, plan.clusters, stream);
     case LinearPlan::Kernel::flat: {
       const SplitSums sums = split_sums(call, plan.flat, workspace, arrived);
-      return plan.flat.panels_a_warp == 1 ? launch_flat<T, 1>(call, plan.flat, sums, stream)
-                                          : launch_flat<T, 2>(call, plan.flat, sums, stream);
+      return plan.flat.panels_per_warp == 1 ? launch_flat<T, 1>(call, plan.flat, sums, stream)
+                                            : launch_flat<T, 2>(call, plan.flat, sums, stream);
     }
     case LinearPlan::Kernel::few:
       if (call.norm != nullptr) return launch_normed<T>(call, stream);
@@ -128,8 +131,8 @@ void launch_16_bit(const LinearCall& call, const LinearPlan& plan, float* worksp
 }  // namespace
 
 GpuLimits gpu_limits() {
-  constexpr int64_t declared = 16;  // beside what a launch asks for
-  return {shared_bytes_a_block() - declared >= FlatShape<2, 8, false>::bytes, has_warpgroup_products(),
+  constexpr int64_t declared = 16;  // bytes of shared memory that the kernel declares itself
+  return {shared_bytes_per_block() - declared >= FlatShape<2, 8, false>::bytes, has_warpgroup_products(),
           multiprocessors()};
 }
 
@@ -141,8 +144,7 @@ int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan) {
 void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream) {
   if (call.rope.query_norm != nullptr) {
-    // A head's sums are spread over several threads, often over several blocks, so they are written to memory
-    // first.
+    // A norm needs all sums of a head, which several thread blocks may compute; so sums go to memory first.
     LinearCall product = call;
     product.epilogue = Epilogue::store;
     product.rope = {};
@@ -165,19 +167,20 @@ void launch_linear(const LinearCall& call, const LinearPlan& plan, float* worksp
   }
 }
 
-void run_by(const LinearPlan& plan, const LinearCall& call, const GpuContext& context) {
+void run_linear(const LinearPlan& plan, const LinearCall& call, const GpuContext& context) {
   const auto workspace = context.scratch<float>(linear_workspace(call, plan));
-  unsigned* const arrived = workspace != nullptr ? context.zeros(most_split_tiles) : nullptr;
+  unsigned* const arrived = workspace != nullptr ? context.zeroed_counters(max_split_tiles) : nullptr;
   launch_linear(call, plan, workspace.get(), arrived, context.stream);
 }
 
 namespace {
 
-/// Rows that the product does not norm itself are normed by a kernel ahead of it.
-void run_normed(LinearCall call, const GpuContext& context) {
-  GpuLimits room = gpu_limits();
-  room.clusters = may_use_clusters(context);
-  if (call.norm == nullptr || norms_rows(call)) return run_by(linear_plan(call, room), call, context);
+/// Computes the product; if the product's kernel does not norm the rows, another kernel does it first.
+void norm_and_run(LinearCall call, const GpuContext& context) {
+  GpuLimits limits = gpu_limits();
+  limits.clusters = may_use_clusters(context);
+  if (call.norm == nullptr || norms_in_kernel(call))
+    return run_linear(linear_plan(call, limits), call, context);
   const int64_t element_bytes = bytes_of(call.element);
   const auto rows = context.scratch<unsigned char>(call.rows * call.inputs * element_bytes);
   NormCall norm{};
@@ -191,19 +194,19 @@ void run_normed(LinearCall call, const GpuContext& context) {
   run_on_gpu(norm, context);
   call.x = rows.get();
   call.norm = nullptr;
-  run_by(linear_plan(call, room), call, context);
+  run_linear(linear_plan(call, limits), call, context);
 }
 
 }  // namespace
 }  // namespace cuda
 
 void run_on_gpu(const LinearCall& call, const GpuContext& context) {
-  if (call.epilogue != Epilogue::best) return cuda::run_normed(call, context);
+  if (call.epilogue != Epilogue::arg_max) return cuda::norm_and_run(call, context);
   const int64_t panels = panels_of(call.outputs);
   const auto keys = context.scratch<uint64_t>(call.rows * panels);
   LinearCall product = call;
-  product.best = keys.get();
-  cuda::run_normed(product, context);
+  product.best_keys = keys.get();
+  cuda::norm_and_run(product, context);
   run_on_gpu(BestKeyCall{keys.get(), call.rows, panels, call.indices}, context);
 }
 

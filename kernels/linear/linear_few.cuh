@@ -6,15 +6,17 @@
 namespace clover::kernels::cuda {
 namespace {
 
-// Products of few rows, which are bound by reading weights. Each warp copies its part of a panel through a
-// ring of its own in shared memory, a step (512 consecutive bytes) at a time, so that loads are always in
-// flight, from before the kernel ahead has ended.
+// Kernel `few`: products of few rows, which are bound by reading weights. A thread block computes one panel
+// of 16 outputs by `Tiles` tiles of 8 rows; its four warps have one of the four segments of k each (KCut in
+// linear_plan.h). A warp copies its segment of the panel through its own ring in shared memory, a step (16
+// inputs, 512 consecutive bytes) at a time, so that loads are always in flight, even before the previous
+// kernel has ended. A batch is batch_steps steps.
 constexpr int batch_steps = 4;
 
-/// The place of 16 bytes of a step in the ring, such that lanes that read together find them in different
-/// banks.
-CLOVER_HOST_DEVICE int ring_place(int sixteen) {
-  return sixteen ^ (sixteen >> 3) << 1;
+/// Where piece number `piece` (16 bytes) of a step is in the step's place of the ring; the order puts the
+/// pieces that lanes read at once into different banks.
+CLOVER_HOST_DEVICE int ring_place(int piece) {
+  return piece ^ (piece >> 3) << 1;
 }
 
 /// A warp's ring of weights: steps of a panel, in batches.
@@ -22,28 +24,29 @@ template <int RingSteps>
 class WeightRing {
  public:
   static constexpr int batches = RingSteps / batch_steps;
-  static constexpr int64_t bytes_a_warp = int64_t{RingSteps} * step_words * 4;
+  static constexpr int64_t bytes_per_warp = int64_t{RingSteps} * step_words * 4;
 
-  /// `begin`: step of the panel that is the first; `panel`: its words.
+  /// `panel`: its words; `begin`: the first step of the warp's segment; `steps`: how many steps it has.
   __device__ WeightRing(const Lane& lane, const uint32_t* panel, int begin, int steps) : steps_(steps) {
-    const int in_warp = threadIdx.x % warp_size;
+    const int lane_number = threadIdx.x % warp_size;
     uint32_t* ring = shared_memory<uint32_t>() + lane.warp * RingSteps * step_words;
-    from_ = panel + int64_t{begin} * step_words + 4 * in_warp;
-    to_ = ring + 4 * ring_place(in_warp);
-    // Lane 4g + t multiplies pairs 2t and 2t + 1 of outputs 2g and 2g + 1.
+    from_ = panel + int64_t{begin} * step_words + 4 * lane_number;
+    to_ = ring + 4 * ring_place(lane_number);
+    // The lane multiplies input pairs 2 * in_group (`low_`) and 2 * in_group + 1 (`high_`) of outputs 2 *
+    // group and 2 * group + 1: two words, `within` words after the start of a piece of four.
     const int within = lane.group % 2 * 2, first = 8 * lane.in_group + lane.group / 2;
     low_ = ring + 4 * ring_place(first) + within;
     high_ = ring + 4 * ring_place(first + 4) + within;
-    keep_global(from_);
-    keep_shared(to_);
-    keep_shared(low_);
-    keep_shared(high_);
+    keep_global_address_in_register(from_);
+    keep_shared_address_in_register(to_);
+    keep_shared_address_in_register(low_);
+    keep_shared_address_in_register(high_);
   }
 
   /// Begins to copy the batch that starts at step `first`, as one copy group, which may be empty.
   __device__ __forceinline__ void fetch(int first) const {
     const uint32_t* from = from_ + first * step_words;
-    uint32_t* to = to_ + slot_of(first);
+    uint32_t* to = to_ + ring_offset_of(first);
     const auto copy = [&](int i) { copy_async(to + i * step_words, from + i * step_words, false); };
     if (first + batch_steps <= steps_) {
 #pragma unroll
@@ -54,19 +57,20 @@ class WeightRing {
     end_copy_group();
   }
 
-  /// The left operands of the batch that starts at step `first`, the oldest in flight.
+  /// Waits for the batch that starts at step `first`, the oldest in flight, and reads its weights, the left
+  /// operands of multiply_add.
   __device__ __forceinline__ void read(int first, uint32_t (&a)[batch_steps][4]) const {
     wait_for_copies<batches - 1>();
-    __syncwarp();  // those of all lanes are there
-    const int slot = slot_of(first);
+    __syncwarp();  // the copies of all lanes have arrived
+    const int ring_offset = ring_offset_of(first);
 #pragma unroll
     for (int i = 0; i < batch_steps; ++i)
-      read_left(low_ + slot + i * step_words, high_ + slot + i * step_words, a[i]);
+      read_left_operand(low_ + ring_offset + i * step_words, high_ + ring_offset + i * step_words, a[i]);
   }
 
  private:
-  /// Its place in the ring, in words.
-  __device__ static int slot_of(int step) {
+  /// Offset of a step in the ring, in words.
+  __device__ static int ring_offset_of(int step) {
     return static_cast<int>(static_cast<unsigned>(step) % RingSteps) * step_words;
   }
 
@@ -75,63 +79,63 @@ class WeightRing {
   uint32_t* to_;
 };
 
-/// The right operands: inputs of `Tiles` times eight rows. Rows beyond the last repeat it; their results are
-/// ignored.
+/// The right operands of multiply_add: inputs of `Tiles` tiles of 8 rows. Rows beyond the last one repeat it;
+/// their results are not stored. `Aligned`: four inputs can be loaded at once.
 template <class T, int Tiles, bool Aligned, class Rows>
 class FewInputs {
  public:
   __device__ FewInputs(const LinearCall& call, const Rows& rows, const Lane& lane, int64_t first_row,
                        int begin, int steps)
-      : left_(static_cast<int>(call.inputs) - 16 * begin - 4 * lane.in_group),
-        steps_((left_ + 15) / 16 < steps ? (left_ + 15) / 16 : steps),
-        whole_(static_cast<int>(call.inputs) / 16 - begin) {
-    if (whole_ > steps) whole_ = steps;
+      : inputs_left_(static_cast<int>(call.inputs) - 16 * begin - 4 * lane.in_group),
+        steps_((inputs_left_ + 15) / 16 < steps ? (inputs_left_ + 15) / 16 : steps),
+        full_steps_(static_cast<int>(call.inputs) / 16 - begin) {
+    if (full_steps_ > steps) full_steps_ = steps;
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
       const int64_t row = first_row + tile * 8 + lane.group;
-      x_[tile] = rows.first + (row < call.rows ? row : call.rows - 1) * rows.apart + int64_t{16} * begin +
-                 4 * lane.in_group;
-      rows.keep(x_[tile]);
+      x_[tile] = rows.first + (row < call.rows ? row : call.rows - 1) * rows.row_stride +
+                 int64_t{16} * begin + 4 * lane.in_group;
+      rows.keep_address_in_register(x_[tile]);
     }
   }
 
   /// Inputs of the batch that starts at step `first`, zeros beyond the end.
   __device__ __forceinline__ void load(int first, uint2 (&b)[batch_steps][Tiles]) const {
-    if (first + batch_steps <= whole_) {
+    if (first + batch_steps <= full_steps_) {
 #pragma unroll
       for (int i = 0; i < batch_steps; ++i)
 #pragma unroll
-        for (int tile = 0; tile < Tiles; ++tile) b[i][tile] = four(x_[tile], 16 * (first + i));
+        for (int tile = 0; tile < Tiles; ++tile) b[i][tile] = load_four(x_[tile], 16 * (first + i));
       return;
     }
 #pragma unroll
     for (int i = 0; i < batch_steps; ++i)
 #pragma unroll
       for (int tile = 0; tile < Tiles; ++tile)
-        b[i][tile] = first + i < steps_ ? four(x_[tile], 16 * (first + i)) : uint2{0, 0};
+        b[i][tile] = first + i < steps_ ? load_four(x_[tile], 16 * (first + i)) : uint2{0, 0};
   }
 
  private:
-  __device__ __forceinline__ uint2 four(const T* x, int at) const {
+  __device__ __forceinline__ uint2 load_four(const T* x, int at) const {
     if constexpr (Aligned) {
       return *reinterpret_cast<const uint2*>(x + at);
     } else {
-      uint32_t part[4];
-      for (int i = 0; i < 4; ++i) part[i] = at + i < left_ ? x[at + i].bits : 0;
-      return {part[0] | part[1] << 16, part[2] | part[3] << 16};
+      uint32_t bits[4];
+      for (int i = 0; i < 4; ++i) bits[i] = at + i < inputs_left_ ? x[at + i].bits : 0;
+      return {bits[0] | bits[1] << 16, bits[2] | bits[3] << 16};
     }
   }
 
-  int left_;   // inputs from this lane's first on
-  int steps_;  // in which it has one
-  int whole_;  // steps in which all lanes have all
+  int inputs_left_;  // inputs from this lane's first one to the end of the row
+  int steps_;        // steps in which this lane has an input
+  int full_steps_;   // steps in which all lanes have all of their four inputs
   const T* x_[Tiles];
 };
 
-/// One block for each panel, one warp for each segment of k.
+/// One thread block for each panel and Tiles * 8 rows, one warp for each segment of k.
 template <class T, int Tiles, bool Aligned, class Rows, int RingSteps>
-__global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks) linear_few(LinearCall call) {
-  __shared__ float part[KCut::segments][Tiles * 8][panel_outputs];
+__global__ void __launch_bounds__(warp_size* KCut::segments, Rows::min_blocks) linear_few(LinearCall call) {
+  __shared__ float segment_sums[KCut::segments][Tiles * 8][panel_outputs];
   const Lane lane;
   const int64_t panel = blockIdx.x, first_row = static_cast<int64_t>(blockIdx.y) * Tiles * 8;
   const KCut cut(call.inputs);
@@ -143,7 +147,7 @@ __global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks)
   launch_dependents();
 #pragma unroll
   for (int batch = 0; batch < Ring::batches; ++batch) ring.fetch(batch * batch_steps);
-  const Rows rows(call, KCut::segments * Ring::bytes_a_warp);
+  const Rows rows(call, KCut::segments * Ring::bytes_per_warp);
   const FewInputs<T, Tiles, Aligned, Rows> inputs(call, rows, lane, first_row, begin, steps);
   float sum[Tiles][4] = {};
   const auto multiply = [&](int first, const uint2(&b)[batch_steps][Tiles]) {
@@ -161,11 +165,11 @@ __global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks)
       for (int i = 0; i < batch_steps; ++i)
         if (first + i < steps) step(i);
     }
-    __syncwarp();  // all lanes have read what is filled next
+    __syncwarp();  // all lanes have read the places that are filled next
     ring.fetch(first + RingSteps);
   };
   wait_for_prior_kernel();
-  rows.make();
+  rows.prepare();
   uint2 even[batch_steps][Tiles], odd[batch_steps][Tiles];
   inputs.load(0, even);
   for (int step = 0; step < steps; step += 2 * batch_steps) {
@@ -178,20 +182,20 @@ __global__ void __launch_bounds__(warp_size* KCut::segments, Rows::least_blocks)
   for (int tile = 0; tile < Tiles; ++tile) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      part[lane.warp][tile * 8 + 2 * lane.in_group + i % 2][2 * lane.group + i / 2] = sum[tile][i];
+      segment_sums[lane.warp][tile * 8 + 2 * lane.in_group + i % 2][2 * lane.group + i / 2] = sum[tile][i];
     }
   }
   __syncthreads();
   for (int i = threadIdx.x; i < Tiles * 8 * panel_outputs / 2; i += blockDim.x) {
     const int row = i / (panel_outputs / 2), output = i % (panel_outputs / 2) * 2;
     const OutputPair pair = OutputPair::of(call, panel * panel_outputs + output);
-    const BesidePair beside = read_beside(call, first_row + row, pair);
+    const PairOperands operands = read_operands(call, first_row + row, pair);
     float low = 0, high = 0;
     for (int segment = 0; segment < KCut::segments; ++segment) {
-      low += part[segment][row][output];
-      high += part[segment][row][output + 1];
+      low += segment_sums[segment][row][output];
+      high += segment_sums[segment][row][output + 1];
     }
-    store_pair(call, first_row + row, pair, low, high, beside);
+    store_pair(call, first_row + row, pair, low, high, operands);
   }
 }
 

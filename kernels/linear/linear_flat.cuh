@@ -2,25 +2,29 @@
 
 #include "kernels/linear/linear_block.cuh"
 
-// Products of many rows by mma.sync, which every GPU has: how a block goes through the chunks of k, from
-// memory to tensor cores.
+// Kernel `flat`: how a thread block goes through the chunks of k, from memory to tensor cores (mma.sync).
+// linear_block.cuh explains block tile, panel, tile and stage; linear_tile.cuh step, chunk, and which lane
+// multiplies what.
 namespace clover::kernels::cuda {
 namespace {
 
-/// Where a pair of inputs of a panel's output lies in a step of a stage: even pairs first, halves swapped in
-/// the later ones, so that the lanes of a half warp read from different banks.
+/// Where a stage has the weights of one pair of inputs (`pair`, 0 .. 7) of a step and one output (`output`,
+/// 0 .. 15) of a panel: the number of the 32-bit word in the words of this panel and step. Even pairs come
+/// first, and pairs 4 .. 7 have their outputs 0 .. 7 and 8 .. 15 swapped: so the lanes of a half warp read
+/// from different banks.
 CLOVER_HOST_DEVICE int flat_weight_place(int pair, int output) {
   return (pair % 2 * 4 + pair / 2) * panel_outputs + (output ^ pair / 4 * 8);
 }
 
-/// What a thread copies to each stage, 16 bytes at a time: of every fourth panel, and of rows of x.
+/// A thread's copies to each stage, `count` of 16 bytes each: first of every panels_at_once-th panel of
+/// weights, then of rows of x.
 template <class T, class Shape>
 class FlatCopies {
-  using Inputs = InputCopies<T, Shape, 8>;  // rows of one step side by side
-  static constexpr int panels_at_once = Shape::threads / 64, weight_parts = Shape::panels / panels_at_once;
+  using Inputs = InputCopies<T, Shape, 8>;  // x in a stage: [2 steps, rows, 8 words]
+  static constexpr int panels_at_once = Shape::threads / 64, weight_copies = Shape::panels / panels_at_once;
 
  public:
-  static constexpr int parts = weight_parts + Inputs::parts;
+  static constexpr int count = weight_copies + Inputs::count;
 
   __device__ FlatCopies(const LinearCall& call, const KCut& cut, int64_t first_row, int64_t first_panel)
       : inputs_(inputs_of(call, first_row)) {
@@ -32,19 +36,19 @@ class FlatCopies {
     next_panels_ = cut.chunks * chunk_words * panels_at_once;
     weights_ = static_cast<const uint32_t*>(call.panels) + (first_panel + i / 64) * cut.chunks * chunk_words +
                i / 32 % 2 * step_words + pair * panel_outputs + output;
-    keep_global(weights_);
+    keep_global_address_in_register(weights_);
   }
 
   __device__ __forceinline__ void weights(int chunk, uint32_t* stage) const {
 #pragma unroll
-    for (int part = 0; part < weight_parts; ++part) weight_part(part, chunk, stage);
+    for (int i = 0; i < weight_copies; ++i) copy_weights(i, chunk, stage);
   }
   __device__ __forceinline__ void inputs(int chunk, uint32_t* stage) const {
     inputs_.copy(chunk, stage);
   }
-  __device__ __forceinline__ void part(int part, int chunk, uint32_t* stage) const {
-    if (part < weight_parts) return weight_part(part, chunk, stage);
-    if (part < parts) inputs_.copy_part(part - weight_parts, chunk, stage);
+  __device__ __forceinline__ void copy_one(int i, int chunk, uint32_t* stage) const {
+    if (i < weight_copies) return copy_weights(i, chunk, stage);
+    if (i < count) inputs_.copy_one(i - weight_copies, chunk, stage);
   }
 
  private:
@@ -54,34 +58,37 @@ class FlatCopies {
     return {call, first_row, row, 16 * step + 8 * half,
             Shape::weight_words + (step * Shape::rows + row) * 8 + half * 4};
   }
-  __device__ __forceinline__ void weight_part(int part, int chunk, uint32_t* stage) const {
-    copy_async(stage + weight_to_ + part * panels_at_once * chunk_words,
-               weights_ + part * next_panels_ + chunk * chunk_words, part * panels_at_once >= panels_left_);
+  __device__ __forceinline__ void copy_weights(int i, int chunk, uint32_t* stage) const {
+    copy_async(stage + weight_to_ + i * panels_at_once * chunk_words,
+               weights_ + i * next_panels_ + chunk * chunk_words, i * panels_at_once >= panels_left_);
   }
 
   const Inputs inputs_;
-  const uint32_t* weights_;
-  int64_t next_panels_;
-  int weight_to_, panels_left_;
+  const uint32_t* weights_;  // that the first copy reads, of chunk 0
+  int64_t next_panels_;      // words from the panel of one copy to that of the next
+  int weight_to_;            // word of a stage that the first copy of weights goes to
+  int panels_left_;          // from the panel of the first copy to the end of the weight
 };
 
-/// What a warp multiplies in a step of 16 inputs.
+/// A lane's operands of multiply_add (kernels/gpu/device.cuh) in a step of 16 inputs: its share `a` of the
+/// weights of the warp's panels, and `b` of the warp's tiles of rows.
 template <class Shape>
 struct Operands {
-  static constexpr int panels = Shape::panels_a_warp, tiles = Shape::tiles_a_warp;
+  static constexpr int panels = Shape::panels_per_warp, tiles = Shape::tiles_per_warp;
   uint32_t a[panels][4];
   uint2 b[tiles];
 
-  /// Offset of the lane's first words in a stage.
+  /// Offsets of the lane's first words in a stage: `low` and `high` are the addresses of read_left_operand,
+  /// `input` that of the first tile's row.
   struct Place {
     int low, high, input;
     __device__ explicit Place(const Lane& lane) {
-      const int panel = lane.warp % Shape::over_outputs * panels,
-                tile = lane.warp / Shape::over_outputs * tiles;
+      const int panel = lane.warp % Shape::warps_over_outputs * panels,
+                tile = lane.warp / Shape::warps_over_outputs * tiles;
       low = panel * chunk_words + flat_weight_place(2 * lane.in_group, 2 * lane.group);
       high = panel * chunk_words + flat_weight_place(2 * lane.in_group + 1, 2 * lane.group);
       input = Shape::weight_words + (tile * 8 + lane.group) * 8 + 2 * lane.in_group;
-      keep(low), keep(high), keep(input);
+      keep_in_register(low), keep_in_register(high), keep_in_register(input);
     }
   };
 
@@ -89,14 +96,14 @@ struct Operands {
 #pragma unroll
     for (int panel = 0; panel < panels; ++panel) {
       const int words = panel * chunk_words + step * step_words;
-      read_left(stage + at.low + words, stage + at.high + words, a[panel]);
+      read_left_operand(stage + at.low + words, stage + at.high + words, a[panel]);
     }
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile)
       b[tile] = read_two(stage + at.input + step * Shape::rows * 8 + tile * 64);
   }
 
-  /// Calls between(tile) after each tile's products.
+  /// Adds the products to `sum`; calls between(tile) after those of each tile.
   template <class T, class Between>
   __device__ __forceinline__ void multiply(typename Shape::Sums& sum, T, const Between& between) const {
 #pragma unroll
@@ -109,7 +116,7 @@ struct Operands {
   }
 };
 
-/// Each chunk is multiplied while later ones are copied.
+/// Multiplies each chunk while later ones are copied.
 template <class T, class Shape_>
 class FlatChunks : Stages<Shape_, FlatCopies<T, Shape_>> {
  public:
@@ -117,19 +124,19 @@ class FlatChunks : Stages<Shape_, FlatCopies<T, Shape_>> {
 
   __device__ FlatChunks(const LinearCall& call, const KCut& cut, const Lane& lane, int begin, int end,
                         int64_t first_row, int64_t first_panel)
-      : Base(Copies(call, cut, first_row, first_panel), begin, end, ahead), place_(lane) {}
+      : Base(Copies(call, cut, first_row, first_panel), begin, end, chunks_ahead), place_(lane) {}
 
-  /// Adds the products of the chunks before `last` to `sum`.
+  /// Adds the products of the chunks from the present one to `last` - 1 to `sum`.
   __device__ __forceinline__ void sum_to(int last, typename Shape::Sums& sum) {
-    static_assert(parts <= 2 * tiles);
+    static_assert(copies_per_chunk <= 2 * tiles);
     for (; chunk_ < last; ++chunk_) {
-      wait_for_copies<ahead - 1>();
-      __syncthreads();  // everyone's copies are there, and everyone has left the stage that is filled next
+      wait_for_copies<chunks_ahead - 1>();
+      __syncthreads();  // all copies have arrived, and all threads have read the stage that is filled next
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         Operands<Shape> operands;
         operands.read(stage(chunk_), step, place_);
-        operands.multiply(sum, T{}, [&](int tile) { copy_part(step * tiles + tile); });
+        operands.multiply(sum, T{}, [&](int tile) { copy_one(step * tiles + tile); });
       }
     }
   }
@@ -139,13 +146,14 @@ class FlatChunks : Stages<Shape_, FlatCopies<T, Shape_>> {
   using Base = Stages<Shape, Copies>;
   using Base::chunk_, Base::copies_, Base::end_, Base::stage;
   static_assert(Shape::stages >= 3);
-  static constexpr int tiles = Shape::tiles_a_warp, ahead = Shape::stages - 1, parts = Copies::parts;
+  static constexpr int tiles = Shape::tiles_per_warp, chunks_ahead = Shape::stages - 1,
+                       copies_per_chunk = Copies::count;
 
-  /// The `part`-th copy of the chunk that takes the room of the last one, which everyone has left.
-  __device__ __forceinline__ void copy_part(int part) const {
-    const int later = chunk_ + ahead;
-    if (part < parts && later < end_) copies_.part(part, later, stage(later));
-    if (part == parts - 1) end_copy_group();
+  /// The i-th copy of chunk chunk_ + chunks_ahead, to the stage of the previous chunk.
+  __device__ __forceinline__ void copy_one(int i) const {
+    const int later = chunk_ + chunks_ahead;
+    if (i < copies_per_chunk && later < end_) copies_.copy_one(i, later, stage(later));
+    if (i == copies_per_chunk - 1) end_copy_group();
   }
 
   const typename Operands<Shape>::Place place_;

@@ -2,26 +2,27 @@
 
 #include "kernels/linear/linear_plan.h"
 
-// Products on a GPU by a plan that is given: what run_on_gpu(LinearCall) is made of, and what tests compare
-// plans with.
+// Products on a GPU with a given plan (linear_plan.h): run_on_gpu(LinearCall) uses them, and tests compare
+// plans with them.
 namespace clover::kernels::cuda {
 
-/// Of the current GPU.  Those of compute capability 8.6, 8.9 and 12 have no large_shared_memory; `clusters`:
-/// of sm_90, untried (uses_warpgroup_products).
+/// Limits of the current GPU.  Compute capabilities 8.6, 8.9 and 12 have no large_shared_memory.  `clusters`
+/// says only that the GPU has wgmma, not that its products have the right bits (may_use_clusters).
 GpuLimits gpu_limits();
-/// Whether products on the GPU of a call may be made by clusters (uses_warpgroup_products).
+/// Whether the kernel with clusters may be used on the context's GPU: uses_warpgroup_products
+/// (kernels/gpu/gpu.h) compares its bits with those of the other kernels.
 bool may_use_clusters(const GpuContext& context);
 
-/// call.norm is null unless norms_rows(call).
-void run_by(const LinearPlan& plan, const LinearCall& call, const GpuContext& context);
+/// Computes the product of a call.  call.norm must be null unless norms_in_kernel(call).
+void run_linear(const LinearPlan& plan, const LinearCall& call, const GpuContext& context);
 
-/// The same with memory of the caller's.  `workspace`: linear_workspace(..) floats; `arrived`:
-/// most_split_tiles zeros, which it leaves zero.
+/// The same with memory of the caller: `workspace` has linear_workspace(call, plan) floats, and `arrived`
+/// max_split_tiles zeros, which are zero again afterwards.
 int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan);
 void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream);
 
-/// A product of 16-bit weights by clusters of blocks (sm_90).
+/// A product of 16-bit weights by clusters of thread blocks (sm_90, linear_clusters.cuh).
 void launch_linear_clusters(const LinearCall& call, const ClusterPlan& plan, Stream stream);
 
 }  // namespace clover::kernels::cuda

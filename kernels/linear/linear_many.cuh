@@ -3,16 +3,17 @@
 #include "kernels/linear/linear_block.cuh"
 #include "kernels/linear/linear_sums.cuh"
 
-// Products of many rows by mma.sync: the kernel and its launch; linear_flat.cuh computes its sums.
+// Kernel `flat`: the kernel and its launch. linear_flat.cuh computes the sums, linear_sums.cuh stores them;
+// linear_block.cuh explains block tile, panel, tile and segment.
 namespace clover::kernels::cuda {
 namespace {
 
-/// A block's tile of outputs by rows, over all of k, or over segment blockIdx.z.
+/// Computes a block tile, over all of k or (Shape::split) over segment blockIdx.z. `Chunks`: FlatChunks.
 template <class Chunks>
-__global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_a_multiprocessor)
+__global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_per_multiprocessor)
     linear_many(LinearCall call, SplitSums split) {
   using Shape = typename Chunks::Shape;
-  constexpr int tiles = Shape::tiles_a_warp;
+  constexpr int tiles = Shape::tiles_per_warp;
   const Lane lane;
   const KCut cut(call.inputs);
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * Shape::rows;
@@ -31,26 +32,28 @@ __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_
     if (is_last_to_arrive(split.arrived + blockIdx.y * gridDim.x + blockIdx.x, KCut::segments))
       add_segments<Shape>(call, first_row, first_panel, split);
   } else {
-    float4* totals = shared_memory<float4>() + threadIdx.x;  // a thread's own, of a tile each
+    // The thread's sums of the segments so far: element i * Shape::threads is that of panel i / tiles and
+    // tile i % tiles.
+    float4* totals = shared_memory<float4>() + threadIdx.x;
     for (int segment = 0; segment < KCut::segments; ++segment) {
       typename Shape::Sums sum = {};
       chunks.sum_to(static_cast<int>(cut.begin(segment + 1)), sum);
 #pragma unroll
       for (int i = 0; i < Shape::sums / 4; ++i) {
-        float(&own)[4] = sum[i / tiles][i % tiles];
+        float(&four)[4] = sum[i / tiles][i % tiles];
         const float4 before = segment == 0 ? float4{0, 0, 0, 0} : totals[i * Shape::threads];
-        own[0] = before.x + own[0], own[1] = before.y + own[1];
-        own[2] = before.z + own[2], own[3] = before.w + own[3];
+        four[0] = before.x + four[0], four[1] = before.y + four[1];
+        four[2] = before.z + four[2], four[3] = before.w + four[3];
       }
-      if (segment + 1 == KCut::segments && call.epilogue == Epilogue::store && in_twos(call))
+      if (segment + 1 == KCut::segments && call.epilogue == Epilogue::store && in_aligned_pairs(call))
         return add_tile(call, corner, sum);
 #pragma unroll
       for (int i = 0; i < Shape::sums / 4; ++i) {
-        const float(&own)[4] = sum[i / tiles][i % tiles];
-        totals[i * Shape::threads] = {own[0], own[1], own[2], own[3]};
+        const float(&four)[4] = sum[i / tiles][i % tiles];
+        totals[i * Shape::threads] = {four[0], four[1], four[2], four[3]};
       }
     }
-    if (call.epilogue == Epilogue::best) return store_best<Shape>(call, corner, totals);
+    if (call.epilogue == Epilogue::arg_max) return store_arg_max<Shape>(call, corner, totals);
     store_pairs<Shape>(call, corner, totals);
   }
 }
@@ -64,7 +67,7 @@ void launch_blocks(const LinearCall& call, int64_t row_blocks, int64_t panel_blo
          Shape::threads, Shape::bytes, stream, call, sums);
 }
 
-/// Launches the blocks that go through all of k, then those that share it.
+/// Launches the thread blocks that go through all of k, then those with one segment each.
 template <class Whole, class Split>
 void launch_whole_and_split(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums,
                             Stream stream) {

@@ -26,11 +26,11 @@ std::shared_ptr<void> GpuContext::bytes(int64_t count) const {
   return {memory.mutable_data_ptr(), [memory](void*) {}};
 }
 
-// Made by the first op that asks, which no graph captures; never freed, for the driver may be gone before the
-// process.
-unsigned* GpuContext::zeros(int64_t count) const {
-  static auto& known = *new std::map<std::pair<c10::DeviceIndex, int64_t>, at::Tensor>;
-  at::Tensor& counters = known[{tensor_.device().index(), count}];
+// The first request allocates them.  It comes while no graph is captured, because every kernel runs once
+// before its capture (Graph::capture).  Never freed: the driver may shut down before static destructors run.
+unsigned* GpuContext::zeroed_counters(int64_t count) const {
+  static auto& buffers = *new std::map<std::pair<c10::DeviceIndex, int64_t>, at::Tensor>;
+  at::Tensor& counters = buffers[{tensor_.device().index(), count}];
   if (!counters.defined()) counters = at::zeros({count}, tensor_.options().dtype(at::kInt));
   return reinterpret_cast<unsigned*>(counters.mutable_data_ptr<int32_t>());
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Marks a function that CPU code and CUDA kernels share.
+// Marks a function that both CPU code and CUDA kernels call; it is always inlined.
 #if defined(__CUDACC__)
 #define CLOVER_HOST_DEVICE __host__ __device__ __forceinline__
 #else

@@ -6,8 +6,8 @@
 
 namespace clover::kernels {
 
-/// Runs a call whose tensors have been checked where `tensor`, one of them, lies: on the CPU, or queued on
-/// the GPU's current stream.
+/// Runs `call` on the device of `tensor`, one of its tensors: at once on the CPU, or queued on the GPU's
+/// current stream.  The tensors have been checked before.
 template <class Call>
 void run(const char* op, const at::Tensor& tensor, const Call& call) {
   if (!on_gpu(op, tensor)) return run_on_cpu(call);

@@ -6,7 +6,7 @@
 namespace clover::kernels::cpu {
 namespace {
 
-float exp_one(float x) {
+float exp_scalar(float x) {
   return exp_lanes(splat(x))[0];
 }
 
@@ -18,15 +18,16 @@ void add_gated(float* s, const float* q, const float* k, const float* v, int64_t
                float eps, bool silu) {
   const int64_t slice = width / groups;
   for (int64_t i = 0; i < groups; ++i) {
-    const int64_t at = i * slice;
-    const float q_norm = __builtin_sqrtf(dot(q + at, q + at, slice));
-    const float k_norm = __builtin_sqrtf(dot(k + at, k + at, slice));
+    const int64_t first = i * slice;
+    const float q_norm = __builtin_sqrtf(dot(q + first, q + first, slice));
+    const float k_norm = __builtin_sqrtf(dot(k + first, k + first, slice));
     const float gate =
-        dot(q + at, k + at, slice) / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
+        dot(q + first, k + first, slice) / ((q_norm > eps ? q_norm : eps) * (k_norm > eps ? k_norm : eps));
     if (silu) {
-      fill_row(s + at, slice, [&](auto load) { return load(s + at) + silu_lanes(load(v + at) * gate); });
+      fill_row(s + first, slice,
+               [&](auto load) { return load(s + first) + silu_lanes(load(v + first) * gate); });
     } else {
-      fill_row(s + at, slice, [&](auto load) { return load(s + at) + load(v + at) * gate; });
+      fill_row(s + first, slice, [&](auto load) { return load(s + first) + load(v + first) * gate; });
     }
   }
 }
@@ -34,6 +35,6 @@ void add_gated(float* s, const float* q, const float* k, const float* v, int64_t
 }  // namespace
 
 template <>
-const ActivationLoops LoopsOf<ActivationLoops, CLOVER_FAMILY>::loops{exp_one, add_silu, add_gated};
+const ActivationLoops LoopsOf<ActivationLoops, CLOVER_FAMILY>::loops{exp_scalar, add_silu, add_gated};
 
 }  // namespace clover::kernels::cpu

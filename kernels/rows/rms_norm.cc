@@ -20,8 +20,8 @@ void check_norm(const char* op, const at::Tensor& weight, const at::Tensor& out,
 
 NormCall norm_call(const at::Tensor& weight, double eps, at::Tensor& out) {
   return {.x = nullptr,
-          .chosen = nullptr,
-          .added = nullptr,
+          .x_rows = nullptr,
+          .silu_input = nullptr,
           .weight = weight.const_data_ptr<float>(),
           .eps = static_cast<float>(eps),
           .rows = out.size(0),
@@ -53,7 +53,7 @@ void rms_norm_of(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& 
   if (!gpu) return rms_norm(x.index_select(0, rows), weight, eps, out);
   NormCall call = norm_call(weight, eps, out);
   call.x = x.const_data_ptr<float>();
-  call.chosen = rows.const_data_ptr<int64_t>();
+  call.x_rows = rows.const_data_ptr<int64_t>();
   run(op, x, call);
 }
 
@@ -67,8 +67,8 @@ void rms_norm_of(const PackedWeight& x, const at::Tensor& rows, const at::Tensor
   if (!gpu) return rms_norm(x.rows(rows).to(at::kFloat), weight, eps, out);
   NormCall call = norm_call(weight, eps, out);
   call.panels = x.panels().const_data_ptr();
-  call.stored = element_of(x.dtype());
-  call.chosen = rows.const_data_ptr<int64_t>();
+  call.panel_element = element_of(x.dtype());
+  call.x_rows = rows.const_data_ptr<int64_t>();
   run(op, rows, call);
 }
 
@@ -87,7 +87,7 @@ void silu_rms_norm(const at::Tensor& x, const at::Tensor& a, const at::Tensor& w
   }
   NormCall call = norm_call(weight, eps, out);
   call.x = x.const_data_ptr<float>();
-  call.added = a.const_data_ptr<float>();
+  call.silu_input = a.const_data_ptr<float>();
   run(op, x, call);
 }
 

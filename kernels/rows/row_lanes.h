@@ -2,13 +2,13 @@
 
 #include "kernels/cpu/lanes.h"
 
-// Sums and maps over one row, for the *_simd.cc files.
+// Dot products and element-wise functions of rows, for *_simd.cc files.
 namespace clover::kernels::cpu {
 namespace {
 
-/// Sum of a[i] * b[i]: sixteen partial sums, then a fixed tree.
+/// The sum of a[i] * b[i] for i < n: 16 partial sums, lane by lane, which are then added in a fixed tree.
 CLOVER_INLINE float dot(const float* a, const float* b, int64_t n) {
-  F8 low{}, high{};
+  F32x8 low{}, high{};
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     low += load8(a + i) * load8(b + i);
@@ -24,8 +24,9 @@ CLOVER_INLINE float dot(const float* a, const float* b, int64_t n) {
   return sum8(low + high);
 }
 
-/// Fills to[0 .. n) eight numbers at a time: body(load) computes them, where load(p) reads the eight (or, in
-/// the tail, fewer) of row p.
+/// Computes to[0], ..., to[n - 1], eight numbers at a time.  body(load) returns the F32x8 of such eight,
+/// where load(row) reads the numbers of another row at the same indices; lanes past the end are 0 and not
+/// stored.
 template <class T, class Body>
 CLOVER_INLINE void fill_row(T* to, int64_t n, const Body& body) {
   int64_t i = 0;

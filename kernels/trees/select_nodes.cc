@@ -9,44 +9,44 @@
 namespace clover::kernels {
 namespace {
 
-/// Marks the nodes on a path to the last level.
-void mark_paths(const int32_t* parent, const TreeState& state, std::vector<char>& kept) {
-  std::fill(kept.begin() + 1, kept.end(), 0);
+/// Marks the nodes on a path to the last level; marks [nodes of the tree].
+void mark_paths(const int32_t* parent, const TreeState& state, std::vector<char>& marks) {
+  std::fill(marks.begin() + 1, marks.end(), 0);
   for (int32_t last = state.first_live; last < state.nodes; ++last)
-    for (int32_t node = last; node > 0 && !kept[node]; node = parent[node]) kept[node] = 1;
+    for (int32_t node = last; node > 0 && !marks[node]; node = parent[node]) marks[node] = 1;
 }
 
-/// Leaves the `most` best of the marked nodes besides the root.
-void cut(const float* score, int64_t most, std::vector<char>& kept) {
+/// Unmarks all but the `limit` best of the marked nodes; the root does not count and stays marked.
+void unmark_worst(const float* score, int64_t limit, std::vector<char>& marks) {
   std::vector<int32_t> order;
-  for (int32_t node = 1; node < static_cast<int32_t>(kept.size()); ++node)
-    if (kept[node]) order.push_back(node);
-  if (static_cast<int64_t>(order.size()) <= most) return;
+  for (int32_t node = 1; node < static_cast<int32_t>(marks.size()); ++node)
+    if (marks[node]) order.push_back(node);
+  if (static_cast<int64_t>(order.size()) <= limit) return;
   std::stable_sort(order.begin(), order.end(), [score](int32_t a, int32_t b) { return score[a] > score[b]; });
-  for (size_t i = static_cast<size_t>(most); i < order.size(); ++i) kept[order[i]] = 0;
+  for (size_t i = static_cast<size_t>(limit); i < order.size(); ++i) marks[order[i]] = 0;
 }
 
 }  // namespace
 
 void run_on_cpu(const SelectCall& call) {
-  std::vector<char> kept;
-  std::vector<int32_t> kept_number;  // of each node among those that remain
+  std::vector<char> marks;           // [nodes of a tree] 1 if the node is kept
+  std::vector<int32_t> kept_number;  // [nodes of a tree] number of each kept node in the kept tree
   for (int64_t tree = 0; tree < call.trees; ++tree) {
     const TreeState& state = call.states[tree];
-    TORCH_CHECK(state.nodes >= 0 && state.nodes <= call.node_room, "select_nodes: tree ", tree, " has ",
-                state.nodes, " nodes, expected at most ", call.node_room, ".");
-    call.kept_states[tree] = select::after(state, std::min(1, state.nodes));
+    TORCH_CHECK(state.nodes >= 0 && state.nodes <= call.node_capacity, "select_nodes: tree ", tree, " has ",
+                state.nodes, " nodes, expected at most ", call.node_capacity, ".");
+    call.kept_states[tree] = select::state_of_kept(state, std::min(1, state.nodes));
     if (state.nodes <= 1) continue;
-    kept.assign(state.nodes, 1);
+    marks.assign(state.nodes, 1);
     kept_number.assign(state.nodes, 0);
-    if (call.rule.paths_to_last_level) mark_paths(call.parent + tree * call.node_room, state, kept);
-    cut(call.score + tree * call.node_room, select::most_kept(call, state) - 1, kept);
+    if (call.rule.paths_to_last_level) mark_paths(call.parent + tree * call.node_capacity, state, marks);
+    unmark_worst(call.score + tree * call.node_capacity, select::max_kept(call, state) - 1, marks);
     int32_t count = 1;
     for (int32_t node = 1; node < state.nodes; ++node) {
-      if (!kept[node]) continue;
+      if (!marks[node]) continue;
       kept_number[node] = count++;
       select::keep(call, tree, node, kept_number[node],
-                   kept_number[call.parent[tree * call.node_room + node]]);
+                   kept_number[call.parent[tree * call.node_capacity + node]]);
     }
     call.kept_states[tree].nodes = count;
   }
@@ -56,11 +56,11 @@ void select_nodes(const GrowingTrees& grown, const SelectRule& rule, GrowingTree
   const char* const name = "select_nodes";
   const at::Device device = device_of(name, grown.ids);
   const int64_t trees = grown.ids.size(0);
-  const auto check = [&](const GrowingTrees& of) {
-    check_tensor(name, "ids", of.ids, {trees, -1}, at::kLong, device);
-    check_tensor(name, "parent", of.parent, of.ids.sizes(), at::kInt, device);
-    check_tensor(name, "score", of.score, of.ids.sizes(), at::kFloat, device);
-    check_tensor(name, "state", of.state, {trees, tree_state_size}, at::kInt, device);
+  const auto check = [&](const GrowingTrees& checked) {
+    check_tensor(name, "ids", checked.ids, {trees, -1}, at::kLong, device);
+    check_tensor(name, "parent", checked.parent, checked.ids.sizes(), at::kInt, device);
+    check_tensor(name, "score", checked.score, checked.ids.sizes(), at::kFloat, device);
+    check_tensor(name, "state", checked.state, {trees, tree_state_size}, at::kInt, device);
   };
   check(grown);
   check(kept);
@@ -69,12 +69,12 @@ void select_nodes(const GrowingTrees& grown, const SelectRule& rule, GrowingTree
   run(name, grown.ids,
       SelectCall{.rule = rule,
                  .trees = trees,
-                 .node_room = grown.ids.size(1),
+                 .node_capacity = grown.ids.size(1),
                  .ids = grown.ids.const_data_ptr<int64_t>(),
                  .parent = grown.parent.const_data_ptr<int32_t>(),
                  .score = grown.score.const_data_ptr<float>(),
                  .states = static_cast<const TreeState*>(grown.state.const_data_ptr()),
-                 .kept_room = kept.ids.size(1),
+                 .kept_capacity = kept.ids.size(1),
                  .kept_ids = kept.ids.mutable_data_ptr<int64_t>(),
                  .kept_parent = kept.parent.mutable_data_ptr<int32_t>(),
                  .kept_probability = kept.score.mutable_data_ptr<float>(),

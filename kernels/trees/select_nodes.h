@@ -5,11 +5,11 @@
 
 namespace clover::kernels {
 
-/// Copies the nodes that remain of grown trees to `kept`, in their order.  Those that `rule` leaves are cut
-/// to the TreeState::most_kept - 1 of the highest score, ties to the lower number, and the root: so a parent
-/// remains where its child does.  Every node of a level of `kept` was one of that level before.
-///   kept: ids, parent, score [S, M] and state; its other members are not used.  `score` then holds joint
-///   probabilities, whatever the scores were.  Trees of at most M nodes remain.
+/// Prunes grown trees: copies to `kept`, in their order, the root and the TreeState::max_kept - 1 best of the
+/// nodes that `rule` allows, ties to the lower number.  No node scores higher than its parent, so a
+/// kept node's parent is kept too, and nodes stay at their depth.
+///   kept: ids, parent, score [S, M] and state are written, the other members are not used.  kept.score holds
+///   joint probabilities even if grown.score holds logarithms.  At most M nodes of a tree are kept.
 void select_nodes(const GrowingTrees& grown, const SelectRule& rule, GrowingTrees& kept);
 
 }  // namespace clover::kernels

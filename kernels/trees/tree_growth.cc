@@ -13,7 +13,7 @@ const PlannedNode* plans_of(const GrowingTrees& trees) {
 }  // namespace
 
 void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
-                const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
+                const LevelRule& rule, int64_t max_live, GrowingTrees& trees) {
   const char* const name = "grow_level";
   const at::Device device = device_of(name, logits);
   check_tensor(name, "logits", logits, {-1, -1}, at::kFloat, device);
@@ -30,8 +30,8 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
                  device);
   TORCH_CHECK(rule.max_candidates >= 1 && rule.max_candidates <= logits.size(1), name, ": max_candidates is ",
               rule.max_candidates, ", expected 1 to the ", logits.size(1), " guesses of a row.");
-  TORCH_CHECK(most_live >= 1 && most_live <= 64, name, ": ", most_live, " live nodes, expected 1 to 64.");
-  const int64_t needed = trees.ids.size(0) * (rule.one_row_a_tree ? 1 : most_live);
+  TORCH_CHECK(max_live >= 1 && max_live <= 64, name, ": ", max_live, " live nodes, expected 1 to 64.");
+  const int64_t needed = trees.ids.size(0) * (rule.one_row_per_tree ? 1 : max_live);
   TORCH_CHECK(trees.rows.size(1) >= needed, name, ": room for ", trees.rows.size(1), " rows, expected ",
               needed, ".");
   if (trees.ids.size(0) == 0) return;
@@ -42,12 +42,12 @@ void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tenso
                  .guess_rows = logits.size(0),
                  .guesses = logits.size(1),
                  .rule = rule,
-                 .most_live = most_live,
+                 .max_live = max_live,
                  .trees = trees.ids.size(0),
-                 .node_room = trees.ids.size(1),
-                 .next_row_room = trees.rows.size(1),
+                 .node_capacity = trees.ids.size(1),
+                 .next_row_capacity = trees.rows.size(1),
                  .plans = plans_of(trees),
-                 .planned = trees.plans.defined() ? trees.plans.size(1) : 0,
+                 .plan_capacity = trees.plans.defined() ? trees.plans.size(1) : 0,
                  .tree_ids = trees.ids.mutable_data_ptr<int64_t>(),
                  .tree_parent = trees.parent.mutable_data_ptr<int32_t>(),
                  .tree_score = trees.score.mutable_data_ptr<float>(),

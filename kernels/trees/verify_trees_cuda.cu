@@ -6,19 +6,19 @@ using namespace cuda;
 using namespace verify;
 namespace {
 
-/// One warp for each tree: each lane looks whether its row comes next on the path.
+/// One warp for each tree: each lane checks whether its row is the next one of the path.
 __global__ void __launch_bounds__(warp_size) find_accepted_rows(VerifyCall call) {
   launch_dependents();
   wait_for_prior_kernel();
   const int lane = threadIdx.x;
   const int64_t tree = blockIdx.x;
-  const TreeRows own = call.trees[tree];
-  const int64_t end = own.row + own.rows;
-  int64_t node = own.row, token = call.tokens[node], accepted = 0;
+  const TreeRows tree_rows = call.trees[tree];
+  const int64_t end = tree_rows.row + tree_rows.rows;
+  int64_t node = tree_rows.row, token = call.tokens[node], accepted = 0;
   if (lane == 0) write_accepted(call, tree, node, accepted);
   ++accepted;
-  // Children stand behind their parents, so that one pass over the rows finds the path.
-  for (int64_t first = own.row + 1; first < end; first += warp_size) {
+  // Children come after their parents, so one loop over the rows finds the path.
+  for (int64_t first = tree_rows.row + 1; first < end; first += warp_size) {
     const int64_t row = first + lane;
     const int64_t parent = row < end ? call.parents[row] : -1, id = row < end ? call.ids[row] : -1;
     for (;;) {
@@ -30,8 +30,9 @@ __global__ void __launch_bounds__(warp_size) find_accepted_rows(VerifyCall call)
       ++accepted;
     }
   }
-  for (int64_t i = accepted + lane; i < own.rows; i += warp_size) write_unmoved(call, tree, i);
-  for (int64_t i = accepted + lane; i < own.drafter_rows; i += warp_size) write_repeated(call, tree, node, i);
+  for (int64_t i = accepted + lane; i < tree_rows.rows; i += warp_size) write_unmoved(call, tree, i);
+  for (int64_t i = accepted + lane; i < tree_rows.drafter_rows; i += warp_size)
+    write_repeated(call, tree, node, i);
 }
 
 }  // namespace

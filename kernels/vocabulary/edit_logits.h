@@ -5,11 +5,11 @@
 
 namespace clover::kernels {
 
-/// Edits some logits of some rows, in place; all others keep their bits.
+/// Edits some logits of some rows in place; the other logits are not touched.
 ///   logits fp32 [R, V] contiguous
 ///   edits  i32 [E, 4] of LogitEdits, rows i32 [N, 5] of EditedRows, on the device of the logits
-/// No row stands twice in `rows`, no token twice in a range, and a row's own edits are no other row's.
-/// A GPU checks neither that nor ids and ranges.
+/// `rows` names each row at most once, a range names each token at most once, and no two rows share an own
+/// edit: nothing checks that.  The CPU checks that ids and ranges are valid; a GPU does not.
 void edit_logits(at::Tensor& logits, const at::Tensor& edits, const at::Tensor& rows);
 
 struct EditCall {

@@ -23,10 +23,10 @@ void check(const EditCall& call, const EditedRow& row) {
 }
 
 void edit_row(float* x, const LogitEdit* edits, const EditedRow& row) {
-  thread_local std::vector<float> own;  // of what the logits were
+  thread_local std::vector<float> own;  // results of the row's own edits, from the logits before any edit
   own.clear();
-  for (int32_t i = row.own_begin; i < row.own_end; ++i) own.push_back(edited(x[edits[i].id], edits[i]));
-  for (int32_t i = row.begin; i < row.end; ++i) x[edits[i].id] = edited(x[edits[i].id], edits[i]);
+  for (int32_t i = row.own_begin; i < row.own_end; ++i) own.push_back(apply_edit(x[edits[i].id], edits[i]));
+  for (int32_t i = row.begin; i < row.end; ++i) x[edits[i].id] = apply_edit(x[edits[i].id], edits[i]);
   for (int32_t i = row.own_begin; i < row.own_end; ++i) x[edits[i].id] = own[i - row.own_begin];
 }
 

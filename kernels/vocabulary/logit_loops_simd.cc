@@ -2,13 +2,15 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/vocabulary/logit_loops.h"
 
+// F32x8 is a vector of eight floats, F32xN the longest one that the CPU has (kernels/cpu/lanes.h).
 namespace clover::kernels::cpu {
 namespace {
 
 const float minus_infinity = -__builtin_inff();
 
 float maximum(const float* x, int64_t n) {
-  F8 best[4] = {splat(minus_infinity), splat(minus_infinity), splat(minus_infinity), splat(minus_infinity)};
+  F32x8 best[4] = {splat(minus_infinity), splat(minus_infinity), splat(minus_infinity),
+                   splat(minus_infinity)};
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
     for (int part = 0; part < 4; ++part) best[part] = larger(load8(x + i + 8 * part), best[part]);
@@ -26,7 +28,7 @@ void block_maxima(const float* x, int64_t n, int64_t block, float* out) {
 int64_t first_equal(const float* x, int64_t n, float value) {
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    I8 hit = load8(x + i) == value;
+    I32x8 hit = load8(x + i) == value;
     for (int part = 1; part < 4; ++part) hit |= load8(x + i + 8 * part) == value;
     if (any(hit)) break;
   }
@@ -37,7 +39,7 @@ int64_t first_equal(const float* x, int64_t n, float value) {
 }
 
 float sum_exp(const float* x, int64_t n, float shift) {
-  F8 sum[4] = {};
+  F32x8 sum[4] = {};
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
     for (int part = 0; part < 4; ++part) sum[part] += exp_lanes(load8(x + i + 8 * part) - shift);
@@ -48,7 +50,8 @@ float sum_exp(const float* x, int64_t n, float shift) {
   return sum8((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/// floor(weight * 2^40) in two parts of 20 bits; only the last truncation rounds.
+/// floor(weight * 2^40) as high * 2^20 + low.  Only the conversion of `low` rounds; the steps before are
+/// exact.
 template <class F, class I = decltype(F{} < F{})>
 struct MassParts {
   I high, low;
@@ -60,10 +63,10 @@ struct MassParts {
   }
 };
 
-/// Appends whole vectors, so that nothing here depends on what a lane holds; tokens that are not `wanted` get
-/// no mass.
+/// Appends a whole vector of tokens to `near`, without a branch for each lane; the mass of lanes that are not
+/// `wanted` is set to 0.
 template <class F, class I>
-CLOVER_INLINE void keep(F distance, const MassParts<F>& mass, I wanted, int64_t index, NearTokens& near) {
+CLOVER_INLINE void append(F distance, const MassParts<F>& mass, I wanted, int64_t index, NearTokens& near) {
   I lane;
   for (int i = 0; i < lane_count<F>; ++i) lane[i] = i;
   store_line(near.distance + near.count, distance);
@@ -73,36 +76,39 @@ CLOVER_INLINE void keep(F distance, const MassParts<F>& mass, I wanted, int64_t 
   near.count += lane_count<F>;
 }
 
-void weigh(const float* x, int64_t n, float shift, float temperature, float limit, NearTokens& near) {
-  using Integers = decltype(Wide{} < Wide{});
-  constexpr int64_t lanes = lane_count<Wide>;
-  constexpr int64_t at_once = 1024 * lanes;  // half of what the sum of a lane has room for
-  // Logits below it weigh less than 2^-40: exp(-28) is 0.76 of that, and rounding brings none nearer. It is
-  // NaN where the largest logit and the temperature are infinite; then no logit is below it.
-  const float least = shift - 28.0f * temperature;
+void collect_near(const float* x, int64_t n, float shift, float temperature, float limit, NearTokens& near) {
+  using Integers = decltype(F32xN{} < F32xN{});
+  constexpr int64_t lanes = lane_count<F32xN>;
+  // A lane adds 1024 numbers of at most 2^20 to its int32 sums, half of what they can hold.
+  constexpr int64_t at_once = 1024 * lanes;
+  // Logits below `min_logit` have mass 0: exp(-28) is 0.76 * 2^-40, which leaves a margin for rounding.
+  // `min_logit` is NaN if the largest logit and the temperature are infinite; then no logit compares below
+  // it.
+  const float min_logit = shift - 28.0f * temperature;
   near.count = 0;
-  near.mass_of_all = 0;
+  near.total_mass = 0;
   for (int64_t begin = 0; begin < n; begin += at_once) {
     Integers high{}, low{};
-    const auto add = [&](Wide logit, int64_t index) CLOVER_INLINED {
-      if (!any(~(logit < least))) return;
-      const Wide scaled = (shift - logit) / temperature;
-      // Also where shift is infinite: the largest is at distance 0, everything else (and NaN) infinitely far.
-      const Wide far = logit == shift ? Wide{} : (scaled >= 0.0f ? scaled : Wide{} + __builtin_inff());
-      const MassParts<Wide> mass(exp_lanes(-far));
+    const auto add = [&](F32xN logit, int64_t index) CLOVER_INLINED {
+      if (!any(~(logit < min_logit))) return;
+      const F32xN scaled = (shift - logit) / temperature;
+      // This holds for an infinite shift too: the largest is at distance 0, all others and NaN at infinity.
+      const F32xN distance =
+          logit == shift ? F32xN{} : (scaled >= 0.0f ? scaled : F32xN{} + __builtin_inff());
+      const MassParts<F32xN> mass(exp_lanes(-distance));
       high += mass.high;
       low += mass.low;
-      if (const Integers wanted = far <= limit; any(wanted)) keep(far, mass, wanted, index, near);
+      if (const Integers wanted = distance <= limit; any(wanted)) append(distance, mass, wanted, index, near);
     };
     const int64_t end = n - begin < at_once ? n : begin + at_once;
     int64_t i = begin;
-    for (; i + lanes <= end; i += lanes) add(load_lanes<Wide>(x + i), i);
+    for (; i + lanes <= end; i += lanes) add(load_lanes<F32xN>(x + i), i);
     if (i < end) {
-      float rest[lanes];
-      for (int64_t lane = 0; lane < lanes; ++lane) rest[lane] = i + lane < end ? x[i + lane] : minus_infinity;
-      add(load_lanes<Wide>(rest), i);
+      float tail[lanes];
+      for (int64_t lane = 0; lane < lanes; ++lane) tail[lane] = i + lane < end ? x[i + lane] : minus_infinity;
+      add(load_lanes<F32xN>(tail), i);
     }
-    for (int64_t lane = 0; lane < lanes; ++lane) near.mass_of_all += whole_mass(high[lane], low[lane]);
+    for (int64_t lane = 0; lane < lanes; ++lane) near.total_mass += combine_mass(high[lane], low[lane]);
   }
 }
 
@@ -110,6 +116,6 @@ void weigh(const float* x, int64_t n, float shift, float temperature, float limi
 
 template <>
 const LogitLoops LoopsOf<LogitLoops, CLOVER_FAMILY>::loops{maximum, block_maxima, first_equal, sum_exp,
-                                                           weigh};
+                                                           collect_near};
 
 }  // namespace clover::kernels::cpu

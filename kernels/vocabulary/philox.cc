@@ -7,9 +7,9 @@
 namespace clover::kernels {
 namespace {
 
-using Block = std::array<uint32_t, 4>;
+using Counter = std::array<uint32_t, 4>;
 
-Block philox4x32_10(Block counter, uint32_t key0, uint32_t key1) {
+Counter philox4x32_10(Counter counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t low = uint64_t{0xD2511F53} * counter[0];
     const uint64_t high = uint64_t{0xCD9E8D57} * counter[2];
@@ -26,10 +26,10 @@ Block philox4x32_10(Block counter, uint32_t key0, uint32_t key1) {
 double philox_uniform(uint64_t seed, uint64_t request, uint64_t choice, uint64_t position) {
   TORCH_CHECK(choice >> 32 == 0 && position >> 32 == 0, "philox_uniform: choice ", choice, " and position ",
               position, " must both be below 2^32, for the counter has 128 bits and request takes 64.");
-  const Block block = philox4x32_10({static_cast<uint32_t>(request), static_cast<uint32_t>(request >> 32),
-                                     static_cast<uint32_t>(choice), static_cast<uint32_t>(position)},
-                                    static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-  const uint64_t bits = (uint64_t{block[0]} << 32 | block[1]) >> 11;
+  const Counter random = philox4x32_10({static_cast<uint32_t>(request), static_cast<uint32_t>(request >> 32),
+                                        static_cast<uint32_t>(choice), static_cast<uint32_t>(position)},
+                                       static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+  const uint64_t bits = (uint64_t{random[0]} << 32 | random[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;
 }
 

@@ -11,8 +11,8 @@ at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
   const at::Device device = device_of("sample", logits);
   check_tensor("sample", "logits", logits, {-1, -1}, at::kFloat, device);
   check_tensor("sample", "rules", rules, {logits.size(0), 5}, at::kDouble, device);
-  TORCH_CHECK(logits.size(1) >= 1 && logits.size(1) <= most_sampled, "sample: the vocabulary has ",
-              logits.size(1), " tokens, expected 1 to ", most_sampled, ".");
+  TORCH_CHECK(logits.size(1) >= 1 && logits.size(1) <= max_sampled_vocabulary, "sample: the vocabulary has ",
+              logits.size(1), " tokens, expected 1 to ", max_sampled_vocabulary, ".");
   at::Tensor tokens = at::empty({logits.size(0)}, logits.options().dtype(at::kLong));
   if (logits.size(0) == 0) return tokens;
   run("sample", logits,

@@ -17,11 +17,11 @@
 namespace clover::kernels {
 namespace {
 
-using Mass = uint64_t;  // a multiple of 2^-40 of the most probable token's: see cpu::NearTokens
+using Mass = uint64_t;  // a probability in units of 2^-40 times the largest one (cpu::combine_mass)
 constexpr float infinite = std::numeric_limits<float>::infinity();
 
-// Tokens within this distance are looked at first: at temperature 1 a few dozen of SmolLM2's have 98 % of the
-// mass.
+// Tokens within this distance (cpu::NearTokens) are tried first, because few tokens hold nearly all mass: of
+// SmolLM2's at temperature 1, a few dozen hold 98 %.
 constexpr float near_distance = 8;
 
 struct Candidate {
@@ -34,19 +34,19 @@ bool likelier(const Candidate& a, const Candidate& b) {
   return a.distance < b.distance || (a.distance == b.distance && a.index < b.index);
 }
 
-/// The tokens in order of probability, in buckets of 1/64 of a unit of distance, which are sorted only where
-/// it matters.
-class Ladder {
+/// Finds tokens by cumulative mass without sorting all of them: it sums the mass of buckets of 1/64 of a unit
+/// of distance and sorts only the bucket that holds the wanted token.
+class MassHistogram {
  public:
-  explicit Ladder(const cpu::NearTokens& tokens) : tokens_(tokens) {
+  explicit MassHistogram(const cpu::NearTokens& tokens) : tokens_(tokens) {
     mass_.fill(0);
     for (int64_t i = 0; i < tokens.count; ++i) mass_[bucket(tokens.distance[i])] += tokens.mass(i);
   }
 
   Mass total() const { return std::accumulate(mass_.begin(), mass_.end(), Mass{0}); }
 
-  /// The first candidate at which the mass summed from the top is at least `wanted` (or the last one that has
-  /// any mass), and that sum.
+  /// The first token, from the most probable on, at which the cumulative mass is at least `wanted` (or the
+  /// last token of non-zero mass if all of it is less), and that cumulative mass.
   std::pair<Candidate, Mass> reach(Mass wanted) {
     Mass before = 0;
     size_t at = 0, last = 0;
@@ -74,9 +74,10 @@ class Ladder {
     return scaled < static_cast<float>(buckets - 1) ? static_cast<size_t>(scaled) : buckets - 1;
   }
 
+  /// Fills sorted_ with the tokens of a bucket that have mass.
   void sort_bucket(size_t wanted) {
     sorted_.clear();
-    // The bucket's edges are exact (a scaling by a power of two), so two comparisons tell its members.
+    // Scaling by a power of two is exact, so these bounds select the same tokens as bucket().
     const float low = static_cast<float>(wanted) / 64.0f;
     const float high = wanted + 1 < buckets ? static_cast<float>(wanted + 1) / 64.0f : infinite;
     for (int64_t i = 0; i < tokens_.count; ++i) {
@@ -98,69 +99,70 @@ Mass part_of(Mass mass, double share) {
   return static_cast<Mass>((numerator * mass) >> 53);
 }
 
-/// Memory for all tokens of a row, one for each thread.
-cpu::NearTokens room_for(int64_t count) {
+/// Empty arrays for the tokens of a row of `count` logits, in memory of the calling thread.
+cpu::NearTokens near_tokens_of(int64_t count) {
   thread_local std::vector<float> distance;
   thread_local std::vector<int32_t> integers;
-  const int64_t room = cpu::near_room(count);
-  if (std::ssize(distance) < room) {
-    distance.resize(room);
-    integers.resize(3 * room);
+  const int64_t capacity = cpu::near_capacity(count);
+  if (std::ssize(distance) < capacity) {
+    distance.resize(capacity);
+    integers.resize(3 * capacity);
   }
-  return {distance.data(), integers.data(), integers.data() + room, integers.data() + 2 * room, 0, 0};
+  return {distance.data(), integers.data(), integers.data() + capacity, integers.data() + 2 * capacity, 0, 0};
 }
 
-/// Index of the token drawn from x[0 .. n); -1 where the draw depends on tokens farther than `limit` from the
-/// largest, which it cannot where `limit` is infinite.
+/// Index of the token sampled from x[0 .. n), whose maximum is `largest`; -1 if the result depends on tokens
+/// that are farther than `limit` from the largest.  With an infinite limit it is never -1.
 int64_t draw(const float* x, int64_t n, float largest, const RowRule& rule, float limit) {
-  cpu::NearTokens near = room_for(n);
-  cpu::loops<cpu::LogitLoops>().weigh(x, n, largest, static_cast<float>(rule.temperature), limit, near);
-  Ladder ladder(near);
-  const Mass within = ladder.total();
-  Mass kept = near.mass_of_all;
+  cpu::NearTokens near = near_tokens_of(n);
+  cpu::loops<cpu::LogitLoops>().collect_near(x, n, largest, static_cast<float>(rule.temperature), limit,
+                                             near);
+  MassHistogram histogram(near);
+  const Mass near_mass = histogram.total();
+  Mass kept_mass = near.total_mass;
   if (rule.top_p < 1) {
-    const double least = std::ceil(std::max(rule.top_p, 0.0) * static_cast<double>(near.mass_of_all));
-    const Mass wanted = std::max<Mass>(1, static_cast<Mass>(least));
-    if (wanted > within && limit < infinite) return -1;
-    kept = ladder.reach(wanted).second;
+    const double top_p_mass = std::ceil(std::max(rule.top_p, 0.0) * static_cast<double>(near.total_mass));
+    const Mass wanted = std::max<Mass>(1, static_cast<Mass>(top_p_mass));
+    if (wanted > near_mass && limit < infinite) return -1;
+    kept_mass = histogram.reach(wanted).second;
   }
-  if (const float farthest = static_cast<float>(rule.farthest); farthest < infinite) {
-    if (farthest > limit) return -1;
-    Mass near_enough = 0;
+  if (const float max_distance = static_cast<float>(rule.max_distance); max_distance < infinite) {
+    if (max_distance > limit) return -1;
+    Mass min_p_mass = 0;
     for (int64_t i = 0; i < near.count; ++i)
-      if (near.distance[i] <= farthest) near_enough += near.mass(i);
-    kept = std::min(kept, near_enough);
+      if (near.distance[i] <= max_distance) min_p_mass += near.mass(i);
+    kept_mass = std::min(kept_mass, min_p_mass);
   }
-  const Mass wanted = part_of(kept, rule.uniform) + 1;
-  return wanted > within ? -1 : ladder.reach(wanted).first.index;
+  const Mass wanted = part_of(kept_mass, rule.uniform) + 1;
+  return wanted > near_mass ? -1 : histogram.reach(wanted).first.index;
 }
 
 int64_t sample_row(const float* logits, int64_t vocab, const RowRule& rule) {
-  TORCH_CHECK(vocab >= 1 && vocab <= most_sampled, "sample: the vocabulary has ", vocab,
-              " tokens, expected 1 to ", most_sampled, ".");
+  TORCH_CHECK(vocab >= 1 && vocab <= max_sampled_vocabulary, "sample: the vocabulary has ", vocab,
+              " tokens, expected 1 to ", max_sampled_vocabulary, ".");
   TORCH_CHECK(rule.uniform >= 0 && rule.uniform < 1, "sample: uniform is ", rule.uniform,
               ", expected a number in [0, 1).");
   TORCH_CHECK(rule.temperature >= 0, "sample: the temperature is ", rule.temperature,
               ", expected 0 or more.");
   if (rule.temperature == 0) return cpu::row_arg_max(logits, vocab);
 
-  thread_local std::vector<float> kept;
+  thread_local std::vector<float> kept_logits;
   thread_local std::vector<cpu::Ranked> best;
-  const bool cut = rule.top_k > 0 && rule.top_k < static_cast<double>(vocab);
+  const bool has_top_k = rule.top_k > 0 && rule.top_k < static_cast<double>(vocab);
   int64_t count = vocab;
   const float* from = logits;
-  if (cut) {
+  if (has_top_k) {
     count = static_cast<int64_t>(rule.top_k);
     cpu::row_top_k(logits, vocab, count, best);
-    kept.resize(count);
-    for (int64_t i = 0; i < count; ++i) kept[i] = best[i].value;
-    from = kept.data();
+    kept_logits.resize(count);
+    for (int64_t i = 0; i < count; ++i) kept_logits[i] = best[i].value;
+    from = kept_logits.data();
   }
   const float largest = cpu::loops<cpu::LogitLoops>().maximum(from, count);
   if (largest == -infinite) return -1;
   int64_t chosen = draw(from, count, largest, rule, near_distance);
   if (chosen < 0) chosen = draw(from, count, largest, rule, infinite);
-  return cut ? best[chosen].index : chosen;
+  return has_top_k ? best[chosen].index : chosen;
 }
 
 }  // namespace

@@ -17,12 +17,13 @@ void check_k(const char* op, int64_t k, const at::Tensor& logits) {
   TORCH_CHECK(k >= 1 && k <= logits.size(1), op, ": k is ", k, ", expected 1 to ", logits.size(1), ".");
 }
 
-/// The call, checked, with room for its results.
-TopKCall top_k_call(const char* op, const at::Tensor& logits, int64_t k, const at::Tensor& names,
+/// Checks the arguments and allocates `values` and `indices` [R, k], which the call points to.
+TopKCall top_k_call(const char* op, const at::Tensor& logits, int64_t k, const at::Tensor& token_map,
                     at::Tensor& values, at::Tensor& indices) {
   check_logits(op, logits);
   check_k(op, k, logits);
-  if (names.defined()) check_tensor(op, "names", names, {logits.size(1)}, at::kLong, logits.device());
+  if (token_map.defined())
+    check_tensor(op, "token_map", token_map, {logits.size(1)}, at::kLong, logits.device());
   values = at::empty({logits.size(0), k}, logits.options());
   indices = at::empty({logits.size(0), k}, logits.options().dtype(at::kLong));
   return {.logits = logits.const_data_ptr<float>(),
@@ -31,15 +32,15 @@ TopKCall top_k_call(const char* op, const at::Tensor& logits, int64_t k, const a
           .k = k,
           .values = values.mutable_data_ptr<float>(),
           .indices = indices.mutable_data_ptr<int64_t>(),
-          .names = names.defined() ? names.const_data_ptr<int64_t>() : nullptr,
+          .token_map = token_map.defined() ? token_map.const_data_ptr<int64_t>() : nullptr,
           .log_sums = nullptr};
 }
 
 }  // namespace
 
-std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k, const at::Tensor& names) {
+std::tuple<at::Tensor, at::Tensor> top_k(const at::Tensor& logits, int64_t k, const at::Tensor& token_map) {
   at::Tensor values, indices;
-  const TopKCall call = top_k_call("top_k", logits, k, names, values, indices);
+  const TopKCall call = top_k_call("top_k", logits, k, token_map, values, indices);
   if (call.rows > 0) run("top_k", logits, call);
   return {values, indices};
 }
@@ -73,10 +74,10 @@ at::Tensor log_sum_exp(const at::Tensor& logits) {
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> top_k_and_log_sum(const at::Tensor& logits, int64_t k,
-                                                                 const at::Tensor& names) {
+                                                                 const at::Tensor& token_map) {
   const char* const op = "top_k_and_log_sum";
   at::Tensor values, indices;
-  TopKCall call = top_k_call(op, logits, k, names, values, indices);
+  TopKCall call = top_k_call(op, logits, k, token_map, values, indices);
   at::Tensor log_sums = at::empty({call.rows}, logits.options());
   call.log_sums = log_sums.mutable_data_ptr<float>();
   if (call.rows > 0) run(op, logits, call);

@@ -19,14 +19,15 @@ bool better(const Ranked& a, const Ranked& b) {
   return a.value > b.value || (a.value == b.value && a.index < b.index);
 }
 
-/// Elements that share one maximum: so many blocks that the k-th largest maximum lets few elements by.
+/// Elements of a block. row_top_k looks only at blocks whose maximum is among the k largest, so n elements
+/// should make many more than k blocks.
 int64_t block_for(int64_t n, int64_t k) {
   int64_t block = 64;
   while (block > 8 && block * 8 * k > n) block /= 2;
   return block;
 }
 
-/// A value that at least k elements reach: the k-th largest of the blocks' maxima.
+/// The k-th largest of the blocks' maxima: at least k elements are not below it.
 float lower_bound(const std::vector<float>& maxima, int64_t k) {
   if (k > static_cast<int64_t>(maxima.size())) return minus_infinity;
   thread_local std::vector<float> ordered;
@@ -38,7 +39,7 @@ float lower_bound(const std::vector<float>& maxima, int64_t k) {
 float row_log_sum_exp(const float* row, int64_t width) {
   const LogitLoops& loop = loops<LogitLoops>();
   const float largest = loop.maximum(row, width);
-  // An infinite maximum is the answer itself (and its difference with itself is not a number).
+  // If the maximum is infinite, it is the result (inf - inf would be NaN).
   if (std::isinf(largest)) return largest;
   return static_cast<float>(largest + std::log(static_cast<double>(loop.sum_exp(row, width, largest))));
 }
@@ -85,7 +86,7 @@ void run_on_cpu(const TopKCall& call) {
       for (int64_t i = 0; i < call.k; ++i) {
         const int64_t index = best[i].index;
         call.values[r * call.k + i] = best[i].value;
-        call.indices[r * call.k + i] = call.names != nullptr ? call.names[index] : index;
+        call.indices[r * call.k + i] = call.token_map != nullptr ? call.token_map[index] : index;
       }
       if (call.log_sums != nullptr) call.log_sums[r] = cpu::row_log_sum_exp(row, call.width);
     }

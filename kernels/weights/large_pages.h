@@ -4,9 +4,10 @@
 
 namespace clover::kernels {
 
-/// Zeros of `sizes` on the CPU, for weights that every step streams: in pages of 2 MB where Linux grants them
-/// (transparent huge pages, `madvise` or `always`; docs/decisions/0013). Tensors smaller than 16 MB share a
-/// mapping of 32 MB, which is given back when all of them are gone. std::bad_alloc without memory.
+/// A CPU tensor of zeros in pages of 2 MB, for weights that every step reads. Linux grants such pages if
+/// transparent huge pages are set to `madvise` or `always` (docs/decisions/0013); otherwise pages are small.
+/// Tensors up to 16 MB share mappings of 32 MB; a mapping is freed with its last tensor. Tensors below 256 KB
+/// get ordinary memory. std::bad_alloc if memory is lacking.
 at::Tensor zeros_in_large_pages(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 }  // namespace clover::kernels

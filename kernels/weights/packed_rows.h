@@ -4,13 +4,13 @@
 
 namespace clover::kernels {
 
-/// Rows of a PackedWeight as they are: out[r] = W[ids[r]], which the CPU gathers in PackedWeight::rows.
+/// The GPU part of PackedWeight::rows: out[r, :] = W[ids[r], :].  The CPU part is in packed_weight.cc.
 struct GatherCall {
-  const void* panels;  // 16-bit inputs paired
+  const void* panels;  // PackedWeight::panels, 16-bit inputs paired
   const int64_t* ids;  // [rows]
   int64_t rows, inputs;
-  Element element;
-  void* out;  // [rows, inputs]
+  Element element;  // of W and out
+  void* out;        // [rows, inputs]
 };
 CLOVER_GPU_KERNEL void run_on_gpu(const GatherCall& call, const GpuContext& context);
 

@@ -5,19 +5,19 @@ namespace clover::kernels {
 using namespace cuda;
 namespace {
 
-/// One block for each row.
+/// One block for each row of out.
 template <bool Paired>
 __global__ void __launch_bounds__(gather_threads)
     gather_rows(const uint32_t* panels, const int64_t* ids, int inputs, void* out) {
   launch_dependents();
   wait_for_prior_kernel();
-  each_word<Paired>(panels, ids[blockIdx.x], inputs, [&](int at, uint32_t word) {
+  each_word<Paired>(panels, ids[blockIdx.x], inputs, [&](int index, uint32_t word) {
     if constexpr (Paired) {
-      uint16_t* to = static_cast<uint16_t*>(out) + blockIdx.x * int64_t{inputs} + 2 * at;
+      uint16_t* to = static_cast<uint16_t*>(out) + blockIdx.x * int64_t{inputs} + 2 * index;
       to[0] = static_cast<uint16_t>(word);
-      if (2 * at + 1 < inputs) to[1] = static_cast<uint16_t>(word >> 16);
+      if (2 * index + 1 < inputs) to[1] = static_cast<uint16_t>(word >> 16);
     } else {
-      static_cast<uint32_t*>(out)[blockIdx.x * int64_t{inputs} + at] = word;
+      static_cast<uint32_t*>(out)[blockIdx.x * int64_t{inputs} + index] = word;
     }
   });
 }

@@ -14,11 +14,12 @@
 namespace clover::kernels {
 namespace {
 
-/// Offsets of W[n, k] in the panels.
+/// The layout of panels on the CPU: W[n, k] is element row(n) + column(k).
 struct Layout {
   int64_t inputs;
-  bool paired;  // bf16: pairs of inputs side by side
+  bool paired;  // as in packed_weight.h
 
+  /// Elements of a panel, padding included.
   int64_t panel_size() const { return (paired ? (inputs + 31) / 32 * 32 : inputs) * panel_outputs; }
   int64_t row(int64_t n) const {
     return n / panel_outputs * panel_size() + n % panel_outputs * (paired ? 2 : 1);
@@ -26,6 +27,8 @@ struct Layout {
   int64_t column(int64_t k) const { return paired ? k / 2 * (2 * panel_outputs) + k % 2 : k * panel_outputs; }
 };
 
+/// Writes a row of W, `dense` [inputs], to the panels. `panel_row` points to its first element there (index
+/// Layout::row).
 template <class T>
 void scatter_row(const T* dense, const Layout& layout, T* panel_row) {
   if (layout.paired) {
@@ -38,12 +41,13 @@ void scatter_row(const T* dense, const Layout& layout, T* panel_row) {
   }
 }
 
+/// The reverse: reads a row of W from the panels.
 template <class T>
 void gather_row(const T* panel_row, const Layout& layout, T* dense) {
   for (int64_t k = 0; k < layout.inputs; ++k) dense[k] = panel_row[layout.column(k)];
 }
 
-/// Calls body with a value of the element's size.
+/// Calls body with a uint16_t or uint32_t, whichever has the size of `type`.
 template <class Body>
 void with_word(at::ScalarType type, const Body& body) {
   if (at::elementSize(type) == 2) {
@@ -100,9 +104,9 @@ PackedWeight PackedWeight::for_tensor_cores() const {
   PackedWeight paired = *this;
   if (dtype() != at::kHalf || panels_.dim() == 4) return paired;
   const int64_t panels = panels_.size(0), padded = (inputs_ + 31) / 32 * 32;
-  at::Tensor filled = at::zeros({panels, padded, panel_outputs}, panels_.options());
-  filled.narrow(1, 0, inputs_).copy_(panels_);
-  paired.panels_ = filled.view({panels, padded / 2, 2, panel_outputs}).transpose(2, 3).contiguous();
+  at::Tensor padded_panels = at::zeros({panels, padded, panel_outputs}, panels_.options());
+  padded_panels.narrow(1, 0, inputs_).copy_(panels_);
+  paired.panels_ = padded_panels.view({panels, padded / 2, 2, panel_outputs}).transpose(2, 3).contiguous();
   return paired;
 }
 
@@ -110,15 +114,15 @@ PackedWeight PackedWeight::to(at::Device device) const {
   TORCH_CHECK(defined() && panels_.is_cpu(), "PackedWeight: only a weight on the CPU can be moved.");
   if (device.is_cpu()) return *this;
   PackedWeight moved = for_tensor_cores();
-  at::Tensor there = at::empty(moved.panels_.sizes(), moved.panels_.options().device(device));
-  // In pieces, so that one is copied into page-locked memory while another is being transferred.
-  constexpr int64_t piece = 32 << 20;
-  const at::Tensor from = moved.panels_.view(-1), to = there.view(-1);
+  at::Tensor device_panels = at::empty(moved.panels_.sizes(), moved.panels_.options().device(device));
+  // In pieces, so that upload copies one into page-locked memory while another is being transferred.
+  constexpr int64_t piece = 32 << 20;  // elements
+  const at::Tensor from = moved.panels_.view(-1), to = device_panels.view(-1);
   for (int64_t begin = 0; begin < from.numel(); begin += piece) {
     at::Tensor part = to.slice(0, begin, begin + piece);
     upload(from.slice(0, begin, begin + piece), part);
   }
-  moved.panels_ = there;
+  moved.panels_ = device_panels;
   return moved;
 }
 

@@ -14,11 +14,12 @@
 namespace clover::model {
 namespace {
 
-// Idle published pages may take a 1 / most_idle of the cache, so that pages never written stay untouched
-// memory.
-constexpr int64_t most_idle = 4;
-// Idle pages that are not full, kept to be copied from: common prefixes of requests come again soon.
-constexpr int64_t most_idle_parts = 16;
+// Idle published pages may be 1 / idle_pages_divisor of the cache.  So pages that were never written stay
+// untouched, and the operating system need not provide memory for them.
+constexpr int64_t idle_pages_divisor = 4;
+// Idle pages that are not full are useful only for copying their rows to other sequences.  Few are kept,
+// because requests with a common prefix usually come soon after each other.
+constexpr int64_t max_idle_partial_pages = 16;
 
 at::Tensor to_tensor(const std::vector<int32_t>& values) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kInt);
@@ -37,16 +38,16 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
   TORCH_CHECK(pages > 0 && page_size > 0,
               "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
               page_size);
-  // Untouched pages cost address space only: the operating system hands out memory, up to 2 MB of a layer's
-  // keys or values at once, when a page is first written.
+  // Untouched pages cost address space only.  When a page is first written, the operating system provides
+  // memory for up to 2 MB of a layer's keys or values.
   const bool on_cpu = shape_.device.is_cpu();
   const std::array sizes{2 * shape_.layers, pages + (on_cpu ? 0 : 1), shape_.kv_heads, page_size,
                          shape_.head_dim};
   const auto options = at::TensorOptions(shape_.dtype).device(shape_.device);
-  // Attention on a GPU multiplies what lies behind a sequence's last row by zero: it must be finite.
-  rows_ = on_cpu ? kernels::zeros_in_large_pages(sizes, options) : at::zeros(sizes, options);
-  layer_views_ = rows_.unbind(0);
-  for (int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
+  // Attention on a GPU multiplies what is stored after a sequence's last row by zero, so it must be finite.
+  storage_ = on_cpu ? kernels::zeros_in_large_pages(sizes, options) : at::zeros(sizes, options);
+  layer_views_ = storage_.unbind(0);
+  for (int64_t page = pages - 1; page >= 0; --page) unused_pages_.push_back(static_cast<int32_t>(page));
 }
 
 int64_t KvCache::bytes_per_page(const KvShape& shape, int64_t page_size) {
@@ -56,9 +57,9 @@ int64_t KvCache::bytes_per_page(const KvShape& shape, int64_t page_size) {
 
 int32_t KvCache::open(int64_t prompt_length) {
   int32_t number;
-  if (!closed_.empty()) {
-    number = closed_.back();
-    closed_.pop_back();
+  if (!closed_sequences_.empty()) {
+    number = closed_sequences_.back();
+    closed_sequences_.pop_back();
   } else {
     number = static_cast<int32_t>(sequences_.size());
     sequences_.emplace_back();
@@ -76,15 +77,16 @@ void KvCache::close(int32_t sequence) {
     if (i < closing.published || (i == closing.published && closing.partial_published))
       prefixes_.release(closing.pages[i]);
     else
-      free_.push_back(closing.pages[i]);
+      unused_pages_.push_back(closing.pages[i]);
   }
-  while (prefixes_.idle_parts() > most_idle_parts) free_.push_back(prefixes_.evict_part());
-  while (prefixes_.idle() > pages_ / most_idle) free_.push_back(prefixes_.evict());
+  while (prefixes_.idle_partial_pages() > max_idle_partial_pages)
+    unused_pages_.push_back(prefixes_.evict_partial());
+  while (prefixes_.idle_pages() > pages_ / idle_pages_divisor) unused_pages_.push_back(prefixes_.evict());
   closing = Sequence{};
-  closed_.push_back(sequence);
+  closed_sequences_.push_back(sequence);
 }
 
-int64_t KvCache::share(int32_t number, std::span<const int64_t> ids) {
+int64_t KvCache::share_prefix(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
   TORCH_CHECK(sequence.open && sequence.length == sequence.published * page_size_ &&
                   std::ssize(sequence.pages) == sequence.published,
@@ -123,10 +125,10 @@ int64_t KvCache::copy_page_rows(int32_t number, std::span<const int64_t> ids) {
     int64_t *from = moves.mutable_data_ptr<int64_t>(), *to = from + rows;
     for (int64_t i = 0; i < rows; ++i) {
       from[i] = page * page_size_ + i;
-      to[i] = slot_in_cache(sequence, sequence.length + i);
+      to[i] = cache_slot(sequence, sequence.length + i);
     }
     moves[2].fill_(number);
-    move(kernels::to_device(moves, shape_.device), shape_.layers);
+    compact(kernels::to_device(moves, shape_.device), shape_.layers);
     sequence.length += rows;
   }
   prefixes_.release(page);
@@ -138,37 +140,37 @@ void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
   TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
               sequence.length, " are committed");
   if (rotates_by_prompt(sequence)) return;
-  if (std::exchange(sequence.partial_published, false)) prefixes_.forget(sequence.pages[sequence.published]);
+  if (std::exchange(sequence.partial_published, false)) prefixes_.remove(sequence.pages[sequence.published]);
   while ((sequence.published + 1) * page_size_ <= std::ssize(ids)) {
     const int32_t parent = sequence.published == 0 ? -1 : sequence.pages[sequence.published - 1];
-    // A page that another sequence published for the same tokens stays the one to share.
+    // If another sequence has published the same tokens, its page stays the one that is shared.
     if (!prefixes_.add(parent, ids.subspan(sequence.published * page_size_, page_size_),
                        sequence.pages[sequence.published]))
       return;
     ++sequence.published;
   }
-  const std::span<const int64_t> rest = ids.subspan(sequence.published * page_size_);
-  if (rest.empty()) return;
+  const std::span<const int64_t> partial_page = ids.subspan(sequence.published * page_size_);
+  if (partial_page.empty()) return;
   const int32_t parent = sequence.published == 0 ? -1 : sequence.pages[sequence.published - 1];
-  sequence.partial_published = prefixes_.add(parent, rest, sequence.pages[sequence.published]);
+  sequence.partial_published = prefixes_.add(parent, partial_page, sequence.pages[sequence.published]);
 }
 
 int32_t KvCache::take_page() {
-  if (free_.empty() && prefixes_.idle() > 0) return prefixes_.evict();
-  TORCH_CHECK(!free_.empty(), "KvCache: no free page left of ", pages_);
-  const int32_t page = free_.back();
-  free_.pop_back();
+  if (unused_pages_.empty() && prefixes_.idle_pages() > 0) return prefixes_.evict();
+  TORCH_CHECK(!unused_pages_.empty(), "KvCache: no free page left of ", pages_);
+  const int32_t page = unused_pages_.back();
+  unused_pages_.pop_back();
   return page;
 }
 
 int64_t KvCache::missing_pages(int32_t sequence, int64_t rows) const {
   const Sequence& entry = sequences_[sequence];
-  const int64_t wanted = (entry.length + rows + page_size_ - 1) / page_size_;
-  return std::max<int64_t>(0, wanted - std::ssize(entry.pages));
+  const int64_t needed = (entry.length + rows + page_size_ - 1) / page_size_;
+  return std::max<int64_t>(0, needed - std::ssize(entry.pages));
 }
 
 int64_t KvCache::tokens() const {
-  int64_t tokens = prefixes_.used() * page_size_;
+  int64_t tokens = prefixes_.used_full_pages() * page_size_;
   for (const Sequence& sequence : sequences_) tokens += sequence.length - sequence.published * page_size_;
   return tokens;
 }
@@ -193,16 +195,17 @@ at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
 
 Placement KvCache::place(const RowBatch& batch) {
   const int64_t rows = batch.size();
-  std::vector<int32_t> tables;  // sequences in order of appearance
-  std::vector<int32_t> table_of(rows), contiguous(rows), positions(rows), path, path_begin{0};
+  std::vector<int32_t> sequences;  // rows of the page table: the batch's sequences in order of appearance
+  // table_row: index in `sequences`; the others as in kernels::AttentionRows.
+  std::vector<int32_t> table_row(rows), contiguous(rows), positions(rows), path, path_begin{0};
   Placement placement;
   placement.slots = at::empty({rows}, at::kLong);
-  int64_t first = 0;  // first row of the present sequence
+  int64_t first = 0;  // first row of the sequence that `row` belongs to
   for (int64_t row = 0; row < rows; ++row) {
     Sequence& sequence = sequences_[batch.sequence[row]];
     if (row == 0 || batch.sequence[row] != batch.sequence[row - 1]) {
       first = row;
-      tables.push_back(batch.sequence[row]);
+      sequences.push_back(batch.sequence[row]);
       int64_t count = 1;
       while (row + count < rows && batch.sequence[row + count] == batch.sequence[row]) ++count;
       reserve(sequence, sequence.length + count);
@@ -210,68 +213,69 @@ Placement KvCache::place(const RowBatch& batch) {
     const int32_t parent = batch.parent[row];
     TORCH_CHECK(parent == -1 || (parent >= first && parent < row), "RowBatch: row ", row, " has parent ",
                 parent, ", expected -1 or an earlier row of its sequence");
-    table_of[row] = static_cast<int32_t>(tables.size()) - 1;
-    const int32_t own_slot = static_cast<int32_t>(sequence.length + row - first);
+    table_row[row] = static_cast<int32_t>(sequences.size()) - 1;
+    const int32_t sequence_slot = static_cast<int32_t>(sequence.length + row - first);
     positions[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : positions[parent] + 1;
     contiguous[row] = parent < 0 ? static_cast<int32_t>(sequence.length) : contiguous[parent];
     if (parent >= 0) {
       for (int32_t i = path_begin[parent]; i < path_begin[parent + 1]; ++i) path.push_back(path[i]);
     }
-    if (static_cast<int32_t>(path.size()) == path_begin[row] && own_slot == contiguous[row]) {
+    if (static_cast<int32_t>(path.size()) == path_begin[row] && sequence_slot == contiguous[row]) {
       ++contiguous[row];  // still one run of slots from 0
     } else {
-      path.push_back(own_slot);
+      path.push_back(sequence_slot);
     }
     path_begin.push_back(static_cast<int32_t>(path.size()));
-    placement.slots.data_ptr<int64_t>()[row] = slot_in_cache(sequence, own_slot);
+    placement.slots.data_ptr<int64_t>()[row] = cache_slot(sequence, sequence_slot);
   }
   std::vector<RotaryTable::Row> rotary_rows(rows);
   for (int64_t row = 0; row < rows; ++row)
     rotary_rows[row] = {positions[row],
                         std::max<int64_t>(positions[row] + 1, sequences_[batch.sequence[row]].prompt_length)};
   rotary_.fill(rotary_rows, placement);
-  placement.rows = {to_tensor(table_of), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
-                    page_table(tables)};
+  placement.rows = {to_tensor(table_row), to_tensor(contiguous), to_tensor(path_begin), to_tensor(path),
+                    page_table(sequences)};
   return placement;
 }
 
-Placement KvCache::place(std::span<const Segment> segments, int64_t room, RotaryTable* own_rotation) {
-  std::vector<int32_t> tables, table_of, contiguous;
+Placement KvCache::place(std::span<const Segment> segments, int64_t guess_slots, RotaryTable* own_rotation) {
+  std::vector<int32_t> sequences, table_row, contiguous;  // as in the other `place`
   std::vector<RotaryTable::Row> rotary_rows;
   std::vector<int64_t> slots;
   for (const Segment& segment : segments) {
     Sequence& sequence = sequences_[segment.sequence];
-    const int64_t taken = std::ssize(sequence.pages) * page_size_;
-    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= taken, "KvCache: segment ",
-                segment.begin, " + ", segment.count, " is beyond the ", taken, " slots taken");
-    if (room > 0) reserve(sequence, segment.begin + segment.count + room);
+    const int64_t slots_taken = std::ssize(sequence.pages) * page_size_;
+    TORCH_CHECK(segment.begin >= 0 && segment.begin + segment.count <= slots_taken, "KvCache: segment ",
+                segment.begin, " + ", segment.count, " is beyond the ", slots_taken, " slots taken");
+    if (guess_slots > 0) reserve(sequence, segment.begin + segment.count + guess_slots);
     for (int32_t i = 0; i < segment.count; ++i) {
-      table_of.push_back(static_cast<int32_t>(tables.size()));
+      table_row.push_back(static_cast<int32_t>(sequences.size()));
       rotary_rows.push_back(
           {segment.begin + i, std::max<int64_t>(segment.begin + i + 1, sequence.prompt_length)});
       contiguous.push_back(segment.begin + i + 1);
-      slots.push_back(slot_in_cache(sequence, segment.begin + i));
+      slots.push_back(cache_slot(sequence, segment.begin + i));
     }
-    tables.push_back(segment.sequence);
+    sequences.push_back(segment.sequence);
   }
   Placement placement;
   placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
   std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
   (own_rotation != nullptr ? *own_rotation : rotary_).fill(rotary_rows, placement);
-  placement.rows = {to_tensor(table_of), to_tensor(contiguous),
-                    to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}), page_table(tables)};
+  placement.rows = {to_tensor(table_row), to_tensor(contiguous),
+                    to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}),
+                    page_table(sequences)};
   return placement;
 }
 
-// Kept rows ascend, so no row is moved to where a later one comes from.
-at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
-  std::vector<int64_t> from, to, group;
-  for (const auto& [number, rows] : all) {
+// Kept rows ascend, so no move overwrites a row that a later move reads.
+at::Tensor KvCache::moves_of(std::span<const KeptRows> kept) const {
+  std::vector<int64_t> from, to, group;  // the rows of `moves`
+  for (const auto& [number, rows] : kept) {
     const Sequence& sequence = sequences_[number];
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i] == static_cast<int32_t>(i)) continue;
-      from.push_back(slot_in_cache(sequence, sequence.length + rows[i]));
-      to.push_back(slot_in_cache(sequence, sequence.length + static_cast<int64_t>(i)));
+      from.push_back(cache_slot(sequence, sequence.length + rows[i]));
+      to.push_back(cache_slot(sequence, sequence.length + static_cast<int64_t>(i)));
       group.push_back(number);
     }
   }
@@ -281,27 +285,27 @@ at::Tensor KvCache::moves_of(std::span<const Kept> all) const {
   return from.empty() ? moves : kernels::to_device(moves, shape_.device);
 }
 
-void KvCache::move(const at::Tensor& moves, int64_t layers) {
+void KvCache::compact(const at::Tensor& moves, int64_t layers) {
   if (moves.size(1) == 0) return;
-  at::Tensor first_layers = rows_.narrow(0, 0, 2 * layers);
+  at::Tensor first_layers = storage_.narrow(0, 0, 2 * layers);
   kernels::move_rows(first_layers, moves);
 }
 
-void KvCache::commit(std::span<const Kept> all) {
-  for (const auto& [number, rows] : all) {
+void KvCache::commit(std::span<const KeptRows> kept) {
+  for (const auto& [number, rows] : kept) {
     Sequence& sequence = sequences_[number];
     sequence.length += std::ssize(rows);
     const size_t needed = static_cast<size_t>((sequence.length + page_size_ - 1) / page_size_);
     while (sequence.pages.size() > needed) {
-      free_.push_back(sequence.pages.back());
+      unused_pages_.push_back(sequence.pages.back());
       sequence.pages.pop_back();
     }
   }
 }
 
-void KvCache::add_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const {
+void KvCache::append_slots(int32_t sequence, int64_t rows, std::vector<int64_t>& slots) const {
   const Sequence& entry = sequences_[sequence];
-  for (int64_t i = 0; i < rows; ++i) slots.push_back(slot_in_cache(entry, entry.length + i));
+  for (int64_t i = 0; i < rows; ++i) slots.push_back(cache_slot(entry, entry.length + i));
 }
 
 }  // namespace clover::model

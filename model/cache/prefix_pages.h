@@ -10,63 +10,67 @@
 namespace clover::model {
 
 /// Index of published pages, for prefix caching: a sequence that begins with the same tokens need not compute
-/// them again.  A page stands for its tokens and all before them; its key is the page before it and its own
-/// tokens, which are compared one by one.  Full pages are shared.  Of a page whose first tokens agree, full
-/// or not, these first rows can be copied (copy on write).
+/// them again.  A page is found by its key: the page before it, called its parent, and its own tokens.  So it
+/// stands for all tokens up to its last one.  Full pages are shared.  If only the first tokens of a page
+/// agree, or it is not full, its first rows can be copied.
 class PrefixPages {
  public:
   explicit PrefixPages(int64_t page_size) : page_size_(page_size) {}
 
-  /// The full pages that hold the longest published beginning of `ids`.  Counts no use.
+  /// The full pages that hold the longest published beginning of `ids`.  Does not count as a use of them.
   std::vector<int32_t> find(std::span<const int64_t> ids) const;
 
-  /// The page behind `parent` that agrees longest with `ids`, and how many of its rows can be copied: those
-  /// that hold the same token and are followed by the same one, because a drafter's rows depend on both.
+  /// The page after page `parent` (-1: a first page) whose tokens agree longest with `ids`, and how many of
+  /// its rows can be copied.  A row can be copied if its own token and the one after it agree, because the
+  /// drafter's keys and values depend on both.
   struct PartialMatch {
-    int32_t page = -1;
+    int32_t page = -1;  // -1: none
     int64_t rows = 0;
   };
   PartialMatch find_partial(int32_t parent, std::span<const int64_t> ids) const;
 
-  /// Notes that `page` holds `tokens` (at most page_size of them, in its first rows) behind page `parent`, -1
-  /// at a beginning, and counts one use of it.  False, and nothing noted, when another page is known for the
-  /// same.
+  /// Publishes `page`, whose first rows hold `tokens` (1 to page_size) after page `parent` (-1: a first
+  /// page), and counts one use of it.  Returns false, and does nothing, when another page has the same key.
   bool add(int32_t parent, std::span<const int64_t> tokens, int32_t page);
 
-  /// One sequence more, or fewer, uses the page.  Who uses a page uses its parents, and releases it before
-  /// them.
+  /// Counts one more, or one fewer, sequence that uses the page.  A sequence uses all parents of its pages,
+  /// and releases each page before its parent.
   void use(int32_t page);
   void release(int32_t page);
-  /// Removes the page, which is not full and not idle, from the index.
-  void forget(int32_t page);
+  /// Removes a page that is not idle from the index.
+  void remove(int32_t page);
 
-  /// Full pages that a sequence uses.
-  int64_t used() const { return full(pages_.size(), parts_) - full(idle_.size(), idle_parts_.size()); }
-  int64_t idle() const { return static_cast<int64_t>(idle_.size()); }  // published, used by no sequence
-  int64_t idle_parts() const { return static_cast<int64_t>(idle_parts_.size()); }  // of these, not full
+  /// How many full pages are used by one sequence or more.
+  int64_t used_full_pages() const {
+    return static_cast<int64_t>((pages_.size() - partial_count_) - (idle_.size() - idle_partial_.size()));
+  }
+  /// How many pages are idle: published, but used by no sequence.
+  int64_t idle_pages() const { return static_cast<int64_t>(idle_.size()); }
+  /// How many of the idle pages are partial: not full.
+  int64_t idle_partial_pages() const { return static_cast<int64_t>(idle_partial_.size()); }
 
-  /// Evicts the least recently used idle page, or one that is not full, and returns it; idle() or
-  /// idle_parts() must not be 0.  Pages behind it were evicted before it, because they are released earlier.
+  /// Removes the page that has been idle longest, of all or of the partial ones, and returns its number.
+  /// There must be one.  No page has it as parent any more: such pages were released, so evicted, earlier.
   int32_t evict() { return evict(idle_.begin()->second); }
-  int32_t evict_part() { return evict(idle_parts_.begin()->second); }
+  int32_t evict_partial() { return evict(idle_partial_.begin()->second); }
 
  private:
   using Key = std::pair<int32_t, std::vector<int64_t>>;  // parent, tokens
   struct Page {
-    std::map<Key, int32_t>::iterator place;
-    int64_t users;
-    int64_t idle_since;
+    std::map<Key, int32_t>::iterator entry;  // in page_by_key_
+    int64_t users;                           // sequences that use it
+    int64_t idle_since;                      // by clock_; 0: never idle
   };
-  static int64_t full(size_t all, size_t parts) { return static_cast<int64_t>(all - parts); }
-  bool is_full(const Page& page) const { return std::ssize(page.place->first.second) == page_size_; }
+  bool is_full(const Page& page) const { return std::ssize(page.entry->first.second) == page_size_; }
   int32_t evict(int32_t page);
 
   int64_t page_size_;
-  int64_t clock_ = 0;
-  size_t parts_ = 0;  // pages that are not full
-  std::map<Key, int32_t> known_;
-  std::unordered_map<int32_t, Page> pages_;
-  std::map<int64_t, int32_t> idle_, idle_parts_;  // by idle_since; all, and those that are not full
+  int64_t clock_ = 0;         // counts how often a page has become idle
+  size_t partial_count_ = 0;  // pages that are not full
+  std::map<Key, int32_t> page_by_key_;
+  std::unordered_map<int32_t, Page> pages_;  // by page number
+  // idle_since -> page number: all idle pages, and the partial ones of them.
+  std::map<int64_t, int32_t> idle_, idle_partial_;
 };
 
 }  // namespace clover::model

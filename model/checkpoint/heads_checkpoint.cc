@@ -23,30 +23,35 @@ using nlohmann::json;
 
 constexpr int64_t format_version = 1;
 
+/// The "target" object of config.json.
 json describe(const Target& target) {
-  json function = target.config().function();
+  json settings = target.config().network_settings();
   json description = {{"fingerprint", target.fingerprint()}};
   for (const char* key : {"model_type", "hidden_size", "num_hidden_layers", "vocab_size"}) {
-    description[key] = function.at(key);
-    function.erase(key);
+    description[key] = settings.at(key);
+    settings.erase(key);
   }
-  description["config"] = std::move(function);
+  description["config"] = std::move(settings);
   return description;
 }
 
-/// InputError when `recorded` differs from `expected` in a key.  Keys of "config" that older heads do not
-/// record are not compared.
-void check_values(const std::string& where, const json& recorded, const json& expected, bool all,
+/// InputError when `recorded` has another value than `expected` for a key.  Objects, lists and the
+/// fingerprint are not compared.  `require_all`: keys that `recorded` lacks are an error; without it they are
+/// ignored, because older heads do not record all.  `prefix` precedes the key in messages.
+void check_values(const std::string& where, const json& recorded, const json& expected, bool require_all,
                   const std::string& prefix = "") {
   for (const auto& [key, value] : expected.items()) {
-    const bool known = recorded.is_object() && recorded.contains(key);
-    if (value.is_structured() || key == "fingerprint" || (known ? recorded.at(key) == value : !all)) continue;
+    const bool is_recorded = recorded.is_object() && recorded.contains(key);
+    if (value.is_structured() || key == "fingerprint" ||
+        (is_recorded ? recorded.at(key) == value : !require_all))
+      continue;
     throw InputError(where + ": these heads belong to another target: " + prefix + key + " is " +
-                     (known ? recorded.at(key).dump().substr(0, 80) : "missing") +
+                     (is_recorded ? recorded.at(key).dump().substr(0, 80) : "missing") +
                      ", the given target's is " + value.dump() + "; use the target they were trained on.");
   }
 }
 
+/// InputError unless `recorded`, the "target" object of config.json, describes `target`.
 void check_target(const std::string& where, const json& recorded, const Target& target) {
   const json expected = describe(target);
   check_values(where, recorded, expected, true);
@@ -79,8 +84,8 @@ at::Tensor read_token_map(const std::string& where, const data::SafetensorsReade
   return map.clone();
 }
 
-/// Loads the weights of `drafter`, whose tensors have their own names; `others`: names of further tensors
-/// that may be there.
+/// Copies the stored tensors to the drafter's parameters of the same names.  `others`: names of tensors that
+/// may be stored besides them; any other tensor is an InputError.
 void read_weights(const std::string& where, const data::SafetensorsReader& reader, Drafter& drafter,
                   const std::set<std::string>& others) {
   const at::NoGradGuard no_grad;
@@ -181,7 +186,7 @@ std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const T
   if (map.defined()) others.insert("token_map");
   read_weights(weights, reader, *drafter, others);
   if (target.dtype() ==
-      at::kHalf) {  // heads for an fp16 target must fit in fp16, also when they are trained first
+      at::kHalf) {  // weights for an fp16 target must be finite in fp16, also if they are trained further
     for (const auto& [key, value] : drafter->named_parameters())
       data::cast_finite(weights, key, value.detach().cpu(), at::kHalf);
   }
@@ -190,8 +195,8 @@ std::shared_ptr<Drafter> load_heads(const std::filesystem::path& folder, const T
 }
 
 void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Target& target,
-                const json& about, at::ScalarType dtype) {
-  json config = about.is_null() ? json::object() : about;
+                const json& metadata, at::ScalarType dtype) {
+  json config = metadata.is_null() ? json::object() : metadata;
   config["format_version"] = format_version;
   config["kind"] = drafter.kind();
   config["drafter"] = drafter.settings();
@@ -203,20 +208,20 @@ void save_heads(const std::filesystem::path& folder, Drafter& drafter, const Tar
   }
   if (drafter.head(0).token_map.defined()) tensors.emplace_back("token_map", drafter.head(0).token_map.cpu());
 
-  data::UnfinishedFolder fresh(folder);
-  data::write_safetensors(fresh.path() / "model.safetensors", tensors, {{"format", "pt"}});
-  data::write_file_atomically(fresh.path() / "config.json", config.dump(2) + "\n");
-  fresh.finish();
+  data::UnfinishedFolder unfinished(folder);
+  data::write_safetensors(unfinished.path() / "model.safetensors", tensors, {{"format", "pt"}});
+  data::write_file_atomically(unfinished.path() / "config.json", config.dump(2) + "\n");
+  unfinished.finish();
 }
 
 namespace {
 
-/// The first head's best guess at each position t < T - 1, where T = ids.size(), given the token at t + 1: [T
-/// - 1].
+/// The first head's best guess at each position t of `ids` but the last, given the token at t + 1:
+/// [ids.size() - 1].
 std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const std::vector<int64_t>& ids) {
   const at::NoGradGuard no_grad;
-  const int64_t rows = static_cast<int64_t>(ids.size()) - 1, page = 64;
-  KvCache cache(target.kv_shape(drafter.kv_layers()), (rows + page - 1) / page, page);
+  const int64_t rows = static_cast<int64_t>(ids.size()) - 1, page_size = 64;
+  KvCache cache(target.kv_shape(drafter.kv_layers()), (rows + page_size - 1) / page_size, page_size);
   const int32_t sequence = cache.open();
   RowBatch batch;
   std::vector<int32_t> kept;
@@ -224,14 +229,15 @@ std::vector<int64_t> first_guesses(Drafter& drafter, const Target& target, const
     batch.add(ids[row], sequence, static_cast<int32_t>(row) - 1);
     kept.push_back(static_cast<int32_t>(row));
   }
-  const TargetOutput read = target.forward(batch, cache, drafter.taps());
-  cache.keep(sequence, kept, target.config().layers);
-  std::vector<int64_t> every(rows);
-  std::iota(every.begin(), every.end(), 0);
+  const TargetOutput output = target.forward(batch, cache, drafter.taps());
+  cache.keep_rows(sequence, kept, target.config().layers);
+  std::vector<int64_t> all_rows(rows);
+  std::iota(all_rows.begin(), all_rows.end(), 0);
   GraphRunner graph_runner(target.device(), /*enabled=*/false);
-  DraftRunner draft(drafter, cache, target.config().layers, graph_runner);
-  const DraftState state = draft.read(
-      {{read.features}, {ids.begin() + 1, ids.end()}, {{sequence, 0, static_cast<int32_t>(rows)}}}, every);
+  DraftRunner draft_runner(drafter, cache, target.config().layers, graph_runner);
+  const DraftState state = draft_runner.read(
+      {{output.features}, {ids.begin() + 1, ids.end()}, {{sequence, 0, static_cast<int32_t>(rows)}}},
+      all_rows);
   const at::Tensor best = kernels::to_host({guesses_of(drafter, state, 1).ids})[0];
   return {best.const_data_ptr<int64_t>(), best.const_data_ptr<int64_t>() + rows};
 }
@@ -260,10 +266,10 @@ double golden_agreement(Drafter& drafter, const Target& target, const json& gold
         "config.json: \"golden\" is inconsistent: expected ids of the target's vocabulary and one guess "
         "fewer.");
   }
-  const std::vector<int64_t> now = first_guesses(drafter, target, ids);
+  const std::vector<int64_t> guesses = first_guesses(drafter, target, ids);
   int64_t same = 0;
-  for (size_t i = 0; i < now.size(); ++i) same += now[i] == recorded[i];
-  return static_cast<double>(same) / static_cast<double>(now.size());
+  for (size_t i = 0; i < guesses.size(); ++i) same += guesses[i] == recorded[i];
+  return static_cast<double>(same) / static_cast<double>(guesses.size());
 }
 
 }  // namespace clover::model

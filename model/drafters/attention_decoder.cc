@@ -42,8 +42,8 @@ void AttentionDecoder::forward(DraftState& state, const at::Tensor& rows, const 
     kernels::add_gated(s, rows, q, kv, groups_, eps_, activation_, state.hidden, state.rounded);
     return;
   }
-  const at::Tensor e = token(embedding, ids);
-  const at::Tensor s = chosen_rows(state.hidden, rows);
+  const at::Tensor e = token_embedding(embedding, ids);
+  const at::Tensor s = rows_or_all(state.hidden, rows);
   const at::Tensor q = query_->forward(state_norm_->forward(s), training_dtype);
   const at::Tensor k = key_->forward(e, training_dtype);
   const at::Tensor v = value_->forward(e, training_dtype);
@@ -76,17 +76,18 @@ void AttentionDecoder::tabulate(const kernels::PackedWeight& embedding) {
   const int64_t tokens = embedding.outputs(), width = key_value_.outputs();
   const auto size = static_cast<int64_t>(c10::elementSize(key_value_.dtype()));
   if (device.is_cpu() || tokens * width * size > kernels::free_gpu_memory(device) / 16) return;
-  constexpr int64_t at_once = 1024;
+  constexpr int64_t tokens_at_once = 1024;
   table_ = at::empty({tokens, width}, at::TensorOptions(key_value_.dtype()).device(device));
-  for (int64_t first = 0; first < tokens; first += at_once) {
-    const int64_t end = std::min(first + at_once, tokens);
+  for (int64_t first = 0; first < tokens; first += tokens_at_once) {
+    const int64_t end = std::min(first + tokens_at_once, tokens);
     const at::Tensor ids = at::arange(first, end, at::TensorOptions(at::kLong).device(device));
     table_.slice(0, first, end).copy_(keys_and_values(embedding, ids));
   }
 }
 
 /// The embeddings e of tokens ids[j]: [F, H].
-at::Tensor AttentionDecoder::token(const kernels::PackedWeight& embedding, const at::Tensor& ids) const {
+at::Tensor AttentionDecoder::token_embedding(const kernels::PackedWeight& embedding,
+                                             const at::Tensor& ids) const {
   return token_norm_ ? token_norm_->forward_rows(embedding, ids) : embedding.rows(ids);
 }
 
@@ -94,7 +95,7 @@ at::Tensor AttentionDecoder::token(const kernels::PackedWeight& embedding, const
 at::Tensor AttentionDecoder::keys_and_values(const kernels::PackedWeight& embedding,
                                              const at::Tensor& ids) const {
   at::Tensor kv = at::empty({ids.size(0), key_value_.outputs()}, ids.options().dtype(at::kFloat));
-  kernels::linear(token(embedding, ids).to(key_value_.dtype()), key_value_, key_value_bias_, kv);
+  kernels::linear(token_embedding(embedding, ids).to(key_value_.dtype()), key_value_, key_value_bias_, kv);
   return kv;
 }
 
@@ -106,7 +107,7 @@ void begin_near_identity(Linear& linear, at::Generator generator) {
                                                             {outputs, inputs}, generator));
 }
 
-at::Tensor chosen_rows(const at::Tensor& x, const at::Tensor& rows) {
+at::Tensor rows_or_all(const at::Tensor& x, const at::Tensor& rows) {
   return (rows.defined() ? x.index_select(0, rows) : x).to(at::kFloat);
 }
 

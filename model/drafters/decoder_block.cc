@@ -26,14 +26,14 @@ at::Tensor positions_of(std::span<const Segment> segments, at::Device device) {
   return kernels::to_device(at::cat(parts), device);
 }
 
-/// The first `size` rows of a matrix; where it has fewer, those behind are drawn at random or, without
-/// `generator`, zero.
+/// The first `size` rows of a matrix; where it has fewer, the missing ones are drawn at random or, without
+/// `generator`, zeros.
 at::Tensor first_rows(const at::Tensor& matrix, int64_t size, std::optional<at::Generator> generator = {}) {
   const int64_t missing = size - matrix.size(0), width = matrix.size(1);
   if (missing <= 0) return matrix.slice(0, 0, size);
   const double spread = generator ? 1 / std::sqrt(static_cast<double>(width)) : 0;
-  const at::Tensor behind = at::normal(0.0, spread, {missing, width}, generator);
-  return at::cat({matrix, behind.to(matrix.scalar_type())});
+  const at::Tensor missing_rows = at::normal(0.0, spread, {missing, width}, generator);
+  return at::cat({matrix, missing_rows.to(matrix.scalar_type())});
 }
 
 }  // namespace
@@ -42,8 +42,8 @@ OwnLayerConfig::OwnLayerConfig(const TargetConfig& target, const std::string& ki
                                const nlohmann::json& settings, bool writes_guesses)
     : config(target) {
   const auto theta = settings.at("rope_theta").get<double>();
-  as_target = theta == 0 && !(writes_guesses && target.rope.depends_on_length());
-  if (!as_target) {
+  rotates_as_target = theta == 0 && !(writes_guesses && target.rope.depends_on_length());
+  if (!rotates_as_target) {
     if (theta != 0 && theta < 1) refuse_setting(kind, "rope_theta", theta, "0, or a number from 1");
     config.rope = Rope{};
     config.rope.theta = theta != 0 ? theta : target.rope.theta;
@@ -80,12 +80,19 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
   const auto norm = [&](const char* name, const at::Tensor& weight) {
     return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
   };
-  const int64_t wider = form.input_width > 0 ? form.input_width - config.hidden : 0;
-  const auto widened = [wider](const at::Tensor& weight) {
-    return wider > 0 ? at::cat({at::zeros({weight.size(0), wider}, weight.options()), weight}, 1) : weight;
+  const int64_t extra_inputs = form.input_width > 0 ? form.input_width - config.hidden : 0;
+  const auto widened = [extra_inputs](const at::Tensor& weight) {
+    return extra_inputs > 0
+               ? at::cat({at::zeros({weight.size(0), extra_inputs}, weight.options()), weight}, 1)
+               : weight;
   };
   Projections projections = unpack_qkv(initial.qkv, config);
-  if (form.as_llama) projections = {.q = projections.q, .k = projections.k, .v = projections.v};
+  if (form.drop_biases_and_head_norms)
+    projections = {.q = projections.q, .k = projections.k, .v = projections.v};
+  if (form.input_scale.defined()) {
+    for (at::Tensor* weight : {&projections.q, &projections.k, &projections.v})
+      *weight = (weight->to(at::kFloat) * form.input_scale).to(weight->scalar_type());
+  }
   if (form.input_norm) input_layernorm_ = norm("input_layernorm", initial.input_norm);
   q_proj_ = linear("q_proj", widened(projections.q), projections.q_bias);
   k_proj_ = linear("k_proj", widened(projections.k), projections.k_bias);
@@ -94,14 +101,17 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
     q_norm_ = norm("q_norm", projections.q_norm);
     k_norm_ = norm("k_norm", projections.k_norm);
   }
-  o_proj_ = linear("o_proj", initial.output.unpack());
+  const auto output = [&form](const at::Tensor& weight) {
+    return form.zero_outputs ? at::zeros_like(weight) : weight;
+  };
+  o_proj_ = linear("o_proj", output(initial.output.unpack()));
   if (!form.mlp) return;
   const auto gate_up = unpack_gate_up(initial.gate_up);
   post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
   at::Generator generator = at::detail::createCPUGenerator(/*seed=*/0);
   gate_proj_ = linear("gate_proj", first_rows(gate_up[0], config.intermediate, generator));
   up_proj_ = linear("up_proj", first_rows(gate_up[1], config.intermediate, generator));
-  down_proj_ = linear("down_proj", first_rows(initial.down.unpack().t(), config.intermediate).t());
+  down_proj_ = linear("down_proj", output(first_rows(initial.down.unpack().t(), config.intermediate).t()));
 }
 
 void DecoderBlock::pack(at::ScalarType dtype) {
@@ -145,16 +155,15 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
     int64_t last = first;
     while (last < frontier.size(0) && rows[last] < begin + segment.count) ++last;
     if (last > first) {
-      const auto batch = [](const at::Tensor& part) {
-        return part.transpose(0, 1).unsqueeze(0);
-      };                                                              // [1, heads, T, d]
-      const at::Tensor own = frontier.slice(0, first, last) - begin;  // [F']
+      // The segment has T rows, and F' of them are in the frontier.  [rows, heads, d] -> [1, heads, rows, d]:
+      const auto batch = [](const at::Tensor& part) { return part.transpose(0, 1).unsqueeze(0); };
+      const at::Tensor positions = frontier.slice(0, first, last) - begin;  // [F'] within the segment
       const at::Tensor mask =
-          own.unsqueeze(1) >= at::arange(segment.count, own.options()).unsqueeze(0);  // [F', T]
-      const at::Tensor mixed = at::scaled_dot_product_attention(
+          positions.unsqueeze(1) >= at::arange(segment.count, positions.options()).unsqueeze(0);  // [F', T]
+      const at::Tensor attention = at::scaled_dot_product_attention(
           batch(query.slice(0, first, last)), repeat_kv(batch(key.slice(0, begin, begin + segment.count))),
           repeat_kv(batch(value.slice(0, begin, begin + segment.count))), mask);
-      outputs.push_back(mixed.squeeze(0).transpose(0, 1).reshape({last - first, config_->query_width()}));
+      outputs.push_back(attention.squeeze(0).transpose(0, 1).reshape({last - first, config_->query_width()}));
     }
     first = last;
     begin += segment.count;
@@ -164,56 +173,60 @@ at::Tensor DecoderBlock::attend(const at::Tensor& query, const at::Tensor& key, 
 
 at::Tensor DecoderBlock::angles(std::span<const Segment> segments, at::Device device) const {
   const Rope& rope = config_->rope;
-  const at::Tensor plain = kernels::to_device(at::tensor(rope_frequencies(*config_), at::kDouble), device);
-  at::Tensor angles = positions_of(segments, device).to(at::kDouble).unsqueeze(1) * plain;
+  const at::Tensor frequencies =
+      kernels::to_device(at::tensor(rope_frequencies(*config_), at::kDouble), device);
+  at::Tensor angles = positions_of(segments, device).to(at::kDouble).unsqueeze(1) * frequencies;
   if (!rope.depends_on_length()) return angles;
   int64_t row = 0;
   for (const Segment& segment : segments) {
     for (int64_t position = 0; position < segment.count; ++position, ++row) {
       if (static_cast<double>(position + 1) <= rope.pretraining_context) continue;
-      const auto frequencies = rope.frequencies(config_->head_dim, position + 1);
-      angles[row].copy_(at::tensor(frequencies, at::kDouble) * static_cast<double>(position));
+      const auto long_text_frequencies = rope.frequencies(config_->head_dim, position + 1);
+      angles[row].copy_(at::tensor(long_text_frequencies, at::kDouble) * static_cast<double>(position));
     }
   }
   return angles;
 }
 
-at::Tensor DecoderBlock::heads_of(const at::Tensor& input, const Linear& projection, const RmsNorm* norm,
-                                  at::ScalarType training_dtype) const {
+at::Tensor DecoderBlock::project_heads(const at::Tensor& input, const Linear& projection, const RmsNorm* norm,
+                                       at::ScalarType training_dtype) const {
   const at::Tensor heads =
       projection.forward(input, training_dtype).view({input.size(0), -1, config_->head_dim});
   return norm != nullptr ? norm->forward(heads) : heads;
 }
 
-DecoderBlock::Heads DecoderBlock::project(const at::Tensor& input, const at::Tensor& angles,
-                                          const at::Tensor& frontier, at::ScalarType training_dtype) const {
+DecoderBlock::Projected DecoderBlock::project(const at::Tensor& input, const at::Tensor& angles,
+                                              const at::Tensor& frontier,
+                                              at::ScalarType training_dtype) const {
   const double scale = config_->rope.attention_factor;
   const at::Tensor cos = (scale * angles.cos()).to(at::kFloat).unsqueeze(1),
                    sin = (scale * angles.sin()).to(at::kFloat).unsqueeze(1);
-  const auto asking = [&](const at::Tensor& rows) {
+  const auto at_frontier = [&](const at::Tensor& rows) {
     return frontier.defined() ? rows.index_select(0, frontier) : rows;
   };
-  return {rotate(heads_of(asking(input), *q_proj_, q_norm_.get(), training_dtype), asking(cos), asking(sin)),
-          rotate(heads_of(input, *k_proj_, k_norm_.get(), training_dtype), cos, sin),
-          heads_of(input, *v_proj_, nullptr, training_dtype)};
+  return {rotate(project_heads(at_frontier(input), *q_proj_, q_norm_.get(), training_dtype), at_frontier(cos),
+                 at_frontier(sin)),
+          rotate(project_heads(input, *k_proj_, k_norm_.get(), training_dtype), cos, sin),
+          project_heads(input, *v_proj_, nullptr, training_dtype)};
 }
 
-at::Tensor DecoderBlock::finish(const at::Tensor& x, const at::Tensor& attended,
-                                at::ScalarType training_dtype) const {
-  at::Tensor y = x + o_proj_->forward(attended, training_dtype);
+at::Tensor DecoderBlock::project_output_and_mlp(const at::Tensor& x, const at::Tensor& attention,
+                                                at::ScalarType training_dtype) const {
+  at::Tensor y = x + o_proj_->forward(attention, training_dtype);
   if (!post_attention_layernorm_) return y;
-  const at::Tensor inner_in = post_attention_layernorm_->forward(y);
-  const at::Tensor inner =
-      at::silu(gate_proj_->forward(inner_in, training_dtype)) * up_proj_->forward(inner_in, training_dtype);
-  return y + down_proj_->forward(inner, training_dtype);
+  const at::Tensor mlp_input = post_attention_layernorm_->forward(y);
+  const at::Tensor mlp_hidden =
+      at::silu(gate_proj_->forward(mlp_input, training_dtype)) * up_proj_->forward(mlp_input, training_dtype);
+  return y + down_proj_->forward(mlp_hidden, training_dtype);
 }
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, std::span<const Segment> segments,
                                  const at::Tensor& frontier, at::ScalarType training_dtype) const {
-  const Heads heads =
+  const Projected projected =
       project(input_layernorm_->forward(x), angles(segments, x.device()), frontier, training_dtype);
-  return finish(x.index_select(0, frontier), attend(heads.query, heads.key, heads.value, segments, frontier),
-                training_dtype);
+  return project_output_and_mlp(x.index_select(0, frontier),
+                                attend(projected.query, projected.key, projected.value, segments, frontier),
+                                training_dtype);
 }
 
 }  // namespace clover::model

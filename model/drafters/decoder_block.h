@@ -12,76 +12,94 @@
 
 namespace clover::model {
 
-/// The configuration of a drafter's own decoder layers: the target's but for three settings, 0 where it
-/// is as the target.  "rope_theta": plain RoPE of that base.  "mlp_width" and "norm_eps", which not all kinds
-/// have: the width of the MLP, and the epsilon of norms.
+/// The configuration of a drafter's own decoder layers.  It is the target's, except for three settings of the
+/// drafter; the value 0 means as in the target.
+///   rope_theta  plain RoPE with that base
+///   mlp_width   width of the MLP; not all kinds have this setting
+///   norm_eps    epsilon of norms; not all kinds have this setting
 struct OwnLayerConfig {
-  /// `settings`: those of a drafter of `kind`, complete.  Guesses that are written to the cache on a GPU
-  /// cannot be rotated by the length of their text: with `writes_guesses` RoPE is plain also where the
-  /// target's depends on it.  InputError naming "rope_theta" for a base below 1.
+  /// `settings`: all those of a drafter of `kind`.  `writes_guesses`: as Drafter::writes_guesses.  Such
+  /// drafters use plain RoPE if the target's depends on the length of the text, because the CPU does not know
+  /// that length when it launches a draft on a GPU.  InputError for a rope_theta between 0 and 1.
   OwnLayerConfig(const TargetConfig& target, const std::string& kind, const nlohmann::json& settings,
                  bool writes_guesses = false);
   OwnLayerConfig(const OwnLayerConfig&) = delete;  // layers refer to it
 
-  const Rope* own_rope() const { return as_target ? nullptr : &config.rope; }  // null: the target's rotation
+  /// The RoPE of the drafter's layers; null: the target's.
+  const Rope* own_rope() const { return rotates_as_target ? nullptr : &config.rope; }
 
   TargetConfig config;
-  bool as_target;  // rotates as the target does
+  bool rotates_as_target;  // with the same RoPE
 };
 
-/// The declarations of these settings.
+/// The declarations of these settings, for the kinds that have them.
 Setting rope_theta_setting();
 Setting mlp_width_setting();
 Setting norm_eps_setting();
 
 /// How a block differs from a decoder layer of the target.
 struct BlockForm {
-  bool mlp = true;          // false: the attention half only
-  bool input_norm = true;   // false: queries, keys and values read rows that are given to them
-  int64_t input_width = 0;  // K of these rows; 0: the hidden size H
-  bool as_llama = false;    // without the biases and head norms that the target's layers may have
+  bool mlp = true;          // false: attention only
+  bool input_norm = true;   // false: queries, keys and values read an `input` of their own, without a norm
+  int64_t input_width = 0;  // K of that input [R, K]; 0: the hidden size H
+  bool drop_biases_and_head_norms =
+      false;  // begin without those that the target's queries, keys and values have
+  bool zero_outputs =
+      false;  // output projection and MLP begin as zeros, so that the block begins by adding nothing
+  at::Tensor input_scale = {};  // fp32 [H]: the weights of queries, keys and values begin multiplied by it
+                                // along their inputs; undefined: as they are
 };
 
-/// A trainable decoder layer that begins as a copy of one of the target's (Clover's augmenting block, EAGLE's
-/// layer).  Frozen, it is `decoder_layer` on packed weights; trainable, the same maths in ATen over packed
-/// ragged rows.
+/// A decoder layer of a drafter, such as Clover's augmenting block or EAGLE's layer.  It begins as a copy of
+/// a layer of the target.  Frozen, it runs decoder_layer (model/target/decoder_layer.h); trainable, it
+/// computes the same with ATen.  The rows of all segments are joined in one tensor, without padding.
 class DecoderBlock : public Module {
  public:
-  /// `config` is kept; it is the target's or an OwnLayerConfig's.  Where its `intermediate` is not the
-  /// target's, the MLP begins with the first of the target's columns; further ones begin without effect.
-  /// Where the block reads wider rows than the target's layer did, the copied weights read their last H.
+  /// Keeps a reference to `config`, the target's or that of an OwnLayerConfig.  `initial`: the target's
+  /// layer.  If the MLP is narrower than the target's, it begins as the first config.intermediate units of
+  /// that MLP; if it is wider, the additional units begin with zero output weights.  If the input is wider
+  /// than H, its last H elements take the place of the target's input, and the weights of the others begin as
+  /// zeros.
   DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form);
 
-  /// Frozen.  x fp32 [R, H] becomes the block's output; keys and values go to `layer` of `cache`, as
-  /// `placement` says.
+  /// For a frozen block.  x fp32 [R, H] becomes the block's output.  Keys and values go to layer `layer` of
+  /// `cache`, to the slots of `placement`.
   void forward_in_place(at::Tensor& x, const Placement& placement, KvCache& cache, int64_t layer) const;
-  /// The same where `input` [R, K], in the frozen dtype, is what queries, keys and values read.
+  /// The same for a block without input norm: queries, keys and values read `input` [R, K], in the frozen
+  /// dtype.
   void forward_in_place(at::Tensor& x, const at::Tensor& input, const Placement& placement, KvCache& cache,
                         int64_t layer) const;
 
-  /// Trainable.  Every segment begins at position 0 and is causal.  Keys and values come from all rows, the
-  /// rest is computed at `frontier` rows (i64 [F], ascending) alone: -> fp32 [F, H].
+  /// For a trainable block.  x [R, H]: the rows of all segments, each of which begins at position 0;
+  /// attention is causal within a segment.  Returns the output at the rows `frontier` (i64 [F], ascending):
+  /// fp32 [F, H].
   at::Tensor forward(const at::Tensor& x, std::span<const Segment> segments, const at::Tensor& frontier,
                      at::ScalarType training_dtype) const;
 
-  // The parts of that, for blocks whose rows are not those of a text alone.  Trainable.
-  struct Heads {
-    at::Tensor query, key, value;  // fp32 [R, Hq or Hkv, d], the first two turned by their positions
+  // The parts of `forward`, for EagleLayer, whose rows are also guesses.  For a trainable block.
+
+  struct Projected {
+    at::Tensor query;  // fp32 [F, Hq, d], rotated
+    at::Tensor key;    // fp32 [R, Hkv, d], rotated
+    at::Tensor value;  // fp32 [R, Hkv, d]
   };
-  /// input fp32 [R, K]; angles fp64 [R, d/2]; the queries are those of rows `frontier` (i64 [F]) or, where it
-  /// is undefined, of all.
-  Heads project(const at::Tensor& input, const at::Tensor& angles, const at::Tensor& frontier,
-                at::ScalarType training_dtype) const;
-  /// Softmax over the keys of a segment up to each row itself: queries of rows `frontier` [F, Hq, d], keys
-  /// and values of all rows -> [F, Hq * d].
+  /// input fp32 [R, K]; angles fp64 [R, d/2].  Queries are computed for the rows `frontier` (i64 [F]), or for
+  /// all rows if it is undefined.
+  Projected project(const at::Tensor& input, const at::Tensor& angles, const at::Tensor& frontier,
+                    at::ScalarType training_dtype) const;
+  /// Attention of each row of `frontier` to its segment up to the row itself: queries of these rows [F, Hq,
+  /// d], keys and values of all rows [R, Hkv, d] -> [F, Hq * d].
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     std::span<const Segment> segments, const at::Tensor& frontier) const;
-  /// Keys or values [.., Hkv, ..], heads in dimension 1, each as often as query heads share it: [.., Hq, ..].
+  /// Keys or values, with heads in dimension 1; each head is repeated for the query heads that share it:
+  /// [.., Hkv, ..] -> [.., Hq, ..].
   at::Tensor repeat_kv(const at::Tensor& kv) const {
     return kv.repeat_interleave(config_->heads / config_->kv_heads, 1);
   }
-  /// x + o(attended), then the MLP: x fp32 [F, H], attended fp32 [F, Hq * d] -> fp32 [F, H].
-  at::Tensor finish(const at::Tensor& x, const at::Tensor& attended, at::ScalarType training_dtype) const;
+  /// The output projection and the MLP, each added to x: x fp32 [F, H], attention fp32 [F, Hq * d] -> fp32
+  /// [F, H].
+  at::Tensor project_output_and_mlp(const at::Tensor& x, const at::Tensor& attention,
+                                    at::ScalarType training_dtype) const;
   /// Rotary angles of the segments' rows: fp64 [R, d/2], on `device`.
   at::Tensor angles(std::span<const Segment> segments, at::Device device) const;
 
@@ -90,8 +108,9 @@ class DecoderBlock : public Module {
   at::Device device() const { return q_proj_->weight.device(); }
 
  private:
-  at::Tensor heads_of(const at::Tensor& input, const Linear& projection, const RmsNorm* norm,
-                      at::ScalarType training_dtype) const;
+  /// [R, heads, d]: input [R, K] times the projection; `norm` of each head, or null.
+  at::Tensor project_heads(const at::Tensor& input, const Linear& projection, const RmsNorm* norm,
+                           at::ScalarType training_dtype) const;
 
   const TargetConfig* config_;
   std::shared_ptr<RmsNorm> input_layernorm_, q_norm_, k_norm_, post_attention_layernorm_;

@@ -6,11 +6,11 @@
 namespace clover::model {
 
 DraftState DraftState::rows(const at::Tensor& index) const {
-  DraftState some{hidden.index_select(0, index), depth,
-                  rounded.defined() ? rounded.index_select(0, index) : rounded};
-  for (const at::Tensor& tensor : carried) some.carried.push_back(tensor.index_select(0, index));
-  some.shared = shared;
-  return some;
+  DraftState selected{hidden.index_select(0, index), depth,
+                      rounded.defined() ? rounded.index_select(0, index) : rounded};
+  for (const at::Tensor& tensor : row_tensors) selected.row_tensors.push_back(tensor.index_select(0, index));
+  selected.call_tensors = call_tensors;
+  return selected;
 }
 
 Drafter::Drafter(const TargetView& target, const at::Tensor& token_map, bool trainable) : Drafter(target) {

@@ -11,28 +11,29 @@
 
 namespace clover::model {
 
-/// The default tap layers of a target with `count` layers: after 2, count / 2 and count - 3; those that do
-/// not ascend are left out.
-std::vector<int64_t> default_tap_layers(int64_t count);
+/// The tap layers (FeatureTaps::layers) that EAGLE-3 has by default for a target with `layers` layers: 2,
+/// layers / 2 and layers - 3, without those that would not ascend.
+std::vector<int64_t> default_tap_layers(int64_t layers);
 
-/// EAGLE's decoder layer, which reads the text and then the guesses.  A row of depth k stands at the position
-/// of its row of the text plus k; it attends to the text up to that row and to its own path of guesses.
-///   decoding  guesses write keys and values to slots behind the text's, in the drafter's layer of the cache
-///   training  every row of the frontier begins a path of its own, whose keys the state carries (EAGLE-3's
-///             training-time test, arXiv 2503.01840, section 3.2)
-/// `residual` is overwritten while decoding.
+/// The decoder layer of EAGLE and EAGLE-3.  It reads the rows of the text and then those of guesses.  A guess
+/// of depth k that continues row t of the text has position t + k; it attends to the text up to row t and to
+/// the guesses on its own path.
+///   decoding  rows of guesses write keys and values to cache slots after those of the text
+///   training  a path of guesses begins at every row of the frontier, and the DraftState holds its keys and
+///             values (EAGLE-3's training-time test, arXiv 2503.01840, section 3.2)
 class EagleLayer : public Module {
  public:
-  /// `input_width`: the width I of the rows that queries, keys and values read.
-  EagleLayer(const TargetConfig& config, const DecoderWeights& initial, int64_t input_width);
+  /// `form.input_width`: the width K of the rows that queries, keys and values read; they have no norm.
+  EagleLayer(const TargetConfig& config, const DecoderWeights& initial, BlockForm form);
 
-  /// Rows of the text: `residual` fp32 [R, H] is what the layer adds to, `input` fp32 [R, I] what its
-  /// attention reads.  state.hidden [F, H]: the layer's output at the frontier.  Else as Drafter::prime.
+  /// Reads the R rows of the text, like Drafter::prime.  `residual` fp32 [R, H]: what the layer adds to;
+  /// decoding overwrites it.  `input` fp32 [R, K]: what queries, keys and values read.  Returns a state whose
+  /// `hidden` [F, H] is the layer's output at the frontier.
   DraftState prime(const at::Tensor& residual, const at::Tensor& input, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv, at::ScalarType training_dtype) const;
 
-  /// The state at F' rows of guesses: row j continues row parents[j] of `state`.  `residual` [F', H] and
-  /// `input` [F', I] as above.
+  /// Reads F' rows of guesses, like Drafter::extend: row j continues row parents[j] of `state`.  `residual`
+  /// [F', H] and `input` [F', K] as above.
   DraftState extend(const DraftState& state, const at::Tensor& parents, const at::Tensor& residual,
                     const at::Tensor& input, DraftKv* kv, at::ScalarType training_dtype) const;
 
@@ -41,14 +42,15 @@ class EagleLayer : public Module {
  private:
   DraftState extend_cached(const DraftState& state, const at::Tensor& parents, const at::Tensor& residual,
                            const at::Tensor& input, DraftKv& kv) const;
-  at::Tensor attend_path(const DecoderBlock::Heads& heads, const DraftState& state) const;
+  at::Tensor attend_path(const DecoderBlock::Projected& projected, const DraftState& state) const;
   at::Tensor angles_at(const at::Tensor& positions) const;
   at::Tensor iota(int64_t count) const;
 
   const TargetConfig* config_;
   std::shared_ptr<DecoderBlock> block_;
-  // On the device of the weights while frozen, so that a draft copies nothing from the CPU; else on the CPU.
-  at::Tensor frequencies_;  // fp64 [d/2]
+  // On the weights' device while frozen, so that a captured draft copies nothing from the CPU; else on the
+  // CPU.
+  at::Tensor frequencies_;  // fp64 [d/2], inverse frequencies of RoPE
   at::Tensor iota_;         // i32: 0, 1, 2, ..
   at::ScalarType frozen_dtype_ = at::ScalarType::Undefined;
 };

@@ -6,9 +6,9 @@
 
 namespace clover::model {
 
-// The kinds: each is a function `DrafterKind NAME_drafter()` in the file of that name.
-#define CLOVER_DRAFTER_KINDS(one) \
-  one(clover) one(clover2) one(eagle) one(eagle3) one(hydra) one(medusa) one(redrafter)
+// Applies a macro to the name of each kind.  kinds/NAME.cc defines the function `DrafterKind NAME_drafter()`.
+#define CLOVER_DRAFTER_KINDS(macro) \
+  macro(clover) macro(clover2) macro(eagle) macro(eagle3) macro(hydra) macro(medusa) macro(redrafter)
 
 #define CLOVER_DECLARE(name) DrafterKind name##_drafter();
 #define CLOVER_CALL(name) name##_drafter(),
@@ -21,12 +21,12 @@ const std::vector<DrafterKind>& drafter_table() {
 }
 
 const DrafterKind& drafter_kind(const std::string& name) {
-  std::string known;
+  std::string names;
   for (const DrafterKind& kind : drafter_table()) {
     if (kind.name == name) return kind;
-    known += (known.empty() ? "" : ", ") + kind.name;
+    names += (names.empty() ? "" : ", ") + kind.name;
   }
-  throw data::InputError("Drafter kind \"" + name + "\" is unknown; expected one of: " + known + ".");
+  throw data::InputError("Drafter kind \"" + name + "\" is unknown; expected one of: " + names + ".");
 }
 
 const Setting* DrafterKind::setting_of_option(const std::string& option) const {

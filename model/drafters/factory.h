@@ -10,36 +10,38 @@
 
 namespace clover::model {
 
-/// What a drafter of any kind is made from.
+/// What a drafter of any kind is made from.  Kinds read it in their constructors only.
 struct DrafterSpec {
-  const nlohmann::json& settings;  // all that the kind declares, each checked
+  const nlohmann::json& settings;  // all settings of the kind, checked
   const TargetView& target;
-  const at::Tensor& token_map;
-  bool trainable;
-  uint64_t seed;
+  const at::Tensor& token_map;  // i64 [V'], or undefined: the whole vocabulary
+  bool trainable;               // keep what training needs (make_drafter)
+  uint64_t seed;                // of initial weights that are drawn at random
 };
 
-/// A kind of drafter: its name, how one is made, and the declaration of its settings.
+/// A kind of drafter, such as "medusa".
 struct DrafterKind {
   std::string name;
   std::function<std::shared_ptr<Drafter>(const DrafterSpec&)> make;
-  std::vector<Setting> settings;
+  std::vector<Setting> settings;  // the declarations
 
   /// The setting that --`option` sets; null for a kind that has none.
   const Setting* setting_of_option(const std::string& option) const;
 };
 
-/// The table of kinds, in the order of messages and --help.  A new kind is a file beside this one, which
-/// defines its function, and the function's name in factory.cc.
+/// All kinds, in the order of messages and --help.  To add a kind, write its file in kinds/ and add its name
+/// to factory.cc.
 const std::vector<DrafterKind>& drafter_table();
 
 /// The kind of that name; InputError when there is none.
 const DrafterKind& drafter_kind(const std::string& name);
 
-/// How deep kinds whose recurrence has no end guess at most: beyond, hardly any guess is ever accepted.
-constexpr int64_t deepest_guess = 16;
+/// Drafter::max_depth of recurrent kinds, which could guess any number of tokens ahead: deeper guesses are
+/// hardly ever accepted.
+constexpr int64_t max_guess_depth = 16;
 
-/// InputError: setting `name` of drafter `kind` is `value`, which this target does not allow.
+/// Throws an InputError: setting `name` of drafter kind `kind` is `value`, which is not allowed.  `expected`:
+/// what it should be.
 [[noreturn]] void refuse_setting(const std::string& kind, const std::string& name,
                                  const nlohmann::json& value, const std::string& expected);
 

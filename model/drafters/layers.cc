@@ -60,7 +60,7 @@ at::Tensor RmsNorm::forward_add_silu(const at::Tensor& x, const at::Tensor& a) c
 }
 
 at::Tensor RmsNorm::empty_output(int64_t rows) const {
-  return at::empty({rows, weight.size(0)}, weight.options().dtype(frozen_));
+  return at::empty({rows, weight.size(0)}, weight.options().dtype(frozen_dtype_));
 }
 
 ResBlock::ResBlock(int64_t hidden) {

@@ -5,22 +5,23 @@
 namespace clover::model {
 
 Module::NamedParameters Module::named_parameters() const {
-  NamedParameters all = own_;
+  NamedParameters result = own_parameters_;
   for (const auto& [name, part] : parts_) {
-    for (auto& [inner, tensor] : part->named_parameters()) all.emplace_back(name + "." + inner, tensor);
+    for (auto& [part_name, tensor] : part->named_parameters())
+      result.emplace_back(name + "." + part_name, tensor);
   }
-  return all;
+  return result;
 }
 
 std::vector<at::Tensor> Module::parameters() const {
-  std::vector<at::Tensor> all;
-  for (const auto& [name, tensor] : named_parameters()) all.push_back(tensor);
-  return all;
+  std::vector<at::Tensor> result;
+  for (const auto& [name, tensor] : named_parameters()) result.push_back(tensor);
+  return result;
 }
 
 at::Tensor Module::parameter(const std::string& name) const {
-  for (const auto& [own, tensor] : named_parameters()) {
-    if (own == name) return tensor;
+  for (const auto& [candidate, tensor] : named_parameters()) {
+    if (candidate == name) return tensor;
   }
   throw std::out_of_range("there is no parameter " + name);
 }
@@ -34,13 +35,13 @@ void Module::unpack() {
 }
 
 void Module::to(at::Device device) {
-  for (auto& [name, tensor] : own_) tensor.set_data(tensor.detach().to(device));
+  for (auto& [name, tensor] : own_parameters_) tensor.set_data(tensor.detach().to(device));
   for (auto& [name, part] : parts_) part->to(device);
 }
 
 at::Tensor Module::register_parameter(std::string name, at::Tensor initial) {
   initial.set_requires_grad(true);
-  own_.emplace_back(std::move(name), initial);
+  own_parameters_.emplace_back(std::move(name), initial);
   return initial;
 }
 

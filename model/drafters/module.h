@@ -9,8 +9,8 @@
 
 namespace clover::model {
 
-/// Named trainable tensors: a module's own and those of its submodules, as torch.nn.Module has them in
-/// Python. LibTorch's torch::nn::Module would add seconds to the compilation of every file that includes it.
+/// Holds named trainable tensors: its own parameters and those of its submodules, like torch.nn.Module in
+/// Python.  LibTorch's torch::nn::Module would add seconds to the compilation of every file that includes it.
 class Module {
  public:
   using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
@@ -19,19 +19,20 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// "weight", "head0.linear.weight", ..: a module's own first, then those of its submodules, in the order of
-  /// registration.
+  /// Names such as "weight" or "head0.linear.weight", and the tensors: first the module's own, then those of
+  /// its submodules, in the order of registration.
   NamedParameters named_parameters() const;
   std::vector<at::Tensor> parameters() const;  // in the same order
   /// The parameter of that name; std::out_of_range when there is none.
   at::Tensor parameter(const std::string& name) const;
 
-  /// Packs the present weights in `dtype` for calls that run frozen, and drops what is packed: of all
-  /// submodules, unless a module packs its own.
+  /// Packs the weights in `dtype` for inference.  Until `unpack`, the module is frozen: its calls use the
+  /// packed weights.  Both call the same function of all submodules; modules that pack several submodules as
+  /// one matrix override them.
   virtual void pack(at::ScalarType dtype);
   virtual void unpack();
 
-  /// Moves all parameters; tensors that refer to them stay valid and refer to the moved ones.
+  /// Moves all parameters in place: other at::Tensor handles to them see the moved ones.
   void to(at::Device device);
 
  protected:
@@ -45,7 +46,7 @@ class Module {
   }
 
  private:
-  NamedParameters own_;
+  NamedParameters own_parameters_;  // without those of submodules
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> parts_;
 };
 

@@ -15,30 +15,31 @@ namespace {
 using data::InputError;
 using nlohmann::json;
 
-constexpr size_t longest_excerpt = 80;  // of a wrong value in a message
+constexpr size_t max_excerpt = 80;  // characters of a wrong value that a message shows
 
-bool is_whole_number(const json& value, int64_t least, int64_t most) {
+bool is_whole_number(const json& value, int64_t low, int64_t high) {
   if (!value.is_number_integer()) return false;
   if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max()) return false;
-  return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+  return value.get<int64_t>() >= low && value.get<int64_t>() <= high;
 }
 
-bool is_ascending(const json& list, int64_t least, int64_t most) {
+/// Whether `list` is an array of ascending whole numbers from `low` to `high`.
+bool is_ascending(const json& list, int64_t low, int64_t high) {
   if (!list.is_array()) return false;
   for (const json& item : list) {
-    if (!is_whole_number(item, least, most)) return false;
-    least = item.get<int64_t>() + 1;
+    if (!is_whole_number(item, low, high)) return false;
+    low = item.get<int64_t>() + 1;
   }
   return true;
 }
 
 std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
 }
 
-/// The list of a text such as "10,20"; null for any other text.  A number begins with no zero.
+/// The JSON array of a text such as "10,20"; null if the text is no such list or a number begins with 0.
 json list_of_text(const std::string& text) {
   json list = json::array();
   const char* at = text.data();
@@ -68,20 +69,21 @@ std::string number_text(double number) {
 
 }  // namespace
 
-Setting Setting::integer(std::string name, int64_t usual, int64_t low, int64_t high, std::string help) {
-  Setting setting(Type::integer, std::move(name), usual, std::move(help));
-  setting.least_ = low, setting.most_ = high;
+Setting Setting::integer(std::string name, int64_t default_value, int64_t low, int64_t high,
+                         std::string help) {
+  Setting setting(Type::integer, std::move(name), default_value, std::move(help));
+  setting.min_integer_ = low, setting.max_integer_ = high;
   return setting;
 }
 
-Setting Setting::number(std::string name, double usual, double low, double high, std::string help) {
-  Setting setting(Type::number, std::move(name), usual, std::move(help));
-  setting.low_ = low, setting.high_ = high;
+Setting Setting::number(std::string name, double default_value, double low, double high, std::string help) {
+  Setting setting(Type::number, std::move(name), default_value, std::move(help));
+  setting.min_number_ = low, setting.max_number_ = high;
   return setting;
 }
 
-Setting Setting::boolean(std::string name, bool usual, std::string help) {
-  return {Type::boolean, std::move(name), usual, std::move(help)};
+Setting Setting::boolean(std::string name, bool default_value, std::string help) {
+  return {Type::boolean, std::move(name), default_value, std::move(help)};
 }
 
 Setting Setting::choice(std::string name, std::vector<std::string> names, std::string help) {
@@ -90,9 +92,9 @@ Setting Setting::choice(std::string name, std::vector<std::string> names, std::s
   return setting;
 }
 
-Setting Setting::layers(std::string name, int64_t left_out, std::string help) {
+Setting Setting::layers(std::string name, int64_t excluded_last, std::string help) {
   Setting setting(Type::layers, std::move(name), json::array(), std::move(help));
-  setting.left_out_ = left_out;
+  setting.excluded_last_ = excluded_last;
   return setting;
 }
 
@@ -105,15 +107,15 @@ std::string Setting::option_name() const {
 bool Setting::allows(const json& value, int64_t layers) const {
   switch (type_) {
     case Type::integer:
-      return is_whole_number(value, least_, most_);
+      return is_whole_number(value, min_integer_, max_integer_);
     case Type::number:
-      return value.is_number() && value.get<double>() >= low_ && value.get<double>() <= high_;
+      return value.is_number() && value.get<double>() >= min_number_ && value.get<double>() <= max_number_;
     case Type::boolean:
       return value.is_boolean();
     case Type::choice:
       return value.is_string() && std::ranges::find(names_, value.get<std::string>()) != names_.end();
     case Type::layers:
-      return is_ascending(value, 1, layers - left_out_);
+      return is_ascending(value, 1, layers - excluded_last_);
   }
   return false;
 }
@@ -121,9 +123,9 @@ bool Setting::allows(const json& value, int64_t layers) const {
 std::string Setting::expected(int64_t layers) const {
   switch (type_) {
     case Type::integer:
-      return "an integer from " + std::to_string(least_) + " to " + std::to_string(most_);
+      return "an integer from " + std::to_string(min_integer_) + " to " + std::to_string(max_integer_);
     case Type::number:
-      return "a number from " + number_text(low_) + " to " + number_text(high_);
+      return "a number from " + number_text(min_number_) + " to " + number_text(max_number_);
     case Type::boolean:
       return "true or false";
     case Type::choice:
@@ -131,7 +133,7 @@ std::string Setting::expected(int64_t layers) const {
     case Type::layers:
       return layers == any_layers
                  ? "ascending numbers of layers, such as 10,20"
-                 : "a list of ascending integers from 1 to " + std::to_string(layers - left_out_);
+                 : "a list of ascending integers from 1 to " + std::to_string(layers - excluded_last_);
   }
   return "";
 }
@@ -141,14 +143,14 @@ json Setting::checked(const std::string& kind, const json& value, int64_t layers
   return type_ == Type::number ? json(value.get<double>()) : value;
 }
 
-json Setting::of_option(const json& value) const {
-  json own = value;
+json Setting::from_option(const json& value) const {
+  json config_value = value;
   if (type_ == Type::layers)
-    own = value.is_string() ? list_of_text(value.get_ref<const std::string&>()) : json();
-  if (!allows(own, any_layers))
-    throw InputError("Setting --" + option_name() + " is " + value.dump().substr(0, longest_excerpt) +
+    config_value = value.is_string() ? list_of_text(value.get_ref<const std::string&>()) : json();
+  if (!allows(config_value, any_layers))
+    throw InputError("Setting --" + option_name() + " is " + value.dump().substr(0, max_excerpt) +
                      ", expected " + expected(any_layers) + ".");
-  return type_ == Type::number ? json(own.get<double>()) : own;
+  return type_ == Type::number ? json(config_value.get<double>()) : config_value;
 }
 
 json Setting::to_option(const json& value) const {
@@ -158,29 +160,32 @@ json Setting::to_option(const json& value) const {
 json complete_settings(const std::string& kind, const std::vector<Setting>& settings, const json& given,
                        int64_t layers) {
   if (!given.is_object())
-    throw InputError("Settings of drafter " + kind + " are " + given.dump().substr(0, longest_excerpt) +
+    throw InputError("Settings of drafter " + kind + " are " + given.dump().substr(0, max_excerpt) +
                      ", expected a JSON object.");
-  json all = json::object();
+  json complete = json::object();
   for (const Setting& setting : settings)
-    all[setting.name()] = given.contains(setting.name())
-                              ? setting.checked(kind, given.at(setting.name()), layers)
-                              : setting.usual();
+    complete[setting.name()] = given.contains(setting.name())
+                                   ? setting.checked(kind, given.at(setting.name()), layers)
+                                   : setting.default_value();
   for (const auto& [key, value] : given.items())
-    if (!all.contains(key)) throw InputError("Setting \"" + key + "\" is unknown to drafter " + kind + ".");
-  return all;
+    if (!complete.contains(key))
+      throw InputError("Setting \"" + key + "\" is unknown to drafter " + kind + ".");
+  return complete;
 }
 
 namespace {
 
-/// "clover, eagle: 1 to 4 layers"; the kinds are left out where all have the setting.
-std::string help_of(const DrafterOption& option, const std::vector<DrafterKind>& all) {
+/// The help of an option, such as "clover, eagle: 1 to 4 layers", and the defaults if the kinds differ in
+/// them.  The kinds are not named if all have the setting.
+std::string help_of(const DrafterOption& option, const std::vector<DrafterKind>& all_kinds) {
   std::vector<std::pair<std::string, std::vector<std::string>>> texts;  // a help text and its kinds
   std::vector<std::string> defaults;                                    // "medusa 1", for each kind
-  for (const DrafterKind& kind : all) {
+  for (const DrafterKind& kind : all_kinds) {
     const Setting* setting = kind.setting_of_option(option.name);
     if (setting == nullptr) continue;
-    const json usual = setting->to_option(setting->usual());
-    defaults.push_back(kind.name + " " + (usual.is_string() ? usual.get<std::string>() : usual.dump()));
+    const json default_value = setting->to_option(setting->default_value());
+    defaults.push_back(kind.name + " " +
+                       (default_value.is_string() ? default_value.get<std::string>() : default_value.dump()));
     const auto same =
         std::ranges::find_if(texts, [&](const auto& text) { return text.first == setting->help(); });
     if (same != texts.end())
@@ -190,8 +195,9 @@ std::string help_of(const DrafterOption& option, const std::vector<DrafterKind>&
   }
   std::string help;
   for (const auto& [text, kinds] : texts)
-    help += (help.empty() ? "" : "; ") + (kinds.size() == all.size() ? "" : joined(kinds) + ": ") + text;
-  return option.usual.is_null() ? help + "; default: " + joined(defaults) : help;
+    help +=
+        (help.empty() ? "" : "; ") + (kinds.size() == all_kinds.size() ? "" : joined(kinds) + ": ") + text;
+  return option.default_value.is_null() ? help + "; default: " + joined(defaults) : help;
 }
 
 std::vector<DrafterOption> make_drafter_options() {
@@ -200,11 +206,11 @@ std::vector<DrafterOption> make_drafter_options() {
     for (const Setting& setting : kind.settings) {
       const std::string name = setting.option_name();
       auto option = std::ranges::find(options, name, &DrafterOption::name);
-      const json usual = setting.to_option(setting.usual());
+      const json default_value = setting.to_option(setting.default_value());
       if (option == options.end())
-        option = options.insert(options.end(), {name, "", setting.type(), usual, {}});
-      else if (option->usual != usual)
-        option->usual = nullptr;
+        option = options.insert(options.end(), {name, "", setting.type(), default_value, {}});
+      else if (option->default_value != default_value)
+        option->default_value = nullptr;
       option->kinds.push_back(kind.name);
     }
   }
@@ -221,17 +227,17 @@ const std::vector<DrafterOption>& drafter_options() {
 
 json drafter_settings(const std::string& kind_name, const json& given) {
   const DrafterKind& kind = drafter_kind(kind_name);
-  json own = json::object();
+  json settings = json::object();
   for (const DrafterOption& option : drafter_options()) {
     const auto found = given.find(option.name);
     if (found == given.end() || found->is_null()) continue;
     if (const Setting* setting = kind.setting_of_option(option.name))
-      own[setting->name()] = setting->of_option(*found);
-    else if (*found != option.usual)
+      settings[setting->name()] = setting->from_option(*found);
+    else if (*found != option.default_value)
       throw InputError("Setting --" + option.name + ": heads of kind " + kind_name +
                        " have none; leave it out, or give another --kind.");
   }
-  return complete_settings(kind_name, kind.settings, own);
+  return complete_settings(kind_name, kind.settings, settings);
 }
 
 json drafter_options_of(const std::string& kind_name, const json& settings) {

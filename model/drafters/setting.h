@@ -8,81 +8,90 @@
 
 namespace clover::model {
 
-/// The declaration of one setting of a kind of drafter.  A kind lists its settings once, in its own file; the
-/// reader of config.json, `fit`, `init`, TOML files and --help follow from the list.
+/// The declaration of one setting of a kind of drafter.  A kind declares its settings once, in its own file.
+/// The reader of config.json, the options of `clover-train fit` and `init`, TOML files and --help use that
+/// declaration.
 ///
-/// A value has two forms.  config.json holds numbers, booleans, names and lists; the command line and TOML
-/// have the same, except that a list is a text such as "10,20".
+/// A value has two forms, which differ only for lists: in config.json a list is a JSON array, on the command
+/// line and in TOML files it is a text such as "10,20".
 class Setting {
  public:
   enum class Type { integer, number, boolean, choice, layers };
 
   /// A whole number from `low` to `high`.
-  static Setting integer(std::string name, int64_t usual, int64_t low, int64_t high, std::string help);
+  static Setting integer(std::string name, int64_t default_value, int64_t low, int64_t high,
+                         std::string help);
   /// A finite number from `low` to `high`.
-  static Setting number(std::string name, double usual, double low, double high, std::string help);
-  static Setting boolean(std::string name, bool usual, std::string help);
+  static Setting number(std::string name, double default_value, double low, double high, std::string help);
+  static Setting boolean(std::string name, bool default_value, std::string help);
   /// One of `names`; the first is the default.
   static Setting choice(std::string name, std::vector<std::string> names, std::string help);
-  /// Ascending numbers of the target's layers, from 1 on, the last `left_out` left out; none by default.
-  static Setting layers(std::string name, int64_t left_out, std::string help);
+  /// A list of layers of the target: ascending numbers from 1 to the number of layers less `excluded_last`.
+  /// Empty by default.
+  static Setting layers(std::string name, int64_t excluded_last, std::string help);
 
   const std::string& name() const { return name_; }  // in config.json: "gate_groups"
   std::string option_name() const;                   // on the command line: "gate-groups"
   const std::string& help() const { return help_; }
   Type type() const { return type_; }
-  const nlohmann::json& usual() const { return usual_; }  // the default, as config.json holds it
+  const nlohmann::json& default_value() const { return default_value_; }  // as in config.json
 
-  /// `value`, which config.json of heads of `kind` holds for a target of `layers` layers.  InputError when it
-  /// has another type or is out of bounds.
+  /// Returns `value`, a value in config.json of heads of `kind` for a target of `layers` layers.  InputError
+  /// when it has another type or is out of bounds.
   nlohmann::json checked(const std::string& kind, const nlohmann::json& value, int64_t layers) const;
 
-  /// A value of the command line as config.json holds it.  InputError as `checked`, naming the option.
-  nlohmann::json of_option(const nlohmann::json& value) const;
-  /// The inverse: a value of config.json as the command line has it.
+  /// Turns a value of the command line into its form in config.json.  InputError as in `checked`; it names
+  /// the option.
+  nlohmann::json from_option(const nlohmann::json& value) const;
+  /// The inverse of from_option.
   nlohmann::json to_option(const nlohmann::json& value) const;
 
  private:
-  Setting(Type type, std::string name, nlohmann::json usual, std::string help)
-      : type_(type), name_(std::move(name)), help_(std::move(help)), usual_(std::move(usual)) {}
+  Setting(Type type, std::string name, nlohmann::json default_value, std::string help)
+      : type_(type),
+        name_(std::move(name)),
+        help_(std::move(help)),
+        default_value_(std::move(default_value)) {}
   bool allows(const nlohmann::json& value, int64_t layers) const;
-  std::string expected(int64_t layers) const;  // "an integer from 1 to 16"
+  /// What is allowed, for messages: "an integer from 1 to 16".
+  std::string expected(int64_t layers) const;
 
   Type type_;
   std::string name_, help_;
-  nlohmann::json usual_;
-  double low_ = 0, high_ = 0;       // of a number
-  int64_t least_ = 0, most_ = 0;    // of an integer
-  int64_t left_out_ = 0;            // of layers
-  std::vector<std::string> names_;  // of a choice
+  nlohmann::json default_value_;               // as in config.json
+  double min_number_ = 0, max_number_ = 0;     // for Type::number
+  int64_t min_integer_ = 0, max_integer_ = 0;  // for Type::integer
+  int64_t excluded_last_ = 0;                  // for Type::layers
+  std::vector<std::string> names_;             // for Type::choice
 };
 
-/// The number of layers of a target that is not known yet.
+/// In place of the number of the target's layers while the target is not known: allows all layers.
 constexpr int64_t any_layers = std::numeric_limits<int64_t>::max();
 
-/// All settings of a kind: `given`, checked, and the defaults of the others.  InputError for a key that
-/// `settings` do not list and for a value that one of them refuses.  `layers`: how many the target has.
+/// All settings of a kind, as in config.json: those of `given`, checked, and the defaults of the others.
+/// InputError for a key that is not in `settings`, and for a value that is not allowed.  `layers`: how many
+/// the target has.
 nlohmann::json complete_settings(const std::string& kind, const std::vector<Setting>& settings,
                                  const nlohmann::json& given, int64_t layers = any_layers);
 
-/// A setting as the command lines declare it: of one kind, or of several that name it alike.
+/// An option of the command line: a setting of one kind, or of several kinds that use the same name.
 struct DrafterOption {
-  std::string name;  // "gate-groups", without the dashes
-  std::string help;  // names the kinds, unless all have it
+  std::string name;  // without the leading dashes: "gate-groups"
+  std::string help;  // names the kinds unless all have the setting
   Setting::Type type;
-  nlohmann::json usual;            // as the command line has it; null where the kinds' defaults differ
+  nlohmann::json default_value;    // as on the command line; null if the kinds' defaults differ
   std::vector<std::string> kinds;  // those that have the setting
 };
 
-/// The settings of all kinds of drafters, in the order of the kinds and of their declarations.
+/// The options for the settings of all kinds, in the order of the kinds and of their declarations.
 const std::vector<DrafterOption>& drafter_options();
 
-/// What the heads of a run or of `init` are made with: all settings of `kind` as config.json holds them.
-/// `given`: option names and values; null stands for the default.  InputError for a value out of bounds, and
-/// for one that the kind does not have unless it is the option's default.
+/// All settings of `kind`, as in config.json, from options of the command line.  `given`: option names and
+/// values; null means the default.  InputError for a value that is not allowed, and for an option that the
+/// kind does not have, unless its value is the option's default.
 nlohmann::json drafter_settings(const std::string& kind, const nlohmann::json& given);
 
-/// The same settings by option name, each as the command line has it.
+/// The inverse: settings of config.json as option names and values of the command line.
 nlohmann::json drafter_options_of(const std::string& kind, const nlohmann::json& settings);
 
 }  // namespace clover::model

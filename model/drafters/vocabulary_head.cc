@@ -27,8 +27,8 @@ at::Tensor lm_head_rows(const TargetView& target, const at::Tensor& token_map) {
   return target.head->rows(token_map.to(target.head->device())).cpu().to(at::kFloat);
 }
 
-std::vector<std::shared_ptr<VocabularyHead>> own_vocabularies(const DrafterSpec& spec, int64_t count,
-                                                              bool with_bias) {
+std::vector<std::shared_ptr<VocabularyHead>> make_vocabulary_heads(const DrafterSpec& spec, int64_t count,
+                                                                   bool with_bias) {
   const at::Tensor initial = lm_head_rows(spec.target, spec.token_map);
   std::vector<std::shared_ptr<VocabularyHead>> heads;
   for (int64_t i = 0; i < count; ++i)

@@ -10,10 +10,11 @@
 
 namespace clover::model {
 
-/// A vocabulary product of a drafter's own, trained with its other layers.
+/// An output head of the drafter's own in place of the target's LM head: the product of states [F, D] with a
+/// matrix [V', D], trained with the drafter's other layers.
 class VocabularyHead : public Module {
  public:
-  /// `initial` [V', D]: a row for each token of the spec's token map or, without one, of the vocabulary.
+  /// `initial` [V', D]: one row for each token of spec.token_map or, if that is undefined, of the vocabulary.
   VocabularyHead(const DrafterSpec& spec, const at::Tensor& initial, bool with_bias);
 
   const OutputHead& head() const { return head_; }
@@ -24,11 +25,12 @@ class VocabularyHead : public Module {
   OutputHead head_;
 };
 
-/// The rows [V', H] of the target's LM head that guess the tokens of `token_map`, or all, in fp32 on the CPU.
+/// The rows of the target's LM head for the tokens of `token_map`, or all rows if it is undefined: fp32 [V',
+/// H] on the CPU.
 at::Tensor lm_head_rows(const TargetView& target, const at::Tensor& token_map);
 
-/// One for each of `count` heads, all of which begin as these rows.
-std::vector<std::shared_ptr<VocabularyHead>> own_vocabularies(const DrafterSpec& spec, int64_t count,
-                                                              bool with_bias);
+/// A VocabularyHead for each of `count` draft heads.  All begin as lm_head_rows.
+std::vector<std::shared_ptr<VocabularyHead>> make_vocabulary_heads(const DrafterSpec& spec, int64_t count,
+                                                                   bool with_bias);
 
 }  // namespace clover::model

@@ -2,19 +2,20 @@
 
 #include <cstdint>
 
-// The sizes at which work is captured as CUDA graphs, padded to them: few enough to be met again.
+// The sizes that passes and drafts are padded to before they are captured as CUDA graphs.  There are few, so
+// that a graph is often used again.
 namespace clover::model {
 
-/// Work of more rows takes longer than its kernels' launches do, and is not captured.
-constexpr int64_t most_captured_rows = 256;
+/// Work of more rows is not captured: its kernels take longer than their launches, so a graph saves nothing.
+constexpr int64_t max_captured_rows = 256;
 
-/// The least size captured that holds so many rows, at most most_captured_rows.
-int64_t captured_rows(int64_t rows);
+/// The smallest captured number of rows that is at least `rows`, which is at most max_captured_rows.
+int64_t padded_rows(int64_t rows);
 
-/// The least size captured that holds so many pages of a sequence.
-int64_t captured_pages(int64_t pages);
+/// The smallest captured number of pages of a sequence that is at least `pages`.
+int64_t padded_pages(int64_t pages);
 
-/// The least power of two that is neither below `count` nor below `least`, itself one.
-int64_t power_of_two(int64_t count, int64_t least);
+/// The smallest power of two that is at least `count` and at least `minimum`.
+int64_t next_power_of_two(int64_t count, int64_t minimum);
 
 }  // namespace clover::model

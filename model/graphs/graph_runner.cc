@@ -12,9 +12,9 @@
 namespace clover::model {
 namespace {
 
-// Bytes left to work that is not captured (prompts, large batches), because it cannot use the memory of
-// graphs.
-constexpr int64_t left_for_others = int64_t{512} << 20;
+// GPU memory, in bytes, that graphs must leave to work that is not captured (prompts, large batches): such
+// work cannot use the memory of graphs.
+constexpr int64_t reserved_bytes = int64_t{512} << 20;
 
 }  // namespace
 
@@ -23,23 +23,23 @@ bool GraphRunner::run(Work& work, const std::function<void()>& body) {
     work.graph->replay();
     return true;
   }
-  const bool warm = work.ran && capture_failed_;
-  if (work.ran && capture(work, body)) {
+  const bool warm = work.has_run && capture_failed_;
+  if (work.has_run && capture(work, body)) {
     work.graph->replay();
   } else {
     body();
-    work.ran = true;
+    work.has_run = true;
   }
   return warm;
 }
 
 bool GraphRunner::capture(Work& work, const std::function<void()>& body) {
   if (capture_failed_) return false;
-  kernels::synchronize(device_);  // so that `seconds_` count the capture alone
+  kernels::synchronize(device_);  // so that `seconds_` counts the capture alone
   const auto begin = std::chrono::steady_clock::now();
   const int64_t free = kernels::free_gpu_memory(device_);
   try {
-    TORCH_CHECK_WITH(OutOfMemoryError, free >= left_for_others, "the GPU has ", free >> 20,
+    TORCH_CHECK_WITH(OutOfMemoryError, free >= reserved_bytes, "the GPU has ", free >> 20,
                      " MiB left, and needs some for what is not recorded");
     work.graph = capture_or_retry(work.pool, body);
   } catch (const c10::Error& error) {
@@ -48,7 +48,7 @@ bool GraphRunner::capture(Work& work, const std::function<void()>& body) {
                  error.what_without_backtrace());
     return false;
   }
-  ++captured_;
+  ++graph_count_;
   bytes_ += std::max<int64_t>(0, free - kernels::free_gpu_memory(device_));
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return true;
@@ -63,7 +63,7 @@ std::unique_ptr<kernels::Graph> GraphRunner::capture_or_retry(kernels::Graph::Po
     kernels::release_unused_memory(device_);
     return kernels::Graph::capture(device_, pool, body);
   } catch (const c10::Error& error) {
-    // Some drivers capture no kernels that start before the one before them has ended.
+    // Some drivers cannot capture overlapping kernels (kernels/gpu/overlap.h).
     if (!kernels::kernels_overlap()) throw;
     kernels::let_kernels_overlap(false);
     try {

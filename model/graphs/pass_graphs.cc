@@ -11,17 +11,19 @@
 namespace clover::model {
 namespace {
 
-constexpr int64_t path_a_row =
-    32;  // ancestors outside the run of slots from 0; deeper trees are not captured
+// AttentionRows::path has room for so many slots per row: a row's ancestors in its tree.  Deeper trees are
+// not captured.
+constexpr int64_t path_slots_per_row = 32;
 
-void replace_first(const at::Tensor& ids, const PassInputs& on_device) {
+/// Replaces the first of on_device.ids by `ids`, if that is defined (PassGraphs::forward).
+void replace_first_ids(const at::Tensor& ids, const PassInputs& on_device) {
   if (!ids.defined()) return;
   at::Tensor first = on_device.ids.narrow(0, 0, ids.size(0));
   at::clamp_min_out(first, ids, 0);
 }
 
-/// A view of the tensor's memory that does not keep it: other graphs of the pool may then write there, too.
-at::Tensor not_held(const at::Tensor& tensor) {
+/// A tensor at the same address that does not own the memory: other graphs of the pool may write there, too.
+at::Tensor unowned_view(const at::Tensor& tensor) {
   return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
       .strides(tensor.strides())
       .options(tensor.options())
@@ -32,10 +34,10 @@ at::Tensor not_held(const at::Tensor& tensor) {
 }  // namespace
 
 PassShape PassGraphs::shape_for(const PassInputs& inputs) const {
-  const int64_t rows = captured_rows(inputs.ids.size(0));
+  const int64_t rows = padded_rows(inputs.ids.size(0));
   // One sequence more for padding rows.
-  return {rows, std::min(rows, most_sequences_) + 1, captured_pages(inputs.placement.rows.page_table.size(1)),
-          rows * path_a_row, 0};
+  return {rows, std::min(rows, max_sequences_) + 1, padded_pages(inputs.placement.rows.page_table.size(1)),
+          rows * path_slots_per_row, 0};
 }
 
 TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps,
@@ -43,34 +45,34 @@ TargetOutput PassGraphs::forward(const RowBatch& batch, const FeatureTaps& taps,
   warm_ = true;
   const at::NoGradGuard no_grad;
   const PassInputs inputs = target_.inputs(batch, cache_);
-  const bool wants_all = !inputs.wanted.defined();
-  if (graph_runner_.enabled() && wants_all && batch.size() <= most_captured_rows) {
+  const bool all_rows_wanted = !inputs.wanted_rows.defined();
+  if (graph_runner_.enabled() && all_rows_wanted && batch.size() <= max_captured_rows) {
     const PassShape shape = shape_for(inputs);
     if (shape.holds(inputs)) return replay(shape, inputs, taps, first_ids);
   }
   const PassInputs on_device = to_device(inputs, target_.device());
-  replace_first(first_ids, on_device);
+  replace_first_ids(first_ids, on_device);
   return target_.pass(on_device, cache_, taps);
 }
 
 TargetOutput PassGraphs::replay(const PassShape& shape, const PassInputs& inputs, const FeatureTaps& taps,
                                 const at::Tensor& first_ids) {
-  const Key key{shape.rows, shape.pages, taps, inputs.best_only};
+  const Key key{shape.rows, shape.pages, taps, inputs.arg_max_only};
   auto found = passes_.find(key);
   if (found == passes_.end())
     found = passes_.emplace(key, Captured{PaddedInputs(shape, inputs, target_.device()), {}}).first;
   Captured& entry = found->second;
-  entry.inputs.upload(inputs, cache_.spare_slot());
-  replace_first(first_ids, entry.inputs.on_device());
+  entry.inputs.upload(inputs, cache_.padding_slot());
+  replace_first_ids(first_ids, entry.inputs.on_device());
   const bool was_captured = entry.work.graph != nullptr;
   warm_ = graph_runner_.run(entry.work, [&] {
-    entry.output = {};  // frees the results of a first try, whose memory a second one may need
+    entry.output = {};  // frees the memory of a failed capture's results for the second try
     entry.output = target_.pass(entry.inputs.on_device(), cache_, taps);
   });
-  // Logits take much memory, so all graphs write theirs to the same place.  Without a graph they are dropped:
-  // the shape may never come again.
+  // Logits take much memory, so all graphs write theirs to the same memory.  Without a graph the output is
+  // not kept, as the shape may never come again.
   if (entry.work.graph && !was_captured && entry.output.logits.defined())
-    entry.output.logits = not_held(entry.output.logits);
+    entry.output.logits = unowned_view(entry.output.logits);
   const TargetOutput output = entry.output.slice(0, inputs.ids.size(0));
   if (!entry.work.graph) entry.output = {};
   return output;

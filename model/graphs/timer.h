@@ -4,7 +4,7 @@
 
 namespace clover::model {
 
-/// Adds the seconds of its lifetime to a total.
+/// Adds the seconds from its construction to its destruction to `total`.
 class Timer {
  public:
   explicit Timer(double& total) : total_(total), start_(std::chrono::steady_clock::now()) {}

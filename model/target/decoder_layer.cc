@@ -10,8 +10,8 @@
 namespace clover::model {
 namespace {
 
-/// Along the first dimension, rows i and i + d/2 of each head's d rows become rows 2i and 2i + 1;
-/// deinterleave_halves is the inverse.
+/// Makes the two elements that RoPE rotates together adjacent: along the first dimension, elements i and
+/// i + d/2 of each head become elements 2i and 2i + 1.  deinterleave_halves is the inverse.
 at::Tensor interleave_halves(const at::Tensor& heads, int64_t d) {
   return heads.reshape({-1, 2, d / 2, heads.numel() / heads.size(0)}).transpose(1, 2).reshape(heads.sizes());
 }
@@ -19,7 +19,7 @@ at::Tensor deinterleave_halves(const at::Tensor& heads, int64_t d) {
   return heads.reshape({-1, d / 2, 2, heads.numel() / heads.size(0)}).transpose(1, 2).reshape(heads.sizes());
 }
 
-/// Splits a packed matrix, or its bias, into queries, keys and values.
+/// Splits the rows of an unpacked QkvWeight matrix, or its bias, into those of queries, keys and values.
 std::vector<at::Tensor> split_qkv(const at::Tensor& joined, const TargetConfig& config) {
   const int64_t d = config.head_dim;
   const auto parts = joined.split_with_sizes({config.query_width(), config.kv_width(), config.kv_width()}, 0);
@@ -28,18 +28,19 @@ std::vector<at::Tensor> split_qkv(const at::Tensor& joined, const TargetConfig& 
 
 }  // namespace
 
-kernels::QkvWeight pack_qkv(const Projections& from, const TargetConfig& config, at::Device device) {
+kernels::QkvWeight pack_qkv(const Projections& projections, const TargetConfig& config, at::Device device) {
   const int64_t d = config.head_dim;
   kernels::QkvWeight qkv;
-  qkv.matrix =
-      kernels::PackedWeight::pack({interleave_halves(from.q, d), interleave_halves(from.k, d), from.v})
-          .to(device);
-  if (from.q_bias.defined())
-    qkv.bias = at::cat({interleave_halves(from.q_bias, d), interleave_halves(from.k_bias, d), from.v_bias})
+  qkv.matrix = kernels::PackedWeight::pack(
+                   {interleave_halves(projections.q, d), interleave_halves(projections.k, d), projections.v})
                    .to(device);
-  if (from.q_norm.defined()) {
-    qkv.query_norm = interleave_halves(from.q_norm, d).to(device);
-    qkv.key_norm = interleave_halves(from.k_norm, d).to(device);
+  if (projections.q_bias.defined())
+    qkv.bias = at::cat({interleave_halves(projections.q_bias, d), interleave_halves(projections.k_bias, d),
+                        projections.v_bias})
+                   .to(device);
+  if (projections.q_norm.defined()) {
+    qkv.query_norm = interleave_halves(projections.q_norm, d).to(device);
+    qkv.key_norm = interleave_halves(projections.k_norm, d).to(device);
     qkv.norm_eps = config.norm_eps;
   }
   return qkv;
@@ -76,7 +77,8 @@ LayerBuffers::LayerBuffers(const DecoderWeights& weights, const TargetConfig& co
 
 namespace {
 
-/// The rest of a layer after its queries, keys and values.
+/// The part of a layer after queries, keys and values: attention, output projection and MLP.  `x` as in
+/// decoder_layer.
 void attention_output_and_mlp(const DecoderWeights& weights, const TargetConfig& config,
                               const kernels::AttentionRows& rows, const at::Tensor& keys,
                               const at::Tensor& values, LayerBuffers& buffers, at::Tensor& x) {
@@ -90,18 +92,18 @@ void attention_output_and_mlp(const DecoderWeights& weights, const TargetConfig&
   kernels::linear(buffers.mlp_hidden, weights.down, {}, x, /*accumulate=*/true);
 }
 
-/// The attention inputs of the rows `chosen` alone, on the CPU.
-kernels::AttentionRows select_rows(const kernels::AttentionRows& all, const at::Tensor& chosen) {
+/// The attention inputs of the rows `selected`, i64 [W], on the CPU.
+kernels::AttentionRows select_rows(const kernels::AttentionRows& all, const at::Tensor& selected) {
   const int32_t* begin = all.path_begin.const_data_ptr<int32_t>();
   const int32_t* path = all.path.const_data_ptr<int32_t>();
-  const int64_t* row = chosen.const_data_ptr<int64_t>();
-  std::vector<int32_t> own_begin{0}, own_path;
-  for (int64_t i = 0; i < chosen.size(0); ++i) {
-    own_path.insert(own_path.end(), path + begin[row[i]], path + begin[row[i] + 1]);
-    own_begin.push_back(static_cast<int32_t>(own_path.size()));
+  const int64_t* row = selected.const_data_ptr<int64_t>();
+  std::vector<int32_t> new_begin{0}, new_path;
+  for (int64_t i = 0; i < selected.size(0); ++i) {
+    new_path.insert(new_path.end(), path + begin[row[i]], path + begin[row[i] + 1]);
+    new_begin.push_back(static_cast<int32_t>(new_path.size()));
   }
-  return {all.sequence.index_select(0, chosen), all.contiguous.index_select(0, chosen),
-          at::tensor(own_begin, at::kInt), at::tensor(own_path, at::kInt), all.page_table};
+  return {all.sequence.index_select(0, selected), all.contiguous.index_select(0, selected),
+          at::tensor(new_begin, at::kInt), at::tensor(new_path, at::kInt), all.page_table};
 }
 
 }  // namespace
@@ -129,9 +131,9 @@ void decoder_layer_selected_rows(const DecoderWeights& weights, const TargetConf
                                  placement.sin, placement.slots, buffers.query, keys, values);
   x = x.index_select(0, rows);
   if (rows.size(0) == 0) return;
-  LayerBuffers own(weights, config, rows.size(0));
-  own.query = buffers.query.index_select(0, rows);
-  attention_output_and_mlp(weights, config, select_rows(placement.rows, rows), keys, values, own, x);
+  LayerBuffers selected(weights, config, rows.size(0));
+  selected.query = buffers.query.index_select(0, rows);
+  attention_output_and_mlp(weights, config, select_rows(placement.rows, rows), keys, values, selected, x);
 }
 
 }  // namespace clover::model

@@ -10,13 +10,14 @@
 namespace clover::model {
 namespace {
 
-constexpr int64_t values_a_part = int64_t{1} << 16;  // a part in bf16 (128 KiB) fits in a core's cache
+constexpr int64_t values_per_part = int64_t{1}
+                                    << 16;  // hashed by one thread; 128 KiB in bf16 fit in a core's cache
 
 std::string_view bytes_of(const void* values, int64_t count, size_t size) {
   return {static_cast<const char*>(values), static_cast<size_t>(count) * size};
 }
 
-/// The hash of `count` values from `begin`, rounded to bf16.
+/// The hash of `count` values, rounded to bf16.
 template <class T>
 uint64_t hash_rounded(const T* values, int64_t count, uint64_t seed) {
   std::vector<c10::BFloat16> rounded(count);
@@ -24,6 +25,7 @@ uint64_t hash_rounded(const T* values, int64_t count, uint64_t seed) {
   return data::xxh64(bytes_of(rounded.data(), count, sizeof(c10::BFloat16)), seed);
 }
 
+/// The hash of `count` values of `flat` from index `begin` on, rounded to bf16.
 uint64_t hash_part(const at::Tensor& flat, int64_t begin, int64_t count) {
   const uint64_t seed = static_cast<uint64_t>(begin);
   switch (flat.scalar_type()) {
@@ -41,12 +43,12 @@ uint64_t hash_part(const at::Tensor& flat, int64_t begin, int64_t count) {
 
 /// The hash of a tensor's values: a hash of the hashes of its parts, which threads compute in parallel.
 uint64_t hash_values(const at::Tensor& flat) {
-  const int64_t count = flat.numel(), parts = (count + values_a_part - 1) / values_a_part;
+  const int64_t count = flat.numel(), parts = (count + values_per_part - 1) / values_per_part;
   std::vector<uint64_t> hashes(parts);
   kernels::parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
-      const int64_t first = part * values_a_part;
-      hashes[part] = hash_part(flat, first, std::min(values_a_part, count - first));
+      const int64_t first = part * values_per_part;
+      hashes[part] = hash_part(flat, first, std::min(values_per_part, count - first));
     }
   });
   return data::xxh64(bytes_of(hashes.data(), parts, sizeof(uint64_t)), static_cast<uint64_t>(count));
@@ -56,18 +58,18 @@ uint64_t hash_values(const at::Tensor& flat) {
 
 void Fingerprint::add(const std::string& name, const at::Tensor& tensor, bool in_sampled) {
   const at::Tensor flat = tensor.reshape({-1});
-  std::string about = name;
-  for (const int64_t size : tensor.sizes()) about += "," + std::to_string(size);
-  all_values_ = data::xxh64(about, all_values_);
+  std::string name_and_shape = name;
+  for (const int64_t size : tensor.sizes()) name_and_shape += "," + std::to_string(size);
+  all_values_ = data::xxh64(name_and_shape, all_values_);
   const uint64_t values = hash_values(flat);
   all_values_ = data::xxh64(bytes_of(&values, 1, sizeof values), all_values_);
   if (!in_sampled) return;
-  constexpr int64_t samples = 1024;
-  const int64_t stride = std::max<int64_t>(1, flat.numel() / samples);
-  const at::Tensor some = flat.slice(0, 0, flat.numel(), stride).to(at::kBFloat16).contiguous();
-  sampled_values_ = data::fnv1a(about, sampled_values_);
+  constexpr int64_t min_samples = 1024;
+  const int64_t stride = std::max<int64_t>(1, flat.numel() / min_samples);
+  const at::Tensor sample = flat.slice(0, 0, flat.numel(), stride).to(at::kBFloat16).contiguous();
+  sampled_values_ = data::fnv1a(name_and_shape, sampled_values_);
   sampled_values_ =
-      data::fnv1a(bytes_of(some.const_data_ptr(), some.numel(), sizeof(c10::BFloat16)), sampled_values_);
+      data::fnv1a(bytes_of(sample.const_data_ptr(), sample.numel(), sizeof(c10::BFloat16)), sampled_values_);
 }
 
 }  // namespace clover::model

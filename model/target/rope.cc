@@ -22,29 +22,32 @@ std::string name_of(Kind kind) {
       ->first;
 }
 
-/// Whether Python would treat the value as false, which means that there are no settings.
+/// Whether the value is false in Python, as null, 0, "" and {} are: transformers takes that for no settings.
 bool is_python_false(const json& value) {
   return value.is_null() || value == json(false) || value == json(0) || value == json("") ||
          (value.is_structured() && value.empty());
 }
 
-/// The key of the rope settings, or null.  As in transformers 5, a non-empty "rope_scaling" replaces
-/// "rope_parameters".
+/// The key of config.json that has the RoPE settings, or null.  As in transformers 5, a non-empty
+/// "rope_scaling" replaces "rope_parameters".
 const char* settings_key(const json& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"})
     if (config.contains(key) && !is_python_false(config.at(key))) return key;
   return nullptr;
 }
 
-/// yarn: "attention_factor", or its default, which is computed from the factor.
+/// YaRN's "attention_factor", or its default, which depends on `factor` and on the two mscale keys.
 double yarn_scale(const ConfigKeys& keys, double factor) {
-  if (keys.has("attention_factor")) return keys.number("attention_factor");
-  const auto of = [factor](double weight) { return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1; };
+  if (keys.has("attention_factor")) return keys.positive_number("attention_factor");
+  const auto scale_for = [factor](double weight) {
+    return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1;
+  };
   const double mscale = keys.number_unless_zero("mscale", 0),
-               all = keys.number_unless_zero("mscale_all_dim", 0);
-  return mscale != 0 && all != 0 ? of(mscale) / of(all) : of(1);
+               mscale_all_dim = keys.number_unless_zero("mscale_all_dim", 0);
+  return mscale != 0 && mscale_all_dim != 0 ? scale_for(mscale) / scale_for(mscale_all_dim) : scale_for(1);
 }
 
+/// A list of `pairs` positive numbers; InputError for anything else.
 std::vector<double> read_factors(const ConfigKeys& keys, const char* key, int64_t pairs) {
   const json& list = keys.at(key);
   std::vector<double> factors;
@@ -60,36 +63,36 @@ std::vector<double> read_factors(const ConfigKeys& keys, const char* key, int64_
 void read_longrope(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope& rope) {
   rope.short_factors = read_factors(keys, "short_factor", head_dim / 2);
   rope.long_factors = read_factors(keys, "long_factor", head_dim / 2);
-  rope.factor = keys.number_or("factor", static_cast<double>(positions) / rope.pretraining_context);
-  const double made =
+  rope.factor = keys.positive_number_or("factor", static_cast<double>(positions) / rope.pretraining_context);
+  const double default_attention_factor =
       rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.pretraining_context));
-  rope.attention_factor = keys.number_or("attention_factor", made);
+  rope.attention_factor = keys.positive_number_or("attention_factor", default_attention_factor);
 }
 
-/// Reads the settings of the rope's kind.
+/// Reads the settings that rope.kind has.
 void read_kind(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope& rope) {
   switch (rope.kind) {
     case Kind::plain:
       return;
     case Kind::linear:
-      rope.factor = keys.number("factor");
+      rope.factor = keys.positive_number("factor");
       return;
     case Kind::dynamic:
-      rope.factor = keys.number("factor");
+      rope.factor = keys.positive_number("factor");
       rope.pretraining_context = static_cast<double>(positions);
       return;
     case Kind::proportional:
-      rope.factor = keys.number_or("factor", 1);
+      rope.factor = keys.positive_number_or("factor", 1);
       return;
     case Kind::llama3:
-      rope.factor = keys.number("factor");
-      rope.low_freq_factor = keys.number("low_freq_factor");
-      rope.high_freq_factor = keys.number("high_freq_factor");
+      rope.factor = keys.positive_number("factor");
+      rope.low_freq_factor = keys.positive_number("low_freq_factor");
+      rope.high_freq_factor = keys.positive_number("high_freq_factor");
       return;
     case Kind::yarn:
-      // transformers requires the key; where it is null, the factor is the ratio of both contexts.
+      // transformers requires the key; where it is null, the factor is the ratio of the two context lengths.
       rope.factor = keys.is_null("factor") ? static_cast<double>(positions) / rope.pretraining_context
-                                           : keys.number("factor");
+                                           : keys.positive_number("factor");
       rope.beta_fast = keys.number_unless_zero("beta_fast", 32);
       rope.beta_slow = keys.number_unless_zero("beta_slow", 1);
       rope.truncate = keys.flag_or("truncate", true);
@@ -100,12 +103,12 @@ void read_kind(const ConfigKeys& keys, int64_t head_dim, int64_t positions, Rope
   }
 }
 
-/// Reads "partial_rotary_factor", which is used only by the kind proportional; other kinds must rotate all of
-/// a head.
-void read_rotary_fraction(const ConfigKeys& keys, const ConfigKeys& all, int64_t head_dim,
+/// Reads "partial_rotary_factor" from the RoPE settings, else from the top level of config.json.  Only the
+/// kind proportional uses it; with other kinds whole heads must rotate.
+void read_rotary_fraction(const ConfigKeys& settings, const ConfigKeys& top_level, int64_t head_dim,
                           std::vector<std::string>& notes, Rope& rope) {
-  const ConfigKeys& source = keys.has("partial_rotary_factor") ? keys : all;
-  const double share = source.number_or("partial_rotary_factor", 1);
+  const ConfigKeys& source = settings.has("partial_rotary_factor") ? settings : top_level;
+  const double share = source.positive_number_or("partial_rotary_factor", 1);
   if (rope.kind == Kind::proportional) {
     if (share > 1) source.refuse("partial_rotary_factor", "a number up to 1");
     rope.rotary_fraction = share;
@@ -119,6 +122,7 @@ void read_rotary_fraction(const ConfigKeys& keys, const ConfigKeys& all, int64_t
   }
 }
 
+/// Refuses settings nested by type of layer: layers of the supported families are all of one type.
 void check_not_nested(const json& settings, const ConfigKeys& keys) {
   for (const auto& [key, value] : settings.items()) {
     if (value.is_object())
@@ -126,10 +130,11 @@ void check_not_nested(const json& settings, const ConfigKeys& keys) {
   }
 }
 
-/// YaRN's ramp: 0 for pairs of high frequency, which are kept, 1 for those of low frequency, which are
-/// scaled.
+/// YaRN's ramp over the pairs of a head, from 0 at high frequencies, which stay as they are, to 1 at low
+/// frequencies, which are divided by the factor.
 double yarn_ramp(const Rope& rope, int64_t head_dim, double pair) {
   const double width = static_cast<double>(head_dim);
+  // The pair that rotates `turns` times within the pre-training context.
   const auto pair_of_turns = [&](double turns) {
     return width * std::log(rope.pretraining_context / (turns * 2 * std::numbers::pi)) /
            (2 * std::log(rope.theta));
@@ -141,13 +146,14 @@ double yarn_ramp(const Rope& rope, int64_t head_dim, double pair) {
   return std::clamp((pair - low) / (high - low), 0.0, 1.0);
 }
 
-/// Llama 3: low frequencies are divided by the factor, high ones kept, those between interpolated.
+/// Llama 3: low frequencies are divided by the factor, high ones stay, and those between are interpolated.
 double llama3_frequency(const Rope& rope, double frequency) {
   const double turns = rope.pretraining_context * frequency / (2 * std::numbers::pi);
   if (turns < rope.low_freq_factor) return frequency / rope.factor;
   if (turns > rope.high_freq_factor) return frequency;
-  const double keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-  return keep * frequency + (1 - keep) * frequency / rope.factor;
+  const double unscaled_share =
+      (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return unscaled_share * frequency + (1 - unscaled_share) * frequency / rope.factor;
 }
 
 }  // namespace
@@ -167,8 +173,8 @@ std::vector<double> Rope::frequencies(int64_t head_dim, int64_t length) const {
     if (kind == Kind::llama3) frequency = llama3_frequency(*this, frequency);
     if (kind == Kind::longrope) frequency /= (tokens > pretraining_context ? long_factors : short_factors)[i];
     if (kind == Kind::yarn) {
-      const double slowed = yarn_ramp(*this, head_dim, pair);
-      frequency = frequency / factor * slowed + frequency * (1 - slowed);
+      const double scaled_share = yarn_ramp(*this, head_dim, pair);
+      frequency = frequency / factor * scaled_share + frequency * (1 - scaled_share);
     }
     frequencies[i] = frequency;
   }
@@ -190,7 +196,7 @@ int64_t Rope::context(int64_t positions) const {
       static_cast<double>(kind == Kind::yarn ? pretraining_context : static_cast<double>(positions));
   if (kind == Kind::linear || kind == Kind::dynamic || kind == Kind::proportional || kind == Kind::yarn)
     tokens *= std::max(factor, 1.0);
-  return static_cast<int64_t>(std::clamp(tokens, 1.0, static_cast<double>(ConfigKeys::largest)));
+  return static_cast<int64_t>(std::clamp(tokens, 1.0, static_cast<double>(ConfigKeys::max_integer)));
 }
 
 json Rope::settings() const {
@@ -210,19 +216,19 @@ json Rope::settings() const {
 
 Rope read_rope(const json& config, const std::string& where, int64_t head_dim, int64_t positions,
                std::vector<std::string>& notes) {
-  const ConfigKeys all(config, where);
+  const ConfigKeys top_level(config, where);
   Rope rope;
-  rope.theta = all.number_or("rope_theta", rope.theta);
+  rope.theta = top_level.positive_number_or("rope_theta", rope.theta);
   const char* key = settings_key(config);
   if (key == nullptr) {
-    read_rotary_fraction(all, all, head_dim, notes, rope);
+    read_rotary_fraction(top_level, top_level, head_dim, notes, rope);
     return rope;
   }
   const json& settings = config.at(key);
-  if (!settings.is_object()) all.refuse(key, "an object");
+  if (!settings.is_object()) top_level.refuse(key, "an object");
   const ConfigKeys keys(settings, where + ", " + key);
   check_not_nested(settings, keys);
-  rope.theta = keys.number_or("rope_theta", rope.theta);
+  rope.theta = keys.positive_number_or("rope_theta", rope.theta);
   const std::string name = keys.text_or("rope_type", keys.text_or("type", "default"));
   const auto kind = kinds.find(name);
   if (kind == kinds.end()) {
@@ -232,12 +238,13 @@ Rope read_rope(const json& config, const std::string& where, int64_t head_dim, i
   }
   rope.kind = kind->second;
   if (rope.kind == Kind::llama3 || rope.kind == Kind::yarn || rope.kind == Kind::longrope) {
-    const ConfigKeys& source = all.has("original_max_position_embeddings") ? all : keys;
+    const ConfigKeys& source = top_level.has("original_max_position_embeddings") ? top_level : keys;
     rope.pretraining_context =
-        source.number_or("original_max_position_embeddings", static_cast<double>(positions));
+        source.positive_number_or("original_max_position_embeddings", static_cast<double>(positions));
   }
   read_kind(keys, head_dim, positions, rope);
-  read_rotary_fraction(keys, all, head_dim, notes, rope);
+  read_rotary_fraction(keys, top_level, head_dim, notes, rope);
+  // The frequencies of short texts and of the longest ones must be finite.
   for (const int64_t length : {int64_t{1}, 2 * rope.context(positions)}) {
     for (const double frequency : rope.frequencies(head_dim, length))
       if (!std::isfinite(frequency) || !std::isfinite(rope.attention_factor))
@@ -245,13 +252,14 @@ Rope read_rope(const json& config, const std::string& where, int64_t head_dim, i
                          ": these numbers make angles that are no numbers; expected those the model "
                          "was trained with.");
   }
-  const std::string other = "rope_parameters";
-  if (key != other && config.contains(other) && config.at(other).is_object() &&
-      config.at(other).contains("rope_theta") && config.at(other).at("rope_theta") != json(rope.theta)) {
+  const std::string newer_key = "rope_parameters";
+  if (key != newer_key && config.contains(newer_key) && config.at(newer_key).is_object() &&
+      config.at(newer_key).contains("rope_theta") &&
+      config.at(newer_key).at("rope_theta") != json(rope.theta)) {
     notes.push_back(
         where +
         ": \"rope_scaling\" takes the place of \"rope_parameters\", as in transformers: rope_theta is " +
-        json(rope.theta).dump() + ", not " + config.at(other).at("rope_theta").dump());
+        json(rope.theta).dump() + ", not " + config.at(newer_key).at("rope_theta").dump());
   }
   return rope;
 }

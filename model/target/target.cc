@@ -22,20 +22,20 @@ using data::InputError;
 
 kernels::QkvWeight load_qkv(WeightSource& source, const TargetConfig& config, const std::string& prefix) {
   const int64_t query = config.query_width(), kv = config.kv_width();
-  Projections from;
-  from.q = source.matrix(prefix + "q_proj.weight", query, config.hidden);
-  from.k = source.matrix(prefix + "k_proj.weight", kv, config.hidden);
-  from.v = source.matrix(prefix + "v_proj.weight", kv, config.hidden);
+  Projections projections;
+  projections.q = source.matrix(prefix + "q_proj.weight", query, config.hidden);
+  projections.k = source.matrix(prefix + "k_proj.weight", kv, config.hidden);
+  projections.v = source.matrix(prefix + "v_proj.weight", kv, config.hidden);
   if (config.qkv_bias) {
-    from.q_bias = source.vector(prefix + "q_proj.bias", query);
-    from.k_bias = source.vector(prefix + "k_proj.bias", kv);
-    from.v_bias = source.vector(prefix + "v_proj.bias", kv);
+    projections.q_bias = source.vector(prefix + "q_proj.bias", query);
+    projections.k_bias = source.vector(prefix + "k_proj.bias", kv);
+    projections.v_bias = source.vector(prefix + "v_proj.bias", kv);
   }
   if (config.head_norms) {
-    from.q_norm = source.vector(prefix + "q_norm.weight", config.head_dim);
-    from.k_norm = source.vector(prefix + "k_norm.weight", config.head_dim);
+    projections.q_norm = source.vector(prefix + "q_norm.weight", config.head_dim);
+    projections.k_norm = source.vector(prefix + "k_norm.weight", config.head_dim);
   }
-  return pack_qkv(from, config, source.device());
+  return pack_qkv(projections, config, source.device());
 }
 
 DecoderWeights load_layer(WeightSource& source, const TargetConfig& config, int64_t layer) {
@@ -68,15 +68,16 @@ bool Features::is_same_storage(const Features& other) const {
 }
 
 Features Features::rows(const at::Tensor& index) const {
-  Features picked;
-  at::Tensor there = index;
+  Features selected;
+  at::Tensor device_index = index;
   for (const auto member : feature_members) {
     const at::Tensor& tapped = this->*member;
     if (!tapped.defined()) continue;
-    if (there.device() != tapped.device()) there = kernels::to_device(there, tapped.device());
-    picked.*member = tapped.index_select(0, there);
+    if (device_index.device() != tapped.device())
+      device_index = kernels::to_device(device_index, tapped.device());
+    selected.*member = tapped.index_select(0, device_index);
   }
-  return picked;
+  return selected;
 }
 
 Features Features::slice(int64_t begin, int64_t end) const {
@@ -101,17 +102,17 @@ Features Features::concatenated(std::span<const Features> parts) {
 TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
   TargetOutput part{{}, features.slice(begin, end)};
   if (logits.defined()) part.logits = logits.slice(0, begin, end);
-  if (best.defined()) part.best = best.slice(0, begin, end);
+  if (arg_max.defined()) part.arg_max = arg_max.slice(0, begin, end);
   return part;
 }
 
-void Target::take_weights(WeightSource& source) {
+void Target::load_weights(WeightSource& source) {
   const at::Tensor embedding = source.matrix(embedding_name, config_.vocab, config_.hidden);
   if (config_.tied_head) {
     head_ = source.pack(embedding);
   } else {
     embedding_ = source.pack(embedding);
-    head_ = source.pack(source.matrix(head_name, config_.vocab, config_.hidden));
+    head_ = source.pack(source.matrix(lm_head_name, config_.vocab, config_.hidden));
   }
   for (int64_t layer = 0; layer < config_.layers; ++layer)
     layers_.push_back(load_layer(source, config_, layer));
@@ -126,11 +127,11 @@ std::unique_ptr<Target> Target::load(const std::filesystem::path& folder, at::Sc
   FolderWeights source(folder, dtype, device);
   TargetConfig& config = target->config_;
   source.resolve_tied_head(config);
-  target->take_weights(source);
+  target->load_weights(source);
   source.check_all_read(config.family);
   target->sampled_fingerprint_ = source.fingerprint().sampled_values();
   target->fingerprint_ =
-      source.fingerprint().all_values() + "-" + data::hex(data::xxh64(config.function().dump(), 0));
+      source.fingerprint().all_values() + "-" + data::hex(data::xxh64(config.network_settings().dump(), 0));
   for (const std::string& note : config.notes) std::fprintf(stderr, "%s\n", note.c_str());
   return target;
 }
@@ -151,8 +152,8 @@ void Target::set_context(int64_t tokens) {
 
 std::string Target::difference_from(const std::string& recorded) const {
   if (recorded == fingerprint_ || recorded == sampled_fingerprint_) return "";
-  const std::string weights = fingerprint_.substr(0, fingerprint_.find('-') + 1);
-  return recorded.starts_with(weights) && recorded.size() == fingerprint_.size()
+  const std::string weights_part = fingerprint_.substr(0, fingerprint_.find('-') + 1);
+  return recorded.starts_with(weights_part) && recorded.size() == fingerprint_.size()
              ? "the same weights with another config.json (positions, norms or heads)"
              : "other weights";
 }
@@ -162,7 +163,7 @@ std::unique_ptr<Target> Target::random(const TargetConfig& config, at::ScalarTyp
   target->config_ = config;
   target->dtype_ = dtype;
   RandomWeights source(dtype, device);
-  target->take_weights(source);
+  target->load_weights(source);
   target->fingerprint_ = "random";
   return target;
 }
@@ -171,8 +172,9 @@ PassInputs Target::inputs(const RowBatch& batch, KvCache& cache) const {
   PassInputs inputs;
   inputs.ids = at::tensor(batch.ids, at::kLong);
   inputs.placement = cache.place(batch);
-  inputs.best_only = batch.best_only;
-  if (std::ssize(batch.wanted) != batch.size()) inputs.wanted = at::tensor(batch.wanted, at::kLong);
+  inputs.arg_max_only = batch.arg_max_only;
+  if (std::ssize(batch.wanted_rows) != batch.size())
+    inputs.wanted_rows = at::tensor(batch.wanted_rows, at::kLong);
   return inputs;
 }
 
@@ -181,9 +183,10 @@ TargetOutput Target::forward(const RowBatch& batch, KvCache& cache, const Featur
   return pass(to_device(inputs(batch, cache), device()), cache, taps);
 }
 
-bool Target::reads_only_wanted(const PassInputs& inputs, const FeatureTaps& taps) const {
+bool Target::needs_only_wanted_rows(const PassInputs& inputs, const FeatureTaps& taps) const {
   const bool last_is_tapped = !taps.layers.empty() && taps.layers.back() == config_.layers;
-  return device().is_cpu() && inputs.wanted.defined() && !taps.pre_norm && !taps.post_norm && !last_is_tapped;
+  return device().is_cpu() && inputs.wanted_rows.defined() && !taps.pre_norm && !taps.post_norm &&
+         !last_is_tapped;
 }
 
 TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const FeatureTaps& taps) const {
@@ -192,40 +195,42 @@ TargetOutput Target::pass(const PassInputs& inputs, KvCache& cache, const Featur
   placement.rows.plan = kernels::plan_attention(placement.rows, config_.heads, cache.keys(0));
   TargetOutput output;
   const int64_t width = config_.hidden, tapped = std::ssize(taps.layers);
-  at::Tensor& lower = output.features.layers;
-  if (tapped > 0) lower = at::empty({x.size(0), tapped * width}, x.options().dtype(dtype_));
-  int64_t tap = 0;
-  const bool only_wanted = reads_only_wanted(inputs, taps);
+  at::Tensor& tapped_layers = output.features.layers;  // [R, tapped * H]
+  if (tapped > 0) tapped_layers = at::empty({x.size(0), tapped * width}, x.options().dtype(dtype_));
+  int64_t tap = 0;  // index in taps.layers of the next one to copy
+  const bool only_wanted_rows = needs_only_wanted_rows(inputs, taps);
   {
     LayerBuffers buffers(layers_[0], config_, x.size(0));
     for (int64_t layer = 0; layer < config_.layers; ++layer) {
-      if (only_wanted && layer + 1 == config_.layers)
-        decoder_layer_selected_rows(layers_[layer], config_, placement, cache, layer, inputs.wanted, buffers,
-                                    x);
+      if (only_wanted_rows && layer + 1 == config_.layers)
+        decoder_layer_selected_rows(layers_[layer], config_, placement, cache, layer, inputs.wanted_rows,
+                                    buffers, x);
       else
         decoder_layer(layers_[layer], config_, placement, cache, layer, buffers, x);
-      if (tap < tapped && taps.layers[tap] == layer + 1) lower.narrow(1, tap++ * width, width).copy_(x);
+      if (tap < tapped && taps.layers[tap] == layer + 1)
+        tapped_layers.narrow(1, tap++ * width, width).copy_(x);
     }
   }  // frees the layers' buffers before the logits are computed
   TORCH_CHECK(tap == tapped, "Target: tapped layers do not ascend from 1 to at most ", config_.layers, ".");
   if (taps.pre_norm) output.features.pre_norm = x.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
-  const bool no_logits = inputs.wanted.defined() && inputs.wanted.size(0) == 0;
+  const bool no_logits = inputs.wanted_rows.defined() && inputs.wanted_rows.size(0) == 0;
   if (!taps.post_norm && no_logits) return output;
-  kernels::LinearInput rows(x, final_norm_, config_.norm_eps);
+  kernels::LinearInput head_input(x, final_norm_, config_.norm_eps);
   if (taps.post_norm) {
     at::Tensor normed = at::empty({x.size(0), config_.hidden}, x.options().dtype(dtype_));
     kernels::rms_norm(x, final_norm_, config_.norm_eps, normed);
     output.features.post_norm = normed;
-    rows = normed;
+    head_input = normed;
   }
   if (no_logits) return output;
-  if (inputs.wanted.defined() && !only_wanted) rows.x = rows.x.index_select(0, inputs.wanted);
-  if (inputs.best_only) {
-    output.best = kernels::linear_arg_max(rows, head_);
+  if (inputs.wanted_rows.defined() && !only_wanted_rows)
+    head_input.x = head_input.x.index_select(0, inputs.wanted_rows);
+  if (inputs.arg_max_only) {
+    output.arg_max = kernels::linear_arg_max(head_input, head_);
     return output;
   }
-  output.logits = at::empty({rows.x.size(0), config_.vocab}, x.options());
-  kernels::linear(rows, head_, {}, output.logits);
+  output.logits = at::empty({head_input.x.size(0), config_.vocab}, x.options());
+  kernels::linear(head_input, head_, {}, output.logits);
   return output;
 }
 

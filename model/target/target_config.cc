@@ -14,26 +14,26 @@ namespace clover::model {
 namespace {
 
 using data::InputError;
-using kernels::largest_head_size;
-using kernels::most_queries_a_key;
+using kernels::max_head_size;
+using kernels::max_query_heads_per_kv_head;
 using nlohmann::json;
 
-// Families that are Llama's architecture, except for biases and norms of queries and keys.
-const std::set<std::string> families{"llama", "mistral", "qwen2", "qwen3"};
+// Values of "model_type" with Llama's architecture, apart from biases and norms of queries and keys.
+const std::set<std::string> supported_families{"llama", "mistral", "qwen2", "qwen3"};
 
 /// max_position_embeddings, or transformers' default for the family.
 int64_t positions_of(const ConfigKeys& keys, const std::string& family) {
-  const int64_t usual = family == "llama" ? 2048 : family == "mistral" ? 131072 : 32768;
-  return keys.positive_or("max_position_embeddings", usual);
+  const int64_t default_positions = family == "llama" ? 2048 : family == "mistral" ? 131072 : 32768;
+  return keys.positive_integer_or("max_position_embeddings", default_positions);
 }
 
-/// The context length, as in vLLM: `model_max_length`, or else the smallest of the lengths that the file
-/// states.
+/// The context length before RoPE scaling, as vLLM reads it from config.json: "model_max_length", or else the
+/// smallest of the lengths that the file has, or else `positions` (positions_of).
 int64_t stated_length(const json& config, int64_t positions) {
-  const auto length_of = [&config](const char* key) {
+  const auto length_of = [&config](const char* key) {  // 0: absent
     const auto found = config.find(key);
-    const bool length = found != config.end() && found->is_number_integer() && *found > json(0);
-    return length && *found <= json(ConfigKeys::largest) ? found->get<int64_t>() : 0;
+    const bool is_length = found != config.end() && found->is_number_integer() && *found > json(0);
+    return is_length && *found <= json(ConfigKeys::max_integer) ? found->get<int64_t>() : 0;
   };
   if (const int64_t length = length_of("model_max_length"); length > 0) return length;
   const bool stated = length_of("max_position_embeddings") > 0;
@@ -46,12 +46,12 @@ int64_t stated_length(const json& config, int64_t positions) {
   return shortest > 0 ? shortest : positions;
 }
 
-/// The sliding window; 0: none.  For texts up to its length it makes no difference.
+/// The length of the sliding window in tokens; 0: no window.  It changes nothing for texts up to its length.
 int64_t window_of(const ConfigKeys& keys, const std::string& family) {
   constexpr int64_t none = 0;
   const bool qwen = family.starts_with("qwen");
   if (family != "mistral" && !(qwen && keys.flag_or("use_sliding_window", false))) return none;
-  return keys.is_null("sliding_window") ? none : keys.positive_or("sliding_window", 4096);
+  return keys.is_null("sliding_window") ? none : keys.positive_integer_or("sliding_window", 4096);
 }
 
 /// Reads "dtype" (transformers 5) or else "torch_dtype" (transformers 4).
@@ -68,7 +68,7 @@ void read_dtype(const ConfigKeys& keys, TargetConfig& config) {
   }
 }
 
-/// The dtype of the first floating-point tensor of the first file, as in transformers.
+/// The dtype of the first floating-point tensor of the first file, as in transformers; fp64 is read as fp32.
 c10::ScalarType dtype_of_weights(const std::filesystem::path& folder) {
   try {
     const c10::ScalarType dtype = data::SafetensorsReader::open(folder).first_float_dtype();
@@ -78,12 +78,13 @@ c10::ScalarType dtype_of_weights(const std::filesystem::path& folder) {
   }
 }
 
+/// Reads "eos_token_id", a number or a list, if the file has it.
 void read_end_ids(const json& object, std::vector<int64_t>& ids) {
   if (!object.contains("eos_token_id") || object.at("eos_token_id").is_null()) return;
   const json& value = object.at("eos_token_id");
   ids.clear();
   for (const json& id : value.is_array() ? value : json::array({value})) {
-    // An id outside the vocabulary never ends an answer; infer::end_token_notes warns about it.
+    // An id outside the vocabulary never ends an answer; infer::end_token_warnings warns about it.
     const double number = id.is_number() ? id.get<double>() : -1;
     if (number >= 0 && number <= 1e9 && number == std::floor(number))
       ids.push_back(static_cast<int64_t>(number));
@@ -115,7 +116,7 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
 
   TargetConfig result;
   result.family = keys.text_or("model_type", "");
-  if (!families.contains(result.family)) {
+  if (!supported_families.contains(result.family)) {
     throw InputError(file.string() + ": model_type \"" + result.family +
                      "\" is not supported; supported: llama, mistral, qwen2 and qwen3.");
   }
@@ -129,19 +130,20 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
     throw InputError(file.string() + ": hidden_act \"" + keys.text_or("hidden_act", "") +
                      "\" is not supported; expected silu.");
   }
-  result.hidden = keys.positive("hidden_size");
-  result.layers = keys.positive("num_hidden_layers");
-  result.heads = keys.positive("num_attention_heads");
-  result.kv_heads = keys.positive_or("num_key_value_heads", result.heads);
-  result.head_dim = keys.positive_or("head_dim", result.head_norms ? 128 : result.hidden / result.heads);
-  result.intermediate = keys.positive("intermediate_size");
-  result.vocab = keys.positive("vocab_size");
+  result.hidden = keys.positive_integer("hidden_size");
+  result.layers = keys.positive_integer("num_hidden_layers");
+  result.heads = keys.positive_integer("num_attention_heads");
+  result.kv_heads = keys.positive_integer_or("num_key_value_heads", result.heads);
+  result.head_dim =
+      keys.positive_integer_or("head_dim", result.head_norms ? 128 : result.hidden / result.heads);
+  result.intermediate = keys.positive_integer("intermediate_size");
+  result.vocab = keys.positive_integer("vocab_size");
   const int64_t positions = positions_of(keys, result.family);
   result.rope = read_rope(config, file.string(), result.head_dim, positions, result.notes);
   result.window = window_of(keys, result.family);
   result.context = result.rope.context(stated_length(config, positions));
   if (result.window > 0) result.context = std::min(result.context, result.window);
-  result.norm_eps = keys.number_or("rms_norm_eps", 1e-6);
+  result.norm_eps = keys.positive_number_or("rms_norm_eps", 1e-6);
   result.tied_head = keys.flag_or("tie_word_embeddings", false);
   result.tie_unstated = !keys.has("tie_word_embeddings");
   read_dtype(keys, result);
@@ -152,10 +154,10 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
         std::to_string(result.heads) + ", " + std::to_string(result.kv_heads) + " and " +
         std::to_string(result.head_dim) + ".");
   }
-  if (result.head_dim > largest_head_size || result.heads / result.kv_heads > most_queries_a_key) {
-    throw InputError(file.string() + ": expected head_dim up to " + std::to_string(largest_head_size) +
-                     " and up to " + std::to_string(most_queries_a_key) + " query heads a key head, found " +
-                     std::to_string(result.head_dim) + " and " +
+  if (result.head_dim > max_head_size || result.heads / result.kv_heads > max_query_heads_per_kv_head) {
+    throw InputError(file.string() + ": expected head_dim up to " + std::to_string(max_head_size) +
+                     " and up to " + std::to_string(max_query_heads_per_kv_head) +
+                     " query heads a key head, found " + std::to_string(result.head_dim) + " and " +
                      std::to_string(result.heads / result.kv_heads) + ".");
   }
   read_end_ids(config, result.end_ids);
@@ -163,16 +165,16 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
 }
 
 // In double, since a file may state huge numbers whose product overflows.
-double TargetConfig::weights() const {
-  const double wide = static_cast<double>(hidden);
-  const double attention = wide * static_cast<double>(2 * (query_width() + kv_width()));
-  const double mlp = 3 * wide * static_cast<double>(intermediate);
+double TargetConfig::parameter_count() const {
+  const double width = static_cast<double>(hidden);
+  const double attention = width * static_cast<double>(2 * (query_width() + kv_width()));
+  const double mlp = 3 * width * static_cast<double>(intermediate);
   return static_cast<double>(layers) * (attention + mlp) +
-         static_cast<double>(vocab) * wide * (tied_head ? 1 : 2);
+         static_cast<double>(vocab) * width * (tied_head ? 1 : 2);
 }
 
 // tied_head is left out: the fingerprint of the weights covers it.
-json TargetConfig::function() const {
+json TargetConfig::network_settings() const {
   return {{"model_type", family},     {"hidden_size", hidden},    {"num_hidden_layers", layers},
           {"vocab_size", vocab},      {"num_heads", heads},       {"num_key_value_heads", kv_heads},
           {"head_dim", head_dim},     {"rms_norm_eps", norm_eps}, {"intermediate_size", intermediate},

@@ -141,7 +141,7 @@ def demangled(names: list[str]) -> list[str]:
     return [short_name(name) for name in names]
 
 
-EPILOGUES = ("store", "silu_mul", "rope_and_store", "best")  # kernels/linear/linear_call.h
+EPILOGUES = ("store", "silu_mul", "rope_and_store", "arg_max")  # kernels/linear/linear_call.h
 
 
 def short_name(name: str) -> str:

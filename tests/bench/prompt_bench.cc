@@ -38,20 +38,20 @@ double processor_time() {
 void read_rows(const Target& target, KvCache& cache, const std::vector<int32_t>& sequences, int64_t begin,
                int64_t end, int64_t tokens) {
   RowBatch batch;
-  batch.best_only = true;
+  batch.arg_max_only = true;
   std::vector<int32_t> rows_of(sequences.size());
   for (int64_t row = begin; row < end; ++row) {
     const int64_t prompt = row / tokens;
     const bool first = rows_of[prompt]++ == 0;
     batch.add(1000 + 31 * row % 40000, sequences[prompt],
               first ? -1 : static_cast<int32_t>(batch.size()) - 1);
-    if ((row + 1) % tokens == 0) batch.wanted.push_back(batch.size() - 1);
+    if ((row + 1) % tokens == 0) batch.wanted_rows.push_back(batch.size() - 1);
   }
   target.forward(batch, cache, {});
   for (size_t prompt = 0; prompt < sequences.size(); ++prompt) {
     std::vector<int32_t> kept(rows_of[prompt]);
     for (size_t i = 0; i < kept.size(); ++i) kept[i] = static_cast<int32_t>(i);
-    if (!kept.empty()) cache.keep(sequences[prompt], kept, target.config().layers);
+    if (!kept.empty()) cache.keep_rows(sequences[prompt], kept, target.config().layers);
   }
 }
 

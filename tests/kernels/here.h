@@ -122,11 +122,11 @@ inline at::Tensor sample(const at::Tensor& logits, const at::Tensor& rules) {
   return kernels::sample(place(logits), place(rules)).cpu();
 }
 inline void grow_level(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& log_sums,
-                       const LevelRule& rule, int64_t most_live, GrowingTrees& trees) {
+                       const LevelRule& rule, int64_t max_live, GrowingTrees& trees) {
   GrowingTrees placed{
       place(trees.ids),  place(trees.parent),    place(trees.score),           place(trees.state),
       place(trees.rows), place(trees.row_count), place_if_defined(trees.plans)};
-  kernels::grow_level(place(logits), place(ids), place(log_sums), rule, most_live, placed);
+  kernels::grow_level(place(logits), place(ids), place(log_sums), rule, max_live, placed);
   trees = {placed.ids.cpu(),  placed.parent.cpu(),    placed.score.cpu(), placed.state.cpu(),
            placed.rows.cpu(), placed.row_count.cpu(), trees.plans};
 }

@@ -1,10 +1,14 @@
 #pragma once
 
-// Stands in for the CUDA compiler and runtime: included before a kernel's source (-include), it lets a C++
-// compiler build it, and each thread of a block becomes a fiber of one CPU thread.  What the language
-// promises is kept and no more: threads run in turn from barrier to barrier, in an order that changes from
-// block to block, shared memory begins as NaN, asynchronous copies arrive at once or only when they are
-// waited for, and a warp that parts at a collective is an error.
+// Replaces the CUDA compiler and runtime: included before a kernel's source (-include), it lets a C++
+// compiler build the kernel.  Each CUDA thread of a block becomes a fiber; all fibers run in one CPU thread.
+// The emulation guarantees no more than CUDA does, so that kernels which rely on more fail:
+//   - Threads run one after another from barrier to barrier, in an order that differs from block to block.
+//   - Shared memory is filled with NaN before a block begins.
+//   - Asynchronous copies arrive at once in half of the blocks, and as late as possible in the others.
+//   - The program is aborted if lanes of a warp are missing at a collective: __syncwarp, __shfl_sync,
+//     __ballot_sync or a tensor core product.
+// Functions of kernels/gpu/*.cuh that are written in PTX are defined here with the same meaning.
 #define CLOVER_CUDA_EMULATION 1
 
 #include <cmath>
@@ -46,83 +50,104 @@ namespace clover::kernels::cuda {
 
 namespace emulation {
 
-struct Place {
+/// threadIdx, blockIdx, blockDim and gridDim of a thread.
+struct ThreadIndices {
   dim3 thread, block, block_size, grid;
 };
 constexpr unsigned lanes = 32;
-constexpr size_t bytes_a_lane = 64;  // of what a lane brings to a collective, at most
+constexpr size_t bytes_per_lane = 64;  // the largest value that a lane passes to a collective
 
-/// What kernels ask for in every other line, of the thread that runs now.
-struct Running {
-  Place place;
-  unsigned lane;           // of its warp
-  unsigned collectives;    // that it has come to
-  unsigned char* brought;  // two of [lanes, bytes_a_lane]: a lane may be at the next collective already
+/// The part of a thread's state that kernels read often; the rest is Thread in emulated_threads.h.
+struct ThreadContext {
+  ThreadIndices indices;
+  unsigned lane;              // in its warp
+  unsigned collective_count;  // collectives that it has called
+  /// u8 [2, lanes, bytes_per_lane], shared by the warp: the values of the lanes in the present collective,
+  /// and in the next one, which some lanes may have called already.
+  unsigned char* lane_values;
 };
-extern Running* running;
+extern ThreadContext* current_thread;
 
-inline const Place& here() {
-  return running->place;
+inline const ThreadIndices& indices() {
+  return current_thread->indices;
 }
 
-void block_barrier();
-/// Until every lane of the warp has come.
+void block_barrier();  // __syncthreads
+/// A collective: waits until every lane of the warp has called it.
 void wait_for_warp();
-/// What every lane of the warp brought: lane l's at bytes_a_lane * l.
+/// A collective that returns the values `mine` of all lanes of the warp; lane l's is at bytes_per_lane * l.
 template <class T>
 const unsigned char* exchange(const T& mine) {
-  static_assert(sizeof mine <= bytes_a_lane);
-  unsigned char* const brought = running->brought + running->collectives++ % 2 * lanes * bytes_a_lane;
-  std::memcpy(brought + bytes_a_lane * running->lane, &mine, sizeof mine);
+  static_assert(sizeof mine <= bytes_per_lane);
+  unsigned char* const values =
+      current_thread->lane_values + current_thread->collective_count++ % 2 * lanes * bytes_per_lane;
+  std::memcpy(values + bytes_per_lane * current_thread->lane, &mine, sizeof mine);
   wait_for_warp();
-  return brought;
+  return values;
 }
 void* shared_memory();
+/// cp.async of 16 bytes to shared memory (kernels/gpu/device.cuh).  `zeros`: of zeros; `from` is not read.
 void copy_async(void* to, const void* from, bool zeros);
 void end_copy_group();
 void wait_for_copies(int pending);
 void wait_for_prior_kernel();
 
-// Copies that barriers count (kernels/gpu/async_copies.cuh).
+// TMA, mbarriers and clusters: kernels/gpu/async_copies.cuh documents these functions.
+
+/// An mbarrier in shared memory.
 struct Barrier {
-  uint16_t arrivals, missing;  // of a phase: in all, and still
-  int32_t bytes : 31;          // still to come
-  uint32_t phase : 1;
+  uint16_t arrivals, missing;  // arrivals that end a phase, and those that the present phase still needs
+  int32_t bytes : 31;          // bytes of copies that the present phase still needs
+  uint32_t phase : 1;          // number of the present phase modulo 2
 };
 static_assert(sizeof(Barrier) == 8);
-/// Rows in global memory, of numbers of so many bytes.
+/// A matrix in global memory, and the size of the boxes that copy_box copies from it.
 struct TensorMap {
-  const unsigned char* first;
-  int64_t rows, columns, row_bytes, number_bytes;
-  int box_rows, box_bytes;  // bytes of a box's row
-  bool swizzled;
+  const unsigned char* first;  // address of the first element
+  int64_t rows, columns, row_bytes, element_bytes;
+  int box_rows, box_row_bytes;
+  bool swizzled;  // whether boxes in shared memory are swizzled
 };
 void init_barrier(Barrier* barrier, int arrivals);
+/// Arrives, and makes the present phase wait for `bytes` more bytes of copies.
 void arrive(Barrier* barrier, int bytes);
 void wait_for_phase(Barrier* barrier, unsigned phase);
 void copy_box(void* to, const TensorMap& map, int column, int row, Barrier* barrier);
-float4 read_of_block(const float4* own, int block);
+float4 read_from_block(const float4* own, int block);
 void arrive_at_cluster();
 void wait_for_cluster();
 void sync_threads(int number, int count);
 
-/// A kind of 16-bit number.
-struct Number {
+// Products of tensor cores.  Operands and sums are split among the lanes as the PTX ISA says ("Matrix
+// fragments for mma.m16n8k16").
+
+/// A 16-bit floating-point format: bf16 or fp16.
+struct NumberFormat {
   float (*to_float)(uint16_t);
-  int least_exponent, mantissa_bits;
+  int min_exponent;   // of normal numbers
+  int mantissa_bits;  // stored ones
 };
-void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number);
-void begin_products();
-/// b: address of the first of 8 * tiles rows, as tensor cores of sm_90 find them (PTX ISA, "128B swizzling").
-void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles, const Number& number);
-/// Of boxes of 64 rows (kernels/gpu/warpgroup_boxes.cuh).
-void begin_multiply_boxes(float (*d)[4], uintptr_t left, uintptr_t right, bool adds, const Number& number);
-void begin_multiply_down(float (*d)[4], const uint32_t (&a)[4], uintptr_t right, bool adds,
-                         const Number& number);
+/// d += a b of one warp, d [16, 8], a [16, 16], b [16, 8] (kernels/gpu/device.cuh).
+void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                  const NumberFormat& format);
+// wgmma, products of a warpgroup (kernels/gpu/warpgroup.cuh and warpgroup_boxes.cuh).  Each thread passes its
+// own part of d and a.  Operands in shared memory are given by the address of their first element, and are
+// swizzled as copy_box writes them.
+void begin_products();  // wgmma.fence
+/// d += a b^T: d [64, 8 tiles], a [64, 16], b [8 tiles, 16] in shared memory.
+void begin_multiply(float (*d)[4], const uint32_t (&a)[4], uintptr_t b, int tiles,
+                    const NumberFormat& format);
+/// d = left right^T, or += if `adds`: d [64, 64], left and right [64, 16] in shared memory.
+void begin_multiply_boxes(float (*d)[4], uintptr_t left, uintptr_t right, bool adds,
+                          const NumberFormat& format);
+/// d = a right, or += if `adds`: d [64, 64], a [64, 16], right [16, 64] in shared memory.
+void begin_multiply_by_box(float (*d)[4], const uint32_t (&a)[4], uintptr_t right, bool adds,
+                           const NumberFormat& format);
 void end_product_group();
 void wait_for_products(int pending);
 
-/// Runs `thread` for every thread of every block, one cluster of blocks after the other.
+/// Runs `thread` as every thread of every block, one cluster after another.  `cluster`: blocks of a cluster,
+/// which are neighbours along x; `threads`: of a block; `shared_bytes`: shared memory of a block.
 void run(dim3 grid, int cluster, int threads, int64_t shared_bytes, const std::function<void()>& thread);
 
 }  // namespace emulation
@@ -147,23 +172,24 @@ inline unsigned char* aligned_shared_memory() {
   return static_cast<unsigned char*>(emulation::shared_memory());
 }
 
-using emulation::arrive_at_cluster, emulation::wait_for_cluster, emulation::read_of_block;
+using emulation::arrive_at_cluster, emulation::wait_for_cluster, emulation::read_from_block;
 using emulation::Barrier, emulation::TensorMap;
 using emulation::copy_box, emulation::init_barrier, emulation::wait_for_phase;
-inline void show_barriers() {}
+inline void fence_barrier_init() {}
 inline void arrive(Barrier* barrier) {
   emulation::arrive(barrier, 0);
 }
 inline void arrive_and_expect(Barrier* barrier, int bytes) {
   emulation::arrive(barrier, bytes);
 }
-inline uint64_t read_once() {
+inline uint64_t evict_first_policy() {
   return 0;
 }
-inline void copy_box_once(void* to, const TensorMap& map, int column, int row, Barrier* barrier, uint64_t) {
+inline void copy_box_with_policy(void* to, const TensorMap& map, int column, int row, Barrier* barrier,
+                                 uint64_t) {
   copy_box(to, map, column, row, barrier);
 }
-inline void arrive_at_cluster_with_nothing() {
+inline void arrive_at_cluster_relaxed() {
   arrive_at_cluster();
 }
 template <int Threads>
@@ -187,12 +213,12 @@ inline TensorMap map_of_bytes(const char*, const void* first, int64_t rows, int6
 }
 
 inline void load_columns(uint32_t& b0, uint32_t& b1, const void* row) {
-  const unsigned char* rows = emulation::exchange(row);
-  const unsigned lane = emulation::running->lane, column = lane / 4, first = lane % 4 * 2;
-  const auto element = [&](unsigned of_row) {
-    const uint16_t* from;
-    std::memcpy(&from, rows + emulation::bytes_a_lane * of_row, sizeof from);
-    return static_cast<uint32_t>(from[column]);
+  const unsigned char* row_addresses = emulation::exchange(row);
+  const unsigned lane = emulation::current_thread->lane, column = lane / 4, first = lane % 4 * 2;
+  const auto element = [&](unsigned row_index) {
+    const uint16_t* address;
+    std::memcpy(&address, row_addresses + emulation::bytes_per_lane * row_index, sizeof address);
+    return static_cast<uint32_t>(address[column]);
   };
   b0 = element(first) | element(first + 1) << 16;
   b1 = element(8 + first) | element(8 + first + 1) << 16;
@@ -208,20 +234,20 @@ template <int Pending>
 void wait_for_copies() {
   emulation::wait_for_copies(Pending);
 }
-inline int64_t shared_bytes_a_block() {
+inline int64_t shared_bytes_per_block() {
   return int64_t{227} << 10;  // of an H100
 }
-/// Now a small GPU, now a large one: work is shared out among its multiprocessors, and yields the same.
+/// A different number at each call: results must not depend on how many multiprocessors share the work.
 inline int multiprocessors() {
-  constexpr int sizes[] = {132, 1, 14, 40, 3};
-  static int asked = 0;
-  return sizes[asked++ % 5];
+  constexpr int counts[] = {132, 1, 14, 40, 3};
+  static int calls = 0;
+  return counts[calls++ % 5];
 }
-/// Fewer than there are tiles, now and then.
+/// A different number at each call, sometimes below the number of tiles.
 template <int Blocks, class Kernel>
-int most_clusters(Kernel, int, int64_t) {
-  const int most = multiprocessors() / Blocks;
-  return most > 0 ? most : 1;
+int max_active_clusters(Kernel, int, int64_t) {
+  const int clusters = multiprocessors() / Blocks;
+  return clusters > 0 ? clusters : 1;
 }
 inline bool has_warpgroup_products() {
   return true;
@@ -233,10 +259,10 @@ inline void wait_for_prior_kernel() {
 
 }  // namespace clover::kernels::cuda
 
-#define threadIdx (::clover::kernels::cuda::emulation::here().thread)
-#define blockIdx (::clover::kernels::cuda::emulation::here().block)
-#define blockDim (::clover::kernels::cuda::emulation::here().block_size)
-#define gridDim (::clover::kernels::cuda::emulation::here().grid)
+#define threadIdx (::clover::kernels::cuda::emulation::indices().thread)
+#define blockIdx (::clover::kernels::cuda::emulation::indices().block)
+#define blockDim (::clover::kernels::cuda::emulation::indices().block_size)
+#define gridDim (::clover::kernels::cuda::emulation::indices().grid)
 
 inline void __syncthreads() {
   clover::kernels::cuda::emulation::block_barrier();
@@ -249,19 +275,20 @@ template <class T>
 T __shfl_sync(unsigned, T mine, int lane) {
   using namespace clover::kernels::cuda;
   T other;
-  std::memcpy(&other, emulation::exchange(mine) + emulation::bytes_a_lane * (lane % 32), sizeof other);
+  std::memcpy(&other, emulation::exchange(mine) + emulation::bytes_per_lane * (lane % 32), sizeof other);
   return other;
 }
 template <class T>
-T __shfl_xor_sync(unsigned all, T mine, int apart) {
-  return __shfl_sync(all, mine, static_cast<int>(clover::kernels::cuda::emulation::running->lane) ^ apart);
+T __shfl_xor_sync(unsigned mask, T mine, int lane_mask) {
+  const auto lane = static_cast<int>(clover::kernels::cuda::emulation::current_thread->lane);
+  return __shfl_sync(mask, mine, lane ^ lane_mask);
 }
 
-/// One fiber runs at a time.
+// Atomic as they are, since only one fiber runs at a time.
 template <class T>
-T atomicAdd(T* to, T more) {
+T atomicAdd(T* to, T addend) {
   const T before = *to;
-  *to += more;
+  *to += addend;
   return before;
 }
 
@@ -280,11 +307,11 @@ inline void __threadfence() {}
 
 inline unsigned __reduce_max_sync(unsigned, unsigned mine) {
   using namespace clover::kernels::cuda;
-  const unsigned char* brought = emulation::exchange(mine);
+  const unsigned char* values = emulation::exchange(mine);
   unsigned largest = 0;
   for (unsigned lane = 0; lane < 32; ++lane) {
     unsigned other;
-    std::memcpy(&other, brought + emulation::bytes_a_lane * lane, sizeof other);
+    std::memcpy(&other, values + emulation::bytes_per_lane * lane, sizeof other);
     if (other > largest) largest = other;
   }
   return largest;
@@ -294,29 +321,30 @@ inline unsigned __ballot_sync(unsigned, bool mine) {
   using namespace clover::kernels::cuda;
   const unsigned char vote = mine ? 1 : 0;
   const unsigned char* votes = emulation::exchange(vote);
-  unsigned all = 0;
+  unsigned ballot = 0;
   for (unsigned lane = 0; lane < 32; ++lane)
-    all |= static_cast<unsigned>(votes[emulation::bytes_a_lane * lane]) << lane;
-  return all;
+    ballot |= static_cast<unsigned>(votes[emulation::bytes_per_lane * lane]) << lane;
+  return ballot;
 }
 
 #include "kernels/gpu/numbers.h"
 
 namespace clover::kernels::cuda {
 
-constexpr emulation::Number number_of(Bf16) {
+constexpr emulation::NumberFormat format_of(Bf16) {
   return {[](uint16_t bits) { return to_float(Bf16{bits}); }, -126, 7};
 }
-constexpr emulation::Number number_of(Fp16) {
+constexpr emulation::NumberFormat format_of(Fp16) {
   return {[](uint16_t bits) { return to_float(Fp16{bits}); }, -14, 10};
 }
 template <class T>
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, T) {
-  emulation::multiply_add(d, a, b0, b1, number_of(T{}));
+  emulation::multiply_add(d, a, b0, b1, format_of(T{}));
 }
 
-// Products of four warps are made when they are waited for: what they read must still be there.
-inline void show_tensor_cores() {}
+// A wgmma product is computed only when it is waited for, so that a kernel which overwrites its operands
+// before that fails.
+inline void fence_async_proxy() {}
 inline void begin_products() {
   emulation::begin_products();
 }
@@ -325,27 +353,28 @@ inline uint64_t describe_rows(const void* first) {
 }
 template <int Tiles, class T>
 void begin_multiply(float (&sum)[Tiles][4], const uint32_t (&a)[4], uint64_t box, int step, T) {
-  emulation::begin_multiply(sum, a, box + 32 * step, Tiles, number_of(T{}));
+  emulation::begin_multiply(sum, a, box + 32 * step, Tiles, format_of(T{}));
 }
 template <class T>
 void begin_multiply_boxes(float (&sum)[8][4], uint64_t left, uint64_t right, int step, bool adds, T) {
-  emulation::begin_multiply_boxes(sum, left + 32 * step, right + 32 * step, adds, number_of(T{}));
+  emulation::begin_multiply_boxes(sum, left + 32 * step, right + 32 * step, adds, format_of(T{}));
 }
 template <class T>
-void begin_multiply_down(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t right, int step, bool adds, T) {
-  emulation::begin_multiply_down(sum, a, right + 16 * 128 * step, adds, number_of(T{}));
+void begin_multiply_by_box(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t right, int step, bool adds,
+                           T) {
+  emulation::begin_multiply_by_box(sum, a, right + 16 * 128 * step, adds, format_of(T{}));
 }
-inline uint64_t box_behind(uint64_t box, int boxes) {
+inline uint64_t box_after(uint64_t box, int boxes) {
   return box + 8192 * boxes;
 }
 template <int Registers>
 void give_registers() {}
 template <int Registers>
 void take_registers() {}
-inline float exp_two(float x) {
+inline float exp2_approx(float x) {
   return std::exp2(x);
 }
-inline float multiply_and_add(float a, float b, float c) {
+inline float fused_multiply_add(float a, float b, float c) {
   return std::fma(a, b, c);
 }
 inline void end_product_group() {
@@ -355,7 +384,7 @@ template <int Pending>
 void wait_for_products() {
   emulation::wait_for_products(Pending);
 }
-inline void read_behind_wait(float&) {}
-inline void hold(const uint32_t (&)[4], bool, const void*) {}
+inline void read_after_wait(float&) {}
+inline void keep_operands(const uint32_t (&)[4], bool, const void*) {}
 
 }  // namespace clover::kernels::cuda

@@ -10,7 +10,7 @@
 
 namespace clover::test {
 
-/// Writes a target that finds no numbers after `token` into `folder`.
+/// Writes a target to `folder` whose embedding of `token` is NaN, so that logits after this token are NaN.
 inline void write_damaged_target(const std::filesystem::path& folder, int64_t token) {
   const std::filesystem::path whole = golden_target("untied-fp32");
   std::filesystem::copy(whole / "config.json", folder / "config.json");

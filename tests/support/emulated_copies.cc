@@ -3,21 +3,21 @@
 
 #include "tests/support/emulated_threads.h"
 
-// Copies that barriers in shared memory count.
+// mbarriers, and the copies by TMA that they count (kernels/gpu/async_copies.cuh).
 namespace clover::kernels::cuda::emulation {
 namespace {
 
-/// Sixteen bytes on their way, zeros where `from` is null.
-struct Sixteen {
+/// A copy of 16 bytes; of zeros if `from` is null.
+struct Chunk {
   unsigned char* to;
   const unsigned char* from;
 };
 struct BoxCopy {
   Barrier* barrier;
-  std::vector<Sixteen> parts;
+  std::vector<Chunk> chunks;
 };
 
-std::vector<BoxCopy> under_way;
+std::vector<BoxCopy> pending_copies;  // of all blocks of the cluster
 
 void end_phase_if_complete(Barrier& barrier) {
   if (barrier.missing != 0 || barrier.bytes != 0) return;
@@ -26,22 +26,22 @@ void end_phase_if_complete(Barrier& barrier) {
 }
 
 void arrive_in_memory(const BoxCopy& copy) {
-  for (const Sixteen& part : copy.parts) {
-    if (part.from == nullptr) {
-      std::memset(part.to, 0, 16);
+  for (const Chunk& chunk : copy.chunks) {
+    if (chunk.from == nullptr) {
+      std::memset(chunk.to, 0, 16);
     } else {
-      std::memcpy(part.to, part.from, 16);
+      std::memcpy(chunk.to, chunk.from, 16);
     }
   }
-  copy.barrier->bytes -= static_cast<int32_t>(16 * copy.parts.size());
+  copy.barrier->bytes -= static_cast<int32_t>(16 * copy.chunks.size());
   end_phase_if_complete(*copy.barrier);
 }
 
-void begin(BoxCopy copy) {
-  for (const Sixteen& part : copy.parts)
-    std::memset(part.to, 0xff, 16);  // it may arrive at any time from now on
+void begin_copy(BoxCopy copy) {
+  // The copy may arrive at any time from now on, so nothing may be read there.
+  for (const Chunk& chunk : copy.chunks) std::memset(chunk.to, 0xff, 16);
   if (copies_arrive_at_once()) return arrive_in_memory(copy);
-  under_way.push_back(std::move(copy));
+  pending_copies.push_back(std::move(copy));
 }
 
 }  // namespace
@@ -55,54 +55,58 @@ void arrive(Barrier* barrier, int bytes) {
   barrier->bytes += bytes;
   --barrier->missing;
   end_phase_if_complete(*barrier);
+  // Threads that wait for this phase may run before the next instruction of this thread.  If a kernel
+  // releases a buffer before its last read, they overwrite it now.
+  if (copies_arrive_at_once()) pause(State::yielded);
 }
 
 bool phase_has_ended(const Barrier* barrier, unsigned phase) {
-  for (size_t i = 0; i < under_way.size();) {
-    if (under_way[i].barrier != barrier) {
+  for (size_t i = 0; i < pending_copies.size();) {
+    if (pending_copies[i].barrier != barrier) {
       ++i;
       continue;
     }
-    const BoxCopy copy = std::move(under_way[i]);
-    under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(i));
+    const BoxCopy copy = std::move(pending_copies[i]);
+    pending_copies.erase(pending_copies.begin() + static_cast<std::ptrdiff_t>(i));
     arrive_in_memory(copy);
   }
   return barrier->phase != (phase & 1);
 }
 
 void wait_for_phase(Barrier* barrier, unsigned phase) {
-  self().phase_of = barrier;
+  self().phase_barrier = barrier;
   self().phase = phase;
   if (!phase_has_ended(barrier, phase)) pause(State::at_phase);
 }
 
 void copy_box(void* to, const TensorMap& map, int column, int row, Barrier* barrier) {
   if (reinterpret_cast<uintptr_t>(to) % 128 != 0) fail("a box that is not aligned to 128 bytes");
-  const int64_t length = map.columns * map.number_bytes;
-  if (reinterpret_cast<uintptr_t>(map.first) % 16 != 0 || map.row_bytes % 16 != 0 || length % 16 != 0)
+  const int64_t used_row_bytes = map.columns * map.element_bytes;
+  if (reinterpret_cast<uintptr_t>(map.first) % 16 != 0 || map.row_bytes % 16 != 0 || used_row_bytes % 16 != 0)
     fail("a matrix whose rows are not aligned to 16 bytes");
-  if (map.box_rows > 256 || map.box_bytes > 256 * map.number_bytes) fail("a box that is too large");
-  const int sixteens = map.box_bytes / 16;
-  const auto first_row = static_cast<int>(reinterpret_cast<uintptr_t>(to) / 128 % 8);  // of 1024 bytes
+  if (map.box_rows > 256 || map.box_row_bytes > 256 * map.element_bytes) fail("a box that is too large");
+  const int chunks_per_row = map.box_row_bytes / 16;
+  const auto first_row = static_cast<int>(reinterpret_cast<uintptr_t>(to) / 128 % 8);  // in 1024 bytes
   BoxCopy copy{barrier, {}};
-  for (int of_box = 0; of_box < map.box_rows; ++of_box) {
-    for (int sixteen = 0; sixteen < sixteens; ++sixteen) {
-      const int64_t from_row = row + of_box, from = column * map.number_bytes + 16 * sixteen;
-      const bool there = from_row >= 0 && from_row < map.rows && from >= 0 && from < length;
-      const int place = map.swizzled ? sixteen ^ (first_row + of_box) % 8 : sixteen;
-      copy.parts.push_back({static_cast<unsigned char*>(to) + of_box * map.box_bytes + place * 16,
-                            there ? map.first + from_row * map.row_bytes + from : nullptr});
+  for (int box_row = 0; box_row < map.box_rows; ++box_row) {
+    for (int chunk = 0; chunk < chunks_per_row; ++chunk) {
+      const int64_t from_row = row + box_row, from_byte = column * map.element_bytes + 16 * chunk;
+      const bool in_matrix =
+          from_row >= 0 && from_row < map.rows && from_byte >= 0 && from_byte < used_row_bytes;
+      const int position = map.swizzled ? chunk ^ (first_row + box_row) % 8 : chunk;
+      copy.chunks.push_back({static_cast<unsigned char*>(to) + box_row * map.box_row_bytes + position * 16,
+                             in_matrix ? map.first + from_row * map.row_bytes + from_byte : nullptr});
     }
   }
-  begin(std::move(copy));
+  begin_copy(std::move(copy));
 }
 
 void forget_box_copies() {
-  under_way.clear();
+  pending_copies.clear();
 }
 
 void expect_no_box_copies() {
-  if (!under_way.empty()) fail("a block ends whose copies are under way");
+  if (!pending_copies.empty()) fail("a block ends whose copies are under way");
 }
 
 }  // namespace clover::kernels::cuda::emulation

@@ -13,8 +13,8 @@
 #include "tests/support/recording.h"
 #include "tests/support/stand_in_device.h"
 
-// The one GPU of programs that run without any: the stand-in device, with the CUDA kernels emulated.  These
-// definitions take the place of the library's.
+// The functions of kernels/gpu for an emulated GPU: its tensors are on the stand-in device, and its kernels
+// run in the CUDA emulation.  The linker takes these definitions instead of the library's.
 namespace clover::kernels {
 
 const bool has_cuda_kernels = true;
@@ -25,7 +25,7 @@ int64_t gpu_count() {
 at::Device open_gpu(int64_t index) {
   TORCH_CHECK(index == 0, "GPU ", index, " does not exist, expected 0 to 0.");
   const at::Device gpu = test::stand_in_device();
-  uses_warpgroup_products(gpu);  // to be known before a graph is recorded
+  uses_warpgroup_products(gpu);  // finds out now, which is impossible while a graph is recorded
   return gpu;
 }
 std::string gpu_name(at::Device /*gpu*/) {
@@ -82,29 +82,30 @@ namespace {
 
 bool overlap = true;
 test::Records records = test::Records::everything;
-int64_t room_for_graphs = std::numeric_limits<int64_t>::max(), unused_room = 0;
+int64_t free_graphs = std::numeric_limits<int64_t>::max();  // how many more graphs the memory holds
+int64_t graphs_after_release = 0;                           // how many more after release_unused_memory
 
 std::map<Graph::Pool, std::set<class EmulatedGraph*>> graphs;
 
 class EmulatedGraph final : public Graph {
  public:
-  explicit EmulatedGraph(Pool pool) : others_(graphs[pool]) { others_.insert(this); }
-  ~EmulatedGraph() override { others_.erase(this); }
+  explicit EmulatedGraph(Pool pool) : pool_graphs_(graphs[pool]) { pool_graphs_.insert(this); }
+  ~EmulatedGraph() override { pool_graphs_.erase(this); }
 
-  // On a GPU the memory of others may be its own, too.
+  // On a GPU the graphs of a pool share memory, so a replay may overwrite the memory of all others.
   void replay() override {
     ++test::launches;
-    for (const EmulatedGraph* other : others_) {
+    for (const EmulatedGraph* other : pool_graphs_) {
       if (other == this) continue;
-      for (const auto& [begin, bytes] : other->held.memory) test::spoil(begin.get(), bytes);
+      for (const auto& [begin, bytes] : other->content.memory) test::fill_with_nan(begin.get(), bytes);
     }
-    for (const auto& step : held.steps) step();
+    for (const auto& step : content.steps) step();
   }
 
-  test::Recording held;
+  test::Recording content;
 
  private:
-  std::set<EmulatedGraph*>& others_;
+  std::set<EmulatedGraph*>& pool_graphs_;
 };
 
 }  // namespace
@@ -112,17 +113,17 @@ class EmulatedGraph final : public Graph {
 bool kernels_overlap() {
   return overlap;
 }
-void let_kernels_overlap(bool may) {
-  overlap = may;
+void let_kernels_overlap(bool allowed) {
+  overlap = allowed;
 }
 
 void release_unused_memory(at::Device /*gpu*/) {
-  room_for_graphs += std::exchange(unused_room, 0);
+  free_graphs += std::exchange(graphs_after_release, 0);
 }
 
 std::unique_ptr<Graph> Graph::capture(at::Device /*gpu*/, Pool pool, const std::function<void()>& body) {
   auto graph = std::make_unique<EmulatedGraph>(pool);
-  test::recording = &graph->held;
+  test::recording = &graph->content;
   try {
     body();
   } catch (...) {
@@ -132,17 +133,17 @@ std::unique_ptr<Graph> Graph::capture(at::Device /*gpu*/, Pool pool, const std::
   test::recording = nullptr;
   TORCH_CHECK(records != test::Records::nothing, "this GPU records nothing");
   TORCH_CHECK(records == test::Records::everything || !overlap, "this GPU records no kernels that overlap");
-  // The last thing a graph needs memory for is its own making.
-  TORCH_CHECK_WITH(OutOfMemoryError, room_for_graphs > 0, "no memory is left for a graph");
-  --room_for_graphs;
+  // As on a GPU, where a graph is instantiated after it was recorded.
+  TORCH_CHECK_WITH(OutOfMemoryError, free_graphs > 0, "no memory is left for a graph");
+  --free_graphs;
   return graph;
 }
 
 }  // namespace clover::kernels
 
-void clover::test::leave_room_for_graphs(int64_t most, int64_t after_release) {
-  clover::kernels::room_for_graphs = most;
-  clover::kernels::unused_room = after_release;
+void clover::test::leave_room_for_graphs(int64_t max_graphs, int64_t after_release) {
+  clover::kernels::free_graphs = max_graphs;
+  clover::kernels::graphs_after_release = after_release;
 }
 
 void clover::test::record(Records what) {

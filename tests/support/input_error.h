@@ -8,7 +8,7 @@
 
 namespace clover::test {
 
-/// The sentence of the data::InputError that `body` throws, which must have one; empty if none is thrown.
+/// The message of the data::InputError that `body` throws, which must not be empty; "" if it throws none.
 template <class Body>
 std::string input_error(const Body& body) {
   try {

@@ -5,8 +5,8 @@
 
 #include "kernels/gpu/gpu.h"
 
-// Linked into a program whose tests need a GPU, skips all of them where there is none; where CLOVER_NEEDS_GPU
-// is set (scripts/test_gpu) they fail.
+// For test programs that need a GPU: without one, all tests of the program are skipped, or fail if the
+// environment variable CLOVER_NEEDS_GPU is set, as scripts/test_gpu does.
 namespace clover::test {
 namespace {
 

@@ -14,19 +14,21 @@ namespace clover::test {
 
 /// The name that Apple's checkpoints give to a parameter of ReDrafter heads with `layers` residual blocks.
 inline std::string name_of_apple(const std::string& name, int64_t layers) {
-  const std::pair<std::string, std::string> begins[] = {
+  const std::pair<std::string, std::string> prefixes[] = {
+      // ours, theirs
       {"cell.token.", "rnn_w."},
       {"cell.state.", "rnn_u."},
       {"projection.", "input_proj."},
       {"block", "lm_head."},
       {"vocabulary.", "lm_head." + std::to_string(layers) + "."}};
-  for (const auto& [own, theirs] : begins)
-    if (name.starts_with(own)) return theirs + name.substr(own.size());
+  for (const auto& [ours, theirs] : prefixes)
+    if (name.starts_with(ours)) return theirs + name.substr(ours.size());
   return name;
 }
 
-/// The name within Hugging Face's Llama layer of a tensor of our decoder layer.
-inline std::string in_layer(const std::string& name) {
+/// The name of a tensor of our decoder layer within Hugging Face's Llama layer, "q_proj.weight" ->
+/// "self_attn.q_proj.weight".
+inline std::string name_in_llama_layer(const std::string& name) {
   if (name.find("layernorm") != name.npos) return name;
   const bool of_attention = name.find("_proj") == 1 && name[0] != 'g';
   return (of_attention ? "self_attn." : "mlp.") + name;
@@ -36,10 +38,10 @@ inline std::string in_layer(const std::string& name) {
 inline std::string name_of_safe_ai_lab(const std::string& name, const std::string& kind) {
   const std::string layer = "decoder.layer.";
   if (name == "vocabulary.weight") return "lm_head.weight";
-  const std::string own = kind == "eagle3" ? "midlayer." : "layers.0.";
-  if (name == "input_layernorm.weight" || name == "hidden_norm.weight") return own + name;
+  const std::string layer_prefix = kind == "eagle3" ? "midlayer." : "layers.0.";
+  if (name == "input_layernorm.weight" || name == "hidden_norm.weight") return layer_prefix + name;
   if (!name.starts_with(layer)) return name;
-  return own + in_layer(name.substr(layer.size()));
+  return layer_prefix + name_in_llama_layer(name.substr(layer.size()));
 }
 
 /// The name that Hydra's state dict gives to a parameter, with its prefix layer (Hydra++) or without.
@@ -47,7 +49,7 @@ inline std::string name_of_hydra(std::string name, bool prefix) {
   const auto dot = [&] { return name.find('.'); };
   if (name == "prefix_norm.weight") return "prefix_embeding_layer.norm.weight";
   if (name.starts_with("prefix.")) {
-    return "prefix_embeding_layer.layers.0." + in_layer(name.substr(7));
+    return "prefix_embeding_layer.layers.0." + name_in_llama_layer(name.substr(7));
   }
   if (name.starts_with("vocabulary"))
     return "hydra_lm_head." + name.substr(10, dot() - 10) + (prefix ? ".1" : "") + name.substr(dot());

@@ -9,13 +9,14 @@
 
 namespace clover::test {
 
-/// Nobody may count on what this memory (a multiple of 2 bytes) holds: NaN as a floating-point number of any
-/// size, far beyond everything as an index.
-inline void spoil(void* memory, size_t bytes) {
+/// Fills undefined memory (a multiple of 2 bytes) with values that show when they are read: NaN as a
+/// floating-point number of any size, far out of range as an index.
+inline void fill_with_nan(void* memory, size_t bytes) {
   std::fill_n(static_cast<uint16_t*>(memory), bytes / 2, uint16_t{0x7ff8});
 }
 
-/// An emulated graph: what runs when it is started, and the memory that is its own.
+/// The content of an emulated CUDA graph: what a replay runs, and the memory that was allocated while it was
+/// recorded.
 struct Recording {
   std::vector<std::function<void()>> steps;
   struct Memory {
@@ -25,14 +26,14 @@ struct Recording {
   std::vector<Memory> memory;
 };
 
-/// The one that is being recorded, or null.
+/// The graph that is being recorded, or null.
 extern Recording* recording;
 
-/// What a program has started on the device so far, one by one: kernels, ATen's operators and copies on the
-/// device, each 1, and a graph 1, whatever it holds.
+/// How many kernels, operators of ATen, copies within the device and graphs the program has started on the
+/// device.  A graph counts as 1.
 extern int64_t launches;
 
-/// Now, or whenever the graph that is being recorded is started.
+/// Runs `step` now; while a graph is being recorded, adds it to the graph instead.
 inline void run_or_record(std::function<void()> step) {
   if (recording != nullptr) {
     recording->steps.push_back(std::move(step));

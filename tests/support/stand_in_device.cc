@@ -14,7 +14,7 @@
 
 #include "tests/support/recording.h"
 
-// LibTorch knows the device type HPU (Habana's) but brings no operators for it: they are registered here.
+// LibTorch has the device type HPU (Habana's) but no operators for it.  They are registered here.
 namespace clover::test {
 namespace {
 
@@ -24,16 +24,16 @@ constexpr at::DeviceType type = at::kHPU;
 const at::Device device{type, 0};
 
 int64_t waits = 0, uploads = 0;
-std::vector<int64_t> launched_at_waits;
+std::vector<int64_t> launch_counts_at_waits;
 
 struct Allocator final : at::Allocator {
   at::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &std::free, device};
     const size_t rounded = (bytes + 255) / 256 * 256;
     void* const memory = std::aligned_alloc(256, rounded);
-    spoil(memory, rounded);
+    fill_with_nan(memory, rounded);
     if (recording == nullptr) return {memory, memory, &std::free, device};
-    recording->memory.push_back({{memory, &std::free}, rounded});  // the graph's for as long as it lives
+    recording->memory.push_back({{memory, &std::free}, rounded});  // freed with the graph
     return {memory, memory, [](void*) {}, device};
   }
   at::DeleterFnPtr raw_deleter() const override { return &std::free; }
@@ -165,12 +165,12 @@ void check_arguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValu
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const int64_t waits_before = waits, launches_before = launches;
   at::native::cpu_fallback(op, stack);
-  waits = waits_before;  // its copies are this file's own business
+  waits = waits_before;  // the fallback's own copies do not count
   launches = launches_before;
 }
 
-/// Tensors of the CPU like these, of zeros: what `value` holds is not known while a graph is recorded.
-/// Numbers that are passed as tensors of the CPU are known.
+/// `value` with zeros on the CPU in place of the device's tensors, whose values are not known while a graph
+/// is recorded.  Tensors of the CPU (numbers that are passed as tensors) stay as they are.
 c10::IValue zeros_for(const c10::IValue& value) {
   const auto zeros = [](const at::Tensor& tensor) {
     return tensor.defined() && !tensor.is_cpu() ? at::zeros(tensor.sizes(), tensor.options().device(at::kCPU))
@@ -183,8 +183,8 @@ c10::IValue zeros_for(const c10::IValue& value) {
   return list;
 }
 
-/// What an operator that writes to its arguments returns: them.
-Values written_ones(const c10::FunctionSchema& schema, const Values& arguments) {
+/// The arguments that an operator writes to, which it also returns.
+Values written_arguments(const c10::FunctionSchema& schema, const Values& arguments) {
   Values written;
   for (size_t i = 0; i < arguments.size() && written.size() < schema.returns().size(); ++i) {
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
@@ -193,8 +193,8 @@ Values written_ones(const c10::FunctionSchema& schema, const Values& arguments) 
   return written;
 }
 
-/// Memory of the graph's for what an operator returns.
-Values places_for_results(const c10::OperatorHandle& op, const Values& arguments) {
+/// Uninitialised tensors of the graph with the shapes of what the operator returns.
+Values empty_results(const c10::OperatorHandle& op, const Values& arguments) {
   Values results;
   for (const c10::IValue& argument : arguments) results.push_back(zeros_for(argument));
   op.callBoxed(&results);
@@ -205,14 +205,14 @@ Values places_for_results(const c10::OperatorHandle& op, const Values& arguments
   return results;
 }
 
-/// Runs `op` whenever the graph is started, and returns now what it will leave there.
+/// Adds `op` to the graph, and returns the tensors that a replay will write its results to.
 void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   TORCH_CHECK(!op.hasTag(at::Tag::data_dependent_output) && !op.hasTag(at::Tag::dynamic_output_shape),
               schema.name(), ": a graph cannot hold what waits for the device");
   const Values arguments = torch::jit::pop(*stack, schema.arguments().size());
   const bool writes = schema.is_mutable();
-  const Values results = writes ? written_ones(schema, arguments) : places_for_results(op, arguments);
+  const Values results = writes ? written_arguments(schema, arguments) : empty_results(op, arguments);
   recording->steps.push_back([op, arguments, results, writes] {
     torch::jit::Stack values = arguments;
     run_on_cpu(op, &values);
@@ -222,8 +222,8 @@ void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->insert(stack->end(), results.begin(), results.end());
 }
 
-/// Everything else: on the CPU, unless the arguments lie on two devices.
-void elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+/// Runs any other operator on the CPU.  Throws if its arguments are on two devices.
+void run_other_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_arguments(op.schema(), torch::jit::last(stack, op.schema().arguments().size()));
   if (recording != nullptr) return record_operator(op, stack);
   ++launches;
@@ -244,7 +244,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
 }
 
 TORCH_LIBRARY_IMPL(_, HPU, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&elsewhere>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_other_operator>());
 }
 
 }  // namespace
@@ -267,10 +267,10 @@ void queue_copy(const at::Tensor& from, at::Tensor& to) {
 }
 void count_wait() {
   ++waits;
-  launched_at_waits.push_back(launches);
+  launch_counts_at_waits.push_back(launches);
 }
 std::vector<int64_t>& launches_at_waits() {
-  return launched_at_waits;
+  return launch_counts_at_waits;
 }
 int64_t launches_on_stand_in() {
   return launches;

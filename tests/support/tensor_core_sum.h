@@ -6,30 +6,30 @@
 
 #include "kernels/gpu/numbers.h"
 
-// How tensor cores sum up.
+// The arithmetic of one sum of a tensor core product.
 namespace clover::kernels::cuda::emulation {
 
-/// A row of a product's left operand or a column of its right one.
-struct Line {
+/// A row of the left operand or a column of the right one.
+struct OperandVector {
   float x[16];
-  int exponent[16];
+  int exponent[16];  // exponent_of(x[k])
 };
 
 constexpr int exponent_of_zero = -126;
-inline int exponent_of(float x, int least) {
-  return x == 0 ? exponent_of_zero
-                : std::max(static_cast<int>(bits_as<uint32_t>(x) >> 23 & 255) - 127, least);
+/// The exponent of x, at least `min`, the smallest exponent of normal numbers in its format.
+inline int exponent_of(float x, int min) {
+  return x == 0 ? exponent_of_zero : std::max(static_cast<int>(bits_as<uint32_t>(x) >> 23 & 255) - 127, min);
 }
 
 inline double power_of_two(int exponent) {
   return bits_as<double>(static_cast<uint64_t>(1023 + exponent) << 52);
 }
 
-/// c + a . b as tensor cores of sm_90 sum it up: products are exact; all 17 are cut off `bits` (sm_90: 25)
-/// below the largest exponent, added, and the sum is cut off to fp32, so their order says nothing. ("MMA-Sim:
-/// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", arXiv 2511.10909, for mma.sync and wgmma
-/// alike.)
-inline float sum_at_once(float c, const Line& a, const Line& b, int bits) {
+/// c + a . b as tensor cores of sm_90 compute it.  The 16 products are exact.  They and c are truncated to
+/// multiples of 2^(e - bits), where e is the largest exponent among them, and added exactly; so their order
+/// does not matter.  The sum is truncated to fp32.  `bits` is 25 on sm_90, for mma.sync and wgmma. ("MMA-Sim:
+/// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", arXiv 2511.10909.)
+inline float tensor_core_sum(float c, const OperandVector& a, const OperandVector& b, int bits) {
   double exact = c, products[16];
   int largest = exponent_of(c, exponent_of_zero);
   for (int k = 0; k < 16; ++k) {

@@ -8,8 +8,9 @@ namespace clover::train {
 
 using infer::Action;
 
-/// Each function declares the options of one command on `app` and returns the action that runs it after
-/// parsing.
+/// Each function declares the options of one command of clover-train on `app`, and returns the action that
+/// runs the command after parsing.
+Action declare_synthesize(CLI::App& app);
 Action declare_prepare(CLI::App& app);
 Action declare_fit(CLI::App& app);
 Action declare_eval(CLI::App& app);

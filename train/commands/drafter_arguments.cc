@@ -25,7 +25,7 @@ const char* type_name(Setting::Type type) {
   return "";
 }
 
-/// A JSON number or boolean, and a text as it is.
+/// The argument of an option as a JSON number, boolean or string.
 nlohmann::json value_of(Setting::Type type, const std::string& text) {
   if (type == Setting::Type::choice || type == Setting::Type::layers) return text;
   if (type == Setting::Type::integer) return std::stoll(text);
@@ -42,10 +42,10 @@ CLI::Option* declare_drafter_option(CLI::App& app, const model::DrafterOption& o
       "--" + option.name, [type, &value](const std::string& text) { value = value_of(type, text); },
       option.help);
   declared->type_name(type_name(type));
-  if (option.usual.is_string())
-    declared->default_str(option.usual.get<std::string>());
-  else if (!option.usual.is_null())
-    declared->default_str(option.usual.dump());
+  if (option.default_value.is_string())
+    declared->default_str(option.default_value.get<std::string>());
+  else if (!option.default_value.is_null())
+    declared->default_str(option.default_value.dump());
   if (type == Setting::Type::integer) declared->check(infer::whole_number<int64_t>());
   if (type == Setting::Type::number) declared->check(CLI::Validator(CLI::Number).description(""));
   if (type == Setting::Type::boolean)

@@ -7,8 +7,8 @@
 
 namespace clover::train {
 
-/// Declares --NAME of a drafter's setting on `app`; what is given becomes `value`, as the command line has
-/// it (model/drafters/setting.h).
+/// Declares the option --NAME of a drafter's setting on `app`.  Parsing stores its argument in `value`, in
+/// the form that options have (model/drafters/setting.h).
 CLI::Option* declare_drafter_option(CLI::App& app, const model::DrafterOption& option, nlohmann::json& value);
 
 }  // namespace clover::train

@@ -23,15 +23,15 @@ struct EvalOptions {
   infer::ModelOptions model;
   EvalSource source;
   EvalSettings settings;
-  std::string json;
+  std::string json;  // file for the report; "": none
 };
 
-/// The loss that heads were trained with, if it has several terms, else "".
+/// The --loss that the heads were trained with, if it has several terms; else "".
 std::string loss_of_several_terms(const std::string& heads) {
-  const nlohmann::json about = model::read_heads_info(heads).config;
-  const nlohmann::json::json_pointer where("/training/settings/loss");
-  if (!about.contains(where) || !about.at(where).is_string()) return "";
-  const std::string loss = about.at(where);
+  const nlohmann::json config = model::read_heads_info(heads).config;
+  const nlohmann::json::json_pointer loss_path("/training/settings/loss");
+  if (!config.contains(loss_path) || !config.at(loss_path).is_string()) return "";
+  const std::string loss = config.at(loss_path);
   return LossTerms::parse(loss).count() > 1 ? loss : "";
 }
 
@@ -40,15 +40,15 @@ int eval(const EvalOptions& options) {
   infer::check_report_file(options.json, {options.source.input, options.model.target, options.model.heads});
   infer::watch_for_interrupts();
   const at::Device device = infer::open_device(options.model);
-  const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
-  infer::check_tokenizer(options.model.heads, prompts.tokenizer());
+  const infer::PromptEncoder encoder(options.model.target, options.model.chat_template);
+  infer::check_tokenizer(options.model.heads, encoder.tokenizer());
   const auto target = infer::load_target(options.model, device);
-  infer::say_end_tokens(options.model.target, target->config(), prompts.tokenizer());
+  infer::print_end_token_warnings(options.model.target, target->config(), encoder.tokenizer());
   const auto drafter = model::load_heads(options.model.heads, *target, /*trainable=*/true);
   EvalSource source = options.source;
   source.target_folder = options.model.target;
   source.chat_template = options.model.chat_template;
-  EvalInput input = read_eval_input(source, prompts, *target);
+  EvalInput input = read_eval_input(source, encoder, *target);
   const int64_t samples = static_cast<int64_t>(input.samples.size()), bad = input.bad_records;
   const std::string split = input.split;
   EvalSettings settings = options.settings;
@@ -57,7 +57,7 @@ int eval(const EvalOptions& options) {
               target->config().hidden);
   settings.target_folder = options.model.target;
   const EvalMetrics metrics =
-      evaluate(settings, *target, prompts.tokenizer(), *drafter, std::move(input.samples));
+      evaluate(settings, *target, encoder.tokenizer(), *drafter, std::move(input.samples));
   nlohmann::json report = eval_report(metrics, settings, samples);
   report["split"] = split.empty() ? nlohmann::json() : nlohmann::json(split);
   report["bad_records"] = bad;

@@ -23,10 +23,12 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ExportOptions {
-  std::string heads, run, target, format = "clover", output, dtype;
-  int64_t step = -1;
+  std::string heads, run;  // folders, one of which is given
+  int64_t step = -1;       // of the checkpoint of `run`; -1: the newest
+  std::string target, format = "clover", output, dtype;
 };
 
+/// The checkpoint that --run and --step name.
 fs::path chosen_checkpoint(const ExportOptions& options) {
   if (options.step < -1) {
     throw data::InputError("--step is " + std::to_string(options.step) +
@@ -38,10 +40,10 @@ fs::path chosen_checkpoint(const ExportOptions& options) {
     throw data::InputError(options.run + " holds no checkpoint: give the folder of a run, or --heads DIR.");
   if (options.step < 0) return checkpoints.at_step(steps.back());
   if (std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
-    std::string held;
-    for (const int64_t step : steps) held += (held.empty() ? "" : ", ") + std::to_string(step);
+    std::string list;
+    for (const int64_t step : steps) list += (list.empty() ? "" : ", ") + std::to_string(step);
     throw data::InputError("--step " + std::to_string(options.step) + ": " + options.run +
-                           " holds no checkpoint of that step, expected one of: " + held);
+                           " holds no checkpoint of that step, expected one of: " + list);
   }
   return checkpoints.at_step(options.step);
 }
@@ -49,16 +51,16 @@ fs::path chosen_checkpoint(const ExportOptions& options) {
 /// The golden prompt that the checkpoint records; InputError for ids outside the target's vocabulary.
 std::vector<int64_t> golden_ids_of(const SavedRun& saved, const fs::path& checkpoint, int64_t vocab) {
   const nlohmann::json ids = saved.identity.value("golden_ids", nlohmann::json::array());
-  std::vector<int64_t> golden;
+  std::vector<int64_t> golden_ids;
   for (const auto& id : ids.is_array() ? ids : nlohmann::json::array({nullptr})) {
     if (!id.is_number_integer() || id < 0 || id >= vocab) {
       throw data::InputError((checkpoint / "state.json").string() +
                              ": \"golden_ids\" must be a list of the target's token ids, found " +
                              id.dump().substr(0, 80) + ": use another checkpoint.");
     }
-    golden.push_back(id.get<int64_t>());
+    golden_ids.push_back(id.get<int64_t>());
   }
-  return golden;
+  return golden_ids;
 }
 
 /// Writes a checkpoint's weights as a heads folder.
@@ -68,19 +70,20 @@ void write_checkpoint_heads(const ExportOptions& options, const fs::path& folder
   const FitSettings settings = settings_of_run(saved, checkpoint);
   const std::string target_folder = options.target.empty() ? settings.target : options.target;
   const auto target = model::Target::load(target_folder, model::parse_dtype(settings.dtype));
-  const auto trained_on = saved.identity.at("target").get<std::string>();
-  if (const std::string other = target->difference_from(trained_on); !other.empty()) {
+  const auto fingerprint = saved.identity.at("target").get<std::string>();
+  if (const std::string difference = target->difference_from(fingerprint); !difference.empty()) {
     throw data::InputError(target_folder + " is not the target of this run (" + target->fingerprint() +
-                           ", not " + trained_on + ", " + other + "): give it with --target.");
+                           ", not " + fingerprint + ", " + difference + "): give it with --target.");
   }
   const auto drafter = make_saved_drafter(saved, checkpoint, settings, *target);
   AdamW optimiser(parameters_of(*drafter), {});
   restore_optimiser(checkpoint, saved.state.step, optimiser);
-  write_heads(folder, *drafter, *target, saved.about,
+  write_heads(folder, *drafter, *target, saved.heads_metadata,
               golden_ids_of(saved, checkpoint, target->config().vocab), c10::ScalarType::Float);
 }
 
-c10::ScalarType stored_dtype(const ExportOptions& options, const fs::path& heads) {
+/// --dtype, or else the dtype of the stored weights.
+c10::ScalarType chosen_dtype(const ExportOptions& options, const fs::path& heads) {
   if (!options.dtype.empty()) return model::parse_dtype(options.dtype);
   const auto reader = data::SafetensorsReader::open(heads / "model.safetensors");
   for (const auto& name : reader.names()) {
@@ -97,18 +100,19 @@ int run_export(const ExportOptions& options) {
     if (options.step >= 0)
       throw data::InputError("--step chooses a checkpoint of --run DIR: leave it out with --heads DIR.");
     model::read_heads_info(options.heads);
-    export_heads(options.heads, options.format, options.output, stored_dtype(options, options.heads),
+    export_heads(options.heads, options.format, options.output, chosen_dtype(options, options.heads),
                  options.target);
     return infer::exit_done;
   }
   check_export(options.format, options.output);
-  const fs::path beside = data::resolved_folder_name(options.output).parent_path() / "export";
-  data::remove_unfinished(beside);
-  const data::UnfinishedFolder between(
-      beside);  // a temporary folder that is never finished, so it is removed at the end
-  const fs::path heads = between.path() / "heads";
+  // The checkpoint becomes a heads folder first, in a temporary folder beside the output.  `finish` is never
+  // called on it, so it is removed at the end.
+  const fs::path temporary_name = data::resolved_folder_name(options.output).parent_path() / "export";
+  data::remove_unfinished(temporary_name);
+  const data::UnfinishedFolder temporary(temporary_name);
+  const fs::path heads = temporary.path() / "heads";
   write_checkpoint_heads(options, heads);
-  export_heads(heads, options.format, options.output, stored_dtype(options, heads), options.target);
+  export_heads(heads, options.format, options.output, chosen_dtype(options, heads), options.target);
   return infer::exit_done;
 }
 

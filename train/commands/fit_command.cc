@@ -19,15 +19,15 @@ Action declare_fit(CLI::App& app) {
   struct Options {
     FitSettings settings;
     FitFolders folders;
-    std::string output;
+    std::string output;  // becomes folders.output
     bool dry_run = false;
   };
   const auto options = std::make_shared<Options>();
-  FitSettings::each(options->settings, [&](const char* name, auto& value, const std::string& help) {
+  FitSettings::for_each(options->settings, [&](const char* name, auto& value, const std::string& help) {
     using Value = std::decay_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, nlohmann::json>) {
-      const auto& all = model::drafter_options();
-      declare_drafter_option(app, *std::ranges::find(all, name, &model::DrafterOption::name), value)
+      const auto& kind_options = model::drafter_options();
+      declare_drafter_option(app, *std::ranges::find(kind_options, name, &model::DrafterOption::name), value)
           ->group("Settings");
     } else {
       CLI::Option* option = app.add_option(std::string("--") + name, value, help)->group("Settings");

@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <CLI/CLI.hpp>
@@ -33,57 +34,62 @@ namespace {
 
 struct InitOptions {
   infer::ModelOptions model;
-  std::string kind;                                  // "": that of `published`
-  nlohmann::json of_drafter = no_drafter_options();  // settings of the kind, by option name; null: default
+  std::string kind;                                      // "": that of `published`
+  nlohmann::json kind_options = default_kind_options();  // options of the kind, by name; null: default
   uint64_t seed = FitSettings().seed;
-  std::string published;  // "": fresh weights
-  std::string data;
+  std::string published;  // folder of published heads; "": initial weights drawn from the seed
+  std::string data;       // token store, for draft_vocab
   std::string output;
-  int64_t draft_vocab = 0;
-  bool random = false;
+  int64_t draft_vocab = 0;  // 0: the whole vocabulary
+  bool random = false;      // whether to draw every weight at random
 };
 
-/// Draws every matrix at random, scaled by its inputs.  Unlike fresh heads, which are partly zero, such heads
-/// guess various tokens, for measurements.
+/// Fills matrices with random numbers of standard deviation 1 / sqrt(inputs) and adds random numbers to
+/// vectors. Initial weights are partly zero; heads with random weights guess various tokens, which
+/// measurements of speed need.
 void randomise(model::Drafter& drafter, uint64_t seed) {
   const at::NoGradGuard no_grad;
   at::Generator generator = at::detail::createCPUGenerator(seed);
   for (auto& [name, value] : drafter.named_parameters()) {
-    const double spread = value.dim() >= 2 ? 1 / std::sqrt(static_cast<double>(value.size(1))) : 0.1;
-    const at::Tensor noise = at::empty_like(value).normal_(0, spread, generator);
+    const double deviation = value.dim() >= 2 ? 1 / std::sqrt(static_cast<double>(value.size(1))) : 0.1;
+    const at::Tensor noise = at::empty_like(value).normal_(0, deviation, generator);
     value.dim() >= 2 ? value.copy_(noise) : value.add_(noise);
   }
 }
 
-struct Origin {
-  nlohmann::json about = nlohmann::json::object();
+/// What write_heads records beside the weights.
+struct Provenance {
+  nlohmann::json metadata = nlohmann::json::object();  // for config.json
   std::vector<int64_t> golden_ids;
 };
 
+/// The token ids 0 .. 15, for a golden prompt without a tokenizer.
 std::vector<int64_t> first_ids(int64_t vocab) {
   std::vector<int64_t> ids(std::min<int64_t>(16, vocab));
   std::iota(ids.begin(), ids.end(), 0);
   return ids;
 }
 
-/// The hashes of tokenizer and chat template, if the target's folder has them; models for tests have none.
-Origin origin_of(const InitOptions& options, int64_t vocab) {
-  Origin origin;
+/// The hashes of tokenizer and chat template, and a golden prompt.  Test models have neither tokenizer nor
+/// template.
+Provenance provenance_of(const InitOptions& options, int64_t vocab) {
+  Provenance provenance;
   try {
-    const infer::PromptEncoder prompts(options.model.target, options.model.chat_template);
-    origin.about["tokenizer"] = {{"hash", prompts.tokenizer().hash()}};
-    if (prompts.has_template()) {
-      origin.about["chat_template"] = {{"name", prompts.template_name()}, {"hash", prompts.template_hash()}};
+    const infer::PromptEncoder encoder(options.model.target, options.model.chat_template);
+    provenance.metadata["tokenizer"] = {{"hash", encoder.tokenizer().hash()}};
+    if (encoder.has_template()) {
+      provenance.metadata["chat_template"] = {{"name", encoder.template_name()},
+                                              {"hash", encoder.template_hash()}};
     }
-    origin.golden_ids =
-        prompts.tokenizer().encode("The quick brown fox jumps over the lazy dog, and then it sleeps.");
+    provenance.golden_ids =
+        encoder.tokenizer().encode("The quick brown fox jumps over the lazy dog, and then it sleeps.");
     // A tokenizer may have more ids than the model's vocabulary.
-    if (std::ranges::any_of(origin.golden_ids, [vocab](int64_t id) { return id >= vocab; }))
-      origin.golden_ids = first_ids(vocab);
+    if (std::ranges::any_of(provenance.golden_ids, [vocab](int64_t id) { return id >= vocab; }))
+      provenance.golden_ids = first_ids(vocab);
   } catch (const data::InputError&) {
-    origin.golden_ids = first_ids(vocab);
+    provenance.golden_ids = first_ids(vocab);
   }
-  return origin;
+  return provenance;
 }
 
 /// The draft vocabulary: the most frequent tokens of --data; undefined for the whole vocabulary.
@@ -96,15 +102,16 @@ at::Tensor chosen_tokens(const InitOptions& options, const model::Target& target
   return frequent_tokens(store, options.draft_vocab, target.config().vocab);
 }
 
+/// The heads of --published; nullopt with --kind.
 std::optional<PublishedHeads> published_heads(const InitOptions& options) {
   if (options.published.empty() && options.kind.empty())
     throw data::InputError("expected --kind NAME, or --published DIR with heads to take over, found neither");
   if (options.published.empty()) return std::nullopt;
-  const bool as_by_default = std::ranges::all_of(model::drafter_options(), [&](const auto& option) {
-    const nlohmann::json& given = options.of_drafter.at(option.name);
-    return given.is_null() || given == option.usual;
+  const bool has_defaults = std::ranges::all_of(model::drafter_options(), [&](const auto& option) {
+    const nlohmann::json& value = options.kind_options.at(option.name);
+    return value.is_null() || value == option.default_value;
   });
-  if (!options.kind.empty() || !as_by_default || options.random)
+  if (!options.kind.empty() || !has_defaults || options.random)
     throw data::InputError("--published " + options.published +
                            ": expected neither --kind and its settings, which these heads have, nor --random "
                            "beside it");
@@ -112,8 +119,7 @@ std::optional<PublishedHeads> published_heads(const InitOptions& options) {
   return PublishedHeads::open(options.published, model::TargetConfig::read(options.model.target));
 }
 
-/// Reads the written heads back, guesses on the golden prompt again, and says what was taken over and
-/// checked.
+/// Reads the written heads back, guesses on the golden prompt again, and prints what was loaded and checked.
 void report(const PublishedHeads& published, const std::filesystem::path& output,
             const model::Target& target) {
   const nlohmann::json golden = model::read_heads_info(output).config.value("golden", nlohmann::json());
@@ -125,14 +131,14 @@ void report(const PublishedHeads& published, const std::filesystem::path& output
   if (agreement < 0) return;
   const auto ids = golden.at("ids").get<std::vector<int64_t>>(),
              guesses = golden.at("first_guesses").get<std::vector<int64_t>>();
-  int64_t right = 0;
-  for (size_t i = 0; i + 1 < guesses.size(); ++i) right += guesses[i] == ids[i + 2];
+  int64_t correct = 0;
+  for (size_t i = 0; i + 1 < guesses.size(); ++i) correct += guesses[i] == ids[i + 2];
   std::printf(
       "  read back, the heads make %.1f%% of the recorded guesses; the first head guesses the next token "
       "right "
       "at %lld of %zu positions of the recorded prompt\n"
       "  how many tokens a step they yield: clover-infer inspect %s --verify --target DIR --prompts FILE\n",
-      100 * agreement, static_cast<long long>(right), guesses.empty() ? 0 : guesses.size() - 1,
+      100 * agreement, static_cast<long long>(correct), guesses.empty() ? 0 : guesses.size() - 1,
       output.c_str());
 }
 
@@ -146,27 +152,27 @@ int init(const InitOptions& options) {
   auto published = published_heads(options);
   const std::string kind = published ? published->kind() : options.kind;
   const nlohmann::json settings =
-      published ? published->settings() : model::drafter_settings(kind, options.of_drafter);
+      published ? published->settings() : model::drafter_settings(kind, options.kind_options);
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
   at::Tensor tokens = chosen_tokens(options, *target);
   if (published) {
-    const at::Tensor their_tokens = published->token_map(target->config());
-    if (their_tokens.defined() && tokens.defined())
+    const at::Tensor published_tokens = published->token_map(target->config());
+    if (published_tokens.defined() && tokens.defined())
       throw data::InputError("--draft-vocab: the heads of " + options.published +
                              " have a draft vocabulary of their own; leave it out.");
-    if (their_tokens.defined()) tokens = their_tokens;
+    if (published_tokens.defined()) tokens = published_tokens;
   }
   const auto drafter =
       model::make_drafter(kind, settings, target->view(), tokens, /*trainable=*/true, options.seed);
   if (published) published->read_into(*drafter, *target);
   if (options.random) randomise(*drafter, options.seed);
-  Origin origin = origin_of(options, target->config().vocab);
-  origin.about["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.seed}};
+  Provenance provenance = provenance_of(options, target->config().vocab);
+  provenance.metadata["training"] = {{"steps", 0}, {"random", options.random}, {"seed", options.seed}};
   if (published) {
-    origin.about["training"]["published"] = data::resolved_folder_name(options.published).filename();
-    origin.about["training"]["published_format"] = published->format();
+    provenance.metadata["training"]["published"] = data::resolved_folder_name(options.published).filename();
+    provenance.metadata["training"]["published_format"] = published->format();
   }
-  write_heads(output, *drafter, *target, origin.about, origin.golden_ids, target->dtype());
+  write_heads(output, *drafter, *target, provenance.metadata, provenance.golden_ids, target->dtype());
   if (published) report(*published, output, *target);
   return infer::exit_done;
 }
@@ -183,7 +189,7 @@ Action declare_init(CLI::App& app) {
                      list_published_formats())
       ->type_name("DIR");
   for (const model::DrafterOption& option : model::drafter_options())
-    declare_drafter_option(app, option, options->of_drafter.at(option.name));
+    declare_drafter_option(app, option, options->kind_options.at(option.name));
   app.add_option("--draft-vocab", options->draft_vocab, "Most frequent tokens of --data to keep; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   app.add_option("--data", options->data, "Token store for --draft-vocab")->type_name("DIR");

@@ -11,17 +11,21 @@
 namespace clover::train {
 namespace {
 
-struct Share {
-  int64_t tokens = 0;  // first tokens left out
+/// Sums over the answers of one category.
+struct CategorySteps {
+  int64_t tokens = 0;  // without the first of each answer, which prefill yields
   int64_t steps = 0;
-  double rate() const { return steps ? static_cast<double>(tokens) / static_cast<double>(steps) : 0; }
+  double tokens_per_step() const {
+    return steps ? static_cast<double>(tokens) / static_cast<double>(steps) : 0;
+  }
 };
 
 }  // namespace
 
 int64_t prompt_length(std::span<const uint8_t> supervised) {
-  const int64_t before = std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
-  return before > 0 ? before : std::max<int64_t>(1, static_cast<int64_t>(supervised.size()) / 4);
+  const int64_t unsupervised =
+      std::find(supervised.begin(), supervised.end(), uint8_t{1}) - supervised.begin();
+  return unsupervised > 0 ? unsupervised : std::max<int64_t>(1, static_cast<int64_t>(supervised.size()) / 4);
 }
 
 std::vector<EvalPrompt> held_out_prompts(const data::TokenStore& store, int64_t limit, int64_t context,
@@ -60,7 +64,7 @@ std::vector<infer::Completion> Acceptance::decode(model::Drafter* drafter, infer
     request.max_tokens = settings_.max_tokens;
     engine.submit(std::move(request));
   }
-  std::vector<infer::Completion> done(prompts_.size());
+  std::vector<infer::Completion> completions(prompts_.size());
   while (!engine.idle()) {
     infer::stop_if_interrupted();
     for (auto& completion : engine.step()) {
@@ -68,19 +72,20 @@ std::vector<infer::Completion> Acceptance::decode(model::Drafter* drafter, infer
       if (!completion.error.empty())
         throw data::InputError("prompt " + std::to_string(tag + 1) +
                                " of the evaluation: " + completion.error + ".");
-      done[tag] = std::move(completion);
+      completions[tag] = std::move(completion);
     }
   }
   stats = engine.stats();
-  return done;
+  return completions;
 }
 
 const std::vector<std::vector<int64_t>>& Acceptance::plain_answers() {
-  if (plain_.empty() && !prompts_.empty()) {
+  if (plain_answers_.empty() && !prompts_.empty()) {
     infer::EngineStats unused;
-    for (auto& completion : decode(nullptr, unused)) plain_.push_back(std::move(completion.token_ids));
+    for (auto& completion : decode(nullptr, unused))
+      plain_answers_.push_back(std::move(completion.token_ids));
   }
-  return plain_;
+  return plain_answers_;
 }
 
 AcceptanceMetrics Acceptance::measure(model::Drafter& drafter) {
@@ -95,20 +100,20 @@ AcceptanceMetrics Acceptance::measure(model::Drafter& drafter) {
   metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!was_frozen) drafter.thaw();
 
-  std::map<std::string, Share> shares;
+  std::map<std::string, CategorySteps> categories;
   for (size_t i = 0; i < answers.size(); ++i) {
-    metrics.differs += answers[i].token_ids != plain[i];
-    Share& share = shares[prompts_[i].category];
-    share.tokens += static_cast<int64_t>(answers[i].token_ids.size()) - 1;
-    share.steps += answers[i].steps;
+    metrics.mismatches += answers[i].token_ids != plain[i];
+    CategorySteps& category = categories[prompts_[i].category];
+    category.tokens += static_cast<int64_t>(answers[i].token_ids.size()) - 1;
+    category.steps += answers[i].steps;
   }
   metrics.tokens_per_step = stats.tokens_per_step();
   metrics.tokens = stats.tokens;
   metrics.passes = stats.passes;
   metrics.accepted_histogram = stats.accepted_histogram;
   metrics.by_category = nlohmann::json::object();
-  for (const auto& [category, share] : shares) {
-    if (!category.empty()) metrics.by_category[category] = share.rate();
+  for (const auto& [category, steps] : categories) {
+    if (!category.empty()) metrics.by_category[category] = steps.tokens_per_step();
   }
   return metrics;
 }

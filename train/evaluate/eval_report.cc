@@ -7,27 +7,28 @@
 namespace clover::train {
 namespace {
 
-std::vector<double> tops(const HeadMetrics& metrics) {
+/// [top_ranks]: entry k - 1 is the top-k accuracy.
+std::vector<double> top_k_accuracies(const HeadMetrics& metrics) {
   std::vector<double> shares;
-  for (int64_t k = 1; k <= top_ranks; ++k) shares.push_back(metrics.top(k));
+  for (int64_t k = 1; k <= top_ranks; ++k) shares.push_back(metrics.top_k_accuracy(k));
   return shares;
 }
 
 nlohmann::json heads_of(const Accuracy& accuracy) {
   nlohmann::json heads = nlohmann::json::array();
-  for (size_t i = 0; i < accuracy.truth.size(); ++i) {
+  for (size_t i = 0; i < accuracy.teacher_forced.size(); ++i) {
     heads.push_back({{"head", i},
-                     {"labels", accuracy.truth[i].labels},
-                     {"teacher_forced", tops(accuracy.truth[i])},
-                     {"own_guesses", tops(accuracy.own[i])}});
+                     {"labels", accuracy.teacher_forced[i].labels},
+                     {"teacher_forced", top_k_accuracies(accuracy.teacher_forced[i])},
+                     {"own_guesses", top_k_accuracies(accuracy.own_guesses[i])}});
   }
   return heads;
 }
 
-/// The means of the terms of `loss`, by name.
+/// {name: mean over the rows} for each term of `loss`.
 nlohmann::json terms_of(const HeadMetrics& metrics, const std::string& loss) {
-  return LossTerms::parse(loss).named(
-      [&](LossTerm term) { return metrics.mean(metrics.terms[static_cast<size_t>(term)]); });
+  return LossTerms::parse(loss).to_json(
+      [&](LossTerm term) { return metrics.per_row(metrics.terms[static_cast<size_t>(term)]); });
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ nlohmann::json eval_report(const EvalMetrics& metrics, const EvalSettings& setti
     positions.push_back(
         {{"from", bucket_begin(bucket)}, {"to", bucket_begin(bucket + 1)}, {"heads", heads_of(accuracy)}});
   }
-  nlohmann::json heads = heads_of(metrics.all);
+  nlohmann::json heads = heads_of(metrics.overall);
   for (size_t i = 0; i < metrics.losses.size(); ++i)
     heads[i]["loss"] = terms_of(metrics.losses[i], settings.loss);
   return {{"machine", infer::describe_machine()},
@@ -57,7 +58,7 @@ nlohmann::json eval_report(const EvalMetrics& metrics, const EvalSettings& setti
             {"max_tokens", settings.decoder.max_tokens},
             {"tokens", decoder.tokens},
             {"passes", decoder.passes},
-            {"differs_from_plain", decoder.differs},
+            {"differs_from_plain", decoder.mismatches},
             {"accepted_histogram", decoder.accepted_histogram}}},
           {"heads", heads},
           {"by_category", categories},

@@ -36,12 +36,12 @@ class Evaluation {
   /// Measures tokens per step by decoding; prompts without an answer get the target's.
   void decode() {
     std::vector<EvalPrompt> prompts;
-    std::vector<EvalSample*> asked;
+    std::vector<EvalSample*> decoded;
     for (auto& sample : samples_) {
       const int64_t length = prompt_length(sample.supervised);
       if (sample.ids.empty() || length + settings_.decoder.max_tokens > target_.config().context) continue;
       prompts.push_back({{sample.ids.begin(), sample.ids.begin() + length}, sample.category});
-      asked.push_back(&sample);
+      decoded.push_back(&sample);
     }
     if (prompts.empty()) {
       throw data::InputError("No prompt of the input leaves room for --max-tokens " +
@@ -58,16 +58,17 @@ class Evaluation {
     }
     Acceptance acceptance(target_, tokenizer_, std::move(prompts), settings_.decoder);
     metrics_.decoder = acceptance.measure(drafter_);
-    for (size_t i = 0; i < asked.size(); ++i) {
-      if (asked[i]->answered()) continue;
+    for (size_t i = 0; i < decoded.size(); ++i) {
+      if (decoded[i]->has_answer()) continue;
       const auto& answer = acceptance.plain_answers()[i];
-      asked[i]->ids.insert(asked[i]->ids.end(), answer.begin(), answer.end());
-      asked[i]->supervised.resize(asked[i]->ids.size(), 1);
+      decoded[i]->ids.insert(decoded[i]->ids.end(), answer.begin(), answer.end());
+      decoded[i]->supervised.resize(decoded[i]->ids.size(), 1);
     }
     // Prompts without room for an answer have no labels to score.
-    std::erase_if(samples_, [](const EvalSample& sample) { return !sample.answered(); });
+    std::erase_if(samples_, [](const EvalSample& sample) { return !sample.has_answer(); });
   }
 
+  /// Scores the drafter's guesses on the answers.
   void score() {
     size_t longest = 0;
     for (const auto& sample : samples_) longest = std::max(longest, sample.ids.size());
@@ -79,17 +80,18 @@ class Evaluation {
       metrics_.losses.resize(drafter_.trained_depth());
     }
     const model::FeatureTaps taps = objective_ ? objective_->taps() : drafter_.taps();
-    FeatureCache source(target_, taps, static_cast<int64_t>(longest), 0, {settings_.target_folder});
+    FeatureCache feature_cache(target_, taps, static_cast<int64_t>(longest), 0, {settings_.target_folder});
     infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);
     for (size_t begin = 0; begin < samples_.size(); begin += settings_.micro_batch) {
       infer::stop_if_interrupted();
       const size_t count = std::min(static_cast<size_t>(settings_.micro_batch), samples_.size() - begin);
-      score_batch(std::span(samples_).subspan(begin, count), source, label_map, heads);
+      score_batch(std::span(samples_).subspan(begin, count), feature_cache, label_map, heads);
       progress.update(static_cast<int64_t>(begin + count), "");
     }
   }
 
-  void score_batch(std::span<const EvalSample> group, FeatureCache& source, const LabelMap& label_map,
+  /// Scores one micro-batch.
+  void score_batch(std::span<const EvalSample> group, FeatureCache& feature_cache, const LabelMap& label_map,
                    const LossHeads& heads) {
     std::vector<std::vector<int32_t>> ids;
     std::vector<data::TokenStore::Sample> samples;
@@ -102,22 +104,24 @@ class Evaluation {
     }
     const PackedBatch batch = on_device(pack(samples, drafter_.trained_depth(), teacher), target_.device());
     if (batch.rows == 0) return;
-    const model::Features features = source.of(samples, rows, std::vector<int64_t>(group.size(), -1));
+    const model::Features features =
+        feature_cache.features_of(samples, rows, std::vector<int64_t>(group.size(), -1));
     if (objective_) {
       const at::NoGradGuard no_grad;
       const std::vector<double> scale(drafter_.trained_depth(), 1);
       objective_->loss(features, batch, {}, {}, scale, metrics_.losses);
     }
     for (const bool own_guesses : {false, true}) {
-      const Feed feed{.own_share = own_guesses ? 1.0 : 0.0, .heads = &heads};
+      const Feed feed{.own_guess_share = own_guesses ? 1.0 : 0.0, .heads = &heads};
       for (const ScoredLabel& label : score_labels(drafter_, features, batch, label_map, heads, feed))
         count(label, own_guesses, group[label.sample]);
     }
   }
 
+  /// Adds a label of `sample` to the metrics.
   void count(const ScoredLabel& label, bool own_guesses, const EvalSample& sample) {
     const int64_t heads = drafter_.trained_depth();
-    metrics_.all.add(label, own_guesses);
+    metrics_.overall.add(label, own_guesses);
     if (!sample.category.empty())
       metrics_.by_category.try_emplace(sample.category, heads).first->second.add(label, own_guesses);
     const int64_t bucket = bucket_of(label.position - sample.answer_begin());
@@ -135,8 +139,8 @@ class Evaluation {
 
 }  // namespace
 
-void Accuracy::add(const ScoredLabel& label, bool own_guesses) {
-  HeadMetrics& metrics = (own_guesses ? own : truth)[label.head];
+void Accuracy::add(const ScoredLabel& label, bool with_own_guesses) {
+  HeadMetrics& metrics = (with_own_guesses ? own_guesses : teacher_forced)[label.head];
   ++metrics.labels;
   if (label.rank < top_ranks) ++metrics.hits[label.rank];
 }

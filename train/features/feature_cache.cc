@@ -10,14 +10,15 @@
 namespace clover::train {
 namespace {
 
-// Rows of one pass of the target: enough for efficient matrix products, and few enough for small activations.
+// The most rows of a pass of the target: enough for efficient matrix products, few enough for small
+// activations.
 constexpr int64_t pass_rows = 1024;
-constexpr int64_t pass_sequences = 16;
-constexpr int64_t page_size = 64;
+constexpr int64_t pass_sequences = 16;  // the most samples of a pass
+constexpr int64_t page_size = 64;       // positions
 
-model::KvCache make_cache(const model::Target& target, int64_t longest) {
-  // A pass holds its own rows, and of one sequence also the rows of earlier passes.
-  const int64_t pages = (pass_rows + longest) / page_size + pass_sequences + 2;
+model::KvCache make_kv_cache(const model::Target& target, int64_t longest_sample) {
+  // It holds the rows of one pass, and the earlier rows of the one sample that began in a pass before.
+  const int64_t pages = (pass_rows + longest_sample) / page_size + pass_sequences + 2;
   return {target.kv_shape(0), pages, page_size};
 }
 
@@ -45,43 +46,44 @@ int64_t bytes_of(const model::Features& features) {
 
 }  // namespace
 
-FeatureCache::FeatureCache(const model::Target& target, model::FeatureTaps wanted, int64_t longest,
+FeatureCache::FeatureCache(const model::Target& target, model::FeatureTaps wanted, int64_t longest_sample,
                            int64_t cache_bytes, FeatureOrigin origin)
     : target_(target),
       origin_(std::move(origin)),
       wanted_(wanted),
       taps_(wanted),
-      kv_(make_cache(target, longest)),
-      cache_bytes_(cache_bytes) {}
+      kv_(make_kv_cache(target, longest_sample)),
+      max_bytes_(cache_bytes) {}
 
-void FeatureCache::retain_for_file(const std::vector<model::Features>& known, int64_t samples,
-                                   std::span<const int64_t> asked) {
+void FeatureCache::retain_for_file(const std::vector<model::Features>& stored, int64_t samples,
+                                   std::span<const int64_t> used_samples) {
   taps_.pre_norm = taps_.post_norm = true;
   for_file_ = true;
-  cache_bytes_ /= 2;  // the other half is for the copy that is written to the file
-  kept_ = known;
-  kept_.resize(samples);
-  known_.assign(samples, 1);
-  if (!known.empty()) return;
-  for (const int64_t sample : asked) known_[sample] = 0;
+  max_bytes_ /= 2;  // the other half is for the copy that is written to the file
+  cached_ = stored;
+  cached_.resize(samples);
+  complete_.assign(samples, 1);
+  if (!stored.empty()) return;
+  for (const int64_t sample : used_samples) complete_[sample] = 0;
 }
 
 const std::vector<model::Features>* FeatureCache::all_features(int64_t samples) const {
-  const bool whole = std::ssize(known_) == samples &&
-                     std::all_of(known_.begin(), known_.end(), [](char known) { return known != 0; });
-  return whole && std::ssize(kept_) == samples ? &kept_ : nullptr;
+  const bool is_complete =
+      std::ssize(complete_) == samples &&
+      std::all_of(complete_.begin(), complete_.end(), [](char complete) { return complete != 0; });
+  return is_complete && std::ssize(cached_) == samples ? &cached_ : nullptr;
 }
 
-model::Features FeatureCache::of(std::span<const data::TokenStore::Sample> samples,
-                                 std::span<const int64_t> rows, std::span<const int64_t> keys) {
+model::Features FeatureCache::features_of(std::span<const data::TokenStore::Sample> samples,
+                                          std::span<const int64_t> rows, std::span<const int64_t> keys) {
   std::vector<data::TokenStore::Sample> missing;
   std::vector<int64_t> missing_rows;
   std::vector<size_t> missing_index;
   std::vector<model::Features> parts(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     const int64_t key = keys[i];
-    if (key >= 0 && key < std::ssize(kept_) && kept_[key].size() >= std::max<int64_t>(rows[i], 1)) {
-      parts[i] = kept_[key].slice(0, rows[i]);
+    if (key >= 0 && key < std::ssize(cached_) && cached_[key].size() >= std::max<int64_t>(rows[i], 1)) {
+      parts[i] = cached_[key].slice(0, rows[i]);
     } else {
       missing.push_back(samples[i]);
       const int64_t length = static_cast<int64_t>(samples[i].ids.size());
@@ -92,7 +94,7 @@ model::Features FeatureCache::of(std::span<const data::TokenStore::Sample> sampl
   const std::vector<model::Features> computed = compute(missing, missing_rows);
   for (size_t m = 0; m < computed.size(); ++m) {
     if (missing_rows[m] > 0) parts[missing_index[m]] = computed[m].slice(0, rows[missing_index[m]]);
-    keep(keys[missing_index[m]], computed[m]);
+    insert(keys[missing_index[m]], computed[m]);
   }
   for (model::Features& part : parts) {
     if (!wanted_.pre_norm) part.pre_norm.reset();
@@ -106,36 +108,38 @@ model::Features FeatureCache::of(std::span<const data::TokenStore::Sample> sampl
   return concatenated;
 }
 
-void FeatureCache::keep(int64_t key, const model::Features& features) {
+void FeatureCache::insert(int64_t key, const model::Features& features) {
   const int64_t bytes = bytes_of(features);
-  if (key < 0 || cached_bytes_ + bytes > cache_bytes_) return;
-  if (key >= std::ssize(kept_)) kept_.resize(key + 1), known_.resize(key + 1);
-  kept_[key] = features;
-  known_[key] = 1;
-  cached_bytes_ += bytes;
+  if (key < 0 || used_bytes_ + bytes > max_bytes_) return;
+  if (key >= std::ssize(cached_)) cached_.resize(key + 1), complete_.resize(key + 1);
+  cached_[key] = features;
+  complete_[key] = 1;
+  used_bytes_ += bytes;
 }
 
 std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenStore::Sample> samples,
                                                    std::span<const int64_t> rows) {
+  // Rows of one sample in one pass.
   struct Piece {
     size_t sample;
-    int32_t sequence;
-    int64_t count;
+    int32_t sequence;  // of kv_
+    int64_t count;     // rows
   };
-  std::vector<std::vector<model::Features>> pieces(samples.size());
-  model::RowBatch batch;
-  std::vector<Piece> pass;
-  std::vector<int32_t> finished;
+  std::vector<std::vector<model::Features>> pieces(samples.size());  // by sample, in order of rows
+  model::RowBatch batch;                                             // rows of the next pass
+  std::vector<Piece> pass;                                           // the same rows by sample
+  std::vector<int32_t> finished;  // sequences whose last row is in this pass
 
-  const auto flush = [&] {
+  const auto run_pass = [&] {
     model::Features features = target_.forward(batch, kv_, taps_).features;
+    computed_rows_ += batch.size();
     for (const auto member : model::feature_members)
       if ((features.*member).defined()) features.*member = (features.*member).cpu();
     int64_t begin = 0;
     for (const Piece& piece : pass) {
-      std::vector<int32_t> all(piece.count);
-      std::iota(all.begin(), all.end(), 0);
-      kv_.keep(piece.sequence, all, kv_.shape().layers);
+      std::vector<int32_t> piece_rows(piece.count);
+      std::iota(piece_rows.begin(), piece_rows.end(), 0);
+      kv_.keep_rows(piece.sequence, piece_rows, kv_.shape().layers);
       // A copy, since a slice would keep the memory of the whole pass.
       pieces[piece.sample].push_back(concatenate({features.slice(begin, begin + piece.count)}));
       begin += piece.count;
@@ -157,10 +161,10 @@ std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenSt
       pass.push_back({s, sequence, count});
       begin += count;
       if (begin == rows[s]) finished.push_back(sequence);
-      if (batch.size() == pass_rows || static_cast<int64_t>(pass.size()) == pass_sequences) flush();
+      if (batch.size() == pass_rows || static_cast<int64_t>(pass.size()) == pass_sequences) run_pass();
     }
   }
-  if (batch.size() > 0) flush();
+  if (batch.size() > 0) run_pass();
 
   std::vector<model::Features> result;
   for (const auto& parts : pieces) result.push_back(parts.size() == 1 ? parts[0] : concatenate(parts));

@@ -11,45 +11,51 @@
 
 namespace clover::train {
 
-/// Computes the frozen target's features of training samples and caches them.  A sample's features are the
-/// same bits in any batch and epoch, so they are computed once and kept while they fit in memory; the others
-/// are computed again each time.
+/// Computes the frozen target's features of training samples and caches them on the CPU.  A sample's features
+/// are the same bits in any batch and epoch, so they are computed once and cached until the cache is full;
+/// the features of other samples are computed each time.
 class FeatureCache {
  public:
-  /// wanted: the features that the drafter reads.  longest: tokens of the longest sample.  cache_bytes:
+  /// wanted: the features that `features_of` returns.  longest_sample: its number of tokens.  cache_bytes:
   /// memory for the cache; 0: none.  origin: for messages.
-  FeatureCache(const model::Target& target, model::FeatureTaps wanted, int64_t longest, int64_t cache_bytes,
-               FeatureOrigin origin);
+  FeatureCache(const model::Target& target, model::FeatureTaps wanted, int64_t longest_sample,
+               int64_t cache_bytes, FeatureOrigin origin);
 
-  /// Prepares for a feature file of `samples` samples: from now on both pre_norm and post_norm are kept,
-  /// which drafters of any kind read, and one row more of each sample, which losses that read the target
-  /// need. known: the features by sample from an existing file, or empty; then only the samples `asked` will
-  /// be computed.
-  void retain_for_file(const std::vector<model::Features>& known, int64_t samples,
-                       std::span<const int64_t> asked);
-  /// All features by sample, for the feature file; undefined for samples without rows.  Null while some are
-  /// not in the cache.
+  /// Prepares for a feature file (feature_file.h) of `samples` samples.  From now on the cache holds what
+  /// heads of any kind and any loss can read: pre_norm and post_norm, and one more row of each sample
+  /// (TeacherRow in packed_batch.h).  `stored`: the features by sample from an existing file, which go into
+  /// the cache; empty if the file is to be written.  `used_samples`: the samples whose features a new file
+  /// must hold.
+  void retain_for_file(const std::vector<model::Features>& stored, int64_t samples,
+                       std::span<const int64_t> used_samples);
+  /// The features of all samples, by sample, to write a feature file; undefined for a sample without rows.
+  /// Null while a used sample is not in the cache.
   const std::vector<model::Features>* all_features(int64_t samples) const;
+  /// Rows that the target has computed so far.
+  int64_t computed_rows() const { return computed_rows_; }
 
-  /// Features of rows 0 .. rows[i]-1 of each sample, one sample after another, on the target's device.  keys:
-  /// the index of each sample for the cache; -1: the sample is not cached.  InputError as `check_finite`.
-  model::Features of(std::span<const data::TokenStore::Sample> samples, std::span<const int64_t> rows,
-                     std::span<const int64_t> keys);
+  /// The features of rows 0 .. rows[i]-1 of each sample i, one sample after another, on the target's device.
+  /// keys[i]: the sample's index in the cache; -1: it is not cached.  Throws as `check_finite`.
+  model::Features features_of(std::span<const data::TokenStore::Sample> samples,
+                              std::span<const int64_t> rows, std::span<const int64_t> keys);
 
  private:
+  /// The target's features of these samples, on the CPU; undefined where rows[i] is 0.
   std::vector<model::Features> compute(std::span<const data::TokenStore::Sample> samples,
                                        std::span<const int64_t> rows);
-  void keep(int64_t key, const model::Features& features);
+  void insert(int64_t key, const model::Features& features);  // unless the cache is full
 
   const model::Target& target_;
   FeatureOrigin origin_;
-  model::FeatureTaps wanted_, taps_;
-  model::KvCache kv_;
-  int64_t cache_bytes_;
-  bool for_file_ = false;  // whether one row more of each sample is computed
-  int64_t cached_bytes_ = 0;
-  std::vector<model::Features> kept_;  // the cache, by key, on the CPU
-  std::vector<char> known_;            // by key: 1 if cached, or without rows
+  model::FeatureTaps wanted_;            // to return
+  model::FeatureTaps taps_;              // to compute and cache
+  model::KvCache kv_;                    // of the passes that compute features
+  int64_t max_bytes_;                    // of cached_
+  bool for_file_ = false;                // whether one more row of each sample is computed
+  int64_t used_bytes_ = 0;               // of cached_
+  std::vector<model::Features> cached_;  // by key, on the CPU; undefined where not cached
+  int64_t computed_rows_ = 0;
+  std::vector<char> complete_;  // by key: 1 if cached, or if a feature file needs no rows of it
 };
 
 }  // namespace clover::train

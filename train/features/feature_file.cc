@@ -18,16 +18,16 @@ constexpr const char* checksum_key = "checksum";
 
 using Metadata = std::map<std::string, std::string>;
 
-std::string text_of(const std::vector<int64_t>& layers) {
+std::string comma_separated(const std::vector<int64_t>& layers) {
   std::string text;
   for (const int64_t layer : layers) text += (text.empty() ? "" : ",") + std::to_string(layer);
   return text;
 }
 
 /// The checksum of a file's metadata and tensors, the tensors in order of name.
-std::string checksum_of(const Metadata& about, data::NamedTensors tensors) {
+std::string checksum_of(const Metadata& metadata, data::NamedTensors tensors) {
   uint64_t sum = 0;
-  for (const auto& [key, value] : about)
+  for (const auto& [key, value] : metadata)
     if (key != checksum_key) sum = data::checksum(value, data::checksum(key, sum));
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [name, tensor] : tensors) {
@@ -39,17 +39,17 @@ std::string checksum_of(const Metadata& about, data::NamedTensors tensors) {
 }
 
 /// Why the file is damaged; "" if it is whole, or an older file without a checksum.
-std::string damage(const data::SafetensorsReader& reader, const Metadata& identity) {
-  const Metadata& about = reader.metadata();
-  for (const auto& [key, value] : about) {
+std::string why_damaged(const data::SafetensorsReader& reader, const Metadata& identity) {
+  const Metadata& metadata = reader.metadata();
+  for (const auto& [key, value] : metadata) {
     if (key != checksum_key && key != layers_key && !identity.contains(key))
       return "says \"" + key.substr(0, 80) + "\" of itself, which no file of features does";
   }
-  const auto recorded = about.find(checksum_key);
-  if (recorded == about.end()) return "";
+  const auto recorded = metadata.find(checksum_key);
+  if (recorded == metadata.end()) return "";
   data::NamedTensors tensors;
   for (const std::string& name : reader.names()) tensors.emplace_back(name, reader.read(name));
-  const std::string found = checksum_of(about, std::move(tensors));
+  const std::string found = checksum_of(metadata, std::move(tensors));
   return found == recorded->second ? ""
                                    : "is damaged: its checksum is " + found + ", and " +
                                          recorded->second.substr(0, 80) + " when it was written";
@@ -68,23 +68,23 @@ std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, 
     if (found->second != value && (name != "target" || found->second != sampled_target))
       refuse("holds features of another " + name + " (" + found->second + ", not " + value + ")");
   }
-  if (const std::string what = damage(reader, identity); !what.empty()) refuse(what);
-  const auto known = reader.metadata().find(layers_key);
-  const std::string tapped = known == reader.metadata().end() ? "" : known->second;
-  if (!layers.empty() && tapped != text_of(layers))
+  if (const std::string what = why_damaged(reader, identity); !what.empty()) refuse(what);
+  const auto recorded = reader.metadata().find(layers_key);
+  const std::string tapped = recorded == reader.metadata().end() ? "" : recorded->second;
+  if (!layers.empty() && tapped != comma_separated(layers))
     refuse("holds features of " + (tapped.empty() ? "no lower layers" : "layers " + tapped) + " (not " +
-           text_of(layers) + ")");
+           comma_separated(layers) + ")");
   const at::Tensor rows = reader.read("rows", {samples});
   if (rows.scalar_type() != at::kLong) refuse("has \"rows\" that are no int64");
-  int64_t all = 0;
+  int64_t total_rows = 0;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t count = rows.const_data_ptr<int64_t>()[i];
     if (count < 0 || count > INT32_MAX) refuse("has a sample of " + std::to_string(count) + " rows");
-    all += count;
+    total_rows += count;
   }
-  model::Features concatenated{reader.read("pre_norm", {all, hidden}),
-                               reader.read("post_norm", {all, hidden})};
-  if (!layers.empty()) concatenated.layers = reader.read("layers", {all, hidden * std::ssize(layers)});
+  model::Features concatenated{reader.read("pre_norm", {total_rows, hidden}),
+                               reader.read("post_norm", {total_rows, hidden})};
+  if (!layers.empty()) concatenated.layers = reader.read("layers", {total_rows, hidden * std::ssize(layers)});
   for (const auto member : model::feature_members) {
     if ((concatenated.*member).defined() && (concatenated.*member).scalar_type() != dtype)
       refuse("has features that are not in the target's dtype");
@@ -100,22 +100,22 @@ std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, 
 }
 
 void FeatureFile::write(const std::vector<model::Features>& by_sample) const {
-  std::vector<model::Features> useful;
+  std::vector<model::Features> non_empty;
   at::Tensor rows = at::empty({std::ssize(by_sample)}, at::kLong);
   for (size_t i = 0; i < by_sample.size(); ++i) {
     rows.data_ptr<int64_t>()[i] = by_sample[i].size();
-    if (by_sample[i].size() > 0) useful.push_back(by_sample[i]);
+    if (by_sample[i].size() > 0) non_empty.push_back(by_sample[i]);
   }
-  const model::Features concatenated = model::Features::concatenated(useful);
+  const model::Features concatenated = model::Features::concatenated(non_empty);
   data::NamedTensors tensors{
       {"rows", rows}, {"pre_norm", concatenated.pre_norm}, {"post_norm", concatenated.post_norm}};
-  Metadata about = identity;
+  Metadata metadata = identity;
   if (!layers.empty()) {
     tensors.emplace_back("layers", concatenated.layers);
-    about[layers_key] = text_of(layers);
+    metadata[layers_key] = comma_separated(layers);
   }
-  about[checksum_key] = checksum_of(about, tensors);
-  data::write_safetensors(path, tensors, about);
+  metadata[checksum_key] = checksum_of(metadata, tensors);
+  data::write_safetensors(path, tensors, metadata);
 }
 
 }  // namespace clover::train

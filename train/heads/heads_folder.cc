@@ -8,12 +8,12 @@
 
 namespace clover::train {
 
-nlohmann::json data_provenance(const nlohmann::json& store_about) {
-  nlohmann::json about = nlohmann::json::object();
+nlohmann::json data_provenance(const nlohmann::json& store_metadata) {
+  nlohmann::json metadata = nlohmann::json::object();
   for (const char* key : {"tokenizer", "chat_template"}) {
-    if (store_about.contains(key)) about[key] = store_about.at(key);
+    if (store_metadata.contains(key)) metadata[key] = store_metadata.at(key);
   }
-  return about;
+  return metadata;
 }
 
 std::string heads_damage(const std::filesystem::path& folder) {
@@ -32,16 +32,16 @@ std::string heads_damage(const std::filesystem::path& folder) {
 }
 
 void write_heads(const std::filesystem::path& folder, model::Drafter& drafter, const model::Target& target,
-                 nlohmann::json about, const std::vector<int64_t>& golden_ids, at::ScalarType dtype) {
-  constexpr size_t longest = 256;
-  std::vector<int64_t> ids(golden_ids.begin(), golden_ids.begin() + std::min(golden_ids.size(), longest));
+                 nlohmann::json metadata, const std::vector<int64_t>& golden_ids, at::ScalarType dtype) {
+  constexpr size_t max_golden = 256;
+  std::vector<int64_t> ids(golden_ids.begin(), golden_ids.begin() + std::min(golden_ids.size(), max_golden));
   if (ids.size() >= 2) {
     const bool was_frozen = drafter.frozen();
     if (!was_frozen) drafter.freeze(target.dtype());
-    about["golden"] = model::make_golden(drafter, target, ids);
+    metadata["golden"] = model::make_golden(drafter, target, ids);
     if (!was_frozen) drafter.thaw();
   }
-  model::save_heads(folder, drafter, target, about, dtype);
+  model::save_heads(folder, drafter, target, metadata, dtype);
 }
 
 }  // namespace clover::train

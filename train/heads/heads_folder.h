@@ -8,16 +8,17 @@
 
 namespace clover::train {
 
-/// The objects "tokenizer" and "chat_template" for config.json of a heads folder, copied from a token store's
-/// store.json.
-nlohmann::json data_provenance(const nlohmann::json& store_about);
+/// The objects "tokenizer" and "chat_template" for config.json of a heads folder, copied from
+/// `store_metadata`, a token store's store.json.
+nlohmann::json data_provenance(const nlohmann::json& store_metadata);
 
-/// Why a heads folder is damaged, as far as can be told without its target; "" if it is whole.
+/// Why a heads folder is damaged, as far as can be told without its target; "" if no damage is found.
 std::string heads_damage(const std::filesystem::path& folder);
 
-/// Writes a heads folder with a golden prompt, the first 256 of `golden_ids`
-/// (model/checkpoint/heads_checkpoint.h).  A trainable drafter is frozen for a moment and thawed again.
+/// Writes a heads folder with weights in `dtype` and, if `golden_ids` are at least 2, a golden prompt of the
+/// first 256 of them (model/checkpoint/heads_checkpoint.h).  `metadata`: further objects for config.json.  A
+/// thawed drafter is frozen to compute the golden guesses, and thawed again.
 void write_heads(const std::filesystem::path& folder, model::Drafter& drafter, const model::Target& target,
-                 nlohmann::json about, const std::vector<int64_t>& golden_ids, at::ScalarType dtype);
+                 nlohmann::json metadata, const std::vector<int64_t>& golden_ids, at::ScalarType dtype);
 
 }  // namespace clover::train

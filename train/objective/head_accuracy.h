@@ -11,15 +11,17 @@
 
 namespace clover::train {
 
-/// The rank that a head gave to one label.
+/// The rank of one label among the logits of a head.
 struct ScoredLabel {
-  int64_t head;
+  int64_t head;      // from 0
   int64_t sample;    // index in the packed batch
   int64_t position;  // index of the label's token in its sample
-  int64_t rank;      // 0: best guess; top_ranks: not among the best, or outside the draft vocabulary
+  int64_t rank;      // 0: the best guess; top_ranks: not among the best top_ranks guesses
 };
 
-/// Ranks of all supervised labels of a packed batch.  The drafter must be thawed; `heads`: its own, in fp32.
+/// The ranks of all supervised labels of a packed batch.  The drafter must be thawed
+/// (trainable).  `heads`: the
+/// vocabulary products of this drafter, in fp32.  `feed`: what the second and later heads read.
 std::vector<ScoredLabel> score_labels(model::Drafter& drafter, const model::Features& features,
                                       const PackedBatch& batch, const LabelMap& label_map,
                                       const LossHeads& heads, const Feed& feed);

@@ -10,7 +10,7 @@ void HeadMetrics::add(const HeadMetrics& other) {
   for (int64_t k = 0; k < top_ranks; ++k) hits[k] += other.hits[k];
 }
 
-double HeadMetrics::top(int64_t k) const {
+double HeadMetrics::top_k_accuracy(int64_t k) const {
   int64_t sum = 0;
   for (int64_t rank = 0; rank < k; ++rank) sum += hits[rank];
   return labels ? static_cast<double>(sum) / static_cast<double>(labels) : 0;

@@ -11,25 +11,29 @@
 
 namespace clover::train {
 
-constexpr int64_t top_ranks = 10;  // metrics count labels at ranks 0 .. top_ranks - 1
+/// The rank of a label is the number of tokens that the head prefers to it, 0 for the best guess.  Metrics
+/// count the labels at ranks 0 .. top_ranks - 1.
+constexpr int64_t top_ranks = 10;
 
-/// Loss and accuracy of one head.  A label outside the draft vocabulary has no loss and counts as wrong.
+/// Loss and accuracy of one head, summed over rows.  A label outside the draft vocabulary has no loss and
+/// counts as wrong.
 struct HeadMetrics {
-  double loss_sum = 0;                    // of the rows whose label is in the draft vocabulary
-  TermValues terms{};                     // each term's part of it, before its weight
+  double loss_sum = 0;                    // weighted terms of the rows whose label is in the draft vocabulary
+  TermValues terms{};                     // of the same rows: the sum of each term without its weight
   int64_t labels = 0;                     // supervised labels, also outside the draft vocabulary
   int64_t in_draft_vocab = 0;             // labels in the draft vocabulary
   std::array<int64_t, top_ranks> hits{};  // [k]: labels whose rank is k
 
   void add(const HeadMetrics& other);
-  double mean(double sum) const { return in_draft_vocab ? sum / static_cast<double>(in_draft_vocab) : 0; }
-  double mean_loss() const { return mean(loss_sum); }
-  /// Top-k accuracy: share of labels among the k best guesses, 1 <= k <= top_ranks.
-  double top(int64_t k) const;
+  /// A sum over rows, such as terms[k], divided by the number of rows that have a loss.
+  double per_row(double sum) const { return in_draft_vocab ? sum / static_cast<double>(in_draft_vocab) : 0; }
+  double mean_loss() const { return per_row(loss_sum); }
+  /// The share of labels among the k best guesses, 1 <= k <= top_ranks.
+  double top_k_accuracy(int64_t k) const;
 };
 
-/// For each head the number of supervised labels in the draft vocabulary, over which its loss is the mean.
-/// Taken over the whole global batch it makes loss and weights independent of the micro-batches.
+/// For each of `heads` heads its number of supervised labels in the draft vocabulary.  The loss of a head is
+/// divided by its number for the whole global batch, so micro-batches do not change loss and weights.
 std::vector<int64_t> count_draft_vocab_labels(std::span<const data::TokenStore::Sample> samples,
                                               int64_t heads, const LabelMap& label_map);
 

@@ -16,6 +16,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+/// InputError for `text`, the value of --loss; `found`: what is wrong with it.
 [[noreturn]] void refuse(const std::string& text, const std::string& found) {
   std::string names;
   for (const char* name : loss_term_names) names += (names.empty() ? "" : ", ") + std::string(name);
@@ -47,9 +48,9 @@ LossTerms LossTerms::parse(const std::string& text) {
     const double weight = take_weight(term, text);
     const auto name = std::ranges::find(loss_term_names, term);
     if (name == loss_term_names.end()) refuse(text, "\"" + std::string(term) + "\" is no term");
-    double& own = terms.weights_[static_cast<size_t>(name - loss_term_names.begin())];
-    if (own > 0) refuse(text, "\"" + std::string(term) + "\" stands twice");
-    own = weight;
+    double& term_weight = terms.weights_[static_cast<size_t>(name - loss_term_names.begin())];
+    if (term_weight > 0) refuse(text, "\"" + std::string(term) + "\" stands twice");
+    term_weight = weight;
     begin = end + 1;
   }
   return terms;
@@ -67,7 +68,7 @@ bool LossTerms::reads_target() const {
   return has(LossTerm::soft_labels) || has(LossTerm::total_variation) || has(LossTerm::lk);
 }
 
-nlohmann::json LossTerms::named(const std::function<double(LossTerm)>& value) const {
+nlohmann::json LossTerms::to_json(const std::function<double(LossTerm)>& value) const {
   nlohmann::json values = nlohmann::json::object();
   for (size_t k = 0; k < loss_term_count; ++k)
     if (const auto term = static_cast<LossTerm>(k); has(term)) values[loss_term_names[k]] = value(term);

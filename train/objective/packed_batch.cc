@@ -9,14 +9,15 @@
 namespace clover::train {
 namespace {
 
-/// A row that head `depth` or a later one has a label for.
+/// A row of a head; this head or a later one has a label for it.
 struct LabelledRow {
-  int64_t sample;
+  int64_t sample;  // index in the batch
   int64_t t;       // position of its features in the sample
-  int64_t parent;  // its row in the previous head
-  int64_t row;     // its row in the batch
+  int64_t parent;  // its parent's index among the rows of the previous head
+  int64_t row;     // index in the batch of the row with its features
 };
 
+/// Whether token `index` of the sample exists and is supervised.
 bool is_label(const data::TokenStore::Sample& sample, int64_t index) {
   return index < static_cast<int64_t>(sample.ids.size()) && sample.supervised[index];
 }
@@ -29,6 +30,7 @@ bool has_label_from_depth(const data::TokenStore::Sample& sample, int64_t t, int
   return false;
 }
 
+/// The rows `rows` of head `depth` with their labels.
 HeadLabels head_labels(std::span<const data::TokenStore::Sample> samples,
                        const std::vector<LabelledRow>& rows, int64_t depth) {
   std::vector<int64_t> parents, ids, sample_of, position, scored_rows, token_ids, teacher_rows;
@@ -89,14 +91,14 @@ PackedBatch pack(std::span<const data::TokenStore::Sample> samples, int64_t head
   batch.labelled_rows = at::tensor(labelled_rows, at::kLong);
   for (int64_t depth = 0; depth < heads; ++depth) {
     if (depth > 0) {
-      std::vector<LabelledRow> still;
+      std::vector<LabelledRow> next_labelled;
       for (size_t row = 0; row < labelled.size(); ++row) {
         if (has_label_from_depth(samples[labelled[row].sample], labelled[row].t, depth, heads)) {
-          still.push_back(
+          next_labelled.push_back(
               {labelled[row].sample, labelled[row].t, static_cast<int64_t>(row), labelled[row].row});
         }
       }
-      labelled = std::move(still);
+      labelled = std::move(next_labelled);
     }
     batch.heads.push_back(head_labels(samples, labelled, depth));
   }

@@ -10,23 +10,25 @@
 namespace clover::train {
 namespace {
 
-/// The rows of `next`, i64 on the CPU, that are fed the drafter's guess.
+/// The indices of the rows of `next`, the head at `depth`, that are fed the drafter's own guess: i64 on the
+/// CPU.
 at::Tensor rows_with_own_guess(const HeadLabels& next, int64_t depth, const Feed& feed) {
   const int64_t* sample = next.sample.const_data_ptr<int64_t>();
   const int64_t* t = next.t.const_data_ptr<int64_t>();
   std::vector<int64_t> rows;
   for (int64_t row = 0; row < next.sample.numel(); ++row) {
-    if (feed.own_share >= 1 ||
-        feed.draws.uniform(Draws::Purpose::feed, sample[row], t[row], depth) < feed.own_share)
+    if (feed.own_guess_share >= 1 ||
+        feed.draws.uniform(Draws::Purpose::feed, sample[row], t[row], depth) < feed.own_guess_share)
       rows.push_back(row);
   }
   return at::tensor(rows, at::kLong);
 }
 
-/// The ids by which the rows of `next`, at `depth`, are extended from `state`.
+/// The token ids, i64 [F], that the rows of `next`, the head at `depth`, are fed.  `state`: of the depth
+/// before.
 at::Tensor fed_ids(model::Drafter& drafter, const model::DraftState& state, const HeadLabels& next,
                    int64_t depth, const Feed& feed) {
-  if (!feed.own_guesses() || !drafter.autoregressive()) return next.ids;
+  if (!feed.uses_own_guesses() || !drafter.autoregressive()) return next.ids;
   const at::NoGradGuard no_grad;
   const at::Device device = state.hidden.device();
   const at::Tensor rows = kernels::to_device(rows_with_own_guess(next, depth, feed), device);

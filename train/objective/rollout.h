@@ -9,41 +9,44 @@
 
 namespace clover::train {
 
-/// The vocabulary products of a drafter's heads, as losses compute them.
+/// The vocabulary products (hidden states into logits) of a drafter's heads, in the dtype in which losses
+/// compute them.
 class LossHeads {
  public:
   /// `dtype`: of the products, fp32 or bf16.  The drafter must have been made for training and outlive this.
   LossHeads(const model::Drafter& drafter, at::ScalarType dtype);
 
-  /// The present weights of the head at `depth`: those of a head that is trained are cast at each call.
+  /// The current weights of the head at `depth`.  Weights that are trained are cast anew at each call.
   LossHead at(int64_t depth) const;
 
  private:
   const model::Drafter& drafter_;
   at::ScalarType dtype_;
-  at::Tensor shared_weight_, shared_cast_;  // that of all heads if they are not trained, and its cast
+  // Where all heads share the target's frozen LM head: its weight [V', D], and the same in dtype_.
+  at::Tensor shared_weight_, shared_cast_;
 };
 
-/// Which tokens the rows of the second and later heads are fed.
+/// Which tokens the rows of the second and later heads are fed: the true ones or the drafter's own guesses.
 struct Feed {
   /// The probability that a row is fed the drafter's own best guess in place of the true token.  0: teacher
-  /// forcing; 1: as while decoding; between: self-feeding, drawn for each row from `draws`.
-  double own_share = 0;
-  const LossHeads* heads = nullptr;  // what own guesses are made with; null with share 0
-  Draws draws{};                     // read where the share is between 0 and 1
+  /// forcing; 1: always, as in decoding; between: self-feeding, decided for each row by `draws`.
+  double own_guess_share = 0;
+  const LossHeads* heads = nullptr;  // compute the logits of own guesses; may be null if the share is 0
+  Draws draws{};                     // read only if the share is between 0 and 1
 
-  bool own_guesses() const { return own_share > 0; }
+  bool uses_own_guesses() const { return own_guess_share > 0; }
 };
 
-/// Called for each depth: the state of its rows, and their labels.
+/// Called for each depth with the state of the F rows of head `depth`, and their labels.
 using Visitor = std::function<void(int64_t depth, const model::DraftState& state, const HeadLabels& labels)>;
 
-/// Drafts over all depths of a batch, on the device of `features`: primes, visits depth 0, extends by what
-/// `feed` says, visits depth 1, and so on.  Training, scoring and evaluation all draft through this function.
-/// The drafter continues from its own states at every depth, whatever it is fed, and gradients flow through
-/// them; for kinds whose state is their own output this is EAGLE-3's training-time test.  Own guesses are the
-/// arg max over the draft vocabulary, computed only for the rows that are fed with them, and never for kinds
-/// that read no ids.
+/// Drafts over all depths of a batch: calls Drafter::prime, visits depth 0, calls Drafter::extend with the
+/// tokens that `feed` chooses, visits depth 1, and so on.  Training, scoring and evaluation all draft through
+/// this function.  `features` [R, ..] are those of the batch's rows; the drafter and the batch are on their
+/// device.  Each depth continues the drafter's own states of the depth before, whatever it is fed, and
+/// gradients flow through them; for kinds whose state is their own output this is EAGLE-3's training-time
+/// test.  Own guesses are the arg max over the draft vocabulary.  They are computed only for the rows that
+/// are fed them, and never for kinds that read no ids.
 void rollout(model::Drafter& drafter, const model::Features& features, const PackedBatch& batch,
              const Feed& feed, const Visitor& visit);
 

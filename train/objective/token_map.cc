@@ -11,7 +11,7 @@ namespace clover::train {
 
 at::Tensor frequent_tokens(const data::TokenStore& store, int64_t size, int64_t vocab) {
   if (size <= 0 || size >= vocab) return {};
-  std::vector<int64_t> count(vocab, 0);
+  std::vector<int64_t> count(vocab, 0);  // by token id: how often it is supervised
   for (int64_t index = 0; index < store.size(data::Split::train); ++index) {
     const auto sample = store.sample(data::Split::train, index);
     for (size_t t = 0; t < sample.ids.size(); ++t) {

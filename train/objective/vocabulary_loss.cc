@@ -25,6 +25,7 @@
 namespace clover::train {
 namespace {
 
+/// The rank of `label` among the logits [vocab] of one row.
 int64_t label_rank(const float* logits, int64_t vocab, int64_t label) {
   const float label_logit = logits[label];
   if (std::isnan(label_logit)) return vocab - 1;
@@ -34,14 +35,14 @@ int64_t label_rank(const float* logits, int64_t vocab, int64_t label) {
   return above;
 }
 
-/// labels i64 [R] on the logits' device -> ranks i64 [R] on it.
+/// logits fp32 [R, V'] and labels i64 [R] on one device -> their ranks, i64 [R] on it.
 at::Tensor label_ranks_on_device(const at::Tensor& logits, const at::Tensor& labels) {
   const int64_t vocab = logits.size(1);
   if (!logits.is_cpu()) {
-    const at::Tensor label = labels.unsqueeze(1), own = logits.gather(1, label);
+    const at::Tensor label = labels.unsqueeze(1), label_logits = logits.gather(1, label);
     const at::Tensor before = at::arange(vocab, labels.options()).unsqueeze(0) < label;
-    const at::Tensor above = ((logits > own) | ((logits == own) & before)).sum(1);
-    return above.masked_fill(own.squeeze(1).isnan(), vocab - 1);
+    const at::Tensor above = ((logits > label_logits) | ((logits == label_logits) & before)).sum(1);
+    return above.masked_fill(label_logits.squeeze(1).isnan(), vocab - 1);
   }
   at::Tensor ranks = at::empty({logits.size(0)}, at::kLong);
   const float* rows = logits.const_data_ptr<float>();
@@ -59,20 +60,22 @@ at::Tensor logits_of(const at::Tensor& hidden, const at::Tensor& weight, const a
   return bias.defined() ? logits.add_(bias) : logits;
 }
 
-double sum_of(const at::Tensor& values /* fp32 */) {
+/// The sum of fp32 values, in fp64.
+double sum_of(const at::Tensor& values) {
   const at::Tensor on_host = values.contiguous().cpu();
   double sum = 0;
   for (int64_t i = 0; i < on_host.numel(); ++i) sum += on_host.const_data_ptr<float>()[i];
   return sum;
 }
 
-/// The terms of some rows, and then their gradient with respect to the logits.
-class Chunk {
+/// The loss terms of R rows, a chunk of those of a head, and then their gradient with respect to the logits.
+class ChunkLoss {
  public:
-  /// `targets` are those of these rows.
-  Chunk(const LossTerms& terms, VocabularyTargets targets) : terms_(terms), targets_(std::move(targets)) {}
+  /// `targets`: of these R rows.
+  ChunkLoss(const LossTerms& terms, VocabularyTargets targets)
+      : terms_(terms), targets_(std::move(targets)) {}
 
-  /// logits: fp32 [R, V'].
+  /// The sum of each term over the rows; logits: fp32 [R, V'].
   TermValues values(const at::Tensor& logits) {
     log_q_ = at::_log_softmax(logits, 1, /*half_to_float=*/false);
     if (targets_.teacher_weight.defined())
@@ -93,21 +96,25 @@ class Chunk {
     return values;
   }
 
-  /// fp32 [R, V'].  Called once, after `values`; overwrites log_q_ with q.  With q < p meaning the tokens of
-  /// which min(p, q) is q:
-  ///   cross-entropy q - 1_y, soft labels q - p, total variation -da, lk -da / a,
-  ///   where a = sum min(p, q) and da_v = q_v ([q_v < p_v] - sum of q over q < p).
+  /// The gradient of the weighted sum of the terms, fp32 [R, V'].  Called once, after `values`; overwrites
+  /// log_q_ with q.  With q = softmax(logits), p the target's distribution, y the label and v any token, the
+  /// gradients of the terms are:
+  ///   cross-entropy: q - 1_y, where 1_y is 1 at y and 0 elsewhere
+  ///   soft labels: q - p
+  ///   total variation: -da, where a = sum_v min(p_v, q_v) and da_v = q_v ([q_v < p_v] - sum of q_w over the
+  ///     tokens w with q_w < p_w)
+  ///   lk: -da / a
   at::Tensor gradient() {
-    const double both = terms_[LossTerm::cross_entropy] + terms_[LossTerm::soft_labels];
+    const double q_weight = terms_[LossTerm::cross_entropy] + terms_[LossTerm::soft_labels];
     at::Tensor gradient = log_q_.exp_();
     if (reads_acceptance()) {
       const at::Tensor weight =
           (acceptance_.reciprocal() * terms_[LossTerm::lk] + terms_[LossTerm::total_variation]).unsqueeze(1);
-      const at::Tensor below = (gradient < p_).to(at::kFloat);
-      const at::Tensor share = (gradient * below).sum(1, /*keepdim=*/true);
-      gradient.mul_((share - below).mul_(weight).add_(both));
-    } else if (both != 1) {
-      gradient.mul_(both);
+      const at::Tensor q_below_p = (gradient < p_).to(at::kFloat);
+      const at::Tensor mass_below = (gradient * q_below_p).sum(1, /*keepdim=*/true);
+      gradient.mul_((mass_below - q_below_p).mul_(weight).add_(q_weight));
+    } else if (q_weight != 1) {
+      gradient.mul_(q_weight);
     }
     if (terms_.has(LossTerm::soft_labels)) gradient.sub_(p_, terms_[LossTerm::soft_labels]);
     if (terms_.has(LossTerm::cross_entropy)) {
@@ -120,11 +127,11 @@ class Chunk {
  private:
   bool reads_acceptance() const { return terms_.has(LossTerm::total_variation) || terms_.has(LossTerm::lk); }
 
-  /// i64 [R, n], drawn from P by its distribution function.
+  /// i64 [R, n]: labels drawn from p_ by inverting its cumulative distribution at `uniforms`.
   at::Tensor drawn_labels() const {
-    const at::Tensor below = p_.cumsum(1);
-    const at::Tensor total = below.narrow(1, below.size(1) - 1, 1);
-    return at::searchsorted(below, (targets_.uniforms * total).contiguous(), /*out_int32=*/false,
+    const at::Tensor cumulative = p_.cumsum(1);
+    const at::Tensor total = cumulative.narrow(1, cumulative.size(1) - 1, 1);  // 1 up to rounding
+    return at::searchsorted(cumulative, (targets_.uniforms * total).contiguous(), /*out_int32=*/false,
                             /*right=*/true)
         .clamp_max(p_.size(1) - 1);
   }
@@ -132,18 +139,19 @@ class Chunk {
   const LossTerms& terms_;
   VocabularyTargets targets_;
   at::Tensor log_q_;       // [R, V']
-  at::Tensor p_;           // [R, V'], or undefined
-  at::Tensor acceptance_;  // [R], or undefined
-  at::Tensor labels_;      // i64 [R, 1 or n]
+  at::Tensor p_;           // [R, V']: the target's distribution, or undefined
+  at::Tensor acceptance_;  // [R]: the acceptance probability a, or undefined
+  at::Tensor labels_;      // i64 [R, 1]: the data's, or [R, n]: drawn
 };
 
+/// Adds to `sum` what R rows contribute: gradient fp32 [R, V'] of their logits, hidden fp32 [R, D].
 void add_head_gradient(const at::Tensor& gradient, const at::Tensor& hidden, at::ScalarType dtype,
-                       double scale, HeadGradient& own) {
+                       double scale, HeadGradient& sum) {
   if (dtype == at::kFloat)
-    own.weight.addmm_(gradient.t(), hidden, 1, scale);
+    sum.weight.addmm_(gradient.t(), hidden, 1, scale);
   else
-    own.weight.add_(at::mm(gradient.to(dtype).t(), hidden.to(dtype)), scale);
-  if (own.bias.defined()) own.bias.add_(gradient.sum(0), scale);
+    sum.weight.add_(at::mm(gradient.to(dtype).t(), hidden.to(dtype)), scale);
+  if (sum.bias.defined()) sum.bias.add_(gradient.sum(0), scale);
 }
 
 struct KnownGradient : torch::autograd::Function<KnownGradient> {
@@ -154,8 +162,8 @@ struct KnownGradient : torch::autograd::Function<KnownGradient> {
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list outer) {
-    return {context->get_saved_variables()[0] * outer[0], {}, {}};
+                                                 torch::autograd::variable_list output_gradients) {
+    return {context->get_saved_variables()[0] * output_gradients[0], {}, {}};
   }
 };
 
@@ -179,7 +187,7 @@ void check(const at::Tensor& hidden, const LossHead& head, const VocabularyTarge
               "loss: the target's features or LM head are missing, or of another shape");
 }
 
-/// The rows begin .. begin + count of each tensor of `targets`.
+/// `targets` of the rows begin .. begin + count - 1 alone.
 VocabularyTargets narrowed(const VocabularyTargets& targets, int64_t begin, int64_t count) {
   const auto rows = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.narrow(0, begin, count) : tensor;
@@ -215,11 +223,11 @@ VocabularyLoss chunked_vocabulary_loss(const at::Tensor& hidden, const LossHead&
       result.ranks.narrow(0, begin, count)
           .copy_(label_ranks_on_device(logits, labels.narrow(0, begin, count)));
       if (!has_terms) continue;
-      Chunk part(terms, narrowed(targets_on_device, begin, count));
-      const TermValues values = part.values(logits);
+      ChunkLoss chunk_loss(terms, narrowed(targets_on_device, begin, count));
+      const TermValues values = chunk_loss.values(logits);
       for (size_t k = 0; k < loss_term_count; ++k) result.terms[k] += values[k];
       if (!differentiable && head_gradient == nullptr) continue;
-      const at::Tensor logit_gradient = part.gradient();
+      const at::Tensor logit_gradient = chunk_loss.gradient();
       if (differentiable)
         gradient.narrow(0, begin, count)
             .copy_(at::mm(logit_gradient.to(head.weight.scalar_type()), head.weight));

@@ -15,10 +15,10 @@ namespace clover::train {
 namespace {
 
 constexpr const char* weight_prefix = "weight.";
-constexpr const char* first_prefix = "exp_avg.";
-constexpr const char* second_prefix = "exp_avg_sq.";
+constexpr const char* exp_avg_prefix = "exp_avg.";
+constexpr const char* exp_avg_sq_prefix = "exp_avg_sq.";
 
-std::string shown(at::ScalarType dtype, at::IntArrayRef shape) {
+std::string dtype_and_shape(at::ScalarType dtype, at::IntArrayRef shape) {
   return c10::str(dtype, " ", shape);
 }
 
@@ -30,44 +30,44 @@ AdamW::AdamW(data::NamedTensors parameters, AdamWSettings settings)
   groups_.push_back({0.0, {}, {}, {}, {}});
   for (const auto& [name, parameter] : parameters_) {
     TORCH_CHECK(parameter.scalar_type() == at::kFloat, "parameter ", name, " is not fp32");
-    first_.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
-    second_.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
+    exp_avgs_.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
+    exp_avg_sqs_.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
     Group& group = groups_[parameter.dim() >= 2 ? 0 : 1];
     group.parameters.push_back(parameter);
-    group.first.push_back(first_.back());
-    group.second.push_back(second_.back());
+    group.exp_avgs.push_back(exp_avgs_.back());
+    group.exp_avg_sqs.push_back(exp_avg_sqs_.back());
     group.steps.push_back(at::zeros({}, parameter.options().requires_grad(false)));
   }
 }
 
 std::vector<at::Tensor> AdamW::gradients(const std::vector<at::Tensor>& parameters) const {
-  std::vector<at::Tensor> all;
+  std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();
-    all.push_back(gradient.defined() ? gradient : at::zeros_like(parameter));
+    gradients.push_back(gradient.defined() ? gradient : at::zeros_like(parameter));
   }
-  return all;
+  return gradients;
 }
 
 void AdamW::zero_gradients() {
   for (auto& [name, parameter] : parameters_) parameter.mutable_grad() = at::Tensor();
 }
 
-double AdamW::clip_gradients(double limit) {
+double AdamW::clip_gradients(double max_norm) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const auto& [name, parameter] : parameters_)
     if (parameter.grad().defined()) norms.push_back(parameter.grad().norm());
-  double square = 0;
+  double sum_of_squares = 0;
   if (!norms.empty()) {
-    const at::Tensor all = at::stack(norms).cpu();
-    for (const float norm : std::span(all.const_data_ptr<float>(), norms.size()))
-      square += static_cast<double>(norm) * norm;
+    const at::Tensor norms_on_host = at::stack(norms).cpu();
+    for (const float norm : std::span(norms_on_host.const_data_ptr<float>(), norms.size()))
+      sum_of_squares += static_cast<double>(norm) * norm;
   }
-  const double norm = std::sqrt(square);
-  if (limit > 0 && norm > limit) {
+  const double norm = std::sqrt(sum_of_squares);
+  if (max_norm > 0 && norm > max_norm) {
     for (auto& [name, parameter] : parameters_) {
-      if (parameter.grad().defined()) parameter.mutable_grad().mul_(limit / (norm + 1e-6));
+      if (parameter.grad().defined()) parameter.mutable_grad().mul_(max_norm / (norm + 1e-6));
     }
   }
   return norm;
@@ -78,7 +78,7 @@ void AdamW::step(double rate) {
   for (auto& group : groups_) {
     if (group.parameters.empty()) continue;
     for (auto& steps : group.steps) steps.add_(1);
-    at::_fused_adamw_(group.parameters, gradients(group.parameters), group.first, group.second,
+    at::_fused_adamw_(group.parameters, gradients(group.parameters), group.exp_avgs, group.exp_avg_sqs,
                       /*max_exp_avg_sqs=*/{}, group.steps, rate, settings_.beta1, settings_.beta2,
                       group.weight_decay, settings_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
   }
@@ -94,8 +94,8 @@ data::NamedTensors AdamW::state() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
     tensors.emplace_back(weight_prefix + name, parameter.detach());
-    tensors.emplace_back(first_prefix + name, first_[i]);
-    tensors.emplace_back(second_prefix + name, second_[i]);
+    tensors.emplace_back(exp_avg_prefix + name, exp_avgs_[i]);
+    tensors.emplace_back(exp_avg_sq_prefix + name, exp_avg_sqs_[i]);
   }
   return tensors;
 }
@@ -103,11 +103,12 @@ data::NamedTensors AdamW::state() const {
 void AdamW::check_state(const data::NamedTensors& parameters, const data::SafetensorsReader& file,
                         const std::string& where) {
   for (const auto& [name, parameter] : parameters) {
-    for (const char* prefix : {weight_prefix, first_prefix, second_prefix}) {
+    for (const char* prefix : {weight_prefix, exp_avg_prefix, exp_avg_sq_prefix}) {
       const data::TensorInfo& info = file.info(prefix + name);
       if (info.dtype != at::kFloat || parameter.sizes() != info.shape) {
-        throw data::InputError(where + ": tensor " + prefix + name + " is " + shown(info.dtype, info.shape) +
-                               ", expected " + shown(at::kFloat, parameter.sizes()) +
+        throw data::InputError(where + ": tensor " + prefix + name + " is " +
+                               dtype_and_shape(info.dtype, info.shape) + ", expected " +
+                               dtype_and_shape(at::kFloat, parameter.sizes()) +
                                ": continue from another checkpoint.");
       }
     }

@@ -10,7 +10,7 @@
 namespace clover::train {
 
 DataOrder::DataOrder(int64_t samples, int64_t batch, uint64_t seed)
-    : samples_(samples), batch_(batch), seed_(seed) {
+    : samples_(samples), batch_size_(batch), seed_(seed) {
   TORCH_CHECK(samples >= 1 && batch >= 1, "data order of ", samples, " samples in batches of ", batch);
 }
 
@@ -27,8 +27,8 @@ std::vector<int64_t> DataOrder::batch(int64_t step) {
     }
     epoch_ = epoch;
   }
-  const int64_t begin = (step % steps_per_epoch()) * batch_;
-  const int64_t end = std::min(begin + batch_, samples_);
+  const int64_t begin = (step % steps_per_epoch()) * batch_size_;
+  const int64_t end = std::min(begin + batch_size_, samples_);
   return {permutation_.begin() + begin, permutation_.begin() + end};
 }
 

@@ -21,14 +21,14 @@ class Nccl final : public GpuCollectives {
  public:
   Nccl(const ncclUniqueId& id, infer::Rank rank, at::Device gpu) : rank_(rank), gpu_(gpu) {
     c10::cuda::set_device(gpu.index());
-    check(ncclCommInitRank(&links_, static_cast<int>(rank.count), id, static_cast<int>(rank.number)),
+    check(ncclCommInitRank(&communicator_, static_cast<int>(rank.count), id, static_cast<int>(rank.number)),
           "join the GPUs of all ranks");
-    C10_CUDA_CHECK(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&last_exchange_, cudaEventDisableTiming));
   }
   // Not `ncclCommDestroy`, which waits for the other ranks, even dead ones.
   ~Nccl() override {
-    ncclCommAbort(links_);
-    cudaEventDestroy(last_);
+    ncclCommAbort(communicator_);
+    cudaEventDestroy(last_exchange_);
   }
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
@@ -36,39 +36,41 @@ class Nccl final : public GpuCollectives {
   void all_to_all(const at::Tensor& out, at::Tensor& in) override {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gpu_.index()).stream();
     const auto count = static_cast<size_t>(out.size(1));
-    const float* from = out.const_data_ptr<float>();
-    float* to = in.mutable_data_ptr<float>();
+    const float* out_rows = out.const_data_ptr<float>();
+    float* in_rows = in.mutable_data_ptr<float>();
     check(ncclGroupStart(), "begin an exchange");
-    ncclResult_t queued = ncclSuccess;
+    ncclResult_t queue_result = ncclSuccess;
     for (int rank = 0; rank < rank_.count; ++rank) {
-      if (queued == ncclSuccess)
-        queued = ncclSend(from + rank * count, count, ncclFloat, rank, links_, stream);
-      if (queued == ncclSuccess) queued = ncclRecv(to + rank * count, count, ncclFloat, rank, links_, stream);
+      if (queue_result == ncclSuccess)
+        queue_result = ncclSend(out_rows + rank * count, count, ncclFloat, rank, communicator_, stream);
+      if (queue_result == ncclSuccess)
+        queue_result = ncclRecv(in_rows + rank * count, count, ncclFloat, rank, communicator_, stream);
     }
-    const ncclResult_t begun = ncclGroupEnd();  // also after an error: an open group blocks the abort
-    check(queued, "queue an exchange of gradients");
-    check(begun, "exchange gradients");
-    C10_CUDA_CHECK(cudaEventRecord(last_, stream));
+    const ncclResult_t start_result = ncclGroupEnd();  // also after an error: an open group blocks the abort
+    check(queue_result, "queue an exchange of gradients");
+    check(start_result, "exchange gradients");
+    C10_CUDA_CHECK(cudaEventRecord(last_exchange_, stream));
   }
 
   bool finished() override {
     ncclResult_t result = ncclSuccess;
-    check(ncclCommGetAsyncError(links_, &result), "say how an exchange goes");
+    check(ncclCommGetAsyncError(communicator_, &result), "say how an exchange goes");
     check(result, "exchange gradients");
-    const cudaError_t passed = cudaEventQuery(last_);
-    if (passed == cudaErrorNotReady) {
-      (void)cudaGetLastError();  // cudaErrorNotReady is no error, but some runtimes keep it as the last one
+    const cudaError_t status = cudaEventQuery(last_exchange_);
+    if (status == cudaErrorNotReady) {
+      (void)
+          cudaGetLastError();  // cudaErrorNotReady is no error, but some runtimes record it as the last error
       return false;
     }
-    C10_CUDA_CHECK(passed);
+    C10_CUDA_CHECK(status);
     return true;
   }
 
  private:
   infer::Rank rank_;
   at::Device gpu_;
-  ncclComm_t links_ = nullptr;
-  cudaEvent_t last_ = nullptr;  // recorded after the last exchange
+  ncclComm_t communicator_ = nullptr;
+  cudaEvent_t last_exchange_ = nullptr;  // recorded after the last exchange
 };
 
 }  // namespace

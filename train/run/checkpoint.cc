@@ -15,14 +15,16 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr int format_version = 2;
-const std::string half_written = ".partial-";
+const std::string partial_prefix = ".partial-";  // of a folder that is being written or removed
 
+/// "step-000100" for step 100.
 std::string name_of(int64_t step) {
   char name[32];
   std::snprintf(name, sizeof name, "step-%06lld", static_cast<long long>(step));
   return name;
 }
 
+/// The step in the name of a checkpoint; -1 if the name has another form.
 int64_t step_of(const fs::path& checkpoint) {
   const std::string name = checkpoint.filename().string();
   if (name.rfind("step-", 0) != 0 || name.size() < 6) return -1;
@@ -33,10 +35,11 @@ int64_t step_of(const fs::path& checkpoint) {
 
 /// Removes a checkpoint.  It is renamed first, so that an incomplete one never has its name.
 void discard(const fs::path& checkpoint) {
-  const fs::path away = checkpoint.parent_path() / (half_written + "old-" + checkpoint.filename().string());
-  fs::remove_all(away);
-  fs::rename(checkpoint, away);
-  fs::remove_all(away);
+  const fs::path hidden =
+      checkpoint.parent_path() / (partial_prefix + "old-" + checkpoint.filename().string());
+  fs::remove_all(hidden);
+  fs::rename(checkpoint, hidden);
+  fs::remove_all(hidden);
 }
 
 /// The complete checkpoints of a folder, oldest first.
@@ -55,31 +58,33 @@ std::string to_text(const RunState& state, const RunRecord& record, const at::Te
                             {"step", state.step},
                             {"tokens", state.tokens},
                             {"seconds", state.seconds},
-                            {"best", state.best},
+                            {"operations", state.operations},
+                            {"best", state.best_tokens_per_step},
                             {"best_step", state.best_step},
-                            {"best_on", state.best_on},
+                            {"best_on", state.best_eval_prompts},
                             {"evaluated_step", state.evaluated_step},
                             {"evaluation", state.evaluation},
                             {"draft_vocab", token_map.defined() ? token_map.numel() : 0},  // 0: all
                             {"identity", record.identity},
-                            {"about", record.about}};
+                            {"about", record.heads_metadata}};
   return json.dump(1) + "\n";
 }
 
-/// Whether the existing checkpoint belongs to the same run, so that it holds the same weights (on the CPU bit
-/// for bit).
-bool is_same_run(const fs::path& checkpoint, const nlohmann::json& identity) {
+/// Whether a complete checkpoint at this place belongs to a run with the same results bit for bit, so that it
+/// already holds the weights to save.  Only CPU runs are reproducible.
+bool has_same_weights(const fs::path& checkpoint, const nlohmann::json& identity) {
   if (!fs::exists(checkpoint / "state.json")) return false;
   try {
-    const nlohmann::json before = read_checkpoint(checkpoint).identity;
+    const nlohmann::json existing = read_checkpoint(checkpoint).identity;
     return identity.at("settings").value("device", "cpu") == "cpu" &&
-           before.at("target") == identity.at("target") && before.at("data") == identity.at("data") &&
-           FitSettings::same_weights(before.at("settings"), identity.at("settings"));
+           existing.at("target") == identity.at("target") && existing.at("data") == identity.at("data") &&
+           FitSettings::same_weights(existing.at("settings"), identity.at("settings"));
   } catch (const data::InputError&) {
     return false;
   }
 }
 
+/// Writes all files of a checkpoint; `state`: the text of state.json.
 void write_new(const fs::path& temporary, const std::string& state, const AdamW& optimiser,
                const at::Tensor& token_map) {
   fs::remove_all(temporary);
@@ -93,34 +98,35 @@ void write_new(const fs::path& temporary, const std::string& state, const AdamW&
 }  // namespace
 
 void Checkpoints::save(const RunState& state, const RunRecord& record, const AdamW& optimiser,
-                       const at::Tensor& token_map, int64_t keep) const {
+                       const at::Tensor& token_map, int64_t max_checkpoints) const {
   const fs::path final_name = at_step(state.step);
   const std::string text = to_text(state, record, token_map);
-  if (is_same_run(final_name, record.identity)) {
-    // A resumed run has reached this step again.  The checkpoint is not replaced, since it may be the only
-    // one; only its state.json is rewritten, atomically.
+  if (has_same_weights(final_name, record.identity)) {
+    // A resumed run has reached this step again.  The checkpoint may be the only one, so it is not replaced;
+    // only its state.json is rewritten, atomically.
     data::write_file_atomically(final_name / "state.json", text);
   } else {
-    const fs::path temporary = folder_ / (half_written + name_of(state.step));
+    const fs::path temporary = folder_ / (partial_prefix + name_of(state.step));
     write_new(temporary, text, optimiser, token_map);
     data::replace_folder(temporary, final_name);
   }
-  const auto all = complete_checkpoints(folder_);
-  if (keep == 0) return;
-  for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) discard(all[i]);
+  const auto checkpoints = complete_checkpoints(folder_);
+  if (max_checkpoints == 0) return;
+  for (size_t i = 0; i + static_cast<size_t>(max_checkpoints) < checkpoints.size(); ++i)
+    discard(checkpoints[i]);
 }
 
 std::optional<fs::path> Checkpoints::newest() const {
-  const auto all = complete_checkpoints(folder_);
-  if (all.empty()) return std::nullopt;
-  return all.back();
+  const auto checkpoints = complete_checkpoints(folder_);
+  if (checkpoints.empty()) return std::nullopt;
+  return checkpoints.back();
 }
 
-std::optional<fs::path> Checkpoints::before(const fs::path& checkpoint) const {
-  std::optional<fs::path> last;
-  for (const fs::path& one : complete_checkpoints(folder_))
-    if (step_of(one) < step_of(checkpoint)) last = one;
-  return last;
+std::optional<fs::path> Checkpoints::newest_before(const fs::path& checkpoint) const {
+  std::optional<fs::path> older;
+  for (const fs::path& candidate : complete_checkpoints(folder_))
+    if (step_of(candidate) < step_of(checkpoint)) older = candidate;
+  return older;
 }
 
 fs::path Checkpoints::at_step(int64_t step) const {
@@ -129,7 +135,7 @@ fs::path Checkpoints::at_step(int64_t step) const {
 
 std::vector<int64_t> Checkpoints::steps() const {
   std::vector<int64_t> steps;
-  for (const fs::path& one : complete_checkpoints(folder_)) steps.push_back(step_of(one));
+  for (const fs::path& checkpoint : complete_checkpoints(folder_)) steps.push_back(step_of(checkpoint));
   return steps;
 }
 
@@ -145,16 +151,17 @@ void Checkpoints::remove_leftovers() const {
 
 std::vector<int64_t> Checkpoints::remove_later(int64_t step) const {
   std::vector<int64_t> removed;
-  const auto all = complete_checkpoints(folder_);
-  for (auto one = all.rbegin(); one != all.rend() && step_of(*one) > step; ++one) {
-    discard(*one);
-    removed.push_back(step_of(*one));
+  const auto checkpoints = complete_checkpoints(folder_);
+  for (auto later = checkpoints.rbegin(); later != checkpoints.rend() && step_of(*later) > step; ++later) {
+    discard(*later);
+    removed.push_back(step_of(*later));
   }
   return removed;
 }
 
 namespace {
 
+/// InputError unless the members of `identity` that others read have the right types.
 void check_types(const nlohmann::json& identity, const std::string& where) {
   const auto is = [&](const char* key, nlohmann::json::value_t type) {
     return identity.is_object() && identity.contains(key) && identity.at(key).type() == type;
@@ -167,6 +174,7 @@ void check_types(const nlohmann::json& identity, const std::string& where) {
   }
 }
 
+/// The token map of a checkpoint with a draft vocabulary of `size` tokens; undefined for size 0.
 at::Tensor read_token_map(const fs::path& checkpoint, int64_t size) {
   const fs::path file = checkpoint / "token_map.safetensors";
   if (size == 0) {
@@ -198,18 +206,23 @@ SavedRun read_checkpoint(const fs::path& checkpoint) {
                              ", expected " + std::to_string(format_version) +
                              ": it was written by another version of this program.");
     }
-    saved.state = {json.at("step"),       json.at("tokens"),
-                   json.at("seconds"),    json.at("best"),
-                   json.at("best_step"),  json.at("evaluated_step"),
-                   json.at("evaluation"), json.value("best_on", nlohmann::json())};
+    saved.state = {.step = json.at("step"),
+                   .tokens = json.at("tokens"),
+                   .seconds = json.at("seconds"),
+                   .operations = json.value("operations", 0.0),
+                   .best_tokens_per_step = json.at("best"),
+                   .best_step = json.at("best_step"),
+                   .evaluated_step = json.at("evaluated_step"),
+                   .evaluation = json.at("evaluation"),
+                   .best_eval_prompts = json.value("best_on", nlohmann::json())};
     saved.identity = json.at("identity");
-    saved.about = json.at("about");
+    saved.heads_metadata = json.at("about");
     draft_vocab = json.at("draft_vocab");
   } catch (const nlohmann::json::exception& error) {
     throw data::InputError(file.string() + " is not a checkpoint's state (" + error.what() +
                            "): use another checkpoint.");
   }
-  if (saved.state.step < 0 || draft_vocab < 0 || !saved.about.is_object()) {
+  if (saved.state.step < 0 || draft_vocab < 0 || !saved.heads_metadata.is_object()) {
     throw data::InputError(file.string() +
                            ": \"step\" and \"draft_vocab\" must not be negative, and \"about\" must be an "
                            "object: use another checkpoint.");

@@ -16,13 +16,14 @@ double seconds_of_step(Trainer& trainer, int64_t step, StepMetrics& metrics) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// How many full sets of gradients are in memory at once: one for each level of tree_sum over micro-batches.
+/// How many gradients of all parameters are in memory at once: one for each level of tree_sum (tree_sum.h)
+/// over the micro-batches of a step.
 int64_t gradients_in_memory(const FitSettings& settings) {
-  int64_t held = 1;
-  for (int64_t left = (settings.batch + settings.micro_batch - 1) / settings.micro_batch; left > 1;
-       left = (left + 1) / 2)
-    ++held;
-  return held;
+  int64_t levels = 1;
+  for (int64_t leaves = (settings.batch + settings.micro_batch - 1) / settings.micro_batch; leaves > 1;
+       leaves = (leaves + 1) / 2)
+    ++levels;
+  return levels;
 }
 
 }  // namespace
@@ -30,14 +31,16 @@ int64_t gradients_in_memory(const FitSettings& settings) {
 nlohmann::json estimate(const FitJob& job) {
   const int64_t samples = job.store.size(data::Split::train);
   int64_t rows = 0, answer_tokens = 0, parameters = 0;
-  Communicator alone;
-  Trainer trainer(job, alone);
+  Communicator single_process;
+  Trainer trainer(job, single_process);
   for (int64_t i = 0; i < samples; ++i) {
     const auto sample = job.sample(i);
     rows += useful_rows(sample, job.drafter->trained_depth(), trainer.objective().wants_teacher_row());
     answer_tokens += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
   for (const auto& parameter : job.drafter->parameters()) parameters += parameter.numel();
+  // fp32: the weights, two moments and the gradients.
+  const int64_t training_bytes = parameters * 4 * (3 + gradients_in_memory(job.settings));
 
   const model::FeatureTaps wanted = trainer.objective().taps();
   const model::FeatureTaps taps =
@@ -46,28 +49,28 @@ nlohmann::json estimate(const FitJob& job) {
                             static_cast<int64_t>(c10::elementSize(job.target->dtype())) *
                             (int64_t{taps.pre_norm} + int64_t{taps.post_norm} + std::ssize(taps.layers));
   const DataOrder order(std::ssize(job.used_samples), job.settings.batch, job.settings.seed);
-  const double passes = static_cast<double>(job.total_steps) / static_cast<double>(order.steps_per_epoch());
-  const int64_t kept = passes > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
+  const double epochs = static_cast<double>(job.total_steps) / static_cast<double>(order.steps_per_epoch());
+  const int64_t cached_bytes = epochs > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
 
-  // The first time the step computes its features, the second time it finds them in the cache.
+  // The first run of the step computes its features (cold), the second finds them in the cache (warm).
   StepMetrics metrics;
   const double cold = seconds_of_step(trainer, 0, metrics);
   const double warm = seconds_of_step(trainer, 0, metrics);
-  const double share_kept =
-      rows > 0 ? std::min(1.0, static_cast<double>(kept) / static_cast<double>(rows * row_bytes)) : 0;
-  const double first = std::min(passes, 1.0), later = std::max(passes - 1, 0.0);
-  const double steps_an_epoch = static_cast<double>(order.steps_per_epoch());
-  const double seconds =
-      steps_an_epoch * (first * cold + later * (share_kept * warm + (1 - share_kept) * cold));
-  const double tokens = passes * static_cast<double>(answer_tokens);
+  const double cached_share =
+      rows > 0 ? std::min(1.0, static_cast<double>(cached_bytes) / static_cast<double>(rows * row_bytes)) : 0;
+  const double first_epoch = std::min(epochs, 1.0), later_epochs = std::max(epochs - 1, 0.0);
+  const double steps_per_epoch = static_cast<double>(order.steps_per_epoch());
+  const double seconds = steps_per_epoch * (first_epoch * cold +
+                                            later_epochs * (cached_share * warm + (1 - cached_share) * cold));
+  const double tokens = epochs * static_cast<double>(answer_tokens);
   return {{"steps", job.total_steps},
           {"samples", samples},
           {"answer_tokens", static_cast<int64_t>(tokens)},
           {"trainable_parameters", parameters},
           {"memory_bytes",
            {{"target", job.target->weight_bytes()},
-            {"weights_gradients_moments", parameters * 4 * (3 + gradients_in_memory(job.settings))},
-            {"features_kept", kept},
+            {"weights_gradients_moments", training_bytes},
+            {"features_kept", cached_bytes},
             {"resident_now", infer::peak_memory()}}},
           {"seconds", seconds},
           {"answer_tokens_per_second", seconds > 0 ? tokens / seconds : 0}};

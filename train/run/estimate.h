@@ -6,9 +6,9 @@
 
 namespace clover::train {
 
-/// Estimates what a run takes: {"steps", "answer_tokens", "trainable_parameters", "memory_bytes": {...},
-/// "seconds", "answer_tokens_per_second"}.  For the time it computes one training step, which changes the
-/// drafter.  Writes nothing.
+/// Estimates the time and memory of a run: {"steps", "samples", "answer_tokens", "trainable_parameters",
+/// "memory_bytes": {...}, "seconds", "answer_tokens_per_second"}.  To measure the time it runs the first
+/// training step twice, which changes the drafter's weights.  Writes no files.
 nlohmann::json estimate(const FitJob& job);
 
 }  // namespace clover::train

@@ -11,8 +11,7 @@
 #include <stdexcept>
 
 #include "data/files/error.h"
-#include "data/files/files.h"
-#include "data/files/unfinished_folder.h"
+#include "data/files/folder_lock.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
@@ -21,8 +20,9 @@
 #include "train/evaluate/acceptance.h"
 #include "train/heads/heads_folder.h"
 #include "train/run/estimate.h"
-#include "train/run/folder_lock.h"
+#include "train/run/operation_count.h"
 #include "train/run/rank_agreement.h"
+#include "train/run/run_folder.h"
 #include "train/run/run_report.h"
 #include "train/run/trainer.h"
 #include "train/store/prompt_leakage.h"
@@ -48,17 +48,18 @@ class Run {
   void discard_best(const std::string& damage);
   bool evaluation_due() const;
   void train_step();
+  StepMetrics counted_step();
   void save_features();
-  void on_rank_zero(const std::function<void()>& work);
+  void run_on_rank_zero(const std::function<void()>& work);
   void evaluate();
   void measure();
   nlohmann::json current_prompts() const;
   void remeasure_best();
   bool stop_requested();
   void save_checkpoint();
-  nlohmann::json about() const;
+  nlohmann::json heads_metadata() const;
   void save_heads(const fs::path& folder);
-  int interrupted();
+  int finish_interrupted();
   void finish();
 
   FitJob& job_;
@@ -68,35 +69,13 @@ class Run {
   RunState& state_;
   Trainer trainer_;
   Checkpoints checkpoints_;
-  std::unique_ptr<RunReport> report_;       // null except in rank 0
+  std::unique_ptr<RunReport> report_;       // null in ranks other than 0
   std::unique_ptr<Acceptance> acceptance_;  // null without held-out prompts
-  bool features_unsaved_;                   // a feature file is asked for and not written yet
+  bool features_unsaved_;                   // whether a feature file is still to be written
+  double operations_per_token_ = 0;         // floating-point operations of the drafter; 0: not counted yet
 };
 
-/// Prepares the locked run folder: writes run.toml, and removes temporary files of killed processes and
-/// checkpoints after the one that is resumed.
-void prepare_run_folder(const FitJob& job) {
-  const fs::path& folder = job.folders.output;
-  data::remove_temporaries(folder);
-  data::write_file_atomically(folder / "run.toml", job.settings.to_toml());
-  const Checkpoints checkpoints(folder);
-  checkpoints.remove_leftovers();
-  if (job.checkpoint) {
-    std::string removed;
-    for (const int64_t step : checkpoints.remove_later(job.state.step))
-      removed += " " + checkpoints.at_step(step).filename().string();
-    if (!removed.empty())
-      std::fprintf(stderr, "going on behind step %lld; removed the later checkpoints:%s\n",
-                   static_cast<long long>(job.state.step), removed.c_str());
-  }
-  for (const char* heads : {"best", "last"}) data::remove_unfinished(folder / heads);
-}
-
-int64_t resume_step(const FitJob& job) {
-  return job.checkpoint ? job.state.step : -1;
-}
-
-void say_why_not_evaluated(const FitJob& job) {
+void print_why_not_evaluated(const FitJob& job) {
   std::string why = "holds no held-out samples (prepare --holdout)";
   if (job.store.size(data::Split::held_out) > 0)
     why = "holds no held-out prompt that leaves room for --eval-max-tokens " +
@@ -121,7 +100,7 @@ Run::Run(FitJob& job, Communicator& ranks)
                    settings_.feature_file.c_str());
   }
   if (job.checkpoint) restore_optimiser(*job.checkpoint, state_.step, trainer_.optimiser());
-  // Without best/ (resumed in another folder, or removed) the next evaluation is the best one.
+  // best/ may be missing: the run was resumed in another folder, or best/ was removed.
   if (!fs::exists(folder_ / "best"))
     forget_best();
   else if (const std::string damage = heads_damage(folder_ / "best"); !damage.empty())
@@ -129,23 +108,25 @@ Run::Run(FitJob& job, Communicator& ranks)
   auto prompts = held_out_prompts(job.store, settings_.eval_prompts, job.target->config().context,
                                   settings_.eval_max_tokens);
   if (!prompts.empty()) {
-    const AcceptanceSettings how{.max_tokens = settings_.eval_max_tokens};
-    acceptance_ = std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), how);
+    const AcceptanceSettings acceptance_settings{.max_tokens = settings_.eval_max_tokens};
+    acceptance_ =
+        std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), acceptance_settings);
     if (ranks_.is_rank_zero()) warn_of_leaked_prompts(job.store, settings_.data);
   } else if (settings_.eval_prompts > 0 && ranks_.is_rank_zero()) {
-    say_why_not_evaluated(job);
+    print_why_not_evaluated(job);
   }
   if (ranks_.is_rank_zero())
-    report_ = std::make_unique<RunReport>(folder_, resume_step(job), state_.step, job.total_steps,
-                                          trainer_.objective().terms());
+    report_ = std::make_unique<RunReport>(folder_, job.checkpoint ? state_.step : -1, state_.step,
+                                          job.total_steps, trainer_.objective().terms());
 }
 
+/// Makes the next evaluation the best one.
 void Run::forget_best() {
-  state_.best = -1;
+  state_.best_tokens_per_step = -1;
   state_.best_step = state_.evaluated_step = -1;
 }
 
-/// Forgets the heads in best/, which cannot be read; the next evaluation writes new ones.
+/// Forgets the heads in best/, which cannot be read (`damage`: why); the next evaluation writes new ones.
 void Run::discard_best(const std::string& damage) {
   forget_best();
   if (!ranks_.is_rank_zero()) return;
@@ -161,7 +142,7 @@ bool Run::evaluation_due() const {
 
 void Run::train_step() {
   const auto start = Clock::now();
-  const StepMetrics metrics = trainer_.step(state_.step);
+  const StepMetrics metrics = counted_step();
   const double seconds = seconds_since(start);
   save_features();
   ++state_.step;
@@ -170,13 +151,34 @@ void Run::train_step() {
   if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), metrics, seconds);
 }
 
+/// A step, and its floating-point operations.  Those of the drafter are counted in the first step that has
+/// labels and taken to grow with the answers' tokens; the target's are two for each weight and row.
+StepMetrics Run::counted_step() {
+  const int64_t target_rows_before = trainer_.feature_cache().computed_rows();
+  std::optional<OperationCount> count;
+  if (operations_per_token_ == 0) count.emplace();
+  StepMetrics metrics = trainer_.step(state_.step);
+  // Each process knows its own share; all have about the same.
+  const double processes = static_cast<double>(ranks_.rank().count);
+  const auto tokens = static_cast<double>(metrics.answer_tokens);
+  if (count && tokens > 0) operations_per_token_ = count->operations() * processes / tokens;
+  const int64_t target_rows = trainer_.feature_cache().computed_rows() - target_rows_before;
+  const model::TargetConfig& config = job_.target->config();
+  const double vocabulary = static_cast<double>(config.vocab) * static_cast<double>(config.hidden);
+  const double layer_weights = config.parameter_count() - (config.tied_head ? 1 : 2) * vocabulary;
+  state_.operations +=
+      operations_per_token_ * tokens + 2 * layer_weights * static_cast<double>(target_rows) * processes;
+  return metrics;
+}
+
+/// Writes the feature file as soon as all features are in the cache.
 void Run::save_features() {
   if (!features_unsaved_) return;
-  const auto* all = trainer_.feature_cache().all_features(job_.store.size(data::Split::train));
-  if (all == nullptr) return;
+  const auto* features = trainer_.feature_cache().all_features(job_.store.size(data::Split::train));
+  if (features == nullptr) return;
   features_unsaved_ = false;
   try {
-    job_.feature_file().write(*all);
+    job_.feature_file().write(*features);
   } catch (const std::exception& error) {  // the file only saves time, so training continues
     report_->clear();
     std::fprintf(stderr, "--feature-file %s was not written: %s\n", settings_.feature_file.c_str(),
@@ -184,24 +186,26 @@ void Run::save_features() {
   }
 }
 
-// Runs `work` in rank 0; the others wait until it has finished or was interrupted.
-void Run::on_rank_zero(const std::function<void()>& work) {
-  bool stopped = false;
+/// Runs `work` in rank 0, while the others wait for its end.  infer::Interrupted in all ranks if it was
+/// interrupted.
+void Run::run_on_rank_zero(const std::function<void()>& work) {
+  bool was_interrupted = false;
   if (ranks_.is_rank_zero()) {
     try {
       work();
     } catch (const infer::Interrupted&) {
-      stopped = true;
+      was_interrupted = true;
     }
   }
-  if (ranks_.all_gather({stopped ? 1.0 : 0.0})[0][0] != 0) throw infer::Interrupted();
+  if (ranks_.all_gather({was_interrupted ? 1.0 : 0.0})[0][0] != 0) throw infer::Interrupted();
 }
 
 void Run::evaluate() {
-  on_rank_zero([this] { measure(); });
+  run_on_rank_zero([this] { measure(); });
   state_.evaluated_step = state_.step;
 }
 
+/// What RunState::best_eval_prompts records: the prompts that this process evaluates on.
 nlohmann::json Run::current_prompts() const {
   return {{"prompts", acceptance_->prompts().size()}, {"max_tokens", settings_.eval_max_tokens}};
 }
@@ -209,7 +213,8 @@ nlohmann::json Run::current_prompts() const {
 /// Measures best/ again when the run is resumed with other evaluation prompts, so that later heads are
 /// compared with it on the same prompts.
 void Run::remeasure_best() {
-  if (!acceptance_ || state_.best_step < 0 || state_.best_on.is_null() || state_.best_on == current_prompts())
+  if (!acceptance_ || state_.best_step < 0 || state_.best_eval_prompts.is_null() ||
+      state_.best_eval_prompts == current_prompts())
     return;
   const nlohmann::json training =
       model::read_heads_info(folder_ / "best").config.value("training", nlohmann::json());
@@ -224,18 +229,19 @@ void Run::remeasure_best() {
   } catch (const std::exception& error) {
     return discard_best(error.what());
   }
-  state_.best = acceptance_->measure(*best).tokens_per_step;
-  state_.best_on = current_prompts();
+  state_.best_tokens_per_step = acceptance_->measure(*best).tokens_per_step;
+  state_.best_eval_prompts = current_prompts();
 }
 
-/// Whether any rank got a signal to stop.  Signals may reach the ranks at different steps, so they agree on
-/// it.
+/// Whether a rank got a signal to stop.  Signals may reach the ranks at different steps, so the ranks
+/// exchange this.
 bool Run::stop_requested() {
-  bool asked = false;
-  for (const auto& rank : ranks_.all_gather({infer::interrupted() ? 1.0 : 0.0})) asked |= rank[0] != 0;
-  return asked;
+  bool requested = false;
+  for (const auto& rank : ranks_.all_gather({infer::interrupted() ? 1.0 : 0.0})) requested |= rank[0] != 0;
+  return requested;
 }
 
+/// Evaluates the current heads, in rank 0, and saves them as best/ if they are the best so far.
 void Run::measure() {
   report_->clear();
   const AcceptanceMetrics metrics = acceptance_->measure(*job_.drafter);
@@ -243,49 +249,52 @@ void Run::measure() {
                        {"tokens_per_step", metrics.tokens_per_step},
                        {"tokens", metrics.tokens},
                        {"passes", metrics.passes},
-                       {"differs_from_plain", metrics.differs},
+                       {"differs_from_plain", metrics.mismatches},
                        {"accepted_histogram", metrics.accepted_histogram},
                        {"by_category", metrics.by_category}};
   state_.evaluation.update(current_prompts());
   report_->evaluation(state_.step, state_.evaluation, metrics, acceptance_->prompts().size());
-  // Set here for the heads and checkpoints written below; the other ranks set it in evaluate().
-  state_.evaluated_step = state_.step;
-  if (metrics.tokens_per_step > state_.best) {
-    state_.best = metrics.tokens_per_step;
+  state_.evaluated_step = state_.step;  // evaluate() sets it in the other ranks
+  if (metrics.tokens_per_step > state_.best_tokens_per_step) {
+    state_.best_tokens_per_step = metrics.tokens_per_step;
     state_.best_step = state_.step;
-    state_.best_on = current_prompts();
+    state_.best_eval_prompts = current_prompts();
     save_heads(folder_ / "best");
   }
 }
 
-nlohmann::json Run::about() const {
-  nlohmann::json about = data_provenance(job_.store.about());
-  about["training"] = {{"steps", state_.step},
-                       {"total_steps", job_.total_steps},
-                       {"answer_tokens", state_.tokens},
-                       {"device_seconds", state_.seconds},
-                       {"processes", ranks_.rank().count},
-                       {"machine", infer::describe_machine(job_.target->device())},
-                       {"settings", settings_.to_json()},
-                       {"data", job_.store.about()},
-                       {"evaluation", state_.evaluation}};
-  return about;
+/// RunRecord::heads_metadata, for config.json of the heads.
+nlohmann::json Run::heads_metadata() const {
+  nlohmann::json metadata = data_provenance(job_.store.metadata());
+  metadata["training"] = {{"steps", state_.step},
+                          {"total_steps", job_.total_steps},
+                          {"answer_tokens", state_.tokens},
+                          {"device_seconds", state_.seconds},
+                          {"processes", ranks_.rank().count},
+                          {"operations", state_.operations},
+                          {"machine", infer::describe_machine(job_.target->device())},
+                          {"settings", settings_.to_json()},
+                          {"data", job_.store.metadata()},
+                          {"evaluation", state_.evaluation}};
+  return metadata;
 }
 
 void Run::save_heads(const fs::path& folder) {
-  write_heads(folder, *job_.drafter, *job_.target, about(), job_.golden_ids(), job_.target->dtype());
+  write_heads(folder, *job_.drafter, *job_.target, heads_metadata(), job_.golden_ids(), job_.target->dtype());
 }
 
+/// Writes a checkpoint and last/, in rank 0.
 void Run::save_checkpoint() {
   if (!report_) return;
-  // The checkpoint comes first: the heads can be made from it again.
-  checkpoints_.save(state_, {job_.identity(), about()}, trainer_.optimiser(), job_.token_map,
+  // The checkpoint comes first, since the heads can be made from it again.
+  checkpoints_.save(state_, {job_.identity(), heads_metadata()}, trainer_.optimiser(), job_.token_map,
                     settings_.keep_checkpoints);
   save_heads(folder_ / "last");
   report_->flush();
 }
 
-int Run::interrupted() {
+/// Saves the state after a signal and returns the exit code.
+int Run::finish_interrupted() {
   save_checkpoint();
   report_.reset();
   if (ranks_.is_rank_zero()) {
@@ -296,10 +305,11 @@ int Run::interrupted() {
   return infer::exit_interrupted;
 }
 
+/// Ends the run, in rank 0: writes the last checkpoint, last/ and, if best/ is missing or damaged, best/.
 void Run::finish() {
   if (!report_) return;
   save_checkpoint();
-  if (!acceptance_ && state_.best_step < 0) {  // without an evaluation the last heads are the best known
+  if (!acceptance_ && state_.best_step < 0) {  // without an evaluation the last heads count as the best
     save_heads(folder_ / "best");
   } else if (const std::string damage = heads_damage(folder_ / "best"); !damage.empty()) {
     report_->clear();
@@ -322,24 +332,24 @@ void Run::finish() {
 
 int Run::run() {
   try {
-    on_rank_zero([this] { remeasure_best(); });
-    // Rank 0 may have changed the folder after others read it, so its state counts.
-    const auto found = ranks_.all_gather({static_cast<double>(state_.evaluated_step)});
-    state_.evaluated_step = static_cast<int64_t>(found[0][0]);
-    if (evaluation_due()) {  // the run was interrupted during this evaluation
+    run_on_rank_zero([this] { remeasure_best(); });
+    // Rank 0 may have changed the folder after the others read it, so all take its state.
+    const auto evaluated_steps = ranks_.all_gather({static_cast<double>(state_.evaluated_step)});
+    state_.evaluated_step = static_cast<int64_t>(evaluated_steps[0][0]);
+    if (evaluation_due()) {  // the run that is resumed was interrupted during this evaluation
       evaluate();
-      if (state_.step < job_.total_steps) save_checkpoint();  // which records the evaluation
+      if (state_.step < job_.total_steps) save_checkpoint();  // it records the evaluation
     }
     while (state_.step < job_.total_steps) {
       train_step();
-      if (stop_requested()) return interrupted();
+      if (stop_requested()) return finish_interrupted();
       if (evaluation_due()) evaluate();
       if (state_.step % settings_.checkpoint_every != 0 && state_.step < job_.total_steps) continue;
       check_ranks_agree_on_weights(*job_.drafter, state_.step, ranks_);
       if (state_.step < job_.total_steps) save_checkpoint();
     }
   } catch (const infer::Interrupted&) {
-    return interrupted();
+    return finish_interrupted();
   }
   finish();
   return infer::exit_done;
@@ -359,7 +369,7 @@ int fit(FitJob& job, Communicator& ranks) {
     ranks.abort(error.what());
     throw;
   }
-  std::optional<FolderLock> lock;
+  std::optional<data::FolderLock> lock;
   ranks.run_on_all_ranks([&] {
     if (!ranks.is_rank_zero()) return;
     lock.emplace(job.folders.output);
@@ -381,8 +391,8 @@ int fit(FitJob& job, Communicator& ranks) {
 
 int dry_run(FitJob& job) {
   std::cout << job.settings.to_toml() << "\n# estimate\n";
-  std::istringstream lines(
-      estimate(job).dump(2));  // printed as comments, so that the output is a --config file
+  // The estimate is printed as comments, so that the output is a valid file for --config.
+  std::istringstream lines(estimate(job).dump(2));
   for (std::string line; std::getline(lines, line);) std::cout << "# " << line << "\n";
   return infer::exit_done;
 }

@@ -6,13 +6,14 @@
 namespace clover::train {
 
 /// Trains the job's drafter and writes the run folder: run.toml, log.jsonl, TensorBoard events, checkpoints/,
-/// best/ and last/.  Returns an exit code: done, or interrupted with a checkpoint from which `--resume auto`
-/// continues.  All of `ranks` call it with the same job; rank 0 evaluates and writes. The parts of a run:
+/// best/ and last/ (heads folders).  Returns infer::exit_done, or infer::exit_interrupted with a checkpoint
+/// from which `--resume auto` continues.  All `ranks` call it with the same job; rank 0 evaluates and writes.
+/// The parts of a run:
 ///   fit_job.h     reads and checks everything before training begins
 ///   trainer.h     the optimiser steps
 ///   checkpoint.h  saves and restores the state
 ///   run_report.h  log.jsonl, TensorBoard and the terminal
-///   train/evaluate/acceptance.h  tokens per step by real decoding, which chooses best/
+///   train/evaluate/acceptance.h  tokens per step of the real decoder; the heads with the most go to best/
 int fit(FitJob& job, Communicator& ranks);
 
 /// Prints the settings and an estimate (estimate.h) of the run; writes nothing.

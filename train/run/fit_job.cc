@@ -27,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// InputError if a run with these folders would overwrite something that is not its own.
 void check_output(const FitFolders& folders, const fs::path& data) {
   std::error_code ignored;
   if (folders.output.empty())
@@ -58,14 +59,14 @@ std::optional<fs::path> find_checkpoint(const FitFolders& folders) {
   return fs::path(folders.resume);
 }
 
-/// Calls `read` for a checkpoint.  If --resume auto chose it and it is damaged, the InputError names the one
-/// before it.
+/// Calls `read`, which reads a checkpoint.  If the checkpoint is damaged and --resume auto chose it, the
+/// InputError names the checkpoint before it.
 template <class Read>
 auto read_checkpoint_or_advise(const FitFolders& folders, const fs::path& checkpoint, const Read& read) {
   try {
     return read();
   } catch (const data::InputError& error) {
-    const auto older = Checkpoints(folders.output).before(checkpoint);
+    const auto older = Checkpoints(folders.output).newest_before(checkpoint);
     if (folders.resume != "auto" || !older) throw;
     throw data::InputError(std::string(error.what()) +
                            " (The checkpoint before it may be whole: try --resume " + older->string() + ")");
@@ -77,7 +78,8 @@ void check_samples(const data::TokenStore& store, const std::string& folder) {
     throw data::InputError(folder + " holds no training samples: prepare it with a smaller --holdout.");
 }
 
-/// A resumed run keeps the values to which "auto" was resolved when it began, since the bits depend on them.
+/// Gives settings that are "auto" the values of the run to resume, `before`, since the bits of the weights
+/// depend on them.
 void keep_resolved_settings(FitSettings& settings, const FitSettings& before) {
   if (settings.threads == 0) settings.threads = before.threads;
   if (settings.dtype == "auto") settings.dtype = before.dtype;
@@ -86,8 +88,8 @@ void keep_resolved_settings(FitSettings& settings, const FitSettings& before) {
     settings.draft_vocab = before.draft_vocab;  // it is that of the initial heads
 }
 
-/// Chooses the samples that have a label in the draft vocabulary.  Steps of other samples alone would change
-/// the weights by momentum only.
+/// Sets used_samples to the samples that have a label in the draft vocabulary.  A step over other samples
+/// alone would change the weights by momentum only.
 void choose_samples(FitJob& job) {
   const int64_t samples = job.store.size(data::Split::train);
   const LabelMap label_map(job.token_map, job.target->config().vocab);
@@ -95,17 +97,17 @@ void choose_samples(FitJob& job) {
   std::iota(all.begin(), all.end(), 0);
   std::ranges::copy_if(all, std::back_inserter(job.used_samples),
                        [&](int64_t index) { return has_draft_vocab_label(job.sample(index), label_map); });
-  const int64_t useless = samples - std::ssize(job.used_samples);
+  const int64_t unlabelled = samples - std::ssize(job.used_samples);
   if (job.used_samples.empty())
     throw data::InputError(job.settings.data +
                            " holds no sample with a label the heads could learn: give a "
                            "larger --max-length or --draft-vocab.");
-  if (useless > 0 && infer::Rank::from_environment().number == 0)
+  if (unlabelled > 0 && infer::Rank::from_environment().number == 0)
     std::fprintf(
         stderr,
         "%lld of %lld samples teach the heads nothing%s: too little of an answer within --max-length "
         "%lld, or no token of it in the heads' vocabulary\n",
-        static_cast<long long>(useless), static_cast<long long>(samples),
+        static_cast<long long>(unlabelled), static_cast<long long>(samples),
         job.includes_unlabelled ? "" : " and are left out", static_cast<long long>(job.settings.max_length));
   if (job.includes_unlabelled) job.used_samples = all;
 }
@@ -131,19 +133,21 @@ void make_new_drafter(FitJob& job) {
   choose_samples(job);
 }
 
+/// Makes the drafter of the checkpoint and takes over its state.  InputError if the checkpoint belongs to a
+/// run with other settings, another target or other data.
 void restore_drafter(FitJob& job) {
   const SavedRun saved = read_checkpoint(*job.checkpoint);
   job.settings.check_continues(saved.identity.at("settings"));
-  const nlohmann::json own = job.identity();
+  const nlohmann::json identity = job.identity();
   const auto refuse = [&](const char* what, const std::string& which) {
     throw data::InputError(job.checkpoint->string() + " belongs to another " + what + " (" +
                            saved.identity.at(what).get<std::string>() + which + ", not " +
-                           own.at(what).get<std::string>() +
+                           identity.at(what).get<std::string>() +
                            "): continue with the one the run was started with.");
   };
-  const std::string other = job.target->difference_from(saved.identity.at("target").get<std::string>());
-  if (!other.empty()) refuse("target", ", " + other);
-  if (saved.identity.at("data") != own.at("data")) refuse("data", "");
+  const std::string difference = job.target->difference_from(saved.identity.at("target").get<std::string>());
+  if (!difference.empty()) refuse("target", ", " + difference);
+  if (saved.identity.at("data") != identity.at("data")) refuse("data", "");
   job.drafter = read_checkpoint_or_advise(job.folders, *job.checkpoint, [&] {
     return make_saved_drafter(saved, *job.checkpoint, job.settings, *job.target);
   });
@@ -198,15 +202,15 @@ data::TokenStore::Sample FitJob::sample(int64_t index) const {
 }
 
 std::vector<int64_t> FitJob::golden_ids() const {
-  constexpr size_t longest_golden = 128;
+  constexpr size_t max_golden = 128;
   const auto ids = sample(0).ids;
-  return {ids.begin(), ids.begin() + std::min(longest_golden, ids.size())};
+  return {ids.begin(), ids.begin() + std::min(max_golden, ids.size())};
 }
 
 FeatureFile FitJob::feature_file() const {
   return {settings.feature_file,
           {{"target", target->fingerprint()},
-           {"data", store.about().at("content_hash").get<std::string>()},
+           {"data", store.metadata().at("content_hash").get<std::string>()},
            {"dtype", settings.dtype},
            {"kernels", target->device().is_cpu() ? kernels::to_string(kernels::cpu_path()) : "cuda"},
            {"max-length", std::to_string(settings.max_length)}},
@@ -215,12 +219,12 @@ FeatureFile FitJob::feature_file() const {
 }
 
 nlohmann::json FitJob::identity() const {
-  nlohmann::json all{{"settings", settings.to_json()},
-                     {"target", target->fingerprint()},
-                     {"data", store.about().at("content_hash")},
-                     {"golden_ids", golden_ids()}};
-  if (!includes_unlabelled) all["samples"] = used_samples.size();
-  return all;
+  nlohmann::json identity{{"settings", settings.to_json()},
+                          {"target", target->fingerprint()},
+                          {"data", store.metadata().at("content_hash")},
+                          {"golden_ids", golden_ids()}};
+  if (!includes_unlabelled) identity["samples"] = used_samples.size();
+  return identity;
 }
 
 FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
@@ -254,9 +258,9 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
   const int64_t samples = job.store.size(data::Split::train);
   read_feature_file(job);
   for (int64_t i = 0; i < samples; ++i)
-    job.longest = std::max(job.longest, static_cast<int64_t>(job.sample(i).ids.size()));
-  if (job.longest > config.context) {
-    throw data::InputError("A sample of " + settings.data + " has " + std::to_string(job.longest) +
+    job.longest_sample = std::max(job.longest_sample, static_cast<int64_t>(job.sample(i).ids.size()));
+  if (job.longest_sample > config.context) {
+    throw data::InputError("A sample of " + settings.data + " has " + std::to_string(job.longest_sample) +
                            " tokens, but " + settings.target + " reads " + std::to_string(config.context) +
                            ": give --max-length " + std::to_string(config.context) + ".");
   }

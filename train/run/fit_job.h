@@ -16,15 +16,15 @@
 
 namespace clover::train {
 
-/// The run folder, and what to resume.
+/// The folder of the run, and the checkpoint to resume.
 struct FitFolders {
-  std::filesystem::path output;
-  std::string resume;  // "", "auto" or a checkpoint folder
+  std::filesystem::path output;  // --output
+  std::string resume;            // --resume: "", "auto" or a checkpoint folder
 };
 
 /// Everything that `fit` needs, read and checked before training begins.
 struct FitJob {
-  FitSettings settings;  // every "auto" is resolved
+  FitSettings settings;  // with every "auto" resolved
   FitFolders folders;
   data::TokenStore store;
   std::unique_ptr<data::Tokenizer> tokenizer;  // null without evaluation
@@ -32,28 +32,30 @@ struct FitJob {
   std::shared_ptr<model::Drafter> drafter;          // trainable
   at::Tensor token_map;                             // i64 [V'] or undefined
   std::optional<std::filesystem::path> checkpoint;  // to resume from
-  RunState state;
+  RunState state;                                   // of the checkpoint
   int64_t total_steps = 0;
-  int64_t longest = 0;                  // tokens of the longest training sample, after cutting
+  int64_t longest_sample = 0;           // tokens of the longest training sample, after cutting
   std::vector<int64_t> used_samples{};  // indices of the training samples that are used, ascending
   bool includes_unlabelled = false;     // used_samples has samples without a label, too, as in older runs
-  // Features by training sample, from the feature file; empty without one.
+  // Features by training sample, from an existing feature file; otherwise empty.
   std::vector<model::Features> stored_features{};
 
   /// Training sample `index`, cut to max_length.
   data::TokenStore::Sample sample(int64_t index) const;
 
-  /// The golden prompt of the run's heads: the first 128 ids of the first sample.
+  /// The golden prompt of the run's heads: the first 128 token ids of the first sample.  heads_checkpoint.h
+  /// says what it is for.
   std::vector<int64_t> golden_ids() const;
 
-  /// The feature file of the settings, and everything that its features depend on.
+  /// The feature file of the settings, with the identity of this run's features.
   FeatureFile feature_file() const;
 
   /// What must equal a checkpoint's RunRecord::identity to resume from it.
   nlohmann::json identity() const;
 };
 
-/// Loads and checks everything that the settings name.  InputError in one sentence.  Writes nothing.
+/// Loads and checks everything that the settings name.  InputError when something is missing or does not fit.
+/// Writes nothing.
 FitJob prepare_job(FitSettings settings, const FitFolders& folders);
 
 /// Replaces every "auto" by the value for this machine and target, sets the number of threads and opens the

@@ -24,9 +24,9 @@ uint64_t hash_of_weights(const model::Drafter& drafter) {
 
 /// The first rank whose hash differs from rank 0's, or 0.
 size_t first_differing_rank(uint64_t hash, Communicator& ranks) {
-  const auto all = ranks.all_gather_bits(hash);
-  for (size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0]) return rank;
+  const auto hashes = ranks.all_gather_bits(hash);
+  for (size_t rank = 1; rank < hashes.size(); ++rank)
+    if (hashes[rank] != hashes[0]) return rank;
   return 0;
 }
 

@@ -8,12 +8,12 @@
 
 namespace clover::train {
 
-/// InputError in all ranks unless all have the same job (settings, target, data, weights).  Otherwise they
-/// would sum gradients that do not belong together, without an error.
+/// InputError in all ranks unless all have the same job (settings, target, data, weights).  Ranks with
+/// different jobs would add up gradients that do not belong together, without any other error.
 void check_ranks_agree_on_job(const FitJob& job, Communicator& ranks);
 
-/// std::runtime_error unless all ranks have the same weights after `step`.  Machines that compute differently
-/// would cause that.
+/// std::runtime_error in all ranks unless all have the same weights after step `step`.  They differ if the
+/// ranks' machines round differently.
 void check_ranks_agree_on_weights(const model::Drafter& drafter, int64_t step, Communicator& ranks);
 
 }  // namespace clover::train

@@ -16,14 +16,14 @@ data::NamedTensors parameters_of(const model::Drafter& drafter) {
 FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& checkpoint) {
   FitSettings settings;
   try {
-    const nlohmann::json recorded = FitSettings::completed(saved.identity.at("settings"));
-    FitSettings::each(settings, [&](const char* name, auto& value, const std::string&) {
+    const nlohmann::json recorded = FitSettings::with_defaults(saved.identity.at("settings"));
+    FitSettings::for_each(settings, [&](const char* name, auto& value, const std::string&) {
       if constexpr (std::is_same_v<std::decay_t<decltype(value)>, nlohmann::json>)
         value = recorded.value(name, nlohmann::json());
       else
         recorded.at(name).get_to(value);
     });
-    static_cast<void>(settings.drafter());
+    static_cast<void>(settings.drafter());  // throws if no drafter can be made from them
   } catch (const std::exception& error) {
     throw data::InputError(checkpoint.string() + " does not hold the settings of a run (" + error.what() +
                            "): use another checkpoint.");
@@ -40,7 +40,7 @@ std::shared_ptr<model::Drafter> make_saved_drafter(const SavedRun& saved,
   }
   auto drafter = model::make_drafter(settings.kind, settings.drafter(), target.view(), saved.token_map,
                                      /*trainable=*/true, settings.seed);
-  check_optimiser(checkpoint, parameters_of(*drafter));
+  check_optimiser(checkpoint, parameters_of(*drafter));  // its weights and moments fit this drafter
   return drafter;
 }
 

@@ -15,12 +15,13 @@ namespace clover::train {
 data::NamedTensors parameters_of(const model::Drafter& drafter);
 
 /// The settings of the run that a checkpoint belongs to; settings that it does not record have their
-/// defaults. InputError when a setting has the wrong type, or no drafter can be made from them.
+/// defaults. `checkpoint`: its folder, for messages.  InputError when a setting has the wrong type, or no
+/// drafter can be made from them.
 FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& checkpoint);
 
-/// A trainable drafter as the checkpoint was saved from, with fresh weights; `restore_optimiser` then loads
-/// the saved ones.  InputError when the checkpoint's token map, weights or moments do not fit the drafter or
-/// are not finite.
+/// A trainable drafter of the checkpoint's kind and settings with initial weights.  `restore_optimiser`
+/// (checkpoint.h) then loads the saved weights together with the moments.  InputError when the checkpoint's token map, weights or
+/// moments do not fit the drafter or are not finite.
 std::shared_ptr<model::Drafter> make_saved_drafter(const SavedRun& saved,
                                                    const std::filesystem::path& checkpoint,
                                                    const FitSettings& settings, const model::Target& target);

@@ -19,7 +19,7 @@ namespace {
 }
 
 template <class Number>
-void at_least(const char* name, Number value, Number least) {
+void check_at_least(const char* name, Number value, Number least) {
   if (!(value >= least)) {  // also refuses NaN
     std::ostringstream expected, found;
     expected << "at least " << least;
@@ -28,39 +28,40 @@ void at_least(const char* name, Number value, Number least) {
   }
 }
 
-void one_of(const char* name, const std::string& value, const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), value) != known.end()) return;
+void check_one_of(const char* name, const std::string& value, const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
   std::string list;
-  for (const auto& word : known) list += (list.empty() ? "" : ", ") + word;
+  for (const auto& word : allowed) list += (list.empty() ? "" : ", ") + word;
   refuse(name, "one of: " + list, "\"" + value + "\"");
 }
 
-void in_unit(const char* name, double value) {
+void check_unit_interval(const char* name, double value) {
   if (!(value >= 0 && value < 1))
     refuse(name, "a number from 0 up to, but not including, 1", std::to_string(value));
 }
 
-/// Settings that may differ in a resumed run: evaluation, checkpoints, and those that only affect speed.
-const std::set<std::string> changes_no_weight{"eval-every",       "eval-prompts",     "eval-max-tokens",
-                                              "checkpoint-every", "keep-checkpoints", "feature-cache",
-                                              "feature-file",     "target",           "data",
-                                              "init-heads"};
+/// Settings that may differ in a resumed run: of evaluation, checkpoints and speed; and folders, whose
+/// contents the checkpoint records instead.
+const std::set<std::string> may_differ_on_resume{"eval-every",       "eval-prompts",     "eval-max-tokens",
+                                                 "checkpoint-every", "keep-checkpoints", "feature-cache",
+                                                 "feature-file",     "target",           "data",
+                                                 "init-heads"};
 
-/// Whether a visited setting is one of the drafter's kind.
+/// Whether a setting that `for_each` visits is an option of a kind of drafter.
 template <class Value>
-constexpr bool is_of_drafter = std::is_same_v<std::decay_t<Value>, nlohmann::json>;
+constexpr bool is_kind_option = std::is_same_v<std::decay_t<Value>, nlohmann::json>;
 
-// "cuda" for any "cuda:N": the number of the GPU does not matter.
+// "cuda" for any "cuda:N": the GPU's number does not change the weights.
 std::string device_type(const std::string& device) {
   return device.substr(0, device.find(':'));
 }
 
 }  // namespace
 
-nlohmann::json no_drafter_options() {
-  nlohmann::json none = nlohmann::json::object();
-  for (const model::DrafterOption& option : model::drafter_options()) none[option.name] = nullptr;
-  return none;
+nlohmann::json default_kind_options() {
+  nlohmann::json defaults = nlohmann::json::object();
+  for (const model::DrafterOption& option : model::drafter_options()) defaults[option.name] = nullptr;
+  return defaults;
 }
 
 std::string list_drafter_kinds() {
@@ -70,25 +71,25 @@ std::string list_drafter_kinds() {
 }
 
 void FitSettings::check() const {
-  each(*this, [](const char* name, const auto& value, const std::string&) {
+  for_each(*this, [](const char* name, const auto& value, const std::string&) {
     if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>) {
       if (!std::isfinite(value)) refuse(name, "a finite number", std::to_string(value));
     }
   });
-  one_of("kind", kind, model::drafter_kinds());
+  check_one_of("kind", kind, model::drafter_kinds());
   static_cast<void>(drafter());  // throws for settings that are out of bounds or that the kind does not have
-  at_least("draft-vocab", draft_vocab, int64_t{0});
+  check_at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
   if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
     refuse("epochs", "a number above 0, at most a million", std::to_string(epochs));
-  at_least("steps", steps, int64_t{0});
-  at_least("batch", batch, int64_t{1});
-  at_least("micro-batch", micro_batch, int64_t{1});
-  at_least("warmup", warmup, int64_t{0});
-  at_least("clip", clip, 0.0);
-  at_least("weight-decay", weight_decay, 0.0);
-  in_unit("beta1", beta1);
-  in_unit("beta2", beta2);
+  check_at_least("steps", steps, int64_t{0});
+  check_at_least("batch", batch, int64_t{1});
+  check_at_least("micro-batch", micro_batch, int64_t{1});
+  check_at_least("warmup", warmup, int64_t{0});
+  check_at_least("clip", clip, 0.0);
+  check_at_least("weight-decay", weight_decay, 0.0);
+  check_unit_interval("beta1", beta1);
+  check_unit_interval("beta2", beta2);
   if (!(eps > 0)) refuse("eps", "a number above 0", std::to_string(eps));
   if (!(head_decay > 0 && head_decay <= 1))
     refuse("head-decay", "above 0 and at most 1", std::to_string(head_decay));
@@ -98,16 +99,16 @@ void FitSettings::check() const {
   if (!LossTerms::parse(loss).has(LossTerm::cross_entropy) && distill_samples > 0)
     refuse("distill-samples", "0, for --loss \"" + loss + "\" has no cross-entropy",
            std::to_string(distill_samples));
-  at_least("max-length", max_length, int64_t{3});
-  at_least("threads", threads, int64_t{0});
-  one_of("dtype", dtype, {"auto", "bfloat16", "float16", "float32"});
-  one_of("compute-dtype", compute_dtype, {"auto", "bfloat16", "float32"});
-  at_least("feature-cache", feature_cache, int64_t{-1});
-  at_least("eval-every", eval_every, int64_t{0});
-  at_least("eval-prompts", eval_prompts, int64_t{0});
-  at_least("eval-max-tokens", eval_max_tokens, int64_t{1});
-  at_least("checkpoint-every", checkpoint_every, int64_t{1});
-  at_least("keep-checkpoints", keep_checkpoints, int64_t{0});
+  check_at_least("max-length", max_length, int64_t{3});
+  check_at_least("threads", threads, int64_t{0});
+  check_one_of("dtype", dtype, {"auto", "bfloat16", "float16", "float32"});
+  check_one_of("compute-dtype", compute_dtype, {"auto", "bfloat16", "float32"});
+  check_at_least("feature-cache", feature_cache, int64_t{-1});
+  check_at_least("eval-every", eval_every, int64_t{0});
+  check_at_least("eval-prompts", eval_prompts, int64_t{0});
+  check_at_least("eval-max-tokens", eval_max_tokens, int64_t{1});
+  check_at_least("checkpoint-every", checkpoint_every, int64_t{1});
+  check_at_least("keep-checkpoints", keep_checkpoints, int64_t{0});
   if (target.empty())
     throw data::InputError("No target: give --target DIR, the folder of the language model.");
   if (data.empty())
@@ -115,57 +116,57 @@ void FitSettings::check() const {
 }
 
 nlohmann::json FitSettings::drafter() const {
-  return model::drafter_settings(kind, of_drafter);
+  return model::drafter_settings(kind, kind_options);
 }
 
 nlohmann::json FitSettings::to_json() const {
-  nlohmann::json all = nlohmann::json::object();
-  each(*this, [&](const char* name, const auto& value, const std::string&) {
-    if constexpr (!is_of_drafter<decltype(value)>) all[name] = value;
+  nlohmann::json settings = nlohmann::json::object();
+  for_each(*this, [&](const char* name, const auto& value, const std::string&) {
+    if constexpr (!is_kind_option<decltype(value)>) settings[name] = value;
   });
-  all.update(model::drafter_options_of(kind, drafter()));
-  return all;
+  settings.update(model::drafter_options_of(kind, drafter()));
+  return settings;
 }
 
 std::string FitSettings::to_toml() const {
-  const nlohmann::json all = to_json();
+  const nlohmann::json settings = to_json();
   std::string text;
-  each(*this, [&](const char* name, const auto& value, const std::string&) {
-    if (!all.contains(name)) return;  // of another kind of drafter
+  for_each(*this, [&](const char* name, const auto& value, const std::string&) {
+    if (!settings.contains(name)) return;  // of another kind of drafter
     // TOML spells strings, numbers and booleans as JSON does, but its integers have 63 bits; a larger seed is
     // written as a string.
-    std::string spelled = all.at(name).dump();
+    std::string toml_value = settings.at(name).dump();
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, uint64_t>)
-      if (value > std::numeric_limits<int64_t>::max()) spelled = '"' + spelled + '"';
-    text += std::string(name) + " = " + spelled + "\n";
+      if (value > std::numeric_limits<int64_t>::max()) toml_value = '"' + toml_value + '"';
+    text += std::string(name) + " = " + toml_value + "\n";
   });
   return text;
 }
 
-nlohmann::json FitSettings::completed(const nlohmann::json& recorded) {
-  nlohmann::json all = nlohmann::json::object();
-  const FitSettings usual;
-  each(usual, [&](const char* name, const auto& value, const std::string&) {
-    if constexpr (!is_of_drafter<decltype(value)>) all[name] = value;
+nlohmann::json FitSettings::with_defaults(const nlohmann::json& recorded) {
+  nlohmann::json settings = nlohmann::json::object();
+  const FitSettings defaults;
+  for_each(defaults, [&](const char* name, const auto& value, const std::string&) {
+    if constexpr (!is_kind_option<decltype(value)>) settings[name] = value;
   });
-  all.update(recorded);
-  const std::string kind = all.at("kind").is_string() ? all.at("kind").get<std::string>() : "";
-  nlohmann::json own = nlohmann::json::object();
+  settings.update(recorded);
+  const std::string kind = settings.at("kind").is_string() ? settings.at("kind").get<std::string>() : "";
+  nlohmann::json kind_defaults = nlohmann::json::object();
   if (std::ranges::count(model::drafter_kinds(), kind) > 0)
-    own = model::drafter_options_of(kind, model::drafter_settings(kind, {}));
+    kind_defaults = model::drafter_options_of(kind, model::drafter_settings(kind, {}));
   for (const model::DrafterOption& option : model::drafter_options()) {
-    if (!own.contains(option.name))
-      all.erase(option.name);
-    else if (!all.contains(option.name))
-      all[option.name] = own.at(option.name);
+    if (!kind_defaults.contains(option.name))
+      settings.erase(option.name);
+    else if (!settings.contains(option.name))
+      settings[option.name] = kind_defaults.at(option.name);
   }
-  return all;
+  return settings;
 }
 
-bool FitSettings::same_weights(const nlohmann::json& one, const nlohmann::json& other) {
-  nlohmann::json first = completed(one), second = completed(other);
-  for (const std::string& name : changes_no_weight) {
-    if (name == "init-heads") continue;  // only the beginning of a run depends on them
+bool FitSettings::same_weights(const nlohmann::json& left, const nlohmann::json& right) {
+  nlohmann::json first = with_defaults(left), second = with_defaults(right);
+  for (const std::string& name : may_differ_on_resume) {
+    if (name == "init-heads") continue;  // the weights do depend on it, though a resumed run does not read it
     first.erase(name);
     second.erase(name);
   }
@@ -173,10 +174,10 @@ bool FitSettings::same_weights(const nlohmann::json& one, const nlohmann::json& 
 }
 
 void FitSettings::check_continues(const nlohmann::json& recorded) const {
-  const nlohmann::json own = to_json(), known = completed(recorded);
-  for (const auto& [name, value] : own.items()) {
-    if (changes_no_weight.contains(name)) continue;
-    const nlohmann::json& before = known.at(name);
+  const nlohmann::json settings = to_json(), recorded_settings = with_defaults(recorded);
+  for (const auto& [name, value] : settings.items()) {
+    if (may_differ_on_resume.contains(name)) continue;
+    const nlohmann::json& before = recorded_settings.at(name);
     if (name == "device" && before.is_string() && device_type(before) == device_type(value)) continue;
     if (before != value) {
       throw data::InputError("Setting --" + name + " is " + value.dump() +

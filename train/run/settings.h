@@ -9,37 +9,38 @@
 
 namespace clover::train {
 
-/// Every option of the drafters' kinds with the value null, which stands for its default.
-nlohmann::json no_drafter_options();
+/// {option name: null} for every option of every kind of drafter; null stands for the default.
+nlohmann::json default_kind_options();
 
-/// The settings of `fit`, with the names of the command line, configs/*.toml and run.toml.
+/// The settings of `fit`.  `for_each` gives their names on the command line, in configs/*.toml and in
+/// run.toml, and their meanings as --help shows them.
 struct FitSettings {
   // Drafter.
   std::string kind = "clover";
-  nlohmann::json of_drafter = no_drafter_options();  // settings of the kinds, by option name; null: default
-  int64_t draft_vocab = 8192;                        // 0: all
+  nlohmann::json kind_options = default_kind_options();  // options of the kind, by name; null: default
+  int64_t draft_vocab = 8192;                            // 0: the whole vocabulary
 
   // Training.
-  std::string target;
-  std::string data;
-  std::string init_heads;  // heads folder with the initial weights; "": fresh ones
-  double lr = 2e-3;
-  double epochs = 2;
-  int64_t steps = 0;  // 0: as many as `epochs` takes
-  int64_t batch = 16;
-  int64_t micro_batch = 8;
-  int64_t warmup = 20;
-  double clip = 1.0;
+  std::string target;       // folder of the language model
+  std::string data;         // folder of the token store
+  std::string init_heads;   // heads folder with the initial weights; "": drawn from the seed
+  double lr = 2e-3;         // the highest learning rate
+  double epochs = 2;        // passes over the data
+  int64_t steps = 0;        // 0: as many as `epochs` takes
+  int64_t batch = 16;       // samples of a step
+  int64_t micro_batch = 8;  // samples computed at once
+  int64_t warmup = 20;      // steps
+  double clip = 1.0;        // limit of the global gradient norm; 0: none
   double weight_decay = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double head_decay = 0.8;
-  std::string loss = "cross-entropy";
-  int64_t distill_samples = 0;  // 0: the data's tokens are the labels
-  double self_feed = 0;
+  double head_decay = 0.8;             // the loss of head i has the weight head_decay^i
+  std::string loss = "cross-entropy";  // LossTerms::parse
+  int64_t distill_samples = 0;         // 0: the data's tokens are the labels
+  double self_feed = 0;  // share of rows fed with own guesses at the last step (Trainer::self_feed)
   uint64_t seed = 1;
-  int64_t max_length = 2048;
+  int64_t max_length = 2048;  // tokens of a sample that are used
 
   // Computation.
   std::string device = "cpu";
@@ -48,47 +49,48 @@ struct FitSettings {
   std::string compute_dtype = "auto";  // of the drafter's matrix products in training
   int64_t feature_cache = -1;          // bytes; -1: a quarter of the free memory
   std::string feature_file;            // "": none
-  // Evaluation and checkpoints; these change no weight.
-  int64_t eval_every = 200;
-  int64_t eval_prompts = 32;
-  int64_t eval_max_tokens = 128;
-  int64_t checkpoint_every = 100;
-  int64_t keep_checkpoints = 2;
 
-  /// Calls visit(name, field, help) for each setting, in the order above.
+  // Evaluation and checkpoints; these change no weight.
+  int64_t eval_every = 200;        // steps; 0: only at the end
+  int64_t eval_prompts = 32;       // held-out prompts of an evaluation; 0: no evaluation
+  int64_t eval_max_tokens = 128;   // for each prompt
+  int64_t checkpoint_every = 100;  // steps
+  int64_t keep_checkpoints = 2;    // the newest ones; 0: all
+
+  /// Calls visit(name, field, help) for each setting of `self`, a FitSettings, in the order above.
   template <class Self, class Visit>
-  static void each(Self& self, Visit&& visit);
+  static void for_each(Self& self, Visit&& visit);
 
   /// InputError naming the setting that is out of range, what is expected and what was found.
   void check() const;
 
-  /// All settings of the drafter's kind, for make_drafter.  InputError for one that is out of bounds, and for
-  /// one that the kind does not have unless it is as by default.
+  /// All settings of a drafter of this kind, for model::make_drafter.  InputError for one that is out of
+  /// bounds, and for an option that another kind has, unless its value is the default.
   nlohmann::json drafter() const;
 
-  /// All settings by option name; of the drafter those that its kind has.
+  /// All settings by option name; without the options of other kinds.
   nlohmann::json to_json() const;
-  std::string to_toml() const;  // a file for --config
-  /// InputError naming the first setting that differs from `recorded`, those of the run to resume, and would
-  /// change its weights.
+  std::string to_toml() const;  // the same as a file for --config
+  /// InputError if a setting differs from `recorded`, the settings of the run to resume, and would change its
+  /// weights; it names the first such setting.
   void check_continues(const nlohmann::json& recorded) const;
 
-  /// Recorded settings, with defaults for settings that did not exist when they were recorded, and without
-  /// those of other kinds of drafters.
-  static nlohmann::json completed(const nlohmann::json& recorded);
+  /// Recorded settings (to_json), with defaults for those that did not exist when they were recorded, and
+  /// without the options of other kinds.
+  static nlohmann::json with_defaults(const nlohmann::json& recorded);
 
   /// Whether two recorded settings give the same weights, bit for bit, with the same target and data.
-  static bool same_weights(const nlohmann::json& one, const nlohmann::json& other);
+  static bool same_weights(const nlohmann::json& left, const nlohmann::json& right);
 };
 
-/// The kinds of heads for messages: "clover, clover2, medusa".
+/// The kinds of drafters, for messages: "clover, clover2, medusa".
 std::string list_drafter_kinds();
 
 template <class Self, class Visit>
-void FitSettings::each(Self& self, Visit&& visit) {
+void FitSettings::for_each(Self& self, Visit&& visit) {
   visit("kind", self.kind, "kind of heads: " + list_drafter_kinds());
   for (const model::DrafterOption& option : model::drafter_options())
-    visit(option.name.c_str(), self.of_drafter.at(option.name), option.help);
+    visit(option.name.c_str(), self.kind_options.at(option.name), option.help);
   visit("draft-vocab", self.draft_vocab,
         "tokens the heads can say, the most frequent ones; 0: all; with --init-heads those of these heads");
   visit("target", self.target, "folder of the frozen language model");

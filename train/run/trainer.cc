@@ -75,9 +75,9 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     : job_(job),
       ranks_(ranks),
       objective_(*job.drafter, job.target->view(), objective_settings(job.settings)),
-      order_(std::ssize(job.used_samples), job.settings.batch, job.settings.seed),
+      data_order_(std::ssize(job.used_samples), job.settings.batch, job.settings.seed),
       schedule_{.peak = job.settings.lr, .warmup = job.settings.warmup, .total = job.total_steps},
-      feature_cache_(*job.target, objective_.taps(), job.longest, job.settings.feature_cache,
+      feature_cache_(*job.target, objective_.taps(), job.longest_sample, job.settings.feature_cache,
                      {.target_folder = job.settings.target,
                       .feature_file = job.stored_features.empty() ? "" : job.settings.feature_file}),
       optimiser_(parameters_of(*job.drafter), {.beta1 = job.settings.beta1,
@@ -88,8 +88,8 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();
   }
-  // retain_for_file takes over the features of an existing file or, where there is none, keeps what a new one
-  // needs.  Only a single process writes one: of several none computes every sample.
+  // Several processes can read a feature file but not write one: none of them computes the features of every
+  // sample.
   if (!job.settings.feature_file.empty() && (ranks.is_only_rank() || !job.stored_features.empty()))
     feature_cache_.retain_for_file(job.stored_features, job.store.size(data::Split::train), job.used_samples);
 }
@@ -107,8 +107,8 @@ void Trainer::bind_gradients(const at::Tensor& gradient) {
   }
 }
 
-/// The share of rows that are fed the drafter's own guesses: from 0 at the first step, linearly, to that of
-/// the settings at the last.
+/// The share of rows that are fed the drafter's own guesses (Feed): it grows linearly from 0 at the first
+/// step to the value of --self-feed at the last.
 double Trainer::self_feed(int64_t step) const {
   return job_.settings.self_feed * static_cast<double>(step) /
          static_cast<double>(std::max<int64_t>(job_.total_steps - 1, 1));
@@ -128,8 +128,8 @@ StepMetrics Trainer::forward_backward(std::span<const int64_t> indices, std::spa
   metrics.heads.resize(heads);
   metrics.answer_tokens = batch.supervised;
   metrics.rows = batch.rows;
-  // Also for a batch without rows: the cache must know of samples that have none.
-  const model::Features features = feature_cache_.of(samples, rows, indices);
+  // Called for a batch without rows, too: the cache must learn which samples have none.
+  const model::Features features = feature_cache_.features_of(samples, rows, indices);
   if (batch.rows == 0) return metrics;
   const Draws draws{job_.settings.seed, step, indices};
   const Feed feed{self_feed(step), &objective_.heads(), draws};
@@ -150,8 +150,8 @@ std::vector<int64_t> Trainer::count_labels(std::span<const int64_t> indices) con
   return count_draft_vocab_labels(samples, job_.drafter->trained_depth(), objective_.label_map());
 }
 
-// For each head its weight in the loss divided by its labels in the whole global batch, so that micro-batches
-// change nothing but rounding.
+/// [K]: for each head its weight in the loss, divided by its number of labels in the whole global batch.  So
+/// the sum over micro-batches is the loss of the batch.
 std::vector<double> Trainer::head_scale(std::span<const int64_t> labels) const {
   std::vector<double> scale(labels.size());
   for (size_t i = 0; i < scale.size(); ++i) {
@@ -160,7 +160,7 @@ std::vector<double> Trainer::head_scale(std::span<const int64_t> labels) const {
   return scale;
 }
 
-/// The error message when loss or gradient of step `step`, from 0, is not finite although the features are.
+/// The error message if loss or gradient of step `step` is not finite although the features are.
 std::string Trainer::why_not_finite(int64_t step) const {
   const std::string what = "the loss is no finite number at step " + std::to_string(step + 1);
   try {
@@ -178,26 +178,26 @@ std::string Trainer::why_not_finite(int64_t step) const {
 StepMetrics Trainer::sum_metrics(const std::vector<StepMetrics>& micro_batches) {
   std::vector<double> numbers;
   for (const StepMetrics& metrics : micro_batches) append(metrics, numbers);
-  StepMetrics all;
-  all.heads.resize(job_.drafter->trained_depth());
+  StepMetrics sum;
+  sum.heads.resize(job_.drafter->trained_depth());
   for (const std::vector<double>& values : ranks_.all_gather(numbers)) {
-    for (auto next = values.begin(); next != values.end();) all.add(read_metrics(all.heads.size(), next));
+    for (auto next = values.begin(); next != values.end();) sum.add(read_metrics(sum.heads.size(), next));
   }
-  return all;
+  return sum;
 }
 
-/// A step without a label, which only older runs have (FitJob::includes_unlabelled).  Weights stay as they
-/// are: momentum and weight decay alone must not change them.
+/// A step without a label, which only older runs have (FitJob::includes_unlabelled).  It leaves the weights
+/// as they are: momentum and weight decay alone must not change them.
 StepMetrics Trainer::skip_unlabelled_step(int64_t step) {
   StepMetrics metrics;
   optimiser_.skip_step();
   metrics.heads.resize(job_.drafter->trained_depth());
-  metrics.rate = schedule_.rate(step);
+  metrics.learning_rate = schedule_.rate(step);
   return metrics;
 }
 
 StepMetrics Trainer::step(int64_t step) {
-  std::vector<int64_t> indices = order_.batch(step);
+  std::vector<int64_t> indices = data_order_.batch(step);
   for (int64_t& index : indices) index = job_.used_samples[index];
   const std::vector<int64_t> labels = count_labels(indices);
   if (std::ranges::all_of(labels, [](int64_t count) { return count == 0; }))
@@ -208,7 +208,7 @@ StepMetrics Trainer::step(int64_t step) {
 
   const auto [begin, end] = rank_share(micro_batches, ranks_.rank().number, ranks);
   std::vector<StepMetrics> own_metrics;  // of this process's micro-batches
-  // A leaf of the sum is the gradient of micro-batch i, computed in memory of its own.
+  // Leaf i of the sum is the gradient of micro-batch i, fp32 [gradient_size_] in memory of its own.
   const at::Tensor gradient = tree_sum(begin, end, [&](int64_t i) {
     const at::Tensor part = at::zeros({gradient_size_}, gradient_options());
     bind_gradients(part);
@@ -225,12 +225,12 @@ StepMetrics Trainer::step(int64_t step) {
   }
   bind_gradients(ranks_.all_reduce(gradient, has_gradient, gradient_options(), gradient_size_));
 
-  metrics.rate = schedule_.rate(step);
+  metrics.learning_rate = schedule_.rate(step);
   metrics.gradient_norm = optimiser_.clip_gradients(job_.settings.clip);
   if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.gradient_norm)) {
     throw std::runtime_error(why_not_finite(step));
   }
-  optimiser_.step(metrics.rate);
+  optimiser_.step(metrics.learning_rate);
   optimiser_.zero_gradients();
   return metrics;
 }

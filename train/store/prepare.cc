@@ -7,12 +7,15 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "data/chat/chat_template.h"
 #include "data/files/error.h"
+#include "data/files/files.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/training/token_store.h"
 #include "data/training/training_input.h"
+#include "infer/batch/batch_output.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/progress.h"
@@ -49,12 +52,23 @@ void check(const PrepareOptions& options) {
   }
 }
 
+/// What making the file has taken, if `batch` or `synthesize` made it (FILE.run.json).
+std::optional<infer::Took> took_to_make(const std::string& file) {
+  const fs::path run_file = infer::run_file_of(file);
+  if (!fs::is_regular_file(run_file)) return std::nullopt;
+  try {
+    return infer::took_of(data::read_json(run_file));
+  } catch (const data::InputError&) {
+    return std::nullopt;  // a file of that name by somebody else
+  }
+}
+
 struct Counts {
   int64_t samples = 0, bad = 0, tokens = 0, supervised = 0;
-  int64_t later_parts = 0;  // samples that are not the first of their record
+  int64_t later_parts = 0;  // samples of a later turn: not the first sample of their record
 };
 
-/// Reads the input once and writes the store.
+/// Reads the input files, prints the preview and writes the store.
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const data::Tokenizer& tokenizer,
@@ -62,7 +76,7 @@ class Preparation {
       : options_(options),
         tokenizer_(tokenizer),
         reader_(tokenizer, chat_template, options.max_length, vocab),
-        marks_(::isatty(STDOUT_FILENO) ? Marks::terminal : Marks::brackets) {
+        mark_style_(::isatty(STDOUT_FILENO) ? MarkStyle::terminal : MarkStyle::brackets) {
     if (!options.output.empty())
       writer_ = std::make_unique<data::TokenStoreWriter>(options.output, options.holdout, vocab);
   }
@@ -73,7 +87,7 @@ class Preparation {
         file,
         [&](data::TrainingSample&& sample) {
           infer::stop_if_interrupted();
-          take(sample);
+          add(sample);
           progress.update(counts_.samples + counts_.bad, "");
         },
         [&](const data::BadRecord& record) { report(record); });
@@ -81,16 +95,19 @@ class Preparation {
                         {"bytes", fs::file_size(file)},
                         {"samples", counts_.samples - before},
                         {"bad_records", counts_.bad - bad_before}});
+    if (const auto took = took_to_make(file))
+      sources_.back()["took"] = {{"seconds", took->seconds}, {"tokens", took->tokens}};
   }
 
-  void write(const nlohmann::json& about) {
+  /// Writes the store, unless only a preview is wanted.  `metadata`: for store.json.
+  void write(const nlohmann::json& metadata) {
     if (!writer_) return;
-    nlohmann::json whole = about;
-    whole["sources"] = sources_;
-    infer::run_after_validation([&] { show_split(writer_->finish(whole)); });
+    nlohmann::json store_metadata = metadata;
+    store_metadata["sources"] = sources_;
+    infer::run_after_validation([&] { print_split(writer_->finish(store_metadata)); });
   }
 
-  void say_notice() const {
+  void print_notice() const {
     if (const std::string notice = reader_.notice(); !notice.empty()) std::cerr << notice << "\n";
   }
 
@@ -110,12 +127,13 @@ class Preparation {
   }
 
  private:
-  void take(const data::TrainingSample& sample) {
+  /// Previews and counts a sample and adds it to the store.
+  void add(const data::TrainingSample& sample) {
     if (counts_.samples < options_.preview) {
       std::cout << "--- sample " << counts_.samples + 1 << ": " << sample.ids.size() << " tokens, "
                 << std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1})
                 << " supervised\n"
-                << preview(sample, tokenizer_, marks_) << "\n";
+                << preview(sample, tokenizer_, mark_style_) << "\n";
     }
     ++counts_.samples;
     counts_.later_parts += sample.part > 0;
@@ -125,8 +143,8 @@ class Preparation {
   }
 
   /// Prints how many samples and prompts are held out; prompts are never in both splits.
-  void show_split(const nlohmann::json& store) const {
-    const auto count = [&](const char* split, const char* of) { return store[split][of].get<int64_t>(); };
+  void print_split(const nlohmann::json& store) const {
+    const auto count = [&](const char* split, const char* unit) { return store[split][unit].get<int64_t>(); };
     if (options_.holdout == 0) return;
     if (count("held_out", "samples") == 0) {
       std::cerr << "nothing is held out: all samples are of one prompt or conversation\n";
@@ -138,10 +156,10 @@ class Preparation {
   }
 
   void report(const data::BadRecord& record) {
-    constexpr int64_t shown = 100;
-    if (++counts_.bad <= shown) {
+    constexpr int64_t max_printed = 100;
+    if (++counts_.bad <= max_printed) {
       std::cerr << record.file << ":" << record.line << ": " << printable(record.reason) << "\n";
-    } else if (counts_.bad == shown + 1) {
+    } else if (counts_.bad == max_printed + 1) {
       std::cerr << "further bad records are only counted\n";
     }
   }
@@ -149,7 +167,7 @@ class Preparation {
   const PrepareOptions& options_;
   const data::Tokenizer& tokenizer_;
   data::TrainingReader reader_;
-  Marks marks_;
+  MarkStyle mark_style_;
   std::unique_ptr<data::TokenStoreWriter> writer_;
   nlohmann::json sources_ = nlohmann::json::array();
   Counts counts_;
@@ -169,7 +187,7 @@ int prepare(const PrepareOptions& options) {
   std::string fingerprint;  // needs the target's weights, so it is computed only when a store is written
   if (!options.output.empty())
     fingerprint = model::Target::load(folder, infer::chosen_dtype(options.model))->fingerprint();
-  preparation.say_notice();
+  preparation.print_notice();
   {
     infer::Progress progress("records", 0, 0);
     for (const auto& file : options.input) preparation.read(file, progress);
@@ -183,12 +201,12 @@ int prepare(const PrepareOptions& options) {
             : "None of the records has a token to learn from; nothing was written: look at them with "
               "--preview 5.");
   }
-  nlohmann::json about =
+  nlohmann::json metadata =
       describe_tokenization(folder, *tokenizer, chat_template, options.model.chat_template);
-  about["target"] = {{"fingerprint", fingerprint}};
-  about["max_length"] = options.max_length;
-  about["holdout"] = options.holdout;
-  preparation.write(about);
+  metadata["target"] = {{"fingerprint", fingerprint}};
+  metadata["max_length"] = options.max_length;
+  metadata["holdout"] = options.holdout;
+  preparation.write(metadata);
   std::cerr << counts.samples << " samples, " << counts.tokens << " tokens, " << counts.supervised
             << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
             << " bad records skipped\n";

@@ -11,16 +11,16 @@ namespace clover::train {
 /// Options of `clover-train prepare`.
 struct PrepareOptions {
   infer::ModelOptions model;
-  std::vector<std::string> input;
-  std::string output;  // may be empty with a preview
-  double holdout = 0.02;
-  int64_t preview = 0;  // how many samples to print
-  int64_t max_length = 2048;
-  int64_t max_bad_records = -1;  // -1: 100, or one in a hundred if that is more
+  std::vector<std::string> input;  // files of records
+  std::string output;              // folder of the token store; may be "" with a preview
+  double holdout = 0.02;           // share of the samples to hold out for evaluation
+  int64_t preview = 0;             // how many samples to print
+  int64_t max_length = 2048;       // tokens; longer samples are cut
+  int64_t max_bad_records = -1;    // -1: 100, or 1 % of the records if that is more
 };
 
-/// Reads records, reports and skips bad ones, and writes a token store.  Returns an exit code: done, or some
-/// records were bad.
+/// Turns the records into samples and writes a token store; reports and skips bad records.  Returns
+/// infer::exit_done, or infer::exit_some_failed if records were bad.
 int prepare(const PrepareOptions& options);
 
 }  // namespace clover::train

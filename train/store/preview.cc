@@ -15,9 +15,9 @@ std::string printable(std::string_view text) {
       shown += text.substr(at, step.length);
     } else {
       for (const char byte : text.substr(at, step.length)) {
-        char spelled[8];
-        std::snprintf(spelled, sizeof spelled, "\\x%02x", static_cast<unsigned char>(byte));
-        shown += spelled;
+        char escape[8];
+        std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(byte));
+        shown += escape;
       }
     }
     at += step.length;
@@ -25,9 +25,9 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-std::string preview(const data::TrainingSample& sample, const data::Tokenizer& tokenizer, Marks marks) {
-  const std::string open = marks == Marks::terminal ? "\033[4;32m" : "«";
-  const std::string close = marks == Marks::terminal ? "\033[0m" : "»";
+std::string preview(const data::TrainingSample& sample, const data::Tokenizer& tokenizer, MarkStyle style) {
+  const std::string open = style == MarkStyle::terminal ? "\033[4;32m" : "«";
+  const std::string close = style == MarkStyle::terminal ? "\033[0m" : "»";
   std::string text;
   for (size_t begin = 0; begin < sample.ids.size();) {
     size_t end = begin;

@@ -8,13 +8,14 @@
 
 namespace clover::train {
 
-enum class Marks { brackets, terminal };  // supervised text is shown «in brackets» | underlined and green
+/// How supervised text is marked: «in brackets», or underlined and green by the escapes of a terminal.
+enum class MarkStyle { brackets, terminal };
 
-/// The text with control characters (except line feed and tab) and invalid UTF-8 written as escapes, \x1b, so
-/// that data cannot send commands to a terminal.
+/// The text with control characters (except line feed and tab) and invalid UTF-8 written as escapes such as
+/// \x1b, so that data cannot send commands to a terminal.
 std::string printable(std::string_view text);
 
-/// The text of a sample's tokens, special ones included, printable, with the supervised runs marked.
-std::string preview(const data::TrainingSample& sample, const data::Tokenizer& tokenizer, Marks marks);
+/// The printable text of a sample's tokens, special ones included, with the supervised runs marked.
+std::string preview(const data::TrainingSample& sample, const data::Tokenizer& tokenizer, MarkStyle style);
 
 }  // namespace clover::train

@@ -21,26 +21,27 @@ uint64_t hash_of_prompt(const data::TokenStore::Sample& sample) {
 }  // namespace
 
 int64_t count_leaked_prompts(const data::TokenStore& store) {
-  std::unordered_set<uint64_t> trained;
+  std::unordered_set<uint64_t> training_prompts;
   for (int64_t i = 0; i < store.size(data::Split::train); ++i)
-    trained.insert(hash_of_prompt(store.sample(data::Split::train, i)));
-  trained.erase(0);
-  int64_t shared = 0;
+    training_prompts.insert(hash_of_prompt(store.sample(data::Split::train, i)));
+  training_prompts.erase(0);
+  int64_t leaked = 0;
   for (int64_t i = 0; i < store.size(data::Split::held_out); ++i)
-    shared += trained.contains(hash_of_prompt(store.sample(data::Split::held_out, i)));
-  return shared;
+    leaked += training_prompts.contains(hash_of_prompt(store.sample(data::Split::held_out, i)));
+  return leaked;
 }
 
 void warn_of_leaked_prompts(const data::TokenStore& store, const std::string& folder) {
-  if (store.about().value("split_by", nlohmann::json()) == "prompt" || store.size(data::Split::held_out) == 0)
+  if (store.metadata().value("split_by", nlohmann::json()) == "prompt" ||
+      store.size(data::Split::held_out) == 0)
     return;
-  const int64_t shared = count_leaked_prompts(store);
-  if (shared == 0) return;
+  const int64_t leaked = count_leaked_prompts(store);
+  if (leaked == 0) return;
   std::fprintf(
       stderr,
       "%lld of the %lld held-out samples of %s have prompts that are trained on, too: prepare the data "
       "again, which keeps the samples of a prompt together\n",
-      static_cast<long long>(shared), static_cast<long long>(store.size(data::Split::held_out)),
+      static_cast<long long>(leaked), static_cast<long long>(store.size(data::Split::held_out)),
       folder.c_str());
 }
 

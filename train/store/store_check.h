@@ -7,7 +7,7 @@
 
 namespace clover::train {
 
-/// A token store and the target to use it with; the folders are for messages.
+/// A token store and the target that it is to be used with; the folders are for messages.
 struct StoreUse {
   const data::TokenStore& store;
   const std::string& store_folder;

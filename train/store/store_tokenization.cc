@@ -11,45 +11,47 @@ namespace {
 
 using nlohmann::json;
 
-/// What store.json records as `key` of the object `part`; null when there is nothing.
-json recorded(const StoreUse& use, const char* part, const char* key) {
-  const json& about = use.store.about();
-  const auto found = about.find(part);
-  return found != about.end() && found->is_object() ? found->value(key, json()) : json();
+/// The value of `key` in the object `part` of store.json; null if it is not recorded.
+json recorded_value(const StoreUse& use, const char* part, const char* key) {
+  const json& metadata = use.store.metadata();
+  const auto found = metadata.find(part);
+  return found != metadata.end() && found->is_object() ? found->value(key, json()) : json();
 }
 
-/// That as a text; "" where it is none.
+/// The same as a string; "" if it is not a string.
 std::string recorded_text(const StoreUse& use, const char* part, const char* key) {
-  const json value = recorded(use, part, key);
+  const json value = recorded_value(use, part, key);
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
+/// InputError: `part` of the store differs from that of the target; `how`: the difference.
 [[noreturn]] void refuse(const StoreUse& use, const std::string& part, const std::string& how) {
   throw data::InputError(use.store_folder + " was prepared with another " + part + " than " +
                          use.target_folder + " has now (" + how +
                          "): prepare the data again, or put back the one it was prepared with.");
 }
 
-/// What decides the output of a folder's own template: the hash of its text, and the special tokens that it
-/// names.
-struct OwnTemplate {
+/// What decides the output of the chat template in a target's folder: the hash of its text, and the special
+/// tokens that it names.
+struct FolderTemplate {
   std::string hash;
-  json special_tokens = json::object();
+  json special_tokens = json::object();  // {role: text}, such as {"eos_token": "</s>"}
 };
 
-OwnTemplate read_own_template(const std::filesystem::path& folder) {
+FolderTemplate read_folder_template(const std::filesystem::path& folder) {
   const data::TemplateSource source = data::read_template_source(folder);
-  OwnTemplate found{data::hex(data::fnv1a(source.recorded))};
+  FolderTemplate result{data::hex(data::fnv1a(source.recorded))};
   for (const auto& [role, text] : source.special_tokens.items())
-    if (source.recorded.find(role) != std::string::npos) found.special_tokens[role] = text;
-  return found;
+    if (source.recorded.find(role) != std::string::npos) result.special_tokens[role] = text;
+  return result;
 }
 
-/// Whether the template is the folder's own, and not a format named on the command line.
-bool is_folders_own(const std::string& given) {
-  return given.empty() || given == "jinja";
+/// Whether --template chooses the template in the target's folder, and not a built-in format.
+bool is_folder_template(const std::string& template_option) {
+  return template_option.empty() || template_option == "jinja";
 }
 
+/// The hash of the template `name` for the target's folder.
 std::string hash_of_template(const StoreUse& use, const std::string& name) {
   try {
     return data::ChatTemplate::load(use.target_folder, name).hash();
@@ -59,32 +61,33 @@ std::string hash_of_template(const StoreUse& use, const std::string& name) {
 }
 
 void check_template(const StoreUse& use) {
-  if (const std::string own = recorded_text(use, "chat_template", "own"); !own.empty()) {
-    const OwnTemplate now = read_own_template(use.target_folder);
-    if (now.hash != own) refuse(use, "chat template", own + ", not " + now.hash);
-    const json tokens = recorded(use, "chat_template", "special_tokens");
-    if (tokens.is_object() && tokens != now.special_tokens)
+  if (const std::string recorded_hash = recorded_text(use, "chat_template", "own"); !recorded_hash.empty()) {
+    const FolderTemplate current = read_folder_template(use.target_folder);
+    if (current.hash != recorded_hash) refuse(use, "chat template", recorded_hash + ", not " + current.hash);
+    const json tokens = recorded_value(use, "chat_template", "special_tokens");
+    if (tokens.is_object() && tokens != current.special_tokens)
       refuse(use, "special token in its chat template",
-             tokens.dump().substr(0, 200) + ", not " + now.special_tokens.dump().substr(0, 200));
+             tokens.dump().substr(0, 200) + ", not " + current.special_tokens.dump().substr(0, 200));
     return;
   }
   const std::string hash = recorded_text(use, "chat_template", "hash");
   if (hash.empty()) return;
-  if (const std::string now = hash_of_template(use, recorded_text(use, "chat_template", "name")); hash != now)
-    refuse(use, "chat template", hash + ", not " + now);
+  if (const std::string current = hash_of_template(use, recorded_text(use, "chat_template", "name"));
+      hash != current)
+    refuse(use, "chat template", hash + ", not " + current);
 }
 
 }  // namespace
 
 json describe_tokenization(const std::string& target_folder, const data::Tokenizer& tokenizer,
-                           const data::ChatTemplate& chat_template, const std::string& given) {
-  json form = {{"name", chat_template.name()}, {"hash", chat_template.hash()}};
-  if (is_folders_own(given)) {
-    const OwnTemplate own = read_own_template(target_folder);
-    form["own"] = own.hash;
-    form["special_tokens"] = own.special_tokens;
+                           const data::ChatTemplate& chat_template, const std::string& template_option) {
+  json template_json = {{"name", chat_template.name()}, {"hash", chat_template.hash()}};
+  if (is_folder_template(template_option)) {
+    const FolderTemplate folder_template = read_folder_template(target_folder);
+    template_json["own"] = folder_template.hash;
+    template_json["special_tokens"] = folder_template.special_tokens;
   }
-  return {{"tokenizer", {{"hash", tokenizer.hash()}}}, {"chat_template", std::move(form)}};
+  return {{"tokenizer", {{"hash", tokenizer.hash()}}}, {"chat_template", std::move(template_json)}};
 }
 
 void check_same_tokenizer(const StoreUse& use, const data::Tokenizer& tokenizer) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "data/chat/jinja/functions/functions.h"
-#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/functions/global_functions.h"
 #include "data/chat/jinja/renderer.h"
 #include "data/chat/jinja/values/printing.h"
 
@@ -15,11 +15,13 @@ std::string name_of(const Macro& macro) {
   return "the macro \"" + macro.statement.text + "\"";
 }
 
-std::optional<Value> take_named(std::vector<std::pair<std::string, Value>>& named, const std::string& name) {
-  for (auto at = named.begin(); at != named.end(); ++at) {
+/// Removes the keyword argument `name` and returns its value; nothing without such an argument.
+std::optional<Value> take_keyword(std::vector<std::pair<std::string, Value>>& keywords,
+                                  const std::string& name) {
+  for (auto at = keywords.begin(); at != keywords.end(); ++at) {
     if (at->first != name) continue;
     Value value = at->second;
-    named.erase(at);
+    keywords.erase(at);
     return value;
   }
   return std::nullopt;
@@ -28,14 +30,14 @@ std::optional<Value> take_named(std::vector<std::pair<std::string, Value>>& name
 }  // namespace
 
 std::optional<Value> Macro::attribute(const std::string& name) const {
-  const Parameters& all = statement.parameters;
+  const Parameters& parameters = statement.parameters;
   if (name == "name") return statement.symbol >= 0 ? Value::of(statement.text) : Value::none();
-  if (name == "catch_kwargs") return Value::of(all.uses_kwargs);
-  if (name == "catch_varargs") return Value::of(all.uses_varargs);
-  if (name == "caller") return Value::of(all.uses_caller);
+  if (name == "catch_kwargs") return Value::of(parameters.uses_kwargs);
+  if (name == "catch_varargs") return Value::of(parameters.uses_varargs);
+  if (name == "caller") return Value::of(parameters.uses_caller);
   if (name != "arguments") return std::nullopt;
   std::vector<Value> names;
-  for (const std::string& parameter : all.names) names.push_back(Value::of(parameter));
+  for (const std::string& parameter : parameters.names) names.push_back(Value::of(parameter));
   return Value::tuple(std::move(names));
 }
 
@@ -45,7 +47,7 @@ std::string Macro::repr() const {
 
 Renderer::Renderer(const Program& program, const json& variables)
     : program_(program), scope_(std::make_shared<Scope>(nullptr)) {
-  reset_work();
+  reset_template_work();
   functions_.resize(program.names.size());
   for (size_t symbol = 0; symbol < program.names.size(); ++symbol) {
     const auto found = variables.find(program.names[symbol]);
@@ -56,7 +58,7 @@ Renderer::Renderer(const Program& program, const json& variables)
 Renderer::~Renderer() {
   // Breaks reference cycles.  Clearing them one by one avoids deep recursion of destructors.
   for (const auto& scope : captured_scopes_) scope->values.clear();
-  for (const auto& space : namespaces_) space->values.clear();
+  for (const auto& name_space : namespaces_) name_space->values.clear();
 }
 
 JinjaTemplate::Rendered Renderer::render() {
@@ -64,16 +66,16 @@ JinjaTemplate::Rendered Renderer::render() {
   return std::move(out_);
 }
 
-Value Renderer::evaluate_call(const Value& what, const Arguments& arguments) {
-  if (const auto method = what.as<Method>()) return call_method(method->self, method->name, arguments);
-  if (const auto named = what.as<Function>()) return call_builtin(named->name, arguments);
-  if (const auto macro = what.as<Macro>()) return call_macro(*macro, arguments);
-  if (const auto loop = what.as<Loop>()) return call_recursive_loop(*loop, arguments);
-  if (const auto joiner = what.as<Joiner>()) {
+Value Renderer::evaluate_call(const Value& callee, const Arguments& arguments) {
+  if (const auto method = callee.as<Method>()) return call_method(method->self, method->name, arguments);
+  if (const auto function = callee.as<Function>()) return call_builtin(function->name, arguments);
+  if (const auto macro = callee.as<Macro>()) return call_macro(*macro, arguments);
+  if (const auto loop = callee.as<Loop>()) return call_recursive_loop(*loop, arguments);
+  if (const auto joiner = callee.as<Joiner>()) {
     const BoundArguments bound("", "a joiner", arguments);
-    return joiner->called();
+    return joiner->call();
   }
-  throw_error(type_of(what) + " is called");
+  throw_error(type_of(callee) + " is called");
 }
 
 Value Renderer::call_builtin(const std::string& name, const Arguments& arguments) {
@@ -83,39 +85,42 @@ Value Renderer::call_builtin(const std::string& name, const Arguments& arguments
   }
   if (name != "namespace") return call_function(name, arguments);
   namespaces_.push_back(new_namespace(arguments));
-  charge_work(20);
+  charge_template_work(20);  // units (values/limits.h): as much as twenty expressions
   return Value::of(std::static_pointer_cast<Object>(namespaces_.back()));
 }
 
 /// Runs a macro's body with its parameters, in the scope of its definition.
 Value Renderer::call_macro(const Macro& macro, Arguments arguments) {
   if (++calls_ > max_call_depth) throw_error("macros call each other without end");
-  const Parameters& all = macro.statement.parameters;
-  const ScopeGuard part(*this, macro.scope);
-  const size_t count = all.names.size(), given = std::min(count, arguments.values.size());
+  const Parameters& parameters = macro.statement.parameters;
+  const ScopeGuard guard(*this, macro.scope);
+  const size_t count = parameters.names.size(), positional_count = std::min(count, arguments.values.size());
   std::vector<size_t> missing;
   for (size_t i = 0; i < count; ++i) {
-    std::optional<Value> value =
-        i < given ? std::optional(arguments.values[i]) : take_named(arguments.named, all.names[i]);
+    std::optional<Value> value = i < positional_count ? std::optional(arguments.values[i])
+                                                      : take_keyword(arguments.keywords, parameters.names[i]);
     if (!value) missing.push_back(i);
-    scope_->set(all.symbols[i], value.value_or(Value()));
+    scope_->set(parameters.symbols[i], value.value_or(Value()));
   }
-  if (all.uses_caller) scope_->set(caller_symbol, take_named(arguments.named, "caller").value_or(Value()));
-  if (!all.uses_kwargs && !arguments.named.empty())
-    throw_error(name_of(macro) + " takes no value named \"" + arguments.named[0].first + "\"");
-  if (!all.uses_varargs && arguments.values.size() > count)
+  if (parameters.uses_caller)
+    scope_->set(caller_symbol, take_keyword(arguments.keywords, "caller").value_or(Value()));
+  if (!parameters.uses_kwargs && !arguments.keywords.empty())
+    throw_error(name_of(macro) + " takes no value named \"" + arguments.keywords[0].first + "\"");
+  if (!parameters.uses_varargs && arguments.values.size() > count)
     throw_error(name_of(macro) + " takes at most " + std::to_string(count) + " values");
-  if (all.uses_kwargs) {
-    Dict named;
-    for (const auto& [name, value] : arguments.named) named.set(Value::of(name), value);
-    scope_->set(kwargs_symbol, Value::of(std::move(named)));
+  if (parameters.uses_kwargs) {
+    Dict keywords;
+    for (const auto& [name, value] : arguments.keywords) keywords.set(Value::of(name), value);
+    scope_->set(kwargs_symbol, Value::of(std::move(keywords)));
   }
-  if (all.uses_varargs)
-    scope_->set(varargs_symbol, Value::tuple({arguments.values.begin() + static_cast<ptrdiff_t>(given),
-                                              arguments.values.end()}));
-  const size_t without = count - all.defaults.size();
+  if (parameters.uses_varargs)
+    scope_->set(varargs_symbol,
+                Value::tuple({arguments.values.begin() + static_cast<ptrdiff_t>(positional_count),
+                              arguments.values.end()}));
+  const size_t required_count = count - parameters.defaults.size();
   for (const size_t i : missing)
-    if (i >= without) scope_->set(all.symbols[i], evaluate(all.defaults[i - without]));
+    if (i >= required_count)
+      scope_->set(parameters.symbols[i], evaluate(parameters.defaults[i - required_count]));
   std::string text = capture_output(macro.statement.bodies[0]);
   --calls_;
   return Value::of(std::move(text));
@@ -126,14 +131,14 @@ Value Renderer::call_recursive_loop(Loop& loop, const Arguments& arguments) {
   if (loop.statement == nullptr) throw_error("a loop is called that is not recursive");
   if (++calls_ > max_call_depth) throw_error("loops call each other without end");
   const BoundArguments bound("iterable", "loop()", arguments);
-  const ScopeGuard part(*this, loop.scope);
+  const ScopeGuard guard(*this, loop.scope);
   const Statement& statement = *loop.statement;
-  std::string before = std::exchange(out_.text, "");
+  std::string outer_text = std::exchange(out_.text, "");
   ++captures_;
   run_iterations(statement, new_loop(statement, bound.at(0), loop.depth0() + 1));
   --captures_;
   --calls_;
-  return Value::of(std::exchange(out_.text, std::move(before)));
+  return Value::of(std::exchange(out_.text, std::move(outer_text)));
 }
 
 }  // namespace clover::data::jinja

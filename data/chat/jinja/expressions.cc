@@ -6,11 +6,12 @@
 namespace clover::data::jinja {
 
 Value Renderer::evaluate(const Expression& expression) {
-  charge_work(1);
+  charge_template_work(1);
   if (++depth_ > max_run_depth) throw_error("macros or values lie too deep within each other");
   const auto with_line = [&](const InputError& error) {
-    const std::string what = error.what();
-    return what.starts_with("line ") ? what : "line " + std::to_string(expression.line) + ": " + what;
+    const std::string message = error.what();
+    return message.starts_with("line ") ? message
+                                        : "line " + std::to_string(expression.line) + ": " + message;
   };
   try {
     Value value = evaluate_by_kind(expression);
@@ -59,7 +60,7 @@ Value Renderer::evaluate_by_kind(const Expression& expression) {
     }
     case Expression::Kind::operation:
       return evaluate_operation(expression);
-    case Expression::Kind::joined:
+    case Expression::Kind::concatenation:
       return evaluate_concat(expression);
     case Expression::Kind::compare:
       return evaluate_comparison(expression);
@@ -83,25 +84,25 @@ std::vector<Value> Renderer::evaluate_all(const std::vector<Expression>& express
 
 Arguments Renderer::evaluate_arguments(const Expression& expression) {
   Arguments arguments{evaluate_all(expression.parts, 1), {}};
-  for (const auto& [name, part] : expression.named) {
+  for (const auto& [name, part] : expression.keywords) {
     Value value = evaluate(part);
     name[0] == '*' ? unpack(name, value, arguments)
-                   : void(arguments.named.emplace_back(name, std::move(value)));
+                   : void(arguments.keywords.emplace_back(name, std::move(value)));
   }
   return arguments;
 }
 
-void Renderer::unpack(const std::string& how, const Value& value, Arguments& arguments) {
-  if (how == "*") {
+void Renderer::unpack(const std::string& stars, const Value& value, Arguments& arguments) {
+  if (stars == "*") {
     if (value.is_undefined() || !has_items(value)) throw_error(type_of(value) + " is spread as values");
     for (Value& item : items_of(value)) arguments.values.push_back(std::move(item));
     return;
   }
   if (!value.is_dict()) throw_error(type_of(value) + " is spread as named values");
   for (const auto& [key, item] : value.dict().items) {
-    for (const auto& [own, given] : arguments.named)
-      if (key.is_text() && own == key.text()) throw_error("\"" + own + "\" is given two values");
-    arguments.named.emplace_back(text_in(key), item);
+    for (const auto& [name, given] : arguments.keywords)
+      if (key.is_text() && name == key.text()) throw_error("\"" + name + "\" is given two values");
+    arguments.keywords.emplace_back(text_in(key), item);
   }
 }
 
@@ -115,35 +116,35 @@ Value Renderer::evaluate_dict(const Expression& expression) {
 }
 
 Value Renderer::evaluate_attribute(const Expression& expression) {
-  const Expression& whole = expression.parts[0];
-  const Value value = evaluate(whole);
+  const Expression& object = expression.parts[0];
+  const Value value = evaluate(object);
   if (value.is_undefined())
     throw_error("\"" + expression.text + "\" of something undefined" +
-                (whole.kind == Expression::Kind::name ? " (" + whole.text + ")" : ""));
+                (object.kind == Expression::Kind::name ? " (" + object.text + ")" : ""));
   return attribute_of(value, expression.text);
 }
 
 Value Renderer::evaluate_operation(const Expression& expression) {
-  const std::string& by = expression.text;
+  const std::string& op = expression.text;
   const auto part = [&](size_t i) { return evaluate(expression.parts[i]); };
-  if (by == "if") return is_true(part(1)) ? part(0) : part(2);
-  if (by == "not") return Value::of(!is_true(part(0)));
-  const Value one = part(0);
-  if (by == "and") return is_true(one) ? part(1) : one;
-  if (by == "or") return is_true(one) ? one : part(1);
-  if (by == "minus") return negated(one);
-  if (by != "plus") return calculate(by, one, part(1));
-  if (!one.is_number()) throw_error("+ " + type_of(one));
-  return one.kind() == Value::Kind::boolean ? Value::of(one.integer()) : one;
+  if (op == "if") return is_true(part(1)) ? part(0) : part(2);
+  if (op == "not") return Value::of(!is_true(part(0)));
+  const Value left = part(0);
+  if (op == "and") return is_true(left) ? part(1) : left;
+  if (op == "or") return is_true(left) ? left : part(1);
+  if (op == "minus") return negated(left);
+  if (op != "plus") return calculate(op, left, part(1));
+  if (!left.is_number()) throw_error("+ " + type_of(left));
+  return left.kind() == Value::Kind::boolean ? Value::of(left.integer()) : left;
 }
 
 Value Renderer::evaluate_concat(const Expression& expression) {
-  std::string all;
+  std::string text;
   for (const Expression& part : expression.parts) {
-    all += to_str(evaluate(part));
-    check_size(all);
+    text += to_str(evaluate(part));
+    check_size(text);
   }
-  return Value::of(std::move(all));
+  return Value::of(std::move(text));
 }
 
 Value Renderer::evaluate_comparison(const Expression& expression) {
@@ -157,31 +158,33 @@ Value Renderer::evaluate_comparison(const Expression& expression) {
 }
 
 Value Renderer::evaluate_call(const Expression& expression, const Value* caller) {
-  const Expression& what = expression.parts[0];
-  if (what.kind == Expression::Kind::attribute) {
-    const Value value = evaluate(what.parts[0]);
-    if (value.is_undefined()) throw_error("." + what.text + "() of something undefined");
+  const Expression& callee = expression.parts[0];
+  if (callee.kind == Expression::Kind::attribute) {
+    const Value value = evaluate(callee.parts[0]);
+    if (value.is_undefined()) throw_error("." + callee.text + "() of something undefined");
     Arguments arguments;
-    if (value.kind() != Value::Kind::object && has_method(value, what.text)) {
+    if (value.kind() != Value::Kind::object && has_method(value, callee.text)) {
       arguments = evaluate_arguments(expression);
-      if (caller != nullptr) throw_error(what.text + "() takes no caller");
-      return call_method(value, what.text, arguments);
+      if (caller != nullptr) throw_error(callee.text + "() takes no caller");
+      return call_method(value, callee.text, arguments);
     }
-    const Value method = attribute_of(value, what.text);
+    const Value method = attribute_of(value, callee.text);
     const auto loop = value.as<Loop>();
     arguments = evaluate_arguments(expression);
-    if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
-    if (loop && (what.text == "cycle" || what.text == "changed")) return loop->call(what.text, arguments);
+    if (caller != nullptr) arguments.keywords.emplace_back("caller", *caller);
+    if (loop && (callee.text == "cycle" || callee.text == "changed"))
+      return loop->call(callee.text, arguments);
     if (method.is_undefined())
-      throw_error("." + what.text + "() of " + type_of(value) + ", which has no such method");
+      throw_error("." + callee.text + "() of " + type_of(value) + ", which has no such method");
     return evaluate_call(method, arguments);
   }
-  const Value value = evaluate(what);
+  const Value value = evaluate(callee);
   if (value.is_undefined())
-    throw_error(what.kind == Expression::Kind::name ? "\"" + what.text + "\" is called, which is undefined"
-                                                    : "something undefined is called");
+    throw_error(callee.kind == Expression::Kind::name
+                    ? "\"" + callee.text + "\" is called, which is undefined"
+                    : "something undefined is called");
   Arguments arguments = evaluate_arguments(expression);
-  if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
+  if (caller != nullptr) arguments.keywords.emplace_back("caller", *caller);
   return evaluate_call(value, arguments);
 }
 

@@ -5,29 +5,31 @@
 namespace clover::data::jinja {
 
 std::optional<Value> Loop::fetch_item() const {
-  if (rest_) return rest_at_ < rest_->size() ? std::optional((*rest_)[rest_at_++]) : std::nullopt;
+  if (remaining_)
+    return remaining_position_ < remaining_->size() ? std::optional((*remaining_)[remaining_position_++])
+                                                    : std::nullopt;
   while (std::optional<Value> item = items_.next())
-    if (!keep_ || keep_(*item)) return item;
+    if (!condition_ || condition_(*item)) return item;
   return std::nullopt;
 }
 
 const std::optional<Value>& Loop::peek_next() const {
-  if (!peeked_) peeked_ = fetch_item();
-  return *peeked_;
+  if (!next_item_) next_item_ = fetch_item();
+  return *next_item_;
 }
 
 int64_t Loop::length() const {
   if (length_) return *length_;
-  std::vector<Value> rest;
-  while (std::optional<Value> item = fetch_item()) rest.push_back(std::move(*item));
-  length_ = std::ssize(rest) + index0_ + 1 + (peeked_ && *peeked_ ? 1 : 0);
-  rest_ = std::move(rest);
+  std::vector<Value> remaining;
+  while (std::optional<Value> item = fetch_item()) remaining.push_back(std::move(*item));
+  length_ = std::ssize(remaining) + index0_ + 1 + (next_item_ && *next_item_ ? 1 : 0);
+  remaining_ = std::move(remaining);
   return *length_;
 }
 
 std::optional<Value> Loop::advance() {
-  std::optional<Value> item = peeked_ ? *peeked_ : fetch_item();
-  peeked_.reset();
+  std::optional<Value> item = next_item_ ? *next_item_ : fetch_item();
+  next_item_.reset();
   if (!item) return std::nullopt;
   ++index0_;
   previous_ = current_;
@@ -61,9 +63,9 @@ Value Loop::call(const std::string& name, const Arguments& arguments) {
     if (bound.varargs().empty()) throw_error("a cycle of nothing");
     return bound.varargs()[static_cast<size_t>(index0_) % bound.varargs().size()];
   }
-  const Value given = Value::tuple(bound.varargs());
-  if (last_changed_values_ && equal(*last_changed_values_, given)) return Value::of(false);
-  last_changed_values_ = given;
+  const Value values = Value::tuple(bound.varargs());
+  if (last_changed_values_ && equal(*last_changed_values_, values)) return Value::of(false);
+  last_changed_values_ = values;
   return Value::of(true);
 }
 

@@ -17,11 +17,13 @@ struct Scope;
 /// The variable "loop" inside a {% for %}.  As in jinja2, items are computed when they are needed.
 class Loop : public Object {
  public:
-  using Keep = std::function<bool(const Value&)>;
+  using Condition = std::function<bool(const Value&)>;
 
-  /// `keep`: the loop's "if", which selects items; empty: all.  `depth0`: depth of recursion from 0.
-  Loop(const Value& items, Keep keep, int depth0) : items_(items), keep_(std::move(keep)), depth0_(depth0) {
-    if (!keep_ && !items.as<Generator>() && !items.is_text()) length_ = length_of(items);
+  /// `condition`: the loop's "if", which selects items; empty: all items.  `depth0`: its recursion depth,
+  /// from 0.
+  Loop(const Value& items, Condition condition, int depth0)
+      : items_(items), condition_(std::move(condition)), depth0_(depth0) {
+    if (!condition_ && !items.as<Generator>() && !items.is_text()) length_ = length_of(items);
   }
 
   std::string type() const override { return "LoopContext"; }
@@ -44,15 +46,16 @@ class Loop : public Object {
   int64_t length() const;
 
   mutable Items items_;
-  Keep keep_;
+  Condition condition_;
   const int depth0_;
-  int64_t index0_ = -1;
+  int64_t index0_ = -1;  // of the current item, from 0
   Value current_, previous_;
   mutable std::optional<int64_t> length_;
-  mutable std::optional<std::optional<Value>> peeked_;  // the item after the current one, once it is known
-  mutable std::optional<std::vector<Value>> rest_;      // all further items, once they were counted
-  mutable size_t rest_at_ = 0;
-  std::optional<Value> last_changed_values_;
+  mutable std::optional<std::optional<Value>>
+      next_item_;  // the item after the current one, once it was fetched
+  mutable std::optional<std::vector<Value>> remaining_;  // all items after it, once they were counted
+  mutable size_t remaining_position_ = 0;
+  std::optional<Value> last_changed_values_;  // arguments of the last loop.changed()
 };
 
 }  // namespace clover::data::jinja

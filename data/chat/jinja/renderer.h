@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/functions/global_functions.h"
 #include "data/chat/jinja/jinja_template.h"
 #include "data/chat/jinja/loop.h"
 #include "data/chat/jinja/scope.h"
@@ -14,9 +14,9 @@
 
 namespace clover::data::jinja {
 
-constexpr int max_run_depth = 1500;  // nesting of statements and expressions, through macros
+constexpr int max_run_depth = 1500;  // nesting of statements and expressions, those of called macros included
 
-/// A macro: the value of {% macro %}, and the caller that {% call %} passes.
+/// A macro: the value that {% macro %} defines, or the `caller` that {% call %} passes.
 struct Macro : Object {
   Macro(const Statement& statement, std::shared_ptr<Scope> scope)
       : statement(statement), scope(std::move(scope)) {}
@@ -39,7 +39,7 @@ class Renderer {
   /// How a statement ended.
   enum class Flow { normal, break_loop, continue_loop };
 
-  /// Opens a scope inside `parent` while it lives.
+  /// Gives the renderer a new scope inside `parent` as long as the guard lives.
   class ScopeGuard {
    public:
     ScopeGuard(Renderer& renderer, std::shared_ptr<Scope> parent);
@@ -75,26 +75,30 @@ class Renderer {
   Value evaluate_name(const Expression& expression);
   std::vector<Value> evaluate_all(const std::vector<Expression>& expressions, size_t first);
   Arguments evaluate_arguments(const Expression& expression);
-  void unpack(const std::string& how, const Value& value, Arguments& arguments);
+  /// Adds the items of an argument "*value" or "**value"; `stars` is "*" or "**".
+  void unpack(const std::string& stars, const Value& value, Arguments& arguments);
   Value evaluate_dict(const Expression& expression);
   Value evaluate_attribute(const Expression& expression);
   Value evaluate_operation(const Expression& expression);
   Value evaluate_comparison(const Expression& expression);
   Value evaluate_concat(const Expression& expression);
   Value evaluate_call(const Expression& expression, const Value* caller = nullptr);
-  Value evaluate_call(const Value& what, const Arguments& arguments);
+  Value evaluate_call(const Value& callee, const Arguments& arguments);
   Value call_builtin(const std::string& name, const Arguments& arguments);
   Value call_macro(const Macro& macro, Arguments arguments);
   Value call_recursive_loop(Loop& loop, const Arguments& arguments);
 
   const Program& program_;
   std::shared_ptr<Scope> scope_;
-  std::vector<Value> functions_;                        // global functions by symbol, created when first used
-  std::vector<std::shared_ptr<Namespace>> namespaces_;  // all of them, since they can contain themselves
-  std::vector<std::shared_ptr<Scope>>
-      captured_scopes_;  // scopes of macros and recursive loops, which can contain themselves
+  std::vector<Value> functions_;  // global functions, by symbol; each is created when it is first used
+  /// All namespaces.  They can contain themselves, so the destructor empties them.
+  std::vector<std::shared_ptr<Namespace>> namespaces_;
+  /// Scopes of macros and recursive loops, for the same reason.
+  std::vector<std::shared_ptr<Scope>> captured_scopes_;
   JinjaTemplate::Rendered out_;
-  int captures_ = 0, calls_ = 0, depth_ = 0;
+  int captures_ = 0;  // captures of output that are under way: capture_output and recursive loops
+  int calls_ = 0;     // calls of macros and recursive loops that are under way
+  int depth_ = 0;     // nesting of statements and expressions that are under way
 };
 
 }  // namespace clover::data::jinja

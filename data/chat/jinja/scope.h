@@ -8,25 +8,25 @@
 
 namespace clover::data::jinja {
 
-/// A scope: values by symbol, the number of an interned name (Program::names).  `find` also searches the
-/// parents.
+/// A scope of variables, by symbol, the number of an interned name (Program::names).  `find` also searches
+/// the parents.
 struct Scope {
   explicit Scope(std::shared_ptr<Scope> parent) : parent(std::move(parent)) {}
 
   const Value* find(int symbol) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get())
-      for (const auto& [own, value] : scope->values)
-        if (own == symbol) return &value;
+      for (const auto& [key, value] : scope->values)
+        if (key == symbol) return &value;
     return nullptr;
   }
   void set(int symbol, Value value) {
-    for (auto& [own, old] : values)
-      if (own == symbol) return void(old = std::move(value));
+    for (auto& [key, old] : values)
+      if (key == symbol) return void(old = std::move(value));
     values.emplace_back(symbol, std::move(value));
   }
 
   std::shared_ptr<Scope> parent;
-  std::vector<std::pair<int, Value>> values;
+  std::vector<std::pair<int, Value>> values;  // symbol and value
 };
 
 }  // namespace clover::data::jinja

@@ -17,7 +17,7 @@ Renderer::Flow Renderer::run(const std::vector<Statement>& statements) {
 }
 
 Renderer::Flow Renderer::run(const Statement& statement) {
-  charge_work(1);
+  charge_template_work(1);
   if (++depth_ > max_run_depth) throw_error("macros or values lie too deep within each other");
   Flow flow = Flow::normal;
   switch (statement.kind) {
@@ -66,53 +66,53 @@ Renderer::Flow Renderer::run(const Statement& statement) {
 }
 
 void Renderer::write(const std::string& text) {
-  charge_work(static_cast<int64_t>(text.size() >> 8));
+  charge_template_work(static_cast<int64_t>(text.size() >> 8));
   if (out_.text.size() + text.size() > max_text_bytes) throw InputError("it writes more than 64 MiB");
   out_.text += text;
 }
 
 std::string Renderer::capture_output(const std::vector<Statement>& body) {
-  std::string before = std::exchange(out_.text, "");
+  std::string outer_text = std::exchange(out_.text, "");
   ++captures_;
   run(body);
   --captures_;
-  return std::exchange(out_.text, std::move(before));
+  return std::exchange(out_.text, std::move(outer_text));
 }
 
-/// The text of a body after its filters.
+/// The text of the statement's body, after the statement's filters were applied to it.
 Value Renderer::evaluate_filter_block(const Statement& statement) {
-  Value written;
+  Value captured;
   {
-    const ScopeGuard part(*this);
-    written = Value::of(capture_output(statement.bodies[0]));
+    const ScopeGuard guard(*this);
+    captured = Value::of(capture_output(statement.bodies[0]));
   }
-  const ScopeGuard part(*this);
-  scope_->set(captured_symbol, std::move(written));
+  const ScopeGuard guard(*this);
+  scope_->set(captured_symbol, std::move(captured));
   return evaluate(statement.expressions[0]);
 }
 
 Renderer::Flow Renderer::run_condition(const Statement& statement) {
   for (size_t i = 0; i < statement.expressions.size(); ++i)
     if (is_true(evaluate(statement.expressions[i]))) return run(statement.bodies[i]);
-  const bool otherwise = statement.bodies.size() > statement.expressions.size();
-  return otherwise ? run(statement.bodies.back()) : Flow::normal;
+  const bool has_else = statement.bodies.size() > statement.expressions.size();
+  return has_else ? run(statement.bodies.back()) : Flow::normal;
 }
 
 std::shared_ptr<Loop> Renderer::new_loop(const Statement& statement, const Value& items, int depth0) {
-  Loop::Keep keep;
+  Loop::Condition condition;
   if (statement.expressions.size() > 1) {
-    keep = [this, &statement, parent = scope_](const Value& item) {
-      const ScopeGuard part(*this, parent);
+    condition = [this, &statement, parent = scope_](const Value& item) {
+      const ScopeGuard guard(*this, parent);
       assign(statement.targets[0], item);
       return is_true(evaluate(statement.expressions[1]));
     };
   }
-  auto loop = std::make_shared<Loop>(items, std::move(keep), depth0);
+  auto loop = std::make_shared<Loop>(items, std::move(condition), depth0);
   if (!statement.recursive) return loop;
   loop->statement = &statement;
   loop->scope = scope_;
   captured_scopes_.push_back(scope_);
-  charge_work(100);
+  charge_template_work(100);
   return loop;
 }
 
@@ -121,31 +121,31 @@ Renderer::Flow Renderer::run_loop(const Statement& statement) {
 }
 
 Renderer::Flow Renderer::run_iterations(const Statement& statement, const std::shared_ptr<Loop>& loop) {
-  bool any = false;  // whether an iteration ended normally; as in jinja2, break and continue do not count
-  const Value itself = Value::of(std::static_pointer_cast<Object>(loop));
+  bool any_completed = false;  // as in jinja2, iterations that end with break or continue do not count
+  const Value loop_value = Value::of(std::static_pointer_cast<Object>(loop));
   while (const std::optional<Value> item = loop->advance()) {
-    const ScopeGuard part(*this);
-    scope_->set(loop_symbol, itself);
+    const ScopeGuard guard(*this);
+    scope_->set(loop_symbol, loop_value);
     assign(statement.targets[0], *item);
     const Flow flow = run(statement.bodies[0]);
-    any |= flow == Flow::normal;
+    any_completed |= flow == Flow::normal;
     if (flow == Flow::break_loop) break;
   }
-  if (any || statement.bodies.size() < 2) return Flow::normal;
-  const ScopeGuard part(*this);
+  if (any_completed || statement.bodies.size() < 2) return Flow::normal;
+  const ScopeGuard guard(*this);
   return run(statement.bodies[1]);
 }
 
 Renderer::Flow Renderer::run_with(const Statement& statement) {
   const std::vector<Value> values = evaluate_all(statement.expressions, 0);
-  const ScopeGuard part(*this);
+  const ScopeGuard guard(*this);
   for (size_t i = 0; i < values.size(); ++i) assign(statement.targets[i], values[i]);
   return run(statement.bodies[0]);
 }
 
 Renderer::Flow Renderer::run_generation(const Statement& statement) {
   const size_t begin = out_.text.size();
-  const ScopeGuard part(*this);
+  const ScopeGuard guard(*this);
   if (statement.parameters.uses_caller)
     scope_->set(caller_symbol, Value());  // the block is not called, so it has no caller
   if (statement.parameters.uses_varargs) scope_->set(varargs_symbol, Value::tuple({}));
@@ -162,8 +162,8 @@ void Renderer::assign(const Expression& target, const Value& value) {
   if (target.kind == Expression::Kind::name) {
     scope_->set(target.symbol, value);
   } else if (target.kind == Expression::Kind::attribute) {
-    const Value* space = scope_->find(target.parts[0].symbol);
-    const auto found = space != nullptr ? space->as<Namespace>() : nullptr;
+    const Value* variable = scope_->find(target.parts[0].symbol);
+    const auto found = variable != nullptr ? variable->as<Namespace>() : nullptr;
     if (!found) fail("\"" + target.parts[0].text + "\" is no namespace");
     found->set(target.text, value);
   } else {
@@ -175,7 +175,7 @@ void Renderer::assign(const Expression& target, const Value& value) {
 }
 
 Value Renderer::new_macro(const Statement& statement) {
-  charge_work(100);
+  charge_template_work(100);
   captured_scopes_.push_back(scope_);
   return Value::of(std::make_shared<Macro>(statement, scope_));
 }

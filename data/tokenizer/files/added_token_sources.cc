@@ -65,7 +65,8 @@ bool is_nonempty(const ordered_json& object, const char* key) {
   return object.contains(key) && !object[key].empty();
 }
 
-std::string shown(const std::vector<std::string>& texts) {
+// The first text, and how many others there are.
+std::string first_and_count(const std::vector<std::string>& texts) {
   std::string text = nlohmann::json(texts[0]).dump();
   if (texts.size() > 1) text += " and " + std::to_string(texts.size() - 1) + " more";
   return text;
@@ -76,8 +77,8 @@ struct SpecialTokens {
   std::map<std::string, AddedToken> roles;
   std::vector<std::string> nonstandard_roles;  // in the order of the files
   std::set<std::string> type_tagged;           // roles and extra texts whose object has a "__type"
-  std::vector<AddedToken> extra, additional;
-  bool extra_stated = false;
+  std::vector<AddedToken> extra_special_tokens, additional_special_tokens;
+  bool has_extra_list = false;
 
   void add_role(const std::string& role, const ordered_json& value, const std::string& where) {
     std::optional<AddedToken> token = read_token(value, where + ": " + role);
@@ -88,25 +89,25 @@ struct SpecialTokens {
     roles[role] = *token;
   }
 
-  // additional_special_tokens is the older name of extra_special_tokens; it is used where the newer is no
-  // list.
+  // Reads additional_special_tokens, the older name of extra_special_tokens.  It is used where the newer
+  // field is no list.
   void add_additional(const ordered_json& value, const std::string& where) {
-    SpecialTokens read;
-    read.add_extra(value, where + ": additional_special_tokens");
-    additional = std::move(read.extra);
+    SpecialTokens additional;
+    additional.add_extra(value, where + ": additional_special_tokens");
+    additional_special_tokens = std::move(additional.extra_special_tokens);
   }
 
-  // A list of tokens, or an object of roles and tokens.
+  // Reads extra_special_tokens: a list of tokens, or an object of roles and tokens.
   void add_extra(const ordered_json& value, const std::string& where) {
     if (value.is_object()) {
       for (const auto& [role, token] : value.items()) add_role(role, token, where);
     } else if (value.is_array()) {
-      extra_stated = true;
+      has_extra_list = true;
       for (const ordered_json& entry : value) {
         const std::optional<AddedToken> token = read_token(entry, where);
-        const auto same = [&](const AddedToken& known) { return known.content == token->content; };
-        if (!token || std::any_of(extra.begin(), extra.end(), same)) continue;
-        extra.push_back(*token);
+        const auto same = [&](const AddedToken& other) { return other.content == token->content; };
+        if (!token || std::any_of(extra_special_tokens.begin(), extra_special_tokens.end(), same)) continue;
+        extra_special_tokens.push_back(*token);
         if (has_type_tag(entry)) type_tagged.insert(token->content);
       }
     }
@@ -114,14 +115,15 @@ struct SpecialTokens {
 
   // Whether a token of added_tokens.json with this text is special.  As in transformers, objects with a
   // "__type" do not count.
-  bool known_as_special(const std::string& content) const {
+  bool is_special_text(const std::string& content) const {
     for (const char* role : standard_roles) {
       const auto entry = roles.find(role);
       if (entry != roles.end() && entry->second.content == content && !type_tagged.contains(role))
         return true;
     }
     const auto same = [&](const AddedToken& token) { return token.content == content; };
-    return !type_tagged.contains(content) && std::any_of(extra.begin(), extra.end(), same);
+    return !type_tagged.contains(content) &&
+           std::any_of(extra_special_tokens.begin(), extra_special_tokens.end(), same);
   }
 
   void add_roles(const ordered_json& object, const std::string& where) {
@@ -131,30 +133,32 @@ struct SpecialTokens {
   }
 };
 
-SpecialTokens read_config_names(const ordered_json& config, const std::string& where) {
-  SpecialTokens names;
-  names.add_roles(config, where);
+SpecialTokens read_config_tokens(const ordered_json& config, const std::string& where) {
+  SpecialTokens tokens;
+  tokens.add_roles(config, where);
   const bool has_extra = is_nonempty(config, "extra_special_tokens");
   if (config.contains("extra_special_tokens"))
-    names.add_extra(config["extra_special_tokens"], where + ": extra_special_tokens");
+    tokens.add_extra(config["extra_special_tokens"], where + ": extra_special_tokens");
   if (config.contains("additional_special_tokens")) {
-    const ordered_json& additional = config["additional_special_tokens"];
-    has_extra ? names.add_additional(additional, where) : names.add_extra(additional, where);
+    const ordered_json& additional_special_tokens = config["additional_special_tokens"];
+    has_extra ? tokens.add_additional(additional_special_tokens, where)
+              : tokens.add_extra(additional_special_tokens, where);
   }
-  return names;
+  return tokens;
 }
 
-// Roles that have another text in the other file.
-std::vector<std::string> differing_roles(const SpecialTokens& one, const SpecialTokens& other) {
+// The roles that have different texts in `a` and `b`.
+std::vector<std::string> differing_roles(const SpecialTokens& a, const SpecialTokens& b) {
   std::vector<std::string> roles;
-  for (const auto& [role, token] : one.roles) {
-    const auto same = other.roles.find(role);
-    if (same != other.roles.end() && same->second.content != token.content) roles.push_back(role);
+  for (const auto& [role, token] : a.roles) {
+    const auto entry = b.roles.find(role);
+    if (entry != b.roles.end() && entry->second.content != token.content) roles.push_back(role);
   }
   return roles;
 }
 
-void read_decoder(const ordered_json& entries, const std::string& where, AddedTokenSources& sources) {
+void read_added_tokens_decoder(const ordered_json& entries, const std::string& where,
+                               AddedTokenSources& sources) {
   if (!entries.is_object()) throw InputError(where + ": expected an object, found " + entries.type_name());
   sources.has_added_tokens_decoder = true;
   for (const auto& [id, entry] : entries.items()) {
@@ -165,21 +169,21 @@ void read_decoder(const ordered_json& entries, const std::string& where, AddedTo
   }
 }
 
-// Reads `added_tokens.json`, which states texts and ids only: a text that has a role is special.  Where there
-// is an added_tokens_decoder, transformers does not read this file; here it adds the tokens that the decoder
-// lacks.
-void read_numbers(const ordered_json& entries, const std::string& file, const SpecialTokens& names,
-                  AddedTokenSources& sources) {
-  std::set<std::string> known;
-  for (const auto& [id, token] : sources.by_id) known.insert(token.content);
+// Reads `added_tokens.json`, which states texts and ids only.  A text that has a role is special.  Where
+// there is an added_tokens_decoder, transformers does not read this file; here its tokens that the decoder
+// lacks are added.
+void read_added_tokens_json(const ordered_json& entries, const std::string& file,
+                            const SpecialTokens& special_tokens, AddedTokenSources& sources) {
+  std::set<std::string> decoder_texts;
+  for (const auto& [id, token] : sources.by_id) decoder_texts.insert(token.content);
   for (const auto& [content, id] : entries.items()) {
     AddedToken token;
     token.id = read_token_id(id, file + ": \"" + content + "\"");
     token.content = content;
-    token.special = names.known_as_special(content);
+    token.special = special_tokens.is_special_text(content);
     token.normalized = !token.special;
-    if (known.contains(content) || !sources.by_id.emplace(token.id, token).second) {
-      sources.conflicting.push_back(token);
+    if (decoder_texts.contains(content) || !sources.by_id.emplace(token.id, token).second) {
+      sources.conflicting_tokens.push_back(token);
     } else {
       sources.only_in_added_tokens_json.insert(token.id);
     }
@@ -192,39 +196,40 @@ AddedTokenSources AddedTokenSources::load(const std::filesystem::path& folder) {
   AddedTokenSources sources;
   const std::string config_file = (folder / "tokenizer_config.json").string();
   const std::string map_file = (folder / "special_tokens_map.json").string();
-  const std::string number_file = (folder / "added_tokens.json").string();
+  const std::string added_tokens_file = (folder / "added_tokens.json").string();
   const ordered_json config = read_object(config_file);
-  const ordered_json map = read_object(map_file);
-  std::vector<std::pair<std::string, int64_t>> numbers;
-  SpecialTokens names = read_config_names(config, config_file);
-  SpecialTokens map_names;
-  map_names.add_roles(map, map_file);
+  const ordered_json token_map = read_object(map_file);
+  SpecialTokens config_tokens = read_config_tokens(config, config_file);
+  SpecialTokens map_tokens;
+  map_tokens.add_roles(token_map, map_file);
   const bool has_decoder =
       config.contains("added_tokens_decoder") && !config["added_tokens_decoder"].is_null();
-  for (const std::string& role : differing_roles(map_names, names)) {
+  for (const std::string& role : differing_roles(map_tokens, config_tokens)) {
     sources.disagreements.push_back(
         "tokenizer_config.json and special_tokens_map.json name another " + role + "; " +
-        nlohmann::json((has_decoder ? names : map_names).roles[role].content).dump() +
+        nlohmann::json((has_decoder ? config_tokens : map_tokens).roles[role].content).dump() +
         (has_decoder ? " of the first" : " of the second") + " is taken, as transformers does");
   }
   if (has_decoder) {
-    read_decoder(config["added_tokens_decoder"], config_file + ": added_tokens_decoder", sources);
+    read_added_tokens_decoder(config["added_tokens_decoder"], config_file + ": added_tokens_decoder",
+                              sources);
   } else {
-    names.add_roles(map, map_file);
-    if (map.contains("extra_special_tokens"))
-      names.add_extra(map["extra_special_tokens"], map_file + ": extra_special_tokens");
-    if (map.contains("additional_special_tokens"))
-      names.add_additional(map["additional_special_tokens"], map_file);
+    config_tokens.add_roles(token_map, map_file);
+    if (token_map.contains("extra_special_tokens"))
+      config_tokens.add_extra(token_map["extra_special_tokens"], map_file + ": extra_special_tokens");
+    if (token_map.contains("additional_special_tokens"))
+      config_tokens.add_additional(token_map["additional_special_tokens"], map_file);
   }
-  read_numbers(read_object(number_file), number_file, names, sources);
+  read_added_tokens_json(read_object(added_tokens_file), added_tokens_file, config_tokens, sources);
   for (const char* role : standard_roles) {
-    if (names.roles.contains(role)) sources.special_in_order.push_back(names.roles[role]);
+    if (config_tokens.roles.contains(role)) sources.special_in_order.push_back(config_tokens.roles[role]);
   }
-  for (const std::string& role : names.nonstandard_roles)
-    sources.special_in_order.push_back(names.roles[role]);
-  sources.roles = std::move(names.roles);
-  sources.extra = std::move(names.extra);
-  if (!names.extra_stated) sources.additional = std::move(names.additional);
+  for (const std::string& role : config_tokens.nonstandard_roles)
+    sources.special_in_order.push_back(config_tokens.roles[role]);
+  sources.roles = std::move(config_tokens.roles);
+  sources.extra_special_tokens = std::move(config_tokens.extra_special_tokens);
+  if (!config_tokens.has_extra_list)
+    sources.additional_special_tokens = std::move(config_tokens.additional_special_tokens);
   return sources;
 }
 
@@ -242,25 +247,27 @@ std::vector<AddedToken> tokens_after_listed(const AddedTokenSources& sources,
   if (!sources.has_added_tokens_decoder) {
     for (const AddedToken& token : listed) by_id[token.id] = token;
   }
-  std::set<std::string> names, known;
-  for (const AddedToken& token : sources.special_in_order) names.insert(token.content);
-  for (const AddedToken& token : listed) known.insert(token.content);
-  std::vector<AddedToken> later;
+  std::set<std::string> special_texts, added_texts;
+  for (const AddedToken& token : sources.special_in_order) special_texts.insert(token.content);
+  for (const AddedToken& token : listed) added_texts.insert(token.content);
+  std::vector<AddedToken> tokens_to_add;
   for (auto& [id, token] : by_id) {
-    known.insert(token.content);
-    token.special = token.special || names.contains(token.content);
-    later.push_back(token);
+    added_texts.insert(token.content);
+    token.special = token.special || special_texts.contains(token.content);
+    tokens_to_add.push_back(token);
   }
-  for (const auto* tokens : {&sources.special_in_order, &sources.extra, &sources.additional}) {
+  for (const auto* tokens :
+       {&sources.special_in_order, &sources.extra_special_tokens, &sources.additional_special_tokens}) {
     for (const AddedToken& token : *tokens) {
       const auto same = [&](const AddedToken& other) {
-        return other.content == token.content && match_alike(other, token);
+        return other.content == token.content && have_same_match_flags(other, token);
       };
-      const bool again = known.contains(token.content) || std::any_of(later.begin(), later.end(), same);
-      if (!again) later.push_back(token);
+      const bool is_known = added_texts.contains(token.content) ||
+                            std::any_of(tokens_to_add.begin(), tokens_to_add.end(), same);
+      if (!is_known) tokens_to_add.push_back(token);
     }
   }
-  return later;
+  return tokens_to_add;
 }
 
 }  // namespace
@@ -268,41 +275,42 @@ std::vector<AddedToken> tokens_after_listed(const AddedTokenSources& sources,
 std::vector<std::string> AddedTokenSources::merge(const std::vector<AddedToken>& listed,
                                                   AddedVocabulary& vocabulary) const {
   for (const AddedToken& token : listed) vocabulary.add(token);
-  std::vector<std::string> other_flags, other_ids, unread;
-  std::string first_other;
+  std::vector<std::string> changed_flags, changed_ids, ignored_texts;
+  std::string first_changed_id;
   for (const AddedToken& token : tokens_after_listed(*this, listed)) {
-    const AddedToken* before = vocabulary.find(token.content);
-    if (before != nullptr && !match_alike(*before, token)) other_flags.push_back(token.content);
+    const AddedToken* previous = vocabulary.find(token.content);
+    if (previous != nullptr && !have_same_match_flags(*previous, token))
+      changed_flags.push_back(token.content);
     vocabulary.add(token);
   }
   const auto check_id = [&](const AddedToken& token, const char* file) {
     const std::optional<int64_t> id = vocabulary.id_of(token.content);
     if (token.content.empty()) return;
     if (!id) {
-      unread.push_back(token.content);
+      ignored_texts.push_back(token.content);
     } else if (*id != token.id) {
-      other_ids.push_back(token.content);
-      if (other_ids.size() == 1)
-        first_other = std::string(file) + " states id " + std::to_string(token.id) + ", but " +
-                      std::to_string(*id) + " is taken";
+      changed_ids.push_back(token.content);
+      if (changed_ids.size() == 1)
+        first_changed_id = std::string(file) + " states id " + std::to_string(token.id) + ", but " +
+                           std::to_string(*id) + " is taken";
     }
   };
   for (const AddedToken& token : listed) check_id(token, "tokenizer.json");
   for (const auto& [id, token] : by_id)
     check_id(token, only_in_added_tokens_json.contains(id) ? "added_tokens.json" : "tokenizer_config.json");
-  for (const AddedToken& token : conflicting) check_id(token, "added_tokens.json");
+  for (const AddedToken& token : conflicting_tokens) check_id(token, "added_tokens.json");
 
   std::vector<std::string> sentences = disagreements;
-  if (!other_flags.empty()) {
+  if (!changed_flags.empty()) {
     sentences.push_back("tokenizer.json and tokenizer_config.json state other flags of the added token " +
-                        shown(other_flags) + "; the latter's are taken, as transformers does");
+                        first_and_count(changed_flags) + "; the latter's are taken, as transformers does");
   }
-  if (!other_ids.empty()) {
-    sentences.push_back("of the added token " + shown(other_ids) + " " + first_other +
+  if (!changed_ids.empty()) {
+    sentences.push_back("of the added token " + first_and_count(changed_ids) + " " + first_changed_id +
                         ", as transformers does: ids come from the vocabulary and the order of the tokens");
   }
-  if (!unread.empty()) {
-    sentences.push_back("added_tokens.json gives " + shown(unread) +
+  if (!ignored_texts.empty()) {
+    sentences.push_back("added_tokens.json gives " + first_and_count(ignored_texts) +
                         " an id that tokenizer_config.json gives to another token; the latter is taken, as "
                         "transformers does");
   }

@@ -9,14 +9,15 @@
 namespace clover::data {
 namespace {
 
+// Where the character before `position` begins.
 size_t character_before(std::string_view text, size_t position) {
   do --position;
   while (position > 0 && is_continuation_byte(text[position]));
   return position;
 }
 
-// Whether a word character stands at `position`, as Unicode's regular expressions define it (UTS 18, annex
-// C).
+// Whether the character at `position` is a word character, `\w` of Unicode's regular expressions (UTS 18,
+// annex C).
 bool is_word(std::string_view text, size_t position) {
   const auto c = static_cast<UChar32>(decode_utf8(text, position).code_point);
   return u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) ||
@@ -27,7 +28,7 @@ bool is_space(std::string_view text, size_t position) {
   return u_isUWhiteSpace(static_cast<UChar32>(decode_utf8(text, position).code_point));
 }
 
-bool stands_alone(std::string_view text, size_t begin, size_t end) {
+bool is_whole_word(std::string_view text, size_t begin, size_t end) {
   return (begin == 0 || !is_word(text, character_before(text, begin))) &&
          (end == text.size() || !is_word(text, end));
 }
@@ -36,7 +37,7 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 
 void AddedTokenTrie::add(const AddedToken& token) {
   if (token.content.empty()) return;
-  begins_[static_cast<uint8_t>(token.content[0])] = true;
+  first_bytes_[static_cast<uint8_t>(token.content[0])] = true;
   int32_t node = 0;
   for (char c : token.content) {
     const auto [entry, is_new] = nodes_[node].next.try_emplace(c, static_cast<int32_t>(nodes_.size()));
@@ -61,9 +62,9 @@ const AddedToken* AddedTokenTrie::longest_at(std::string_view text, size_t posit
 
 std::vector<AddedTokenTrie::Part> AddedTokenTrie::split(std::string_view text, bool parse_special) const {
   std::vector<Part> parts;
-  size_t done = 0;  // where the last part ends
+  size_t covered_end = 0;  // where the last part ends
   for (size_t at = 0; at < text.size();) {
-    const AddedToken* token = begins_[static_cast<uint8_t>(text[at])] ? longest_at(text, at) : nullptr;
+    const AddedToken* token = first_bytes_[static_cast<uint8_t>(text[at])] ? longest_at(text, at) : nullptr;
     if (token == nullptr) {
       ++at;
       continue;
@@ -72,17 +73,17 @@ std::vector<AddedTokenTrie::Part> AddedTokenTrie::split(std::string_view text, b
     size_t end = at += token->content.size();
     // As in the tokenizers library, no shorter token is searched inside a rejected match.
     if (token->special && !parse_special) continue;
-    if (token->single_word && !stands_alone(text, begin, end)) continue;
-    if (begin < done) continue;  // inside the whitespace that the last match includes
-    while (token->lstrip && begin > done && is_space(text, character_before(text, begin))) {
+    if (token->single_word && !is_whole_word(text, begin, end)) continue;
+    if (begin < covered_end) continue;  // inside the whitespace that the last match includes
+    while (token->lstrip && begin > covered_end && is_space(text, character_before(text, begin))) {
       begin = character_before(text, begin);
     }
     while (token->rstrip && end < text.size() && is_space(text, end)) end += decode_utf8(text, end).length;
-    if (done < begin) parts.push_back({done, begin, nullptr});
+    if (covered_end < begin) parts.push_back({covered_end, begin, nullptr});
     parts.push_back({begin, end, token});
-    done = end;
+    covered_end = end;
   }
-  if (done < text.size()) parts.push_back({done, text.size(), nullptr});
+  if (covered_end < text.size()) parts.push_back({covered_end, text.size(), nullptr});
   return parts;
 }
 

@@ -9,7 +9,7 @@
 
 namespace clover::data {
 
-/// An added token: it is matched in the text before the model encodes what lies between matches.
+/// An added token: the text is split at its occurrences, and the model encodes the parts between them.
 struct AddedToken {
   int64_t id = 0;
   std::string content;
@@ -40,15 +40,15 @@ class AddedTokenTrie {
 
  private:
   struct Node {
-    std::map<char, int32_t> next;
-    int32_t token = -1;
+    std::map<char, int32_t> next;  // byte to index in nodes_
+    int32_t token = -1;            // the token that ends here, an index in tokens_; -1: none
   };
   // The longest token that begins at `position`, or null.
   const AddedToken* longest_at(std::string_view text, size_t position) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_{Node{}};
-  std::array<bool, 256> begins_{};  // first bytes of tokens
+  std::array<bool, 256> first_bytes_{};  // [byte]: whether a token begins with it
 };
 
 }  // namespace clover::data

@@ -6,9 +6,9 @@
 
 namespace clover::data {
 
-bool match_alike(const AddedToken& one, const AddedToken& other) {
-  return one.single_word == other.single_word && one.lstrip == other.lstrip && one.rstrip == other.rstrip &&
-         one.normalized == other.normalized;
+bool have_same_match_flags(const AddedToken& a, const AddedToken& b) {
+  return a.single_word == b.single_word && a.lstrip == b.lstrip && a.rstrip == b.rstrip &&
+         a.normalized == b.normalized;
 }
 
 int64_t AddedVocabulary::next_id() const {
@@ -17,11 +17,11 @@ int64_t AddedVocabulary::next_id() const {
 
 void AddedVocabulary::add(const AddedToken& token) {
   if (token.content.empty()) return;
-  AddedToken stated = token;
-  stated.id = id_of(token.content).value_or(next_id());
-  if (const AddedToken* before = find(token.content)) stated.special = stated.special || before->special;
-  ids_[token.content] = stated.id;
-  tokens_[stated.id] = std::move(stated);
+  AddedToken added = token;
+  added.id = id_of(token.content).value_or(next_id());
+  if (const AddedToken* previous = find(token.content)) added.special = added.special || previous->special;
+  ids_[token.content] = added.id;
+  tokens_[added.id] = std::move(added);
 }
 
 const AddedToken* AddedVocabulary::find(const std::string& content) const {
@@ -40,13 +40,13 @@ std::vector<AddedToken> AddedVocabulary::tokens() const {
   return tokens;
 }
 
-uint64_t hash_with(uint64_t hash, const std::vector<AddedToken>& covered, const AddedVocabulary& added) {
-  std::map<std::string, const AddedToken*> known;
-  for (const AddedToken& token : covered) known[token.content] = &token;
+uint64_t extend_hash(uint64_t hash, const std::vector<AddedToken>& covered, const AddedVocabulary& added) {
+  std::map<std::string, const AddedToken*> covered_by_text;
+  for (const AddedToken& token : covered) covered_by_text[token.content] = &token;
   for (const AddedToken& token : added.tokens()) {
-    const auto before = known.find(token.content);
-    if (before != known.end()) {
-      const AddedToken& other = *before->second;
+    const auto entry = covered_by_text.find(token.content);
+    if (entry != covered_by_text.end()) {
+      const AddedToken& other = *entry->second;
       const bool same_id = other.id == token.id || added.model_id(token.content) == token.id;
       const bool flags_equal = other.single_word == token.single_word && other.lstrip == token.lstrip &&
                                other.rstrip == token.rstrip;

@@ -21,19 +21,19 @@ class TokenDecoder {
 
  private:
   struct Strip {
-    char content;
-    size_t start, stop;  // how many are removed at most, at the beginning and at the end
+    char content;        // the character that is removed
+    size_t start, stop;  // how many are removed at most at the beginning, and at the end
   };
   void add(const nlohmann::json& config, const std::string& where);
   void add_strip(const nlohmann::json& config, const std::string& where);
 
-  std::vector<std::pair<std::string, std::string>> replaced_;
-  bool byte_fallback_ = false;  // ByteFallback: "<0x0A>" is a byte
-  bool fused_ = false;          // Fuse: later steps apply to the whole text
-  std::vector<Strip> strips_;   // applied to every token
-  size_t first_spaces_ = 0;     // how many spaces the text loses at its beginning
-  std::string first_marks_;     // Metaspace: the mark that the first token loses
-  bool spaced_ = false;         // a space is put between tokens
+  std::vector<std::pair<std::string, std::string>> replacements_;  // Replace: pattern to content
+  bool byte_fallback_ = false;                                     // ByteFallback: "<0x0A>" is a byte
+  bool has_fuse_ = false;               // Fuse was read: later steps apply to the whole text
+  std::vector<Strip> strips_;           // Strip before Fuse: applied to every token
+  size_t leading_spaces_to_strip_ = 0;  // Strip after Fuse: how many spaces the text loses at its beginning
+  std::string first_token_mark_;        // Metaspace: the mark that the first token loses; "": none
+  bool joins_with_spaces_ = false;      // no decoder: a space is put between tokens
 };
 
 }  // namespace clover::data

@@ -45,17 +45,17 @@ std::vector<NamedMerge> read_named_merges(const json& model, const std::string& 
   const json empty = json::array();
   const json& merges = model.contains("merges") ? model["merges"] : empty;
   if (!merges.is_array()) throw InputError(where + ".merges: expected a list, found " + json_excerpt(merges));
-  std::vector<NamedMerge> named;
-  named.reserve(merges.size());
+  std::vector<NamedMerge> named_merges;
+  named_merges.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string place = where + ".merges[" + std::to_string(rank) + "]";
     auto [left, right] = read_merge(merges[rank], place);
     const int32_t left_id = id_of_entry(model["vocab"], left, place);
     const int32_t right_id = id_of_entry(model["vocab"], right, place);
     const int32_t result_id = id_of_entry(model["vocab"], left + right, place);
-    named.push_back({std::move(left), std::move(right), left_id, right_id, result_id});
+    named_merges.push_back({std::move(left), std::move(right), left_id, right_id, result_id});
   }
-  return named;
+  return named_merges;
 }
 
 void check_bpe_options(const json& model, const std::string& where) {
@@ -70,7 +70,7 @@ void check_bpe_options(const json& model, const std::string& where) {
 
 std::vector<AddedToken> read_listed_tokens(
     const json& tokenizer, const std::string& where,
-    const std::function<std::optional<int64_t>(const std::string&)>& own_id) {
+    const std::function<std::optional<int64_t>(const std::string&)>& model_id) {
   const json entries = tokenizer.value("added_tokens", json::array());
   if (!entries.is_array())
     throw InputError(where + ": added_tokens: expected a list, found " + json_excerpt(entries));
@@ -78,9 +78,9 @@ std::vector<AddedToken> read_listed_tokens(
   for (size_t i = 0; i < entries.size(); ++i) {
     const std::string place = where + ": added_tokens[" + std::to_string(i) + "]";
     AddedToken token = read_added_token(entries[i], place);
-    const std::optional<int64_t> known = own_id(token.content);
+    const std::optional<int64_t> model_token_id = model_id(token.content);
     const json id = entries[i].value("id", json());
-    token.id = known && !id.is_number_integer() ? *known : read_token_id(id, place);
+    token.id = model_token_id && !id.is_number_integer() ? *model_token_id : read_token_id(id, place);
     tokens.push_back(std::move(token));
   }
   return tokens;
@@ -100,11 +100,11 @@ std::optional<std::string> read_leading_token(const json& processor, const std::
   }
   if (type == "TemplateProcessing" && processor.contains("single") && processor["single"].is_array()) {
     const json& single = processor["single"];
-    const auto holds = [&](size_t i, const char* kind) {
+    const auto is_kind = [&](size_t i, const char* kind) {
       return single[i].is_object() && single[i].contains(kind);
     };
-    if (single.size() == 1 && holds(0, "Sequence")) return std::nullopt;
-    if (single.size() == 2 && holds(0, "SpecialToken") && holds(1, "Sequence")) {
+    if (single.size() == 1 && is_kind(0, "Sequence")) return std::nullopt;
+    if (single.size() == 2 && is_kind(0, "SpecialToken") && is_kind(1, "Sequence")) {
       const json& token = single[0]["SpecialToken"];
       if (token.is_object() && token.contains("id") && token["id"].is_string())
         return token["id"].get<std::string>();

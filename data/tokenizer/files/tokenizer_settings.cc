@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-bool flag(const json& entry, const char* name, const std::string& where) {
+bool read_flag(const json& entry, const char* name, const std::string& where) {
   const json value = entry.value(name, json(false));
   if (!value.is_boolean()) {
     throw InputError(where + ": expected true or false for " + name + ", found " +
@@ -53,11 +53,11 @@ AddedToken read_added_token(const json& entry, const std::string& where) {
   }
   AddedToken token;
   token.content = entry["content"].get<std::string>();
-  token.special = flag(entry, "special", where);
-  token.single_word = flag(entry, "single_word", where);
-  token.lstrip = flag(entry, "lstrip", where);
-  token.rstrip = flag(entry, "rstrip", where);
-  token.normalized = flag(entry, "normalized", where);
+  token.special = read_flag(entry, "special", where);
+  token.single_word = read_flag(entry, "single_word", where);
+  token.lstrip = read_flag(entry, "lstrip", where);
+  token.rstrip = read_flag(entry, "rstrip", where);
+  token.normalized = read_flag(entry, "normalized", where);
   return token;
 }
 
@@ -70,17 +70,17 @@ TokenizerSettings TokenizerSettings::load(const std::filesystem::path& folder) {
     settings.add_bos = add_bos.get<bool>();
   }
   settings.legacy = config.value("legacy", json(false)) == true;
-  const json kind = config.value("tokenizer_class", json());
-  settings.llama_class = kind == "LlamaTokenizer" || kind == "LlamaTokenizerFast";
+  const json tokenizer_class = config.value("tokenizer_class", json());
+  settings.llama_class = tokenizer_class == "LlamaTokenizer" || tokenizer_class == "LlamaTokenizerFast";
   // Where transformers has another tokenizer class for the model_type, it ignores the class that the file
   // names.
-  const json type = read_object(folder / "config.json").value("model_type", json());
-  settings.llama_class = settings.llama_class && type != "mistral" && type != "qwen2";
+  const json model_type = read_object(folder / "config.json").value("model_type", json());
+  settings.llama_class = settings.llama_class && model_type != "mistral" && model_type != "qwen2";
   // transformers reads add_prefix_space only in its Llama class.
   if (settings.llama_class) settings.prefix_space = config.value("add_prefix_space", json()) != false;
   for (const char* name : {"generation_config.json", "config.json"}) {
-    const json model = read_object(folder / name);
-    const json id = model.value("bos_token_id", json());
+    const json object = read_object(folder / name);
+    const json id = object.value("bos_token_id", json());
     if (settings.bos_id || id.is_null()) continue;
     settings.bos_id = read_token_id(id, (folder / name).string() + ": bos_token_id");
   }

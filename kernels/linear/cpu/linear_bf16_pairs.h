@@ -5,32 +5,38 @@
 #include <simde/x86/avx512/dpbf16.h>
 #endif
 
-// Products of bf16 weights by VDPBF16PS, which multiplies pairs of inputs: one line of a panel, 16 outputs by
-// two inputs, times one row's pair. Each output is one chain of such steps over k.
+// Products of bf16 weights with the instruction VDPBF16PS, which multiplies pairs of inputs: one line of a
+// panel (16 outputs by two inputs, 64 bytes) by the same pair of a row. Each output is one chain of such
+// instructions over k. F32x16 and U32x16 are vectors of 16 lanes (kernels/cpu/lanes.h). A tile is M rows by P
+// panels. Template argument `Once`: there is one tile of rows, so that every
+// panel is read once.
 namespace clover::kernels::cpu {
 namespace {
 
 constexpr int64_t pair_tile_rows = 12;
 
-/// Up to so many rows read one panel after the other, as one stream (streamed_rows).
+/// Tiles of at most so many rows read one panel after the other and do not prefetch (see streamed_rows in
+/// linear_floats.h).
 constexpr int64_t streamed_pair_rows = 5;
 static_assert(2 * streamed_pair_rows < pair_tile_rows);
 
-CLOVER_INLINE F16 add_products(F16 sum, U16 weights, U16 pair) {
+/// sum + the products of 16 outputs' weights with one pair of inputs in every lane.
+CLOVER_INLINE F32x16 add_products(F32x16 sum, U32x16 weights, U32x16 pair) {
 #if defined(CLOVER_EMULATE_AVX512_BF16)
-  return (F16)simde_mm512_dpbf16_ps((simde__m512)sum, (simde__m512bh)weights, (simde__m512bh)pair);
+  return (F32x16)simde_mm512_dpbf16_ps((simde__m512)sum, (simde__m512bh)weights, (simde__m512bh)pair);
 #else
-  return (F16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)pair);
+  return (F32x16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)pair);
 #endif
 }
 
-CLOVER_INLINE U16 splat_pair(uint32_t pair) {
-  return U16{pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair, pair};
+CLOVER_INLINE U32x16 splat_pair(uint32_t pair) {
+  return U32x16{pair, pair, pair, pair, pair, pair, pair, pair,
+                pair, pair, pair, pair, pair, pair, pair, pair};
 }
 
-/// Packs rows of x as pairs of inputs, pair-major within a tile of `rows` rows; an odd K gets one zero. It
-/// copies element by element: transposed in registers, the pairs would be stored in lines that straddle cache
-/// lines which other threads have read, and that takes twice as long.
+/// Packs `rows` rows of x as pairs of inputs [ceil(inputs / 2), rows]; an odd number of inputs is padded with
+/// 0. It copies pair by pair: a transposition in registers takes twice as long, because its stores straddle
+/// cache lines that other threads have read.
 void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* to) {
   for (int64_t m = 0; m < rows; ++m) {
     const uint16_t* row = x + m * inputs;
@@ -39,8 +45,8 @@ void pack_pair_tile(const uint16_t* x, int64_t rows, int64_t inputs, uint32_t* t
   }
 }
 
-/// Few rows wait for weights, which should be a stream of their own beside packed rows. Many rows are read in
-/// place: a tile of them stays in a near cache.
+/// Whether rows are read in place. Few rows are packed, because they wait for weights, and fewer streams from
+/// memory help. Many rows are not, because a tile of them stays in the caches.
 bool pairs_in_place(const LinearCall& call) {
   return call.inputs % 2 == 0 && (call.rows == 1 || call.rows > pair_tile_rows);
 }
@@ -55,21 +61,20 @@ void pair_linear_pack(const LinearWork& call, int64_t tile_begin, int64_t tile_e
   }
 }
 
-/// How far ahead a tile prefetches each of its P panels, where they are read once: more panels side by side
-/// are more loads in flight.
+/// How many pairs of inputs (64 bytes of weights each) ahead a tile prefetches each of its P panels, if they
+/// are read once: with more panels, each is prefetched less far ahead.
 template <int P>
 constexpr int64_t pairs_ahead = 4 * prefetch_bytes / P / 64;
 
-/// Where to prefetch weights: the second-level cache, where several streams would evict each other from the
-/// first and requests to it return sooner. A tile that is the only one and has more rows is bound by
-/// arithmetic and must find its weights in the first level; several tiles use the panels that are there while
-/// the next ones arrive.
+/// The cache that weights are prefetched to. Usually the second level, because several streams would evict
+/// each other from the first. A single tile of more than 8 rows is bound by arithmetic and needs its weights
+/// in the first level.
 template <bool Once>
 constexpr CacheLevel level_of_weights(int64_t rows) {
   return Once && rows > 8 ? CacheLevel::first : CacheLevel::second;
 }
 
-/// The pairs of inputs of a tile's M rows, one after the other.
+/// Reads the packed pairs of inputs of a tile's M rows, one pair of all rows after the other.
 template <int M>
 class PackedRows {
  public:
@@ -88,120 +93,129 @@ template <int M>
 class RowsInPlace {
  public:
   CLOVER_INLINE RowsInPlace(const LinearWork& call, int64_t row) : bytes_(call.inputs * 2) {
-    each<threes>(
+    unroll<row_triples>(
         [&](auto i) CLOVER_INLINED { next_[i] = static_cast<const char*>(call.x) + (row + 3 * i) * bytes_; });
   }
 
   CLOVER_INLINE const char* pair(int m) const { return next_[m / 3] + m % 3 * bytes_; }
   CLOVER_INLINE void advance() {
-    each<threes>([&](auto i) CLOVER_INLINED {
+    unroll<row_triples>([&](auto i) CLOVER_INLINED {
       next_[i] += 4;
-      // Hides how far they are apart, or the compiler keeps a distance a row, more than it has registers for.
+      // Hides from the compiler that these pointers have a fixed distance; it would keep one distance for
+      // each row and run out of registers.
       asm volatile("" : "+r"(next_[i]));
     });
   }
 
  private:
-  static constexpr int threes = (M + 2) / 3;
-  const char* next_[threes];
+  // A pointer for every three rows, since registers do not suffice for one for each row.
+  static constexpr int row_triples = (M + 2) / 3;
+  const char* next_[row_triples];
   int64_t bytes_;
 };
 
-/// Stores the outputs of P whole panels and M rows.
+/// Writes the sums of M rows by P panels to y, without bias; all outputs of the panels exist.
 template <int P, int M>
-CLOVER_INLINE void store_pairs(const LinearWork& call, int64_t panel, int64_t row, const F16 (&sum)[P][M]) {
+CLOVER_INLINE void store_pairs(const LinearWork& call, int64_t panel, int64_t row,
+                               const F32x16 (&sum)[P][M]) {
   const int64_t outputs = call.outputs;
   float* to = call.y + row * outputs + panel * 16;
   const bool accumulate = call.accumulate;
-  each<M>([&](auto m) CLOVER_INLINED {
-    each<P>([&](auto p) CLOVER_INLINED {
+  unroll<M>([&](auto m) CLOVER_INLINED {
+    unroll<P>([&](auto p) CLOVER_INLINED {
       float* line = to + p * 16;
-      store_line(line, accumulate ? load_line<F16>(line) + sum[p][m] : sum[p][m]);
+      store_line(line, accumulate ? load_line<F32x16>(line) + sum[p][m] : sum[p][m]);
     });
     to += outputs;
   });
 }
 
+/// Applies the epilogue to the sums of M rows by P panels.
 template <int P, int M>
-CLOVER_INLINE void finish_pairs(const LinearWork& call, int64_t panel, int64_t row, const F16 (&sum)[P][M]) {
+CLOVER_INLINE void finish_pairs(const LinearWork& call, int64_t panel, int64_t row,
+                                const F32x16 (&sum)[P][M]) {
   if (call.epilogue != Epilogue::silu_mul) {
     if (call.bias == nullptr && (panel + P) * 16 <= call.outputs) return store_pairs(call, panel, row, sum);
-    each<P>([&](auto p) CLOVER_INLINED {
-      each<M>([&](auto m) CLOVER_INLINED { finish_panel(call, row + m, (panel + p) * 16, sum[p][m]); });
+    unroll<P>([&](auto p) CLOVER_INLINED {
+      unroll<M>([&](auto m) CLOVER_INLINED { finish_panel(call, row + m, (panel + p) * 16, sum[p][m]); });
     });
     return;
   }
-  // `sum` by variable numbers would not stay in registers.
+  // Copies, because `sum` would leave its registers if it were passed by address.
   if constexpr (P >= 2) {
-    F16 kept[2 * M];
-    each<M>([&](auto m) CLOVER_INLINED { kept[2 * m] = sum[0][m], kept[2 * m + 1] = sum[1][m]; });
-    finish_gated(call, row, M, panel * 16, kept);
+    F32x16 sum_copy[2 * M];
+    unroll<M>([&](auto m) CLOVER_INLINED { sum_copy[2 * m] = sum[0][m], sum_copy[2 * m + 1] = sum[1][m]; });
+    finish_gated(call, row, M, panel * 16, sum_copy);
   }
   if constexpr (P % 2 == 1) {
-    F8 kept[2 * M];
-    each<M>([&](auto m) CLOVER_INLINED {
-      kept[2 * m] = lower_half(sum[P - 1][m]), kept[2 * m + 1] = upper_half(sum[P - 1][m]);
+    F32x8 sum_copy[2 * M];
+    unroll<M>([&](auto m) CLOVER_INLINED {
+      sum_copy[2 * m] = lower_half(sum[P - 1][m]), sum_copy[2 * m + 1] = upper_half(sum[P - 1][m]);
     });
-    finish_gated(call, row, M, (panel + P - 1) * 16, kept);
+    finish_gated(call, row, M, (panel + P - 1) * 16, sum_copy);
   }
 }
 
-/// Where the outputs of many rows are stored, in memory that no near cache holds by then.
+/// Prefetches the outputs that a tile writes, which are no longer in the caches if there are many rows.
 template <int P, int M>
-CLOVER_INLINE void ask_for_outputs(const LinearWork& call, int64_t panel, int64_t row) {
+CLOVER_INLINE void prefetch_outputs(const LinearWork& call, int64_t panel, int64_t row) {
   if (call.epilogue == Epilogue::silu_mul) return;
   const float* to = call.y + row * call.outputs + panel * 16;
   for (int m = 0; m < M; ++m, to += call.outputs)
-    for (int p = 0; p < P; ++p) ask_for<CacheLevel::first>(to + p * 16);
+    for (int p = 0; p < P; ++p) prefetch_line<CacheLevel::first>(to + p * 16);
 }
 
+/// Computes P panels for the M rows of a tile.
 template <int P, int M, bool Once, class Rows>
 void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_words, Prefetch prefetch) {
-  constexpr int64_t near = pairs_ahead<P>;
+  constexpr int64_t pairs_to_prefetch = pairs_ahead<P>;
   const uint32_t* weights = static_cast<const uint32_t*>(call.panels) + panel * panel_words;
-  const char* ahead = reinterpret_cast<const char*>(weights) + (Once ? near * 64 : prefetch.from);
+  const char* ahead =
+      reinterpret_cast<const char*>(weights) + (Once ? pairs_to_prefetch * 64 : prefetch.from);
   const int64_t pairs = (call.inputs + 1) / 2;
-  // Behind the last pairs of P panels come the first of the next P.
-  const int64_t turn = Once ? pairs - near : pairs;
+  // From this pair on, the first pairs of the next P panels are prefetched.
+  const int64_t next_panels_from = Once ? pairs - pairs_to_prefetch : pairs;
   Rows rows(call, row);
-  if constexpr (!Once) ask_for_outputs<P, M>(call, panel, row);
-  F16 sum[P][M] = {};
+  if constexpr (!Once) prefetch_outputs<P, M>(call, panel, row);
+  F32x16 sum[P][M] = {};
   for (int64_t pair = 0; pair < pairs; ++pair, weights += 16, rows.advance(), ahead += prefetch.step) {
-    if (Once && pair == turn) ahead += (P - 1) * panel_words * 4;
-    U16 line[P];
-    each<P>([&](auto p) CLOVER_INLINED {
-      line[p] = load_line<U16>(weights + p * panel_words);
-      if constexpr (M > streamed_pair_rows) ask_for<level_of_weights<Once>(M)>(ahead + p * panel_words * 4);
+    if (Once && pair == next_panels_from) ahead += (P - 1) * panel_words * 4;
+    U32x16 line[P];
+    unroll<P>([&](auto p) CLOVER_INLINED {
+      line[p] = load_line<U32x16>(weights + p * panel_words);
+      if constexpr (M > streamed_pair_rows)
+        prefetch_line<level_of_weights<Once>(M)>(ahead + p * panel_words * 4);
     });
-    each<M>([&](auto m) CLOVER_INLINED {
+    unroll<M>([&](auto m) CLOVER_INLINED {
       uint32_t pair_of_row;
       std::memcpy(&pair_of_row, rows.pair(m), 4);
-      const U16 value = splat_pair(pair_of_row);
-      each<P>([&](auto p) CLOVER_INLINED { sum[p][m] = add_products(sum[p][m], line[p], value); });
+      const U32x16 value = splat_pair(pair_of_row);
+      unroll<P>([&](auto p) CLOVER_INLINED { sum[p][m] = add_products(sum[p][m], line[p], value); });
     });
   }
   finish_pairs(call, panel, row, sum);
 }
 
+/// Panels that a tile of M rows computes at once, if it is the only one.
 template <int M>
-constexpr int pair_panels_beside = M <= streamed_pair_rows ? 1
-                                   : M <= 8                ? 3
-                                                           : 2;
+constexpr int pair_panels_at_once = M <= streamed_pair_rows ? 1
+                                    : M <= 8                ? 3
+                                                            : 2;
 
 /// Panels [begin, end) for the M rows of one tile.
 template <int M, bool Once, class Rows>
 void pair_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t row, int64_t panel_words,
                  Prefetch prefetch) {
-  constexpr int beside = Once ? pair_panels_beside<M> : 2;
+  constexpr int panels_at_once = Once ? pair_panels_at_once<M> : 2;
   int64_t panel = begin;
-  for (; panel + beside <= end; panel += beside)
-    pair_tile<beside, M, Once, Rows>(call, panel, row, panel_words, prefetch);
-  if constexpr (beside > 2)
+  for (; panel + panels_at_once <= end; panel += panels_at_once)
+    pair_tile<panels_at_once, M, Once, Rows>(call, panel, row, panel_words, prefetch);
+  if constexpr (panels_at_once > 2)
     for (; panel + 2 <= end; panel += 2) pair_tile<2, M, Once, Rows>(call, panel, row, panel_words, prefetch);
   for (; panel < end; ++panel) pair_tile<1, M, Once, Rows>(call, panel, row, panel_words, prefetch);
 }
 
-/// A product whose rows are one tile, M or more of them.
+/// A product whose rows are one tile of M or more rows.
 template <int M = 1>
 void pair_one_tile(const LinearWork& call, int64_t begin, int64_t end, int64_t panel_words) {
   if constexpr (M <= pair_tile_rows) {
@@ -214,7 +228,7 @@ void pair_one_tile(const LinearWork& call, int64_t begin, int64_t end, int64_t p
   }
 }
 
-/// One of several tiles, of M rows or more.
+/// One of several tiles, of `rows` rows, M or more.
 template <int M = pair_tile_rows / 2>
 void pair_tile_of(const LinearWork& call, int64_t begin, int64_t end, int64_t row, int64_t rows,
                   int64_t panel_words, Prefetch prefetch) {
@@ -233,7 +247,7 @@ void pair_linear_panels(const LinearWork& call, int64_t begin, int64_t end, int6
   const int64_t panel_words = (call.inputs + 31) / 32 * 16 * 16;
   const int64_t count = tile_end - tile_begin;
   if (tiles.count == 1) return pair_one_tile(call, begin, end, panel_words);
-  // Two panels are multiplied with all tiles of rows, each of which prefetches a part of the next two.
+  // Two panels are multiplied with all tiles of rows; each tile prefetches a part of the next two panels.
   constexpr int64_t step = 2;
   const int64_t share = panel_words * 4 / count, share_step = 64 / count;
   for (int64_t panel = begin; panel < end; panel += step) {

@@ -3,10 +3,12 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/linear/cpu/linear_loops.h"
 
+// Epilogues of products on a CPU: what is done with the sums of some rows. Sums are in vectors of 8 or 16
+// floats (F32x8, F32x16, kernels/cpu/lanes.h); a panel is 16 outputs.
 namespace clover::kernels::cpu {
 namespace {
 
-/// Calls body with a pointer to the elements of the product.
+/// Calls body with call.product as a pointer to its element type.
 template <class Body>
 CLOVER_INLINE void with_product(const LinearWork& call, const Body& body) {
   switch (call.element) {
@@ -19,8 +21,8 @@ CLOVER_INLINE void with_product(const LinearWork& call, const Body& body) {
   }
 }
 
-/// Adds the start value and writes eight outputs of one row.
-CLOVER_INLINE void finish(const LinearWork& call, int64_t row, int64_t output, F8 sum) {
+/// Adds bias or y to the sums and writes eight outputs of one row to y.
+CLOVER_INLINE void finish(const LinearWork& call, int64_t row, int64_t output, F32x8 sum) {
   const int64_t count = call.outputs - output < 8 ? call.outputs - output : 8;
   if (count <= 0) return;
   float* to = call.y + row * call.outputs + output;
@@ -33,7 +35,7 @@ CLOVER_INLINE void finish(const LinearWork& call, int64_t row, int64_t output, F
 }
 
 /// The same for a panel, sixteen outputs.
-CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t output, F16 sum) {
+CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t output, F32x16 sum) {
   if (output + 16 > call.outputs) {
     finish(call, row, output, lower_half(sum));
     finish(call, row, output + 8, upper_half(sum));
@@ -41,11 +43,11 @@ CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t out
   }
   float* to = call.y + row * call.outputs + output;
   const float* start = call.accumulate ? to : call.bias != nullptr ? call.bias + output : nullptr;
-  store_line(to, start != nullptr ? load_line<F16>(start) + sum : sum);
+  store_line(to, start != nullptr ? load_line<F32x16>(start) + sum : sum);
 }
 
-/// SwiGLU of N successive rows: sums of `output` and those that follow it, interleaved gates and ups in two
-/// registers a row, become one register of elements of the product.
+/// SwiGLU of N successive rows. `sums` has two vectors for each row, with the interleaved gates and ups of
+/// the outputs from `output` on; they become one vector of elements of the product. F: F32x8 or F32x16.
 template <int N, class F>
 CLOVER_INLINE void finish_gated_rows(const LinearWork& call, int64_t row, int64_t output, const F* sums) {
   const int64_t width = call.outputs / 2, i = output / 2;
@@ -53,12 +55,12 @@ CLOVER_INLINE void finish_gated_rows(const LinearWork& call, int64_t row, int64_
   silu_mul_lanes(sums, gated);
   with_product(call, [&](auto* product) CLOVER_INLINED {
     auto* to = product + row * width + i;
-    each<N>([&](auto n) CLOVER_INLINED {
+    unroll<N>([&](auto n) CLOVER_INLINED {
       if (i + lane_count<F> <= width) return store_lanes(to + n * width, gated[n]);
-      float rest[lane_count<F>];
-      store_lanes(rest, gated[n]);
+      float tail[lane_count<F>];
+      store_lanes(tail, gated[n]);
       for (int64_t at = i; at < width; at += 8)
-        store_part(to + n * width + at - i, width - at < 8 ? width - at : 8, load8(rest + at - i));
+        store_part(to + n * width + at - i, width - at < 8 ? width - at : 8, load8(tail + at - i));
     });
   });
 }

@@ -1,3 +1,4 @@
+#include "kernels/attention/attention_call.h"
 #include "kernels/cpu/family.h"
 #include "kernels/linear/cpu/linear_loops.h"
 #include "kernels/rows/cache_row.h"
@@ -6,8 +7,8 @@
 namespace clover::kernels::cpu {
 namespace {
 
-/// One head: elements i and i + d/2 of it lie side by side in x.  No operation here depends on how it is
-/// vectorised.
+/// Rotates one head of 2 * half elements: elements i and i + half of it are x[2 * i] and x[2 * i + 1].  The
+/// compiler may vectorise this without a change of bits.
 CLOVER_INLINE void rotate(const float* __restrict x, const float* __restrict cos, const float* __restrict sin,
                           int64_t half, float* __restrict to) {
   for (int64_t i = 0; i < half; ++i) {
@@ -32,9 +33,9 @@ void rope_rows(const float* row, const RopeCall& call, T* k, T* v, int64_t begin
     const PagePlace place = place_of(call.slots[r], call.page_size);
     for (int64_t head = 0; head < call.kv_heads; ++head) {
       const int64_t to = cache_row(call, place, head) * d;
-      float turned[1024];
-      rotate(row + query + head * d, cos, sin, half, turned);
-      store_row(k + to, turned, d);
+      float rotated[max_head_size];
+      rotate(row + query + head * d, cos, sin, half, rotated);
+      store_row(k + to, rotated, d);
       store_row(v + to, row + query + kv + head * d, d);
     }
   }

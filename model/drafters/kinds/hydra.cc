@@ -1,9 +1,12 @@
-// Hydra and Hydra++ (arXiv 2402.05109; docs/drafters/hydra.md): as Medusa, but head i also reads the tokens
-// guessed before it.
+// Hydra and Hydra++ (arXiv 2402.05109; docs/drafters/hydra.md): like Medusa, but head i also reads the
+// guesses of the heads before it.
 //
-//   z_i = [f_t; e(x_{t+1}); ..; e(x_{t+1+i})]       e(x): x's input embedding
+//   f_t = h_t, the target's post-norm feature; with the setting `prefix` (Hydra++) f_t = norm(Layer(h))_t
+//   z_i = [f_t; e(x_{t+1}); ..; e(x_{t+1+i})]       e(x): input embedding; x_{t+2} .. are guesses
 //   guess i = LM head . blocks_i(R_i z_i + r_i + silu(W_i z_i + w_i))
-//   f_t = h_t, the target's post-norm feature; with `prefix` (Hydra++) norm(Layer(h))_t, a decoder layer
+//
+// Layer is a decoder layer (decoder_block.h); blocks_i are residual blocks (layers.h); R_i, W_i are matrices
+// and r_i, w_i biases of head i.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -15,7 +18,7 @@
 namespace clover::model {
 namespace {
 
-/// R z + r + silu(W z + w): fp32 [F, K] -> fp32 [F, H].  Begins as the first H of z.
+/// R z + r + silu(W z + w): fp32 [F, K] -> fp32 [F, H].  It begins as the first H elements of z.
 class FirstBlock : public Module {
  public:
   FirstBlock(int64_t hidden, int64_t inputs) {
@@ -36,14 +39,14 @@ class FirstBlock : public Module {
 class Hydra final : public Drafter {
  public:
   explicit Hydra(const DrafterSpec& spec)
-      : Drafter(spec.target), own_(*spec.target.config, "hydra", spec.settings) {
+      : Drafter(spec.target), layer_config_(*spec.target.config, "hydra", spec.settings) {
     build_prefix(spec.settings);
     build_heads(spec.settings);
     if (!spec.settings.at("own_heads").get<bool>()) {
       share_lm_head(spec.token_map, spec.trainable);
       return;
     }
-    vocabularies_ = own_vocabularies(spec, std::ssize(heads_), /*with_bias=*/true);
+    vocabularies_ = make_vocabulary_heads(spec, std::ssize(heads_), /*with_bias=*/true);
     for (size_t i = 0; i < heads_.size(); ++i)
       register_module("vocabulary" + std::to_string(i), vocabularies_[i]);
   }
@@ -52,14 +55,14 @@ class Hydra final : public Drafter {
   FeatureTaps taps() const override { return {.post_norm = true}; }
   int64_t max_depth() const override { return std::ssize(heads_); }
   int64_t kv_layers() const override { return prefix_ ? 1 : 0; }
-  const Rope* own_rope() const override { return prefix_ ? own_.own_rope() : nullptr; }
+  const Rope* own_rope() const override { return prefix_ ? layer_config_.own_rope() : nullptr; }
   const OutputHead& head(int64_t depth) const override {
     return vocabularies_.empty() ? head_ : vocabularies_[depth]->head();
   }
 
   DraftState prime(const Features& features, const at::Tensor& next_ids, std::span<const Segment> segments,
                    const at::Tensor& frontier, DraftKv* kv) override {
-    const at::Tensor feature = prefixed(features.post_norm, segments, frontier, kv);
+    const at::Tensor feature = apply_prefix(features.post_norm, segments, frontier, kv);
     return {at::cat({feature, input_embedding(next_ids.index_select(0, frontier))}, 1)};
   }
 
@@ -83,19 +86,21 @@ class Hydra final : public Drafter {
 
   void build_prefix(const nlohmann::json& settings) {
     if (!settings.at("prefix").get<bool>()) {
-      for (const char* of_prefix : {"rope_theta", "mlp_width"})
-        if (settings.at(of_prefix) != 0)
-          refuse_setting("hydra", of_prefix, settings.at(of_prefix), "0 without the setting prefix");
+      for (const char* prefix_setting : {"rope_theta", "mlp_width"})
+        if (settings.at(prefix_setting) != 0)
+          refuse_setting("hydra", prefix_setting, settings.at(prefix_setting),
+                         "0 without the setting prefix");
       return;
     }
-    prefix_ = register_module("prefix", std::make_shared<DecoderBlock>(own_.config, *target_.last_layer,
-                                                                       BlockForm{.as_llama = true}));
-    prefix_norm_ =
-        register_module("prefix_norm", std::make_shared<RmsNorm>(*target_.final_norm, own_.config.norm_eps));
+    prefix_ = register_module("prefix",
+                              std::make_shared<DecoderBlock>(layer_config_.config, *target_.last_layer,
+                                                             BlockForm{.drop_biases_and_head_norms = true}));
+    prefix_norm_ = register_module(
+        "prefix_norm", std::make_shared<RmsNorm>(*target_.final_norm, layer_config_.config.norm_eps));
   }
 
   void build_heads(const nlohmann::json& settings) {
-    const int64_t hidden = own_.config.hidden;
+    const int64_t hidden = layer_config_.config.hidden;
     heads_.resize(settings.at("heads").get<int64_t>());
     const auto layers = settings.at("layers").get<int64_t>();
     for (int64_t i = 0; i < std::ssize(heads_); ++i) {
@@ -107,9 +112,9 @@ class Hydra final : public Drafter {
     }
   }
 
-  /// f at the frontier, fp32 [F, H].
-  at::Tensor prefixed(const at::Tensor& h, std::span<const Segment> segments, const at::Tensor& frontier,
-                      DraftKv* kv) const {
+  /// f at the rows `frontier`, fp32 [F, H]; h [R, H].
+  at::Tensor apply_prefix(const at::Tensor& h, std::span<const Segment> segments, const at::Tensor& frontier,
+                          DraftKv* kv) const {
     if (!prefix_) return h.index_select(0, frontier).to(at::kFloat);
     if (!kv)
       return prefix_norm_->forward(prefix_->forward(h.to(at::kFloat), segments, frontier, training_dtype_));
@@ -118,11 +123,12 @@ class Hydra final : public Drafter {
     return prefix_norm_->forward_rows(x, frontier).to(at::kFloat);
   }
 
-  OwnLayerConfig own_;                    // of the prefix
+  OwnLayerConfig layer_config_;           // of the prefix
   std::shared_ptr<DecoderBlock> prefix_;  // null without `prefix`
   std::shared_ptr<RmsNorm> prefix_norm_;
   std::vector<Head> heads_;
-  std::vector<std::shared_ptr<VocabularyHead>> vocabularies_;  // one a head with `own_heads`, else none
+  std::vector<std::shared_ptr<VocabularyHead>>
+      vocabularies_;  // one for each head with `own_heads`, else empty
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Medusa (arXiv 2401.10774; docs/drafters/medusa.md): head i is residual blocks on the target's post-norm
-// hidden state, then the target's LM head or, with `own_heads`, a vocabulary matrix of the head's own.  Heads
-// see no guessed token, so a depth has one table for all its nodes.
+// Medusa (arXiv 2401.10774; docs/drafters/medusa.md): head i applies residual blocks to the target's
+// post-norm feature, then the target's LM head or, with the setting `own_heads`, a vocabulary matrix of its
+// own.  Heads do not read guesses, so all nodes of one depth have the same guesses.
 #include <ATen/ATen.h>
 
 #include "model/drafters/factory.h"
@@ -25,7 +25,7 @@ class Medusa final : public Drafter {
       share_lm_head(spec.token_map, spec.trainable);
       return;
     }
-    vocabularies_ = own_vocabularies(spec, std::ssize(heads_), /*with_bias=*/false);
+    vocabularies_ = make_vocabulary_heads(spec, std::ssize(heads_), /*with_bias=*/false);
     for (size_t i = 0; i < heads_.size(); ++i)
       register_module("vocabulary" + std::to_string(i), vocabularies_[i]);
   }
@@ -56,8 +56,9 @@ class Medusa final : public Drafter {
   }
 
  private:
-  std::vector<std::vector<std::shared_ptr<ResBlock>>> heads_;  // the blocks of each
-  std::vector<std::shared_ptr<VocabularyHead>> vocabularies_;  // one a head with `own_heads`, else none
+  std::vector<std::vector<std::shared_ptr<ResBlock>>> heads_;  // the blocks of each head
+  std::vector<std::shared_ptr<VocabularyHead>>
+      vocabularies_;  // one for each head with `own_heads`, else empty
 };
 
 }  // namespace

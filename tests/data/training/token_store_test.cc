@@ -72,9 +72,9 @@ TEST_F(TokenStoreTest, GivesBackSamplesInTheirOrder) {
   EXPECT_EQ(sample.category, "math");
   EXPECT_THAT(store.sample(Split::train, 1).ids, ElementsAre(999));
   EXPECT_EQ(store.sample(Split::train, 1).category, "");
-  EXPECT_EQ(store.about()["sources"], nlohmann::json({"a"}));
-  EXPECT_EQ(store.about()["train"]["tokens"], 8);
-  EXPECT_EQ(store.about()["version"], token_store_version);
+  EXPECT_EQ(store.metadata()["sources"], nlohmann::json({"a"}));
+  EXPECT_EQ(store.metadata()["train"]["tokens"], 8);
+  EXPECT_EQ(store.metadata()["version"], token_store_version);
 }
 
 TEST_F(TokenStoreTest, HoldsOutAboutTheShareAndTheSameSamplesInAnyOrder) {

@@ -70,8 +70,8 @@ class BatchJobTest : public testing::Test {
                         {"affects_output", json::object()},
                         {"input", {{"lines", summary.lines}, {"hash", summary.hash}}}},
                        retry_errors);
-    const PromptEncoder prompts(folder.path().string(), "chatml");
-    BatchJob job(settings, prompts, decoder, output);
+    const PromptEncoder encoder(folder.path().string(), "chatml");
+    BatchJob job(settings, encoder, decoder, output);
     return job.run(stop, [](const BatchJob::Outcome&) {});
   }
 

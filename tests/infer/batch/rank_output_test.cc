@@ -24,7 +24,7 @@ class Ranks : public testing::Test {
     return RankOutput(file, {number, count}, run, retry_errors);
   }
 
-  // Answers the next `most` lines that are this rank's; returns them.
+  // Answers the next `most` lines of this rank and returns their numbers.
   static std::set<int64_t> answer_some(RankOutput& rank, int64_t most) {
     std::set<int64_t> lines;
     for (int64_t line = 1; line <= input_lines && std::ssize(lines) < most; ++line) {

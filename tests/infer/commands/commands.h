@@ -76,7 +76,7 @@ class Commands : public testing::Test {
     return folder.write("questions.jsonl", lines);
   }
 
-  // Untrained heads: poor guesses, which is all that a test of sameness wants.
+  // Untrained heads: their poor guesses suffice to test that drafting changes no token.
   std::string heads() {
     const auto model = model::Target::load(target, at::kBFloat16);
     const auto drafter = model::make_drafter("clover", json::object(), model->view(), {}, true, 1);
@@ -96,7 +96,8 @@ class Commands : public testing::Test {
   }
 
   test::TemporaryFolder folder, own_cache;
-  // What `auto` finds out here is nothing for the user's own cache, nor for the next test.
+  // A cache folder for this test, so that costs measured here do not get into the user's cache or the next
+  // test.
   const test::Variable cache_folder{"XDG_CACHE_HOME", own_cache.path()};
   std::string out = (folder / "out.jsonl").string();
 };

@@ -1,4 +1,4 @@
-// What every command does alike, and the small ones.
+// What all commands have in common, and the commands without a test file of their own.
 #include "tests/infer/commands/commands.h"
 
 #include <unistd.h>

@@ -31,7 +31,7 @@ class RankProcesses : public testing::Test {
     return arguments;
   }
 
-  /// A process in a folder of its own for what it says.
+  /// A process whose output goes to a folder of its own.
   std::unique_ptr<Process> start(int rank, int count) {
     said.push_back(std::make_unique<test::TemporaryFolder>());
     return std::make_unique<Process>(

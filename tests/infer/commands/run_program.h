@@ -14,7 +14,7 @@
 
 namespace clover::test {
 
-/// An environment variable while this lives.
+/// Sets an environment variable during its lifetime.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
@@ -44,11 +44,11 @@ class Process {
     for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
     pointers.push_back(nullptr);
     pid_ = ::fork();
-    if (pid_ < 0) throw std::runtime_error("fork failed");  // kill(-1) would reach everybody
+    if (pid_ < 0) throw std::runtime_error("fork failed");  // kill(-1) would signal all processes
     if (pid_ != 0) return;
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
-    // Whatever started the tests: what it ignores, its children would, too.
+    // If the tests were started with these signals ignored, the program would inherit that.
     for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
     ::execv(pointers[0], pointers.data());
     ::_exit(127);

@@ -27,7 +27,8 @@ at::Tensor words(std::vector<Struct>& structs) {
   return at::from_blob(structs.data(), {std::ssize(structs), int64_t{sizeof(Struct) / 4}}, at::kInt);
 }
 
-/// Rows of a tree behind `text`, from row 2 of a pass on.
+/// Expects the logits that test::process computes for the rows of a tree after `text`, which are rows 2, 3,
+/// .. of a pass.
 void expect_plain(LogitEditor& text, const LogitControls& controls, const std::vector<int64_t>& ids,
                   int64_t prompt, const CandidateTree& tree) {
   const at::Tensor before = at::randn({tree.size() + 3, vocab}) * 3;

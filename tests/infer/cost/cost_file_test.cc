@@ -1,4 +1,4 @@
-// What one run leaves to the next about the cost of passes.
+// The file of measured costs that one run saves and the next one loads.
 #include "infer/cost/cost_file.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(CostFile, HandsOnWhatIsKnownAndNewTimingsStillMoveIt) {
   for (const int64_t rows : {1, 2, 4, 9, 16}) EXPECT_NEAR(costs.at(rows), seconds(rows), 1e-9) << rows;
   EXPECT_NEAR(costs.at(8, 5000), seconds(8) + 0.005, 1e-6);
   EXPECT_EQ(costs.attention_context(), 300);
-  EXPECT_TRUE(costs.knows(16, 3));
+  EXPECT_TRUE(costs.has_timings(16, 3));
   costs.rescale(1 / 1.5);  // neighbours have left
   for (const int64_t rows : {1, 2, 4, 9, 16}) EXPECT_NEAR(costs.at(rows) * 1.5 / seconds(rows), 1, 1e-9);
   EXPECT_NEAR(costs.at(8, 5000) * 1.5, seconds(8) + 0.005, 1e-6);
@@ -57,11 +57,11 @@ TEST(CostFile, WhatNoRunTimesAgainFades) {
   file.write(known_costs());
   for (int runs = 0; runs < 20; ++runs) {
     PassCost costs = file.read();
-    EXPECT_EQ(costs.knows(16, 3), runs < 10) << runs;
+    EXPECT_EQ(costs.has_timings(16, 3), runs < 10) << runs;
     costs.observe(1, 0, seconds(1));
     file.write(costs);
   }
-  EXPECT_TRUE(file.read().knows(1, 3));
+  EXPECT_TRUE(file.read().has_timings(1, 3));
   EXPECT_NEAR(file.read().at(16), seconds(16), 1e-9);
 }
 
@@ -78,7 +78,7 @@ TEST(CostFile, OddFirstPassesDoNotAddUpOverRuns) {
       costs.observe(4, 0, odd * seconds(4));
       for (int pass = 0; pass < 100; ++pass) {
         const int64_t rows = pass % 33 == 32 ? 1 : 3 + pass % 3;
-        if (rows == 1) costs.doubt(1);
+        if (rows == 1) costs.lower_weight(1);
         costs.observe(rows, 0, seconds(rows));
       }
       file.write(costs);
@@ -188,7 +188,7 @@ TEST(CostFile, StaysSmallAfterAJobThatSawEveryNumberOfRows) {
   file.write(costs);
   const PassCost read = file.read();
   EXPECT_EQ(read.points(), 512);
-  EXPECT_TRUE(read.knows(16, 8));  // the best known are kept
+  EXPECT_TRUE(read.has_timings(16, 8));  // the best known are kept
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ CandidateTree random_tree(std::mt19937_64& random, int64_t nodes) {
 TEST(PassCost, RunsStraightBetweenMeasurementsAndBeyond) {
   CostModel model;
   EXPECT_EQ(model.passes().at(3), 0);
-  EXPECT_FALSE(model.passes().knows(4));
+  EXPECT_FALSE(model.passes().has_timings(4));
   model.passes().observe(4, 0, 0.010);
   EXPECT_DOUBLE_EQ(model.passes().at(100), 0.010);  // one point tells no slope
   model.passes().observe(8, 0, 0.014);
-  EXPECT_TRUE(model.passes().knows(4));
-  EXPECT_FALSE(model.passes().knows(6));
+  EXPECT_TRUE(model.passes().has_timings(4));
+  EXPECT_FALSE(model.passes().has_timings(6));
   EXPECT_DOUBLE_EQ(model.passes().at(1), 0.010);
   EXPECT_NEAR(model.passes().at(6), 0.012, 1e-12);
   EXPECT_NEAR(model.passes().at(18), 0.024, 1e-12);
@@ -104,8 +104,8 @@ TEST(PassCost, TellsAttentionFromRows) {
 TEST(Calibration, TrustsTheDrafterUntilEventsContradictIt) {
   CostModel model;
   for (const float p : {0.0f, 0.01f, 0.3f, 0.77f, 1.0f}) {
-    EXPECT_NEAR(model.calibrated(p), p, 1e-6);
-    EXPECT_LE(model.calibrated(p, Proposer::suffix), p);
+    EXPECT_NEAR(model.calibrated_probability(p), p, 1e-6);
+    EXPECT_LE(model.calibrated_probability(p, Proposer::suffix), p);
   }
   // Nodes called 0.6 come true in 3 of 10 cases, nodes called 0.1 in 2 of 10.
   std::mt19937_64 random(5);
@@ -118,12 +118,13 @@ TEST(Calibration, TrustsTheDrafterUntilEventsContradictIt) {
     if (drawn < 0.5) accepted.push_back(drawn < 0.3 ? 1 : 2);
     model.observe_tree(tree, accepted);
   }
-  EXPECT_NEAR(model.calibrated(0.6f), 0.3, 0.05);
-  EXPECT_NEAR(model.calibrated(0.1f), 0.2, 0.05);
+  EXPECT_NEAR(model.calibrated_probability(0.6f), 0.3, 0.05);
+  EXPECT_NEAR(model.calibrated_probability(0.1f), 0.2, 0.05);
   // Nothing was seen of these, but the drafter is known to exaggerate.
-  EXPECT_LT(model.calibrated(0.9f), 0.7);
-  EXPECT_EQ(model.calibrated(0.9f, Proposer::suffix), CostModel().calibrated(0.9f, Proposer::suffix));
-  EXPECT_LE(model.calibrated(1.0f), 1.0);
+  EXPECT_LT(model.calibrated_probability(0.9f), 0.7);
+  EXPECT_EQ(model.calibrated_probability(0.9f, Proposer::suffix),
+            CostModel().calibrated_probability(0.9f, Proposer::suffix));
+  EXPECT_LE(model.calibrated_probability(1.0f), 1.0);
 }
 
 // Best tokens a second over every way to keep prefix-closed parts, one tree.
@@ -135,7 +136,7 @@ double best_by_force(const CandidateTree& tree, const CostModel& model) {
     bool closed = true;
     std::vector<double> value(tree.size(), 1.0);
     for (int32_t i = 1; i < tree.size(); ++i) {
-      value[i] = std::min(value[tree.parent[i]], model.calibrated(tree.proposed_probability[i]));
+      value[i] = std::min(value[tree.parent[i]], model.calibrated_probability(tree.proposed_probability[i]));
       if (!(mask >> (i - 1) & 1)) continue;
       closed &= tree.parent[i] == 0 || (mask >> (tree.parent[i] - 1) & 1);
       tokens += value[i];
@@ -162,7 +163,8 @@ TEST(Trim, FindsTheBestPrefixClosedPart) {
     for (int32_t i = 1; i < trees[0].size(); ++i) {
       ASSERT_LT(trees[0].parent[i], i);
       ASSERT_EQ(trees[0].depth[i], trees[0].depth[trees[0].parent[i]] + 1);
-      value[i] = std::min(value[trees[0].parent[i]], model.calibrated(trees[0].proposed_probability[i]));
+      value[i] =
+          std::min(value[trees[0].parent[i]], model.calibrated_probability(trees[0].proposed_probability[i]));
       tokens += value[i];
       // Ids of a random tree are unique: the node kept its own parent.
       const int64_t old = trees[0].ids[i] - 9, old_parent = trees[0].ids[trees[0].parent[i]];
@@ -251,14 +253,14 @@ TEST(LeastWorth, NeverHidesANodeThatTrimWouldKeep) {
       std::vector<CandidateTree> trees;
       for (int64_t i = 0; i < sequences; ++i) trees.push_back(random_tree(random, 30));
       model.trim(trees, contexts(std::ssize(trees)), std::ssize(trees));
-      const double least = model.least_joint(contexts(sequences));
+      const double least = model.min_joint_probability(contexts(sequences));
       EXPECT_LE(least, 0.3);
       for (const CandidateTree& tree : trees)
         for (const float p : tree.proposed_probability) EXPECT_GE(p, least > 0.02 ? least : 0) << row;
       EXPECT_TRUE(row > 0 || least <= 0.02);
       EXPECT_TRUE(row < 0.01 || sequences < 16 || least > 0.1);  // fewer fit rows that cost nothing
     }
-  EXPECT_LE(CostModel().least_joint(contexts(3)), 0.02);
+  EXPECT_LE(CostModel().min_joint_probability(contexts(3)), 0.02);
 }
 
 }  // namespace

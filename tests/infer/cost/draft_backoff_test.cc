@@ -5,7 +5,7 @@
 namespace clover::infer {
 namespace {
 
-// Steps until the heads are asked again, that one included.
+// How many steps it takes until the heads draft again, including the step in which they do.
 int steps_until_asked(DraftBackoff& backoff) {
   int steps = 1;
   while (!backoff.tick_and_may_draft()) ++steps;
@@ -16,7 +16,7 @@ TEST(DraftBackoff, LastsEverLongerWhileGuessesAreNotWorthTheirRows) {
   DraftBackoff backoff;
   for (int miss = 0; miss < 4; ++miss) {
     EXPECT_EQ(steps_until_asked(backoff), 1) << miss;  // now and then nothing is worth it
-    backoff.note(false);
+    backoff.record(false);
   }
   int before = 1;
   for (int look = 0; look < 10; ++look) {
@@ -24,7 +24,7 @@ TEST(DraftBackoff, LastsEverLongerWhileGuessesAreNotWorthTheirRows) {
     EXPECT_GE(steps, before);
     EXPECT_LE(steps, 64);
     before = steps;
-    backoff.note(false);
+    backoff.record(false);
   }
   EXPECT_EQ(before, 64);
 }
@@ -33,13 +33,13 @@ TEST(DraftBackoff, EndsWithOneGuessThatIs) {
   DraftBackoff backoff;
   for (int miss = 0; miss < 8; ++miss) {
     steps_until_asked(backoff);
-    backoff.note(false);
+    backoff.record(false);
   }
   steps_until_asked(backoff);
-  backoff.note(true);
+  backoff.record(true);
   for (int miss = 0; miss < 4; ++miss) {
     EXPECT_EQ(steps_until_asked(backoff), 1);
-    backoff.note(false);
+    backoff.record(false);
   }
   EXPECT_GT(steps_until_asked(backoff), 1);
 }

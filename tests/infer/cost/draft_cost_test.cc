@@ -1,4 +1,4 @@
-// How deep `auto` drafts follows from what levels cost and from what their guesses are worth.
+// The number of levels that `auto` drafts depends on their time and on how likely their guesses are accepted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t most = 6;
 constexpr double pass = 0.01, row = 0.0002;
 
-/// A machine where a level takes `level` seconds for each sequence that is drafted for and `shared` seconds
-/// for all, and a chain's guesses hold each with probability `likely`.
+/// A machine on which drafting a level takes `shared` seconds and `level` more for each drafted sequence.
+/// Each guess of a chain is accepted with probability `likely` if the one before it is.
 struct Machine {
   double level, likely, shared = 0;
 
@@ -21,7 +21,7 @@ struct Machine {
     return 0.0001 + (level * static_cast<double>(drafted) + shared) * static_cast<double>(levels);
   }
   static double pass_seconds(int64_t rows) { return pass + row * static_cast<double>(rows); }
-  /// Tokens a second where all of `levels` guesses are verified for `drafted` sequences of a batch.
+  /// Tokens per second if `levels` guesses are verified for each of `drafted` sequences of a batch.
   double rate(int64_t batch, int64_t drafted, int64_t levels) const {
     double guessed = 0;
     for (int64_t depth = 1; depth <= levels; ++depth) guessed += std::pow(likely, depth);
@@ -100,7 +100,7 @@ TEST(DraftCost, BelievesANewTrialOfAnOldLevel) {
       cost.observe(1, levels, 0.001 * static_cast<double>(levels));
       std::vector<DraftCost::Level> seen{{0.8, 1}, {of_level_2, 1}};
       seen.resize(levels);
-      cost.observe(1, seen);
+      cost.observe_levels(1, seen);
     }
     return deep;
   };
@@ -116,7 +116,7 @@ TEST(DraftCost, RunsStraightBetweenLevelsThatWereTimed) {
   DraftCost cost;
   EXPECT_EQ(cost.at(2, 3), 0);
   cost.observe(2, 3, 0.008);
-  EXPECT_TRUE(cost.knows(2, 1));
+  EXPECT_TRUE(cost.has_timings(2, 1));
   EXPECT_NEAR(cost.at(2, 1), 0.004, 1e-12);  // reading rows counts as a level
   EXPECT_NEAR(cost.at(2, 5), 0.012, 1e-12);
   cost.observe(2, 1, 0.005);

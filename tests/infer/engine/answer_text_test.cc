@@ -33,8 +33,8 @@ class AnswerTextTest : public testing::Test {
     tokenizer_ = data::Tokenizer::load(folder_);
   }
 
-  /// The text, and after how many tokens a stop text ended it (-1: none did).  What is handed out piece by
-  /// piece must be the same.
+  /// The text, and the number of tokens after which a stop text ended it (-1: none did).  Expects that the
+  /// streamed pieces join to the same text.
   std::pair<std::string, int64_t> answer(const Ids& ids, const std::vector<std::string>& stop,
                                          bool ended = false) {
     AnswerText text(*tokenizer_, stop, {});
@@ -46,10 +46,10 @@ class AnswerTextTest : public testing::Test {
         text.end(ids[i]);
       else if (text.push(ids[i]))
         at = static_cast<int64_t>(i) + 1;
-      streamed += text.take_certain(last || at >= 0);
+      streamed += text.take_new_text(last || at >= 0);
     }
     if (at < 0 && !ended) text.finish();
-    streamed += text.take_certain(true);
+    streamed += text.take_new_text(true);
     EXPECT_EQ(streamed, text.text());
     return {text.text(), at};
   }
@@ -120,11 +120,11 @@ TEST_P(Completions, KeepTheirFirstSpace) {
     std::string streamed;
     for (const int64_t id : one["answer"].get<Ids>()) {
       text.push(id);
-      streamed += text.take_certain(false);
+      streamed += text.take_new_text(false);
     }
     text.finish();
     EXPECT_EQ(text.text(), expected) << one;
-    EXPECT_EQ(streamed + text.take_certain(true), expected) << one;
+    EXPECT_EQ(streamed + text.take_new_text(true), expected) << one;
     if (!expected.starts_with(' ')) continue;
     ++spaces;
     AnswerText stopped(*tokenizer, {expected.substr(0, 2)}, prompt);

@@ -8,7 +8,7 @@
 #include "tests/infer/engine/engine_fixture.h"
 #include "tests/infer/engine/plain_controls.h"
 
-// Requests that change logits before tokens are chosen: guesses must not show there either.
+// Requests with logit controls (penalties, bans, biases): drafting must not change their tokens either.
 namespace clover::infer {
 namespace {
 

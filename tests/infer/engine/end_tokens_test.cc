@@ -21,7 +21,8 @@ class EndTokens : public testing::Test {
  protected:
   EndTokens() { test::write_tiny_tokenizer(folder_); }  // eos_token "<|im_end|>", 257
 
-  /// `of_config`, `of_generation`: eos_token_id there; of the latter null for no such file.
+  /// `of_config`, `of_generation`: eos_token_id in config.json and generation_config.json; of_generation
+  /// null: no such file.
   void write_model(const json& of_config, const json& of_generation = nullptr) {
     json config = {{"model_type", "llama"},    {"hidden_size", 64},       {"num_hidden_layers", 1},
                    {"num_attention_heads", 4}, {"intermediate_size", 64}, {"vocab_size", 258}};
@@ -41,7 +42,7 @@ class EndTokens : public testing::Test {
   model::TargetConfig config() const { return model::TargetConfig::read(folder_.path()); }
   Ids ids(const std::vector<std::string>& named = {}) const { return end_ids(named, config(), *tokenizer()); }
   std::vector<std::string> notes() const {
-    return end_token_notes(folder_.path().string(), config(), *tokenizer());
+    return end_token_warnings(folder_.path().string(), config(), *tokenizer());
   }
 
   test::TemporaryFolder folder_;

@@ -15,8 +15,9 @@ namespace clover::infer {
 
 using Answers = std::map<int64_t, Completion>;  // by tag
 
-/// Guesses what a recorded decoding said at that position after that token: mostly right, and wrong where two
-/// requests disagree or `wrong` says so.  It has a layer of its own, so that pages hold something of it.
+/// Guesses the tokens of a recorded decoding, by position and previous token.  Guesses are wrong where two
+/// requests differ there, and at every `wrong`-th position (0: none).  It has one KV layer, so that pages
+/// hold rows of it.
 class RecordedDrafter : public ScriptedDrafter {
  public:
   using Record = std::map<std::pair<int64_t, int64_t>, int64_t>;  // position, token -> next token
@@ -95,7 +96,7 @@ class EngineTest : public testing::Test {
         const int64_t tag = done.tag;
         EXPECT_TRUE(answers.emplace(tag, std::move(done)).second) << "request " << tag << " finished twice";
       }
-    engine.keep_costs();
+    engine.save_costs();
     stats_ = engine.stats();
     return answers;
   }

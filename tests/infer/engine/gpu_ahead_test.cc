@@ -5,19 +5,19 @@
 #include "model/graphs/draft_runner.h"
 #include "tests/infer/engine/gpu_engine.h"
 
-// Drafts that a GPU begins behind a pass before the CPU knows what was accepted there: the same trees, and
-// the same cache, as when the CPU has followed the target first.
+// Drafts that a GPU begins after a pass, before the CPU knows which tokens were accepted: the trees and the
+// KV cache are the same as when the CPU verifies first.
 namespace clover::infer {
 namespace {
 
 using nlohmann::json;
 
-/// One sequence's tree in a pass, and what the target says after each of its rows.
+/// One sequence's tree in a pass, and the target's token after each of its rows.
 struct Judged {
   std::vector<int64_t> ids{7}, tokens;
-  std::vector<int32_t> parents{-1}, path{0};  // of the rows; those accepted
+  std::vector<int32_t> parents{-1}, path{0};  // parents of the rows; the accepted rows
   int32_t deepest = 0;
-  bool drafted = true;  // one grows behind it
+  bool drafted = true;  // whether a draft follows for this sequence
 };
 
 class Random {
@@ -65,10 +65,10 @@ class Decoding {
     for (int64_t i = 0; i < sequences; ++i) sequences_.push_back(cache_.open());
   }
 
-  /// The CPU follows the trees, then asks for the drafts.
+  /// The CPU verifies the trees, and then starts the drafts.
   kernels::GrowingTrees after(const std::vector<Judged>& trees) {
     const model::Features features = pass(trees);
-    std::vector<model::KvCache::Kept> kept;
+    std::vector<model::KvCache::KeptRows> kept;
     model::DraftInput input;
     std::vector<int64_t> frontier;
     int64_t base = 0;
@@ -90,11 +90,11 @@ class Decoding {
       frontier.push_back(std::ssize(input.next_ids) - 1);
       rows_behind_[i].clear();
     }
-    cache_.keep(kept, target_.config().layers);
+    cache_.keep_rows(kept, target_.config().layers);
     return frontier.empty() ? kernels::GrowingTrees{} : draft_.grow(input, frontier, growth(trees));
   }
 
-  /// The GPU does both.
+  /// The GPU verifies the trees and drafts.
   kernels::GrowingTrees ahead(const std::vector<Judged>& trees) {
     model::UnverifiedTrees unverified;
     unverified.features = pass(trees);
@@ -105,8 +105,8 @@ class Decoding {
       tokens.insert(tokens.end(), trees[i].tokens.begin(), trees[i].tokens.end());
       for (const int32_t parent : trees[i].parents)
         unverified.parents.push_back(parent < 0 ? -1 : base + parent);
-      cache_.add_slots(sequences_[i], std::ssize(trees[i].ids), unverified.slots);
-      unverified.places.push_back({.row = base, .rows = std::ssize(trees[i].ids)});
+      cache_.append_slots(sequences_[i], std::ssize(trees[i].ids), unverified.slots);
+      unverified.tree_rows.push_back({.row = base, .rows = std::ssize(trees[i].ids)});
     }
     unverified.tokens = kernels::to_device(at::tensor(tokens), target_.device());
     model::DraftInput input;
@@ -121,18 +121,18 @@ class Decoding {
         input.parts.push_back(row.features);
         input.next_ids.push_back(row.next);
       }
-      unverified.places[i].first_drafter_row = std::ssize(unverified.drafter_rows);
-      unverified.places[i].drafter_rows = room;
-      unverified.places[i].last_row_index = frontier++;
+      unverified.tree_rows[i].first_drafter_row = std::ssize(unverified.drafter_rows);
+      unverified.tree_rows[i].drafter_rows = room;
+      unverified.tree_rows[i].last_row_index = frontier++;
       unverified.drafter_rows.resize(unverified.drafter_rows.size() + room);
       input.next_ids.resize(unverified.drafter_rows.size());
       input.segments.push_back(
           {sequences_[i], static_cast<int32_t>(begin), static_cast<int32_t>(behind(i) + room)});
       rows_behind_[i].clear();
     }
-    if (frontier > 0) draft_.begin(unverified, input, growth(trees));
+    if (frontier > 0) draft_.grow_ahead(unverified, input, growth(trees));
     settle(trees, unverified.features, frontier > 0);
-    return frontier > 0 ? draft_.finish().trees : kernels::GrowingTrees{};
+    return frontier > 0 ? draft_.wait_for_trees().trees : kernels::GrowingTrees{};
   }
 
   const model::GraphRunner& graph_runner() const { return graph_runner_; }
@@ -163,13 +163,13 @@ class Decoding {
         batch.add(trees[i].ids[row], sequences_[i], parent < 0 ? -1 : base + parent);
       }
     }
-    batch.wanted.resize(batch.size());
-    std::iota(batch.wanted.begin(), batch.wanted.end(), 0);
+    batch.wanted_rows.resize(batch.size());
+    std::iota(batch.wanted_rows.begin(), batch.wanted_rows.end(), 0);
     return passes_.forward(batch, draft_.drafter().taps()).features;
   }
 
   void settle(const std::vector<Judged>& trees, const model::Features& features, bool moved) {
-    std::vector<model::KvCache::Kept> kept;
+    std::vector<model::KvCache::KeptRows> kept;
     int64_t base = 0;
     for (size_t i = 0; i < trees.size(); ++i) {
       kept.push_back({sequences_[i], trees[i].path});
@@ -182,7 +182,7 @@ class Decoding {
     if (moved)
       cache_.commit(kept);
     else
-      cache_.keep(kept, target_.config().layers);
+      cache_.keep_rows(kept, target_.config().layers);
   }
 
   model::KvCache cache_;
@@ -228,8 +228,8 @@ TEST_F(GpuAheadTest, DraftsAreTheSameAsBehindRowsThatTheCpuHasFollowed) {
         }
       }
     }
-    EXPECT_EQ(ahead.graph_runner().captured(), 0);
-    EXPECT_GT(with_graphs.graph_runner().captured(), 0);
+    EXPECT_EQ(ahead.graph_runner().graph_count(), 0);
+    EXPECT_GT(with_graphs.graph_runner().graph_count(), 0);
   }
 }
 

@@ -1,7 +1,7 @@
 #include "tests/infer/engine/gpu_engine.h"
 #include "tests/infer/engine/plain_controls.h"
 
-// Requests that change logits before a GPU chooses tokens by them.
+// Requests with logit controls (penalties, bans, biases) on a GPU.
 namespace clover::infer {
 namespace {
 

@@ -57,7 +57,7 @@ class GpuEngineTest : public testing::Test {
     return options;
   }
 
-  /// Until all of `count` requests have their first token.
+  /// Runs steps until `count` requests have their first token.
   static void read_prompts(Engine& engine, int64_t count) {
     const int64_t before = engine.stats().first_tokens;
     while (engine.stats().first_tokens - before < count) engine.step();
@@ -76,7 +76,7 @@ class GpuEngineTest : public testing::Test {
     return answers;
   }
 
-  /// Heads as they start: they guess that a token is said again.
+  /// Untrained heads, which guess that the last token is repeated.
   std::shared_ptr<model::Drafter> drafter(const char* kind, const at::Tensor& token_map = {},
                                           const nlohmann::json& settings = nlohmann::json::object()) const {
     auto made = model::make_drafter(kind, settings, target_->view(), token_map, false, 3);
@@ -84,7 +84,7 @@ class GpuEngineTest : public testing::Test {
     return made;
   }
 
-  /// Heads that random numbers have moved away from their start, where they add nothing.
+  /// Heads with random numbers added to their initial weights, which are partly zero.
   static std::shared_ptr<model::Drafter> moved_drafter(const model::Target& target, const char* kind,
                                                        const at::Tensor& token_map,
                                                        const nlohmann::json& settings) {

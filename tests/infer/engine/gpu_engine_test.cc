@@ -1,8 +1,8 @@
 #include "tests/infer/engine/gpu_engine.h"
 #include "infer/bench/step_bench.h"
 
-// The whole engine on a GPU, a real or an emulated one: which tensor lies where, the CUDA kernels, graphs,
-// and promise 1 (no setting changes a token) with them.
+// The whole engine on a real or emulated GPU: tensors are on the right device, and with CUDA kernels and
+// graphs no setting changes a token.
 namespace clover::infer {
 namespace {
 

@@ -3,14 +3,14 @@
 #include "infer/engine/decode_pass.h"
 #include "tests/infer/engine/gpu_engine.h"
 
-// Passes that a GPU begins before the CPU knows which tokens they read: the same tokens and features as when
-// it waits for each.
+// Passes that a GPU begins before the CPU knows their input tokens: tokens and features are the same as when
+// the CPU waits for each pass.
 namespace clover::infer {
 namespace {
 
 class GpuPlainTest : public GpuEngineTest {
  protected:
-  /// What the target says after a prompt, read anew for every token.
+  /// The greedy answer to a prompt: the whole text is read again for every token.
   std::vector<int64_t> likeliest(std::vector<int64_t> ids, int64_t count) const {
     std::vector<int64_t> said;
     for (int64_t i = 0; i < count; ++i) {
@@ -97,21 +97,21 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
     DecodePass pass = runner.begin({lives[0].get(), lives[1].get()},
                                    {CandidateTree::of_root(9), CandidateTree::of_root(9)});
     for (int step = 0; step < 4; ++step) {
-      DecodePass next = runner.begin_behind(pass);
+      DecodePass next = runner.begin_next(pass);
       model::RowBatch disturbance;  // of the same shape
       for (int32_t row = 0; row < 2; ++row) disturbance.add(50 + step, other, row - 1);
-      disturbance.wanted = {0, 1};
-      for (const bool best_only : {false, true}) {
-        disturbance.best_only = best_only;
+      disturbance.wanted_rows = {0, 1};
+      for (const bool arg_max_only : {false, true}) {
+        disturbance.arg_max_only = arg_max_only;
         passes.forward(disturbance, taps);
-        cache.keep(other, std::vector<int32_t>{}, target_->config().layers);
+        cache.keep_rows(other, std::vector<int32_t>{}, target_->config().layers);
       }
       runner.wait(pass);
       for (int i = 0; i < 2; ++i) {
         const model::TargetOutput whole = test::read_text(*target_, ids[i], 1 << 20, taps.layers);
         for (const auto member : model::feature_members)
           EXPECT_TRUE(at::equal((whole.features.*member)[-1].cpu(), (pass.output.features.*member)[i].cpu()));
-        const int64_t said = pass.target.tokens[i].item<int64_t>();
+        const int64_t said = pass.target_tokens.tokens[i].item<int64_t>();
         EXPECT_EQ(said, whole.logits[-1].argmax().item<int64_t>()) << step;
         ids[i].push_back(said);
         lives[i]->emit({said});

@@ -4,8 +4,9 @@
 namespace clover::infer {
 namespace {
 
-// A small model's step is as long as its kernels are many: queries with keys and values, attention, what
-// follows it, gates with ups, and what follows those; norms beside them only where rows are many.
+// The time of a small model's step is proportional to its number of kernels.  A layer has five: query, key
+// and value projections; attention; output projection; gate and up projections; down projection.  Norms are
+// kernels of their own only if there are many rows.
 TEST_F(GpuEngineTest, ALayerIsFiveKernelsAndSevenForManyRows) {
   const auto launches = [&](int64_t layers, int64_t rows) {
     model::TargetConfig config = target_->config();

@@ -4,7 +4,7 @@
 
 #include "tests/infer/engine/engine_fixture.h"
 
-// Requests that join those who decode: what is read of their prompts, in which passes, and who waits for it.
+// Requests that join while others decode: which prompt tokens each pass prefills, and which requests wait.
 namespace clover::infer {
 namespace {
 

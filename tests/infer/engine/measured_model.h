@@ -10,12 +10,12 @@ inline int64_t nodes_of(const std::vector<CandidateTree>& trees) {
   return nodes;
 }
 
-// Of each sequence of a batch, all alike.
+// The contexts of a batch whose sequences all have `tokens` tokens.
 inline std::vector<int64_t> contexts(int64_t sequences, int64_t tokens = 0) {
   return std::vector<int64_t>(sequences, tokens);
 }
 
-// A model that measured `seconds(rows)` at the counts that an engine's calibration visits.
+// A cost model that has measured `seconds(rows)` at the row counts of the engine's calibration.
 template <class Seconds>
 CostModel measured(Seconds seconds) {
   CostModel model;

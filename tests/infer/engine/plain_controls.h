@@ -10,8 +10,8 @@
 
 namespace clover::test {
 
-/// What the published processors of logits make of a row behind `text`, of which `prompt` tokens were given:
-/// each in turn over the whole vocabulary.
+/// Applies Hugging Face's and vLLM's logits processors, one after another, to the logits after `text`, whose
+/// first `prompt` tokens are the prompt.
 inline void process(std::vector<float>& logits, const infer::LogitControls& controls,
                     const std::vector<int64_t>& text, int64_t prompt, const std::vector<int64_t>& end_ids) {
   constexpr float never = -std::numeric_limits<float>::infinity();
@@ -44,7 +44,7 @@ inline void process(std::vector<float>& logits, const infer::LogitControls& cont
     for (const int64_t id : controls.suppressed_first) logits[id] = never;
 }
 
-/// The answer to a request, the text being read anew for every token.
+/// The expected answer to a request: the whole text is read again for every token.
 inline std::vector<int64_t> answered_plainly(const model::Target& target, const infer::Request& request) {
   std::vector<int64_t> text = request.prompt;
   const int64_t prompt = std::ssize(text);
@@ -60,7 +60,7 @@ inline std::vector<int64_t> answered_plainly(const model::Target& target, const 
   return {text.begin() + prompt, text.end()};
 }
 
-/// Controls that differ by number, the first few of one kind each.
+/// Controls for request `number`: one kind of control for small numbers, several for larger ones.
 inline std::shared_ptr<const infer::LogitControls> some_controls(int64_t number) {
   infer::LogitControls controls;
   const auto kind = [number](int64_t which) {
@@ -81,7 +81,7 @@ inline std::shared_ptr<const infer::LogitControls> some_controls(int64_t number)
       controls.bad_words.push_back({first, (first * 5 + 1) % 130});
     for (int64_t last = 0; last < 130; last += 2) controls.bad_words.push_back({last, last + 1, last});
   }
-  return controls.any() ? std::make_shared<const infer::LogitControls>(controls) : nullptr;
+  return controls.have_effect() ? std::make_shared<const infer::LogitControls>(controls) : nullptr;
 }
 
 }  // namespace clover::test

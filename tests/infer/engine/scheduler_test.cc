@@ -20,7 +20,7 @@ class SchedulerTest : public testing::Test {
     tokenizer_ = data::Tokenizer::load(folder_);
   }
 
-  /// The first `common` tokens are the same for all.
+  /// Submits a request.  The first `common` prompt tokens are the same in all requests.
   void submit(int64_t tag, int64_t prompt, int64_t max_tokens, int64_t common = 0) {
     Request request;
     request.tag = tag;
@@ -29,17 +29,17 @@ class SchedulerTest : public testing::Test {
     schedule_.submit(std::make_unique<LiveSequence>(std::move(request), *tokenizer_, no_end_, false));
   }
 
-  /// As a pass of the target over `rows` tokens that are all kept.
+  /// Updates the cache as a pass over `rows` tokens would, all of which are kept.
   void read(int32_t sequence, int64_t rows) {
     model::RowBatch batch;
     for (int64_t row = 0; row < rows; ++row) batch.add(0, sequence, static_cast<int32_t>(row) - 1);
     cache_.place(batch);
     std::vector<int32_t> kept(rows);
     std::iota(kept.begin(), kept.end(), 0);
-    cache_.keep(sequence, kept, 1);
+    cache_.keep_rows(sequence, kept, 1);
   }
 
-  /// Lets every sequence join that can; a new one yields its first token.  Their tags.
+  /// Lets all sequences join for which there is room, with their first tokens.  Returns their tags.
   std::vector<int64_t> join() {
     std::vector<int64_t> tags;
     for (;;) {
@@ -58,7 +58,7 @@ class SchedulerTest : public testing::Test {
     return schedule_.next_prefill_chunks(most, std::vector<int64_t>(schedule_.decoding().size(), 1));
   }
 
-  /// What a pass would read, as tag, beginning and rows; it is read.
+  /// Prefills the chunks of one pass of at most `most` rows, and returns them as (tag, begin, rows).
   using Read = std::tuple<int64_t, int64_t, int64_t>;
   std::vector<Read> pass(int64_t most) {
     std::vector<Read> reads;
@@ -75,7 +75,7 @@ class SchedulerTest : public testing::Test {
     return reads;
   }
 
-  /// Each decoding sequence reads its last token and yields another.
+  /// A decode step: each decoding sequence reads its last token and gets another.
   void step() {
     for (const auto& live : schedule_.decoding()) {
       read(live->sequence(), 1);

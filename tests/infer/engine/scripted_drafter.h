@@ -10,8 +10,8 @@
 
 namespace clover::infer {
 
-/// A drafter whose guesses the test writes down: a function from the path (the sequence's own number, then
-/// the guesses so far) to the logits [V].  A state's only number is the index of its path.
+/// A drafter whose guesses are given by a function of the test: from a path (the sequence's number, then the
+/// guesses so far) to the logits [V].  A row of its state holds one number, the index of its path in paths_.
 class ScriptedDrafter : public model::Drafter {
  public:
   using Path = std::vector<int64_t>;
@@ -26,7 +26,7 @@ class ScriptedDrafter : public model::Drafter {
   int64_t max_depth() const override { return depth_; }
   bool autoregressive() const override { return autoregressive_; }
 
-  /// The row of sequence i is its i-th.
+  /// Row i is that of sequence number sequences[i].
   model::DraftState prime(const model::Features&, const at::Tensor&, std::span<const model::Segment>,
                           const at::Tensor& frontier, model::DraftKv*) override {
     std::vector<int64_t> numbers;
@@ -34,7 +34,7 @@ class ScriptedDrafter : public model::Drafter {
     return start(numbers);
   }
 
-  /// The state where sequence i answers to the number sequences[i].
+  /// The state of these sequences at depth 0.
   model::DraftState start(const std::vector<int64_t>& sequences) {
     model::DraftState state{at::empty({std::ssize(sequences), 1}), 0};
     for (int64_t i = 0; i < std::ssize(sequences); ++i) state.hidden[i] = remember({sequences[i]});
@@ -62,8 +62,8 @@ class ScriptedDrafter : public model::Drafter {
     return next;
   }
 
-  std::vector<int64_t> sequences;       // the numbers they answer to after `prime`
-  std::vector<int64_t> rows_evaluated;  // of each call of `head_input`
+  std::vector<int64_t> sequences;       // by row: the sequence numbers that `prime` uses
+  std::vector<int64_t> rows_evaluated;  // for each call of `head_input` its number of rows
 
  private:
   struct Head {

@@ -1,4 +1,4 @@
-// Whether `auto` drafts where it pays, and only there.
+// The policy `auto` drafts if and only if drafting saves time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 namespace clover::infer {
 namespace {
 
-// Steps of an engine with `auto`: what share drafted, against the given costs.
+// Simulated steps of an engine with policy `auto`: how many drafted, and their time.
 struct Steps {
   int drafted = 0, plain = 0;
   double seconds = 0, tokens = 0;
 
-  /// One more: `grow` adds a chain of guesses to each tree, which takes `draft` seconds, a pass takes
-  /// `seconds_of(rows)`, and the target accepts a node of a tree when `accepts`.
+  /// Adds a step.  grow(trees) adds a chain of guesses to each tree, in `draft` seconds; a pass takes
+  /// seconds_of(rows); the target accepts a node if accepts(tree, node).
   template <class Grow, class Seconds, class Accepts>
   void step(CostModel& model, int64_t sequences, double draft, Grow grow, Seconds seconds_of,
             Accepts accepts) {
@@ -189,7 +189,7 @@ TEST(WorthDrafting, AQuickMomentIsNotBelievedForEver) {
               [&](const CandidateTree&, int64_t) { return random() % 10 < 7; });
     if (step % 100 == 99) {  // the next run
       EXPECT_NEAR(model.passes().at(16) / seconds(16), 1, step < 100 ? 0.1 : 0.04) << step;
-      const PassCost kept(CostCurve(model.passes().by_rows().known()), 0, 0);
+      const PassCost kept(CostCurve(model.passes().by_rows().means()), 0, 0);
       model = CostModel();
       model.passes() = kept;
     }

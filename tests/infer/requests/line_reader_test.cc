@@ -25,7 +25,7 @@ TEST(LineReader, ReadsLinesWithAnyEndAndKeepsMemoryBounded) {
   EXPECT_EQ(line, "last");
   EXPECT_EQ(reader.number(), 4);
   EXPECT_FALSE(reader.too_long());
-  EXPECT_FALSE(reader.ended());
+  EXPECT_FALSE(reader.has_line_feed());
   EXPECT_FALSE(reader.next(line));
   EXPECT_EQ(summarise_file(file).lines, 4);
   EXPECT_EQ(summarise_file(file).filled_lines, 3);

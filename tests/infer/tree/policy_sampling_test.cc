@@ -1,5 +1,5 @@
-// What is sampled has the target's distribution under every growth policy: which nodes a tree has follows
-// from tokens that are known before the step, never from those it will draw.
+// Under every growth policy sampled tokens have the target's distribution, because the nodes of a tree depend
+// only on tokens from before the step and not on those that the step draws.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::vector<double> probabilities(const std::vector<float>& logits, double tempe
   return shares;
 }
 
-/// The tree that grows behind a text, and the target's logits at its nodes.
+/// The tree that grows after a text, and the target's logits [N, vocab] at its nodes.
 struct Step {
   CandidateTree tree;
   at::Tensor logits;
@@ -81,7 +81,7 @@ TEST(EveryPolicy, SamplesTheTargetsDistribution) {
       while (std::ssize(text) <= length) {
         auto known = steps.find(text);
         if (known == steps.end()) known = steps.emplace(text, step_behind(text, policy.policy)).first;
-        const Accepted accepted =
+        const AcceptedPath accepted =
             verify_match(known->second.tree, known->second.logits, rule, {39, request}, std::ssize(text));
         accepted_guesses += std::ssize(accepted.nodes) - 1;
         text.insert(text.end(), accepted.tokens.begin(), accepted.tokens.end());

@@ -1,4 +1,5 @@
-// Beams and trees against Apple's ReDrafter (tests/golden/drafters/redrafter/README.md).
+// The policy beam compared with the beams and packed trees of Apple's ReDrafter
+// (tests/golden/drafters/redrafter/README.md).
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -44,7 +45,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
     beams_.emplace(SafetensorsReader::open(folder / "beams.safetensors"));
   }
 
-  /// Their heads; `paired`: of every pair of tokens the second is as likely as the first.
+  /// Loads Apple's heads.  `paired`: tokens 2 i and 2 i + 1 have the same probability, to test ties.
   void load(bool paired) {
     drafter_ = model::make_drafter("redrafter", GetParam().settings, target_->view(), {}, true, 1);
     const auto weights = SafetensorsReader::open(test::goldens() / "drafters" / GetParam().name /
@@ -92,7 +93,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
     return grow(draft, input, rule, limits);
   }
 
-  /// Beam i of theirs is the i-th node of the tree's last level.
+  /// Expects that Apple's beam i is the i-th node of the tree's last level.
   void expect_beams(const CandidateTree& tree, const at::Tensor& beams, const at::Tensor& log_probs,
                     int64_t length, int64_t count) const {
     std::vector<int32_t> last;
@@ -108,7 +109,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
     }
   }
 
-  /// Their packed tokens, each with its parent, are the tree's.
+  /// Expects that Apple's packed tokens and their parents are those of the tree.
   void expect_packed(const CandidateTree& tree, const std::string& name, int64_t row) const {
     const at::Tensor packed = beams_->read(name + "packed")[row],
                      parents = beams_->read(name + "parents")[row];

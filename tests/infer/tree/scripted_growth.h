@@ -15,12 +15,12 @@
 #include "model/graphs/graph_runner.h"
 #include "tests/infer/engine/scripted_drafter.h"
 
-// Trees that grow from guesses which a test writes down.
+// Helpers for tests that grow trees with a ScriptedDrafter (scripted_drafter.h).
 namespace clover::infer::scripted {
 
 using Path = ScriptedDrafter::Path;
 
-// A script from a table: path (sequence number first) -> probabilities; uniform where the table is silent.
+// A script from a table {path, sequence number first: probabilities}; uniform for paths that are not in it.
 inline ScriptedDrafter::Script from_table(int64_t vocab, std::map<Path, std::vector<double>> table) {
   return [vocab, table = std::move(table)](const Path& path) {
     std::vector<float> logits(vocab, 0.0f);
@@ -32,7 +32,7 @@ inline ScriptedDrafter::Script from_table(int64_t vocab, std::map<Path, std::vec
   };
 }
 
-// Logits that differ wildly from path to path: peaked, flat, with ties.
+// A script with random logits: of some paths peaked, of others flat, with ties.
 inline ScriptedDrafter::Script random_script(int64_t vocab, uint64_t seed) {
   return [=](const Path& path) {
     uint64_t mixed = seed;
@@ -46,7 +46,7 @@ inline ScriptedDrafter::Script random_script(int64_t vocab, uint64_t seed) {
   };
 }
 
-// Probabilities of one row, and its ids best first (ties to the lowest), by plain loops.
+// Probabilities by token id, and the ids best first; ties go to the lowest id.
 struct Row {
   std::vector<double> probability;
   std::vector<int64_t> order;
@@ -74,7 +74,7 @@ inline std::vector<int64_t> every_id(int64_t vocab) {
   return ids;
 }
 
-// Trees of sequences that answer to `numbers`, each of one row so far.
+// The trees of sequences with these numbers (ScriptedDrafter::sequences), each of one row so far.
 inline std::vector<CandidateTree> grown(ScriptedDrafter& drafter, const std::vector<int64_t>& numbers,
                                         std::span<const int64_t> roots, const GrowthRule& rule,
                                         std::span<const GrowthLimit> limits) {

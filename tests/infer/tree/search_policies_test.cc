@@ -1,4 +1,4 @@
-// The policies that search: beams and best-first, against plain loops.
+// The growth policies beam and best-first, compared with plain loops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,13 +12,14 @@ namespace {
 using ::testing::ElementsAre;
 using namespace scripted;
 
-// Scores and paths of a search, by plain loops.
+// A node of a search by plain loops, with its path and score.
 struct Scored {
   Path path;  // sequence number first
   double log = 0;
 };
 
-/// The children of one node, best first: at most `width`, probabilities among the best `among` guesses.
+/// The best `width` children of a node, best first.  Probabilities are renormalised over the `among` best
+/// guesses.
 std::vector<Scored> children_of(const Scored& node, const ScriptedDrafter::Script& script,
                                 const std::vector<int64_t>& allowed, int64_t width, int64_t among) {
   const std::vector<float> logits = script(node.path);
@@ -36,13 +37,13 @@ std::vector<Scored> children_of(const Scored& node, const ScriptedDrafter::Scrip
   return children;
 }
 
-/// Leaves the `most` best, earlier ones where scores are equal.
+/// Keeps the `most` best nodes; of equal scores the earlier nodes.
 void keep_best(std::vector<Scored>& nodes, int64_t most) {
   std::ranges::stable_sort(nodes, [](const Scored& a, const Scored& b) { return a.log > b.log; });
   if (std::ssize(nodes) > most) nodes.resize(most);
 }
 
-/// Paths to the nodes of `tree` and their probabilities, the root apart.
+/// The paths to all nodes of `tree` except the root, with their probabilities.
 std::map<Path, double> paths_of(const CandidateTree& tree, int64_t sequence) {
   std::map<Path, double> paths;
   for (int32_t node = 1; node < tree.size(); ++node) {

@@ -15,7 +15,8 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-// EAGLE-1's 25 nodes, whose order was derived independently of this project.
+// EAGLE-1's default tree of 25 nodes in the expected order, derived independently of this project.  A digit
+// is the rank of a guess among its siblings.
 constexpr std::string_view eagle_paths[] = {
     "00000", "0",   "1",   "2",   "3",   "00",  "01",  "02",  "10",   "11",   "20",   "21",   "30",
     "000",   "001", "002", "010", "011", "020", "021", "100", "0000", "0001", "0002", "00001"};

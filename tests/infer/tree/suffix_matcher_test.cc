@@ -9,7 +9,7 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-// The same by looking everywhere.
+// The expected guess, by a search of the whole text.
 SuffixMatcher::Guess by_search(const Ids& ids, int64_t most) {
   SuffixMatcher::Guess guess;
   const int64_t last = std::ssize(ids) - 1;
@@ -53,29 +53,30 @@ TEST(AnswerMatcher, CopiesFromOneAnswerAtATime) {
   answers.append(Ids{5, 6, 7, 8});
   answers.append(Ids{9, 6, 7, 1, 2});
   const Ids text{4, 5, 6, 7};
-  EXPECT_EQ(answers.after(text, 8).ids, (Ids{8})) << "5 6 7 of the first answer, and not beyond its end";
-  EXPECT_EQ(answers.after(Ids{6, 7}, 8).ids, (Ids{1, 2})) << "the latest";
-  EXPECT_TRUE(answers.after(Ids{7, 8}, 8).ids.empty());
+  EXPECT_EQ(answers.guess_after(text, 8).ids, (Ids{8}))
+      << "5 6 7 of the first answer, and not beyond its end";
+  EXPECT_EQ(answers.guess_after(Ids{6, 7}, 8).ids, (Ids{1, 2})) << "the latest";
+  EXPECT_TRUE(answers.guess_after(Ids{7, 8}, 8).ids.empty());
   answers.append(Ids{4, 5, 6, 7});
-  EXPECT_EQ(answers.after(text, 8).ids, (Ids{8})) << "a longer match that nothing follows is none";
+  EXPECT_EQ(answers.guess_after(text, 8).ids, (Ids{8})) << "a longer match that nothing follows is none";
   for (int i = 0; i < 40; ++i) answers.append(Ids(40'000, 3));
-  EXPECT_TRUE(answers.after(text, 8).ids.empty()) << "forgotten by now";
+  EXPECT_TRUE(answers.guess_after(text, 8).ids.empty()) << "forgotten by now";
 }
 
 TEST(SuffixMatcher, GraftsAlongWhatTheTreeAlreadySays) {
   CandidateTree tree = CandidateTree::of_root(3);
   const int32_t first = tree.add(9, 0, 0.7f);
   tree.add(8, 0, 0.2f);
-  graft(tree, {{9, 4, 2}, 3});
+  add_guess(tree, {{9, 4, 2}, 3});
   ASSERT_EQ(tree.size(), 5);
   EXPECT_EQ(tree.parent[3], first);
   EXPECT_EQ(tree.ids[4], 2);
   EXPECT_EQ(tree.proposer[4], Proposer::suffix);
   EXPECT_EQ(tree.proposer[first], Proposer::heads);
   EXPECT_LT(tree.proposed_probability[4], tree.proposed_probability[3]);
-  graft(tree, {{9, 4, 2}, 3});
+  add_guess(tree, {{9, 4, 2}, 3});
   EXPECT_EQ(tree.size(), 5) << "nothing new";
-  graft(tree, {});
+  add_guess(tree, {});
   EXPECT_EQ(tree.size(), 5);
 }
 

@@ -21,7 +21,7 @@ using Path = std::vector<int64_t>;
 
 constexpr int64_t vocab = 12;
 
-// The target: logits after a path of tokens.
+// The logits [vocab] of target number `model` after a path of tokens.
 std::vector<float> say(uint64_t model, const Path& path) {
   uint64_t mixed = model + 1;
   for (const int64_t id : path) mixed = (mixed ^ uint64_t(id + 3)) * 0x9E3779B97F4A7C15u;
@@ -79,7 +79,7 @@ TEST(VerifyMatch, YieldsThePlainChainWhateverTheTree) {
     const RandomKey key{random(), random() % 100};
     const int64_t position = int64_t(random() % 5000);
     const CandidateTree tree = random_tree(random, round % 60);
-    const Accepted accepted = verify_match(tree, logits_of(tree, model), rule, key, position);
+    const AcceptedPath accepted = verify_match(tree, logits_of(tree, model), rule, key, position);
 
     const int64_t length = std::ssize(accepted.tokens);
     EXPECT_EQ(accepted.tokens, plain_chain(model, tree.ids[0], length, rule, key, position));
@@ -104,7 +104,7 @@ TEST(VerifyMatch, TakesTheLowestTokenOfATie) {
   at::Tensor logits = at::zeros({3, 4});
   logits[0][2] = 1;
   logits[0][3] = 1;
-  const Accepted accepted = verify_match(tree, logits, {}, {}, 0);
+  const AcceptedPath accepted = verify_match(tree, logits, {}, {}, 0);
   EXPECT_THAT(accepted.nodes, ElementsAre(0, 2));
   EXPECT_THAT(accepted.tokens, ElementsAre(2, 0));
 }
@@ -167,7 +167,7 @@ TEST(VerifyMatch, SamplesTheTargetsDistributionAtBothDepths) {
                                    SamplingRule{1.5, 1, 5}, SamplingRule{2, 0.8, 6}}) {
     std::vector<int64_t> first(vocab, 0), second(vocab, 0);
     for (uint64_t request = 0; request < 40000; ++request) {
-      const Accepted accepted = verify_match(tree, logits, rule, {2024, request}, int64_t(request % 17));
+      const AcceptedPath accepted = verify_match(tree, logits, rule, {2024, request}, int64_t(request % 17));
       ++first[accepted.tokens[0]];
       if (accepted.tokens[0] == best[0]) ++second[accepted.tokens[1]];
     }
@@ -177,8 +177,8 @@ TEST(VerifyMatch, SamplesTheTargetsDistributionAtBothDepths) {
 }
 
 // The rule of Medusa's paper by plain loops over every node.
-Accepted typical_by_loops(const CandidateTree& tree, uint64_t model, double temperature, double epsilon,
-                          double delta) {
+AcceptedPath typical_by_loops(const CandidateTree& tree, uint64_t model, double temperature, double epsilon,
+                              double delta) {
   std::vector<double> likelihood(tree.size(), -1e300);
   likelihood[0] = 0;
   int32_t last = 0;
@@ -195,7 +195,7 @@ Accepted typical_by_loops(const CandidateTree& tree, uint64_t model, double temp
         (tree.depth[i] == tree.depth[last] && likelihood[i] > likelihood[last] + 1e-9))
       last = i;
   }
-  Accepted accepted;
+  AcceptedPath accepted;
   for (int32_t node = last; node >= 0; node = tree.parent[node])
     accepted.nodes.insert(accepted.nodes.begin(), node);
   for (size_t i = 1; i < accepted.nodes.size(); ++i) accepted.tokens.push_back(tree.ids[accepted.nodes[i]]);
@@ -212,8 +212,8 @@ TEST(VerifyTypical, AgreesWithPlainLoops) {
     const CandidateTree tree = random_tree(random, round % 50);
     const double temperature = 0.4 + 0.2 * double(round % 5);
     const double epsilon = round % 2 ? 0.09 : 0.3, delta = round % 3 ? 0.3 : 0.6;
-    const Accepted expected = typical_by_loops(tree, model, temperature, epsilon, delta);
-    const Accepted found = verify_typical(tree, logits_of(tree, model), temperature, epsilon, delta);
+    const AcceptedPath expected = typical_by_loops(tree, model, temperature, epsilon, delta);
+    const AcceptedPath found = verify_typical(tree, logits_of(tree, model), temperature, epsilon, delta);
     EXPECT_EQ(found.nodes, expected.nodes) << round;
     EXPECT_EQ(found.tokens, expected.tokens) << round;
     accepted_nodes += found.nodes.size() - 1;
@@ -227,8 +227,8 @@ TEST(VerifyTypical, IsGreedyMatchingAtTemperatureZero) {
     const uint64_t model = random();
     const CandidateTree tree = random_tree(random, 50);
     const at::Tensor logits = logits_of(tree, model);
-    const Accepted match = verify_match(tree, logits, {}, {}, 0);
-    const Accepted typical = verify_typical(tree, logits, 0);
+    const AcceptedPath match = verify_match(tree, logits, {}, {}, 0);
+    const AcceptedPath typical = verify_typical(tree, logits, 0);
     EXPECT_EQ(typical.nodes, match.nodes);
     EXPECT_EQ(typical.tokens, match.tokens);
   }

@@ -16,7 +16,7 @@ namespace {
 /// largest), of any, zeros, subnormal ones, infinite ones and NaN.
 class Numbers {
  public:
-  Numbers(const Number& number, bool tiny, int seed) : number_(number), tiny_(tiny), random_(seed) {}
+  Numbers(const NumberFormat& number, bool tiny, int seed) : number_(number), tiny_(tiny), random_(seed) {}
   uint16_t next(bool finite) {
     const unsigned kind = random_() % 40;
     const auto any = static_cast<uint16_t>(random_());
@@ -33,12 +33,12 @@ class Numbers {
   }
 
  private:
-  Number number_;
+  NumberFormat number_;
   bool tiny_;
   std::mt19937 random_;
 };
 
-void expect_the_sums_of(const Number& number, int bits, bool finite, int seed) {
+void expect_the_sums_of(const NumberFormat& number, int bits, bool finite, int seed) {
   const bool tiny = seed % 3 == 0;
   Numbers numbers(number, tiny, seed);
   std::mt19937 random(seed);
@@ -60,17 +60,17 @@ void expect_the_sums_of(const Number& number, int bits, bool finite, int seed) {
     }
   }
   const auto line = [&](const auto& word_of) {  // word_of(lane of four, word of two)
-    Line line;
+    OperandVector line;
     for (unsigned k = 0; k < 16; ++k) {
       line.x[k] = number.to_float(static_cast<uint16_t>(word_of(k % 8 / 2, k / 8) >> k % 2 * 16));
-      line.exponent[k] = exponent_of(line.x[k], number.least_exponent);
+      line.exponent[k] = exponent_of(line.x[k], number.min_exponent);
     }
     return line;
   };
   for (unsigned lane = 0; lane < lanes; ++lane) {
     for (unsigned i = 0; i < 4; ++i) {
       const unsigned column = lane % 4 * 2 + i % 2;
-      expected[lane][i] = sum_at_once(
+      expected[lane][i] = tensor_core_sum(
           d[lane][i], line([&](unsigned of_four, unsigned word) {
             return left.words[lane / 4 * 4 + of_four][i / 2 + 2 * word];
           }),
@@ -97,8 +97,8 @@ TEST(WarpProducts, AreTheSumsOfTensorCores) {
   for (int seed = 0; seed < 200; ++seed) {
     for (const bool finite : {true, false}) {
       for (const int bits : {25, 24}) {
-        expect_the_sums_of(number_of(Bf16{}), bits, finite, seed);
-        expect_the_sums_of(number_of(Fp16{}), bits, finite, seed);
+        expect_the_sums_of(format_of(Bf16{}), bits, finite, seed);
+        expect_the_sums_of(format_of(Fp16{}), bits, finite, seed);
         if (testing::Test::HasFailure()) return;
       }
     }

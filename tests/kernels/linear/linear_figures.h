@@ -70,7 +70,7 @@ struct PlanFigures {
 inline PlanFigures figures_of(const NamedProduct& product, int64_t rows, const ClusterPlan& plan) {
   const LinearCall call = product.of_rows(rows);
   constexpr int64_t chunk_bytes = ClusterPlan::panels * panel_outputs * 32 * 2;
-  const int64_t at_once = ClusterPlan::blocks_a_multiprocessor(plan.rows_a_tile);
+  const int64_t at_once = ClusterPlan::blocks_per_multiprocessor(plan.rows_per_tile);
   const int64_t multiprocessors =
       at_once == 1 ? Hopper::in_clusters(KCut::segments) : Hopper::multiprocessors;
   const int64_t places = at_once * multiprocessors, blocks = plan.blocks(call);
@@ -78,7 +78,7 @@ inline PlanFigures figures_of(const NamedProduct& product, int64_t rows, const C
   const int64_t segment = KCut(call.inputs).chunks / KCut::segments * chunk_bytes;
   const int64_t a_block = std::min(plan.stages * 2 * chunk_bytes, segment);
   const double tile = ClusterPlan::panels * panel_outputs;
-  const double through = static_cast<double>(plan.row_tiles(call)) * (1 + plan.rows_a_tile / tile);
+  const double through = static_cast<double>(plan.row_tiles(call)) * (1 + plan.rows_per_tile / tile);
   const double full = Hopper::bandwidth * Hopper::latency;  // bytes that must be on their way
   const auto share_of = [&](int64_t running) {
     const double working =
@@ -87,14 +87,14 @@ inline PlanFigures figures_of(const NamedProduct& product, int64_t rows, const C
                      working * Hopper::second_level / (Hopper::bandwidth * through)});
   };
   PlanFigures figures{};
-  figures.kernel = "linear_clusters<" + std::to_string(plan.rows_a_tile / 8) + ">";
+  figures.kernel = "linear_clusters<" + std::to_string(plan.rows_per_tile / 8) + ">";
   figures.shared_bytes = plan.shared_bytes();
   const int64_t together = std::max<int64_t>(1, std::min(blocks, places) / multiprocessors);
   figures.in_flight = a_block * together;
   figures.whole_blocks = a_block == segment;
   figures.second_level = Hopper::bandwidth * through;
   figures.tensor_cores = 2.0 * static_cast<double>(call.outputs * call.inputs * plan.row_tiles(call)) *
-                         plan.rows_a_tile / Hopper::tensor_cores / (product.bytes() / Hopper::bandwidth);
+                         plan.rows_per_tile / Hopper::tensor_cores / (product.bytes() / Hopper::bandwidth);
   // Blocks' times at the share of bandwidth that those reach which run beside them.
   const double in_rounds = static_cast<double>(rounds * places) / share_of(places);
   const double last = rest == 0 ? 0 : static_cast<double>(rest) / share_of(rest);

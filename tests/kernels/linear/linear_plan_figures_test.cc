@@ -72,7 +72,7 @@ std::vector<std::string> faults_of(Planner plan) {
       };
       const LinearPlan chosen = plan(product.of_rows(rows));
       if (product.bytes() > of_interest &&
-          (chosen.kernel == LinearPlan::Kernel::few) != (rows <= few_rows_beside_clusters))
+          (chosen.kernel == LinearPlan::Kernel::few) != (rows <= max_few_rows_with_clusters))
         note({"by another kernel than its rows ask for"});
       if (chosen.kernel != LinearPlan::Kernel::clusters || product.bytes() <= of_interest) continue;
       const PlanFigures figures = figures_of(product, rows, chosen.clusters);

@@ -23,13 +23,13 @@ std::vector<LinearPlan> every_plan(const LinearCall& call) {
       FlatPlan plan{panels, tiles};
       const int64_t blocks = plan.panel_blocks(call);
       for (const int64_t split : std::set<int64_t>{0, 1, blocks / 2, blocks}) {
-        if (plan.row_blocks(call) * split > most_split_tiles) continue;
+        if (plan.row_blocks(call) * split > max_split_tiles) continue;
         plan.split_blocks = split;
         plans.push_back(LinearPlan::by(plan));
       }
     }
   }
-  if (!room.clusters || !in_twos(call)) return plans;
+  if (!room.clusters || !in_aligned_pairs(call)) return plans;
   for (const int rows : ClusterPlan::row_tile_sizes) {
     ClusterPlan plan = ClusterPlan::of(rows);
     plans.push_back(LinearPlan::by(plan));
@@ -41,9 +41,9 @@ std::vector<LinearPlan> every_plan(const LinearCall& call) {
 
 std::string name_of(const LinearPlan& plan) {
   if (plan.kernel == LinearPlan::Kernel::clusters)
-    return std::to_string(plan.clusters.rows_a_tile) + " rows by clusters, " +
+    return std::to_string(plan.clusters.rows_per_tile) + " rows by clusters, " +
            std::to_string(plan.clusters.stages) + " stages";
-  return std::to_string(plan.flat.panels_a_warp) + " panels, " + std::to_string(plan.flat.tiles_a_warp) +
+  return std::to_string(plan.flat.panels_per_warp) + " panels, " + std::to_string(plan.flat.tiles_per_warp) +
          " tiles a warp, " + std::to_string(plan.flat.split_blocks) + " blocks split";
 }
 
@@ -55,7 +55,7 @@ void expect_equal_plans(const at::Tensor& x, const Product& product) {
       const auto floats = at::TensorOptions(at::kFloat).device(x.device());
       at::Tensor workspace =
           at::full({linear_workspace(call, plan) + 1}, std::numeric_limits<float>::quiet_NaN(), floats);
-      at::Tensor arrived = at::zeros({most_split_tiles}, floats.dtype(at::kInt));
+      at::Tensor arrived = at::zeros({max_split_tiles}, floats.dtype(at::kInt));
       launch_linear(call, plan, workspace.mutable_data_ptr<float>(),
                     reinterpret_cast<unsigned*>(arrived.mutable_data_ptr<int32_t>()), current_stream(x));
       EXPECT_EQ(arrived.cpu().abs().sum().item<int64_t>(), 0) << "counters are left";
@@ -126,8 +126,8 @@ TEST(LinearPlans, EpiloguesAreTheSameBits) {
       here::place(PackedWeight::pack({at::randint(-3, 4, {137, inputs}).to(at::kBFloat16)}));
   expect_equal_plans(placed, [&](const auto& make) {
     at::Tensor keys = here::place(at::zeros({rows, 9}, at::kLong));
-    LinearCall call = best_call_of(placed, head, keys);
-    call.best = reinterpret_cast<uint64_t*>(keys.mutable_data_ptr<int64_t>());
+    LinearCall call = arg_max_call_of(placed, head, keys);
+    call.best_keys = reinterpret_cast<uint64_t*>(keys.mutable_data_ptr<int64_t>());
     make(call);
     return keys.cpu();
   });

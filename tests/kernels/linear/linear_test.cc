@@ -206,7 +206,7 @@ TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
     const cuda::LinearPlan plan = cuda::linear_plan(call, h100);
     EXPECT_EQ(plan.kernel, Kernel::clusters);
     EXPECT_EQ(cuda::split_floats(call, plan), 0);
-    return Clusters{plan.clusters.rows_a_tile, plan.clusters.stages, plan.clusters.blocks(call)};
+    return Clusters{plan.clusters.rows_per_tile, plan.clusters.stages, plan.clusters.blocks(call)};
   };
   EXPECT_EQ(clusters_of(9, 12288, 4096), (Clusters{16, 6, 4 * 96}));
   EXPECT_EQ(clusters_of(20, 12288, 4096), (Clusters{24, 5, 4 * 96}));
@@ -222,8 +222,9 @@ TEST(LinearPlan, ReadsWeightsOnceAndFillsTheGpu) {
     const cuda::LinearPlan plan = cuda::linear_plan(call, gpu);
     EXPECT_EQ(plan.kernel, Kernel::flat);
     EXPECT_EQ(cuda::split_floats(call, plan) > 0, plan.flat.split_blocks > 0);
-    EXPECT_EQ(plan.flat.row_blocks(call), (rows + plan.flat.rows_a_block() - 1) / plan.flat.rows_a_block());
-    return Blocks{plan.flat.panels_a_block() * 16, plan.flat.rows_a_block(), plan.flat.blocks(call)};
+    EXPECT_EQ(plan.flat.row_blocks(call),
+              (rows + plan.flat.rows_per_block() - 1) / plan.flat.rows_per_block());
+    return Blocks{plan.flat.panels_per_block() * 16, plan.flat.rows_per_block(), plan.flat.blocks(call)};
   };
   EXPECT_EQ(blocks_of(a100, 20, 12288, 4096), (Blocks{128, 32, 96}));
   EXPECT_EQ(blocks_of(a100, 20, 4096, 11008), (Blocks{128, 32, 4 * 32}));
@@ -246,7 +247,7 @@ TEST(LinearPlan, FewRowsAreNormedWithinTheProduct) {
   const auto normed = [](int64_t rows, int64_t outputs, int64_t inputs) {
     LinearCall call{};
     call.rows = rows, call.outputs = outputs, call.inputs = inputs, call.element = Element::bf16;
-    return cuda::norms_rows(call);
+    return cuda::norms_in_kernel(call);
   };
   EXPECT_TRUE(normed(1, 22016, 4096) && normed(2, 12288, 4096) && normed(2, 49152, 576));
   EXPECT_FALSE(normed(3, 22016, 4096) || normed(3, 49152, 576) || normed(20, 12288, 4096));

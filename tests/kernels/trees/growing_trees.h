@@ -22,15 +22,15 @@ struct Node {
 struct Tree {
   std::vector<Node> nodes{{0, -1, 1.0f}};
   int32_t first_live = 0, live = 1, guess_row = 0, most = 1, levels = 1;
-  float least_score = 0;
-  int32_t most_kept = 1;
+  float min_score = 0;
+  int32_t max_kept = 1;
 };
 
 /// What all trees are grown with.
 struct Level {
   at::Tensor logits, ids, log_sums;
   LevelRule rule;
-  int64_t most_live = 64;
+  int64_t max_live = 64;
 };
 
 inline double probability(const Level& level, int64_t row, int64_t rank) {
@@ -57,10 +57,10 @@ inline GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t nodes, in
                                                                    tree.guess_row,
                                                                    tree.most,
                                                                    tree.levels,
-                                                                   tree.least_score,
+                                                                   tree.min_score,
                                                                    0,
                                                                    0,
-                                                                   tree.most_kept};
+                                                                   tree.max_kept};
   }
   return packed;
 }

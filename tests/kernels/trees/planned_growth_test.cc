@@ -33,7 +33,7 @@ TEST(GrowLevel, FollowsThePlanOfEachTree) {
       SCOPED_TRACE(round);
       Level level;
       const bool one_row = growth.draw(0, 2) == 0;
-      level.rule = {.max_candidates = growth.one_of({2, 6}), .one_row_a_tree = one_row};
+      level.rule = {.max_candidates = growth.one_of({2, 6}), .one_row_per_tree = one_row};
       const int64_t room = 90, count = growth.one_of({1, 3});
       std::vector<Tree> trees(count);
       std::vector<std::vector<PlannedNode>> plans;

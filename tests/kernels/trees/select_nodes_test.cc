@@ -17,7 +17,7 @@ struct Tree {
   std::vector<int32_t> parent{-1}, depth{0};
   std::vector<float> score;
   int32_t first_of_last_level = 0;
-  int32_t most_kept = 1;
+  int32_t max_kept = 1;
 };
 
 GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t room) {
@@ -38,7 +38,7 @@ GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t room) {
         .nodes = static_cast<int32_t>(tree.ids.size()),
         .first_live = tree.first_of_last_level,
         .live = 0,
-        .most_kept = tree.most_kept};
+        .max_kept = tree.max_kept};
   }
   return all;
 }
@@ -52,7 +52,7 @@ std::vector<int32_t> remaining(const Tree& tree, const SelectRule& rule) {
       for (int32_t at = node; at > 0; at = tree.parent[at]) left.insert(at);
   std::vector<int32_t> order(left.begin(), left.end());
   std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return tree.score[a] > tree.score[b]; });
-  if (std::ssize(order) > tree.most_kept - 1) order.resize(tree.most_kept - 1);
+  if (std::ssize(order) > tree.max_kept - 1) order.resize(tree.max_kept - 1);
   order.push_back(0);
   std::ranges::sort(order);
   return order;
@@ -88,7 +88,7 @@ TEST(SelectNodes, LeavesWhatPlainLoopsLeave) {
       std::vector<Tree> trees;
       for (int i = 0; i < 1 + round % 3; ++i) {
         trees.push_back(random_tree(random, rule.by_log_probability));
-        trees.back().most_kept = std::uniform_int_distribution<int32_t>(1, 150)(random);
+        trees.back().max_kept = std::uniform_int_distribution<int32_t>(1, 150)(random);
       }
       const GrowingTrees kept = here::select_nodes(tensors_of(trees, 301), rule, 150);
       for (int64_t i = 0; i < std::ssize(trees); ++i) {

@@ -24,7 +24,7 @@ std::vector<Child> children_of(const Tree& tree, const Level& level) {
   std::vector<Child> children;
   for (int32_t i = 0; i < tree.live; ++i) {
     const int32_t node = tree.first_live + i;
-    const int64_t row = tree.guess_row + (level.rule.one_row_a_tree ? 0 : i);
+    const int64_t row = tree.guess_row + (level.rule.one_row_per_tree ? 0 : i);
     double mass = 0;
     for (int64_t rank = 0; rank < level.rule.max_candidates; ++rank) {
       const double its = probability(level, row, rank), best = probability(level, row, 0);
@@ -37,7 +37,7 @@ std::vector<Child> children_of(const Tree& tree, const Level& level) {
       const float of_parent = tree.nodes[node].score;
       const float score =
           level.rule.by_log_probability ? of_parent + log : of_parent * static_cast<float>(its);
-      if (score < tree.least_score) break;
+      if (score < tree.min_score) break;
       children.push_back({{level.ids[row][rank].item<int64_t>(), node, score}, row});
     }
   }
@@ -46,7 +46,7 @@ std::vector<Child> children_of(const Tree& tree, const Level& level) {
     if (a.node.score != b.node.score || level.rule.by_log_probability) return a.node.score > b.node.score;
     return a.node.id != b.node.id ? a.node.id < b.node.id : a.node.parent < b.node.parent;
   });
-  const int64_t room = std::min(tree.most - std::ssize(tree.nodes), level.rule.most_a_level);
+  const int64_t room = std::min(tree.most - std::ssize(tree.nodes), level.rule.max_nodes_per_level);
   if (std::ssize(children) > room) children.resize(room);
   if (!level.rule.best_so_far) return children;
   std::vector<float> scores;  // of all nodes but the root
@@ -54,7 +54,7 @@ std::vector<Child> children_of(const Tree& tree, const Level& level) {
   std::vector<Child> best;
   for (const Child& child : children) {
     const auto better = std::ranges::count_if(scores, [&](float other) { return other >= child.node.score; });
-    if (better + 1 >= tree.most_kept) break;
+    if (better + 1 >= tree.max_kept) break;
     scores.push_back(child.node.score);
     best.push_back(child);
   }
@@ -70,9 +70,9 @@ std::vector<std::pair<int64_t, int64_t>> grow_by_hand(Tree& tree, const Level& l
   for (const Child& child : children) tree.nodes.push_back(child.node);
   --tree.levels;
   tree.guess_row = row;
-  tree.live = static_cast<int32_t>(std::min<int64_t>(level.most_live, std::ssize(children)));
+  tree.live = static_cast<int32_t>(std::min<int64_t>(level.max_live, std::ssize(children)));
   if (tree.levels == 0 || std::ssize(tree.nodes) == tree.most) tree.live = 0;
-  for (int32_t i = 0; i < tree.live && (i == 0 || !level.rule.one_row_a_tree); ++i)
+  for (int32_t i = 0; i < tree.live && (i == 0 || !level.rule.one_row_per_tree); ++i)
     rows.emplace_back(children[i].row, children[i].node.id);
   return rows;
 }
@@ -101,9 +101,9 @@ TEST(GrowLevel, GrowsWhatPlainLoopsGrowLevelByLevel) {
       Level level;
       level.rule = {growth.one_of({1, 3, 16}), static_cast<float>(growth.draw(2, 10)) / 10,
                     static_cast<float>(growth.draw(0, 3)) / 8, growth.draw(0, 3) == 0};
-      level.most_live = growth.one_of({1, 4, 64});
+      level.max_live = growth.one_of({1, 4, 64});
       level.rule.by_log_probability = growth.draw(0, 2) == 0;
-      if (growth.draw(0, 1)) level.rule.most_a_level = growth.one_of({1, 5, 64});
+      if (growth.draw(0, 1)) level.rule.max_nodes_per_level = growth.one_of({1, 5, 64});
       level.rule.best_so_far = level.rule.by_log_probability && growth.draw(0, 1);
       const int64_t nodes = growth.one_of({2, 9, 64, 200});
       std::vector<Tree> trees(growth.one_of({1, 3, 40}));
@@ -112,17 +112,17 @@ TEST(GrowLevel, GrowsWhatPlainLoopsGrowLevelByLevel) {
         trees[i].most = static_cast<int32_t>(growth.draw(1, nodes));
         trees[i].levels = static_cast<int32_t>(growth.draw(1, 4));
         trees[i].live = trees[i].most > 1 && growth.draw(0, 5) > 0 ? 1 : 0;
-        trees[i].least_score = growth.draw(0, 1) ? 0.03f : 0.0f;
-        trees[i].most_kept = static_cast<int32_t>(growth.draw(1, 30));
+        trees[i].min_score = growth.draw(0, 1) ? 0.03f : 0.0f;
+        trees[i].max_kept = static_cast<int32_t>(growth.draw(1, 30));
         if (!level.rule.by_log_probability) continue;
         trees[i].nodes[0].score = 0;
-        trees[i].least_score = std::log(trees[i].least_score);
+        trees[i].min_score = std::log(trees[i].min_score);
       }
-      GrowingTrees found = tensors_of(trees, nodes, std::ssize(trees) * level.most_live + growth.draw(0, 3));
+      GrowingTrees found = tensors_of(trees, nodes, std::ssize(trees) * level.max_live + growth.draw(0, 3));
       int64_t guessing = std::ssize(trees);
       for (int depth = 0; depth < 4 && guessing > 0; ++depth) {
         growth.guess(level, guessing, level.rule.max_candidates + growth.draw(0, 2));
-        here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+        here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.max_live, found);
         std::vector<std::pair<int64_t, int64_t>> rows;
         for (Tree& tree : trees) {
           const auto more = grow_by_hand(tree, level, static_cast<int32_t>(rows.size()));
@@ -152,7 +152,7 @@ TEST(GrowLevel, BreaksTiesByTokenThenParent) {
     trees[0].most = 20;
     trees[0].levels = 2;
     GrowingTrees found = tensors_of(trees, 20, 2);
-    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.max_live, found);
     EXPECT_TRUE(at::equal(found.ids[0].slice(0, 3, 9), at::tensor({3, 4, 6, 6, 8, 9}, at::kLong)))
         << found.ids;
     EXPECT_TRUE(at::equal(found.parent[0].slice(0, 3, 9), at::tensor({2, 1, 1, 2, 1, 2}, at::kInt)))
@@ -167,7 +167,7 @@ TEST(GrowLevel, BreaksTiesByParentThenToken) {
     Level level{at::full({2, 3}, -1.5f),
                 at::tensor({4, 6, 8, 3, 6, 9}, at::kLong).view({2, 3}),
                 at::zeros({2}),
-                {.max_candidates = 3, .by_log_probability = true, .most_a_level = 4},
+                {.max_candidates = 3, .by_log_probability = true, .max_nodes_per_level = 4},
                 4};
     std::vector<Tree> trees(1);
     trees[0].nodes = {{0, -1, 0}, {1, 0, -0.5f}, {2, 0, -0.5f}};
@@ -175,9 +175,9 @@ TEST(GrowLevel, BreaksTiesByParentThenToken) {
     trees[0].live = 2;
     trees[0].most = 20;
     trees[0].levels = 2;
-    trees[0].least_score = -std::numeric_limits<float>::infinity();
+    trees[0].min_score = -std::numeric_limits<float>::infinity();
     GrowingTrees found = tensors_of(trees, 20, 4);
-    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.max_live, found);
     EXPECT_TRUE(at::equal(found.ids[0].slice(0, 3, 7), at::tensor({4, 6, 8, 3}, at::kLong))) << found.ids;
     EXPECT_TRUE(at::equal(found.parent[0].slice(0, 3, 7), at::tensor({1, 1, 1, 2}, at::kInt)));
     EXPECT_TRUE(at::equal(found.score[0].slice(0, 3, 7), at::full({4}, -2.0f))) << found.score;
@@ -193,7 +193,7 @@ TEST(GrowLevel, KeepsGuessesOfVanishingProbabilityByTheirLogarithm) {
       trees[0].most = 5;
       trees[0].levels = 2;
       trees[0].nodes[0].score = by_log ? 0 : 1;
-      trees[0].least_score = by_log ? -std::numeric_limits<float>::infinity() : 0;
+      trees[0].min_score = by_log ? -std::numeric_limits<float>::infinity() : 0;
       GrowingTrees found = tensors_of(trees, 5, 4);
       here::grow_level(
           at::tensor({0.0f, -200.0f, -300.0f, -std::numeric_limits<float>::infinity()}).view({1, 4}),
@@ -216,7 +216,7 @@ TEST(GrowLevel, TakesTheBestGuessEvenWhenItIsNotANumber) {
     trees[0].most = 5;
     trees[0].levels = 2;
     GrowingTrees found = tensors_of(trees, 5, 4);
-    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.most_live, found);
+    here::grow_level(level.logits, level.ids, level.log_sums, level.rule, level.max_live, found);
     EXPECT_EQ(found.ids[0][1].item<int64_t>(), 7);
     EXPECT_EQ(found.score[0][1].item<float>(), 0);
     EXPECT_EQ(found.row_count.item<int32_t>(), 1);
@@ -225,9 +225,9 @@ TEST(GrowLevel, TakesTheBestGuessEvenWhenItIsNotANumber) {
 
 TEST(GrowLevel, SaysWhatIsWrong) {
   GrowingTrees trees = tensors_of(std::vector<Tree>(2), 4, 7);
-  const auto error = [&](const LevelRule& rule, int64_t most_live) {
+  const auto error = [&](const LevelRule& rule, int64_t max_live) {
     return error_of([&] {
-      here::grow_level(at::zeros({2, 3}), at::zeros({2, 3}, at::kLong), at::zeros({2}), rule, most_live,
+      here::grow_level(at::zeros({2, 3}), at::zeros({2, 3}, at::kLong), at::zeros({2}), rule, max_live,
                        trees);
     });
   };

@@ -47,7 +47,7 @@ at::Tensor edited_plainly(const at::Tensor& logits, const std::vector<LogitEdit>
     for (const auto& [id, edit] : of_token) {
       x[id] += edit.bias;
       x[id] = x[id] < 0 ? x[id] * edit.penalty : x[id] / edit.penalty;
-      x[id] -= edit.taken;
+      x[id] -= edit.subtracted;
     }
   }
   return result;

@@ -32,7 +32,7 @@ TEST(KvCache, TreePathsFollowParents) {
   KvCache cache(tiny_shape(), 8, 4);
   const int32_t sequence = cache.open();
   cache.place(chain(sequence, 3));
-  cache.keep(sequence, std::vector<int32_t>{0, 1, 2}, 2);
+  cache.keep_rows(sequence, std::vector<int32_t>{0, 1, 2}, 2);
   RowBatch batch;
   for (const int32_t parent : {-1, 0, 0, 2, 1}) batch.add(0, sequence, parent);
   const Placement placement = cache.place(batch);
@@ -53,7 +53,7 @@ TEST(KvCache, KeepMovesTheAcceptedRowsTogetherAndFreesPages) {
     keys[placement.slots[row].item<int64_t>()].fill_(static_cast<double>(row));
   }
   EXPECT_EQ(cache.free_pages(), 1);
-  cache.keep(sequence, std::vector<int32_t>{0, 2, 5, 6}, 2);
+  cache.keep_rows(sequence, std::vector<int32_t>{0, 2, 5, 6}, 2);
   EXPECT_EQ(cache.length(sequence), 4);
   EXPECT_EQ(cache.free_pages(), 3);
   for (int64_t i = 0; i < 4; ++i) {
@@ -84,11 +84,11 @@ TEST(KvCache, RefusesAParentOfAnotherSequence) {
 /// Reads `ids` into a new sequence, sharing what it can; returns the sequence and how much was shared.
 std::pair<int32_t, int64_t> read(KvCache& cache, const std::vector<int64_t>& ids) {
   const int32_t sequence = cache.open();
-  const int64_t shared = cache.share(sequence, ids), rest = std::ssize(ids) - shared;
+  const int64_t shared = cache.share_prefix(sequence, ids), rest = std::ssize(ids) - shared;
   cache.place(chain(sequence, rest));
   std::vector<int32_t> kept;
   for (int32_t row = 0; row < rest; ++row) kept.push_back(row);
-  cache.keep(sequence, kept, 2);
+  cache.keep_rows(sequence, kept, 2);
   cache.publish(sequence, ids);
   return {sequence, shared};
 }
@@ -120,7 +120,7 @@ TEST(KvCache, PublishedPagesStayUntilTheRoomIsNeeded) {
   const int32_t large = cache.open();
   EXPECT_TRUE(cache.fits(large, 32));
   cache.place(chain(large, 32));  // takes the idle pages too
-  cache.keep(large, {}, 2);
+  cache.keep_rows(large, {}, 2);
   cache.close(large);
   EXPECT_EQ(read(cache, ids).second, 0);
 }
@@ -133,7 +133,7 @@ TEST(KvCache, OldPagesNeverComeBackUnderANewName) {
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < 3 + round % 13; ++i) ids.push_back(i < 2 ? 1 : (round * 7 + i * i) % 3);
     const int32_t sequence = cache.open();
-    const int64_t in_pages = cache.share(sequence, ids), shared = cache.copy_page_rows(sequence, ids);
+    const int64_t in_pages = cache.share_prefix(sequence, ids), shared = cache.copy_page_rows(sequence, ids);
     ASSERT_LT(shared, std::ssize(ids));
     copied += shared - in_pages;
     at::Tensor keys = cache.keys(0).view({-1, 8});
@@ -146,14 +146,14 @@ TEST(KvCache, OldPagesNeverComeBackUnderANewName) {
       keys[placement.slots[i - shared].item<int64_t>()].fill_(marks[i]);
     std::vector<int32_t> kept;
     for (int32_t row = 0; row < std::ssize(ids) - shared; ++row) kept.push_back(row);
-    cache.keep(sequence, kept, 2);
+    cache.keep_rows(sequence, kept, 2);
     cache.publish(sequence, ids);
     const at::Tensor table = cache.place(chain(sequence, 1)).rows.page_table;
     for (int64_t i = 0; i < std::ssize(ids); ++i) {
       const int64_t slot = table[0][i / page].item<int32_t>() * page + i % page;
       ASSERT_EQ(keys[slot][0].item<double>(), marks[i]) << "round " << round << ", token " << i;
     }
-    cache.keep(sequence, {}, 2);
+    cache.keep_rows(sequence, {}, 2);
     cache.close(sequence);
   }
   EXPECT_GT(copied, 50);
@@ -164,7 +164,7 @@ TEST(KvCache, TheBeginningOfAPageIsCopied) {
   const auto [first, nothing] = read(cache, {1, 2, 3, 4, 5, 6, 7});
   const auto copied = [&](const std::vector<int64_t>& ids) {
     const int32_t sequence = cache.open();
-    const int64_t shared = cache.share(sequence, ids), known = cache.copyable_page_rows(sequence, ids);
+    const int64_t shared = cache.share_prefix(sequence, ids), known = cache.copyable_page_rows(sequence, ids);
     const int64_t held = cache.copy_page_rows(sequence, ids);
     EXPECT_EQ(held - shared, known);
     EXPECT_EQ(cache.length(sequence), held);
@@ -181,7 +181,7 @@ TEST(KvCache, TheBeginningOfAPageIsCopied) {
   EXPECT_EQ(cache.free_pages(), 16);
   const int32_t large = cache.open();
   cache.place(chain(large, 64));  // takes it
-  cache.keep(large, {}, 2);
+  cache.keep_rows(large, {}, 2);
   cache.close(large);
   EXPECT_EQ(copied({1, 2, 3, 4, 5, 6, 7, 8}), 0);
 }

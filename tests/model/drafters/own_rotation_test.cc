@@ -37,7 +37,7 @@ class OwnRotation : public testing::Test {
     std::vector<int32_t> kept;
     for (int32_t row = 0; row < count_; ++row) batch.add(0, sequence, row - 1), kept.push_back(row);
     cache.place(batch);
-    cache.keep(sequence, kept, target.config().layers);
+    cache.keep_rows(sequence, kept, target.config().layers);
     // The last rows in a later call: what they attend to comes from the cache.
     at::Tensor hidden;
     for (const auto& [begin, end] : {std::pair<int32_t, int32_t>{0, 1290}, {1290, count_}}) {
@@ -106,11 +106,12 @@ TEST_F(OwnRotation, IsTheBlocksAndNotTheTargets) {
     const at::Tensor expected = written_out(*target, u);
     for (const bool frozen : {false, true}) {
       json settings{{"regression", "none"}, {"block", "attention"}};
-      const at::Tensor as_target = block_output(*target, settings, u, frozen);
+      const at::Tensor rotates_as_target = block_output(*target, settings, u, frozen);
       settings["rope_theta"] = theta_;
       const at::Tensor own = block_output(*target, settings, u, frozen);
       EXPECT_LT((own.to(at::kDouble) - expected).abs().max().item<double>(), 2e-5) << folder << frozen;
-      EXPECT_GT((as_target.to(at::kDouble) - expected).abs().max().item<double>(), 1e-3) << folder << frozen;
+      EXPECT_GT((rotates_as_target.to(at::kDouble) - expected).abs().max().item<double>(), 1e-3)
+          << folder << frozen;
     }
   }
 }

@@ -51,11 +51,12 @@ TEST(Setting, AWrongValueIsNamedWithWhatIsExpected) {
 
 TEST(Setting, TheCommandLineHasListsAsTexts) {
   for (const Setting& setting : some())
-    EXPECT_EQ(setting.of_option(setting.to_option(setting.usual())), setting.usual()) << setting.name();
+    EXPECT_EQ(setting.from_option(setting.to_option(setting.default_value())), setting.default_value())
+        << setting.name();
   const Setting& taps = some().back();
-  EXPECT_EQ(taps.of_option("1,10,20"), (json{1, 10, 20}));
+  EXPECT_EQ(taps.from_option("1,10,20"), (json{1, 10, 20}));
   EXPECT_EQ(taps.to_option({1, 10, 20}), "1,10,20");
-  EXPECT_THAT(test::input_error([&] { taps.of_option("2,1"); }), HasSubstr("Setting --taps is \"2,1\""));
+  EXPECT_THAT(test::input_error([&] { taps.from_option("2,1"); }), HasSubstr("Setting --taps is \"2,1\""));
   EXPECT_EQ(Setting::integer("gate_groups", 1, 1, 2, "").option_name(), "gate-groups");
 }
 

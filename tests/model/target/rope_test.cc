@@ -136,7 +136,7 @@ at::Tensor cosines(KvCache& cache, int32_t sequence, int64_t count) {
     kept.push_back(static_cast<int32_t>(i));
   }
   const at::Tensor cos = cache.place(batch).cos;
-  cache.keep(sequence, kept, 1);
+  cache.keep_rows(sequence, kept, 1);
   return cos;
 }
 
@@ -189,8 +189,8 @@ TEST(Rope, PromptsTurnedByTheirLengthShareNothing) {
     cosines(cache, first, 40);
     cache.publish(first, std::span(ids).first(40));
     const int32_t second = cache.open(40), third = cache.open(80);
-    EXPECT_EQ(cache.share(second, std::span(ids).first(40)), is_long ? 0 : 32);
-    EXPECT_EQ(cache.share(third, ids), 0);
+    EXPECT_EQ(cache.share_prefix(second, std::span(ids).first(40)), is_long ? 0 : 32);
+    EXPECT_EQ(cache.share_prefix(third, ids), 0);
     EXPECT_EQ(cache.copyable_page_rows(third, ids), 0);
   }
 }

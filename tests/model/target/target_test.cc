@@ -112,7 +112,7 @@ TEST(Target, TreeRowsEqualTheirPathReadAlone) {
   const std::vector<int64_t> ids{50, 60, 61, 70, 71, 72};
   const std::vector<int32_t> parents{-1, 0, 0, 1, 2, 1};
   for (size_t i = 0; i < ids.size(); ++i) batch.add(ids[i], sequence, parents[i] < 0 ? -1 : parents[i] + 1);
-  batch.wanted = {0, 1, 2, 3, 4, 5, 6};
+  batch.wanted_rows = {0, 1, 2, 3, 4, 5, 6};
   const auto tree = target->forward(batch, cache, {});
 
   for (size_t node = 0; node < ids.size(); ++node) {
@@ -124,7 +124,7 @@ TEST(Target, TreeRowsEqualTheirPathReadAlone) {
   }
 
   // After keeping the path root, 2, 4 the cache is as if these tokens had been read in order.
-  cache.keep(sequence, std::vector<int32_t>{0, 2, 4}, target->config().layers);
+  cache.keep_rows(sequence, std::vector<int32_t>{0, 2, 4}, target->config().layers);
   const at::Tensor next = read_text(*target, {90}, 1, cache, sequence).logits;
   std::vector<int64_t> whole = prefix;
   for (const int64_t id : {50, 61, 71, 90}) whole.push_back(id);
@@ -141,7 +141,7 @@ TEST(Target, WantedRowsDoNotDependOnWhatElseIsWanted) {
     for (int32_t i = 0; i < 20; ++i) batch.add(5 + 3 * i, first, i - 1);
     batch.add(7, second, -1);
     for (const int32_t parent : {20, 20, 21, 22, 21}) batch.add(30 + batch.size(), second, parent);
-    batch.wanted = wanted;
+    batch.wanted_rows = wanted;
     return target->forward(batch, cache, taps);
   };
   std::vector<int64_t> everyone(26);

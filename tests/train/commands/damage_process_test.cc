@@ -1,4 +1,4 @@
-// Damaged or unfitting inputs are named in the error, and finished training is not lost because of them.
+// Errors name damaged or unsuitable inputs, which do not destroy finished training.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 

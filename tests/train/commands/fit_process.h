@@ -24,7 +24,7 @@ namespace clover::train {
 
 namespace fs = std::filesystem;
 
-/// Runs `clover-train fit` on a tiny target, in processes.
+/// Runs `clover-train fit` on a tiny target, in processes of their own.
 class FitProcessTest : public testing::Test {
  protected:
   void SetUp() override { write_counting_store(folder_ / "store", 20); }
@@ -45,7 +45,7 @@ class FitProcessTest : public testing::Test {
 
   static std::string program() { return CLOVER_BINARY_DIR "/bin/clover-train"; }
 
-  /// The same command where nobody has chosen how long threads spin: then the program starts itself again.
+  /// The same command without GOMP_SPINCOUNT, so that the program restarts itself (clover_train.cc).
   static std::vector<std::string> as_users_start_it(std::vector<std::string> words) {
     words.insert(words.begin(), {"/usr/bin/env", "-u", "GOMP_SPINCOUNT"});
     return words;
@@ -121,8 +121,8 @@ class FitProcessTest : public testing::Test {
     return data::read_file(output / "last/model.safetensors");
   }
 
-  // What clover-train would choose, so that it need not start itself again: loading it twice takes longer
-  // than most of these runs.
+  // The value that clover-train would set, so that it does not restart itself: loading the program twice
+  // takes longer than most of these runs.
   const test::Variable spins_{"GOMP_SPINCOUNT", "10000"};
   const test::TemporaryFolder temporary_;
   const fs::path folder_ = temporary_.path();

@@ -1,5 +1,5 @@
-// Any number of processes computes the same bits, and can resume what another number began; tested with real
-// processes.
+// Any number of processes computes the same bits, and a run can be resumed with another number of processes.
+// Tested with real processes.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@ using testing::Each, testing::HasSubstr;
 
 class FitRanksProcessTest : public FitProcessTest {
  protected:
-  // Five batches an epoch of four micro-batches, the last of two and a half.
+  // An epoch has five batches.  A batch has four micro-batches; the last one has two and a half.
   void SetUp() override { write_counting_store(folder_ / "store", 37); }
 
   static std::string free_port() {

@@ -1,4 +1,4 @@
-// Held-out samples are new to the heads, and reports state what was measured.
+// Held-out samples have prompts that are not trained on, and reports state which split was measured.
 #include <array>
 #include <iterator>
 #include <set>

@@ -1,4 +1,4 @@
-// Heads of other projects, taken over by init and written by export, as a user runs them.
+// The commands init --published and export, which read and write other projects' heads.
 #include <ATen/ATen.h>
 
 #include <map>

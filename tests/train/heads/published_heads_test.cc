@@ -1,5 +1,5 @@
-// Heads that the published code wrote, taken over, compute what that code computed
-// (tests/golden/drafters/medusa/README.md says how it was run).
+// Published heads that are loaded into our drafters have the same outputs as in the published code
+// (tests/golden/drafters/medusa/README.md says how that code was run).
 #include "train/heads/published_heads.h"
 
 #include <ATen/ATen.h>

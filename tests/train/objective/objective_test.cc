@@ -87,7 +87,7 @@ class ObjectiveTest : public testing::TestWithParam<Kind> {
     std::vector<int64_t> rows, keys(group.size(), -1);
     for (const auto& sample : group) rows.push_back(useful_rows(sample, drafter_->trained_depth(), teacher));
     FeatureCache source(*target_, taps, 64, 0, {});
-    return {pack(group, drafter_->trained_depth(), teacher), source.of(group, rows, keys)};
+    return {pack(group, drafter_->trained_depth(), teacher), source.features_of(group, rows, keys)};
   }
 
   ObjectiveSettings settings_;
@@ -165,8 +165,8 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
   FeatureCache source(*target_, taps, 64, 0, {});
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> packed;
-  model::DraftState state = drafter_->prime(source.of(one, rows, keys), batch.next_ids, batch.segments,
-                                            batch.labelled_rows, nullptr);
+  model::DraftState state = drafter_->prime(source.features_of(one, rows, keys), batch.next_ids,
+                                            batch.segments, batch.labelled_rows, nullptr);
   for (size_t i = 0; i < batch.heads.size(); ++i) {
     if (i > 0) state = drafter_->extend(state, batch.heads[i].parents, batch.heads[i].ids, nullptr);
     packed.push_back(drafter_->head_input(state));
@@ -182,7 +182,7 @@ TEST_P(ObjectiveTest, TeacherForcedIsStepwise) {
     read.add(sample.ids[t], sequence, -1);
     const auto features = target_->forward(read, cache, taps).features;
     const std::vector<int32_t> kept{0};
-    cache.keep(sequence, kept, target_->config().layers);
+    cache.keep_rows(sequence, kept, target_->config().layers);
     const model::Segment segment{sequence, t, 1};
     model::DraftKv kv = test::own_layers(*drafter_, cache, target_->config().layers, segment);
     const at::Tensor zero = at::zeros({1}, at::kLong);
@@ -208,7 +208,7 @@ TEST_P(ObjectiveTest, ScoresItsOwnGuessesAndTheTruthApart) {
   const LossHeads heads(*drafter_, at::kFloat);
   std::vector<HeadMetrics> truth(drafter_->trained_depth()), own(drafter_->trained_depth());
   for (const double share : {0., 1.}) {
-    const Feed feed{.own_share = share, .heads = &heads};
+    const Feed feed{.own_guess_share = share, .heads = &heads};
     for (const auto& label : score_labels(*drafter_, batch.features, batch.packed, labels, heads, feed)) {
       HeadMetrics& head = (share > 0 ? own : truth)[label.head];
       ++head.labels;
@@ -339,8 +339,8 @@ TEST(HeadFiguresTest, ALabelThatCannotBeSaidCountsAsWrong) {
   metrics.labels = 4;
   metrics.in_draft_vocab = 3;
   metrics.hits = {1, 1};
-  EXPECT_DOUBLE_EQ(metrics.top(1), 0.25);
-  EXPECT_DOUBLE_EQ(metrics.top(5), 0.5);
+  EXPECT_DOUBLE_EQ(metrics.top_k_accuracy(1), 0.25);
+  EXPECT_DOUBLE_EQ(metrics.top_k_accuracy(5), 0.5);
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 
 namespace clover::train {
 
-/// The loss of every scored row of one depth, L of them: to be summed under any mask and over any
-/// denominator, as published trainers have theirs.  Medusa, Hydra and ReDrafter mask a row by its label, as
-/// we do; EAGLE and Clover-2 by the row two tokens before it: supervised[j] = loss_mask[j - 2], with one
-/// token more at the end of the sample.
+/// The losses of the L scored rows of one depth, not summed, since published trainers have different masks
+/// and denominators.  Medusa, Hydra and ReDrafter mask a row by its label, as this project does.  EAGLE and
+/// Clover-2 mask it by the token two positions before the label: supervised[j] = loss_mask[j - 2], and their
+/// sample has one more token at its end.
 struct DepthLosses {
   at::Tensor sample, t;  // i64 [L]: the row's sample in the batch, and the position of its features
   at::Tensor label;      // i64 [L]: index in the draft vocabulary, -1 outside

@@ -101,7 +101,7 @@ TEST_P(ReDrafterLossTest, LossesAccuraciesAndGradientsAreThoseOfApplesTrainer) {
     for (int64_t i = 0; i < depths; ++i) {
       EXPECT_NEAR(metrics[i].mean_loss(), losses[i].item<double>(), 1e-5) << "iteration " << i;
       for (int64_t k = 1; k <= 5; ++k)
-        EXPECT_NEAR(metrics[i].top(k), accuracy[i][k - 1].item<double>(), 1e-6)
+        EXPECT_NEAR(metrics[i].top_k_accuracy(k), accuracy[i][k - 1].item<double>(), 1e-6)
             << "iteration " << i << " top " << k;
     }
     expect_gradients(*drafter, gradients, 1e-6, [&](const std::string& name) { return run + name_of(name); });
@@ -157,7 +157,7 @@ TEST(HydraLossTest, TermsAndGradientsAreThoseOfItsTrainer) {
     for (int64_t i = 0; i < 4; ++i) {
       int64_t column = 0;
       for (const LossTerm term : {LossTerm::cross_entropy, LossTerm::soft_labels, LossTerm::smooth_l1}) {
-        const double mean = metrics[i].mean(metrics[i].terms[static_cast<size_t>(term)]);
+        const double mean = metrics[i].per_row(metrics[i].terms[static_cast<size_t>(term)]);
         const double theirs = settings.terms.has(term) ? losses[i][column].item<double>() : 0;
         EXPECT_NEAR(mean, theirs, 2e-5) << terms << ": head " << i << " term " << column;
         ++column;
@@ -243,8 +243,8 @@ TEST(Eagle3LossTest, LossesAndGradientsAreThoseOfSafeAILabsTrainer) {
   for (const auto& sample : samples.views) rows.push_back(useful_rows(sample, depths, TeacherRow::yes));
   model::FeatureTaps taps = drafter->taps();
   taps.post_norm = true;
-  const auto features =
-      FeatureCache(*target, taps, 64, 0, {}).of(samples.views, rows, std::vector<int64_t>(rows.size(), -1));
+  const auto features = FeatureCache(*target, taps, 64, 0, {})
+                            .features_of(samples.views, rows, std::vector<int64_t>(rows.size(), -1));
 
   const at::Tensor best = golden.read("train.target_argmax"), losses = golden.read("train.losses");
   const auto found = plain_losses(*drafter, features, batch, target->view().head->unpack().to(at::kFloat),

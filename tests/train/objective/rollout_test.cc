@@ -27,7 +27,7 @@ class RolloutTest : public testing::TestWithParam<const char*> {
     batch_ = pack(samples_, 4);
     std::vector<int64_t> rows;
     for (const auto& sample : samples_) rows.push_back(useful_rows(sample, 4));
-    features_ = FeatureCache(*target_, drafter_->taps(), 64, 0, {}).of(samples_, rows, numbers_);
+    features_ = FeatureCache(*target_, drafter_->taps(), 64, 0, {}).features_of(samples_, rows, numbers_);
   }
 
   /// The state of every depth.

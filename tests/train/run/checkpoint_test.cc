@@ -20,7 +20,7 @@ class CheckpointTest : public testing::Test {
   void save(int64_t step, int64_t keep, const std::string& target = "t", double best = 2.25) {
     const nlohmann::json identity{
         {"settings", {{"seed", 1}, {"feature-cache", 1000 * best}}}, {"target", target}, {"data", "d"}};
-    Checkpoints(folder_).save({step, 10 * step, 1.5, best, step - 1, step, {{"tokens_per_step", 2.25}}},
+    Checkpoints(folder_).save({step, 10 * step, 1.5, 3e12, best, step - 1, step, {{"tokens_per_step", 2.25}}},
                               {identity, {{"training", {{"steps", step}}}}}, optimiser_,
                               at::tensor({1, 4}, at::kLong), keep);
   }
@@ -47,11 +47,11 @@ TEST_F(CheckpointTest, ReturnsWhatWasSaved) {
   const SavedRun saved = read_checkpoint(*Checkpoints(folder_).newest());
   EXPECT_EQ(saved.state.step, 7);
   EXPECT_EQ(saved.state.tokens, 70);
-  EXPECT_EQ(saved.state.best, 2.25);
+  EXPECT_EQ(saved.state.best_tokens_per_step, 2.25);
   EXPECT_EQ(saved.state.best_step, 6);
   EXPECT_EQ(saved.state.evaluation.at("tokens_per_step"), 2.25);
   EXPECT_EQ(saved.identity.at("target"), "t");
-  EXPECT_EQ(saved.about.at("training").at("steps"), 7);
+  EXPECT_EQ(saved.heads_metadata.at("training").at("steps"), 7);
   EXPECT_TRUE(saved.token_map.equal(at::tensor({1, 4}, at::kLong)));
 }
 
@@ -78,7 +78,7 @@ TEST_F(CheckpointTest, TheOnlyCheckpointIsNeverAwayWhenItsStepIsSavedAgain) {
   const ino_t before = weights_file(checkpoint);
   save(100, 1, "t", 3.0);
   EXPECT_EQ(weights_file(checkpoint), before);
-  EXPECT_EQ(read_checkpoint(checkpoint).state.best, 3.0);
+  EXPECT_EQ(read_checkpoint(checkpoint).state.best_tokens_per_step, 3.0);
   save(100, 1, "another run's");
   EXPECT_NE(weights_file(checkpoint), before);
   EXPECT_EQ(read_checkpoint(checkpoint).identity.at("target"), "another run's");

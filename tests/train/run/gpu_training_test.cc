@@ -8,7 +8,8 @@
 #include "train/run/fit_job.h"
 #include "train/run/trainer.h"
 
-// Training on a real or emulated GPU: where tensors lie, and that it gives the same weights as on the CPU.
+// Training on a real or emulated GPU: tensors are on the right device, and the weights are the same as on the
+// CPU.
 namespace clover::train {
 namespace {
 
@@ -27,7 +28,7 @@ class GpuTrainingTest : public testing::TestWithParam<Heads> {
     if (!std::filesystem::exists(folder_ / "store")) write_counting_store(folder_ / "store", 20);
     FitSettings settings;
     settings.kind = GetParam().kind;
-    if (*GetParam().tap_layers != 0) settings.of_drafter["tap-layers"] = GetParam().tap_layers;
+    if (*GetParam().tap_layers != 0) settings.kind_options["tap-layers"] = GetParam().tap_layers;
     settings.loss = GetParam().loss;
     settings.self_feed = GetParam().self_feed;
     settings.distill_samples = GetParam().distill_samples;

@@ -70,10 +70,10 @@ TEST(SettingsTest, MedusaHasNoCloverSettings) {
   settings.kind = "medusa";
   EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}, {"layers", 1}, {"own_heads", false}}));
   EXPECT_EQ(complaint(settings), "");  // as run.toml records them
-  settings.of_drafter["regression"] = "concat";
+  settings.kind_options["regression"] = "concat";
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--regression: heads of kind medusa have none"));
-  settings.of_drafter["regression"] = "attention";
-  settings.of_drafter["tap-layers"] = "1";
+  settings.kind_options["regression"] = "attention";
+  settings.kind_options["tap-layers"] = "1";
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--tap-layers: heads of kind medusa have none"));
   settings.kind = "clover";
   EXPECT_EQ(complaint(settings), "");
@@ -84,7 +84,7 @@ TEST(SettingsTest, OnlyTheSettingsOfTheKindAreRecorded) {
   settings.kind = "medusa";
   EXPECT_FALSE(settings.to_json().contains("regression"));
   EXPECT_EQ(settings.to_json().at("heads"), 3);
-  settings.of_drafter["heads"] = 5;
+  settings.kind_options["heads"] = 5;
   EXPECT_EQ(settings.to_json().at("heads"), 5);
   EXPECT_THAT(settings.to_toml(), testing::AllOf(testing::HasSubstr("heads = 5\n"),
                                                  testing::Not(testing::HasSubstr("tap-layers"))));
@@ -94,19 +94,19 @@ TEST(SettingsTest, OnlyTheSettingsOfTheKindAreRecorded) {
   older["augmenting-layers"] = 2;
   EXPECT_NO_THROW(settings.check_continues(older));
   EXPECT_TRUE(FitSettings::same_weights(older, settings.to_json()));
-  settings.of_drafter["heads"] = 17;
+  settings.kind_options["heads"] = 17;
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--heads is 17, expected an integer from 1 to 16"));
 }
 
 TEST(SettingsTest, TappedLayersAscend) {
   FitSettings settings = sound();
   EXPECT_EQ(settings.drafter().at("tap_layers"), nlohmann::json::array());
-  settings.of_drafter["tap-layers"] = "1,10,20";
+  settings.kind_options["tap-layers"] = "1,10,20";
   EXPECT_EQ(complaint(settings), "");
   EXPECT_EQ(settings.drafter().at("tap_layers"), (nlohmann::json{1, 10, 20}));
   for (const char* wrong :
        {"0", "01", "1,02", "-1", "1,1", "2,1", ",", "1,", ",1", "1 2", "1, 2", "x", "99999999999999999999"}) {
-    settings.of_drafter["tap-layers"] = wrong;
+    settings.kind_options["tap-layers"] = wrong;
     EXPECT_THAT(complaint(settings), testing::HasSubstr("--tap-layers is \"" + std::string(wrong) + '"'));
   }
 }
@@ -117,7 +117,7 @@ TEST(SettingsTest, WhatARunDidNotKnowYetIsAsByDefault) {
   FitSettings settings = sound();
   EXPECT_NO_THROW(settings.check_continues(recorded));
   EXPECT_TRUE(FitSettings::same_weights(recorded, settings.to_json()));
-  settings.of_drafter["tap-layers"] = "1";
+  settings.kind_options["tap-layers"] = "1";
   EXPECT_THROW(settings.check_continues(recorded), data::InputError);
   EXPECT_FALSE(FitSettings::same_weights(recorded, settings.to_json()));
 }

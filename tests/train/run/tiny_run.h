@@ -21,8 +21,8 @@ inline void write_counting_store(const std::filesystem::path& folder, int64_t sa
   data::TokenStoreWriter writer(folder, 0.0, vocab);
   for (int64_t i = 0; i < samples; ++i) {
     data::TrainingSample sample;
-    // Of three lengths: LibTorch's products make code for each number of rows that they meet, which takes
-    // longer than all the rest of a run.
+    // Only three lengths, since LibTorch generates code for matrix products of each new number of rows, which
+    // takes longer than the rest of a run.
     const int64_t length = 12 + 8 * static_cast<int64_t>(random() % 3);
     int64_t id = static_cast<int64_t>(random() % vocab);
     for (int64_t t = 0; t < length; ++t, id = (id + 1) % vocab) {

@@ -23,14 +23,14 @@ class ByteStrings : public data::Tokenizer {
 
 TEST(PreviewTest, MarksSupervisedRunsAndKeepsCharactersWhole) {
   const data::TrainingSample sample{{0, 1, 2, 3, 5, 1}, {0, 1, 1, 1, 0, 1}, ""};
-  EXPECT_EQ(preview(sample, ByteStrings(), Marks::brackets), "ask: «yes€»\n«yes»");
-  EXPECT_EQ(preview(sample, ByteStrings(), Marks::terminal),
+  EXPECT_EQ(preview(sample, ByteStrings(), MarkStyle::brackets), "ask: «yes€»\n«yes»");
+  EXPECT_EQ(preview(sample, ByteStrings(), MarkStyle::terminal),
             "ask: \033[4;32myes€\033[0m\n\033[4;32myes\033[0m");
 }
 
 TEST(PreviewTest, DataCannotDriveTheTerminal) {
   const data::TrainingSample sample{{4}, {0}, ""};
-  EXPECT_EQ(preview(sample, ByteStrings(), Marks::terminal), "\\x1b[31m");
+  EXPECT_EQ(preview(sample, ByteStrings(), MarkStyle::terminal), "\\x1b[31m");
   EXPECT_EQ(printable("\xc2\x9b"
                       "31m \x9b \x7f\t\n\xc3\xa9"),
             "\\xc2\\x9b31m \\x9b \\x7f\t\n\xc3\xa9");

@@ -1,7 +1,6 @@
-// Clover-2's own layout (XiaoBin1992/clover, commit 9d37214): a Llama-like config.json with "clover", and
-// model.safetensors.  Its layers are Llama's without biases, with rotary positions of base 10000 whatever
+// The layout of the authors' Clover-2 heads (XiaoBin1992/clover, commit 9d37214): a Llama-like config.json
+// with "clover", and model.safetensors.  Their decoder layers have no biases, RoPE of base 10000 whatever
 // config.json and target say, and one gate per attention head.
-
 #include "data/files/error.h"
 #include "train/heads/formats/format.h"
 #include "train/heads/formats/published_config.h"
@@ -13,25 +12,26 @@ using nlohmann::json;
 
 constexpr double rope_theta = 10000;
 
-std::string name_of(const std::string& own) {
-  static constexpr Renaming others[] = {{"first_decoder.state_norm.", "clover_head_mlp_rnn.input_layernorm."},
-                                        {"first_decoder.query.", "clover_head_mlp_rnn.q."},
-                                        {"first_decoder.key.", "clover_head_mlp_rnn.k."},
-                                        {"first_decoder.value.", "clover_head_mlp_rnn.v."},
-                                        {"next_decoder.state_norm.", "clover_head_mlp_rnn2.input_layernorm."},
-                                        {"next_decoder.query.", "clover_head_mlp_rnn2.q."},
-                                        {"next_decoder.key.", "clover_head_mlp_rnn2.k."},
-                                        {"next_decoder.value.", "clover_head_mlp_rnn2.v."},
-                                        {"state_norm.", "clover_norm."},
-                                        {"first_mix.", "clover_head_mlp."},
-                                        {"next_mix.", "clover_head_mlp2."},
-                                        {"norm.", "clover_head_norm."}};
-  if (const auto block = numbered(own, "block"))
-    return decoder_layer_name(block->rest, "layers." + std::to_string(block->number));
-  return with_prefix_renamed(own, others);
+std::string published_name(const std::string& clover_name) {
+  static constexpr PrefixRenaming prefixes[] = {
+      {"first_decoder.state_norm.", "clover_head_mlp_rnn.input_layernorm."},
+      {"first_decoder.query.", "clover_head_mlp_rnn.q."},
+      {"first_decoder.key.", "clover_head_mlp_rnn.k."},
+      {"first_decoder.value.", "clover_head_mlp_rnn.v."},
+      {"next_decoder.state_norm.", "clover_head_mlp_rnn2.input_layernorm."},
+      {"next_decoder.query.", "clover_head_mlp_rnn2.q."},
+      {"next_decoder.key.", "clover_head_mlp_rnn2.k."},
+      {"next_decoder.value.", "clover_head_mlp_rnn2.v."},
+      {"state_norm.", "clover_norm."},
+      {"first_mix.", "clover_head_mlp."},
+      {"next_mix.", "clover_head_mlp2."},
+      {"norm.", "clover_head_norm."}};
+  if (const auto block = parse_numbered(clover_name, "block"))
+    return published_layer_name(block->suffix, "layers." + std::to_string(block->number));
+  return rename_prefix(clover_name, prefixes);
 }
 
-/// The settings of the Llama-like layers, which must be the target's.
+/// InputError unless the decoder layers are what our drafter has: Llama's, with the target's sizes.
 void check_layers(PublishedConfig& keys, const model::TargetConfig& target) {
   const auto refuse = [&](const std::string& what) {
     keys.refuse(what + "; train heads of kind clover2 with `fit`");
@@ -49,32 +49,32 @@ void check_layers(PublishedConfig& keys, const model::TargetConfig& target) {
   keys.expect("pretraining_tp", {1, nullptr}, "its matrices are not cut");
   keys.expect("head_dim", {target.head_dim, nullptr}, "its heads are the target's");
   keys.expect("rope_parameters", {nullptr}, "the published layers rotate positions by a base of 10000");
-  // Sizes, which the tensors' shapes tell as well; rope_theta, which the published code does not read.
+  // Sizes, which are checked by the shapes of tensors; and keys that the published code does not read.
   keys.ignore({"clover", "vocab_size", "hidden_size", "intermediate_size", "num_key_value_heads",
                "num_hidden_layers", "rope_theta", "sliding_window", "max_window_layers",
                "use_sliding_window"});
 }
 
-HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
   const std::filesystem::path file = folder.config_file();
-  const json& own = folder.config.at("clover");
-  if (!own.is_object())
-    throw data::InputError(file.string() + ": \"clover\" is " + own.dump().substr(0, 80) +
+  const json& clover_config = folder.config.at("clover");
+  if (!clover_config.is_object())
+    throw data::InputError(file.string() + ": \"clover\" is " + clover_config.dump().substr(0, 80) +
                            ", expected an object with num_heads and num_layers.");
-  PublishedConfig keys(folder.config, file), clover(own, file);
+  PublishedConfig keys(folder.config, file), clover(clover_config, file);
   check_layers(keys, target);
-  const double norm_eps = own_norm_eps(target, keys);
+  const double norm_eps = norm_eps_setting(target, keys);
   keys.finish();
   json settings{{"heads", clover.count("num_heads")}, {"augmenting_layers", clover.count("num_layers")}};
   clover.ignore({"heads_coefficient", "decay_coefficient"});  // of the loss
   clover.finish();
   settings["norm_eps"] = norm_eps;
-  settings["rope_theta"] = own_rope_theta(target, rope_theta);
+  settings["rope_theta"] = rope_theta_setting(target, rope_theta);
   return {.kind = "clover2",
           .settings = std::move(settings),
           .weights = folder.path,
-          .name_of = name_of,
-          .head_copies = {"lm_head.weight", "clover_embed_tokens.weight"}};
+          .published_name = published_name,
+          .lm_head_copies = {"lm_head.weight", "clover_embed_tokens.weight"}};
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ HeadsFormat clover2_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("clover");
           },
-          take_over,
+          import_heads,
           nullptr};
 }
 

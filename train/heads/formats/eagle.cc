@@ -1,5 +1,6 @@
-// EAGLE's layout (SafeAILab/EAGLE, commit cb7e084), of EAGLE-1 and -2: a Llama-like config.json, and weights
-// with fc and layers.0 without input_layernorm; maybe a copy of the target's embedding.
+// The layout of EAGLE-1 and EAGLE-2 heads (SafeAILab/EAGLE, commit cb7e084): a Llama-like config.json;
+// weights with fc, a decoder layer layers.0 without input_layernorm, and maybe a copy of the target's
+// embedding.
 #include "data/files/error.h"
 #include "train/heads/formats/eagle_layout.h"
 
@@ -8,14 +9,15 @@ namespace {
 
 using nlohmann::json;
 
-std::string name_of(const std::string& own) {
-  constexpr std::string_view of_layer = "decoder.layer.";
-  if (own.starts_with(of_layer)) return decoder_layer_name(own.substr(of_layer.size()), "layers.0");
-  if (own == "fc.weight" || own == "fc.bias") return own;
-  throw data::InputError("Tensor " + own + " has no name in EAGLE's layout.");
+std::string published_name(const std::string& clover_name) {
+  constexpr std::string_view layer_prefix = "decoder.layer.";
+  if (clover_name.starts_with(layer_prefix))
+    return published_layer_name(clover_name.substr(layer_prefix.size()), "layers.0");
+  if (clover_name == "fc.weight" || clover_name == "fc.bias") return clover_name;
+  throw data::InputError("Tensor " + clover_name + " has no name in EAGLE's layout.");
 }
 
-HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
   json settings = eagle_layer_settings(keys, target);
@@ -24,7 +26,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   return {.kind = "eagle",
           .settings = std::move(settings),
           .weights = folder.path,
-          .name_of = name_of,
+          .published_name = published_name,
           .embedding_copies = {"embed_tokens.weight"}};
 }
 
@@ -41,7 +43,7 @@ HeadsFormat eagle_format() {
                    (has_tensor(folder, "fc.weight") ||
                     (folder.holds("pytorch_model.bin") && !folder.holds_safetensors()));
           },
-          take_over,
+          import_heads,
           nullptr};
 }
 

@@ -1,6 +1,7 @@
-// SafeAILab's layout of EAGLE-3 (commit cb7e084): a Llama-like config.json with draft_vocab_size, and a layer
-// called midlayer.  It taps the streams that enter layers 2, N / 2 and N - 3 of N.  Sizes
-// in config.json are checked in eagle_layout.cc, shapes of tensors in PublishedHeads::read_into.
+// SafeAILab's layout of EAGLE-3 heads (SafeAILab/EAGLE, commit cb7e084): a Llama-like config.json with
+// draft_vocab_size, and a decoder layer named midlayer.  The heads read the residual stream after layers
+// 2, N / 2 and N - 3 of the target's N, counted from 1, which is the default of setting tap_layers.
+// eagle_layout.cc checks the sizes in config.json, PublishedHeads::read_into the shapes of tensors.
 #include "train/heads/formats/eagle_layout.h"
 
 namespace clover::train {
@@ -8,13 +9,13 @@ namespace {
 
 using nlohmann::json;
 
-HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
   json settings = eagle_layer_settings(keys, target);
   keys.count("draft_vocab_size");
   check_eagle3_keys(keys, target);
-  keys.ignore({"bias"});  // EAGLE-3's fc has none, whatever it says
+  keys.ignore({"bias"});  // EAGLE-3's fc has no bias, whatever this key says
   keys.finish();
   if (target.layers < 7)
     keys.refuse("tap the streams that enter layers 2, N / 2 and N - 3, which are not three of " +
@@ -32,7 +33,7 @@ HeadsFormat eagle3_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("draft_vocab_size");
           },
-          take_over,
+          import_heads,
           nullptr};
 }
 

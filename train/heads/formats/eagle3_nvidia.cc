@@ -1,6 +1,6 @@
-// The layout of EAGLE-3 heads from NVIDIA's Model-Optimizer (commit a2fbac7): config.json with
-// "eagle_config", which counts tapped layers by their outputs from 0, and a layer called layers.0; before
-// December 2025 midlayer.
+// The layout of EAGLE-3 heads of NVIDIA's Model-Optimizer (commit a2fbac7): config.json with "eagle_config",
+// and a decoder layer named layers.0, or midlayer before December 2025.  "eagle_config" names the target's
+// layers, from 0, whose outputs are read.
 #include "train/heads/formats/eagle_layout.h"
 
 namespace clover::train {
@@ -8,10 +8,10 @@ namespace {
 
 using nlohmann::json;
 
-HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
-  const json& own = folder.config.at("eagle_config");
-  PublishedConfig keys(folder.config, folder.config_file()), eagle(own, folder.config_file());
+  const json& eagle_config = folder.config.at("eagle_config");
+  PublishedConfig keys(folder.config, folder.config_file()), eagle(eagle_config, folder.config_file());
   json settings = eagle_layer_settings(keys, target);
   keys.ignore({"eagle_config", "draft_vocab_size", "bias"});
   check_eagle3_keys(keys, target);
@@ -31,7 +31,7 @@ HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& 
   eagle.finish();
   if (!ids.is_null() && !ids.is_array())
     eagle.refuse("tap " + ids.dump().substr(0, 80) + ", no list of layers");
-  for (const json& id : ids) {  // 0-based numbers of layers whose output is read
+  for (const json& id : ids) {  // counts layers from 0, tap_layers from 1
     if (!id.is_number_integer() || id < 0 || id > 1'000'000)
       eagle.refuse("tap " + id.dump().substr(0, 80) + ", no number of a layer");
     taps.push_back(id.get<int64_t>() + 1);
@@ -51,7 +51,7 @@ HeadsFormat eagle3_nvidia_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("eagle_config");
           },
-          take_over,
+          import_heads,
           nullptr};
 }
 

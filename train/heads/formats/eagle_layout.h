@@ -7,27 +7,28 @@
 
 namespace clover::train {
 
-/// What the layouts of EAGLE heads share.
+// What the layouts of EAGLE heads share.
 
-/// InputError for a folder whose weights are a pickle, pytorch_model.bin, alone.
+/// InputError unless the folder has safetensors; the message tells how to convert a pytorch_model.bin.
 void require_safetensors(const PublishedFolder& folder);
 
-/// Whether the folder's weights, if it has them as safetensors, hold a tensor of that name.
+/// Whether the folder has safetensors with a tensor of that name.
 bool has_tensor(const PublishedFolder& folder, const std::string& name);
 
-/// Checks the keys of a Llama-like layer, whose sizes are the target's but for its MLP.  Returns the settings
-/// "mlp_width", "norm_eps" and "rope_theta".  InputError for sizes, biases, activations and scaled positions
-/// that ours have not.
+/// Reads the keys of a Llama-like decoder layer and returns the settings "mlp_width", "norm_eps" and
+/// "rope_theta". InputError for what our layer does not have: sizes other than the target's (except the MLP's
+/// width), biases, other activations, and scaled positions.
 nlohmann::json eagle_layer_settings(PublishedConfig& keys, const model::TargetConfig& target);
 
 /// Checks the keys that SafeAILab's and NVIDIA's layouts of EAGLE-3 share.
 void check_eagle3_keys(PublishedConfig& keys, const model::TargetConfig& target);
 
-/// The name of a tensor of EAGLE-3 heads whose layer is called `layer`.
-std::string eagle3_name(const std::string& own, const std::string& layer);
+/// The published name of a tensor of EAGLE-3 heads; `layer`: the published name of their decoder layer.
+std::string eagle3_published_name(const std::string& clover_name, const std::string& layer);
 
-/// Reads what all three layouts of EAGLE-3 have: the draft vocabulary (d2t, t2d), and copies of the target's
-/// embedding; `layer`: how the layer is called.
+/// The import of EAGLE-3 heads with these settings, as all three layouts have it: with the draft vocabulary
+/// (d2t, t2d) and maybe a copy of the target's embedding.  `layer`: the published name of their decoder
+/// layer.
 HeadsImport eagle3_import(const PublishedFolder& folder, const model::TargetConfig& target,
                           nlohmann::json settings, const std::string& layer);
 

@@ -17,109 +17,116 @@
 
 namespace clover::train {
 
-/// A folder of heads that somebody published.
+/// A folder with the heads that another project published.
 struct PublishedFolder {
   std::filesystem::path path;
-  nlohmann::json config;  // config.json; null where there is none
+  nlohmann::json config;  // config.json; null if the folder has none
 
   std::filesystem::path config_file() const { return path / "config.json"; }
   bool holds(const char* file) const;
   bool holds_safetensors() const;  // model.safetensors, whole or sharded
 };
 
-/// How the heads of a published folder become ours.  PublishedHeads::read_into checks the shapes of tensors.
+/// How the heads of a published folder become a drafter of this project.  PublishedHeads::read_into loads the
+/// weights by it and checks shapes.
 struct HeadsImport {
   std::string kind;
-  nlohmann::json settings;        // for make_drafter
+  nlohmann::json settings;        // for model::make_drafter
   std::filesystem::path weights;  // a safetensors file, or a folder of such files
-  /// The published name of tensor `own` of our heads; "" for one that these heads have not and that stays as
-  /// it is in fresh heads: a bias that is zero, a copy of the target's LM head.
-  std::function<std::string(const std::string& own)> name_of;
-  /// Tensors that may be there: copies of the target's LM head and of its input embedding, which must equal
-  /// the target's own up to rounding, whole or the rows of the draft vocabulary.
-  std::set<std::string> head_copies = {}, embedding_copies = {};
-  /// The token of each row of the vocabulary matrices, i64 [V'] in any order; undefined for the whole
-  /// vocabulary.
-  at::Tensor tokens = {};
-  /// Tensors that `tokens` come from, and others that may be there and change nothing.
-  std::set<std::string> others = {};
-  /// One line each: what config.json and weights disagree in, and what was taken.
+  /// The published name of the tensor that our drafter names `clover_name`; "" for a tensor that the
+  /// published heads do not have and that keeps its initial value: a bias of zeros, or a copy of the target's
+  /// LM head.
+  std::function<std::string(const std::string& clover_name)> published_name;
+  /// Names of tensors that may be present: copies of the target's LM head and input embedding, either all
+  /// rows or those of the draft vocabulary.  They must equal the target's up to rounding.
+  std::set<std::string> lm_head_copies = {}, embedding_copies = {};
+  /// The draft vocabulary: the token id of each row of the published vocabulary matrices, integers [V'] in
+  /// any order; undefined for the whole vocabulary.
+  at::Tensor token_ids = {};
+  /// Names of tensors that `token_ids` were read from, and of others that may be present and are not used.
+  std::set<std::string> other_tensors = {};
+  /// Where config.json and weights disagree, and which of them is used, one line each.
   std::vector<std::string> notes = {};
 };
 
-/// Heads of ours that are written in a published layout.
+/// Heads of this project that are to be written in a published layout.
 struct HeadsExport {
-  nlohmann::json config;                  // config.json of the heads folder
-  std::filesystem::path from;             // the heads folder, for messages
-  data::NamedTensors tensors;             // its weights in the wanted dtype, the token map among them
-  c10::ScalarType dtype;                  // of the weights to write
-  std::string target_folder;              // "" where it is not known
-  std::function<at::Tensor()> head_rows;  // the target's LM head [V, H]; InputError where no target is known
-  std::filesystem::path to;               // the folder to write, which exists
+  nlohmann::json config;               // config.json of the heads folder
+  std::filesystem::path heads_folder;  // where they are, for messages
+  data::NamedTensors tensors;          // the weights in `dtype`, and the token map
+  c10::ScalarType dtype;               // of the weights to write
+  std::string target_folder;           // "" if it is not known
+  /// Reads the target's LM head [V, H]; InputError if target_folder is not known or holds another target.
+  std::function<at::Tensor()> target_lm_head;
+  std::filesystem::path output_folder;  // the folder to write to, which exists
 
   const nlohmann::json& drafter() const { return config.at("drafter"); }
   at::Tensor token_map() const;  // i64 [V'] or undefined
 };
 
-/// A layout in which heads are published: one file of this folder.
+/// A layout in which heads are published.  Each is one file of this folder.
 struct HeadsFormat {
   std::string name;         // of --format: "medusa"
-  std::string kind;         // of the heads it can hold
+  std::string kind;         // the kind of drafter it can hold
   std::string description;  // whose layout it is and which files it has, for --help
-  std::string
-      looked_for;  // what tells it apart, for the message that nothing was found: "config.json with .."
-  bool (*recognises)(const PublishedFolder& folder);  // null where the format is only written
-  /// InputError for heads that our drafter of that kind cannot be: a key that is not understood, a flag, a
-  /// size.
-  HeadsImport (*take_over)(const PublishedFolder& folder, const model::TargetConfig& target);
-  /// Writes config.json and weights; null where the format is not written.  InputError for heads that the
-  /// format cannot hold.
+  /// How a folder of this format is recognised, for the message that no format matches: "config.json with
+  /// ..".
+  std::string expected_files;
+  /// Whether the folder has this format; null if the format is only written.
+  bool (*matches)(const PublishedFolder& folder);
+  /// Reads config.json.  InputError for heads that our drafter of this kind does not support: an unknown key,
+  /// a flag, a size.
+  HeadsImport (*import_heads)(const PublishedFolder& folder, const model::TargetConfig& target);
+  /// Writes config.json and weights; null if the format is only read.  InputError for heads that the format
+  /// cannot hold.
   void (*write)(const HeadsExport& heads);
 };
 
-/// The table of formats, in the order in which a folder is compared with them.  A new format is a file beside
-/// this one, which defines its function, and the function's name in formats.cc.
+/// All formats, in the order in which a folder is compared with them.  A new format is a file beside this one
+/// that defines `HeadsFormat NAME_format()`, and NAME in the list of formats.cc.
 const std::vector<HeadsFormat>& heads_formats();
 
-/// The tensors with their names replaced.
-data::NamedTensors renamed(const data::NamedTensors& tensors,
-                           const std::function<std::string(const std::string&)>& name_of);
+/// The tensors under their published names, without the token map.
+data::NamedTensors rename_tensors(const data::NamedTensors& tensors,
+                                  const std::function<std::string(const std::string&)>& published_name);
 
-/// The base for setting "rope_theta" of heads whose layers rotate positions plainly by `theta`: 0 where the
-/// target's layers rotate just so.
-double own_rope_theta(const model::TargetConfig& target, double theta);
+/// The value of setting "rope_theta" for heads whose layers use RoPE with base `theta` and without scaling:
+/// 0, which means as the target, if the target's layers do the same; else `theta`.
+double rope_theta_setting(const model::TargetConfig& target, double theta);
 
-/// The epsilon for setting "norm_eps" of heads with this config.json ("rms_norm_eps", 1e-6 where it is
-/// missing, as in Hugging Face's classes): 0 where the target's norms have the same.  InputError for values
-/// that no norm can have.
-double own_norm_eps(const model::TargetConfig& target, PublishedConfig& keys);
+/// The value of setting "norm_eps" for heads with this config.json: 0, which means as the target, if the
+/// target's norms have the same epsilon; else "rms_norm_eps", or 1e-6 if it is missing, as in Hugging Face's
+/// classes. InputError for a value that no norm can have.
+double norm_eps_setting(const model::TargetConfig& target, PublishedConfig& keys);
 
-/// `x` of "head3.1.weight" and the like: the number behind `prefix`, and what follows the dot behind it;
-/// nothing where the name has another form.
-struct Numbered {
+/// A tensor name cut after a prefix: "head3.1.weight" with the prefix "head" is number 3 and suffix
+/// "1.weight".
+struct NumberedName {
   int64_t number;
-  std::string rest;
+  std::string suffix;
 };
-std::optional<Numbered> numbered(const std::string& name, const std::string& prefix);
+/// nullopt if `name` does not have the form PREFIX NUMBER . SUFFIX.
+std::optional<NumberedName> parse_numbered(const std::string& name, const std::string& prefix);
 
-using Renaming = std::pair<std::string_view, std::string_view>;  // of a prefix
-/// The name after the first renaming whose prefix fits; "" when none fits.
-std::string with_prefix_renamed(std::string_view name, std::span<const Renaming> renamings);
+using PrefixRenaming = std::pair<std::string_view, std::string_view>;  // old prefix, new prefix
+/// `name` with its prefix replaced by the first renaming whose old prefix it has; "" if it has none of them.
+std::string rename_prefix(std::string_view name, std::span<const PrefixRenaming> renamings);
 
-/// The name in a Llama-like layer called `layer` of a tensor of our decoder layer: "q_proj.weight" becomes
-/// LAYER + ".self_attn.q_proj.weight".
-std::string decoder_layer_name(const std::string& own, const std::string& layer);
+/// The name that a tensor of our decoder layer has in Hugging Face's Llama, whose layer is named `layer`:
+/// "q_proj.weight" becomes LAYER.self_attn.q_proj.weight.
+std::string published_layer_name(const std::string& clover_name, const std::string& layer);
 
-/// InputError: the weights are a pickle, which is to be turned into the safetensors file `wanted`.
+/// InputError: the weights are the file `pickle`, which the user must convert to the safetensors file
+/// `wanted`.
 [[noreturn]] void refuse_pickle(const PublishedFolder& folder, const char* pickle, const char* wanted);
 
-/// One line for each head whose further blocks, stored as `name(head, block)`, are not all alike, where the
-/// published code makes one block of them.
-std::vector<std::string> untied_blocks(const std::filesystem::path& weights, int64_t heads,
-                                       int64_t first_block, int64_t blocks,
-                                       const std::function<std::string(int64_t, int64_t)>& name);
+/// A note for each head whose blocks first_block .. blocks-1, the tensors name(head, block), differ.  The
+/// published code has one block where these are stored, so that they should be equal.
+std::vector<std::string> note_untied_blocks(const std::filesystem::path& weights, int64_t heads,
+                                            int64_t first_block, int64_t blocks,
+                                            const std::function<std::string(int64_t, int64_t)>& name);
 
 /// The names of the tensors in a safetensors file or a folder of such files.
-std::set<std::string> names_of_weights(const std::filesystem::path& weights);
+std::set<std::string> tensor_names(const std::filesystem::path& weights);
 
 }  // namespace clover::train

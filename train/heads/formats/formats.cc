@@ -8,10 +8,10 @@
 
 namespace clover::train {
 
-// The formats: each is a function `HeadsFormat NAME_format()` in the file of that name.
-#define CLOVER_HEADS_FORMATS(one)                                                                       \
-  one(clover2) one(eagle) one(eagle3_speculators) one(eagle3_nvidia) one(eagle3) one(hydra) one(medusa) \
-      one(medusa_vllm) one(redrafter) one(redrafter_tensorrt_llm)
+// All formats in order: NAME stands for the function `HeadsFormat NAME_format()` in NAME.cc.
+#define CLOVER_HEADS_FORMATS(use)                                                                       \
+  use(clover2) use(eagle) use(eagle3_speculators) use(eagle3_nvidia) use(eagle3) use(hydra) use(medusa) \
+      use(medusa_vllm) use(redrafter) use(redrafter_tensorrt_llm)
 
 #define CLOVER_DECLARE(name) HeadsFormat name##_format();
 #define CLOVER_CALL(name) name##_format(),
@@ -38,32 +38,32 @@ at::Tensor HeadsExport::token_map() const {
   return {};
 }
 
-data::NamedTensors renamed(const data::NamedTensors& tensors,
-                           const std::function<std::string(const std::string&)>& name_of) {
-  data::NamedTensors all;
+data::NamedTensors rename_tensors(const data::NamedTensors& tensors,
+                                  const std::function<std::string(const std::string&)>& published_name) {
+  data::NamedTensors renamed;
   for (const auto& [name, tensor] : tensors)
-    if (name != "token_map") all.emplace_back(name_of(name), tensor);
-  return all;
+    if (name != "token_map") renamed.emplace_back(published_name(name), tensor);
+  return renamed;
 }
 
-double own_rope_theta(const model::TargetConfig& target, double theta) {
-  model::TargetConfig plain = target;
-  plain.rope = {};
-  plain.rope.theta = theta;
-  const bool same = model::rope_frequencies(target) == model::rope_frequencies(plain) &&
-                    !target.rope.depends_on_length() && target.rope.attention_factor == 1;
-  return same ? 0 : theta;
+double rope_theta_setting(const model::TargetConfig& target, double theta) {
+  model::TargetConfig unscaled = target;
+  unscaled.rope = {};
+  unscaled.rope.theta = theta;
+  const bool same_rope = model::rope_frequencies(target) == model::rope_frequencies(unscaled) &&
+                         !target.rope.depends_on_length() && target.rope.attention_factor == 1;
+  return same_rope ? 0 : theta;
 }
 
-double own_norm_eps(const model::TargetConfig& target, PublishedConfig& keys) {
-  const nlohmann::json found = keys.value("rms_norm_eps");
-  const nlohmann::json eps = found.is_null() ? nlohmann::json(1e-6) : found;
+double norm_eps_setting(const model::TargetConfig& target, PublishedConfig& keys) {
+  const nlohmann::json value = keys.value("rms_norm_eps");
+  const nlohmann::json eps = value.is_null() ? nlohmann::json(1e-6) : value;
   if (!eps.is_number() || !(eps > 0) || !(eps <= 1e-2))
     keys.refuse("have norms with an rms_norm_eps of " + eps.dump().substr(0, 80) + ", which is none");
   return eps == target.norm_eps ? 0 : eps.get<double>();
 }
 
-std::optional<Numbered> numbered(const std::string& name, const std::string& prefix) {
+std::optional<NumberedName> parse_numbered(const std::string& name, const std::string& prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
   const char* const begin = name.data() + prefix.size();
   const char* const end = name.data() + name.size();
@@ -71,20 +71,20 @@ std::optional<Numbered> numbered(const std::string& name, const std::string& pre
   const auto [read, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || number < 0 || number > 1'000'000 || read == end || *read != '.')
     return std::nullopt;
-  return Numbered{number, std::string(read + 1, end)};
+  return NumberedName{number, std::string(read + 1, end)};
 }
 
-std::string with_prefix_renamed(std::string_view name, std::span<const Renaming> renamings) {
+std::string rename_prefix(std::string_view name, std::span<const PrefixRenaming> renamings) {
   for (const auto& [from, to] : renamings)
     if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
   return "";
 }
 
-std::string decoder_layer_name(const std::string& own, const std::string& layer) {
-  const std::string part = own.substr(0, own.find('.'));
+std::string published_layer_name(const std::string& clover_name, const std::string& layer) {
+  const std::string part = clover_name.substr(0, clover_name.find('.'));
   if (part == "q_proj" || part == "k_proj" || part == "v_proj" || part == "o_proj")
-    return layer + ".self_attn." + own;
-  return layer + (part.ends_with("layernorm") ? "." : ".mlp.") + own;
+    return layer + ".self_attn." + clover_name;
+  return layer + (part.ends_with("layernorm") ? "." : ".mlp.") + clover_name;
 }
 
 void refuse_pickle(const PublishedFolder& folder, const char* pickle, const char* wanted) {
@@ -92,20 +92,20 @@ void refuse_pickle(const PublishedFolder& folder, const char* pickle, const char
                          " with scripts/convert_pt.py first.");
 }
 
-std::vector<std::string> untied_blocks(const std::filesystem::path& weights, int64_t heads,
-                                       int64_t first_block, int64_t blocks,
-                                       const std::function<std::string(int64_t, int64_t)>& name) {
-  constexpr int64_t most = 64;  // the bounds of the settings, which are checked later, are below
-  if (heads > most || blocks > most) return {};
+std::vector<std::string> note_untied_blocks(const std::filesystem::path& weights, int64_t heads,
+                                            int64_t first_block, int64_t blocks,
+                                            const std::function<std::string(int64_t, int64_t)>& name) {
+  constexpr int64_t max_count = 64;  // more are refused later, when the settings are checked
+  if (heads > max_count || blocks > max_count) return {};
   const auto reader = data::SafetensorsReader::open(weights);
   std::vector<std::string> notes;
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t block = first_block + 1; block < blocks; ++block) {
-      const std::string one = name(head, first_block), other = name(head, block);
-      if (!reader.contains(one) || !reader.contains(other)) continue;
-      if (at::equal(reader.read(one), reader.read(other))) continue;
+      const std::string first = name(head, first_block), other = name(head, block);
+      if (!reader.contains(first) || !reader.contains(other)) continue;
+      if (at::equal(reader.read(first), reader.read(other))) continue;
       notes.push_back(
-          "tensors " + one + " and " + other +
+          "tensors " + first + " and " + other +
           " differ, and the published code has one block for both: each is taken as it is stored");
       break;
     }
@@ -113,7 +113,7 @@ std::vector<std::string> untied_blocks(const std::filesystem::path& weights, int
   return notes;
 }
 
-std::set<std::string> names_of_weights(const std::filesystem::path& weights) {
+std::set<std::string> tensor_names(const std::filesystem::path& weights) {
   const std::vector<std::string> names = data::SafetensorsReader::open(weights).names();
   return {names.begin(), names.end()};
 }

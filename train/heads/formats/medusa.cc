@@ -1,7 +1,7 @@
-// Medusa's own layout (FasterDecoding/Medusa, commit e2a5d20), which TGI and TensorRT-LLM read as well:
-// config.json and medusa_lm_head.safetensors with {head}.{layer}.linear.{weight,bias}; behind a head's
-// layers, {head}.{layers}.weight is its vocabulary matrix, or the target's LM head is shared where it is
-// missing.
+// The layout of the authors' Medusa heads (FasterDecoding/Medusa, commit e2a5d20), which TGI and TensorRT-LLM
+// read as well: config.json, and medusa_lm_head.safetensors with {head}.{layer}.linear.{weight,bias}.  After
+// a head's layers, {head}.{number of layers}.weight is its vocabulary matrix; without it the heads share the
+// target's LM head.
 #include <algorithm>
 #include <cstdio>
 
@@ -19,55 +19,59 @@ using nlohmann::json;
 constexpr const char* weights_file = "medusa_lm_head.safetensors";
 constexpr const char* pickle = "medusa_lm_head.pt";
 
-/// The published name of a tensor of heads with so many layers.
-std::string name_of(const std::string& own, int64_t layers) {
-  if (const auto vocabulary = numbered(own, "vocabulary"))
+/// The published name of a tensor; layers: how many each head has.
+std::string published_name(const std::string& clover_name, int64_t layers) {
+  if (const auto vocabulary = parse_numbered(clover_name, "vocabulary"))
     return c10::str(vocabulary->number, ".", layers, ".weight");
-  const auto head = numbered(own, "head");
-  if (!head) throw InputError("Tensor " + own + " has no name in Medusa's layout.");
-  const std::string layer = head->rest.starts_with("linear.") ? "0." : "";
-  return c10::str(head->number, ".", layer, head->rest);
+  const auto head = parse_numbered(clover_name, "head");
+  if (!head) throw InputError("Tensor " + clover_name + " has no name in Medusa's layout.");
+  const std::string layer = head->suffix.starts_with("linear.") ? "0." : "";
+  return c10::str(head->number, ".", layer, head->suffix);
 }
 
-HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& /*target*/) {
+HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& /*target*/) {
   if (!folder.holds(weights_file)) refuse_pickle(folder, pickle, weights_file);
   PublishedConfig keys(folder.config, folder.config_file());
-  const int64_t stated = keys.count("medusa_num_heads"), layers = keys.count("medusa_num_layers");
+  const int64_t stated_heads = keys.count("medusa_num_heads"), layers = keys.count("medusa_num_layers");
   keys.ignore({"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
                "intermediate_size", "medusa_choices"});
   keys.finish();
   const std::filesystem::path weights = folder.path / weights_file;
-  const std::set<std::string> names = names_of_weights(weights);
+  const std::set<std::string> names = tensor_names(weights);
   int64_t heads = 0;
   for (const std::string& name : names)
-    if (const auto head = numbered(name, "")) heads = std::max(heads, head->number + 1);
-  HeadsImport taken{.kind = "medusa",
-                    .settings = {{"heads", heads},
-                                 {"layers", layers},
-                                 {"own_heads", names.contains(c10::str("0.", layers, ".weight"))}},
-                    .weights = weights,
-                    .name_of = [layers](const std::string& own) { return name_of(own, layers); }};
-  taken.notes = untied_blocks(weights, heads, 0, layers, [](int64_t head, int64_t block) {
+    if (const auto head = parse_numbered(name, "")) heads = std::max(heads, head->number + 1);
+  HeadsImport result{.kind = "medusa",
+                     .settings = {{"heads", heads},
+                                  {"layers", layers},
+                                  {"own_heads", names.contains(c10::str("0.", layers, ".weight"))}},
+                     .weights = weights,
+                     .published_name = [layers](const std::string& clover_name) {
+                       return published_name(clover_name, layers);
+                     }};
+  result.notes = note_untied_blocks(weights, heads, 0, layers, [](int64_t head, int64_t block) {
     return std::to_string(head) + "." + std::to_string(block) + ".linear.weight";
   });
-  if (heads != stated)
-    taken.notes.push_back(folder.config_file().string() + ": \"medusa_num_heads\" is " +
-                          std::to_string(stated) + ", but the weights are those of " + std::to_string(heads) +
-                          " heads, which are taken");
-  return taken;
+  if (heads != stated_heads)
+    result.notes.push_back(folder.config_file().string() + ": \"medusa_num_heads\" is " +
+                           std::to_string(stated_heads) + ", but the weights are those of " +
+                           std::to_string(heads) + " heads, which are taken");
+  return result;
 }
 
-/// InputError unless the blocks of a head are one and the same, as they are in Medusa's class, which makes
-/// its layers by multiplying a list.
+/// InputError unless all blocks of a head are equal.  Medusa's class makes a head's layers by multiplying a
+/// list, so they are one block.
 void check_tied(const HeadsExport& heads, int64_t layers) {
   for (const auto& [name, tensor] : heads.tensors) {
-    const auto head = numbered(name, "head");
-    if (!head || head->rest.starts_with("linear.")) continue;
-    const std::string first = c10::str("head", head->number, head->rest.substr(head->rest.find('.')));
-    const auto same = std::ranges::find(heads.tensors, first, [](const auto& named) { return named.first; });
-    if (same != heads.tensors.end() && at::equal(same->second, tensor)) continue;
+    const auto head = parse_numbered(name, "head");
+    if (!head || head->suffix.starts_with("linear.")) continue;
+    const std::string first_name =
+        c10::str("head", head->number, head->suffix.substr(head->suffix.find('.')));
+    const auto first_block =
+        std::ranges::find(heads.tensors, first_name, [](const auto& named) { return named.first; });
+    if (first_block != heads.tensors.end() && at::equal(first_block->second, tensor)) continue;
     throw InputError(
-        heads.from.string() + " has heads of " + std::to_string(layers) +
+        heads.heads_folder.string() + " has heads of " + std::to_string(layers) +
         " different blocks, and Medusa's own code has one block for all layers of a head: export "
         "them as medusa-vllm.");
   }
@@ -79,25 +83,27 @@ void write(const HeadsExport& heads) {
   const bool own_heads = heads.drafter().value("own_heads", false);
   check_tied(heads, layers);
   if (own_heads && heads.token_map().defined())
-    throw InputError(heads.from.string() +
+    throw InputError(heads.heads_folder.string() +
                      " has a draft vocabulary and vocabulary matrices of its own, and the format medusa has "
                      "the whole vocabulary: export them as medusa-vllm.");
-  // The draft vocabulary of a shared head is left out: it only saves time, and these readers use the whole LM
-  // head.
-  const data::NamedTensors tensors =
-      renamed(heads.tensors, [layers](const std::string& own) { return name_of(own, layers); });
-  const int64_t each = 2 * layers + (own_heads ? 1 : 0);
-  if (std::ssize(tensors) != count * each)
-    throw InputError((heads.from / "config.json").string() + ": \"heads\" is " + std::to_string(count) +
-                     ", but the weights are those of " + std::to_string(std::ssize(tensors) / each) + ".");
-  data::write_safetensors(heads.to / weights_file, tensors, {{"format", "pt"}});
+  // Heads that share the target's LM head lose their draft vocabulary, which only saves time: programs that
+  // read this format use the whole LM head.
+  const data::NamedTensors tensors = rename_tensors(heads.tensors, [layers](const std::string& clover_name) {
+    return published_name(clover_name, layers);
+  });
+  const int64_t tensors_per_head = 2 * layers + (own_heads ? 1 : 0);
+  if (std::ssize(tensors) != count * tensors_per_head)
+    throw InputError((heads.heads_folder / "config.json").string() + ": \"heads\" is " +
+                     std::to_string(count) + ", but the weights are those of " +
+                     std::to_string(std::ssize(tensors) / tensors_per_head) + ".");
+  data::write_safetensors(heads.output_folder / weights_file, tensors, {{"format", "pt"}});
   if (heads.target_folder.empty())
     std::fprintf(stderr, "config.json: \"base_model_name_or_path\" is empty: name the target there\n");
   const json config{{"medusa_num_heads", count},
                     {"medusa_num_layers", layers},
-                    {"base_model_name_or_path", heads.target_folder},  // readers load the base model from it
+                    {"base_model_name_or_path", heads.target_folder},  // from which the base model is loaded
                     {"model_type", "medusa"}};
-  data::write_file_atomically(heads.to / "config.json", config.dump(2) + "\n");
+  data::write_file_atomically(heads.output_folder / "config.json", config.dump(2) + "\n");
 }
 
 }  // namespace
@@ -108,7 +114,7 @@ HeadsFormat medusa_format() {
           "Medusa's own, TGI's and TensorRT-LLM's: config.json, medusa_lm_head.safetensors",
           "medusa_lm_head.safetensors (or medusa_lm_head.pt, to be converted)",
           [](const PublishedFolder& folder) { return folder.holds(weights_file) || folder.holds(pickle); },
-          take_over,
+          import_heads,
           write};
 }
 

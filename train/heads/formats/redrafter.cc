@@ -1,6 +1,6 @@
-// Apple's layout of ReDrafter (apple/ml-recurrent-drafter, commit bd8586b): config.json of model_type
-// "recurrent_drafting_drafter" and model.safetensors.  TensorRT-LLM's converter and the MLX version read the
-// same folder.
+// Apple's layout of ReDrafter heads (apple/ml-recurrent-drafter, commit bd8586b): config.json of model_type
+// "recurrent_drafting_drafter", and model.safetensors.  TensorRT-LLM's converter and Apple's MLX version read
+// the same folder.
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "train/heads/formats/format.h"
@@ -13,48 +13,52 @@ using nlohmann::json;
 
 constexpr const char* model_type = "recurrent_drafting_drafter";
 
-/// The name in Apple's layout of a tensor of heads with so many residual blocks.
-std::string name_of(const std::string& own, int64_t layers) {
+/// The published name of a tensor; layers: how many residual blocks the heads have.
+std::string published_name(const std::string& clover_name, int64_t layers) {
   const std::string vocabulary = "lm_head." + std::to_string(layers) + ".";
-  const Renaming parts[] = {{"cell.token.", "rnn_w."},
-                            {"cell.state.", "rnn_u."},
-                            {"projection.", "input_proj."},
-                            {"vocabulary.", vocabulary},
-                            {"block", "lm_head."}};
-  if (std::string name = with_prefix_renamed(own, parts); !name.empty()) return name;
-  throw data::InputError("Tensor " + own + " has no name in Apple's layout of ReDrafter.");
+  const PrefixRenaming prefixes[] = {{"cell.token.", "rnn_w."},
+                                     {"cell.state.", "rnn_u."},
+                                     {"projection.", "input_proj."},
+                                     {"vocabulary.", vocabulary},
+                                     {"block", "lm_head."}};
+  if (std::string name = rename_prefix(clover_name, prefixes); !name.empty()) return name;
+  throw data::InputError("Tensor " + clover_name + " has no name in Apple's layout of ReDrafter.");
 }
 
-HeadsImport take_over(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t layers = keys.count("num_draft_layers"), width = keys.count("exit_dim");
   const bool rnn = keys.flag("rnn", false);
   keys.expect("hidden_size", {target.hidden}, "the target's is " + std::to_string(target.hidden));
   keys.expect("vocab_size", {target.vocab}, "the target has " + std::to_string(target.vocab) + " tokens");
   keys.expect("model_type", {model_type}, "it names the class");
-  keys.ignore({"num_lookback_tokens"});  // their code does not read it
+  keys.ignore({"num_lookback_tokens"});  // Apple's code does not read it
   keys.finish();
   return {.kind = "redrafter",
           .settings = {{"layers", layers},
                        {"exit_dim", width == 2 * target.hidden ? 0 : width},
                        {"recurrence", rnn ? "linear" : "sum"}},
           .weights = folder.path,
-          .name_of = [layers](const std::string& own) { return name_of(own, layers); }};
+          .published_name = [layers](const std::string& clover_name) {
+            return published_name(clover_name, layers);
+          }};
 }
 
 void write(const HeadsExport& heads) {
   if (heads.token_map().defined())
     throw data::InputError(
-        heads.from.string() +
+        heads.heads_folder.string() +
         " has a draft vocabulary, and Apple's layout has the whole vocabulary: export them "
         "as clover, or train them with --draft-vocab 0.");
   const json& target = heads.config.at("target");
   const auto layers = heads.drafter().at("layers").get<int64_t>(),
              width = heads.drafter().at("exit_dim").get<int64_t>();
-  data::write_safetensors(
-      heads.to / "model.safetensors",
-      renamed(heads.tensors, [layers](const std::string& own) { return name_of(own, layers); }),
-      {{"format", "pt"}});
+  data::write_safetensors(heads.output_folder / "model.safetensors",
+                          rename_tensors(heads.tensors,
+                                         [layers](const std::string& clover_name) {
+                                           return published_name(clover_name, layers);
+                                         }),
+                          {{"format", "pt"}});
   const json config{{"model_type", model_type},
                     {"architectures", {"Drafter"}},
                     {"vocab_size", target.at("vocab_size")},
@@ -63,7 +67,7 @@ void write(const HeadsExport& heads) {
                     {"num_draft_layers", layers},
                     {"num_lookback_tokens", -1},
                     {"rnn", heads.drafter().at("recurrence") == "linear"}};
-  data::write_file_atomically(heads.to / "config.json", config.dump(2) + "\n");
+  data::write_file_atomically(heads.output_folder / "config.json", config.dump(2) + "\n");
 }
 
 }  // namespace
@@ -76,7 +80,7 @@ HeadsFormat redrafter_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.value("model_type", json()) == model_type;
           },
-          take_over,
+          import_heads,
           write};
 }
 

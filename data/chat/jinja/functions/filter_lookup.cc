@@ -4,8 +4,8 @@
 #include "data/chat/jinja/values/printing.h"
 #include "data/chat/jinja/values/texts.h"
 
-// Finds filters by name, and what their bodies share.  The bodies are in text_filters.cc, list_filters.cc and
-// number_filters.cc.
+// The look-up of filters by name, and functions that the filters share.  The filters are in text_filters.cc,
+// list_filters.cc and number_filters.cc.
 namespace clover::data::jinja {
 namespace {
 
@@ -18,8 +18,8 @@ Value key_of(const std::string& text) {
 }
 
 const Callable* find_filter(const std::string& name) {
-  for (const Callables* all : {&text_filters(), &list_filters(), &number_filters()})
-    if (const auto found = all->find(name); found != all->end()) return &found->second;
+  for (const Callables* filters : {&text_filters(), &list_filters(), &number_filters()})
+    if (const auto found = filters->find(name); found != filters->end()) return &found->second;
   return nullptr;
 }
 
@@ -56,7 +56,7 @@ bool has_filter(const std::string& name) {
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
   const Callable* found = find_filter(name);
   if (found == nullptr) throw_unsupported("the filter \"" + name + "\"");
-  return found->make(value, BoundArguments(found->parameters, "the filter \"" + name + "\"", arguments));
+  return found->compute(value, BoundArguments(found->parameters, "the filter \"" + name + "\"", arguments));
 }
 
 }  // namespace clover::data::jinja

@@ -7,12 +7,13 @@
 
 namespace clover::data::jinja {
 
-/// A filter or method: its parameters in the notation of BoundArguments, and the function that computes it.
+/// A filter or method: its parameters in the notation of BoundArguments (values/signature.h), and the
+/// function that computes its result for a value.
 struct Callable {
   const char* parameters;
-  Value (*make)(const Value& value, const BoundArguments& bound);
+  Value (*compute)(const Value& value, const BoundArguments& bound);
 };
-using Callables = std::map<std::string, Callable>;
+using Callables = std::map<std::string, Callable>;  // by name
 
 const Callables& text_filters();
 const Callables& list_filters();
@@ -26,6 +27,7 @@ Value attribute_at_path(const Value& value, const Value& path);
 Value lowercased(const Value& value);
 /// markupsafe's soft_str: str() that keeps markup.
 Value soft_str(const Value& value);
+/// The text as markup (Value::markup) or as an ordinary text.
 Value text_or_markup(std::string text, bool markup);
 
 }  // namespace clover::data::jinja

@@ -8,7 +8,7 @@
 namespace clover::data::jinja {
 
 bool has_filter(const std::string& name);
-bool is_unsupported_filter(const std::string& name);  // jinja2 has it, we do not
+bool is_unsupported_filter(const std::string& name);  // jinja2 has it, we do not; has_filter is true for it
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
 bool has_test(const std::string& name);
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);

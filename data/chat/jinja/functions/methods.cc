@@ -4,7 +4,7 @@
 
 #include "data/chat/jinja/functions/filters.h"
 #include "data/chat/jinja/functions/functions.h"
-#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/functions/global_functions.h"
 #include "data/chat/jinja/values/formatting.h"
 #include "data/chat/jinja/values/texts.h"
 
@@ -19,37 +19,41 @@ bool is_one_of(const std::string& name, const std::array<const char*, Count>& na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-constexpr std::array kinds{"isalpha", "isalnum", "isascii",   "isdecimal",   "isdigit", "isidentifier",
-                           "islower", "isupper", "isnumeric", "isprintable", "isspace", "istitle"};
+/// Methods of str that tell of which kind all characters are.
+constexpr std::array character_methods{"isalpha",   "isalnum",      "isascii", "isdecimal",
+                                       "isdigit",   "isidentifier", "islower", "isupper",
+                                       "isnumeric", "isprintable",  "isspace", "istitle"};
 /// Methods of str that we do not support.
-constexpr std::array unsupported{"encode", "translate", "maketrans"};
-constexpr std::array of_markup{"unescape", "striptags", "escape"};
+constexpr std::array unsupported_text_methods{"encode", "translate", "maketrans"};
+constexpr std::array markup_methods{"unescape", "striptags", "escape"};
 // Methods that the immutable sandbox hides, since they change their value.
-constexpr std::array changing_dict{"clear", "pop", "popitem", "setdefault", "update"};
-constexpr std::array changing_list{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+constexpr std::array mutating_dict_methods{"clear", "pop", "popitem", "setdefault", "update"};
+constexpr std::array mutating_list_methods{"append", "clear", "pop",    "reverse",
+                                           "insert", "sort",  "extend", "remove"};
 
 bool is_text_method(const Value& text, const std::string& name) {
-  return text_methods().contains(name) || is_one_of(name, kinds) || is_one_of(name, unsupported) ||
-         name == "format" || name == "format_map" || (text.is_markup() && is_one_of(name, of_markup));
+  return text_methods().contains(name) || is_one_of(name, character_methods) ||
+         is_one_of(name, unsupported_text_methods) || name == "format" || name == "format_map" ||
+         (text.is_markup() && is_one_of(name, markup_methods));
 }
 
-Value call_of_text(const Value& text, const std::string& name, const Arguments& arguments) {
+Value call_text_method(const Value& text, const std::string& name, const Arguments& arguments) {
   if (name == "format") return str_format(text, arguments);
   if (name == "format_map") {
     const BoundArguments bound("/ values", "format_map()", arguments);
     if (!bound.at(0).is_dict()) throw_error("format_map of " + type_of(bound.at(0)));
-    Arguments named;
+    Arguments keyword_arguments;
     for (const auto& [key, value] : bound.at(0).dict().items)
-      if (key.is_text()) named.named.emplace_back(key.text(), value);
-    return str_format(text, named);
+      if (key.is_text()) keyword_arguments.keywords.emplace_back(key.text(), value);
+    return str_format(text, keyword_arguments);
   }
-  if (is_one_of(name, kinds)) {
+  if (is_one_of(name, character_methods)) {
     const BoundArguments bound("", name + "()", arguments);
     return Value::of(is_of_kind(name, text.text()));
   }
   const auto found = text_methods().find(name);
   if (found == text_methods().end()) throw_unsupported("the method \"" + name + "\" of a text");
-  return found->second.make(text, BoundArguments(found->second.parameters, name + "()", arguments));
+  return found->second.compute(text, BoundArguments(found->second.parameters, name + "()", arguments));
 }
 
 Value view_of(const Value& dict, const std::string& name) {
@@ -59,18 +63,18 @@ Value view_of(const Value& dict, const std::string& name) {
   return Value::of(std::make_shared<View>("dict_" + name, std::move(parts)));
 }
 
-Value call_of_dict(const Value& dict, const std::string& name, const Arguments& arguments) {
+Value call_dict_method(const Value& dict, const std::string& name, const Arguments& arguments) {
   if (name == "get") {
     const BoundArguments bound("/ key default=", "get()", arguments);
     const Value* found = dict.dict().find(bound.at(0));
-    return found != nullptr ? *found : bound.given(1) ? bound.at(1) : Value::none();
+    return found != nullptr ? *found : bound.is_given(1) ? bound.at(1) : Value::none();
   }
   if (name == "fromkeys") return new_dict_of_keys(arguments);
   const BoundArguments bound("", name + "()", arguments);
   return name == "copy" ? dict : view_of(dict, name);
 }
 
-Value call_of_list(const Value& list, const std::string& name, const Arguments& arguments) {
+Value call_list_method(const Value& list, const std::string& name, const Arguments& arguments) {
   if (name == "copy") {
     const BoundArguments bound("", "copy()", arguments);
     return list;
@@ -79,12 +83,12 @@ Value call_of_list(const Value& list, const std::string& name, const Arguments& 
   const BoundArguments bound(index ? "/ value start= end=" : "/ value", name + "()", arguments);
   const std::vector<Value> items = items_of(list);
   int64_t count = 0;
-  const auto place = [&](size_t at, int64_t fallback) {
+  const auto index_argument = [&](size_t at, int64_t fallback) {
     const int64_t given = bound.integer(at, fallback);
     return given < 0 ? std::max<int64_t>(given + std::ssize(items), 0) : given;
   };
-  const int64_t begin = index ? place(1, 0) : 0,
-                end = index ? place(2, std::ssize(items)) : std::ssize(items);
+  const int64_t begin = index ? index_argument(1, 0) : 0,
+                end = index ? index_argument(2, std::ssize(items)) : std::ssize(items);
   for (int64_t i = begin; i < std::min<int64_t>(end, std::ssize(items)); ++i) {
     if (!equal(items[static_cast<size_t>(i)], bound.at(0))) continue;
     if (index) return Value::of(Integer{i});
@@ -94,15 +98,15 @@ Value call_of_list(const Value& list, const std::string& name, const Arguments& 
   return Value::of(Integer{count});
 }
 
-Value call_of_number(const Value& number, const std::string& name, const Arguments& arguments) {
+Value call_number_method(const Value& number, const std::string& name, const Arguments& arguments) {
   const BoundArguments bound("", name + "()", arguments);
   if (name == "conjugate") return number;
   if (name == "is_integer")
     return Value::of(std::isfinite(number.real()) && std::floor(number.real()) == number.real());
-  Integer whole = number.integer() < 0 ? -number.integer() : number.integer();
-  int64_t length = 0, ones = 0;
-  for (; whole > 0; whole /= 2, ++length) ones += static_cast<int64_t>(whole % 2);
-  return Value::of(Integer{name == "bit_length" ? length : ones});
+  Integer magnitude = number.integer() < 0 ? -number.integer() : number.integer();
+  int64_t length = 0, one_bits = 0;
+  for (; magnitude > 0; magnitude /= 2, ++length) one_bits += static_cast<int64_t>(magnitude % 2);
+  return Value::of(Integer{name == "bit_length" ? length : one_bits});
 }
 
 std::optional<Value> number_attribute(const Value& number, const std::string& name) {
@@ -140,13 +144,13 @@ bool has_method(const Value& value, const std::string& name) {
 }
 
 Value call_method(const Value& value, const std::string& name, const Arguments& arguments) {
-  if (value.is_text()) return call_of_text(value, name, arguments);
-  if (value.is_dict()) return call_of_dict(value, name, arguments);
-  if (value.is_number()) return call_of_number(value, name, arguments);
-  if (value.is_sequence() || value.as<Range>()) return call_of_list(value, name, arguments);
+  if (value.is_text()) return call_text_method(value, name, arguments);
+  if (value.is_dict()) return call_dict_method(value, name, arguments);
+  if (value.is_number()) return call_number_method(value, name, arguments);
+  if (value.is_sequence() || value.as<Range>()) return call_list_method(value, name, arguments);
   if (const auto cycler = value.as<Cycler>()) {
     const BoundArguments bound("", name + "()", arguments);
-    return cycler->moved(name == "reset");
+    return cycler->advance_or_reset(name == "reset");
   }
   if (const auto function = value.as<Function>(); function && name == "fromkeys")
     return new_dict_of_keys(arguments);
@@ -157,18 +161,18 @@ std::optional<Value> get_attribute(const Value& value, const std::string& name) 
   if (value.is_undefined()) throw_error("a part of something undefined");
   if (value.kind() == Kind::object) {
     if (std::optional<Value> found = value.object()->attribute(name)) return found;
-    const bool method =
+    const bool is_object_method =
         (value.as<Cycler>() && (name == "next" || name == "reset")) ||
         (value.object()->type() == "function" && name == "fromkeys" && value.as<Function>()->name == "dict");
-    if (method || has_method(value, name)) return Value::of(std::make_shared<Method>(value, name));
+    if (is_object_method || has_method(value, name)) return Value::of(std::make_shared<Method>(value, name));
     return std::nullopt;
   }
   if (has_method(value, name)) return Value::of(std::make_shared<Method>(value, name));
   if (value.is_number()) return number_attribute(value, name);
   if (value.is_group() && (name == "grouper" || name == "list")) return value.items()[name == "list"];
-  const bool kept_away = (value.is_dict() && is_one_of(name, changing_dict)) ||
-                         (value.kind() == Kind::list && is_one_of(name, changing_list));
-  return kept_away ? std::optional<Value>(Value()) : std::nullopt;
+  const bool is_hidden = (value.is_dict() && is_one_of(name, mutating_dict_methods)) ||
+                         (value.kind() == Kind::list && is_one_of(name, mutating_list_methods));
+  return is_hidden ? std::optional<Value>(Value()) : std::nullopt;
 }
 
 }  // namespace clover::data::jinja

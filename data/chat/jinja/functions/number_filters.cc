@@ -3,7 +3,7 @@
 
 #include "data/chat/jinja/functions/filters.h"
 #include "data/chat/jinja/functions/functions.h"
-#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/functions/global_functions.h"
 #include "data/chat/jinja/values/formatting.h"
 #include "data/chat/jinja/values/texts.h"
 
@@ -21,22 +21,22 @@ Value integer_value(double number) {
 /// Python's int(text, base); nothing when it raises a ValueError.
 std::optional<Value> parse_integer(const std::string& text, int64_t base) {
   if (base != 0 && (base < 2 || base > 36)) return std::nullopt;
-  std::string rest = with_ascii_digits(std::string(stripped(text, true, true)));
-  const bool minus = rest.starts_with('-');
-  if (minus || rest.starts_with('+')) rest.erase(0, 1);
-  const char mark = rest.size() > 1 && rest[0] == '0' ? static_cast<char>(rest[1] | 32) : ' ';
-  const int64_t meant = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
-  if (meant != 0 && (base == 0 || base == meant)) {
-    base = meant;
-    rest.erase(0, rest.size() > 2 && rest[2] == '_' ? 3 : 2);
+  std::string digits = with_ascii_digits(std::string(stripped(text, true, true)));
+  const bool minus = digits.starts_with('-');
+  if (minus || digits.starts_with('+')) digits.erase(0, 1);
+  const char prefix = digits.size() > 1 && digits[0] == '0' ? static_cast<char>(digits[1] | 32) : ' ';
+  const int64_t prefix_base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 0;
+  if (prefix_base != 0 && (base == 0 || base == prefix_base)) {
+    base = prefix_base;
+    digits.erase(0, digits.size() > 2 && digits[2] == '_' ? 3 : 2);
   } else if (base == 0) {
     base = 10;
-    if (rest.size() > 1 && rest[0] == '0' && rest.find_first_not_of("0_") != std::string::npos)
+    if (digits.size() > 1 && digits[0] == '0' && digits.find_first_not_of("0_") != std::string::npos)
       return std::nullopt;
   }
   Integer value = 0;
   bool digit_before = false;
-  for (const char c : rest) {
+  for (const char c : digits) {
     const int digit = c >= '0' && c <= '9'                 ? c - '0'
                       : (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10
                                                            : 99;
@@ -60,11 +60,13 @@ std::optional<double> parse_float(const Value& value) {
   if (value.is_number()) return value.real();
   if (!value.is_text()) return std::nullopt;
   std::string text;
-  const std::string own = with_ascii_digits(std::string(stripped(value.text(), true, true)));
-  for (size_t i = 0; i < own.size(); ++i) {
-    const auto is_digit = [&](size_t at) { return at < own.size() && own[at] >= '0' && own[at] <= '9'; };
-    if (own[i] == '_' && (i == 0 || !is_digit(i - 1) || !is_digit(i + 1))) return std::nullopt;
-    if (own[i] != '_') text += own[i];
+  const std::string stripped_text = with_ascii_digits(std::string(stripped(value.text(), true, true)));
+  for (size_t i = 0; i < stripped_text.size(); ++i) {
+    const auto is_digit = [&](size_t at) {
+      return at < stripped_text.size() && stripped_text[at] >= '0' && stripped_text[at] <= '9';
+    };
+    if (stripped_text[i] == '_' && (i == 0 || !is_digit(i - 1) || !is_digit(i + 1))) return std::nullopt;
+    if (stripped_text[i] != '_') text += stripped_text[i];
   }
   if (text.empty() || text.find_first_of("xX(") != std::string::npos ||
       stripped(text, true, true).size() != text.size())
@@ -74,12 +76,12 @@ std::optional<double> parse_float(const Value& value) {
   return end == text.c_str() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-Value as_whole(const Value& value, const BoundArguments& bound) {
-  const Value fallback = bound.given(0) ? bound.at(0) : Value::of(Integer{0});
+Value to_integer(const Value& value, const BoundArguments& bound) {
+  const Value fallback = bound.is_given(0) ? bound.at(0) : Value::of(Integer{0});
   if (value.is_undefined()) throw_error("something undefined as a number");
   if (value.is_integral()) return Value::of(value.integer());
   if (value.is_text()) {
-    if (bound.given(1) && !bound.at(1).is_integral()) throw_error("expected a whole number as a base");
+    if (bound.is_given(1) && !bound.at(1).is_integral()) throw_error("expected a whole number as a base");
     if (const std::optional<Value> found = parse_integer(value.text(), bound.integer(1, 10))) return *found;
   } else if (value.kind() == Kind::real && std::isinf(value.real())) {
     throw_error("an endless number as a whole one");
@@ -88,49 +90,50 @@ Value as_whole(const Value& value, const BoundArguments& bound) {
   return number && std::isfinite(*number) ? integer_value(*number) : fallback;
 }
 
-Value as_real(const Value& value, const BoundArguments& bound) {
+Value to_float(const Value& value, const BoundArguments& bound) {
   const std::optional<double> number = parse_float(value);
   if (number) return Value::of(*number);
-  return bound.given(0) ? bound.at(0) : Value::of(0.0);
+  return bound.is_given(0) ? bound.at(0) : Value::of(0.0);
 }
 
-/// Python's round(): to the nearest, ties to even.
-Value nearest(const Value& value, int64_t precision) {
+/// Python's round() to `precision` digits after the point: to the nearest number, ties to even.
+Value round_to_even(const Value& value, int64_t precision) {
   if (value.is_integral()) {
     Integer unit = 1;
     for (int64_t i = 0; i > precision && unit < Integer{1} << 120; --i) unit *= 10;
     if (unit == 1) return Value::of(value.integer());
     const Integer half = unit / 2, whole = value.integer();
-    Integer rest = whole % unit;
-    if (rest < 0) rest += unit;
-    Integer down = whole - rest;
-    if (rest > half || (rest == half && (down / unit) % 2 != 0)) down += unit;
-    return Value::of(down);
+    Integer remainder = whole % unit;
+    if (remainder < 0) remainder += unit;
+    Integer multiple = whole - remainder;
+    if (remainder > half || (remainder == half && (multiple / unit) % 2 != 0)) multiple += unit;
+    return Value::of(multiple);
   }
   if (value.kind() != Kind::real) throw_error("a rounded " + type_of(value));
   if (!std::isfinite(value.real()) || precision > 350) return value;
   if (precision >= 0) {
-    const FormatSpec form{.precision = precision, .type = 'f'};
-    return Value::of(std::strtod(write_number(value, form).c_str(), nullptr));
+    const FormatSpec spec{.precision = precision, .type = 'f'};
+    return Value::of(std::strtod(write_number(value, spec).c_str(), nullptr));
   }
   if (precision < -350) return Value::of(std::copysign(0.0, value.real()));
   const double whole = std::trunc(value.real());
   if (std::abs(whole) >= 1e37) throw_unsupported("the rounding of so great a number");
-  const double rest = std::abs(value.real() - whole);
+  const double fraction = std::abs(value.real() - whole);
   // A fraction decides only when the integer part is a tie.
-  const auto up = static_cast<Integer>(std::abs(whole));
+  const auto magnitude = static_cast<Integer>(std::abs(whole));
   Integer unit = 1;
   for (int64_t i = 0; i > precision && unit < Integer{1} << 120; --i) unit *= 10;
-  const Integer over = up % unit;
-  Integer rounded = up - over;
-  if (2 * over > unit || (2 * over == unit && (rest > 0 || (rounded / unit) % 2 != 0))) rounded += unit;
+  const Integer remainder = magnitude % unit;
+  Integer rounded = magnitude - remainder;
+  if (2 * remainder > unit || (2 * remainder == unit && (fraction > 0 || (rounded / unit) % 2 != 0)))
+    rounded += unit;
   return Value::of(std::copysign(static_cast<double>(rounded), value.real()));
 }
 
 Value rounded(const Value& value, const BoundArguments& bound) {
   const std::string method = bound.text(1, "common");
   const int64_t precision = bound.integer(0, 0);
-  if (method == "common") return nearest(value, precision);
+  if (method == "common") return round_to_even(value, precision);
   if (!value.is_number()) throw_error("a rounded " + type_of(value));
   if (method != "ceil" && method != "floor") throw_error("a number is rounded by common, ceil or floor");
   const Value unit = calculate("**", Value::of(Integer{10}), Value::of(Integer{precision}));
@@ -150,14 +153,14 @@ Value absolute(const Value& value, const BoundArguments&) {
 Value file_size(const Value& value, const BoundArguments& bound) {
   const std::optional<double> bytes = parse_float(value);
   if (!bytes || !std::isfinite(*bytes)) throw_error("a size in bytes that is no number");
-  const bool binary = bound.truth(0);
+  const bool binary = bound.boolean(0);
   const double base = binary ? 1024 : 1000;
   if (*bytes == 1) return Value::of(std::string("1 Byte"));
   if (*bytes < base) return Value::of(std::to_string(static_cast<int64_t>(*bytes)) + " Bytes");
   double unit = base;
   char prefix = ' ';
-  for (const char one : std::string_view("kMGTPEZY")) {
-    prefix = one;
+  for (const char letter : std::string_view("kMGTPEZY")) {
+    prefix = letter;
     unit *= base;
     if (*bytes < unit) break;
   }
@@ -166,8 +169,8 @@ Value file_size(const Value& value, const BoundArguments& bound) {
 }
 
 Value with_default(const Value& value, const BoundArguments& bound) {
-  const bool absent = value.is_undefined() || (bound.truth(1) && !is_true(value));
-  return !absent ? value : bound.given(0) ? bound.at(0) : Value::of(std::string());
+  const bool absent = value.is_undefined() || (bound.boolean(1) && !is_true(value));
+  return !absent ? value : bound.is_given(0) ? bound.at(0) : Value::of(std::string());
 }
 
 Value attribute(const Value& value, const BoundArguments& bound) {
@@ -177,9 +180,9 @@ Value attribute(const Value& value, const BoundArguments& bound) {
 }  // namespace
 
 const Callables& number_filters() {
-  static const Callables all{
-      {"int", {"default= base=", as_whole}},
-      {"float", {"default=", as_real}},
+  static const Callables filters{
+      {"int", {"default= base=", to_integer}},
+      {"float", {"default=", to_float}},
       {"round", {"precision= method=", rounded}},
       {"abs", {"", absolute}},
       {"filesizeformat", {"binary=", file_size}},
@@ -187,7 +190,7 @@ const Callables& number_filters() {
       {"d", {"default_value= boolean=", with_default}},
       {"attr", {"name", attribute}},
   };
-  return all;
+  return filters;
 }
 
 }  // namespace clover::data::jinja

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "data/chat/jinja/functions/functions.h"
-#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/functions/global_functions.h"
 #include "data/chat/jinja/values/operators.h"
 #include "data/chat/jinja/values/texts.h"
 #include "data/text/utf8.h"
@@ -12,42 +12,44 @@ namespace {
 
 using Kind = Value::Kind;
 
-/// The items that a slice selects: the first index, their number, and the step.
+/// The indices that a slice selects: begin, begin + step, .., `count` of them, before `end`.
 struct SliceRange {
   int64_t begin, end, step, count;
 };
 
-SliceRange taken(const Value& begin, const Value& end, const Value& step, int64_t length) {
-  const int64_t by = step.is_none() ? 1 : index_of(step);
-  if (by == 0) throw_error("a slice with a step of 0");
-  const int64_t least = by > 0 ? 0 : -1, most = by > 0 ? length : length - 1;
+/// The slice [begin : end : step] of a sequence of `length` items.
+SliceRange resolve_slice(const Value& begin, const Value& end, const Value& step, int64_t length) {
+  const int64_t stride = step.is_none() ? 1 : index_of(step);
+  if (stride == 0) throw_error("a slice with a step of 0");
+  const int64_t min_index = stride > 0 ? 0 : -1, max_index = stride > 0 ? length : length - 1;
   const auto bound = [&](const Value& at, int64_t fallback) {
     if (at.is_none()) return fallback;
     const int64_t index = index_of(at);
-    return std::clamp(index < 0 ? index + length : index, least, most);
+    return std::clamp(index < 0 ? index + length : index, min_index, max_index);
   };
-  const int64_t first = bound(begin, by > 0 ? least : most), last = bound(end, by > 0 ? most : least);
-  const int64_t span = by > 0 ? last - first : first - last;
-  return {first, last, by, span > 0 ? (span - 1) / std::abs(by) + 1 : 0};
+  const int64_t first = bound(begin, stride > 0 ? min_index : max_index),
+                last = bound(end, stride > 0 ? max_index : min_index);
+  const int64_t span = stride > 0 ? last - first : first - last;
+  return {first, last, stride, span > 0 ? (span - 1) / std::abs(stride) + 1 : 0};
 }
 
-std::vector<Value> picked(const std::vector<Value>& items, const SliceRange& take) {
-  std::vector<Value> kept;
-  for (int64_t i = 0; i < take.count; ++i)
-    kept.push_back(items[static_cast<size_t>(take.begin + i * take.step)]);
-  return kept;
+std::vector<Value> select_slice(const std::vector<Value>& items, const SliceRange& slice) {
+  std::vector<Value> selected;
+  for (int64_t i = 0; i < slice.count; ++i)
+    selected.push_back(items[static_cast<size_t>(slice.begin + i * slice.step)]);
+  return selected;
 }
 
-std::string picked(const std::string& text, const Value& begin, const Value& end, const Value& step) {
+std::string select_slice(const std::string& text, const Value& begin, const Value& end, const Value& step) {
   const std::vector<size_t> starts = character_starts(text);
-  const SliceRange take = taken(begin, end, step, std::ssize(starts) - 1);
-  if (take.count == 0) return "";
+  const SliceRange slice = resolve_slice(begin, end, step, std::ssize(starts) - 1);
+  if (slice.count == 0) return "";
   const auto at = [&](int64_t i) { return starts[static_cast<size_t>(i)]; };
-  if (take.step == 1) return text.substr(at(take.begin), at(take.begin + take.count) - at(take.begin));
-  std::string kept;
-  for (int64_t i = 0, from = take.begin; i < take.count; ++i, from += take.step)
-    kept += text.substr(at(from), at(from + 1) - at(from));
-  return kept;
+  if (slice.step == 1) return text.substr(at(slice.begin), at(slice.begin + slice.count) - at(slice.begin));
+  std::string selected;
+  for (int64_t i = 0, from = slice.begin; i < slice.count; ++i, from += slice.step)
+    selected += text.substr(at(from), at(from + 1) - at(from));
+  return selected;
 }
 
 std::optional<Value> at_index(const std::vector<Value>& items, Integer index) {
@@ -69,7 +71,7 @@ std::optional<Value> subscript(const Value& value, const Value& key) {
     if (key.integer() < -std::ssize(value.text()) || key.integer() >= std::ssize(value.text()))
       return std::nullopt;
     std::string character =
-        picked(value.text(), key, key.integer() == -1 ? Value::none() : next, Value::none());
+        select_slice(value.text(), key, key.integer() == -1 ? Value::none() : next, Value::none());
     if (character.empty()) return std::nullopt;
     return value.is_markup() ? Value::markup(std::move(character)) : Value::of(std::move(character));
   }
@@ -91,23 +93,24 @@ Items::Items(Value value)
 }
 
 std::optional<Value> Items::next() {
-  charge_work(1);
+  charge_template_work(1);
   if (generator_) return generator_->next();
   if (value_.is_text()) {
     const std::string& text = value_.text();
-    if (at_ == text.size()) return std::nullopt;
-    const size_t length = decode_utf8(text, at_).length;
-    return Value::of(text.substr(std::exchange(at_, at_ + length), length));
+    if (position_ == text.size()) return std::nullopt;
+    const size_t length = decode_utf8(text, position_).length;
+    return Value::of(text.substr(std::exchange(position_, position_ + length), length));
   }
   if (value_.is_sequence() || view_) {
     const std::vector<Value>& items = view_ ? view_->items : value_.items();
-    return at_ < items.size() ? std::optional(items[at_++]) : std::nullopt;
+    return position_ < items.size() ? std::optional(items[position_++]) : std::nullopt;
   }
   if (value_.is_dict()) {
     const auto& items = value_.dict().items;
-    return at_ < items.size() ? std::optional(items[at_++].first) : std::nullopt;
+    return position_ < items.size() ? std::optional(items[position_++].first) : std::nullopt;
   }
-  if (range_ && static_cast<int64_t>(at_) < range_->count) return range_->at(static_cast<int64_t>(at_++));
+  if (range_ && static_cast<int64_t>(position_) < range_->count)
+    return range_->at(static_cast<int64_t>(position_++));
   return std::nullopt;
 }
 
@@ -117,13 +120,13 @@ bool has_items(const Value& value) {
 }
 
 std::vector<Value> items_of(const Value& value) {
-  constexpr size_t longest_text = 1 << 20;
-  if (value.is_text() && value.text().size() > longest_text)
+  constexpr size_t max_text_size = 1 << 20;  // bytes
+  if (value.is_text() && value.text().size() > max_text_size)
     throw_error("the characters of a text of more than a megabyte");
-  std::vector<Value> all;
+  std::vector<Value> result;
   Items items(value);
-  while (std::optional<Value> item = items.next()) all.push_back(std::move(*item));
-  return all;
+  while (std::optional<Value> item = items.next()) result.push_back(std::move(*item));
+  return result;
 }
 
 int64_t length_of(const Value& value) {
@@ -155,18 +158,19 @@ Value attribute_of(const Value& value, const std::string& name) {
 Value slice_of(const Value& value, const Value& begin, const Value& end, const Value& step) {
   if (value.is_undefined()) throw_error("a part of something undefined");
   if (value.is_text()) {
-    std::string text = picked(value.text(), begin, end, step);
+    std::string text = select_slice(value.text(), begin, end, step);
     return value.is_markup() ? Value::markup(std::move(text)) : Value::of(std::move(text));
   }
   if (value.is_sequence()) {
-    std::vector<Value> kept = picked(value.items(), taken(begin, end, step, std::ssize(value.items())));
-    return value.kind() == Kind::list ? Value::list(std::move(kept)) : Value::tuple(std::move(kept));
+    std::vector<Value> selected =
+        select_slice(value.items(), resolve_slice(begin, end, step, std::ssize(value.items())));
+    return value.kind() == Kind::list ? Value::list(std::move(selected)) : Value::tuple(std::move(selected));
   }
   if (const auto range = value.as<Range>()) {
-    const SliceRange take = taken(begin, end, step, range->count);
+    const SliceRange slice = resolve_slice(begin, end, step, range->count);
     const auto at = [&](int64_t index) { return range->begin + index * range->step; };
     return Value::of(
-        std::make_shared<Range>(at(take.begin), at(take.end), range->step * take.step, take.count));
+        std::make_shared<Range>(at(slice.begin), at(slice.end), range->step * slice.step, slice.count));
   }
   throw_error("a slice of " + type_of(value));
 }

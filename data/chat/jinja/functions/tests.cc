@@ -1,7 +1,7 @@
 #include <map>
 
 #include "data/chat/jinja/functions/functions.h"
-#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/functions/global_functions.h"
 #include "data/chat/jinja/values/printing.h"
 #include "data/chat/jinja/values/texts.h"
 
@@ -11,22 +11,23 @@ namespace {
 
 using Kind = Value::Kind;
 
-bool is_same(const Value& one, const Value& other) {
-  if (one.kind() != other.kind()) return false;
-  const Kind kind = one.kind();
+/// Python's "is"; Unsupported where it depends on how CPython shares objects.
+bool is_same(const Value& a, const Value& b) {
+  if (a.kind() != b.kind()) return false;
+  const Kind kind = a.kind();
   if (kind == Kind::none) return true;
-  if (kind == Kind::boolean) return one.integer() == other.integer();
-  if (one.shares(other) && kind != Kind::undefined && !one.is_number()) return true;
+  if (kind == Kind::boolean) return a.integer() == b.integer();
+  if (a.is_same_object(b) && kind != Kind::undefined && !a.is_number()) return true;
   if (kind == Kind::list || kind == Kind::dict || kind == Kind::object) return false;
-  if (kind == Kind::integer && one.integer() != other.integer()) return false;
-  if (kind == Kind::integer && one.integer() >= -5 && one.integer() <= 256)
+  if (kind == Kind::integer && a.integer() != b.integer()) return false;
+  if (kind == Kind::integer && a.integer() >= -5 && a.integer() <= 256)
     return true;  // CPython shares small integers
-  if (kind != Kind::undefined && !equal(one, other)) return false;
-  throw_unsupported("the test sameas of " + type_of(one));
+  if (kind != Kind::undefined && !equal(a, b)) return false;
+  throw_unsupported("the test sameas of " + type_of(a));
 }
 
-bool is_remainder(const Value& value, const Value& by, Integer wanted) {
-  return equal(calculate("%", value, by), Value::of(wanted));
+bool is_remainder(const Value& value, const Value& divisor, Integer remainder) {
+  return equal(calculate("%", value, divisor), Value::of(remainder));
 }
 
 bool is_callable(const Value& value) {
@@ -38,24 +39,25 @@ bool is_callable(const Value& value) {
 }
 
 using Test = bool (*)(const Value& value, const BoundArguments& bound);
-struct Asked {
+/// A test: its parameters in the notation of BoundArguments, and its function.
+struct TestEntry {
   const char* parameters;
-  Test holds;
+  Test function;
 };
 
-bool names(const Value& value, bool (*known)(const std::string&)) {
+bool is_name_in(const Value& value, bool (*has_name)(const std::string&)) {
   check_hashable(value);
-  return value.is_text() && known(value.text());
+  return value.is_text() && has_name(value.text());
 }
 
-template <char By, bool OrEqual = false>
-bool compared(const Value& value, const BoundArguments& bound) {
-  const std::string by = std::string(1, By) + (OrEqual ? "=" : "");
-  return compare(by, value, bound.at(0));
+template <char Operator, bool OrEqual = false>
+bool compare_with(const Value& value, const BoundArguments& bound) {
+  const std::string op = std::string(1, Operator) + (OrEqual ? "=" : "");
+  return compare(op, value, bound.at(0));
 }
 
-const std::map<std::string, Asked>& tests() {
-  static const std::map<std::string, Asked> all{
+const std::map<std::string, TestEntry>& tests() {
+  static const std::map<std::string, TestEntry> entries{
       {"odd",
        {"", [](const Value& v, const BoundArguments&) { return is_remainder(v, Value::of(Integer{2}), 1); }}},
       {"even",
@@ -64,8 +66,8 @@ const std::map<std::string, Asked>& tests() {
        {"num", [](const Value& v, const BoundArguments& b) { return is_remainder(v, b.at(0), 0); }}},
       {"defined", {"", [](const Value& v, const BoundArguments&) { return !v.is_undefined(); }}},
       {"undefined", {"", [](const Value& v, const BoundArguments&) { return v.is_undefined(); }}},
-      {"filter", {"", [](const Value& v, const BoundArguments&) { return names(v, has_filter); }}},
-      {"test", {"", [](const Value& v, const BoundArguments&) { return names(v, has_test); }}},
+      {"filter", {"", [](const Value& v, const BoundArguments&) { return is_name_in(v, has_filter); }}},
+      {"test", {"", [](const Value& v, const BoundArguments&) { return is_name_in(v, has_test); }}},
       {"none", {"", [](const Value& v, const BoundArguments&) { return v.is_none(); }}},
       {"boolean", {"", [](const Value& v, const BoundArguments&) { return v.kind() == Kind::boolean; }}},
       {"false",
@@ -94,17 +96,26 @@ const std::map<std::string, Asked>& tests() {
       {"escaped", {"", [](const Value& v, const BoundArguments&) { return v.is_markup(); }}},
       {"in", {"seq", [](const Value& v, const BoundArguments& b) { return compare("in", v, b.at(0)); }}},
   };
-  return all;
+  return entries;
 }
 
 const std::map<std::string, Test>& comparisons() {
-  static const std::map<std::string, Test> all{
-      {"==", compared<'=', true>}, {"eq", compared<'=', true>},    {"equalto", compared<'=', true>},
-      {"!=", compared<'!', true>}, {"ne", compared<'!', true>},    {">", compared<'>'>},
-      {"gt", compared<'>'>},       {"greaterthan", compared<'>'>}, {">=", compared<'>', true>},
-      {"ge", compared<'>', true>}, {"<", compared<'<'>},           {"lt", compared<'<'>},
-      {"lessthan", compared<'<'>}, {"<=", compared<'<', true>},    {"le", compared<'<', true>}};
-  return all;
+  static const std::map<std::string, Test> entries{{"==", compare_with<'=', true>},
+                                                   {"eq", compare_with<'=', true>},
+                                                   {"equalto", compare_with<'=', true>},
+                                                   {"!=", compare_with<'!', true>},
+                                                   {"ne", compare_with<'!', true>},
+                                                   {">", compare_with<'>'>},
+                                                   {"gt", compare_with<'>'>},
+                                                   {"greaterthan", compare_with<'>'>},
+                                                   {">=", compare_with<'>', true>},
+                                                   {"ge", compare_with<'>', true>},
+                                                   {"<", compare_with<'<'>},
+                                                   {"lt", compare_with<'<'>},
+                                                   {"lessthan", compare_with<'<'>},
+                                                   {"<=", compare_with<'<', true>},
+                                                   {"le", compare_with<'<', true>}};
+  return entries;
 }
 
 }  // namespace
@@ -119,7 +130,7 @@ bool apply_test(const std::string& name, const Value& value, const Arguments& ar
     return found->second(value, BoundArguments("/ other", what, arguments));
   const auto found = tests().find(name);
   if (found == tests().end()) throw_unsupported(what);
-  return found->second.holds(value, BoundArguments(found->second.parameters, what, arguments));
+  return found->second.function(value, BoundArguments(found->second.parameters, what, arguments));
 }
 
 }  // namespace clover::data::jinja

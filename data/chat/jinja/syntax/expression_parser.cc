@@ -34,7 +34,7 @@ Expression ExpressionParser::name_expression(const std::string& name, int line) 
 }
 
 void ExpressionParser::check_supported() const {
-  if (!unsupported_.empty()) throw InputError(unsupported_.front().sentence);
+  if (!unsupported_.empty()) throw InputError(unsupported_.front().message);
 }
 
 void ExpressionParser::note_unsupported(const std::string& what, int line) {
@@ -42,80 +42,82 @@ void ExpressionParser::note_unsupported(const std::string& what, int line) {
 }
 
 void ExpressionParser::drop_conditional_unsupported(size_t since) {
-  const auto kept = std::remove_if(unsupported_.begin() + static_cast<ptrdiff_t>(since), unsupported_.end(),
-                                   [](const UnsupportedUse& one) { return !one.always; });
-  unsupported_.erase(kept, unsupported_.end());
+  const auto new_end =
+      std::remove_if(unsupported_.begin() + static_cast<ptrdiff_t>(since), unsupported_.end(),
+                     [](const UnsupportedUse& use) { return !use.in_scoped_block; });
+  unsupported_.erase(new_end, unsupported_.end());
 }
 
 void ExpressionParser::keep_unsupported(size_t since) {
-  for (size_t i = since; i < unsupported_.size(); ++i) unsupported_[i].always = true;
+  for (size_t i = since; i < unsupported_.size(); ++i) unsupported_[i].in_scoped_block = true;
 }
 
 Expression ExpressionParser::new_expression(Expression::Kind kind, const std::string& text,
                                             std::vector<Expression> parts) const {
-  return {.kind = kind, .line = now().line, .text = text, .parts = std::move(parts)};
+  return {.kind = kind, .line = current().line, .text = text, .parts = std::move(parts)};
 }
 
-Expression ExpressionParser::operation(const std::string& text, Expression one, Expression other) const {
+Expression ExpressionParser::operation(const std::string& text, Expression left, Expression right) const {
   std::vector<Expression> parts;
-  parts.push_back(std::move(one));
-  parts.push_back(std::move(other));
+  parts.push_back(std::move(left));
+  parts.push_back(std::move(right));
   return with_checked_depth(new_expression(Expression::Kind::operation, text, std::move(parts)));
 }
 
 Expression ExpressionParser::with_checked_depth(Expression whole) const {
   for (const Expression& part : whole.parts) whole.depth = std::max(whole.depth, part.depth + 1);
-  for (const auto& [name, part] : whole.named) whole.depth = std::max(whole.depth, part.depth + 1);
+  for (const auto& [name, part] : whole.keywords) whole.depth = std::max(whole.depth, part.depth + 1);
   if (whole.depth > max_expression_depth) fail("expected less within each other");
   return whole;
 }
 
-Expression ExpressionParser::tuple(bool with_choice) {
-  return comma_separated([&] { return with_choice ? expression() : or_expression(); });
+Expression ExpressionParser::tuple(bool with_conditional) {
+  return comma_separated([&] { return with_conditional ? expression() : or_expression(); });
 }
 
-template <class One>
-Expression ExpressionParser::comma_separated(const One& one) {
-  Expression first = one();
+template <class Item>
+Expression ExpressionParser::comma_separated(const Item& item) {
+  Expression first = item();
   if (!is_symbol(",")) return first;
-  Expression all = new_expression(Expression::Kind::tuple, "", {});
-  all.parts.push_back(std::move(first));
-  while (skip_symbol(",") && now().kind != Kind::end_block && now().kind != Kind::end_output &&
+  Expression tuple = new_expression(Expression::Kind::tuple, "", {});
+  tuple.parts.push_back(std::move(first));
+  while (skip_symbol(",") && current().kind != Kind::end_block && current().kind != Kind::end_output &&
          !is_symbol(")") && !is_symbol("="))
-    all.parts.push_back(one());
-  return with_checked_depth(std::move(all));
+    tuple.parts.push_back(item());
+  return with_checked_depth(std::move(tuple));
 }
 
-Expression ExpressionParser::target(bool with_parts) {
+Expression ExpressionParser::target(bool with_attributes) {
   return comma_separated([&]() -> Expression {
     const Level level(*this);
     if (skip_symbol("(")) {
-      Expression inner = target(with_parts);
+      Expression inner = target(with_attributes);
       expect_symbol(")");
       return inner;
     }
-    const int line = now().line;
+    const int line = current().line;
     const std::string text = name();
     if (is_constant(text)) fail("a value cannot be given to \"" + text + "\"");
-    Expression one{.kind = Expression::Kind::name, .line = line, .symbol = symbol_of(text), .text = text};
-    if (!with_parts || !skip_symbol(".")) return one;
+    Expression name_part{
+        .kind = Expression::Kind::name, .line = line, .symbol = symbol_of(text), .text = text};
+    if (!with_attributes || !skip_symbol(".")) return name_part;
     std::vector<Expression> parts;
-    parts.push_back(std::move(one));
+    parts.push_back(std::move(name_part));
     return new_expression(Expression::Kind::attribute, name(), std::move(parts));
   });
 }
 
 Expression ExpressionParser::expression() {
   const Level level(*this);
-  const size_t unknown = unsupported_.size();
+  const size_t unsupported_before = unsupported_.size();
   Expression value = or_expression();
   while (skip_word("if")) {
-    Expression choice = new_expression(Expression::Kind::operation, "if", {});
-    choice.parts.push_back(std::move(value));
-    choice.parts.push_back(or_expression());
-    choice.parts.push_back(skip_word("else") ? expression() : undefined());
-    value = with_checked_depth(std::move(choice));
-    drop_conditional_unsupported(unknown);
+    Expression conditional = new_expression(Expression::Kind::operation, "if", {});
+    conditional.parts.push_back(std::move(value));
+    conditional.parts.push_back(or_expression());
+    conditional.parts.push_back(skip_word("else") ? expression() : undefined());
+    value = with_checked_depth(std::move(conditional));
+    drop_conditional_unsupported(unsupported_before);
   }
   return value;
 }
@@ -139,23 +141,23 @@ Expression ExpressionParser::not_expression() {
 }
 
 Expression ExpressionParser::comparison() {
-  Expression all = new_expression(Expression::Kind::compare, "", {});
-  all.parts.push_back(sum());
-  for (std::string by = comparison_operator(); !by.empty(); by = comparison_operator()) {
-    all.operators.push_back(by);
-    all.parts.push_back(sum());
+  Expression comparison = new_expression(Expression::Kind::compare, "", {});
+  comparison.parts.push_back(sum());
+  for (std::string op = comparison_operator(); !op.empty(); op = comparison_operator()) {
+    comparison.operators.push_back(op);
+    comparison.parts.push_back(sum());
   }
-  if (!all.operators.empty()) return with_checked_depth(std::move(all));
-  Expression only = std::move(all.parts[0]);
-  return only;
+  if (!comparison.operators.empty()) return with_checked_depth(std::move(comparison));
+  Expression operand = std::move(comparison.parts[0]);
+  return operand;
 }
 
 std::string ExpressionParser::comparison_operator() {
   for (const char* symbol : {"==", "!=", "<=", ">=", "<", ">"})
     if (skip_symbol(symbol)) return symbol;
   if (skip_word("in")) return "in";
-  if (!is_word("not") || following().kind != Kind::name || following().text != "in") return "";
-  at_ += 2;
+  if (!is_word("not") || peek().kind != Kind::name || peek().text != "in") return "";
+  position_ += 2;
   return "not in";
 }
 
@@ -181,12 +183,12 @@ Expression ExpressionParser::sum() {
 }
 
 Expression ExpressionParser::concatenation() {
-  Expression all = new_expression(Expression::Kind::joined, "", {});
-  all.parts.push_back(product());
-  while (skip_symbol("~")) all.parts.push_back(product());
-  if (all.parts.size() > 1) return with_checked_depth(std::move(all));
-  Expression only = std::move(all.parts[0]);
-  return only;
+  Expression concatenation = new_expression(Expression::Kind::concatenation, "", {});
+  concatenation.parts.push_back(product());
+  while (skip_symbol("~")) concatenation.parts.push_back(product());
+  if (concatenation.parts.size() > 1) return with_checked_depth(std::move(concatenation));
+  Expression operand = std::move(concatenation.parts[0]);
+  return operand;
 }
 
 Expression ExpressionParser::product() {
@@ -201,7 +203,7 @@ Expression ExpressionParser::unary(bool with_filters) {
   const Level level(*this);
   Expression value;
   if (is_symbol("-") || is_symbol("+")) {
-    const bool minus = tokens_[at_++].text == "-";
+    const bool minus = tokens_[position_++].text == "-";
     std::vector<Expression> parts;
     parts.push_back(unary(false));
     value = with_checked_depth(

@@ -11,24 +11,28 @@
 
 namespace clover::data::jinja {
 
-/// Recursive-descent parser of expressions, with the grammar of jinja2's parser.  The functions below
-/// `expression` are in order of precedence, the weakest operators first.
+/// Recursive-descent parser of expressions, with the grammar of jinja2's parser.  Its functions have the
+/// names of what they parse; those of operators are in order of precedence, the weakest first.
+/// expression_parser.cc has the operators, value_parser.cc the values and what follows them.
 class ExpressionParser : public TokenReader {
  protected:
   explicit ExpressionParser(std::vector<Token> tokens) : TokenReader(std::move(tokens)) {
+    // In the order of loop_symbol, .., captured_symbol (syntax.h).  The last is no name that a template can
+    // use.
     for (const char* name : {"loop", "caller", "varargs", "kwargs", "{% written %}"}) symbol_of(name);
   }
 
-  /// An expression, or several separated by commas, which make a tuple.  `with_choice`: "a if b else c" is
-  /// allowed.
-  Expression tuple(bool with_choice = true);
+  /// An expression, or several with commas between them, which are a tuple.  `with_conditional`: whether
+  /// "a if b else c" is allowed.
+  Expression tuple(bool with_conditional = true);
   Expression expression();
   Expression or_expression();  // without "if"
-  /// The target of an assignment: a name, a tuple of names, or with `with_parts` an attribute of a namespace.
-  Expression target(bool with_parts);
+  /// The target of an assignment: a name, a tuple of names, or (`with_attributes`) an attribute of a
+  /// namespace.
+  Expression target(bool with_attributes);
   Expression name_expression(const std::string& name, int line);
-  Expression filter_of(Expression value);
-  static Expression undefined();
+  Expression filter_of(Expression value);  // the name and arguments of a filter, which is applied to `value`
+  static Expression undefined();           // the literal of an undefined value
   static bool is_constant(const std::string& name);  // true, false, none and their capitalised forms
   /// The number of an interned name.
   int symbol_of(const std::string& name);
@@ -38,21 +42,23 @@ class ExpressionParser : public TokenReader {
 
   std::vector<std::string> names_;   // by symbol
   std::vector<Parameters*> macros_;  // the macros that are being parsed, outermost first
-  /// jinja2 looks up filters and tests in a branch of an "if" when it is taken, except for those in a block
-  /// with its own scope, such as a loop, inside the branch.  These two are called at the end of an "if" and
-  /// of such a block, with the number of entries in `unsupported_` before it.
+  /// A use of a filter, test or function that we do not support.
+  struct UnsupportedUse {
+    std::string message;
+    bool in_scoped_block = false;  // inside a block with its own scope, such as a loop
+  };
+  std::vector<UnsupportedUse> unsupported_;
+  /// jinja2 looks up the filters and tests of a branch of an "if" only when the branch is taken, except for
+  /// those in a block with its own scope inside the branch.  drop_conditional_unsupported is called at the
+  /// end of an "if" and forgets the former, keep_unsupported at the end of such a block.  `since`: the number
+  /// of entries in `unsupported_` at the beginning of the "if" or the block.
   void drop_conditional_unsupported(size_t since);
   void keep_unsupported(size_t since);
-  struct UnsupportedUse {
-    std::string sentence;
-    bool always = false;
-  };
-  std::vector<UnsupportedUse> unsupported_;  // filters, tests and functions that we do not support
 
  private:
   Expression new_expression(Expression::Kind kind, const std::string& text,
                             std::vector<Expression> parts) const;
-  Expression operation(const std::string& text, Expression one, Expression other) const;
+  Expression operation(const std::string& text, Expression left, Expression right) const;
   Expression with_checked_depth(Expression whole) const;  // sets its depth, which is limited
   Expression and_expression();
   Expression not_expression();
@@ -79,9 +85,9 @@ class ExpressionParser : public TokenReader {
   /// Filters, tests and calls after a value.
   Expression filtered(Expression value);
   Expression test(Expression value);
-  template <class One>
-  Expression comma_separated(const One& one);
-  void note_unsupported(const std::string& what, int line);
+  template <class Item>
+  Expression comma_separated(const Item& item);
+  void note_unsupported(const std::string& what, int line);  // adds to unsupported_
 
   std::map<std::string, int> symbols_;
 };

@@ -12,7 +12,7 @@ namespace {
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
-bool begins_name(char c) {
+bool is_name_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
 }
@@ -35,16 +35,16 @@ class Lexer {
   }
 
   std::vector<Token> tokenize() {
-    while (at_ < text_.size()) {
+    while (position_ < text_.size()) {
       take_text("{", "%{#");
-      if (at_ == text_.size()) break;
+      if (position_ == text_.size()) break;
       if (skip_raw_begin()) {
         take_raw();
         continue;
       }
-      const char kind = text_[at_ + 1];
+      const char kind = text_[position_ + 1];
       advance(2);
-      if (at_ < text_.size() && (text_[at_] == '-' || text_[at_] == '+')) advance(1);
+      if (position_ < text_.size() && (text_[position_] == '-' || text_[position_] == '+')) advance(1);
       if (kind == '#') {
         skip_comment();
       } else {
@@ -59,20 +59,22 @@ class Lexer {
   [[noreturn]] void fail(const std::string& what) const {
     throw InputError("line " + std::to_string(line_) + ": " + what);
   }
-  bool starts(std::string_view what) const { return std::string_view(text_).substr(at_).starts_with(what); }
+  bool next_is(std::string_view what) const {
+    return std::string_view(text_).substr(position_).starts_with(what);
+  }
   void advance(size_t count) {
-    line_ += static_cast<int>(std::count(text_.begin() + at_, text_.begin() + at_ + count, '\n'));
-    at_ += count;
+    line_ += static_cast<int>(std::count(text_.begin() + position_, text_.begin() + position_ + count, '\n'));
+    position_ += count;
   }
   void add(Token::Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
   size_t blanks_at(size_t at) const {
-    const std::string_view rest = std::string_view(text_).substr(at);
-    return rest.size() - stripped(rest, true, false).size();
+    const std::string_view remaining = std::string_view(text_).substr(at);
+    return remaining.size() - stripped(remaining, true, false).size();
   }
 
   /// Takes the text up to the next tag.
   void take_text(const char* opening, std::string_view kinds) {
-    size_t end = text_.find(opening, at_);
+    size_t end = text_.find(opening, position_);
     while (end < text_.size() &&
            (end + 1 == text_.size() || kinds.find(text_[end + 1]) == std::string_view::npos))
       end = text_.find(opening, end + 1);
@@ -81,7 +83,7 @@ class Lexer {
 
   /// Takes the text up to the tag at `end`, without the whitespace that the tag removes.
   void take_text(size_t end) {
-    std::string_view text = std::string_view(text_).substr(at_, end - at_);
+    std::string_view text = std::string_view(text_).substr(position_, end - position_);
     const char sign = end + 2 < text_.size() ? text_[end + 2] : ' ';
     if (end < text_.size() && sign == '-') {
       text.remove_suffix(blanks_at_end(text));
@@ -89,26 +91,27 @@ class Lexer {
       text = without_indent(text);
     }
     if (!text.empty()) add(Token::Kind::text, std::string(text));
-    advance(end - at_);
+    advance(end - position_);
   }
 
   /// lstrip_blocks: the text without the blanks before a tag that is the first on its line.
   std::string_view without_indent(std::string_view text) const {
-    const size_t line = text.rfind('\n') + 1;
-    const bool at_start = line > 0 || at_ == 0 || text_[at_ - 1] == '\n';
-    return at_start && blanks_at_end(text) >= text.size() - line ? text.substr(0, line) : text;
+    const size_t line_begin = text.rfind('\n') + 1;
+    const bool at_start = line_begin > 0 || position_ == 0 || text_[position_ - 1] == '\n';
+    return at_start && blanks_at_end(text) >= text.size() - line_begin ? text.substr(0, line_begin) : text;
   }
 
   /// Skips the whitespace that a tag removes after its end.
   void skip_after(bool minus, bool plus, bool takes_newline) {
     if (minus) {
-      advance(blanks_at(at_));
-    } else if (!plus && takes_newline && starts("\n")) {
+      advance(blanks_at(position_));
+    } else if (!plus && takes_newline && next_is("\n")) {
       advance(1);
     }
   }
 
-  /// The end of a tag that consists of `word` and begins at `at`; 0 when there is no such tag.
+  /// The end of a tag that consists of `word` and begins at `at`; 0 when there is no such tag.  `sign`: the
+  /// minus or plus sign before its closing "%}", or a blank.
   size_t end_of_word(size_t at, std::string_view word, char& sign) const {
     at += 2;
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
@@ -122,30 +125,30 @@ class Lexer {
 
   bool skip_raw_begin() {
     char sign = ' ';
-    const size_t end = text_[at_ + 1] == '%' ? end_of_word(at_, "raw", sign) : 0;
+    const size_t end = text_[position_ + 1] == '%' ? end_of_word(position_, "raw", sign) : 0;
     if (end == 0 || sign == '+') return false;
-    advance(end - at_);
+    advance(end - position_);
     skip_after(sign == '-', false, false);
     return true;
   }
 
   void take_raw() {
-    for (size_t at = text_.find("{%", at_); at < text_.size(); at = text_.find("{%", at + 1)) {
+    for (size_t at = text_.find("{%", position_); at < text_.size(); at = text_.find("{%", at + 1)) {
       char sign = ' ';
       const size_t end = end_of_word(at, "endraw", sign);
       if (end == 0) continue;
       take_text(at);
-      advance(end - at_);
+      advance(end - position_);
       return skip_after(sign == '-', sign == '+', true);
     }
-    if (at_ < text_.size()) fail("{% raw %} begins here that has no end");
+    if (position_ < text_.size()) fail("{% raw %} begins here that has no end");
   }
 
   void skip_comment() {
-    const size_t end = text_.find("#}", at_);
+    const size_t end = text_.find("#}", position_);
     if (end == std::string::npos) fail("a comment begins here that has no end");
-    const char sign = end > at_ ? text_[end - 1] : ' ';
-    advance(end + 2 - at_);
+    const char sign = end > position_ ? text_[end - 1] : ' ';
+    advance(end + 2 - position_);
     skip_after(sign == '-', sign == '+', true);
   }
 
@@ -153,73 +156,77 @@ class Lexer {
     const bool block = kind == '%';
     add(block ? Token::Kind::begin_block : Token::Kind::begin_output, "");
     const std::string end = block ? "%}" : "}}";
-    std::string open;  // brackets that are not closed yet
+    std::string open_brackets;  // brackets that are not closed yet
     for (;;) {
-      advance(blanks_at(at_));
-      if (at_ == text_.size()) fail("a tag begins before here that has no end");
-      const bool minus = starts("-" + end), plus = block && starts("+" + end);
-      if (open.empty() && (minus || plus || starts(end))) {
+      advance(blanks_at(position_));
+      if (position_ == text_.size()) fail("a tag begins before here that has no end");
+      const bool minus = next_is("-" + end), plus = block && next_is("+" + end);
+      if (open_brackets.empty() && (minus || plus || next_is(end))) {
         advance(minus || plus ? 3 : 2);
         add(block ? Token::Kind::end_block : Token::Kind::end_output, "");
         return skip_after(minus, plus, block);
       }
-      take_token(open);
+      take_token(open_brackets);
     }
   }
 
-  void take_token(std::string& open) {
-    const char c = text_[at_];
+  void take_token(std::string& open_brackets) {
+    const char c = text_[position_];
     if (c == '\'' || c == '"') return take_string(c);
     if (is_digit(c)) return take_number();
-    if (!begins_name(c)) return take_symbol(open);
+    if (!is_name_start(c)) return take_symbol(open_brackets);
     size_t count = 1;
-    while (at_ + count < text_.size() && (begins_name(text_[at_ + count]) || is_digit(text_[at_ + count])))
+    while (position_ + count < text_.size() &&
+           (is_name_start(text_[position_ + count]) || is_digit(text_[position_ + count])))
       ++count;
-    const std::string name = text_.substr(at_, count);
+    const std::string name = text_.substr(position_, count);
     if (!is_of_kind("isidentifier", name))
       fail("found \"" + repair_utf8(name.substr(0, 40)) + "\" within a tag, which is no name");
     add(Token::Kind::name, name);
     advance(count);
   }
 
-  void take_symbol(std::string& open) {
+  void take_symbol(std::string& open_brackets) {
     for (const char* symbol : {"**", "//", "==", "!=", "<=", ">="}) {
-      if (!starts(symbol)) continue;
+      if (!next_is(symbol)) continue;
       add(Token::Kind::symbol, symbol);
       return advance(2);
     }
-    const char c = text_[at_];
+    const char c = text_[position_];
     if (std::string_view("()[]{}.,:|~+-*/%<>=").find(c) == std::string_view::npos)
       fail("found the character '" + repair_utf8(std::string(1, c)) + "' within a tag");
     if (c == '(' || c == '[' || c == '{') {
-      open += c;
+      open_brackets += c;
     } else if (c == ')' || c == ']' || c == '}') {
       const char opening = c == ')' ? '(' : c == ']' ? '[' : '{';
-      if (open.empty() || open.back() != opening) fail(std::string("found '") + c + "' that nothing opened");
-      open.pop_back();
+      if (open_brackets.empty() || open_brackets.back() != opening)
+        fail(std::string("found '") + c + "' that nothing opened");
+      open_brackets.pop_back();
     }
     add(Token::Kind::symbol, std::string(1, c));
     advance(1);
   }
 
-  /// The end of the digits at `at`; one underscore may stand before each.
-  size_t end_of_digits(size_t at, std::string_view digits, bool first = true) const {
-    const auto is = [&](size_t i) {
+  /// The end of the run of `digits` that begins at `at`.  One underscore may stand between two digits; before
+  /// the first digit only if `must_begin_with_digit` is false.
+  size_t end_of_digits(size_t at, std::string_view digits, bool must_begin_with_digit = true) const {
+    const auto is_digit_at = [&](size_t i) {
       return i < text_.size() &&
              digits.find(static_cast<char>(text_[i] | (text_[i] > '9' ? 32 : 0))) != std::string_view::npos;
     };
-    if (first && !is(at)) return at;
-    for (at += first; is(at) || (at < text_.size() && text_[at] == '_' && is(at + 1));)
+    if (must_begin_with_digit && !is_digit_at(at)) return at;
+    for (at += must_begin_with_digit;
+         is_digit_at(at) || (at < text_.size() && text_[at] == '_' && is_digit_at(at + 1));)
       at += text_[at] == '_' ? 2 : 1;
     return at;
   }
 
   void take_number() {
-    constexpr std::string_view tens = "0123456789";
-    size_t end = end_of_digits(at_, tens);
+    constexpr std::string_view decimal_digits = "0123456789";
+    size_t end = end_of_digits(position_, decimal_digits);
     bool real = false;
     const auto take = [&](size_t from) {
-      const size_t next = end_of_digits(from, tens);
+      const size_t next = end_of_digits(from, decimal_digits);
       if (next > from) end = next, real = true;
     };
     if (end < text_.size() && text_[end] == '.') take(end + 1);
@@ -227,27 +234,28 @@ class Lexer {
       const bool sign = end + 1 < text_.size() && (text_[end + 1] == '-' || text_[end + 1] == '+');
       take(end + 1 + sign);
     }
-    if (!real && text_[at_] == '0') {
-      const char base = at_ + 1 < text_.size() ? static_cast<char>(text_[at_ + 1] | 32) : ' ';
+    if (!real && text_[position_] == '0') {
+      const char base = position_ + 1 < text_.size() ? static_cast<char>(text_[position_ + 1] | 32) : ' ';
       const std::string_view digits = base == 'x'   ? "0123456789abcdef"
                                       : base == 'o' ? "01234567"
                                       : base == 'b' ? "01"
                                                     : "";
-      const size_t next =
-          digits.empty() ? at_
-                         : end_of_digits(at_ + 2, digits, at_ + 2 < text_.size() && text_[at_ + 2] != '_');
-      end = next > at_ + 2 ? next : end_of_digits(at_, "0");
+      const size_t next = digits.empty()
+                              ? position_
+                              : end_of_digits(position_ + 2, digits,
+                                              position_ + 2 < text_.size() && text_[position_ + 2] != '_');
+      end = next > position_ + 2 ? next : end_of_digits(position_, "0");
     }
-    std::string text = text_.substr(at_, end - at_);
+    std::string text = text_.substr(position_, end - position_);
     std::erase(text, '_');
     add(real ? Token::Kind::real : Token::Kind::integer, text);
-    advance(end - at_);
+    advance(end - position_);
   }
 
   void take_string(char quote) {
     std::string text;
     const int line = line_;
-    size_t i = at_ + 1;
+    size_t i = position_ + 1;
     for (; i < text_.size() && text_[i] != quote; ++i) {
       if (text_[i] == '\\' && i + 1 < text_.size()) {
         i = take_escape(i + 1, text);
@@ -256,14 +264,15 @@ class Lexer {
       }
     }
     if (i >= text_.size()) fail("a string begins here that has no end");
-    advance(i + 1 - at_);
+    advance(i + 1 - position_);
     tokens_.push_back({Token::Kind::string, std::move(text), line});
   }
 
   /// Appends the character of the escape whose letter is at `i`; returns the position of the escape's last
   /// character.
   size_t take_escape(size_t i, std::string& text) const {
-    static constexpr std::string_view letters = "ntrbfav\\'\"\n", meant("\n\t\r\b\f\a\v\\'\"");
+    static constexpr std::string_view escape_letters = "ntrbfav\\'\"\n",
+                                      escaped_characters("\n\t\r\b\f\a\v\\'\"");
     const char c = text_[i];
     const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     if (digits > 0) {
@@ -282,12 +291,12 @@ class Lexer {
     }
     if (c == 'N') fail("\\N in a string is not supported");
     if (static_cast<unsigned char>(c) >= 0x80) fail("found a \"\\\" before a letter beyond ASCII");
-    const size_t letter = letters.find(c);
+    const size_t letter = escape_letters.find(c);
     if (letter == std::string_view::npos) {
       text += '\\';
       text += c;
     } else if (c != '\n') {
-      text += meant[letter];
+      text += escaped_characters[letter];
     }
     return i;
   }
@@ -297,7 +306,7 @@ class Lexer {
   }
 
   std::string text_;
-  size_t at_ = 0;
+  size_t position_ = 0;
   int line_ = 1;
   std::vector<Token> tokens_;
 };

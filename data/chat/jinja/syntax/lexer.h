@@ -9,25 +9,25 @@ namespace clover::data::jinja {
 /// A token of a template.
 struct Token {
   enum class Kind {
-    text,
-    begin_block,
-    end_block,
-    begin_output,
-    end_output,
+    text,          // outside tags
+    begin_block,   // {%
+    end_block,     // %}
+    begin_output,  // {{
+    end_output,    // }}
     name,
     string,
-    integer,  // its digits without underscores
+    integer,
     real,
-    symbol,
-    end
+    symbol,  // an operator, a bracket or punctuation
+    end      // of the template
   };
   Kind kind;
-  std::string text;  // of a string: its contents without quotes and escapes
-  int line;
+  std::string text;  // of a number: without underscores; of a string: without quotes, escapes replaced
+  int line;          // from 1
 };
 
-/// Cuts a template into tokens.  Comments and {% raw %} tags are dropped, and whitespace around tags as minus
-/// signs and Hugging Face's settings (trim_blocks, lstrip_blocks) ask.  InputError naming the line.
+/// Cuts a template into tokens.  It drops comments, {% raw %} tags, and the whitespace around tags that minus
+/// signs and Hugging Face's settings (trim_blocks, lstrip_blocks) remove.  InputError naming the line.
 std::vector<Token> tokenize(std::string_view text);
 
 }  // namespace clover::data::jinja

@@ -15,34 +15,36 @@ class Parser : ExpressionParser {
   explicit Parser(std::string_view text) : ExpressionParser(tokenize(text)) {}
 
   Program parse() {
-    std::vector<Statement> all = body({});
-    if (now().kind != Kind::end) fail("found " + described(now()) + " that nothing opened");
+    std::vector<Statement> statements = body({});
+    if (current().kind != Kind::end) fail("found " + describe(current()) + " that nothing opened");
     check_supported();
-    return {std::move(all), std::move(names_)};
+    return {std::move(statements), std::move(names_)};
   }
 
  private:
-  /// Parses statements up to a tag whose first word is one of `ends`; the tag itself is not consumed.
-  std::vector<Statement> body(std::initializer_list<const char*> ends) {
+  /// Parses statements up to a tag whose first word is one of `end_words`; the tag itself is not consumed.
+  std::vector<Statement> body(std::initializer_list<const char*> end_words) {
     const Level level(*this);
-    std::vector<Statement> all;
+    std::vector<Statement> statements;
     for (;;) {
-      if (now().kind == Kind::text) {
-        all.push_back({.kind = Statement::Kind::text, .line = now().line, .text = now().text});
-        ++at_;
-      } else if (now().kind == Kind::begin_output) {
-        ++at_;
-        all.push_back({.kind = Statement::Kind::output, .line = now().line});
-        all.back().expressions.push_back(tuple());
-        if (now().kind != Kind::end_output) fail("expected the end of the tag, found " + described(now()));
-        ++at_;
-      } else if (now().kind == Kind::begin_block) {
-        const auto ends_here = [&](const char* word) { return following().text == word; };
-        if (following().kind == Kind::name && std::any_of(ends.begin(), ends.end(), ends_here)) return all;
-        ++at_;
-        all.push_back(block());
+      if (current().kind == Kind::text) {
+        statements.push_back({.kind = Statement::Kind::text, .line = current().line, .text = current().text});
+        ++position_;
+      } else if (current().kind == Kind::begin_output) {
+        ++position_;
+        statements.push_back({.kind = Statement::Kind::output, .line = current().line});
+        statements.back().expressions.push_back(tuple());
+        if (current().kind != Kind::end_output)
+          fail("expected the end of the tag, found " + describe(current()));
+        ++position_;
+      } else if (current().kind == Kind::begin_block) {
+        const auto ends_here = [&](const char* word) { return peek().text == word; };
+        if (peek().kind == Kind::name && std::any_of(end_words.begin(), end_words.end(), ends_here))
+          return statements;
+        ++position_;
+        statements.push_back(block());
       } else {
-        return all;
+        return statements;
       }
     }
   }
@@ -50,24 +52,24 @@ class Parser : ExpressionParser {
   /// Parses the end of the opening tag, a body, and its closing tag `word`.
   std::vector<Statement> body_until(const char* word) {
     begin_body();
-    std::vector<Statement> all = body({word});
-    close(word);
-    return all;
+    std::vector<Statement> statements = body({word});
+    expect_tag(word);
+    return statements;
   }
   /// The same for a body that has its own scope.
   std::vector<Statement> scoped_body_until(const char* word) {
-    const size_t unknown = unsupported_.size();
-    std::vector<Statement> all = body_until(word);
-    keep_unsupported(unknown);
-    return all;
+    const size_t unsupported_before = unsupported_.size();
+    std::vector<Statement> statements = body_until(word);
+    keep_unsupported(unsupported_before);
+    return statements;
   }
   void begin_body() {
     skip_symbol(":");  // jinja2 allows a colon, as in Python
-    expect_end();
+    expect_tag_end();
   }
 
   Statement block() {
-    const int line = now().line;
+    const int line = current().line;
     const std::string word = name();
     Statement statement{.line = line};
     if (word == "if") {
@@ -92,9 +94,9 @@ class Parser : ExpressionParser {
     } else if (word == "break" || word == "continue") {
       if (loops_ == 0) fail("{% " + word + " %} stands in no loop");
       statement.kind = word == "break" ? Statement::Kind::break_loop : Statement::Kind::continue_loop;
-      expect_end();
+      expect_tag_end();
     } else {
-      --at_;
+      --position_;
       const bool other_files =
           word == "include" || word == "import" || word == "from" || word == "extends" || word == "block";
       fail("{% " + word + " %} is not supported" +
@@ -106,20 +108,20 @@ class Parser : ExpressionParser {
   /// A body in which break and continue do not refer to a loop around it.
   std::vector<Statement> body_outside_loops(const char* end) {
     const int loops = std::exchange(loops_, 0);
-    std::vector<Statement> all = scoped_body_until(end);
+    std::vector<Statement> statements = scoped_body_until(end);
     loops_ = loops;
-    return all;
+    return statements;
   }
 
-  void close(const char* word) {
-    if (now().kind != Kind::begin_block || following().text != word)
-      fail(std::string("expected {% ") + word + " %}, found " + described(now()));
-    at_ += 2;
-    expect_end();
+  void expect_tag(const char* word) {
+    if (current().kind != Kind::begin_block || peek().text != word)
+      fail(std::string("expected {% ") + word + " %}, found " + describe(current()));
+    position_ += 2;
+    expect_tag_end();
   }
 
   void condition(Statement& statement) {
-    const size_t unknown = unsupported_.size();
+    const size_t unsupported_before = unsupported_.size();
     statement.kind = Statement::Kind::condition;
     do {
       statement.expressions.push_back(tuple(false));
@@ -129,35 +131,35 @@ class Parser : ExpressionParser {
     if (skip_block("else")) {
       statement.bodies.push_back(body_until("endif"));
     } else {
-      close("endif");
+      expect_tag("endif");
     }
-    drop_conditional_unsupported(unknown);
+    drop_conditional_unsupported(unsupported_before);
   }
   bool skip_block(const char* word) {
-    const bool is = now().kind == Kind::begin_block && following().text == word;
-    if (is) at_ += 2;
-    return is;
+    const bool found = current().kind == Kind::begin_block && peek().text == word;
+    if (found) position_ += 2;
+    return found;
   }
 
   void loop(Statement& statement) {
     statement.kind = Statement::Kind::loop;
     statement.targets.push_back(target(false));
     check_no_loop(statement.targets[0]);
-    if (!skip_word("in")) fail("expected \"in\", found " + described(now()));
+    if (!skip_word("in")) fail("expected \"in\", found " + describe(current()));
     statement.expressions.push_back(tuple(false));
     if (skip_word("if")) statement.expressions.push_back(expression());
     statement.recursive = skip_word("recursive");
     begin_body();
-    const size_t unknown = unsupported_.size();
+    const size_t unsupported_before = unsupported_.size();
     ++loops_;
     statement.bodies.push_back(body({"else", "endfor"}));
     --loops_;
     if (skip_block("else")) {
       statement.bodies.push_back(body_until("endfor"));
     } else {
-      close("endfor");
+      expect_tag("endfor");
     }
-    keep_unsupported(unknown);
+    keep_unsupported(unsupported_before);
   }
   void check_no_loop(const Expression& target) const {
     if (target.kind == Expression::Kind::name && target.symbol == loop_symbol)
@@ -170,59 +172,60 @@ class Parser : ExpressionParser {
     statement.targets.push_back(target(true));
     if (skip_symbol("=")) {
       statement.expressions.push_back(tuple());
-      return expect_end();
+      return expect_tag_end();
     }
     statement.kind = Statement::Kind::set_block;
-    Expression written = {.kind = Expression::Kind::name, .line = statement.line, .symbol = captured_symbol};
-    while (skip_symbol("|")) written = filter_of(std::move(written));
-    statement.expressions.push_back(std::move(written));
-    if (now().kind != Kind::end_block && !is_symbol(":")) fail("expected \"=\", found " + described(now()));
+    Expression captured = {.kind = Expression::Kind::name, .line = statement.line, .symbol = captured_symbol};
+    while (skip_symbol("|")) captured = filter_of(std::move(captured));
+    statement.expressions.push_back(std::move(captured));
+    if (current().kind != Kind::end_block && !is_symbol(":"))
+      fail("expected \"=\", found " + describe(current()));
     statement.bodies.push_back(scoped_body_until("endset"));
   }
 
   void filter(Statement& statement) {
     statement.kind = Statement::Kind::filter;
-    Expression written = {.kind = Expression::Kind::name, .line = statement.line, .symbol = captured_symbol};
-    do written = filter_of(std::move(written));
+    Expression captured = {.kind = Expression::Kind::name, .line = statement.line, .symbol = captured_symbol};
+    do captured = filter_of(std::move(captured));
     while (skip_symbol("|"));
-    statement.expressions.push_back(std::move(written));
+    statement.expressions.push_back(std::move(captured));
     statement.bodies.push_back(scoped_body_until("endfilter"));
   }
 
   void print(Statement& statement) {
     statement.kind = Statement::Kind::output;
-    if (now().kind != Kind::end_block) {
+    if (current().kind != Kind::end_block) {
       do statement.expressions.push_back(expression());
       while (skip_symbol(","));
     }
-    expect_end();
+    expect_tag_end();
   }
 
   void with(Statement& statement) {
     statement.kind = Statement::Kind::scope;
-    while (now().kind != Kind::end_block && !is_symbol(":")) {
+    while (current().kind != Kind::end_block && !is_symbol(":")) {
       if (!statement.targets.empty()) expect_symbol(",");
-      const bool brackets = is_symbol("(");
-      statement.targets.push_back(brackets ? target(false) : single_target());
+      const bool in_parentheses = is_symbol("(");
+      statement.targets.push_back(in_parentheses ? target(false) : single_target());
       expect_symbol("=");
       statement.expressions.push_back(expression());
     }
     statement.bodies.push_back(scoped_body_until("endwith"));
   }
   Expression single_target() {
-    const int line = now().line;
+    const int line = current().line;
     const std::string text = name();
     return {.kind = Expression::Kind::name, .line = line, .symbol = symbol_of(text), .text = text};
   }
 
-  void parameters(Parameters& all) {
+  void parameters(Parameters& result) {
     expect_symbol("(");
     comma_list_until(")", [&] {
-      all.names.push_back(name());
-      all.symbols.push_back(symbol_of(all.names.back()));
+      result.names.push_back(name());
+      result.symbols.push_back(symbol_of(result.names.back()));
       if (skip_symbol("=")) {
-        all.defaults.push_back(expression());
-      } else if (!all.defaults.empty()) {
+        result.defaults.push_back(expression());
+      } else if (!result.defaults.empty()) {
         fail("a parameter without a default stands behind one that has one");
       }
     });
@@ -234,17 +237,18 @@ class Parser : ExpressionParser {
     macros_.push_back(&statement.parameters);
     statement.bodies.push_back(body_outside_loops(end));
     macros_.pop_back();
-    Parameters& all = statement.parameters;
+    Parameters& parameters = statement.parameters;
     const auto has = [&](int symbol) {
-      return std::count(all.symbols.begin(), all.symbols.end(), symbol) > 0;
+      return std::count(parameters.symbols.begin(), parameters.symbols.end(), symbol) > 0;
     };
-    all.uses_varargs &= !has(varargs_symbol);
-    all.uses_kwargs &= !has(kwargs_symbol);
-    if (!all.uses_caller || !has(caller_symbol)) return;
-    const auto at = std::find(all.symbols.begin(), all.symbols.end(), caller_symbol) - all.symbols.begin();
-    if (at < std::ssize(all.symbols) - std::ssize(all.defaults))
+    parameters.uses_varargs &= !has(varargs_symbol);
+    parameters.uses_kwargs &= !has(kwargs_symbol);
+    if (!parameters.uses_caller || !has(caller_symbol)) return;
+    const auto at = std::find(parameters.symbols.begin(), parameters.symbols.end(), caller_symbol) -
+                    parameters.symbols.begin();
+    if (at < std::ssize(parameters.symbols) - std::ssize(parameters.defaults))
       fail("the parameter \"caller\" needs a default");
-    all.uses_caller = false;
+    parameters.uses_caller = false;
   }
 
   void macro(Statement& statement) {
@@ -270,7 +274,7 @@ class Parser : ExpressionParser {
 }  // namespace
 
 Program parse(std::string_view text) {
-  reset_work();
+  reset_template_work();
   return Parser(text).parse();
 }
 

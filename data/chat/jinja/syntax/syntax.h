@@ -20,22 +20,23 @@ struct Expression {
     attribute,  // parts[0].text
     item,       // parts[0][parts[1]]
     slice,      // parts[0][parts[1] : parts[2] : parts[3]], absent ones the literal none
-    call,       // parts[0](parts[1] .., named)
-    filter,     // parts[0] | text(parts[1] .., named)
-    test,       // parts[0] is text(parts[1] .., named)
-    operation,  // text of parts: not, and, or, minus, plus, -, +, *, /, //, %, **, if (value, condition,
-                // otherwise)
-    joined,     // parts[0] ~ parts[1] ~ ..
-    compare     // parts[0] operators[0] parts[1] operators[1] parts[2] ..
+    call,       // parts[0](parts[1] .., keywords)
+    filter,     // parts[0] | text(parts[1] .., keywords)
+    test,       // parts[0] is text(parts[1] .., keywords)
+    operation,  // the operator `text` applied to parts: not, and, or, minus, plus, -, +, *, /, //, %, **, if
+                // (value, condition, otherwise)
+    concatenation,  // parts[0] ~ parts[1] ~ ..
+    compare         // parts[0] operators[0] parts[1] operators[1] parts[2] ..
   };
   Kind kind = Kind::literal;
-  int line = 0;
+  int line = 0;     // from 1
   int depth = 1;    // nesting of expressions
   int symbol = -1;  // of a name: its number in Program::names
   std::string text = {};
   Value value = {};
   std::vector<Expression> parts = {};
-  std::vector<std::pair<std::string, Expression>> named = {};  // keyword arguments; "*", "**": unpacked ones
+  std::vector<std::pair<std::string, Expression>> keywords =
+      {};  // keyword arguments; those named "*" and "**" are unpacked
   std::vector<std::string> operators = {};
 };
 
@@ -66,9 +67,9 @@ struct Statement {
     generation,     // bodies[0] is an assistant's answer
   };
   Kind kind = Kind::text;
-  int line = 0;
-  int symbol = -1;
-  bool recursive = false;
+  int line = 0;            // from 1
+  int symbol = -1;         // of a macro's name
+  bool recursive = false;  // of a loop
   std::string text = {};
   std::vector<Expression> targets = {};  // names, tuples of them, attributes of namespaces
   std::vector<Expression> expressions = {};
@@ -82,7 +83,8 @@ struct Program {
   std::vector<std::string> names;  // by symbol, the number of an interned name
 };
 
-// Symbols of predefined names.
+// Symbols of predefined names.  captured_symbol is the hidden variable with the text of a {% filter %} or
+// {% set %} block.
 constexpr int loop_symbol = 0, caller_symbol = 1, varargs_symbol = 2, kwargs_symbol = 3, captured_symbol = 4;
 
 /// Parses a template with Hugging Face's settings (trim_blocks, lstrip_blocks).  InputError naming the line

@@ -10,19 +10,19 @@
 
 namespace clover::data::jinja {
 
-/// The parsers' position in the tokens of a template, and how they move it.
+/// The tokens of a template and the current position in them: the base of the parsers.
 class TokenReader {
  protected:
   static constexpr int max_depth = 100;  // nesting of expressions and blocks
 
   explicit TokenReader(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  const Token& now() const { return tokens_[at_]; }
-  const Token& following() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InputError("line " + std::to_string(now().line) + ": " + what);
+  const Token& current() const { return tokens_[position_]; }
+  const Token& peek() const { return tokens_[std::min(position_ + 1, tokens_.size() - 1)]; }
+  [[noreturn]] void fail(const std::string& message) const {
+    throw InputError("line " + std::to_string(current().line) + ": " + message);
   }
-  static std::string described(const Token& token) {
+  static std::string describe(const Token& token) {
     switch (token.kind) {
       case Token::Kind::end:
         return "the end of the template";
@@ -33,28 +33,34 @@ class TokenReader {
         return "\"" + token.text.substr(0, 40) + "\"";
     }
   }
-  bool is_symbol(const char* text) const { return now().kind == Token::Kind::symbol && now().text == text; }
-  bool is_word(const char* text) const { return now().kind == Token::Kind::name && now().text == text; }
+  bool is_symbol(const char* text) const {
+    return current().kind == Token::Kind::symbol && current().text == text;
+  }
+  bool is_word(const char* text) const {
+    return current().kind == Token::Kind::name && current().text == text;
+  }
+  // The skip functions consume the current token if it is `text`, and return whether it was.
   bool skip_symbol(const char* text) {
-    const bool is = is_symbol(text);
-    at_ += is;
-    return is;
+    const bool found = is_symbol(text);
+    position_ += found;
+    return found;
   }
   bool skip_word(const char* text) {
-    const bool is = is_word(text);
-    at_ += is;
-    return is;
+    const bool found = is_word(text);
+    position_ += found;
+    return found;
   }
   void expect_symbol(const char* text) {
-    if (!skip_symbol(text)) fail(std::string("expected \"") + text + "\", found " + described(now()));
+    if (!skip_symbol(text)) fail(std::string("expected \"") + text + "\", found " + describe(current()));
   }
-  void expect_end() {
-    if (now().kind != Token::Kind::end_block) fail("expected the end of the tag, found " + described(now()));
-    ++at_;
+  void expect_tag_end() {
+    if (current().kind != Token::Kind::end_block)
+      fail("expected the end of the tag, found " + describe(current()));
+    ++position_;
   }
-  std::string name() {
-    if (now().kind != Token::Kind::name) fail("expected a name, found " + described(now()));
-    return tokens_[at_++].text;
+  std::string name() {  // consumes a name
+    if (current().kind != Token::Kind::name) fail("expected a name, found " + describe(current()));
+    return tokens_[position_++].text;
   }
 
   /// Calls `item` for each element of a comma-separated list that ends with the bracket `closing`.
@@ -76,7 +82,7 @@ class TokenReader {
   };
 
   std::vector<Token> tokens_;
-  size_t at_ = 0;
+  size_t position_ = 0;
 
  private:
   int depth_ = 0;

@@ -13,8 +13,8 @@ using Kind = Token::Kind;
 
 Value integer_literal(const Token& token) {
   const std::string& text = token.text;
-  const char mark = text.size() > 1 && text[0] == '0' ? static_cast<char>(text[1] | 32) : ' ';
-  const int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
+  const char prefix = text.size() > 1 && text[0] == '0' ? static_cast<char>(text[1] | 32) : ' ';
+  const int base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 10;
   Integer value = 0;
   for (size_t i = base == 10 ? 0 : 2; i < text.size(); ++i) {
     const int digit = text[i] <= '9' ? text[i] - '0' : (text[i] | 32) - 'a' + 10;
@@ -34,9 +34,9 @@ bool ExpressionParser::is_constant(const std::string& name) {
 }
 
 Expression ExpressionParser::primary() {
-  const Token token = now();
+  const Token token = current();
   if (token.kind == Kind::name) {
-    ++at_;
+    ++position_;
     if (token.text == "true" || token.text == "True") return {.line = token.line, .value = Value::of(true)};
     if (token.text == "false" || token.text == "False")
       return {.line = token.line, .value = Value::of(false)};
@@ -44,12 +44,12 @@ Expression ExpressionParser::primary() {
     return name_expression(token.text, token.line);
   }
   if (token.kind == Kind::string) {
-    std::string all;
-    while (now().kind == Kind::string) all += tokens_[at_++].text;
-    return {.line = token.line, .value = Value::of(std::move(all))};
+    std::string text;
+    while (current().kind == Kind::string) text += tokens_[position_++].text;
+    return {.line = token.line, .value = Value::of(std::move(text))};
   }
   if (token.kind == Kind::integer || token.kind == Kind::real) {
-    ++at_;
+    ++position_;
     return {.line = token.line,
             .value = token.kind == Kind::integer ? integer_literal(token)
                                                  : Value::of(std::strtod(token.text.c_str(), nullptr))};
@@ -62,23 +62,23 @@ Expression ExpressionParser::primary() {
   }
   if (skip_symbol("[")) return list();
   if (skip_symbol("{")) return dict();
-  fail("expected a value, found " + described(token));
+  fail("expected a value, found " + describe(token));
 }
 
 Expression ExpressionParser::list() {
-  Expression all = new_expression(Expression::Kind::list, "", {});
-  comma_list_until("]", [&] { all.parts.push_back(expression()); });
-  return with_checked_depth(std::move(all));
+  Expression list = new_expression(Expression::Kind::list, "", {});
+  comma_list_until("]", [&] { list.parts.push_back(expression()); });
+  return with_checked_depth(std::move(list));
 }
 
 Expression ExpressionParser::dict() {
-  Expression all = new_expression(Expression::Kind::dict, "", {});
+  Expression dict = new_expression(Expression::Kind::dict, "", {});
   comma_list_until("}", [&] {
-    all.parts.push_back(expression());
+    dict.parts.push_back(expression());
     expect_symbol(":");
-    all.parts.push_back(expression());
+    dict.parts.push_back(expression());
   });
-  return with_checked_depth(std::move(all));
+  return with_checked_depth(std::move(dict));
 }
 
 Expression ExpressionParser::postfix(Expression value) {
@@ -87,7 +87,7 @@ Expression ExpressionParser::postfix(Expression value) {
     if (skip_symbol(".")) {
       std::vector<Expression> parts;
       parts.push_back(std::move(value));
-      const bool index = now().kind == Kind::integer;  // list.0
+      const bool index = current().kind == Kind::integer;  // list.0
       if (index) parts.push_back(primary());
       value =
           with_checked_depth(index ? new_expression(Expression::Kind::item, "", std::move(parts))
@@ -112,55 +112,54 @@ Expression ExpressionParser::call_of(Expression value) {
 }
 
 Expression ExpressionParser::subscript(Expression value) {
-  Expression part = new_expression(Expression::Kind::item, "", {});
-  part.parts.push_back(std::move(value));
+  Expression subscript = new_expression(Expression::Kind::item, "", {});
+  subscript.parts.push_back(std::move(value));
   for (bool first = true;; first = false) {
     const bool absent = is_symbol(":") || is_symbol("]");
     if (first && is_symbol("]")) fail("expected an index, found \"]\"");
-    part.parts.push_back(absent ? Expression{.value = Value::none()} : expression());
+    subscript.parts.push_back(absent ? Expression{.value = Value::none()} : expression());
     if (!skip_symbol(":")) break;
-    part.kind = Expression::Kind::slice;
-    if (part.parts.size() > 3) fail("expected at most three parts of a slice");
+    subscript.kind = Expression::Kind::slice;
+    if (subscript.parts.size() > 3) fail("expected at most three parts of a slice");
   }
   if (is_symbol(",")) fail("several indices of one value are not supported");
   expect_symbol("]");
-  while (part.kind == Expression::Kind::slice && part.parts.size() < 4)
-    part.parts.push_back({.value = Value::none()});
-  return part;
+  while (subscript.kind == Expression::Kind::slice && subscript.parts.size() < 4)
+    subscript.parts.push_back({.value = Value::none()});
+  return subscript;
 }
 
 void ExpressionParser::arguments(Expression& call) {
   expect_symbol("(");
   int stage = 0;  // 0: positional, 1: keyword, 2: *, 3: **
   comma_list_until(")", [&] {
-    const bool is_named =
-        now().kind == Kind::name && following().kind == Kind::symbol && following().text == "=";
-    const char* spread = is_symbol("*") ? "*" : is_symbol("**") ? "**" : nullptr;
-    const int next = spread != nullptr ? (spread[1] == '*' ? 3 : 2) : is_named ? 1 : 0;
+    const bool is_named = current().kind == Kind::name && peek().kind == Kind::symbol && peek().text == "=";
+    const char* stars = is_symbol("*") ? "*" : is_symbol("**") ? "**" : nullptr;
+    const int next = stars != nullptr ? (stars[1] == '*' ? 3 : 2) : is_named ? 1 : 0;
     const bool in_order = next == 1 ? stage < 3 : next == 0 ? stage == 0 : stage < next;
     if (!in_order) fail("arguments stand in an order that Jinja does not know");
     stage = std::max(stage, next);
-    if (spread != nullptr) {
-      ++at_;
-      return void(call.named.emplace_back(spread, expression()));
+    if (stars != nullptr) {
+      ++position_;
+      return void(call.keywords.emplace_back(stars, expression()));
     }
     if (!is_named) return call.parts.push_back(expression());
     const std::string key = name();
     expect_symbol("=");
-    for (const auto& [own, value] : call.named)
-      if (own == key) fail("\"" + key + "\" is given two values");
-    call.named.emplace_back(key, expression());
+    for (const auto& [name, value] : call.keywords)
+      if (name == key) fail("\"" + key + "\" is given two values");
+    call.keywords.emplace_back(key, expression());
   });
 }
 
 std::string ExpressionParser::dotted_name() {
-  std::string all = name();
-  while (skip_symbol(".")) all += "." + name();
-  return all;
+  std::string text = name();
+  while (skip_symbol(".")) text += "." + name();
+  return text;
 }
 
 Expression ExpressionParser::filter_of(Expression value) {
-  const int line = now().line;
+  const int line = current().line;
   std::vector<Expression> parts;
   parts.push_back(std::move(value));
   Expression filter = new_expression(Expression::Kind::filter, dotted_name(), std::move(parts));
@@ -187,24 +186,25 @@ Expression ExpressionParser::filtered(Expression value) {
 
 Expression ExpressionParser::test(Expression value) {
   const bool negated = skip_word("not");
-  const int line = now().line;
+  const int line = current().line;
   std::vector<Expression> parts;
   parts.push_back(std::move(value));
   Expression test = new_expression(Expression::Kind::test, dotted_name(), std::move(parts));
   if (!has_test(test.text)) note_unsupported("the test \"" + test.text + "\"", line);
-  const bool operand = now().kind == Kind::string || now().kind == Kind::integer ||
-                       now().kind == Kind::real || is_symbol("[") || is_symbol("{") ||
-                       (now().kind == Kind::name && !is_word("else") && !is_word("or") && !is_word("and"));
+  const bool has_operand =
+      current().kind == Kind::string || current().kind == Kind::integer || current().kind == Kind::real ||
+      is_symbol("[") || is_symbol("{") ||
+      (current().kind == Kind::name && !is_word("else") && !is_word("or") && !is_word("and"));
   if (is_symbol("(")) {
     arguments(test);
-  } else if (operand) {
+  } else if (has_operand) {
     if (is_word("is")) fail("expected no second test of one value");
     test.parts.push_back(postfix(primary()));
   }
   if (!negated) return test;
-  std::vector<Expression> all;
-  all.push_back(with_checked_depth(std::move(test)));
-  return new_expression(Expression::Kind::operation, "not", std::move(all));
+  std::vector<Expression> parts_of_not;
+  parts_of_not.push_back(with_checked_depth(std::move(test)));
+  return new_expression(Expression::Kind::operation, "not", std::move(parts_of_not));
 }
 
 }  // namespace clover::data::jinja

@@ -13,34 +13,34 @@ class Writer {
 
   std::string write(const std::string& format, int depth) {
     if (depth > 2) throw_error("fields of a format lie too deep within each other");
-    std::string all;
+    std::string result;
     for (size_t at = 0; at < format.size(); ++at) {
       const char c = format[at];
       if (c != '{' && c != '}') {
-        all += c;
+        result += c;
       } else if (at + 1 < format.size() && format[at + 1] == c) {
-        all += c;
+        result += c;
         ++at;
       } else if (c == '}') {
         throw_error("a format with a \"}\" that nothing opened");
       } else {
         const size_t end = end_of_field(format, at + 1);
-        all += field(format.substr(at + 1, end - at - 1), depth);
+        result += field(format.substr(at + 1, end - at - 1), depth);
         at = end;
       }
-      check_size(all);
+      check_size(result);
     }
-    return all;
+    return result;
   }
 
  private:
   static size_t end_of_field(const std::string& format, size_t at) {
     int open = 1;
-    bool index = false;
+    bool in_brackets = false;
     for (; at < format.size(); ++at) {
-      if (format[at] == '[') index = true;
-      if (format[at] == ']') index = false;
-      if (index) continue;
+      if (format[at] == '[') in_brackets = true;
+      if (format[at] == ']') in_brackets = false;
+      if (in_brackets) continue;
       open += (format[at] == '{') - (format[at] == '}');
       if (open == 0) return at;
     }
@@ -49,12 +49,12 @@ class Writer {
 
   std::string field(const std::string& text, int depth) {
     size_t end = 0;
-    for (bool index = false; end < text.size(); ++end) {
-      if (text[end] == '[') index = true;
-      if (text[end] == ']') index = false;
-      if (!index && (text[end] == '!' || text[end] == ':')) break;
+    for (bool in_brackets = false; end < text.size(); ++end) {
+      if (text[end] == '[') in_brackets = true;
+      if (text[end] == ']') in_brackets = false;
+      if (!in_brackets && (text[end] == '!' || text[end] == ':')) break;
     }
-    Value value = looked_up(text.substr(0, end));
+    Value value = look_up(text.substr(0, end));
     if (end < text.size() && text[end] == '!') {
       if (end + 1 >= text.size() || (end + 2 < text.size() && text[end + 2] != ':'))
         throw_error("a broken conversion of a format");
@@ -71,7 +71,7 @@ class Writer {
     return markup_ ? escaped(Value::of(std::move(written))) : written;
   }
 
-  Value looked_up(const std::string& path) {
+  Value look_up(const std::string& path) {
     const size_t end = std::min(path.find_first_of(".["), path.size());
     Value value = argument(path.substr(0, end));
     for (size_t at = end; at < path.size();) {
@@ -81,11 +81,11 @@ class Writer {
         at = next;
         continue;
       }
-      const size_t close = path.find(']', at);
-      if (path[at] != '[' || close == std::string::npos) throw_error("a broken field of a format");
-      const std::string key = path.substr(at + 1, close - at - 1);
+      const size_t bracket_end = path.find(']', at);
+      if (path[at] != '[' || bracket_end == std::string::npos) throw_error("a broken field of a format");
+      const std::string key = path.substr(at + 1, bracket_end - at - 1);
       value = item_of(value, is_number(key) ? number(key) : Value::of(key));
-      at = close + 1;
+      at = bracket_end + 1;
     }
     return value;
   }
@@ -97,23 +97,24 @@ class Writer {
 
   Value argument(const std::string& name) {
     if (name.empty() || is_number(name)) {
-      if (name.empty() == numbered_ && used_)
+      if (name.empty() == explicit_numbers_ && number_style_known_)
         throw_error("a format whose fields are numbered and not numbered");
-      used_ = true;
-      numbered_ = !name.empty();
-      const auto at = name.empty() ? next_++ : static_cast<size_t>(std::stoll(name));
+      number_style_known_ = true;
+      explicit_numbers_ = !name.empty();
+      const auto at = name.empty() ? next_argument_++ : static_cast<size_t>(std::stoll(name));
       if (at >= arguments_.values.size()) throw_error("too few values for the format");
       return arguments_.values[at];
     }
-    for (const auto& [own, value] : arguments_.named)
-      if (own == name) return value;
+    for (const auto& [keyword, value] : arguments_.keywords)
+      if (keyword == name) return value;
     throw_error("a format that names \"" + name.substr(0, 40) + "\", which is not there");
   }
 
   const bool markup_;
   const Arguments& arguments_;
-  size_t next_ = 0;
-  bool used_ = false, numbered_ = false;
+  size_t next_argument_ = 0;         // the value that the next field {} stands for
+  bool number_style_known_ = false;  // a field {} or {0} was read; a format may have only one of these styles
+  bool explicit_numbers_ = false;    // the style is {0}, not {}
 };
 
 }  // namespace

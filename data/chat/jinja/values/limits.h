@@ -7,9 +7,9 @@
 // Limits on time and memory of a template, which is untrusted.  InputError beyond them.
 namespace clover::data::jinja {
 
-/// Largest size of one text, and of the rendered text.
+/// Largest size of a text value, and of the rendered text.
 constexpr size_t max_text_bytes = size_t{64} << 20;
-void check_size(size_t bytes);
+void check_size(size_t bytes);  // InputError beyond max_text_bytes
 inline void check_size(const std::string& text) {
   check_size(text.size());
 }
@@ -17,13 +17,15 @@ inline void check_size(const std::string& text) {
 /// Largest nesting of lists, dicts and the like.
 constexpr int max_value_depth = 100;
 
-/// Counts work of the rendering in this thread: statements, expressions, items, kilobytes.  InputError beyond
-/// a limit that corresponds to a few seconds.
-void charge_work(int64_t amount);
-/// Sets the count of work to 0, at the beginning of a rendering.
-void reset_work();
+/// Adds `units` to the work that this thread has done for the template which it parses or renders.  A unit is
+/// a statement, an expression, an item, or some bytes of text.  Unsupported (values.h) beyond a limit that
+/// corresponds to a few seconds.
+void charge_template_work(int64_t units);
+/// Sets the count of work to 0, before a template is parsed or rendered.
+void reset_template_work();
 
-/// Counts memory held by values while the object lives, over all renderings.
+/// Counts `bytes` as held by values as long as the object lives.  InputError when all renderings of the
+/// process together hold more than 1 GiB.
 class HeldBytes {
  public:
   explicit HeldBytes(size_t bytes);

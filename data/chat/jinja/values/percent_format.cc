@@ -18,85 +18,86 @@ class Writer {
       : format_(format.text()),
         markup_(format.is_markup()),
         value_(value),
-        one_(value.kind() != Kind::tuple) {}
+        is_single_value_(value.kind() != Kind::tuple) {}
 
   std::string write() {
-    while (at_ < format_.size()) {
-      const size_t percent = std::min(format_.find('%', at_), format_.size());
-      all_.append(format_, at_, percent - at_);
-      at_ = percent;
-      if (at_ < format_.size()) field();
-      check_size(all_);
+    while (position_ < format_.size()) {
+      const size_t percent = std::min(format_.find('%', position_), format_.size());
+      result_.append(format_, position_, percent - position_);
+      position_ = percent;
+      if (position_ < format_.size()) field();
+      check_size(result_);
     }
-    const bool plain = value_.is_text() || value_.is_none() || value_.is_number();
-    if (one_ ? !used_ && plain : next_ < value_.items().size())
+    const bool must_be_used = value_.is_text() || value_.is_none() || value_.is_number();
+    if (is_single_value_ ? !any_used_ && must_be_used : next_item_ < value_.items().size())
       throw_error("not all values are used by the format");
-    return std::move(all_);
+    return std::move(result_);
   }
 
  private:
-  char now() const {
-    if (at_ >= format_.size()) throw_error("a format that ends within a field");
-    return format_[at_];
+  char current() const {
+    if (position_ >= format_.size()) throw_error("a format that ends within a field");
+    return format_[position_];
   }
 
   void field() {
-    ++at_;
-    const Value* named = nullptr;
-    if (now() == '(') named = by_name();
-    FormatSpec form;
-    bool zeros = false, left = false;
-    for (;; ++at_) {
-      const char c = now();
+    ++position_;
+    const Value* value_by_name = nullptr;
+    if (current() == '(') value_by_name = named_value();
+    FormatSpec spec;
+    bool zero_pad = false, left_align = false;
+    for (;; ++position_) {
+      const char c = current();
       if (c == '-') {
-        left = true;
+        left_align = true;
       } else if (c == '+') {
-        form.sign = '+';
+        spec.sign = '+';
       } else if (c == ' ') {
-        if (form.sign == '-') form.sign = ' ';
+        if (spec.sign == '-') spec.sign = ' ';
       } else if (c == '0') {
-        zeros = true;
+        zero_pad = true;
       } else if (c == '#') {
-        form.alternate = true;
+        spec.alternate = true;
       } else {
         break;
       }
     }
-    form.width = number(left);
-    if (now() == '.') {
-      ++at_;
-      bool minus = false;
-      form.precision = number(minus);
-      if (minus) form.precision = 0;
+    spec.width = read_number(left_align);  // a negative "*" aligns to the left, as "-" does
+    if (current() == '.') {
+      ++position_;
+      bool is_negative = false;
+      spec.precision = read_number(is_negative);
+      if (is_negative) spec.precision = 0;
     }
-    while (now() == 'h' || now() == 'l' || now() == 'L') ++at_;
-    form.type = format_[at_++];
-    if (form.type == '%') return void(all_ += '%');
-    form.align = left ? '<' : '>';
-    put(named != nullptr ? *named : next_value(), form, zeros && !left);
+    while (current() == 'h' || current() == 'l' || current() == 'L') ++position_;
+    spec.type = format_[position_++];
+    if (spec.type == '%') return void(result_ += '%');
+    spec.align = left_align ? '<' : '>';
+    write_value(value_by_name != nullptr ? *value_by_name : next_value(), spec, zero_pad && !left_align);
   }
 
-  const Value* by_name() {
+  const Value* named_value() {
     if (!value_.is_dict()) throw_error("a format that names its values, for " + type_of(value_));
-    const size_t begin = ++at_;
-    for (int open = 1; open > 0; ++at_) open += (now() == '(') - (now() == ')');
-    used_ = true;
-    const std::string name = format_.substr(begin, at_ - 1 - begin);
+    const size_t begin = ++position_;
+    for (int open = 1; open > 0; ++position_) open += (current() == '(') - (current() == ')');
+    any_used_ = true;
+    const std::string name = format_.substr(begin, position_ - 1 - begin);
     const Value* found = value_.dict().find(name);
     if (found == nullptr)
       throw_error("a format that names \"" + name.substr(0, 40) + "\", which is not there");
     return found;
   }
 
-  int64_t number(bool& minus) {
+  /// Reads a width or a precision: digits, or "*" for the next value.
+  int64_t read_number(bool& is_negative) {
     int64_t value = 0;
-    if (now() == '*') {
-      ++at_;
+    if (current() == '*') {
+      ++position_;
       value = index_of(next_value());
-      if (value < 0) minus = true, value = -value;
+      if (value < 0) is_negative = true, value = -value;
     }
-    for (; now() >= '0' && now() <= '9'; ++at_) {
-      value = value * 10 + (format_[at_] - '0');
+    for (; current() >= '0' && current() <= '9'; ++position_) {
+      value = value * 10 + (format_[position_] - '0');
       check_size(static_cast<size_t>(value));
     }
     check_size(static_cast<size_t>(value));
@@ -104,26 +105,27 @@ class Writer {
   }
 
   Value next_value() {
-    if (one_ ? used_ : next_ == value_.items().size()) throw_error("too few values for the format");
-    used_ = true;
-    return one_ ? value_ : value_.items()[next_++];
+    if (is_single_value_ ? any_used_ : next_item_ == value_.items().size())
+      throw_error("too few values for the format");
+    any_used_ = true;
+    return is_single_value_ ? value_ : value_.items()[next_item_++];
   }
 
-  void put(const Value& value, FormatSpec form, bool zeros) {
-    switch (form.type) {
+  void write_value(const Value& value, FormatSpec spec, bool zero_pad) {
+    switch (spec.type) {
       case 's':
-        return void(all_ += write_text(markup_ ? escaped(value) : to_str(value), form));
+        return void(result_ += write_text(markup_ ? escaped(value) : to_str(value), spec));
       case 'r':
       case 'a':
-        if (form.type == 'a' && count_characters(repr(value)) != std::ssize(repr(value)))
+        if (spec.type == 'a' && count_characters(repr(value)) != std::ssize(repr(value)))
           throw_unsupported("%a of other letters");
-        return void(all_ += write_text(markup_ ? escaped(Value::of(repr(value))) : repr(value), form));
+        return void(result_ += write_text(markup_ ? escaped(Value::of(repr(value))) : repr(value), spec));
       case 'c': {
         std::string character = value.is_text() ? value.text() : "";
         if (!value.is_text()) append_utf8(character, static_cast<char32_t>(index_of(value)));
         if (count_characters(character) != 1) throw_error("expected one character for %c");
-        form.precision = -1;
-        return void(all_ += write_text(character, form));
+        spec.precision = -1;
+        return void(result_ += write_text(character, spec));
       }
       case 'd':
       case 'i':
@@ -131,51 +133,52 @@ class Writer {
       case 'o':
       case 'x':
       case 'X':
-        return whole(value, form, zeros);
+        return write_integer(value, spec, zero_pad);
       case 'e':
       case 'E':
       case 'f':
       case 'F':
       case 'g':
       case 'G':
-        if (!value.is_number()) throw_error("%" + std::string(1, form.type) + " of " + type_of(value));
-        if (zeros) form.fill = "0", form.align = '=';
-        return void(all_ += write_number(Value::of(value.real()), form));
+        if (!value.is_number()) throw_error("%" + std::string(1, spec.type) + " of " + type_of(value));
+        if (zero_pad) spec.fill = "0", spec.align = '=';
+        return void(result_ += write_number(Value::of(value.real()), spec));
       default:
         throw_error("a format of unknown type");
     }
   }
 
-  void whole(const Value& value, FormatSpec form, bool zeros) {
-    const bool decimal = form.type == 'd' || form.type == 'i' || form.type == 'u';
+  void write_integer(const Value& value, FormatSpec spec, bool zero_pad) {
+    const bool decimal = spec.type == 'd' || spec.type == 'i' || spec.type == 'u';
     if (!value.is_number() || (!decimal && !value.is_integral()))
-      throw_error("%" + std::string(1, form.type) + " of " + type_of(value));
-    if (decimal) form.type = 'd';
-    Value number = value;
+      throw_error("%" + std::string(1, spec.type) + " of " + type_of(value));
+    if (decimal) spec.type = 'd';
+    Value integer = value;
     if (value.kind() == Kind::real) {
       if (!(std::abs(value.real()) < 1e38)) throw_error("a whole number grows beyond 38 digits");
-      number = Value::of(static_cast<Integer>(value.real()));
+      integer = Value::of(static_cast<Integer>(value.real()));
     }
-    if (form.precision >= 0) {  // digits
+    if (spec.precision >= 0) {  // of an integer: its least number of digits
       FormatSpec digits{
-          .fill = "0", .align = '=', .sign = form.sign, .alternate = form.alternate, .type = form.type};
+          .fill = "0", .align = '=', .sign = spec.sign, .alternate = spec.alternate, .type = spec.type};
       digits.width =
-          form.precision + (number.integer() < 0 || form.sign != '-') + (form.alternate && !decimal ? 2 : 0);
-      form.precision = -1;
-      if (zeros && form.width > digits.width) digits.width = form.width;
-      return void(all_ += write_text(write_number(number, digits), form));
+          spec.precision + (integer.integer() < 0 || spec.sign != '-') + (spec.alternate && !decimal ? 2 : 0);
+      spec.precision = -1;
+      if (zero_pad && spec.width > digits.width) digits.width = spec.width;
+      return void(result_ += write_text(write_number(integer, digits), spec));
     }
-    if (zeros) form.fill = "0", form.align = '=';
-    all_ += write_number(number, form);
+    if (zero_pad) spec.fill = "0", spec.align = '=';
+    result_ += write_number(integer, spec);
   }
 
   const std::string& format_;
   const bool markup_;
   const Value& value_;
-  const bool one_;
-  size_t at_ = 0, next_ = 0;
-  bool used_ = false;
-  std::string all_;
+  const bool is_single_value_;  // value_ is no tuple: it is the only value
+  size_t position_ = 0;         // in the format
+  size_t next_item_ = 0;        // of a tuple
+  bool any_used_ = false;       // a field has used a value
+  std::string result_;
 };
 
 }  // namespace

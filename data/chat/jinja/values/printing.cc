@@ -14,48 +14,48 @@ namespace {
 
 using Kind = Value::Kind;
 
-std::string shown_text(const std::string& text) {
+std::string repr_text(const std::string& text) {
   const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
-  std::string all(1, quote);
+  std::string result(1, quote);
   for (size_t at = 0; at < text.size();) {
     const Utf8Step step = decode_utf8(text, at);
     const char32_t c = step.code_point;
     if (c == U'\n' || c == U'\t' || c == U'\r') {
-      all += c == U'\n' ? "\\n" : c == U'\t' ? "\\t" : "\\r";
+      result += c == U'\n' ? "\\n" : c == U'\t' ? "\\t" : "\\r";
     } else if (c == static_cast<unsigned char>(quote) || c == U'\\') {
-      all += '\\';
-      all += static_cast<char>(c);
+      result += '\\';
+      result += static_cast<char>(c);
     } else if (is_printable(c)) {
-      all += text.substr(at, step.length);
+      result += text.substr(at, step.length);
     } else {
       char escape[16];
-      const char* form = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
-      std::snprintf(escape, sizeof escape, form, static_cast<unsigned>(c));
-      all += escape;
+      const char* pattern = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
+      std::snprintf(escape, sizeof escape, pattern, static_cast<unsigned>(c));
+      result += escape;
     }
     at += step.length;
   }
-  check_size(all);
-  return all + quote;
+  check_size(result);
+  return result + quote;
 }
 
 std::string repr_items(const std::vector<Value>& items) {
-  std::string all;
+  std::string result;
   for (const Value& item : items) {
-    if (!all.empty()) all += ", ";
-    all += repr(item);
-    check_size(all);
+    if (!result.empty()) result += ", ";
+    result += repr(item);
+    check_size(result);
   }
-  return all;
+  return result;
 }
 
 /// A text as a JSON string.
 std::string quoted(const std::string& text, bool ascii) {
-  std::string all = "\"";
+  std::string result = "\"";
   const auto escape = [&](unsigned unit) {
     char hex[16];
     std::snprintf(hex, sizeof hex, "\\u%04x", unit);
-    all += hex;
+    result += hex;
   };
   for (size_t at = 0; at < text.size();) {
     const Utf8Step step = decode_utf8(text, at);
@@ -63,20 +63,20 @@ std::string quoted(const std::string& text, bool ascii) {
     constexpr std::string_view special = "\"\\\n\r\t\f\b", letters = "\"\\nrtfb";
     const size_t found = c < 0x80 ? special.find(static_cast<char>(c)) : std::string_view::npos;
     if (found != std::string_view::npos) {
-      all += '\\';
-      all += letters[found];
+      result += '\\';
+      result += letters[found];
     } else if (c < 0x20 || (ascii && c > 0x7e && c < 0x10000)) {
       escape(c);
     } else if (ascii && c >= 0x10000) {
       escape(0xD800 + ((c - 0x10000) >> 10));
       escape(0xDC00 + ((c - 0x10000) & 0x3FF));
     } else {
-      all += text.substr(at, step.length);
+      result += text.substr(at, step.length);
     }
     at += step.length;
   }
-  check_size(all);
-  return all + "\"";
+  check_size(result);
+  return result + "\"";
 }
 
 std::string json_number(const Value& value) {
@@ -93,59 +93,59 @@ class JsonWriter {
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
   void write(const Value& value) {
-    charge_work(1);
+    charge_template_work(1);
     if (value.is_text()) {
-      all_ += quoted(value.text(), style_.ascii);
+      text_ += quoted(value.text(), style_.ensure_ascii);
     } else if (value.is_none() || value.is_number()) {
-      all_ += json_number(value);
+      text_ += json_number(value);
     } else if (value.is_sequence()) {
-      within('[', ']', value.items(), [&](const Value& item) { write(item); });
+      write_items('[', ']', value.items(), [&](const Value& item) { write(item); });
     } else if (value.is_dict()) {
       auto items = value.dict().items;
-      if (style_.sorted)
+      if (style_.sort_keys)
         std::stable_sort(items.begin(), items.end(),
-                         [](const auto& one, const auto& other) { return less(one.first, other.first); });
-      within('{', '}', items, [&](const auto& item) {
+                         [](const auto& a, const auto& b) { return less(a.first, b.first); });
+      write_items('{', '}', items, [&](const auto& item) {
         const Value& key = item.first;
         if (!key.is_text() && !key.is_none() && !key.is_number())
           throw_error(type_of(key) + " as a key of JSON");
-        all_ += key.is_text() ? quoted(key.text(), style_.ascii) : "\"" + json_number(key) + "\"";
-        all_ += style_.after_key;
+        text_ += key.is_text() ? quoted(key.text(), style_.ensure_ascii) : "\"" + json_number(key) + "\"";
+        text_ += style_.after_key;
         write(item.second);
       });
     } else {
       throw_error(type_of(value) + " is written as JSON");
     }
-    check_size(all_);
+    check_size(text_);
   }
 
-  std::string text() { return std::move(all_); }
+  std::string text() { return std::move(text_); }
 
  private:
   template <class List, class Write>
-  void within(char open, char close, const List& items, const Write& write_item) {
-    all_ += open;
+  void write_items(char open, char close, const List& items, const Write& write_item) {
+    text_ += open;
     ++level_;
     bool first = true;
     for (const auto& item : items) {
-      if (!first) all_ += style_.between_items;
+      if (!first) text_ += style_.between_items;
       first = false;
       new_line();
       write_item(item);
     }
     --level_;
     if (!items.empty()) new_line();
-    all_ += close;
+    text_ += close;
   }
   void new_line() {
-    if (!style_.lines) return;
-    check_size(all_.size() + style_.indent.size() * static_cast<size_t>(level_));
-    all_ += '\n';
-    for (int i = 0; i < level_; ++i) all_ += style_.indent;
+    if (!style_.item_per_line) return;
+    check_size(text_.size() + style_.indent.size() * static_cast<size_t>(level_));
+    text_ += '\n';
+    for (int i = 0; i < level_; ++i) text_ += style_.indent;
   }
 
   const JsonStyle& style_;
-  std::string all_;
+  std::string text_;
   int level_ = 0;
 };
 
@@ -167,13 +167,13 @@ std::string integer_digits(Integer number) {
 std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  const double size = std::abs(value);
-  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
+  const double magnitude = std::abs(value);
+  const bool fixed = magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
   char digits[64];
-  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+  const auto format = fixed ? std::chars_format::fixed : std::chars_format::scientific;
   const auto end = std::to_chars(digits, digits + sizeof digits, value, format).ptr;
   std::string text(digits, end);
-  if (plain && text.find('.') == std::string::npos) text += ".0";
+  if (fixed && text.find('.') == std::string::npos) text += ".0";
   return text;
 }
 
@@ -183,7 +183,7 @@ std::string to_str(const Value& value) {
 }
 
 std::string repr(const Value& value) {
-  charge_work(1);
+  charge_template_work(1);
   switch (value.kind()) {
     case Kind::undefined:
       return "Undefined";
@@ -196,7 +196,7 @@ std::string repr(const Value& value) {
     case Kind::real:
       return float_repr(value.real());
     case Kind::text: {
-      std::string text = shown_text(value.text());
+      std::string text = repr_text(value.text());
       return value.is_markup() ? "Markup(" + text + ")" : text;
     }
     case Kind::list:
@@ -208,13 +208,13 @@ std::string repr(const Value& value) {
     case Kind::object:
       return value.object()->repr();
   }
-  std::string all;
+  std::string result;
   for (const auto& [key, item] : value.dict().items) {
-    if (!all.empty()) all += ", ";
-    all += repr(key) + ": " + repr(item);
-    check_size(all);
+    if (!result.empty()) result += ", ";
+    result += repr(key) + ": " + repr(item);
+    check_size(result);
   }
-  return "{" + all + "}";
+  return "{" + result + "}";
 }
 
 std::string json_dumps(const Value& value, const JsonStyle& style) {

@@ -14,10 +14,10 @@ std::string float_repr(double number);  // the shortest text that parses to the 
 
 /// Options of Python's json.dumps.
 struct JsonStyle {
-  bool ascii = false;  // escape characters that are not ASCII
-  bool sorted = false;
-  bool lines = false;       // a line for each item,
-  std::string indent = {};  // indented by this for each level
+  bool ensure_ascii = false;  // escape characters that are not ASCII
+  bool sort_keys = false;
+  bool item_per_line = false;  // begin a new line for each item
+  std::string indent = {};     // what such a line begins with, once for each level of nesting
   std::string between_items = ", ", after_key = ": ";
 };
 std::string json_dumps(const Value& value, const JsonStyle& style);

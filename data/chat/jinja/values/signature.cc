@@ -4,59 +4,59 @@
 
 namespace clover::data::jinja {
 
-BoundArguments::BoundArguments(std::string_view parameters, const std::string& what,
+BoundArguments::BoundArguments(std::string_view parameters, const std::string& callee,
                                const Arguments& arguments) {
   std::vector<std::string_view> names;
-  size_t needed = 0;
-  bool takes_rest = false, takes_named = false, by_place = false;
+  size_t required_count = 0;
+  bool takes_varargs = false, takes_kwargs = false, positional_only = false;
   for (size_t at = 0; at < parameters.size();) {
     const size_t end = std::min(parameters.find(' ', at), parameters.size());
     std::string_view name = parameters.substr(at, end - at);
     at = end + 1;
     if (name == "*") {
-      takes_rest = true;
+      takes_varargs = true;
     } else if (name == "**") {
-      takes_named = true;
+      takes_kwargs = true;
     } else if (name == "/") {
-      by_place = true;
+      positional_only = true;
     } else if (name.ends_with('=')) {
       names.push_back(name.substr(0, name.size() - 1));
     } else {
       names.push_back(name);
-      needed = names.size();
+      required_count = names.size();
     }
   }
   values_.resize(names.size());
-  given_.resize(names.size());
+  is_given_.resize(names.size());
   for (size_t i = 0; i < arguments.values.size(); ++i) {
     if (i < names.size()) {
       values_[i] = arguments.values[i];
-      given_[i] = true;
-    } else if (takes_rest) {
+      is_given_[i] = true;
+    } else if (takes_varargs) {
       varargs_.push_back(arguments.values[i]);
     } else {
-      throw_error(what + " takes at most " + std::to_string(names.size()) + " values, found " +
+      throw_error(callee + " takes at most " + std::to_string(names.size()) + " values, found " +
                   std::to_string(arguments.values.size()));
     }
   }
-  for (const auto& [name, value] : arguments.named) {
-    const auto found = by_place ? names.end() : std::find(names.begin(), names.end(), name);
+  for (const auto& [name, value] : arguments.keywords) {
+    const auto found = positional_only ? names.end() : std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
-      if (!takes_named) throw_error(what + " takes no value named \"" + name + "\"");
+      if (!takes_kwargs) throw_error(callee + " takes no value named \"" + name + "\"");
       kwargs_.emplace_back(name, value);
       continue;
     }
     const auto at = static_cast<size_t>(found - names.begin());
-    if (given_[at]) throw_error(what + " is given two values for \"" + name + "\"");
+    if (is_given_[at]) throw_error(callee + " is given two values for \"" + name + "\"");
     values_[at] = value;
-    given_[at] = true;
+    is_given_[at] = true;
   }
-  for (size_t i = 0; i < needed; ++i)
-    if (!given_[i]) throw_error(what + " needs a value for \"" + std::string(names[i]) + "\"");
+  for (size_t i = 0; i < required_count; ++i)
+    if (!is_given_[i]) throw_error(callee + " needs a value for \"" + std::string(names[i]) + "\"");
 }
 
-const std::string& BoundArguments::text(size_t at) const {
-  return text_in(values_[at]);
+const std::string& BoundArguments::text(size_t index) const {
+  return text_in(values_[index]);
 }
 
 const std::string& text_in(const Value& value) {

@@ -11,39 +11,47 @@ namespace clover::data::jinja {
 
 /// Arguments of a call: positional and keyword ones.
 struct Arguments {
-  std::vector<Value> values;
-  std::vector<std::pair<std::string, Value>> named;
+  std::vector<Value> values;                            // positional
+  std::vector<std::pair<std::string, Value>> keywords;  // keyword arguments, in order
 };
 
 /// The arguments of a call bound to parameters, as Python's inspect.BoundArguments.
 class BoundArguments {
  public:
-  /// `parameters`: names separated by blanks.  "name=" is optional, "*" takes further positional arguments,
-  /// "**" further keyword arguments; a "/" at the beginning makes all of them positional-only.  `what` names
-  /// the callee in errors. InputError where Python raises a TypeError.
-  BoundArguments(std::string_view parameters, const std::string& what, const Arguments& arguments);
+  /// `parameters`: names with blanks between them.  "name=" is optional, "*" takes further positional
+  /// arguments, "**" further keyword arguments; a "/" at the beginning makes all parameters positional-only.
+  /// `callee`: its name in error messages.  InputError where Python raises a TypeError.
+  BoundArguments(std::string_view parameters, const std::string& callee, const Arguments& arguments);
 
-  bool given(size_t at) const { return at < values_.size() && given_[at]; }
-  /// The value of parameter number `at`; undefined when it was left out.
-  const Value& at(size_t at) const { return values_[at]; }
-  bool is_absent(size_t at) const { return !given(at) || values_[at].is_none(); }
-  bool truth(size_t at, bool fallback = false) const { return given(at) ? is_true(values_[at]) : fallback; }
+  // The functions below take the number of a parameter in `parameters`, from 0.
+  bool is_given(size_t index) const { return index < values_.size() && is_given_[index]; }
+  /// The value of the parameter; undefined when it was left out.
+  const Value& at(size_t index) const { return values_[index]; }
+  /// Whether the parameter was left out or is none.
+  bool is_absent(size_t index) const { return !is_given(index) || values_[index].is_none(); }
+  bool boolean(size_t index, bool default_value = false) const {
+    return is_given(index) ? is_true(values_[index]) : default_value;
+  }
   /// InputError when it is no integer.
-  int64_t integer(size_t at, int64_t fallback) const { return given(at) ? index_of(values_[at]) : fallback; }
+  int64_t integer(size_t index, int64_t default_value) const {
+    return is_given(index) ? index_of(values_[index]) : default_value;
+  }
   /// InputError when it is no text.
-  const std::string& text(size_t at) const;
-  std::string text(size_t at, const std::string& fallback) const { return given(at) ? text(at) : fallback; }
+  const std::string& text(size_t index) const;
+  std::string text(size_t index, const std::string& default_value) const {
+    return is_given(index) ? text(index) : default_value;
+  }
 
   const std::vector<Value>& varargs() const { return varargs_; }
   const std::vector<std::pair<std::string, Value>>& kwargs() const { return kwargs_; }
 
  private:
-  std::vector<Value> values_;
-  std::vector<bool> given_;
+  std::vector<Value> values_;   // by parameter
+  std::vector<bool> is_given_;  // by parameter
   std::vector<Value> varargs_;
   std::vector<std::pair<std::string, Value>> kwargs_;
 };
 
-const std::string& text_in(const Value& value);  // InputError when it is no text
+const std::string& text_in(const Value& value);  // the value's text; InputError when it has another type
 
 }  // namespace clover::data::jinja

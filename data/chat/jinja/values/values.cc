@@ -9,12 +9,13 @@ namespace clover::data::jinja {
 namespace {
 
 struct HeldText {
-  explicit HeldText(std::string text) : held(text.size()), value(std::move(text)) {}
-  HeldBytes held;
+  explicit HeldText(std::string text) : held_bytes(text.size()), value(std::move(text)) {}
+  HeldBytes held_bytes;
   std::string value;
 };
 
-int depth_around(const std::vector<Value>& items) {
+/// Value::depth of a container of these items.
+int container_depth(const std::vector<Value>& items) {
   int deepest = 0;
   for (const Value& item : items) deepest = std::max(deepest, item.depth());
   if (deepest >= max_value_depth) throw_error("lists or dicts lie more than 100 deep within each other");
@@ -23,21 +24,21 @@ int depth_around(const std::vector<Value>& items) {
 
 struct HeldItems {
   explicit HeldItems(std::vector<Value> items)
-      : held(items.size() * sizeof(Value)), value(std::move(items)), depth(depth_around(value)) {
-    charge_work(static_cast<int64_t>(value.size() / 4));
+      : held_bytes(items.size() * sizeof(Value)), value(std::move(items)), depth(container_depth(value)) {
+    charge_template_work(static_cast<int64_t>(value.size() / 4));
   }
-  HeldBytes held;
+  HeldBytes held_bytes;
   std::vector<Value> value;
   int depth;
 };
 
 struct HeldDict {
   explicit HeldDict(Dict dict)
-      : held(2 * dict.items.size() * sizeof(Value)), value(std::move(dict)), depth(1) {
+      : held_bytes(2 * dict.items.size() * sizeof(Value)), value(std::move(dict)), depth(1) {
     for (const auto& [key, item] : value.items) depth = std::max({depth, key.depth() + 1, item.depth() + 1});
     if (depth > max_value_depth) throw_error("lists or dicts lie more than 100 deep within each other");
   }
-  HeldBytes held;
+  HeldBytes held_bytes;
   Dict value;
   int depth;
 };
@@ -50,10 +51,10 @@ Value Value::none() {
   return value;
 }
 
-Value Value::of(bool whether) {
+Value Value::of(bool boolean) {
   Value value;
   value.kind_ = Kind::boolean;
-  value.integer_ = whether;
+  value.integer_ = boolean;
   return value;
 }
 
@@ -73,7 +74,7 @@ Value Value::of(double number) {
 
 Value Value::of(std::string text) {
   check_size(text);
-  charge_work(static_cast<int64_t>(text.size() >> 7));
+  charge_template_work(static_cast<int64_t>(text.size() >> 7));
   Value value;
   value.kind_ = Kind::text;
   value.data_ = std::make_shared<const HeldText>(std::move(text));
@@ -166,18 +167,18 @@ int Value::depth() const {
 }
 
 const Value* Dict::find(std::string_view key) const {
-  charge_work(static_cast<int64_t>(items.size() >> 3));
-  for (const auto& [own, value] : items)
-    if (own.is_text() && own.text() == key) return &value;
+  charge_template_work(static_cast<int64_t>(items.size() >> 3));
+  for (const auto& [own_key, value] : items)
+    if (own_key.is_text() && own_key.text() == key) return &value;
   return nullptr;
 }
 
 const Value* Dict::find(const Value& key) const {
   if (key.is_text()) return find(key.text());
   check_hashable(key);
-  charge_work(static_cast<int64_t>(items.size() >> 3));
-  for (const auto& [own, value] : items)
-    if (equal(own, key)) return &value;
+  charge_template_work(static_cast<int64_t>(items.size() >> 3));
+  for (const auto& [own_key, value] : items)
+    if (equal(own_key, key)) return &value;
   return nullptr;
 }
 
@@ -203,17 +204,19 @@ std::string Range::repr() const {
          (step == 1 ? "" : ", " + integer_digits(step)) + ")";
 }
 
-View::View(std::string named, std::vector<Value> parts) : name(std::move(named)), items(std::move(parts)) {
-  depth = depth_around(items);
+View::View(std::string type_name, std::vector<Value> parts)
+    : name(std::move(type_name)), items(std::move(parts)) {
+  depth = container_depth(items);
 }
 
-Generator::Generator(std::string named, int of_depth, std::function<std::optional<Value>()> made_by)
-    : name(std::move(named)), next(std::move(made_by)) {
-  depth = of_depth + 1;
+Generator::Generator(std::string type_name, int source_depth, std::function<std::optional<Value>()> next_item)
+    : name(std::move(type_name)), next(std::move(next_item)) {
+  depth = source_depth + 1;
   if (depth > max_value_depth) throw_error("more than 100 filters of lists wait for each other");
 }
 
-Method::Method(Value of_value, std::string named) : self(std::move(of_value)), name(std::move(named)) {
+Method::Method(Value object, std::string method_name)
+    : self(std::move(object)), name(std::move(method_name)) {
   depth = self.depth() + 1;
 }
 

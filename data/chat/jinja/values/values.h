@@ -26,7 +26,7 @@ class Unsupported : public InputError {
  public:
   using InputError::InputError;
 };
-/// The template called raise_exception(); the message is its own.
+/// The template called raise_exception(), with this message.
 class TemplateRaised : public InputError {
  public:
   using InputError::InputError;
@@ -41,7 +41,7 @@ class TemplateRaised : public InputError {
 class Value;
 struct Dict;
 
-/// Base of values that are none of the plain types: functions, generators, namespaces, ..
+/// Base of all other values, of Kind::object: functions, generators, namespaces, ..
 struct Object {
   virtual ~Object() = default;
   virtual std::string type() const = 0;  // Python's name of the type
@@ -49,7 +49,7 @@ struct Object {
   virtual std::optional<Value> attribute(const std::string& name) const;
   /// repr(); Unsupported where Python would print an address.
   virtual std::string repr() const;
-  int depth = 0;  // nesting of values
+  int depth = 0;  // as Value::depth
 };
 
 /// A value.  Texts, items and dicts are shared, so that reading a conversation does not copy it.
@@ -96,14 +96,15 @@ class Value {
   std::shared_ptr<Type> as() const {
     return std::dynamic_pointer_cast<Type>(object_);
   }
-  bool shares(const Value& other) const {
+  /// Python's "is" for values with shared contents: texts, lists, tuples, dicts and objects.
+  bool is_same_object(const Value& other) const {
     return kind_ == other.kind_ && data_ == other.data_ && object_ == other.object_;
   }
-  int depth() const;
+  int depth() const;  // nesting of lists, dicts and objects; 0: contains no values
 
  private:
   Kind kind_ = Kind::undefined;
-  bool markup_ = false;  // of a tuple: it is a group
+  bool markup_ = false;  // a text is markup; a tuple is a group
   union {
     Integer integer_ = 0;
     double real_;
@@ -142,7 +143,7 @@ struct Range : Object {
 
 /// A generator: items are computed when they are needed, and only once.
 struct Generator : Object {
-  Generator(std::string name, int of_depth, std::function<std::optional<Value>()> next);
+  Generator(std::string name, int source_depth, std::function<std::optional<Value>()> next);
   std::string type() const override { return name; }
   std::string name;
   std::function<std::optional<Value>()> next;

@@ -18,7 +18,7 @@ std::vector<std::string> chunks_of(const std::string& line) {
     chunks.push_back(line.substr(at, end - at));
     at = end;
   }
-  charge_work(std::ssize(chunks));
+  charge_template_work(std::ssize(chunks));
   return {chunks.rbegin(), chunks.rend()};
 }
 
@@ -31,31 +31,31 @@ std::vector<std::string> wrapped(const std::string& line, int64_t width, bool br
   const auto is_blank = [](const std::string& chunk) { return stripped(chunk, true, false).empty(); };
   while (!chunks.empty()) {
     if (!lines.empty() && is_blank(chunks.back())) chunks.pop_back();
-    std::vector<std::string> taken;
+    std::vector<std::string> line_chunks;
     int64_t length = 0;
     for (; !chunks.empty(); chunks.pop_back()) {
-      const int64_t more = count_characters(chunks.back());
-      if (length + more > width) break;
-      length += more;
-      taken.push_back(chunks.back());
+      const int64_t chunk_length = count_characters(chunks.back());
+      if (length + chunk_length > width) break;
+      length += chunk_length;
+      line_chunks.push_back(chunks.back());
     }
     if (!chunks.empty() && count_characters(chunks.back()) > width) {
       if (break_long) {
-        charge_work(static_cast<int64_t>(chunks.back().size() >> 3));
+        charge_template_work(static_cast<int64_t>(chunks.back().size() >> 3));
         const size_t cut = character_starts(chunks.back())[static_cast<size_t>(width - length)];
-        taken.push_back(chunks.back().substr(0, cut));
+        line_chunks.push_back(chunks.back().substr(0, cut));
         chunks.back().erase(0, cut);
-      } else if (taken.empty()) {
-        taken.push_back(chunks.back());
+      } else if (line_chunks.empty()) {
+        line_chunks.push_back(chunks.back());
         chunks.pop_back();
       }
     }
-    if (!taken.empty() && is_blank(taken.back())) taken.pop_back();
-    if (taken.empty()) continue;
-    std::string all;
-    for (const std::string& chunk : taken) all += chunk;
-    lines.push_back(std::move(all));
-    charge_work(4);
+    if (!line_chunks.empty() && is_blank(line_chunks.back())) line_chunks.pop_back();
+    if (line_chunks.empty()) continue;
+    std::string text;
+    for (const std::string& chunk : line_chunks) text += chunk;
+    lines.push_back(std::move(text));
+    charge_template_work(4);
   }
   return lines;
 }

@@ -1,4 +1,4 @@
-#include "train/run/folder_lock.h"
+#include "data/files/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,7 +9,7 @@
 
 #include "data/files/error.h"
 
-namespace clover::train {
+namespace clover::data {
 
 FolderLock::FolderLock(const std::filesystem::path& folder) {
   std::error_code error;
@@ -17,13 +17,13 @@ FolderLock::FolderLock(const std::filesystem::path& folder) {
   // Locks the folder itself, so that no lock file is left.
   descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) {
-    throw data::InputError(folder.string() + " cannot be used as a run folder: " + std::strerror(errno) +
-                           ".");
+    throw InputError(folder.string() + " cannot be used as a folder of results: " + std::strerror(errno) +
+                     ".");
   }
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
-    throw data::InputError(folder.string() +
-                           " is in use by another training process: wait for it, or give another --output.");
+    throw InputError(folder.string() +
+                     " is in use by another process: wait for it, or give another --output.");
   }
 }
 
@@ -31,4 +31,4 @@ FolderLock::~FolderLock() {
   ::close(descriptor_);
 }
 
-}  // namespace clover::train
+}  // namespace clover::data

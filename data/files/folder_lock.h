@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-namespace clover::train {
+namespace clover::data {
 
-/// A lock (flock) on a run folder against a second process.  The system releases it when the process ends.
+/// A lock (flock) on a folder against a second process.  The system releases it when the process ends.
 class FolderLock {
  public:
   /// Creates the folder and locks it.  InputError when another process has locked it.
@@ -17,4 +17,4 @@ class FolderLock {
   int descriptor_;
 };
 
-}  // namespace clover::train
+}  // namespace clover::data

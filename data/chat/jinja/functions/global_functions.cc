@@ -1,4 +1,4 @@
-#include "data/chat/jinja/functions/objects.h"
+#include "data/chat/jinja/functions/global_functions.h"
 
 #include <algorithm>
 #include <ctime>
@@ -10,23 +10,23 @@ namespace clover::data::jinja {
 namespace {
 
 Value new_range(const Arguments& arguments) {
-  constexpr int64_t most = 100'000;  // the limit of jinja2's sandbox
-  if (!arguments.named.empty() || arguments.values.empty() || arguments.values.size() > 3)
+  constexpr int64_t max_count = 100'000;  // the limit of jinja2's sandbox
+  if (!arguments.keywords.empty() || arguments.values.empty() || arguments.values.size() > 3)
     throw_error("range() takes one to three numbers");
   int64_t bounds[3] = {0, 0, 1};
   for (size_t i = 0; i < arguments.values.size(); ++i) bounds[i] = index_of(arguments.values[i]);
   if (arguments.values.size() == 1) std::swap(bounds[0], bounds[1]);
   const auto& [begin, end, step] = bounds;
   if (step == 0) throw_error("a range with a step of 0");
-  const int64_t span = step > 0 ? end - begin : begin - end;
-  const int64_t count = span > 0 ? (span - 1) / std::abs(step) + 1 : 0;
-  if (count > most) throw_error("a range of more than 100000 numbers");
+  const int64_t distance = step > 0 ? end - begin : begin - end;
+  const int64_t count = distance > 0 ? (distance - 1) / std::abs(step) + 1 : 0;
+  if (count > max_count) throw_error("a range of more than 100000 numbers");
   return Value::of(std::make_shared<Range>(begin, end, step, count));
 }
 
 /// strftime_now(), always on 26 July 2024, the default date of Llama 3.1's templates, so that a job can be
 /// repeated.
-Value date(const Arguments& arguments) {
+Value strftime_now(const Arguments& arguments) {
   const BoundArguments bound("format", "strftime_now()", arguments);
   std::tm day{};
   day.tm_year = 2024 - 1900, day.tm_mon = 6, day.tm_mday = 26, day.tm_wday = 5, day.tm_yday = 207;
@@ -38,16 +38,16 @@ Value date(const Arguments& arguments) {
 }  // namespace
 
 const Value* Namespace::find(const std::string& name) const {
-  for (const auto& [own, value] : values)
-    if (own == name) return &value;
+  for (const auto& [key, value] : values)
+    if (key == name) return &value;
   return nullptr;
 }
 
 void Namespace::set(const std::string& name, Value value) {
   if (name.starts_with('_')) throw_error("a namespace keeps nothing whose name begins with an underscore");
-  charge_work(static_cast<int64_t>(values.size() >> 4));
-  for (auto& [own, old] : values)
-    if (own == name) return void(old = std::move(value));
+  charge_template_work(static_cast<int64_t>(values.size() >> 4));
+  for (auto& [key, old] : values)
+    if (key == name) return void(old = std::move(value));
   values.emplace_back(name, std::move(value));
 }
 
@@ -57,61 +57,61 @@ std::optional<Value> Namespace::attribute(const std::string& name) const {
 }
 
 std::string Namespace::repr() const {
-  thread_local int within = 0;
+  thread_local int nesting = 0;
   struct Level {
-    Level() { ++within; }
-    ~Level() { --within; }
+    Level() { ++nesting; }
+    ~Level() { --nesting; }
   } const level;
-  if (within > 20) throw_error("a namespace lies within itself");
+  if (nesting > 20) throw_error("a namespace lies within itself");
   Dict dict;
   for (const auto& [name, value] : values) dict.items.emplace_back(Value::of(name), value);
   return "<Namespace " + jinja::repr(Value::of(std::move(dict))) + ">";
 }
 
-Cycler::Cycler(std::vector<Value> of_items) : items(std::move(of_items)) {
+Cycler::Cycler(std::vector<Value> new_items) : items(std::move(new_items)) {
   if (items.empty()) throw_error("a cycler of nothing");
   depth = Value::list(items).depth();
 }
 
 std::optional<Value> Cycler::attribute(const std::string& name) const {
-  if (name == "current") return items[at];
-  if (name == "pos") return Value::of(static_cast<Integer>(at));
+  if (name == "current") return items[position];
+  if (name == "pos") return Value::of(static_cast<Integer>(position));
   if (name == "items") return Value::tuple(items);
   return std::nullopt;
 }
 
-Value Cycler::moved(bool to_begin) {
+Value Cycler::advance_or_reset(bool to_begin) {
   if (to_begin) {
-    at = 0;
+    position = 0;
     return Value::none();
   }
-  const Value now = items[at];
-  at = (at + 1) % items.size();
-  return now;
+  const Value item = items[position];
+  position = (position + 1) % items.size();
+  return item;
 }
 
 std::optional<Value> Joiner::attribute(const std::string& name) const {
   if (name == "sep") return separator;
-  return name == "used" ? std::optional(Value::of(used)) : std::nullopt;
+  return name == "used" ? std::optional(Value::of(called_before)) : std::nullopt;
 }
 
-Value Joiner::called() {
-  return std::exchange(used, true) ? separator : Value::of(std::string());
+Value Joiner::call() {
+  return std::exchange(called_before, true) ? separator : Value::of(std::string());
 }
 
 bool is_function(const std::string& name) {
-  for (const char* known :
+  for (const char* function :
        {"range", "dict", "namespace", "cycler", "joiner", "lipsum", "raise_exception", "strftime_now"})
-    if (name == known) return true;
+    if (name == function) return true;
   return false;
 }
 
 Value new_dict(const Arguments& arguments) {
   const BoundArguments bound("/ items= **", "dict()", arguments);
   Dict dict;
-  if (bound.given(0) && bound.at(0).is_dict()) {
+  if (bound.is_given(0) && bound.at(0).is_dict()) {
     dict = bound.at(0).dict();
-  } else if (bound.given(0)) {
+  } else if (bound.is_given(0)) {
     Items items(bound.at(0));
     while (const std::optional<Value> item = items.next()) {
       const std::vector<Value> pair = items_of(*item);
@@ -128,25 +128,26 @@ Value new_dict_of_keys(const Arguments& arguments) {
   Dict dict;
   Items items(bound.at(0));
   while (const std::optional<Value> key = items.next())
-    dict.set(*key, bound.given(1) ? bound.at(1) : Value::none());
+    dict.set(*key, bound.is_given(1) ? bound.at(1) : Value::none());
   return Value::of(std::move(dict));
 }
 
 std::shared_ptr<Namespace> new_namespace(const Arguments& arguments) {
-  auto space = std::make_shared<Namespace>();
+  auto new_space = std::make_shared<Namespace>();
   const Value dict = new_dict(arguments);
   for (const auto& [key, value] : dict.dict().items)
-    if (key.is_text()) space->set(key.text(), value);
-  return space;
+    if (key.is_text()) new_space->set(key.text(), value);
+  return new_space;
 }
 
 Value call_function(const std::string& name, const Arguments& arguments) {
   if (name == "range") return new_range(arguments);
   if (name == "dict") return new_dict(arguments);
-  if (name == "strftime_now") return date(arguments);
+  if (name == "strftime_now") return strftime_now(arguments);
   if (name == "joiner") {
     const BoundArguments bound("sep=", "joiner()", arguments);
-    return Value::of(std::make_shared<Joiner>(bound.given(0) ? bound.at(0) : Value::of(std::string(", "))));
+    return Value::of(
+        std::make_shared<Joiner>(bound.is_given(0) ? bound.at(0) : Value::of(std::string(", "))));
   }
   if (name == "cycler") {
     const BoundArguments bound("*", "cycler()", arguments);

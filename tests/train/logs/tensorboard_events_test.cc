@@ -1,4 +1,4 @@
-#include "train/run/tensorboard_events.h"
+#include "train/logs/tensorboard_events.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

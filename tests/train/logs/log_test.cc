@@ -1,4 +1,4 @@
-#include "train/run/log.h"
+#include "train/logs/log.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "infer/controls/generation_settings.h"
+#include "infer/controls/generation_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "infer/controls/generation_settings.h"
+#include "infer/controls/generation_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr const char* count_fields[] = {"no_repeat_ngram_size", "min_new_tokens"
 constexpr const char* id_list_fields[] = {"suppress_tokens", "begin_suppress_tokens"};
 
 /// Settings of transformers' `generate` that are not supported, each with the value at which it has no
-/// effect; null never has one.
+/// effect.  A setting that is null never has an effect.
 const std::map<std::string, json>& unsupported_settings() {
   static const std::map<std::string, json> no_effect_values = {{"constraints", {}},
                                                                {"diversity_penalty", 0},
@@ -46,19 +46,20 @@ const std::map<std::string, json>& unsupported_settings() {
   return no_effect_values;
 }
 
-/// Settings of sampling that command-line options give instead.
+/// Sampling settings that are not read: command-line options and requests give them.
 constexpr const char* sampling_settings[] = {"temperature", "top_k", "top_p", "min_p"};
-/// Settings of sampling that are not supported, each with the value at which it has no effect.
+/// Sampling settings that are not supported, each with the value at which it has no effect.
 const std::map<std::string, json> unsupported_sampling = {
     {"epsilon_cutoff", 0}, {"eta_cutoff", 0}, {"top_h", {}}, {"typical_p", 1}};
 
+/// The value of `name` in the file; null when it is absent.
 json member(const json& file, const std::string& name) {
   const auto at = file.find(name);
   return at == file.end() ? json() : *at;
 }
 
-/// "name value" for people, at most 40 bytes of the value.
-std::string shown(const std::string& name, const json& value) {
+/// "name value" for messages, with at most 40 bytes of the value.
+std::string setting_text(const std::string& name, const json& value) {
   std::string text = data::to_json_line(value);
   if (text.size() <= 40) return name + " " + text;
   return name + (value.is_array() ? " (" + std::to_string(value.size()) + " of them)"
@@ -66,9 +67,9 @@ std::string shown(const std::string& name, const json& value) {
 }
 
 std::string joined(const std::vector<std::string>& parts) {
-  std::string all;
-  for (const std::string& part : parts) all += (all.empty() ? "" : ", ") + part;
-  return all;
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
 }
 
 /// The supported settings of the file as fields of a request.  Counts that are not positive are left out,
@@ -85,7 +86,7 @@ json supported_fields(const json& file) {
   return fields;
 }
 
-/// Drops token ids outside the vocabulary.
+/// Drops token ids outside the vocabulary, and bad words that contain one.
 void drop_unknown_ids(ControlFields& controls, int64_t vocab) {
   const auto unknown = [vocab](int64_t id) { return id < 0 || id >= vocab; };
   for (auto* ids : {&controls.suppressed, &controls.suppressed_first})
@@ -96,24 +97,27 @@ void drop_unknown_ids(ControlFields& controls, int64_t vocab) {
   }
 }
 
-/// Adds the settings of the file that are in `settings` with another value than the one without effect.
-void add_requested(const json& file, const std::map<std::string, json>& settings,
-                   std::vector<std::string>& to) {
+/// Adds to `texts` those of `settings` that the file gives with an effect.  `settings`: names, each with the
+/// value without effect.
+void add_effective(const json& file, const std::map<std::string, json>& settings,
+                   std::vector<std::string>& texts) {
   for (const auto& [name, no_effect] : settings)
     if (const json value = member(file, name); !value.is_null() && value != no_effect && !value.empty())
-      to.push_back(shown(name, value));
+      texts.push_back(setting_text(name, value));
 }
 
+/// GenerationSettings::notice.  `source`: the file's path; `controls`: what was read from it.
 std::string notice_of(const std::string& source, const json& file, const ControlFields& controls) {
   std::vector<std::string> in_force, unsupported, sampling;
   const json fields = controls.to_json();
-  for (const auto& [name, value] : fields.items()) in_force.push_back(shown(name, value));
-  add_requested(file, unsupported_settings(), unsupported);
+  for (const auto& [name, value] : fields.items()) in_force.push_back(setting_text(name, value));
+  add_effective(file, unsupported_settings(), unsupported);
   if (member(file, "do_sample") == true) {
-    add_requested(file, unsupported_sampling, unsupported);
+    add_effective(file, unsupported_sampling, unsupported);
     sampling.push_back("do_sample");
     for (const char* name : sampling_settings)
-      if (const json value = member(file, name); !value.is_null()) sampling.push_back(shown(name, value));
+      if (const json value = member(file, name); !value.is_null())
+        sampling.push_back(setting_text(name, value));
   }
   std::vector<std::string> parts;
   if (!in_force.empty()) parts.push_back("in force by default: " + joined(in_force));
@@ -129,8 +133,8 @@ std::string notice_of(const std::string& source, const json& file, const Control
 }  // namespace
 
 GenerationSettings read_generation_settings(const std::filesystem::path& folder, int64_t vocab) {
-  const bool own = std::filesystem::exists(folder / "generation_config.json");
-  const char* name = own ? "generation_config.json" : "config.json";
+  const bool has_generation_config = std::filesystem::exists(folder / "generation_config.json");
+  const char* name = has_generation_config ? "generation_config.json" : "config.json";
   const json file = data::read_json(folder / name);
   GenerationSettings settings;
   if (!file.is_object()) return settings;

@@ -1,4 +1,4 @@
-#include "train/run/tensorboard_events.h"
+#include "train/logs/tensorboard_events.h"
 
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
 }
 constexpr std::array<uint32_t, 256> crc_table = make_crc_table();
 
-/// The masked CRC of TensorFlow's record files: rotated, plus a constant.
+/// The checksum of TensorFlow's record files: the CRC-32C, rotated, plus a constant.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
@@ -56,7 +56,8 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Event: wall_time double = 1, step int64 = 2, file_version string = 3, summary = 5, session_log = 7.
+// The first two fields of an Event.  Its fields: wall_time double = 1, step int64 = 2, file_version string =
+// 3, summary = 5, session_log = 7.
 std::string begin_event(int64_t step) {
   std::string event;
   const double now = seconds_since_1970();
@@ -70,7 +71,7 @@ std::string begin_event(int64_t step) {
 }
 
 std::string file_name() {
-  static std::atomic<int> number{0};  // tells writers apart that one process creates in one second
+  static std::atomic<int> number{0};  // distinguishes writers that a process creates in the same second
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
   return "events.out.tfevents." + std::to_string(static_cast<int64_t>(seconds_since_1970())) + "." + host +
@@ -96,7 +97,7 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_
   std::string version = begin_event(0);
   put_bytes(version, 3, "brain.Event:2");
   write_record(version);
-  std::string start = begin_event(resume_step + 1);  // the first step to be dropped
+  std::string start = begin_event(resume_step + 1);  // the first step that TensorBoard drops
   put_bytes(start, 7, std::string("\x08\x01", 2));   // SessionLog: status = START
   write_record(start);
   flush();

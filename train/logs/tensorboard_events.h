@@ -8,13 +8,13 @@
 
 namespace clover::train {
 
-/// Writes scalars for TensorBoard: a record file of protocol-buffer `Event` messages, encoded by hand, each
-/// with its length and checksums.  Each writer begins a new file
+/// Writes scalars for TensorBoard: a file of records, each a protocol-buffer message `Event`, encoded by
+/// hand, with its length and checksums.  Each writer begins a new file
 /// `events.out.tfevents.<seconds>.<host>.<process>.<number>`; TensorBoard joins them.  Write errors after the
 /// constructor are ignored, since log.jsonl holds the same numbers.
 class TensorBoardWriter {
  public:
-  /// Creates folder and file.  `resume_step`: the step after which the run continues (-1: it begins);
+  /// Creates folder and file.  `resume_step`: the step after which a run continues, -1 for a new run.
   /// TensorBoard then drops later steps of earlier files.  std::runtime_error when the file cannot be
   /// created.
   explicit TensorBoardWriter(const std::filesystem::path& folder, int64_t resume_step = -1);
@@ -22,6 +22,7 @@ class TensorBoardWriter {
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 
+  /// Adds a point to the curve `tag`.
   void scalar(const std::string& tag, double value, int64_t step);
   void flush();
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace clover::infer {
+
+/// What making heads has taken, wall-clock seconds.
+struct TrainingCost {
+  double answers_seconds = 0;  // of making the training data with `batch` or `synthesize`; 0: not recorded
+  double fit_seconds = 0;      // of the optimiser steps, evaluations not counted
+  double operations = 0;       // floating-point operations of the fit; 0: not recorded
+  double seconds() const { return answers_seconds + fit_seconds; }
+};
+
+/// The cost that a heads folder's config.json records under "training"; nothing where it records none.
+std::optional<TrainingCost> training_cost(const nlohmann::json& heads_config);
+/// {"seconds", "answers_seconds", "fit_seconds", "operations"}, for reports.
+nlohmann::json to_json(const TrainingCost& cost);
+
+/// How many tokens must be served until the heads have saved the time of making them, at these tokens/s of
+/// plain decoding and with the heads; nothing when the heads save none.
+std::optional<double> break_even_tokens(const TrainingCost& cost, double plain_tokens_per_second,
+                                        double tokens_per_second);
+
+/// Adds "training_cost" and "break_even_tokens" (null: never) to the entries of run_bench whose heads record
+/// their cost; `costs`: by name of the heads.
+void add_break_even(nlohmann::json& configurations, const std::map<std::string, TrainingCost>& costs);
+/// A line for each kind of heads and batch size, for the fastest policy there; empty without costs.
+std::string break_even_table(const nlohmann::json& configurations);
+
+}  // namespace clover::infer
