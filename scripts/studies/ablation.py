@@ -1,0 +1,56 @@
+"""Study `ablation`: from Medusa to Clover, one ingredient at a time (the paper's ablation), over several seeds."""
+
+from statistics import mean, stdev
+
+from .cells import Output
+from .common import BUDGET, Study, slashed, tops
+from .pages import Page, draw_bars, spread, table
+
+# Name, kind and further options of `fit`; each adds one thing to the one before it.
+RUNGS = [
+    ("Medusa", "medusa", ()),
+    ("+ regression by concatenation", "clover", ("--regression", "concat", "--block", "none")),
+    ("+ attention decoder", "clover", ("--regression", "attention", "--block", "none")),
+    ("+ augmenting block, attention", "clover", ("--regression", "attention", "--block", "attention")),
+    ("+ augmenting block, full", "clover", ("--regression", "attention", "--block", "full")),
+]
+
+
+class Ablation(Study):
+    name = "ablation"
+
+    def stages(self) -> list[list[Output]]:
+        return [self.rate_search(("medusa", "clover")),
+                [self.rung_evaluation(rung, seed) for rung in range(len(RUNGS)) for seed in self.jobs.size.seeds]]
+
+    def rung_evaluation(self, rung: int, seed: int) -> Output:
+        name, kind, options = RUNGS[rung]
+        heads = self.heads(kind, self.best_rate(kind), seed, *options, label=name)
+        return self.evaluation(f"{name}, seed {seed}", heads)
+
+    def page(self) -> Page:
+        found = [[self.read(self.rung_evaluation(rung, seed)) for seed in self.jobs.size.seeds] for rung in range(len(RUNGS))]
+        tokens = [[evaluation["tokens_per_step"] for evaluation in of_rung] for of_rung in found]
+        figures = {"rungs": [{"name": name, "tokens_per_step": tokens[rung], "top1": [tops(one, 1) for one in found[rung]],
+                              "top5": [tops(one, 5) for one in found[rung]]} for rung, (name, _, _) in enumerate(RUNGS)]}
+        means = [mean(of_rung) for of_rung in tokens]
+        doubt = max((stdev(of_rung) for of_rung in tokens if len(of_rung) > 1), default=0.0)  # the widest spread over seeds
+        falls = [RUNGS[rung][0] for rung in range(1, len(RUNGS)) if means[rung] - means[rung - 1] <= doubt]
+        order = "Each ingredient adds more tokens than the seeds differ, in the published order." if not falls else \
+            f"These add no more than the seeds differ, against the published order: {', '.join(falls)}."
+        answer = (f"From Medusa's {means[0]:.2f} tokens a step Clover's ingredients lead to {means[-1]:.2f}, "
+                  f"{self.extra(means)}. {order} The spread over "
+                  f"{len(self.jobs.size.seeds)} seeds stands beside each figure.")
+        lines = [[name, spread(tokens[rung]), slashed(self.over_seeds(found[rung], 1)), slashed(self.over_seeds(found[rung], 5))]
+                 for rung, (name, _, _) in enumerate(RUNGS)]
+        section = (f"## Rungs\n\n{self.data_sentence()} {BUDGET} guesses a step, policy `clover`; accuracy by head, first head first, mean "
+                   "over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
+        return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section],
+                    {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],
+                                                           {"": means}, "tokens a step")})
+
+    def extra(self, means: list[float]) -> str:
+        return f"{(means[-1] - 1) / (means[0] - 1):.2f} times the extra tokens" if means[0] > 1 else "and Medusa yields no extra tokens"
+
+    def over_seeds(self, evaluations: list[dict], rank: int) -> list[float]:
+        return [mean(values) for values in zip(*(tops(one, rank) for one in evaluations))]

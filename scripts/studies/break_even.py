@@ -1,0 +1,73 @@
+"""Study `break-even`: what heads cost to make, what they save for each token served, and when the cost has come back."""
+
+import math
+
+from .cells import Output
+from .common import NAMES, Study, is_of
+from .pages import Page, draw_bars, table
+
+KINDS = ("medusa", "clover", "redrafter")
+TOKENS_AN_ANSWER = 200  # of which the page speaks
+
+
+class BreakEven(Study):
+    name = "break-even"
+
+    def stages(self) -> list[list[Output]]:
+        return [self.rate_search(KINDS), [self.speed()]]
+
+    def speed(self) -> Output:
+        return self.jobs.bench("speed of trained heads", [self.costed_heads(kind) for kind in KINDS], self.files["eval"], self.eval_count,
+                               "--draft", "off,auto", configurations=1 + len(KINDS))
+
+    def costed_heads(self, kind: str) -> Output:
+        """Of the better learning rate; the fit computes the target's features itself, so that its cost is whole."""
+        return self.heads(kind, self.best_rate(kind), features=False)
+
+    def page(self) -> Page:
+        sizes = self.jobs.size.batch_sizes
+        rows = self.read(self.speed())["configurations"]
+        plain = {row["batch_size"]: row["tokens_per_second"] for row in rows if row["draft"] == "off"}
+        kinds = {}
+        for kind in KINDS:
+            heads = self.costed_heads(kind)
+            with_heads = {row["batch_size"]: row for row in rows if row["draft"] == "auto" and is_of(row, heads)}
+            kinds[kind] = {
+                "cost": with_heads[sizes[0]]["training_cost"],
+                "saved_seconds_per_1000_tokens": {size: 1000 / plain[size] - 1000 / row["tokens_per_second"]
+                                                  for size, row in with_heads.items()},
+                "break_even_tokens": {size: row["break_even_tokens"] for size, row in with_heads.items()}}
+        return Page(f"When heads have paid for themselves: {self.jobs.target.name}", self.answer(kinds), {"kinds": kinds},
+                    [self.section(kinds)], {"break-even.png": lambda axes: draw_bars(
+                        axes, [f"batch {size}" for size in sizes],
+                        {NAMES[kind]: [of["saved_seconds_per_1000_tokens"][size] for size in sizes] for kind, of in kinds.items()},
+                        "seconds saved for 1000 tokens")})
+
+    def answer(self, kinds: dict) -> str:
+        sizes = self.jobs.size.batch_sizes
+        best = min(kinds, key=lambda kind: kinds[kind]["break_even_tokens"][sizes[0]] or math.inf)
+        cost, tokens = kinds[best]["cost"], kinds[best]["break_even_tokens"]
+        return (f"Making {NAMES[best]} heads took {cost['seconds']:.0f} seconds on this machine, {cost['fit_seconds']:.0f} of them training. "
+                f"Decoding one sequence at a time they have paid for themselves {when(tokens[sizes[0]])}. At batch {sizes[-1]} they have "
+                f"{when(tokens[sizes[-1]])}.")
+
+    def section(self, kinds: dict) -> str:
+        sizes = self.jobs.size.batch_sizes
+        lines = [[NAMES[kind], f"{of['cost']['answers_seconds']:.0f}", f"{of['cost']['fit_seconds']:.0f}", f"{of['cost']['operations'] / 1e12:.1f}",
+                  *(of["saved_seconds_per_1000_tokens"][size] for size in sizes),
+                  *(answers(of["break_even_tokens"][size]) for size in sizes)] for kind, of in kinds.items()]
+        header = ["", "answers, s", "fit, s", "10^12 operations of the fit", *(f"saved for 1000 tokens, batch {size}, s" for size in sizes),
+                  *(f"answers until it pays, batch {size}" for size in sizes)]
+        return (f"## Cost and gain\n\n{self.data_sentence()} Heads decode under `auto`; the cost is wall-clock time on the machine that "
+                "decodes: the target's answers to the training questions, and the steps of the fit. Choosing among learning rates is not "
+                "counted, nor is loading, and `prepare` takes a second. Each fit computes the target's features itself. Energy is not claimed: this machine does not tell it.\n\n" + table(header, lines))
+
+
+def when(tokens: float | None) -> str:
+    if tokens is None:
+        return "never, since they save nothing"
+    return f"after {tokens / 1000:,.0f} thousand tokens, {answers(tokens)} answers of {TOKENS_AN_ANSWER} tokens"
+
+
+def answers(tokens: float | None) -> str:
+    return "never" if tokens is None else f"{tokens / TOKENS_AN_ANSWER:,.0f}"

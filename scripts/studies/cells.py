@@ -1,0 +1,238 @@
+"""Cells: runs of clover-infer and clover-train, each kept under the hash of all that it depends on.
+
+A cell is a command line.  Its key is the hash of the program, of the words of the command line, of the contents of the
+files that it reads and of the keys of the cells whose output it reads.  What it writes lies in cells/KEY, and a cell whose
+folder is there is never run again.  A cell that was stopped leaves cells/KEY.part; programs that can go on do so.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAST_LINES = 12  # of a log, which a failure shows
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file or folder that another cell has written."""
+
+    cell: "Cell"
+    name: str
+
+
+@dataclass(frozen=True)
+class Own:
+    """A file or folder that this cell writes."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A file that makes a cell faster and changes nothing in its result: not part of its key."""
+
+    path: Path
+
+
+Word = str | Path | Output | Own | Cache
+
+
+@dataclass(eq=False)
+class Cell:
+    """One run of a program.
+
+    words: the command line after the program; a Path is a file or folder that is read, and counts by its contents.
+    sort: what its duration is like ("fit clover"): cells of one sort correct each other's estimates.
+    seconds: expected duration.
+    resume: further words when it was begun before; None: begins anew.
+    """
+
+    title: str
+    program: str
+    words: list[Word]
+    sort: str
+    seconds: float
+    resume: list[str] | None = None
+
+    @cached_property
+    def key(self) -> str:
+        digest = hashlib.blake2b(digest_size=12)
+
+        def add(*texts: str) -> None:
+            for text in texts:
+                digest.update(f"{len(text)}:{text}".encode())
+
+        add(self.program, contents_hash(program(self.program)))
+        for word in self.words:
+            match word:
+                case str():
+                    add("word", word)
+                case Path():
+                    add("contents", contents_hash(word))
+                case Output():
+                    add("output", word.cell.key, word.name)
+                case Own():
+                    add("own", word.name)
+        return digest.hexdigest()
+
+    @property
+    def needs(self) -> list["Cell"]:
+        return [word.cell for word in self.words if isinstance(word, Output)]
+
+
+def program(name: str) -> Path:
+    return ROOT / "build" / "bin" / name
+
+
+_hashes: dict[tuple, str] = {}
+
+
+def contents_hash(path: Path) -> str:
+    """Of a file, or of the names and contents of all files of a folder."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        found = file.stat()
+        known = (file, found.st_size, found.st_mtime_ns)
+        if known not in _hashes:
+            with open(file, "rb") as stream:
+                _hashes[known] = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        digest.update(f"{file.relative_to(path)}:{_hashes[known]}\n".encode())
+    return digest.hexdigest()
+
+
+class Failed(Exception):
+    """One sentence for the user."""
+
+
+@dataclass
+class Runner:
+    """Runs cells that are not there yet, in an order in which each finds what it needs."""
+
+    folder: Path  # holds cells/
+    title: str
+    _ratios: dict[str, list[float]] = field(default_factory=dict)  # measured over expected seconds, by sort
+
+    def lock(self) -> None:
+        """One study at a time works in the folder; held until the process ends."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = open(self.folder / "lock", "w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Failed(f"another study works in {self.folder}: wait for it, or give --output another folder") from None
+
+    def place(self, cell: Cell) -> Path:
+        return self.folder / "cells" / cell.key
+
+    def path(self, output: Output) -> Path:
+        return self.place(output.cell) / output.name
+
+    def is_there(self, cell: Cell) -> bool:
+        return (self.place(cell) / "cell.json").exists()
+
+    def missing(self, cells: list[Cell]) -> list[Cell]:
+        """Those cells, and the ones that they need, that are not there; each behind what it needs."""
+        found: dict[str, Cell] = {}
+
+        def visit(cell: Cell) -> None:
+            if cell.key in found or self.is_there(cell):
+                return
+            for needed in cell.needs:
+                visit(needed)
+            found.setdefault(cell.key, cell)
+
+        for cell in cells:
+            visit(cell)
+        return list(found.values())
+
+    def expected(self, cell: Cell) -> float:
+        """Seconds, corrected by what cells of its sort, or else all, have taken."""
+        ratios = self._ratios.get(cell.sort) or [ratio for some in self._ratios.values() for ratio in some]
+        return cell.seconds * (sum(ratios) / len(ratios) if ratios else 1.0)
+
+    def run(self, cells: list[Cell]) -> None:
+        started = time.monotonic()
+        todo = self.missing(cells)
+        for number, cell in enumerate(todo, 1):
+            left = sum(self.expected(other) for other in todo[number - 1:])
+            self.say(f"{number}/{len(todo)} {cell.title}, about {duration(self.expected(cell))}; "
+                     f"{duration(time.monotonic() - started)} elapsed, about {duration(left)} left")
+            seconds = self.run_one(cell)
+            self._ratios.setdefault(cell.sort, []).append(seconds / max(cell.seconds, 0.1))
+
+    def run_one(self, cell: Cell) -> float:
+        place, part = self.place(cell), self.place(cell).with_suffix(".part")
+        before = 0.0  # seconds of earlier tries that it goes on from
+        goes_on = part.exists() and cell.resume is not None
+        if goes_on and (part / "seconds").exists():
+            before = float((part / "seconds").read_text())
+        if not goes_on:
+            shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True, exist_ok=True)
+        command = [str(program(cell.program)), *(self.spell(word, part) for word in cell.words), *(cell.resume or [] if goes_on else [])]
+        started = time.monotonic()
+        log = part / "log"
+        try:
+            with open(log, "a") as stream:
+                stream.write(" ".join(command) + "\n")
+                stream.flush()
+                code = run_to_its_end(command, stream)
+        finally:
+            seconds = before + time.monotonic() - started
+            (part / "seconds").write_text(f"{seconds:.3f}")
+        if code != 0:
+            last = "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+            raise Failed(f"{cell.title}: exit code {code}; what was finished is kept, and {log} ends with\n{last}")
+        (part / "cell.json").write_text(json.dumps({"title": cell.title, "command": command, "seconds": seconds}, indent=1) + "\n")
+        os.replace(part, place)
+        return seconds
+
+    def spell(self, word: Word, part: Path) -> str:
+        match word:
+            case Output():
+                return str(self.path(word))
+            case Own():
+                return str(part / word.name)
+            case Cache():
+                word.path.parent.mkdir(parents=True, exist_ok=True)
+                return str(word.path)
+        return str(word)
+
+    def seconds(self, cell: Cell) -> float:
+        """That a cell took which is there."""
+        return json.loads((self.place(cell) / "cell.json").read_text())["seconds"]
+
+    def read(self, output: Output) -> dict:
+        return json.loads(self.path(output).read_text())
+
+    def say(self, text: str) -> None:
+        print(f"{self.title}: {text}", file=sys.stderr, flush=True)
+
+
+def run_to_its_end(command: list[str], log) -> int:
+    """Runs a program; when this process is stopped the program may save what it has, and is waited for."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
+
+
+def duration(seconds: float) -> str:
+    """"45 s", "12 min" or "3 h 05 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,133 @@
+"""What several studies share: the data, heads of each kind at their better learning rate, and how figures are read."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+
+from .cells import Cell, Output
+from .jobs import Jobs, default_learning_rate, text_of
+from .pages import Page
+
+KINDS = ("medusa", "clover", "clover2", "hydra", "redrafter", "eagle", "eagle3")
+NAMES = {"medusa": "Medusa", "clover": "Clover", "clover2": "Clover-2", "hydra": "Hydra", "redrafter": "ReDrafter", "eagle": "EAGLE",
+         "eagle3": "EAGLE-3"}
+BUDGET = 4  # guesses a step where trees have a fixed size
+
+
+class Study:
+    """stages(): the cells, in groups; which cells a later group has may depend on the results of the ones before it."""
+
+    name = ""
+
+    def __init__(self, jobs: Jobs):
+        self.jobs = jobs
+
+    def stages(self) -> list[list[Output]]:
+        raise NotImplementedError
+
+    def page(self) -> Page:
+        raise NotImplementedError
+
+    def cells(self) -> list[Cell]:
+        return [output.cell for stage in self.stages() for output in stage]
+
+    # Data
+
+    @cached_property
+    def questions(self) -> dict[str, list[dict]]:
+        return self.jobs.questions()
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        return {name: self.jobs.file(name, records) for name, records in self.questions.items()}
+
+    @cached_property
+    def train_count(self) -> int:
+        return len(self.questions["train"])
+
+    @cached_property
+    def eval_count(self) -> int:
+        return len(self.questions["eval"])
+
+    @cached_property
+    def store(self) -> Output:
+        return self.jobs.store(self.jobs.answers("training", self.files["train"], self.train_count))
+
+    @cached_property
+    def dev_answers(self) -> Output:
+        return self.jobs.answers("development", self.files["dev"], len(self.questions["dev"]))
+
+    @cached_property
+    def eval_answers(self) -> Output:
+        return self.jobs.answers("unseen", self.files["eval"], self.eval_count)
+
+    # Heads
+
+    def rates(self, kind: str) -> list[float]:
+        return [default_learning_rate(kind) * factor for factor in self.jobs.size.learning_rates]
+
+    def heads(self, kind: str, rate: float, seed: int = 1, *options: str, label: str = "", features: bool = True) -> Output:
+        return self.jobs.heads(kind, rate, self.store, self.train_count, seed, *options, label=label, features=features)
+
+    def dev_evaluation(self, kind: str, rate: float) -> Output:
+        title = f"{NAMES[kind]} at {rate:g}"
+        return self.jobs.evaluation(title, self.heads(kind, rate), self.dev_answers, len(self.questions["dev"]))
+
+    def rate_search(self, kinds: tuple[str, ...]) -> list[Output]:
+        return [self.dev_evaluation(kind, rate) for kind in kinds for rate in self.rates(kind)]
+
+    def best_rate(self, kind: str) -> float:
+        """The one with the most tokens a step on the development questions; the configuration's until all are measured."""
+        measured = {}
+        for rate in self.rates(kind):
+            evaluation = self.dev_evaluation(kind, rate)
+            if not self.jobs.runner.is_there(evaluation.cell):
+                return default_learning_rate(kind)
+            measured[rate] = self.jobs.runner.read(evaluation)["tokens_per_step"]
+        return max(measured, key=measured.get)
+
+    def best_heads(self, kind: str) -> Output:
+        return self.heads(kind, self.best_rate(kind))
+
+    def evaluation(self, title: str, heads: Output) -> Output:
+        return self.jobs.evaluation(title, heads, self.eval_answers, self.eval_count)
+
+    # Results
+
+    def read(self, output: Output) -> dict:
+        return self.jobs.runner.read(output)
+
+    def machine(self) -> dict:
+        """As the first report that names it has it."""
+        for cell in self.cells():
+            for file in sorted(self.jobs.runner.place(cell).glob("*.json")):
+                found = json.loads(file.read_text())
+                if "machine" in found:
+                    return found["machine"]
+        return {}
+
+    def data_sentence(self) -> str:
+        tasks: dict[str, int] = {}
+        for record in self.questions["eval"]:
+            tasks[record.get("category", "prompts")] = tasks.get(record.get("category", "prompts"), 0) + 1
+        said = ", ".join(f"{count} {task}" for task, count in tasks.items())
+        return (f"Target {self.jobs.target.name}; heads learned from its answers to {self.train_count} questions; measured on {self.eval_count} "
+                f"unseen ones ({said}), none of which is among the training questions, compared by text.")
+
+
+def is_of(row: dict, heads: Output) -> bool:
+    """Whether a row of a bench was measured with these heads; their folder may have been moved since."""
+    return bool(row["heads"]) and heads.cell.key in row["heads"]
+
+
+def is_plain(row: dict) -> bool:
+    return row["draft"] == "off"
+
+
+def tops(evaluation: dict, rank: int) -> list[float]:
+    """By head: share of labels among its best `rank` guesses, in per cent, fed with the true tokens."""
+    return [100 * head["teacher_forced"][rank - 1] for head in evaluation["heads"]]
+
+
+def slashed(values: list[float]) -> str:
+    return " / ".join(f"{value:.0f}" for value in values)

@@ -1,0 +1,190 @@
+"""The jobs that studies are made of: questions, answers, stores, heads, evaluations, benches, as cells."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .cells import ROOT, Cache, Cell, Failed, Output, Own, Runner, contents_hash
+
+DEMO_DATA = ROOT / "scripts" / "demo_data"
+STUDY_DATA = ROOT / "scripts" / "study_data"
+# Relative duration of training by kind: Medusa's is 1.
+TRAINING_COST = {"medusa": 1.0, "clover": 1.3, "clover2": 2.0, "redrafter": 1.7, "hydra": 1.2, "eagle": 2.0, "eagle3": 2.5}
+
+
+@dataclass
+class Size:
+    """How much of everything a study takes."""
+
+    train_questions: int = 480
+    dev_questions: int = 24  # choose among settings
+    eval_questions: int = 24  # of each task, what is reported
+    answer_tokens: int = 160
+    bench_tokens: int = 96
+    epochs: float = 3
+    batch_sizes: tuple[int, ...] = (1, 4, 16)
+    rounds: int = 2
+    seeds: tuple[int, ...] = (1, 2, 3)
+    learning_rates: tuple[float, ...] = (0.5, 1.0, 2.0)  # times the kind's own
+    # Of `sensitivity`: learning rates as above, numbers of heads, tokens before the question, shares of the answers.
+    rate_factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    head_counts: tuple[int, ...] = (2, 3, 4, 5, 6)
+    contexts: tuple[int, ...] = (64, 250, 1000, 2000)
+    data_shares: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0)
+    sampling_questions: int = 200
+    draws: int = 2000
+
+
+QUICK = Size(train_questions=12, dev_questions=2, eval_questions=2, answer_tokens=12, bench_tokens=8, epochs=1, batch_sizes=(1, 2),
+             rounds=1, seeds=(1, 2), learning_rates=(1.0,), rate_factors=(0.5, 1.0), head_counts=(2, 3), contexts=(64, 250), data_shares=(0.5, 1.0),
+             sampling_questions=4, draws=40)
+
+
+@dataclass
+class Jobs:
+    """Makes cells for one target and one set of questions."""
+
+    runner: Runner
+    target: Path
+    size: Size
+    step_ms: float  # of a pass of 16 rows on this machine
+    prompts: list[Path] = field(default_factory=list)  # the user's; none: the questions that come with Clover
+
+    # Questions
+
+    def questions(self) -> dict[str, list[dict]]:
+        """"train", "dev" and "eval": requests; no text stands in two of them."""
+        if self.prompts:
+            parts = self._split_of_prompts()
+        else:
+            train = read_lines(DEMO_DATA / "train_questions.jsonl")
+            held_out = read_lines(DEMO_DATA / "eval_questions.jsonl")
+            for record in held_out:
+                record["category"] = "gsm8k"
+            parts = {"train": train[: self.size.train_questions],
+                     "dev": train[-self.size.dev_questions:],
+                     "eval": held_out[: self.size.eval_questions] + self._spec_bench()}
+        seen = {text_of(record) for record in parts["dev"] + parts["eval"]}
+        parts["train"] = [record for record in parts["train"] if text_of(record) not in seen]
+        measured = {text_of(record) for record in parts["eval"]}
+        parts["dev"] = [record for record in parts["dev"] if text_of(record) not in measured]
+        if not all(parts.values()):
+            raise Failed(f"too few different prompts: {', '.join(f'{len(part)} {name}' for name, part in parts.items())}; give more")
+        return parts
+
+    def _split_of_prompts(self) -> dict[str, list[dict]]:
+        records = {text_of(record): record for file in self.prompts for record in read_lines(file)}
+        # By hash, so that every file has its share of each part.
+        found = [records[text] for text in sorted(records, key=lambda text: hashlib.sha256(text.encode()).digest())]
+        measured = min(4 * self.size.eval_questions, len(found) // 4)
+        dev = min(self.size.dev_questions, len(found) // 8)
+        return {"eval": found[:measured], "dev": found[measured:measured + dev],
+                "train": found[measured + dev:][: self.size.train_questions]}
+
+    def _spec_bench(self) -> list[dict]:
+        by_category: dict[str, list[dict]] = {}
+        for record in read_lines(STUDY_DATA / "spec_bench.jsonl"):
+            by_category.setdefault(record["category"], []).append(record)
+        return [record for records in by_category.values() for record in records[: self.size.eval_questions]]
+
+    def file(self, name: str, records: list[dict]) -> Path:
+        """Writes requests where cells read them from."""
+        path = self.runner.folder / "questions" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        numbered = [{**record, "id": number} if "custom_id" not in record else {**record, "custom_id": str(number)}
+                    for number, record in enumerate(records)]  # ids of several files may be the same
+        text = "".join(json.dumps(record) + "\n" for record in numbered)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+        return path
+
+    # Cells
+
+    def answers(self, name: str, questions: Path, count: int, *options: str) -> Output:
+        words = ["batch", "--target", self.target, "--input", questions, "--output", Own("answers.jsonl"), "--draft", "off",
+                 "--max-batch", "16", "--max-tokens", str(self.size.answer_tokens), *options]
+        seconds = 2 + count * self.size.answer_tokens * self.step_ms / 16e3
+        return Output(Cell(f"answers to {count} {name} questions", "clover-infer", words, "answers", seconds, resume=[]), "answers.jsonl")
+
+    def store(self, answers: Output) -> Output:
+        words = ["prepare", "--target", self.target, "--input", answers, "--output", Own("store"), "--holdout", "0"]
+        return Output(Cell("a training set of them", "clover-train", words, "store", 5), "store")
+
+    def heads(self, kind: str, learning_rate: float, store: Output, count: int, seed: int = 1, *options: str, label: str = "",
+              features: bool = True) -> Output:
+        """Heads after the last step of a fit with the kind's configuration; count: answers of the store.
+
+        features: whether fits on the same answers share the target's features, which the first one computes; without, the cost
+        that a fit records is all of it."""
+        words = ["fit", "--config", ROOT / "configs" / f"{kind}.toml", "--target", self.target, "--data", store, "--output", Own("run"),
+                 "--lr", f"{learning_rate:g}", "--epochs", f"{self.size.epochs:g}", "--seed", str(seed), "--eval-every", "0",
+                 "--eval-prompts", "0", "--warmup", "10" if count > 100 else "1", "--checkpoint-every", "20", *options]
+        if features:
+            words += ["--feature-file", Cache(self.runner.folder / "features" / f"{store.cell.key}-{taps_of(kind, options)}")]
+        seconds = 5 + TRAINING_COST[kind] * count * self.size.answer_tokens * self.size.epochs * self.step_ms / 24e3
+        title = f"fit {label or kind}, learning rate {learning_rate:g}" + (f", seed {seed}" if seed != 1 else "")
+        return Output(Cell(title, "clover-train", words, f"fit {kind}", seconds, resume=["--resume", "auto"]), "run/last")
+
+    def evaluation(self, title: str, heads: Output, answers: Output, count: int) -> Output:
+        """Accuracy by head and tokens a step with four guesses, policy `clover`, on the questions of `answers`."""
+        words = ["eval", "--target", self.target, "--heads", heads, "--input", answers, "--json", Own("eval.json"), "--limit", "1000000",
+                 "--max-tokens", str(self.size.answer_tokens)]
+        seconds = 3 + 1.5 * count * self.size.answer_tokens * self.step_ms / 12e3
+        return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
+
+    def bench(self, title: str, heads: list[Output], questions: Path, count: int, *options: str, batch_sizes: tuple[int, ...] = (),
+              configurations: int = 1, rounds: int = 0) -> Output:
+        """Speed beside plain decoding; configurations: how many settings of each batch size are measured, plain included."""
+        sizes, rounds = batch_sizes or self.size.batch_sizes, rounds or self.size.rounds
+        words: list = ["bench", "--target", self.target]
+        if heads:
+            words += ["--heads", *heads]
+        words += ["--input", questions, "--batch-sizes", ",".join(map(str, sizes)), "--max-tokens", str(self.size.bench_tokens),
+                  "--rounds", str(rounds), "--json", Own("bench.json"), *options]
+        a_token = sum(self.step_ms / 1.6e3 * (1 + size / 25) / size for size in sizes)
+        seconds = 5 + configurations * rounds * count * self.size.bench_tokens * a_token
+        return Output(Cell(title, "clover-infer", words, "bench", seconds), "bench.json")
+
+
+def text_of(record: dict) -> str:
+    """What is asked, in one spelling, so that the same question is known again whatever its record looks like."""
+    record = record.get("body") or record  # of an OpenAI request
+    if "messages" in record:
+        asked = [message.get("content") for message in record["messages"] if message.get("role") != "assistant"]
+    elif "turns" in record:
+        asked = record["turns"]
+    else:
+        asked = [record.get("prompt") or record.get("question") or record.get("instruction") or record]
+    asked = [*asked, *(record[name] for name in ("system", "documents", "tools") if record.get(name))]
+    texts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True) for part in asked]
+    return re.sub(r"[\s.,;:!?\"'`]+", " ", " ".join(texts)).strip().lower()
+
+
+def read_lines(file: Path) -> list[dict]:
+    try:
+        # Not splitlines, which also cuts at characters that stand within JSON texts.
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except (OSError, ValueError) as error:
+        raise Failed(f"{file}: expected JSON lines: {error}") from None
+    for record in records:
+        if not isinstance(record, dict):
+            raise Failed(f"{file}: expected an object on each line, found {record!r}")
+    return records
+
+
+def taps_of(kind: str, options: tuple[str, ...]) -> str:
+    """Names what a kind reads of the target: a feature file holds the features of one choice."""
+    if "--tap-layers" in options:
+        return "taps-" + options[options.index("--tap-layers") + 1].replace(",", "-")
+    return "taps" if kind == "eagle3" else "last"
+
+
+def default_learning_rate(kind: str) -> float:
+    """Of configs/KIND.toml."""
+    text = (ROOT / "configs" / f"{kind}.toml").read_text()
+    found = re.search(r"^lr\s*=\s*([0-9.e-]+)", text, re.MULTILINE)
+    if not found:
+        raise Failed(f"configs/{kind}.toml has no line lr = ...")
+    return float(found[1])

@@ -1,0 +1,156 @@
+"""Study `sensitivity`: how far Clover's result hangs on tree size, learning rate, number of heads, context and data."""
+
+from statistics import mean
+
+from .cells import Output
+from .common import Study, is_plain
+from .jobs import default_learning_rate
+from .pages import Page, draw_lines, spread, table
+
+BUDGETS = (2, 4, 8, 16, 32)
+TOKENS_A_WORD = 1.4
+
+
+class Sensitivity(Study):
+    name = "sensitivity"
+
+    # Heads
+
+    def rate_heads(self, factor: float, seed: int = 1) -> Output:
+        return self.heads("clover", factor * default_learning_rate("clover"), seed)
+
+    def count_heads(self, count: int) -> Output:
+        return self.heads("clover", default_learning_rate("clover"), 1, "--heads", str(count), label=f"{count} heads")
+
+    def data_heads(self, share: float, seed: int) -> Output:
+        if share == 1:
+            return self.rate_heads(1, seed)
+        count = max(4, int(self.train_count * share))
+        questions = self.jobs.file(f"train-{count}", self.questions["train"][:count])
+        store = self.jobs.store(self.jobs.answers("training", questions, count))
+        return self.jobs.heads("clover", default_learning_rate("clover"), store, count, seed, label=f"Clover on {count} answers")
+
+    # Measurements
+
+    def tree_bench(self, factor: float) -> Output:
+        """Every tree size and batch size for heads of one learning rate."""
+        return self.jobs.bench(f"tree sizes, learning rate times {factor:g}", [self.rate_heads(factor)], self.files["dev"],
+                               len(self.questions["dev"]), "--draft", "off,clover,auto", "--budgets", ",".join(map(str, BUDGETS)),
+                               configurations=2 + len(BUDGETS))
+
+    def count_bench(self, count: int) -> Output:
+        return self.jobs.bench(f"{count} heads", [self.count_heads(count)], self.files["dev"], len(self.questions["dev"]), "--draft",
+                               "off,clover,auto", "--budgets", "4", configurations=3)
+
+    def context_bench(self, context: int) -> Output:
+        questions = self.long_questions(context)
+        return self.jobs.bench(f"context {context}", [self.rate_heads(1)], self.jobs.file(f"context-{context}", questions), len(questions),
+                               "--draft", "off,clover,auto", "--budgets", "4", configurations=3)
+
+    def long_questions(self, context: int) -> list[dict]:
+        """The development questions behind about `context` tokens of other questions, which are not to be answered."""
+        words, length = " ".join(text for record in self.questions["train"] for text in texts_of(record)).split(), context / TOKENS_A_WORD
+        chosen = []
+        for number, record in enumerate(self.questions["dev"][: self.jobs.size.eval_questions]):
+            start = number * 97 % max(1, len(words) - int(length))
+            before = " ".join(words[start:start + int(length)])
+            chosen.append({"messages": [{"role": "user", "content": f"Notes: {before}\n\nNow answer: {' '.join(texts_of(record))}"}]})
+        return chosen
+
+    def seed_evaluation(self, share: float, seed: int) -> Output:
+        return self.evaluation(f"Clover on {share:g} of the data, seed {seed}", self.data_heads(share, seed))
+
+    def stages(self) -> list[list[Output]]:
+        return [[*(self.tree_bench(factor) for factor in self.jobs.size.rate_factors), *(self.count_bench(count) for count in self.jobs.size.head_counts),
+                 *(self.context_bench(context) for context in self.jobs.size.contexts),
+                 *(self.seed_evaluation(share, seed) for share in self.jobs.size.data_shares for seed in self.jobs.size.seeds)]]
+
+    # The page
+
+    def page(self) -> Page:
+        sizes = self.jobs.size.batch_sizes
+        trees = {factor: self.read(self.tree_bench(factor))["configurations"] for factor in self.jobs.size.rate_factors}
+        counts = {count: self.read(self.count_bench(count))["configurations"] for count in self.jobs.size.head_counts}
+        contexts = {context: self.read(self.context_bench(context))["configurations"] for context in self.jobs.size.contexts}
+        data = {share: [self.read(self.seed_evaluation(share, seed))["tokens_per_step"] for seed in self.jobs.size.seeds]
+                for share in self.jobs.size.data_shares}
+        ratios = {size: {(factor, setting_of(row)): row["ratio_to_off"] for factor, rows in trees.items() for row in rows
+                         if not is_plain(row) and row["batch_size"] == size} for size in sizes}
+        best = {size: max(found, key=found.get) for size, found in ratios.items()}
+        figures = {"trees": [{"rate_factor": factor, "setting": setting, "batch_size": size, "ratio_to_plain": ratio}
+                             for size, found in ratios.items() for (factor, setting), ratio in found.items()],
+                   "heads": {count: kept(rows) for count, rows in counts.items()},
+                   "context": {context: kept(rows) for context, rows in contexts.items()}, "data": data,
+                   "differ": sum(row["differs_from_off"] for group in (trees, counts, contexts) for rows in group.values() for row in rows)}
+        return Page(f"What Clover's result hangs on: {self.jobs.target.name}", self.answer(ratios, best, data), figures,
+                    [self.tree_section(ratios), self.count_section(counts), self.context_section(contexts), self.data_section(data)],
+                    {"tree-size.png": lambda axes: self.draw_trees(axes, ratios), "data.png": lambda axes: self.draw_data(axes, data)})
+
+    def answer(self, ratios: dict, best: dict, data: dict) -> str:
+        said = "; ".join(f"batch {size}: {setting_name(setting)} at {factor:g} times the learning rate, {ratios[size][factor, setting]:.2f} times "
+                         "plain decoding" for size, (factor, setting) in best.items())
+        lost = {size: max(found.values()) - found[1.0, "auto"] for size, found in ratios.items()}
+        worst = min(min(found.values()) for found in ratios.values())
+        rise = mean(data[1.0]) - mean(data[0.5])
+        return (f"The best settings are {said}. `auto` with the configuration's learning rate is at most {max(lost.values()):.2f} below that, "
+                f"the worst setting stands at {worst:.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}.")
+
+    def tree_section(self, ratios: dict) -> str:
+        parts = []
+        for size, found in ratios.items():
+            settings = list(dict.fromkeys(setting for _, setting in found))
+            parts.append(f"Batch {size}:\n\n" + table(["learning rate, times the configuration's", *map(setting_name, settings)],
+                                                      [[f"{factor:g}", *(found[factor, setting] for setting in settings)]
+                                                       for factor in self.jobs.size.rate_factors]))
+        return (f"## Tree size and learning rate\n\nTarget {self.jobs.target.name}; heads learned from its answers to {self.train_count} "
+                f"questions. Tokens/s over plain decoding, on {len(self.questions['dev'])} development questions, which chose the best "
+                "setting, too. So do the next two sections.\n\n" + "\n\n".join(parts))
+
+    def count_section(self, counts: dict) -> str:
+        return "## Number of heads\n\nFour guesses a step, and `auto`.\n\n" + self.rows_by("heads", counts)
+
+    def context_section(self, contexts: dict) -> str:
+        return "## Context\n\nTokens before the question, about.\n\n" + self.rows_by("context", contexts)
+
+    def rows_by(self, name: str, groups: dict) -> str:
+        sizes = self.jobs.size.batch_sizes
+        lines = []
+        for value, rows in groups.items():
+            of = {(row["draft"], row["batch_size"]): row for row in rows}
+            lines.append([str(value), of["clover", sizes[0]]["tokens_per_step"], *(of["clover", size]["ratio_to_off"] for size in sizes),
+                          *(of["auto", size]["ratio_to_off"] for size in sizes)])
+        return table([name, "tokens a step", *(f"4 guesses over plain, batch {size}" for size in sizes),
+                      *(f"`auto` over plain, batch {size}" for size in sizes)], lines)
+
+    def data_section(self, data: dict) -> str:
+        return (f"## Data\n\nFour guesses a step, {len(self.jobs.size.seeds)} seeds, {self.eval_count} unseen questions.\n\n" +
+                table(["answers learned from", "tokens a step"],
+                      [[f"{max(4, int(self.train_count * share))}", spread(found, 3)] for share, found in data.items()]))
+
+    def draw_trees(self, axes, ratios: dict) -> None:
+        draw_lines(axes, list(BUDGETS), {f"batch {size}": [found[1.0, budget] for budget in BUDGETS] for size, found in ratios.items()},
+                   ("guesses a step", "tokens/s over plain"))
+        axes.axhline(1, color="grey", linewidth=0.8)
+
+    def draw_data(self, axes, data: dict) -> None:
+        draw_lines(axes, [max(4, int(self.train_count * share)) for share in data], {"Clover": [mean(found) for found in data.values()]},
+                   ("answers learned from", "tokens a step"))
+
+
+def texts_of(record: dict) -> list[str]:
+    if "messages" in record:
+        return [message["content"] for message in record["messages"] if message["role"] == "user"]
+    return record.get("turns") or [record.get("prompt") or record.get("question") or record.get("instruction") or ""]
+
+
+def setting_of(row: dict) -> int | str:
+    return row["budget"] if row["draft"] == "clover" else row["draft"]
+
+
+def setting_name(setting: int | str) -> str:
+    return f"`{setting}`" if isinstance(setting, str) else f"{setting} guesses"
+
+
+def kept(rows: list[dict]) -> list[dict]:
+    return [{name: row[name] for name in ("draft", "budget", "batch_size", "tokens_per_step", "tokens_per_second", "ratio_to_off")}
+            for row in rows]

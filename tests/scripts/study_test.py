@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""scripts/studies: cells are run once and continued, questions are kept apart, and the statistics are right."""
+
+import json
+import os
+import pathlib
+import stat
+import sys
+import tempfile
+import unittest
+from collections import Counter
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from studies import cells, jobs, pages, sampling  # noqa: E402
+
+# Writes its arguments to `runs`, and fails while a file `fail` stands beside the program.
+PROGRAM = """#!/bin/sh
+here=$(dirname "$0")
+echo "$@" >> $here/runs
+[ -e $here/fail ] && { echo "out of luck"; exit 7; }
+while [ $# != 0 ]; do [ "$1" = --output ] && echo made > "$2"; shift; done
+exit 0
+"""
+
+
+class Cells(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.program = self.folder / "tool"
+        self.program.write_text(PROGRAM)
+        self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
+        self.enterContext(mock.patch.object(cells, "program", lambda name: self.folder / name))
+        self.enterContext(mock.patch("sys.stderr"))
+        self.input = self.folder / "input"
+        self.input.write_text("1")
+        self.runner = cells.Runner(self.folder / "study", "test")
+
+    def first(self):
+        return cells.Cell("first", "tool", ["make", self.input, "--output", cells.Own("out")], "sort", 1, resume=["--resume"])
+
+    def second(self, *words):
+        return cells.Cell("second", "tool", ["use", cells.Output(self.first(), "out"), *words, "--output", cells.Own("out")], "sort", 1)
+
+    def runs(self):
+        return (self.folder / "runs").read_text().splitlines()
+
+    def test_a_cell_runs_once_after_what_it_needs(self):
+        self.runner.run([self.second()])
+        self.assertEqual([run.split()[0] for run in self.runs()], ["make", "use"])
+        self.runner.run([self.first(), self.second()])
+        self.assertEqual(len(self.runs()), 2)
+        self.assertEqual(self.runner.path(cells.Output(self.second(), "out")).read_text(), "made\n")
+
+    def test_what_changes_runs_again_and_nothing_else(self):
+        self.runner.run([self.second()])
+        self.runner.run([self.second("--other")])
+        self.assertEqual([run.split()[0] for run in self.runs()], ["make", "use", "use"])
+        self.input.write_text("2, another size")
+        self.assertEqual(len(self.runner.missing([self.second()])), 2)
+        self.input.write_text("1")
+        os.utime(self.input)  # the same contents
+        self.assertEqual(self.runner.missing([self.second()]), [])
+        self.program.write_text(PROGRAM + "# another version\n")
+        self.assertEqual(len(self.runner.missing([self.second()])), 2)
+
+    def test_a_cell_that_failed_says_why_and_goes_on(self):
+        (self.folder / "fail").touch()
+        with self.assertRaisesRegex(cells.Failed, r"(?s)first: exit code 7; .*out of luck"):
+            self.runner.run([self.first()])
+        (self.folder / "fail").unlink()
+        self.runner.run([self.first()])
+        self.assertTrue(self.runs()[1].endswith("--resume"))
+        self.assertGreater(self.runner.seconds(self.first()), 0)
+
+    def test_two_studies_in_one_folder_are_refused(self):
+        self.runner.lock()
+        with self.assertRaisesRegex(cells.Failed, "another study works in"):
+            cells.Runner(self.folder / "study", "test").lock()
+
+
+class Questions(unittest.TestCase):
+    def parts(self, prompts=()):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        return jobs.Jobs(cells.Runner(folder, "test"), folder, jobs.Size(), 10, list(prompts)).questions()
+
+    def assert_apart(self, parts):
+        texts = {name: {jobs.text_of(record) for record in records} for name, records in parts.items()}
+        self.assertFalse(texts["train"] & (texts["dev"] | texts["eval"]))
+        self.assertFalse(texts["dev"] & texts["eval"])
+
+    def test_no_question_stands_in_two_parts(self):
+        parts = self.parts()
+        self.assert_apart(parts)
+        self.assertEqual(len({record["category"] for record in parts["eval"]}), 7)
+        answered = {jobs.text_of(record) for record in jobs.read_lines(jobs.STUDY_DATA / "gsm8k.jsonl")}
+        self.assertFalse(answered & {jobs.text_of(record) for record in parts["train"]})
+
+    def test_a_question_is_known_in_another_record(self):
+        self.assertEqual(jobs.text_of({"prompt": "What is rain?"}),
+                         jobs.text_of({"messages": [{"role": "user", "content": " What is  RAIN"}]}))
+
+    def test_prompts_of_ones_own_are_shared_out(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        file = folder / "mine.jsonl"
+        file.write_text("".join(json.dumps({"prompt": f"question {number // 2}"}) + "\n" for number in range(160)))
+        parts = self.parts([file])
+        self.assert_apart(parts)
+        self.assertEqual(sum(map(len, parts.values())), 80)
+        file.write_text(json.dumps({"prompt": "alone"}) + "\n")
+        with self.assertRaisesRegex(cells.Failed, "too few different prompts"):
+            self.parts([file])
+
+
+class Statistics(unittest.TestCase):
+    def test_chi_squared_is_that_of_tables(self):
+        for degrees, statistic in {1: 3.841, 2: 5.991, 3: 7.815, 4: 9.488, 10: 18.307, 15: 24.996}.items():
+            self.assertAlmostEqual(sampling.upper_chi_squared(statistic, degrees), 0.05, delta=2e-4)
+
+    def test_two_samples_differ_when_they_do(self):
+        self.assertEqual(sampling.two_sample_p(Counter(a=500, b=500), Counter(a=500, b=500)), 1)
+        self.assertLess(sampling.two_sample_p(Counter(a=600, b=400), Counter(a=500, b=500)), 1e-4)
+        self.assertGreater(sampling.two_sample_p(Counter(a=510, b=490), Counter(a=490, b=510)), 0.1)
+
+    def test_an_answer_is_right_by_its_last_number(self):
+        answer = {"text": "5 apples cost 2 each, so $1,010.", "metadata": {"answer": "1010"}}
+        self.assertTrue(sampling.is_right(answer))
+        self.assertFalse(sampling.is_right({**answer, "text": "1010 or 7"}))
+        self.assertFalse(sampling.is_right({**answer, "text": "none"}))
+
+
+class Pages(unittest.TestCase):
+    def test_numbers_are_aligned_and_gaps_shown(self):
+        self.assertEqual(pages.table(["a", "b"], [["x", 1.234], ["y", float("nan")]]),
+                         "| a | b |\n|---|---:|\n| x | 1.23 |\n| y | – |")
+
+
+if __name__ == "__main__":
+    unittest.main()
