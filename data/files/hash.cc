@@ -66,6 +66,12 @@ uint64_t xxh64(std::string_view bytes, uint64_t seed) {
   return hash ^ (hash >> 32);
 }
 
+uint64_t mix_bits(uint64_t hash) {
+  hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdull;
+  hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53ull;
+  return hash ^ hash >> 33;
+}
+
 std::string hex(uint64_t hash) {
   std::string digits(16, '0');
   for (size_t i = 16; i-- > 0; hash >>= 4) digits[i] = "0123456789abcdef"[hash & 15];

@@ -14,13 +14,6 @@ namespace {
 // Shorter texts are ignored: many unrelated texts begin with them.
 constexpr size_t min_full_text_bytes = 16;
 
-/// Mixes the high bits, which FNV leaves poorly mixed for short inputs and which decide the order of groups.
-uint64_t mixed(uint64_t hash) {
-  hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdull;
-  hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53ull;
-  return hash ^ hash >> 33;
-}
-
 std::string_view without_trailing_space(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
 }
@@ -94,7 +87,7 @@ std::vector<uint64_t> SampleGroups::keys() const {
   std::unordered_map<size_t, uint64_t> smallest_keys;
   for (size_t i = 0; i < count; ++i) {
     uint64_t& key = smallest_keys.emplace(sets.root(i), UINT64_MAX).first->second;
-    key = std::min(key, mixed(prompt_hashes_[i]));
+    key = std::min(key, mix_bits(prompt_hashes_[i]));
   }
   std::vector<uint64_t> keys(count);
   for (size_t i = 0; i < count; ++i) keys[i] = smallest_keys[sets.root(i)];

@@ -4,23 +4,11 @@
 #include <cctype>
 #include <string>
 
+#include "data/files/hash.h"
 #include "data/text/utf8.h"
 
 namespace clover::train {
 namespace {
-
-/// A bijection that spreads every bit over all others (the finaliser of SplitMix64).
-uint64_t mix(uint64_t x) {
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27) * 0x94d049bb133111eb;
-  return x ^ x >> 31;
-}
-
-uint64_t hash_of(std::string_view word) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : word) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return mix(hash);
-}
 
 /// Whether the character ends a word: all of ASCII but letters and digits, general punctuation, and that of
 /// Chinese, Japanese and Korean in both widths.
@@ -40,7 +28,7 @@ std::vector<uint64_t> words_of(std::string_view text) {
   std::vector<uint64_t> words;
   std::string word;
   const auto end_word = [&] {
-    if (!word.empty()) words.push_back(hash_of(word));
+    if (!word.empty()) words.push_back(data::mix_bits(data::fnv1a(word)));
     word.clear();
   };
   for (size_t i = 0; i < text.size();) {
@@ -60,7 +48,7 @@ std::vector<uint64_t> words_of(std::string_view text) {
 std::vector<uint64_t> pairs_of(std::string_view text) {
   std::vector<uint64_t> pairs = words_of(text);
   if (pairs.size() > 1) {
-    for (size_t i = 0; i + 1 < pairs.size(); ++i) pairs[i] = mix(pairs[i] + 3 * pairs[i + 1]);
+    for (size_t i = 0; i + 1 < pairs.size(); ++i) pairs[i] = data::mix_bits(pairs[i] + 3 * pairs[i + 1]);
     pairs.pop_back();
   }
   std::sort(pairs.begin(), pairs.end());
@@ -86,8 +74,9 @@ bool NearDuplicates::add(std::string_view text) {
     for (int row = 0; row < rows; ++row) {
       uint64_t smallest = ~uint64_t{0};
       for (const uint64_t pair : pairs)
-        smallest = std::min(smallest, mix(pair ^ mix(static_cast<uint64_t>(band * rows + row + 1))));
-      key = mix(key + smallest);
+        smallest = std::min(
+            smallest, data::mix_bits(pair ^ data::mix_bits(static_cast<uint64_t>(band * rows + row + 1))));
+      key = data::mix_bits(key + smallest);
     }
     keys[band] = key;
     const auto [begin, end] = texts_by_band_[band].equal_range(key);

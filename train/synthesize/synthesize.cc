@@ -138,8 +138,8 @@ class Synthesis {
   }
 
   /// Lines of the conversations that are kept, and of those held out.
-  std::string kept_lines() const { return kept_lines_; }
-  std::string held_out_lines() const { return held_out_lines_; }
+  const std::string& kept_lines() const { return kept_lines_; }
+  const std::string& held_out_lines() const { return held_out_lines_; }
   const SynthesisCounts& counts() const { return counts_; }
   int64_t answer_tokens() const { return answer_tokens_; }
   double seconds() const { return files_.seconds(); }
@@ -155,33 +155,47 @@ class Synthesis {
       const fs::path name = parts_ / ("round-" + std::to_string(round) + "-turn-" + std::to_string(turn));
       const std::string label =
           "round " + std::to_string(round) + (options_.turns > 1 ? ", turn " + std::to_string(turn) : "");
-      add_user_turns(conversations, name.string() + ".user", label + ", questions");
-      add_answers(conversations, name.string() + ".answer", label + ", answers");
+      if (turn == 1 && !first_questions_.empty()) {
+        add_first_questions(conversations);
+      } else {
+        add_turns(conversations, "user", name.string() + ".user", user_sampling_, label + ", questions",
+                  [this](const Conversation& conversation) { return user_request(conversation); });
+      }
+      add_turns(conversations, "assistant", name.string() + ".answer", options_.decode.sampling,
+                label + ", answers",
+                [this](const Conversation& conversation) { return answer_request(conversation); });
     }
     for (const Conversation& conversation : conversations) take(conversation);
   }
 
-  void add_user_turns(std::vector<Conversation>& conversations, const fs::path& name,
-                      const std::string& label) {
+  /// Begins every conversation with its first question, unless that is like an earlier one.
+  void add_first_questions(std::vector<Conversation>& conversations) {
+    for (Conversation& conversation : conversations) {
+      const std::string& question = first_questions_[static_cast<size_t>(conversation.number)];
+      if (first_turns_.add(question)) {
+        conversation.messages.push_back({"user", question});
+      } else {
+        conversation.fault = TurnFault::duplicate;
+      }
+    }
+  }
+
+  /// Generates the next turn, the user's or the assistant's, of all open conversations.
+  /// `request_of`: the request for a conversation.
+  template <class RequestOf>
+  void add_turns(std::vector<Conversation>& conversations, const std::string& role, const fs::path& name,
+                 const infer::SamplingParams& defaults, const std::string& label,
+                 const RequestOf& request_of) {
     std::vector<json> requests;
     std::vector<Conversation*> asked;
     for (Conversation& conversation : conversations) {
       if (!conversation.open()) continue;
-      if (conversation.messages.empty() && !first_questions_.empty()) {
-        const std::string& question = first_questions_[static_cast<size_t>(conversation.number)];
-        if (first_turns_.add(question)) {
-          conversation.messages.push_back({"user", question});
-        } else {
-          conversation.fault = TurnFault::duplicate;
-        }
-        continue;
-      }
       asked.push_back(&conversation);
-      requests.push_back(user_request(conversation));
+      requests.push_back(request_of(conversation));
     }
     if (requests.empty()) return;
-    const std::vector<json> records = files_.answer(name, requests, user_sampling_, label);
-    for (size_t i = 0; i < asked.size(); ++i) add_turn(*asked[i], "user", records[i]);
+    const std::vector<json> records = files_.answer(name, requests, defaults, label);
+    for (size_t i = 0; i < asked.size(); ++i) add_turn(*asked[i], role, records[i]);
   }
 
   json user_request(const Conversation& conversation) const {
@@ -200,17 +214,8 @@ class Synthesis {
     return request;
   }
 
-  void add_answers(std::vector<Conversation>& conversations, const fs::path& name, const std::string& label) {
-    std::vector<json> requests;
-    std::vector<Conversation*> asked;
-    for (Conversation& conversation : conversations) {
-      if (!conversation.open()) continue;
-      asked.push_back(&conversation);
-      requests.push_back({{"id", id_of(conversation)}, {"messages", json_of(conversation.messages)}});
-    }
-    if (requests.empty()) return;
-    const std::vector<json> records = files_.answer(name, requests, options_.decode.sampling, label);
-    for (size_t i = 0; i < asked.size(); ++i) add_turn(*asked[i], "assistant", records[i]);
+  json answer_request(const Conversation& conversation) const {
+    return {{"id", id_of(conversation)}, {"messages", json_of(conversation.messages)}};
   }
 
   /// Adds what was generated to the conversation, or ends it with the turn's fault.
@@ -245,7 +250,7 @@ class Synthesis {
     if (!conversation.topic.empty()) record["topic"] = conversation.topic;
     // The first question's hash as a number in [0, 1) decides, so that a question which another run makes,
     // too, is held out in both or in neither.
-    const double uniform = double(data::fnv1a(messages.front().content) >> 11) * 0x1p-53;
+    const double uniform = double(data::mix_bits(data::fnv1a(messages.front().content)) >> 11) * 0x1p-53;
     const bool held_out = uniform < options_.holdout;
     counts_.held_out += held_out;
     (held_out ? held_out_lines_ : kept_lines_) += record.dump() + "\n";
