@@ -3,7 +3,7 @@
 import math
 
 from .cells import Output
-from .common import NAMES, Study, is_of
+from .common import NAMES, Study, is_of, is_plain
 from .pages import Page, draw_bars, table
 
 KINDS = ("medusa", "clover", "redrafter")
@@ -27,7 +27,7 @@ class BreakEven(Study):
     def page(self) -> Page:
         sizes = self.jobs.size.batch_sizes
         rows = self.read(self.speed())["configurations"]
-        plain = {row["batch_size"]: row["tokens_per_second"] for row in rows if row["draft"] == "off"}
+        plain = {row["batch_size"]: row["tokens_per_second"] for row in rows if is_plain(row)}
         kinds = {}
         for kind in KINDS:
             heads = self.costed_heads(kind)

@@ -208,10 +208,6 @@ class Runner:
                 return str(word.path)
         return str(word)
 
-    def seconds(self, cell: Cell) -> float:
-        """That a cell took which is there."""
-        return json.loads((self.place(cell) / "cell.json").read_text())["seconds"]
-
     def read(self, output: Output) -> dict:
         return json.loads(self.path(output).read_text())
 

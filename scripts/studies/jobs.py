@@ -148,8 +148,8 @@ class Jobs:
         return Output(Cell(title, "clover-infer", words, "bench", seconds), "bench.json")
 
 
-def text_of(record: dict) -> str:
-    """What is asked, in one spelling, so that the same question is known again whatever its record looks like."""
+def asked_texts(record: dict) -> list[str]:
+    """What the model is asked: a text for each message that is not an answer."""
     record = record.get("body") or record  # of an OpenAI request
     if "messages" in record:
         asked = [message.get("content") for message in record["messages"] if message.get("role") != "assistant"]
@@ -157,9 +157,15 @@ def text_of(record: dict) -> str:
         asked = record["turns"]
     else:
         asked = [record.get("prompt") or record.get("question") or record.get("instruction") or record]
-    asked = [*asked, *(record[name] for name in ("system", "documents", "tools") if record.get(name))]
-    texts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True) for part in asked]
-    return re.sub(r"[\s.,;:!?\"'`]+", " ", " ".join(texts)).strip().lower()
+    return [part if isinstance(part, str) else json.dumps(part, sort_keys=True) for part in asked]
+
+
+def text_of(record: dict) -> str:
+    """What is asked, in one spelling, so that the same question is known again whatever its record looks like."""
+    record = record.get("body") or record
+    asked = " ".join(asked_texts(record))
+    beside = [json.dumps(record[name], sort_keys=True) for name in ("system", "documents", "tools") if record.get(name)]
+    return re.sub(r"[\s.,;:!?\"'`]+", " ", " ".join([asked, *beside])).strip().lower()
 
 
 def read_lines(file: Path) -> list[dict]:

@@ -4,7 +4,7 @@ from statistics import mean
 
 from .cells import Output
 from .common import Study, is_plain
-from .jobs import default_learning_rate
+from .jobs import asked_texts, default_learning_rate
 from .pages import Page, draw_lines, spread, table
 
 BUDGETS = (2, 4, 8, 16, 32)
@@ -49,12 +49,12 @@ class Sensitivity(Study):
 
     def long_questions(self, context: int) -> list[dict]:
         """The development questions behind about `context` tokens of other questions, which are not to be answered."""
-        words, length = " ".join(text for record in self.questions["train"] for text in texts_of(record)).split(), context / TOKENS_A_WORD
+        words, length = " ".join(text for record in self.questions["train"] for text in asked_texts(record)).split(), context / TOKENS_A_WORD
         chosen = []
         for number, record in enumerate(self.questions["dev"][: self.jobs.size.eval_questions]):
             start = number * 97 % max(1, len(words) - int(length))
             before = " ".join(words[start:start + int(length)])
-            chosen.append({"messages": [{"role": "user", "content": f"Notes: {before}\n\nNow answer: {' '.join(texts_of(record))}"}]})
+            chosen.append({"messages": [{"role": "user", "content": f"Notes: {before}\n\nNow answer: {' '.join(asked_texts(record))}"}]})
         return chosen
 
     def seed_evaluation(self, share: float, seed: int) -> Output:
@@ -135,12 +135,6 @@ class Sensitivity(Study):
     def draw_data(self, axes, data: dict) -> None:
         draw_lines(axes, [max(4, int(self.train_count * share)) for share in data], {"Clover": [mean(found) for found in data.values()]},
                    ("answers learned from", "tokens a step"))
-
-
-def texts_of(record: dict) -> list[str]:
-    if "messages" in record:
-        return [message["content"] for message in record["messages"] if message["role"] == "user"]
-    return record.get("turns") or [record.get("prompt") or record.get("question") or record.get("instruction") or ""]
 
 
 def setting_of(row: dict) -> int | str:

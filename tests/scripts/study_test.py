@@ -73,7 +73,7 @@ class Cells(unittest.TestCase):
         (self.folder / "fail").unlink()
         self.runner.run([self.first()])
         self.assertTrue(self.runs()[1].endswith("--resume"))
-        self.assertGreater(self.runner.seconds(self.first()), 0)
+        self.assertGreater(self.runner.read(cells.Output(self.first(), "cell.json"))["seconds"], 0)
 
     def test_two_studies_in_one_folder_are_refused(self):
         self.runner.lock()
