@@ -78,7 +78,8 @@ TEST_F(SynthesizeProcessTest, AnInterruptedRunContinuesToTheSameBytes) {
   command.insert(command.end(), cut.begin(), cut.end());
   test::Process process(folder_, command);
   const auto first_answers = folder_ / "cut.jsonl.parts/round-1-turn-1.answer.jsonl";
-  while (!std::filesystem::exists(first_answers)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  for (int tries = 0; tries < 30000 && !std::filesystem::exists(first_answers); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   process.signal(SIGTERM);
   ASSERT_EQ(process.wait(), 75) << process.err();
   EXPECT_FALSE(std::filesystem::exists(folder_ / "cut.jsonl"));
