@@ -115,6 +115,10 @@ std::filesystem::path run_file_of(const std::filesystem::path& output) {
   return output.string() + ".run.json";
 }
 
+json to_json(const Took& took) {
+  return {{"seconds", took.seconds}, {"tokens", took.tokens}};
+}
+
 std::optional<Took> took_of(const json& run_info) {
   const auto took = run_info.find("took");
   if (took == run_info.end() || !took->is_object()) return std::nullopt;
@@ -225,7 +229,7 @@ void BatchOutput::write_run_info() const {
 
 void BatchOutput::add_took(double seconds, int64_t tokens) {
   const Took before = took();
-  run_info_["took"] = {{"seconds", before.seconds + seconds}, {"tokens", before.tokens + tokens}};
+  run_info_["took"] = to_json(Took{before.seconds + seconds, before.tokens + tokens});
   write_run_info();
 }
 

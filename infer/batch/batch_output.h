@@ -20,6 +20,8 @@ struct Took {
   double seconds = 0;
   int64_t tokens = 0;
 };
+/// {"seconds", "tokens"}, as a run file and store.json hold them.
+nlohmann::json to_json(const Took& took);
 /// "took" of a run file's content; nothing where it is missing or no pair of numbers from 0 on.
 std::optional<Took> took_of(const nlohmann::json& run_info);
 

@@ -7,15 +7,6 @@ namespace clover::infer {
 
 using nlohmann::json;
 
-std::string speed_note(const EngineStats& stats) {
-  char note[64];
-  std::snprintf(
-      note, sizeof note, "%.0f tokens/s, %.2f tokens/step",
-      static_cast<double>(stats.tokens) / std::max(1e-9, stats.prefill_seconds + stats.decode_seconds),
-      stats.tokens_per_step());
-  return note;
-}
-
 void print_counts(const BatchJob::Outcome& outcome, int64_t before) {
   std::fprintf(stderr, "%lld answered, %lld failed", static_cast<long long>(outcome.answered),
                static_cast<long long>(outcome.failed));

@@ -12,9 +12,6 @@ namespace clover::infer {
 
 // What `clover-infer batch` prints to stderr during and after a run, and what it writes to --json.
 
-/// Such as "412 tokens/s, 2.71 tokens/step", shown beside the progress bar.
-std::string speed_note(const EngineStats& stats);
-
 /// Prints such as "90 answered, 2 failed, 8 done before".  `before`: lines that earlier runs had answered.
 void print_counts(const BatchJob::Outcome& outcome, int64_t before);
 /// Prints such as "answers.jsonl holds 100 lines, 2 of them errors".

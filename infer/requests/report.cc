@@ -58,6 +58,15 @@ json describe_growth(const EngineOptions& options, const std::string& heads) {
           {"batch_size", options.max_batch}};
 }
 
+std::string speed_note(const EngineStats& stats) {
+  char note[64];
+  std::snprintf(
+      note, sizeof note, "%.0f tokens/s, %.2f tokens/step",
+      static_cast<double>(stats.tokens) / std::max(1e-9, stats.prefill_seconds + stats.decode_seconds),
+      stats.tokens_per_step());
+  return note;
+}
+
 json time_share(const EngineStats& stats) {
   const double total = std::max(stats.decode_seconds, 1e-12);
   const double timed =

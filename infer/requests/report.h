@@ -45,6 +45,9 @@ struct RunOutcome {
 nlohmann::json describe_growth(const EngineOptions& options, const std::string& heads);
 nlohmann::json describe_outcome(const RunOutcome& outcome);
 
+/// Such as "412 tokens/s, 2.71 tokens/step", shown beside a progress bar.
+std::string speed_note(const EngineStats& stats);
+
 /// Shares of the decoding time, which add up to 1: {"target", "drafter", "grow", "verify", "host"}; "host" is
 /// the rest.
 nlohmann::json time_share(const EngineStats& stats);

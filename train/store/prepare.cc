@@ -95,8 +95,7 @@ class Preparation {
                         {"bytes", fs::file_size(file)},
                         {"samples", counts_.samples - before},
                         {"bad_records", counts_.bad - bad_before}});
-    if (const auto took = took_to_make(file))
-      sources_.back()["took"] = {{"seconds", took->seconds}, {"tokens", took->tokens}};
+    if (const auto took = took_to_make(file)) sources_.back()["took"] = infer::to_json(*took);
   }
 
   /// Writes the store, unless only a preview is wanted.  `metadata`: for store.json.

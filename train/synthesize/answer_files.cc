@@ -1,8 +1,6 @@
 #include "train/synthesize/answer_files.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "data/files/files.h"
 #include "infer/batch/answer_settings.h"
@@ -12,6 +10,7 @@
 #include "infer/program/machine.h"
 #include "infer/program/progress.h"
 #include "infer/requests/line_reader.h"
+#include "infer/requests/report.h"
 
 namespace clover::train {
 namespace {
@@ -24,13 +23,6 @@ infer::EngineOptions engine_options(const infer::LoadedModel& model, const infer
   options.end_ids = infer::chosen_end_ids(flags.end_tokens, target_folder, model);
   options.costs = infer::CostFile::for_target(*model.target, options.graphs, options.typical);
   return options;
-}
-
-/// Such as "412 tokens/s".
-std::string speed_of(const infer::EngineStats& stats) {
-  const double seconds = stats.prefill_seconds + stats.decode_seconds;
-  return std::to_string(std::llround(static_cast<double>(stats.tokens) / std::max(1e-9, seconds))) +
-         " tokens/s";
 }
 
 }  // namespace
@@ -67,7 +59,7 @@ std::vector<json> AnswerFiles::answer(const std::filesystem::path& name, const s
   infer::Progress progress(label, summary.lines, output.done_count());
   const auto begin = std::chrono::steady_clock::now();
   const infer::BatchJob::Outcome outcome = job.run(infer::interrupted, [&](const infer::BatchJob::Outcome&) {
-    progress.update(output.done_count(), speed_of(engine_.stats()));
+    progress.update(output.done_count(), infer::speed_note(engine_.stats()));
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (outcome.answered > 0) output.add_took(seconds, outcome.totals.tokens);
