@@ -165,12 +165,16 @@ TargetConfig TargetConfig::read_file(const std::filesystem::path& file) {
 }
 
 // In double, since a file may state huge numbers whose product overflows.
-double TargetConfig::parameter_count() const {
+double TargetConfig::layer_parameter_count() const {
   const double width = static_cast<double>(hidden);
   const double attention = width * static_cast<double>(2 * (query_width() + kv_width()));
   const double mlp = 3 * width * static_cast<double>(intermediate);
-  return static_cast<double>(layers) * (attention + mlp) +
-         static_cast<double>(vocab) * width * (tied_head ? 1 : 2);
+  return static_cast<double>(layers) * (attention + mlp);
+}
+
+double TargetConfig::parameter_count() const {
+  return layer_parameter_count() +
+         static_cast<double>(vocab) * static_cast<double>(hidden) * (tied_head ? 1 : 2);
 }
 
 // tied_head is left out: the fingerprint of the weights covers it.

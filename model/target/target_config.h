@@ -40,6 +40,8 @@ struct TargetConfig {
   /// differ in them.
   nlohmann::json network_settings() const;
 
+  /// The number of parameters in the matrices of all layers.
+  double layer_parameter_count() const;
   /// The number of parameters in all matrices; a tied embedding and LM head count once.
   double parameter_count() const;
 

@@ -163,11 +163,8 @@ StepMetrics Run::counted_step() {
   const auto tokens = static_cast<double>(metrics.answer_tokens);
   if (count && tokens > 0) operations_per_token_ = count->operations() * processes / tokens;
   const int64_t target_rows = trainer_.feature_cache().computed_rows() - target_rows_before;
-  const model::TargetConfig& config = job_.target->config();
-  const double vocabulary = static_cast<double>(config.vocab) * static_cast<double>(config.hidden);
-  const double layer_weights = config.parameter_count() - (config.tied_head ? 1 : 2) * vocabulary;
-  state_.operations +=
-      operations_per_token_ * tokens + 2 * layer_weights * static_cast<double>(target_rows) * processes;
+  state_.operations += operations_per_token_ * tokens + 2 * job_.target->config().layer_parameter_count() *
+                                                            static_cast<double>(target_rows) * processes;
   return metrics;
 }
 
