@@ -15,7 +15,8 @@ namespace {
 
 constexpr int unset = -1;
 std::atomic<int> current_path{unset};
-constexpr CpuPath all_paths[] = {CpuPath::portable, CpuPath::avx2, CpuPath::avx512_bf16, CpuPath::amx};
+constexpr CpuPath all_paths[] = {CpuPath::portable, CpuPath::avx2, CpuPath::avx512, CpuPath::avx512_bf16,
+                                 CpuPath::amx};
 
 /// Linux lets a process use the tile registers only after a request (arch_prctl(2)).  Older kernels, which do
 /// not support them, refuse it.
@@ -35,19 +36,21 @@ bool machine_has(CpuPath path) {
   __builtin_cpu_init();
   const bool avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool avx512_bf16 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                           __builtin_cpu_supports("avx512bf16");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  const bool avx512_bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
   switch (path) {
     case CpuPath::portable:
       return true;
     case CpuPath::avx2:
       return avx2;
+    case CpuPath::avx512:
+      return avx512;
     case CpuPath::avx512_bf16:
-      return avx2 && avx512_bf16;
+      return avx512_bf16;
     case CpuPath::amx:
-      return avx2 && avx512_bf16 && __builtin_cpu_supports("amx-tile") &&
-             __builtin_cpu_supports("amx-bf16") && tile_registers_permitted();
+      return avx512_bf16 && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+             tile_registers_permitted();
   }
 #endif
   return path == CpuPath::portable;
@@ -103,6 +106,8 @@ std::string to_string(CpuPath path) {
       return "portable";
     case CpuPath::avx2:
       return "avx2";
+    case CpuPath::avx512:
+      return "avx512";
     case CpuPath::avx512_bf16:
       return "avx512_bf16";
     case CpuPath::amx:

@@ -17,6 +17,7 @@ namespace clover::kernels::cpu {
 // One type for each CpuPath (kernels/cpu/cpu_path.h).
 struct Portable;
 struct Avx2;
+struct Avx512;
 struct Avx512Bf16;
 struct Amx;
 

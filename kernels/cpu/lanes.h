@@ -94,8 +94,10 @@ CLOVER_INLINE F32x16 join(F32x8 low, F32x8 high) {
 /// The longest vector of floats that the instruction family has.
 #if defined(__AVX512F__) || defined(CLOVER_EMULATE_AVX512_BF16)
 using F32xN = F32x16;
+using U32xN = U32x16;
 #else
 using F32xN = F32x8;
+using U32xN = U32x8;
 #endif
 template <class Lanes>
 constexpr int64_t lane_count = sizeof(Lanes) / sizeof(float);
@@ -176,6 +178,11 @@ template <class T>
 CLOVER_INLINE F32x16 load8_pair(const T* low, const T* high) {
   return join(load8(low), load8(high));
 }
+#if defined(__AVX512F__)
+CLOVER_INLINE F32x16 load16(const Fp16* from) {
+  return (F32x16)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+#endif
 template <class T>
 CLOVER_INLINE F32x16 load16(const T* from) {
   return load8_pair(from, from + 8);
@@ -368,32 +375,6 @@ CLOVER_INLINE F exp_lanes(F x) {
 template <class Lanes>
 CLOVER_INLINE Lanes silu_lanes(Lanes x) {
   return x / (1.0f + exp_lanes(-x));
-}
-
-/// The even (or odd) lanes of `low`, then those of `high`.
-CLOVER_INLINE F32x8 evens(F32x8 low, F32x8 high) {
-  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
-}
-CLOVER_INLINE F32x8 odds(F32x8 low, F32x8 high) {
-  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
-}
-CLOVER_INLINE F32x16 evens(F32x16 low, F32x16 high) {
-  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-}
-CLOVER_INLINE F32x16 odds(F32x16 low, F32x16 high) {
-  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-}
-
-/// to[k] = silu(gate) * up for k < N, where registers pairs[2k] and pairs[2k + 1] hold gate, up, gate, up,
-/// ... The N computations are interleaved, as in exp_lanes.
-template <int N, class F>
-CLOVER_INLINE void silu_mul_lanes(const F* pairs, F (&to)[N]) {
-  unroll<N>([&](auto k) CLOVER_INLINED { to[k] = -evens(pairs[2 * k], pairs[2 * k + 1]); });
-  exp_lanes(to);
-  unroll<N>([&](auto k) CLOVER_INLINED {
-    const F gate = evens(pairs[2 * k], pairs[2 * k + 1]), up = odds(pairs[2 * k], pairs[2 * k + 1]);
-    to[k] = gate / (1.0f + to[k]) * up;
-  });
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ const Loops& loops() {
       break;
     case CpuPath::avx2:
       return LoopsOf<Loops, Avx2>::loops;
+    case CpuPath::avx512:
+      return LoopsOf<Loops, Avx512>::loops;
     case CpuPath::avx512_bf16:
       return LoopsOf<Loops, Avx512Bf16>::loops;
     case CpuPath::amx:

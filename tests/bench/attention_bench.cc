@@ -221,7 +221,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Threads on the CPU; 0: every core")
       ->check(CLI::Range(0, 4096));
   app.add_option("--path", options.path, "Only this family of CPU kernels")
-      ->check(CLI::IsMember({"portable", "avx2", "avx512_bf16", "amx"}));
+      ->check(CLI::IsMember({"portable", "avx2", "avx512", "avx512_bf16", "amx"}));
   app.add_option("--case", options.only, "Only this line of the table, from 0")
       ->check(CLI::Range(size_t{0}, std::max(on_cpu.size(), on_gpu.size()) - 1));
   app.add_option("--json", options.report, "Write all figures here");

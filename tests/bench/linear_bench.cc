@@ -183,7 +183,7 @@ int main(int argc, char** argv) {
   app.add_option(
          "--path", options.path,
          "Only this family of CPU kernels (default: all but portable, of which only 1 and 2 rows are timed)")
-      ->check(CLI::IsMember({"portable", "avx2", "avx512_bf16", "amx"}));
+      ->check(CLI::IsMember({"portable", "avx2", "avx512", "avx512_bf16", "amx"}));
   app.add_option("--rows", options.rows, "Row counts")->delimiter(',')->check(CLI::Range(1, 4096));
   app.add_option("--rounds", options.rounds,
                  "Times each is measured (default: 20 on the CPU, in turn; 7 on a GPU); the median counts")

@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   app.add_option("--target", folder, "Model folder")->capture_default_str();
   app.add_option("--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 4096));
   app.add_option("--path", path, "Family of CPU kernels (default: the fastest)")
-      ->check(CLI::IsMember({"avx2", "avx512_bf16", "amx"}));
+      ->check(CLI::IsMember({"avx2", "avx512", "avx512_bf16", "amx"}));
   app.add_option("--chunk", chunk, "Rows of a pass at most")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));

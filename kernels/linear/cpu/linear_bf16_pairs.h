@@ -114,57 +114,6 @@ class RowsInPlace {
   int64_t bytes_;
 };
 
-/// Writes the sums of M rows by P panels to y, without bias; all outputs of the panels exist.
-template <int P, int M>
-CLOVER_INLINE void store_pairs(const LinearWork& call, int64_t panel, int64_t row,
-                               const F32x16 (&sum)[P][M]) {
-  const int64_t outputs = call.outputs;
-  float* to = call.y + row * outputs + panel * 16;
-  const bool accumulate = call.accumulate;
-  unroll<M>([&](auto m) CLOVER_INLINED {
-    unroll<P>([&](auto p) CLOVER_INLINED {
-      float* line = to + p * 16;
-      store_line(line, accumulate ? load_line<F32x16>(line) + sum[p][m] : sum[p][m]);
-    });
-    to += outputs;
-  });
-}
-
-/// Applies the epilogue to the sums of M rows by P panels.
-template <int P, int M>
-CLOVER_INLINE void finish_pairs(const LinearWork& call, int64_t panel, int64_t row,
-                                const F32x16 (&sum)[P][M]) {
-  if (call.epilogue != Epilogue::silu_mul) {
-    if (call.bias == nullptr && (panel + P) * 16 <= call.outputs) return store_pairs(call, panel, row, sum);
-    unroll<P>([&](auto p) CLOVER_INLINED {
-      unroll<M>([&](auto m) CLOVER_INLINED { finish_panel(call, row + m, (panel + p) * 16, sum[p][m]); });
-    });
-    return;
-  }
-  // Copies, because `sum` would leave its registers if it were passed by address.
-  if constexpr (P >= 2) {
-    F32x16 sum_copy[2 * M];
-    unroll<M>([&](auto m) CLOVER_INLINED { sum_copy[2 * m] = sum[0][m], sum_copy[2 * m + 1] = sum[1][m]; });
-    finish_gated(call, row, M, panel * 16, sum_copy);
-  }
-  if constexpr (P % 2 == 1) {
-    F32x8 sum_copy[2 * M];
-    unroll<M>([&](auto m) CLOVER_INLINED {
-      sum_copy[2 * m] = lower_half(sum[P - 1][m]), sum_copy[2 * m + 1] = upper_half(sum[P - 1][m]);
-    });
-    finish_gated(call, row, M, (panel + P - 1) * 16, sum_copy);
-  }
-}
-
-/// Prefetches the outputs that a tile writes, which are no longer in the caches if there are many rows.
-template <int P, int M>
-CLOVER_INLINE void prefetch_outputs(const LinearWork& call, int64_t panel, int64_t row) {
-  if (call.epilogue == Epilogue::silu_mul) return;
-  const float* to = call.y + row * call.outputs + panel * 16;
-  for (int m = 0; m < M; ++m, to += call.outputs)
-    for (int p = 0; p < P; ++p) prefetch_line<CacheLevel::first>(to + p * 16);
-}
-
 /// Computes P panels for the M rows of a tile.
 template <int P, int M, bool Once, class Rows>
 void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel_words, Prefetch prefetch) {
@@ -193,7 +142,7 @@ void pair_tile(const LinearWork& call, int64_t panel, int64_t row, int64_t panel
       unroll<P>([&](auto p) CLOVER_INLINED { sum[p][m] = add_products(sum[p][m], line[p], value); });
     });
   }
-  finish_pairs(call, panel, row, sum);
+  finish_panels(call, panel, row, sum);
 }
 
 /// Panels that a tile of M rows computes at once, if it is the only one.
@@ -206,11 +155,10 @@ constexpr int pair_panels_at_once = M <= streamed_pair_rows ? 1
 template <int M, bool Once, class Rows>
 void pair_panels(const LinearWork& call, int64_t begin, int64_t end, int64_t row, int64_t panel_words,
                  Prefetch prefetch) {
-  constexpr int panels_at_once = Once ? pair_panels_at_once<M> : 2;
+  constexpr int P = Once ? pair_panels_at_once<M> : 2;
   int64_t panel = begin;
-  for (; panel + panels_at_once <= end; panel += panels_at_once)
-    pair_tile<panels_at_once, M, Once, Rows>(call, panel, row, panel_words, prefetch);
-  if constexpr (panels_at_once > 2)
+  for (; panel + P <= end; panel += P) pair_tile<P, M, Once, Rows>(call, panel, row, panel_words, prefetch);
+  if constexpr (P > 2)
     for (; panel + 2 <= end; panel += 2) pair_tile<2, M, Once, Rows>(call, panel, row, panel_words, prefetch);
   for (; panel < end; ++panel) pair_tile<1, M, Once, Rows>(call, panel, row, panel_words, prefetch);
 }

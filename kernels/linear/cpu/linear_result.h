@@ -46,6 +46,32 @@ CLOVER_INLINE void finish_panel(const LinearWork& call, int64_t row, int64_t out
   store_line(to, start != nullptr ? load_line<F32x16>(start) + sum : sum);
 }
 
+/// The even (or odd) lanes of `low`, then those of `high`.
+CLOVER_INLINE F32x8 evens(F32x8 low, F32x8 high) {
+  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
+}
+CLOVER_INLINE F32x8 odds(F32x8 low, F32x8 high) {
+  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+CLOVER_INLINE F32x16 evens(F32x16 low, F32x16 high) {
+  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+}
+CLOVER_INLINE F32x16 odds(F32x16 low, F32x16 high) {
+  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+
+/// to[k] = silu(gate) * up for k < N, where registers pairs[2k] and pairs[2k + 1] hold gate, up, gate, up,
+/// ... The N computations are interleaved, as in exp_lanes.
+template <int N, class F>
+CLOVER_INLINE void silu_mul_lanes(const F* pairs, F (&to)[N]) {
+  unroll<N>([&](auto k) CLOVER_INLINED { to[k] = -evens(pairs[2 * k], pairs[2 * k + 1]); });
+  exp_lanes(to);
+  unroll<N>([&](auto k) CLOVER_INLINED {
+    const F gate = evens(pairs[2 * k], pairs[2 * k + 1]), up = odds(pairs[2 * k], pairs[2 * k + 1]);
+    to[k] = gate / (1.0f + to[k]) * up;
+  });
+}
+
 /// SwiGLU of N successive rows. `sums` has two vectors for each row, with the interleaved gates and ups of
 /// the outputs from `output` on; they become one vector of elements of the product. F: F32x8 or F32x16.
 template <int N, class F>
@@ -72,6 +98,57 @@ __attribute__((noinline)) void finish_gated(const LinearWork& call, int64_t firs
   int64_t row = 0;
   for (; row + 4 <= rows; row += 4) finish_gated_rows<4>(call, first + row, output, sums + 2 * row);
   for (; row < rows; ++row) finish_gated_rows<1>(call, first + row, output, sums + 2 * row);
+}
+
+/// Writes the sums of M rows by P panels to y, without bias; all outputs of the panels exist.
+template <int P, int M>
+CLOVER_INLINE void store_panels(const LinearWork& call, int64_t panel, int64_t row,
+                                const F32x16 (&sum)[P][M]) {
+  const int64_t outputs = call.outputs;
+  float* to = call.y + row * outputs + panel * 16;
+  const bool accumulate = call.accumulate;
+  unroll<M>([&](auto m) CLOVER_INLINED {
+    unroll<P>([&](auto p) CLOVER_INLINED {
+      float* line = to + p * 16;
+      store_line(line, accumulate ? load_line<F32x16>(line) + sum[p][m] : sum[p][m]);
+    });
+    to += outputs;
+  });
+}
+
+/// Applies the epilogue to the sums of M rows by P panels, a panel from `panel` on.
+template <int P, int M>
+CLOVER_INLINE void finish_panels(const LinearWork& call, int64_t panel, int64_t row,
+                                 const F32x16 (&sum)[P][M]) {
+  if (call.epilogue != Epilogue::silu_mul) {
+    if (call.bias == nullptr && (panel + P) * 16 <= call.outputs) return store_panels(call, panel, row, sum);
+    unroll<P>([&](auto p) CLOVER_INLINED {
+      unroll<M>([&](auto m) CLOVER_INLINED { finish_panel(call, row + m, (panel + p) * 16, sum[p][m]); });
+    });
+    return;
+  }
+  // Copies, because `sum` would leave its registers if it were passed by address.
+  if constexpr (P >= 2) {
+    F32x16 sum_copy[2 * M];
+    unroll<M>([&](auto m) CLOVER_INLINED { sum_copy[2 * m] = sum[0][m], sum_copy[2 * m + 1] = sum[1][m]; });
+    finish_gated(call, row, M, panel * 16, sum_copy);
+  }
+  if constexpr (P % 2 == 1) {
+    F32x8 sum_copy[2 * M];
+    unroll<M>([&](auto m) CLOVER_INLINED {
+      sum_copy[2 * m] = lower_half(sum[P - 1][m]), sum_copy[2 * m + 1] = upper_half(sum[P - 1][m]);
+    });
+    finish_gated(call, row, M, (panel + P - 1) * 16, sum_copy);
+  }
+}
+
+/// Prefetches the outputs that a tile writes, which are no longer in the caches if there are many rows.
+template <int P, int M>
+CLOVER_INLINE void prefetch_outputs(const LinearWork& call, int64_t panel, int64_t row) {
+  if (call.epilogue == Epilogue::silu_mul) return;
+  const float* to = call.y + row * call.outputs + panel * 16;
+  for (int m = 0; m < M; ++m, to += call.outputs)
+    for (int p = 0; p < P; ++p) prefetch_line<CacheLevel::first>(to + p * 16);
 }
 
 /// LinearLoops::in_place of loops that repack all rows.

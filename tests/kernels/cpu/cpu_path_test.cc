@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "kernels/linear/linear.h"
 #include "tests/kernels/paths.h"
@@ -36,23 +37,32 @@ TEST(CpuPath, RefusesWhatTheMachineLacks) {
       << error;
 }
 
-// Where the machine has AVX2, the portable loop is its twin to the bit.
-TEST(CpuPath, PortableAndAvx2MultiplyToTheSameBits) {
+/// What linear() gives on a path for nine (two tiles of AVX2, one of AVX-512) and 30 rows.
+std::vector<at::Tensor> products_on(CpuPath path, at::ScalarType type) {
+  set_cpu_path(path);
+  at::manual_seed(7);
+  std::vector<at::Tensor> results;
+  for (const int64_t rows : {1, 9, 30}) {
+    const at::Tensor x = at::randn({rows, 77}).to(type);
+    results.push_back(at::empty({rows, 150}));
+    linear(x, PackedWeight::pack({at::randn({150, 77}).to(type)}), {}, results.back());
+  }
+  return results;
+}
+
+// Families without VDPBF16PS compute the same chain of fused multiply-adds.
+TEST(CpuPath, PortableAvx2AndAvx512MultiplyToTheSameBits) {
   const auto paths = available_cpu_paths();
-  if (std::find(paths.begin(), paths.end(), CpuPath::avx2) == paths.end()) GTEST_SKIP() << "no AVX2 here";
+  if (paths.size() == 1) GTEST_SKIP() << "this machine has the portable path alone";
   const CpuPath before = cpu_path();
   for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const at::Tensor x = at::randn({9, 77}).to(type);
-    const PackedWeight packed = PackedWeight::pack({at::randn({50, 77}).to(type)});
-    const auto run = [&] {
-      at::Tensor y = at::empty({9, 50});
-      linear(x, packed, {}, y);
-      return y;
-    };
-    set_cpu_path(CpuPath::portable);
-    const at::Tensor expected = run();
-    set_cpu_path(CpuPath::avx2);
-    EXPECT_TRUE(same_bits(run(), expected)) << type;
+    const std::vector<at::Tensor> expected = products_on(CpuPath::portable, type);
+    for (const CpuPath path : {CpuPath::avx2, CpuPath::avx512}) {
+      if (std::find(paths.begin(), paths.end(), path) == paths.end()) continue;
+      const std::vector<at::Tensor> found = products_on(path, type);
+      for (size_t i = 0; i < found.size(); ++i)
+        EXPECT_TRUE(same_bits(found[i], expected[i])) << to_string(path) << ", " << type << ", case " << i;
+    }
   }
   set_cpu_path(before);
 }
