@@ -213,8 +213,7 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_e
   run_info_ = std::move(run_info);
   run_info_["format_version"] = 1;
   if (has_answers) {
-    if (const json before = data::read_json(run_file_of(file_)); before.contains("took"))
-      run_info_["took"] = before["took"];
+    earlier_took_ = took_of(data::read_json(run_file_of(file_))).value_or(Took{});
   }
   write_run_info();
   if (!has_answers) return;
@@ -223,13 +222,14 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_e
 }
 
 void BatchOutput::write_run_info() const {
+  json run_info = run_info_;
+  if (took().seconds > 0) run_info["took"] = to_json(took());
   data::write_file_atomically(run_file_of(file_),
-                              run_info_.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+                              run_info.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-void BatchOutput::add_took(double seconds, int64_t tokens) {
-  const Took before = took();
-  run_info_["took"] = to_json(Took{before.seconds + seconds, before.tokens + tokens});
+void BatchOutput::save_took() {
+  if (own_took_.seconds == 0) return;
   write_run_info();
 }
 
@@ -278,6 +278,7 @@ void BatchOutput::sync() {
   if (::fsync(descriptor_.number) != 0 && errno != EINVAL && errno != EROFS) {
     throw std::runtime_error(file_.string() + ": putting it on disk failed: " + std::strerror(errno));
   }
+  save_took();
   last_sync_ = std::chrono::steady_clock::now();
 }
 

@@ -15,7 +15,7 @@ namespace clover::infer {
 /// The setting that holds the target's fingerprint.  Jobs of early versions do not have it.
 inline constexpr const char* fingerprint_setting = "fingerprint";
 
-/// Wall-clock seconds of answering, and tokens of the answers.
+/// Wall-clock seconds of answering, of several ranks the sum; and tokens of the answers.
 struct Took {
   double seconds = 0;
   int64_t tokens = 0;
@@ -58,10 +58,14 @@ class BatchOutput {
   /// Flushes the file to the disk (fsync).
   void sync();
 
-  /// Adds to "took" of the run file, {"seconds", "tokens"}: what answering has taken, over all processes that
-  /// have worked on the job one after another and ended by themselves.
-  void add_took(double seconds, int64_t tokens);
-  Took took() const { return took_of(run_info_).value_or(Took{}); }
+  /// What answering has taken in this process so far.  The run file says it as "took", {"seconds", "tokens"},
+  /// together with what earlier processes and other ranks have taken.  It is written when the answers are
+  /// flushed to the disk, and by save_took, so a kill loses seconds of it.
+  void set_took(Took own) { own_took_ = own; }
+  void save_took();
+  Took took() const {
+    return {earlier_took_.seconds + own_took_.seconds, earlier_took_.tokens + own_took_.tokens};
+  }
 
  private:
   // A file descriptor, also closed when the constructor throws; closing it releases the lock.
@@ -77,6 +81,7 @@ class BatchOutput {
 
   std::filesystem::path file_;
   nlohmann::json run_info_;           // the content of the run file
+  Took earlier_took_, own_took_;      // see set_took
   Descriptor descriptor_;             // of file_
   std::unordered_set<int64_t> done_;  // input lines with a record
   int64_t failed_ = 0;                // error records

@@ -111,9 +111,11 @@ Shards find_shards(const fs::path& output, const json& run_info) {
   return shards;
 }
 
-/// Copies records of the shards to `merged` unless it has them, then removes the shards.  If the process is
-/// killed before it removes them, the next one repeats the merge.
+/// Copies records of the shards to `merged` unless it has them, adds up what answering took in all of them,
+/// then removes the shards.  If the process is killed before it removes them, the next one repeats the merge;
+/// only what answering took is then counted twice.
 void merge(const std::vector<fs::path>& shards, BatchOutput& merged) {
+  Took took;
   for (const fs::path& shard : shards) {
     LineReader reader(shard, BatchOutput::max_record_bytes);
     for (std::string text; reader.next(text);) {
@@ -123,6 +125,12 @@ void merge(const std::vector<fs::path>& shards, BatchOutput& merged) {
       if (line > 0 && !merged.done(line)) merged.write_text(line, text, is_error_record(record));
     }
   }
+  for (const fs::path& shard : shards) {
+    if (!fs::exists(run_file_of(shard))) continue;
+    const Took of_shard = took_of(data::read_json(run_file_of(shard))).value_or(Took{});
+    took = {took.seconds + of_shard.seconds, took.tokens + of_shard.tokens};
+  }
+  merged.set_took(took);
   merged.sync();
   for (const fs::path& shard : shards) {
     fs::remove(shard);  // before its run file, because a shard without one could not be merged

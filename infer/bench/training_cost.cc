@@ -21,11 +21,13 @@ std::optional<double> number_at(const json& object, const char* path) {
 }  // namespace
 
 std::optional<TrainingCost> training_cost(const json& heads_config) {
+  const auto seconds = number_at(heads_config, "/training/seconds");
   const auto device_seconds = number_at(heads_config, "/training/device_seconds");
   if (!device_seconds) return std::nullopt;
   TrainingCost cost;
-  cost.fit_seconds =
-      *device_seconds / std::max(1.0, number_at(heads_config, "/training/processes").value_or(1));
+  // Heads of early versions record only the sum over processes.
+  cost.fit_seconds = seconds.value_or(
+      *device_seconds / std::max(1.0, number_at(heads_config, "/training/processes").value_or(1)));
   cost.operations = number_at(heads_config, "/training/operations").value_or(0);
   const json::json_pointer sources("/training/data/sources");
   if (heads_config.contains(sources) && heads_config.at(sources).is_array()) {

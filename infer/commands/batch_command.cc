@@ -99,14 +99,21 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
                             .is_mine = std::move(is_mine)};
   BatchJob batch_job(std::move(settings), *job.model.prompt_encoder, decoder, output);
   const auto begin = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
   JobResult result;
-  result.outcome =
-      batch_job.run(interrupted, [&](const BatchJob::Outcome&) { on_step(batch_job.lines_read()); });
+  result.outcome = batch_job.run(interrupted, [&](const BatchJob::Outcome& so_far) {
+    output.set_took({seconds(), so_far.totals.tokens});
+    on_step(batch_job.lines_read());
+  });
   result.run.stats = job.engine.stats();
   result.run.totals = result.outcome.totals;
   result.run.by_category = result.outcome.by_category;
-  result.run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.run.seconds = seconds();
   result.run.peak_memory = peak_memory();
+  if (result.outcome.answered > 0) output.set_took({result.run.seconds, result.run.totals.tokens});
+  output.save_took();
   job.engine.save_costs();
   return result;
 }
@@ -139,7 +146,6 @@ int answer_alone(const Job& job) {
     progress.update(output.done_count(), speed_note(job.engine.stats()));
   });
   progress.finish();
-  if (result.outcome.answered > 0) output.add_took(result.run.seconds, result.run.totals.tokens);
   print_counts(result.outcome, before);
   print_output_size(file, output.done_count(), output.failed_count());
   report(job, result);

@@ -15,7 +15,8 @@ namespace clover::train {
 struct RunState {
   int64_t step = 0;                  // optimiser steps done
   int64_t tokens = 0;                // answer tokens trained on
-  double seconds = 0;                // training time without evaluation, summed over processes
+  double seconds = 0;                // training time without evaluation
+  double device_seconds = 0;         // the same, summed over processes
   double operations = 0;             // floating-point operations of training, about
   double best_tokens_per_step = -1;  // of the best evaluation, -1 before the first
   int64_t best_step = -1;            // step of the best evaluation

@@ -58,11 +58,16 @@ std::vector<json> AnswerFiles::answer(const std::filesystem::path& name, const s
   infer::BatchJob job(std::move(settings), *model_.prompt_encoder, decoder, output);
   infer::Progress progress(label, summary.lines, output.done_count());
   const auto begin = std::chrono::steady_clock::now();
-  const infer::BatchJob::Outcome outcome = job.run(infer::interrupted, [&](const infer::BatchJob::Outcome&) {
-    progress.update(output.done_count(), infer::speed_note(engine_.stats()));
-  });
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (outcome.answered > 0) output.add_took(seconds, outcome.totals.tokens);
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const infer::BatchJob::Outcome outcome =
+      job.run(infer::interrupted, [&](const infer::BatchJob::Outcome& so_far) {
+        output.set_took({seconds(), so_far.totals.tokens});
+        progress.update(output.done_count(), infer::speed_note(engine_.stats()));
+      });
+  if (outcome.answered > 0) output.set_took({seconds(), outcome.totals.tokens});
+  output.save_took();
   seconds_ += output.took().seconds;
   progress.finish();
   if (outcome.interrupted) throw infer::Interrupted();

@@ -61,6 +61,27 @@ TEST_F(BatchOutputTest, KnowsWhatIsDoneWhenContinued) {
   EXPECT_EQ(test::records_of(file).size(), 4u);
 }
 
+TEST_F(BatchOutputTest, WhatAnsweringTookAddsUpOverProcesses) {
+  const auto recorded = [&] { return took_of(json::parse(test::text_of(run_file_of(file)))); };
+  {
+    BatchOutput output = open();
+    output.write(2, answer(2));
+    EXPECT_FALSE(recorded().has_value());
+    output.set_took({1.5, 20});
+    output.sync();  // what a killed process leaves
+  }
+  {
+    BatchOutput output = open();
+    output.set_took({0.25, 5});
+    output.set_took({0.5, 10});  // replaces what this process had taken before
+    output.save_took();
+    EXPECT_EQ(output.took().seconds, 2);
+  }
+  open();  // answers nothing
+  EXPECT_EQ(recorded().value().seconds, 2);
+  EXPECT_EQ(recorded().value().tokens, 30);
+}
+
 TEST_F(BatchOutputTest, ARetryKeepsTheLinkAndThePermissionsOfItsFile) {
   namespace fs = std::filesystem;
   const fs::path real = folder / "real.jsonl";

@@ -20,7 +20,16 @@ class CheckpointTest : public testing::Test {
   void save(int64_t step, int64_t keep, const std::string& target = "t", double best = 2.25) {
     const nlohmann::json identity{
         {"settings", {{"seed", 1}, {"feature-cache", 1000 * best}}}, {"target", target}, {"data", "d"}};
-    Checkpoints(folder_).save({step, 10 * step, 1.5, 3e12, best, step - 1, step, {{"tokens_per_step", 2.25}}},
+    Checkpoints(folder_).save({.step = step,
+                               .tokens = 10 * step,
+                               .seconds = 1.5,
+                               .device_seconds = 3,
+                               .operations = 3e12,
+                               .best_tokens_per_step = best,
+                               .best_step = step - 1,
+                               .evaluated_step = step,
+                               .evaluation = {{"tokens_per_step", 2.25}},
+                               .best_eval_prompts = nullptr},
                               {identity, {{"training", {{"steps", step}}}}}, optimiser_,
                               at::tensor({1, 4}, at::kLong), keep);
   }

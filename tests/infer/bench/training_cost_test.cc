@@ -1,0 +1,78 @@
+#include "infer/bench/training_cost.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace clover::infer {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json heads_config() {
+  return {
+      {"training",
+       {{"seconds", 300},
+        {"device_seconds", 1200},
+        {"processes", 2},
+        {"operations", 5e15},
+        {"data",
+         {{"sources", {{{"took", {{"seconds", 60.5}, {"tokens", 9000}}}}, {{"file", "bought.jsonl"}}}}}}}}};
+}
+
+json bench_entry(const char* draft, const char* heads, int64_t batch_size, double tokens_per_second) {
+  return {{"draft", draft},
+          {"heads", *heads ? json(heads) : json()},
+          {"batch_size", batch_size},
+          {"tokens_per_second", tokens_per_second}};
+}
+
+TEST(TrainingCost, IsTheFitsTimeAndThatOfTheAnswersThatRecordIt) {
+  const TrainingCost cost = training_cost(heads_config()).value();
+  EXPECT_EQ(cost.fit_seconds, 300);  // wall clock, though half of the run may have had more processes
+  EXPECT_EQ(cost.answers_seconds, 60.5);
+  EXPECT_EQ(cost.seconds(), 360.5);
+  EXPECT_EQ(cost.operations, 5e15);
+}
+
+TEST(TrainingCost, OfHeadsThatRecordOnlyASumOverProcesses) {
+  json config = heads_config();
+  config["training"].erase("seconds");
+  EXPECT_EQ(training_cost(config).value().fit_seconds, 600);
+}
+
+TEST(TrainingCost, IsUnknownWhereNothingOrNonsenseIsRecorded) {
+  EXPECT_FALSE(training_cost({{"training", {{"steps", 0}, {"random", true}}}}).has_value());
+  EXPECT_FALSE(training_cost({{"training", {{"device_seconds", -1}}}}).has_value());
+  EXPECT_FALSE(training_cost({{"training", {{"device_seconds", "long"}}}}).has_value());
+  EXPECT_FALSE(training_cost(json::object()).has_value());
+}
+
+TEST(TrainingCost, IsSavedAfterAsManyTokensAsTheSavingOfOneDividesIt) {
+  const TrainingCost cost{.answers_seconds = 20, .fit_seconds = 80};
+  // 10 ms a token plain and 5 ms with heads: 5 ms saved a token, so 100 s take 20,000 tokens.
+  EXPECT_DOUBLE_EQ(break_even_tokens(cost, 100, 200).value(), 20000);
+  EXPECT_FALSE(break_even_tokens(cost, 100, 100).has_value());
+  EXPECT_FALSE(break_even_tokens(cost, 100, 90).has_value());
+  EXPECT_FALSE(break_even_tokens(cost, 0, 90).has_value());
+}
+
+TEST(TrainingCost, OfABenchIsSaidForTheFastestPolicyOfEachBatchSize) {
+  json entries = {bench_entry("off", "", 1, 100),        bench_entry("off", "", 4, 300),
+                  bench_entry("clover", "mine", 1, 150), bench_entry("auto", "mine", 1, 200),
+                  bench_entry("auto", "mine", 4, 290),   bench_entry("auto", "unrecorded", 1, 400)};
+  add_break_even(entries, {{"mine", TrainingCost{.fit_seconds = 100}}});
+  EXPECT_FALSE(entries[0].contains("break_even_tokens"));
+  EXPECT_DOUBLE_EQ(entries[2]["break_even_tokens"], 30000);
+  EXPECT_DOUBLE_EQ(entries[3]["break_even_tokens"], 20000);
+  EXPECT_TRUE(entries[4]["break_even_tokens"].is_null());
+  EXPECT_EQ(entries[4]["training_cost"]["fit_seconds"], 100);
+  EXPECT_FALSE(entries[5].contains("break_even_tokens"));
+  const std::string table = break_even_table(entries);
+  EXPECT_THAT(table, HasSubstr("at batch 1 under auto that is saved after 20000 tokens"));
+  EXPECT_THAT(table, HasSubstr("at batch 4 under auto that is never saved"));
+  EXPECT_THAT(table, HasSubstr("answers not recorded"));
+}
+
+}  // namespace
+}  // namespace clover::infer
