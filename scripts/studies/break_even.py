@@ -17,7 +17,7 @@ class BreakEven(Study):
         return [self.rate_search(KINDS), [self.speed()]]
 
     def speed(self) -> Output:
-        return self.jobs.bench("speed of trained heads", [self.costed_heads(kind) for kind in KINDS], self.files["eval"], self.eval_count,
+        return self.jobs.bench("speed of trained heads", [self.costed_heads(kind) for kind in KINDS], self.bench_file, len(self.bench_questions),
                                "--draft", "off,auto", configurations=1 + len(KINDS))
 
     def costed_heads(self, kind: str) -> Output:

@@ -42,6 +42,14 @@ class Study:
         return {name: self.jobs.file(name, records) for name, records in self.questions.items()}
 
     @cached_property
+    def bench_questions(self) -> list[dict]:
+        return self.jobs.bench_part(self.questions["eval"])
+
+    @cached_property
+    def bench_file(self) -> Path:
+        return self.jobs.file("bench", self.bench_questions)
+
+    @cached_property
     def train_count(self) -> int:
         return len(self.questions["train"])
 

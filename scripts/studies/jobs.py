@@ -20,7 +20,8 @@ class Size:
 
     train_questions: int = 480
     dev_questions: int = 24  # choose among settings
-    eval_questions: int = 24  # of each task, what is reported
+    eval_questions: int = 24  # of each task, what is reported; of the training questions' own twice as many
+    bench_questions: int = 8  # of each task, for speed
     answer_tokens: int = 160
     bench_tokens: int = 96
     epochs: float = 3
@@ -37,7 +38,7 @@ class Size:
     draws: int = 2000
 
 
-QUICK = Size(train_questions=12, dev_questions=2, eval_questions=2, answer_tokens=12, bench_tokens=8, epochs=1, batch_sizes=(1, 2),
+QUICK = Size(train_questions=12, dev_questions=2, eval_questions=2, bench_questions=1, answer_tokens=12, bench_tokens=8, epochs=1, batch_sizes=(1, 2),
              rounds=1, seeds=(1, 2), learning_rates=(1.0,), rate_factors=(0.5, 1.0), head_counts=(2, 3), contexts=(64, 250), data_shares=(0.5, 1.0),
              sampling_questions=4, draws=40)
 
@@ -65,7 +66,7 @@ class Jobs:
                 record["category"] = "gsm8k"
             parts = {"train": train[: self.size.train_questions],
                      "dev": train[-self.size.dev_questions:],
-                     "eval": held_out[: self.size.eval_questions] + self._spec_bench()}
+                     "eval": held_out[: 2 * self.size.eval_questions] + self._spec_bench()}
         seen = {text_of(record) for record in parts["dev"] + parts["eval"]}
         parts["train"] = [record for record in parts["train"] if text_of(record) not in seen]
         measured = {text_of(record) for record in parts["eval"]}
@@ -73,6 +74,14 @@ class Jobs:
         if not all(parts.values()):
             raise Failed(f"too few different prompts: {', '.join(f'{len(part)} {name}' for name, part in parts.items())}; give more")
         return parts
+
+    def bench_part(self, records: list[dict]) -> list[dict]:
+        """The first of each task, or of all where the records name none."""
+        by_task: dict[str, list[dict]] = {}
+        for record in records:
+            by_task.setdefault(record.get("category", ""), []).append(record)
+        count = self.size.bench_questions if len(by_task) > 1 else 4 * self.size.bench_questions
+        return [record for task in by_task.values() for record in task[:count]]
 
     def _split_of_prompts(self) -> dict[str, list[dict]]:
         records = {text_of(record): record for file in self.prompts for record in read_lines(file)}

@@ -80,7 +80,7 @@ class Sensitivity(Study):
         figures = {"trees": [{"rate_factor": factor, "setting": setting, "batch_size": size, "ratio_to_plain": ratio}
                              for size, found in ratios.items() for (factor, setting), ratio in found.items()],
                    "heads": {count: kept(rows) for count, rows in counts.items()},
-                   "context": {context: kept(rows) for context, rows in contexts.items()}, "data": data,
+                   "context": {prompt_tokens(rows): kept(rows) for rows in contexts.values()}, "data": data,
                    "differ": sum(row["differs_from_off"] for group in (trees, counts, contexts) for rows in group.values() for row in rows)}
         return Page(f"What Clover's result hangs on: {self.jobs.target.name}", self.answer(ratios, best, data), figures,
                     [self.tree_section(ratios), self.count_section(counts), self.context_section(contexts), self.data_section(data)],
@@ -110,7 +110,9 @@ class Sensitivity(Study):
         return "## Number of heads\n\nFour guesses a step, and `auto`.\n\n" + self.rows_by("heads", counts)
 
     def context_section(self, contexts: dict) -> str:
-        return "## Context\n\nTokens before the question, about.\n\n" + self.rows_by("context", contexts)
+        measured = {prompt_tokens(rows): rows for rows in contexts.values()}
+        return ("## Context\n\nThe development questions behind text of other questions; tokens of the prompts, on average.\n\n" +
+                self.rows_by("tokens of a prompt", measured))
 
     def rows_by(self, name: str, groups: dict) -> str:
         sizes = self.jobs.size.batch_sizes
@@ -143,6 +145,11 @@ def setting_of(row: dict) -> int | str:
 
 def setting_name(setting: int | str) -> str:
     return f"`{setting}`" if isinstance(setting, str) else f"{setting} guesses"
+
+
+def prompt_tokens(rows: list[dict]) -> int:
+    """Of a request, on average, the chat template's tokens included."""
+    return round(rows[0]["prompt_tokens"] / rows[0]["requests"])
 
 
 def kept(rows: list[dict]) -> list[dict]:

@@ -1,9 +1,12 @@
 """Study `table`: every kind of heads on one target: tokens a step, tokens/s, accuracy by head, answers that differ."""
 
-from .common import BUDGET, KINDS, NAMES, Study, is_of, is_plain, slashed, tops
+import math
+
 from .cells import Output
+from .common import BUDGET, KINDS, NAMES, Study, is_of, is_plain, slashed, tops
 from .pages import Page, draw_bars, table
 
+ALL = "all tasks"
 # Tokens a step, the bonus token included, that publications report for greedy decoding of 7B and 8B models.
 PUBLISHED = {
     "medusa": (2.31, "Vicuna-7B, Spec-Bench, 64 nodes a tree"),
@@ -26,7 +29,7 @@ class Table(Study):
         return self.evaluation(NAMES[kind], self.best_heads(kind))
 
     def speed(self, heads: list[Output]) -> Output:
-        return self.jobs.bench("speed of all kinds", heads, self.files["eval"], self.eval_count, "--draft", "off,clover,auto", "--budgets",
+        return self.jobs.bench("speed of all kinds", heads, self.bench_file, len(self.bench_questions), "--draft", "off,clover,auto", "--budgets",
                                str(BUDGET), configurations=1 + 2 * len(heads))
 
     def page(self) -> Page:
@@ -35,36 +38,34 @@ class Table(Study):
         for row in self.read(self.speed(list(best.values())))["configurations"]:
             kind = None if is_plain(row) else next(kind for kind, heads in best.items() if is_of(row, heads))
             rows.append({"kind": kind, **{name: row[name] for name in ("draft", "batch_size", "tokens_per_step", "tokens_per_second",
-                                                                       "ratio_to_off", "differs_from_off", "by_category")}})
+                                                                       "ratio_to_off", "differs_from_off")}})
         accuracy = {kind: self.read(self.kind_evaluation(kind)) for kind in KINDS}
         differ = sum(row["differs_from_off"] for row in rows)
-        figures = {"rates": {kind: self.best_rate(kind) for kind in KINDS}, "rows": rows, "answers_that_differ": differ,
+        tokens = {kind: tokens_by_task(found) for kind, found in accuracy.items()}
+        figures = {"tokens_per_step": tokens, "rates": {kind: self.best_rate(kind) for kind in KINDS}, "rows": rows, "answers_that_differ": differ,
                    "top1": {kind: tops(found, 1) for kind, found in accuracy.items()},
                    "top5": {kind: tops(found, 5) for kind, found in accuracy.items()}}
-        return Page(f"Kinds of heads on {self.jobs.target.name}", self.answer(rows, differ), figures,
-                    [self.speed_section(rows), self.task_section(rows), self.accuracy_section(accuracy, figures["rates"]),
-                     self.published_section(rows)],
+        return Page(f"Kinds of heads on {self.jobs.target.name}", self.answer(rows, tokens, differ), figures,
+                    [self.task_section(tokens), self.speed_section(rows), self.accuracy_section(accuracy, figures["rates"]),
+                     self.published_section(tokens)],
                     {"table.png": lambda axes: self.draw(axes, rows)})
 
     def of(self, rows: list[dict], kind: str | None, draft: str, size: int) -> dict:
         return next(row for row in rows if row["kind"] == kind and row["draft"] == draft and row["batch_size"] == size)
 
-    def answer(self, rows: list[dict], differ: int) -> str:
+    def answer(self, rows: list[dict], tokens: dict[str, dict[str, float]], differ: int) -> str:
         first = min(self.jobs.size.batch_sizes)
-        longest = max(KINDS, key=lambda kind: self.of(rows, kind, "clover", first)["tokens_per_step"])
+        longest = max(KINDS, key=lambda kind: tokens[kind][ALL])
         fastest = max(KINDS, key=lambda kind: self.of(rows, kind, "auto", first)["ratio_to_off"])
-        extra = self.extra_over_medusa(rows, "clover")
-        over_medusa = f"Clover's extra tokens are {extra:.2f} times Medusa's" if extra == extra else "Medusa yields no extra tokens"
-        return (f"With {BUDGET} guesses a step {NAMES[longest]} yields the most tokens a step, "
-                f"{self.of(rows, longest, 'clover', first)['tokens_per_step']:.2f}; {over_medusa} "
+        extra = {task: extra_over_medusa(tokens, task) for task in tokens["clover"]}
+        over_medusa = "Medusa yields no extra tokens" if math.isnan(extra[ALL]) else \
+            f"Clover's extra tokens are {extra[ALL]:.2f} times Medusa's"
+        if not math.isnan(extra.get("gsm8k", math.nan)):
+            over_medusa += f", {extra['gsm8k']:.2f} times on GSM8K"
+        return (f"With {BUDGET} guesses a step {NAMES[longest]} yields the most tokens a step, {tokens[longest][ALL]:.2f}; {over_medusa} "
                 f"(the paper: 1.5 to 1.76 times). Under `auto` {NAMES[fastest]} is the fastest at batch {first}, "
                 f"{self.of(rows, fastest, 'auto', first)['ratio_to_off']:.2f} times plain decoding. {differ} answers differ from plain "
                 "decoding's.")
-
-    def extra_over_medusa(self, rows: list[dict], kind: str) -> float:
-        first = min(self.jobs.size.batch_sizes)
-        extra = {name: self.of(rows, name, "clover", first)["tokens_per_step"] - 1 for name in (kind, "medusa")}
-        return extra[kind] / extra["medusa"] if extra["medusa"] > 0 else float("nan")
 
     def speed_section(self, rows: list[dict]) -> str:
         sizes, lines = self.jobs.size.batch_sizes, []
@@ -72,30 +73,29 @@ class Table(Study):
             found = [self.of(rows, kind, draft, size) for size in sizes]
             name = "plain decoding" if kind is None else f"{NAMES[kind]}, {f'{BUDGET} guesses' if draft == 'clover' else '`auto`'}"
             medusa = [self.of(rows, "medusa", draft, size)["tokens_per_second"] if kind else float("nan") for size in sizes]
-            lines.append([name, *(row["tokens_per_step"] for row in found), *(f"{row['tokens_per_second']:.0f}" for row in found),
+            lines.append([name, found[0]["tokens_per_step"], *(f"{row['tokens_per_second']:.0f}" for row in found),
                           *(row["ratio_to_off"] for row in found),
                           *(row["tokens_per_second"] / other for row, other in zip(found, medusa))])
-        header = ["", *(f"{what}{size}" for what in ("tokens a step, batch ", "tokens/s, ", "to plain, ", "to Medusa, ") for size in sizes)]
-        return f"## Speed\n\n{self.data_sentence()} Each kind at the better of its learning rates.\n\n" + table(header, lines)
+        header = ["", f"tokens a step, batch {sizes[0]}", *(f"{what}{size}" for what in ("tokens/s, batch ", "to plain, ", "to Medusa, ") for size in sizes)]
+        return (f"## Speed\n\nAnswers of up to {self.jobs.size.bench_tokens} tokens to {len(self.bench_questions)} of the questions, "
+                f"{self.jobs.size.rounds} rounds, all kinds in one run; tokens/s also over plain decoding's and over Medusa's under the same "
+                "policy.\n\n" + table(header, lines))
 
-    def task_section(self, rows: list[dict]) -> str:
-        first = min(self.jobs.size.batch_sizes)
-        tasks = sorted({task for row in rows for task in row["by_category"]})
-        if not tasks:
-            return "## Tasks\n\nThe prompts name no category."
-        lines = [[NAMES[kind], *(self.of(rows, kind, "clover", first)["by_category"][task]["tokens_per_step"] for task in tasks)]
-                 for kind in KINDS]
-        return f"## Tokens a step by task\n\n{BUDGET} guesses a step, batch {first}.\n\n" + table(["", *tasks], lines)
+    def task_section(self, tokens: dict[str, dict[str, float]]) -> str:
+        tasks = list(tokens["medusa"])
+        lines = [[NAMES[kind], *(found[task] for task in tasks), extra_over_medusa(tokens, ALL, kind)] for kind, found in tokens.items()]
+        return (f"## Tokens a step\n\n{self.data_sentence()} Each kind at the better of its learning rates; {BUDGET} guesses a step, policy "
+                "`clover`; the last column is extra tokens a step over Medusa's.\n\n" + table(["", *tasks, "extra, to Medusa"], lines))
 
     def accuracy_section(self, accuracy: dict[str, dict], rates: dict[str, float]) -> str:
         lines = [[NAMES[kind], f"{rates[kind]:g}", slashed(tops(found, 1)), slashed(tops(found, 5))] for kind, found in accuracy.items()]
         return ("## Accuracy by head\n\nShare of labels that are the head's best guess, or among its best five, in per cent, first head "
                 "first; fed with the true tokens.\n\n" + table(["", "learning rate", "top-1, %", "top-5, %"], lines))
 
-    def published_section(self, rows: list[dict]) -> str:
-        first, lines = min(self.jobs.size.batch_sizes), []
+    def published_section(self, tokens: dict[str, dict[str, float]]) -> str:
+        lines = []
         for kind, (published, about) in PUBLISHED.items():
-            ours = self.of(rows, kind, "clover", first)["tokens_per_step"]
+            ours = tokens[kind][ALL]
             lines.append([NAMES[kind], ours, published, f"{100 * (ours - 1) / (published - 1):.0f} %", about])
         return (f"## Beside what publications report\n\nTheirs are of larger models, much more data and, but for the chain, larger trees; ours "
                 f"have {BUDGET} guesses a step.\n\n" +
@@ -107,3 +107,15 @@ class Table(Study):
                   {NAMES[kind]: [self.of(rows, kind, "auto", size)["ratio_to_off"] for size in sizes] for kind in KINDS},
                   "tokens/s over plain decoding, auto")
         axes.axhline(1, color="grey", linewidth=0.8)
+
+
+def tokens_by_task(evaluation: dict) -> dict[str, float]:
+    """Tokens a step over all questions and by task."""
+    by_task = {task: found["tokens_per_step"] for task, found in evaluation["by_category"].items() if "tokens_per_step" in found}
+    return {ALL: evaluation["tokens_per_step"], **(by_task if len(by_task) > 1 else {})}
+
+
+def extra_over_medusa(tokens: dict[str, dict[str, float]], task: str, kind: str = "clover") -> float:
+    """Tokens a step beyond the one that plain decoding yields, over Medusa's; not a number where Medusa yields none."""
+    extra = tokens["medusa"][task] - 1
+    return (tokens[kind][task] - 1) / extra if extra > 0 else math.nan
