@@ -48,7 +48,8 @@ std::string_view without_newlines(std::string_view text, bool at_begin, bool at_
   return text;
 }
 
-// An assistant's reasoning, up to "</think>", and the answer after it.
+// An assistant's reasoning and answer, cut as Qwen3's template does it: the reasoning ends at the first
+// "</think>", the answer begins behind the last one, and what is between them is dropped.
 struct AnswerParts {
   std::string_view reasoning, answer;
 };
@@ -75,19 +76,27 @@ void append_answer(RenderedChat& chat, std::string_view answer) {
   chat.assistant_spans.emplace_back(begin, chat.text.size());
 }
 
+/// Appends what a message says; an assistant's is an answer.
+void append_body(RenderedChat& chat, const std::string& role, std::string_view body) {
+  if (role == "assistant")
+    append_answer(chat, body);
+  else
+    chat.text += body;
+}
+
 }  // namespace
 
-const JinjaChat* ChatTemplate::own_template_for(const std::vector<Message>& messages,
-                                                const TemplateArguments& arguments) const {
+const JinjaChat* ChatTemplate::folder_template_for(const std::vector<Message>& messages,
+                                                   const TemplateArguments& arguments) const {
   if (jinja_) return jinja_.get();
   const auto is_plain = [&](const Message& message) {
     const bool known_role = message.role == "system" || message.role == "user" || message.role == "assistant";
-    return known_role && !(own_template_ ? own_template_->reads_fields_of(message)
-                                         : JinjaChat::reasoning_or_call_field(message).has_value());
+    return known_role && !(folder_template_ ? folder_template_->reads_fields_of(message)
+                                            : JinjaChat::reasoning_or_call_field(message).has_value());
   };
   const bool plain = !arguments && std::all_of(messages.begin(), messages.end(), is_plain);
   if (plain) return nullptr;
-  if (own_template_) return own_template_.get();
+  if (folder_template_) return folder_template_.get();
   if (arguments)
     throw InputError(arguments->begin().key() + ": the chat template " + name_ + " does not use it");
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -101,11 +110,11 @@ const JinjaChat* ChatTemplate::own_template_for(const std::vector<Message>& mess
 
 RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool generation_prompt,
                                   const TemplateArguments& arguments) const {
-  if (const JinjaChat* folder_template = own_template_for(messages, arguments))
+  if (const JinjaChat* folder_template = folder_template_for(messages, arguments))
     return folder_template->render(messages, generation_prompt, arguments);
   check_roles(messages, name_);
   RenderedChat chat;
-  if (writes_bos_ && name_ != "llama-2") chat.text = bos_;
+  if (writes_bos_ && name_ != "llama-2") chat.text = bos_;  // llama-2 writes it before each question
   if (name_ == "chatml") {
     render_chatml(messages, generation_prompt, chat);
   } else if (name_.starts_with("qwen3")) {
@@ -116,24 +125,22 @@ RenderedChat ChatTemplate::render(const std::vector<Message>& messages, bool gen
     render_llama3(messages, generation_prompt, chat);
   } else if (name_ == "vicuna") {
     render_vicuna(messages, generation_prompt, chat);
-  } else {
-    for (const Message& message : messages) {
-      message.role == "assistant" ? append_answer(chat, message.content) : void(chat.text += message.content);
-    }
+  } else {  // none: the contents alone
+    for (const Message& message : messages) append_body(chat, message.role, message.content);
   }
   return chat;
 }
 
 std::string ChatTemplate::text(const std::vector<Message>& messages, bool generation_prompt,
                                const TemplateArguments& arguments) const {
-  const JinjaChat* folder_template = own_template_for(messages, arguments);
+  const JinjaChat* folder_template = folder_template_for(messages, arguments);
   return folder_template ? folder_template->text(messages, generation_prompt, arguments)
                          : render(messages, generation_prompt).text;
 }
 
 RenderedAnswer ChatTemplate::answer(const std::vector<Message>& messages, std::string_view prompt,
                                     const TemplateArguments& arguments) const {
-  if (const JinjaChat* folder_template = own_template_for(messages, arguments))
+  if (const JinjaChat* folder_template = folder_template_for(messages, arguments))
     return folder_template->answer(messages, prompt, arguments);
   RenderedChat chat = render(messages, false);
   const auto [begin, end] = chat.assistant_spans.back();
@@ -150,14 +157,14 @@ void ChatTemplate::render_chatml(const std::vector<Message>& messages, bool gene
     const std::string_view content = trims_ ? trimmed(message.content) : std::string_view(message.content);
     chat.text += "<|im_start|>" + message.role + "\n";
     const std::string body = std::string(content) + "<|im_end|>";
-    message.role == "assistant" ? append_answer(chat, body) : void(chat.text += body);
+    append_body(chat, message.role, body);
     chat.text += "\n";
   }
   if (generation_prompt) chat.text += "<|im_start|>assistant\n";
 }
 
-// As Qwen3's template: the answers after the last question keep their reasoning, and the last answer always
-// has a <think> block, which may be empty.
+// As Qwen3's template: answers after the last question keep their reasoning.  Such an answer that ends the
+// conversation has a <think> block even without reasoning.  Without a question no answer keeps its reasoning.
 void ChatTemplate::render_qwen3(const std::vector<Message>& messages, bool generation_prompt,
                                 RenderedChat& chat) const {
   size_t last_question = messages.size() - 1;
@@ -177,7 +184,10 @@ void ChatTemplate::render_qwen3(const std::vector<Message>& messages, bool gener
       answer = std::string(without_newlines(parts.answer, true, false));
       // "qwen3-no-think" writes an empty block as part of the prompt, else the block is part of the answer.
       const bool is_in_prompt = parts.reasoning.empty() && name_ == "qwen3-no-think";
-      is_in_prompt ? void(chat.text += reasoning) : void(answer = reasoning + answer);
+      if (is_in_prompt)
+        chat.text += reasoning;
+      else
+        answer = reasoning + answer;
     }
     append_answer(chat, answer + "<|im_end|>");
     chat.text += "\n";
@@ -214,7 +224,7 @@ void ChatTemplate::render_llama3(const std::vector<Message>& messages, bool gene
     write_header(messages[i].role);
     if (i == 0 && preamble_ && messages[i].role == "system") chat.text += *preamble_;
     const std::string body = std::string(trimmed(messages[i].content)) + "<|eot_id|>";
-    messages[i].role == "assistant" ? append_answer(chat, body) : void(chat.text += body);
+    append_body(chat, messages[i].role, body);
   }
   if (generation_prompt) write_header("assistant");
 }

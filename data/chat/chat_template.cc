@@ -144,7 +144,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
     if (chosen_name == recognised_format) format.read_format_details(*jinja);
     // The folder's template renders what the format cannot express: tools, other roles.
     if (name.empty())
-      format.own_template_ = std::make_shared<const JinjaChat>(*jinja, source.special_tokens, "");
+      format.folder_template_ = std::make_shared<const JinjaChat>(*jinja, source.special_tokens, "");
     return format;
   }
   if (!jinja) {

@@ -82,10 +82,11 @@ class ChatTemplate {
   /// Renders a few sample conversations; jinja::Unsupported when the folder's template uses what we do not
   /// support.
   void try_sample_conversations() const;
-  /// The model folder's Jinja template if the conversation has tools or roles that the built-in format lacks;
-  /// null if the built-in format renders it.
-  const JinjaChat* own_template_for(const std::vector<Message>& messages,
-                                    const TemplateArguments& arguments) const;
+  /// The model folder's Jinja template if it has to render this conversation: always for the format jinja,
+  /// else if there are arguments, or fields or roles that the built-in format lacks.  Null: the built-in
+  /// format renders it.  InputError when there is no such template and a field or argument would be ignored.
+  const JinjaChat* folder_template_for(const std::vector<Message>& messages,
+                                       const TemplateArguments& arguments) const;
   /// Reads from the folder's Jinja text what differs between templates of one format.
   void read_format_details(const std::string& jinja);
 
@@ -99,12 +100,13 @@ class ChatTemplate {
   std::string default_system_;  // system prompt when the first message is not the system's
   /// llama-3.1: the text at the beginning of the system message, which this format always writes.
   std::optional<std::string> preamble_;
-  std::string bos_, eos_;                          // texts of the BOS and EOS tokens
-  bool writes_bos_ = false;                        // the text begins with bos_
-  bool trims_ = false;                             // whitespace around contents is removed
-  bool text_has_bos_ = true;                       // as text_has_bos()
-  std::shared_ptr<const JinjaChat> jinja_;         // the folder's template, for the format jinja
-  std::shared_ptr<const JinjaChat> own_template_;  // the folder's template, which a built-in format replaces
+  std::string bos_, eos_;                   // texts of the BOS and EOS tokens
+  bool writes_bos_ = false;                 // the text begins with bos_
+  bool trims_ = false;                      // whitespace around contents is removed
+  bool text_has_bos_ = true;                // as text_has_bos()
+  std::shared_ptr<const JinjaChat> jinja_;  // the folder's template, for the format jinja
+  std::shared_ptr<const JinjaChat>
+      folder_template_;  // the folder's template, which a built-in format replaces
 };
 
 }  // namespace clover::data

@@ -12,6 +12,9 @@
 
 namespace clover::data {
 
+/// U+2581, which vocabularies of SentencePiece write for a space.
+inline constexpr std::string_view space_mark = "\xE2\x96\x81";
+
 /// The Metaspace `pre_tokenizer` of a `tokenizer.json` of SentencePiece kind.  As configured, it replaces
 /// spaces by a mark (U+2581), puts a mark before the text, and splits the text before marks.
 class Metaspace {

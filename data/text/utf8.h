@@ -52,7 +52,8 @@ class AlignedText {
   AlignedText composed_with(const AlignedText& inner) &&;
 
   std::string_view text() const { return unchanged_ ? source_ : std::string_view(text_); }
-  /// The byte range of the source from which [begin, end) of the text came.
+  /// The byte range of the source from which [begin, end) of the text came.  An empty range gives the empty
+  /// range where the source of the byte `begin` starts.
   std::pair<size_t, size_t> source_range(size_t begin, size_t end) const;
 
  private:

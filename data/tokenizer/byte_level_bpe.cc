@@ -26,7 +26,7 @@ ByteLevelBpe::ByteLevelBpe(ByteLevelVocabulary vocabulary, const TokenizerSettin
 void ByteLevelBpe::add_added_tokens(const AddedTokenSources& sources, const std::string& folder) {
   AddedVocabulary added(vocabulary_.size(),
                         [&](const std::string& content) { return vocabulary_.id_of_entry(content); });
-  warn_once(folder, sources.merge(vocabulary_.added_tokens, added));
+  warn_once(folder, sources.add_all_to(added, vocabulary_.added_tokens));
   if (const auto tokens = added.tokens(); !tokens.empty()) {
     const auto ids = static_cast<size_t>(tokens.back().id) + 1;
     if (ids > vocabulary_.bytes_of_id.size()) vocabulary_.bytes_of_id.resize(ids);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/files/error.h"
+#include "data/text/metaspace.h"
 #include "data/text/utf8.h"
 #include "data/tokenizer/files/tokenizer_json.h"
 #include "data/tokenizer/files/tokenizer_settings.h"
@@ -13,8 +14,6 @@ namespace clover::data {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
 
 bool bool_option(const json& model, const char* name) {
   return model.value(name, json(false)) == true;

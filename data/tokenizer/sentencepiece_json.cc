@@ -40,9 +40,9 @@ bool is_redundant_split(const json& pre_tokenizer, const Normalizer& normalizer)
          removes_spaces(normalizer.steps().back());
 }
 
-// The "normalizer", "pre_tokenizer" and "decoder" to use.  transformers' Llama class takes only vocabulary
-// and merges from the file and builds these three itself.  Published Llama files have a Prepend normalizer,
-// which would put a space after every added token.
+// The "normalizer", "pre_tokenizer" and "decoder" to use.  transformers' Llama class, which is for BPE, takes
+// only vocabulary and merges from the file and builds these three itself.  Published Llama files have a
+// Prepend normalizer; applied to each segment it would put a space after every added token.
 json text_pipeline(const json& tokenizer, const TokenizerSettings& settings) {
   if (!settings.llama_class || type_of_model(tokenizer["model"]) != "BPE") {
     json parts;
@@ -50,17 +50,17 @@ json text_pipeline(const json& tokenizer, const TokenizerSettings& settings) {
       parts[part] = tokenizer.value(part, json());
     return parts;
   }
-  const char* mark = "\xE2\x96\x81";
   const char* scheme = !settings.prefix_space ? "never" : settings.legacy ? "always" : "first";
-  json decoders = {{{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}},
+  json decoders = {{{"type", "Replace"}, {"pattern", {{"String", space_mark}}}, {"content", " "}},
                    {{"type", "ByteFallback"}},
                    {{"type", "Fuse"}}};
   if (settings.prefix_space)
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1u}, {"stop", 0u}});
-  return {{"normalizer", nullptr},
-          {"pre_tokenizer",
-           {{"type", "Metaspace"}, {"replacement", mark}, {"prepend_scheme", scheme}, {"split", false}}},
-          {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}}};
+  return {
+      {"normalizer", nullptr},
+      {"pre_tokenizer",
+       {{"type", "Metaspace"}, {"replacement", space_mark}, {"prepend_scheme", scheme}, {"split", false}}},
+      {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}}};
 }
 
 class SentencePieceJson final : public Tokenizer {
@@ -137,7 +137,7 @@ void SentencePieceJson::add_added_tokens(const json& tokenizer, const std::strin
   const auto model_id = [&](const std::string& content) { return model_->id_of(content); };
   listed_tokens_ = read_listed_tokens(tokenizer, where, model_id);
   AddedVocabulary added(model_->size(), model_id);
-  warn_once(settings.folder, settings.sources.merge(listed_tokens_, added));
+  warn_once(settings.folder, settings.sources.add_all_to(added, listed_tokens_));
   token_strings_ = model_->token_strings();
   const std::vector<AddedToken> tokens = added.tokens();
   if (!tokens.empty() && static_cast<size_t>(tokens.back().id) >= token_strings_.size())
@@ -145,12 +145,15 @@ void SentencePieceJson::add_added_tokens(const json& tokenizer, const std::strin
   special_.resize(token_strings_.size());
   for (AddedToken token : tokens) {
     added_ids_.emplace(token.content, token.id);
+    // transformers' Llama class looks for all added tokens in the raw text: early Llama files say that <s> is
+    // normalized, and a Prepend normalizer would then hide it.
     token.normalized = token.normalized && !settings.llama_class;
-    const std::string content = token.content;
-    // As in the tokenizers library, a token that matches normalised text is decoded to its own normalised
-    // text, too.
-    if (token.normalized) token.content = std::string(normalizer_.apply(content).text());
-    special_[static_cast<size_t>(token.id)] = token.special && token.content == content;
+    const std::string text_in_file = token.content;
+    // As in the tokenizers library, a token that is looked for in normalised text is also decoded to its
+    // normalised text.  The library knows special tokens by their text in the file, so one whose text the
+    // normalizer changes is special no longer when decoded.
+    if (token.normalized) token.content = std::string(normalizer_.apply(text_in_file).text());
+    special_[static_cast<size_t>(token.id)] = token.special && token.content == text_in_file;
     token_strings_[static_cast<size_t>(token.id)] = token.content;
     (token.normalized ? tokens_in_normalized_text_ : tokens_in_raw_text_).add(token);
   }
@@ -170,7 +173,8 @@ void SentencePieceJson::choose_bos(const json& tokenizer, const std::string& whe
   } else {
     bos_ = settings.bos_id;
   }
-  // transformers' SentencePiece tokenizers add BOS unless add_bos_token is false.
+  // Where the files do not say add_bos_token, BOS is added if the post-processor puts a token first, or, as
+  // transformers' SentencePiece tokenizers do, if there is a tokenizer.model and no post-processor.
   const bool default_adds_bos = leading.has_value() || (has_model_file && processor.is_null());
   adds_bos_ = bos_.has_value() && settings.add_bos.value_or(default_adds_bos);
 }
@@ -205,7 +209,7 @@ void SentencePieceJson::set_hash(const json& tokenizer, const TokenizerSettings&
   for (const char* part : {"normalizer", "pre_tokenizer", "decoder"})
     hash = fnv1a(pipeline[part].dump() + "\n", hash);
   AddedVocabulary added(model_->size(), [&](const std::string& content) { return model_->id_of(content); });
-  settings.sources.merge(listed_tokens_, added);
+  settings.sources.add_all_to(added, listed_tokens_);  // whose warnings add_added_tokens has printed
   hash_ =
       hex(fnv1a(std::to_string(bos_.value_or(-1)) + (adds_bos_ ? "+" : "-"), extend_hash(hash, {}, added)));
 }
@@ -238,22 +242,24 @@ void SentencePieceJson::encode_segment(std::string_view text, const SegmentPlace
 void SentencePieceJson::encode_between_tokens(std::string_view text, const AlignedText& normalized,
                                               size_t begin, const SegmentPlace& place,
                                               Encoding& encoding) const {
-  const size_t offset = place.offset + normalized.source_range(begin, begin).first;
-  const AlignedText marked = metaspace_.apply(text, offset == 0);
+  // Ranges go back step by step: piece, marked text, normalised segment, segment, repaired text, the text as
+  // given.
+  const size_t begin_in_text = place.offset + normalized.source_range(begin, begin).first;
+  const AlignedText marked = metaspace_.apply(text, begin_in_text == 0);
   std::vector<BpeSymbol> tokens;
   for (const auto& [from, to] : metaspace_.split(marked.text())) {
     const std::string_view piece = marked.text().substr(from, to - from);
-    model_->encode(piece, tokens);
+    model_->encode(piece, tokens);  // replaces those of the piece before
     for (const BpeSymbol& token : tokens) {
       // The span of a byte token is that of its whole character.
       size_t first = token.begin, last = token.end;
       while (first > 0 && is_continuation_byte(piece[first])) --first;
       while (last < piece.size() && is_continuation_byte(piece[last])) ++last;
       const auto [left, right] = marked.source_range(from + first, from + last);
-      const auto [source_left, source_right] = normalized.source_range(begin + left, begin + right);
+      const auto [segment_left, segment_right] = normalized.source_range(begin + left, begin + right);
       encoding.ids.push_back(token.id);
       encoding.spans.push_back(
-          place.repaired.source_range(place.offset + source_left, place.offset + source_right));
+          place.repaired.source_range(place.offset + segment_left, place.offset + segment_right));
     }
   }
 }
@@ -269,8 +275,13 @@ std::optional<int64_t> SentencePieceJson::token_id(std::string_view token) const
   const std::string key(token);
   if (const auto added = added_ids_.find(key); added != added_ids_.end()) return added->second;
   if (const auto id = model_->id_of(key)) return id;
-  std::string marked;
-  for (char c : token) c == ' ' ? marked += "\xE2\x96\x81" : marked += c;
+  std::string marked;  // as the vocabulary writes spaces
+  for (const char c : token) {
+    if (c == ' ')
+      marked += space_mark;
+    else
+      marked += c;
+  }
   return model_->id_of(marked);
 }
 

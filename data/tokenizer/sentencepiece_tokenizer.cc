@@ -11,6 +11,7 @@
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/files/hash.h"
+#include "data/text/metaspace.h"
 #include "data/text/utf8.h"
 #include "data/tokenizer/encode_segments.h"
 
@@ -18,8 +19,6 @@ namespace clover::data {
 namespace {
 
 using sentencepiece::SentencePieceProcessor;
-
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581, how pieces write a space
 
 // A serialised ModelProto with normalizer_spec { add_dummy_prefix: false }.  When it is appended to a
 // serialised model, it overrides that field.
@@ -166,7 +165,7 @@ void SentencePieceTokenizer::add_added_tokens(const TokenizerSettings& settings,
   // As in transformers, additional_special_tokens are not added: the model's control pieces take their place.
   AddedTokenSources sources = settings.sources;
   sources.additional_special_tokens.clear();
-  warn_once(settings.folder, sources.merge(listed, added));
+  warn_once(settings.folder, sources.add_all_to(added, listed));
   set_hash(settings.sources, added);
   for (int id = 0; id < pieces; ++id) {
     if (!model_->IsControl(id) && !model_->IsUnknown(id)) continue;

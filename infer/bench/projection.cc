@@ -10,15 +10,15 @@ namespace {
 
 using nlohmann::json;
 
-/// The mean number of tokens per pass.  `histogram`: [n] the number of passes in which n guesses were
+/// Tokens per step; 0 if there were no steps.  `histogram`: [n] the number of steps in which n guesses were
 /// accepted; each yielded n + 1 tokens.
-double tokens_per_pass(const json& histogram) {
-  double passes = 0, tokens = 0;
+double tokens_per_step(const json& histogram) {
+  double steps = 0, tokens = 0;
   for (size_t accepted = 0; accepted < histogram.size(); ++accepted) {
-    passes += histogram[accepted].get<double>();
+    steps += histogram[accepted].get<double>();
     tokens += histogram[accepted].get<double>() * static_cast<double>(accepted + 1);
   }
-  return passes > 0 ? tokens / passes : 0;
+  return steps > 0 ? tokens / steps : 0;
 }
 
 }  // namespace
@@ -28,11 +28,12 @@ std::map<std::string, Acceptance> read_acceptance(const json& bench, const std::
   std::string other_budgets;  // those in `bench` for which budget + 1 is not among `rows`
   try {
     for (const json& configuration : bench.at("configurations")) {
-      // The trees of `auto` depend on how long passes took on the machine where they were measured.
+      // "draft" is the growth policy, not the kind of heads.  With the policy `clover` the budget says how
+      // many rows a pass has; under `auto` that depends on the machine.
       if (configuration.value("draft", "") != "clover" || !configuration.contains("kind")) continue;
       const int64_t budget = configuration.at("budget").get<int64_t>();
-      const double tokens = tokens_per_pass(configuration.at("accepted_histogram"));
-      if (tokens < 1) continue;
+      const double tokens = tokens_per_step(configuration.at("accepted_histogram"));
+      if (tokens == 0) continue;
       if (std::find(rows.begin(), rows.end(), budget + 1) != rows.end())
         acceptance.try_emplace(configuration.at("kind").get<std::string>(), Acceptance{budget, tokens});
       else
@@ -54,9 +55,9 @@ std::map<std::string, Acceptance> read_acceptance(const json& bench, const std::
   return acceptance;
 }
 
-json project_speed(const json& configurations, const std::map<std::string, Acceptance>& acceptance) {
+json project_speed(const json& step_entries, const std::map<std::string, Acceptance>& acceptance) {
   std::map<std::pair<int64_t, int64_t>, double> pass_seconds;  // by batch size and rows per sequence
-  for (const json& entry : configurations)
+  for (const json& entry : step_entries)
     if (entry.contains("rows"))
       pass_seconds[{entry["batch_size"].get<int64_t>(), entry["rows"].get<int64_t>()}] =
           entry["seconds"].get<double>();
@@ -70,8 +71,9 @@ json project_speed(const json& configurations, const std::map<std::string, Accep
                            {"tokens_per_second", static_cast<double>(batch_size) * tokens / seconds}});
   };
   for (const auto& [shape, seconds] : pass_seconds)
-    if (shape.second == 1) add_projection(shape.first, nullptr, nullptr, 1, seconds);
-  for (const json& entry : configurations) {
+    if (shape.second == 1)  // a row per sequence: plain decoding
+      add_projection(shape.first, nullptr, nullptr, 1, seconds);
+  for (const json& entry : step_entries) {
     const auto assumed = entry.contains("kind") ? acceptance.find(entry["kind"]) : acceptance.end();
     if (assumed == acceptance.end()) continue;
     const int64_t batch_size = entry["batch_size"];
@@ -84,8 +86,8 @@ json project_speed(const json& configurations, const std::map<std::string, Accep
 
 std::string projection_table(const json& projections) {
   std::string table =
-      "A projection: measured steps of random weights, with the guesses that real heads got accepted "
-      "elsewhere.\n"
+      "A projection from the times of steps measured here and the tokens per step that trained heads reached "
+      "in the --assume-acceptance file.\n"
       "batch  heads   draft vocabulary  tokens/step  tokens/s\n";
   for (const json& entry : projections) {
     char line[120];

@@ -33,7 +33,7 @@ struct BenchOptions {
   ModelOptions model;
   DecodeFlags decode;
   std::vector<std::string> heads;     // folders
-  std::string input, report;          // files
+  std::string input, json_file;       // --input, --json
   std::vector<std::string> policies;  // names of growth policies
   std::vector<int64_t> budgets;
   std::vector<int64_t> batch_sizes;  // empty: 1,4,8,16 with requests, 1 without
@@ -105,7 +105,7 @@ void report_steps(const BenchOptions& options, const model::Target& target, cons
     report["projection"] = project_speed(entries, acceptance);
     std::fputs(projection_table(report["projection"]).c_str(), stderr);
   }
-  write_report(options.report, report);
+  write_report(options.json_file, report);
 }
 
 /// The files that the command reads, which its report must not overwrite.
@@ -133,9 +133,9 @@ int bench_steps(const BenchOptions& options) {
     throw data::InputError(
         "--rows and --random-weights measure steps without requests: expected no --input, found " +
         options.input);
-  check_report_file(options.report, input_files(options));
+  check_report_file(options.json_file, input_files(options));
   std::vector<std::string> other_files = input_files(options);
-  other_files.push_back(options.report);
+  other_files.push_back(options.json_file);
   check_report_file(options.trace, other_files, "--trace");
   const StepBenchPlan plan = step_plan(options);
   std::map<std::string, Acceptance> acceptance;
@@ -163,8 +163,10 @@ int bench_steps(const BenchOptions& options) {
 BenchPlan request_plan(const BenchOptions& options) {
   BenchPlan plan;
   DecodeFlags decode = options.decode;
-  plan.tree_sizes = std::exchange(decode.tree_sizes, {});  // of plan.policies, not only of decode.draft
-  plan.base = to_engine_options(decode, false);
+  // Sizes and heads are checked with plan.policies by plan_configurations, not here with decode.draft, which
+  // bench does not set.
+  plan.tree_sizes = std::exchange(decode.tree_sizes, {});
+  plan.base = to_engine_options(decode, /*has_heads=*/false);
   plan.budgets = options.budgets;
   plan.batch_sizes = options.batch_sizes.empty() ? std::vector<int64_t>{1, 4, 8, 16} : options.batch_sizes;
   plan.policies = options.policies;
@@ -176,7 +178,7 @@ BenchPlan request_plan(const BenchOptions& options) {
   return plan;
 }
 
-/// What making the heads has taken, by folder, where the folder records that.
+/// The seconds and operations that making the heads cost, by folder, where the folder records them.
 std::map<std::string, TrainingCost> training_costs(const std::vector<std::string>& folders) {
   std::map<std::string, TrainingCost> costs;
   for (const std::string& folder : folders)
@@ -195,7 +197,7 @@ int bench_requests(const BenchOptions& options) {
   BenchPlan plan = request_plan(options);
   // A first plan, with names of drafters only, so that a wrong name or file is refused before the model is
   // read.
-  check_report_file(options.report, input_files(options));
+  check_report_file(options.json_file, input_files(options));
   std::vector<NamedDrafter> unloaded_drafters;
   for (const std::string& folder : options.heads) unloaded_drafters.push_back({folder, nullptr});
   plan_configurations(plan, unloaded_drafters);
@@ -203,12 +205,13 @@ int bench_requests(const BenchOptions& options) {
   const LoadedModel model = load_model(options.model);
   plan.base.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   const std::vector<NamedDrafter> drafters = load_drafters(options, model);
+  // Where `auto` reads and saves what passes take on this machine.
   plan.base.costs = CostFile::for_target(*model.target, plan.base.graphs, plan.base.typical);
   json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
                            [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
   add_break_even(entries, training_costs(options.heads));
   const json report = make_report(entries, *model.target);
-  write_report(options.report, report);
+  write_report(options.json_file, report);
   std::fputs(bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);
   std::fputs(break_even_table(entries).c_str(), stderr);
   return exit_done;
@@ -235,13 +238,15 @@ void add_step_options(CLI::App& app, BenchOptions& options) {
   add_numbers_option(app, "--draft-vocab", options.draft_vocabs,
                      "Vocabularies of the random heads; 0: the target's", 0, int64_t{1} << 24)
       ->group(steps);
-  app.add_option("--assume-acceptance", options.assumed_acceptance,
-                 "A --json of bench with real heads: what they got accepted turns steps into tokens/s")
+  app.add_option(
+         "--assume-acceptance", options.assumed_acceptance,
+         "The --json of a bench with trained heads: from its tokens per step and the times measured here "
+         "tokens/s are projected")
       ->type_name("FILE")
       ->group(steps);
   app.add_option(
          "--trace", options.trace,
-         "Write what ran when in eight steps of the first batch size: kernels on a GPU, LibTorch's operators "
+         "Write a timeline of eight steps at the first batch size: kernels on a GPU, LibTorch's operators "
          "on a CPU, for Perfetto or chrome://tracing")
       ->type_name("FILE")
       ->group(steps);
@@ -264,15 +269,18 @@ Examples:
 Action declare_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   options->decode.sampling.max_tokens = 128;
-  add_model_options(app, options->model, HeadsOption::none);
+  add_model_options(app, options->model,
+                    HeadsOption::none);  // --heads is declared below, since bench takes several
   add_context_option(app, options->model);
   app.get_option("--target")->required(false);
   app.add_option("--heads", options->heads, "Folders of drafter heads to compare")
       ->type_name("DIR")
       ->group("Model");
-  app.add_option("--json", options->report, "Write all figures here")->type_name("FILE");
-  app.add_option("--rounds", options->rounds,
-                 "Times everything is measured, settings in turn, to and fro; an even number favours none")
+  app.add_option("--json", options->json_file, "Write all figures here")->type_name("FILE");
+  app.add_option(
+         "--rounds", options->rounds,
+         "How often every setting is measured; every second round runs them in reverse, so an even number "
+         "favours none")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}));
   const std::string what = "What to measure";

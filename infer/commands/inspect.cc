@@ -89,7 +89,7 @@ FolderKind kind_of_folder(const std::filesystem::path& folder) {
       "neither");
 }
 
-json inspect_model(const ModelOptions& options, bool verify) {
+json inspect_model(const ModelOptions& options, bool check_values) {
   const std::filesystem::path folder = options.target;
   json description = {{"folder", options.target}, {"type", "model"}};
   description.update(tensor_totals(folder));
@@ -98,13 +98,14 @@ json inspect_model(const ModelOptions& options, bool verify) {
   description["config"] = describe_config(model.target->config());
   description["config"]["end_ids"] = chosen_end_ids({}, options.target, model);
   description["fingerprint"] = model.target->fingerprint();
+  // As loaded; "bytes" and "stored_dtype" are those of the files.
   description["weight_bytes"] = model.target->weight_bytes();
   description["dtype"] = model::dtype_name(model.target->dtype());
   description["tokenizer"] = {{"hash", model.prompt_encoder->tokenizer().hash()},
                               {"vocab", model.prompt_encoder->tokenizer().vocab_size()}};
   description["chat_template"] = {{"name", model.prompt_encoder->template_name()},
                                   {"hash", model.prompt_encoder->template_hash()}};
-  if (verify) description["not_finite"] = tensors_not_finite(folder);
+  if (check_values) description["not_finite"] = tensors_not_finite(folder);
   return description;
 }
 
@@ -119,7 +120,8 @@ json inspect_heads(const std::filesystem::path& folder) {
 
 namespace {
 
-/// verify_heads' "own_prompts": decodes the lines plainly and with the heads, one request at a time.
+/// verify_heads' "own_prompts": decodes the user's --prompts plainly and with the heads, one request at a
+/// time.
 json compare_with_plain(const LoadedModel& model, const std::string& folder, const DecodeFlags& flags,
                         const std::vector<BatchLine>& lines) {
   BenchPlan plan;
@@ -127,6 +129,7 @@ json compare_with_plain(const LoadedModel& model, const std::string& folder, con
   plan.batch_sizes = {1};
   plan.suffix = "off";
   plan.base = to_engine_options(flags, /*has_heads=*/true);
+  // Two: `off`, with which every plan begins, and `clover`, whose entry compares it with `off`.
   const auto configurations = plan_configurations(plan, {{folder, model.drafter}});
   const json measured =
       run_bench(model, configurations, lines, /*rounds=*/1, [](const std::string&) {}).back();

@@ -14,9 +14,9 @@ enum class FolderKind { model, heads };
 FolderKind kind_of_folder(const std::filesystem::path& folder);
 
 /// Reads and checks a whole model folder (options.target).  Returns {"folder", "type": "model", "config",
-/// "tensors", "parameters", "bytes", "fingerprint", "tokenizer", "chat_template", ..}, with `verify` also
-/// "not_finite", the names of the tensors that hold an infinity or a NaN.
-nlohmann::json inspect_model(const ModelOptions& options, bool verify);
+/// "tensors", "parameters", "bytes", "fingerprint", "tokenizer", "chat_template", ..}, with `check_values`
+/// also "not_finite", the names of the tensors that hold an infinity or a NaN.
+nlohmann::json inspect_model(const ModelOptions& options, bool check_values);
 
 /// Returns {"folder", "type": "heads", "kind", "config", "tensors", "parameters", "bytes", ..} of a heads
 /// folder.

@@ -14,7 +14,8 @@ namespace clover::infer {
 /// How candidate trees grow.  `automatic` is "auto", `fixed_tree` is "static".
 enum class Policy { automatic, off, chain, fixed_tree, clover, beam, best_first };
 
-/// Which of a node's guesses may become its children.  The most probable one always may (kernels::LevelRule).
+/// Which of a node's guesses may become its children.  The most probable one always passes
+/// these cuts; GrowthPolicy::drops_improbable and Admit may still leave it out.
 struct ChildCuts {
   double top_p;         // guesses are taken, best first, while their probabilities sum to at most this
   double relative_cut;  // a guess must have at least this share of the best one's probability
@@ -31,23 +32,27 @@ struct GrowthPolicy {
   // Whether CostModel (infer/cost/cost_model.h) decides how large trees are, and whether there are any.
   bool uses_cost_model = false;
 
-  // Expand: how many guesses of a live node are looked at.
+  // Expand: how many guesses of a live node are considered, and how they are ranked.
   int64_t max_children = std::numeric_limits<int64_t>::max();
-  // For a policy whose nodes expand to GrowthRule::width guesses; 0: a policy without a width.
+  // Without --NAME-width: so many guesses of a live node, and so many live nodes of a level; 0: a policy
+  // without a width.
   int64_t default_width = 0;
-  int64_t max_width = 0;                   // largest --NAME-width
-  const char* width_help = "";             // what the width is, for --NAME-width in --help
-  int64_t max_depth = 0;                   // largest --NAME-length; 0: a policy without that option
+  int64_t max_width = 0;        // largest --NAME-width
+  const char* width_help = "";  // what the width is, for --NAME-width in --help
+  // Largest --NAME-length, the depth of the trees; 0: no such option, and trees are as deep as the heads
+  // reach.
+  int64_t max_depth = 0;
   std::optional<ChildCuts> own_cuts = {};  // in place of --tree-top-p and --tree-cut
   bool drops_improbable = false;           // nodes below GrowthRule::min_joint_probability are dropped
-  // true: nodes are ranked by summed log-probability; false: by joint probability.
+  // true: a node's score is the summed log-probability of its path; false: the product of the probabilities.
+  // The order is the same but for rounding and ties (LevelRule in kernels/trees/tree_growth_call.h).
   bool by_log_probability = false;
   // Probabilities are the softmax over so many best guesses of a row; 0: over the whole draft vocabulary.
   int64_t softmax_over = 0;
 
   // Admit: which children become nodes, best first.
   enum class Admit {
-    until_full,     // the best, until the tree has `budget` nodes
+    until_full,     // level by level, the best first, until the tree has `budget` nodes
     best_of_level,  // the best `width` of every level
     best_so_far,    // those among the best `budget` nodes of the tree so far
     planned,        // those of `plan`, cut to the budget
@@ -56,7 +61,7 @@ struct GrowthPolicy {
   const StaticTree& (*plan)() = nullptr;  // the fixed tree of Admit::planned
 
   // Live on: under a policy with a width the best `width` nodes of a level, under a plan the nodes that have
-  // children, under other policies as many as model::Growth::max_live allows.
+  // children, under other policies as many as the device computes efficiently (model::Growth::max_live).
 
   // Remain: which of the nodes stay in the tree once it has grown.
   enum class Remain {
@@ -67,8 +72,9 @@ struct GrowthPolicy {
   Remain remain = Remain::all;
 
   // What the command line and reports show.
-  bool needs_heads = true;         // an error without --heads
-  int64_t default_budget = -1;     // without --budget: nodes of a tree, root excluded; -1: no limit
+  bool needs_heads = true;  // an error without --heads
+  // Without --budget: nodes of a tree, root excluded; -1: as many as max_budget and the rows of a pass allow.
+  int64_t default_budget = -1;
   int64_t max_budget = 255;        // a larger --budget counts as this
   bool runs_every_budget = false;  // `bench --budgets` measures it with every budget, other policies once
   bool reports_cuts = false;       // JSON output shows the cuts (cuts_of)
@@ -97,15 +103,15 @@ inline constexpr std::array growth_policies{
                  .admit = GrowthPolicy::Admit::planned,
                  .plan = medusa_tree,
                  .runs_every_budget = true},
-    // Clover's dynamic tree: top-p and a relative cut among the children of each node, then the most probable
-    // nodes up to the budget (docs/drafters/clover.md).
+    // Clover's dynamic tree: top-p and a relative cut among the children of each node, then, level by
+    // level, the most probable of them until the budget is reached (docs/drafters/clover.md).
     GrowthPolicy{.policy = Policy::clover,
                  .name = "clover",
                  .default_budget = 4,
                  .runs_every_budget = true,
                  .reports_cuts = true},
-    // ReDrafter's beam search and dynamic tree attention (arXiv 2403.09919; Apple's code): nodes that only
-    // dropped beams used are not verified, and beams share the nodes of their common beginning.  The
+    // ReDrafter's beam search and dynamic tree attention (arXiv 2403.09919; Apple's code): nodes that are
+    // on no remaining beam are not verified, and beams share the nodes of their common beginning.  The
     // probabilities of a beam's guesses are the softmax over its best 50, which changes the ranking of beams.
     GrowthPolicy{.policy = Policy::beam,
                  .name = "beam",

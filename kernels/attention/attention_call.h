@@ -16,7 +16,9 @@ struct AttentionCall {
   const void* k;   // [pages, kv_heads, page_size, head_size] of dtype `cache`
   const void* v;   // the same
   void* out;       // [rows, query_heads, head_size] of dtype `result`
-  const int32_t *sequence, *contiguous, *path_begin, *path, *page_table;  // as in AttentionRows
+  // As in AttentionRows (attention.h); slots path[path_begin[r] .. path_begin[r + 1]) follow the first
+  // contiguous[r] positions of row r.
+  const int32_t *sequence, *contiguous, *path_begin, *path, *page_table;
   int64_t rows, sequences, query_heads, kv_heads, head_size, pages, page_size, pages_per_sequence;
   Element cache, result;
   float scale;

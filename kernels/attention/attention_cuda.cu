@@ -23,7 +23,7 @@ template <class T, int Tiles, int Pieces, int Size>
 __device__ __forceinline__ void attend_item(const Work& work, const AttentionItem& item, const Span* spans,
                                             int item_blocks, const Partials& partials, unsigned* arrived) {
   const auto tile = Tile<Tiles>::template of<T, stages<T, Pieces>>(Size > 0 ? Size : work.call.head_size);
-  const int blocks = part_blocks(item_blocks, split_blocks), part_keys = blocks * block_keys;
+  const int blocks = part_blocks(item_blocks, max_part_blocks), part_keys = blocks * block_keys;
   const bool writes_result = item.chunks + item.private_items == 1 && item.blocks <= blocks;
   Sums<Tiles * Pieces> sums;
   begin_result(tile, sums);
@@ -48,19 +48,20 @@ __device__ __forceinline__ void attend_item(const Work& work, const AttentionIte
 /// `Tiles`: tiles of 16 queries; `Pieces`: head size / 64, rounded up; `Size`: the head size if it is a
 /// constant, else 0.
 template <class T, int Tiles, int Pieces, int Size>
-__global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
+__global__ void __launch_bounds__(threads, thread_blocks_per_multiprocessor)
     attend(AttentionCall call, AttentionPlan plan, int64_t parts, float* workspace) {
   launch_dependents();
   wait_for_prior_kernel();
   __shared__ Span spans[Tile<Tiles>::queries];
   const TileShape shape(call, Tile<Tiles>::queries);
-  const int head_parts = shape.head_parts(), heads = static_cast<int>(call.kv_heads) * head_parts;
-  AttentionItem item = plan.items[blockIdx.x / heads];  // has no rows if the plan has fewer items
-  const int work_count = plan.header[0] * heads, item_blocks = plan.header[1];
+  const int groups_per_kv_head = shape.groups_per_kv_head(),
+            head_groups = static_cast<int>(call.kv_heads) * groups_per_kv_head;
+  AttentionItem item = plan.items[blockIdx.x / head_groups];  // has no rows if the plan has fewer items
+  const int work_count = plan.header[0] * head_groups, item_blocks = plan.header[1];
   const Partials partials(call, parts, workspace);
   for (int number = blockIdx.x; number < work_count;) {
-    const int head_in_item = number % heads, kv_head = head_in_item / head_parts;
-    const int head = head_in_item % head_parts * shape.heads_per_tile;
+    const int head_group = number % head_groups, kv_head = head_group / groups_per_kv_head;
+    const int head = head_group % groups_per_kv_head * shape.heads_per_tile;
     if (static_cast<int>(threadIdx.x) < item.rows)
       spans[threadIdx.x] = plan.spans[item.first_row + threadIdx.x];
     const Work work{call,
@@ -72,25 +73,25 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
                     shape.heads - head < shape.heads_per_tile ? shape.heads - head : shape.heads_per_tile};
     __syncthreads();
     attend_item<T, Tiles, Pieces, Size>(work, item, spans, item_blocks, partials,
-                                        plan.arrived + item.tile * heads + head_in_item);
+                                        plan.arrived + item.tile * head_groups + head_group);
     __syncthreads();  // spans and shared memory are the next item's
     number += gridDim.x;
-    if (number < work_count) item = plan.items[number / heads];
+    if (number < work_count) item = plan.items[number / head_groups];
   }
 }
 
 template <class T, int Tiles, int Pieces, int Size>
 void launch_attend(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
                    Stream stream) {
-  const int64_t concurrent_blocks = int64_t{blocks_per_multiprocessor} * multiprocessors(),
-                max_blocks = shape.items * shape.heads;
+  const int64_t concurrent_thread_blocks = int64_t{thread_blocks_per_multiprocessor} * multiprocessors(),
+                max_blocks = shape.items * shape.head_groups;
   const int64_t bytes = Tile<Tiles>::template bytes<T, stages<T, Pieces>>(call.head_size);
   constexpr int64_t declared = sizeof(Span) * Tile<Tiles>::queries + 16;
   if (bytes + declared > shared_bytes_per_block())
     launch_failed("tree_attention", "heads of this size take more shared memory than this GPU's blocks have");
   launch("tree_attention", attend<T, Tiles, Pieces, Size>,
-         dim3(max_blocks < concurrent_blocks ? max_blocks : concurrent_blocks), threads, bytes, stream, call,
-         AttentionPlan(shape, plan), shape.parts, workspace);
+         dim3(max_blocks < concurrent_thread_blocks ? max_blocks : concurrent_thread_blocks), threads, bytes,
+         stream, call, AttentionPlan(shape, plan), shape.parts, workspace);
 }
 
 template <class T, int Pieces>

@@ -197,10 +197,10 @@ __device__ inline void merge_tile(const Work& work, const Span* spans, int block
   for (int query = threadIdx.x / warp_size; query < work.queries(); query += warps) {
     const int row_blocks = blocks_of(spans[work.row_of(query)].length);
     if (blocks == 1) {
-      merge_query<split_blocks>(work.call, partials, work.index_of(query), row_blocks);
+      merge_query<max_part_blocks>(work.call, partials, work.index_of(query), row_blocks);
     } else {
       merge_query<1>(work.call, partials, work.index_of(query),
-                     (row_blocks + split_blocks - 1) / split_blocks);
+                     (row_blocks + max_part_blocks - 1) / max_part_blocks);
     }
   }
 }

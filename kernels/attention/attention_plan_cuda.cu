@@ -15,19 +15,19 @@ CLOVER_HOST_DEVICE int item_blocks(int choice) {
 
 /// What plan_tiles needs of a PlanShape.
 struct PlanSize {
-  int64_t heads, max_items;
-  bool single_block_partials;  // PlanShape::single_block_partials
-  bool whole_paths;            // whether items may take whole paths
-  int split;                   // PlanShape::split
-  int tile_heads;              // query heads in a tile
-  int concurrent_blocks;       // thread blocks that the GPU runs at once
+  int64_t head_groups, max_items;
+  bool single_block_partials;    // PlanShape::single_block_partials
+  bool whole_paths;              // whether items may take whole paths
+  int max_part_blocks;           // PlanShape::max_part_blocks
+  int tile_heads;                // query heads in a tile
+  int concurrent_thread_blocks;  // thread blocks that the GPU runs at once
 };
 
 /// How many items a tile has if they take item_blocks(choice) blocks of keys each.
-CLOVER_HOST_DEVICE int items_of(const AttentionItem& tile, int choice, int split) {
+CLOVER_HOST_DEVICE int items_of(const AttentionItem& tile, int choice, int max_part_blocks) {
   const int blocks_per_item = item_blocks(choice),
             chunks = (tile.blocks + blocks_per_item - 1) / blocks_per_item;
-  return part_blocks(blocks_per_item, split) == 1 ? chunks + tile.private_items : chunks;
+  return part_blocks(blocks_per_item, max_part_blocks) == 1 ? chunks + tile.private_items : chunks;
 }
 
 /// The tile number `number`, which begins at `row` and takes up to `max_rows` rows of its sequence.
@@ -104,14 +104,14 @@ __device__ inline int choose(const ChoiceWork& work, const PlanSize& size) {
 #pragma unroll 1
   for (int choice = 0; choice < choices; ++choice) {
     const int blocks_per_item = item_blocks(choice);
-    const bool single_blocks = part_blocks(blocks_per_item, size.split) == 1;
+    const bool single_blocks = part_blocks(blocks_per_item, size.max_part_blocks) == 1;
     if (choice == all_of_path && !size.whole_paths) continue;
     if (choice > 0 && (work.items[choice] > size.max_items || (single_blocks && !size.single_block_partials)))
       continue;
     const int64_t block_time = single_blocks ? 5 : 4, begin_time = 4;
-    // ceil(amount * heads / thread blocks that run at once)
+    // ceil(amount * head_groups / thread blocks that run at once)
     const auto rounds = [&](int64_t amount) {
-      return (amount * size.heads + size.concurrent_blocks - 1) / size.concurrent_blocks;
+      return (amount * size.head_groups + size.concurrent_thread_blocks - 1) / size.concurrent_thread_blocks;
     };
     // The time is the largest of: one item, all full items in rounds, all work if it is shared out evenly.
     const int64_t full = rounds(work.full[choice]) * (blocks_per_item * block_time + begin_time);
@@ -120,7 +120,9 @@ __device__ inline int choose(const ChoiceWork& work, const PlanSize& size) {
         (blocks_per_item < work.longest ? blocks_per_item : work.longest) * block_time + begin_time;
     cost = cost > full ? cost : full;
     cost = cost > even ? cost : even;
-    const int blocks_per_partial = single_blocks ? 1 : choice == all_of_path ? blocks_per_item : size.split;
+    const int blocks_per_partial = single_blocks           ? 1
+                                   : choice == all_of_path ? blocks_per_item
+                                                           : size.max_part_blocks;
     const int partials = (work.longest + blocks_per_partial - 1) / blocks_per_partial;
     if (partials > 1) cost += begin_time + partials * int64_t{work.max_rows} * size.tile_heads / 32;
     if (!single_blocks) cost += work.private_items * block_time;
@@ -142,22 +144,22 @@ struct ItemOrder {
   /// Calls body(blocks of keys, how many items, chunk of the first one, item) for each size of a tile's
   /// items; private items count as 0 blocks.
   template <class Body>
-  __device__ void for_each_size(AttentionItem item, int choice, int split, const Body& body) {
+  __device__ void for_each_size(AttentionItem item, int choice, int max_part_blocks, const Body& body) {
     const int item_size = item_blocks(choice), full_items = item.blocks / item_size,
               left = item.blocks % item_size;
     item.chunks = full_items + (left > 0 ? 1 : 0);
-    item.private_items = items_of(item, choice, split) - item.chunks;
+    item.private_items = items_of(item, choice, max_part_blocks) - item.chunks;
     body(item_size, full_items, 0, item);
     if (left > 0) body(left, 1, full_items, item);
     if (item.private_items > 0) body(0, item.private_items, item.chunks, item);
   }
-  __device__ void count(const AttentionItem& tile, int choice, int split) {
-    for_each_size(tile, choice, split, [&](int blocks, int count, int, const AttentionItem&) {
+  __device__ void count(const AttentionItem& tile, int choice, int max_part_blocks) {
+    for_each_size(tile, choice, max_part_blocks, [&](int blocks, int count, int, const AttentionItem&) {
       if (count > 0) atomicAdd(&of(blocks), count);
     });
   }
-  __device__ void place(const AttentionItem& tile, int choice, int split, AttentionItem* items) {
-    for_each_size(tile, choice, split, [&](int blocks, int count, int chunk, AttentionItem item) {
+  __device__ void place(const AttentionItem& tile, int choice, int max_part_blocks, AttentionItem* items) {
+    for_each_size(tile, choice, max_part_blocks, [&](int blocks, int count, int chunk, AttentionItem item) {
       const int first = count > 0 ? atomicAdd(&of(blocks), count) : 0;
       for (int i = 0; i < count; ++i) {
         item.chunk = chunk + i;
@@ -195,7 +197,7 @@ __global__ void __launch_bounds__(plan_threads)
     const AttentionItem tile = plan.tiles[i];
 #pragma unroll 1
     for (int choice = 0; choice < choices; ++choice) {
-      atomicAdd(&work.items[choice], items_of(tile, choice, size.split));
+      atomicAdd(&work.items[choice], items_of(tile, choice, size.max_part_blocks));
       atomicAdd(&work.full[choice], tile.blocks / item_blocks(choice));
     }
     atomicAdd(&work.blocks, static_cast<int>(tile.blocks));
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(plan_threads)
     atomicMax(&work.private_items, static_cast<int>(tile.private_items));
     atomicMax(&work.max_rows, static_cast<int>(tile.rows));
   }
-  for (int64_t i = threadIdx.x; i < tiles * size.heads; i += plan_threads) plan.arrived[i] = 0;
+  for (int64_t i = threadIdx.x; i < tiles * size.head_groups; i += plan_threads) plan.arrived[i] = 0;
   __syncthreads();
   if (threadIdx.x == 0) {
     chosen = choose(work, size);
@@ -212,15 +214,16 @@ __global__ void __launch_bounds__(plan_threads)
     plan.header[1] = item_blocks(chosen);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < tiles; i += plan_threads) item_order.count(plan.tiles[i], chosen, size.split);
+  for (int i = threadIdx.x; i < tiles; i += plan_threads)
+    item_order.count(plan.tiles[i], chosen, size.max_part_blocks);
   __syncthreads();
   if (threadIdx.x == 0) item_order.counts_to_indices();
   __syncthreads();
   for (int i = threadIdx.x; i < tiles; i += plan_threads)
-    item_order.place(plan.tiles[i], chosen, size.split, plan.items);
+    item_order.place(plan.tiles[i], chosen, size.max_part_blocks, plan.items);
   // Thread blocks without work read an item, too.
   for (int64_t i = work.items[chosen] + threadIdx.x;
-       i < size.max_items && i * size.heads < size.concurrent_blocks; i += plan_threads)
+       i < size.max_items && i * size.head_groups < size.concurrent_thread_blocks; i += plan_threads)
     plan.items[i] = {};
 }
 
@@ -229,13 +232,13 @@ __global__ void __launch_bounds__(plan_threads)
 void launch_plan(const AttentionCall& call, int32_t* words, Stream stream) {
   const PlanShape shape(call, shared_bytes_per_block(), has_warpgroup_products());
   const TileShape tile(call, shape.queries);
-  const PlanSize size{shape.heads,
+  const PlanSize size{shape.head_groups,
                       shape.items,
                       shape.single_block_partials,
                       shape.groups > 1,
-                      shape.split,
+                      shape.max_part_blocks,
                       tile.heads_per_tile,
-                      shape.concurrent_blocks() * multiprocessors()};
+                      shape.concurrent_thread_blocks() * multiprocessors()};
   launch("tree_attention", plan_tiles, dim3(1), plan_threads, 0, stream, call, tile.rows, size,
          AttentionPlan(shape, words));
 }

@@ -21,12 +21,12 @@ struct WideSharedMemory {
   static constexpr int halves = Size / 64;  // boxes of 64 dimensions: halves of a head of 128
   static constexpr int block_bytes = halves * box_bytes;
   static constexpr int query_bytes = block_bytes;  // of a warpgroup
-  static constexpr int threads = (Groups + 1) * group_threads, blocks_per_multiprocessor = 2 / Groups;
+  static constexpr int threads = (Groups + 1) * group_threads, thread_blocks_per_multiprocessor = 2 / Groups;
   static constexpr int copying_registers = Groups == 1 ? 40 : 24,
                        multiplying_registers = Groups == 1 ? 216 : 240;
   static constexpr int barrier_bytes = 512;  // at most
   static constexpr int stages =
-      ((228 << 10) / blocks_per_multiprocessor - (1 << 10) - barrier_bytes - Groups * query_bytes) /
+      ((228 << 10) / thread_blocks_per_multiprocessor - (1 << 10) - barrier_bytes - Groups * query_bytes) /
       (2 * block_bytes);
   static constexpr int ring = Groups * query_bytes, barriers = ring + stages * 2 * block_bytes;
   static constexpr int64_t bytes = barriers + (4 * stages + 1) * sizeof(Barrier);
@@ -80,12 +80,12 @@ struct WideWork {
   int rows, heads;
 
   __device__ WideWork(const AttentionCall& attention_call, const AttentionItem& item, const TileShape& shape,
-                      int head_in_item)
+                      int head_group)
       : call(attention_call), pages(nullptr), first_row(item.first_row), rows(item.rows) {
-    const int head_parts = shape.head_parts(), part = head_in_item % head_parts;
-    kv_head = head_in_item / head_parts;
-    first_head = kv_head * shape.heads + int64_t{part} * shape.heads_per_tile;
-    const int left = shape.heads - part * shape.heads_per_tile;
+    const int groups_per_kv_head = shape.groups_per_kv_head(), group = head_group % groups_per_kv_head;
+    kv_head = head_group / groups_per_kv_head;
+    first_head = kv_head * shape.heads + int64_t{group} * shape.heads_per_tile;
+    const int left = shape.heads - group * shape.heads_per_tile;
     heads = left < shape.heads_per_tile ? left : shape.heads_per_tile;
     pages = call.page_table + call.sequence[first_row] * call.pages_per_sequence;
   }

@@ -160,7 +160,7 @@ __device__ inline void merge_wide_tile(const WideWork& work, const Span* spans, 
   for (int query = threadIdx.x / warp_size; query < work.queries(); query += 4 * Groups) {
     const int row_blocks = blocks_of(spans[query / work.heads].length);
     merge_wide_query<Size>(work.call, partials, work.index_of(query), (row_blocks + blocks - 1) / blocks,
-                           wide_part_blocks / blocks);
+                           wide_max_part_blocks / blocks);
   }
 }
 

@@ -18,7 +18,7 @@ struct WideItems {
   const AttentionCall& call;
   const AttentionPlan& plan;
   TileShape shape;
-  int heads;            // PlanShape::heads
+  int head_groups;      // PlanShape::head_groups
   int work_count;       // items * heads; work n is for head part n % heads of item n / heads
   int item_blocks;      // blocks of keys of an item
   AttentionItem first;  // the thread block's first item; has no rows if the plan has fewer items
@@ -30,9 +30,9 @@ struct WideItems {
   }
   __device__ WideItems(const AttentionCall& attention_call, const AttentionPlan& its_plan, int queries)
       : call(attention_call), plan(its_plan), shape(attention_call, queries) {
-    heads = static_cast<int>(call.kv_heads) * shape.head_parts();
-    first = plan.items[blockIdx.x / heads];
-    work_count = plan.header[0] * heads;
+    head_groups = static_cast<int>(call.kv_heads) * shape.groups_per_kv_head();
+    first = plan.items[blockIdx.x / head_groups];
+    work_count = plan.header[0] * head_groups;
     item_blocks = plan.header[1];
   }
 };
@@ -53,8 +53,8 @@ __device__ __forceinline__ void copy_items(const WideItems& items, const CacheMa
 #pragma unroll 1
   for (int number = blockIdx.x; number < items.work_count; number = items.number_after(number)) {
     const AttentionItem item =
-        number == static_cast<int>(blockIdx.x) ? items.first : items.plan.items[number / items.heads];
-    const WideWork work(items.call, item, items.shape, number % items.heads);
+        number == static_cast<int>(blockIdx.x) ? items.first : items.plan.items[number / items.head_groups];
+    const WideWork work(items.call, item, items.shape, number % items.head_groups);
     const Span* spans = items.plan.spans + item.first_row;
     KeySteps steps(item, spans, items.item_blocks);
 #pragma unroll 1
@@ -97,15 +97,15 @@ __device__ __forceinline__ void attend_items(const WideItems& items, const Parti
 #pragma unroll 1
   for (int number = blockIdx.x; number < items.work_count; number = items.number_after(number)) {
     const AttentionItem item =
-        number == static_cast<int>(blockIdx.x) ? items.first : items.plan.items[number / items.heads];
-    const WideWork work(items.call, item, items.shape, number % items.heads);
+        number == static_cast<int>(blockIdx.x) ? items.first : items.plan.items[number / items.head_groups];
+    const WideWork work(items.call, item, items.shape, number % items.head_groups);
     const Span* spans = items.plan.spans + item.first_row;
     sync_threads<group_threads>(barrier);  // the queries of the item before have been read
     load_queries<T, Size>(work, group * wide_group_queries, memory.queries(group));
     fence_async_proxy();
     sync_threads<group_threads>(barrier);
     const OwnQuery own[2] = {{work, spans, query}, {work, spans, query + 8}};
-    const int blocks = part_blocks(items.item_blocks, wide_part_blocks);
+    const int blocks = part_blocks(items.item_blocks, wide_max_part_blocks);
     const bool writes_result =
         item.chunks + item.private_items == 1 && (folds_parts || item.blocks <= blocks);
     const GroupRows rows(work, spans, Groups == 1 ? 0 : group * wide_group_queries);
@@ -133,7 +133,7 @@ __device__ __forceinline__ void attend_items(const WideItems& items, const Parti
       write_wide_result(work, own, folds_parts ? result : own_group.sums);
       continue;
     }
-    unsigned* arrived = items.plan.arrived + item.tile * items.heads + number % items.heads;
+    unsigned* arrived = items.plan.arrived + item.tile * items.head_groups + number % items.head_groups;
     if (is_last_of_tile<Groups * group_threads>(arrived, item.chunks + item.private_items, memory.last()))
       merge_wide_tile<Size, Groups>(work, spans, blocks, partials);
   }
@@ -141,7 +141,7 @@ __device__ __forceinline__ void attend_items(const WideItems& items, const Parti
 
 template <class T, int Size, int Groups>
 __global__ void __launch_bounds__(WideSharedMemory<Size, Groups>::threads,
-                                  WideSharedMemory<Size, Groups>::blocks_per_multiprocessor)
+                                  WideSharedMemory<Size, Groups>::thread_blocks_per_multiprocessor)
     attend_wide(AttentionCall call, AttentionPlan plan, int64_t parts, float* workspace,
                 const __grid_constant__ CacheMaps maps) {
   launch_dependents();
@@ -171,10 +171,11 @@ template <class T, int Size, int Groups>
 void launch_wide(const AttentionCall& call, const PlanShape& shape, int32_t* plan, float* workspace,
                  Stream stream) {
   using Memory = WideSharedMemory<Size, Groups>;
-  const int64_t concurrent_blocks = int64_t{Memory::blocks_per_multiprocessor} * multiprocessors(),
-                max_blocks = shape.items * shape.heads;
+  const int64_t concurrent_thread_blocks =
+                    int64_t{Memory::thread_blocks_per_multiprocessor} * multiprocessors(),
+                max_blocks = shape.items * shape.head_groups;
   launch("tree_attention", attend_wide<T, Size, Groups>,
-         dim3(max_blocks < concurrent_blocks ? max_blocks : concurrent_blocks), Memory::threads,
+         dim3(max_blocks < concurrent_thread_blocks ? max_blocks : concurrent_thread_blocks), Memory::threads,
          Memory::bytes, stream, call, AttentionPlan(shape, plan), shape.parts, workspace,
          CacheMaps{maps_of(call, call.k), maps_of(call, call.v)});
 }

@@ -91,12 +91,15 @@ CLOVER_HOST_DEVICE void from_float(float x, Fp16& to) {
 #endif
 }
 
-/// e^x by the same formula as exp_f32 (kernels/rows/activation.h).  x = n * ln 2 + r, e^x = 2^n * p, and the
-/// polynomial p is e^r.  exp_lanes (kernels/cpu/lanes.h) explains the constants.
+/// e^x, bit for bit exp_f32 (kernels/rows/activation.h): the project is compiled without fusing a * b + c
+/// (--fmad=false, -ffp-contract=off).  x = n * ln 2 + r, e^x = 2^n * p, and the polynomial p is e^r.
 CLOVER_HOST_DEVICE float exp_scalar(float x) {
-  const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to the nearest integer, left in the low bits
+  // Adding 1.5 * 2^23, whose bits are 0x4b400000, rounds to the nearest integer and leaves it in the low
+  // bits.
+  const float shifted = x * 1.44269504f + 12582912.0f;
   const int n = static_cast<int>(bits_as<uint32_t>(shifted) - 0x4b400000u);
   const float whole = shifted - 12582912.0f;  // n as a float
+  // ln 2 in two parts: the first has so few bits that its product with n is exact.
   const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
   float p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -104,7 +107,7 @@ CLOVER_HOST_DEVICE float exp_scalar(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const int half_n = n >> 1;
+  const int half_n = n >> 1;  // 2^n as a product of two powers, because 2^128 alone would overflow
   const float y = p * bits_as<float>(static_cast<uint32_t>(half_n + 127) << 23) *
                   bits_as<float>((static_cast<uint32_t>(n) - static_cast<uint32_t>(half_n) + 127u) << 23);
   // Computed for every x and then selected, which avoids a branch.

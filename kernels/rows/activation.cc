@@ -31,13 +31,13 @@ void run_on_cpu(const AddSiluCall& call) {
 
 namespace {
 
-void check_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
+void check_gated(const at::Tensor& s, const at::Tensor& s_rows, const at::Tensor& q, const KeyValues& kv,
                  int64_t groups, const at::Tensor& out, const at::Tensor& rounded) {
   const char* const op = "add_gated";
   const at::Device device = device_of(op, s);
   check_tensor(op, "s", s, {-1, -1}, at::kFloat, device);
-  if (rows.defined()) check_tensor(op, "rows", rows, {-1}, at::kLong, device);
-  const int64_t count = (rows.defined() ? rows : s).size(0), width = s.size(1);
+  if (s_rows.defined()) check_tensor(op, "s_rows", s_rows, {-1}, at::kLong, device);
+  const int64_t count = (s_rows.defined() ? s_rows : s).size(0), width = s.size(1);
   check_tensor(op, "q", q, {count, width}, at::kFloat, device);
   if (kv.rows.defined()) {
     check_tensor(op, "kv.rows", kv.rows, {count}, at::kLong, device);
@@ -57,12 +57,12 @@ const int64_t* indices_of(const at::Tensor& rows) {
 
 }  // namespace
 
-void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
+void add_gated(const at::Tensor& s, const at::Tensor& s_rows, const at::Tensor& q, const KeyValues& kv,
                int64_t groups, double eps, GateActivation activation, at::Tensor& out, at::Tensor& rounded) {
-  check_gated(s, rows, q, kv, groups, out, rounded);
+  check_gated(s, s_rows, q, kv, groups, out, rounded);
   if (out.numel() == 0) return;
   GatedCall call{.s = s.const_data_ptr<float>(),
-                 .s_rows = indices_of(rows),
+                 .s_rows = indices_of(s_rows),
                  .q = q.const_data_ptr<float>(),
                  .kv = kv.data.const_data_ptr(),
                  .kv_rows = indices_of(kv.rows),
@@ -75,8 +75,8 @@ void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q,
                  .rounded = rounded.mutable_data_ptr(),
                  .element = element_of(rounded.scalar_type())};
   if (on_gpu("add_gated", s)) return run_on_gpu(call, GpuContext("add_gated", s));
-  // On the CPU, ATen gathers the rows and rounds the result.
-  rows.defined() ? at::index_select_out(out, s.detach(), 0, rows) : out.copy_(s);
+  // On the CPU ATen gathers the rows (out begins as s, to which run_on_cpu adds) and rounds the result.
+  s_rows.defined() ? at::index_select_out(out, s.detach(), 0, s_rows) : out.copy_(s);
   const at::Tensor gathered_kv =
       kv.rows.defined() ? kv.data.index_select(0, kv.rows).to(at::kFloat) : kv.data;
   call.kv = gathered_kv.const_data_ptr();

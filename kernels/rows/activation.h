@@ -27,16 +27,16 @@ enum class GateActivation { none, silu };
 
 /// Clover's attention decoder after its matrix products (Clover paper, figure 5).  H is cut into `groups`
 /// equal slices g, each with a gate of its own:
-///   out[r, g] = s[rows[r], g] + activation(gate * v[r, g]),
+///   out[r, g] = s[s_rows[r], g] + activation(gate * v[r, g]),
 ///   gate = q[r, g] . k[r, g] / (max(|q[r, g]|, eps) * max(|k[r, g]|, eps))
 /// where the activation is SiLU in Clover, none in Clover-2.
 ///   s        fp32 [N, H], the states that are added to
-///   rows     i64 [R], each in [0, N), which a GPU does not check; undefined: row r of s for row r (N = R)
+///   s_rows   i64 [R], each in [0, N), which a GPU does not check; undefined: row r of s for row r (N = R)
 ///   q        fp32 [R, H], queries
 ///   out      fp32 [R, H], must not be s
 ///   rounded  [R, H] bf16|fp16|fp32, gets a copy of out
 /// All are contiguous; `groups` divides H.
-void add_gated(const at::Tensor& s, const at::Tensor& rows, const at::Tensor& q, const KeyValues& kv,
+void add_gated(const at::Tensor& s, const at::Tensor& s_rows, const at::Tensor& q, const KeyValues& kv,
                int64_t groups, double eps, GateActivation activation, at::Tensor& out, at::Tensor& rounded);
 
 }  // namespace clover::kernels

@@ -68,18 +68,18 @@ class MassHistogram {
   }
 
  private:
-  static constexpr size_t buckets = 2048;
+  static constexpr size_t buckets = 2048;  // of 1/64 each: distances up to 32, and e^-32 has no mass
   static size_t bucket(float distance) {
     const float scaled = distance * 64.0f;
     return scaled < static_cast<float>(buckets - 1) ? static_cast<size_t>(scaled) : buckets - 1;
   }
 
   /// Fills sorted_ with the tokens of a bucket that have mass.
-  void sort_bucket(size_t wanted) {
+  void sort_bucket(size_t number) {
     sorted_.clear();
     // Scaling by a power of two is exact, so these bounds select the same tokens as bucket().
-    const float low = static_cast<float>(wanted) / 64.0f;
-    const float high = wanted + 1 < buckets ? static_cast<float>(wanted + 1) / 64.0f : infinite;
+    const float low = static_cast<float>(number) / 64.0f;
+    const float high = number + 1 < buckets ? static_cast<float>(number + 1) / 64.0f : infinite;
     for (int64_t i = 0; i < tokens_.count; ++i) {
       const float distance = tokens_.distance[i];
       if (!(distance >= low && distance < high)) continue;
@@ -123,6 +123,8 @@ int64_t draw(const float* x, int64_t n, float largest, const RowRule& rule, floa
   if (rule.top_p < 1) {
     const double top_p_mass = std::ceil(std::max(rule.top_p, 0.0) * static_cast<double>(near.total_mass));
     const Mass wanted = std::max<Mass>(1, static_cast<Mass>(top_p_mass));
+    // With an infinite limit `wanted` exceeds near_mass at most by rounding; reach then returns the last
+    // token.
     if (wanted > near_mass && limit < infinite) return -1;
     kept_mass = histogram.reach(wanted).second;
   }
@@ -131,9 +133,11 @@ int64_t draw(const float* x, int64_t n, float largest, const RowRule& rule, floa
     Mass min_p_mass = 0;
     for (int64_t i = 0; i < near.count; ++i)
       if (near.distance[i] <= max_distance) min_p_mass += near.mass(i);
+    // Both keep the likeliest tokens, so the smaller mass is that of the tokens which both keep.
     kept_mass = std::min(kept_mass, min_p_mass);
   }
   const Mass wanted = part_of(kept_mass, rule.uniform) + 1;
+  // With an infinite limit kept_mass <= near_mass, so this is a token.
   return wanted > near_mass ? -1 : histogram.reach(wanted).first.index;
 }
 

@@ -92,9 +92,9 @@ Setting Setting::choice(std::string name, std::vector<std::string> names, std::s
   return setting;
 }
 
-Setting Setting::layers(std::string name, int64_t excluded_last, std::string help) {
+Setting Setting::layers(std::string name, int64_t excluded_last_count, std::string help) {
   Setting setting(Type::layers, std::move(name), json::array(), std::move(help));
-  setting.excluded_last_ = excluded_last;
+  setting.excluded_last_count_ = excluded_last_count;
   return setting;
 }
 
@@ -104,7 +104,7 @@ std::string Setting::option_name() const {
   return option;
 }
 
-bool Setting::allows(const json& value, int64_t layers) const {
+bool Setting::allows(const json& value, int64_t layer_count) const {
   switch (type_) {
     case Type::integer:
       return is_whole_number(value, min_integer_, max_integer_);
@@ -115,12 +115,12 @@ bool Setting::allows(const json& value, int64_t layers) const {
     case Type::choice:
       return value.is_string() && std::ranges::find(names_, value.get<std::string>()) != names_.end();
     case Type::layers:
-      return is_ascending(value, 1, layers - excluded_last_);
+      return is_ascending(value, 1, layer_count - excluded_last_count_);
   }
   return false;
 }
 
-std::string Setting::expected(int64_t layers) const {
+std::string Setting::expected(int64_t layer_count) const {
   switch (type_) {
     case Type::integer:
       return "an integer from " + std::to_string(min_integer_) + " to " + std::to_string(max_integer_);
@@ -131,15 +131,15 @@ std::string Setting::expected(int64_t layers) const {
     case Type::choice:
       return "one of: " + joined(names_);
     case Type::layers:
-      return layers == any_layers
-                 ? "ascending numbers of layers, such as 10,20"
-                 : "a list of ascending integers from 1 to " + std::to_string(layers - excluded_last_);
+      return layer_count == unknown_layer_count ? "ascending numbers of layers, such as 10,20"
+                                                : "a list of ascending integers from 1 to " +
+                                                      std::to_string(layer_count - excluded_last_count_);
   }
   return "";
 }
 
-json Setting::checked(const std::string& kind, const json& value, int64_t layers) const {
-  if (!allows(value, layers)) refuse_setting(kind, name_, value, expected(layers));
+json Setting::checked(const std::string& kind, const json& value, int64_t layer_count) const {
+  if (!allows(value, layer_count)) refuse_setting(kind, name_, value, expected(layer_count));
   return type_ == Type::number ? json(value.get<double>()) : value;
 }
 
@@ -147,9 +147,9 @@ json Setting::from_option(const json& value) const {
   json config_value = value;
   if (type_ == Type::layers)
     config_value = value.is_string() ? list_of_text(value.get_ref<const std::string&>()) : json();
-  if (!allows(config_value, any_layers))
+  if (!allows(config_value, unknown_layer_count))
     throw InputError("Setting --" + option_name() + " is " + value.dump().substr(0, max_excerpt) +
-                     ", expected " + expected(any_layers) + ".");
+                     ", expected " + expected(unknown_layer_count) + ".");
   return type_ == Type::number ? json(config_value.get<double>()) : config_value;
 }
 
@@ -158,14 +158,14 @@ json Setting::to_option(const json& value) const {
 }
 
 json complete_settings(const std::string& kind, const std::vector<Setting>& settings, const json& given,
-                       int64_t layers) {
+                       int64_t layer_count) {
   if (!given.is_object())
     throw InputError("Settings of drafter " + kind + " are " + given.dump().substr(0, max_excerpt) +
                      ", expected a JSON object.");
   json complete = json::object();
   for (const Setting& setting : settings)
     complete[setting.name()] = given.contains(setting.name())
-                                   ? setting.checked(kind, given.at(setting.name()), layers)
+                                   ? setting.checked(kind, given.at(setting.name()), layer_count)
                                    : setting.default_value();
   for (const auto& [key, value] : given.items())
     if (!complete.contains(key))
@@ -225,7 +225,7 @@ const std::vector<DrafterOption>& drafter_options() {
   return options;
 }
 
-json drafter_settings(const std::string& kind_name, const json& given) {
+json settings_from_options(const std::string& kind_name, const json& given) {
   const DrafterKind& kind = drafter_kind(kind_name);
   json settings = json::object();
   for (const DrafterOption& option : drafter_options()) {
@@ -240,7 +240,7 @@ json drafter_settings(const std::string& kind_name, const json& given) {
   return complete_settings(kind_name, kind.settings, settings);
 }
 
-json drafter_options_of(const std::string& kind_name, const json& settings) {
+json options_from_settings(const std::string& kind_name, const json& settings) {
   json options = json::object();
   for (const Setting& setting : drafter_kind(kind_name).settings)
     options[setting.option_name()] = setting.to_option(settings.at(setting.name()));

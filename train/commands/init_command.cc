@@ -152,7 +152,7 @@ int init(const InitOptions& options) {
   auto published = published_heads(options);
   const std::string kind = published ? published->kind() : options.kind;
   const nlohmann::json settings =
-      published ? published->settings() : model::drafter_settings(kind, options.kind_options);
+      published ? published->settings() : model::settings_from_options(kind, options.kind_options);
   const auto target = model::Target::load(options.model.target, infer::chosen_dtype(options.model));
   at::Tensor tokens = chosen_tokens(options, *target);
   if (published) {

@@ -8,7 +8,7 @@
 
 namespace clover::train {
 
-nlohmann::json data_provenance(const nlohmann::json& store_metadata) {
+nlohmann::json tokenization_of(const nlohmann::json& store_metadata) {
   nlohmann::json metadata = nlohmann::json::object();
   for (const char* key : {"tokenizer", "chat_template"}) {
     if (store_metadata.contains(key)) metadata[key] = store_metadata.at(key);

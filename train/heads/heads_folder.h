@@ -10,7 +10,7 @@ namespace clover::train {
 
 /// The objects "tokenizer" and "chat_template" for config.json of a heads folder, copied from
 /// `store_metadata`, a token store's store.json.
-nlohmann::json data_provenance(const nlohmann::json& store_metadata);
+nlohmann::json tokenization_of(const nlohmann::json& store_metadata);
 
 /// Why a heads folder is damaged, as far as can be told without its target; "" if no damage is found.
 std::string heads_damage(const std::filesystem::path& folder);

@@ -52,8 +52,8 @@ class Run {
   void save_features();
   void run_on_rank_zero(const std::function<void()>& work);
   void evaluate();
-  void measure();
-  nlohmann::json current_prompts() const;
+  void evaluate_and_save_best();
+  nlohmann::json evaluation_size() const;
   void remeasure_best();
   bool stop_requested();
   void save_checkpoint();
@@ -120,7 +120,7 @@ Run::Run(FitJob& job, Communicator& ranks)
                                           job.total_steps, trainer_.objective().terms());
 }
 
-/// Makes the next evaluation the best one.
+/// Makes the next evaluation the best one, and one of this step due again if it is a step to evaluate.
 void Run::forget_best() {
   state_.best_tokens_per_step = -1;
   state_.best_step = state_.evaluated_step = -1;
@@ -130,7 +130,7 @@ void Run::forget_best() {
 void Run::discard_best(const std::string& damage) {
   forget_best();
   if (!ranks_.is_rank_zero()) return;
-  if (report_) report_->clear();
+  if (report_) report_->clear_progress_line();
   std::fprintf(stderr, "best/ is damaged and will be written anew: %s\n", damage.c_str());
 }
 
@@ -147,7 +147,8 @@ void Run::train_step() {
   save_features();
   ++state_.step;
   state_.tokens += metrics.answer_tokens;
-  state_.seconds += seconds * static_cast<double>(ranks_.rank().count);
+  state_.seconds += seconds;
+  state_.device_seconds += seconds * static_cast<double>(ranks_.rank().count);
   if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), metrics, seconds);
 }
 
@@ -177,7 +178,7 @@ void Run::save_features() {
   try {
     job_.feature_file().write(*features);
   } catch (const std::exception& error) {  // the file only saves time, so training continues
-    report_->clear();
+    report_->clear_progress_line();
     std::fprintf(stderr, "--feature-file %s was not written: %s\n", settings_.feature_file.c_str(),
                  error.what());
   }
@@ -198,12 +199,12 @@ void Run::run_on_rank_zero(const std::function<void()>& work) {
 }
 
 void Run::evaluate() {
-  run_on_rank_zero([this] { measure(); });
+  run_on_rank_zero([this] { evaluate_and_save_best(); });
   state_.evaluated_step = state_.step;
 }
 
-/// What RunState::best_eval_prompts records: the prompts that this process evaluates on.
-nlohmann::json Run::current_prompts() const {
+/// The prompts and the most tokens of an answer that evaluations take: RunState::best_eval_prompts.
+nlohmann::json Run::evaluation_size() const {
   return {{"prompts", acceptance_->prompts().size()}, {"max_tokens", settings_.eval_max_tokens}};
 }
 
@@ -211,13 +212,13 @@ nlohmann::json Run::current_prompts() const {
 /// compared with it on the same prompts.
 void Run::remeasure_best() {
   if (!acceptance_ || state_.best_step < 0 || state_.best_eval_prompts.is_null() ||
-      state_.best_eval_prompts == current_prompts())
+      state_.best_eval_prompts == evaluation_size())
     return;
   const nlohmann::json training =
       model::read_heads_info(folder_ / "best").config.value("training", nlohmann::json());
   if (training.is_object() && training.contains("steps") && training["steps"].is_number_integer())
     state_.best_step = training["steps"];  // best/ may be newer than the checkpoint
-  report_->clear();
+  report_->clear_progress_line();
   std::fprintf(stderr, "other prompts than before to evaluate on: measuring best/, of step %lld, anew\n",
                static_cast<long long>(state_.best_step));
   std::shared_ptr<model::Drafter> best;
@@ -227,7 +228,7 @@ void Run::remeasure_best() {
     return discard_best(error.what());
   }
   state_.best_tokens_per_step = acceptance_->measure(*best).tokens_per_step;
-  state_.best_eval_prompts = current_prompts();
+  state_.best_eval_prompts = evaluation_size();
 }
 
 /// Whether a rank got a signal to stop.  Signals may reach the ranks at different steps, so the ranks
@@ -239,8 +240,8 @@ bool Run::stop_requested() {
 }
 
 /// Evaluates the current heads, in rank 0, and saves them as best/ if they are the best so far.
-void Run::measure() {
-  report_->clear();
+void Run::evaluate_and_save_best() {
+  report_->clear_progress_line();
   const AcceptanceMetrics metrics = acceptance_->measure(*job_.drafter);
   state_.evaluation = {{"step", state_.step},
                        {"tokens_per_step", metrics.tokens_per_step},
@@ -249,24 +250,25 @@ void Run::measure() {
                        {"differs_from_plain", metrics.mismatches},
                        {"accepted_histogram", metrics.accepted_histogram},
                        {"by_category", metrics.by_category}};
-  state_.evaluation.update(current_prompts());
+  state_.evaluation.update(evaluation_size());
   report_->evaluation(state_.step, state_.evaluation, metrics, acceptance_->prompts().size());
-  state_.evaluated_step = state_.step;  // evaluate() sets it in the other ranks
+  state_.evaluated_step = state_.step;  // here, too: an interruption may keep evaluate() from setting it
   if (metrics.tokens_per_step > state_.best_tokens_per_step) {
     state_.best_tokens_per_step = metrics.tokens_per_step;
     state_.best_step = state_.step;
-    state_.best_eval_prompts = current_prompts();
+    state_.best_eval_prompts = evaluation_size();
     save_heads(folder_ / "best");
   }
 }
 
 /// RunRecord::heads_metadata, for config.json of the heads.
 nlohmann::json Run::heads_metadata() const {
-  nlohmann::json metadata = data_provenance(job_.store.metadata());
+  nlohmann::json metadata = tokenization_of(job_.store.metadata());
   metadata["training"] = {{"steps", state_.step},
                           {"total_steps", job_.total_steps},
                           {"answer_tokens", state_.tokens},
-                          {"device_seconds", state_.seconds},
+                          {"seconds", state_.seconds},
+                          {"device_seconds", state_.device_seconds},
                           {"processes", ranks_.rank().count},
                           {"operations", state_.operations},
                           {"machine", infer::describe_machine(job_.target->device())},
@@ -309,7 +311,7 @@ void Run::finish() {
   if (!acceptance_ && state_.best_step < 0) {  // without an evaluation the last heads count as the best
     save_heads(folder_ / "best");
   } else if (const std::string damage = heads_damage(folder_ / "best"); !damage.empty()) {
-    report_->clear();
+    report_->clear_progress_line();
     std::fprintf(stderr, "best/ was damaged meanwhile, and holds the heads of the last step now: %s\n",
                  damage.c_str());
     save_heads(folder_ / "best");
@@ -317,23 +319,23 @@ void Run::finish() {
   report_.reset();
   if (features_unsaved_) {
     std::fprintf(stderr,
-                 "--feature-file %s was not written: this process did not read every sample, or half of "
-                 "--feature-cache does not hold them\n",
+                 "--feature-file %s was not written: this run ended before it had read every sample, or "
+                 "their features do not fit in half of --feature-cache\n",
                  settings_.feature_file.c_str());
   }
-  const double seconds = state_.seconds / static_cast<double>(ranks_.rank().count);
   std::fprintf(stderr, "%lld steps, %lld answer tokens, %.0f s (%.0f answer tokens/s); heads in %s\n",
-               static_cast<long long>(state_.step), static_cast<long long>(state_.tokens), seconds,
-               static_cast<double>(state_.tokens) / std::max(seconds, 1e-9), (folder_ / "best").c_str());
+               static_cast<long long>(state_.step), static_cast<long long>(state_.tokens), state_.seconds,
+               static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9),
+               (folder_ / "best").c_str());
 }
 
 int Run::run() {
   try {
     run_on_rank_zero([this] { remeasure_best(); });
-    // Rank 0 may have changed the folder after the others read it, so all take its state.
+    // remeasure_best may have forgotten best/ in rank 0 alone; all must know that an evaluation is due.
     const auto evaluated_steps = ranks_.all_gather({static_cast<double>(state_.evaluated_step)});
     state_.evaluated_step = static_cast<int64_t>(evaluated_steps[0][0]);
-    if (evaluation_due()) {  // the run that is resumed was interrupted during this evaluation
+    if (evaluation_due()) {  // the resumed run was interrupted during it, or best/ is lost
       evaluate();
       if (state_.step < job_.total_steps) save_checkpoint();  // it records the evaluation
     }
@@ -367,6 +369,7 @@ int fit(FitJob& job, Communicator& ranks) {
     throw;
   }
   std::optional<data::FolderLock> lock;
+  // Rank 0 alone works; the others wait for it, and fail if it fails.
   ranks.run_on_all_ranks([&] {
     if (!ranks.is_rank_zero()) return;
     lock.emplace(job.folders.output);

@@ -29,7 +29,7 @@ class RunReport {
 
   void flush() { tensorboard_.flush(); }  // the TensorBoard events
   /// Clears the progress line, so that another line can be printed.
-  void clear() { progress_.clear(); }
+  void clear_progress_line() { progress_.clear(); }
 
  private:
   LossTerms terms_;

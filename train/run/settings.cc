@@ -116,7 +116,7 @@ void FitSettings::check() const {
 }
 
 nlohmann::json FitSettings::drafter() const {
-  return model::drafter_settings(kind, kind_options);
+  return model::settings_from_options(kind, kind_options);
 }
 
 nlohmann::json FitSettings::to_json() const {
@@ -124,7 +124,7 @@ nlohmann::json FitSettings::to_json() const {
   for_each(*this, [&](const char* name, const auto& value, const std::string&) {
     if constexpr (!is_kind_option<decltype(value)>) settings[name] = value;
   });
-  settings.update(model::drafter_options_of(kind, drafter()));
+  settings.update(model::options_from_settings(kind, drafter()));
   return settings;
 }
 
@@ -153,7 +153,7 @@ nlohmann::json FitSettings::with_defaults(const nlohmann::json& recorded) {
   const std::string kind = settings.at("kind").is_string() ? settings.at("kind").get<std::string>() : "";
   nlohmann::json kind_defaults = nlohmann::json::object();
   if (std::ranges::count(model::drafter_kinds(), kind) > 0)
-    kind_defaults = model::drafter_options_of(kind, model::drafter_settings(kind, {}));
+    kind_defaults = model::options_from_settings(kind, model::settings_from_options(kind, {}));
   for (const model::DrafterOption& option : model::drafter_options()) {
     if (!kind_defaults.contains(option.name))
       settings.erase(option.name);

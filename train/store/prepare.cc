@@ -52,7 +52,8 @@ void check(const PrepareOptions& options) {
   }
 }
 
-/// What making the file has taken, if `batch` or `synthesize` made it (FILE.run.json).
+/// The seconds and tokens that `batch` or `synthesize` recorded for the file (FILE.run.json); nothing for
+/// other files.
 std::optional<infer::Took> took_to_make(const std::string& file) {
   const fs::path run_file = infer::run_file_of(file);
   if (!fs::is_regular_file(run_file)) return std::nullopt;
@@ -176,7 +177,7 @@ class Preparation {
 
 int prepare(const PrepareOptions& options) {
   check(options);
-  infer::require_cpu(options.model);
+  infer::require_cpu(options.model);  // also sets the number of threads
   const std::string& folder = options.model.target;
   const auto tokenizer = data::Tokenizer::load(folder);
   const auto chat_template = data::ChatTemplate::load(folder, options.model.chat_template);
@@ -188,7 +189,7 @@ int prepare(const PrepareOptions& options) {
     fingerprint = model::Target::load(folder, infer::chosen_dtype(options.model))->fingerprint();
   preparation.print_notice();
   {
-    infer::Progress progress("records", 0, 0);
+    infer::Progress progress("records", /*total=*/0);  // not known
     for (const auto& file : options.input) preparation.read(file, progress);
   }
   preparation.check_bad_records();
@@ -210,9 +211,10 @@ int prepare(const PrepareOptions& options) {
             << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
             << " bad records skipped\n";
   if (counts.later_parts > 0) {
-    std::cerr << counts.later_parts
-              << " of these samples hold a later turn alone: the decoder reads what was said before it in "
-                 "other tokens than it was said\n";
+    std::cerr
+        << counts.later_parts
+        << " of these samples begin at a later turn: the chat template, or tokenising again, turns the turns "
+           "before it into other tokens, so they do not fit in one sample\n";
   }
   return counts.bad > 0 ? infer::exit_some_failed : infer::exit_done;
 }

@@ -272,8 +272,8 @@ std::vector<AddedToken> tokens_after_listed(const AddedTokenSources& sources,
 
 }  // namespace
 
-std::vector<std::string> AddedTokenSources::merge(const std::vector<AddedToken>& listed,
-                                                  AddedVocabulary& vocabulary) const {
+std::vector<std::string> AddedTokenSources::add_all_to(AddedVocabulary& vocabulary,
+                                                       const std::vector<AddedToken>& listed) const {
   for (const AddedToken& token : listed) vocabulary.add(token);
   std::vector<std::string> changed_flags, changed_ids, ignored_texts;
   std::string first_changed_id;

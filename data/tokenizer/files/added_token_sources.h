@@ -38,7 +38,8 @@ struct AddedTokenSources {
   /// Adds all tokens to `vocabulary`: first `listed`, the added tokens of tokenizer.json, then tokens for
   /// which another file states an id, then special tokens without a stated id, which get new ids if the
   /// vocabulary lacks them.  Returns warnings about disagreements between the files, one for each kind.
-  std::vector<std::string> merge(const std::vector<AddedToken>& listed, AddedVocabulary& vocabulary) const;
+  std::vector<std::string> add_all_to(AddedVocabulary& vocabulary,
+                                      const std::vector<AddedToken>& listed) const;
 };
 
 /// Prints each sentence on stderr, once per process.

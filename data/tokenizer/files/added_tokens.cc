@@ -69,9 +69,9 @@ std::vector<AddedTokenTrie::Part> AddedTokenTrie::split(std::string_view text, b
       ++at;
       continue;
     }
-    size_t begin = at;
-    size_t end = at += token->content.size();
-    // As in the tokenizers library, no shorter token is searched inside a rejected match.
+    size_t begin = at, end = at + token->content.size();
+    at =
+        end;  // as in the tokenizers library, the search goes on behind a match even if the match is rejected
     if (token->special && !parse_special) continue;
     if (token->single_word && !is_whole_word(text, begin, end)) continue;
     if (begin < covered_end) continue;  // inside the whitespace that the last match includes

@@ -72,8 +72,8 @@ TokenizerSettings TokenizerSettings::load(const std::filesystem::path& folder) {
   settings.legacy = config.value("legacy", json(false)) == true;
   const json tokenizer_class = config.value("tokenizer_class", json());
   settings.llama_class = tokenizer_class == "LlamaTokenizer" || tokenizer_class == "LlamaTokenizerFast";
-  // Where transformers has another tokenizer class for the model_type, it ignores the class that the file
-  // names.
+  // For some model_types transformers ignores the class that the file names and takes its own.  Of those that
+  // Clover loads and whose files may name the Llama class, these are mistral and qwen2.
   const json model_type = read_object(folder / "config.json").value("model_type", json());
   settings.llama_class = settings.llama_class && model_type != "mistral" && model_type != "qwen2";
   // transformers reads add_prefix_space only in its Llama class.

@@ -22,7 +22,7 @@ const std::vector<Setting>& some() {
   return settings;
 }
 
-std::string complaint(const json& given, int64_t layers = any_layers) {
+std::string complaint(const json& given, int64_t layers = unknown_layer_count) {
   return test::input_error([&] { complete_settings("made-up", some(), given, layers); });
 }
 
@@ -73,7 +73,7 @@ TEST(Setting, KindsThatShareANameShareItsType) {
   for (const DrafterKind& kind : drafter_table()) {
     const json usual = complete_settings(kind.name, kind.settings, json::object());
     EXPECT_EQ(complete_settings(kind.name, kind.settings, usual), usual) << kind.name;
-    EXPECT_EQ(drafter_settings(kind.name, drafter_options_of(kind.name, usual)), usual) << kind.name;
+    EXPECT_EQ(settings_from_options(kind.name, options_from_settings(kind.name, usual)), usual) << kind.name;
   }
 }
 
