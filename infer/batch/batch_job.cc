@@ -9,7 +9,8 @@ namespace clover::infer {
 
 namespace {
 
-/// The line's id as it was written in the input, under the name that it has in records of --stats.
+/// The id's JSON text exactly as in the input, since parsing would change a large number.  Its key is "id",
+/// even if the line calls it "custom_id".
 VerbatimFields verbatim_stats_id(const BatchLine& line) {
   const VerbatimFields id = verbatim_id(line);
   return id.empty() ? id : VerbatimFields{{"id", id.begin()->second}};
@@ -103,7 +104,7 @@ void BatchJob::take_completion(Completion completion) {
     }
     if (!line.done()) return;
     write_stats(line);
-    output_.write_text(line.input().number, line.record_text(settings_.typical), false);
+    output_.write_text(line.input().number, line.record_text(settings_.typical), /*failed=*/false);
     ++outcome_.answered;
   } catch (const data::InputError& error) {
     fail(line.input(), error.what());
@@ -116,7 +117,7 @@ void BatchJob::fail(const BatchLine& line, const std::string& message) {
 }
 
 void BatchJob::write_failure(const BadLine& bad) {
-  output_.write_text(bad.number, record_to_text(bad.record(), bad.verbatim), true);
+  output_.write_text(bad.number, record_to_text(bad.record(), bad.verbatim), /*failed=*/true);
   ++outcome_.failed;
 }
 

@@ -8,9 +8,9 @@
 namespace clover::infer {
 namespace {
 
-// A bin starts as if nodes with this sum of proposed probabilities had been observed, with the correction
-// that is assumed for the bin.
-constexpr double prior_probability = 2;
+// A new bin starts with pseudo-observations: `expected` is this sum of proposed probabilities, and `hits` is
+// this times the correction that is assumed for the bin.
+constexpr double prior_expected = 2;
 // A bin's sums are multiplied by this for each node, so that a node weighs half after 350 later ones.
 constexpr double retention = 1 - 1.0 / 512;
 // Corrections of proposed probabilities before anything was observed: those of heads are right, those of
@@ -31,16 +31,17 @@ constexpr double min_trims = 8;                 // trims before drafting may sto
 constexpr double clearly_bad = 0.95;            // tokens per second with heads / without: surely a loss
 constexpr double min_trims_if_clearly_bad = 3;  // trims before drafting may stop at such a ratio
 constexpr double min_advantage = 1.02;  // tokens per second with heads / without at which drafting pays
-// Predictions are corrected by what was observed, averaged over prediction_memory steps of one sequence.  The
-// correction starts as if predictions had been right for prediction_prior such steps.  It is needed because
-// the best of many numbers of nodes is often the one whose cost was underestimated.
+// Predictions are corrected by what was observed, averaged over prediction_memory sequence-steps (steps times
+// sequences).  The correction starts as if predictions had been right for prediction_prior of them.  It is
+// needed because the best of many numbers of nodes is often the one whose cost was underestimated.
 constexpr double prediction_prior = 64, prediction_memory = 1024;
-// Excellent heads: every guess is accepted with probability optimistic_acceptance, and drafting takes
-// optimistic_draft_cost times the seconds of a pass, or the time of a draft once min_drafts were timed. Where
-// even they gain less than the factor min_optimistic_speedup, other heads lose.
+// Excellent heads: every guess is accepted with probability optimistic_acceptance, and drafting takes at
+// least optimistic_draft_cost times the seconds of a pass, and once min_drafts were timed at least what they
+// took. Where even they gain less than the factor min_optimistic_speedup, other heads lose.
 constexpr double optimistic_acceptance = 0.8, optimistic_draft_cost = 0.05, min_optimistic_speedup = 1.1;
 constexpr double min_drafts = 2;
-constexpr double recovery_memory = 4;  // advantage_memory once a trim predicts that drafting pays again
+// When a trim first predicts that drafting pays again, earlier trims count as no more than this many.
+constexpr double max_trims_on_recovery = 4;
 // Steps between probes of whether drafting pays again; doubled while it does not.  Probes are rarer where not
 // even excellent heads would pay, because in a probe the drafter also reads all rows that it has skipped.
 constexpr int64_t min_probe_interval = 64, hopeless_probe_interval = 512, max_probe_interval = 1024;
@@ -178,7 +179,7 @@ void CostModel::Bin::add(bool hit, double probability) {
 }
 
 double CostModel::Bin::correction(double assumed) const {
-  return (hits + prior_probability * assumed) / (expected + prior_probability);
+  return (hits + prior_expected * assumed) / (expected + prior_expected);
 }
 
 void CostModel::observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes) {
@@ -234,7 +235,7 @@ void CostModel::trim(std::vector<CandidateTree>& trees, std::span<const int64_t>
   const int64_t sequences = std::ssize(trees);
   if (plain_step_is_due()) {
     steps_since_plain_ = 0;
-    passes_.lower_weight(sequences);
+    passes_.lower_weight(sequences);  // of plain passes, which have one row a sequence
     return prune(trees, {});
   }
   const Choice best = best_choice(passes_, nodes, context_lengths, drafted > 0 ? draft_seconds(drafted) : 0);
@@ -292,8 +293,9 @@ int64_t CostModel::draft_levels(std::span<const int64_t> context_lengths, int64_
   return levels_ = drafts_.next_levels(step_of(context_lengths, drafted), max_levels);
 }
 
-// While all steps have guesses, plain passes are not timed, but CostCurve::drift_ rescales them too: one
-// underestimated row count would make plain passes seem ever more expensive.
+// While all steps have guesses, plain passes are not timed.  Timings of other row counts still rescale the
+// whole cost curve, so one row count that was underestimated would make plain passes seem ever more
+// expensive.
 bool CostModel::plain_step_is_due() const {
   return steps_since_plain_ >=
          (gain_ >= clear_gain ? max_steps_without_plain_if_clear : max_steps_without_plain);
@@ -303,7 +305,7 @@ void CostModel::record_advantage(int64_t sequences, double ratio) {
   Advantage& advantage = advantages_[sequences];
   if (ratio >= min_advantage && advantage.predicted_ratio < min_advantage) {
     // Conditions may have changed, so earlier trims count less.
-    advantage.trims = std::min(advantage.trims, recovery_memory);
+    advantage.trims = std::min(advantage.trims, max_trims_on_recovery);
     probe_interval_ = min_probe_interval;
   }
   advantage.trims = std::min(advantage.trims + 1, advantage_memory);

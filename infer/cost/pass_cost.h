@@ -27,8 +27,9 @@ class PassCost {
   void observe_calibration(int64_t rows, double seconds) {
     by_rows_.observe(rows, seconds, CostCurve::Reason::calibration);
   }
-  /// As in CostCurve.
+  /// The last timing of `rows` rows is old: the next ones change the curve more.
   void lower_weight(int64_t rows) { by_rows_.lower_weight(rows); }
+  /// The machine is slower by this factor than when the costs were learnt.
   void rescale(double factor) {
     by_rows_.rescale(factor);
     per_attended_token_ *= factor;

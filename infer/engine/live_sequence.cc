@@ -24,12 +24,12 @@ std::string no_token_error(size_t tokens, bool controlled) {
 }  // namespace
 
 LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
-                           const std::vector<int64_t>& end_ids, bool copies_from_text)
+                           const std::vector<int64_t>& end_ids, bool uses_suffix_matcher)
     : request_(std::move(request)),
       end_ids_(&end_ids),
       text_(tokenizer, request_.stop,
             request_.continues_text ? std::span<const int64_t>(request_.prompt) : std::span<const int64_t>()),
-      copies_from_text_(copies_from_text) {
+      uses_suffix_matcher_(uses_suffix_matcher) {
   completion_.tag = request_.tag;
   completion_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
   if (request_.controls)
@@ -39,7 +39,7 @@ LiveSequence::LiveSequence(Request request, const data::Tokenizer& tokenizer,
 void LiveSequence::admit(int32_t sequence, int64_t cached_tokens) {
   sequence_ = sequence;
   drafter_position_ = cached_tokens;
-  if (copies_from_text_ && suffix_matcher_.ids().empty()) suffix_matcher_.append(request_.prompt);
+  if (uses_suffix_matcher_ && suffix_matcher_.ids().empty()) suffix_matcher_.append(request_.prompt);
 }
 
 void LiveSequence::preempt() {
@@ -64,7 +64,7 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
     }
     ++taken;
     completion_.token_ids.push_back(token);
-    if (copies_from_text_) suffix_matcher_.append({&token, 1});
+    if (uses_suffix_matcher_) suffix_matcher_.append({&token, 1});
     if (logit_editor_) logit_editor_->append(token);
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {
       completion_.finish_reason = "stop";

@@ -33,10 +33,10 @@ struct PendingRows {
 /// accepted rows that its drafter has not read yet.
 class LiveSequence {
  public:
-  /// `tokenizer` and `end_ids` are borrowed.  `copies_from_text`: suffix_matcher() gets the text; else it
+  /// `tokenizer` and `end_ids` are borrowed.  `uses_suffix_matcher`: suffix_matcher() gets the text; else it
   /// stays empty.
   LiveSequence(Request request, const data::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
-               bool copies_from_text);
+               bool uses_suffix_matcher);
 
   /// Tells that the KvCache holds it as `sequence` from now on, with its first `cached_tokens` tokens.
   void admit(int32_t sequence, int64_t cached_tokens);
@@ -90,7 +90,7 @@ class LiveSequence {
   std::vector<int64_t> prefill_tokens_;  // only after a preemption with an answer; else the prompt is used
   const std::vector<int64_t>* end_ids_;
   AnswerText text_;
-  bool copies_from_text_;
+  bool uses_suffix_matcher_;
   SuffixMatcher suffix_matcher_;
   std::unique_ptr<LogitEditor> logit_editor_;
   DraftBackoff backoff_;

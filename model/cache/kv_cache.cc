@@ -14,13 +14,6 @@
 namespace clover::model {
 namespace {
 
-// Idle published pages may be 1 / idle_pages_divisor of the cache.  So pages that were never written stay
-// untouched, and the operating system need not provide memory for them.
-constexpr int64_t idle_pages_divisor = 4;
-// Idle pages that are not full are useful only for copying their rows to other sequences.  Few are kept,
-// because requests with a common prefix usually come soon after each other.
-constexpr int64_t max_idle_partial_pages = 16;
-
 at::Tensor to_tensor(const std::vector<int32_t>& values) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kInt);
   std::copy(values.begin(), values.end(), tensor.data_ptr<int32_t>());
@@ -79,9 +72,7 @@ void KvCache::close(int32_t sequence) {
     else
       unused_pages_.push_back(closing.pages[i]);
   }
-  while (prefixes_.idle_partial_pages() > max_idle_partial_pages)
-    unused_pages_.push_back(prefixes_.evict_partial());
-  while (prefixes_.idle_pages() > pages_ / idle_pages_divisor) unused_pages_.push_back(prefixes_.evict());
+  for (const int32_t page : prefixes_.evict_surplus(pages_)) unused_pages_.push_back(page);
   closing = Sequence{};
   closed_sequences_.push_back(sequence);
 }

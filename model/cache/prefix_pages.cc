@@ -6,6 +6,16 @@
 #include <iterator>
 
 namespace clover::model {
+namespace {
+
+// Idle pages may be 1 / idle_pages_divisor of the cache.  So pages that were never written stay untouched,
+// and the operating system need not provide memory for them.
+constexpr int64_t idle_pages_divisor = 4;
+// Idle pages that are not full are useful only for copying their rows to other sequences.  Few are kept,
+// because requests with a common prefix usually come soon after each other.
+constexpr int64_t max_idle_partial_pages = 16;
+
+}  // namespace
 
 std::vector<int32_t> PrefixPages::find(std::span<const int64_t> ids) const {
   std::vector<int32_t> pages;
@@ -66,6 +76,14 @@ void PrefixPages::remove(int32_t number) {
   if (!is_full(page)) --partial_count_;
   page_by_key_.erase(page.entry);
   pages_.erase(number);
+}
+
+std::vector<int32_t> PrefixPages::evict_surplus(int64_t cache_pages) {
+  std::vector<int32_t> evicted;
+  while (std::ssize(idle_partial_) > max_idle_partial_pages)
+    evicted.push_back(evict(idle_partial_.begin()->second));
+  while (idle_pages() > cache_pages / idle_pages_divisor) evicted.push_back(evict());
+  return evicted;
 }
 
 int32_t PrefixPages::evict(int32_t number) {

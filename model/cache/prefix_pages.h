@@ -46,13 +46,13 @@ class PrefixPages {
   }
   /// How many pages are idle: published, but used by no sequence.
   int64_t idle_pages() const { return static_cast<int64_t>(idle_.size()); }
-  /// How many of the idle pages are partial: not full.
-  int64_t idle_partial_pages() const { return static_cast<int64_t>(idle_partial_.size()); }
 
-  /// Removes the page that has been idle longest, of all or of the partial ones, and returns its number.
-  /// There must be one.  No page has it as parent any more: such pages were released, so evicted, earlier.
+  /// Removes the page that has been idle longest and returns its number.  There must be one.  No page has it
+  /// as parent any more: such pages were released, so evicted, earlier.
   int32_t evict() { return evict(idle_.begin()->second); }
-  int32_t evict_partial() { return evict(idle_partial_.begin()->second); }
+  /// Removes idle pages, those idle longest first, until they are no more than their share of a cache of
+  /// `cache_pages` pages and few of them are partial (not full).  Returns their numbers.
+  std::vector<int32_t> evict_surplus(int64_t cache_pages);
 
  private:
   using Key = std::pair<int32_t, std::vector<int64_t>>;  // parent, tokens

@@ -45,7 +45,8 @@ class Objective {
   /// `drafter` must be trainable, pass `check_terms` and outlive the objective.
   Objective(model::Drafter& drafter, const model::TargetView& target, const ObjectiveSettings& settings);
 
-  /// What `loss` needs: whether batches have teacher rows, and which features of the target it reads.
+  /// What `loss` needs: whether batches also have the row just before each sample's last label, whose
+  /// features of the target it reads (packed_batch.h); and which features of the target it reads at all.
   TeacherRow wants_teacher_row() const { return reads_features_ ? TeacherRow::yes : TeacherRow::no; }
   model::FeatureTaps taps() const;
   const LossTerms& terms() const { return settings_.terms; }
