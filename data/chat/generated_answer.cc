@@ -17,10 +17,6 @@ std::string_view stripped(std::string_view text) {
   return jinja::stripped(text, true, true);
 }
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != npos;
-}
-
 size_t common_suffix_length(std::string_view a, std::string_view b) {
   const auto difference = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
   return static_cast<size_t>(difference.first - a.rbegin());
@@ -47,7 +43,7 @@ std::optional<ReasoningTag> open_reasoning_tag(std::string_view prompt) {
 /// Nothing when the prompt does not end with such a tag, or the content does not close it.
 std::optional<std::string> text_after_open_reasoning(std::string_view prompt, std::string_view content) {
   const auto tag = open_reasoning_tag(prompt);
-  if (!tag || !contains(content, tag->close)) return std::nullopt;
+  if (!tag || content.find(tag->close) == npos) return std::nullopt;
   std::string_view generated = content;
   const std::string_view begin = jinja::stripped(generated, true, false);
   if (begin.starts_with(tag->open)) {
@@ -55,7 +51,7 @@ std::optional<std::string> text_after_open_reasoning(std::string_view prompt, st
     const size_t space = prompt.size() - (prompt.rfind(tag->open) + tag->open.size());
     for (size_t i = prompt.size() - space; i < prompt.size() && generated.starts_with(prompt[i]); ++i)
       generated.remove_prefix(1);
-  } else if (contains(content.substr(0, content.find(tag->close)), tag->open)) {
+  } else if (content.substr(0, content.find(tag->close)).find(tag->open) != npos) {
     return std::nullopt;
   }
   return std::string(generated);
@@ -64,7 +60,7 @@ std::optional<std::string> text_after_open_reasoning(std::string_view prompt, st
 /// Whether the content has reasoning that `written`, the template's text of the answer, lacks.
 bool drops_reasoning(std::string_view content, std::string_view written) {
   for (const std::string_view close : {"</think>", "</thinking>", "[/THINK]"})
-    if (contains(content, close) && !contains(written, close)) return true;
+    if (content.find(close) != npos && written.find(close) == npos) return true;
   return false;
 }
 
@@ -106,7 +102,7 @@ size_t begin_of_content(std::string_view text, std::string_view prompt, std::str
       prompt.substr(static_cast<size_t>(difference.first - prompt.begin()));
   const auto tag = open_reasoning_tag(prompt);
   const bool changes_reasoning =
-      contains(differing_prompt, "think>") || (tag && contains(differing_prompt, tag->open));
+      differing_prompt.find("think>") != npos || (tag && differing_prompt.find(tag->open) != npos);
   return changes_reasoning || stripped(content).empty() ? npos : text.rfind(stripped(content));
 }
 

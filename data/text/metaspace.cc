@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& where, const json& found) {
+[[noreturn]] void refuse_metaspace(const std::string& where, const json& found) {
   throw InputError(where + ": expected none, ByteLevel or Metaspace, found " + found.dump().substr(0, 300));
 }
 
@@ -40,7 +40,8 @@ void Metaspace::add(const json& config, const std::string& where) {
     for (const json& part : config["pretokenizers"]) add(part, where);
     return;
   }
-  if (type != "Metaspace" || !is_one_character(config.value("replacement", json()))) refuse(where, config);
+  if (type != "Metaspace" || !is_one_character(config.value("replacement", json())))
+    refuse_metaspace(where, config);
   Stage stage{config["replacement"].get<std::string>(), Prepend::always,
               config.value("split", json(true)) != false};
   const json scheme = config.value("prepend_scheme", json("always"));
@@ -52,7 +53,7 @@ void Metaspace::add(const json& config, const std::string& where) {
   } else if (scheme == "first") {
     stage.prepend = Prepend::first;
   } else if (scheme != "always") {
-    refuse(where, config);
+    refuse_metaspace(where, config);
   }
   stages_.push_back(std::move(stage));
 }

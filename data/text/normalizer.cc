@@ -26,7 +26,7 @@ bool is_ascii(std::string_view text) {
 }
 
 using Step = Normalizer::Step;
-using Kind = Step::Kind;
+using StepKind = Step::Kind;
 
 AlignedText compose(std::string_view text) {
   if (is_ascii(text)) return AlignedText(text);
@@ -106,28 +106,28 @@ AlignedText squeeze(std::string_view text) {
 
 AlignedText apply_step(const Step& step, std::string_view text) {
   switch (step.kind) {
-    case Kind::compose:
+    case StepKind::compose:
       return compose(text);
-    case Kind::prepend: {
+    case StepKind::prepend: {
       if (text.empty()) break;
       AlignedText mapped;
       mapped.append_replacement(step.content, 0, 0);
       mapped.append_copy(text, 0);
       return mapped;
     }
-    case Kind::replace:
+    case StepKind::replace:
       return replace_all(text, step.pattern, step.content);
-    case Kind::trim:
+    case StepKind::trim:
       return trim(text);
-    case Kind::squeeze:
+    case StepKind::squeeze:
       return squeeze(text);
-    case Kind::replace_leading:
+    case StepKind::replace_leading:
       return replace_leading(text, step.pattern, step.content);
   }
   return AlignedText(text);
 }
 
-[[noreturn]] void refuse(const std::string& where, const nlohmann::json& found) {
+[[noreturn]] void refuse_normalizer(const std::string& where, const nlohmann::json& found) {
   throw InputError(where + ": expected no normalizer, NFC, Prepend or Replace, found " +
                    found.dump().substr(0, 300));
 }
@@ -137,15 +137,15 @@ AlignedText apply_step(const Step& step, std::string_view text) {
 Step replace_step(const nlohmann::json& config, const std::string& where) {
   const nlohmann::json pattern = config.value("pattern", nlohmann::json());
   const nlohmann::json content = config.value("content", nlohmann::json());
-  if (!pattern.is_object() || !content.is_string()) refuse(where, config);
+  if (!pattern.is_object() || !content.is_string()) refuse_normalizer(where, config);
   const auto text = content.get<std::string>();
   if (pattern.contains("String") && pattern["String"].is_string())
-    return {Kind::replace, pattern["String"].get<std::string>(), text};
+    return {StepKind::replace, pattern["String"].get<std::string>(), text};
   const nlohmann::json expression = pattern.value("Regex", nlohmann::json());
-  if (expression == R"(\A +| +\z)" && text.empty()) return {Kind::trim, "", ""};
-  if (expression == " {2,}" && text == " ") return {Kind::squeeze, "", ""};
-  if (expression == "\\A\xE2\x96\x81") return {Kind::replace_leading, "\xE2\x96\x81", text};
-  refuse(where, config);
+  if (expression == R"(\A +| +\z)" && text.empty()) return {StepKind::trim, "", ""};
+  if (expression == " {2,}" && text == " ") return {StepKind::squeeze, "", ""};
+  if (expression == "\\A\xE2\x96\x81") return {StepKind::replace_leading, "\xE2\x96\x81", text};
+  refuse_normalizer(where, config);
 }
 
 }  // namespace
@@ -153,15 +153,15 @@ Step replace_step(const nlohmann::json& config, const std::string& where) {
 void Normalizer::add(const nlohmann::json& config, const std::string& where) {
   const nlohmann::json type = config.is_object() ? config.value("type", nlohmann::json()) : nlohmann::json();
   if (type == "NFC") {
-    steps_.push_back({Kind::compose, "", ""});
+    steps_.push_back({StepKind::compose, "", ""});
   } else if (type == "Prepend" && config.contains("prepend") && config["prepend"].is_string()) {
-    steps_.push_back({Kind::prepend, "", config["prepend"].get<std::string>()});
+    steps_.push_back({StepKind::prepend, "", config["prepend"].get<std::string>()});
   } else if (type == "Replace") {
     steps_.push_back(replace_step(config, where));
   } else if (type == "Sequence" && config.contains("normalizers") && config["normalizers"].is_array()) {
     for (const nlohmann::json& part : config["normalizers"]) add(part, where);
   } else {
-    refuse(where, config);
+    refuse_normalizer(where, config);
   }
 }
 

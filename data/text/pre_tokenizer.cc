@@ -21,10 +21,8 @@ constexpr std::string_view llama3_pattern =
 constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-using Kind = CharacterKind;
-
-const std::array<Kind, 128> ascii_kinds = [] {
-  std::array<Kind, 128> kinds{};
+const std::array<CharacterKind, 128> ascii_kinds = [] {
+  std::array<CharacterKind, 128> kinds{};
   for (size_t c = 0; c < kinds.size(); ++c) kinds[c] = kind_of(static_cast<char32_t>(c));
   return kinds;
 }();
@@ -32,13 +30,13 @@ const std::array<Kind, 128> ascii_kinds = [] {
 struct Character {
   char32_t code_point;
   uint8_t length;
-  Kind kind;
+  CharacterKind kind;
 
   bool is_newline() const { return code_point == '\r' || code_point == '\n'; }
 };
 
 Character character_at(std::string_view text, size_t position) {
-  if (position >= text.size()) return {0, 0, Kind::end_of_text};
+  if (position >= text.size()) return {0, 0, CharacterKind::end_of_text};
   const auto byte = static_cast<uint8_t>(text[position]);
   if (byte < 0x80) return {byte, 1, ascii_kinds[byte]};
   const Utf8Step step = decode_utf8(text, position);
@@ -46,7 +44,7 @@ Character character_at(std::string_view text, size_t position) {
 }
 
 // End of the run of at most `max_characters` characters of class `kind` that begins at `position`.
-size_t run_end(std::string_view text, size_t position, Kind kind,
+size_t run_end(std::string_view text, size_t position, CharacterKind kind,
                size_t max_characters = std::string_view::npos) {
   for (; max_characters > 0; --max_characters) {
     const Character c = character_at(text, position);
@@ -86,7 +84,7 @@ size_t whitespace_end(std::string_view text, size_t begin, bool newlines) {
   size_t newline_end = begin;  // end of its last newline
   for (;;) {
     const Character c = character_at(text, end);
-    if (c.kind != Kind::space) break;
+    if (c.kind != CharacterKind::space) break;
     last = end;
     end += c.length;
     if (c.is_newline()) newline_end = end;
@@ -103,8 +101,9 @@ size_t gpt2_piece_end(std::string_view text, size_t begin) {
     if (length > 0) return begin + 1 + length;
   }
   const size_t body = begin + (first.code_point == ' ');
-  const Kind kind = character_at(text, body).kind;
-  if (kind == Kind::letter || kind == Kind::number || kind == Kind::other) return run_end(text, body, kind);
+  const CharacterKind kind = character_at(text, body).kind;
+  if (kind == CharacterKind::letter || kind == CharacterKind::number || kind == CharacterKind::other)
+    return run_end(text, body, kind);
   return whitespace_end(text, begin, false);
 }
 
@@ -114,13 +113,13 @@ size_t llama3_piece_end(std::string_view text, size_t begin, size_t max_digits) 
     const size_t length = contraction_length(text.substr(begin + 1), true);
     if (length > 0) return begin + 1 + length;
   }
-  if (first.kind == Kind::number) return run_end(text, begin, Kind::number, max_digits);
+  if (first.kind == CharacterKind::number) return run_end(text, begin, CharacterKind::number, max_digits);
   // `[^\r\n\p{L}\p{N}]?\p{L}+`: one leading character of any other kind belongs to the word.
-  const size_t word = begin + (first.kind == Kind::letter || first.is_newline() ? 0 : first.length);
-  const size_t word_end = run_end(text, word, Kind::letter);
+  const size_t word = begin + (first.kind == CharacterKind::letter || first.is_newline() ? 0 : first.length);
+  const size_t word_end = run_end(text, word, CharacterKind::letter);
   if (word_end > word) return word_end;
   const size_t symbols = begin + (first.code_point == ' ');
-  const size_t symbols_end = run_end(text, symbols, Kind::other);
+  const size_t symbols_end = run_end(text, symbols, CharacterKind::other);
   if (symbols_end > symbols) return newline_run_end(text, symbols_end);
   return whitespace_end(text, begin, true);
 }
@@ -128,10 +127,10 @@ size_t llama3_piece_end(std::string_view text, size_t begin, size_t max_digits) 
 // End of the piece of `each_digit` (`single_digits`) or `digit_runs` that begins at `begin`.
 size_t digits_piece_end(std::string_view text, size_t begin, bool single_digits) {
   const Character first = character_at(text, begin);
-  if (first.kind == Kind::number)
-    return single_digits ? begin + first.length : run_end(text, begin, Kind::number);
+  if (first.kind == CharacterKind::number)
+    return single_digits ? begin + first.length : run_end(text, begin, CharacterKind::number);
   size_t end = begin;
-  for (Character c = first; c.kind != Kind::number && c.kind != Kind::end_of_text;
+  for (Character c = first; c.kind != CharacterKind::number && c.kind != CharacterKind::end_of_text;
        c = character_at(text, end))
     end += c.length;
   return end;
@@ -157,7 +156,7 @@ std::string excerpt_or_none(const nlohmann::json& value) {
   return value.is_null() ? "none" : to_json_line(value).substr(0, 300);
 }
 
-[[noreturn]] void refuse(const std::string& where, const nlohmann::json& found) {
+[[noreturn]] void refuse_pre_tokenizer(const std::string& where, const nlohmann::json& found) {
   throw InputError(
       where +
       ": expected a byte-level pre_tokenizer with the GPT-2, Llama-3, Qwen2 or digits pattern, found " +
@@ -176,7 +175,7 @@ Rule split_rule(const nlohmann::json& config, const std::string& where) {
     if (expression == llama3_pattern) return Rule::llama3;
     if (expression == qwen2_pattern) return Rule::qwen2;
   }
-  refuse(where, config);
+  refuse_pre_tokenizer(where, config);
 }
 
 struct Stages {
@@ -185,7 +184,7 @@ struct Stages {
 };
 
 void add_stage(Stages& stages, const nlohmann::json& config, const std::string& where, bool nested) {
-  if (!config.is_object() || stages.byte_level) refuse(where, config);
+  if (!config.is_object() || stages.byte_level) refuse_pre_tokenizer(where, config);
   const nlohmann::json type = config.value("type", nlohmann::json());
   if (type == "Sequence" && !nested && config.contains("pretokenizers") &&
       config["pretokenizers"].is_array()) {
@@ -196,11 +195,11 @@ void add_stage(Stages& stages, const nlohmann::json& config, const std::string& 
   } else if (type == "Split") {
     stages.rules.push_back(split_rule(config, where));
   } else if (type == "ByteLevel") {
-    if (config.value("add_prefix_space", nlohmann::json(true)) != false) refuse(where, config);
+    if (config.value("add_prefix_space", nlohmann::json(true)) != false) refuse_pre_tokenizer(where, config);
     if (config.value("use_regex", nlohmann::json(true)) != false) stages.rules.push_back(Rule::gpt2);
     stages.byte_level = true;
   } else {
-    refuse(where, config);
+    refuse_pre_tokenizer(where, config);
   }
 }
 
@@ -209,7 +208,7 @@ void add_stage(Stages& stages, const nlohmann::json& config, const std::string& 
 PreTokenizer PreTokenizer::from_json(const nlohmann::json& config, const std::string& where) {
   Stages stages;
   add_stage(stages, config, where, false);
-  if (!stages.byte_level) refuse(where, config);
+  if (!stages.byte_level) refuse_pre_tokenizer(where, config);
   return PreTokenizer(std::move(stages.rules));
 }
 

@@ -6,7 +6,7 @@
 namespace clover::data {
 namespace {
 
-std::string_view stripped(std::string_view text) {
+std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
 }
@@ -15,7 +15,7 @@ std::string_view stripped(std::string_view text) {
 std::string conversation_start(const std::vector<Message>& messages) {
   std::string text("messages\0", 9);  // no prompt of plain text begins with it
   const auto append = [&](const Message& message) {
-    text.append(message.role).append(1, '\0').append(stripped(message.content)).append(1, '\0');
+    text.append(message.role).append(1, '\0').append(trimmed(message.content)).append(1, '\0');
   };
   for (const Message& message : messages) {
     append(message);

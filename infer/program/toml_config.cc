@@ -136,8 +136,7 @@ void keep_brackets(CLI::App& app, std::vector<std::string>& arguments) {
   for (CLI::Option* declared : app.get_options()) {
     if (!takes_several_values(declared)) continue;
     declared->transform([](std::string value) {
-      if (!value.empty() && value.front() == bracket_mark) value.erase(0, 1);
-      return value;
+      return value.empty() || value.front() != bracket_mark ? value : value.substr(1);
     });
   }
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <tuple>
 
 #include "kernels/attention/attention.h"
@@ -12,6 +13,10 @@
 #include "kernels/vocabulary/sample.h"
 #include "kernels/vocabulary/top_k.h"
 #include "tests/kernels/paths.h"
+
+namespace clover::kernels {
+inline constexpr float infinite = std::numeric_limits<float>::infinity();
+}
 
 // The ops on CPU tensors, run where the program under test runs them (see paths.h): one test for all twins.
 namespace clover::kernels::here {

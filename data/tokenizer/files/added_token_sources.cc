@@ -24,7 +24,7 @@ bool is_standard(const std::string& role) {
   return std::find(standard_roles.begin(), standard_roles.end(), role) != standard_roles.end();
 }
 
-ordered_json read_object(const std::filesystem::path& file) {
+ordered_json read_object_in_order(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file)) return ordered_json::object();
   const nlohmann::json checked = read_json(file);
   if (!checked.is_object())
@@ -197,8 +197,8 @@ AddedTokenSources AddedTokenSources::load(const std::filesystem::path& folder) {
   const std::string config_file = (folder / "tokenizer_config.json").string();
   const std::string map_file = (folder / "special_tokens_map.json").string();
   const std::string added_tokens_file = (folder / "added_tokens.json").string();
-  const ordered_json config = read_object(config_file);
-  const ordered_json token_map = read_object(map_file);
+  const ordered_json config = read_object_in_order(config_file);
+  const ordered_json token_map = read_object_in_order(map_file);
   SpecialTokens config_tokens = read_config_tokens(config, config_file);
   SpecialTokens map_tokens;
   map_tokens.add_roles(token_map, map_file);
@@ -220,7 +220,7 @@ AddedTokenSources AddedTokenSources::load(const std::filesystem::path& folder) {
     if (token_map.contains("additional_special_tokens"))
       config_tokens.add_additional(token_map["additional_special_tokens"], map_file);
   }
-  read_added_tokens_json(read_object(added_tokens_file), added_tokens_file, config_tokens, sources);
+  read_added_tokens_json(read_object_in_order(added_tokens_file), added_tokens_file, config_tokens, sources);
   for (const char* role : standard_roles) {
     if (config_tokens.roles.contains(role)) sources.special_in_order.push_back(config_tokens.roles[role]);
   }

@@ -11,14 +11,14 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& where, const json& found) {
+[[noreturn]] void refuse_decoder(const std::string& where, const json& found) {
   throw InputError(where +
                    ": expected Metaspace or Replace, ByteFallback, Fuse and Strip of one character in front, "
                    "found " +
                    found.dump().substr(0, 300));
 }
 
-std::string replace_all(const std::string& text, std::string_view pattern, std::string_view content) {
+std::string with_replaced(const std::string& text, std::string_view pattern, std::string_view content) {
   std::string replaced;
   size_t position = 0;
   for (size_t at = text.find(pattern); at != text.npos; at = text.find(pattern, position)) {
@@ -44,13 +44,13 @@ void TokenDecoder::add_strip(const json& config, const std::string& where) {
   const json start = config.value("start", json(0)), stop = config.value("stop", json(0));
   const bool is_supported = content.is_string() && content.get_ref<const std::string&>().size() == 1 &&
                             start.is_number_unsigned() && stop.is_number_unsigned();
-  if (!is_supported) refuse(where, config);
+  if (!is_supported) refuse_decoder(where, config);
   if (!has_fuse_) {
     strips_.push_back({content.get<std::string>()[0], start.get<size_t>(), stop.get<size_t>()});
   } else if (content == " " && start <= 1 && stop == 0) {
     leading_spaces_to_strip_ += start.get<size_t>();
   } else {
-    refuse(where, config);
+    refuse_decoder(where, config);
   }
 }
 
@@ -61,7 +61,7 @@ void TokenDecoder::add(const json& config, const std::string& where) {
   } else if (type == "Replace" && !byte_fallback_ && !has_fuse_) {
     const json pattern = config.value("pattern", json()), content = config.value("content", json());
     const json text = pattern.is_object() ? pattern.value("String", json()) : json();
-    if (!text.is_string() || text == "" || !content.is_string()) refuse(where, config);
+    if (!text.is_string() || text == "" || !content.is_string()) refuse_decoder(where, config);
     replacements_.emplace_back(text.get<std::string>(), content.get<std::string>());
   } else if (type == "ByteFallback" && !has_fuse_ && strips_.empty()) {
     byte_fallback_ = true;
@@ -78,7 +78,7 @@ void TokenDecoder::add(const json& config, const std::string& where) {
     if (!keeps_first_mark) first_token_mark_ = mark;
     replacements_.emplace_back(mark, " ");
   } else {
-    refuse(where, config);
+    refuse_decoder(where, config);
   }
 }
 
@@ -94,8 +94,8 @@ TokenDecoder TokenDecoder::from_json(const json& config, const std::string& wher
 
 std::string TokenDecoder::bytes_of(std::string_view token, bool first) const {
   std::string text(token);
-  if (first && !first_token_mark_.empty()) text = replace_all(text, first_token_mark_, "");
-  for (const auto& [pattern, content] : replacements_) text = replace_all(text, pattern, content);
+  if (first && !first_token_mark_.empty()) text = with_replaced(text, first_token_mark_, "");
+  for (const auto& [pattern, content] : replacements_) text = with_replaced(text, pattern, content);
   if (const auto byte = byte_fallback_ ? byte_of(text) : std::nullopt) text.assign(1, *byte);
   for (const Strip& strip : strips_) {
     size_t front = 0, back = 0;

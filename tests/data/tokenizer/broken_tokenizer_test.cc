@@ -20,8 +20,6 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::filesystem::path golden = test::golden_tokenizers();
-
 class BrokenFolder : public ::testing::Test {
  protected:
   void write(const std::string& name, std::string_view bytes) {
@@ -34,7 +32,7 @@ class BrokenFolder : public ::testing::Test {
 
   // The error after `change` of a valid tokenizer.json.
   std::string error_after(const std::function<void(json&)>& change) {
-    json tokenizer = read_json(golden / "gpt2" / "tokenizer.json");
+    json tokenizer = read_json(test::golden_tokenizers() / "gpt2" / "tokenizer.json");
     change(tokenizer);
     write("tokenizer.json", tokenizer.dump());
     return error();
@@ -107,7 +105,7 @@ TEST_F(BrokenFolder, NamesWhatIsMalformed) {
 }
 
 TEST_F(BrokenFolder, TruncatedAndDeepJsonIsOneSentence) {
-  const std::string whole = read_file(golden / "gpt2" / "tokenizer.json");
+  const std::string whole = read_file(test::golden_tokenizers() / "gpt2" / "tokenizer.json");
   for (size_t length = 0; length < whole.size(); length += 997) {
     write("tokenizer.json", std::string_view(whole).substr(0, length));
     EXPECT_THAT(error(), HasSubstr("tokenizer.json: expected valid JSON"));
@@ -118,7 +116,7 @@ TEST_F(BrokenFolder, TruncatedAndDeepJsonIsOneSentence) {
 
 // Every field of the wrong type is an error or harmless, never a crash.
 TEST_F(BrokenFolder, AnyFieldMayBeOfAnyType) {
-  const json whole = read_json(golden / "llama3" / "tokenizer.json");
+  const json whole = read_json(test::golden_tokenizers() / "llama3" / "tokenizer.json");
   const std::vector<json> odd = {
       nullptr, 1, -2.5, true, "text", json::array(), json::object(), json::array({nullptr})};
   for (const char* place : {"/model",
@@ -153,7 +151,7 @@ TEST_F(BrokenFolder, AnyFieldMayBeOfAnyType) {
 }
 
 TEST_F(BrokenFolder, GarbageModelFileIsOneSentence) {
-  const std::string whole = read_file(golden / "sentencepiece-bpe" / "tokenizer.model");
+  const std::string whole = read_file(test::golden_tokenizers() / "sentencepiece-bpe" / "tokenizer.model");
   std::mt19937 source(17);
   std::string noise(1000, '\0');
   for (char& byte : noise) byte = static_cast<char>(source());
@@ -165,13 +163,13 @@ TEST_F(BrokenFolder, GarbageModelFileIsOneSentence) {
 }
 
 TEST_F(BrokenFolder, OtherJsonKindGivesWayToTheModelFile) {
-  json tokenizer = read_json(golden / "gpt2" / "tokenizer.json");
+  json tokenizer = read_json(test::golden_tokenizers() / "gpt2" / "tokenizer.json");
   tokenizer["pre_tokenizer"] = nullptr;
   write("tokenizer.json", tokenizer.dump());
   EXPECT_THAT(error(), HasSubstr("pre_tokenizer"));
-  write("tokenizer.model", read_file(golden / "sentencepiece-bpe" / "tokenizer.model"));
+  write("tokenizer.model", read_file(test::golden_tokenizers() / "sentencepiece-bpe" / "tokenizer.model"));
   EXPECT_EQ(Tokenizer::load(folder_)->vocab_size(), 640);
-  write("tokenizer.json", read_file(golden / "gpt2" / "tokenizer.json"));
+  write("tokenizer.json", read_file(test::golden_tokenizers() / "gpt2" / "tokenizer.json"));
   EXPECT_EQ(Tokenizer::load(folder_)->token_id("<|im_end|>"), 2);
 }
 

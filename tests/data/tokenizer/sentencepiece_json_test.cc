@@ -25,8 +25,6 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::filesystem::path golden = test::golden_tokenizers();
-
 // A megabyte of the given parts in the order of a linear congruential generator.
 std::string megabyte(const json& parts) {
   uint64_t state = 1;
@@ -53,7 +51,7 @@ class Pieces : public ::testing::Test {
   }
 
   json base(const std::string& name = "pieces-bpe") const {
-    return read_json(golden / name / "tokenizer.json");
+    return read_json(test::golden_tokenizers() / name / "tokenizer.json");
   }
 
   std::string error_after(const std::function<void(json&)>& change, const std::string& name = "pieces-bpe") {
@@ -67,7 +65,7 @@ class Pieces : public ::testing::Test {
 };
 
 TEST_F(Pieces, EncodeAndDecodeLikeTheReference) {
-  const json recorded = read_json(golden / "pieces.json");
+  const json recorded = read_json(test::golden_tokenizers() / "pieces.json");
   const std::string long_text = megabyte(recorded["parts"]);
   ASSERT_GE(recorded["variants"].size(), 19u);
   for (const json& variant : recorded["variants"]) {
@@ -153,7 +151,7 @@ TEST_F(Pieces, BesideTheModelFileTheHashIsTheModels) {
   load(tokenizer);
   const std::string alone = Tokenizer::load(folder_)->hash();
   write_file_atomically(folder_ / "tokenizer.model",
-                        read_file(golden / "sentencepiece-bpe" / "tokenizer.model"));
+                        read_file(test::golden_tokenizers() / "sentencepiece-bpe" / "tokenizer.model"));
   const std::string both = Tokenizer::load(folder_)->hash();
   std::filesystem::remove(folder_ / "tokenizer.json");
   EXPECT_EQ(Tokenizer::load(folder_)->hash(), both);
@@ -162,7 +160,7 @@ TEST_F(Pieces, BesideTheModelFileTheHashIsTheModels) {
 
 TEST_F(Pieces, TheirFileDecidesBesideAnOlderModelFile) {
   write_file_atomically(folder_ / "tokenizer.model",
-                        read_file(golden / "sentencepiece-bpe" / "tokenizer.model"));
+                        read_file(test::golden_tokenizers() / "sentencepiece-bpe" / "tokenizer.model"));
   const auto tokenizer = load(base());
   EXPECT_EQ(tokenizer->encode("<|raw|>"), (std::vector<int64_t>{640}));
 
@@ -199,7 +197,7 @@ TEST_F(Pieces, OfTheLlamaClassHaveItsSpacesWhateverTheFileSays) {
                          {{{"type", "Prepend"}, {"prepend", mark}},
                           {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}}}}};
   file["pre_tokenizer"] = nullptr;
-  const json variants = read_json(golden / "pieces.json");
+  const json variants = read_json(test::golden_tokenizers() / "pieces.json");
   const auto expect = [&](const char* config, const char* model, const char* name) {
     write_file_atomically(folder_ / "tokenizer_config.json", config);
     write_file_atomically(folder_ / "config.json", model);

@@ -22,11 +22,9 @@ namespace {
 
 using nlohmann::json;
 
-const std::filesystem::path golden = test::golden_tokenizers();
-
 std::vector<std::string> corpus() {
   std::vector<std::string> texts;
-  std::ifstream lines(golden / "corpus.jsonl");
+  std::ifstream lines(test::golden_tokenizers() / "corpus.jsonl");
   for (std::string line; std::getline(lines, line);) texts.push_back(json::parse(line));
   return texts;
 }
@@ -69,11 +67,11 @@ void expect_spans_cover(const Encoding& encoding, std::string_view text) {
 
 class EveryKind : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Tokenizer> tokenizer_ = Tokenizer::load(golden / GetParam());
+  std::unique_ptr<Tokenizer> tokenizer_ = Tokenizer::load(test::golden_tokenizers() / GetParam());
 };
 
 TEST_P(EveryKind, EncodesLikeTheReference) {
-  const json expected = read_json(golden / GetParam() / "expected.json");
+  const json expected = read_json(test::golden_tokenizers() / GetParam() / "expected.json");
   const std::vector<std::string> texts = corpus();
   ASSERT_EQ(texts.size(), expected["plain"].size());
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -98,7 +96,7 @@ TEST_P(EveryKind, IdsBeyondTheVocabularyAreNothing) {
 }
 
 TEST_P(EveryKind, HashIsTheSameForTheSameFiles) {
-  EXPECT_EQ(tokenizer_->hash(), Tokenizer::load(golden / GetParam())->hash());
+  EXPECT_EQ(tokenizer_->hash(), Tokenizer::load(test::golden_tokenizers() / GetParam())->hash());
   EXPECT_EQ(tokenizer_->hash().size(), 16u);
 }
 
@@ -166,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, EveryKind,
 class RoundTrip : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(RoundTrip, DecodingAnEncodingGivesTheTextBack) {
-  const auto tokenizer = Tokenizer::load(golden / GetParam());
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizers() / GetParam());
   std::mt19937 source(3);
   for (int round = 0; round < 400; ++round) {
     const std::string text = random_text(source, source() % 200);
@@ -184,7 +182,7 @@ TEST_P(RoundTrip, DecodingAnEncodingGivesTheTextBack) {
 INSTANTIATE_TEST_SUITE_P(Golden, RoundTrip, ::testing::Values("gpt2", "llama3"));
 
 TEST(ByteLevelBpe, ComposesTextBeforeCuttingAndMapsSpansBack) {
-  const auto tokenizer = Tokenizer::load(golden / "qwen2");
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizers() / "qwen2");
   const std::string text = "xe\xCC\x81 \xEF\xBF";  // decomposed é, then an incomplete character
   const Encoding encoding = tokenizer->encode_with_spans(text, {});
   EXPECT_EQ(tokenizer->decode(encoding.ids), "x\xC3\xA9 \xEF\xBF\xBD");
@@ -192,22 +190,22 @@ TEST(ByteLevelBpe, ComposesTextBeforeCuttingAndMapsSpansBack) {
 }
 
 TEST(ByteLevelBpe, BosComesFromPostProcessorOrSettings) {
-  const auto llama3 = Tokenizer::load(golden / "llama3");
+  const auto llama3 = Tokenizer::load(test::golden_tokenizers() / "llama3");
   EXPECT_TRUE(llama3->adds_bos());
   EXPECT_EQ(llama3->bos(), llama3->token_id("<|endoftext|>"));
   const Encoding encoding = llama3->encode_with_spans("x", {.add_bos = true});
   EXPECT_EQ(encoding.ids.front(), llama3->bos());
   EXPECT_EQ(encoding.spans.front(), std::make_pair(size_t{0}, size_t{0}));
 
-  const auto digits = Tokenizer::load(golden / "digits");
+  const auto digits = Tokenizer::load(test::golden_tokenizers() / "digits");
   EXPECT_FALSE(digits->adds_bos());
   EXPECT_EQ(digits->bos(), digits->token_id("<|im_start|>"));
   EXPECT_EQ(digits->encode("x", {.add_bos = true}), digits->encode("x"));
-  EXPECT_FALSE(Tokenizer::load(golden / "qwen2")->bos().has_value());
+  EXPECT_FALSE(Tokenizer::load(test::golden_tokenizers() / "qwen2")->bos().has_value());
 }
 
 TEST(ByteLevelBpe, KnowsItsTokens) {
-  const auto tokenizer = Tokenizer::load(golden / "gpt2");
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizers() / "gpt2");
   EXPECT_EQ(tokenizer->token_id("<|im_end|>"), 2);
   EXPECT_TRUE(tokenizer->is_special(2));
   EXPECT_EQ(tokenizer->decode(std::vector<int64_t>{2}), "");
@@ -219,7 +217,7 @@ TEST(ByteLevelBpe, KnowsItsTokens) {
 }
 
 TEST(SentencePiece, PutsItsSpaceBeforeTheTextOnly) {
-  const auto tokenizer = Tokenizer::load(golden / "sentencepiece-bpe");
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizers() / "sentencepiece-bpe");
   EXPECT_TRUE(tokenizer->adds_bos());
   EXPECT_EQ(tokenizer->bos(), 1);
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("the cat", {.add_bos = true})), "the cat");
@@ -228,7 +226,7 @@ TEST(SentencePiece, PutsItsSpaceBeforeTheTextOnly) {
 }
 
 TEST(SentencePiece, FallsBackToBytes) {
-  const auto tokenizer = Tokenizer::load(golden / "sentencepiece-unigram");
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizers() / "sentencepiece-unigram");
   const std::string text = "x \xF0\x90\x8D\x88\x07";
   const Encoding encoding = tokenizer->encode_with_spans(text, {});
   EXPECT_EQ(tokenizer->decode(encoding.ids), text);
@@ -237,7 +235,7 @@ TEST(SentencePiece, FallsBackToBytes) {
 }
 
 TEST(StreamDecoder, HoldsBackHalfCharacters) {
-  const auto tokenizer = Tokenizer::load(golden / "gpt2");
+  const auto tokenizer = Tokenizer::load(test::golden_tokenizers() / "gpt2");
   StreamDecoder stream(*tokenizer);
   const auto push_byte = [&](char byte) { return stream.push(*tokenizer->token_id(std::string(1, byte))); };
   EXPECT_EQ(push_byte('\xF0'), "");

@@ -18,7 +18,7 @@ namespace clover::infer {
 namespace {
 
 using Path = std::vector<int64_t>;
-constexpr int64_t vocab = 5;
+constexpr int64_t small_vocab = 5;
 
 /// Logits after a text, of model number `model`.
 std::vector<float> say(uint64_t model, const Path& text) {
@@ -26,7 +26,7 @@ std::vector<float> say(uint64_t model, const Path& text) {
   for (const int64_t id : text) mixed = (mixed ^ uint64_t(id + 3)) * 0x9E3779B97F4A7C15u;
   std::mt19937_64 random(mixed);
   std::normal_distribution<float> normal;
-  std::vector<float> logits(vocab);
+  std::vector<float> logits(small_vocab);
   for (float& logit : logits) logit = normal(random);
   return logits;
 }
@@ -39,14 +39,14 @@ std::vector<double> probabilities(const std::vector<float>& logits, double tempe
   return shares;
 }
 
-/// The tree that grows after a text, and the target's logits [N, vocab] at its nodes.
+/// The tree that grows after a text, and the target's logits [N, small_vocab] at its nodes.
 struct Step {
   CandidateTree tree;
   at::Tensor logits;
 };
 
 Step step_behind(const Path& text, Policy policy) {
-  ScriptedDrafter drafter(vocab, 3, [&text](const ScriptedDrafter::Path& path) {
+  ScriptedDrafter drafter(small_vocab, 3, [&text](const ScriptedDrafter::Path& path) {
     Path all = text;
     all.insert(all.end(), path.begin() + 1, path.end());
     return say(1, all);
@@ -57,7 +57,7 @@ Step step_behind(const Path& text, Policy policy) {
   model::DraftRunner draft(drafter, cache, 0, graph_runner);
   const GrowthLimit limit{6, 3};
   Step step{grow(draft, {{model::Features{}}, {text.back()}, {{0, 0, 1}}}, {policy}, {&limit, 1})[0], {}};
-  step.logits = at::empty({step.tree.size(), vocab});
+  step.logits = at::empty({step.tree.size(), small_vocab});
   for (int32_t node = 0; node < step.tree.size(); ++node) {
     Path behind;
     for (int32_t at = node; at > 0; at = step.tree.parent[at])
@@ -91,10 +91,11 @@ TEST(EveryPolicy, SamplesTheTargetsDistribution) {
     }
     double statistic = 0;
     int64_t freedom = -1;
-    for (int64_t cell = 0; cell < vocab * vocab * vocab; ++cell) {
+    for (int64_t cell = 0; cell < small_vocab * small_vocab * small_vocab; ++cell) {
       Path text{1};
       double expected = requests;
-      for (const int64_t id : {cell / (vocab * vocab), cell / vocab % vocab, cell % vocab}) {
+      for (const int64_t id :
+           {cell / (small_vocab * small_vocab), cell / small_vocab % small_vocab, cell % small_vocab}) {
         expected *= probabilities(say(2, text), rule.temperature)[id];
         text.push_back(id);
       }

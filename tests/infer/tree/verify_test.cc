@@ -19,15 +19,15 @@ using kernels::SamplingRule;
 using ::testing::ElementsAre;
 using Path = std::vector<int64_t>;
 
-constexpr int64_t vocab = 12;
+constexpr int64_t vocab_size = 12;
 
-// The logits [vocab] of target number `model` after a path of tokens.
-std::vector<float> say(uint64_t model, const Path& path) {
+// The logits [vocab_size] of target number `model` after a path of tokens.
+std::vector<float> next_logits(uint64_t model, const Path& path) {
   uint64_t mixed = model + 1;
   for (const int64_t id : path) mixed = (mixed ^ uint64_t(id + 3)) * 0x9E3779B97F4A7C15u;
   std::mt19937_64 random(mixed);
   std::normal_distribution<float> normal;
-  std::vector<float> logits(vocab);
+  std::vector<float> logits(vocab_size);
   for (float& logit : logits) logit = 2 * normal(random);
   return logits;
 }
@@ -39,17 +39,17 @@ Path path_to(const CandidateTree& tree, int32_t node) {
 }
 
 at::Tensor logits_of(const CandidateTree& tree, uint64_t model) {
-  at::Tensor logits = at::empty({tree.size(), vocab});
+  at::Tensor logits = at::empty({tree.size(), vocab_size});
   for (int32_t node = 0; node < tree.size(); ++node)
-    logits[node] = at::tensor(say(model, path_to(tree, node)));
+    logits[node] = at::tensor(next_logits(model, path_to(tree, node)));
   return logits;
 }
 
-CandidateTree random_tree(std::mt19937_64& random, int64_t nodes) {
-  CandidateTree tree = CandidateTree::of_root(int64_t(random() % vocab));
+CandidateTree random_verified_tree(std::mt19937_64& random, int64_t nodes) {
+  CandidateTree tree = CandidateTree::of_root(int64_t(random() % vocab_size));
   for (int64_t tries = 0; tries < nodes; ++tries) {
     const int32_t parent = int32_t(random() % uint64_t(tree.size()));
-    const int64_t id = int64_t(random() % vocab);
+    const int64_t id = int64_t(random() % vocab_size);
     bool taken = false;
     for (int32_t i = 1; i < tree.size(); ++i) taken |= tree.parent[i] == parent && tree.ids[i] == id;
     if (!taken) tree.add(id, parent, tree.proposed_probability[parent] * 0.5f);
@@ -62,9 +62,9 @@ Path plain_chain(uint64_t model, int64_t root, int64_t length, const SamplingRul
                  int64_t position) {
   Path path{root};
   for (int64_t i = 0; i < length; ++i) {
-    const std::vector<float> logits = say(model, path);
+    const std::vector<float> logits = next_logits(model, path);
     const double uniform = kernels::philox_uniform(key.seed, key.request, 0, uint64_t(position + i));
-    path.push_back(kernels::sample(logits.data(), vocab, rule, uniform));
+    path.push_back(kernels::sample(logits.data(), vocab_size, rule, uniform));
   }
   return {path.begin() + 1, path.end()};
 }
@@ -78,7 +78,7 @@ TEST(VerifyMatch, YieldsThePlainChainWhateverTheTree) {
     const SamplingRule& rule = rules[round % rules.size()];
     const RandomKey key{random(), random() % 100};
     const int64_t position = int64_t(random() % 5000);
-    const CandidateTree tree = random_tree(random, round % 60);
+    const CandidateTree tree = random_verified_tree(random, round % 60);
     const AcceptedPath accepted = verify_match(tree, logits_of(tree, model), rule, key, position);
 
     const int64_t length = std::ssize(accepted.tokens);
@@ -165,14 +165,14 @@ TEST(VerifyMatch, SamplesTheTargetsDistributionAtBothDepths) {
   const at::Tensor logits = logits_of(tree, model);
   for (const SamplingRule& rule : {SamplingRule{1, 1, 0}, SamplingRule{0.6, 1, 0}, SamplingRule{1.5, 0.9, 0},
                                    SamplingRule{1.5, 1, 5}, SamplingRule{2, 0.8, 6}}) {
-    std::vector<int64_t> first(vocab, 0), second(vocab, 0);
+    std::vector<int64_t> first(vocab_size, 0), second(vocab_size, 0);
     for (uint64_t request = 0; request < 40000; ++request) {
       const AcceptedPath accepted = verify_match(tree, logits, rule, {2024, request}, int64_t(request % 17));
       ++first[accepted.tokens[0]];
       if (accepted.tokens[0] == best[0]) ++second[accepted.tokens[1]];
     }
-    expect_distribution(first, warped(say(model, {1}), rule));
-    expect_distribution(second, warped(say(model, {1, best[0]}), rule));
+    expect_distribution(first, warped(next_logits(model, {1}), rule));
+    expect_distribution(second, warped(next_logits(model, {1, best[0]}), rule));
   }
 }
 
@@ -185,7 +185,7 @@ AcceptedPath typical_by_loops(const CandidateTree& tree, uint64_t model, double 
   for (int32_t i = 1; i < tree.size(); ++i) {
     const int32_t parent = tree.parent[i];
     if (likelihood[parent] == -1e300) continue;
-    const std::vector<double> p = warped(say(model, path_to(tree, parent)), {temperature, 1, 0});
+    const std::vector<double> p = warped(next_logits(model, path_to(tree, parent)), {temperature, 1, 0});
     double entropy = 0;
     for (const double share : p) entropy -= share * std::log(share + 1e-5);
     const double probability = p[tree.ids[i]];
@@ -199,7 +199,7 @@ AcceptedPath typical_by_loops(const CandidateTree& tree, uint64_t model, double 
   for (int32_t node = last; node >= 0; node = tree.parent[node])
     accepted.nodes.insert(accepted.nodes.begin(), node);
   for (size_t i = 1; i < accepted.nodes.size(); ++i) accepted.tokens.push_back(tree.ids[accepted.nodes[i]]);
-  const std::vector<float> logits = say(model, path_to(tree, last));
+  const std::vector<float> logits = next_logits(model, path_to(tree, last));
   accepted.tokens.push_back(std::max_element(logits.begin(), logits.end()) - logits.begin());
   return accepted;
 }
@@ -209,7 +209,7 @@ TEST(VerifyTypical, AgreesWithPlainLoops) {
   size_t accepted_nodes = 0;
   for (int round = 0; round < 600; ++round) {
     const uint64_t model = random();
-    const CandidateTree tree = random_tree(random, round % 50);
+    const CandidateTree tree = random_verified_tree(random, round % 50);
     const double temperature = 0.4 + 0.2 * double(round % 5);
     const double epsilon = round % 2 ? 0.09 : 0.3, delta = round % 3 ? 0.3 : 0.6;
     const AcceptedPath expected = typical_by_loops(tree, model, temperature, epsilon, delta);
@@ -225,7 +225,7 @@ TEST(VerifyTypical, IsGreedyMatchingAtTemperatureZero) {
   std::mt19937_64 random(12);
   for (int round = 0; round < 200; ++round) {
     const uint64_t model = random();
-    const CandidateTree tree = random_tree(random, 50);
+    const CandidateTree tree = random_verified_tree(random, 50);
     const at::Tensor logits = logits_of(tree, model);
     const AcceptedPath match = verify_match(tree, logits, {}, {}, 0);
     const AcceptedPath typical = verify_typical(tree, logits, 0);
@@ -238,24 +238,24 @@ TEST(VerifyTypical, IsGreedyMatchingAtTemperatureZero) {
 TEST(VerifyTypical, DrawsAmongWhatItWouldAccept) {
   std::mt19937_64 random(13);
   for (int round = 0; round < 20; ++round) {
-    const std::vector<float> logits = say(random(), {});
+    const std::vector<float> logits = next_logits(random(), {});
     const double temperature = 0.6 + 0.2 * double(round % 5);
     const std::vector<double> p = warped(logits, {temperature, 1, 0});
     double entropy = 0, accepted = 0;
     for (const double share : p) entropy -= share * std::log(share + 1e-5);
     const double threshold = std::min(0.09, 0.3 * std::exp(-entropy));
     for (const double share : p) accepted += share > threshold ? share : 0;
-    std::vector<int> counted(vocab);
+    std::vector<int> counted(vocab_size);
     constexpr int draws = 4000;
     for (int position = 0; position < draws; ++position)
       ++counted[typical_token(at::tensor(logits), {temperature, 1, 0}, {5, uint64_t(round)}, position)];
-    for (int64_t id = 0; id < vocab; ++id) {
+    for (int64_t id = 0; id < vocab_size; ++id) {
       const double expected = p[id] > threshold ? p[id] / accepted : 0;
       EXPECT_NEAR(counted[id] / double(draws), expected, expected == 0 ? 0 : 0.04)
           << round << ", token " << id;
     }
   }
-  EXPECT_EQ(typical_token(at::full({vocab}, std::nan("")), {1, 1, 0}, {}, 0), -1);
+  EXPECT_EQ(typical_token(at::full({vocab_size}, std::nan("")), {1, 1, 0}, {}, 0), -1);
   // So many tokens alike that each lies below the threshold.
   EXPECT_EQ(typical_token(at::zeros({1 << 21}), {1, 1, 0}, {}, 0), 0);
 }

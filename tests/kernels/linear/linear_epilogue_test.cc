@@ -10,8 +10,6 @@
 namespace clover::kernels {
 namespace {
 
-constexpr float infinite = std::numeric_limits<float>::infinity();
-
 at::Tensor sums_of(const at::Tensor& x, const PackedWeight& weight) {
   at::Tensor y = at::empty({x.size(0), weight.outputs()});
   here::linear(x, weight, {}, y);
@@ -26,16 +24,16 @@ at::Tensor gated(const at::Tensor& x, const PackedWeight& gate_up) {
 
 /// Rows, outputs and inputs that a GPU takes with few rows, with many, with sums over k in one block and in
 /// four, with inputs that do not lie on 16 bytes, and a CPU with several blocks of rows.
-struct Shape {
+struct EpilogueShape {
   int64_t rows, outputs, inputs;
 };
-const std::vector<Shape> shapes{{1, 2, 1},       {3, 14, 33},      {9, 200, 40},   {17, 1032, 9},
-                                {33, 18000, 40}, {40, 2200, 2104}, {200, 34, 2104}};
+const std::vector<EpilogueShape> epilogue_shapes{
+    {1, 2, 1}, {3, 14, 33}, {9, 200, 40}, {17, 1032, 9}, {33, 18000, 40}, {40, 2200, 2104}, {200, 34, 2104}};
 
 TEST(LinearSiluMul, IsSiluOfOneSumTimesTheNext) {
   at::manual_seed(1);
   on_every_path([] {
-    for (const Shape& shape : shapes) {
+    for (const EpilogueShape& shape : epilogue_shapes) {
       for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const at::Tensor x = (at::randn({shape.rows, shape.inputs}) / std::sqrt(shape.inputs)).to(type);
         const PackedWeight weight = PackedWeight::pack({at::randn({shape.outputs, shape.inputs}).to(type)});

@@ -19,18 +19,18 @@ struct Normed {
 
 /// Rows that a GPU's product norms itself (in one stride of 1024 numbers and in several, in few blocks and in
 /// many, two of large weights and more of small ones), and rows that it does not.
-struct Shape {
+struct InputShape {
   int64_t rows, inputs, outputs;
 };
-const std::vector<Shape> shapes{{1, 4, 4300},    {8, 20, 4300},   {5, 576, 4300}, {8, 1024, 34},
-                                {2, 1028, 34},   {4, 4096, 34},   {1, 5000, 34},  {3, 6828, 34},
-                                {2, 1700, 4300}, {3, 1024, 4300}, {3, 33, 100},   {9, 576, 100},
-                                {5, 4100, 34},   {40, 64, 100}};
+const std::vector<InputShape> input_shapes{{1, 4, 4300},    {8, 20, 4300},   {5, 576, 4300}, {8, 1024, 34},
+                                           {2, 1028, 34},   {4, 4096, 34},   {1, 5000, 34},  {3, 6828, 34},
+                                           {2, 1700, 4300}, {3, 1024, 4300}, {3, 33, 100},   {9, 576, 100},
+                                           {5, 4100, 34},   {40, 64, 100}};
 
 TEST(LinearInput, IsNormedToTheBitsOfRmsNorm) {
   at::manual_seed(11);
   on_every_path([] {
-    for (const Shape& shape : shapes) {
+    for (const InputShape& shape : input_shapes) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const Normed normed(shape.rows, shape.inputs, type);
         const PackedWeight weight = PackedWeight::pack({at::randn({shape.outputs, shape.inputs}).to(type)});

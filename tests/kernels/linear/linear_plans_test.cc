@@ -72,14 +72,14 @@ TEST(LinearPlans, WarpgroupProductsAreUsedWhereTheGpuHasThem) {
   EXPECT_EQ(uses_warpgroup_products(here::place(at::zeros({1})).device()), gpu_limits().clusters);
 }
 
-struct Shape {
+struct PlanShape {
   int64_t rows, outputs, inputs;
   at::ScalarType type;
   bool accumulate;
   int64_t offset = 0;  // of y in its memory
 };
 
-void expect_equal_sums(std::initializer_list<Shape> shapes) {
+void expect_equal_sums(std::initializer_list<PlanShape> shapes) {
   at::manual_seed(6);
   for (const auto& [rows, outputs, inputs, type, accumulate, offset] : shapes) {
     SCOPED_TRACE(testing::Message() << rows << " x " << outputs << " x " << inputs);

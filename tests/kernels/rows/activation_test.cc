@@ -11,8 +11,6 @@
 namespace clover::kernels {
 namespace {
 
-constexpr float infinite = std::numeric_limits<float>::infinity();
-
 double silu(double x) {
   return x / (1 + std::exp(-x));
 }

@@ -12,7 +12,7 @@
 namespace clover::kernels {
 namespace {
 
-struct Tree {
+struct SelectedTree {
   std::vector<int64_t> ids{0};
   std::vector<int32_t> parent{-1}, depth{0};
   std::vector<float> score;
@@ -20,7 +20,7 @@ struct Tree {
   int32_t max_kept = 1;
 };
 
-GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t room) {
+GrowingTrees selection_tensors(const std::vector<SelectedTree>& trees, int64_t room) {
   const int64_t count = std::ssize(trees);
   GrowingTrees all;
   all.ids = at::full({count, room}, -7, at::kLong);
@@ -28,7 +28,7 @@ GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t room) {
   all.score = at::full({count, room}, -7.0f);
   all.state = at::zeros({count, tree_state_size}, at::kInt);
   for (int64_t i = 0; i < count; ++i) {
-    const Tree& tree = trees[i];
+    const SelectedTree& tree = trees[i];
     for (int64_t node = 1; node < std::ssize(tree.ids); ++node) {
       all.ids[i][node] = tree.ids[node];
       all.parent[i][node] = tree.parent[node];
@@ -44,7 +44,7 @@ GrowingTrees tensors_of(const std::vector<Tree>& trees, int64_t room) {
 }
 
 /// The numbers of the nodes that remain, by the words of the contract.
-std::vector<int32_t> remaining(const Tree& tree, const SelectRule& rule) {
+std::vector<int32_t> remaining(const SelectedTree& tree, const SelectRule& rule) {
   const int32_t nodes = static_cast<int32_t>(tree.ids.size());
   std::set<int32_t> left;
   for (int32_t node = 1; node < nodes; ++node)
@@ -59,11 +59,11 @@ std::vector<int32_t> remaining(const Tree& tree, const SelectRule& rule) {
 }
 
 /// Grown level by level, with ties between scores and children as probable as their parents.
-Tree random_tree(std::mt19937_64& random, bool by_log) {
+SelectedTree random_tree(std::mt19937_64& random, bool by_log) {
   const auto draw = [&](int32_t low, int32_t high) {
     return std::uniform_int_distribution<int32_t>(low, high)(random);
   };
-  Tree tree;
+  SelectedTree tree;
   tree.score = {by_log ? 0.0f : 1.0f};
   for (int32_t level = draw(0, 5), begin = 0, end = 1; level > 0; --level) {
     for (int32_t added = draw(1, 60); added > 0; --added) {
@@ -85,12 +85,12 @@ TEST(SelectNodes, LeavesWhatPlainLoopsLeave) {
     for (int round = 0; round < (here::emulated() ? 9 : 100); ++round) {
       SCOPED_TRACE(round);
       const SelectRule rule{round % 2 == 0, round % 3 == 0};
-      std::vector<Tree> trees;
+      std::vector<SelectedTree> trees;
       for (int i = 0; i < 1 + round % 3; ++i) {
         trees.push_back(random_tree(random, rule.by_log_probability));
         trees.back().max_kept = std::uniform_int_distribution<int32_t>(1, 150)(random);
       }
-      const GrowingTrees kept = here::select_nodes(tensors_of(trees, 301), rule, 150);
+      const GrowingTrees kept = here::select_nodes(selection_tensors(trees, 301), rule, 150);
       for (int64_t i = 0; i < std::ssize(trees); ++i) {
         const std::vector<int32_t> expected = remaining(trees[i], rule);
         ASSERT_EQ(static_cast<const TreeState*>(kept.state.const_data_ptr())[i].nodes, std::ssize(expected));
@@ -110,7 +110,7 @@ TEST(SelectNodes, LeavesWhatPlainLoopsLeave) {
 // A tree that did not grow, and one that no sequence has: all zeros.
 TEST(SelectNodes, LeavesRootsAlone) {
   on_every_path([] {
-    GrowingTrees trees = tensors_of(std::vector<Tree>(2), 4);
+    GrowingTrees trees = selection_tensors(std::vector<SelectedTree>(2), 4);
     trees.state[1].zero_();
     const GrowingTrees kept = here::select_nodes(trees, {true, true}, 2);
     const auto* states = static_cast<const TreeState*>(kept.state.const_data_ptr());

@@ -77,7 +77,7 @@ std::vector<std::pair<int64_t, int64_t>> grow_by_hand(Tree& tree, const Level& l
   return rows;
 }
 
-void expect_same(const Tree& tree, const GrowingTrees& found, int64_t i) {
+void expect_same_tree(const Tree& tree, const GrowingTrees& found, int64_t i) {
   const TreeState& state = static_cast<const TreeState*>(found.state.const_data_ptr())[i];
   ASSERT_EQ(state.nodes, std::ssize(tree.nodes));
   ASSERT_EQ(state.live, tree.live);
@@ -129,7 +129,7 @@ TEST(GrowLevel, GrowsWhatPlainLoopsGrowLevelByLevel) {
           rows.insert(rows.end(), more.begin(), more.end());
         }
         for (int64_t i = 0; i < std::ssize(trees); ++i)
-          ASSERT_NO_FATAL_FAILURE(expect_same(trees[i], found, i));
+          ASSERT_NO_FATAL_FAILURE(expect_same_tree(trees[i], found, i));
         ASSERT_NO_FATAL_FAILURE(expect_rows(rows, found));
         guessing = std::ssize(rows);
       }

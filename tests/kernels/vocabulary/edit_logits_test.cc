@@ -10,8 +10,6 @@
 namespace clover::kernels {
 namespace {
 
-constexpr float infinite = std::numeric_limits<float>::infinity();
-
 at::Tensor words(const std::vector<LogitEdit>& edits) {
   at::Tensor tensor = at::empty({std::ssize(edits), 4}, at::kInt);
   std::copy_n(reinterpret_cast<const int32_t*>(edits.data()), tensor.numel(),

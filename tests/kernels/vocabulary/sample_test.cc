@@ -13,8 +13,6 @@
 namespace clover::kernels {
 namespace {
 
-constexpr float infinite = std::numeric_limits<float>::infinity();
-
 std::vector<int64_t> most_probable_first(const std::vector<float>& logits) {
   std::vector<int64_t> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), 0);

@@ -12,7 +12,6 @@
 namespace clover::kernels {
 namespace {
 
-constexpr float infinite = std::numeric_limits<float>::infinity();
 const float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 /// Indices of a whole row, best first, by the rules of the contract.

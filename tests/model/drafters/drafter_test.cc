@@ -22,14 +22,14 @@ using model::DraftState;
 using model::Segment;
 using nlohmann::json;
 
-struct Case {
+struct DrafterCase {
   const char* name;
   const char* kind;
   json settings;
   const char* target = "tied-bf16";
 };
 
-class EveryDrafter : public testing::TestWithParam<Case> {
+class EveryDrafter : public testing::TestWithParam<DrafterCase> {
  protected:
   void SetUp() override {
     const auto folder = test::golden_target(GetParam().target);
@@ -157,36 +157,38 @@ TEST_P(EveryDrafter, GradientsAgreeWithFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, EveryDrafter,
     testing::Values(
-        Case{"clover", "clover", json::object()}, Case{"clover_gate_groups", "clover", {{"gate_groups", 4}}},
-        Case{"clover_concat", "clover", {{"regression", "concat"}}},
-        Case{"clover_no_regression", "clover", {{"regression", "none"}}},
-        Case{"clover_attention_block", "clover", {{"block", "attention"}}},
-        Case{"clover_no_block", "clover", {{"block", "none"}, {"heads", 4}}},
-        Case{"clover_taps", "clover", {{"tap_layers", {1, 2}}}, "llama3-rope-fp16"},
-        Case{"clover_taps_without_block",
-             "clover",
-             {{"tap_layers", {1}}, {"block", "none"}, {"regression", "concat"}}},
-        Case{"clover_qwen2", "clover", json::object(), "qwen2"},
-        Case{"clover_qwen3", "clover", json::object(), "qwen3"},
-        Case{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
-        Case{"clover_own_rotation", "clover", {{"rope_theta", 50}}, "yarn-rope"},
-        Case{"clover2", "clover2", json::object()},
-        Case{"clover2_own_rotation", "clover2", {{"rope_theta", 10000}}, "llama3-rope-fp16"},
-        Case{"clover2_one_layer", "clover2", {{"augmenting_layers", 1}, {"heads", 4}}, "qwen2"},
-        Case{"clover2_three_layers", "clover2", {{"augmenting_layers", 3}}, "qwen3"},
-        Case{"medusa", "medusa", json::object()},
-        Case{"medusa_layers", "medusa", {{"layers", 3}, {"heads", 2}}},
-        Case{"medusa_own_heads", "medusa", {{"own_heads", true}}},
-        Case{"redrafter", "redrafter", json::object()}, Case{"eagle", "eagle", {{"heads", 2}}},
-        Case{"eagle_qwen2", "eagle", {{"fc_bias", false}, {"heads", 3}}, "qwen2"},
-        Case{"eagle3", "eagle3", {{"heads", 3}}},
-        Case{"eagle3_qwen3", "eagle3", {{"norm_before_residual", true}, {"heads", 2}}, "qwen3"},
-        Case{"hydra", "hydra", json::object()},
-        Case{"hydra_prefix",
-             "hydra",
-             {{"prefix", true}, {"layers", 2}, {"own_heads", true}, {"rope_theta", 500.0}},
-             "qwen2"},
-        Case{"redrafter_narrow", "redrafter", {{"exit_dim", 48}, {"layers", 1}, {"recurrence", "sum"}}}),
+        DrafterCase{"clover", "clover", json::object()},
+        DrafterCase{"clover_gate_groups", "clover", {{"gate_groups", 4}}},
+        DrafterCase{"clover_concat", "clover", {{"regression", "concat"}}},
+        DrafterCase{"clover_no_regression", "clover", {{"regression", "none"}}},
+        DrafterCase{"clover_attention_block", "clover", {{"block", "attention"}}},
+        DrafterCase{"clover_no_block", "clover", {{"block", "none"}, {"heads", 4}}},
+        DrafterCase{"clover_taps", "clover", {{"tap_layers", {1, 2}}}, "llama3-rope-fp16"},
+        DrafterCase{"clover_taps_without_block",
+                    "clover",
+                    {{"tap_layers", {1}}, {"block", "none"}, {"regression", "concat"}}},
+        DrafterCase{"clover_qwen2", "clover", json::object(), "qwen2"},
+        DrafterCase{"clover_qwen3", "clover", json::object(), "qwen3"},
+        DrafterCase{"clover_plain", "clover", {{"block", "none"}, {"regression", "none"}}},
+        DrafterCase{"clover_own_rotation", "clover", {{"rope_theta", 50}}, "yarn-rope"},
+        DrafterCase{"clover2", "clover2", json::object()},
+        DrafterCase{"clover2_own_rotation", "clover2", {{"rope_theta", 10000}}, "llama3-rope-fp16"},
+        DrafterCase{"clover2_one_layer", "clover2", {{"augmenting_layers", 1}, {"heads", 4}}, "qwen2"},
+        DrafterCase{"clover2_three_layers", "clover2", {{"augmenting_layers", 3}}, "qwen3"},
+        DrafterCase{"medusa", "medusa", json::object()},
+        DrafterCase{"medusa_layers", "medusa", {{"layers", 3}, {"heads", 2}}},
+        DrafterCase{"medusa_own_heads", "medusa", {{"own_heads", true}}},
+        DrafterCase{"redrafter", "redrafter", json::object()}, DrafterCase{"eagle", "eagle", {{"heads", 2}}},
+        DrafterCase{"eagle_qwen2", "eagle", {{"fc_bias", false}, {"heads", 3}}, "qwen2"},
+        DrafterCase{"eagle3", "eagle3", {{"heads", 3}}},
+        DrafterCase{"eagle3_qwen3", "eagle3", {{"norm_before_residual", true}, {"heads", 2}}, "qwen3"},
+        DrafterCase{"hydra", "hydra", json::object()},
+        DrafterCase{"hydra_prefix",
+                    "hydra",
+                    {{"prefix", true}, {"layers", 2}, {"own_heads", true}, {"rope_theta", 500.0}},
+                    "qwen2"},
+        DrafterCase{
+            "redrafter_narrow", "redrafter", {{"exit_dim", 48}, {"layers", 1}, {"recurrence", "sum"}}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Clover, BeginsAsTheTargetsLastLayerWithoutSayingAnythingNew) {

@@ -21,7 +21,7 @@ using data::SafetensorsReader;
 using model::DraftState;
 using nlohmann::json;
 
-struct Case {
+struct EagleCase {
   const char* name;
   const char* folder;
   const char* target;
@@ -30,7 +30,7 @@ struct Case {
   const char* prefix = "";  // of the golden tensors
 };
 
-class EagleOfSafeAILab : public testing::TestWithParam<Case> {
+class EagleOfSafeAILab : public testing::TestWithParam<EagleCase> {
  protected:
   void SetUp() override {
     const auto folder = test::goldens() / "drafters" / GetParam().folder;
@@ -113,19 +113,19 @@ TEST_P(EagleOfSafeAILab, DecodingComputesTheirStates) {
 INSTANTIATE_TEST_SUITE_P(
     Published, EagleOfSafeAILab,
     testing::Values(
-        Case{"eagle1", "eagle1", "target", "eagle", {{"mlp_width", 48}, {"norm_eps", 1e-6}}},
-        Case{"eagle1_gqa",
-             "eagle1-gqa",
-             "target-gqa",
-             "eagle",
-             {{"fc_bias", false}, {"mlp_width", 48}, {"norm_eps", 1e-6}}},
-        Case{"eagle3", "eagle3", "target-gqa", "eagle3", {{"rope_theta", 10000.0}, {"mlp_width", 48}}},
-        Case{"eagle3_as_target", "eagle3", "target-gqa", "eagle3", {{"mlp_width", 48}}, "rope500000."},
-        Case{"eagle3_full",
-             "eagle3-full",
-             "target-gqa",
-             "eagle3",
-             {{"rope_theta", 10000.0}, {"mlp_width", 48}}}),
+        EagleCase{"eagle1", "eagle1", "target", "eagle", {{"mlp_width", 48}, {"norm_eps", 1e-6}}},
+        EagleCase{"eagle1_gqa",
+                  "eagle1-gqa",
+                  "target-gqa",
+                  "eagle",
+                  {{"fc_bias", false}, {"mlp_width", 48}, {"norm_eps", 1e-6}}},
+        EagleCase{"eagle3", "eagle3", "target-gqa", "eagle3", {{"rope_theta", 10000.0}, {"mlp_width", 48}}},
+        EagleCase{"eagle3_as_target", "eagle3", "target-gqa", "eagle3", {{"mlp_width", 48}}, "rope500000."},
+        EagleCase{"eagle3_full",
+                  "eagle3-full",
+                  "target-gqa",
+                  "eagle3",
+                  {{"rope_theta", 10000.0}, {"mlp_width", 48}}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

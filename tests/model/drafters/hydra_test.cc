@@ -20,13 +20,13 @@ using data::SafetensorsReader;
 using model::DraftState;
 using nlohmann::json;
 
-struct Case {
+struct HydraCase {
   const char* name;
   const char* folder;
   json settings;
 };
 
-class HydraOfItsAuthors : public testing::TestWithParam<Case> {};
+class HydraOfItsAuthors : public testing::TestWithParam<HydraCase> {};
 
 TEST_P(HydraOfItsAuthors, GuessesAreTheirs) {
   const auto folder = test::goldens() / "drafters" / GetParam().folder;
@@ -73,14 +73,16 @@ TEST_P(HydraOfItsAuthors, GuessesAreTheirs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Published, HydraOfItsAuthors,
-    testing::Values(
-        Case{"hydra", "hydra", {{"heads", 4}, {"own_heads", true}}},
-        Case{"hydra_prefix",
-             "hydra-prefix",
-             {{"heads", 4}, {"layers", 4}, {"own_heads", true}, {"prefix", true}, {"rope_theta", 10000.0}}}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Published, HydraOfItsAuthors,
+                         testing::Values(HydraCase{"hydra", "hydra", {{"heads", 4}, {"own_heads", true}}},
+                                         HydraCase{"hydra_prefix",
+                                                   "hydra-prefix",
+                                                   {{"heads", 4},
+                                                    {"layers", 4},
+                                                    {"own_heads", true},
+                                                    {"prefix", true},
+                                                    {"rope_theta", 10000.0}}}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace clover

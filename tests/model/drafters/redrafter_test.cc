@@ -19,13 +19,13 @@ using data::SafetensorsReader;
 using model::DraftState;
 using nlohmann::json;
 
-struct Case {
+struct ReDrafterCase {
   const char* name;
   const char* target;
   json settings;
 };
 
-class ReDrafterOfApple : public testing::TestWithParam<Case> {
+class ReDrafterOfApple : public testing::TestWithParam<ReDrafterCase> {
  protected:
   void SetUp() override {
     const auto folder = test::goldens() / "drafters" / GetParam().name;
@@ -96,9 +96,10 @@ TEST_P(ReDrafterOfApple, TheTargetIsTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(
     Published, ReDrafterOfApple,
-    testing::Values(Case{"redrafter", "target", {{"heads", 5}, {"layers", 2}}},
-                    Case{"redrafter-proj", "target-gqa", {{"heads", 5}, {"layers", 1}, {"exit_dim", 48}}},
-                    Case{"redrafter-sum", "target", {{"heads", 5}, {"layers", 1}, {"recurrence", "sum"}}}),
+    testing::Values(
+        ReDrafterCase{"redrafter", "target", {{"heads", 5}, {"layers", 2}}},
+        ReDrafterCase{"redrafter-proj", "target-gqa", {{"heads", 5}, {"layers", 1}, {"exit_dim", 48}}},
+        ReDrafterCase{"redrafter-sum", "target", {{"heads", 5}, {"layers", 1}, {"recurrence", "sum"}}}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::erase(name, '-');

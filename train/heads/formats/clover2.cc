@@ -10,9 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double rope_theta = 10000;
+constexpr double clover2_rope_theta = 10000;
 
-std::string published_name(const std::string& clover_name) {
+std::string clover2_published_name(const std::string& clover_name) {
   static constexpr PrefixRenaming prefixes[] = {
       {"first_decoder.state_norm.", "clover_head_mlp_rnn.input_layernorm."},
       {"first_decoder.query.", "clover_head_mlp_rnn.q."},
@@ -55,7 +55,7 @@ void check_layers(PublishedConfig& keys, const model::TargetConfig& target) {
                "use_sliding_window"});
 }
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_clover2(const PublishedFolder& folder, const model::TargetConfig& target) {
   const std::filesystem::path file = folder.config_file();
   const json& clover_config = folder.config.at("clover");
   if (!clover_config.is_object())
@@ -69,11 +69,11 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
   clover.ignore({"heads_coefficient", "decay_coefficient"});  // of the loss
   clover.finish();
   settings["norm_eps"] = norm_eps;
-  settings["rope_theta"] = rope_theta_setting(target, rope_theta);
+  settings["rope_theta"] = rope_theta_setting(target, clover2_rope_theta);
   return {.kind = "clover2",
           .settings = std::move(settings),
           .weights = folder.path,
-          .published_name = published_name,
+          .published_name = clover2_published_name,
           .lm_head_copies = {"lm_head.weight", "clover_embed_tokens.weight"}};
 }
 
@@ -87,7 +87,7 @@ HeadsFormat clover2_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("clover");
           },
-          import_heads,
+          import_clover2,
           nullptr};
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string published_name(const std::string& clover_name) {
+std::string eagle_published_name(const std::string& clover_name) {
   constexpr std::string_view layer_prefix = "decoder.layer.";
   if (clover_name.starts_with(layer_prefix))
     return published_layer_name(clover_name.substr(layer_prefix.size()), "layers.0");
@@ -17,7 +17,7 @@ std::string published_name(const std::string& clover_name) {
   throw data::InputError("Tensor " + clover_name + " has no name in EAGLE's layout.");
 }
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_eagle(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
   json settings = eagle_layer_settings(keys, target);
@@ -26,7 +26,7 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
   return {.kind = "eagle",
           .settings = std::move(settings),
           .weights = folder.path,
-          .published_name = published_name,
+          .published_name = eagle_published_name,
           .embedding_copies = {"embed_tokens.weight"}};
 }
 
@@ -43,7 +43,7 @@ HeadsFormat eagle_format() {
                    (has_tensor(folder, "fc.weight") ||
                     (folder.holds("pytorch_model.bin") && !folder.holds_safetensors()));
           },
-          import_heads,
+          import_eagle,
           nullptr};
 }
 

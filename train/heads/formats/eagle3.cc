@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_eagle3(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
   json settings = eagle_layer_settings(keys, target);
@@ -33,7 +33,7 @@ HeadsFormat eagle3_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("draft_vocab_size");
           },
-          import_heads,
+          import_eagle3,
           nullptr};
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_eagle3_nvidia(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   const json& eagle_config = folder.config.at("eagle_config");
   PublishedConfig keys(folder.config, folder.config_file()), eagle(eagle_config, folder.config_file());
@@ -51,7 +51,7 @@ HeadsFormat eagle3_nvidia_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("eagle_config");
           },
-          import_heads,
+          import_eagle3_nvidia,
           nullptr};
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_eagle3_speculators(const PublishedFolder& folder, const model::TargetConfig& target) {
   require_safetensors(folder);
   PublishedConfig keys(folder.config, folder.config_file());
   keys.expect("speculators_model_type", {"eagle3"}, "no other of its heads are supported");
@@ -41,7 +41,7 @@ json tapped_layers(const HeadsExport& heads, int64_t layers) {
   return taps.empty() ? json(model::default_tap_layers(layers)) : taps;
 }
 
-void write(const HeadsExport& heads) {
+void write_eagle3_speculators(const HeadsExport& heads) {
   const json& target = heads.config.at("target");
   const json& target_config = target.at("config");
   const auto vocab = target.at("vocab_size").get<int64_t>(),
@@ -114,8 +114,8 @@ HeadsFormat eagle3_speculators_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.contains("speculators_model_type");
           },
-          import_heads,
-          write};
+          import_eagle3_speculators,
+          write_eagle3_speculators};
 }
 
 }  // namespace clover::train

@@ -15,14 +15,14 @@ namespace {
 using data::InputError;
 using nlohmann::json;
 
-constexpr const char* weights_file = "hydra_lm_head.safetensors";
-constexpr const char* pickle = "hydra_lm_head.pt";
+constexpr const char* hydra_weights_file = "hydra_lm_head.safetensors";
+constexpr const char* hydra_pickle = "hydra_lm_head.pt";
 constexpr const char* prefix_layer = "prefix_embeding_layer.layers.0";  // spelled so
-constexpr double rope_theta = 10000;
+constexpr double hydra_rope_theta = 10000;
 
 /// The published name of a tensor; prefix: whether the heads have a prefix layer.  Then a dropout module,
 /// which has no weights, is before each block and vocabulary matrix, and counts in the numbers of modules.
-std::string published_name(const std::string& clover_name, bool prefix) {
+std::string hydra_published_name(const std::string& clover_name, bool prefix) {
   if (clover_name == "prefix_norm.weight") return "prefix_embeding_layer.norm.weight";
   constexpr std::string_view layer_prefix = "prefix.";
   if (clover_name.starts_with(layer_prefix))
@@ -47,13 +47,14 @@ void check_rotation(const data::SafetensorsReader& reader, const std::string& na
   if (!reader.contains(name)) return;
   const at::Tensor stored = reader.read(name).to(at::kDouble).flatten();
   const at::Tensor pair = at::arange(stored.numel(), at::kDouble);
-  const at::Tensor expected = (pair * (-std::log(rope_theta) / static_cast<double>(stored.numel()))).exp();
+  const at::Tensor expected =
+      (pair * (-std::log(hydra_rope_theta) / static_cast<double>(stored.numel()))).exp();
   if (!((stored - expected).abs() <= 0.01 * expected).all().item<bool>())
     keys.refuse("rotate positions by other frequencies (" + name + ") than those of base 10000");
 }
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
-  if (!folder.holds(weights_file)) refuse_pickle(folder, pickle, weights_file);
+HeadsImport import_hydra(const PublishedFolder& folder, const model::TargetConfig& target) {
+  if (!folder.holds(hydra_weights_file)) refuse_pickle(folder, hydra_pickle, hydra_weights_file);
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t heads = keys.count("hydra_num_heads"), layers = keys.count("hydra_num_layers");
   const json architecture = keys.value("hydra_head_arch");
@@ -70,13 +71,13 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
   HeadsImport result{
       .kind = "hydra",
       .settings = {{"heads", heads}, {"layers", layers}, {"prefix", prefix}, {"own_heads", true}},
-      .weights = folder.path / weights_file,
+      .weights = folder.path / hydra_weights_file,
       .published_name =
-          [prefix](const std::string& clover_name) { return published_name(clover_name, prefix); },
+          [prefix](const std::string& clover_name) { return hydra_published_name(clover_name, prefix); },
       .embedding_copies = {"input_embed_fn.weight"}};
   result.notes = note_untied_blocks(result.weights, heads, 1, layers, [prefix](int64_t head, int64_t block) {
-    return published_name("head" + std::to_string(head) + "." + std::to_string(block) + ".linear.weight",
-                          prefix);
+    return hydra_published_name(
+        "head" + std::to_string(head) + "." + std::to_string(block) + ".linear.weight", prefix);
   });
   if (!prefix) return result;
   const auto reader = data::SafetensorsReader::open(result.weights);
@@ -87,7 +88,7 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
   const std::vector<int64_t>& shape = reader.info(gate).shape;
   const int64_t width = shape.empty() ? 0 : shape[0];
   result.settings["mlp_width"] = width == target.intermediate ? 0 : width;
-  result.settings["rope_theta"] = rope_theta_setting(target, rope_theta);
+  result.settings["rope_theta"] = rope_theta_setting(target, hydra_rope_theta);
   return result;
 }
 
@@ -98,8 +99,10 @@ HeadsFormat hydra_format() {
           "hydra",
           "zankner/Hydra's, Hydra++ included: config.json, hydra_lm_head.safetensors",
           "hydra_lm_head.safetensors (or hydra_lm_head.pt, to be converted)",
-          [](const PublishedFolder& folder) { return folder.holds(weights_file) || folder.holds(pickle); },
-          import_heads,
+          [](const PublishedFolder& folder) {
+            return folder.holds(hydra_weights_file) || folder.holds(hydra_pickle);
+          },
+          import_hydra,
           nullptr};
 }
 

@@ -16,11 +16,11 @@ namespace {
 using data::InputError;
 using nlohmann::json;
 
-constexpr const char* weights_file = "medusa_lm_head.safetensors";
-constexpr const char* pickle = "medusa_lm_head.pt";
+constexpr const char* medusa_weights_file = "medusa_lm_head.safetensors";
+constexpr const char* medusa_pickle = "medusa_lm_head.pt";
 
 /// The published name of a tensor; layers: how many each head has.
-std::string published_name(const std::string& clover_name, int64_t layers) {
+std::string medusa_published_name(const std::string& clover_name, int64_t layers) {
   if (const auto vocabulary = parse_numbered(clover_name, "vocabulary"))
     return c10::str(vocabulary->number, ".", layers, ".weight");
   const auto head = parse_numbered(clover_name, "head");
@@ -29,14 +29,14 @@ std::string published_name(const std::string& clover_name, int64_t layers) {
   return c10::str(head->number, ".", layer, head->suffix);
 }
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& /*target*/) {
-  if (!folder.holds(weights_file)) refuse_pickle(folder, pickle, weights_file);
+HeadsImport import_medusa(const PublishedFolder& folder, const model::TargetConfig& /*target*/) {
+  if (!folder.holds(medusa_weights_file)) refuse_pickle(folder, medusa_pickle, medusa_weights_file);
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t stated_heads = keys.count("medusa_num_heads"), layers = keys.count("medusa_num_layers");
   keys.ignore({"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
                "intermediate_size", "medusa_choices"});
   keys.finish();
-  const std::filesystem::path weights = folder.path / weights_file;
+  const std::filesystem::path weights = folder.path / medusa_weights_file;
   const std::set<std::string> names = tensor_names(weights);
   int64_t heads = 0;
   for (const std::string& name : names)
@@ -47,7 +47,7 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
                                   {"own_heads", names.contains(c10::str("0.", layers, ".weight"))}},
                      .weights = weights,
                      .published_name = [layers](const std::string& clover_name) {
-                       return published_name(clover_name, layers);
+                       return medusa_published_name(clover_name, layers);
                      }};
   result.notes = note_untied_blocks(weights, heads, 0, layers, [](int64_t head, int64_t block) {
     return std::to_string(head) + "." + std::to_string(block) + ".linear.weight";
@@ -77,7 +77,7 @@ void check_tied(const HeadsExport& heads, int64_t layers) {
   }
 }
 
-void write(const HeadsExport& heads) {
+void write_medusa(const HeadsExport& heads) {
   const auto count = heads.drafter().value("heads", int64_t{0});
   const auto layers = heads.drafter().value("layers", int64_t{1});
   const bool own_heads = heads.drafter().value("own_heads", false);
@@ -89,14 +89,14 @@ void write(const HeadsExport& heads) {
   // Heads that share the target's LM head lose their draft vocabulary, which only saves time: programs that
   // read this format use the whole LM head.
   const data::NamedTensors tensors = rename_tensors(heads.tensors, [layers](const std::string& clover_name) {
-    return published_name(clover_name, layers);
+    return medusa_published_name(clover_name, layers);
   });
   const int64_t tensors_per_head = 2 * layers + (own_heads ? 1 : 0);
   if (std::ssize(tensors) != count * tensors_per_head)
     throw InputError((heads.heads_folder / "config.json").string() + ": \"heads\" is " +
                      std::to_string(count) + ", but the weights are those of " +
                      std::to_string(std::ssize(tensors) / tensors_per_head) + ".");
-  data::write_safetensors(heads.output_folder / weights_file, tensors, {{"format", "pt"}});
+  data::write_safetensors(heads.output_folder / medusa_weights_file, tensors, {{"format", "pt"}});
   if (heads.target_folder.empty())
     std::fprintf(stderr, "config.json: \"base_model_name_or_path\" is empty: name the target there\n");
   const json config{{"medusa_num_heads", count},
@@ -113,9 +113,11 @@ HeadsFormat medusa_format() {
           "medusa",
           "Medusa's own, TGI's and TensorRT-LLM's: config.json, medusa_lm_head.safetensors",
           "medusa_lm_head.safetensors (or medusa_lm_head.pt, to be converted)",
-          [](const PublishedFolder& folder) { return folder.holds(weights_file) || folder.holds(pickle); },
-          import_heads,
-          write};
+          [](const PublishedFolder& folder) {
+            return folder.holds(medusa_weights_file) || folder.holds(medusa_pickle);
+          },
+          import_medusa,
+          write_medusa};
 }
 
 }  // namespace clover::train

@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr const char* optional_prefix = "medusa_heads.";  // of tensor names; vLLM removes it
 
 /// The published name of a tensor; "" for a bias without `biases`.
-std::string published_name(const std::string& clover_name, bool biases) {
+std::string medusa_vllm_published_name(const std::string& clover_name, bool biases) {
   if (const auto vocabulary = parse_numbered(clover_name, "vocabulary"))
     return "lm_heads." + std::to_string(vocabulary->number) + ".weight";
   const auto head = parse_numbered(clover_name, "head");
@@ -43,7 +43,7 @@ std::string count_key(const PublishedFolder& folder, const PublishedConfig& keys
   return found_key.empty() ? std::string("num_") + word : found_key;
 }
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_medusa_vllm(const PublishedFolder& folder, const model::TargetConfig& target) {
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t heads = keys.count(count_key(folder, keys, "heads"));
   const int64_t layers = keys.count(count_key(folder, keys, "layers"), 1);
@@ -71,7 +71,7 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
                      .settings = {{"heads", heads}, {"layers", layers}, {"own_heads", !shared}},
                      .weights = folder.path,
                      .published_name = [prefix, biases](const std::string& clover_name) {
-                       const std::string name = published_name(clover_name, biases);
+                       const std::string name = medusa_vllm_published_name(clover_name, biases);
                        return name.empty() ? name : prefix + name;
                      }};
   if (draft_vocab < target.vocab) {
@@ -90,12 +90,13 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
   return result;
 }
 
-void write(const HeadsExport& heads) {
+void write_medusa_vllm(const HeadsExport& heads) {
   const bool own_heads = heads.drafter().value("own_heads", false);
   const json& target = heads.config.at("target");
   const at::Tensor map = heads.token_map();
-  data::NamedTensors tensors = rename_tensors(
-      heads.tensors, [](const std::string& clover_name) { return published_name(clover_name, true); });
+  data::NamedTensors tensors = rename_tensors(heads.tensors, [](const std::string& clover_name) {
+    return medusa_vllm_published_name(clover_name, true);
+  });
   if (!own_heads) {
     const at::Tensor rows = heads.target_lm_head();
     tensors.emplace_back("lm_heads.0.weight",
@@ -127,8 +128,8 @@ HeadsFormat medusa_vllm_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.value("model_type", json()) == "medusa";
           },
-          import_heads,
-          write};
+          import_medusa_vllm,
+          write_medusa_vllm};
 }
 
 }  // namespace clover::train

@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr const char* model_type = "recurrent_drafting_drafter";
 
 /// The published name of a tensor; layers: how many residual blocks the heads have.
-std::string published_name(const std::string& clover_name, int64_t layers) {
+std::string redrafter_published_name(const std::string& clover_name, int64_t layers) {
   const std::string vocabulary = "lm_head." + std::to_string(layers) + ".";
   const PrefixRenaming prefixes[] = {{"cell.token.", "rnn_w."},
                                      {"cell.state.", "rnn_u."},
@@ -25,7 +25,7 @@ std::string published_name(const std::string& clover_name, int64_t layers) {
   throw data::InputError("Tensor " + clover_name + " has no name in Apple's layout of ReDrafter.");
 }
 
-HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfig& target) {
+HeadsImport import_redrafter(const PublishedFolder& folder, const model::TargetConfig& target) {
   PublishedConfig keys(folder.config, folder.config_file());
   const int64_t layers = keys.count("num_draft_layers"), width = keys.count("exit_dim");
   const bool rnn = keys.flag("rnn", false);
@@ -40,11 +40,11 @@ HeadsImport import_heads(const PublishedFolder& folder, const model::TargetConfi
                        {"recurrence", rnn ? "linear" : "sum"}},
           .weights = folder.path,
           .published_name = [layers](const std::string& clover_name) {
-            return published_name(clover_name, layers);
+            return redrafter_published_name(clover_name, layers);
           }};
 }
 
-void write(const HeadsExport& heads) {
+void write_redrafter(const HeadsExport& heads) {
   if (heads.token_map().defined())
     throw data::InputError(
         heads.heads_folder.string() +
@@ -56,7 +56,7 @@ void write(const HeadsExport& heads) {
   data::write_safetensors(heads.output_folder / "model.safetensors",
                           rename_tensors(heads.tensors,
                                          [layers](const std::string& clover_name) {
-                                           return published_name(clover_name, layers);
+                                           return redrafter_published_name(clover_name, layers);
                                          }),
                           {{"format", "pt"}});
   const json config{{"model_type", model_type},
@@ -80,8 +80,8 @@ HeadsFormat redrafter_format() {
           [](const PublishedFolder& folder) {
             return folder.config.is_object() && folder.config.value("model_type", json()) == model_type;
           },
-          import_heads,
-          write};
+          import_redrafter,
+          write_redrafter};
 }
 
 }  // namespace clover::train

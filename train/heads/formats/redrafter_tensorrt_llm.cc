@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string published_name(const std::string& clover_name) {
+std::string redrafter_tensorrt_llm_published_name(const std::string& clover_name) {
   static constexpr PrefixRenaming prefixes[] = {{"cell.token.", "drafter.rnn_w."},
                                                 {"cell.state.", "drafter.rnn_u."},
                                                 {"projection.", "drafter.input_proj."},
@@ -20,7 +20,7 @@ std::string published_name(const std::string& clover_name) {
   throw data::InputError("Tensor " + clover_name + " has no name in TensorRT-LLM's layout of ReDrafter.");
 }
 
-void write(const HeadsExport& heads) {
+void write_redrafter_tensorrt_llm(const HeadsExport& heads) {
   if (heads.token_map().defined())
     throw data::InputError(heads.heads_folder.string() +
                            " has a draft vocabulary, and TensorRT-LLM's ReDrafter has the whole vocabulary: "
@@ -28,7 +28,8 @@ void write(const HeadsExport& heads) {
   const json& target = heads.config.at("target");
   const auto width = heads.drafter().at("exit_dim").get<int64_t>();
   data::write_safetensors(heads.output_folder / "rank0.safetensors",
-                          rename_tensors(heads.tensors, published_name), {{"format", "pt"}});
+                          rename_tensors(heads.tensors, redrafter_tensorrt_llm_published_name),
+                          {{"format", "pt"}});
   const json config{
       {"architecture", "ReDrafterForCausalLM"},
       {"vocab_size", target.at("vocab_size")},
@@ -51,7 +52,7 @@ HeadsFormat redrafter_tensorrt_llm_format() {
           "",
           nullptr,
           nullptr,
-          write};
+          write_redrafter_tensorrt_llm};
 }
 
 }  // namespace clover::train

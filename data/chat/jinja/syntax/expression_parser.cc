@@ -6,7 +6,7 @@
 namespace clover::data::jinja {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 
 constexpr int max_operators = 500;         // in one chain of operators
 constexpr int max_expression_depth = 500;  // nesting of expressions; a chain of operators nests, too
@@ -81,8 +81,8 @@ Expression ExpressionParser::comma_separated(const Item& item) {
   if (!is_symbol(",")) return first;
   Expression tuple = new_expression(Expression::Kind::tuple, "", {});
   tuple.parts.push_back(std::move(first));
-  while (skip_symbol(",") && current().kind != Kind::end_block && current().kind != Kind::end_output &&
-         !is_symbol(")") && !is_symbol("="))
+  while (skip_symbol(",") && current().kind != TokenKind::end_block &&
+         current().kind != TokenKind::end_output && !is_symbol(")") && !is_symbol("="))
     tuple.parts.push_back(item());
   return with_checked_depth(std::move(tuple));
 }
@@ -156,7 +156,7 @@ std::string ExpressionParser::comparison_operator() {
   for (const char* symbol : {"==", "!=", "<=", ">=", "<", ">"})
     if (skip_symbol(symbol)) return symbol;
   if (skip_word("in")) return "in";
-  if (!is_word("not") || peek().kind != Kind::name || peek().text != "in") return "";
+  if (!is_word("not") || peek().kind != TokenKind::name || peek().text != "in") return "";
   position_ += 2;
   return "not in";
 }

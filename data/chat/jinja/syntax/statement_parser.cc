@@ -8,7 +8,7 @@
 namespace clover::data::jinja {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 
 class Parser : ExpressionParser {
  public:
@@ -16,7 +16,7 @@ class Parser : ExpressionParser {
 
   Program parse() {
     std::vector<Statement> statements = body({});
-    if (current().kind != Kind::end) fail("found " + describe(current()) + " that nothing opened");
+    if (current().kind != TokenKind::end) fail("found " + describe(current()) + " that nothing opened");
     check_supported();
     return {std::move(statements), std::move(names_)};
   }
@@ -27,19 +27,19 @@ class Parser : ExpressionParser {
     const Level level(*this);
     std::vector<Statement> statements;
     for (;;) {
-      if (current().kind == Kind::text) {
+      if (current().kind == TokenKind::text) {
         statements.push_back({.kind = Statement::Kind::text, .line = current().line, .text = current().text});
         ++position_;
-      } else if (current().kind == Kind::begin_output) {
+      } else if (current().kind == TokenKind::begin_output) {
         ++position_;
         statements.push_back({.kind = Statement::Kind::output, .line = current().line});
         statements.back().expressions.push_back(tuple());
-        if (current().kind != Kind::end_output)
+        if (current().kind != TokenKind::end_output)
           fail("expected the end of the tag, found " + describe(current()));
         ++position_;
-      } else if (current().kind == Kind::begin_block) {
+      } else if (current().kind == TokenKind::begin_block) {
         const auto ends_here = [&](const char* word) { return peek().text == word; };
-        if (peek().kind == Kind::name && std::any_of(end_words.begin(), end_words.end(), ends_here))
+        if (peek().kind == TokenKind::name && std::any_of(end_words.begin(), end_words.end(), ends_here))
           return statements;
         ++position_;
         statements.push_back(block());
@@ -114,7 +114,7 @@ class Parser : ExpressionParser {
   }
 
   void expect_tag(const char* word) {
-    if (current().kind != Kind::begin_block || peek().text != word)
+    if (current().kind != TokenKind::begin_block || peek().text != word)
       fail(std::string("expected {% ") + word + " %}, found " + describe(current()));
     position_ += 2;
     expect_tag_end();
@@ -136,7 +136,7 @@ class Parser : ExpressionParser {
     drop_conditional_unsupported(unsupported_before);
   }
   bool skip_block(const char* word) {
-    const bool found = current().kind == Kind::begin_block && peek().text == word;
+    const bool found = current().kind == TokenKind::begin_block && peek().text == word;
     if (found) position_ += 2;
     return found;
   }
@@ -178,7 +178,7 @@ class Parser : ExpressionParser {
     Expression captured = {.kind = Expression::Kind::name, .line = statement.line, .symbol = captured_symbol};
     while (skip_symbol("|")) captured = filter_of(std::move(captured));
     statement.expressions.push_back(std::move(captured));
-    if (current().kind != Kind::end_block && !is_symbol(":"))
+    if (current().kind != TokenKind::end_block && !is_symbol(":"))
       fail("expected \"=\", found " + describe(current()));
     statement.bodies.push_back(scoped_body_until("endset"));
   }
@@ -194,7 +194,7 @@ class Parser : ExpressionParser {
 
   void print(Statement& statement) {
     statement.kind = Statement::Kind::output;
-    if (current().kind != Kind::end_block) {
+    if (current().kind != TokenKind::end_block) {
       do statement.expressions.push_back(expression());
       while (skip_symbol(","));
     }
@@ -203,7 +203,7 @@ class Parser : ExpressionParser {
 
   void with(Statement& statement) {
     statement.kind = Statement::Kind::scope;
-    while (current().kind != Kind::end_block && !is_symbol(":")) {
+    while (current().kind != TokenKind::end_block && !is_symbol(":")) {
       if (!statement.targets.empty()) expect_symbol(",");
       const bool in_parentheses = is_symbol("(");
       statement.targets.push_back(in_parentheses ? target(false) : single_target());

@@ -9,7 +9,7 @@
 namespace clover::data::jinja {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 
 Value integer_literal(const Token& token) {
   const std::string& text = token.text;
@@ -35,7 +35,7 @@ bool ExpressionParser::is_constant(const std::string& name) {
 
 Expression ExpressionParser::primary() {
   const Token token = current();
-  if (token.kind == Kind::name) {
+  if (token.kind == TokenKind::name) {
     ++position_;
     if (token.text == "true" || token.text == "True") return {.line = token.line, .value = Value::of(true)};
     if (token.text == "false" || token.text == "False")
@@ -43,16 +43,16 @@ Expression ExpressionParser::primary() {
     if (is_constant(token.text)) return {.line = token.line, .value = Value::none()};
     return name_expression(token.text, token.line);
   }
-  if (token.kind == Kind::string) {
+  if (token.kind == TokenKind::string) {
     std::string text;
-    while (current().kind == Kind::string) text += tokens_[position_++].text;
+    while (current().kind == TokenKind::string) text += tokens_[position_++].text;
     return {.line = token.line, .value = Value::of(std::move(text))};
   }
-  if (token.kind == Kind::integer || token.kind == Kind::real) {
+  if (token.kind == TokenKind::integer || token.kind == TokenKind::real) {
     ++position_;
     return {.line = token.line,
-            .value = token.kind == Kind::integer ? integer_literal(token)
-                                                 : Value::of(std::strtod(token.text.c_str(), nullptr))};
+            .value = token.kind == TokenKind::integer ? integer_literal(token)
+                                                      : Value::of(std::strtod(token.text.c_str(), nullptr))};
   }
   if (skip_symbol("(")) {
     if (skip_symbol(")")) return new_expression(Expression::Kind::tuple, "", {});
@@ -87,7 +87,7 @@ Expression ExpressionParser::postfix(Expression value) {
     if (skip_symbol(".")) {
       std::vector<Expression> parts;
       parts.push_back(std::move(value));
-      const bool index = current().kind == Kind::integer;  // list.0
+      const bool index = current().kind == TokenKind::integer;  // list.0
       if (index) parts.push_back(primary());
       value =
           with_checked_depth(index ? new_expression(Expression::Kind::item, "", std::move(parts))
@@ -133,7 +133,8 @@ void ExpressionParser::arguments(Expression& call) {
   expect_symbol("(");
   int stage = 0;  // 0: positional, 1: keyword, 2: *, 3: **
   comma_list_until(")", [&] {
-    const bool is_named = current().kind == Kind::name && peek().kind == Kind::symbol && peek().text == "=";
+    const bool is_named =
+        current().kind == TokenKind::name && peek().kind == TokenKind::symbol && peek().text == "=";
     const char* stars = is_symbol("*") ? "*" : is_symbol("**") ? "**" : nullptr;
     const int next = stars != nullptr ? (stars[1] == '*' ? 3 : 2) : is_named ? 1 : 0;
     const bool in_order = next == 1 ? stage < 3 : next == 0 ? stage == 0 : stage < next;
@@ -192,9 +193,9 @@ Expression ExpressionParser::test(Expression value) {
   Expression test = new_expression(Expression::Kind::test, dotted_name(), std::move(parts));
   if (!has_test(test.text)) note_unsupported("the test \"" + test.text + "\"", line);
   const bool has_operand =
-      current().kind == Kind::string || current().kind == Kind::integer || current().kind == Kind::real ||
-      is_symbol("[") || is_symbol("{") ||
-      (current().kind == Kind::name && !is_word("else") && !is_word("or") && !is_word("and"));
+      current().kind == TokenKind::string || current().kind == TokenKind::integer ||
+      current().kind == TokenKind::real || is_symbol("[") || is_symbol("{") ||
+      (current().kind == TokenKind::name && !is_word("else") && !is_word("or") && !is_word("and"));
   if (is_symbol("(")) {
     arguments(test);
   } else if (has_operand) {

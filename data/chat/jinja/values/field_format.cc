@@ -6,9 +6,9 @@
 namespace clover::data::jinja {
 namespace {
 
-class Writer {
+class FieldWriter {
  public:
-  Writer(const Value& format, const Arguments& arguments)
+  FieldWriter(const Value& format, const Arguments& arguments)
       : markup_(format.is_markup()), arguments_(arguments) {}
 
   std::string write(const std::string& format, int depth) {
@@ -120,7 +120,7 @@ class Writer {
 }  // namespace
 
 Value str_format(const Value& format, const Arguments& arguments) {
-  std::string text = Writer(format, arguments).write(format.text(), 0);
+  std::string text = FieldWriter(format, arguments).write(format.text(), 0);
   return format.is_markup() ? Value::markup(std::move(text)) : Value::of(std::move(text));
 }
 

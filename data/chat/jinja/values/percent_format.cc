@@ -12,9 +12,9 @@ namespace {
 
 using Kind = Value::Kind;
 
-class Writer {
+class PercentWriter {
  public:
-  Writer(const Value& format, const Value& value)
+  PercentWriter(const Value& format, const Value& value)
       : format_(format.text()),
         markup_(format.is_markup()),
         value_(value),
@@ -184,7 +184,7 @@ class Writer {
 }  // namespace
 
 Value percent_format(const Value& format, const Value& value) {
-  std::string text = Writer(format, value).write();
+  std::string text = PercentWriter(format, value).write();
   return format.is_markup() ? Value::markup(std::move(text)) : Value::of(std::move(text));
 }
 

@@ -15,10 +15,10 @@
 namespace clover::data {
 namespace {
 
-using json = JinjaTemplate::json;
+using ordered_json = JinjaTemplate::json;
 
 /// The rendered text; nothing when there is an error.
-std::optional<std::string> rendered(const std::string& text, const json& variables) {
+std::optional<std::string> rendered(const std::string& text, const ordered_json& variables) {
   try {
     return JinjaTemplate(text).render(variables).text;
   } catch (const InputError&) {
@@ -27,13 +27,13 @@ std::optional<std::string> rendered(const std::string& text, const json& variabl
 }
 
 std::string error_of(const std::string& text) {
-  return test::input_error([&] { JinjaTemplate(text).render(json::object()); });
+  return test::input_error([&] { JinjaTemplate(text).render(ordered_json::object()); });
 }
 
 TEST(Jinja, RendersAsPythonDoes) {
   std::ifstream file(test::goldens() / "jinja.json");
-  const json golden = json::parse(file);
-  for (const json& one : golden["cases"]) {
+  const ordered_json golden = ordered_json::parse(file);
+  for (const ordered_json& one : golden["cases"]) {
     const std::string text = one["template"];
     const std::optional<std::string> found = rendered(text, golden["variables"]);
     ASSERT_EQ(found.has_value(), !one["text"].is_null()) << text;
@@ -67,7 +67,7 @@ TEST(Jinja, WhatIsLackingIsSaidWhenATemplateIsRead) {
         << lacking;
   }
   // As in jinja2, a filter in a branch that is not taken may be unknown.
-  EXPECT_EQ(rendered("{% if x %}{{ x | nope }}{% endif %}a{{ x | nope if x }}", json::object()), "a");
+  EXPECT_EQ(rendered("{% if x %}{{ x | nope }}{% endif %}a{{ x | nope if x }}", ordered_json::object()), "a");
   EXPECT_EQ(error_of("{% if 1 %}\n{{ 1 | nope }}{% endif %}"),
             "line 2: the filter \"nope\" is not supported");
   // Python prints addresses, which differ between runs.
@@ -125,7 +125,7 @@ TEST(Jinja, NoTemplateRunsAway) {
         "{{ 1" + repeated("|abs", 100'000) + " }}",
         repeated("{% if 1 %}", 100'000),
         "{{ " + repeated("[", 100'000) + repeated("]", 100'000) + " }}"}) {
-    EXPECT_FALSE(rendered(text, json::object()).has_value()) << text.substr(0, 80);
+    EXPECT_FALSE(rendered(text, ordered_json::object()).has_value()) << text.substr(0, 80);
   }
 }
 
@@ -134,11 +134,11 @@ TEST(Jinja, ChainsAreTakenApartOneByOne) {
   EXPECT_EQ(
       rendered("{% set n = namespace(x=none) %}{% for i in range(99999) %}{% set n.x = namespace(x=n.x) %}"
                "{% endfor %}{{ n.x.x is defined }}",
-               json::object()),
+               ordered_json::object()),
       "True");
   EXPECT_EQ(rendered("{% set n = namespace(m=none) %}{% for i in range(20000) %}{% set p = n.m %}"
                      "{% macro m() %}{{ p is none }}{% endmacro %}{% set n.m = m %}{% endfor %}{{ n.m() }}",
-                     json::object()),
+                     ordered_json::object()),
             "False");
 }
 

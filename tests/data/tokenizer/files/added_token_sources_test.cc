@@ -18,14 +18,13 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::filesystem::path golden = test::golden_tokenizers();
-
 // Writes the golden tokenizer `base` with the files of a test case instead of its own.
 void write_case(const std::filesystem::path& folder, const std::string& base, const json& files) {
-  if (std::filesystem::exists(golden / base / "tokenizer.model"))
-    write_file_atomically(folder / "tokenizer.model", read_file(golden / base / "tokenizer.model"));
-  if (std::filesystem::exists(golden / base / "tokenizer.json")) {
-    json tokenizer = read_json(golden / base / "tokenizer.json");
+  if (std::filesystem::exists(test::golden_tokenizers() / base / "tokenizer.model"))
+    write_file_atomically(folder / "tokenizer.model",
+                          read_file(test::golden_tokenizers() / base / "tokenizer.model"));
+  if (std::filesystem::exists(test::golden_tokenizers() / base / "tokenizer.json")) {
+    json tokenizer = read_json(test::golden_tokenizers() / base / "tokenizer.json");
     if (files.contains("added_tokens"))
       for (const json& token : files["added_tokens"]) tokenizer["added_tokens"].push_back(token);
     write_file_atomically(folder / "tokenizer.json", tokenizer.dump());
@@ -50,7 +49,7 @@ class SourcesOfAddedTokens : public ::testing::Test {
 };
 
 TEST(AddedTokenSources, AreMergedAsInTheReference) {
-  const json recorded = read_json(golden / "added_tokens.json");
+  const json recorded = read_json(test::golden_tokenizers() / "added_tokens.json");
   ASSERT_GT(recorded["cases"].size(), 55u);
   for (const json& one : recorded["cases"]) {
     const test::TemporaryFolder folder;
@@ -128,8 +127,8 @@ TEST_F(SourcesOfAddedTokens, TheHashChangesWithTheTokensOnly) {
   write_file_atomically(folder_ / "special_tokens_map.json", R"({"eos_token": {"content": "<|new|>"}})");
   loading_warnings();
   EXPECT_NE(tokenizer_->hash(), "cd7d7b786a871721");
-  EXPECT_EQ(Tokenizer::load(golden / "gpt2")->hash(), "4bbb3b65976b0315");
-  EXPECT_EQ(Tokenizer::load(golden / "sentencepiece-unigram")->hash(), "035bd85be0e9bfca");
+  EXPECT_EQ(Tokenizer::load(test::golden_tokenizers() / "gpt2")->hash(), "4bbb3b65976b0315");
+  EXPECT_EQ(Tokenizer::load(test::golden_tokenizers() / "sentencepiece-unigram")->hash(), "035bd85be0e9bfca");
 }
 
 TEST_F(SourcesOfAddedTokens, WhatIsMalformedIsOneSentence) {
