@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from studies.pages import draw_bars, draw_plot
+
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
 QUESTIONS = ROOT / "scripts" / "demo_data"
@@ -181,27 +183,18 @@ def markdown(rows: list[dict]) -> str:
 
 
 def plot(rows: list[dict], machine: dict, file: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     sizes = sorted({row["batch_size"] for row in rows})
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
-    width = 0.8 / len(methods)
-    for index, method in enumerate(methods):
-        values = {row["batch_size"]: row["tokens_per_second"] for row in rows if row["method"] == method}
-        positions = [place + (index - (len(methods) - 1) / 2) * width for place in range(len(sizes))]
-        bars = axes.bar(positions, [values.get(size, 0) for size in sizes], width, label=method)
-        axes.bar_label(bars, fmt="%.0f", fontsize=5.5)
-    axes.set_xticks(range(len(sizes)), [f"batch {size}" for size in sizes])
-    axes.set_ylabel("tokens/s, decoding")
-    axes.set_title(f"SmolLM2-135M bf16, unseen GSM8K questions, {machine.get('cpu', 'CPU')}, "
-                   f"{machine.get('threads', '?')} threads", fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(file, dpi=160)
+    speeds = {row["method"]: dict.fromkeys(sizes, 0) for row in rows}
+    for row in rows:
+        speeds[row["method"]][row["batch_size"]] = row["tokens_per_second"]
+
+    def draw(axes) -> None:
+        series = {method: list(by_size.values()) for method, by_size in speeds.items()}
+        draw_bars(axes, [f"batch {size}" for size in sizes], series, "tokens/s, decoding", "%.0f")
+        axes.set_title(f"SmolLM2-135M bf16, unseen GSM8K questions, {machine.get('cpu', 'CPU')}, "
+                       f"{machine.get('threads', '?')} threads", fontsize=9)
+
+    draw_plot(file, draw)
 
 
 def fill_full_results(work: Path, names: list[str]) -> None:

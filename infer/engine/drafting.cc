@@ -206,8 +206,8 @@ std::vector<GrowthLimit> Drafting::growth_limits(Sequences sequences, std::span<
   return limits;
 }
 
-// A drafter reads a row together with the token after it.  The token after the last prefill token is not
-// known yet: Engine::finish_prefills adds the row of the latter later (add_pending_rows).
+// A drafter reads a row together with the token after it.  After the last row of a prompt that token is not
+// known yet, so that row is left out here; Engine::finish_prefills adds it (add_pending_rows).
 void Drafting::prefill(std::span<const PrefillChunk> chunks, const model::Features& features, int64_t first) {
   if (!uses_heads_) return;
   model::DraftInput input;

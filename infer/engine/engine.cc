@@ -305,8 +305,9 @@ void Engine::commit_trees(const DecodePass& pass, std::span<const AcceptedPath> 
 }
 
 /// Emits the first token of each sequence whose prompt ends in this pass.  After a preemption a sequence has
-/// an answer already and emits nothing.  Adds the last row of each prompt to `rows`: its index in
-/// wanted_rows(), as commit_prefill has left only the features of those.
+/// an answer already and emits nothing.  Adds the last row of each prompt to `rows`, as an index into
+/// pass.output.features.  commit_prefill has reduced those to wanted_rows(): all rows of trees, then the last
+/// row of each prompt that ends.
 void Engine::finish_prefills(const DecodePass& pass, std::span<const AcceptedPath> accepted,
                              std::vector<Drafting::AcceptedRows>& rows) {
   const int64_t tree_rows = pass.tree_rows();
@@ -314,8 +315,8 @@ void Engine::finish_prefills(const DecodePass& pass, std::span<const AcceptedPat
   for (const PrefillChunk& chunk : pass.chunks) {
     if (!chunk.last) continue;
     LiveSequence& live = *chunk.live;
-    // Pages are shared only if the logits are not NaN.  If they are, the drafter's keys and values of earlier
-    // rows may be NaN too on a GPU.
+    // Without a token (-1: NaN logits, or all tokens banned) nothing is published: other sequences would
+    // share keys and values that may be NaN.
     const std::span<const int64_t> ids = live.prefill_tokens();
     if (accepted[ended_prompts].tokens.front() >= 0)
       cache_.publish(live.sequence(), ids.first(ids.size() - 1));

@@ -101,6 +101,7 @@ void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
   representative_ = true;
   for (const size_t i : chosen) {
     LiveSequence& live = *pass.sequences[i];
+    // The new tree's number: where verification writes the row that this tree is drafted from.
     draft_input.trees.tree_rows[i].last_row_index = std::ssize(drafted_sequences_);
     representative_ &= live.pending_parts() <= 1;
     PendingRows pending = live.take_pending();

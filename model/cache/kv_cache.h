@@ -24,9 +24,9 @@ struct KvShape {
   std::vector<double> frequencies;  // Rotation::frequencies of the target's layers
   at::Device device = at::kCPU;
   double rotary_scale = 1;  // Rotation::scale
-  // As in Rotation: the inverse frequencies for a text of so many tokens, and the longest text for which they
-  // are those of every shorter one.
+  // Rotation::frequencies_at: the inverse frequencies for a text of `length` tokens.
   std::function<std::vector<double>(int64_t length)> frequencies_at = {};
+  // Rotation::fixed_rotation_length: texts of up to so many tokens rotate by `frequencies`.
   int64_t fixed_rotation_length = std::numeric_limits<int64_t>::max();
 };
 

@@ -66,7 +66,9 @@ std::optional<infer::Took> took_to_make(const std::string& file) {
 
 struct Counts {
   int64_t samples = 0, bad = 0, tokens = 0, supervised = 0;
-  int64_t later_parts = 0;  // samples of a later turn: not the first sample of their record
+  // Samples after the first of their record (TrainingSample::part > 0).  A record is split at a turn before
+  // which its tokens would change.
+  int64_t samples_from_later_turns = 0;
 };
 
 /// Reads the input files, prints the preview and writes the store.
@@ -136,7 +138,7 @@ class Preparation {
                 << preview(sample, tokenizer_, mark_style_) << "\n";
     }
     ++counts_.samples;
-    counts_.later_parts += sample.part > 0;
+    counts_.samples_from_later_turns += sample.part > 0;
     counts_.tokens += static_cast<int64_t>(sample.ids.size());
     counts_.supervised += std::count(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
     if (writer_) writer_->add(sample);
@@ -210,11 +212,11 @@ int prepare(const PrepareOptions& options) {
   std::cerr << counts.samples << " samples, " << counts.tokens << " tokens, " << counts.supervised
             << " supervised (" << 100 * counts.supervised / counts.tokens << "%), " << counts.bad
             << " bad records skipped\n";
-  if (counts.later_parts > 0) {
+  if (counts.samples_from_later_turns > 0) {
     std::cerr
-        << counts.later_parts
-        << " of these samples begin at a later turn: the chat template, or tokenising again, turns the turns "
-           "before it into other tokens, so they do not fit in one sample\n";
+        << counts.samples_from_later_turns
+        << " of these samples begin at a later turn of their record: the chat template, or tokenising again, "
+           "changes the tokens of the turns before it, so one sample cannot hold both\n";
   }
   return counts.bad > 0 ? infer::exit_some_failed : infer::exit_done;
 }
