@@ -135,9 +135,8 @@ void keep_brackets(CLI::App& app, std::vector<std::string>& arguments) {
   }
   for (CLI::Option* declared : app.get_options()) {
     if (!takes_several_values(declared)) continue;
-    declared->transform([](std::string value) {
-      return value.empty() || value.front() != bracket_mark ? value : value.substr(1);
-    });
+    declared->transform(
+        [](std::string value) { return value.starts_with(bracket_mark) ? value.substr(1) : value; });
   }
 }
 

@@ -15,8 +15,17 @@
 #include "tests/kernels/paths.h"
 
 namespace clover::kernels {
+
 inline constexpr float infinite = std::numeric_limits<float>::infinity();
-}
+
+/// How many heads of queries and of keys and values a layer has, and the size of each.
+struct Heads {
+  int64_t query, kv, size;
+
+  int64_t outputs() const { return (query + 2 * kv) * size; }
+};
+
+}  // namespace clover::kernels
 
 // The ops on CPU tensors, run where the program under test runs them (see paths.h): one test for all twins.
 namespace clover::kernels::here {

@@ -126,24 +126,18 @@ CLOVER_INLINE void store_panels(const LinearWork& call, int64_t panel, int64_t r
 [[maybe_unused]] __attribute__((noinline)) void finish_stored_panels(const LinearWork& call, int64_t panel,
                                                                      int64_t panels, int64_t row,
                                                                      int64_t rows, const F32x16* sums) {
-  const bool is_gated = call.epilogue == Epilogue::silu_mul;
   for (; panels > 0; panels -= 2, panel += 2, sums += 2 * rows) {
-    if (panels == 1) {
-      if (is_gated) {
-        F32x8 halves[2 * max_finished_rows];
-        for (int64_t m = 0; m < rows; ++m)
-          halves[2 * m] = lower_half(sums[m]), halves[2 * m + 1] = upper_half(sums[m]);
-        finish_gated(call, row, rows, panel * 16, halves);
-      } else {
-        for (int64_t m = 0; m < rows; ++m) finish_panel(call, row + m, panel * 16, sums[m]);
-      }
-    } else if (is_gated) {
+    const int64_t width = panels == 1 ? 1 : 2;  // in panels
+    if (call.epilogue != Epilogue::silu_mul) {
+      for (int64_t i = 0; i < width * rows; ++i)
+        finish_panel(call, row + i / width, (panel + i % width) * 16, sums[i]);
+    } else if (width == 2) {
       finish_gated(call, row, rows, panel * 16, sums);
     } else {
-      for (int64_t m = 0; m < rows; ++m) {
-        finish_panel(call, row + m, panel * 16, sums[2 * m]);
-        finish_panel(call, row + m, panel * 16 + 16, sums[2 * m + 1]);
-      }
+      F32x8 halves[2 * max_finished_rows];
+      for (int64_t m = 0; m < rows; ++m)
+        halves[2 * m] = lower_half(sums[m]), halves[2 * m + 1] = upper_half(sums[m]);
+      finish_gated(call, row, rows, panel * 16, halves);
     }
   }
 }

@@ -59,17 +59,17 @@ class TrainingInputTest : public ::testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-const json question_and_answer = {{{"role", "system"}, {"content", "Be brief."}},
-                                  {{"role", "user"}, {"content", "hi"}},
-                                  {{"role", "assistant"}, {"content", "yo the"}},
-                                  {{"role", "user"}, {"content", "and?"}},
-                                  {{"role", "assistant"}, {"content", "bye"}}};
+const json two_turns_with_system = {{{"role", "system"}, {"content", "Be brief."}},
+                                    {{"role", "user"}, {"content", "hi"}},
+                                    {{"role", "assistant"}, {"content", "yo the"}},
+                                    {{"role", "user"}, {"content", "and?"}},
+                                    {{"role", "assistant"}, {"content", "bye"}}};
 const std::string two_turns_shown =
     "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     "{yo the<|im_end|>}\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n{bye<|im_end|>}\n";
 
 TEST_F(TrainingInputTest, SupervisesWhatTheAssistantWroteAndItsEndToken) {
-  const TrainingSample sample = parse({{"messages", question_and_answer}, {"category", "chat"}, {"id", 7}});
+  const TrainingSample sample = parse({{"messages", two_turns_with_system}, {"category", "chat"}, {"id", 7}});
   EXPECT_EQ(marked(sample), two_turns_shown);
   EXPECT_EQ(sample.ids.size(), sample.supervised.size());
   EXPECT_EQ(sample.category, "chat");
@@ -152,14 +152,14 @@ TEST_F(TrainingInputTest, TokenIdsAndMaskAreTakenAsTheyAre) {
 }
 
 TEST_F(TrainingInputTest, TakesWhatBatchTakes) {
-  json parts = question_and_answer;
+  json parts = two_turns_with_system;
   for (json& message : parts) {
     const std::string text = message["content"];
     message["content"] = {{{"type", "text"}, {"text", text.substr(0, 1)}},
                           {{"type", "text"}, {"text", text.substr(1)}}};
   }
   EXPECT_EQ(parse({{"messages", parts}, {"category", nullptr}}).ids,
-            parse({{"messages", question_and_answer}}).ids);
+            parse({{"messages", two_turns_with_system}}).ids);
 }
 
 TEST_F(TrainingInputTest, ABatchAnswerKeepsTheModelsOwnTokens) {
@@ -189,7 +189,7 @@ TEST_F(TrainingInputTest, BatchTurnsFollowEachOther) {
                  {"text", {"yo the", "bye"}},
                  {"token_ids", {ids("yo the<|im_end|>"), ids("bye<|im_end|>")}},
                  {"finish_reason", {"stop", "stop"}}};
-  json equal = question_and_answer;
+  json equal = two_turns_with_system;
   equal.erase(0);
   const TrainingSample whole = parse({{"messages", equal}});
   const TrainingSample sample = parse(record);
@@ -324,7 +324,7 @@ TEST_F(TrainingInputTest, ReadsAFileLineByLineAndReportsBadOnes) {
 
 TEST_F(TrainingInputTest, SurvivesMutatedRecords) {
   const std::string seeds[] = {
-      json({{"messages", question_and_answer}}).dump(),
+      json({{"messages", two_turns_with_system}}).dump(),
       R"({"turns":["a","b"],"token_ids":[[1,257],[2]],"text":["a","b"],"finish_reason":["stop","length"]})",
       R"({"token_ids":[1,2,3],"loss_mask":[0,1,1],"category":"c"})",
       R"({"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]})"};

@@ -13,22 +13,16 @@
 #include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
 #include "tests/infer/engine/scripted_drafter.h"
+#include "tests/infer/tree/stand_in_target.h"
 
 namespace clover::infer {
 namespace {
 
-using Path = std::vector<int64_t>;
 constexpr int64_t small_vocab = 5;
 
-/// Logits after a text, of model number `model`.
+/// Model 1 is the drafter, model 2 the target.
 std::vector<float> say(uint64_t model, const Path& text) {
-  uint64_t mixed = model + 1;
-  for (const int64_t id : text) mixed = (mixed ^ uint64_t(id + 3)) * 0x9E3779B97F4A7C15u;
-  std::mt19937_64 random(mixed);
-  std::normal_distribution<float> normal;
-  std::vector<float> logits(small_vocab);
-  for (float& logit : logits) logit = normal(random);
-  return logits;
+  return logits_after(text, model, small_vocab, 1);
 }
 
 std::vector<double> probabilities(const std::vector<float>& logits, double temperature) {

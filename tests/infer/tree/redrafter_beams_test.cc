@@ -14,13 +14,13 @@
 #include "model/cache/kv_cache.h"
 #include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
+#include "tests/infer/tree/stand_in_target.h"
 #include "tests/support/goldens.h"
 
 namespace clover::infer {
 namespace {
 
 using data::SafetensorsReader;
-using Path = std::vector<int64_t>;
 using nlohmann::json;
 
 struct Case {
@@ -28,13 +28,6 @@ struct Case {
   const char* target;
   json settings;
 };
-
-/// The path to a node, its root first.
-Path ids_to(const CandidateTree& tree, int32_t node) {
-  Path path;
-  for (; node >= 0; node = tree.parent[node]) path.insert(path.begin(), tree.ids[node]);
-  return path;
-}
 
 class BeamsOfApple : public testing::TestWithParam<Case> {
  protected:
@@ -102,7 +95,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
     ASSERT_EQ(std::ssize(last), count);
     for (int64_t i = 0; i < count; ++i) {
       const at::Tensor theirs = beams[i].to(at::kLong).contiguous();
-      ASSERT_EQ(ids_to(tree, last[i]),
+      ASSERT_EQ(path_to(tree, last[i]),
                 Path(theirs.data_ptr<int64_t>(), theirs.data_ptr<int64_t>() + length + 1))
           << "beam " << i;
       EXPECT_NEAR(std::log(tree.proposed_probability[last[i]]), log_probs[i].item<float>(), 1e-5);
@@ -122,7 +115,7 @@ class BeamsOfApple : public testing::TestWithParam<Case> {
       paths[i].push_back(packed[i].item<int64_t>());
       theirs.insert(paths[i]);
     }
-    for (int32_t node = 0; node < tree.size(); ++node) ours.insert(ids_to(tree, node));
+    for (int32_t node = 0; node < tree.size(); ++node) ours.insert(path_to(tree, node));
     EXPECT_EQ(tree.size(), kept);
     EXPECT_EQ(ours, theirs);
   }

@@ -14,6 +14,7 @@
 #include "model/graphs/draft_runner.h"
 #include "model/graphs/graph_runner.h"
 #include "tests/infer/engine/scripted_drafter.h"
+#include "tests/infer/tree/stand_in_target.h"
 
 // Helpers for tests that grow trees with a ScriptedDrafter (scripted_drafter.h).
 namespace clover::infer::scripted {
@@ -62,9 +63,8 @@ inline Row softmax_of(const std::vector<float>& logits, const std::vector<int64_
 }
 
 inline Path path_to(const CandidateTree& tree, int32_t node, int64_t sequence) {
-  Path path;
-  for (; node > 0; node = tree.parent[node]) path.insert(path.begin(), tree.ids[node]);
-  path.insert(path.begin(), sequence);
+  Path path = infer::path_to(tree, node);
+  path.front() = sequence;  // in place of the root's token
   return path;
 }
 

@@ -11,31 +11,19 @@
 #include <random>
 
 #include "kernels/vocabulary/sample.h"
+#include "tests/infer/tree/stand_in_target.h"
 
 namespace clover::infer {
 namespace {
 
 using kernels::SamplingRule;
 using ::testing::ElementsAre;
-using Path = std::vector<int64_t>;
 
 constexpr int64_t vocab_size = 12;
 
-// The logits [vocab_size] of target number `model` after a path of tokens.
-std::vector<float> next_logits(uint64_t model, const Path& path) {
-  uint64_t mixed = model + 1;
-  for (const int64_t id : path) mixed = (mixed ^ uint64_t(id + 3)) * 0x9E3779B97F4A7C15u;
-  std::mt19937_64 random(mixed);
-  std::normal_distribution<float> normal;
-  std::vector<float> logits(vocab_size);
-  for (float& logit : logits) logit = 2 * normal(random);
-  return logits;
-}
-
-Path path_to(const CandidateTree& tree, int32_t node) {
-  Path path;
-  for (; node >= 0; node = tree.parent[node]) path.insert(path.begin(), tree.ids[node]);
-  return path;
+// As target number `target` has them.
+std::vector<float> next_logits(uint64_t target, const Path& path) {
+  return logits_after(path, target, vocab_size, 2);
 }
 
 at::Tensor logits_of(const CandidateTree& tree, uint64_t model) {
@@ -45,7 +33,7 @@ at::Tensor logits_of(const CandidateTree& tree, uint64_t model) {
   return logits;
 }
 
-CandidateTree random_verified_tree(std::mt19937_64& random, int64_t nodes) {
+CandidateTree random_candidates(std::mt19937_64& random, int64_t nodes) {
   CandidateTree tree = CandidateTree::of_root(int64_t(random() % vocab_size));
   for (int64_t tries = 0; tries < nodes; ++tries) {
     const int32_t parent = int32_t(random() % uint64_t(tree.size()));
@@ -78,7 +66,7 @@ TEST(VerifyMatch, YieldsThePlainChainWhateverTheTree) {
     const SamplingRule& rule = rules[round % rules.size()];
     const RandomKey key{random(), random() % 100};
     const int64_t position = int64_t(random() % 5000);
-    const CandidateTree tree = random_verified_tree(random, round % 60);
+    const CandidateTree tree = random_candidates(random, round % 60);
     const AcceptedPath accepted = verify_match(tree, logits_of(tree, model), rule, key, position);
 
     const int64_t length = std::ssize(accepted.tokens);
@@ -209,7 +197,7 @@ TEST(VerifyTypical, AgreesWithPlainLoops) {
   size_t accepted_nodes = 0;
   for (int round = 0; round < 600; ++round) {
     const uint64_t model = random();
-    const CandidateTree tree = random_verified_tree(random, round % 50);
+    const CandidateTree tree = random_candidates(random, round % 50);
     const double temperature = 0.4 + 0.2 * double(round % 5);
     const double epsilon = round % 2 ? 0.09 : 0.3, delta = round % 3 ? 0.3 : 0.6;
     const AcceptedPath expected = typical_by_loops(tree, model, temperature, epsilon, delta);
@@ -225,7 +213,7 @@ TEST(VerifyTypical, IsGreedyMatchingAtTemperatureZero) {
   std::mt19937_64 random(12);
   for (int round = 0; round < 200; ++round) {
     const uint64_t model = random();
-    const CandidateTree tree = random_verified_tree(random, 50);
+    const CandidateTree tree = random_candidates(random, 50);
     const at::Tensor logits = logits_of(tree, model);
     const AcceptedPath match = verify_match(tree, logits, {}, {}, 0);
     const AcceptedPath typical = verify_typical(tree, logits, 0);

@@ -11,10 +11,6 @@
 namespace clover::kernels {
 namespace {
 
-struct AttentionHeads {
-  int64_t query, kv, size;
-};
-
 /// One query row: its sequence and the slots of its path, of which the first `contiguous` are 0, 1, 2 ...
 struct Row {
   int sequence;
@@ -31,14 +27,13 @@ struct Row {
 
 /// Keys and values by sequence and slot, and the rows that read them.
 struct Scene {
-  AttentionHeads heads;
+  Heads heads;
   at::Tensor keys, values;  // [sequences, slots, Hkv, d]
   std::vector<Row> rows;
   at::Tensor q;  // [R, Hq, d]
 };
 
-Scene make_scene(AttentionHeads heads, int64_t sequences, int64_t slots, std::vector<Row> rows,
-                 at::ScalarType type) {
+Scene make_scene(Heads heads, int64_t sequences, int64_t slots, std::vector<Row> rows, at::ScalarType type) {
   Scene scene{heads,
               at::randn({sequences, slots, heads.kv, heads.size}).to(type),
               at::randn({sequences, slots, heads.kv, heads.size}).to(type),
@@ -157,15 +152,15 @@ std::vector<Row> mixed_rows() {
 TEST(TreeAttention, IsThePlainLoop) {
   at::manual_seed(1);
   on_every_path([] {
-    for (const AttentionHeads& heads : {AttentionHeads{2, 1, 8},
-                                        {3, 3, 16},
-                                        {9, 3, 64},
-                                        {4, 2, 80},
-                                        {2, 2, 96},
-                                        {1, 1, 128},
-                                        {20, 1, 8},
-                                        {2, 1, 160},
-                                        {2, 1, 256}}) {
+    for (const Heads& heads : {Heads{2, 1, 8},
+                               {3, 3, 16},
+                               {9, 3, 64},
+                               {4, 2, 80},
+                               {2, 2, 96},
+                               {1, 1, 128},
+                               {20, 1, 8},
+                               {2, 1, 160},
+                               {2, 1, 256}}) {
       for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         const Scene scene = make_scene(heads, 2, 150, mixed_rows(), type);
         const at::Tensor out = attend(scene, everyone(scene), 16, 1);
@@ -185,7 +180,7 @@ std::vector<Row> long_rows() {
 
 TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
   on_every_path([] {
-    for (auto [heads, type] : {std::pair{AttentionHeads{4, 2, 16}, at::kFloat},
+    for (auto [heads, type] : {std::pair{Heads{4, 2, 16}, at::kFloat},
                                {{4, 2, 16}, at::kBFloat16},
                                {{4, 2, 32}, at::kBFloat16},
                                {{8, 2, 64}, at::kBFloat16},
@@ -207,8 +202,7 @@ TEST(TreeAttention, LongPathsAreThePlainLoopAndTheSameBitsAlone) {
 // Each call of the emulation finds a GPU of another size, among whose multiprocessors keys are shared out.
 TEST(TreeAttention, WhoeverTakesItsKeysARowIsTheSameBits) {
   on_every_path([] {
-    for (auto [heads, type] :
-         {std::pair{AttentionHeads{4, 1, 64}, at::kBFloat16}, {{2, 1, 32}, at::kFloat}}) {
+    for (auto [heads, type] : {std::pair{Heads{4, 1, 64}, at::kBFloat16}, {{2, 1, 32}, at::kFloat}}) {
       std::vector<Row> rows = long_rows();
       for (int row = 0; row < 12; ++row) rows.push_back({row % 2, 500 + 10 * row, {600 + row, 640}});
       const Scene scene = make_scene(heads, 2, 700, rows, type);
@@ -269,7 +263,7 @@ TEST(TreeAttention, RoomForLongPathsChangesNothing) {
 // Promise 1: the same bits for any batch, page layout, page size and thread count.
 TEST(TreeAttention, ARowDoesNotDependOnItsSurroundings) {
   on_every_path([] {
-    for (const AttentionHeads& heads : {AttentionHeads{6, 2, 24}, {6, 2, 32}, {9, 3, 64}, {5, 1, 96}}) {
+    for (const Heads& heads : {Heads{6, 2, 24}, {6, 2, 32}, {9, 3, 64}, {5, 1, 96}}) {
       const Scene scene = make_scene(heads, 2, 150, mixed_rows(), at::kBFloat16);
       const at::Tensor expected = attend(scene, everyone(scene), 16, 1);
       for (size_t r = 0; r < scene.rows.size(); ++r) {

@@ -70,12 +70,6 @@ TEST(LinearSiluMul, SurvivesLargeSums) {
   });
 }
 
-struct Heads {
-  int64_t query, kv, size;
-
-  int64_t outputs() const { return (query + 2 * kv) * size; }
-};
-
 /// What linear_rope_and_store leaves of rows whose positions and slots are given.
 struct Stored {
   at::Tensor q, k, v;
