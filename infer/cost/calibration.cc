@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "kernels/gpu/gpu.h"
+#include "model/graphs/captured_sizes.h"
 #include "model/graphs/timer.h"
 
 namespace clover::infer {
 
 void Calibration::run(std::span<const int32_t> sequences, PassCost& costs) {
   if (!std::exchange(measured_rows_, true)) {
-    if (costs.points() > 0) rescale(costs);
+    if (costs.timed_row_counts() > 0) rescale(costs);
     measure_rows(costs);
   }
   const auto length = [this](int32_t sequence) { return cache_.length(sequence); };
@@ -37,7 +38,7 @@ void Calibration::rescale(PassCost& costs) {
     const double seconds = std::min(measure(rows), measure(rows));
     if (seconds == 0) return;
     measured_seconds += seconds;
-    learnt_seconds += costs.at(rows);
+    learnt_seconds += costs.expected_seconds(rows);
   }
   costs.rescale(measured_seconds / learnt_seconds);
 }
@@ -55,9 +56,12 @@ void Calibration::measure_rows(PassCost& costs) {
   // timing.
   for (const int64_t rows : {1, 1, 2, 4, 8, 16, 1, 2, 4, 8})
     if (!costs.has_timings(rows, enough_timings)) time_pass(rows);
-  double half_seconds = costs.at(8);  // of a pass of half the rows
-  for (int64_t rows = 16; rows <= std::min<int64_t>(64, max_batch_ * 16); rows *= 2) {
-    const double seconds = costs.has_timings(rows, enough_timings) ? costs.at(rows) : time_pass(rows);
+  // A CPU's rows cost long before this; a GPU's may be nearly free as far as passes are captured.
+  const int64_t most = target_.device().is_cpu() ? 64 : model::max_captured_rows;
+  double half_seconds = costs.expected_seconds(8);  // of a pass of half the rows
+  for (int64_t rows = 16; rows <= std::min(most, max_batch_ * 16); rows *= 2) {
+    const double seconds =
+        costs.has_timings(rows, enough_timings) ? costs.expected_seconds(rows) : time_pass(rows);
     if (seconds > nearly_twice * half_seconds) return;
     half_seconds = seconds;
   }

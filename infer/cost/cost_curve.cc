@@ -48,7 +48,7 @@ void CostCurve::observe(int64_t count, double seconds, Reason reason) {
   if (place != points_.end() && place->count == count) {
     update(*place, seconds);
   } else if (between_points && reason == Reason::chosen_by_cost) {
-    const double expected = at(count) / drift_;
+    const double expected = expected_seconds(count) / drift_;
     update(*points_.insert(place, {{count, expected, 0}, initial_weight}), seconds);
   } else {
     points_.insert(place, {{count, seconds / drift_, 1}, 1, true});
@@ -98,7 +98,7 @@ void CostCurve::make_monotone() {
     for (size_t in_pool = 0; in_pool < pool.size; ++in_pool) points_[i++].monotone = pool.mean;
 }
 
-double CostCurve::at(int64_t count) const {
+double CostCurve::expected_seconds(int64_t count) const {
   if (points_.empty()) return 0;
   const auto right = std::ranges::lower_bound(points_, count, {}, &Point::count);
   if (right == points_.begin()) return right->monotone * drift_;
@@ -116,7 +116,7 @@ double CostCurve::at(int64_t count) const {
   return (left.monotone + rise * static_cast<double>(count - left.count)) * drift_;
 }
 
-void CostCurve::lower_weight(int64_t count) {
+void CostCurve::mark_stale(int64_t count) {
   constexpr double max_weight = 2;
   for (RunningPoint& point : points_)
     if (point.count == count) point.weight = std::min(point.weight, max_weight);

@@ -33,10 +33,10 @@ class CostCurve {
   void rescale(double factor);
   /// Lowers the weight of the point at `count`, whose last timing is old, so that the next timings change it
   /// more.
-  void lower_weight(int64_t count);
+  void mark_stale(int64_t count);
 
   /// Seconds at `count`.  0 while nothing was observed; below the first point the value of that point.
-  double at(int64_t count) const;
+  double expected_seconds(int64_t count) const;
 
   /// Whether `count` was timed at least `timings` times.
   bool has_timings(int64_t count, double timings = 1) const;

@@ -131,7 +131,7 @@ PassCost CostFile::read() const {
 }
 
 void CostFile::write(const PassCost& costs) const {
-  if (file_.empty() || costs.points() == 0) return;
+  if (file_.empty() || costs.timed_row_counts() == 0) return;
   std::vector<CostCurve::Point> points = costs.by_rows().means();
   std::erase_if(points, [](const CostCurve::Point& point) { return point.timings < min_timings; });
   if (points.size() > max_points) {  // keeps the points timed most often

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "infer/cost/draft_cost.h"
+#include "infer/cost/node_choice.h"
 #include "infer/cost/pass_cost.h"
 #include "infer/tree/candidate_tree.h"
 
@@ -38,7 +39,7 @@ class CostModel {
   void observe_tree(const CandidateTree& tree, std::span<const int32_t> accepted_nodes);
 
   /// Expected seconds of a draft with as many levels as the last one; 0 while no draft was timed.
-  double draft_seconds(int64_t sequences) const { return drafts_.at(sequences, levels_); }
+  double draft_seconds(int64_t sequences) const { return drafts_.expected_seconds(sequences, levels_); }
 
   /// Probability that a node is accepted: the joint probability that its proposer gave it, corrected by how
   /// often nodes of about that probability were accepted.
@@ -54,9 +55,10 @@ class CostModel {
   /// stay, from the first, as give the most expected tokens per second; none where that gains less than 4 %.
   /// While the cost of a row is unknown (fewer than two row counts observed) the best 4 nodes of a tree stay.
   /// After 32 steps with guesses, or 256 where guesses clearly pay, one step has none, so that plain decoding
-  /// is timed again.  `drafted`: for how many sequences the heads have drafted.  The gain of the heads' nodes
+  /// is timed again.  `drafted_sequences`: for how many the heads have drafted.  The gain of the heads' nodes
   /// over the other nodes is recorded for worth_drafting.
-  void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths, int64_t drafted);
+  void trim(std::vector<CandidateTree>& trees, std::span<const int64_t> context_lengths,
+            int64_t drafted_sequences);
 
   /// For trees whose nodes all come from the text, not from the heads: whether trim would keep any node.  If
   /// not, the step counts as one without guesses.
@@ -69,9 +71,10 @@ class CostModel {
   /// up to 1024 steps.  Where not even excellent heads would pay, the interval is at least 512 steps.
   bool worth_drafting(std::span<const int64_t> context_lengths);
 
-  /// How many levels, 1 to `max_levels`, the next draft has when the heads draft for `drafted` sequences of
+  /// How many levels, 1 to `max_levels`, the next draft has when the heads draft for `drafted_sequences` of
   /// the batch: as many as pay for their time (DraftCost::next_levels).
-  int64_t draft_levels(std::span<const int64_t> context_lengths, int64_t drafted, int64_t max_levels);
+  int64_t draft_levels(std::span<const int64_t> context_lengths, int64_t drafted_sequences,
+                       int64_t max_levels);
 
   /// Compares what trim predicted for the last step with what was observed.  Does nothing while the trees of
   /// that step have not been verified.  worth_drafting calls it too.
@@ -108,14 +111,17 @@ class CostModel {
     bool pass_timed = false;  // seconds_observed includes the pass
   };
   std::optional<double> expected_advantage(int64_t sequences) const;
-  /// Tokens per second with excellent heads / without heads: an upper bound of what any heads gain.
+  /// Tokens per second with excellent heads / without heads, with the best of half a guess, one or two
+  /// for each sequence: a rough bound of what heads gain.
   double optimistic_speedup(std::span<const int64_t> context_lengths) const;
   bool plain_step_is_due() const;
   bool predicted_to_pay(int64_t sequences) const;
   void record_advantage(int64_t sequences, double ratio);
-  /// Tells drafts_ what trim kept of the heads' nodes, level by level.
-  void record_yield(const std::vector<CandidateTree>& kept, int64_t drafted);
-  DraftCost::Step step_of(std::span<const int64_t> context_lengths, int64_t drafted) const;
+  std::vector<RankedNode> ranked_nodes(const std::vector<CandidateTree>& trees,
+                                       std::span<const int64_t> context_lengths) const;
+  /// Tells drafts_ which of the heads' nodes trim `kept`, level by level.
+  void record_yield(std::span<const RankedNode> kept, int64_t drafted_sequences);
+  DraftCost::Step step_of(std::span<const int64_t> context_lengths, int64_t drafted_sequences) const;
 
   PassCost passes_;
   DraftCost drafts_;

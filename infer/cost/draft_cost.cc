@@ -40,10 +40,10 @@ void DraftCost::observe_levels(int64_t drafted, std::span<const Level> levels) {
   }
 }
 
-double DraftCost::at(int64_t sequences, int64_t levels) const {
+double DraftCost::expected_seconds(int64_t sequences, int64_t levels) const {
   if (by_levels_.empty()) return 0;
   const auto above = by_levels_.lower_bound(levels);
-  const auto seconds = [sequences](auto entry) { return entry->second.at(sequences); };
+  const auto seconds = [sequences](auto entry) { return entry->second.expected_seconds(sequences); };
   const auto scaled = [&](auto entry) {
     return seconds(entry) * static_cast<double>(levels + 1) / static_cast<double>(entry->first + 1);
   };
@@ -71,7 +71,8 @@ double DraftCost::tokens_per_second(const Step& step, int64_t levels) const {
   }
   const auto drafted = static_cast<double>(step.drafted);
   return (static_cast<double>(step.sequences) + drafted * sum.tokens) /
-         (step.plain_seconds + at(step.drafted, levels) + drafted * sum.rows * step.seconds_per_row);
+         (step.plain_seconds + expected_seconds(step.drafted, levels) +
+          drafted * sum.rows * step.seconds_per_row);
 }
 
 int64_t DraftCost::best_levels(const Step& step) const {

@@ -34,7 +34,7 @@ class DraftCost {
   /// Expected seconds of a draft of `levels` levels for `sequences` sequences; 0 while nothing was timed.
   /// Linear between the numbers of levels that were timed.  Outside them proportional to levels + 1, because
   /// reading the accepted rows takes about as long as one level.
-  double at(int64_t sequences, int64_t levels) const;
+  double expected_seconds(int64_t sequences, int64_t levels) const;
   /// Whether drafts of any one number of levels were timed at least `timings` times for `sequences`
   /// sequences.
   bool has_timings(int64_t sequences, double timings) const;

@@ -15,7 +15,8 @@ constexpr double clearly_more = 1.02;
 }  // namespace
 
 void PassCost::observe(int64_t rows, int64_t attended_tokens, double seconds) {
-  const double rows_seconds = by_rows_.at(rows), expected = at(rows, attended_tokens);
+  const double rows_seconds = by_rows_.expected_seconds(rows),
+               expected = expected_seconds(rows, attended_tokens);
   const double share = expected > 0 ? rows_seconds / expected : 1;
   by_rows_.observe(rows, seconds * share);
   if (share < 1) {

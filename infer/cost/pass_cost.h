@@ -28,7 +28,7 @@ class PassCost {
     by_rows_.observe(rows, seconds, CostCurve::Reason::calibration);
   }
   /// The last timing of `rows` rows is old: the next ones change the curve more.
-  void lower_weight(int64_t rows) { by_rows_.lower_weight(rows); }
+  void mark_stale(int64_t rows) { by_rows_.mark_stale(rows); }
   /// The machine is slower by this factor than when the costs were learnt.
   void rescale(double factor) {
     by_rows_.rescale(factor);
@@ -39,14 +39,14 @@ class PassCost {
   void observe_attention(int64_t rows, int64_t context, double seconds_without, double seconds_with);
 
   /// Expected seconds of a pass; 0 while nothing was observed.
-  double at(int64_t rows, int64_t attended_tokens = 0) const {
-    return by_rows_.at(rows) + per_attended_token_ * static_cast<double>(attended_tokens);
+  double expected_seconds(int64_t rows, int64_t attended_tokens = 0) const {
+    return by_rows_.expected_seconds(rows) + per_attended_token_ * static_cast<double>(attended_tokens);
   }
 
   /// Whether at least `passes` passes of `rows` rows were timed.
   bool has_timings(int64_t rows, double passes = 1) const { return by_rows_.has_timings(rows, passes); }
-  /// How many different row counts were timed.
-  int64_t points() const { return by_rows_.points(); }
+  /// How many different numbers of rows were timed.
+  int64_t timed_row_counts() const { return by_rows_.points(); }
 
   const CostCurve& by_rows() const { return by_rows_; }
   double per_attended_token() const { return per_attended_token_; }  // in seconds

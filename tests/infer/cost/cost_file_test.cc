@@ -35,19 +35,21 @@ PassCost known_costs(int timings = 20) {
 TEST(CostFile, HandsOnWhatIsKnownAndNewTimingsStillMoveIt) {
   const test::TemporaryFolder folder;
   const CostFile file(folder / "made" / "on the way" / "costs.json");
-  EXPECT_EQ(file.read().points(), 0);
+  EXPECT_EQ(file.read().timed_row_counts(), 0);
   file.write(known_costs());
   PassCost costs = file.read();
-  EXPECT_EQ(costs.points(), 3);
-  for (const int64_t rows : {1, 2, 4, 9, 16}) EXPECT_NEAR(costs.at(rows), seconds(rows), 1e-9) << rows;
-  EXPECT_NEAR(costs.at(8, 5000), seconds(8) + 0.005, 1e-6);
+  EXPECT_EQ(costs.timed_row_counts(), 3);
+  for (const int64_t rows : {1, 2, 4, 9, 16})
+    EXPECT_NEAR(costs.expected_seconds(rows), seconds(rows), 1e-9) << rows;
+  EXPECT_NEAR(costs.expected_seconds(8, 5000), seconds(8) + 0.005, 1e-6);
   EXPECT_EQ(costs.attention_context(), 300);
   EXPECT_TRUE(costs.has_timings(16, 3));
   costs.rescale(1 / 1.5);  // neighbours have left
-  for (const int64_t rows : {1, 2, 4, 9, 16}) EXPECT_NEAR(costs.at(rows) * 1.5 / seconds(rows), 1, 1e-9);
-  EXPECT_NEAR(costs.at(8, 5000) * 1.5, seconds(8) + 0.005, 1e-6);
+  for (const int64_t rows : {1, 2, 4, 9, 16})
+    EXPECT_NEAR(costs.expected_seconds(rows) * 1.5 / seconds(rows), 1, 1e-9);
+  EXPECT_NEAR(costs.expected_seconds(8, 5000) * 1.5, seconds(8) + 0.005, 1e-6);
   for (int i = 0; i < 24; ++i) costs.observe(4, 0, seconds(4));
-  EXPECT_NEAR(costs.at(4) / seconds(4), 1, 0.1);
+  EXPECT_NEAR(costs.expected_seconds(4) / seconds(4), 1, 0.1);
 }
 
 // What was found too dear is not visited, and must not be believed for ever.
@@ -62,7 +64,7 @@ TEST(CostFile, WhatNoRunTimesAgainFades) {
     file.write(costs);
   }
   EXPECT_TRUE(file.read().has_timings(1, 3));
-  EXPECT_NEAR(file.read().at(16), seconds(16), 1e-9);
+  EXPECT_NEAR(file.read().expected_seconds(16), seconds(16), 1e-9);
 }
 
 TEST(CostFile, OddFirstPassesDoNotAddUpOverRuns) {
@@ -78,12 +80,13 @@ TEST(CostFile, OddFirstPassesDoNotAddUpOverRuns) {
       costs.observe(4, 0, odd * seconds(4));
       for (int pass = 0; pass < 100; ++pass) {
         const int64_t rows = pass % 33 == 32 ? 1 : 3 + pass % 3;
-        if (rows == 1) costs.lower_weight(1);
+        if (rows == 1) costs.mark_stale(1);
         costs.observe(rows, 0, seconds(rows));
       }
       file.write(costs);
     }
-    for (const int64_t rows : {1, 4, 8, 16}) EXPECT_NEAR(file.read().at(rows) / seconds(rows), 1, 0.1);
+    for (const int64_t rows : {1, 4, 8, 16})
+      EXPECT_NEAR(file.read().expected_seconds(rows) / seconds(rows), 1, 0.1);
   }
 }
 
@@ -95,7 +98,7 @@ TEST(CostFile, WhatMakesNoSenseCountsAsNone) {
   const json good = content_of(path);
   const auto points_of = [&](const json& content) {
     folder.write("costs.json", content.dump());
-    return file.read().points();
+    return file.read().timed_row_counts();
   };
   ASSERT_EQ(points_of(good), 3);
   const int64_t now = std::time(nullptr), week = 7 * 24 * 3600;
@@ -145,11 +148,11 @@ TEST(CostFile, WhatMakesNoSenseCountsAsNone) {
        {std::string(), std::string("{"), std::string("[]"), std::string("\0\xff", 2),
         good.dump().substr(0, 60), std::string(3 << 20, ' ')}) {
     folder.write("costs.json", text);
-    EXPECT_EQ(file.read().points(), 0) << text.substr(0, 60);
+    EXPECT_EQ(file.read().timed_row_counts(), 0) << text.substr(0, 60);
   }
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
-  EXPECT_EQ(file.read().points(), 0);
+  EXPECT_EQ(file.read().timed_row_counts(), 0);
 }
 
 TEST(CostFile, AgesHoweverOftenItIsWritten) {
@@ -175,7 +178,7 @@ TEST(CostFile, WhatCannotBeWrittenIsNot) {
   CostFile(in_the_way / "costs.json").write(known_costs());
   EXPECT_EQ(std::filesystem::file_size(in_the_way), 4u);
   CostFile().write(known_costs());
-  EXPECT_EQ(CostFile().read().points(), 0);
+  EXPECT_EQ(CostFile().read().timed_row_counts(), 0);
   CostFile(folder / "costs.json").write(PassCost());  // nothing was learnt
   EXPECT_FALSE(std::filesystem::exists(folder / "costs.json"));
 }
@@ -187,7 +190,7 @@ TEST(CostFile, StaysSmallAfterAJobThatSawEveryNumberOfRows) {
   const CostFile file(folder / "costs.json");
   file.write(costs);
   const PassCost read = file.read();
-  EXPECT_EQ(read.points(), 512);
+  EXPECT_EQ(read.timed_row_counts(), 512);
   EXPECT_TRUE(read.has_timings(16, 8));  // the best known are kept
 }
 

@@ -20,19 +20,19 @@ CandidateTree random_tree(std::mt19937_64& random, int64_t nodes) {
 
 TEST(PassCost, RunsStraightBetweenMeasurementsAndBeyond) {
   CostModel model;
-  EXPECT_EQ(model.passes().at(3), 0);
+  EXPECT_EQ(model.passes().expected_seconds(3), 0);
   EXPECT_FALSE(model.passes().has_timings(4));
   model.passes().observe(4, 0, 0.010);
-  EXPECT_DOUBLE_EQ(model.passes().at(100), 0.010);  // one point tells no slope
+  EXPECT_DOUBLE_EQ(model.passes().expected_seconds(100), 0.010);  // one point tells no slope
   model.passes().observe(8, 0, 0.014);
   EXPECT_TRUE(model.passes().has_timings(4));
   EXPECT_FALSE(model.passes().has_timings(6));
-  EXPECT_DOUBLE_EQ(model.passes().at(1), 0.010);
-  EXPECT_NEAR(model.passes().at(6), 0.012, 1e-12);
-  EXPECT_NEAR(model.passes().at(18), 0.024, 1e-12);
+  EXPECT_DOUBLE_EQ(model.passes().expected_seconds(1), 0.010);
+  EXPECT_NEAR(model.passes().expected_seconds(6), 0.012, 1e-12);
+  EXPECT_NEAR(model.passes().expected_seconds(18), 0.024, 1e-12);
   model.passes().observe(8, 0, 0);  // no clock ticks that fast
   model.passes().observe(0, 0, 1);
-  EXPECT_DOUBLE_EQ(model.passes().at(8), 0.014);
+  EXPECT_DOUBLE_EQ(model.passes().expected_seconds(8), 0.014);
 }
 
 TEST(PassCost, NeverFallsWithRowsHoweverNoisyTheClock) {
@@ -43,30 +43,30 @@ TEST(PassCost, NeverFallsWithRowsHoweverNoisyTheClock) {
     const int64_t rows = 1 + int64_t(random() % 100);
     model.passes().observe(rows, 0, (0.01 + 0.0002 * double(rows)) * noise(random));
     for (int64_t r = 1; i % 100 == 0 && r < 150; ++r)
-      ASSERT_LE(model.passes().at(r), model.passes().at(r + 1) + 1e-15);
+      ASSERT_LE(model.passes().expected_seconds(r), model.passes().expected_seconds(r + 1) + 1e-15);
   }
   for (const int64_t rows : {1, 20, 50, 100})
-    EXPECT_NEAR(model.passes().at(rows) / (0.01 + 0.0002 * double(rows)), 1.2, 0.2) << rows;
+    EXPECT_NEAR(model.passes().expected_seconds(rows) / (0.01 + 0.0002 * double(rows)), 1.2, 0.2) << rows;
 }
 
 TEST(PassCost, FollowsDriftAtRowCountsThatAreNoLongerVisited) {
   CostModel model = measured([](int64_t rows) { return 0.01 + 0.001 * double(rows); });
   for (int i = 0; i < 100; ++i) model.passes().observe(16, 0, 0.026);
   for (int i = 0; i < 400; ++i) model.passes().observe(16, 0, 0.026 * 1.5);  // contexts grew
-  EXPECT_NEAR(model.passes().at(16), 0.026 * 1.5, 1e-4);
-  EXPECT_NEAR(model.passes().at(32), 0.042 * 1.5, 0.042 * 0.2);
+  EXPECT_NEAR(model.passes().expected_seconds(16), 0.026 * 1.5, 1e-4);
+  EXPECT_NEAR(model.passes().expected_seconds(32), 0.042 * 1.5, 0.042 * 0.2);
   for (int i = 0; i < 400; ++i) model.passes().observe(16, 0, 0.026);
-  EXPECT_NEAR(model.passes().at(16), 0.026, 1e-4);
+  EXPECT_NEAR(model.passes().expected_seconds(16), 0.026, 1e-4);
 }
 
 TEST(PassCost, ForgetsAColdStartAndShrugsOffAHiccup) {
   CostModel model;
   model.passes().observe(1, 0, 3.0);  // the first pass touched every page of the weights
   model.passes().observe(1, 0, 0.010);
-  EXPECT_DOUBLE_EQ(model.passes().at(1), 0.010);
+  EXPECT_DOUBLE_EQ(model.passes().expected_seconds(1), 0.010);
   for (int i = 0; i < 50; ++i) model.passes().observe(1, 0, 0.010);
   model.passes().observe(1, 0, 5.0);
-  EXPECT_LT(model.passes().at(1), 0.0115);
+  EXPECT_LT(model.passes().expected_seconds(1), 0.0115);
 }
 
 // The cheapest of many counts tried is else the one whose clock was fastest.
@@ -74,9 +74,9 @@ TEST(PassCost, BelievesNeighboursMoreThanOneTiming) {
   const auto seconds = [](int64_t rows) { return 0.01 + 0.0005 * double(rows); };
   CostModel model = measured(seconds);
   model.passes().observe(21, 0, 0.6 * seconds(21));
-  EXPECT_NEAR(model.passes().at(21) / seconds(21), 0.92, 1e-6);  // a fifth of the way
+  EXPECT_NEAR(model.passes().expected_seconds(21) / seconds(21), 0.92, 1e-6);  // a fifth of the way
   for (int i = 0; i < 60; ++i) model.passes().observe(21, 0, 0.8 * seconds(32));
-  EXPECT_NEAR(model.passes().at(21) / seconds(32), 0.8, 0.03);  // but many it believes
+  EXPECT_NEAR(model.passes().expected_seconds(21) / seconds(32), 0.8, 0.03);  // but many it believes
 }
 
 TEST(PassCost, TellsAttentionFromRows) {
@@ -87,7 +87,7 @@ TEST(PassCost, TellsAttentionFromRows) {
   PassCost cost;
   for (int64_t rows = 1; rows <= 64; rows *= 2) cost.observe(rows, 0, seconds(rows, 0));
   cost.observe_attention(4, 500, seconds(4, 0), seconds(4, 4 * 500));
-  EXPECT_NEAR(cost.at(8, 8 * 2000), seconds(8, 8 * 2000), 1e-9);
+  EXPECT_NEAR(cost.expected_seconds(8, 8 * 2000), seconds(8, 8 * 2000), 1e-9);
   // Found a quarter too low, it is mended by passes of different contexts.
   cost.observe_attention(4, 500, seconds(4, 0), seconds(4, 4 * 500) - 0.25 * attended_token * 4 * 500);
   std::mt19937_64 random(7);
@@ -95,10 +95,10 @@ TEST(PassCost, TellsAttentionFromRows) {
     const int64_t rows = 1 + int64_t(random() % 8), attended_tokens = rows * int64_t(random() % 2000);
     cost.observe(rows, attended_tokens, seconds(rows, attended_tokens));
   }
-  EXPECT_NEAR(cost.at(8, 8 * 2000) / seconds(8, 8 * 2000), 1.0, 0.03);
-  EXPECT_NEAR(cost.at(8, 0) / seconds(8, 0), 1.0, 0.05);
+  EXPECT_NEAR(cost.expected_seconds(8, 8 * 2000) / seconds(8, 8 * 2000), 1.0, 0.03);
+  EXPECT_NEAR(cost.expected_seconds(8, 0) / seconds(8, 0), 1.0, 0.05);
   cost.observe_attention(4, 500, 0.02, 0.01);  // a clock's hiccup: attention does not give time back
-  EXPECT_GE(cost.at(8, 8 * 2000), cost.at(8, 0));
+  EXPECT_GE(cost.expected_seconds(8, 8 * 2000), cost.expected_seconds(8, 0));
 }
 
 TEST(Calibration, TrustsTheDrafterUntilEventsContradictIt) {
@@ -142,7 +142,8 @@ double best_by_force(const CandidateTree& tree, const CostModel& model) {
       tokens += value[i];
       ++rows;
     }
-    if (closed) best = std::max(best, tokens / (model.passes().at(rows) + model.draft_seconds(1)));
+    if (closed)
+      best = std::max(best, tokens / (model.passes().expected_seconds(rows) + model.draft_seconds(1)));
   }
   return best;
 }
@@ -170,8 +171,8 @@ TEST(Trim, FindsTheBestPrefixClosedPart) {
       const int64_t old = trees[0].ids[i] - 9, old_parent = trees[0].ids[trees[0].parent[i]];
       ASSERT_EQ(old_parent, whole.ids[whole.parent[old]]);
     }
-    const double rate = tokens / (model.passes().at(trees[0].size()) + model.draft_seconds(1));
-    const double plain = 1 / (model.passes().at(1) + model.draft_seconds(1));
+    const double rate = tokens / (model.passes().expected_seconds(trees[0].size()) + model.draft_seconds(1));
+    const double plain = 1 / (model.passes().expected_seconds(1) + model.draft_seconds(1));
     const double best = best_by_force(whole, model);
     EXPECT_NEAR(rate / (best > 1.04 * plain ? best : plain), 1.0, 1e-9);  // trifles are left alone
   }

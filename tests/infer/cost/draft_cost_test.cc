@@ -114,13 +114,13 @@ TEST(DraftCost, BelievesANewTrialOfAnOldLevel) {
 
 TEST(DraftCost, RunsStraightBetweenLevelsThatWereTimed) {
   DraftCost cost;
-  EXPECT_EQ(cost.at(2, 3), 0);
+  EXPECT_EQ(cost.expected_seconds(2, 3), 0);
   cost.observe(2, 3, 0.008);
   EXPECT_TRUE(cost.has_timings(2, 1));
-  EXPECT_NEAR(cost.at(2, 1), 0.004, 1e-12);  // reading rows counts as a level
-  EXPECT_NEAR(cost.at(2, 5), 0.012, 1e-12);
+  EXPECT_NEAR(cost.expected_seconds(2, 1), 0.004, 1e-12);  // reading rows counts as a level
+  EXPECT_NEAR(cost.expected_seconds(2, 5), 0.012, 1e-12);
   cost.observe(2, 1, 0.005);
-  EXPECT_NEAR(cost.at(2, 2), 0.0065, 1e-12);
+  EXPECT_NEAR(cost.expected_seconds(2, 2), 0.0065, 1e-12);
 }
 
 }  // namespace
