@@ -218,11 +218,16 @@ __device__ inline void wait_for_copies() {
 
 #endif  // CLOVER_CUDA_EMULATION
 
-/// These three make the compiler keep a value in a register, where it would otherwise recompute it at each
-/// use: a number, an address in global memory, and one in shared memory.
+/// These make the compiler keep a value in a register, where it would otherwise recompute it at each use, or
+/// compute early what depends on it: a number, an address in global memory, and one in shared memory.
 __device__ __forceinline__ void keep_in_register([[maybe_unused]] int& number) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+r"(number));
+#endif
+}
+__device__ __forceinline__ void keep_in_register([[maybe_unused]] int64_t& number) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(number));
 #endif
 }
 template <class T>

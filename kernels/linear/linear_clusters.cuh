@@ -2,6 +2,7 @@
 
 #include "kernels/linear/linear_cluster_ring.cuh"
 #include "kernels/linear/linear_cluster_sums.cuh"
+#include "kernels/linear/linear_launch.h"
 
 // Kernel `clusters`: products of many rows with wgmma (sm_90). A cluster of four thread blocks computes a
 // cluster tile of 128 outputs by up to 256 rows, each thread block one of the four segments of k (KCut in
@@ -72,16 +73,7 @@ void launch_product(const LinearCall& call, const ClusterPlan& plan, Stream stre
 
 template <class T, int Tiles>
 void launch_product(const LinearCall& call, const ClusterPlan& plan, Stream stream) {
-  switch (call.epilogue) {
-    case Epilogue::store:
-      return launch_product<T, Tiles, Epilogue::store>(call, plan, stream);
-    case Epilogue::silu_mul:
-      return launch_product<T, Tiles, Epilogue::silu_mul>(call, plan, stream);
-    case Epilogue::rope_and_store:
-      return launch_product<T, Tiles, Epilogue::rope_and_store>(call, plan, stream);
-    case Epilogue::arg_max:
-      return launch_product<T, Tiles, Epilogue::arg_max>(call, plan, stream);
-  }
+  with_epilogue(call, [&](auto end) { launch_product<T, Tiles, decltype(end)::value>(call, plan, stream); });
 }
 
 }  // namespace

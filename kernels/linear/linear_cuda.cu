@@ -92,9 +92,11 @@ void launch_normed(const LinearCall& call, Stream stream) {
 
 template <class T, int PanelsPerWarp, int TilesPerWarp>
 void launch_flat(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums, Stream stream) {
-  launch_whole_and_split<FlatChunks<T, FlatShape<PanelsPerWarp, TilesPerWarp, false>>,
-                         FlatChunks<T, FlatShape<PanelsPerWarp, TilesPerWarp, true>>>(call, plan, sums,
-                                                                                      stream);
+  using Whole = FlatChunks<T, FlatShape<PanelsPerWarp, TilesPerWarp, false>>;
+  using Split = FlatChunks<T, FlatShape<PanelsPerWarp, TilesPerWarp, true>>;
+  with_epilogue(call, [&](auto end) {
+    launch_whole_and_split<Whole, Split, decltype(end)::value>(call, plan, sums, stream);
+  });
 }
 
 template <class T, int PanelsPerWarp>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/linear/linear_plan.h"
 
 // Products on a GPU with a given plan (linear_plan.h): run_on_gpu(LinearCall) uses them, and tests compare
@@ -21,6 +23,22 @@ void run_linear(const LinearPlan& plan, const LinearCall& call, const GpuContext
 int64_t linear_workspace(const LinearCall& call, const LinearPlan& plan);
 void launch_linear(const LinearCall& call, const LinearPlan& plan, float* workspace, unsigned* arrived,
                    Stream stream);
+
+/// Calls `launch` with the call's epilogue as a std::integral_constant, for kernels that have it as an
+/// argument of their template: a switch in the kernel would be thousands of instructions.
+template <class Launch>
+void with_epilogue(const LinearCall& call, const Launch& launch) {
+  switch (call.epilogue) {
+    case Epilogue::store:
+      return launch(std::integral_constant<Epilogue, Epilogue::store>());
+    case Epilogue::silu_mul:
+      return launch(std::integral_constant<Epilogue, Epilogue::silu_mul>());
+    case Epilogue::rope_and_store:
+      return launch(std::integral_constant<Epilogue, Epilogue::rope_and_store>());
+    case Epilogue::arg_max:
+      return launch(std::integral_constant<Epilogue, Epilogue::arg_max>());
+  }
+}
 
 /// A product of 16-bit weights by clusters of thread blocks (sm_90, linear_clusters.cuh).
 void launch_linear_clusters(const LinearCall& call, const ClusterPlan& plan, Stream stream);

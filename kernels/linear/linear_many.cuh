@@ -8,10 +8,12 @@
 namespace clover::kernels::cuda {
 namespace {
 
-/// Computes a block tile, over all of k or (Shape::split) over segment blockIdx.z. `Chunks`: FlatChunks.
-template <class Chunks>
+/// Computes a block tile, over all of k or (Shape::split) over segment blockIdx.z. `Chunks`: FlatChunks;
+/// `End`: the call's epilogue.
+template <class Chunks, Epilogue End>
 __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_per_multiprocessor)
     linear_many(LinearCall call, SplitSums split) {
+  call.epilogue = End;  // a constant, so that the compiler removes the code of other epilogues
   using Shape = typename Chunks::Shape;
   constexpr int tiles = Shape::tiles_per_warp;
   const Lane lane;
@@ -24,11 +26,11 @@ __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_
   launch_dependents();
   Chunks chunks(call, cut, lane, static_cast<int>(cut.begin(first_segment)),
                 static_cast<int>(cut.begin(last_segment)), first_row, first_panel);
-  const Corner corner = Corner::of<Shape>(lane, first_row, first_panel);
+  const auto corner = [&] { return Corner::of<Shape>(lane, first_row, first_panel); };
   if constexpr (Shape::split) {
     typename Shape::Sums sum = {};
     chunks.sum_to(static_cast<int>(cut.begin(last_segment)), sum);
-    store_partial(call, corner, first_segment, sum, split);
+    store_partial(call, corner(), first_segment, sum, split);
     if (is_last_to_arrive(split.arrived + blockIdx.y * gridDim.x + blockIdx.x, KCut::segments))
       add_segments<Shape>(call, first_row, first_panel, split);
   } else {
@@ -45,35 +47,39 @@ __global__ void __launch_bounds__(Chunks::Shape::threads, Chunks::Shape::blocks_
         four[0] = before.x + four[0], four[1] = before.y + four[1];
         four[2] = before.z + four[2], four[3] = before.w + four[3];
       }
-      if (segment + 1 == KCut::segments && call.epilogue == Epilogue::store && in_aligned_pairs(call))
-        return add_tile(call, corner, sum);
+      if (segment + 1 == KCut::segments && End == Epilogue::store && in_aligned_pairs(call))
+        return add_tile(call, corner(), sum);
 #pragma unroll
       for (int i = 0; i < Shape::sums / 4; ++i) {
         const float(&four)[4] = sum[i / tiles][i % tiles];
         totals[i * Shape::threads] = {four[0], four[1], four[2], four[3]};
       }
     }
-    if (call.epilogue == Epilogue::arg_max) return store_arg_max<Shape>(call, corner, totals);
-    store_pairs<Shape>(call, corner, totals);
+    // Else what the epilogue computes from these would be computed before the loops, which need the
+    // registers.
+    keep_in_register(call.outputs), keep_in_register(call.rows);
+    if (End == Epilogue::arg_max) return store_arg_max<Shape>(call, corner(), totals);
+    store_pairs<Shape>(call, corner(), totals);
   }
 }
 
-template <class Chunks>
+template <class Chunks, Epilogue End>
 void launch_blocks(const LinearCall& call, int64_t row_blocks, int64_t panel_blocks, const SplitSums& sums,
                    Stream stream) {
   using Shape = typename Chunks::Shape;
   if (panel_blocks == 0) return;
-  launch("linear", linear_many<Chunks>, dim3(row_blocks, panel_blocks, Shape::split ? KCut::segments : 1),
-         Shape::threads, Shape::bytes, stream, call, sums);
+  launch("linear", linear_many<Chunks, End>,
+         dim3(row_blocks, panel_blocks, Shape::split ? KCut::segments : 1), Shape::threads, Shape::bytes,
+         stream, call, sums);
 }
 
 /// Launches the thread blocks that go through all of k, then those with one segment each.
-template <class Whole, class Split>
+template <class Whole, class Split, Epilogue End>
 void launch_whole_and_split(const LinearCall& call, const FlatPlan& plan, const SplitSums& sums,
                             Stream stream) {
   const int64_t row_blocks = plan.row_blocks(call), whole = plan.panel_blocks(call) - plan.split_blocks;
-  launch_blocks<Whole>(call, row_blocks, whole, sums, stream);
-  launch_blocks<Split>(call, row_blocks, plan.split_blocks, sums, stream);
+  launch_blocks<Whole, End>(call, row_blocks, whole, sums, stream);
+  launch_blocks<Split, End>(call, row_blocks, plan.split_blocks, sums, stream);
 }
 
 }  // namespace

@@ -94,6 +94,7 @@ __device__ __forceinline__ void store_pairs(const LinearCall& call, const Corner
 template <class Shape>
 __device__ __forceinline__ void store_arg_max(const LinearCall& call, const Corner& corner,
                                               const float4* totals) {
+#pragma unroll 1
   for (int panel = 0; panel < Shape::panels_per_warp; ++panel) {
     const int64_t output = corner.output + panel * panel_outputs;
 #pragma unroll 1
