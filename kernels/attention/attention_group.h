@@ -97,8 +97,8 @@ void attend_split(const Group& group, Blocks& blocks, const ItemKeys& keys, int6
 template <class T>
 void store_as(const AttentionCall& call, int64_t index, const Softmax& softmax) {
   T* to = static_cast<T*>(call.out) + index * call.head_size;
-  const float mass = softmax.mass == 0 ? 1.0f : softmax.mass;  // an empty path leaves zeros
-  for (int64_t i = 0; i < call.head_size; i += 8) store8(to + i, load8(softmax.sum + i) / mass);
+  const float exp_sum = softmax.exp_sum == 0 ? 1.0f : softmax.exp_sum;  // an empty path leaves zeros
+  for (int64_t i = 0; i < call.head_size; i += 8) store8(to + i, load8(softmax.sum + i) / exp_sum);
 }
 
 void store_result(const AttentionCall& call, int64_t index, const Softmax& softmax) {
@@ -123,7 +123,7 @@ void keep_partial(const AttentionCall& call, int64_t index, int64_t split, const
   float* at = splits.partials + (index * splits.count + split) * (call.head_size + 2);
   std::memcpy(at, softmax.sum, call.head_size * sizeof(float));
   at[call.head_size] = softmax.largest;
-  at[call.head_size + 1] = softmax.mass;
+  at[call.head_size + 1] = softmax.exp_sum;
 }
 
 Group group_of(const AttentionCall& call, const AttentionItem& item, Query* queries, float* block) {

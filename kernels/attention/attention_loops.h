@@ -8,8 +8,8 @@ namespace clover::kernels::cpu {
 
 /// Partial results, one for each split (split_keys positions), where threads share the keys of few rows.
 struct AttentionSplits {
-  // [rows * query_heads, count, head_size + 2]: weighted values, then the largest score, then the mass (sum
-  // of weights exp(score - largest)). Null: one thread takes all keys of a row.
+  // [rows * query_heads, count, head_size + 2]: weighted values, then the largest score, then the exp_sum
+  // (sum of weights exp(score - largest)). Null: one thread takes all keys of a row.
   float* partials;
   int64_t count;  // splits of the longest path; 1 if partials is null
 };

@@ -10,7 +10,7 @@ namespace clover::kernels::cuda {
 namespace {
 
 /// Partial results in the workspace: weighted values [rows, query heads, parts, head size], then the stats,
-/// {largest score, mass} [rows, query heads, parts, 2]. `index` is row * query heads + head.
+/// {largest score, exp_sum} [rows, query heads, parts, 2]. `index` is row * query heads + head.
 class Partials {
  public:
   __device__ Partials(const AttentionCall& call, int64_t parts, float* workspace)
@@ -30,9 +30,9 @@ class Partials {
   float *sums_, *stats_;
 };
 
-/// The weighted mean; 0 for an empty path, which has no mass.
-__device__ inline float mean_of(float sum, float mass) {
-  return mass == 0 ? 0 : sum / mass;
+/// The weighted mean; 0 for an empty path, whose exp_sum is 0.
+__device__ inline float mean_of(float sum, float exp_sum) {
+  return exp_sum == 0 ? 0 : sum / exp_sum;
 }
 
 /// Sets the result to that of no keys.
@@ -41,7 +41,7 @@ __device__ __forceinline__ void begin_result(const Tile<Tiles>& tile, Sums<Eight
   sums = {};
   if (threadIdx.x >= Tile<Tiles>::queries) return;
   tile.largest[threadIdx.x] = minus_infinity();
-  tile.mass[threadIdx.x] = 0;
+  tile.exp_sum[threadIdx.x] = 0;
 }
 
 /// For each of the thread's queries for which wanted(query) is true: body(dimension, {sum, next dimension's
@@ -78,7 +78,7 @@ __device__ inline void write_partial(const Work& work, const Tile<Tiles>& tile, 
       [&](int dimension, float2 two) { *reinterpret_cast<float2*>(to + dimension) = two; });
   const int query = threadIdx.x;
   if (query < work.queries() && has(query))
-    *partials.stats(work.index_of(query), part) = {tile.largest[query], tile.mass[query]};
+    *partials.stats(work.index_of(query), part) = {tile.largest[query], tile.exp_sum[query]};
 }
 
 /// Writes the result of a tile with one part: the same bits that merge_query would yield. Adding 0 turns -0
@@ -86,44 +86,44 @@ __device__ inline void write_partial(const Work& work, const Tile<Tiles>& tile, 
 template <int Tiles, int Eights>
 __device__ inline void write_result(const Work& work, const Tile<Tiles>& tile, const Sums<Eights>& sums) {
   int64_t begin = 0;
-  float mass = 0;
+  float exp_sum = 0;
   each_two<Tiles>(
       work, sums,
       [&](int query) {
         begin = work.index_of(query) * work.call.head_size;
-        mass = tile.mass[query];
+        exp_sum = tile.exp_sum[query];
         return true;
       },
       [&](int dimension, float2 two) {
-        store_as(work.call.out, work.call.result, begin + dimension, mean_of(0.0f + two.x, mass));
-        store_as(work.call.out, work.call.result, begin + dimension + 1, mean_of(0.0f + two.y, mass));
+        store_as(work.call.out, work.call.result, begin + dimension, mean_of(0.0f + two.x, exp_sum));
+        store_as(work.call.out, work.call.result, begin + dimension + 1, mean_of(0.0f + two.y, exp_sum));
       });
 }
 
 /// How up to `Blocks` partial results merge into one part, by online softmax: the factors for the sum so far
-/// and for the partial result that is added, and the part's largest score and mass.
+/// and for the partial result that is added, and the part's largest score and exp_sum.
 template <int Blocks>
 struct Folding {
-  float shrink[Blocks], grow[Blocks];
-  float largest = minus_infinity(), mass = 0;
+  float old_scale[Blocks], new_scale[Blocks];
+  float largest = minus_infinity(), exp_sum = 0;
 
   __device__ Folding(const float2* stats, int count) {
 #pragma unroll
     for (int i = 0; i < Blocks; ++i) {
-      shrink[i] = 1, grow[i] = 0;
+      old_scale[i] = 1, new_scale[i] = 0;
       if (i >= count) continue;
       const float2 stat = __ldcg(stats + i);
       const float new_largest = larger(stat.x, largest);
-      shrink[i] = exp_scalar(largest - new_largest), grow[i] = exp_scalar(stat.x - new_largest);
-      mass = fold(mass, shrink[i], stat.y, grow[i]);
+      old_scale[i] = exp_scalar(largest - new_largest), new_scale[i] = exp_scalar(stat.x - new_largest);
+      exp_sum = fold(exp_sum, old_scale[i], stat.y, new_scale[i]);
       largest = new_largest;
     }
   }
 };
 template <>
 struct Folding<1> {
-  float largest, mass;
-  __device__ Folding(const float2* stats, int) : largest(__ldcg(stats).x), mass(__ldcg(stats).y) {}
+  float largest, exp_sum;
+  __device__ Folding(const float2* stats, int) : largest(__ldcg(stats).x), exp_sum(__ldcg(stats).y) {}
 };
 
 /// Four dimensions of a part, merged from min(count, Blocks) partial results at `from`, `width` numbers
@@ -137,12 +137,12 @@ __device__ inline float4 folded(const Folding<Blocks>& mine, int lane, const flo
     float4 x{0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < Blocks; ++i) {
-      const float shrink = __shfl_sync(all_lanes, mine.shrink[i], lane),
-                  grow = __shfl_sync(all_lanes, mine.grow[i], lane);
+      const float old_scale = __shfl_sync(all_lanes, mine.old_scale[i], lane),
+                  new_scale = __shfl_sync(all_lanes, mine.new_scale[i], lane);
       if (i >= count) continue;
       const float4 more = __ldcg(reinterpret_cast<const float4*>(from + i * width));
-      x = {fold(x.x, shrink, more.x, grow), fold(x.y, shrink, more.y, grow), fold(x.z, shrink, more.z, grow),
-           fold(x.w, shrink, more.w, grow)};
+      x = {fold(x.x, old_scale, more.x, new_scale), fold(x.y, old_scale, more.y, new_scale),
+           fold(x.z, old_scale, more.z, new_scale), fold(x.w, old_scale, more.w, new_scale)};
     }
     return x;
   }
@@ -164,7 +164,7 @@ __device__ inline void merge_query(const AttentionCall& call, const Partials& pa
     const bool inside = dimension < width;
     const float* from = partials.sums(index, 0) + (inside ? dimension : 0);
     float4 sum{0, 0, 0, 0};
-    float mass = 0;
+    float exp_sum = 0;
 #pragma unroll 1
     for (int first = 0; first < parts; first += warp_size) {
       const int batch_parts = parts - first < warp_size ? parts - first : warp_size;
@@ -172,7 +172,7 @@ __device__ inline void merge_query(const AttentionCall& call, const Partials& pa
       const Folding<Blocks> folding(stats + first_partial, count - first_partial);
       // A part without keys has -inf as its largest score, and -inf - (-inf) would be NaN.
       const float share = folding.largest == top ? 1 : exp_scalar(folding.largest - top);
-      mass += lane < batch_parts ? share * folding.mass : 0;
+      exp_sum += lane < batch_parts ? share * folding.exp_sum : 0;
 #pragma unroll(Blocks == 1 ? 4 : 1)
       for (int i = 0; i < batch_parts; ++i) {
         const int merged = (first + i) * Blocks;
@@ -182,10 +182,10 @@ __device__ inline void merge_query(const AttentionCall& call, const Partials& pa
             sum.w += share_of_part * x.w;
       }
     }
-    mass = warp_sum(mass);
+    exp_sum = warp_sum(exp_sum);
     if (!inside) continue;
-    const float means[4] = {mean_of(sum.x, mass), mean_of(sum.y, mass), mean_of(sum.z, mass),
-                            mean_of(sum.w, mass)};
+    const float means[4] = {mean_of(sum.x, exp_sum), mean_of(sum.y, exp_sum), mean_of(sum.z, exp_sum),
+                            mean_of(sum.w, exp_sum)};
 #pragma unroll
     for (int i = 0; i < 4; ++i) store_as(call.out, call.result, index * width + dimension + i, means[i]);
   }

@@ -9,16 +9,16 @@
 namespace clover::kernels::cpu {
 namespace {
 
-/// The softmax over some keys, before division by its mass.
+/// The softmax over some keys, before division by exp_sum.
 struct Softmax {
   float* sum;     // [d] values weighted by exp(score - largest)
   float largest;  // score; -inf without keys
-  float mass;     // sum of the weights
+  float exp_sum;  // sum of the weights
 
   void clear(int64_t d) {
     std::memset(sum, 0, d * sizeof(float));
     largest = -__builtin_inff();
-    mass = 0;
+    exp_sum = 0;
   }
 };
 
@@ -49,13 +49,13 @@ float largest_of(const Query& query, int64_t count) {
 }
 
 /// Turns the scores of a block of `count` keys into weights exp(score - largest). Multiplies query.sum and
-/// query.mass, which hold the blocks before, by exp(query.largest - largest), so that they are relative to
-/// `largest` too; then adds the weights to the mass. The weighted values are added to query.sum later
+/// query.exp_sum, which hold the blocks before, by exp(query.largest - largest), so that they are relative to
+/// `largest` too; then adds the weights to exp_sum. The weighted values are added to query.sum later
 /// (add_values_of_all in attention_block.h).
 /// `largest`: largest_of the block.
 void merge_block(Query& query, int64_t count, int64_t d, float largest) {
   constexpr int64_t step = lane_count<F32xN>;
-  F32x8 mass{};
+  F32x8 exp_sum{};
   int64_t j = 0;
   for (; j + 3 * step < count; j += 4 * step) {
     F32xN weights[4];
@@ -64,20 +64,20 @@ void merge_block(Query& query, int64_t count, int64_t d, float largest) {
     exp_lanes(weights);
     unroll<4>([&](auto k) CLOVER_INLINED {
       store_lanes(query.score + j + k * step, weights[k]);
-      mass = add_halves_in_turn(mass, weights[k]);
+      exp_sum = add_halves_in_turn(exp_sum, weights[k]);
     });
   }
   for (; j < count; j += step) {
     const F32xN weight = exp_lanes(load_lanes<F32xN>(query.score + j) - largest);
     store_lanes(query.score + j, weight);
-    mass = add_halves_in_turn(mass, weight);
+    exp_sum = add_halves_in_turn(exp_sum, weight);
   }
   if (query.largest == largest && largest > -__builtin_inff()) {  // the common case: no need to multiply by 1
-    query.mass += sum8(mass);
+    query.exp_sum += sum8(exp_sum);
     return;
   }
   const float shrink = exp_lanes(splat(query.largest - largest))[0];
-  query.mass = query.mass * shrink + sum8(mass);
+  query.exp_sum = query.exp_sum * shrink + sum8(exp_sum);
   query.largest = largest;
   for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
 }
@@ -99,7 +99,7 @@ void merge_splits(Softmax& x, const Softmax& next, int64_t d) {
       next.largest == new_largest ? 1.0f : exp_lanes(splat(next.largest - new_largest))[0];
   for (int64_t i = 0; i < d; i += 8)
     store8(x.sum + i, load8(x.sum + i) * shrink + load8(next.sum + i) * next_shrink);
-  x.mass = x.mass * shrink + next.mass * next_shrink;
+  x.exp_sum = x.exp_sum * shrink + next.exp_sum * next_shrink;
   x.largest = new_largest;
 }
 

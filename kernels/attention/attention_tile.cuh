@@ -3,11 +3,12 @@
 #include "kernels/attention/attention_plan.h"
 #include "kernels/gpu/device.cuh"
 
-// A tile of 16 or 32 queries against one block of 64 keys, on tensor cores yet in fp32 precision. An fp32
+// A tile of 16 or 32 queries against one block of 64 keys, on tensor cores yet in fp32 precision. "Weights"
+// are those of the values: exp(score - largest score), not yet divided by their sum. An fp32
 // number has 24 significant bits, so it is the sum of three bf16 numbers of 8 bits: its bf16 parts. Queries
 // and weights are multiplied as three parts, cached keys and values as one (bf16), two (fp16) or three
-// (fp32); products of parts that are below 2^-24 of the whole are left out. (attention_plan.h calls something
-// else "part": the blocks of keys of a partial result.)
+// (fp32); products of parts that are below 2^-24 of the whole are left out. (In attention_plan.h a part is
+// something else: the blocks of keys of a partial result.)
 namespace clover::kernels::cuda {
 namespace {
 
@@ -23,8 +24,8 @@ template <>
 constexpr int bf16_parts<float> = 3;
 constexpr int query_parts = 3;  // bf16 parts of a query's or weight's number
 
-/// Whether keys and values use the same shared memory in turn; otherwise several parts of the largest heads
-/// would not fit.
+/// Whether keys and values use the same shared memory in turn. With several parts a number, keys and
+/// values of the largest heads would not fit together.
 template <class T>
 constexpr bool keys_values_share_memory = bf16_parts<T> > 1;
 
@@ -46,16 +47,16 @@ template <int Tiles>
 class Tile {
  public:
   static constexpr int queries = Tiles * tensor_queries;
-  static constexpr int places = 3;  // blocks of keys whose cache rows may be looked up at once
+  static constexpr int places = 3;  // blocks whose `place` is held: the present one and the next two
   Bf16* query;                      // [query_parts, queries, key_step]
   Bf16* key;                        // [stages, bf16_parts, 64, key_step]
   Bf16* value;                      // [stages, bf16_parts, 64, value_step]
   // [queries, query_parts, weight_stride] weights; before they are known, each query's 64 scores (fp32)
   Bf16* weight;
-  float *largest, *mass;  // [queries] largest score so far, and sum of weights relative to it
-  float *shrink, *grow;   // [queries] factors of `fold` for the present block; shrink < 0: skip it
-  int32_t* place;         // [places, 64] offset in the cache of each key, in units of 8 elements; -1: no key
-  int head, size;         // head size, and the same rounded up to a multiple of 16
+  float *largest, *exp_sum;      // [queries] largest score so far, and sum of the weights relative to it
+  float *old_scale, *new_scale;  // [queries] of `fold` for the present block; old_scale < 0: skip it
+  int32_t* place;  // [places, 64] offset in the cache of each key, in units of 8 elements; -1: no key
+  int head, size;  // dimensions of a head, and the same rounded up to a multiple of 16
   int key_step, value_step;              // elements from one row to the next
   int key_stage_size, value_stage_size;  // elements of a stage
 
@@ -95,9 +96,9 @@ class Tile {
     value = share ? key : key + stages * key_stage_size;
     weight = share ? key + larger_of(key_stage_size, value_stage_size) : value + stages * value_stage_size;
     largest = reinterpret_cast<float*>(weight + query_parts * queries * weight_stride);
-    mass = largest + queries;
-    shrink = mass + queries;
-    grow = shrink + queries;
+    exp_sum = largest + queries;
+    old_scale = exp_sum + queries;
+    new_scale = old_scale + queries;
   }
 };
 
@@ -123,8 +124,8 @@ struct Work {
   }
 };
 
-/// Copies the tile's queries to shared memory, in parts. Places without a query are not written; their
-/// results are not used.
+/// Copies the tile's queries to shared memory, in parts. Rows of the tile without a query are not written;
+/// their results are not used.
 template <int Tiles>
 __device__ inline void load_queries(const Work& work, const Tile<Tiles>& tile) {
   constexpr int at_once = 4;
@@ -197,7 +198,7 @@ struct LanePlace {
   static constexpr int warps_per_tile = warps / Tiles;
   int tile = threadIdx.x / warp_size / warps_per_tile;  // of 16 queries
   int warp = threadIdx.x / warp_size % warps_per_tile;  // number among the warps of that tile
-  int group = threadIdx.x % warp_size / 4;              // query, and query - 8, in that tile
+  int group = threadIdx.x % warp_size / 4;              // the thread has queries group and group + 8 of it
   int in_group = threadIdx.x % 4;                       // pair of columns in each eight
 
   __device__ int query(int half) const { return tile * tensor_queries + half * 8 + group; }
@@ -205,17 +206,18 @@ struct LanePlace {
   __device__ int eight(int i) const { return 8 * (warp + warps_per_tile * i); }
 };
 
-/// How many of a tensor core's 16 rows hold queries. With eight, the other rows are not read from shared
-/// memory.
+/// How many of a tensor core's 16 rows hold queries. With eight, the others are not read from shared memory.
 enum class Rows { eight, sixteen };
 
-/// Writes the scores of the warp's tile of 16 queries, for its share of the block's keys, to tile.scores.
-/// `Parts`: bf16 parts of a key's number.
+/// Writes the scores of the warp's tile of 16 queries, for its share of the block's keys (`Tiles` times
+/// eight: the warps of a tile share 64), to tile.scores. A thread reads four neighbouring dimensions of
+/// queries and keys and multiplies them as if they were those that multiply_add names: all are summed, so
+/// order does not matter as long as both agree. `Parts`: bf16 parts of a key's number.
 template <int Parts, int Size, Rows Used, int Tiles>
 __device__ __forceinline__ void score_block(const AttentionCall& call, const Tile<Tiles>& tile,
                                             const Bf16* keys) {
   const LanePlace<Tiles> lane;
-  float sum[query_parts][Tiles][4] = {};  // one sum for each part, because dependent products wait
+  float sum[query_parts][Tiles][4] = {};  // one for each part, so that products do not wait for each other
 #pragma unroll
   for (int first = 0; first < (Size > 0 ? Size : tile.size); first += 16) {
     const int at = first + 4 * lane.in_group;
@@ -254,15 +256,16 @@ __device__ __forceinline__ void score_block(const AttentionCall& call, const Til
   }
 }
 
-/// Merges the sum so far and the sum over more keys, each scaled to the new largest score.
-__device__ __forceinline__ float fold(float sum, float shrink, float more, float grow) {
-  return sum * shrink + more * grow;
+/// Merges the sum so far and the sum over more keys, each scaled to the new largest score by a factor of at
+/// most 1.
+__device__ __forceinline__ float fold(float sum, float old_scale, float more, float new_scale) {
+  return sum * old_scale + more * new_scale;
 }
 
 /// Turns the scores of some queries for a block of keys into weights, and updates the queries' largest
-/// scores, masses, shrink and grow.  count[q] is the number of keys of query[q]; 0: the query skips the
-/// block.  A block's weights are relative to its own largest score, so they do not depend on the blocks
-/// before.
+/// scores, exp_sum, old_scale and new_scale.  count[q] is the number of keys of query[q]; 0: the query skips
+/// the block; its weights mean nothing, and add_block leaves them out.  A block's weights are relative to its
+/// own largest score, so they do not depend on the blocks before.
 template <int Queries, int Tiles>
 __device__ __forceinline__ void weigh_queries(const Tile<Tiles>& tile, const int (&query)[Queries],
                                               const int (&count)[Queries]) {
@@ -273,7 +276,7 @@ __device__ __forceinline__ void weigh_queries(const Tile<Tiles>& tile, const int
   if (no_keys) {
 #pragma unroll
     for (int q = 0; q < Queries; ++q)
-      if (lane == q) tile.shrink[query[q]] = -1;
+      if (lane == q) tile.old_scale[query[q]] = -1;
     return;
   }
   float largest[Queries], x[Queries][2], total[Queries];
@@ -290,11 +293,10 @@ __device__ __forceinline__ void weigh_queries(const Tile<Tiles>& tile, const int
 #pragma unroll
     for (int q = 0; q < Queries; ++q)
       largest[q] = larger(__shfl_xor_sync(all_lanes, largest[q], lane_distance), largest[q]);
-      // A query that skips the block gets weights, too, which are not used.
 #pragma unroll
   for (int q = 0; q < Queries; ++q) {
     float low = exp_scalar(x[q][0] - largest[q]), high = exp_scalar(x[q][1] - largest[q]);
-    total[q] = (0.0f + low) + high;
+    total[q] = low + high;
 #pragma unroll
     for (int part = 0; part < query_parts; ++part) {
       const uint32_t two = pack_two_bf16(low, high);
@@ -316,11 +318,12 @@ __device__ __forceinline__ void weigh_queries(const Tile<Tiles>& tile, const int
   }
   if (lane >= Queries) return;
   const float old_largest = tile.largest[own_query], new_largest = larger(own_largest, old_largest);
-  const float shrink = exp_scalar(old_largest - new_largest), grow = exp_scalar(own_largest - new_largest);
-  tile.shrink[own_query] = own_count > 0 ? shrink : -1;
-  tile.grow[own_query] = grow;
+  const float old_scale = exp_scalar(old_largest - new_largest),
+              new_scale = exp_scalar(own_largest - new_largest);
+  tile.old_scale[own_query] = own_count > 0 ? old_scale : -1;
+  tile.new_scale[own_query] = new_scale;
   if (own_count <= 0) return;
-  tile.mass[own_query] = fold(tile.mass[own_query], shrink, own_total, grow);
+  tile.exp_sum[own_query] = fold(tile.exp_sum[own_query], old_scale, own_total, new_scale);
   tile.largest[own_query] = new_largest;
 }
 
@@ -366,13 +369,13 @@ __device__ __forceinline__ void add_block(const Tile<Tiles>& tile, const Bf16* v
   }
 #pragma unroll
   for (int half = 0; half < (Used == Rows::sixteen ? 2 : 1); ++half) {
-    const float shrink = tile.shrink[lane.query(half)], grow = tile.grow[lane.query(half)];
-    if (shrink < 0) continue;  // the query skips the block
+    const float old_scale = tile.old_scale[lane.query(half)], new_scale = tile.new_scale[lane.query(half)];
+    if (old_scale < 0) continue;  // the query skips the block
 #pragma unroll
     for (int i = 0; i < Eights; ++i)
 #pragma unroll
       for (int j = 2 * half; j < 2 * half + 2; ++j)
-        sums.x[i][j] = fold(sums.x[i][j], shrink, block.x[i][j], grow);
+        sums.x[i][j] = fold(sums.x[i][j], old_scale, block.x[i][j], new_scale);
   }
 }
 

@@ -146,7 +146,7 @@ void score_tiles(const char* packed, const char* const* tiles, int64_t count, in
   });
 }
 
-/// Turns `count` scores into weights, split into parts, and updates the query's largest score and mass.
+/// Turns `count` scores into weights, split into parts, and updates the query's largest score and exp_sum.
 /// Returns the factor that rescales the query's sum so far.
 float weigh_scores(Query& query, int64_t count, char* weights) {
   F32x16 score[4], best = F32x16{} + query.largest;
@@ -157,10 +157,10 @@ float weigh_scores(Query& query, int64_t count, char* weights) {
     best = score[t] > best ? score[t] : best;  // keeps `best` where a score is NaN
   });
   const float largest = max_lane(best);
-  F32x16 mass{};
+  F32x16 exp_sum{};
   unroll<4>([&](auto t) CLOVER_INLINED { score[t] -= largest; });
   exp_lanes(score);
-  unroll<4>([&](auto t) CLOVER_INLINED { mass += score[t]; });
+  unroll<4>([&](auto t) CLOVER_INLINED { exp_sum += score[t]; });
   for (int part = 0; part < float_parts; ++part, weights += tile_queries * block_keys * 2) {
     unroll<2>([&](auto half) CLOVER_INLINED {
       const U32x16 low = take_part(score[2 * half]);
@@ -168,7 +168,7 @@ float weigh_scores(Query& query, int64_t count, char* weights) {
     });
   }
   const float shrink = exp_lanes(splat(query.largest - largest))[0];
-  query.mass = query.mass * shrink + sum8(lower_half(mass) + upper_half(mass));
+  query.exp_sum = query.exp_sum * shrink + sum8(lower_half(exp_sum) + upper_half(exp_sum));
   query.largest = largest;
   return shrink;
 }

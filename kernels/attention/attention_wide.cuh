@@ -179,11 +179,11 @@ class GroupRows {
 };
 
 /// A thread's share of the results of its two queries so far: weighted values (x, in wgmma's accumulator
-/// layout), largest scores, and masses (sums of weights relative to the largest score).
+/// layout), largest scores, and sums of exponentials (sums of weights relative to the largest score).
 template <int Size>
 struct WideSums {
   float x[Size / 64][8][4];
-  float largest[2], mass[2];
+  float largest[2], exp_sum[2];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -193,24 +193,24 @@ struct WideSums {
 #pragma unroll
         for (int j = 0; j < 4; ++j) x[half][i][j] = 0;
     largest[0] = largest[1] = minus_infinity();
-    mass[0] = mass[1] = 0;
+    exp_sum[0] = exp_sum[1] = 0;
   }
 };
 
 /// The factors by which a query's result so far and that of a block are multiplied before they are added.
 struct Fold {
-  float shrink, grow;
-  /// Updates `largest` and `mass`.
-  __device__ __forceinline__ Fold(float& largest, float& mass, float block_largest, float block_mass) {
+  float old_scale, new_scale;
+  /// Updates `largest` and `exp_sum`.
+  __device__ __forceinline__ Fold(float& largest, float& exp_sum, float block_largest, float block_exp_sum) {
     const float new_largest = larger(block_largest, largest);
-    shrink = exp2_approx(largest - new_largest), grow = exp2_approx(block_largest - new_largest);
+    old_scale = exp2_approx(largest - new_largest), new_scale = exp2_approx(block_largest - new_largest);
     largest = new_largest;
-    mass = of(mass, block_mass);
+    exp_sum = of(exp_sum, block_exp_sum);
   }
   /// For a block that the query does not attend to.
-  __device__ __forceinline__ Fold() : shrink(1), grow(0) {}
+  __device__ __forceinline__ Fold() : old_scale(1), new_scale(0) {}
   __device__ __forceinline__ float of(float sum, float more) const {
-    return fused_multiply_add(more, grow, sum * shrink);
+    return fused_multiply_add(more, new_scale, sum * old_scale);
   }
 };
 
@@ -221,12 +221,12 @@ __device__ __forceinline__ float quad_reduce(float x, const Combine& combine) {
   return combine(x, __shfl_xor_sync(all_lanes, x, 2));
 }
 
-/// Turns the thread's scores of a block into `weights`, rounded to T, and computes `largest` and `mass` of
+/// Turns the thread's scores of a block into `weights`, rounded to T, and computes `largest` and `exp_sum` of
 /// its two queries, which attend to `count` keys of the block. weights[s] is the operand `a` of multiply_add
 /// for keys 16 s to 16 s + 15.
 template <class T>
 __device__ __forceinline__ void weigh(float (&scores)[8][4], const int (&count)[2], uint32_t (&weights)[4][4],
-                                      float (&largest)[2], float (&mass)[2]) {
+                                      float (&largest)[2], float (&exp_sum)[2]) {
   const int in_group = threadIdx.x % 4;
 #pragma unroll
   for (int query = 0; query < 2; ++query) {
@@ -253,7 +253,7 @@ __device__ __forceinline__ void weigh(float (&scores)[8][4], const int (&count)[
       sum += low + high;
       weights[i / 2][i % 2 * 2 + query] = rounded_two(low, high, T{});
     }
-    mass[query] = quad_reduce(sum, [](float a, float b) { return a + b; });
+    exp_sum[query] = quad_reduce(sum, [](float a, float b) { return a + b; });
   }
 }
 
@@ -283,14 +283,14 @@ class WideGroup {
 
   /// Computes the next step of the ring; the thread's two queries attend to `count` of its keys.
   __device__ __forceinline__ void attend(const int (&count)[2]) {
-    float largest[2], mass[2];
+    float largest[2], exp_sum[2];
     uint32_t weights[4][4];
     {
       float scores[8][4];
       score(scores);
-      weigh<T>(scores, count, weights, largest, mass);
+      weigh<T>(scores, count, weights, largest, exp_sum);
     }
-    const Fold folds[2] = {fold(0, count[0], largest, mass), fold(1, count[1], largest, mass)};
+    const Fold folds[2] = {fold(0, count[0], largest, exp_sum), fold(1, count[1], largest, exp_sum)};
     wait_for_phase(memory_.values_full(position_.stage), position_.round);
     const unsigned char* values = memory_.values(position_.stage);
 #pragma unroll
@@ -338,9 +338,9 @@ class WideGroup {
   }
 
   __device__ __forceinline__ Fold fold(int query, int count, const float (&largest)[2],
-                                       const float (&mass)[2]) {
+                                       const float (&exp_sum)[2]) {
     if (count <= 0) return Fold();
-    return Fold(sums.largest[query], sums.mass[query], largest[query], mass[query]);
+    return Fold(sums.largest[query], sums.exp_sum[query], largest[query], exp_sum[query]);
   }
 
   __device__ __forceinline__ void release(Barrier* barrier) const {

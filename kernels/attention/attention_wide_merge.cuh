@@ -44,20 +44,20 @@ __device__ __forceinline__ void each_two_of(const WideSums<Size>& sums, int quer
            sums.x[half][i][2 * query + 1]);
 }
 
-/// Writes partial result number `part` of those of the thread's queries that have any mass, and clears
-/// `sums`.
+/// Writes partial result number `part` of those of the thread's queries that have attended to a key, and
+/// clears `sums`.
 template <int Size>
 __device__ __forceinline__ void write_wide_partial(const WideWork& work, const OwnQuery (&own)[2], int part,
                                                    WideSums<Size>& sums, const Partials& partials) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    if (!own[i].exists() || sums.mass[i] == 0) continue;
+    if (!own[i].exists() || sums.exp_sum[i] == 0) continue;
     const int64_t index = work.index_of(own[i].query);
     float* to = partials.sums(index, part);
     each_two_of(sums, i, [&](int dimension, float first, float second) {
       *reinterpret_cast<float2*>(to + dimension) = {first, second};
     });
-    if (threadIdx.x % 4 == 0) *partials.stats(index, part) = {sums.largest[i], sums.mass[i]};
+    if (threadIdx.x % 4 == 0) *partials.stats(index, part) = {sums.largest[i], sums.exp_sum[i]};
   }
   sums.clear();
 }
@@ -70,7 +70,7 @@ __device__ __forceinline__ void write_wide_result(const WideWork& work, const Ow
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (!own[i].exists()) continue;
-    const float share = sums.mass[i] == 0 ? 0 : 1 / sums.mass[i];
+    const float share = sums.exp_sum[i] == 0 ? 0 : 1 / sums.exp_sum[i];
     const int64_t begin = work.index_of(own[i].query) * Size;
     as_element(work.call.result, [&](auto zero) {
       auto* to = static_cast<decltype(zero)*>(work.call.out) + begin;
@@ -86,8 +86,8 @@ template <int Size>
 __device__ __forceinline__ void add_part(WideSums<Size>& result, WideSums<Size>& part) {
 #pragma unroll
   for (int query = 0; query < 2; ++query) {
-    if (part.mass[query] == 0) continue;
-    const Fold fold(result.largest[query], result.mass[query], part.largest[query], part.mass[query]);
+    if (part.exp_sum[query] == 0) continue;
+    const Fold fold(result.largest[query], result.exp_sum[query], part.largest[query], part.exp_sum[query]);
 #pragma unroll
     for (int half = 0; half < Size / 64; ++half)
 #pragma unroll
@@ -103,11 +103,11 @@ __device__ __forceinline__ void add_part(WideSums<Size>& result, WideSums<Size>&
 template <int Size>
 struct Merged {
   static constexpr int width = Size / warp_size;
-  float largest = minus_infinity(), mass = 0;
+  float largest = minus_infinity(), exp_sum = 0;
   float x[width] = {};
 
   __device__ __forceinline__ void add(const Merged& more) {
-    const Fold fold(largest, mass, more.largest, more.mass);
+    const Fold fold(largest, exp_sum, more.largest, more.exp_sum);
 #pragma unroll
     for (int i = 0; i < width; ++i) x[i] = fold.of(x[i], more.x[i]);
   }
@@ -116,7 +116,7 @@ struct Merged {
     const float2 stat = __ldcg(partials.stats(index, number));
     const Lanes lanes =
         __ldcg(reinterpret_cast<const Lanes*>(partials.sums(index, number)) + threadIdx.x % warp_size);
-    largest = stat.x, mass = stat.y;
+    largest = stat.x, exp_sum = stat.y;
     __builtin_memcpy(x, &lanes, sizeof x);
   }
 };
@@ -142,7 +142,7 @@ __device__ inline void merge_wide_query(const AttentionCall& call, const Partial
       part = {};
     }
   }
-  const float share = result.mass == 0 ? 0 : 1 / result.mass;
+  const float share = result.exp_sum == 0 ? 0 : 1 / result.exp_sum;
   const int64_t at = index * Size + threadIdx.x % warp_size * Merged<Size>::width;
   as_element(call.result, [&](auto zero) {
     auto* to = static_cast<decltype(zero)*>(call.out) + at;
