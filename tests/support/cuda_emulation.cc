@@ -294,9 +294,18 @@ void arrive_in_memory(const AsyncCopy& copy) {
 
 }  // namespace
 
+void expect_written(const void* from) {
+  if (prior_kernel_output == nullptr || self().has_waited_for_prior_kernel) return;
+  const auto* begin = static_cast<const unsigned char*>(prior_kernel_output);
+  const auto* copied = static_cast<const unsigned char*>(from);  // 16 bytes
+  if (copied + 16 > begin && copied < begin + prior_kernel_result.size())
+    fail("a copy begins before what it reads was waited for");
+}
+
 void copy_async(void* to, const void* from, bool zeros) {
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || (!zeros && reinterpret_cast<uintptr_t>(from) % 16 != 0))
     fail("an asynchronous copy that is not aligned to 16 bytes");
+  if (!zeros) expect_written(from);
   const AsyncCopy copy{to, from, zeros};
   self().copies.add(copy);
   std::memset(to, 0xff, 16);  // the copy may arrive at any time from now on, so nothing may be read there

@@ -39,7 +39,10 @@ void arrive_in_memory(const BoxCopy& copy) {
 
 void begin_copy(BoxCopy copy) {
   // The copy may arrive at any time from now on, so nothing may be read there.
-  for (const Chunk& chunk : copy.chunks) std::memset(chunk.to, 0xff, 16);
+  for (const Chunk& chunk : copy.chunks) {
+    if (chunk.from != nullptr) expect_written(chunk.from);
+    std::memset(chunk.to, 0xff, 16);
+  }
   if (copies_arrive_at_once()) return arrive_in_memory(copy);
   pending_copies.push_back(std::move(copy));
 }

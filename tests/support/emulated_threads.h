@@ -115,6 +115,10 @@ bool has_ended(int block);
 /// arrive only when they are waited for.
 bool copies_arrive_at_once();
 
+/// Fails if an asynchronous copy from this memory begins too early: the prior kernel seems to write there
+/// (test::last_kernel_writes), and the current thread has not waited for it.
+void expect_written(const void* from);
+
 // Copies by copy_box (emulated_copies.cc).
 
 /// Completes the pending copies that `barrier` counts, and returns whether its phase `phase` has ended.
