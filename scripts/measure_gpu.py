@@ -9,7 +9,7 @@ decoding steps, drafting, equal answers, tokens/s, training, sanitizers.
 The most important parts come first; each writes its entry of gpu.json and gpu.md.  When a part fails or runs out of time,
 the others are still measured.  A part that is in gpu.json is not measured again without --again.
 
-What a part measures is in gpu/parts.py, the tables are in gpu/tables.py, the programs that run in gpu/programs.py.
+What a part measures is in gpu/parts.py and gpu/training.py, the tables are in gpu/tables.py, the programs that run in gpu/programs.py.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-from gpu import parts
+from gpu import parts, training
 from gpu.parts import Session, say
 from gpu.programs import BENCHES, MEBIBYTE, ROOT, TESTS, Failed, Programs, pack, unpack
 from gpu.tables import markdown
@@ -45,7 +45,8 @@ PARTS = {
     "attention": Part(parts.attention, 60, ("attention_bench",), ("device",)),
     "engine-tests": Part(parts.test_program("cuda_engine_test"), 90, ("cuda_engine_test",), ("device",)),
     "other-steps": Part(parts.other_steps, 120, ("clover-infer",), (*STEPS, "other_shape")),
-    "heads": Part(parts.heads, 180, ("clover-infer", "clover-train"), ("device", "target")),
+    "heads": Part(training.heads, 180, ("clover-infer", "clover-train"), ("device", "target")),
+    "fit-shape": Part(training.fit_shape, 60, ("clover-train",), ("device", "target", "other_shape")),
     "equal": Part(parts.equal, 100, ("clover-infer",), TEXT),
     "text": Part(parts.text, 120, ("clover-infer",), (*TEXT, "rounds")),
     "training-tests": Part(parts.test_program("cuda_training_test"), 60, ("cuda_training_test",), ("device",)),
@@ -92,7 +93,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="trained for the target (default: --build's, or what the part heads trains)")
     parser.add_argument("--input", type=Path, default=ROOT / "scripts" / "demo_data" / "eval_questions.jsonl", help="requests for equal and text")
     parser.add_argument("--shape", type=Path, default=shapes / f"{parts.AIMED_SHAPE}.json", help="config.json of what steps measures")
-    parser.add_argument("--other-shape", type=Path, default=shapes / "llama-3.1-8b.json", help="of what other-steps measures")
+    parser.add_argument("--other-shape", type=Path, default=shapes / "llama-3.1-8b.json", help="of what other-steps and fit-shape measure")
     parser.add_argument("--batch-sizes", type=sizes, default=[1, 4, 8, 16, 32, 48, 64], help="of steps and equal")
     parser.add_argument("--context", type=int, default=512, help="tokens behind which steps are measured")
     parser.add_argument("--rounds", type=int, default=2, help="times text, peers and steps measure everything")

@@ -46,7 +46,7 @@ BatchJob::Outcome BatchJob::run(const std::function<bool()>& stop,
   for (;;) {
     submit_lines(stop);
     if (decoder_.idle()) {
-      outcome_.interrupted = !exhausted_;  // `stop` was true before anything was submitted
+      outcome_.interrupted = !exhausted_;  // with input left, `stop` alone kept lines from being submitted
       break;
     }
     for (Completion& completion : decoder_.step()) take_completion(std::move(completion));
@@ -68,9 +68,9 @@ void BatchJob::submit_lines(const std::function<bool()>& stop) {
       return;
     }
     if (!reader_.too_long() && is_blank(text)) continue;
-    auto parsed = reader_.too_long()
-                      ? overlong_line(reader_.number(), reader_.limit())
-                      : parser_.parse(reader_.number(), text);  // also done lines: ids must be unique
+    // Lines that are answered already are parsed too: the parser sees to it that ids are unique.
+    auto parsed = reader_.too_long() ? overlong_line(reader_.number(), reader_.limit())
+                                     : parser_.parse(reader_.number(), text);
     if (output_.done(reader_.number()) || (settings_.is_mine && !settings_.is_mine(reader_.number())))
       continue;
     if (const BadLine* bad = std::get_if<BadLine>(&parsed)) {
@@ -93,7 +93,7 @@ void BatchJob::submit_line(InFlightLine line) {
 
 void BatchJob::take_completion(Completion completion) {
   const auto entry = in_flight_.find(InFlightLine::line_number_of(completion.tag));
-  if (entry == in_flight_.end()) return;  // the line has failed by another of its prompts
+  if (entry == in_flight_.end()) return;  // another prompt of the line has failed, and so the line
   InFlightLine& line = entry->second;
   try {
     if (!completion.error.empty()) throw data::InputError(completion.error);

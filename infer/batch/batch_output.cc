@@ -115,16 +115,16 @@ std::filesystem::path run_file_of(const std::filesystem::path& output) {
   return output.string() + ".run.json";
 }
 
-json to_json(const Took& took) {
-  return {{"seconds", took.seconds}, {"tokens", took.tokens}};
+json to_json(const AnsweringCost& cost) {
+  return {{"seconds", cost.seconds}, {"tokens", cost.tokens}};
 }
 
-std::optional<Took> took_of(const json& run_info) {
-  const auto took = run_info.find("took");
-  if (took == run_info.end() || !took->is_object()) return std::nullopt;
-  const json seconds = took->value("seconds", json()), tokens = took->value("tokens", json());
+std::optional<AnsweringCost> recorded_cost(const json& run_info) {
+  const auto cost = run_info.find("took");
+  if (cost == run_info.end() || !cost->is_object()) return std::nullopt;
+  const json seconds = cost->value("seconds", json()), tokens = cost->value("tokens", json());
   if (!seconds.is_number() || !tokens.is_number_integer() || seconds < 0 || tokens < 0) return std::nullopt;
-  return Took{seconds, tokens};
+  return AnsweringCost{seconds, tokens};
 }
 
 int64_t line_of_record(const json& record) {
@@ -213,7 +213,7 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_e
   run_info_ = std::move(run_info);
   run_info_["format_version"] = 1;
   if (has_answers) {
-    earlier_took_ = took_of(data::read_json(run_file_of(file_))).value_or(Took{});
+    earlier_cost_ = recorded_cost(data::read_json(run_file_of(file_))).value_or(AnsweringCost{});
   }
   write_run_info();
   if (!has_answers) return;
@@ -223,13 +223,13 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_e
 
 void BatchOutput::write_run_info() const {
   json run_info = run_info_;
-  if (took().seconds > 0) run_info["took"] = to_json(took());
+  if (cost().seconds > 0) run_info["took"] = to_json(cost());
   data::write_file_atomically(run_file_of(file_),
                               run_info.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 void BatchOutput::save_took() {
-  if (own_took_.seconds == 0) return;
+  if (own_cost_.seconds == 0) return;
   write_run_info();
 }
 

@@ -16,14 +16,14 @@ namespace clover::infer {
 inline constexpr const char* fingerprint_setting = "fingerprint";
 
 /// Wall-clock seconds of answering, of several ranks the sum; and tokens of the answers.
-struct Took {
+struct AnsweringCost {
   double seconds = 0;
   int64_t tokens = 0;
 };
 /// {"seconds", "tokens"}, as a run file and store.json hold them.
-nlohmann::json to_json(const Took& took);
+nlohmann::json to_json(const AnsweringCost& cost);
 /// "took" of a run file's content; nothing where it is missing or no pair of numbers from 0 on.
-std::optional<Took> took_of(const nlohmann::json& run_info);
+std::optional<AnsweringCost> recorded_cost(const nlohmann::json& run_info);
 
 /// OUTPUT, the output file of a batch job, which may be killed at any moment and continued.  Each record, one
 /// JSON object on a line, answers one input line, which is then done and never answered again.  The run file
@@ -61,10 +61,10 @@ class BatchOutput {
   /// What answering has taken in this process so far.  The run file says it as "took", {"seconds", "tokens"},
   /// together with what earlier processes and other ranks have taken.  It is written when the answers are
   /// flushed to the disk, and by save_took, so a kill loses seconds of it.
-  void set_took(Took own) { own_took_ = own; }
+  void set_cost(AnsweringCost own) { own_cost_ = own; }
   void save_took();
-  Took took() const {
-    return {earlier_took_.seconds + own_took_.seconds, earlier_took_.tokens + own_took_.tokens};
+  AnsweringCost cost() const {
+    return {earlier_cost_.seconds + own_cost_.seconds, earlier_cost_.tokens + own_cost_.tokens};
   }
 
  private:
@@ -80,11 +80,11 @@ class BatchOutput {
   void write_run_info() const;
 
   std::filesystem::path file_;
-  nlohmann::json run_info_;           // the content of the run file
-  Took earlier_took_, own_took_;      // see set_took
-  Descriptor descriptor_;             // of file_
-  std::unordered_set<int64_t> done_;  // input lines with a record
-  int64_t failed_ = 0;                // error records
+  nlohmann::json run_info_;                // the content of the run file
+  AnsweringCost earlier_cost_, own_cost_;  // see set_cost
+  Descriptor descriptor_;                  // of file_
+  std::unordered_set<int64_t> done_;       // input lines with a record
+  int64_t failed_ = 0;                     // error records
   std::string job_hash_;
   std::chrono::steady_clock::time_point last_sync_;
 };

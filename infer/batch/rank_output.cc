@@ -115,7 +115,7 @@ Shards find_shards(const fs::path& output, const json& run_info) {
 /// then removes the shards.  If the process is killed before it removes them, the next one repeats the merge;
 /// only what answering took is then counted twice.
 void merge(const std::vector<fs::path>& shards, BatchOutput& merged) {
-  Took took;
+  AnsweringCost cost;
   for (const fs::path& shard : shards) {
     LineReader reader(shard, BatchOutput::max_record_bytes);
     for (std::string text; reader.next(text);) {
@@ -127,10 +127,11 @@ void merge(const std::vector<fs::path>& shards, BatchOutput& merged) {
   }
   for (const fs::path& shard : shards) {
     if (!fs::exists(run_file_of(shard))) continue;
-    const Took of_shard = took_of(data::read_json(run_file_of(shard))).value_or(Took{});
-    took = {took.seconds + of_shard.seconds, took.tokens + of_shard.tokens};
+    const AnsweringCost of_shard =
+        recorded_cost(data::read_json(run_file_of(shard))).value_or(AnsweringCost{});
+    cost = {cost.seconds + of_shard.seconds, cost.tokens + of_shard.tokens};
   }
-  merged.set_took(took);
+  merged.set_cost(cost);
   merged.sync();
   for (const fs::path& shard : shards) {
     fs::remove(shard);  // before its run file, because a shard without one could not be merged

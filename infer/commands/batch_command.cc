@@ -104,7 +104,7 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
   };
   JobResult result;
   result.outcome = batch_job.run(interrupted, [&](const BatchJob::Outcome& so_far) {
-    output.set_took({seconds(), so_far.totals.tokens});
+    output.set_cost({seconds(), so_far.totals.tokens});
     on_step(batch_job.lines_read());
   });
   result.run.stats = job.engine.stats();
@@ -112,7 +112,7 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
   result.run.by_category = result.outcome.by_category;
   result.run.seconds = seconds();
   result.run.peak_memory = peak_memory();
-  if (result.outcome.answered > 0) output.set_took({result.run.seconds, result.run.totals.tokens});
+  if (result.outcome.answered > 0) output.set_cost({result.run.seconds, result.run.totals.tokens});
   output.save_took();
   job.engine.save_costs();
   return result;

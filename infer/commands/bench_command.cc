@@ -20,6 +20,7 @@
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
 #include "infer/requests/decode_flags.h"
+#include "infer/requests/loaded_model.h"
 #include "infer/requests/report.h"
 #include "model/checkpoint/heads_checkpoint.h"
 #include "model/drafters/factory.h"
@@ -53,30 +54,6 @@ std::vector<NamedDrafter> load_drafters(const BenchOptions& options, const Loade
     drafters.push_back({folder, load_drafter(folder, *model.target, model.prompt_encoder->tokenizer())});
   }
   return drafters;
-}
-
-/// A model of the shape that a config.json describes, with random weights.  InputError when they do not fit
-/// into the device's memory.
-std::unique_ptr<model::Target> random_target(const BenchOptions& options) {
-  const model::TargetConfig config = model::TargetConfig::read_file(options.random_weights);
-  const at::Device device = open_device(options.model);
-  const c10::ScalarType dtype =
-      options.model.dtype.empty() ? config.stored_dtype : model::parse_dtype(options.model.dtype);
-  const double gigabyte = 1e9,
-               bytes = config.parameter_count() * static_cast<double>(c10::elementSize(dtype));
-  const double available = static_cast<double>(free_memory(device));
-  if (bytes > available) {
-    char sentence[160];
-    std::snprintf(
-        sentence, sizeof sentence,
-        ": its weights take %.1f GB in %s, %.1f GB are free on %s; choose a smaller shape or a device with "
-        "more memory",
-        bytes / gigabyte, model::dtype_name(dtype).c_str(), available / gigabyte, device.str().c_str());
-    throw data::InputError(options.random_weights + sentence);
-  }
-  auto target = model::Target::random(config, dtype, device);
-  if (options.model.max_context > 0) target->set_context(options.model.max_context);
-  return target;
 }
 
 /// An untrained drafter of each kind of --random-heads and each size of --draft-vocab.
@@ -147,7 +124,9 @@ int bench_steps(const BenchOptions& options) {
       throw data::InputError(
           "--heads " + options.heads.front() +
           ": trained heads need their --target; with --random-weights give --random-heads");
-    const auto target = random_target(options);
+    const at::Device device = open_device(options.model);
+    const auto target = random_target(options.random_weights, options.model.dtype, device);
+    if (options.model.max_context > 0) target->set_context(options.model.max_context);
     report_steps(options, *target, run_step_bench(*target, random_drafters(options, *target), plan),
                  acceptance);
   } else {

@@ -5,6 +5,7 @@
 #include "data/files/error.h"
 #include "infer/controls/generation_config.h"
 #include "infer/engine/end_tokens.h"
+#include "infer/program/machine.h"
 #include "infer/program/rank.h"
 #include "model/checkpoint/heads_checkpoint.h"
 
@@ -41,6 +42,24 @@ std::unique_ptr<model::Target> load_target(const ModelOptions& options, at::Devi
   auto target = model::Target::load(options.target, chosen_dtype(options), device);
   if (options.max_context > 0) target->set_context(options.max_context);
   return target;
+}
+
+std::unique_ptr<model::Target> random_target(const std::string& config_file, const std::string& dtype,
+                                             at::Device device) {
+  const model::TargetConfig config = model::TargetConfig::read_file(config_file);
+  const c10::ScalarType type = dtype.empty() ? config.stored_dtype : model::parse_dtype(dtype);
+  const double gigabyte = 1e9, available = static_cast<double>(free_memory(device)),
+               bytes = config.parameter_count() * static_cast<double>(c10::elementSize(type));
+  if (bytes > available) {
+    char sentence[160];
+    std::snprintf(
+        sentence, sizeof sentence,
+        ": its weights take %.1f GB in %s, %.1f GB are free on %s; choose a smaller shape or a device with "
+        "more memory",
+        bytes / gigabyte, model::dtype_name(type).c_str(), available / gigabyte, device.str().c_str());
+    throw data::InputError(config_file + sentence);
+  }
+  return model::Target::random(config, type, device);
 }
 
 std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,

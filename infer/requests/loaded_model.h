@@ -27,6 +27,11 @@ LoadedModel load_model(const ModelOptions& options);
 /// Loads the target alone, with the context that the options ask for.  InputError when it cannot be loaded.
 std::unique_ptr<model::Target> load_target(const ModelOptions& options, at::Device device);
 
+/// A target of the shape that a config.json describes, with random weights.  `dtype`: empty for that of
+/// config.json.  InputError when the weights do not fit into the device's free memory.
+std::unique_ptr<model::Target> random_target(const std::string& config_file, const std::string& dtype,
+                                             at::Device device);
+
 /// Loads the heads of `folder` for `target`, frozen in its dtype.  InputError when they cannot be loaded or
 /// check_tokenizer fails.
 std::shared_ptr<model::Drafter> load_drafter(const std::string& folder, const model::Target& target,

@@ -1,1 +1,1 @@
-"""Modules of scripts/measure_gpu.py (parts, programs, tables) and scripts/gpu_kernels.py (machine_code)."""
+"""Modules of scripts/measure_gpu.py (parts, training, programs, tables) and scripts/gpu_kernels.py (machine_code)."""

@@ -1,4 +1,4 @@
-"""What measure_gpu.py measures: a function for each of its PARTS.  It returns {"checks": [...]} (see check) and what the tables
+"""What measure_gpu.py measures: a function for each of its PARTS but those in training.py.  It returns {"checks": [...]} (see check) and what the tables
 need, and raises Failed when it could not measure."""
 import argparse
 import json
@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import time
@@ -35,8 +34,7 @@ MIN_SPEEDUP_OVER_TRANSFORMERS = 3  # plain decoding of one sequence, SmolLM2-135
 TEXT_SIZES, TEXT_QUESTIONS, TEXT_TOKENS = (1, 4, 8, 16, 24, 48), 48, 64
 EQUAL_QUESTIONS = 64
 TRACED_STEPS = 9  # bench --trace profiles eight steps, and the one that was queued before them
-PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # bf16 products a second, by the card's name
-FIT_QUESTIONS, FIT_BATCH = 1600, 128
+PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # floating-point operations a second on bf16, by the card's name
 SANITIZER_FILTERS = {"memcheck": "-TopK.*:Vocabulary.*:LinearPlans.Long*", "racecheck": "Linear*-*Long*"}
 
 
@@ -89,6 +87,11 @@ class Session:
         if not (self.arguments.target / "config.json").exists():
             raise Failed(f"{self.arguments.target} holds no model (--target)")
         return self.arguments.target
+
+    def peak(self) -> float | None:
+        """Floating-point operations a second of the card's tensor cores; None where it is not known."""
+        name = self.parts.get("steps", {}).get("machine", {}).get("gpu", "")
+        return next((value for card, value in PEAK.items() if card in name), None)
 
     def questions(self, count: int) -> Path:
         """A file with the first `count` requests of --input; with four for --quick."""
@@ -278,65 +281,6 @@ def traced_step(session: Session, size: int, rows: int) -> tuple[float, list[tup
 
 
 # ---- the example model
-
-
-def heads(session: Session) -> dict:
-    """Trains heads as scripts/demo does, from answers to its questions, and measures the speed of training."""
-    work, device, model = session.arguments.output / "heads", session.arguments.device, session.model()
-    work.mkdir(exist_ok=True)
-    questions = (ROOT / "scripts" / "demo_data" / "train_questions.jsonl").read_text().splitlines(keepends=True)
-    count = 32 if session.arguments.quick else FIT_QUESTIONS
-    (work / "questions.jsonl").write_text("".join(questions[:count]))
-    session.program("clover-infer", "batch", "--target", model, "--device", device, "--input", work / "questions.jsonl", "--output",
-                    work / "answers.jsonl", "--draft", "off", "--max-batch", FIT_BATCH, "--max-tokens", 32 if session.arguments.quick else 256,
-                    allowed=(0, 3))  # 3: some lines could not be answered
-    if not (work / "store" / "store.json").exists():
-        session.program("clover-train", "prepare", "--target", model, "--input", work / "answers.jsonl", "--output", work / "store", "--holdout", "0.02")
-    checks = []
-    for kind in ("clover", "medusa"):
-        run, quick = work / f"run-{kind}", ["--steps", 2, "--eval-prompts", 2] if session.arguments.quick else []
-        if not (work / f"heads-{kind}" / "config.json").exists():
-            resume = ["--resume", "auto"] if run.exists() else []
-            session.program("clover-train", "fit", "--config", ROOT / "configs" / f"demo-{kind}.toml", "--target", model, "--data", work / "store",
-                            "--output", run, "--device", device, "--feature-file", work / "features.safetensors", *quick, *resume)
-            shutil.copytree(run / "best", work / f"heads-{kind}", dirs_exist_ok=True)
-        checks += fit_checks(session, kind, run, work / f"heads-{kind}")
-    return {"checks": checks}
-
-
-def fit_checks(session: Session, kind: str, run: Path, folder: Path) -> list[dict]:
-    """The speed of the second half of the steps, when the target's features are already cached."""
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    steps_made = [line for line in lines if "rows" in line]
-    late = steps_made[len(steps_made) // 2 :]
-    seconds = sum(line["seconds"] for line in late)
-    tokens = sum(line["answer_tokens"] for line in late)
-    checks = [check(f"fit, {kind}: answer tokens a second", tokens / seconds)]
-    config = json.loads((session.model() / "config.json").read_text())
-    labels = sum(head["labels"] for line in late for head in line["heads"])
-    vocabulary = json.loads((folder / "config.json").read_text()).get("draft_vocab") or config["vocab_size"]
-    # Floating-point operations: a trained product costs one forward and two backward passes, one with the frozen vocabulary matrix one
-    # forward and one backward pass, at 2 operations for each number and row.
-    work = 6 * parameters(folder) * sum(line["rows"] for line in late) + 4 * labels * vocabulary * config["hidden_size"]
-    name = session.parts.get("steps", {}).get("machine", {}).get("gpu", "")
-    peak = next((value for card, value in PEAK.items() if card in name), None)
-    if peak:
-        checks.append(check(f"fit, {kind}: share of the tensor cores' peak", work / seconds / peak))
-    return checks
-
-
-def parameters(folder: Path) -> int:
-    """The number of floating-point parameters in a folder's model.safetensors."""
-    with (folder / "model.safetensors").open("rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-    count = 0
-    for name, tensor in header.items():
-        if name != "__metadata__" and tensor["dtype"] in ("BF16", "F16", "F32"):
-            numbers = 1
-            for extent in tensor["shape"]:
-                numbers *= extent
-            count += numbers
-    return count
 
 
 def equal(session: Session) -> dict:

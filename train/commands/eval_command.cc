@@ -6,7 +6,7 @@
 #include "infer/engine/end_tokens.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
-#include "infer/program/run_after_validation.h"
+#include "infer/program/run_after_input_checks.h"
 #include "infer/requests/loaded_model.h"
 #include "infer/requests/report.h"
 #include "model/checkpoint/heads_checkpoint.h"
@@ -64,7 +64,7 @@ int eval(const EvalOptions& options) {
   report["heads_folder"] = options.model.heads;
   show_eval_report(report);
   if (!options.json.empty())
-    infer::run_after_validation([&] { data::write_file_atomically(options.json, report.dump(1) + "\n"); });
+    infer::run_after_input_checks([&] { data::write_file_atomically(options.json, report.dump(1) + "\n"); });
   return bad > 0 ? infer::exit_some_failed : infer::exit_done;
 }
 

@@ -77,7 +77,7 @@ void write_checkpoint_heads(const ExportOptions& options, const fs::path& folder
   }
   const auto drafter = make_saved_drafter(saved, checkpoint, settings, *target);
   AdamW optimiser(parameters_of(*drafter), {});
-  restore_optimiser(checkpoint, saved.state.step, optimiser);
+  restore_weights_and_moments(checkpoint, saved.state.step, optimiser);
   write_heads(folder, *drafter, *target, saved.heads_metadata,
               golden_ids_of(saved, checkpoint, target->config().vocab), c10::ScalarType::Float);
 }

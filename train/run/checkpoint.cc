@@ -62,7 +62,7 @@ std::string to_text(const RunState& state, const RunRecord& record, const at::Te
                             {"operations", state.operations},
                             {"best", state.best_tokens_per_step},
                             {"best_step", state.best_step},
-                            {"best_on", state.best_eval_prompts},
+                            {"best_on", state.best_eval_size},
                             {"evaluated_step", state.evaluated_step},
                             {"evaluation", state.evaluation},
                             {"draft_vocab", token_map.defined() ? token_map.numel() : 0},  // 0: all
@@ -216,7 +216,7 @@ SavedRun read_checkpoint(const fs::path& checkpoint) {
                    .best_step = json.at("best_step"),
                    .evaluated_step = json.at("evaluated_step"),
                    .evaluation = json.at("evaluation"),
-                   .best_eval_prompts = json.value("best_on", nlohmann::json())};
+                   .best_eval_size = json.value("best_on", nlohmann::json())};
     saved.identity = json.at("identity");
     saved.heads_metadata = json.at("about");
     draft_vocab = json.at("draft_vocab");
@@ -245,7 +245,7 @@ void check_optimiser(const fs::path& checkpoint, const data::NamedTensors& param
   }
 }
 
-void restore_optimiser(const fs::path& checkpoint, int64_t steps, AdamW& optimiser) {
+void restore_weights_and_moments(const fs::path& checkpoint, int64_t steps, AdamW& optimiser) {
   const fs::path file = checkpoint / "state.safetensors";
   optimiser.restore(data::SafetensorsReader::open(file), file.string(), steps);
 }

@@ -24,7 +24,7 @@ struct RunState {
   nlohmann::json evaluation;         // results of the last evaluation
   /// {"prompts": how many, "max_tokens": for each} of the best evaluation; null: not recorded, so taken to be
   /// those of the settings.
-  nlohmann::json best_eval_prompts = nullptr;
+  nlohmann::json best_eval_size = nullptr;
 };
 
 /// What a checkpoint records beside the progress, as JSON objects.
@@ -75,6 +75,6 @@ SavedRun read_checkpoint(const std::filesystem::path& checkpoint);
 void check_optimiser(const std::filesystem::path& checkpoint, const data::NamedTensors& parameters);
 
 /// Loads weights and moments, which were saved after `steps` steps, into the optimiser.
-void restore_optimiser(const std::filesystem::path& checkpoint, int64_t steps, AdamW& optimiser);
+void restore_weights_and_moments(const std::filesystem::path& checkpoint, int64_t steps, AdamW& optimiser);
 
 }  // namespace clover::train

@@ -5,6 +5,7 @@
 
 #include "infer/program/machine.h"
 #include "train/objective/packed_batch.h"
+#include "train/run/operation_count.h"
 #include "train/run/trainer.h"
 
 namespace clover::train {
@@ -52,10 +53,18 @@ nlohmann::json estimate(const FitJob& job) {
   const double epochs = static_cast<double>(job.total_steps) / static_cast<double>(order.steps_per_epoch());
   const int64_t cached_bytes = epochs > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
 
-  // The first run of the step computes its features (cold), the second finds them in the cache (warm).
   StepMetrics metrics;
-  const double cold = seconds_of_step(trainer, 0, metrics);
-  const double warm = seconds_of_step(trainer, 0, metrics);
+  double operations = 0, cold = 0;
+  {
+    const OperationCount count;  // takes time itself
+    cold = seconds_of_step(trainer, 0, metrics);
+    operations = count.operations();
+  }
+  // The very first step also loads kernels and fills allocators.  So the second one is timed, if there is
+  // one: at first it computes its features (cold), then it finds them in the cache (warm).
+  const int64_t timed_step = std::min<int64_t>(1, order.steps_per_epoch() - 1);
+  if (timed_step > 0) cold = seconds_of_step(trainer, timed_step, metrics);
+  const double warm = seconds_of_step(trainer, timed_step, metrics);
   const double cached_share =
       rows > 0 ? std::min(1.0, static_cast<double>(cached_bytes) / static_cast<double>(rows * row_bytes)) : 0;
   const double first_epoch = std::min(epochs, 1.0), later_epochs = std::max(epochs - 1, 0.0);
@@ -73,7 +82,12 @@ nlohmann::json estimate(const FitJob& job) {
             {"features_kept", cached_bytes},
             {"resident_now", infer::peak_memory()}}},
           {"seconds", seconds},
-          {"answer_tokens_per_second", seconds > 0 ? tokens / seconds : 0}};
+          {"answer_tokens_per_second", seconds > 0 ? tokens / seconds : 0},
+          {"step",
+           {{"seconds_with_target", cold},
+            {"seconds", warm},
+            {"operations", operations},
+            {"operations_per_second", warm > 0 ? operations / warm : 0}}}};
 }
 
 }  // namespace clover::train

@@ -4,10 +4,8 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 
 #include "data/files/error.h"
@@ -15,14 +13,12 @@
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
-#include "infer/program/run_after_validation.h"
+#include "infer/program/run_after_input_checks.h"
 #include "model/checkpoint/heads_checkpoint.h"
 #include "train/evaluate/acceptance.h"
 #include "train/heads/heads_folder.h"
-#include "train/run/estimate.h"
 #include "train/run/operation_count.h"
 #include "train/run/rank_agreement.h"
-#include "train/run/run_folder.h"
 #include "train/run/run_report.h"
 #include "train/run/trainer.h"
 #include "train/store/prompt_leakage.h"
@@ -48,7 +44,7 @@ class Run {
   void discard_best(const std::string& damage);
   bool evaluation_due() const;
   void train_step();
-  StepMetrics counted_step();
+  StepMetrics step_with_operations();
   void save_features();
   void run_on_rank_zero(const std::function<void()>& work);
   void evaluate();
@@ -72,7 +68,8 @@ class Run {
   std::unique_ptr<RunReport> report_;       // null in ranks other than 0
   std::unique_ptr<Acceptance> acceptance_;  // null without held-out prompts
   bool features_unsaved_;                   // whether a feature file is still to be written
-  double operations_per_token_ = 0;         // floating-point operations of the drafter; 0: not counted yet
+  /// Floating-point operations of the drafter for an answer token; 0: not counted yet.
+  double operations_per_token_ = 0;
 };
 
 void print_why_not_evaluated(const FitJob& job) {
@@ -99,7 +96,7 @@ Run::Run(FitJob& job, Communicator& ranks)
       std::fprintf(stderr, "--feature-file %s will not be written: one process alone can\n",
                    settings_.feature_file.c_str());
   }
-  if (job.checkpoint) restore_optimiser(*job.checkpoint, state_.step, trainer_.optimiser());
+  if (job.checkpoint) restore_weights_and_moments(*job.checkpoint, state_.step, trainer_.optimiser());
   // best/ may be missing: the run was resumed in another folder, or best/ was removed.
   if (!fs::exists(folder_ / "best"))
     forget_best();
@@ -120,7 +117,8 @@ Run::Run(FitJob& job, Communicator& ranks)
                                           job.total_steps, trainer_.objective().terms());
 }
 
-/// Makes the next evaluation the best one, and one of this step due again if it is a step to evaluate.
+/// Forgets which step was the best.  So the next evaluation counts as the best, and this step is evaluated
+/// again if it is one that should be.
 void Run::forget_best() {
   state_.best_tokens_per_step = -1;
   state_.best_step = state_.evaluated_step = -1;
@@ -142,7 +140,7 @@ bool Run::evaluation_due() const {
 
 void Run::train_step() {
   const auto start = Clock::now();
-  const StepMetrics metrics = counted_step();
+  const StepMetrics metrics = step_with_operations();
   const double seconds = seconds_since(start);
   save_features();
   ++state_.step;
@@ -152,9 +150,10 @@ void Run::train_step() {
   if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), metrics, seconds);
 }
 
-/// A step, and its floating-point operations.  Those of the drafter are counted in the first step that has
-/// labels and taken to grow with the answers' tokens; the target's are two for each weight and row.
-StepMetrics Run::counted_step() {
+/// A step, whose floating-point operations are added to the run's.  The drafter's are counted in the first
+/// step that has labels, then estimated as so many for each answer token.  The target's are two for each
+/// weight of its layers and each row that it reads.
+StepMetrics Run::step_with_operations() {
   const int64_t target_rows_before = trainer_.feature_cache().computed_rows();
   std::optional<OperationCount> count;
   if (operations_per_token_ == 0) count.emplace();
@@ -203,7 +202,7 @@ void Run::evaluate() {
   state_.evaluated_step = state_.step;
 }
 
-/// The prompts and the most tokens of an answer that evaluations take: RunState::best_eval_prompts.
+/// How many prompts an evaluation has, and how many tokens an answer at most (RunState::best_eval_size).
 nlohmann::json Run::evaluation_size() const {
   return {{"prompts", acceptance_->prompts().size()}, {"max_tokens", settings_.eval_max_tokens}};
 }
@@ -211,8 +210,8 @@ nlohmann::json Run::evaluation_size() const {
 /// Measures best/ again when the run is resumed with other evaluation prompts, so that later heads are
 /// compared with it on the same prompts.
 void Run::remeasure_best() {
-  if (!acceptance_ || state_.best_step < 0 || state_.best_eval_prompts.is_null() ||
-      state_.best_eval_prompts == evaluation_size())
+  if (!acceptance_ || state_.best_step < 0 || state_.best_eval_size.is_null() ||
+      state_.best_eval_size == evaluation_size())
     return;
   const nlohmann::json training =
       model::read_heads_info(folder_ / "best").config.value("training", nlohmann::json());
@@ -228,7 +227,7 @@ void Run::remeasure_best() {
     return discard_best(error.what());
   }
   state_.best_tokens_per_step = acceptance_->measure(*best).tokens_per_step;
-  state_.best_eval_prompts = evaluation_size();
+  state_.best_eval_size = evaluation_size();
 }
 
 /// Whether a rank got a signal to stop.  Signals may reach the ranks at different steps, so the ranks
@@ -256,7 +255,7 @@ void Run::evaluate_and_save_best() {
   if (metrics.tokens_per_step > state_.best_tokens_per_step) {
     state_.best_tokens_per_step = metrics.tokens_per_step;
     state_.best_step = state_.step;
-    state_.best_eval_prompts = evaluation_size();
+    state_.best_eval_size = evaluation_size();
     save_heads(folder_ / "best");
   }
 }
@@ -304,7 +303,8 @@ int Run::finish_interrupted() {
   return infer::exit_interrupted;
 }
 
-/// Ends the run, in rank 0: writes the last checkpoint, last/ and, if best/ is missing or damaged, best/.
+/// Ends the run, in rank 0: writes the last checkpoint and last/.  Writes best/ too, if no step was ever
+/// evaluated, or if best/ is missing or damaged.
 void Run::finish() {
   if (!report_) return;
   save_checkpoint();
@@ -376,7 +376,7 @@ int fit(FitJob& job, Communicator& ranks) {
     prepare_run_folder(job);
   });
   infer::watch_for_interrupts();
-  return infer::run_after_validation([&] {
+  return infer::run_after_input_checks([&] {
     try {
       Run run(job, ranks);
       const int code = run.run();
@@ -387,14 +387,6 @@ int fit(FitJob& job, Communicator& ranks) {
       throw;
     }
   });
-}
-
-int dry_run(FitJob& job) {
-  std::cout << job.settings.to_toml() << "\n# estimate\n";
-  // The estimate is printed as comments, so that the output is a valid file for --config.
-  std::istringstream lines(estimate(job).dump(2));
-  for (std::string line; std::getline(lines, line);) std::cout << "# " << line << "\n";
-  return infer::exit_done;
 }
 
 }  // namespace clover::train

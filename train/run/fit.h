@@ -16,7 +16,4 @@ namespace clover::train {
 ///   train/evaluate/acceptance.h  tokens per step of the real decoder; the heads with the most go to best/
 int fit(FitJob& job, Communicator& ranks);
 
-/// Prints the settings and an estimate (estimate.h) of the run; writes nothing.
-int dry_run(FitJob& job);
-
 }  // namespace clover::train

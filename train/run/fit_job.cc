@@ -10,6 +10,7 @@
 
 #include "data/files/error.h"
 #include "data/files/files.h"
+#include "data/files/unfinished_folder.h"
 #include "infer/program/machine.h"
 #include "infer/program/rank.h"
 #include "infer/requests/loaded_model.h"
@@ -118,17 +119,19 @@ void make_new_drafter(FitJob& job) {
   if (settings.init_heads.empty()) {
     job.token_map = frequent_tokens(job.store, settings.draft_vocab, job.target->config().vocab);
     choose_samples(job);
-    job.drafter = model::make_drafter(settings.kind, settings.drafter(), job.target->view(), job.token_map,
-                                      /*trainable=*/true, settings.seed);
+    job.drafter =
+        model::make_drafter(settings.kind, settings.drafter_settings(), job.target->view(), job.token_map,
+                            /*trainable=*/true, settings.seed);
     return;
   }
   job.drafter = model::load_heads(settings.init_heads, *job.target, /*trainable=*/true);
   job.token_map = job.drafter->head(0).token_map;
   job.settings.draft_vocab = job.token_map.defined() ? job.token_map.numel() : 0;
-  if (job.drafter->kind() != settings.kind || job.drafter->settings() != settings.drafter()) {
+  if (job.drafter->kind() != settings.kind || job.drafter->settings() != settings.drafter_settings()) {
     throw data::InputError(settings.init_heads + " holds " + job.drafter->kind() + " heads with " +
                            job.drafter->settings().dump() + ", but the settings ask for " + settings.kind +
-                           " with " + settings.drafter().dump() + ": give the settings of these heads.");
+                           " with " + settings.drafter_settings().dump() +
+                           ": give the settings of these heads.");
   }
   choose_samples(job);
 }
@@ -175,15 +178,13 @@ void read_feature_file(FitJob& job) {
 
 }  // namespace
 
-at::Device resolve_auto_settings(FitSettings& settings) {
+at::Device resolve_auto_settings(FitSettings& settings, at::ScalarType stored_dtype) {
   infer::ModelOptions device;
   device.device = settings.device;
   device.threads = static_cast<int>(settings.threads);
   const at::Device chosen = infer::open_device(device);
   settings.threads = at::get_num_threads();
-  if (settings.dtype == "auto") {
-    settings.dtype = model::dtype_name(model::TargetConfig::read(settings.target).stored_dtype);
-  }
+  if (settings.dtype == "auto") settings.dtype = model::dtype_name(stored_dtype);
   if (settings.compute_dtype == "auto") {
     // On a CPU without bf16 instructions ATen emulates them, which is slower than fp32.
     const auto paths = kernels::available_cpu_paths();
@@ -227,7 +228,8 @@ nlohmann::json FitJob::identity() const {
   return identity;
 }
 
-FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
+FitJob prepare_job(FitSettings settings, const FitFolders& folders, TargetWeights weights) {
+  const bool random = weights == TargetWeights::random;
   settings.check();
   check_output(folders, settings.data);
   const auto checkpoint = find_checkpoint(folders);
@@ -235,19 +237,24 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
     keep_resolved_settings(settings, read_checkpoint_or_advise(folders, *checkpoint, [&] {
                              return settings_of_run(read_checkpoint(*checkpoint), *checkpoint);
                            }));
-  const model::TargetConfig config = model::TargetConfig::read(settings.target);
+  const model::TargetConfig config =
+      random ? model::TargetConfig::read_file(settings.target) : model::TargetConfig::read(settings.target);
   FitJob job{
       settings, folders, data::TokenStore::open(settings.data), nullptr, nullptr, nullptr, {}, checkpoint, {},
       0,        0};
   const StoreUse use{job.store, settings.data, settings.target};
   check_vocabulary(use, config);
-  auto tokenizer = check_same_tokenizer_and_template(use);
+  auto tokenizer = random ? nullptr : check_same_tokenizer_and_template(use);
   check_samples(job.store, settings.data);
-  const at::Device device = resolve_auto_settings(job.settings);
-  if (job.settings.eval_prompts > 0)
-    job.tokenizer = tokenizer ? std::move(tokenizer) : data::Tokenizer::load(settings.target);
-  job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype), device);
-  check_prepared_for(use, *job.target);
+  const at::Device device = resolve_auto_settings(job.settings, config.stored_dtype);
+  if (random) {
+    job.target = infer::random_target(settings.target, job.settings.dtype, device);
+  } else {
+    if (job.settings.eval_prompts > 0)
+      job.tokenizer = tokenizer ? std::move(tokenizer) : data::Tokenizer::load(settings.target);
+    job.target = model::Target::load(settings.target, model::parse_dtype(job.settings.dtype), device);
+    check_prepared_for(use, *job.target);
+  }
   checkpoint ? restore_drafter(job) : make_new_drafter(job);
   check_terms(LossTerms::parse(job.settings.loss), *job.drafter, config.hidden);
   if (job.settings.self_feed > 0 && !job.drafter->autoregressive())
@@ -270,6 +277,23 @@ FitJob prepare_job(FitSettings settings, const FitFolders& folders) {
                         : std::max<int64_t>(1, std::llround(job.settings.epochs *
                                                             static_cast<double>(order.steps_per_epoch())));
   return job;
+}
+
+void prepare_run_folder(const FitJob& job) {
+  const fs::path& folder = job.folders.output;
+  data::remove_temporary_files(folder);
+  data::write_file_atomically(folder / "run.toml", job.settings.to_toml());
+  const Checkpoints checkpoints(folder);
+  checkpoints.remove_leftovers();
+  if (job.checkpoint) {
+    std::string removed;
+    for (const int64_t step : checkpoints.remove_later(job.state.step))
+      removed += " " + checkpoints.at_step(step).filename().string();
+    if (!removed.empty())
+      std::fprintf(stderr, "going on behind step %lld; removed the later checkpoints:%s\n",
+                   static_cast<long long>(job.state.step), removed.c_str());
+  }
+  for (const char* heads : {"best", "last"}) data::remove_unfinished(folder / heads);
 }
 
 }  // namespace clover::train

@@ -22,12 +22,18 @@ struct FitFolders {
   std::string resume;            // --resume: "", "auto" or a checkpoint folder
 };
 
+/// How the job's target is made.
+enum class TargetWeights {
+  stored,  // FitSettings::target is a model's folder
+  random,  // it is a config.json, and nothing is known of the tokenizer; for estimates
+};
+
 /// Everything that `fit` needs, read and checked before training begins.
 struct FitJob {
   FitSettings settings;  // with every "auto" resolved
   FitFolders folders;
   data::TokenStore store;
-  std::unique_ptr<data::Tokenizer> tokenizer;  // null without evaluation
+  std::unique_ptr<data::Tokenizer> tokenizer;  // null without evaluation or with random weights
   std::unique_ptr<model::Target> target;
   std::shared_ptr<model::Drafter> drafter;          // trainable
   at::Tensor token_map;                             // i64 [V'] or undefined
@@ -56,10 +62,15 @@ struct FitJob {
 
 /// Loads and checks everything that the settings name.  InputError when something is missing or does not fit.
 /// Writes nothing.
-FitJob prepare_job(FitSettings settings, const FitFolders& folders);
+FitJob prepare_job(FitSettings settings, const FitFolders& folders,
+                   TargetWeights weights = TargetWeights::stored);
 
-/// Replaces every "auto" by the value for this machine and target, sets the number of threads and opens the
-/// device.
-at::Device resolve_auto_settings(FitSettings& settings);
+/// Prepares the run folder, which is locked: writes run.toml, and removes temporary files of killed processes
+/// and checkpoints after the one that is resumed.
+void prepare_run_folder(const FitJob& job);
+
+/// Replaces every "auto" by the value for this machine and a target stored in `stored_dtype`, sets the number
+/// of threads and opens the device.
+at::Device resolve_auto_settings(FitSettings& settings, at::ScalarType stored_dtype);
 
 }  // namespace clover::train

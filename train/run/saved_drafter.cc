@@ -23,7 +23,7 @@ FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& 
       else
         recorded.at(name).get_to(value);
     });
-    static_cast<void>(settings.drafter());  // throws if no drafter can be made from them
+    static_cast<void>(settings.drafter_settings());  // throws if no drafter can be made from them
   } catch (const std::exception& error) {
     throw data::InputError(checkpoint.string() + " does not hold the settings of a run (" + error.what() +
                            "): use another checkpoint.");
@@ -38,8 +38,9 @@ std::shared_ptr<model::Drafter> make_saved_drafter(const SavedRun& saved,
     model::check_token_map((checkpoint / "token_map.safetensors").string(), saved.token_map,
                            target.config().vocab);
   }
-  auto drafter = model::make_drafter(settings.kind, settings.drafter(), target.view(), saved.token_map,
-                                     /*trainable=*/true, settings.seed);
+  auto drafter =
+      model::make_drafter(settings.kind, settings.drafter_settings(), target.view(), saved.token_map,
+                          /*trainable=*/true, settings.seed);
   check_optimiser(checkpoint, parameters_of(*drafter));  // its weights and moments fit this drafter
   return drafter;
 }

@@ -19,9 +19,9 @@ data::NamedTensors parameters_of(const model::Drafter& drafter);
 /// drafter can be made from them.
 FitSettings settings_of_run(const SavedRun& saved, const std::filesystem::path& checkpoint);
 
-/// A trainable drafter of the checkpoint's kind and settings with initial weights.  `restore_optimiser`
-/// (checkpoint.h) then loads the saved weights together with the moments.  InputError when the checkpoint's
-/// token map, weights or moments do not fit the drafter or are not finite.
+/// A trainable drafter of the checkpoint's kind and settings with initial weights.
+/// `restore_weights_and_moments` (checkpoint.h) then loads the saved weights together with the moments.
+/// InputError when the checkpoint's token map, weights or moments do not fit the drafter or are not finite.
 std::shared_ptr<model::Drafter> make_saved_drafter(const SavedRun& saved,
                                                    const std::filesystem::path& checkpoint,
                                                    const FitSettings& settings, const model::Target& target);

@@ -40,8 +40,8 @@ void check_unit_interval(const char* name, double value) {
     refuse(name, "a number from 0 up to, but not including, 1", std::to_string(value));
 }
 
-/// Settings that may differ in a resumed run: of evaluation, checkpoints and speed; and folders, whose
-/// contents the checkpoint records instead.
+/// Settings that may differ in a resumed run.  Most of them change no weight.  Of target and data the
+/// checkpoint records what is in the folders, and init-heads is read only when a run begins.
 const std::set<std::string> may_differ_on_resume{"eval-every",       "eval-prompts",     "eval-max-tokens",
                                                  "checkpoint-every", "keep-checkpoints", "feature-cache",
                                                  "feature-file",     "target",           "data",
@@ -77,7 +77,8 @@ void FitSettings::check() const {
     }
   });
   check_one_of("kind", kind, model::drafter_kinds());
-  static_cast<void>(drafter());  // throws for settings that are out of bounds or that the kind does not have
+  // Throws for options that are out of bounds or that the kind does not have.
+  static_cast<void>(drafter_settings());
   check_at_least("draft-vocab", draft_vocab, int64_t{0});
   if (!(lr > 0)) refuse("lr", "a number above 0", std::to_string(lr));
   if (steps == 0 && !(epochs > 0 && epochs <= 1e6))
@@ -99,7 +100,7 @@ void FitSettings::check() const {
   if (!LossTerms::parse(loss).has(LossTerm::cross_entropy) && distill_samples > 0)
     refuse("distill-samples", "0, for --loss \"" + loss + "\" has no cross-entropy",
            std::to_string(distill_samples));
-  check_at_least("max-length", max_length, int64_t{3});
+  check_at_least("max-length", max_length, int64_t{3});  // the first guess is two tokens ahead
   check_at_least("threads", threads, int64_t{0});
   check_one_of("dtype", dtype, {"auto", "bfloat16", "float16", "float32"});
   check_one_of("compute-dtype", compute_dtype, {"auto", "bfloat16", "float32"});
@@ -115,7 +116,7 @@ void FitSettings::check() const {
     throw data::InputError("No data: give --data DIR, a folder that `clover-train prepare` wrote.");
 }
 
-nlohmann::json FitSettings::drafter() const {
+nlohmann::json FitSettings::drafter_settings() const {
   return model::settings_from_options(kind, kind_options);
 }
 
@@ -124,7 +125,8 @@ nlohmann::json FitSettings::to_json() const {
   for_each(*this, [&](const char* name, const auto& value, const std::string&) {
     if constexpr (!is_kind_option<decltype(value)>) settings[name] = value;
   });
-  settings.update(model::options_from_settings(kind, drafter()));
+  // By way of the drafter's settings, which have the defaults of options that were not given.
+  settings.update(model::options_from_settings(kind, drafter_settings()));
   return settings;
 }
 
@@ -133,8 +135,8 @@ std::string FitSettings::to_toml() const {
   std::string text;
   for_each(*this, [&](const char* name, const auto& value, const std::string&) {
     if (!settings.contains(name)) return;  // of another kind of drafter
-    // TOML spells strings, numbers and booleans as JSON does, but its integers have 63 bits; a larger seed is
-    // written as a string.
+    // TOML spells strings, numbers and booleans as JSON does, but its integers are signed; a seed that is too
+    // large for that is written as a string.
     std::string toml_value = settings.at(name).dump();
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, uint64_t>)
       if (value > std::numeric_limits<int64_t>::max()) toml_value = '"' + toml_value + '"';
@@ -166,7 +168,7 @@ nlohmann::json FitSettings::with_defaults(const nlohmann::json& recorded) {
 bool FitSettings::same_weights(const nlohmann::json& left, const nlohmann::json& right) {
   nlohmann::json first = with_defaults(left), second = with_defaults(right);
   for (const std::string& name : may_differ_on_resume) {
-    if (name == "init-heads") continue;  // the weights do depend on it, though a resumed run does not read it
+    if (name == "init-heads") continue;  // read at the beginning only, but all weights depend on it
     first.erase(name);
     second.erase(name);
   }

@@ -66,7 +66,7 @@ struct FitSettings {
 
   /// All settings of a drafter of this kind, for model::make_drafter.  InputError for one that is out of
   /// bounds, and for an option that another kind has, unless its value is the default.
-  nlohmann::json drafter() const;
+  nlohmann::json drafter_settings() const;
 
   /// All settings by option name; without the options of other kinds.
   nlohmann::json to_json() const;

@@ -19,7 +19,7 @@
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/progress.h"
-#include "infer/program/run_after_validation.h"
+#include "infer/program/run_after_input_checks.h"
 #include "model/target/target.h"
 #include "train/store/preview.h"
 #include "train/store/store_tokenization.h"
@@ -54,11 +54,11 @@ void check(const PrepareOptions& options) {
 
 /// The seconds and tokens that `batch` or `synthesize` recorded for the file (FILE.run.json); nothing for
 /// other files.
-std::optional<infer::Took> took_to_make(const std::string& file) {
+std::optional<infer::AnsweringCost> took_to_make(const std::string& file) {
   const fs::path run_file = infer::run_file_of(file);
   if (!fs::is_regular_file(run_file)) return std::nullopt;
   try {
-    return infer::took_of(data::read_json(run_file));
+    return infer::recorded_cost(data::read_json(run_file));
   } catch (const data::InputError&) {
     return std::nullopt;  // a file of that name by somebody else
   }
@@ -106,7 +106,7 @@ class Preparation {
     if (!writer_) return;
     nlohmann::json store_metadata = metadata;
     store_metadata["sources"] = sources_;
-    infer::run_after_validation([&] { print_split(writer_->finish(store_metadata)); });
+    infer::run_after_input_checks([&] { print_split(writer_->finish(store_metadata)); });
   }
 
   void print_notice() const {

@@ -63,12 +63,12 @@ std::vector<json> AnswerFiles::answer(const std::filesystem::path& name, const s
   };
   const infer::BatchJob::Outcome outcome =
       job.run(infer::interrupted, [&](const infer::BatchJob::Outcome& so_far) {
-        output.set_took({seconds(), so_far.totals.tokens});
+        output.set_cost({seconds(), so_far.totals.tokens});
         progress.update(output.done_count(), infer::speed_note(engine_.stats()));
       });
-  if (outcome.answered > 0) output.set_took({seconds(), outcome.totals.tokens});
+  if (outcome.answered > 0) output.set_cost({seconds(), outcome.totals.tokens});
   output.save_took();
-  seconds_ += output.took().seconds;
+  seconds_ += output.cost().seconds;
   progress.finish();
   if (outcome.interrupted) throw infer::Interrupted();
   std::vector<json> records(requests.size());

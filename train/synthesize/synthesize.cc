@@ -307,7 +307,7 @@ json report_of(const Synthesis& synthesis, const json& resolved_options) {
           {"dropped", dropped},
           {"shortened", counts.shortened},
           {"answer_tokens", synthesis.answer_tokens()},
-          {"took", infer::to_json(infer::Took{synthesis.seconds(), synthesis.answer_tokens()})}};
+          {"took", infer::to_json(infer::AnsweringCost{synthesis.seconds(), synthesis.answer_tokens()})}};
 }
 
 void print_counts(const Synthesis& synthesis, const SynthesizeOptions& options) {

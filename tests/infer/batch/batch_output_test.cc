@@ -62,20 +62,20 @@ TEST_F(BatchOutputTest, KnowsWhatIsDoneWhenContinued) {
 }
 
 TEST_F(BatchOutputTest, WhatAnsweringTookAddsUpOverProcesses) {
-  const auto recorded = [&] { return took_of(json::parse(test::text_of(run_file_of(file)))); };
+  const auto recorded = [&] { return recorded_cost(json::parse(test::text_of(run_file_of(file)))); };
   {
     BatchOutput output = open();
     output.write(2, answer(2));
     EXPECT_FALSE(recorded().has_value());
-    output.set_took({1.5, 20});
+    output.set_cost({1.5, 20});
     output.sync();  // what a killed process leaves
   }
   {
     BatchOutput output = open();
-    output.set_took({0.25, 5});
-    output.set_took({0.5, 10});  // replaces what this process had taken before
+    output.set_cost({0.25, 5});
+    output.set_cost({0.5, 10});  // replaces what this process had taken before
     output.save_took();
-    EXPECT_EQ(output.took().seconds, 2);
+    EXPECT_EQ(output.cost().seconds, 2);
   }
   open();  // answers nothing
   EXPECT_EQ(recorded().value().seconds, 2);

@@ -108,21 +108,21 @@ TEST_F(Ranks, WhatAllOfThemTookIsSummed) {
   {
     RankOutput killed = begin(0, 2);
     answer_some(killed, 10);
-    killed.shard().set_took({1, 100});
+    killed.shard().set_cost({1, 100});
     killed.shard().sync();
   }
   RankOutput first = begin(0, 2), second = begin(1, 2);
-  first.shard().set_took({2, 200});
-  second.shard().set_took({4, 400});
+  first.shard().set_cost({2, 200});
+  second.shard().set_cost({4, 400});
   answer_some(first, 10);
   answer_some(second, input_lines);
   first.shard().save_took();
   second.shard().save_took();
   first.finish();
   EXPECT_TRUE(second.finish().last);
-  const Took took = took_of(json::parse(test::text_of(run_file_of(file)))).value();
-  EXPECT_EQ(took.seconds, 7);
-  EXPECT_EQ(took.tokens, 700);
+  const AnsweringCost cost = recorded_cost(json::parse(test::text_of(run_file_of(file)))).value();
+  EXPECT_EQ(cost.seconds, 7);
+  EXPECT_EQ(cost.tokens, 700);
 }
 
 TEST_F(Ranks, TheLastOneReportsLinesThatAKilledOneLeft) {

@@ -321,6 +321,33 @@ TEST_F(FitProcessTest, DryRunWritesNothing) {
   EXPECT_TRUE(estimated);
 }
 
+TEST_F(FitProcessTest, DryRunEstimatesForAModelOfWhichOnlyTheShapeIsKnown) {
+  const fs::path output = folder_ / "run", shape = folder_ / "shape.json";
+  fs::copy_file(fs::path(tiny_target()) / "config.json", shape);
+  std::vector<std::string> words = command(output, {"--dry-run", "--random-weights", shape});
+  ASSERT_EQ(run(words), 2) << messages();
+  EXPECT_THAT(messages(), testing::HasSubstr("without --target"));
+  const auto target = std::ranges::find(words, "--target");
+  words.erase(target, target + 2);
+  ASSERT_EQ(run(words), 0) << messages();
+  std::string estimate, config;  // the lines of the estimate, without their "# ", and the others
+  std::istringstream lines(messages());
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# "))
+      config += line + "\n";
+    else if (line != "# estimate")
+      estimate += line.substr(2);
+  }
+  EXPECT_THAT(config, testing::HasSubstr("target = \"\"\n"));  // a --config for any target
+  const auto figures = nlohmann::json::parse(estimate);
+  EXPECT_GT(figures["step"]["operations"], 0);
+  EXPECT_GT(figures["step"]["operations_per_second"], 0);
+  std::erase(words, "--dry-run");
+  ASSERT_EQ(run(words), 2) << messages();
+  EXPECT_THAT(messages(), testing::HasSubstr("give it with --dry-run"));
+  EXPECT_FALSE(fs::exists(output));
+}
+
 TEST_F(FitProcessTest, ExportsACheckpointAndMedusaNames) {
   const fs::path output = folder_ / "run";
   ASSERT_EQ(run(command(output, {"--kind", "medusa"})), 0) << messages();

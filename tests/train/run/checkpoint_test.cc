@@ -29,7 +29,7 @@ class CheckpointTest : public testing::Test {
                                .best_step = step - 1,
                                .evaluated_step = step,
                                .evaluation = {{"tokens_per_step", 2.25}},
-                               .best_eval_prompts = nullptr},
+                               .best_eval_size = nullptr},
                               {identity, {{"training", {{"steps", step}}}}}, optimiser_,
                               at::tensor({1, 4}, at::kLong), keep);
   }

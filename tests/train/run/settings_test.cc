@@ -66,9 +66,9 @@ TEST(SettingsTest, AContinuedRunMayChangeOnlyWhatTouchesNoWeight) {
 
 TEST(SettingsTest, MedusaHasNoCloverSettings) {
   FitSettings settings = sound();
-  EXPECT_EQ(settings.drafter().size(), 6u);
+  EXPECT_EQ(settings.drafter_settings().size(), 6u);
   settings.kind = "medusa";
-  EXPECT_EQ(settings.drafter(), (nlohmann::json{{"heads", 3}, {"layers", 1}, {"own_heads", false}}));
+  EXPECT_EQ(settings.drafter_settings(), (nlohmann::json{{"heads", 3}, {"layers", 1}, {"own_heads", false}}));
   EXPECT_EQ(complaint(settings), "");  // as run.toml records them
   settings.kind_options["regression"] = "concat";
   EXPECT_THAT(complaint(settings), testing::HasSubstr("--regression: heads of kind medusa have none"));
@@ -100,10 +100,10 @@ TEST(SettingsTest, OnlyTheSettingsOfTheKindAreRecorded) {
 
 TEST(SettingsTest, TappedLayersAscend) {
   FitSettings settings = sound();
-  EXPECT_EQ(settings.drafter().at("tap_layers"), nlohmann::json::array());
+  EXPECT_EQ(settings.drafter_settings().at("tap_layers"), nlohmann::json::array());
   settings.kind_options["tap-layers"] = "1,10,20";
   EXPECT_EQ(complaint(settings), "");
-  EXPECT_EQ(settings.drafter().at("tap_layers"), (nlohmann::json{1, 10, 20}));
+  EXPECT_EQ(settings.drafter_settings().at("tap_layers"), (nlohmann::json{1, 10, 20}));
   for (const char* wrong :
        {"0", "01", "1,02", "-1", "1,1", "2,1", ",", "1,", ",1", "1 2", "1, 2", "x", "99999999999999999999"}) {
     settings.kind_options["tap-layers"] = wrong;

@@ -11,7 +11,7 @@ namespace clover::infer {
 /// InputError from `work` (a full disk, say) is not the fault of the user's files, so it is rethrown as
 /// std::runtime_error, which ends the program with exit_failed instead of exit_bad_input.
 template <class Work>
-auto run_after_validation(Work&& work) {
+auto run_after_input_checks(Work&& work) {
   try {
     return std::forward<Work>(work)();
   } catch (const data::InputError& error) {
