@@ -2,6 +2,7 @@
 
 import json
 import math
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
@@ -26,7 +27,14 @@ class Page:
         images = [f"![{name.removesuffix('.png').replace('-', ' ')}]({name})" for name in self.plots]
         parts = [f"# {self.title}", self.answer, *images[:1], *self.sections, *images[1:],
                  f"{about}\n\n```sh\n{command}\n```"]
-        (folder / "study.md").write_text("\n\n".join(parts) + "\n")
+        (folder / "study.md").write_text(wrapped("\n\n".join(parts)) + "\n")
+
+
+def wrapped(markdown: str) -> str:
+    """The same with paragraphs in lines of at most 100 characters; headlines, tables and code stay as they are."""
+    paragraphs = markdown.split("\n\n")
+    return "\n\n".join(part if part.startswith(("#", "|", "!", "```")) else textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
+                       for part in paragraphs)
 
 
 def draw_plot(file: Path, draw: Callable) -> None:

@@ -99,11 +99,14 @@ class Sampling(Study):
                 f"{hottest['match']['right']} by exact verification and {hottest['typical']['right']} by typical acceptance.")
 
     def section(self, rows: list[dict]) -> str:
-        lines = [[f"{row['temperature']:g}", NAMES[row["mode"]], row["tokens_per_step"], f"{row['tokens_per_second']:.0f}",
+        lines = [[f"{row['temperature']:g}", NAMES[row["mode"]], row["tokens_per_step"], round(row["tokens_per_second"]),
                   f"{row['differ']} of {row['answers']}", "unknown" if self.jobs.prompts else f"{row['right']} of {row['answers']}"] for row in rows]
+        slower = [row for row in rows if row["mode"] == "match" and row["tokens_per_second"] < plain_of(rows, row)["tokens_per_second"]]
+        warning = (f" On this machine a pass that checks 4 guesses for each of {BATCH} sequences takes longer than its tokens are worth; `--draft auto` "
+                   "guesses less there, or nothing.") if slower else ""
         return (f"## Temperatures\n\n{self.jobs.target.name} with Clover heads, 4 guesses a step, batch {BATCH}, the same seed in every row. "
                 "Guesses are a fixed function of the text, so drawing the target's own token and following it while a guess equals it "
-                "(`match`) accepts a guess with its probability under the target, as rejection sampling does.\n\n" +
+                "(`match`) accepts a guess with its probability under the target, as rejection sampling does." + warning + "\n\n" +
                 table(["temperature", "verification", "tokens a step", "tokens/s", "answers that differ from plain", "right answers"], lines))
 
     def distribution_section(self, probabilities: dict[str, float]) -> str:
@@ -112,6 +115,11 @@ class Sampling(Study):
         return (f"## Distribution\n\n{self.jobs.size.draws} draws of {TOKENS} tokens behind one prompt at temperature 1.5, top-k {TOP_K}, against as "
                 "many of plain decoding: probability of a difference as large by chance (chi-squared of two samples, outcomes expected "
                 "less than five times joined). Below 0.001 the distribution is another one.\n\n" + table(["", "p"], lines))
+
+
+def plain_of(rows: list[dict], row: dict) -> dict:
+    """The row of plain decoding at the same temperature."""
+    return next(one for one in rows if one["mode"] == "plain" and one["temperature"] == row["temperature"])
 
 
 def without_id(record: dict) -> dict:
