@@ -75,7 +75,7 @@ std::vector<TrainingSample> SampleBuilder::operator()(const CompletionRecord& re
   SampleTokens tokens(tokenizer_);
   tokens.append_prompt(record.prompt, tokenizer_.adds_bos());
   std::string end = end_text_();
-  // Where the format has no end token, generation ends at the tokenizer's eos_token.
+  // A completion ends as an answer does: with the chat template's end token, or else the tokenizer's.
   if (end.empty() && tokenizer_.eos()) end = *tokenizer_.eos_text();
   tokens.append_answer(record.completion + end);
   return tokens.finish();
@@ -92,9 +92,9 @@ std::vector<TrainingSample> SampleBuilder::operator()(const TokensRecord& record
   return {{record.ids, record.supervised, ""}};
 }
 
-/// The answers are the ids that the model generated.  As in the batch job, the prompt of a turn is the text
-/// of the whole conversation so far.  In it, an earlier answer lacks its stop text and may be tokenised
-/// differently from the generated ids.
+/// The answers are the ids that the model generated.  As in `clover-infer batch`, the prompt of a turn is the
+/// text of the whole conversation so far.  In that prompt an earlier answer lacks its stop string and may be
+/// tokenised differently from the ids that were generated.
 std::vector<TrainingSample> SampleBuilder::operator()(const BatchOutputRecord& record) const {
   if (!record.is_chat) return samples_of_prompts(record);
   SampleTokens tokens(tokenizer_);

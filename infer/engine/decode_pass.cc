@@ -44,13 +44,13 @@ model::RowBatch rows_of(const DecodePass& pass) {
     const int32_t base = static_cast<int32_t>(batch.size());
     for (int64_t node = 0; node < tree.size(); ++node) {
       const int32_t parent = tree.parent[node];
-      batch.add(tree.ids[node], pass.sequences[i]->sequence(), parent < 0 ? -1 : base + parent);
+      batch.add(tree.ids[node], pass.sequences[i]->seq_id(), parent < 0 ? -1 : base + parent);
     }
   }
   for (const PrefillChunk& chunk : pass.chunks) {
     const std::span<const int64_t> ids = chunk.live->prefill_tokens().subspan(chunk.begin, chunk.rows);
     for (int64_t i = 0; i < chunk.rows; ++i)
-      batch.add(ids[i], chunk.live->sequence(), i == 0 ? -1 : static_cast<int32_t>(batch.size()) - 1);
+      batch.add(ids[i], chunk.live->seq_id(), i == 0 ? -1 : static_cast<int32_t>(batch.size()) - 1);
   }
   batch.wanted_rows = pass.wanted_rows();
   return batch;
@@ -172,7 +172,7 @@ DecodePass PassRunner::begin(std::vector<LiveSequence*> sequences, std::vector<C
 DecodePass PassRunner::begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
                              std::vector<PrefillChunk> chunks, const at::Tensor& first_ids) {
   DecodePass pass;
-  for (const LiveSequence* live : sequences) pass.context_lengths.push_back(cache_.length(live->sequence()));
+  for (const LiveSequence* live : sequences) pass.context_lengths.push_back(cache_.length(live->seq_id()));
   pass.sequences = std::move(sequences);
   pass.trees = std::move(trees);
   pass.chunks = std::move(chunks);
@@ -215,7 +215,7 @@ DecodePass PassRunner::begin_next(DecodePass& pass, std::vector<PrefillChunk> ch
   copy_wanted_features(pass);
   const std::vector<int32_t> root{0};
   std::vector<model::KvCache::KeptRows> kept;
-  for (const LiveSequence* live : pass.sequences) kept.push_back({live->sequence(), root});
+  for (const LiveSequence* live : pass.sequences) kept.push_back({live->seq_id(), root});
   cache_.commit(kept);
   pass.commit_state = CommitState::committed;
 

@@ -33,7 +33,7 @@ Drafting::Drafting(const model::Target& target, model::Drafter* drafter, model::
 
 std::vector<int64_t> Drafting::context_lengths(Sequences sequences) const {
   std::vector<int64_t> lengths;
-  for (LiveSequence* live : sequences) lengths.push_back(cache_.length(live->sequence()));
+  for (LiveSequence* live : sequences) lengths.push_back(cache_.length(live->seq_id()));
   return lengths;
 }
 
@@ -41,7 +41,7 @@ void Drafting::calibrate(Sequences sequences) {
   model::Timer timer(stats_.calibration_seconds);
   const double capture_seconds_before = graph_runner_.seconds();
   std::vector<int32_t> sequence_numbers;
-  for (LiveSequence* live : sequences) sequence_numbers.push_back(live->sequence());
+  for (LiveSequence* live : sequences) sequence_numbers.push_back(live->seq_id());
   calibration_.run(sequence_numbers, cost_model_.passes());
   stats_.calibration_seconds -= graph_runner_.seconds() - capture_seconds_before;
 }
@@ -74,7 +74,7 @@ std::vector<size_t> Drafting::choose_sequences(Sequences sequences, std::span<co
     const bool has_room = max_guess_tokens(*sequences[i], certain_tokens) > 0;
     if (!has_room || (uses_cost_model() && !sequences[i]->backoff().tick_and_may_draft())) continue;
     if (drafter_->writes_guesses()) {
-      free_pages -= cache_.missing_pages(sequences[i]->sequence(), guess_rows);
+      free_pages -= cache_.missing_pages(sequences[i]->seq_id(), guess_rows);
       if (free_pages < 0) break;
     }
     chosen.push_back(i);
@@ -129,7 +129,7 @@ void Drafting::draft(Sequences sequences, std::span<const size_t> chosen,
 // their pages.  Committing no rows frees all pages after the committed tokens.
 void Drafting::free_guess_pages(Sequences sequences, std::span<const size_t> chosen) {
   std::vector<model::KvCache::KeptRows> no_rows;
-  for (const size_t i : chosen) no_rows.push_back({sequences[i]->sequence(), {}});
+  for (const size_t i : chosen) no_rows.push_back({sequences[i]->seq_id(), {}});
   cache_.commit(no_rows);
 }
 
@@ -139,7 +139,7 @@ model::DraftInput Drafting::take_input(Sequences sequences, std::span<const size
   for (const size_t i : chosen) {
     PendingRows pending = sequences[i]->take_pending();
     input.segments.push_back(
-        {sequences[i]->sequence(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
+        {sequences[i]->seq_id(), pending.begin, static_cast<int32_t>(pending.next_ids.size())});
     ranges.add(std::move(pending.parts));
     input.next_ids.insert(input.next_ids.end(), pending.next_ids.begin(), pending.next_ids.end());
   }
@@ -174,7 +174,7 @@ bool Drafting::add_text_guesses(Sequences sequences, std::vector<CandidateTree>&
 
 // The target never reads an answer's last token, so no guess can follow that one: hence the 1s.
 int64_t Drafting::max_guess_tokens(const LiveSequence& live, int64_t certain_tokens) const {
-  const int64_t context_left = target_.config().context - 1 - cache_.length(live.sequence());
+  const int64_t context_left = target_.config().context - 1 - cache_.length(live.seq_id());
   return std::max<int64_t>(0, std::min(live.tokens_left() - 1, context_left) - certain_tokens);
 }
 
@@ -219,7 +219,7 @@ void Drafting::prefill(std::span<const PrefillChunk> chunks, const model::Featur
     const std::span<const int64_t> next = chunk.live->prefill_tokens().subspan(chunk.begin + 1, rows);
     input.next_ids.insert(input.next_ids.end(), next.begin(), next.end());
     input.segments.push_back(
-        {chunk.live->sequence(), static_cast<int32_t>(chunk.begin), static_cast<int32_t>(rows)});
+        {chunk.live->seq_id(), static_cast<int32_t>(chunk.begin), static_cast<int32_t>(rows)});
     ranges.add({{features, begin, begin + rows}});
   }
   if (reads_last_row_only() || input.segments.empty()) return;

@@ -116,7 +116,7 @@ void Engine::submit(Request request) {
 }
 
 std::vector<Completion> Engine::step() {
-  // LibTorch's dispatch for autograd and for writes to views takes half of the time of a small operator.
+  // LibTorch's bookkeeping for autograd, in-place operators and views takes half of a small operator's time.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const kernels::OneTorchThread one_thread;  // LibTorch's operators have little to do in a step
   const double excluded_before = graph_runner_.seconds() + stats_.calibration_seconds;
@@ -136,8 +136,8 @@ std::vector<Completion> Engine::step() {
   return collect();
 }
 
-/// One decoding step (docs/architecture.md).  On a GPU the previous step may have launched the draft, so that
-/// stage 2 only waits for it, or the pass, so that stages 2 to 4 are left out (RunAhead).
+/// One decoding step (docs/architecture.md).  On a GPU the previous step may have launched the draft, which
+/// stage 2 then waits for, or the pass with what it prefills, so that stages 2 to 4 are left out (RunAhead).
 DecodePass Engine::decode() {
   // 1. Schedule: the sequences that decode, and what is prefilled beside them.
   scheduler_.preempt_for_room();
@@ -188,8 +188,8 @@ std::vector<CandidateTree> Engine::draft(Sequences sequences) {
   return trees;
 }
 
-// Guesses never cause a preemption: where pages are scarce, trees are cut to their roots, those of the
-// sequences that began to decode last first.
+// Guesses never cause a preemption: where pages are scarce, trees are cut to their roots.  The sequence that
+// began to decode last is the first to lose its guesses.
 void Engine::cut_to_room(std::vector<CandidateTree>& trees, std::span<const PrefillChunk> chunks) const {
   std::vector<int64_t> rows;
   for (const CandidateTree& tree : trees) rows.push_back(tree.size());
@@ -199,8 +199,7 @@ void Engine::cut_to_room(std::vector<CandidateTree>& trees, std::span<const Pref
   }
 }
 
-// The rows count as committed as soon as the pass is launched, because the device runs whatever is launched
-// later after it.
+// The rows count as committed as soon as the pass is launched: the device works in the order of launches.
 void Engine::commit_prefill(DecodePass& pass) {
   if (pass.chunks.empty()) return;
   const model::Timer timer(pass.prefill_seconds);
@@ -208,7 +207,7 @@ void Engine::commit_prefill(DecodePass& pass) {
   std::vector<int32_t> rows(pass.chunk_rows());
   std::vector<model::KvCache::KeptRows> kept;
   for (const PrefillChunk& chunk : pass.chunks)
-    kept.push_back({chunk.live->sequence(), std::span(rows).first(chunk.rows)});
+    kept.push_back({chunk.live->seq_id(), std::span(rows).first(chunk.rows)});
   cache_.commit(kept);
   drafting_.prefill(pass.chunks, pass.output.features, pass.tree_rows());
   pass_runner_.copy_wanted_features(pass);
@@ -274,13 +273,13 @@ void Engine::commit(const DecodePass& pass, std::span<const AcceptedPath> accept
   drafting_.add_pending_rows(pass.output.features, rows, run_ahead_.drafted_sequences());
 }
 
-/// Commits the accepted rows of all trees, in one move (one per sequence would be as many kernel launches),
-/// and emits their tokens.  Adds the accepted rows to `rows`.
+/// Commits the accepted rows of all trees and emits their tokens.  One kernel moves the rows of all
+/// sequences. Adds the accepted rows to `rows`.
 void Engine::commit_trees(const DecodePass& pass, std::span<const AcceptedPath> accepted,
                           std::vector<Drafting::AcceptedRows>& rows) {
   std::vector<model::KvCache::KeptRows> kept;
   for (size_t i = 0; i < pass.trees.size(); ++i)
-    kept.push_back({pass.sequences[i]->sequence(), accepted[i].nodes});
+    kept.push_back({pass.sequences[i]->seq_id(), accepted[i].nodes});
   if (pass.commit_state == CommitState::compacted)
     cache_.commit(kept);
   else if (pass.commit_state == CommitState::pending)
@@ -290,9 +289,9 @@ void Engine::commit_trees(const DecodePass& pass, std::span<const AcceptedPath> 
   for (size_t i = 0; i < pass.trees.size(); ++i) {
     LiveSequence& live = *pass.sequences[i];
     const int64_t taken = live.emit(accepted[i].tokens);
-    if (taken > 0) {  // 0 if the logits are NaN
+    if (taken > 0) {  // 0 if no token can be chosen (TargetTokens)
       live.count_pass(taken);
-      ++stats_.passes;
+      ++stats_.passes;  // once for each sequence
       stats_.tokens += taken;
       if (std::ssize(stats_.accepted_histogram) < taken) stats_.accepted_histogram.resize(taken);
       ++stats_.accepted_histogram[taken - 1];
@@ -304,10 +303,10 @@ void Engine::commit_trees(const DecodePass& pass, std::span<const AcceptedPath> 
   }
 }
 
-/// Emits the first token of each sequence whose prompt ends in this pass.  After a preemption a sequence has
-/// an answer already and emits nothing.  Adds the last row of each prompt to `rows`, as an index into
-/// pass.output.features.  commit_prefill has reduced those to wanted_rows(): all rows of trees, then the last
-/// row of each prompt that ends.
+/// Emits the first token of each sequence whose prompt ends in this pass, unless it was preempted while it
+/// decoded: then it emitted that token before.  Adds the last row of each such prompt, unless its answer is
+/// finished, to `rows`, as an index into pass.output.features.  Since commit_prefill those hold wanted_rows()
+/// alone: all rows of trees, then the last row of each prompt that ends.
 void Engine::finish_prefills(const DecodePass& pass, std::span<const AcceptedPath> accepted,
                              std::vector<Drafting::AcceptedRows>& rows) {
   const int64_t tree_rows = pass.tree_rows();
@@ -318,8 +317,8 @@ void Engine::finish_prefills(const DecodePass& pass, std::span<const AcceptedPat
     // Without a token (-1: NaN logits, or all tokens banned) nothing is published: other sequences would
     // share keys and values that may be NaN.
     const std::span<const int64_t> ids = live.prefill_tokens();
-    if (accepted[ended_prompts].tokens.front() >= 0)
-      cache_.publish(live.sequence(), ids.first(ids.size() - 1));
+    // All but the last row are published: the drafter reads that one with the token that follows it.
+    if (accepted[ended_prompts].tokens.front() >= 0) cache_.publish(live.seq_id(), ids.first(ids.size() - 1));
     if (!live.has_answer()) {
       const int64_t taken = live.emit(accepted[ended_prompts].tokens);
       stats_.prompt_tokens += chunk.begin + chunk.rows;

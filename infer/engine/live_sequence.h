@@ -74,8 +74,8 @@ class LiveSequence {
   Completion take_completion();
 
   const Request& request() const { return request_; }
-  int32_t sequence() const { return sequence_; }  // its number in the KvCache; -1: not admitted
-  DraftBackoff& backoff() { return backoff_; }    // when the heads draft for it (draft_backoff.h)
+  int32_t seq_id() const { return sequence_; }  // its number in the KvCache; -1: not admitted
+  DraftBackoff& backoff() { return backoff_; }  // when the heads draft for it (draft_backoff.h)
   LogitEditor* logit_editor() { return logit_editor_.get(); }  // null where the request edits no logits
   const SuffixMatcher& suffix_matcher() const { return suffix_matcher_; }  // of prompt and answer so far
   /// The last token of the answer, which is the root of the next tree.

@@ -106,7 +106,7 @@ void RunAhead::begin_draft(DecodePass& pass, std::span<const size_t> chosen,
     representative_ &= live.pending_parts() <= 1;
     PendingRows pending = live.take_pending();
     if (drafting_.reads_last_row_only()) pending = {};  // the pass yields a newer last row
-    draft_input.add(live.sequence(), std::move(pending), max_accepted_rows(pass.trees[i]),
+    draft_input.add(live.seq_id(), std::move(pending), max_accepted_rows(pass.trees[i]),
                     draft_input.trees.tree_rows[i]);
     drafted_sequences_.push_back(&live);
   }
@@ -149,7 +149,7 @@ model::UnverifiedTrees RunAhead::unverified_trees(const DecodePass& pass) const 
     const int64_t base = std::ssize(trees.ids), rows = tree.size();
     trees.ids.insert(trees.ids.end(), tree.ids.begin(), tree.ids.end());
     for (const int32_t parent : tree.parent) trees.parents.push_back(parent < 0 ? -1 : base + parent);
-    cache_.append_slots(pass.sequences[i]->sequence(), rows, trees.slots);
+    cache_.append_slots(pass.sequences[i]->seq_id(), rows, trees.slots);
     trees.tree_rows.push_back({.row = base, .rows = rows});
   }
   return trees;

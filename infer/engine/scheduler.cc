@@ -10,11 +10,11 @@ namespace {
 // new sequence would soon be preempted.
 constexpr int64_t spare_pages_per_sequence = 2;
 
-// When a sequence waits for another one to prefill a prefix that both have:
-// for full pages, if the other must prefill at most so many tokens for each token that becomes shared;
+// A sequence waits for another one to prefill a prefix that both have
+//   - if full pages become shared, and the other has at most so many tokens to prefill for each shared token
 constexpr int64_t max_wait_per_shared_token = 2;
-// for part of a page, if at least so many tokens become shared.
-constexpr int64_t min_shared_rows_of_a_page = 16;
+//   - else for one pass, if at least so many tokens become shared
+constexpr int64_t min_shared_tokens = 16;
 
 int64_t common_prefix_length(std::span<const int64_t> one, std::span<const int64_t> other) {
   return std::ranges::mismatch(one, other).in1 - one.begin();
@@ -38,7 +38,7 @@ std::vector<PrefillChunk> Scheduler::chunks_in_order(int64_t max_tokens, int64_t
     if (i == prefilling_.size() && !admit_next()) break;
     if (waits_for_shared_prefix(i)) continue;
     Prefilling& next = prefilling_[i];
-    const int32_t number = next.live->sequence();
+    const int32_t number = next.live->seq_id();
     const auto missing = [&] {
       return cache_.missing_pages(number, std::min(max_tokens, tokens_to_prefill(next)));
     };
@@ -76,18 +76,18 @@ bool Scheduler::admit_next() {
 
 void Scheduler::set_shared_tokens(Prefilling& prefilling, int64_t tokens) {
   prefilling.shared_tokens = tokens;
-  prefilling.live->admit(prefilling.live->sequence(), tokens);
+  prefilling.live->admit(prefilling.live->seq_id(), tokens);
 }
 
 /// Shares the pages of the sequence's prefix that others have published by now.  Returns whether it should
-/// wait, because a sequence admitted before it will soon have prefilled more of that prefix.  It waits for
-/// part of a page at most once: otherwise sequences of which each agrees with the next for a few tokens more
-/// would be prefilled one by one.
+/// wait, because a sequence admitted before it will soon have prefilled more of that prefix.  By the second
+/// rule (min_shared_tokens) it waits one pass at most, so that a chain of prompts of which each shares a
+/// little more with the next is not prefilled one by one.
 bool Scheduler::waits_for_shared_prefix(size_t index) {
   Prefilling& own = prefilling_[index];
   if (own.prefill_begun) return false;
   const std::span<const int64_t> ids = own.live->prefill_tokens(), all_but_last = ids.first(ids.size() - 1);
-  set_shared_tokens(own, cache_.share_prefix(own.live->sequence(), ids));
+  set_shared_tokens(own, cache_.share_prefix(own.live->seq_id(), ids));
   int64_t longest_common = 0;
   for (size_t i = 0; i < index; ++i) {
     const std::span<const int64_t> other = prefilling_[i].live->prefill_tokens();
@@ -97,23 +97,22 @@ bool Scheduler::waits_for_shared_prefix(size_t index) {
       return true;
     longest_common = std::max(longest_common, common);
   }
-  // A row of a part of a page can be copied only if the token after it is the same too: hence the 1.
+  // Within a page, a row is copied only if the token after it is the same too, which drafters with layers in
+  // the cache read beside the row: hence the 1.
   const int64_t shared_without_waiting =
-      own.shared_tokens + cache_.copyable_page_rows(own.live->sequence(), ids);
-  return longest_common - 1 - shared_without_waiting >= min_shared_rows_of_a_page &&
-         !std::exchange(own.waited, true);
+      own.shared_tokens + cache_.copyable_page_rows(own.live->seq_id(), ids);
+  return longest_common - 1 - shared_without_waiting >= min_shared_tokens && !std::exchange(own.waited, true);
 }
 
 int64_t Scheduler::tokens_to_prefill(const Prefilling& prefilling) const {
-  return std::ssize(prefilling.live->prefill_tokens()) - cache_.length(prefilling.live->sequence());
+  return std::ssize(prefilling.live->prefill_tokens()) - cache_.length(prefilling.live->seq_id());
 }
 
 int64_t Scheduler::pages_soon_needed() const {
   int64_t pages = 0;
   const auto add = [&](const LiveSequence& live, int64_t to_prefill) {
-    const int64_t to_finish = cache_.missing_pages(live.sequence(), to_prefill + live.tokens_left() + 1);
-    pages +=
-        std::min(to_finish, cache_.missing_pages(live.sequence(), to_prefill) + spare_pages_per_sequence);
+    const int64_t to_finish = cache_.missing_pages(live.seq_id(), to_prefill + live.tokens_left() + 1);
+    pages += std::min(to_finish, cache_.missing_pages(live.seq_id(), to_prefill) + spare_pages_per_sequence);
   };
   for (const auto& sequence : decoding_) add(*sequence, 0);
   for (const Prefilling& prefilling : prefilling_) add(*prefilling.live, tokens_to_prefill(prefilling));
@@ -129,7 +128,7 @@ void Scheduler::prefill_done(const LiveSequence& sequence) {
 }
 
 void Scheduler::preempt(std::unique_ptr<LiveSequence> sequence) {
-  cache_.close(sequence->sequence());
+  cache_.close(sequence->seq_id());
   sequence->preempt();
   waiting_.push_front(std::move(sequence));
   ++preemptions_;
@@ -153,14 +152,13 @@ void Scheduler::preempt_for_room() {
 int64_t Scheduler::missing_pages(std::span<const int64_t> decoding_rows) const {
   int64_t missing = 0;
   for (size_t i = 0; i < decoding_rows.size(); ++i)
-    missing += cache_.missing_pages(decoding_[i]->sequence(), decoding_rows[i]);
+    missing += cache_.missing_pages(decoding_[i]->seq_id(), decoding_rows[i]);
   return missing;
 }
 
 bool Scheduler::has_room_for(std::span<const int64_t> rows, std::span<const PrefillChunk> chunks) const {
   int64_t missing = missing_pages(rows);
-  for (const PrefillChunk& chunk : chunks)
-    missing += cache_.missing_pages(chunk.live->sequence(), chunk.rows);
+  for (const PrefillChunk& chunk : chunks) missing += cache_.missing_pages(chunk.live->seq_id(), chunk.rows);
   return missing <= cache_.free_pages();
 }
 
@@ -168,7 +166,7 @@ std::vector<std::unique_ptr<LiveSequence>> Scheduler::take_finished() {
   std::vector<std::unique_ptr<LiveSequence>> finished;
   for (auto& sequence : decoding_) {
     if (!sequence->finished()) continue;
-    cache_.close(sequence->sequence());
+    cache_.close(sequence->seq_id());
     finished.push_back(std::move(sequence));
   }
   std::erase(decoding_, nullptr);

@@ -14,8 +14,9 @@ namespace clover::infer {
 /// Continuous batching: which sequences decode, and which prompt tokens the next pass prefills.  A sequence
 /// is first waiting, then prefilling, then decoding.  Sequences are admitted in the order of submission, as
 /// soon as the KV cache has pages for their prompts and a few tokens more.  How long answers become is not
-/// known, so pages may run out: then the sequence admitted last is preempted.  Its keys and values are
-/// dropped, and recomputed to the same bits when it is admitted again.
+/// known, so pages may run out: then the last sequence that is being prefilled, or else the one that began to
+/// decode last, is preempted.  Its keys and values are dropped, and recomputed to the same bits when it is
+/// admitted again.
 class Scheduler {
  public:
   /// `cache` is borrowed.
@@ -68,7 +69,8 @@ class Scheduler {
   /// Free pages that the admitted sequences will soon need.
   int64_t pages_soon_needed() const;
   void preempt(std::unique_ptr<LiveSequence> sequence);
-  void preempt_last();  // the sequence admitted last
+  /// Preempts the last sequence that is being prefilled, or else the one that began to decode last.
+  void preempt_last();
 
   model::KvCache& cache_;
   int64_t max_batch_;

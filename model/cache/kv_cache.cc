@@ -31,8 +31,8 @@ KvCache::KvCache(KvShape shape, int64_t pages, int64_t page_size)
   TORCH_CHECK(pages > 0 && page_size > 0,
               "KvCache: expected a positive number of pages and page size, found ", pages, " and ",
               page_size);
-  // Untouched pages cost address space only.  When a page is first written, the operating system provides
-  // memory for up to 2 MB of a layer's keys or values.
+  // On a CPU, slots that were never written cost address space only: the operating system provides memory at
+  // the first write, up to 2 MB at a time.
   const bool on_cpu = shape_.device.is_cpu();
   const std::array sizes{2 * shape_.layers, pages + (on_cpu ? 0 : 1), shape_.kv_heads, page_size,
                          shape_.head_dim};
@@ -67,7 +67,7 @@ void KvCache::close(int32_t sequence) {
   Sequence& closing = sequences_[sequence];
   TORCH_CHECK(closing.open, "KvCache: sequence ", sequence, " is not open");
   for (int64_t i = std::ssize(closing.pages) - 1; i >= 0; --i) {
-    if (i < closing.published || (i == closing.published && closing.partial_published))
+    if (i < closing.published_pages || (i == closing.published_pages && closing.partial_published))
       prefixes_.release(closing.pages[i]);
     else
       unused_pages_.push_back(closing.pages[i]);
@@ -79,8 +79,8 @@ void KvCache::close(int32_t sequence) {
 
 int64_t KvCache::share_prefix(int32_t number, std::span<const int64_t> ids) {
   Sequence& sequence = sequences_[number];
-  TORCH_CHECK(sequence.open && sequence.length == sequence.published * page_size_ &&
-                  std::ssize(sequence.pages) == sequence.published,
+  TORCH_CHECK(sequence.open && sequence.length == sequence.published_pages * page_size_ &&
+                  std::ssize(sequence.pages) == sequence.published_pages,
               "KvCache: only a sequence without pages of its own can share others'");
   if (ids.empty() || rotates_by_prompt(sequence)) return 0;
   const std::vector<int32_t> pages = prefixes_.find(ids.first(ids.size() - 1));
@@ -88,14 +88,14 @@ int64_t KvCache::share_prefix(int32_t number, std::span<const int64_t> ids) {
     prefixes_.use(pages[i]);
     sequence.pages.push_back(pages[i]);
   }
-  sequence.published = std::ssize(sequence.pages);
-  sequence.length = sequence.published * page_size_;
+  sequence.published_pages = std::ssize(sequence.pages);
+  sequence.length = sequence.published_pages * page_size_;
   return sequence.length;
 }
 
 PrefixPages::PartialMatch KvCache::partial_match(const Sequence& sequence,
                                                  std::span<const int64_t> ids) const {
-  if (ids.empty() || sequence.length != sequence.published * page_size_ || rotates_by_prompt(sequence))
+  if (ids.empty() || sequence.length != sequence.published_pages * page_size_ || rotates_by_prompt(sequence))
     return {};
   return prefixes_.find_partial(sequence.pages.empty() ? -1 : sequence.pages.back(),
                                 ids.first(ids.size() - 1).subspan(sequence.length));
@@ -131,19 +131,20 @@ void KvCache::publish(int32_t number, std::span<const int64_t> ids) {
   TORCH_CHECK(std::ssize(ids) <= sequence.length, "KvCache: ", ids.size(), " tokens cannot be published, ",
               sequence.length, " are committed");
   if (rotates_by_prompt(sequence)) return;
-  if (std::exchange(sequence.partial_published, false)) prefixes_.remove(sequence.pages[sequence.published]);
-  while ((sequence.published + 1) * page_size_ <= std::ssize(ids)) {
-    const int32_t parent = sequence.published == 0 ? -1 : sequence.pages[sequence.published - 1];
+  if (std::exchange(sequence.partial_published, false))
+    prefixes_.remove(sequence.pages[sequence.published_pages]);
+  while ((sequence.published_pages + 1) * page_size_ <= std::ssize(ids)) {
+    const int32_t parent = sequence.published_pages == 0 ? -1 : sequence.pages[sequence.published_pages - 1];
     // If another sequence has published the same tokens, its page stays the one that is shared.
-    if (!prefixes_.add(parent, ids.subspan(sequence.published * page_size_, page_size_),
-                       sequence.pages[sequence.published]))
+    if (!prefixes_.add(parent, ids.subspan(sequence.published_pages * page_size_, page_size_),
+                       sequence.pages[sequence.published_pages]))
       return;
-    ++sequence.published;
+    ++sequence.published_pages;
   }
-  const std::span<const int64_t> partial_page = ids.subspan(sequence.published * page_size_);
+  const std::span<const int64_t> partial_page = ids.subspan(sequence.published_pages * page_size_);
   if (partial_page.empty()) return;
-  const int32_t parent = sequence.published == 0 ? -1 : sequence.pages[sequence.published - 1];
-  sequence.partial_published = prefixes_.add(parent, partial_page, sequence.pages[sequence.published]);
+  const int32_t parent = sequence.published_pages == 0 ? -1 : sequence.pages[sequence.published_pages - 1];
+  sequence.partial_published = prefixes_.add(parent, partial_page, sequence.pages[sequence.published_pages]);
 }
 
 int32_t KvCache::take_page() {
@@ -162,7 +163,8 @@ int64_t KvCache::missing_pages(int32_t sequence, int64_t rows) const {
 
 int64_t KvCache::tokens() const {
   int64_t tokens = prefixes_.used_full_pages() * page_size_;
-  for (const Sequence& sequence : sequences_) tokens += sequence.length - sequence.published * page_size_;
+  for (const Sequence& sequence : sequences_)
+    tokens += sequence.length - sequence.published_pages * page_size_;
   return tokens;
 }
 
@@ -187,7 +189,8 @@ at::Tensor KvCache::page_table(std::span<const int32_t> sequences) const {
 Placement KvCache::place(const RowBatch& batch) {
   const int64_t rows = batch.size();
   std::vector<int32_t> sequences;  // rows of the page table: the batch's sequences in order of appearance
-  // table_row: index in `sequences`; the others as in kernels::AttentionRows.
+  // table_row: index in `sequences`.  A row attends to sequence slots 0 .. contiguous - 1 and then to those
+  // of `path`, from path_begin[row] on (kernels::AttentionRows).
   std::vector<int32_t> table_row(rows), contiguous(rows), positions(rows), path, path_begin{0};
   Placement placement;
   placement.slots = at::empty({rows}, at::kLong);
@@ -229,7 +232,8 @@ Placement KvCache::place(const RowBatch& batch) {
   return placement;
 }
 
-Placement KvCache::place(std::span<const Segment> segments, int64_t guess_slots, RotaryTable* own_rotation) {
+Placement KvCache::place(std::span<const Segment> segments, int64_t guess_slots,
+                         RotaryTable* drafter_rotation) {
   std::vector<int32_t> sequences, table_row, contiguous;  // as in the other `place`
   std::vector<RotaryTable::Row> rotary_rows;
   std::vector<int64_t> slots;
@@ -251,7 +255,7 @@ Placement KvCache::place(std::span<const Segment> segments, int64_t guess_slots,
   Placement placement;
   placement.slots = at::empty({static_cast<int64_t>(slots.size())}, at::kLong);
   std::copy(slots.begin(), slots.end(), placement.slots.data_ptr<int64_t>());
-  (own_rotation != nullptr ? *own_rotation : rotary_).fill(rotary_rows, placement);
+  (drafter_rotation != nullptr ? *drafter_rotation : rotary_).fill(rotary_rows, placement);
   placement.rows = {to_tensor(table_row), to_tensor(contiguous),
                     to_tensor(std::vector<int32_t>(slots.size() + 1, 0)), to_tensor({}),
                     page_table(sequences)};

@@ -38,9 +38,10 @@ struct KvShape {
 /// page * page_size + row within the page.  The functions of this class take and return cache slots.
 ///
 /// Full pages are never written again.  Once a sequence has published its pages, other sequences that begin
-/// with the same tokens share them.  Published pages stay when their sequences are closed, until the memory
-/// is needed.  Where only the first tokens of a page agree, its rows are copied to a page of the sequence's
-/// own.  prefix_pages.h has the index of published pages.
+/// with the same tokens share them.  A published page that no open sequence uses is idle.  Idle pages stay
+/// until the memory is needed, up to a share of the cache (PrefixPages::evict_surplus).  Where only the
+/// first tokens of a page agree, its rows are copied to a page of the sequence's own.  prefix_pages.h has the
+/// index of published pages.
 class KvCache {
  public:
   KvCache(KvShape shape, int64_t pages, int64_t page_size);
@@ -61,8 +62,9 @@ class KvCache {
 
   /// How many rows copy_page_rows would copy if a page is free.
   int64_t copyable_page_rows(int32_t sequence, std::span<const int64_t> ids) const;
-  /// Follows share_prefix.  Finds the published page that begins with the next tokens of `ids` and copies
-  /// their rows to a new page of the sequence, if one is free.  Returns how many tokens are committed now.
+  /// Follows share_prefix.  Finds the published page whose first tokens are the next ones of `ids`, and
+  /// copies their rows to a new page of this sequence, if one is free.  Returns how many tokens are committed
+  /// now.
   int64_t copy_page_rows(int32_t sequence, std::span<const int64_t> ids);
 
   /// Publishes the pages of `ids`, the sequence's first committed tokens: others may share the full pages and
@@ -88,10 +90,10 @@ class KvCache {
   /// The same for rows that a drafter reads, in its own layers.  These rows are committed already, or the
   /// next keep_rows commits them.  In either case their slots are those of their positions in the text.
   /// `guess_slots`: how many more slots to reserve after each segment, for rows of guesses until the next
-  /// `commit`; c10::Error when too few pages are free.  `own_rotation`: the rotation of the drafter's layers;
-  /// null if it is the target's.
+  /// `commit`; c10::Error when too few pages are free.  `drafter_rotation`: the rotation of the drafter's
+  /// layers; null if it is the target's.
   Placement place(std::span<const Segment> segments, int64_t guess_slots = 0,
-                  RotaryTable* own_rotation = nullptr);
+                  RotaryTable* drafter_rotation = nullptr);
 
   /// A cache slot that belongs to no sequence, where padding rows write.  Only on a GPU.
   int64_t padding_slot() const { return pages_ * page_size_; }
@@ -134,7 +136,7 @@ class KvCache {
   struct Sequence {
     std::vector<int32_t> pages;      // page numbers, in order
     int64_t length = 0;              // committed tokens
-    int64_t published = 0;           // full pages that are published, from the first on
+    int64_t published_pages = 0;     // full pages that are published, from the first on
     bool partial_published = false;  // the page after these is published too, though not full
     bool open = false;
     int64_t prompt_length = 0;  // tokens (`open`)

@@ -188,6 +188,11 @@ at::Tensor DecoderBlock::angles(std::span<const Segment> segments, at::Device de
   return angles;
 }
 
+RotationFactors rotation_factors(const TargetConfig& config, const at::Tensor& angles) {
+  const double scale = config.rope.attention_factor;
+  return {(scale * angles.cos()).to(at::kFloat), (scale * angles.sin()).to(at::kFloat)};
+}
+
 at::Tensor DecoderBlock::project_heads(const at::Tensor& input, const Linear& projection, const RmsNorm* norm,
                                        at::ScalarType training_dtype) const {
   const at::Tensor heads =
@@ -198,9 +203,8 @@ at::Tensor DecoderBlock::project_heads(const at::Tensor& input, const Linear& pr
 DecoderBlock::Projected DecoderBlock::project(const at::Tensor& input, const at::Tensor& angles,
                                               const at::Tensor& frontier,
                                               at::ScalarType training_dtype) const {
-  const double scale = config_->rope.attention_factor;
-  const at::Tensor cos = (scale * angles.cos()).to(at::kFloat).unsqueeze(1),
-                   sin = (scale * angles.sin()).to(at::kFloat).unsqueeze(1);
+  const RotationFactors factors = rotation_factors(*config_, angles);
+  const at::Tensor cos = factors.cos.unsqueeze(1), sin = factors.sin.unsqueeze(1);
   const auto at_frontier = [&](const at::Tensor& rows) {
     return frontier.defined() ? rows.index_select(0, frontier) : rows;
   };

@@ -50,6 +50,13 @@ struct BlockForm {
                                 // along their inputs; undefined: as they are
 };
 
+/// What rotary embedding multiplies the halves of queries and keys by, fp32 [R, d/2] each.
+struct RotationFactors {
+  at::Tensor cos, sin;
+};
+/// The factors for `angles`, fp64 [R, d/2], with the config's RoPE scaling.
+RotationFactors rotation_factors(const TargetConfig& config, const at::Tensor& angles);
+
 /// A decoder layer of a drafter, such as Clover's augmenting block or EAGLE's layer.  It begins as a copy of
 /// a layer of the target.  Frozen, it runs decoder_layer (model/target/decoder_layer.h); trainable, it
 /// computes the same with ATen.  The rows of all segments are joined in one tensor, without padding.

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace clover::model {
@@ -39,13 +38,6 @@ at::Tensor positions_in_text(const at::Tensor& rows, const at::Tensor& begins) {
 }
 
 }  // namespace
-
-std::vector<int64_t> default_tap_layers(int64_t layers) {
-  std::vector<int64_t> taps;
-  for (const int64_t layer : {std::min<int64_t>(2, layers), layers / 2, layers - 3})
-    if (layer > (taps.empty() ? 0 : taps.back())) taps.push_back(layer);
-  return taps;
-}
 
 EagleLayer::EagleLayer(const TargetConfig& config, const DecoderWeights& initial, BlockForm form)
     : config_(&config) {
@@ -186,11 +178,10 @@ DraftState EagleLayer::extend_cached(const DraftState& state, const at::Tensor& 
   next.depth = depth;
   next.row_tensors = {sequence_of_row, length, next_free + same_sequence.sum(1, false, at::kInt),
                       at::cat({of_parent(path), slot.unsqueeze(1)}, 1)};
-  const at::Tensor angles = angles_at((length + (depth - 1)).to(at::kLong));
-  const double scale = config_->rope.attention_factor;
+  const RotationFactors factors = rotation_factors(*config_, angles_at((length + (depth - 1)).to(at::kLong)));
   Placement placement;
-  placement.cos = (scale * angles.cos()).to(at::kFloat);
-  placement.sin = (scale * angles.sin()).to(at::kFloat);
+  placement.cos = factors.cos;
+  placement.sin = factors.sin;
   placement.slots = cache_slot;
   placement.rows = {sequence_of_row, length, iota(parents.size(0) + 1) * depth,
                     next.row_tensors[path].flatten().contiguous(), table};

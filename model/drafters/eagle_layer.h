@@ -11,10 +11,6 @@
 
 namespace clover::model {
 
-/// The tap layers (FeatureTaps::layers) that EAGLE-3 has by default for a target with `layers` layers: 2,
-/// layers / 2 and layers - 3, without those that would not ascend.
-std::vector<int64_t> default_tap_layers(int64_t layers);
-
 /// The decoder layer of EAGLE and EAGLE-3.  It reads the rows of the text and then those of guesses.  A guess
 /// of depth k that continues row t of the text has position t + k; it attends to the text up to row t and to
 /// the guesses on its own path.

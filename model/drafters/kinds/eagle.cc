@@ -85,7 +85,8 @@ DrafterKind eagle_drafter() {
   return {
       "eagle",
       [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
-      {Setting::integer("heads", 5, 1, max_guess_depth, "number of heads: how many tokens ahead are guessed"),
+      {Setting::integer("heads", 5, 1, max_guess_depth,
+                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
        Setting::boolean("fc_bias", true, "whether the product of token and feature has a bias"),
        mlp_width_setting(), norm_eps_setting(), rope_theta_setting()}};
 }

@@ -8,8 +8,12 @@
 //
 // Layer (eagle_layer.h) adds to f; its queries, keys and values read the input.  e(x): input embedding of x.
 // The guess is then a row of its own, with y_t in place of f_t and the guess in place of x_{t+1}.
+#include "model/drafters/kinds/eagle3.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+
+#include <algorithm>
 
 #include "model/drafters/eagle_layer.h"
 #include "model/drafters/factory.h"
@@ -101,11 +105,19 @@ class Eagle3 final : public Drafter {
 
 }  // namespace
 
+std::vector<int64_t> default_tap_layers(int64_t layers) {
+  std::vector<int64_t> taps;
+  for (const int64_t layer : {std::min<int64_t>(2, layers), layers / 2, layers - 3})
+    if (layer > (taps.empty() ? 0 : taps.back())) taps.push_back(layer);
+  return taps;
+}
+
 DrafterKind eagle3_drafter() {
   return {
       "eagle3",
       [](const DrafterSpec& spec) { return std::make_shared<Eagle3>(spec); },
-      {Setting::integer("heads", 5, 1, max_guess_depth, "number of heads: how many tokens ahead are guessed"),
+      {Setting::integer("heads", 5, 1, max_guess_depth,
+                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
        Setting::layers(
            "tap_layers", /*excluded_last=*/0,
            "read the residual streams after so many layers of the target; \"\": after 2, half and "

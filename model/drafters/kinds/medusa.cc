@@ -64,12 +64,14 @@ class Medusa final : public Drafter {
 }  // namespace
 
 DrafterKind medusa_drafter() {
-  return {"medusa",
-          [](const DrafterSpec& spec) { return std::make_shared<Medusa>(spec); },
-          {Setting::integer("heads", 3, 1, 16, "number of heads: how many tokens ahead are guessed"),
-           Setting::integer("layers", 1, 1, 8, "residual blocks before the vocabulary"),
-           Setting::boolean("own_heads", false,
-                            "a vocabulary matrix for each head, in place of the target's LM head")}};
+  return {
+      "medusa",
+      [](const DrafterSpec& spec) { return std::make_shared<Medusa>(spec); },
+      {Setting::integer("heads", 3, 1, 16,
+                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
+       Setting::integer("layers", 1, 1, 8, "residual blocks before the output head"),
+       Setting::boolean("own_heads", false,
+                        "a vocabulary matrix for each head, in place of the target's LM head")}};
 }
 
 }  // namespace clover::model

@@ -1,9 +1,9 @@
 // ReDrafter (Apple, arXiv 2403.09919 and the code published with it; docs/drafters/redrafter.md): a recurrent
 // network reads the last accepted token and then the guesses.
 //
-//   s_1 = silu(W e(x) + b)                  x: the token after the row; e(x): its input embedding
+//   s_1 = silu(W e(x) + b)                  x: the last accepted token; e(x): its input embedding
 //   s_i = silu(W e(x) + U s_{i-1} + b)      x: guess i - 1
-//   guess i = own head . blocks([h; s_i])   h: the target's post-norm feature
+//   guess i = own head . blocks([h; s_i])   h: the target's post-norm feature, from which x was chosen in s_1
 //
 // Guesses are counted from 1 here.  Blocks are residual blocks (layers.h).
 // With the setting recurrence = "sum", s_i = e(x) + s_{i-1}.  With exit_dim, a projection comes before the
@@ -31,28 +31,30 @@ void draw_uniformly(Linear& linear, const at::Generator& generator) {
   if (linear.bias.defined()) linear.bias.uniform_(-bound, bound, generator);
 }
 
-/// The recurrence: silu(W e + U s + b) if `linear`, else e + s.
+/// The recurrence: silu(W e + U s + b) if `has_weights`, else e + s.  W is token_, U and b are state_.
 class Cell : public Module {
  public:
-  Cell(int64_t hidden, bool linear, const at::Generator& generator) {
-    if (!linear) return;
+  Cell(int64_t hidden, bool has_weights, const at::Generator& generator) {
+    if (!has_weights) return;
     token_ = register_module("token", std::make_shared<Linear>(hidden, hidden, false));
     state_ = register_module("state", std::make_shared<Linear>(hidden, hidden, true));
     draw_uniformly(*token_, generator);
     draw_uniformly(*state_, generator);
   }
 
-  /// The next state, fp32 [F, H], of the state s, fp32 [F, H] or undefined for 0, and the token's embedding
-  /// e, fp32 [F, H].
-  at::Tensor forward(const at::Tensor& state, const at::Tensor& token, at::ScalarType training_dtype) const {
-    if (!token_) return state.defined() ? token + state : token;
+  /// Returns the next state, fp32 [F, H].
+  ///   state      s, fp32 [F, H]; undefined: zeros
+  ///   embedding  e, fp32 [F, H], of the token that is read
+  at::Tensor forward(const at::Tensor& state, const at::Tensor& embedding,
+                     at::ScalarType training_dtype) const {
+    if (!token_) return state.defined() ? embedding + state : embedding;
     if (!first_.defined()) {
-      const at::Tensor token_part = token_->forward(token, training_dtype);
+      const at::Tensor token_part = token_->forward(embedding, training_dtype);
       return at::silu(token_part + (state.defined() ? state_->forward(state, training_dtype) : state_->bias));
     }
     const kernels::PackedWeight& weight = state.defined() ? next_ : first_;
-    const at::Tensor input = state.defined() ? at::cat({token, state}, 1) : token;
-    at::Tensor sum = at::empty_like(token), activated = at::zeros_like(token);
+    const at::Tensor input = state.defined() ? at::cat({embedding, state}, 1) : embedding;
+    at::Tensor sum = at::empty_like(embedding), activated = at::zeros_like(embedding);
     kernels::linear(input.to(weight.dtype()).contiguous(), weight, bias_, sum);
     kernels::add_silu_(activated, sum);
     return activated;
@@ -72,7 +74,7 @@ class Cell : public Module {
   }
 
  private:
-  std::shared_ptr<Linear> token_, state_;  // W; U and b.  Null without `linear`
+  std::shared_ptr<Linear> token_, state_;  // W; U and b.  Null without `has_weights`
   kernels::PackedWeight first_;            // [H, H]: W, for s = 0; packed while frozen
   kernels::PackedWeight next_;             // [H, 2 H]: W and U side by side
   at::Tensor bias_;                        // fp32 [H]: b
@@ -163,11 +165,12 @@ DrafterKind redrafter_drafter() {
   return {
       "redrafter",
       [](const DrafterSpec& spec) { return std::make_shared<ReDrafter>(spec); },
-      {Setting::integer("heads", 5, 1, max_guess_depth, "number of heads: how many tokens ahead are guessed"),
-       Setting::integer("layers", 2, 1, 8, "residual blocks before the vocabulary"),
-       Setting::integer("exit_dim", 0, 0, 1 << 20, "width of these blocks; 0: twice the hidden size"),
+      {Setting::integer("heads", 5, 1, max_guess_depth,
+                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
+       Setting::integer("layers", 2, 1, 8, "residual blocks before the output head"),
+       Setting::integer("exit_dim", 0, 0, 1 << 20, "width of the residual blocks; 0: twice the hidden size"),
        Setting::choice("recurrence", {"linear", "sum"},
-                       "next state: linear (of state and token), or their sum")}};
+                       "next state: linear, silu(W token + U state + b); or the sum of token and state")}};
 }
 
 }  // namespace clover::model

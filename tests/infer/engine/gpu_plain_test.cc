@@ -79,7 +79,7 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
     for (const Request& request : all) {
       lives.push_back(std::make_unique<LiveSequence>(request, *tokenizer_, target_->config().end_ids, false));
       lives.back()->admit(cache.open(), 0);
-      test::read_text(*target_, request.prompt, 1 << 20, cache, lives.back()->sequence());
+      test::read_text(*target_, request.prompt, 1 << 20, cache, lives.back()->seq_id());
       lives.back()->emit({9});
     }
   };

@@ -46,7 +46,7 @@ class SchedulerTest : public testing::Test {
       const std::vector<PrefillChunk> chunks = next_prefill_chunks(1000);
       if (chunks.empty()) return tags;
       for (const PrefillChunk& chunk : chunks) {
-        read(chunk.live->sequence(), chunk.rows);
+        read(chunk.live->seq_id(), chunk.rows);
         if (!chunk.live->has_answer()) chunk.live->emit({7});
         tags.push_back(chunk.live->request().tag);
         schedule_.prefill_done(*chunk.live);
@@ -64,11 +64,11 @@ class SchedulerTest : public testing::Test {
     std::vector<Read> reads;
     for (const PrefillChunk& chunk : next_prefill_chunks(most)) {
       reads.emplace_back(chunk.live->request().tag, chunk.begin, chunk.rows);
-      read(chunk.live->sequence(), chunk.rows);
+      read(chunk.live->seq_id(), chunk.rows);
       const std::span<const int64_t> ids = chunk.live->prefill_tokens();
       EXPECT_EQ(chunk.last, chunk.begin + chunk.rows == std::ssize(ids));
       if (!chunk.last) continue;
-      cache_.publish(chunk.live->sequence(), ids.first(ids.size() - 1));
+      cache_.publish(chunk.live->seq_id(), ids.first(ids.size() - 1));
       chunk.live->emit({7});
       schedule_.prefill_done(*chunk.live);
     }
@@ -78,7 +78,7 @@ class SchedulerTest : public testing::Test {
   /// A decode step: each decoding sequence reads its last token and gets another.
   void step() {
     for (const auto& live : schedule_.decoding()) {
-      read(live->sequence(), 1);
+      read(live->seq_id(), 1);
       live->emit({7});
     }
   }

@@ -5,7 +5,7 @@
 
 #include "data/files/error.h"
 #include "data/files/files.h"
-#include "model/drafters/eagle_layer.h"
+#include "model/drafters/kinds/eagle3.h"
 #include "train/heads/formats/eagle_layout.h"
 
 namespace clover::train {
