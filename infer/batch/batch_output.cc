@@ -228,7 +228,7 @@ void BatchOutput::write_run_info() const {
                               run_info.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-void BatchOutput::save_took() {
+void BatchOutput::save_cost() {
   if (own_cost_.seconds == 0) return;
   write_run_info();
 }
@@ -278,7 +278,7 @@ void BatchOutput::sync() {
   if (::fsync(descriptor_.number) != 0 && errno != EINVAL && errno != EROFS) {
     throw std::runtime_error(file_.string() + ": putting it on disk failed: " + std::strerror(errno));
   }
-  save_took();
+  save_cost();
   last_sync_ = std::chrono::steady_clock::now();
 }
 

@@ -60,9 +60,9 @@ class BatchOutput {
 
   /// What answering has taken in this process so far.  The run file says it as "took", {"seconds", "tokens"},
   /// together with what earlier processes and other ranks have taken.  It is written when the answers are
-  /// flushed to the disk, and by save_took, so a kill loses seconds of it.
+  /// flushed to the disk, and by save_cost, so a kill loses seconds of it.
   void set_cost(AnsweringCost own) { own_cost_ = own; }
-  void save_took();
+  void save_cost();
   AnsweringCost cost() const {
     return {earlier_cost_.seconds + own_cost_.seconds, earlier_cost_.tokens + own_cost_.tokens};
   }

@@ -113,7 +113,7 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
   result.run.seconds = seconds();
   result.run.peak_memory = peak_memory();
   if (result.outcome.answered > 0) output.set_cost({result.run.seconds, result.run.totals.tokens});
-  output.save_took();
+  output.save_cost();
   job.engine.save_costs();
   return result;
 }

@@ -61,10 +61,6 @@ int bin_of(float probability, int bins) {
   return std::min(static_cast<int>(std::sqrt(clamped) * bins), bins - 1);
 }
 
-int64_t sum(std::span<const int64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
 }  // namespace
 
 void CostModel::observe_pass(int64_t rows, int64_t attended_tokens, double seconds) {
@@ -114,7 +110,7 @@ double CostModel::calibrated_probability(float proposed_probability, Proposer pr
 // the proposed one.
 double CostModel::min_joint_probability(std::span<const int64_t> context_lengths) const {
   if (passes_.timed_row_counts() < 2 || context_lengths.empty()) return smallest_min_joint_probability;
-  const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
+  const int64_t sequences = std::ssize(context_lengths), attended_tokens = attended_by_roots(context_lengths);
   const double plain = passes_.expected_seconds(sequences, attended_tokens);
   double cheapest = 1;  // seconds that a node adds; begins above what any does
   for (int64_t nodes_per_sequence = 1; nodes_per_sequence <= 16; nodes_per_sequence *= 2) {
@@ -196,7 +192,8 @@ DraftCost::Step CostModel::step_of(std::span<const int64_t> context_lengths,
   const std::vector<double> costs = row_costs(passes_, context_lengths);
   return {.sequences = std::ssize(context_lengths),
           .drafted = drafted_sequences,
-          .plain_seconds = passes_.expected_seconds(std::ssize(context_lengths), sum(context_lengths)),
+          .plain_seconds =
+              passes_.expected_seconds(std::ssize(context_lengths), attended_by_roots(context_lengths)),
           .seconds_per_row =
               std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size())};
 }
@@ -271,7 +268,7 @@ bool CostModel::predicted_to_pay(int64_t sequences) const {
 }
 
 double CostModel::optimistic_speedup(std::span<const int64_t> context_lengths) const {
-  const int64_t sequences = std::ssize(context_lengths), attended_tokens = sum(context_lengths);
+  const int64_t sequences = std::ssize(context_lengths), attended_tokens = attended_by_roots(context_lengths);
   const double plain = passes_.expected_seconds(sequences, attended_tokens);
   const double timed_seconds =
       drafts_.has_timings(sequences, min_drafts) ? drafts_.expected_seconds(sequences, 1) : 0;

@@ -21,14 +21,14 @@ CandidateTree pruned_tree(const CandidateTree& tree, const std::vector<char>& ke
   return kept;
 }
 
-int64_t total(std::span<const int64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
 }  // namespace
 
+int64_t attended_by_roots(std::span<const int64_t> context_lengths) {
+  return std::accumulate(context_lengths.begin(), context_lengths.end(), int64_t{0});
+}
+
 std::vector<double> row_costs(const PassCost& passes, std::span<const int64_t> context_lengths) {
-  const int64_t sequences = std::ssize(context_lengths), attended_tokens = total(context_lengths);
+  const int64_t sequences = std::ssize(context_lengths), attended_tokens = attended_by_roots(context_lengths);
   const double plain = passes.expected_seconds(sequences, attended_tokens);
   std::vector<double> costs;
   for (const int64_t context_length : context_lengths) {
@@ -60,7 +60,7 @@ std::vector<RankedNode> rank_nodes(const std::vector<CandidateTree>& trees, std:
 
 NodeChoice best_choice(const PassCost& passes, std::span<const RankedNode> nodes,
                        std::span<const int64_t> context_lengths, double drafting_seconds) {
-  int64_t rows = std::ssize(context_lengths), attended_tokens = total(context_lengths);
+  int64_t rows = std::ssize(context_lengths), attended_tokens = attended_by_roots(context_lengths);
   double tokens = static_cast<double>(rows);
   const NodeChoice none{0, tokens, passes.expected_seconds(rows, attended_tokens) + drafting_seconds};
   NodeChoice best = none;

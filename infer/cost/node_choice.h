@@ -18,6 +18,9 @@ struct RankedNode {
   Proposer proposer;
 };
 
+/// Tokens that a pass of one row a sequence attends to: the sum of the lengths.
+int64_t attended_by_roots(std::span<const int64_t> context_lengths);
+
 /// [S] for each sequence the seconds that one more row in its tree adds to a pass, above 0.  A pass of one
 /// row a sequence is compared with one of twice the rows, where all added rows attend to that sequence's
 /// context.

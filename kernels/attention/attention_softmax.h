@@ -76,10 +76,10 @@ void merge_block(Query& query, int64_t count, int64_t d, float largest) {
     query.exp_sum += sum8(exp_sum);
     return;
   }
-  const float shrink = exp_lanes(splat(query.largest - largest))[0];
-  query.exp_sum = query.exp_sum * shrink + sum8(exp_sum);
+  const float old_scale = exp_lanes(splat(query.largest - largest))[0];
+  query.exp_sum = query.exp_sum * old_scale + sum8(exp_sum);
   query.largest = largest;
-  for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * shrink);
+  for (int64_t i = 0; i < d; i += 8) store8(query.sum + i, load8(query.sum + i) * old_scale);
 }
 
 /// The same for `query_count` queries, with key_counts[i] keys for query i. Two loops, so that the processor
@@ -94,12 +94,12 @@ void merge_block(Query* const* queries, const int64_t* key_counts, int64_t query
 void merge_splits(Softmax& x, const Softmax& next, int64_t d) {
   const float new_largest = next.largest > x.largest ? next.largest : x.largest;
   // Without keys the largest score is -inf, and -inf - (-inf) would be NaN.
-  const float shrink = x.largest == new_largest ? 1.0f : exp_lanes(splat(x.largest - new_largest))[0];
-  const float next_shrink =
+  const float old_scale = x.largest == new_largest ? 1.0f : exp_lanes(splat(x.largest - new_largest))[0];
+  const float new_scale =
       next.largest == new_largest ? 1.0f : exp_lanes(splat(next.largest - new_largest))[0];
   for (int64_t i = 0; i < d; i += 8)
-    store8(x.sum + i, load8(x.sum + i) * shrink + load8(next.sum + i) * next_shrink);
-  x.exp_sum = x.exp_sum * shrink + next.exp_sum * next_shrink;
+    store8(x.sum + i, load8(x.sum + i) * old_scale + load8(next.sum + i) * new_scale);
+  x.exp_sum = x.exp_sum * old_scale + next.exp_sum * new_scale;
   x.largest = new_largest;
 }
 

@@ -4,11 +4,11 @@
 #include "kernels/gpu/device.cuh"
 
 // A tile of 16 or 32 queries against one block of 64 keys, on tensor cores yet in fp32 precision. "Weights"
-// are those of the values: exp(score - largest score), not yet divided by their sum. An fp32
-// number has 24 significant bits, so it is the sum of three bf16 numbers of 8 bits: its bf16 parts. Queries
-// and weights are multiplied as three parts, cached keys and values as one (bf16), two (fp16) or three
-// (fp32); products of parts that are below 2^-24 of the whole are left out. (In attention_plan.h a part is
-// something else: the blocks of keys of a partial result.)
+// are those of the values: exp(score - largest score), not yet divided by their sum. An fp32 number has 24
+// significant bits, so it is the sum of three bf16 numbers of 8 bits: its bf16 parts. Queries and weights are
+// multiplied as three parts, cached keys and values as one (bf16), two (fp16) or three (fp32); products of
+// parts that are below 2^-24 of the whole are left out. (In attention_plan.h a part is something else: the
+// blocks of keys of a partial result.)
 namespace clover::kernels::cuda {
 namespace {
 

@@ -167,14 +167,14 @@ float weigh_scores(Query& query, int64_t count, char* weights) {
       store_line(weights + half * line_bytes, upper_halves(low, take_part(score[2 * half + 1])));
     });
   }
-  const float shrink = exp_lanes(splat(query.largest - largest))[0];
-  query.exp_sum = query.exp_sum * shrink + sum8(lower_half(exp_sum) + upper_half(exp_sum));
+  const float old_scale = exp_lanes(splat(query.largest - largest))[0];
+  query.exp_sum = query.exp_sum * old_scale + sum8(lower_half(exp_sum) + upper_half(exp_sum));
   query.largest = largest;
-  return shrink;
+  return old_scale;
 }
 
-/// Query::sum = sum * shrink[n] + weights * values, for the heads that have keys.
-void add_values(const TileBuffers& buffers, int64_t count, int64_t d, const float* shrink,
+/// Query::sum = sum * old_scale[n] + weights * values, for the heads that have keys.
+void add_values(const TileBuffers& buffers, int64_t count, int64_t d, const float* old_scale,
                 Query* const* queries, const TilePrefetchedBlock& next_block) {
   const int64_t tiles = d / 16, steps = (count + register_inputs - 1) / register_inputs;
   for (int64_t first = 0; first < tiles; first += 4) {
@@ -200,7 +200,7 @@ void add_values(const TileBuffers& buffers, int64_t count, int64_t d, const floa
       for (int64_t n = 0; n < tile_queries; ++n) {
         if (queries[n] == nullptr) continue;
         float* to = queries[n]->sum + (first + t) * 16;
-        store_line(to, load_line<F32x16>(to) * shrink[n] + load_line<F32x16>(sums + n * 16));
+        store_line(to, load_line<F32x16>(to) * old_scale[n] + load_line<F32x16>(sums + n * 16));
       }
     });
   }
@@ -275,11 +275,11 @@ class TileBlocks {
     if (!any) return;
     score_tiles(buffers_.queries + first / tile_queries * packed_bytes(group), tiles, longest, d,
                 group.call.scale, queries, next_block);
-    float shrink[tile_queries] = {};
+    float old_scale[tile_queries] = {};
     for (int64_t n = 0; n < tile_queries; ++n)
       if (queries[n] != nullptr)
-        shrink[n] = weigh_scores(*queries[n], count[n], buffers_.weights + n * block_keys * 2);
-    add_values(buffers_, longest, d, shrink, queries, next_block);
+        old_scale[n] = weigh_scores(*queries[n], count[n], buffers_.weights + n * block_keys * 2);
+    add_values(buffers_, longest, d, old_scale, queries, next_block);
   }
 
   TileBuffers buffers_;

@@ -6,6 +6,11 @@
 
 namespace clover::model {
 
+Setting heads_setting(int64_t default_value) {
+  return Setting::integer("heads", default_value, 1, max_guess_depth,
+                          "how many tokens ahead it learns to guess: its number of heads, if it has several");
+}
+
 // Applies a macro to the name of each kind.  kinds/NAME.cc defines the function `DrafterKind NAME_drafter()`.
 #define CLOVER_DRAFTER_KINDS(macro) \
   macro(clover) macro(clover2) macro(eagle) macro(eagle3) macro(hydra) macro(medusa) macro(redrafter)

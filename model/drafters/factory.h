@@ -40,6 +40,9 @@ const DrafterKind& drafter_kind(const std::string& name);
 /// hardly ever accepted.
 constexpr int64_t max_guess_depth = 16;
 
+/// The declaration of the setting `heads`, which every kind has: 1 to max_guess_depth.
+Setting heads_setting(int64_t default_value);
+
 /// Throws an InputError: setting `name` of drafter kind `kind` is `value`, which is not allowed.  `expected`:
 /// what it should be.
 [[noreturn]] void refuse_setting(const std::string& kind, const std::string& name,

@@ -8,6 +8,10 @@
 
 namespace clover::model {
 
+Setting residual_blocks_setting(int64_t default_value) {
+  return Setting::integer("layers", default_value, 1, 8, "residual blocks before the output head");
+}
+
 at::Tensor rounded_vector(const at::Tensor& vector, at::ScalarType dtype) {
   return vector.detach().to(dtype).to(at::kFloat);
 }

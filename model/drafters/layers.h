@@ -6,6 +6,7 @@
 
 #include "kernels/weights/packed_weight.h"
 #include "model/drafters/module.h"
+#include "model/drafters/setting.h"
 
 namespace clover::model {
 
@@ -64,6 +65,9 @@ class RmsNorm : public Module {
   at::ScalarType frozen_dtype_ = at::ScalarType::Undefined;
   at::Tensor packed_;  // `weight`, rounded; undefined while trainable
 };
+
+/// The declaration of the setting `layers`, for kinds with residual blocks (ResBlock).
+Setting residual_blocks_setting(int64_t default_value);
 
 /// Medusa's residual block, z + silu(A z + b): fp32 [R, H] -> fp32 [R, H].  A [H, H] and b [H] begin as
 /// zeros, so the block begins as the identity.

@@ -101,7 +101,7 @@ class Sampling(Study):
     def section(self, rows: list[dict]) -> str:
         lines = [[f"{row['temperature']:g}", NAMES[row["mode"]], row["tokens_per_step"], round(row["tokens_per_second"]),
                   f"{row['differ']} of {row['answers']}", "unknown" if self.jobs.prompts else f"{row['right']} of {row['answers']}"] for row in rows]
-        slower = [row for row in rows if row["mode"] == "match" and row["tokens_per_second"] < plain_of(rows, row)["tokens_per_second"]]
+        slower = any(row["mode"] == "match" and row["tokens_per_second"] < plain_of(rows, row)["tokens_per_second"] for row in rows)
         warning = (f" On this machine a pass that checks 4 guesses for each of {BATCH} sequences takes longer than its tokens are worth; `--draft auto` "
                    "guesses less there, or nothing.") if slower else ""
         return (f"## Temperatures\n\n{self.jobs.target.name} with Clover heads, 4 guesses a step, batch {BATCH}, the same seed in every row. "

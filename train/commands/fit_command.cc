@@ -23,9 +23,9 @@ namespace {
 
 /// Prints the settings and the estimate of --dry-run: a valid file for --config, as the estimate is in
 /// comments.  The target is left out if its weights are random.
-int dry_run(const FitJob& job, bool random_target) {
+int dry_run(const FitJob& job, TargetWeights weights) {
   FitSettings settings = job.settings;
-  if (random_target) settings.target = "";
+  if (weights == TargetWeights::random) settings.target = "";
   std::cout << settings.to_toml() << "\n# estimate\n";
   std::istringstream lines(estimate(job).dump(2));
   for (std::string line; std::getline(lines, line);) std::cout << "# " << line << "\n";
@@ -71,9 +71,8 @@ Action declare_fit(CLI::App& app) {
       "--output run\n"
       "  clover-train fit ... --output run --resume auto      the same command continues after any "
       "interruption\n"
-      "  clover-train fit --dry-run --random-weights configs/targets/llama-3.1-8b.json --device cuda --data "
-      "store "
-      "--output run\n"
+      "  clover-train fit --dry-run --random-weights configs/targets/llama-3.1-8b.json --device cuda "
+      "--data store --output run\n"
       "  torchrun --no-python --nproc-per-node 4 clover-train fit ... --micro-batch 4 --device cuda\n"
       "      on four GPUs, over NCCL, a quarter of each step's 16 answers on each; srun does as well");
   return [options]() -> int {
@@ -84,16 +83,14 @@ Action declare_fit(CLI::App& app) {
           "--random-weights " + options->random_weights +
           " is for estimates: give it with --dry-run and without --target, which --config may hold too");
     if (random) options->settings.target = options->random_weights;
-    const auto prepare = [options, random] {
-      return prepare_job(options->settings, options->folders,
-                         random ? TargetWeights::random : TargetWeights::stored);
-    };
+    const TargetWeights weights = random ? TargetWeights::random : TargetWeights::stored;
+    const auto prepare = [&] { return prepare_job(options->settings, options->folders, weights); };
     if (options->dry_run) {
       const infer::Rank rank = infer::Rank::from_environment();
       if (rank.number != 0) return infer::exit_done;
       FitJob job = prepare();
       check_ranks(job.settings, rank);
-      return dry_run(job, random);
+      return dry_run(job, weights);
     }
     const std::unique_ptr<Communicator> ranks = Communicator::from_environment();
     std::optional<FitJob> job;

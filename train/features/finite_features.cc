@@ -9,7 +9,7 @@
 namespace clover::train {
 
 void check_finite_weights(const std::string& folder, at::ScalarType dtype) {
-  if (!std::filesystem::is_directory(folder)) return;  // a config.json: the weights are random, and finite
+  if (std::filesystem::is_regular_file(folder)) return;  // a config.json: the weights are random, and finite
   const auto reader = data::SafetensorsReader::open(folder);
   for (const std::string& name : reader.names()) {
     const at::Tensor tensor = reader.read(name);

@@ -54,7 +54,7 @@ void check(const PrepareOptions& options) {
 
 /// The seconds and tokens that `batch` or `synthesize` recorded for the file (FILE.run.json); nothing for
 /// other files.
-std::optional<infer::AnsweringCost> took_to_make(const std::string& file) {
+std::optional<infer::AnsweringCost> cost_of_answers(const std::string& file) {
   const fs::path run_file = infer::run_file_of(file);
   if (!fs::is_regular_file(run_file)) return std::nullopt;
   try {
@@ -98,7 +98,7 @@ class Preparation {
                         {"bytes", fs::file_size(file)},
                         {"samples", counts_.samples - before},
                         {"bad_records", counts_.bad - bad_before}});
-    if (const auto took = took_to_make(file)) sources_.back()["took"] = infer::to_json(*took);
+    if (const auto cost = cost_of_answers(file)) sources_.back()["took"] = infer::to_json(*cost);
   }
 
   /// Writes the store, unless only a preview is wanted.  `metadata`: for store.json.

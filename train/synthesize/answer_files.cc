@@ -67,7 +67,7 @@ std::vector<json> AnswerFiles::answer(const std::filesystem::path& name, const s
         progress.update(output.done_count(), infer::speed_note(engine_.stats()));
       });
   if (outcome.answered > 0) output.set_cost({seconds(), outcome.totals.tokens});
-  output.save_took();
+  output.save_cost();
   seconds_ += output.cost().seconds;
   progress.finish();
   if (outcome.interrupted) throw infer::Interrupted();

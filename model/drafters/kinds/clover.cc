@@ -183,8 +183,7 @@ DrafterKind clover_drafter() {
   return {
       "clover",
       [](const DrafterSpec& spec) { return std::make_shared<Clover>(spec); },
-      {Setting::integer("heads", 3, 1, 16,
-                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
+      {heads_setting(3),
        Setting::choice("regression", {"attention", "concat", "none"},
                        "attention (the paper), concat or none"),
        Setting::choice("block", {"full", "attention", "none"}, "augmenting block: full, attention or none"),

@@ -130,13 +130,11 @@ class Clover2 final : public Drafter {
 }  // namespace
 
 DrafterKind clover2_drafter() {
-  return {
-      "clover2",
-      [](const DrafterSpec& spec) { return std::make_shared<Clover2>(spec); },
-      {Setting::integer("heads", 3, 1, 16,
-                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
-       Setting::integer("augmenting_layers", 2, 1, 8, "decoder layers of the augmenting block"),
-       norm_eps_setting(), rope_theta_setting()}};
+  return {"clover2",
+          [](const DrafterSpec& spec) { return std::make_shared<Clover2>(spec); },
+          {heads_setting(3),
+           Setting::integer("augmenting_layers", 2, 1, 8, "decoder layers of the augmenting block"),
+           norm_eps_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

@@ -82,13 +82,11 @@ class Eagle final : public Drafter {
 }  // namespace
 
 DrafterKind eagle_drafter() {
-  return {
-      "eagle",
-      [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
-      {Setting::integer("heads", 5, 1, max_guess_depth,
-                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
-       Setting::boolean("fc_bias", true, "whether the product of token and feature has a bias"),
-       mlp_width_setting(), norm_eps_setting(), rope_theta_setting()}};
+  return {"eagle",
+          [](const DrafterSpec& spec) { return std::make_shared<Eagle>(spec); },
+          {heads_setting(5),
+           Setting::boolean("fc_bias", true, "whether the product of token and feature has a bias"),
+           mlp_width_setting(), norm_eps_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

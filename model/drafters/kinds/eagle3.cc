@@ -113,17 +113,15 @@ std::vector<int64_t> default_tap_layers(int64_t layers) {
 }
 
 DrafterKind eagle3_drafter() {
-  return {
-      "eagle3",
-      [](const DrafterSpec& spec) { return std::make_shared<Eagle3>(spec); },
-      {Setting::integer("heads", 5, 1, max_guess_depth,
-                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
-       Setting::layers(
-           "tap_layers", /*excluded_last=*/0,
-           "read the residual streams after so many layers of the target; \"\": after 2, half and "
-           "all but 3"),
-       Setting::boolean("norm_before_residual", false, "the layer adds to the normed feature"),
-       mlp_width_setting(), norm_eps_setting(), rope_theta_setting()}};
+  return {"eagle3",
+          [](const DrafterSpec& spec) { return std::make_shared<Eagle3>(spec); },
+          {heads_setting(5),
+           Setting::layers(
+               "tap_layers", /*excluded_last=*/0,
+               "read the residual streams after so many layers of the target; \"\": after 2, half and "
+               "all but 3"),
+           Setting::boolean("norm_before_residual", false, "the layer adds to the normed feature"),
+           mlp_width_setting(), norm_eps_setting(), rope_theta_setting()}};
 }
 
 }  // namespace clover::model

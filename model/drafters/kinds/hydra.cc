@@ -137,9 +137,7 @@ DrafterKind hydra_drafter() {
   return {
       "hydra",
       [](const DrafterSpec& spec) { return std::make_shared<Hydra>(spec); },
-      {Setting::integer("heads", 4, 1, 16,
-                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
-       Setting::integer("layers", 1, 1, 8, "residual blocks before the output head"),
+      {heads_setting(4), residual_blocks_setting(1),
        Setting::boolean("prefix", false,
                         "a decoder layer reads the text before the heads do (Hydra++'s prefix attention)"),
        Setting::boolean("own_heads", false,

@@ -64,14 +64,11 @@ class Medusa final : public Drafter {
 }  // namespace
 
 DrafterKind medusa_drafter() {
-  return {
-      "medusa",
-      [](const DrafterSpec& spec) { return std::make_shared<Medusa>(spec); },
-      {Setting::integer("heads", 3, 1, 16,
-                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
-       Setting::integer("layers", 1, 1, 8, "residual blocks before the output head"),
-       Setting::boolean("own_heads", false,
-                        "a vocabulary matrix for each head, in place of the target's LM head")}};
+  return {"medusa",
+          [](const DrafterSpec& spec) { return std::make_shared<Medusa>(spec); },
+          {heads_setting(3), residual_blocks_setting(1),
+           Setting::boolean("own_heads", false,
+                            "a vocabulary matrix for each head, in place of the target's LM head")}};
 }
 
 }  // namespace clover::model

@@ -165,9 +165,7 @@ DrafterKind redrafter_drafter() {
   return {
       "redrafter",
       [](const DrafterSpec& spec) { return std::make_shared<ReDrafter>(spec); },
-      {Setting::integer("heads", 5, 1, max_guess_depth,
-                        "how many tokens ahead it learns to guess: its number of heads, if it has several"),
-       Setting::integer("layers", 2, 1, 8, "residual blocks before the output head"),
+      {heads_setting(5), residual_blocks_setting(2),
        Setting::integer("exit_dim", 0, 0, 1 << 20, "width of the residual blocks; 0: twice the hidden size"),
        Setting::choice("recurrence", {"linear", "sum"},
                        "next state: linear, silu(W token + U state + b); or the sum of token and state")}};

@@ -74,7 +74,7 @@ TEST_F(BatchOutputTest, WhatAnsweringTookAddsUpOverProcesses) {
     BatchOutput output = open();
     output.set_cost({0.25, 5});
     output.set_cost({0.5, 10});  // replaces what this process had taken before
-    output.save_took();
+    output.save_cost();
     EXPECT_EQ(output.cost().seconds, 2);
   }
   open();  // answers nothing

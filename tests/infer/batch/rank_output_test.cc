@@ -116,8 +116,8 @@ TEST_F(Ranks, WhatAllOfThemTookIsSummed) {
   second.shard().set_cost({4, 400});
   answer_some(first, 10);
   answer_some(second, input_lines);
-  first.shard().save_took();
-  second.shard().save_took();
+  first.shard().save_cost();
+  second.shard().save_cost();
   first.finish();
   EXPECT_TRUE(second.finish().last);
   const AnsweringCost cost = recorded_cost(json::parse(test::text_of(run_file_of(file)))).value();
