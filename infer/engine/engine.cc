@@ -104,6 +104,9 @@ void Engine::submit(Request request) {
     }
   }
   if (request.controls) request.controls->check(target_.config().vocab);
+  TORCH_CHECK(!request.expected_answer ||
+                  !(options_.typical || growth_policy(options_.growth.policy).uses_cost_model),
+              "Engine: an expected answer needs exact verification and a policy other than auto");
   if (request.max_tokens < 1) throw InputError("max_tokens must be at least 1.");
   request.max_tokens = std::min(request.max_tokens, context - length);
   if (max_pages(request) > cache_.pages()) {
@@ -185,6 +188,10 @@ std::vector<CandidateTree> Engine::draft(Sequences sequences) {
   for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
   const DraftChoice choice = run_ahead_.take_draft(sequences, trees);
   drafting_.propose(sequences, choice, trees);
+  for (size_t i = 0; i < trees.size(); ++i) {
+    if (sequences[i]->request().expected_answer)
+      trees[i] = trees[i].path_along(sequences[i]->expected_tokens());
+  }
   return trees;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct Request {
   std::vector<std::string> stop;                  // strings that end the answer
   /// The answer continues the prompt's text, so its text keeps a leading space of its first token.
   bool continues_text = false;
+  /// Token ids that the answer probably begins with.  If set, guesses that differ from them are left out of
+  /// the target's passes, and nothing is guessed once the answer has left them.  This does not change the
+  /// answer.  If the ids are right, steps accept as many tokens as with whole trees, as far as the cache has
+  /// room for those: so acceptance is measured with fewer rows.  Not with policy `auto` or typical
+  /// acceptance.
+  std::optional<std::vector<int64_t>> expected_answer;
 };
 
 /// The answer to a request.

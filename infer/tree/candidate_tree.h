@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace clover::infer {
@@ -25,6 +26,17 @@ struct CandidateTree {
     for (int32_t i = node + 1; i < size(); ++i)
       if (parent[i] == node && ids[i] == id) return i;
     return -1;
+  }
+  /// The tree of the root and the nodes that follow it with these ids, up to the first id without a node.
+  CandidateTree path_along(std::span<const int64_t> following_ids) const {
+    CandidateTree path = of_root(ids[0]);
+    int32_t node = 0;
+    for (const int64_t id : following_ids) {
+      node = child(node, id);
+      if (node < 0) break;
+      path.add(id, static_cast<int32_t>(path.size()) - 1, proposed_probability[node], proposer[node]);
+    }
+    return path;
   }
   void reserve(int64_t nodes) {
     ids.reserve(nodes);

@@ -56,6 +56,7 @@ int eval(const EvalOptions& options) {
   check_terms(LossTerms::parse(settings.loss.empty() ? "cross-entropy" : settings.loss), *drafter,
               target->config().hidden);
   settings.target_folder = options.model.target;
+  settings.decoder.shows_progress = true;
   const EvalMetrics metrics =
       evaluate(settings, *target, encoder.tokenizer(), *drafter, std::move(input.samples));
   nlohmann::json report = eval_report(metrics, settings, samples);

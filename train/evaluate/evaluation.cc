@@ -40,7 +40,9 @@ class Evaluation {
     for (auto& sample : samples_) {
       const int64_t length = prompt_length(sample.supervised);
       if (sample.ids.empty() || length + settings_.decoder.max_tokens > target_.config().context) continue;
-      prompts.push_back({{sample.ids.begin(), sample.ids.begin() + length}, sample.category});
+      prompts.push_back({{sample.ids.begin(), sample.ids.begin() + length},
+                         sample.category,
+                         {sample.ids.begin() + length, sample.ids.end()}});
       decoded.push_back(&sample);
     }
     if (prompts.empty()) {
@@ -60,7 +62,7 @@ class Evaluation {
     metrics_.decoder = acceptance.measure(drafter_);
     for (size_t i = 0; i < decoded.size(); ++i) {
       if (decoded[i]->has_answer()) continue;
-      const auto& answer = acceptance.plain_answers()[i];
+      const auto& answer = acceptance.answers()[i];
       decoded[i]->ids.insert(decoded[i]->ids.end(), answer.begin(), answer.end());
       decoded[i]->supervised.resize(decoded[i]->ids.size(), 1);
     }

@@ -45,7 +45,7 @@ struct EvalMetrics {
   std::map<int64_t, Accuracy> by_position;  // by bucket
 };
 
-/// Decodes the samples' prompts with and without the drafter, and then scores the drafter's guesses on the
+/// Decodes the samples' prompts with the drafter, and then scores the drafter's guesses on the
 /// samples' answers.  A prompt without an answer gets the target's.  The drafter must be thawed.  InputError
 /// when no prompt leaves room for an answer in the context.
 EvalMetrics evaluate(const EvalSettings& settings, const model::Target& target,

@@ -204,7 +204,7 @@ void Run::evaluate() {
 
 /// How many prompts an evaluation has, and how many tokens an answer at most (RunState::best_eval_size).
 nlohmann::json Run::evaluation_size() const {
-  return {{"prompts", acceptance_->prompts().size()}, {"max_tokens", settings_.eval_max_tokens}};
+  return {{"prompts", acceptance_->prompt_count()}, {"max_tokens", settings_.eval_max_tokens}};
 }
 
 /// Measures best/ again when the run is resumed with other evaluation prompts, so that later heads are
@@ -250,7 +250,7 @@ void Run::evaluate_and_save_best() {
                        {"accepted_histogram", metrics.accepted_histogram},
                        {"by_category", metrics.by_category}};
   state_.evaluation.update(evaluation_size());
-  report_->evaluation(state_.step, state_.evaluation, metrics, acceptance_->prompts().size());
+  report_->evaluation(state_.step, state_.evaluation, metrics, acceptance_->prompt_count());
   state_.evaluated_step = state_.step;  // here, too: an interruption may keep evaluate() from setting it
   if (metrics.tokens_per_step > state_.best_tokens_per_step) {
     state_.best_tokens_per_step = metrics.tokens_per_step;

@@ -88,6 +88,48 @@ TEST_F(EngineTest, GoodGuessesSaveStepsAndBadOnesCostNone) {
   EXPECT_EQ(stats_.tokens_per_step(), 1.0);
 }
 
+// Whole trees are the oracle.
+TEST_F(EngineTest, AnExpectedAnswerSavesRowsAndChangesNoStep) {
+  std::vector<Request> all = requests(12, 0);
+  const Answers expected = plain(all);
+  RecordedDrafter drafter(target_->config().vocab, record_of(all, expected), 3);
+  const Answers with_trees = run(all, options(Policy::clover, 4, 5), &drafter);
+  const int64_t tree_rows = stats_.rows;
+  const auto expect_same_steps = [&](int64_t tag, const Completion& found) {
+    EXPECT_EQ(with_trees.at(tag).steps, found.steps) << tag;
+    EXPECT_EQ(with_trees.at(tag).accepted_histogram, found.accepted_histogram) << tag;
+  };
+  for (Request& request : all) request.expected_answer = expected.at(request.tag).token_ids;
+  const Answers with_paths = run(all, options(Policy::clover, 4, 5), &drafter);
+  EXPECT_LT(stats_.rows, tree_rows);
+  expect_equal(expected, with_paths);
+  for (const auto& [tag, answer] : with_paths) expect_same_steps(tag, answer);
+
+  for (Request& request : all) {  // a third is right for two tokens, a third unknown
+    auto& ids = *request.expected_answer;
+    ASSERT_GT(ids.size(), 4u);
+    if (request.tag % 3 == 1) ids[2] = (ids[2] + 1) % target_->config().vocab;
+    if (request.tag % 3 == 2) ids.clear();
+  }
+  const Answers partly_wrong = run(all, options(Policy::clover, 4, 5), &drafter);
+  expect_equal(expected, partly_wrong);
+  for (const auto& [tag, answer] : partly_wrong) {
+    const int64_t plain_steps = std::ssize(answer.token_ids) - 1;
+    if (tag % 3 == 0) expect_same_steps(tag, answer);
+    if (tag % 3 == 1) {
+      EXPECT_GE(answer.steps, plain_steps - 1) << tag;
+    }
+    if (tag % 3 == 2) {
+      EXPECT_EQ(answer.steps, plain_steps) << tag;
+    }
+  }
+
+  EXPECT_ANY_THROW(run(all, options(Policy::automatic, -1, 5), &drafter));
+  EngineOptions typical = options(Policy::clover, 4, 5);
+  typical.typical = true;
+  EXPECT_ANY_THROW(run(all, typical, &drafter));
+}
+
 TEST_F(EngineTest, GuessesFromTheTextNeedNoHeads) {
   std::vector<Request> all = requests(6, 0);
   for (Request& request : all) {
