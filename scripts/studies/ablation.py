@@ -1,9 +1,10 @@
 """Study `ablation`: from Medusa to Clover, one ingredient at a time (the paper's ablation), over several seeds."""
 
+import math
 from statistics import mean, stdev
 
 from .cells import Output
-from .common import BUDGET, Study, slashed, tops
+from .common import BUDGET, Study, slashed, tokens_by_task, tops
 from .pages import Page, draw_bars, spread, table
 
 # Name, kind and further options of `fit`; each adds one thing to the one before it.
@@ -31,7 +32,8 @@ class Ablation(Study):
     def page(self) -> Page:
         found = [[self.read(self.rung_evaluation(rung, seed)) for seed in self.jobs.size.seeds] for rung in range(len(RUNGS))]
         tokens = [[evaluation["tokens_per_step"] for evaluation in of_rung] for of_rung in found]
-        figures = {"rungs": [{"name": name, "tokens_per_step": tokens[rung], "top1": [tops(one, 1) for one in found[rung]],
+        by_task = [{task: mean(tokens_by_task(one)[task] for one in of_rung) for task in tokens_by_task(of_rung[0])} for of_rung in found]
+        figures = {"rungs": [{"name": name, "tokens_per_step": tokens[rung], "by_task": by_task[rung], "top1": [tops(one, 1) for one in found[rung]],
                               "top5": [tops(one, 5) for one in found[rung]]} for rung, (name, _, _) in enumerate(RUNGS)]}
         means = [mean(of_rung) for of_rung in tokens]
         doubt = max((stdev(of_rung) for of_rung in tokens if len(of_rung) > 1), default=0.0)  # the widest spread over seeds
@@ -45,9 +47,15 @@ class Ablation(Study):
                  for rung, (name, _, _) in enumerate(RUNGS)]
         section = (f"## Rungs\n\n{self.data_sentence()} {BUDGET} guesses a step, policy `clover`; accuracy by head, first head first, mean "
                    "over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
-        return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section],
+        return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section, self.task_section(by_task)],
                     {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],
                                                            {"": means}, "tokens a step")})
+
+    def task_section(self, by_task: list[dict[str, float]]) -> str:
+        lines = [[name, *by_task[rung].values()] for rung, (name, _, _) in enumerate(RUNGS)]
+        lines.append(["extra tokens, full over Medusa", *((by_task[-1][task] - 1) / (by_task[0][task] - 1) if by_task[0][task] > 1 else math.nan
+                                                        for task in by_task[0])])
+        return "## Tasks\n\nTokens a step, mean over seeds.\n\n" + table(["", *by_task[0]], lines)
 
     def extra(self, means: list[float]) -> str:
         return f"{(means[-1] - 1) / (means[0] - 1):.2f} times the extra tokens" if means[0] > 1 else "and Medusa yields no extra tokens"

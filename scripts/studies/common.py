@@ -11,6 +11,7 @@ from .pages import Page
 KINDS = ("medusa", "clover", "clover2", "hydra", "redrafter", "eagle", "eagle3")
 NAMES = {"medusa": "Medusa", "clover": "Clover", "clover2": "Clover-2", "hydra": "Hydra", "redrafter": "ReDrafter", "eagle": "EAGLE",
          "eagle3": "EAGLE-3"}
+ALL = "all tasks"
 BUDGET = 4  # guesses a step where trees have a fixed size
 
 
@@ -130,6 +131,12 @@ def is_of(row: dict, heads: Output) -> bool:
 
 def is_plain(row: dict) -> bool:
     return row["draft"] == "off"
+
+
+def tokens_by_task(evaluation: dict) -> dict[str, float]:
+    """Tokens a step over all questions and by task."""
+    by_task = {task: found["tokens_per_step"] for task, found in evaluation["by_category"].items() if "tokens_per_step" in found}
+    return {ALL: evaluation["tokens_per_step"], **(by_task if len(by_task) > 1 else {})}
 
 
 def tops(evaluation: dict, rank: int) -> list[float]:

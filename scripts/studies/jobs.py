@@ -139,8 +139,8 @@ class Jobs:
     def evaluation(self, title: str, heads: Output, answers: Output, count: int) -> Output:
         """Accuracy by head and tokens a step with four guesses, policy `clover`, on the questions of `answers`."""
         words = ["eval", "--target", self.target, "--heads", heads, "--input", answers, "--json", Own("eval.json"), "--limit", "1000000",
-                 "--max-tokens", str(self.size.answer_tokens)]
-        seconds = 3 + 1.5 * count * self.size.answer_tokens * self.step_ms / 12e3
+                 "--max-tokens", str(self.size.answer_tokens), "--max-batch", "16"]
+        seconds = 3 + count * self.size.answer_tokens * self.step_ms / 12e3
         return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
 
     def bench(self, title: str, heads: list[Output], questions: Path, count: int, *options: str, batch_sizes: tuple[int, ...] = (),

@@ -3,10 +3,9 @@
 import math
 
 from .cells import Output
-from .common import BUDGET, KINDS, NAMES, Study, is_of, is_plain, slashed, tops
+from .common import ALL, BUDGET, KINDS, NAMES, Study, is_of, is_plain, slashed, tokens_by_task, tops
 from .pages import Page, draw_bars, table
 
-ALL = "all tasks"
 # Tokens a step, the bonus token included, that publications report for greedy decoding of 7B and 8B models.
 PUBLISHED = {
     "medusa": (2.31, "Vicuna-7B, Spec-Bench, 64 nodes a tree"),
@@ -107,12 +106,6 @@ class Table(Study):
                   {NAMES[kind]: [self.of(rows, kind, "auto", size)["ratio_to_off"] for size in sizes] for kind in KINDS},
                   "tokens/s over plain decoding, auto")
         axes.axhline(1, color="grey", linewidth=0.8)
-
-
-def tokens_by_task(evaluation: dict) -> dict[str, float]:
-    """Tokens a step over all questions and by task."""
-    by_task = {task: found["tokens_per_step"] for task, found in evaluation["by_category"].items() if "tokens_per_step" in found}
-    return {ALL: evaluation["tokens_per_step"], **(by_task if len(by_task) > 1 else {})}
 
 
 def extra_over_medusa(tokens: dict[str, dict[str, float]], task: str, kind: str = "clover") -> float:
