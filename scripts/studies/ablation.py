@@ -45,7 +45,7 @@ class Ablation(Study):
                   f"{len(self.jobs.size.seeds)} seeds stands beside each figure.")
         lines = [[name, spread(tokens[rung]), slashed(self.over_seeds(found[rung], 1)), slashed(self.over_seeds(found[rung], 5))]
                  for rung, (name, _, _) in enumerate(RUNGS)]
-        section = (f"## Rungs\n\n{self.data_sentence()} {BUDGET} guesses a step, policy `clover`; accuracy by head, first head first, mean "
+        section = (f"## Rungs\n\n{self.data_sentence()} {self.rates_sentence(('medusa', 'clover'))} {BUDGET} guesses a step, policy `clover`; accuracy by head, first head first, mean "
                    "over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
         return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section, self.task_section(by_task)],
                     {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],

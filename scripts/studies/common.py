@@ -123,6 +123,14 @@ class Study:
         return (f"Target {self.jobs.target.name}; heads learned from its answers to {self.train_count} questions; measured on {self.eval_count} "
                 f"unseen ones ({said}), none of which is among the training questions, compared by text.")
 
+    def rates_sentence(self, kinds: tuple[str, ...]) -> str:
+        """Which learning rates the kinds have, and where another might be better still."""
+        rates = {kind: self.rates(kind) for kind in kinds}
+        at_edge = [f"{NAMES[kind]}'s ({self.best_rate(kind):g})" for kind in kinds
+                   if len(rates[kind]) > 1 and self.best_rate(kind) in (min(rates[kind]), max(rates[kind]))]
+        chosen = f"Learning rates are the best of {len(self.jobs.size.learning_rates)} on the development questions"
+        return f"{chosen}; at the edge of what was tried: {', '.join(at_edge)}." if at_edge else f"{chosen}."
+
 
 def is_of(row: dict, heads: Output) -> bool:
     """Whether a row of a bench was measured with these heads; their folder may have been moved since."""
