@@ -230,13 +230,11 @@ AcceptedPath Engine::verify(const CandidateTree& tree, const TargetTokens& targe
                          {target.tokens.const_data_ptr<int64_t>() + base, static_cast<size_t>(tree.size())});
   }
   const at::Tensor logits = target.logits.slice(0, base, base + tree.size());
-  if (options_.typical && tree.size() > 1) {
-    const bool samples = request.sampling.temperature > 0;
-    AcceptedPath accepted = verify_typical(tree, logits, samples ? request.sampling.temperature : 1.0);
-    if (samples) {
-      accepted.tokens.back() = typical_token(logits[accepted.nodes.back()], request.sampling, request.random,
-                                             position + std::ssize(accepted.tokens) - 1);
-    }
+  // At temperature 0 the rule allows only the arg-max, as `match` does.
+  if (options_.typical && request.sampling.temperature > 0 && tree.size() > 1) {
+    AcceptedPath accepted = verify_typical(tree, logits, request.sampling.temperature);
+    accepted.tokens.back() = typical_token(logits[accepted.nodes.back()], request.sampling, request.random,
+                                           position + std::ssize(accepted.tokens) - 1);
     return accepted;
   }
   return verify_match(tree, logits, request.sampling, request.random, position);

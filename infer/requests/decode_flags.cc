@@ -91,7 +91,7 @@ void add_draft_options(CLI::App& app, DecodeFlags& flags) {
          "--verify", flags.verify,
          "match: exactly the target's answers; typical: faster, lossy, and marked so in the output: it keeps "
          "every guess that is likely enough and draws only what comes behind, so that seeds make less "
-         "of a difference")
+         "of a difference; at temperature 0 both are the same")
       ->type_name("NAME")
       ->check(CLI::IsMember({"match", "typical"}))
       ->group(group);

@@ -130,6 +130,17 @@ TEST_F(EngineTest, AnExpectedAnswerSavesRowsAndChangesNoStep) {
   EXPECT_ANY_THROW(run(all, typical, &drafter));
 }
 
+// Medusa's paper (arXiv 2401.10774, section 2.3.1): only the most probable token has any probability there.
+TEST_F(EngineTest, TypicalAcceptanceAtTemperatureZeroIsExact) {
+  const std::vector<Request> all = requests(12, 0);
+  const Answers expected = plain(all);
+  RecordedDrafter drafter(target_->config().vocab, record_of(all, expected), 3);
+  EngineOptions typical = options(Policy::clover, 4, 5);
+  typical.typical = true;
+  expect_equal(expected, run(all, typical, &drafter));
+  EXPECT_GT(stats_.tokens_per_step(), 1.2);
+}
+
 TEST_F(EngineTest, GuessesFromTheTextNeedNoHeads) {
   std::vector<Request> all = requests(6, 0);
   for (Request& request : all) {
