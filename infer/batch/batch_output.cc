@@ -115,8 +115,16 @@ std::filesystem::path run_file_of(const std::filesystem::path& output) {
   return output.string() + ".run.json";
 }
 
+AnsweringCost AnsweringCost::operator+(const AnsweringCost& other) const {
+  const auto is_known = [](const AnsweringCost& cost) { return cost.seconds == 0 || cost.joules > 0; };
+  return {seconds + other.seconds, tokens + other.tokens,
+          is_known(*this) && is_known(other) ? joules + other.joules : 0};
+}
+
 json to_json(const AnsweringCost& cost) {
-  return {{"seconds", cost.seconds}, {"tokens", cost.tokens}};
+  json object = {{"seconds", cost.seconds}, {"tokens", cost.tokens}};
+  if (cost.joules > 0) object["joules"] = cost.joules;
+  return object;
 }
 
 std::optional<AnsweringCost> recorded_cost(const json& run_info) {
@@ -124,7 +132,8 @@ std::optional<AnsweringCost> recorded_cost(const json& run_info) {
   if (cost == run_info.end() || !cost->is_object()) return std::nullopt;
   const json seconds = cost->value("seconds", json()), tokens = cost->value("tokens", json());
   if (!seconds.is_number() || !tokens.is_number_integer() || seconds < 0 || tokens < 0) return std::nullopt;
-  return AnsweringCost{seconds, tokens};
+  const json joules = cost->value("joules", json());
+  return AnsweringCost{seconds, tokens, joules.is_number() && joules > 0 ? joules.get<double>() : 0};
 }
 
 int64_t line_of_record(const json& record) {

@@ -19,8 +19,12 @@ inline constexpr const char* fingerprint_setting = "fingerprint";
 struct AnsweringCost {
   double seconds = 0;
   int64_t tokens = 0;
+  double joules = 0;  // by EnergyMeter; 0: not known
+
+  /// Of both together.  The energy is known if it is known of each part that took time.
+  AnsweringCost operator+(const AnsweringCost& other) const;
 };
-/// {"seconds", "tokens"}, as a run file and store.json hold them.
+/// {"seconds", "tokens", "joules" if known}, as a run file and store.json hold them.
 nlohmann::json to_json(const AnsweringCost& cost);
 /// "took" of a run file's content; nothing where it is missing or no pair of numbers from 0 on.
 std::optional<AnsweringCost> recorded_cost(const nlohmann::json& run_info);
@@ -58,14 +62,12 @@ class BatchOutput {
   /// Flushes the file to the disk (fsync).
   void sync();
 
-  /// What answering has taken in this process so far.  The run file says it as "took", {"seconds", "tokens"},
-  /// together with what earlier processes and other ranks have taken.  It is written when the answers are
-  /// flushed to the disk, and by save_cost, so a kill loses seconds of it.
+  /// What answering has taken in this process so far.  The run file says it as "took", as
+  /// to_json(AnsweringCost), together with what earlier processes and other ranks have taken.  It is written
+  /// when the answers are flushed to the disk, and by save_cost, so a kill loses seconds of it.
   void set_cost(AnsweringCost own) { own_cost_ = own; }
   void save_cost();
-  AnsweringCost cost() const {
-    return {earlier_cost_.seconds + own_cost_.seconds, earlier_cost_.tokens + own_cost_.tokens};
-  }
+  AnsweringCost cost() const { return earlier_cost_ + own_cost_; }
 
  private:
   // A file descriptor, also closed when the constructor throws; closing it releases the lock.

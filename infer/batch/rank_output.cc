@@ -127,9 +127,7 @@ void merge(const std::vector<fs::path>& shards, BatchOutput& merged) {
   }
   for (const fs::path& shard : shards) {
     if (!fs::exists(run_file_of(shard))) continue;
-    const AnsweringCost of_shard =
-        recorded_cost(data::read_json(run_file_of(shard))).value_or(AnsweringCost{});
-    cost = {cost.seconds + of_shard.seconds, cost.tokens + of_shard.tokens};
+    cost = cost + recorded_cost(data::read_json(run_file_of(shard))).value_or(AnsweringCost{});
   }
   merged.set_cost(cost);
   merged.sync();

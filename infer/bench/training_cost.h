@@ -9,15 +9,19 @@ namespace clover::infer {
 
 /// What making heads has taken, wall-clock seconds.
 struct TrainingCost {
-  double answers_seconds = 0;  // of making the training data with `batch` or `synthesize`; 0: not recorded
-  double fit_seconds = 0;      // of the optimiser steps, evaluations not counted
-  double operations = 0;       // floating-point operations of the fit; 0: not recorded
-  double seconds() const { return answers_seconds + fit_seconds; }
+  double answers_seconds = 0;     // of answering with `batch` or `synthesize`; 0: not recorded
+  double prepare_seconds = 0;     // of `prepare`; 0: not recorded
+  double fit_seconds = 0;         // of the optimiser steps
+  double evaluation_seconds = 0;  // of the evaluations between them
+  double operations = 0;          // floating-point operations of the fit; 0: not recorded
+  double joules = 0;              // of answers and fit (EnergyMeter); 0: not known of both
+  double seconds() const { return answers_seconds + prepare_seconds + fit_seconds + evaluation_seconds; }
 };
 
 /// The cost that a heads folder's config.json records under "training"; nothing where it records none.
 std::optional<TrainingCost> training_cost(const nlohmann::json& heads_config);
-/// {"seconds", "answers_seconds", "fit_seconds", "operations"}, for reports.
+/// {"seconds", "answers_seconds", "prepare_seconds", "fit_seconds", "evaluation_seconds", "operations"} and,
+/// if known, "joules", for reports.
 nlohmann::json to_json(const TrainingCost& cost);
 
 /// How many tokens must be served until the heads have saved the time of making them, at these tokens/s of

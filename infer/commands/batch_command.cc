@@ -17,10 +17,12 @@
 #include "infer/commands/batch_summary.h"
 #include "infer/commands/commands.h"
 #include "infer/program/command_line.h"
+#include "infer/program/energy_meter.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
 #include "infer/program/progress.h"
+#include "infer/program/rank.h"
 #include "infer/requests/decode_flags.h"
 #include "infer/requests/report.h"
 
@@ -102,9 +104,13 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
+  // Several ranks of one machine would each count all of its CPUs.
+  std::optional<EnergyMeter> energy;
+  if (Rank::from_environment().count == 1) energy.emplace(job.model.target->device());
+  const auto joules = [&](int max_age) { return energy ? energy->joules(std::chrono::seconds(max_age)) : 0; };
   JobResult result;
   result.outcome = batch_job.run(interrupted, [&](const BatchJob::Outcome& so_far) {
-    output.set_cost({seconds(), so_far.totals.tokens});
+    output.set_cost({seconds(), so_far.totals.tokens, joules(10)});
     on_step(batch_job.lines_read());
   });
   result.run.stats = job.engine.stats();
@@ -112,7 +118,7 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
   result.run.by_category = result.outcome.by_category;
   result.run.seconds = seconds();
   result.run.peak_memory = peak_memory();
-  if (result.outcome.answered > 0) output.set_cost({result.run.seconds, result.run.totals.tokens});
+  if (result.outcome.answered > 0) output.set_cost({result.run.seconds, result.run.totals.tokens, joules(0)});
   output.save_cost();
   job.engine.save_costs();
   return result;

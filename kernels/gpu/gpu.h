@@ -20,6 +20,8 @@ int64_t gpu_count();
 at::Device open_gpu(int64_t index);
 
 std::string gpu_name(at::Device gpu);
+/// Where it sits, "0000:3B:00.0", as NVML names it.
+std::string gpu_pci_bus_id(at::Device gpu);
 
 /// Whether matrix products of many rows on `gpu`, the current one, use sm_90's wgmma instructions.  They do
 /// if these yield the same bits as mma.sync on this GPU.  The first call for a GPU, in open_gpu, compares

@@ -73,6 +73,12 @@ std::string gpu_name(at::Device gpu) {
   return properties.name;
 }
 
+std::string gpu_pci_bus_id(at::Device gpu) {
+  char id[32] = {};
+  C10_CUDA_CHECK(cudaDeviceGetPCIBusId(id, sizeof id, gpu.index()));
+  return id;
+}
+
 int64_t free_gpu_memory(at::Device gpu) {
   c10::cuda::set_device(gpu.index());
   size_t free = 0, total = 0;

@@ -27,6 +27,9 @@ void let_kernels_overlap(bool /*allowed*/) {}
 std::string gpu_name(at::Device /*gpu*/) {
   return "";
 }
+std::string gpu_pci_bus_id(at::Device /*gpu*/) {
+  return "";
+}
 int64_t free_gpu_memory(at::Device /*gpu*/) {
   return 0;
 }

@@ -31,6 +31,9 @@ at::Device open_gpu(int64_t index) {
 std::string gpu_name(at::Device /*gpu*/) {
   return "an emulated GPU";
 }
+std::string gpu_pci_bus_id(at::Device /*gpu*/) {
+  return "";
+}
 int64_t free_gpu_memory(at::Device /*gpu*/) {
   return int64_t{1} << 30;
 }

@@ -17,6 +17,8 @@ struct RunState {
   int64_t tokens = 0;                // answer tokens trained on
   double seconds = 0;                // training time without evaluation
   double device_seconds = 0;         // the same, summed over processes
+  double evaluation_seconds = 0;     // of rank 0
+  double joules = 0;                 // of training and evaluations by EnergyMeter; 0: not known
   double operations = 0;             // floating-point operations of training, about
   double best_tokens_per_step = -1;  // of the best evaluation, -1 before the first
   int64_t best_step = -1;            // step of the best evaluation

@@ -10,6 +10,7 @@
 
 #include "data/files/error.h"
 #include "data/files/folder_lock.h"
+#include "infer/program/energy_meter.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
@@ -65,21 +66,14 @@ class Run {
   RunState& state_;
   Trainer trainer_;
   Checkpoints checkpoints_;
-  std::unique_ptr<RunReport> report_;       // null in ranks other than 0
-  std::unique_ptr<Acceptance> acceptance_;  // null without held-out prompts
-  bool features_unsaved_;                   // whether a feature file is still to be written
+  std::unique_ptr<RunReport> report_;         // null in ranks other than 0
+  std::unique_ptr<Acceptance> acceptance_;    // null without held-out prompts
+  std::optional<infer::EnergyMeter> energy_;  // of this process; not set where the run's energy is not known
+  double earlier_joules_;                     // of the run's earlier processes
+  bool features_unsaved_;                     // whether a feature file is still to be written
   /// Floating-point operations of the drafter for an answer token; 0: not counted yet.
   double operations_per_token_ = 0;
 };
-
-void print_why_not_evaluated(const FitJob& job) {
-  std::string why = "holds no held-out samples (prepare --holdout)";
-  if (job.store.size(data::Split::held_out) > 0)
-    why = "holds no held-out prompt that leaves room for --eval-max-tokens " +
-          std::to_string(job.settings.eval_max_tokens) + " in the target's context of " +
-          std::to_string(job.target->config().context);
-  std::fprintf(stderr, "no evaluation: %s %s\n", job.settings.data.c_str(), why.c_str());
-}
 
 Run::Run(FitJob& job, Communicator& ranks)
     : job_(job),
@@ -89,6 +83,7 @@ Run::Run(FitJob& job, Communicator& ranks)
       state_(job.state),
       trainer_(job, ranks),
       checkpoints_(folder_),
+      earlier_joules_(state_.joules),
       features_unsaved_(!settings_.feature_file.empty() && !fs::exists(settings_.feature_file)) {
   if (features_unsaved_ && !ranks_.is_only_rank()) {
     features_unsaved_ = false;  // with several processes none computes every sample's features
@@ -96,6 +91,9 @@ Run::Run(FitJob& job, Communicator& ranks)
       std::fprintf(stderr, "--feature-file %s will not be written: one process alone can\n",
                    settings_.feature_file.c_str());
   }
+  // Several ranks of one machine would each count all of its CPUs.
+  if (ranks_.is_only_rank() && (state_.step == 0 || earlier_joules_ > 0))
+    energy_.emplace(job.target->device());
   if (job.checkpoint) restore_weights_and_moments(*job.checkpoint, state_.step, trainer_.optimiser());
   // best/ may be missing: the run was resumed in another folder, or best/ was removed.
   if (!fs::exists(folder_ / "best"))
@@ -110,7 +108,7 @@ Run::Run(FitJob& job, Communicator& ranks)
         std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), acceptance_settings);
     if (ranks_.is_rank_zero()) warn_of_leaked_prompts(job.store, settings_.data);
   } else if (settings_.eval_prompts > 0 && ranks_.is_rank_zero()) {
-    print_why_not_evaluated(job);
+    std::fprintf(stderr, "no evaluation: %s\n", job.why_not_evaluated().c_str());
   }
   if (ranks_.is_rank_zero())
     report_ = std::make_unique<RunReport>(folder_, job.checkpoint ? state_.step : -1, state_.step,
@@ -147,6 +145,7 @@ void Run::train_step() {
   state_.tokens += metrics.answer_tokens;
   state_.seconds += seconds;
   state_.device_seconds += seconds * static_cast<double>(ranks_.rank().count);
+  if (energy_) state_.joules = earlier_joules_ + energy_->joules(std::chrono::seconds(1));
   if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), metrics, seconds);
 }
 
@@ -242,6 +241,7 @@ bool Run::stop_requested() {
 void Run::evaluate_and_save_best() {
   report_->clear_progress_line();
   const AcceptanceMetrics metrics = acceptance_->measure(*job_.drafter);
+  state_.evaluation_seconds += metrics.seconds;
   state_.evaluation = {{"step", state_.step},
                        {"tokens_per_step", metrics.tokens_per_step},
                        {"tokens", metrics.tokens},
@@ -268,6 +268,8 @@ nlohmann::json Run::heads_metadata() const {
                           {"answer_tokens", state_.tokens},
                           {"seconds", state_.seconds},
                           {"device_seconds", state_.device_seconds},
+                          {"evaluation_seconds", state_.evaluation_seconds},
+                          {"joules", state_.joules},
                           {"processes", ranks_.rank().count},
                           {"operations", state_.operations},
                           {"machine", infer::describe_machine(job_.target->device())},

@@ -228,6 +228,14 @@ nlohmann::json FitJob::identity() const {
   return identity;
 }
 
+std::string FitJob::why_not_evaluated() const {
+  if (store.size(data::Split::held_out) == 0)
+    return settings.data + " holds no held-out samples (prepare --holdout)";
+  return settings.data + " holds no held-out prompt that leaves room for --eval-max-tokens " +
+         std::to_string(settings.eval_max_tokens) + " in the target's context of " +
+         std::to_string(target->config().context);
+}
+
 FitJob prepare_job(FitSettings settings, const FitFolders& folders, TargetWeights weights) {
   const bool random = weights == TargetWeights::random;
   settings.check();

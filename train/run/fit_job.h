@@ -58,6 +58,8 @@ struct FitJob {
 
   /// What must equal a checkpoint's RunRecord::identity to resume from it.
   nlohmann::json identity() const;
+  /// Why no held-out sample can be decoded, one clause.
+  std::string why_not_evaluated() const;
 };
 
 /// Loads and checks everything that the settings name.  InputError when something is missing or does not fit.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -106,6 +107,7 @@ class Preparation {
     if (!writer_) return;
     nlohmann::json store_metadata = metadata;
     store_metadata["sources"] = sources_;
+    store_metadata["took"] = {{"seconds", seconds_since_start()}};
     infer::run_after_input_checks([&] { print_split(writer_->finish(store_metadata)); });
   }
 
@@ -129,6 +131,10 @@ class Preparation {
   }
 
  private:
+  double seconds_since_start() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
   /// Previews and counts a sample and adds it to the store.
   void add(const data::TrainingSample& sample) {
     if (counts_.samples < options_.preview) {
@@ -166,6 +172,7 @@ class Preparation {
     }
   }
 
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const PrepareOptions& options_;
   const data::Tokenizer& tokenizer_;
   data::TrainingReader reader_;

@@ -5,7 +5,7 @@
 #include "data/files/files.h"
 #include "infer/batch/answer_settings.h"
 #include "infer/batch/batch_job.h"
-#include "infer/batch/batch_output.h"
+#include "infer/program/energy_meter.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
 #include "infer/program/progress.h"
@@ -61,14 +61,15 @@ std::vector<json> AnswerFiles::answer(const std::filesystem::path& name, const s
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
+  infer::EnergyMeter energy(model_.target->device());
   const infer::BatchJob::Outcome outcome =
       job.run(infer::interrupted, [&](const infer::BatchJob::Outcome& so_far) {
-        output.set_cost({seconds(), so_far.totals.tokens});
+        output.set_cost({seconds(), so_far.totals.tokens, energy.joules(std::chrono::seconds(10))});
         progress.update(output.done_count(), infer::speed_note(engine_.stats()));
       });
-  if (outcome.answered > 0) output.set_cost({seconds(), outcome.totals.tokens});
+  if (outcome.answered > 0) output.set_cost({seconds(), outcome.totals.tokens, energy.joules()});
   output.save_cost();
-  seconds_ += output.cost().seconds;
+  cost_ = cost_ + output.cost();
   progress.finish();
   if (outcome.interrupted) throw infer::Interrupted();
   std::vector<json> records(requests.size());

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "infer/batch/batch_output.h"
 #include "infer/engine/engine.h"
 #include "infer/requests/decode_flags.h"
 #include "infer/requests/loaded_model.h"
@@ -30,8 +31,8 @@ class AnswerFiles {
                                      const std::vector<nlohmann::json>& requests,
                                      const infer::SamplingParams& defaults, const std::string& label);
 
-  /// Seconds that answering the files so far has taken, those of earlier processes included.
-  double seconds() const { return seconds_; }
+  /// What answering the files so far has taken, in earlier processes, too.
+  const infer::AnsweringCost& cost() const { return cost_; }
 
  private:
   const infer::LoadedModel& model_;
@@ -39,7 +40,7 @@ class AnswerFiles {
   infer::EngineOptions options_;
   infer::Engine engine_;
   nlohmann::json answer_settings_;
-  double seconds_ = 0;
+  infer::AnsweringCost cost_;
 };
 
 }  // namespace clover::train

@@ -142,7 +142,7 @@ class Synthesis {
   const std::string& held_out_lines() const { return held_out_lines_; }
   const SynthesisCounts& counts() const { return counts_; }
   int64_t answer_tokens() const { return answer_tokens_; }
-  double seconds() const { return files_.seconds(); }
+  infer::AnsweringCost cost() const { return {files_.cost().seconds, answer_tokens_, files_.cost().joules}; }
 
  private:
   void run_round(int64_t round, int64_t size) {
@@ -307,7 +307,7 @@ json report_of(const Synthesis& synthesis, const json& resolved_options) {
           {"dropped", dropped},
           {"shortened", counts.shortened},
           {"answer_tokens", synthesis.answer_tokens()},
-          {"took", infer::to_json(infer::AnsweringCost{synthesis.seconds(), synthesis.answer_tokens()})}};
+          {"took", infer::to_json(synthesis.cost())}};
 }
 
 void print_counts(const Synthesis& synthesis, const SynthesizeOptions& options) {

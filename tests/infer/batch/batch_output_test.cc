@@ -80,6 +80,15 @@ TEST_F(BatchOutputTest, WhatAnsweringTookAddsUpOverProcesses) {
   open();  // answers nothing
   EXPECT_EQ(recorded().value().seconds, 2);
   EXPECT_EQ(recorded().value().tokens, 30);
+  EXPECT_EQ(recorded().value().joules, 0);
+}
+
+TEST_F(BatchOutputTest, TheEnergyOfAJobIsKnownWhereThatOfEachProcessIs) {
+  const AnsweringCost known{2, 20, 300}, unknown{1, 10, 0}, nothing{};
+  EXPECT_EQ((known + known).joules, 600);
+  EXPECT_EQ((known + nothing).joules, 300);
+  EXPECT_EQ((known + unknown).joules, 0);
+  EXPECT_EQ(recorded_cost({{"took", to_json(known)}}).value().joules, 300);
 }
 
 TEST_F(BatchOutputTest, ARetryKeepsTheLinkAndThePermissionsOfItsFile) {

@@ -35,6 +35,18 @@ TEST(TrainingCost, IsTheFitsTimeAndThatOfTheAnswersThatRecordIt) {
   EXPECT_EQ(cost.operations, 5e15);
 }
 
+TEST(TrainingCost, CountsPreparationAndEvaluationsAndTheEnergyThatIsKnownOfAllParts) {
+  json config = heads_config();
+  json& training = config["training"];
+  training["evaluation_seconds"] = 20;
+  training["joules"] = 500;
+  training["data"]["took"] = {{"seconds", 2}};
+  EXPECT_EQ(training_cost(config).value().seconds(), 382.5);
+  EXPECT_EQ(training_cost(config).value().joules, 0);  // the answers' is not known
+  for (json& source : training["data"]["sources"]) source["took"]["joules"] = 100;
+  EXPECT_EQ(training_cost(config).value().joules, 700);
+}
+
 TEST(TrainingCost, OfHeadsThatRecordOnlyASumOverProcesses) {
   json config = heads_config();
   config["training"].erase("seconds");
@@ -68,8 +80,11 @@ TEST(TrainingCost, OfABenchIsSaidForTheFastestPolicyOfEachBatchSize) {
   EXPECT_TRUE(entries[4]["break_even_tokens"].is_null());
   EXPECT_EQ(entries[4]["training_cost"]["fit_seconds"], 100);
   EXPECT_FALSE(entries[5].contains("break_even_tokens"));
+  entries[3]["requests"] = 10;
+  entries[3]["tokens"] = 1000;
   const std::string table = break_even_table(entries);
-  EXPECT_THAT(table, HasSubstr("at batch 1 under auto that is saved after 20000 tokens"));
+  EXPECT_THAT(
+      table, HasSubstr("at batch 1 under auto that is saved after 20000 tokens, 200 answers of this length"));
   EXPECT_THAT(table, HasSubstr("at batch 4 under auto that is never saved"));
   EXPECT_THAT(table, HasSubstr("answers not recorded"));
 }

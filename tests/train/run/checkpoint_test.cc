@@ -24,6 +24,8 @@ class CheckpointTest : public testing::Test {
                                .tokens = 10 * step,
                                .seconds = 1.5,
                                .device_seconds = 3,
+                               .evaluation_seconds = 0.75,
+                               .joules = 40,
                                .operations = 3e12,
                                .best_tokens_per_step = best,
                                .best_step = step - 1,
