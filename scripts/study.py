@@ -40,6 +40,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="requests as for clover-infer batch, shared out between training and measuring (default: GSM8K for training, GSM8K "
                              "and Spec-Bench for measuring)")
     parser.add_argument("--train-questions", type=int, help="how many are answered for training (default: 480)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, as for clover-infer (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="folder of cells and results (default: build/studies/MODEL)")
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     parser.add_argument("--quick", action="store_true", help="every study on a tiny random model: tries the whole path")
@@ -56,7 +57,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse_arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what runs may save what it has
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what runs may save what it has
     names = list(STUDIES) if "all" in arguments.names else list(dict.fromkeys(arguments.names))
     try:
         run(arguments, names)
@@ -85,20 +87,24 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
         if arguments.train_questions < 1:
             raise Failed(f"--train-questions: expected 1 or more, found {arguments.train_questions}")
         size.train_questions = arguments.train_questions
-    jobs = Jobs(runner, target, size, step_milliseconds(runner, target), [(start / file).resolve() for file in arguments.prompts])
+    if arguments.device != "cpu" and not arguments.quick:
+        size.batch_sizes, size.bench_questions = (1, 4, 16, 32, 64), 10  # 70 questions of seven tasks: they fill the largest batch
+    jobs = Jobs(runner, target, size, arguments.device, step_milliseconds(runner, target, arguments.device), [(start / file).resolve() for file in arguments.prompts])
     studies = [STUDIES[name](jobs) for name in names]
     announce(runner, studies)
     if arguments.dry_run:
         return
-    for study in studies:
+    for number, study in enumerate(studies):
         for stage in range(len(study.stages())):
-            runner.run([output.cell for output in study.stages()[stage]])  # which cells a stage has depends on the ones before
+            first, *rest = study.stages()[stage:]  # which cells a stage has depends on the ones before
+            later = [output.cell for outputs in rest for output in outputs] + [cell for other in studies[number + 1:] for cell in other.cells()]
+            runner.run([output.cell for output in first], later)
         write(study, runner, target)
 
 
-def step_milliseconds(runner: Runner, target: Path) -> float:
+def step_milliseconds(runner: Runner, target: Path, device: str) -> float:
     """Of a pass of 16 rows: what all estimates are made from."""
-    cell = Cell("how fast this machine is", "clover-infer", ["bench", "--target", target, "--rows", "16", "--context", "256", "--rounds", "4",
+    cell = Cell("how fast this machine is", "clover-infer", ["bench", "--target", target, "--device", device, "--rows", "16", "--context", "256", "--rounds", "4",
                                                             "--json", Own("rows.json")], "machine", 10)
     runner.run([cell])
     return 1000 * json.loads((runner.place(cell) / "rows.json").read_text())["configurations"][0]["seconds"]
@@ -123,10 +129,11 @@ def date_of(study: Study, runner: Runner) -> str:
 def write(study: Study, runner: Runner, target: Path) -> None:
     machine = study.machine()
     folder = runner.folder / study.name
+    notes = ROOT / "docs" / "studies" / target.name / study.name / "notes.md"  # what people add to a committed page
     command = shlex.join(["scripts/study", *(word.replace(str(ROOT) + os.sep, "") for word in sys.argv[1:])])
-    about = (f"Measured with {target.name} on {machine.get('cpu', 'an unknown CPU')}, {machine.get('threads', '?')} threads, "
+    about = (f"Measured with {target.name} on {machine.get('gpu') or machine.get('cpu', 'an unknown CPU')}, {machine.get('threads', '?')} threads, "
              f"{machine.get('kernels', '?')} kernels, {date_of(study, runner)}, by")
-    study.page().write(folder, about, command, machine)
+    study.page().write(folder, about, command, machine, notes.read_text() if notes.exists() else "")
     runner.say(f"{study.name}: {folder / 'study.md'}")
 
 

@@ -22,7 +22,7 @@ class Ablation(Study):
 
     def stages(self) -> list[list[Output]]:
         return [self.rate_search(("medusa", "clover")),
-                [self.rung_evaluation(rung, seed) for rung in range(len(RUNGS)) for seed in self.jobs.size.seeds]]
+                [self.rung_evaluation(rung, seed) for seed in self.jobs.size.seeds for rung in range(len(RUNGS))]]
 
     def rung_evaluation(self, rung: int, seed: int) -> Output:
         name, kind, options = RUNGS[rung]
@@ -32,7 +32,7 @@ class Ablation(Study):
     def page(self) -> Page:
         found = [[self.read(self.rung_evaluation(rung, seed)) for seed in self.jobs.size.seeds] for rung in range(len(RUNGS))]
         tokens = [[evaluation["tokens_per_step"] for evaluation in of_rung] for of_rung in found]
-        by_task = [{task: mean(tokens_by_task(one)[task] for one in of_rung) for task in tokens_by_task(of_rung[0])} for of_rung in found]
+        by_task = [{task: [tokens_by_task(one)[task] for one in of_rung] for task in tokens_by_task(of_rung[0])} for of_rung in found]
         figures = {"rungs": [{"name": name, "tokens_per_step": tokens[rung], "by_task": by_task[rung], "top1": [tops(one, 1) for one in found[rung]],
                               "top5": [tops(one, 5) for one in found[rung]]} for rung, (name, _, _) in enumerate(RUNGS)]}
         means = [mean(of_rung) for of_rung in tokens]
@@ -51,11 +51,11 @@ class Ablation(Study):
                     {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],
                                                            {"": means}, "tokens a step")})
 
-    def task_section(self, by_task: list[dict[str, float]]) -> str:
-        lines = [[name, *by_task[rung].values()] for rung, (name, _, _) in enumerate(RUNGS)]
-        lines.append(["extra tokens, full over Medusa", *((by_task[-1][task] - 1) / (by_task[0][task] - 1) if by_task[0][task] > 1 else math.nan
-                                                        for task in by_task[0])])
-        return "## Tasks\n\nTokens a step, mean over seeds.\n\n" + table(["", *by_task[0]], lines)
+    def task_section(self, by_task: list[dict[str, list[float]]]) -> str:
+        lines = [[name, *map(spread, by_task[rung].values())] for rung, (name, _, _) in enumerate(RUNGS)]
+        first, last = ({task: mean(values) - 1 for task, values in by_task[rung].items()} for rung in (0, -1))
+        lines.append(["extra tokens, full over Medusa", *(last[task] / first[task] if first[task] > 0 else math.nan for task in first)])
+        return "## Tasks\n\nTokens a step, mean and spread over seeds.\n\n" + table(["", *first], lines)
 
     def extra(self, means: list[float]) -> str:
         return f"{(means[-1] - 1) / (means[0] - 1):.2f} times the extra tokens" if means[0] > 1 else "and Medusa yields no extra tokens"

@@ -53,14 +53,18 @@ class BreakEven(Study):
 
     def section(self, kinds: dict) -> str:
         sizes = self.jobs.size.batch_sizes
+        told = all("joules" in of["cost"] for of in kinds.values())
+        energy = "The energy is that of the machine's CPUs and GPU while they answered and trained." if told else \
+            "Energy is not claimed: the machine does not tell it."
         lines = [[NAMES[kind], f"{of['cost']['answers_seconds']:.0f}", f"{of['cost']['fit_seconds']:.0f}", f"{of['cost']['operations'] / 1e12:.1f}",
+                  *([f"{of['cost']['joules'] / 1000:.1f}"] if told else []),
                   *(of["saved_seconds_per_1000_tokens"][size] for size in sizes),
                   *(answers(of["break_even_tokens"][size]) for size in sizes)] for kind, of in kinds.items()]
-        header = ["", "answers, s", "fit, s", "10^12 operations of the fit", *(f"saved for 1000 tokens, batch {size}, s" for size in sizes),
-                  *(f"answers until it pays, batch {size}" for size in sizes)]
+        header = ["", "answers, s", "fit, s", "10^12 operations of the fit", *(["energy, kJ"] if told else []),
+                  *(f"saved for 1000 tokens, batch {size}, s" for size in sizes), *(f"answers until it pays, batch {size}" for size in sizes)]
         return (f"## Cost and gain\n\n{self.data_sentence()} Heads decode under `auto`; the cost is wall-clock time on the machine that "
-                "decodes: the target's answers to the training questions, and the steps of the fit. Choosing among learning rates is not "
-                "counted, nor is loading, and `prepare` takes a second. Each fit computes the target's features itself. Energy is not claimed: this machine does not tell it.\n\n" + table(header, lines))
+                "decodes: the target's answers to the training questions, `prepare`, and the fit. Choosing among learning rates is not "
+                f"counted, nor is loading. Each fit computes the target's features itself. {energy}\n\n" + table(header, lines))
 
 
 def when(tokens: float | None) -> str:

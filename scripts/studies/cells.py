@@ -5,20 +5,24 @@ files that it reads and of the keys of the cells whose output it reads.  What it
 folder is there is never run again.  A cell that was stopped leaves cells/KEY.part; programs that can go on do so.
 """
 
+import ctypes
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST_LINES = 12  # of a log, which a failure shows
+SECONDS_TO_SAVE = 60  # which a run may take to save what it has when its study was killed
 
 
 @dataclass(frozen=True)
@@ -121,15 +125,39 @@ class Runner:
     folder: Path  # holds cells/
     title: str
     _ratios: dict[str, list[float]] = field(default_factory=dict)  # measured over expected seconds, by sort
+    _lock: object = None
+    _began: float = field(default_factory=time.monotonic)
+    _run: int = 0  # cells run by this process
 
-    def lock(self) -> None:
-        """One study at a time works in the folder; held until the process ends."""
+    def lock(self, patience: float = SECONDS_TO_SAVE) -> None:
+        """One study at a time works in the folder.  Runs inherit the lock: one that outlives its study holds it until it ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = open(self.folder / "lock", "w")
+        began = time.monotonic()
+        while not self._take_lock():
+            if time.monotonic() - began >= patience:
+                raise Failed(f"another study works in {self.folder}: wait for it, or give --output another folder")
+            if time.monotonic() - began < 1:
+                self.say(f"another study works in {self.folder}, or saves what it has: waiting for {duration(patience)}")
+            time.sleep(1)
+        self._read_ratios()
+
+    def _take_lock(self) -> bool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Failed(f"another study works in {self.folder}: wait for it, or give --output another folder") from None
+            return False
+        return True
+
+    def _read_ratios(self) -> None:
+        """What earlier cells here took correct the estimates."""
+        for file in sorted(self.folder.glob("cells/*/cell.json")):
+            ran = json.loads(file.read_text())
+            if "sort" in ran:
+                self._count(ran["sort"], ran["seconds"], ran["expected_seconds"])
+
+    def _count(self, sort: str, seconds: float, expected: float) -> None:
+        self._ratios.setdefault(sort, []).append(seconds / max(expected, 0.1))
 
     def place(self, cell: Cell) -> Path:
         return self.folder / "cells" / cell.key
@@ -160,15 +188,17 @@ class Runner:
         ratios = self._ratios.get(cell.sort) or [ratio for some in self._ratios.values() for ratio in some]
         return cell.seconds * (sum(ratios) / len(ratios) if ratios else 1.0)
 
-    def run(self, cells: list[Cell]) -> None:
-        started = time.monotonic()
+    def run(self, cells: list[Cell], later: Sequence[Cell] = ()) -> None:
+        """later: what runs after them, of which only the time is of interest now."""
         todo = self.missing(cells)
-        for number, cell in enumerate(todo, 1):
-            left = sum(self.expected(other) for other in todo[number - 1:])
-            self.say(f"{number}/{len(todo)} {cell.title}, about {duration(self.expected(cell))}; "
-                     f"{duration(time.monotonic() - started)} elapsed, about {duration(left)} left")
-            seconds = self.run_one(cell)
-            self._ratios.setdefault(cell.sort, []).append(seconds / max(cell.seconds, 0.1))
+        keys = {cell.key for cell in todo}
+        others = [cell for cell in self.missing(later) if cell.key not in keys]
+        for number, cell in enumerate(todo):
+            left = sum(self.expected(other) for other in todo[number:] + others)
+            self._run += 1
+            self.say(f"{self._run}/{self._run - 1 + len(todo) - number + len(others)} {cell.title}, about {duration(self.expected(cell))}; "
+                     f"{duration(time.monotonic() - self._began)} elapsed, about {duration(left)} left")
+            self._count(cell.sort, self.run_one(cell), cell.seconds)
 
     def run_one(self, cell: Cell) -> float:
         place, part = self.place(cell), self.place(cell).with_suffix(".part")
@@ -186,14 +216,15 @@ class Runner:
             with open(log, "a") as stream:
                 stream.write(" ".join(command) + "\n")
                 stream.flush()
-                code = run_to_its_end(command, stream)
+                code = run_to_its_end(command, stream, self._lock)
         finally:
             seconds = before + time.monotonic() - started
             (part / "seconds").write_text(f"{seconds:.3f}")
         if code != 0:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
             raise Failed(f"{cell.title}: exit code {code}; what was finished is kept, and {log} ends with\n{last}")
-        (part / "cell.json").write_text(json.dumps({"title": cell.title, "command": command, "seconds": seconds}, indent=1) + "\n")
+        (part / "cell.json").write_text(json.dumps({"title": cell.title, "command": command, "sort": cell.sort, "seconds": seconds,
+                                                    "expected_seconds": cell.seconds}, indent=1) + "\n")
         os.replace(part, place)
         return seconds
 
@@ -215,15 +246,22 @@ class Runner:
         print(f"{self.title}: {text}", file=sys.stderr, flush=True)
 
 
-def run_to_its_end(command: list[str], log) -> int:
-    """Runs a program; when this process is stopped the program may save what it has, and is waited for."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+def run_to_its_end(command: list[str], log, lock) -> int:
+    """Runs a program, which inherits the file `lock`; when this process is stopped it may save what it has, and is waited for."""
+    held = [lock.fileno()] if lock else []
+    process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, pass_fds=held, preexec_fn=end_with_parent)
     try:
         return process.wait()
     except KeyboardInterrupt:
         process.terminate()
         process.wait()
         raise
+
+
+def end_with_parent() -> None:
+    """Lets the kernel end this process as SIGTERM does when its parent is killed."""
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 import json
 from functools import cached_property
 from pathlib import Path
+from typing import Callable
 
 from .cells import Cell, Output
 from .jobs import Jobs, default_learning_rate, text_of
@@ -128,6 +129,8 @@ class Study:
         rates = {kind: self.rates(kind) for kind in kinds}
         at_edge = [f"{NAMES[kind]}'s ({self.best_rate(kind):g})" for kind in kinds
                    if len(rates[kind]) > 1 and self.best_rate(kind) in (min(rates[kind]), max(rates[kind]))]
+        if len(self.jobs.size.learning_rates) == 1:
+            return "Learning rates are the configurations'."
         chosen = f"Learning rates are the best of {len(self.jobs.size.learning_rates)} on the development questions"
         return f"{chosen}; at the edge of what was tried: {', '.join(at_edge)}." if at_edge else f"{chosen}."
 
@@ -139,6 +142,20 @@ def is_of(row: dict, heads: Output) -> bool:
 
 def is_plain(row: dict) -> bool:
     return row["draft"] == "off"
+
+
+def auto_sentence(rows: list[dict], name_of: Callable[[dict], str]) -> str:
+    """Where `auto` loses to plain decoding or, by more than 3 %, to a fixed tree of the same heads, which would be faults."""
+    fixed: dict[tuple, float] = {}
+    for row in rows:
+        if row["draft"] == "clover":
+            place = (name_of(row), row["batch_size"])
+            fixed[place] = max(fixed.get(place, 0.0), row["ratio_to_off"])
+    autos = [(name_of(row), row["batch_size"], row["ratio_to_off"]) for row in rows if row["draft"] == "auto"]
+    lost = [f"{name}, batch {size} ({ratio:.2f} of plain decoding, the best fixed tree {fixed[name, size]:.2f})" for name, size, ratio in autos
+            if ratio < 1 or ratio < 0.97 * fixed[name, size]]
+    loses = "`auto` loses to plain decoding or, by more than 3 %, to the best fixed tree"
+    return f"In none of {len(autos)} cases {loses}." if not lost else f"In {len(lost)} of {len(autos)} cases {loses}: {'; '.join(lost)}."
 
 
 def tokens_by_task(evaluation: dict) -> dict[str, float]:

@@ -50,6 +50,7 @@ class Jobs:
     runner: Runner
     target: Path
     size: Size
+    device: str
     step_ms: float  # of a pass of 16 rows on this machine
     prompts: list[Path] = field(default_factory=list)  # the user's; none: the questions that come with Clover
 
@@ -74,6 +75,13 @@ class Jobs:
         if not all(parts.values()):
             raise Failed(f"too few different prompts: {', '.join(f'{len(part)} {name}' for name, part in parts.items())}; give more")
         return parts
+
+    def unused_questions(self) -> list[dict]:
+        """Those that come with Clover and are in no part."""
+        if self.prompts:
+            return []
+        used = {text_of(record) for part in self.questions().values() for record in part}
+        return [record for record in read_lines(DEMO_DATA / "train_questions.jsonl") if text_of(record) not in used]
 
     def bench_part(self, records: list[dict]) -> list[dict]:
         """The first of each task, or of all where the records name none."""
@@ -111,8 +119,11 @@ class Jobs:
 
     # Cells
 
+    def of_target(self) -> list:
+        return ["--target", self.target, "--device", self.device]
+
     def answers(self, name: str, questions: Path, count: int, *options: str) -> Output:
-        words = ["batch", "--target", self.target, "--input", questions, "--output", Own("answers.jsonl"), "--draft", "off",
+        words = ["batch", *self.of_target(), "--input", questions, "--output", Own("answers.jsonl"), "--draft", "off",
                  "--max-batch", "16", "--max-tokens", str(self.size.answer_tokens), *options]
         seconds = 2 + count * self.size.answer_tokens * self.step_ms / 16e3
         return Output(Cell(f"answers to {count} {name} questions", "clover-infer", words, "answers", seconds, resume=[]), "answers.jsonl")
@@ -127,7 +138,7 @@ class Jobs:
 
         features: whether fits on the same answers share the target's features, which the first one computes; without, the cost
         that a fit records is all of it."""
-        words = ["fit", "--config", ROOT / "configs" / f"{kind}.toml", "--target", self.target, "--data", store, "--output", Own("run"),
+        words = ["fit", "--config", ROOT / "configs" / f"{kind}.toml", *self.of_target(), "--data", store, "--output", Own("run"),
                  "--lr", f"{learning_rate:g}", "--epochs", f"{self.size.epochs:g}", "--seed", str(seed), "--eval-every", "0",
                  "--eval-prompts", "0", "--warmup", "10" if count > 100 else "1", "--checkpoint-every", "20", *options]
         if features:
@@ -138,7 +149,7 @@ class Jobs:
 
     def evaluation(self, title: str, heads: Output, answers: Output, count: int) -> Output:
         """Accuracy by head and tokens a step with four guesses, policy `clover`, on the questions of `answers`."""
-        words = ["eval", "--target", self.target, "--heads", heads, "--input", answers, "--json", Own("eval.json"), "--limit", "1000000",
+        words = ["eval", *self.of_target(), "--heads", heads, "--input", answers, "--json", Own("eval.json"), "--limit", "1000000",
                  "--max-tokens", str(self.size.answer_tokens), "--max-batch", "16"]
         seconds = 3 + count * self.size.answer_tokens * self.step_ms / 12e3
         return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
@@ -147,7 +158,7 @@ class Jobs:
               configurations: int = 1, rounds: int = 0) -> Output:
         """Speed beside plain decoding; configurations: how many settings of each batch size are measured, plain included."""
         sizes, rounds = batch_sizes or self.size.batch_sizes, rounds or self.size.rounds
-        words: list = ["bench", "--target", self.target]
+        words: list = ["bench", *self.of_target()]
         if heads:
             words += ["--heads", *heads]
         words += ["--input", questions, "--batch-sizes", ",".join(map(str, sizes)), "--max-tokens", str(self.size.bench_tokens),

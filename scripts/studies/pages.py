@@ -19,13 +19,14 @@ class Page:
     sections: list[str] = field(default_factory=list)
     plots: dict[str, Callable] = field(default_factory=dict)
 
-    def write(self, folder: Path, about: str, command: str, machine: dict) -> None:
+    def write(self, folder: Path, about: str, command: str, machine: dict, notes: str) -> None:
+        """notes: Markdown that people have added, such as what was tried without effect; shown behind the figures."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "study.json").write_text(json.dumps({"about": about, "command": command, "machine": machine, **self.figures}, indent=1) + "\n")
         for name, draw in self.plots.items():
             draw_plot(folder / name, draw)
         images = [f"![{name.removesuffix('.png').replace('-', ' ')}]({name})" for name in self.plots]
-        parts = [f"# {self.title}", self.answer, *images[:1], *self.sections, *images[1:],
+        parts = [f"# {self.title}", self.answer, *images[:1], *self.sections, *images[1:], *([notes.strip()] if notes.strip() else []),
                  f"{about}\n\n```sh\n{command}\n```"]
         (folder / "study.md").write_text(wrapped("\n\n".join(parts)) + "\n")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .cells import Cell, Output, Own
 from .common import Study
-from .jobs import STUDY_DATA, read_lines
+from .jobs import STUDY_DATA, read_lines, text_of
 from .pages import Page, draw_lines, table
 
 TEMPERATURES = (0.0, 0.4, 0.7, 1.0)
@@ -34,7 +34,8 @@ class Sampling(Study):
         """Questions whose right answers are known, or the user's prompts."""
         if self.jobs.prompts:
             return self.questions["eval"]
-        return read_lines(STUDY_DATA / "gsm8k.jsonl")[: self.jobs.size.sampling_questions]
+        trained = {text_of(record) for record in self.questions["train"]}
+        return [record for record in read_lines(STUDY_DATA / "gsm8k.jsonl") if text_of(record) not in trained][: self.jobs.size.sampling_questions]
 
     def answered(self, temperature: float, mode: str) -> Output:
         records = self.records()
@@ -52,7 +53,7 @@ class Sampling(Study):
         """The report; the answers lie beside it."""
         drafts = ["--draft", "off"] if mode == "plain" else ["--draft", "clover", "--budget", "4", "--verify", mode,
                                                              "--heads", self.best_heads("clover")]
-        words = ["batch", "--target", self.jobs.target, "--input", questions, "--output", Own("answers.jsonl"), "--json", Own("report.json"),
+        words = ["batch", *self.jobs.of_target(), "--input", questions, "--output", Own("answers.jsonl"), "--json", Own("report.json"),
                  "--max-batch", str(BATCH if tokens > TOKENS else 16), "--max-tokens", str(tokens), *drafts, *options]
         seconds = 2 + count * (tokens + 8) * self.jobs.step_ms / 8e3
         return Output(Cell(title, "clover-infer", words, "sampling", seconds), "report.json")

@@ -1,9 +1,10 @@
 """Study `sensitivity`: how far Clover's result hangs on tree size, learning rate, number of heads, context and data."""
 
-from statistics import mean
+from functools import cached_property
+from statistics import mean, stdev
 
 from .cells import Output
-from .common import Study, is_plain
+from .common import Study, auto_sentence, is_plain
 from .jobs import asked_texts, default_learning_rate
 from .pages import Page, draw_lines, spread, table
 
@@ -47,9 +48,15 @@ class Sensitivity(Study):
         return self.jobs.bench(f"context {context}", [self.rate_heads(1)], self.jobs.file(f"context-{context}", questions), len(questions),
                                "--draft", "off,clover,auto", "--budgets", "4", configurations=3)
 
+    @cached_property
+    def other_words(self) -> list[str]:
+        """Of questions that no heads learned from, if there are others."""
+        others = self.jobs.unused_questions() or self.questions["train"]
+        return " ".join(text for record in others for text in asked_texts(record)).split()
+
     def long_questions(self, context: int) -> list[dict]:
         """The development questions behind about `context` tokens of other questions, which are not to be answered."""
-        words, length = " ".join(text for record in self.questions["train"] for text in asked_texts(record)).split(), context / TOKENS_A_WORD
+        words, length = self.other_words, context / TOKENS_A_WORD
         chosen = []
         for number, record in enumerate(self.questions["dev"][: self.jobs.size.eval_questions]):
             start = number * 97 % max(1, len(words) - int(length))
@@ -82,20 +89,28 @@ class Sensitivity(Study):
                    "heads": {count: kept(rows) for count, rows in counts.items()},
                    "context": {prompt_tokens(rows): kept(rows) for rows in contexts.values()}, "data": data,
                    "differ": sum(row["differs_from_off"] for group in (trees, counts, contexts) for rows in group.values() for row in rows)}
-        return Page(f"What Clover's result hangs on: {self.jobs.target.name}", self.answer(ratios, best, data), figures,
-                    [self.tree_section(ratios), self.count_section(counts), self.context_section(contexts), self.data_section(data)],
+        return Page(f"What Clover's result hangs on: {self.jobs.target.name}", self.answer(ratios, best, data, counts), figures,
+                    [self.tree_section(ratios, trees), self.count_section(counts), self.context_section(contexts), self.data_section(data)],
                     {"tree-size.png": lambda axes: self.draw_trees(axes, ratios), "data.png": lambda axes: self.draw_data(axes, data)})
 
-    def answer(self, ratios: dict, best: dict, data: dict) -> str:
+    def count_sentence(self, counts: dict) -> str:
+        first = min(self.jobs.size.batch_sizes)
+        autos = {count: next(row["ratio_to_off"] for row in rows if row["draft"] == "auto" and row["batch_size"] == first) for count, rows in counts.items()}
+        best = max(autos, key=autos.get)
+        return f"of the numbers of heads {best} is the fastest at batch {first}, {autos[best]:.2f} times plain decoding"
+
+    def answer(self, ratios: dict, best: dict, data: dict, counts: dict) -> str:
         said = "; ".join(f"batch {size}: {setting_name(setting)} at {factor:g} times the learning rate, {ratios[size][factor, setting]:.2f} times "
                          "plain decoding" for size, (factor, setting) in best.items())
         lost = {size: max(found.values()) - found[1.0, "auto"] for size, found in ratios.items()}
         worst = min(min(found.values()) for found in ratios.values())
-        rise = mean(data[1.0]) - mean(data[0.5])
+        rise, doubt = mean(data[1.0]) - mean(data[0.5]), max((stdev(found) for found in data.values() if len(found) > 1), default=0.0)
         return (f"The best settings are {said}. `auto` with the configuration's learning rate is at most {max(lost.values()):.2f} below that, "
-                f"the worst setting stands at {worst:.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}.")
+                f"the worst setting stands at {worst:.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}, "
+                f"{'so they still rise' if rise > doubt else 'no more than seeds differ'}; {self.count_sentence(counts)}.")
 
-    def tree_section(self, ratios: dict) -> str:
+    def tree_section(self, ratios: dict, trees: dict) -> str:
+        rows = [{**row, "factor": factor} for factor, found in trees.items() for row in found]
         parts = []
         for size, found in ratios.items():
             settings = list(dict.fromkeys(setting for _, setting in found))
@@ -104,7 +119,7 @@ class Sensitivity(Study):
                                                        for factor in self.jobs.size.rate_factors]))
         return (f"## Tree size and learning rate\n\nTarget {self.jobs.target.name}; heads learned from its answers to {self.train_count} "
                 f"questions. Tokens/s over plain decoding, on {len(self.questions['dev'])} development questions, which chose the best "
-                "setting, too. So do the next two sections.\n\n" + "\n\n".join(parts))
+                f"setting, too. So do the next two sections. {auto_sentence(rows, factor_name)}\n\n" + "\n\n".join(parts))
 
     def count_section(self, counts: dict) -> str:
         return "## Number of heads\n\nFour guesses a step, and `auto`.\n\n" + self.rows_by("heads", counts)
@@ -137,6 +152,10 @@ class Sensitivity(Study):
     def draw_data(self, axes, data: dict) -> None:
         draw_lines(axes, [max(4, int(self.train_count * share)) for share in data], {"Clover": [mean(found) for found in data.values()]},
                    ("answers learned from", "tokens a step"))
+
+
+def factor_name(row: dict) -> str:
+    return f"{row['factor']:g} times the learning rate"
 
 
 def setting_of(row: dict) -> int | str:

@@ -4,9 +4,11 @@
 import json
 import os
 import pathlib
+import signal
 import stat
 import sys
 import tempfile
+import time
 import unittest
 from collections import Counter
 from unittest import mock
@@ -78,13 +80,49 @@ class Cells(unittest.TestCase):
     def test_two_studies_in_one_folder_are_refused(self):
         self.runner.lock()
         with self.assertRaisesRegex(cells.Failed, "another study works in"):
-            cells.Runner(self.folder / "study", "test").lock()
+            cells.Runner(self.folder / "study", "test").lock(patience=0)
+
+    def test_a_run_whose_study_was_killed_ends_and_the_next_study_waits_for_it(self):
+        self.program.write_text("#!/bin/sh\n[ -e $(dirname $0)/begun ] && exit 0\n"
+                                "trap 'sleep 1; echo saved > $(dirname $0)/saved; exit 75' TERM\ntouch $(dirname $0)/begun\n"
+                                "while :; do sleep 0.1; done\n")
+        killed = os.fork()
+        if killed == 0:
+            runner = cells.Runner(self.folder / "study", "test")
+            runner.lock()
+            runner.run([self.first()])
+            os._exit(0)
+        self.wait_for(self.folder / "begun")
+        os.kill(killed, signal.SIGKILL)
+        os.waitpid(killed, 0)
+        self.runner.lock()
+        self.assertEqual((self.folder / "saved").read_text(), "saved\n")
+        self.runner.run([self.first()])
+
+    def wait_for(self, file):
+        while not file.exists():
+            time.sleep(0.05)
+
+    def test_time_left_counts_what_runs_later_and_what_earlier_runs_took(self):
+        said = []
+        with mock.patch.object(cells.Runner, "say", lambda runner, text: said.append(text)), mock.patch.object(cells.Runner, "run_one", return_value=20.0):
+            third = cells.Cell("third", "tool", ["third"], "sort", 30)
+            self.runner.run([self.first()], [self.second(), third])
+            self.runner.run([third])
+        self.assertIn("1/3 first, about 1 s", said[0])
+        self.assertIn("about 32 s left", said[0])
+        self.assertIn("2/2 third, about 600 s", said[1].replace("10 min", "600 s"))
+        (self.folder / "study" / "cells" / "old").mkdir(parents=True)
+        (self.folder / "study" / "cells" / "old" / "cell.json").write_text('{"sort": "sort", "seconds": 50, "expected_seconds": 10}')
+        again = cells.Runner(self.folder / "study", "test")
+        again.lock()
+        self.assertEqual(again.expected(third), 150)
 
 
 class Questions(unittest.TestCase):
     def parts(self, prompts=()):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        return jobs.Jobs(cells.Runner(folder, "test"), folder, jobs.Size(), 10, list(prompts)).questions()
+        return jobs.Jobs(cells.Runner(folder, "test"), folder, jobs.Size(), "cpu", 10, list(prompts)).questions()
 
     def assert_apart(self, parts):
         texts = {name: {jobs.text_of(record) for record in records} for name, records in parts.items()}
