@@ -36,11 +36,13 @@ class Size:
     data_shares: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0)
     sampling_questions: int = 200
     draws: int = 2000
+    synthesis: tuple[str | Path, ...] = ()  # options of `synthesize`
 
 
 QUICK = Size(train_questions=12, dev_questions=2, eval_questions=2, bench_questions=1, answer_tokens=12, bench_tokens=8, epochs=1, batch_sizes=(1, 2),
              rounds=1, seeds=(1, 2), learning_rates=(1.0,), rate_factors=(0.5, 1.0), head_counts=(2, 3), contexts=(64, 250), data_shares=(0.5, 1.0),
-             sampling_questions=4, draws=40)
+             sampling_questions=4, draws=40,
+             synthesis=("--first-questions", DEMO_DATA / "train_questions.jsonl", "--temperature", "8", "--stop", "e"))  # a random model never ends
 
 
 @dataclass
@@ -127,6 +129,13 @@ class Jobs:
                  "--max-batch", "16", "--max-tokens", str(self.size.answer_tokens), *options]
         seconds = 2 + count * self.size.answer_tokens * self.step_ms / 16e3
         return Output(Cell(f"answers to {count} {name} questions", "clover-infer", words, "answers", seconds, resume=[]), "answers.jsonl")
+
+    def synthesized(self, count: int) -> Output:
+        """Conversations that the target makes up, in place of answers to questions."""
+        words = ["synthesize", *self.of_target(), "--count", str(count), "--holdout", "0", "--max-tokens", str(self.size.answer_tokens),
+                 "--output", Own("answers.jsonl"), *self.size.synthesis]
+        seconds = 5 + 2 * count * self.size.answer_tokens * self.step_ms / 16e3
+        return Output(Cell(f"{count} conversations that the model makes up", "clover-train", words, "synthesize", seconds, resume=[]), "answers.jsonl")
 
     def store(self, answers: Output) -> Output:
         words = ["prepare", "--target", self.target, "--input", answers, "--output", Own("store"), "--holdout", "0"]

@@ -172,7 +172,7 @@ class Synthesis {
   void add_first_questions(std::vector<Conversation>& conversations) {
     for (Conversation& conversation : conversations) {
       const std::string& question = first_questions_[static_cast<size_t>(conversation.number)];
-      if (first_turns_.add(question)) {
+      if (user_turns_.add(question)) {
         conversation.messages.push_back({"user", question});
       } else {
         conversation.fault = TurnFault::duplicate;
@@ -227,7 +227,7 @@ class Synthesis {
       conversation.fault = TurnFault::failed;
       if (first_error_.empty()) first_error_ = record["error"].value("message", "");
     }
-    if (conversation.open() && conversation.messages.empty() && !first_turns_.add(turn.text))
+    if (conversation.open() && role == "user" && !user_turns_.add(turn.text))
       conversation.fault = TurnFault::duplicate;
     if (!conversation.open()) return;
     conversation.messages.push_back({role, turn.text});
@@ -242,10 +242,13 @@ class Synthesis {
       ++counts_.dropped[static_cast<size_t>(conversation.fault)];
       return;
     }
-    if (counts_.kept == options_.count) return;
+    if (counts_.kept == options_.count) {
+      ++counts_.surplus;
+      return;
+    }
     ++counts_.kept;
     answer_tokens_ += conversation.answer_tokens;
-    counts_.shortened += !conversation.open();
+    if (!conversation.open()) ++counts_.shortened[static_cast<size_t>(conversation.fault)];
     json record = {{"id", id_of(conversation)}, {"messages", json_of(messages)}};
     if (!conversation.topic.empty()) record["topic"] = conversation.topic;
     // The first question's hash as a number in [0, 1) decides, so that a question which another run makes,
@@ -267,7 +270,7 @@ class Synthesis {
   std::vector<std::string> topics_, first_questions_;
   infer::SamplingParams user_sampling_;  // of what a user's request does not say: nothing but the seed is set
   AnswerFiles files_;
-  NearDuplicates first_turns_;
+  NearDuplicates user_turns_;
   SynthesisCounts counts_;
   int64_t answer_tokens_ = 0;  // of the conversations that are kept
   std::string first_error_;    // of a request that failed; empty: none has
@@ -295,38 +298,50 @@ fs::path held_out_file(const fs::path& output) {
   return output.parent_path() / (output.stem().string() + ".held-out" + output.extension().string());
 }
 
+/// {"in a loop": 3, ..}, also of faults that no conversation had.
+json json_of(const SynthesisCounts::ByFault& counts) {
+  json by_name = json::object();
+  for (int fault = 1; fault < turn_faults; ++fault)
+    by_name[std::string(name_of(static_cast<TurnFault>(fault)))] = counts[static_cast<size_t>(fault)];
+  return by_name;
+}
+
+/// "3 in a loop, 1 empty", or "none".
+std::string text_of(const SynthesisCounts::ByFault& counts) {
+  std::string text;
+  for (int fault = 1; fault < turn_faults; ++fault) {
+    if (const int64_t count = counts[static_cast<size_t>(fault)]; count > 0) {
+      text += (text.empty() ? "" : ", ") + std::to_string(count) + " " +
+              std::string(name_of(static_cast<TurnFault>(fault)));
+    }
+  }
+  return text.empty() ? "none" : text;
+}
+
 json report_of(const Synthesis& synthesis, const json& resolved_options) {
   const SynthesisCounts& counts = synthesis.counts();
-  json dropped = json::object();
-  for (int fault = 1; fault < turn_faults; ++fault)
-    dropped[std::string(name_of(static_cast<TurnFault>(fault)))] = counts.dropped[static_cast<size_t>(fault)];
   return {{"settings", resolved_options},
           {"begun", counts.begun},
           {"kept", counts.kept},
           {"held_out", counts.held_out},
-          {"dropped", dropped},
-          {"shortened", counts.shortened},
+          {"dropped", json_of(counts.dropped)},
+          {"shortened", json_of(counts.shortened)},
+          {"surplus", counts.surplus},
           {"answer_tokens", synthesis.answer_tokens()},
           {"took", infer::to_json(synthesis.cost())}};
 }
 
 void print_counts(const Synthesis& synthesis, const SynthesizeOptions& options) {
   const SynthesisCounts& counts = synthesis.counts();
-  std::string dropped;
-  for (int fault = 1; fault < turn_faults; ++fault) {
-    if (const int64_t count = counts.dropped[static_cast<size_t>(fault)]; count > 0) {
-      dropped += (dropped.empty() ? "" : ", ") + std::to_string(count) + " " +
-                 std::string(name_of(static_cast<TurnFault>(fault)));
-    }
-  }
   std::fprintf(
       stderr,
-      "%lld conversations in %s, %lld held out in %s; of %lld begun were dropped: %s\n%lld tokens of "
-      "answers; %lld conversations are shorter than asked\n",
+      "%lld conversations in %s, %lld held out in %s; of %lld begun were dropped: %s; %lld more were good\n"
+      "%lld tokens of answers; shorter than asked, for a later turn: %s\n",
       static_cast<long long>(counts.kept - counts.held_out), options.output.c_str(),
       static_cast<long long>(counts.held_out), held_out_file(options.output).c_str(),
-      static_cast<long long>(counts.begun), dropped.empty() ? "none" : dropped.c_str(),
-      static_cast<long long>(synthesis.answer_tokens()), static_cast<long long>(counts.shortened));
+      static_cast<long long>(counts.begun), text_of(counts.dropped).c_str(),
+      static_cast<long long>(counts.surplus), static_cast<long long>(synthesis.answer_tokens()),
+      text_of(counts.shortened).c_str());
   if (counts.kept < options.count) {
     std::fprintf(stderr, "%lld were asked for: the first questions are used up\n",
                  static_cast<long long>(options.count));

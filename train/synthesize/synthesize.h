@@ -26,16 +26,19 @@ struct SynthesizeOptions {
 
 /// What became of the conversations that were begun.
 struct SynthesisCounts {
+  using ByFault = std::array<int64_t, turn_faults>;  // by TurnFault
+
   int64_t begun = 0, kept = 0, held_out = 0;
-  std::array<int64_t, turn_faults> dropped = {};  // by TurnFault of a first turn
-  int64_t shortened = 0;                          // kept without a later turn that had a fault
+  ByFault dropped = {};    // for their first turn or its answer
+  ByFault shortened = {};  // kept without the later turn that had this fault
+  int64_t surplus = 0;     // good, and more than were asked for
 };
 
 /// Lets the target make conversations of its own, in both roles: the user's turns are sampled as
 /// continuations of its chat template where a user speaks (user_frame.h), the answers are the target's. Turns
-/// with a fault (turn_check.h), and first turns like earlier ones (near_duplicates.h), are dropped.  The same
-/// options give the same conversations.  Writes them to OUTPUT, and those held out for evaluation to a file
-/// of that name with .held-out before the suffix.  Until both files are complete, everything that was
+/// with a fault (turn_check.h), and turns of the user like earlier ones (near_duplicates.h), are dropped. The
+/// same options give the same conversations.  Writes them to OUTPUT, and those held out for evaluation to a
+/// file of that name with .held-out before the suffix.  Until both files are complete, everything that was
 /// generated is in the folder OUTPUT.parts, from which an interrupted run continues.  Returns the exit code.
 int synthesize(const SynthesizeOptions& options, const nlohmann::json& resolved_options);
 

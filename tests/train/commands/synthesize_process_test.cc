@@ -62,7 +62,11 @@ TEST_F(SynthesizeProcessTest, ConversationsAlternateAndNoneIsThereTwice) {
   EXPECT_GT(of_two_turns, 0u);
   const json report = data::read_json(folder_ / "talk.jsonl.run.json");
   EXPECT_EQ(report["kept"], 20);
-  EXPECT_GE(report["begun"], 20);
+  int64_t counted = 20 + report["surplus"].get<int64_t>(), shortened = 0;
+  for (const auto& [fault, count] : report["dropped"].items()) counted += count.get<int64_t>();
+  for (const auto& [fault, count] : report["shortened"].items()) shortened += count.get<int64_t>();
+  EXPECT_EQ(report["begun"], counted);
+  EXPECT_EQ(of_two_turns + static_cast<size_t>(shortened), 20u);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "talk.jsonl.parts"));
   // They are what `prepare` reads.
   const test::Ran prepared = run(
@@ -106,6 +110,17 @@ TEST_F(SynthesizeProcessTest, FirstQuestionsAreAskedOnceAsTheyAre) {
     EXPECT_TRUE(question == "What is rain?" || question == "And snow?") << question;
   }
   EXPECT_EQ(data::read_json(folder_ / "talk.jsonl.run.json")["dropped"]["a near-duplicate"], 1);
+}
+
+TEST_F(SynthesizeProcessTest, TopicsAreTakenInTurn) {
+  const auto topics = folder_.write("topics.txt", "rain\nsnow\n");
+  const test::Ran ran = run("synthesize", synthesize(folder_ / "talk.jsonl", 6, {"--topics", topics}, "0"));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  for (const json& record : test::records_of(folder_ / "talk.jsonl")) {
+    const std::string id = record["id"];
+    const int number = std::stoi(id.substr(id.rfind('-') + 1));
+    EXPECT_EQ(record["topic"], number % 2 ? "snow" : "rain") << id;
+  }
 }
 
 TEST_F(SynthesizeProcessTest, WhatCannotBeIsRefusedBeforeTheModelIsRead) {
