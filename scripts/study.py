@@ -13,14 +13,15 @@ from pathlib import Path
 from studies import tiny_model
 from studies.ablation import Ablation
 from studies.break_even import BreakEven
-from studies.cells import ROOT, Cell, Failed, Own, Runner, duration
+from studies.cells import ROOT, STOP_SIGNALS, Cell, Failed, Own, Runner, duration
 from studies.common import Study
 from studies.jobs import QUICK, Jobs, Size
 from studies.sampling import Sampling
 from studies.sensitivity import Sensitivity
+from studies.synthesis import Synthesis
 from studies.table import Table
 
-STUDIES = {study.name: study for study in (Table, Ablation, Sensitivity, BreakEven, Sampling)}
+STUDIES = {study.name: study for study in (Table, Ablation, Sensitivity, BreakEven, Sampling, Synthesis)}
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
 DESCRIPTION = """\
   table        every kind of heads: tokens a step, tokens/s at several batch sizes, by task, accuracy by head
@@ -28,6 +29,7 @@ DESCRIPTION = """\
   sensitivity  tree size, learning rate, number of heads, context, amount of data
   break-even   what heads cost to make and what they save: after how many answers have they paid?
   sampling     exact verification beside typical acceptance at several temperatures
+  synthesis    training on conversations that the model makes up, beside training on its answers to questions
 """
 
 
@@ -57,8 +59,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse_arguments()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what runs may save what it has
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what runs may save what it has
     names = list(STUDIES) if "all" in arguments.names else list(dict.fromkeys(arguments.names))
     try:
         run(arguments, names)
@@ -76,7 +79,8 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
     target = (start / arguments.target).resolve()
     if not (target / "config.json").exists():
         raise Failed(f"{target} is no model folder: give --target one, or make one with scripts/setup")
-    folder = arguments.output or ROOT / "build" / "studies" / ("quick" if arguments.quick else target.name)
+    name = "quick" if arguments.quick else target.name + ("" if arguments.device == "cpu" else "-cuda")
+    folder = arguments.output or ROOT / "build" / "studies" / name
     runner = Runner((start / folder).resolve(), "study")
     runner.lock()
     if arguments.quick:
@@ -88,7 +92,8 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
             raise Failed(f"--train-questions: expected 1 or more, found {arguments.train_questions}")
         size.train_questions = arguments.train_questions
     if arguments.device != "cpu" and not arguments.quick:
-        size.batch_sizes, size.bench_questions = (1, 4, 16, 32, 64), 10  # 70 questions of seven tasks: they fill the largest batch
+        # With as many questions as fill the largest batch, ten of each of seven tasks.
+        size.batch_sizes, size.bench_questions, size.dev_questions = (1, 4, 16, 32, 64), 10, 64
     jobs = Jobs(runner, target, size, arguments.device, step_milliseconds(runner, target, arguments.device), [(start / file).resolve() for file in arguments.prompts])
     studies = [STUDIES[name](jobs) for name in names]
     announce(runner, studies)
@@ -113,7 +118,7 @@ def step_milliseconds(runner: Runner, target: Path, device: str) -> float:
 def announce(runner: Runner, studies: list[Study]) -> None:
     todo = runner.missing([cell for study in studies for cell in study.cells()])
     sorts = Counter(cell.sort for cell in todo)
-    seconds = {sort: sum(cell.seconds for cell in todo if cell.sort == sort) for sort in sorts}
+    seconds = {sort: sum(runner.expected(cell) for cell in todo if cell.sort == sort) for sort in sorts}
     runner.say(f"{len(todo)} runs, about {duration(sum(seconds.values()))} in all; results go to {runner.folder}")
     for sort, count in sorts.items():
         runner.say(f"  {count:4d} x {sort}, {duration(seconds[sort])}")
@@ -132,7 +137,7 @@ def write(study: Study, runner: Runner, target: Path) -> None:
     notes = ROOT / "docs" / "studies" / target.name / study.name / "notes.md"  # what people add to a committed page
     command = shlex.join(["scripts/study", *(word.replace(str(ROOT) + os.sep, "") for word in sys.argv[1:])])
     about = (f"Measured with {target.name} on {machine.get('gpu') or machine.get('cpu', 'an unknown CPU')}, {machine.get('threads', '?')} threads, "
-             f"{machine.get('kernels', '?')} kernels, {date_of(study, runner)}, by")
+             f"{'CUDA' if 'gpu' in machine else machine.get('kernels', '?')} kernels, {date_of(study, runner)}, by")
     study.page().write(folder, about, command, machine, notes.read_text() if notes.exists() else "")
     runner.say(f"{study.name}: {folder / 'study.md'}")
 

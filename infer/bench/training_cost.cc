@@ -22,7 +22,7 @@ std::string rounded(double number) {
   return std::to_string(std::llround(number));
 }
 
-/// "saved after 20000 tokens, 100 answers of this bench's length", of an entry with "break_even_tokens".
+/// "saved after 20000 tokens, 100 answers of this length", of an entry with "break_even_tokens".
 std::string saved_after(const json& entry) {
   if (entry.at("break_even_tokens").is_null()) return "never saved";
   const double tokens = entry.at("break_even_tokens");

@@ -14,7 +14,7 @@ struct TrainingCost {
   double fit_seconds = 0;         // of the optimiser steps
   double evaluation_seconds = 0;  // of the evaluations between them
   double operations = 0;          // floating-point operations of the fit; 0: not recorded
-  double joules = 0;              // of answers and fit (EnergyMeter); 0: not known of both
+  double joules = 0;              // of answers and fit (EnergyMeter); 0: not known of one of them
   double seconds() const { return answers_seconds + prepare_seconds + fit_seconds + evaluation_seconds; }
 };
 

@@ -104,9 +104,8 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  // Several ranks of one machine would each count all of its CPUs.
-  std::optional<EnergyMeter> energy;
-  if (Rank::from_environment().count == 1) energy.emplace(job.model.target->device());
+  std::optional<EnergyMeter> energy =
+      EnergyMeter::of_only_rank(job.model.target->device(), Rank::from_environment().count);
   const auto joules = [&](int max_age) { return energy ? energy->joules(std::chrono::seconds(max_age)) : 0; };
   JobResult result;
   result.outcome = batch_job.run(interrupted, [&](const BatchJob::Outcome& so_far) {

@@ -45,6 +45,7 @@ class EnergyMeter::Gpu {
     const std::string bus_id = kernels::gpu_pci_bus_id(device);
     if (!init || !find || !gpu->read_ || init() != 0 || find(bus_id.c_str(), &gpu->handle_) != 0)
       return nullptr;
+    gpu->shut_down_ = gpu->function<int()>("nvmlShutdown");
     const std::optional<double> now = gpu->total();
     if (!now) return nullptr;
     gpu->begin_ = *now;
@@ -54,6 +55,7 @@ class EnergyMeter::Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu() {
+    if (shut_down_ != nullptr) shut_down_();
     if (library_ != nullptr) ::dlclose(library_);
   }
 
@@ -77,11 +79,12 @@ class EnergyMeter::Gpu {
   void* library_ = nullptr;
   void* handle_ = nullptr;
   int (*read_)(void*, unsigned long long*) = nullptr;
+  int (*shut_down_)() = nullptr;
   double begin_ = 0;
 };
 
 // A package has a folder intel-rapl:N, also on AMD's CPUs; intel-rapl:N:M are parts of it.
-EnergyMeter::EnergyMeter(at::Device device, fs::path powercap) : read_(std::chrono::steady_clock::now()) {
+EnergyMeter::EnergyMeter(at::Device device, fs::path powercap) {
   std::error_code ignored;
   for (const auto& zone : fs::directory_iterator(powercap, ignored)) {
     const std::string name = zone.path().filename().string(), prefix = "intel-rapl:";
@@ -94,7 +97,14 @@ EnergyMeter::EnergyMeter(at::Device device, fs::path powercap) : read_(std::chro
   if (device.is_cuda()) gpu_ = Gpu::open(device);
 }
 
+EnergyMeter::EnergyMeter(EnergyMeter&&) noexcept = default;
+EnergyMeter& EnergyMeter::operator=(EnergyMeter&&) noexcept = default;
 EnergyMeter::~EnergyMeter() = default;
+
+std::optional<EnergyMeter> EnergyMeter::of_only_rank(at::Device device, int64_t ranks) {
+  if (ranks > 1) return std::nullopt;
+  return std::optional<EnergyMeter>(std::in_place, device);
+}
 
 double EnergyMeter::joules(std::chrono::seconds max_age) {
   const auto now = std::chrono::steady_clock::now();

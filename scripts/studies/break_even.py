@@ -54,7 +54,7 @@ class BreakEven(Study):
     def section(self, kinds: dict) -> str:
         sizes = self.jobs.size.batch_sizes
         told = all("joules" in of["cost"] for of in kinds.values())
-        energy = "The energy is that of the machine's CPUs and GPU while they answered and trained." if told else \
+        energy = "The energy is that of CPUs and GPU, of each as far as the machine tells it, while they answered and trained." if told else \
             "Energy is not claimed: the machine does not tell it."
         lines = [[NAMES[kind], f"{of['cost']['answers_seconds']:.0f}", f"{of['cost']['fit_seconds']:.0f}", f"{of['cost']['operations'] / 1e12:.1f}",
                   *([f"{of['cost']['joules'] / 1000:.1f}"] if told else []),

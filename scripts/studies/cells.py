@@ -22,6 +22,7 @@ from typing import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST_LINES = 12  # of a log, which a failure shows
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SECONDS_TO_SAVE = 60  # which a run may take to save what it has when its study was killed
 
 
@@ -152,9 +153,11 @@ class Runner:
     def _read_ratios(self) -> None:
         """What earlier cells here took correct the estimates."""
         for file in sorted(self.folder.glob("cells/*/cell.json")):
-            ran = json.loads(file.read_text())
-            if "sort" in ran:
+            try:
+                ran = json.loads(file.read_text())
                 self._count(ran["sort"], ran["seconds"], ran["expected_seconds"])
+            except (ValueError, KeyError):
+                continue  # of an early version, or damaged: it corrects nothing
 
     def _count(self, sort: str, seconds: float, expected: float) -> None:
         self._ratios.setdefault(sort, []).append(seconds / max(expected, 0.1))
@@ -253,6 +256,8 @@ def run_to_its_end(command: list[str], log, lock) -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a second one would end the program before it has saved
         process.terminate()
         process.wait()
         raise

@@ -1,11 +1,10 @@
 """Study `sensitivity`: how far Clover's result hangs on tree size, learning rate, number of heads, context and data."""
 
-import math
 from functools import cached_property
 from statistics import mean, stdev
 
 from .cells import Output
-from .common import Study, auto_sentence, is_plain, tokens_by_task
+from .common import Study, auto_sentence, is_plain
 from .jobs import asked_texts, default_learning_rate
 from .pages import Page, draw_lines, spread, table
 
@@ -31,10 +30,6 @@ class Sensitivity(Study):
         questions = self.jobs.file(f"train-{count}", self.questions["train"][:count])
         store = self.jobs.store(self.jobs.answers("training", questions, count))
         return self.jobs.heads("clover", default_learning_rate("clover"), store, count, seed, label=f"Clover on {count} answers")
-
-    def synthesized_heads(self) -> Output:
-        store = self.jobs.store(self.jobs.synthesized(self.train_count))
-        return self.jobs.heads("clover", default_learning_rate("clover"), store, self.train_count, label="Clover on conversations made up")
 
     # Measurements
 
@@ -72,14 +67,10 @@ class Sensitivity(Study):
     def seed_evaluation(self, share: float, seed: int) -> Output:
         return self.evaluation(f"Clover on {share:g} of the data, seed {seed}", self.data_heads(share, seed))
 
-    def synthesized_evaluation(self) -> Output:
-        return self.evaluation("Clover on conversations made up", self.synthesized_heads())
-
     def stages(self) -> list[list[Output]]:
         return [[*(self.tree_bench(factor) for factor in self.jobs.size.rate_factors), *(self.count_bench(count) for count in self.jobs.size.head_counts),
                  *(self.context_bench(context) for context in self.jobs.size.contexts),
-                 *(self.seed_evaluation(share, seed) for share in self.jobs.size.data_shares for seed in self.jobs.size.seeds),
-                 self.synthesized_evaluation()]]
+                 *(self.seed_evaluation(share, seed) for share in self.jobs.size.data_shares for seed in self.jobs.size.seeds)]]
 
     # The page
 
@@ -90,19 +81,16 @@ class Sensitivity(Study):
         contexts = {context: self.read(self.context_bench(context))["configurations"] for context in self.jobs.size.contexts}
         data = {share: [self.read(self.seed_evaluation(share, seed))["tokens_per_step"] for seed in self.jobs.size.seeds]
                 for share in self.jobs.size.data_shares}
-        origins = {f"{self.train_count} questions": tokens_by_task(self.read(self.seed_evaluation(1.0, self.jobs.size.seeds[0]))),
-                   f"{self.train_count} conversations made up": tokens_by_task(self.read(self.synthesized_evaluation()))}
         ratios = {size: {(factor, setting_of(row)): row["ratio_to_off"] for factor, rows in trees.items() for row in rows
                          if not is_plain(row) and row["batch_size"] == size} for size in sizes}
         best = {size: max(found, key=found.get) for size, found in ratios.items()}
         figures = {"trees": [{"rate_factor": factor, "setting": setting, "batch_size": size, "ratio_to_plain": ratio}
                              for size, found in ratios.items() for (factor, setting), ratio in found.items()],
                    "heads": {count: kept(rows) for count, rows in counts.items()},
-                   "context": {prompt_tokens(rows): kept(rows) for rows in contexts.values()}, "data": data, "origins": origins,
+                   "context": {prompt_tokens(rows): kept(rows) for rows in contexts.values()}, "data": data,
                    "differ": sum(row["differs_from_off"] for group in (trees, counts, contexts) for rows in group.values() for row in rows)}
         return Page(f"What Clover's result hangs on: {self.jobs.target.name}", self.answer(ratios, best, data, counts), figures,
-                    [self.tree_section(ratios, trees), self.count_section(counts), self.context_section(contexts), self.data_section(data),
-                     self.origin_section(origins)],
+                    [self.tree_section(ratios, trees), self.count_section(counts), self.context_section(contexts), self.data_section(data)],
                     {"tree-size.png": lambda axes: self.draw_trees(axes, ratios), "data.png": lambda axes: self.draw_data(axes, data)})
 
     def count_sentence(self, counts: dict) -> str:
@@ -119,7 +107,7 @@ class Sensitivity(Study):
         rise, doubt = mean(data[1.0]) - mean(data[0.5]), max((stdev(found) for found in data.values() if len(found) > 1), default=0.0)
         return (f"The best settings are {said}. `auto` with the configuration's learning rate is at most {max(lost.values()):.2f} below that, "
                 f"the worst setting stands at {worst:.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}, "
-                f"{'so they still rise' if rise > doubt else 'no more than seeds differ'}; {self.count_sentence(counts)}.")
+                f"{'so they still rise' if rise > doubt else 'so they fall' if rise < -doubt else 'no more than seeds differ'}; {self.count_sentence(counts)}.")
 
     def tree_section(self, ratios: dict, trees: dict) -> str:
         rows = [{**row, "factor": factor} for factor, found in trees.items() for row in found]
@@ -155,13 +143,6 @@ class Sensitivity(Study):
         return (f"## Data\n\nFour guesses a step, {len(self.jobs.size.seeds)} seeds, {self.eval_count} unseen questions.\n\n" +
                 table(["answers learned from", "tokens a step"],
                       [[f"{max(4, int(self.train_count * share))}", spread(found, 3)] for share, found in data.items()]))
-
-    def origin_section(self, origins: dict[str, dict[str, float]]) -> str:
-        asked, made_up = origins.values()
-        lines = [[name, *found.values()] for name, found in origins.items()]
-        lines.append(["extra tokens, made up over asked", *((made_up[task] - 1) / (asked[task] - 1) if asked[task] > 1 else math.nan for task in asked)])
-        return ("## Where the data come from\n\nTokens a step of heads that learned from the target's answers to questions, and from "
-                "conversations that it made up alone (`clover-train synthesize`), one seed.\n\n" + table(["learned from", *asked], lines))
 
     def draw_trees(self, axes, ratios: dict) -> None:
         draw_lines(axes, list(BUDGETS), {f"batch {size}": [found[1.0, budget] for budget in BUDGETS] for size, found in ratios.items()},

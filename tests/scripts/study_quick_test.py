@@ -11,7 +11,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STUDIES = ("table", "ablation", "sensitivity", "break-even", "sampling")
+STUDIES = ("table", "ablation", "sensitivity", "break-even", "sampling", "synthesis")
 
 
 class QuickStudy(unittest.TestCase):

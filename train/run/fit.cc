@@ -45,6 +45,7 @@ class Run {
   void discard_best(const std::string& damage);
   bool evaluation_due() const;
   void train_step();
+  void count_energy(std::chrono::seconds max_age = std::chrono::seconds(0));
   StepMetrics step_with_operations();
   void save_features();
   void run_on_rank_zero(const std::function<void()>& work);
@@ -54,7 +55,6 @@ class Run {
   void remeasure_best();
   bool stop_requested();
   void save_checkpoint();
-  nlohmann::json heads_metadata() const;
   void save_heads(const fs::path& folder);
   int finish_interrupted();
   void finish();
@@ -91,9 +91,8 @@ Run::Run(FitJob& job, Communicator& ranks)
       std::fprintf(stderr, "--feature-file %s will not be written: one process alone can\n",
                    settings_.feature_file.c_str());
   }
-  // Several ranks of one machine would each count all of its CPUs.
-  if (ranks_.is_only_rank() && (state_.step == 0 || earlier_joules_ > 0))
-    energy_.emplace(job.target->device());
+  if (state_.step == 0 || earlier_joules_ > 0)
+    energy_ = infer::EnergyMeter::of_only_rank(job.target->device(), ranks_.rank().count);
   if (job.checkpoint) restore_weights_and_moments(*job.checkpoint, state_.step, trainer_.optimiser());
   // best/ may be missing: the run was resumed in another folder, or best/ was removed.
   if (!fs::exists(folder_ / "best"))
@@ -145,8 +144,13 @@ void Run::train_step() {
   state_.tokens += metrics.answer_tokens;
   state_.seconds += seconds;
   state_.device_seconds += seconds * static_cast<double>(ranks_.rank().count);
-  if (energy_) state_.joules = earlier_joules_ + energy_->joules(std::chrono::seconds(1));
+  count_energy(std::chrono::seconds(1));
   if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), metrics, seconds);
+}
+
+void Run::count_energy(std::chrono::seconds max_age) {
+  const double own = energy_ ? energy_->joules(max_age) : 0;
+  state_.joules = own > 0 ? earlier_joules_ + own : 0;
 }
 
 /// A step, whose floating-point operations are added to the run's.  The drafter's are counted in the first
@@ -225,7 +229,9 @@ void Run::remeasure_best() {
   } catch (const std::exception& error) {
     return discard_best(error.what());
   }
-  state_.best_tokens_per_step = acceptance_->measure(*best).tokens_per_step;
+  const AcceptanceMetrics metrics = acceptance_->measure(*best);
+  state_.evaluation_seconds += metrics.seconds;
+  state_.best_tokens_per_step = metrics.tokens_per_step;
   state_.best_eval_size = evaluation_size();
 }
 
@@ -242,6 +248,7 @@ void Run::evaluate_and_save_best() {
   report_->clear_progress_line();
   const AcceptanceMetrics metrics = acceptance_->measure(*job_.drafter);
   state_.evaluation_seconds += metrics.seconds;
+  count_energy();
   state_.evaluation = {{"step", state_.step},
                        {"tokens_per_step", metrics.tokens_per_step},
                        {"tokens", metrics.tokens},
@@ -260,35 +267,18 @@ void Run::evaluate_and_save_best() {
   }
 }
 
-/// RunRecord::heads_metadata, for config.json of the heads.
-nlohmann::json Run::heads_metadata() const {
-  nlohmann::json metadata = tokenization_of(job_.store.metadata());
-  metadata["training"] = {{"steps", state_.step},
-                          {"total_steps", job_.total_steps},
-                          {"answer_tokens", state_.tokens},
-                          {"seconds", state_.seconds},
-                          {"device_seconds", state_.device_seconds},
-                          {"evaluation_seconds", state_.evaluation_seconds},
-                          {"joules", state_.joules},
-                          {"processes", ranks_.rank().count},
-                          {"operations", state_.operations},
-                          {"machine", infer::describe_machine(job_.target->device())},
-                          {"settings", settings_.to_json()},
-                          {"data", job_.store.metadata()},
-                          {"evaluation", state_.evaluation}};
-  return metadata;
-}
-
 void Run::save_heads(const fs::path& folder) {
-  write_heads(folder, *job_.drafter, *job_.target, heads_metadata(), job_.golden_ids(), job_.target->dtype());
+  write_heads(folder, *job_.drafter, *job_.target, job_.heads_metadata(ranks_.rank().count),
+              job_.golden_ids(), job_.target->dtype());
 }
 
 /// Writes a checkpoint and last/, in rank 0.
 void Run::save_checkpoint() {
   if (!report_) return;
+  count_energy();
   // The checkpoint comes first, since the heads can be made from it again.
-  checkpoints_.save(state_, {job_.identity(), heads_metadata()}, trainer_.optimiser(), job_.token_map,
-                    settings_.keep_checkpoints);
+  checkpoints_.save(state_, {job_.identity(), job_.heads_metadata(ranks_.rank().count)}, trainer_.optimiser(),
+                    job_.token_map, settings_.keep_checkpoints);
   save_heads(folder_ / "last");
   report_->flush();
 }

@@ -228,6 +228,24 @@ nlohmann::json FitJob::identity() const {
   return identity;
 }
 
+nlohmann::json FitJob::heads_metadata(int64_t processes) const {
+  nlohmann::json metadata = tokenization_of(store.metadata());
+  metadata["training"] = {{"steps", state.step},
+                          {"total_steps", total_steps},
+                          {"answer_tokens", state.tokens},
+                          {"seconds", state.seconds},
+                          {"device_seconds", state.device_seconds},
+                          {"evaluation_seconds", state.evaluation_seconds},
+                          {"joules", state.joules},
+                          {"processes", processes},
+                          {"operations", state.operations},
+                          {"machine", infer::describe_machine(target->device())},
+                          {"settings", settings.to_json()},
+                          {"data", store.metadata()},
+                          {"evaluation", state.evaluation}};
+  return metadata;
+}
+
 std::string FitJob::why_not_evaluated() const {
   if (store.size(data::Split::held_out) == 0)
     return settings.data + " holds no held-out samples (prepare --holdout)";

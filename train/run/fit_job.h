@@ -58,6 +58,8 @@ struct FitJob {
 
   /// What must equal a checkpoint's RunRecord::identity to resume from it.
   nlohmann::json identity() const;
+  /// RunRecord::heads_metadata of the state; `processes`: how many train.
+  nlohmann::json heads_metadata(int64_t processes) const;
   /// Why no held-out sample can be decoded, one clause.
   std::string why_not_evaluated() const;
 };

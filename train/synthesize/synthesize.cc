@@ -335,7 +335,8 @@ void print_counts(const Synthesis& synthesis, const SynthesizeOptions& options) 
   const SynthesisCounts& counts = synthesis.counts();
   std::fprintf(
       stderr,
-      "%lld conversations in %s, %lld held out in %s; of %lld begun were dropped: %s; %lld more were good\n"
+      "%lld conversations in %s, %lld held out in %s; of %lld begun were dropped: %s; %lld good ones "
+      "were more than asked for\n"
       "%lld tokens of answers; shorter than asked, for a later turn: %s\n",
       static_cast<long long>(counts.kept - counts.held_out), options.output.c_str(),
       static_cast<long long>(counts.held_out), held_out_file(options.output).c_str(),

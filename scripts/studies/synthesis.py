@@ -1,0 +1,47 @@
+"""Study `synthesis`: do conversations that the model makes up alone do in place of its answers to questions?"""
+
+import math
+from statistics import mean
+
+from .cells import Output
+from .common import ALL, BUDGET, Study, tokens_by_task
+from .jobs import default_learning_rate
+from .pages import Page, draw_bars, spread, table
+
+
+class Synthesis(Study):
+    name = "synthesis"
+
+    def stages(self) -> list[list[Output]]:
+        return [[self.measured(made_up, seed) for seed in self.jobs.size.seeds for made_up in (False, True)]]
+
+    def measured(self, made_up: bool, seed: int) -> Output:
+        store = self.jobs.store(self.jobs.synthesized(self.train_count)) if made_up else self.store
+        learned = "conversations made up" if made_up else "answers to questions"
+        heads = self.jobs.heads("clover", default_learning_rate("clover"), store, self.train_count, seed, label=f"Clover on {learned}")
+        return self.evaluation(f"Clover on {learned}, seed {seed}", heads)
+
+    def page(self) -> Page:
+        found = {name: [tokens_by_task(self.read(self.measured(made_up, seed))) for seed in self.jobs.size.seeds]
+                 for name, made_up in (("answers to questions", False), ("conversations made up", True))}
+        by_task = {name: {task: [one[task] for one in of_seeds] for task in of_seeds[0]} for name, of_seeds in found.items()}
+        asked, made_up = ({task: mean(values) - 1 for task, values in tasks.items()} for tasks in by_task.values())
+        shares = {task: made_up[task] / asked[task] if asked[task] > 0 else math.nan for task in asked}
+        return Page(f"Training data that {self.jobs.target.name} makes up", self.answer(by_task, shares), {"tokens_per_step": by_task, "shares": shares},
+                    [self.section(by_task, shares)],
+                    {"synthesis.png": lambda axes: draw_bars(axes, list(shares), {name: [mean(values) for values in tasks.values()]
+                                                                                 for name, tasks in by_task.items()}, "tokens a step")})
+
+    def answer(self, measured: dict, shares: dict[str, float]) -> str:
+        asked, made_up = (mean(tasks[ALL]) for tasks in measured.values())
+        by_task = ", ".join(f"{share:.0%} on {task}" for task, share in shares.items() if task != ALL and not math.isnan(share))
+        others = f" By task: {by_task}." if by_task else ""
+        yielded = "neither yields extra tokens" if math.isnan(shares[ALL]) else f"that is {shares[ALL]:.0%} of the extra tokens"
+        return (f"Clover heads that learned from {self.train_count} conversations which the model made up alone yield {made_up:.2f} tokens a step, heads that "
+                f"learned from its answers to as many questions {asked:.2f}: {yielded}.{others}")
+
+    def section(self, by_task: dict, shares: dict[str, float]) -> str:
+        lines = [[name, *map(spread, tasks.values())] for name, tasks in by_task.items()] + [["share of the extra tokens", *shares.values()]]
+        return (f"## Tasks\n\n{self.data_sentence()} The other heads learned from as many conversations of `clover-train synthesize`, of which answers "
+                f"longer than {self.jobs.size.answer_tokens} tokens are dropped; those to questions are cut there. {BUDGET} guesses a step, policy "
+                "`clover`; mean and spread over seeds.\n\n" + table(["learned from", *shares], lines))
