@@ -79,18 +79,21 @@ class Study:
     def heads(self, kind: str, rate: float, seed: int = 1, *options: str, label: str = "", features: bool = True) -> Output:
         return self.jobs.heads(kind, rate, self.store, self.train_count, seed, *options, label=label, features=features)
 
-    def dev_evaluation(self, kind: str, rate: float) -> Output:
-        title = f"{NAMES[kind]} at {rate:g}"
-        return self.jobs.evaluation(title, self.heads(kind, rate), self.dev_answers, len(self.questions["dev"]))
+    def dev_evaluation(self, kind: str, rate: float, *options: str, name: str = "") -> Output:
+        title = f"{name or NAMES[kind]} at {rate:g}"
+        return self.jobs.evaluation(title, self.heads(kind, rate, 1, *options, label=name), self.dev_answers, len(self.questions["dev"]))
 
     def rate_search(self, kinds: tuple[str, ...]) -> list[Output]:
-        return [self.dev_evaluation(kind, rate) for kind in kinds for rate in self.rates(kind)]
+        return [evaluation for kind in kinds for evaluation in self.rates_of(kind)]
 
-    def best_rate(self, kind: str) -> float:
+    def rates_of(self, kind: str, *options: str, name: str = "") -> list[Output]:
+        """Heads of a kind with these options of `fit` at each of its learning rates."""
+        return [self.dev_evaluation(kind, rate, *options, name=name) for rate in self.rates(kind)]
+
+    def best_rate(self, kind: str, *options: str) -> float:
         """The one with the most tokens a step on the development questions; the configuration's until all are measured."""
         measured = {}
-        for rate in self.rates(kind):
-            evaluation = self.dev_evaluation(kind, rate)
+        for rate, evaluation in zip(self.rates(kind), self.rates_of(kind, *options)):
             if not self.jobs.runner.is_there(evaluation.cell):
                 return default_learning_rate(kind)
             measured[rate] = self.jobs.runner.read(evaluation)["tokens_per_step"]
@@ -124,13 +127,12 @@ class Study:
         return (f"Target {self.jobs.target.name}; heads learned from its answers to {self.train_count} questions; measured on {self.eval_count} "
                 f"unseen ones ({said}), none of which is among the training questions, compared by text.")
 
-    def rates_sentence(self, kinds: tuple[str, ...]) -> str:
-        """Which learning rates the kinds have, and where another might be better still."""
+    def rates_sentence(self, best: dict[str, tuple[str, float]]) -> str:
+        """Which learning rates were chosen, and where another might be better still; best: by name the kind and the rate."""
         count = len(self.jobs.size.learning_rates)
         if count == 1:
             return "Learning rates are the configurations'."
-        at_edge = [f"{NAMES[kind]}'s ({self.best_rate(kind):g})" for kind in kinds
-                   if self.best_rate(kind) in (min(self.rates(kind)), max(self.rates(kind)))]
+        at_edge = [f"{name} ({rate:g})" for name, (kind, rate) in best.items() if rate in (min(self.rates(kind)), max(self.rates(kind)))]
         chosen = f"Learning rates are the best of {count} on the development questions"
         return f"{chosen}; at the edge of what was tried: {', '.join(at_edge)}." if at_edge else f"{chosen}."
 
