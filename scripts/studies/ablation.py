@@ -21,7 +21,7 @@ class Ablation(Study):
     name = "ablation"
 
     def stages(self) -> list[list[Output]]:
-        return [[evaluation for name, kind, options in RUNGS for evaluation in self.rates_of(kind, *options, name=name)],
+        return [*self.searched([self.rates_of(kind, *options, name=name) for name, kind, options in RUNGS]),
                 [self.rung_evaluation(rung, seed) for seed in self.jobs.size.seeds for rung in range(len(RUNGS))]]
 
     def rung_evaluation(self, rung: int, seed: int) -> Output:
@@ -33,8 +33,8 @@ class Ablation(Study):
         found = [[self.read(self.rung_evaluation(rung, seed)) for seed in self.jobs.size.seeds] for rung in range(len(RUNGS))]
         tokens = [[evaluation["tokens_per_step"] for evaluation in of_rung] for of_rung in found]
         by_task = [{task: [tokens_by_task(one)[task] for one in of_rung] for task in tokens_by_task(of_rung[0])} for of_rung in found]
-        rates = {name: (kind, self.best_rate(kind, *options)) for name, kind, options in RUNGS}
-        figures = {"rungs": [{"name": name, "learning_rate": rates[name][1], "tokens_per_step": tokens[rung], "by_task": by_task[rung], "top1": [tops(one, 1) for one in found[rung]],
+        recipes = {name: (kind, *options) for name, kind, options in RUNGS}
+        figures = {"rungs": [{"name": name, "learning_rate": self.best_rate(*recipes[name]), "tokens_per_step": tokens[rung], "by_task": by_task[rung], "top1": [tops(one, 1) for one in found[rung]],
                               "top5": [tops(one, 5) for one in found[rung]]} for rung, (name, _, _) in enumerate(RUNGS)]}
         means = [mean(of_rung) for of_rung in tokens]
         doubt = max((stdev(of_rung) for of_rung in tokens if len(of_rung) > 1), default=0.0)  # the widest spread over seeds
@@ -46,7 +46,7 @@ class Ablation(Study):
                   f"{len(self.jobs.size.seeds)} seeds stands beside each figure.")
         lines = [[name, spread(tokens[rung]), slashed(self.over_seeds(found[rung], 1)), slashed(self.over_seeds(found[rung], 5))]
                  for rung, (name, _, _) in enumerate(RUNGS)]
-        section = (f"## Rungs\n\n{self.data_sentence()} {self.rates_sentence(rates)} {BUDGET} guesses a step, policy `clover`; accuracy by head, first head first, mean "
+        section = (f"## Rungs\n\n{self.data_sentence()} {self.rates_sentence(recipes)} {BUDGET} guesses a step, policy `clover`; accuracy by head, first head first, mean "
                    "over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
         return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section, self.task_section(by_task)],
                     {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],

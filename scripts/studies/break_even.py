@@ -14,7 +14,7 @@ class BreakEven(Study):
     name = "break-even"
 
     def stages(self) -> list[list[Output]]:
-        return [self.rate_search(KINDS), [self.speed()]]
+        return [*self.rate_search(KINDS), [self.speed()]]
 
     def speed(self) -> Output:
         return self.jobs.bench("speed of trained heads", [self.costed_heads(kind) for kind in KINDS], self.bench_file, len(self.bench_questions),

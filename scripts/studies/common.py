@@ -13,6 +13,7 @@ KINDS = ("medusa", "clover", "clover2", "hydra", "redrafter", "eagle", "eagle3")
 NAMES = {"medusa": "Medusa", "clover": "Clover", "clover2": "Clover-2", "hydra": "Hydra", "redrafter": "ReDrafter", "eagle": "EAGLE",
          "eagle3": "EAGLE-3"}
 ALL = "all tasks"
+MORE_RATES = 3  # learning rates tried at most beyond the first ones
 BUDGET = 4  # guesses a step where trees have a fixed size
 
 
@@ -73,8 +74,18 @@ class Study:
 
     # Heads
 
-    def rates(self, kind: str) -> list[float]:
-        return [default_learning_rate(kind) * factor for factor in self.jobs.size.learning_rates]
+    def rates(self, kind: str, *options: str) -> list[float]:
+        """Learning rates to try with these options of `fit`: more of them while the best measured one stands at the edge."""
+        rates = sorted(default_learning_rate(kind) * factor for factor in self.jobs.size.learning_rates)
+        for _ in range(MORE_RATES if len(rates) > 1 else 0):
+            best = self.best_of(kind, rates, *options)
+            if best == rates[-1]:
+                rates.append(2 * best)
+            elif best == rates[0]:
+                rates.insert(0, best / 2)
+            else:
+                break
+        return rates
 
     def heads(self, kind: str, rate: float, seed: int = 1, *options: str, label: str = "", features: bool = True) -> Output:
         return self.jobs.heads(kind, rate, self.store, self.train_count, seed, *options, label=label, features=features)
@@ -83,21 +94,30 @@ class Study:
         title = f"{name or NAMES[kind]} at {rate:g}"
         return self.jobs.evaluation(title, self.heads(kind, rate, 1, *options, label=name), self.dev_answers, len(self.questions["dev"]))
 
-    def rate_search(self, kinds: tuple[str, ...]) -> list[Output]:
-        return [evaluation for kind in kinds for evaluation in self.rates_of(kind)]
+    def rate_search(self, kinds: tuple[str, ...]) -> list[list[Output]]:
+        """Stages: each tries the rates that the results of the one before it suggest."""
+        return self.searched([self.rates_of(kind) for kind in kinds])
+
+    def searched(self, evaluations: list[list[Output]]) -> list[list[Output]]:
+        return [[evaluation for of_one in evaluations for evaluation in of_one]] * (1 + MORE_RATES)
 
     def rates_of(self, kind: str, *options: str, name: str = "") -> list[Output]:
         """Heads of a kind with these options of `fit` at each of its learning rates."""
-        return [self.dev_evaluation(kind, rate, *options, name=name) for rate in self.rates(kind)]
+        return [self.dev_evaluation(kind, rate, *options, name=name) for rate in self.rates(kind, *options)]
 
-    def best_rate(self, kind: str, *options: str) -> float:
-        """The one with the most tokens a step on the development questions; the configuration's until all are measured."""
+    def best_of(self, kind: str, rates: list[float], *options: str) -> float | None:
+        """The rate with the most tokens a step on the development questions; None until all are measured."""
         measured = {}
-        for rate, evaluation in zip(self.rates(kind), self.rates_of(kind, *options)):
+        for rate in rates:
+            evaluation = self.dev_evaluation(kind, rate, *options)
             if not self.jobs.runner.is_there(evaluation.cell):
-                return default_learning_rate(kind)
+                return None
             measured[rate] = self.jobs.runner.read(evaluation)["tokens_per_step"]
         return max(measured, key=measured.get)
+
+    def best_rate(self, kind: str, *options: str) -> float:
+        """As best_of all rates; the configuration's until all are measured."""
+        return self.best_of(kind, self.rates(kind, *options), *options) or default_learning_rate(kind)
 
     def best_heads(self, kind: str) -> Output:
         return self.heads(kind, self.best_rate(kind))
@@ -127,14 +147,15 @@ class Study:
         return (f"Target {self.jobs.target.name}; heads learned from its answers to {self.train_count} questions; measured on {self.eval_count} "
                 f"unseen ones ({said}), none of which is among the training questions, compared by text.")
 
-    def rates_sentence(self, best: dict[str, tuple[str, float]]) -> str:
-        """Which learning rates were chosen, and where another might be better still; best: by name the kind and the rate."""
+    def rates_sentence(self, best: dict[str, tuple]) -> str:
+        """Which learning rates were chosen, and where another might be better still; best: by name the kind and options of `fit`."""
         count = len(self.jobs.size.learning_rates)
         if count == 1:
             return "Learning rates are the configurations'."
-        at_edge = [f"{name} ({rate:g})" for name, (kind, rate) in best.items() if rate in (min(self.rates(kind)), max(self.rates(kind)))]
-        chosen = f"Learning rates are the best of {count} on the development questions"
-        return f"{chosen}; at the edge of what was tried: {', '.join(at_edge)}." if at_edge else f"{chosen}."
+        chosen = {name: (self.best_rate(*recipe), self.rates(*recipe)) for name, recipe in best.items()}
+        at_edge = [f"{name} ({rate:g})" for name, (rate, rates) in chosen.items() if rate in (rates[0], rates[-1])]
+        said = f"Learning rates are the best on the development questions of {count} to {count + MORE_RATES}"
+        return f"{said}; at the edge of what was tried: {', '.join(at_edge)}." if at_edge else f"{said}."
 
 
 def is_of(row: dict, heads: Output) -> bool:

@@ -24,7 +24,7 @@ class Sampling(Study):
     name = "sampling"
 
     def stages(self) -> list[list[Output]]:
-        return [self.rate_search(("clover",)),
+        return [*self.rate_search(("clover",)),
                 [*(self.answered(temperature, mode) for temperature in TEMPERATURES for mode in MODES),
                  *(self.drawn(mode) for mode in MODES), self.drawn("plain", seed=2)]]
 

@@ -23,7 +23,7 @@ class Table(Study):
     def stages(self) -> list[list[Output]]:
         best = [self.best_heads(kind) for kind in KINDS]
         evaluations = [self.kind_evaluation(kind) for kind in KINDS]
-        return [self.rate_search(KINDS), [*evaluations, self.speed(best)]]
+        return [*self.rate_search(KINDS), [*evaluations, self.speed(best)]]
 
     def kind_evaluation(self, kind: str) -> Output:
         return self.evaluation(NAMES[kind], self.best_heads(kind))
@@ -84,7 +84,7 @@ class Table(Study):
     def task_section(self, tokens: dict[str, dict[str, float]]) -> str:
         tasks = list(tokens["medusa"])
         lines = [[NAMES[kind], *(found[task] for task in tasks), extra_over_medusa(tokens, ALL, kind)] for kind, found in tokens.items()]
-        return (f"## Tokens a step\n\n{self.data_sentence()} {self.rates_sentence({NAMES[kind]: (kind, self.best_rate(kind)) for kind in KINDS})} {BUDGET} guesses a step, policy "
+        return (f"## Tokens a step\n\n{self.data_sentence()} {self.rates_sentence({NAMES[kind]: (kind,) for kind in KINDS})} {BUDGET} guesses a step, policy "
                 "`clover`; the last column is extra tokens a step over Medusa's.\n\n" + table(["", *tasks, "extra, to Medusa"], lines))
 
     def accuracy_section(self, accuracy: dict[str, dict], rates: dict[str, float]) -> str:

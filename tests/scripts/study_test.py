@@ -2,6 +2,7 @@
 """scripts/studies: cells are run once and continued, questions are kept apart, and the statistics are right."""
 
 import json
+import math
 import os
 import pathlib
 import signal
@@ -155,6 +156,25 @@ class Questions(unittest.TestCase):
         file.write_text(json.dumps({"prompt": "alone"}) + "\n")
         with self.assertRaisesRegex(cells.Failed, "too few different prompts"):
             self.parts([file])
+
+
+class LearningRates(unittest.TestCase):
+    def rates(self, best):
+        """What is tried with Clover, whose configuration has 2e-3, if the tokens a step fall with the distance from `best`."""
+        study = common.Study(mock.Mock(size=jobs.Size()))
+        measured = set()
+        with mock.patch.object(common.Study, "dev_evaluation", lambda self, kind, rate, *options: mock.Mock(cell=rate)):
+            study.jobs.runner.is_there = measured.__contains__
+            study.jobs.runner.read = lambda evaluation: {"tokens_per_step": 2 - abs(math.log(evaluation.cell / best))}
+            for _ in range(1 + common.MORE_RATES):
+                measured.update(study.rates("clover"))
+            return study.rates("clover"), study.best_rate("clover")
+
+    def test_the_search_goes_on_while_the_best_stands_at_the_edge(self):
+        self.assertEqual(self.rates(2e-3), ([1e-3, 2e-3, 4e-3], 2e-3))
+        self.assertEqual(self.rates(8e-3), ([1e-3, 2e-3, 4e-3, 8e-3, 16e-3], 8e-3))
+        self.assertEqual(self.rates(1), ([1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3], 32e-3))
+        self.assertEqual(self.rates(5e-4), ([2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3], 5e-4))
 
 
 class Statistics(unittest.TestCase):
