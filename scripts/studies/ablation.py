@@ -1,10 +1,9 @@
 """Study `ablation`: from Medusa to Clover, one ingredient at a time (the paper's ablation), over several seeds."""
 
-import math
 from statistics import mean, stdev
 
 from .cells import Output
-from .common import BUDGET, Study, slashed, tokens_by_task, tops
+from .common import BUDGET, Study, extra_ratio, slashed, tokens_by_task, tops
 from .pages import Page, draw_bars, spread, table
 
 # Name, kind and further options of `fit`; each adds one thing to the one before it.
@@ -34,7 +33,8 @@ class Ablation(Study):
         tokens = [[evaluation["tokens_per_step"] for evaluation in of_rung] for of_rung in found]
         by_task = [{task: [tokens_by_task(one)[task] for one in of_rung] for task in tokens_by_task(of_rung[0])} for of_rung in found]
         recipes = {name: (kind, *options) for name, kind, options in RUNGS}
-        figures = {"rungs": [{"name": name, "learning_rate": self.best_rate(*recipes[name]), "tokens_per_step": tokens[rung], "by_task": by_task[rung], "top1": [tops(one, 1) for one in found[rung]],
+        figures = {"rungs": [{"name": name, "learning_rate": self.best_rate(*recipes[name]), "tokens_per_step": tokens[rung],
+                              "by_task": by_task[rung], "top1": [tops(one, 1) for one in found[rung]],
                               "top5": [tops(one, 5) for one in found[rung]]} for rung, (name, _, _) in enumerate(RUNGS)]}
         means = [mean(of_rung) for of_rung in tokens]
         doubt = max((stdev(of_rung) for of_rung in tokens if len(of_rung) > 1), default=0.0)  # the widest spread over seeds
@@ -46,20 +46,20 @@ class Ablation(Study):
                   f"{len(self.jobs.size.seeds)} seeds stands beside each figure.")
         lines = [[name, spread(tokens[rung]), slashed(self.over_seeds(found[rung], 1)), slashed(self.over_seeds(found[rung], 5))]
                  for rung, (name, _, _) in enumerate(RUNGS)]
-        section = (f"## Rungs\n\n{self.data_sentence()} {self.rates_sentence(recipes)} {BUDGET} guesses a step, policy `clover`; accuracy by head, first head first, mean "
-                   "over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
+        section = (f"## Rungs\n\n{self.data_sentence()} {self.rates_sentence(recipes)} {BUDGET} guesses a step, policy `clover`; "
+                   "accuracy by head, first head first, mean over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
         return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section, self.task_section(by_task)],
                     {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],
                                                            {"": means}, "tokens a step")})
 
     def task_section(self, by_task: list[dict[str, list[float]]]) -> str:
         lines = [[name, *map(spread, by_task[rung].values())] for rung, (name, _, _) in enumerate(RUNGS)]
-        first, last = ({task: mean(values) - 1 for task, values in by_task[rung].items()} for rung in (0, -1))
-        lines.append(["extra tokens, full over Medusa", *(last[task] / first[task] if first[task] > 0 else math.nan for task in first)])
-        return "## Tasks\n\nTokens a step, mean and spread over seeds.\n\n" + table(["", *first], lines)
+        lines.append(["extra tokens, full over Medusa", *(extra_ratio(mean(full), mean(medusa))
+                                                        for full, medusa in zip(by_task[-1].values(), by_task[0].values()))])
+        return "## Tasks\n\nTokens a step, mean and spread over seeds.\n\n" + table(["", *by_task[0]], lines)
 
     def extra(self, means: list[float]) -> str:
-        return f"{(means[-1] - 1) / (means[0] - 1):.2f} times the extra tokens" if means[0] > 1 else "and Medusa yields no extra tokens"
+        return f"{extra_ratio(means[-1], means[0]):.2f} times the extra tokens" if means[0] > 1 else "and Medusa yields no extra tokens"
 
     def over_seeds(self, evaluations: list[dict], rank: int) -> list[float]:
         return [mean(values) for values in zip(*(tops(one, rank) for one in evaluations))]

@@ -128,7 +128,7 @@ class Runner:
     _ratios: dict[str, list[float]] = field(default_factory=dict)  # measured over expected seconds, by sort
     _lock: object = None
     _began: float = field(default_factory=time.monotonic)
-    _run: int = 0  # cells run by this process
+    _run_count: int = 0  # cells run by this process
 
     def lock(self, patience: float = SECONDS_TO_SAVE) -> None:
         """One study at a time works in the folder.  Runs inherit the lock: one that outlives its study holds it until it ends."""
@@ -198,8 +198,8 @@ class Runner:
         others = [cell for cell in self.missing(later) if cell.key not in keys]
         for number, cell in enumerate(todo):
             left = sum(self.expected(other) for other in todo[number:] + others)
-            self._run += 1
-            self.say(f"{self._run}/{self._run - 1 + len(todo) - number + len(others)} {cell.title}, about {duration(self.expected(cell))}; "
+            self._run_count += 1
+            self.say(f"{self._run_count}/{self._run_count - 1 + len(todo) - number + len(others)} {cell.title}, about {duration(self.expected(cell))}; "
                      f"{duration(time.monotonic() - self._began)} elapsed, about {duration(left)} left")
             self._count(cell.sort, self.run_one(cell), cell.seconds)
 

@@ -1,6 +1,7 @@
 """What several studies share: the data, heads of each kind at their better learning rate, and how figures are read."""
 
 import json
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import Callable
@@ -185,6 +186,11 @@ def tokens_by_task(evaluation: dict) -> dict[str, float]:
     """Tokens a step over all questions and by task."""
     by_task = {task: found["tokens_per_step"] for task, found in evaluation["by_category"].items() if "tokens_per_step" in found}
     return {ALL: evaluation["tokens_per_step"], **(by_task if len(by_task) > 1 else {})}
+
+
+def extra_ratio(tokens: float, others: float) -> float:
+    """Tokens a step beyond the one that plain decoding yields, over those of others; not a number where they yield none."""
+    return (tokens - 1) / (others - 1) if others > 1 else math.nan
 
 
 def tops(evaluation: dict, rank: int) -> list[float]:

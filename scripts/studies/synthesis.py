@@ -4,7 +4,7 @@ import math
 from statistics import mean
 
 from .cells import Output
-from .common import ALL, BUDGET, Study, tokens_by_task
+from .common import ALL, BUDGET, Study, extra_ratio, tokens_by_task
 from .jobs import default_learning_rate
 from .pages import Page, draw_bars, spread, table
 
@@ -25,8 +25,8 @@ class Synthesis(Study):
         found = {name: [tokens_by_task(self.read(self.measured(made_up, seed))) for seed in self.jobs.size.seeds]
                  for name, made_up in (("answers to questions", False), ("conversations made up", True))}
         by_task = {name: {task: [one[task] for one in of_seeds] for task in of_seeds[0]} for name, of_seeds in found.items()}
-        asked, made_up = ({task: mean(values) - 1 for task, values in tasks.items()} for tasks in by_task.values())
-        shares = {task: made_up[task] / asked[task] if asked[task] > 0 else math.nan for task in asked}
+        asked, made_up = by_task.values()
+        shares = {task: extra_ratio(mean(made_up[task]), mean(asked[task])) for task in asked}
         return Page(f"Training data that {self.jobs.target.name} makes up", self.answer(by_task, shares), {"tokens_per_step": by_task, "shares": shares},
                     [self.section(by_task, shares)],
                     {"synthesis.png": lambda axes: draw_bars(axes, list(shares), {name: [mean(values) for values in tasks.values()]

@@ -3,7 +3,7 @@
 import math
 
 from .cells import Output
-from .common import ALL, BUDGET, KINDS, NAMES, Study, auto_sentence, is_of, is_plain, slashed, tokens_by_task, tops
+from .common import ALL, BUDGET, KINDS, NAMES, Study, auto_sentence, extra_ratio, is_of, is_plain, slashed, tokens_by_task, tops
 from .pages import Page, draw_bars, table
 
 # Tokens a step, the bonus token included, that publications report for greedy decoding of 7B and 8B models.
@@ -57,7 +57,7 @@ class Table(Study):
         first = min(self.jobs.size.batch_sizes)
         longest = max(KINDS, key=lambda kind: tokens[kind][ALL])
         fastest = max(KINDS, key=lambda kind: self.of(rows, kind, "auto", first)["ratio_to_off"])
-        extra = {task: extra_over_medusa(tokens, task) for task in tokens["clover"]}
+        extra = {task: extra_ratio(tokens["clover"][task], tokens["medusa"][task]) for task in tokens["clover"]}
         over_medusa = "Medusa yields no extra tokens" if math.isnan(extra[ALL]) else \
             f"Clover's extra tokens are {extra[ALL]:.2f} times Medusa's"
         if not math.isnan(extra.get("gsm8k", math.nan)):
@@ -83,7 +83,7 @@ class Table(Study):
 
     def task_section(self, tokens: dict[str, dict[str, float]]) -> str:
         tasks = list(tokens["medusa"])
-        lines = [[NAMES[kind], *(found[task] for task in tasks), extra_over_medusa(tokens, ALL, kind)] for kind, found in tokens.items()]
+        lines = [[NAMES[kind], *(found[task] for task in tasks), extra_ratio(found[ALL], tokens["medusa"][ALL])] for kind, found in tokens.items()]
         return (f"## Tokens a step\n\n{self.data_sentence()} {self.rates_sentence({NAMES[kind]: (kind,) for kind in KINDS})} {BUDGET} guesses a step, policy "
                 "`clover`; the last column is extra tokens a step over Medusa's.\n\n" + table(["", *tasks, "extra, to Medusa"], lines))
 
@@ -107,9 +107,3 @@ class Table(Study):
                   {NAMES[kind]: [self.of(rows, kind, "auto", size)["ratio_to_off"] for size in sizes] for kind in KINDS},
                   "tokens/s over plain decoding, auto")
         axes.axhline(1, color="grey", linewidth=0.8)
-
-
-def extra_over_medusa(tokens: dict[str, dict[str, float]], task: str, kind: str = "clover") -> float:
-    """Tokens a step beyond the one that plain decoding yields, over Medusa's; not a number where Medusa yields none."""
-    extra = tokens["medusa"][task] - 1
-    return (tokens[kind][task] - 1) / extra if extra > 0 else math.nan
