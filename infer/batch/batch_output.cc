@@ -13,6 +13,7 @@
 #include "data/files/hash.h"
 #include "data/files/json_fields.h"
 #include "data/files/lossless_json.h"
+#include "infer/program/rank.h"
 
 namespace clover::infer {
 namespace {
@@ -307,6 +308,17 @@ void keep_records(const std::filesystem::path& file, const std::unordered_set<in
     }
   }
   if (changed) rewrite.commit();
+}
+
+CostMeter::CostMeter(BatchOutput& output, at::Device device)
+    : output_(output), energy_(EnergyMeter::of_only_rank(device, Rank::from_environment().count)) {}
+
+double CostMeter::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+void CostMeter::tell(int64_t tokens, std::chrono::seconds max_energy_age) {
+  output_.set_cost({seconds(), tokens, energy_ ? energy_->joules(max_energy_age) : 0});
 }
 
 }  // namespace clover::infer

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "infer/program/energy_meter.h"
 #include "infer/requests/line_reader.h"
 
 namespace clover::infer {
@@ -116,5 +117,24 @@ bool is_error_record(const nlohmann::json& record);
 /// Removes from a file of records those whose input line is not in `lines`, repeated ones, and a last one
 /// that was cut off.  The file is rewritten only if something changes.  It need not exist.
 void keep_records(const std::filesystem::path& file, const std::unordered_set<int64_t>& lines);
+
+/// Measures what answering takes from its construction on, and tells it to the output.
+class CostMeter {
+ public:
+  CostMeter(BatchOutput& output, at::Device device);
+
+  double seconds() const;
+  /// Tells the cost so far, for `tokens` of answers; cheap enough for each step.
+  void update(int64_t tokens) { tell(tokens, std::chrono::seconds(10)); }
+  /// The same with the energy of this moment.
+  void finish(int64_t tokens) { tell(tokens, std::chrono::seconds(0)); }
+
+ private:
+  void tell(int64_t tokens, std::chrono::seconds max_energy_age);
+
+  BatchOutput& output_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::optional<EnergyMeter> energy_;
+};
 
 }  // namespace clover::infer

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -17,12 +16,10 @@
 #include "infer/commands/batch_summary.h"
 #include "infer/commands/commands.h"
 #include "infer/program/command_line.h"
-#include "infer/program/energy_meter.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
 #include "infer/program/progress.h"
-#include "infer/program/rank.h"
 #include "infer/requests/decode_flags.h"
 #include "infer/requests/report.h"
 
@@ -100,24 +97,18 @@ JobResult answer(const Job& job, BatchOutput& output, std::function<bool(int64_t
                             .stats_file = job.options.stats,
                             .is_mine = std::move(is_mine)};
   BatchJob batch_job(std::move(settings), *job.model.prompt_encoder, decoder, output);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto seconds = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  std::optional<EnergyMeter> energy =
-      EnergyMeter::of_only_rank(job.model.target->device(), Rank::from_environment().count);
-  const auto joules = [&](int max_age) { return energy ? energy->joules(std::chrono::seconds(max_age)) : 0; };
+  CostMeter cost(output, job.model.target->device());
   JobResult result;
   result.outcome = batch_job.run(interrupted, [&](const BatchJob::Outcome& so_far) {
-    output.set_cost({seconds(), so_far.totals.tokens, joules(10)});
+    cost.update(so_far.totals.tokens);
     on_step(batch_job.lines_read());
   });
   result.run.stats = job.engine.stats();
   result.run.totals = result.outcome.totals;
   result.run.by_category = result.outcome.by_category;
-  result.run.seconds = seconds();
+  result.run.seconds = cost.seconds();
   result.run.peak_memory = peak_memory();
-  if (result.outcome.answered > 0) output.set_cost({result.run.seconds, result.run.totals.tokens, joules(0)});
+  if (result.outcome.answered > 0) cost.finish(result.run.totals.tokens);
   output.save_cost();
   job.engine.save_costs();
   return result;

@@ -1,11 +1,8 @@
 #include "train/synthesize/answer_files.h"
 
-#include <chrono>
-
 #include "data/files/files.h"
 #include "infer/batch/answer_settings.h"
 #include "infer/batch/batch_job.h"
-#include "infer/program/energy_meter.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/machine.h"
 #include "infer/program/progress.h"
@@ -57,17 +54,13 @@ std::vector<json> AnswerFiles::answer(const std::filesystem::path& name, const s
   settings.max_waiting = infer::queue_limit(options_.max_batch, /*shares_input=*/false);
   infer::BatchJob job(std::move(settings), *model_.prompt_encoder, decoder, output);
   infer::Progress progress(label, summary.lines, output.done_count());
-  const auto begin = std::chrono::steady_clock::now();
-  const auto seconds = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  infer::EnergyMeter energy(model_.target->device());
+  infer::CostMeter cost(output, model_.target->device());
   const infer::BatchJob::Outcome outcome =
       job.run(infer::interrupted, [&](const infer::BatchJob::Outcome& so_far) {
-        output.set_cost({seconds(), so_far.totals.tokens, energy.joules(std::chrono::seconds(10))});
+        cost.update(so_far.totals.tokens);
         progress.update(output.done_count(), infer::speed_note(engine_.stats()));
       });
-  if (outcome.answered > 0) output.set_cost({seconds(), outcome.totals.tokens, energy.joules()});
+  if (outcome.answered > 0) cost.finish(outcome.totals.tokens);
   output.save_cost();
   cost_ = cost_ + output.cost();
   progress.finish();
