@@ -42,6 +42,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="requests as for clover-infer batch, shared out between training and measuring (default: GSM8K for training, GSM8K "
                              "and Spec-Bench for measuring)")
     parser.add_argument("--train-questions", type=int, help="how many are answered for training (default: 480)")
+    parser.add_argument("--bench-questions", type=int, help="how many of each task speed is measured with (default: 8)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, as for clover-infer (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="folder of cells and results (default: build/studies/MODEL)")
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
@@ -87,13 +88,15 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
         tiny_model.make(target, runner.folder / "tiny-model")
         target = runner.folder / "tiny-model"
     size = QUICK if arguments.quick else Size()
-    if arguments.train_questions is not None:
-        if arguments.train_questions < 1:
-            raise Failed(f"--train-questions: expected 1 or more, found {arguments.train_questions}")
-        size.train_questions = arguments.train_questions
     if arguments.device != "cpu" and not arguments.quick:
         # With as many questions as fill the largest batch, ten of each of seven tasks.
         size.batch_sizes, size.bench_questions, size.dev_questions = (1, 4, 16, 32, 64), 10, 64
+    for option in ("train_questions", "bench_questions"):
+        if (count := getattr(arguments, option)) is None:
+            continue
+        if count < 1:
+            raise Failed(f"--{option.replace('_', '-')}: expected 1 or more, found {count}")
+        setattr(size, option, count)
     jobs = Jobs(runner, target, size, arguments.device, step_milliseconds(runner, target, arguments.device), [(start / file).resolve() for file in arguments.prompts])
     studies = [STUDIES[name](jobs) for name in names]
     announce(runner, studies)

@@ -178,8 +178,11 @@ DecodePass PassRunner::begin(std::vector<LiveSequence*> sequences, std::vector<C
   pass.chunks = std::move(chunks);
   model::RowBatch batch = rows_of(pass);
   pass.edits_logits = edits_logits(pass);
-  batch.arg_max_only = !typical_ && !pass.edits_logits && is_greedy(pass);
-  if (samples_on_device())
+  batch.arg_max_only = !options_.typical && !pass.edits_logits && is_greedy(pass);
+  if (options_.recorded_answers) {
+    cache_.place(batch);  // takes the pages of the rows, as a pass would
+    read_recorded(pass);
+  } else if (samples_on_device())
     launch_on_device(pass, batch, first_ids);
   else
     run_and_wait(pass, batch);
@@ -209,6 +212,35 @@ void PassRunner::run_and_wait(DecodePass& pass, const model::RowBatch& batch) co
     pass.target_tokens.tokens = kernels::to_host({pass.output.arg_max})[0];
   else
     pass.target_tokens.logits = kernels::to_host({pass.output.logits})[0];
+}
+
+/// Sets the results of a pass whose trees are paths along the recorded answers.
+void PassRunner::read_recorded(DecodePass& pass) const {
+  std::vector<model::Features> parts;
+  std::vector<int64_t> tokens;
+  // After the last token of an answer comes nothing that anyone reads: any row and token do.
+  const auto add_features = [&](const LiveSequence& live, int64_t begin, int64_t rows) {
+    const model::Features features = live.request().recorded->features.only(taps_);
+    std::vector<int64_t> index(rows);
+    for (int64_t i = 0; i < rows; ++i) index[i] = std::min(begin + i, features.size() - 1);
+    parts.push_back(select(features, index));
+  };
+  const auto add_token_after = [&](const LiveSequence& live, int64_t position) {
+    const auto& answer = live.request().recorded->token_ids;
+    const size_t next = position + 1 - live.request().prompt.size();
+    tokens.push_back(answer[std::min(next, answer.size() - 1)]);
+  };
+  for (size_t i = 0; i < pass.trees.size(); ++i) {
+    const int64_t begin = pass.context_lengths[i], rows = pass.trees[i].size();
+    if (taps_ != model::FeatureTaps{}) add_features(*pass.sequences[i], begin, rows);
+    for (int64_t row = 0; row < rows; ++row) add_token_after(*pass.sequences[i], begin + row);
+  }
+  for (const PrefillChunk& chunk : pass.chunks) {
+    if (taps_ != model::FeatureTaps{}) add_features(*chunk.live, chunk.begin, chunk.rows);
+    if (chunk.last) add_token_after(*chunk.live, chunk.begin + chunk.rows - 1);
+  }
+  if (!parts.empty()) pass.output.features = model::Features::concatenated(parts);
+  pass.target_tokens.tokens = at::tensor(tokens, at::kLong);
 }
 
 DecodePass PassRunner::begin_next(DecodePass& pass, std::vector<PrefillChunk> chunks) {

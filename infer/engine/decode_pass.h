@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "infer/engine/engine_options.h"
 #include "infer/engine/live_sequence.h"
 #include "infer/tree/candidate_tree.h"
 #include "kernels/gpu/gpu.h"
@@ -70,19 +71,21 @@ struct DecodePass {
 /// Runs passes.  On a GPU `begin` launches one and `wait` waits for its tokens; on a CPU `begin` does both.
 class PassRunner {
  public:
-  /// `taps`: the features that each pass returns; all else is borrowed.  `typical`: verification is by
-  /// typical acceptance, which needs the logits on the CPU.
+  /// `taps`: the features that each pass returns; all else is borrowed.
   PassRunner(const model::Target& target, model::KvCache& cache, model::PassGraphs& passes,
-             const model::GraphRunner& graph_runner, model::FeatureTaps taps, bool typical)
+             const model::GraphRunner& graph_runner, model::FeatureTaps taps, const EngineOptions& options)
       : cache_(cache),
         pass_graphs_(passes),
         graph_runner_(graph_runner),
         taps_(taps),
         device_(target.device()),
-        typical_(typical) {}
+        options_(options) {}
 
-  /// Whether the GPU samples tokens, so that it can begin more work before the CPU knows them.
-  bool samples_on_device() const { return !device_.is_cpu() && !typical_; }
+  /// Whether the GPU samples tokens, so that it can begin more work before the CPU knows them.  Typical
+  /// acceptance needs the logits on the CPU.
+  bool samples_on_device() const {
+    return !device_.is_cpu() && !options_.typical && !options_.recorded_answers;
+  }
 
   /// Begins a pass over trees[i] of sequences[i], and over `chunks`.
   DecodePass begin(std::vector<LiveSequence*> sequences, std::vector<CandidateTree> trees,
@@ -113,13 +116,14 @@ class PassRunner {
                    std::vector<PrefillChunk> chunks, const at::Tensor& first_ids);
   void launch_on_device(DecodePass& pass, const model::RowBatch& batch, const at::Tensor& first_ids) const;
   void run_and_wait(DecodePass& pass, const model::RowBatch& batch) const;
+  void read_recorded(DecodePass& pass) const;
 
   model::KvCache& cache_;
   model::PassGraphs& pass_graphs_;
   const model::GraphRunner& graph_runner_;
   model::FeatureTaps taps_;
   at::Device device_;
-  bool typical_;
+  const EngineOptions& options_;
 };
 
 }  // namespace clover::infer

@@ -72,9 +72,7 @@ std::vector<size_t> Drafting::choose_sequences(Sequences sequences, std::span<co
   for (size_t i = 0; i < sequences.size(); ++i) {
     // Without room the answer ends before the first guess.
     const bool has_room = max_guess_tokens(*sequences[i], certain_tokens) > 0;
-    if (!has_room || !sequences[i]->may_accept_guesses() ||
-        (uses_cost_model() && !sequences[i]->backoff().tick_and_may_draft()))
-      continue;
+    if (!has_room || (uses_cost_model() && !sequences[i]->backoff().tick_and_may_draft())) continue;
     if (drafter_->writes_guesses()) {
       free_pages -= cache_.missing_pages(sequences[i]->seq_id(), guess_rows);
       if (free_pages < 0) break;

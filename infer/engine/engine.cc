@@ -77,12 +77,25 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
       pass_graphs_(target, cache_, options.max_batch, graph_runner_),
       scheduler_(cache_, options.max_batch),
       drafting_(target, drafter, cache_, pass_graphs_, graph_runner_, options_, stats_),
-      pass_runner_(target, cache_, pass_graphs_, graph_runner_, drafting_.taps(), options_.typical),
+      pass_runner_(target, cache_, pass_graphs_, graph_runner_, drafting_.taps(), options_),
       run_ahead_(drafting_, pass_runner_, scheduler_, cache_, options_, stats_),
       weight_bytes_(target.weight_bytes()),
       kv_bytes_per_token_(model::KvCache::bytes_per_page(target.kv_shape(0), 1)) {
   TORCH_CHECK(!drafter || drafter->frozen(), "Engine: the drafter must be frozen");
   if (options_.prefill_chunk <= 0) options_.prefill_chunk = default_prefill_chunk(target);
+}
+
+void Engine::check_recorded(const Request& request) const {
+  TORCH_CHECK(!options_.typical && !growth_policy(options_.growth.policy).uses_cost_model,
+              "Engine: recorded answers need exact verification and a policy other than auto");
+  TORCH_CHECK(request.recorded && request.sampling.temperature == 0 && !request.controls,
+              "Engine: expected a greedy request with its answer, without controls");
+  const RecordedAnswer& recorded = *request.recorded;
+  const int64_t rows = std::ssize(request.prompt) + std::ssize(recorded.token_ids) - 1;
+  TORCH_CHECK(!recorded.token_ids.empty() &&
+                  (recorded.features.size() >= rows || drafting_.taps() == model::FeatureTaps{}),
+              "Engine: expected features of ", rows, " rows of prompt and answer, found ",
+              recorded.features.size());
 }
 
 int64_t Engine::max_pages(const Request& request) const {
@@ -104,9 +117,7 @@ void Engine::submit(Request request) {
     }
   }
   if (request.controls) request.controls->check(target_.config().vocab);
-  TORCH_CHECK(!request.expected_answer ||
-                  !(options_.typical || growth_policy(options_.growth.policy).uses_cost_model),
-              "Engine: an expected answer needs exact verification and a policy other than auto");
+  if (options_.recorded_answers) check_recorded(request);
   if (request.max_tokens < 1) throw InputError("max_tokens must be at least 1.");
   request.max_tokens = std::min(request.max_tokens, context - length);
   if (max_pages(request) > cache_.pages()) {
@@ -188,10 +199,8 @@ std::vector<CandidateTree> Engine::draft(Sequences sequences) {
   for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
   const DraftChoice choice = run_ahead_.take_draft(sequences, trees);
   drafting_.propose(sequences, choice, trees);
-  for (size_t i = 0; i < trees.size(); ++i) {
-    if (sequences[i]->request().expected_answer)
-      trees[i] = trees[i].path_along(sequences[i]->expected_tokens());
-  }
+  for (size_t i = 0; i < trees.size() && options_.recorded_answers; ++i)
+    trees[i] = trees[i].path_along(sequences[i]->recorded_tokens());
   return trees;
 }
 

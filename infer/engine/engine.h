@@ -72,6 +72,7 @@ class Engine {
   std::vector<Completion> collect();
   void count_step(const DecodePass& pass);
   void count_seconds(const DecodePass& pass, double seconds);
+  void check_recorded(const Request& request) const;
   int64_t max_pages(const Request& request) const;  // of the KV cache that it may need
 
   const model::Target& target_;

@@ -52,12 +52,6 @@ void LiveSequence::preempt() {
                          completion_.token_ids.end() - 1);
 }
 
-void LiveSequence::follow_expected(int64_t token) {
-  const auto& expected = *request_.expected_answer;
-  if (expected_position_ < expected.size())
-    expected_position_ = expected[expected_position_] == token ? expected_position_ + 1 : expected.size();
-}
-
 int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
   int64_t taken = 0;
   for (const int64_t token : tokens) {
@@ -70,7 +64,6 @@ int64_t LiveSequence::emit(const std::vector<int64_t>& tokens) {
     }
     ++taken;
     completion_.token_ids.push_back(token);
-    if (request_.expected_answer) follow_expected(token);
     if (uses_suffix_matcher_) suffix_matcher_.append({&token, 1});
     if (logit_editor_) logit_editor_->append(token);
     if (std::find(end_ids_->begin(), end_ids_->end(), token) != end_ids_->end()) {

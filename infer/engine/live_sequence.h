@@ -80,19 +80,15 @@ class LiveSequence {
   const SuffixMatcher& suffix_matcher() const { return suffix_matcher_; }  // of prompt and answer so far
   /// The last token of the answer, which is the root of the next tree.
   int64_t root() const { return completion_.token_ids.back(); }
-  /// Request::expected_answer, which must be set, from the next token on; empty once the answer has left it.
-  std::span<const int64_t> expected_tokens() const {
-    return std::span(*request_.expected_answer).subspan(expected_position_);
+  /// Request::recorded, which must be set, from the next token on.
+  std::span<const int64_t> recorded_tokens() const {
+    return std::span(request_.recorded->token_ids).subspan(completion_.token_ids.size());
   }
-  /// False once the answer has left the expected one: then guesses are not verified.
-  bool may_accept_guesses() const { return !request_.expected_answer || !expected_tokens().empty(); }
   int64_t tokens_left() const {
     return request_.max_tokens - static_cast<int64_t>(completion_.token_ids.size());
   }
 
  private:
-  void follow_expected(int64_t token);
-
   Request request_;
   int32_t sequence_ = -1;
   std::vector<int64_t> prefill_tokens_;  // only after a preemption with an answer; else the prompt is used
@@ -103,7 +99,6 @@ class LiveSequence {
   std::unique_ptr<LogitEditor> logit_editor_;
   DraftBackoff backoff_;
   Completion completion_;
-  size_t expected_position_ = 0;           // in Request::expected_answer; its end once the answer has left it
   std::vector<FeatureRange> pending_;      // as PendingRows::parts
   std::vector<int64_t> pending_next_ids_;  // as PendingRows::next_ids
   int64_t drafter_position_ = 0;           // rows that the drafter has read or may skip

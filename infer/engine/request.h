@@ -2,15 +2,23 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "infer/controls/logit_controls.h"
 #include "infer/tree/verify.h"
 #include "kernels/vocabulary/sample.h"
+#include "model/target/target.h"
 
 namespace clover::infer {
+
+/// What the target answers to a prompt of P tokens, from an earlier pass over both.
+struct RecordedAnswer {
+  std::vector<int64_t> token_ids;  // [A], A >= 1: its greedy answer, complete, or max_tokens of it
+  /// The features that the drafter reads, of the prompt and of the answer without its last token: P + A - 1
+  /// rows or more, on the target's device.
+  model::Features features;
+};
 
 /// One sequence to continue.
 struct Request {
@@ -23,12 +31,7 @@ struct Request {
   std::vector<std::string> stop;                  // strings that end the answer
   /// The answer continues the prompt's text, so its text keeps a leading space of its first token.
   bool continues_text = false;
-  /// Token ids that the answer probably begins with.  If set, guesses that differ from them are left out of
-  /// the target's passes, and nothing is guessed once the answer has left them.  This does not change the
-  /// answer.  If the ids are right, steps accept as many tokens as with whole trees, as far as the cache has
-  /// room for those: so acceptance is measured with fewer rows.  Not with policy `auto` or typical
-  /// acceptance.
-  std::optional<std::vector<int64_t>> expected_answer;
+  std::shared_ptr<const RecordedAnswer> recorded;  // set if EngineOptions::recorded_answers is, else null
 };
 
 /// The answer to a request.

@@ -99,6 +99,11 @@ Features Features::concatenated(std::span<const Features> parts) {
   return concatenated;
 }
 
+Features Features::only(const FeatureTaps& taps) const {
+  return {taps.pre_norm ? pre_norm : at::Tensor(), taps.post_norm ? post_norm : at::Tensor(),
+          taps.layers.empty() ? at::Tensor() : layers};
+}
+
 TargetOutput TargetOutput::slice(int64_t begin, int64_t end) const {
   TargetOutput part{{}, features.slice(begin, end)};
   if (logits.defined()) part.logits = logits.slice(0, begin, end);

@@ -40,6 +40,8 @@ struct Features {
   Features slice(int64_t begin, int64_t end) const;
   /// R; 0 when nothing is tapped.
   int64_t size() const;
+  /// Those that are tapped, and the others undefined.
+  Features only(const FeatureTaps& taps) const;
   /// Whether both share the same tensors, not only equal values.
   bool is_same_storage(const Features& other) const;
   /// The rows of one or more parts, in order; all parts have the same taps.

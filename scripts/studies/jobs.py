@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .cells import ROOT, Cache, Cell, Failed, Output, Own, Runner, contents_hash
+from .cells import ROOT, Cache, Cell, Failed, Output, Own, Runner, Word, contents_hash
 
 DEMO_DATA = ROOT / "scripts" / "demo_data"
 STUDY_DATA = ROOT / "scripts" / "study_data"
@@ -151,7 +151,7 @@ class Jobs:
                  "--lr", f"{learning_rate:g}", "--epochs", f"{self.size.epochs:g}", "--seed", str(seed), "--eval-every", "0",
                  "--eval-prompts", "0", "--warmup", "10" if count > 100 else "1", "--checkpoint-every", "20", *options]
         if features:
-            words += ["--feature-file", Cache(self.runner.folder / "features" / f"{store.cell.key}-{taps_of(kind, options)}")]
+            words += ["--feature-file", Cache(self.runner.folder / "features" / f"{store.cell.key}-{taps_of(words)}")]
         seconds = 5 + TRAINING_COST[kind] * count * self.size.answer_tokens * self.size.epochs * self.step_ms / 24e3
         title = f"fit {label or kind}, learning rate {learning_rate:g}" + (f", seed {seed}" if seed != 1 else "")
         return Output(Cell(title, "clover-train", words, f"fit {kind}", seconds, resume=["--resume", "auto"]), "run/last")
@@ -159,8 +159,9 @@ class Jobs:
     def evaluation(self, title: str, heads: Output, answers: Output, count: int) -> Output:
         """Accuracy by head and tokens a step with four guesses, policy `clover`, on the questions of `answers`."""
         words = ["eval", *self.of_target(), "--heads", heads, "--input", answers, "--json", Own("eval.json"), "--limit", "1000000",
-                 "--max-tokens", str(self.size.answer_tokens), "--max-batch", "16"]
-        seconds = 3 + count * self.size.answer_tokens * self.step_ms / 12e3
+                 "--max-tokens", str(self.size.answer_tokens), "--max-batch", "16",
+                 "--feature-file", Cache(self.runner.folder / "features" / f"{answers.cell.key}-{taps_of(heads.cell.words)}")]
+        seconds = 3 + count * self.size.answer_tokens * self.step_ms / 30e3
         return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
 
     def bench(self, title: str, heads: list[Output], questions: Path, count: int, *options: str, batch_sizes: tuple[int, ...] = (),
@@ -209,11 +210,11 @@ def read_lines(file: Path) -> list[dict]:
     return records
 
 
-def taps_of(kind: str, options: tuple[str, ...]) -> str:
-    """Names what a kind reads of the target: a feature file holds the features of one choice."""
-    if "--tap-layers" in options:
-        return "taps-" + options[options.index("--tap-layers") + 1].replace(",", "-")
-    return "taps" if kind == "eagle3" else "last"
+def taps_of(fit: list[Word]) -> str:
+    """Names what the heads of a fit read of the target: a feature file holds the features of one choice."""
+    if "--tap-layers" in fit:
+        return "taps-" + fit[fit.index("--tap-layers") + 1].replace(",", "-")
+    return "taps" if ROOT / "configs" / "eagle3.toml" in fit else "last"
 
 
 def default_learning_rate(kind: str) -> float:

@@ -55,8 +55,8 @@ int eval(const EvalOptions& options) {
   if (settings.loss.empty()) settings.loss = loss_of_several_terms(options.model.heads);
   check_terms(LossTerms::parse(settings.loss.empty() ? "cross-entropy" : settings.loss), *drafter,
               target->config().hidden);
-  settings.target_folder = options.model.target;
-  settings.decoder.shows_progress = true;
+  settings.answers.target_folder = options.model.target;
+  settings.answers.shows_progress = true;
   const EvalMetrics metrics =
       evaluate(settings, *target, encoder.tokenizer(), *drafter, std::move(input.samples));
   nlohmann::json report = eval_report(metrics, settings, samples);
@@ -73,18 +73,18 @@ int eval(const EvalOptions& options) {
 
 Action declare_eval(CLI::App& app) {
   const auto options = std::make_shared<EvalOptions>();
-  AcceptanceSettings& decoder = options->settings.decoder;
+  AnswerSettings& answers = options->settings.answers;
   infer::add_model_options(app, options->model, infer::HeadsOption::one);
   infer::add_context_option(app, options->model);
   app.add_option("--input", options->source.input, "Token store, or JSONL of training records or requests")
       ->required()
       ->type_name("FILE|STORE");
   app.add_option("--json", options->json, "Write the figures to this file")->type_name("FILE");
-  app.add_option("--max-tokens", decoder.max_tokens, "Tokens decoded for each prompt")
+  app.add_option("--max-tokens", answers.max_tokens, "Tokens decoded for each prompt")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--budget", decoder.budget, "Guesses a step of the decoder (policy clover)")
+  app.add_option("--budget", options->settings.budget, "Guesses a step of the decoder (policy clover)")
       ->check(CLI::Range(0, 4096));
-  app.add_option("--max-batch", decoder.max_batch, "Sequences decoded together")->check(CLI::Range(1, 4096));
+  app.add_option("--max-batch", answers.max_batch, "Sequences decoded together")->check(CLI::Range(1, 4096));
   app.add_option("--limit", options->source.limit, "Samples used at most")->check(CLI::Range(1, 1 << 30));
   app.add_option("--max-length", options->source.max_length, "Longer samples are cut to this many tokens")
       ->check(CLI::Range(3, 1 << 30));
@@ -93,6 +93,11 @@ Action declare_eval(CLI::App& app) {
          "Also report the terms of this loss, as for fit; default: that of the heads' training, if it "
          "has several")
       ->type_name("TERMS");
+  app.add_option(
+         "--feature-file", answers.feature_file,
+         "Features of the target: read from this file if it exists, else written to it. Evaluations of other "
+         "heads on the same input then take a fraction of the time")
+      ->type_name("FILE");
   app.footer(
       "Example:\n  clover-train eval --target models/SmolLM2-135M-Instruct --heads run/best --input store "
       "--json eval.json");

@@ -54,11 +54,12 @@ nlohmann::json eval_report(const EvalMetrics& metrics, const EvalSettings& setti
           {"tokens_per_step", decoder.tokens_per_step},
           {"decoder",
            {{"policy", "clover"},
-            {"budget", settings.decoder.budget},
-            {"max_tokens", settings.decoder.max_tokens},
+            {"budget", settings.budget},
+            {"max_tokens", settings.answers.max_tokens},
             {"tokens", decoder.tokens},
             {"passes", decoder.passes},
-            {"differs_from_plain", decoder.mismatches},
+            {"answers", metrics.decoded},
+            {"answers_of_target", metrics.confirmed},
             {"accepted_histogram", decoder.accepted_histogram}}},
           {"heads", heads},
           {"by_category", categories},
@@ -71,9 +72,10 @@ void show_eval_report(const nlohmann::json& report) {
                split == "train"      ? "the TRAINING split: figures of what was learned, not of what is new"
                : split == "held_out" ? "the held-out split"
                                      : "the input");
-  std::fprintf(stderr, "%.3f tokens/step; %lld answers differ from plain decoding\n",
+  std::fprintf(stderr, "%.3f tokens/step on the target's own answers; the input has %lld of these %lld\n",
                report["tokens_per_step"].get<double>(),
-               static_cast<long long>(report["decoder"]["differs_from_plain"].get<int64_t>()));
+               static_cast<long long>(report["decoder"]["answers_of_target"].get<int64_t>()),
+               static_cast<long long>(report["decoder"]["answers"].get<int64_t>()));
   if (report["heads"][0]["labels"] == 0)
     std::fprintf(
         stderr, "no answer is long enough to score the heads on: the first they guess is the second token\n");

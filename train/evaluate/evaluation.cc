@@ -24,7 +24,13 @@ class Evaluation {
         tokenizer_(tokenizer),
         drafter_(drafter),
         samples_(std::move(samples)),
-        metrics_(drafter.trained_depth()) {}
+        prompt_of_(samples_.size(), -1),
+        metrics_(drafter.trained_depth()) {
+    if (settings.loss.empty()) return;
+    objective_.emplace(drafter_, target_.view(),
+                       ObjectiveSettings{.terms = LossTerms::parse(settings_.loss)});
+    metrics_.losses.resize(drafter_.trained_depth());
+  }
 
   EvalMetrics run() {
     decode();
@@ -36,18 +42,19 @@ class Evaluation {
   /// Measures tokens per step by decoding; prompts without an answer get the target's.
   void decode() {
     std::vector<EvalPrompt> prompts;
-    std::vector<EvalSample*> decoded;
-    for (auto& sample : samples_) {
+    const int64_t max_tokens = settings_.answers.max_tokens;
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      const EvalSample& sample = samples_[i];
       const int64_t length = prompt_length(sample.supervised);
-      if (sample.ids.empty() || length + settings_.decoder.max_tokens > target_.config().context) continue;
+      if (sample.ids.empty() || length + max_tokens > target_.config().context) continue;
+      prompt_of_[i] = std::ssize(prompts);
       prompts.push_back({{sample.ids.begin(), sample.ids.begin() + length},
                          sample.category,
                          {sample.ids.begin() + length, sample.ids.end()}});
-      decoded.push_back(&sample);
     }
     if (prompts.empty()) {
       throw data::InputError("No prompt of the input leaves room for --max-tokens " +
-                             std::to_string(settings_.decoder.max_tokens) + " in the target's context of " +
+                             std::to_string(max_tokens) + " in the target's context of " +
                              std::to_string(target_.config().context) + " tokens: give a smaller number.");
     }
     if (const size_t without_room = samples_.size() - prompts.size(); without_room > 0) {
@@ -55,68 +62,80 @@ class Evaluation {
           stderr,
           "%zu of %zu samples are not decoded: their prompts leave no room for --max-tokens %lld in the "
           "target's context of %lld tokens\n",
-          without_room, samples_.size(), static_cast<long long>(settings_.decoder.max_tokens),
+          without_room, samples_.size(), static_cast<long long>(max_tokens),
           static_cast<long long>(target_.config().context));
     }
-    Acceptance acceptance(target_, tokenizer_, std::move(prompts), settings_.decoder);
-    metrics_.decoder = acceptance.measure(drafter_);
-    for (size_t i = 0; i < decoded.size(); ++i) {
-      if (decoded[i]->has_answer()) continue;
-      const auto& answer = acceptance.answers()[i];
-      decoded[i]->ids.insert(decoded[i]->ids.end(), answer.begin(), answer.end());
-      decoded[i]->supervised.resize(decoded[i]->ids.size(), 1);
+    metrics_.decoded = std::ssize(prompts);
+    AnswerSettings answer_settings = settings_.answers;
+    for (const EvalSample& sample : samples_)
+      answer_settings.longest_text = std::max(answer_settings.longest_text, std::ssize(sample.ids));
+    answers_.emplace(target_, tokenizer_, std::move(prompts), answer_settings, taps());
+    metrics_.decoder = Acceptance(target_, tokenizer_, *answers_, settings_.budget).measure(drafter_);
+    metrics_.confirmed = answers_->confirmed();
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      EvalSample& sample = samples_[i];
+      if (prompt_of_[i] < 0 || sample.has_answer()) continue;
+      const std::vector<int64_t>& answer = answers_->answer(prompt_of_[i]);
+      sample.ids.insert(sample.ids.end(), answer.begin(), answer.end());
+      sample.supervised.resize(sample.ids.size(), 1);
     }
-    // Prompts without room for an answer have no labels to score.
-    std::erase_if(samples_, [](const EvalSample& sample) { return !sample.has_answer(); });
+  }
+
+  /// The features of the target that decoding and scoring read.
+  model::FeatureTaps taps() const {
+    model::FeatureTaps taps = drafter_.taps();
+    if (objective_) {
+      const model::FeatureTaps others = objective_->taps();
+      taps.pre_norm |= others.pre_norm;
+      taps.post_norm |= others.post_norm;
+    }
+    return taps;
   }
 
   /// Scores the drafter's guesses on the answers.
   void score() {
-    size_t longest = 0;
-    for (const auto& sample : samples_) longest = std::max(longest, sample.ids.size());
     const LabelMap label_map(drafter_.head(0).token_map, target_.config().vocab);
     const LossHeads heads(drafter_, at::kFloat);
-    if (!settings_.loss.empty()) {
-      objective_.emplace(drafter_, target_.view(),
-                         ObjectiveSettings{.terms = LossTerms::parse(settings_.loss)});
-      metrics_.losses.resize(drafter_.trained_depth());
-    }
-    const model::FeatureTaps taps = objective_ ? objective_->taps() : drafter_.taps();
-    FeatureCache feature_cache(target_, taps, static_cast<int64_t>(longest), 0, {settings_.target_folder});
-    infer::Progress progress("scoring", static_cast<int64_t>(samples_.size()), 0);
-    for (size_t begin = 0; begin < samples_.size(); begin += settings_.micro_batch) {
+    // Prompts without room for an answer have no labels to score.
+    std::vector<size_t> scored;
+    for (size_t i = 0; i < samples_.size(); ++i)
+      if (samples_[i].has_answer()) scored.push_back(i);
+    infer::Progress progress("scoring", std::ssize(scored), 0);
+    for (size_t begin = 0; begin < scored.size(); begin += settings_.micro_batch) {
       infer::stop_if_interrupted();
-      const size_t count = std::min(static_cast<size_t>(settings_.micro_batch), samples_.size() - begin);
-      score_batch(std::span(samples_).subspan(begin, count), feature_cache, label_map, heads);
+      const size_t count = std::min(static_cast<size_t>(settings_.micro_batch), scored.size() - begin);
+      score_batch(std::span(scored).subspan(begin, count), label_map, heads);
       progress.update(static_cast<int64_t>(begin + count), "");
     }
   }
 
-  /// Scores one micro-batch.
-  void score_batch(std::span<const EvalSample> group, FeatureCache& feature_cache, const LabelMap& label_map,
-                   const LossHeads& heads) {
+  /// Scores one micro-batch: the samples of these indices.
+  void score_batch(std::span<const size_t> group, const LabelMap& label_map, const LossHeads& heads) {
     std::vector<std::vector<int32_t>> ids;
     std::vector<data::TokenStore::Sample> samples;
-    std::vector<int64_t> rows;
+    std::vector<int64_t> rows, keys;
     const TeacherRow teacher = objective_ ? objective_->wants_teacher_row() : TeacherRow::no;
-    for (const EvalSample& sample : group) ids.emplace_back(sample.ids.begin(), sample.ids.end());
-    for (size_t i = 0; i < group.size(); ++i) {
-      samples.push_back({ids[i], group[i].supervised, group[i].category});
-      rows.push_back(useful_rows(samples[i], drafter_.trained_depth(), teacher));
+    for (const size_t i : group) ids.emplace_back(samples_[i].ids.begin(), samples_[i].ids.end());
+    for (size_t n = 0; n < group.size(); ++n) {
+      const EvalSample& sample = samples_[group[n]];
+      samples.push_back({ids[n], sample.supervised, sample.category});
+      rows.push_back(useful_rows(samples[n], drafter_.trained_depth(), teacher));
+      keys.push_back(prompt_of_[group[n]] < 0 ? -1 : answers_->sample_key(prompt_of_[group[n]]));
     }
     const PackedBatch batch = on_device(pack(samples, drafter_.trained_depth(), teacher), target_.device());
     if (batch.rows == 0) return;
-    const model::Features features =
-        feature_cache.features_of(samples, rows, std::vector<int64_t>(group.size(), -1));
+    const model::Features features = answers_->feature_cache().features_of(samples, rows, keys);
     if (objective_) {
       const at::NoGradGuard no_grad;
       const std::vector<double> scale(drafter_.trained_depth(), 1);
       objective_->loss(features, batch, {}, {}, scale, metrics_.losses);
     }
+    std::vector<ScoredLabel> labels;
     for (const bool own_guesses : {false, true}) {
       const Feed feed{.own_guess_share = own_guesses ? 1.0 : 0.0, .heads = &heads};
-      for (const ScoredLabel& label : score_labels(drafter_, features, batch, label_map, heads, feed))
-        count(label, own_guesses, group[label.sample]);
+      if (!own_guesses || drafter_.autoregressive())  // else both are the same
+        labels = score_labels(drafter_, features, batch, label_map, heads, feed);
+      for (const ScoredLabel& label : labels) count(label, own_guesses, samples_[group[label.sample]]);
     }
   }
 
@@ -135,7 +154,9 @@ class Evaluation {
   const data::Tokenizer& tokenizer_;
   model::Drafter& drafter_;
   std::vector<EvalSample> samples_;
+  std::vector<int64_t> prompt_of_;  // [samples] its index among the prompts; -1: it is not decoded
   std::optional<Objective> objective_;
+  std::optional<TargetAnswers> answers_;
   EvalMetrics metrics_;
 };
 

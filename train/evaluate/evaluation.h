@@ -28,10 +28,10 @@ int64_t bucket_of(int64_t distance);
 int64_t bucket_begin(int64_t bucket);  // the first distance in the bucket
 
 struct EvalSettings {
-  AcceptanceSettings decoder;
-  int64_t micro_batch = 8;      // samples scored at once
-  std::string loss{};           // terms to report, as for setting --loss of `fit`; "": none
-  std::string target_folder{};  // only for messages
+  AnswerSettings answers;
+  int64_t budget = 4;       // guesses checked for a sequence in a step
+  int64_t micro_batch = 8;  // samples scored at once
+  std::string loss{};       // terms to report, as for setting --loss of `fit`; "": none
 };
 
 /// The results of `eval`.
@@ -39,6 +39,7 @@ struct EvalMetrics {
   explicit EvalMetrics(int64_t heads) : overall(heads) {}
 
   AcceptanceMetrics decoder;
+  int64_t decoded = 0, confirmed = 0;  // prompts, and those whose sample has the target's answer
   Accuracy overall;
   std::vector<HeadMetrics> losses;  // [K]; empty without EvalSettings::loss
   std::map<std::string, Accuracy> by_category;

@@ -52,7 +52,7 @@ FeatureCache::FeatureCache(const model::Target& target, model::FeatureTaps wante
       origin_(std::move(origin)),
       wanted_(wanted),
       taps_(wanted),
-      kv_(make_kv_cache(target, longest_sample)),
+      longest_sample_(longest_sample),
       max_bytes_(cache_bytes) {}
 
 void FeatureCache::retain_for_file(const std::vector<model::Features>& stored, int64_t samples,
@@ -96,10 +96,7 @@ model::Features FeatureCache::features_of(std::span<const data::TokenStore::Samp
     if (missing_rows[m] > 0) parts[missing_index[m]] = computed[m].slice(0, rows[missing_index[m]]);
     insert(keys[missing_index[m]], computed[m]);
   }
-  for (model::Features& part : parts) {
-    if (!wanted_.pre_norm) part.pre_norm.reset();
-    if (!wanted_.post_norm) part.post_norm.reset();
-  }
+  for (model::Features& part : parts) part = part.only(wanted_);
   model::Features concatenated = concatenate(parts);
   check_finite(concatenated, target_, origin_);
   for (const auto member : model::feature_members)
@@ -130,8 +127,11 @@ std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenSt
   std::vector<Piece> pass;                                           // the same rows by sample
   std::vector<int32_t> finished;  // sequences whose last row is in this pass
 
+  if (samples.empty()) return {};
+  if (!kv_) kv_.emplace(make_kv_cache(target_, longest_sample_));
+  model::KvCache& kv = *kv_;
   const auto run_pass = [&] {
-    model::Features features = target_.forward(batch, kv_, taps_).features;
+    model::Features features = target_.forward(batch, kv, taps_).features;
     computed_rows_ += batch.size();
     for (const auto member : model::feature_members)
       if ((features.*member).defined()) features.*member = (features.*member).cpu();
@@ -139,12 +139,12 @@ std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenSt
     for (const Piece& piece : pass) {
       std::vector<int32_t> piece_rows(piece.count);
       std::iota(piece_rows.begin(), piece_rows.end(), 0);
-      kv_.keep_rows(piece.sequence, piece_rows, kv_.shape().layers);
+      kv.keep_rows(piece.sequence, piece_rows, kv.shape().layers);
       // A copy, since a slice would keep the memory of the whole pass.
       pieces[piece.sample].push_back(concatenate({features.slice(begin, begin + piece.count)}));
       begin += piece.count;
     }
-    for (const int32_t sequence : finished) kv_.close(sequence);
+    for (const int32_t sequence : finished) kv.close(sequence);
     batch = {};
     pass.clear();
     finished.clear();
@@ -152,7 +152,7 @@ std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenSt
 
   for (size_t s = 0; s < samples.size(); ++s) {
     if (rows[s] == 0) continue;
-    const int32_t sequence = kv_.open();
+    const int32_t sequence = kv.open();
     for (int64_t begin = 0; begin < rows[s];) {
       const int64_t count = std::min(rows[s] - begin, pass_rows - batch.size());
       for (int64_t t = begin; t < begin + count; ++t) {

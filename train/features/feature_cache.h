@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,8 @@ class FeatureCache {
   /// The features of all samples, by sample, to write a feature file; undefined for a sample without rows.
   /// Null while a used sample is not in the cache.
   const std::vector<model::Features>* all_features(int64_t samples) const;
+  /// Frees the memory of passes; the next one takes it again.
+  void free_pass_memory() { kv_.reset(); }
   /// Rows that the target has computed so far.
   int64_t computed_rows() const { return computed_rows_; }
 
@@ -49,7 +52,8 @@ class FeatureCache {
   FeatureOrigin origin_;
   model::FeatureTaps wanted_;            // to return
   model::FeatureTaps taps_;              // to compute and cache
-  model::KvCache kv_;                    // of the passes that compute features
+  int64_t longest_sample_;               // tokens
+  std::optional<model::KvCache> kv_;     // of the passes that compute features; the first one makes it
   int64_t max_bytes_;                    // of cached_
   bool for_file_ = false;                // whether one more row of each sample is computed
   int64_t used_bytes_ = 0;               // of cached_

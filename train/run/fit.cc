@@ -66,8 +66,9 @@ class Run {
   RunState& state_;
   Trainer trainer_;
   Checkpoints checkpoints_;
-  std::unique_ptr<RunReport> report_;         // null in ranks other than 0
-  std::unique_ptr<Acceptance> acceptance_;    // null without held-out prompts
+  std::unique_ptr<RunReport> report_;              // null in ranks other than 0
+  std::unique_ptr<TargetAnswers> target_answers_;  // null without held-out prompts
+  std::unique_ptr<Acceptance> acceptance_;         // null without held-out prompts
   std::optional<infer::EnergyMeter> energy_;  // of this process; not set where the run's energy is not known
   double earlier_joules_;                     // of the run's earlier processes
   bool features_unsaved_;                     // whether a feature file is still to be written
@@ -102,9 +103,11 @@ Run::Run(FitJob& job, Communicator& ranks)
   auto prompts = held_out_prompts(job.store, settings_.eval_prompts, job.target->config().context,
                                   settings_.eval_max_tokens);
   if (!prompts.empty()) {
-    const AcceptanceSettings acceptance_settings{.max_tokens = settings_.eval_max_tokens};
-    acceptance_ =
-        std::make_unique<Acceptance>(*job.target, *job.tokenizer, std::move(prompts), acceptance_settings);
+    target_answers_ = std::make_unique<TargetAnswers>(
+        *job.target, *job.tokenizer, std::move(prompts),
+        AnswerSettings{.max_tokens = settings_.eval_max_tokens, .target_folder = settings_.target},
+        job.drafter->taps());
+    acceptance_ = std::make_unique<Acceptance>(*job.target, *job.tokenizer, *target_answers_, /*budget=*/4);
     if (ranks_.is_rank_zero()) warn_of_leaked_prompts(job.store, settings_.data);
   } else if (settings_.eval_prompts > 0 && ranks_.is_rank_zero()) {
     std::fprintf(stderr, "no evaluation: %s\n", job.why_not_evaluated().c_str());
@@ -207,7 +210,7 @@ void Run::evaluate() {
 
 /// How many prompts an evaluation has, and how many tokens an answer at most (RunState::best_eval_size).
 nlohmann::json Run::evaluation_size() const {
-  return {{"prompts", acceptance_->prompt_count()}, {"max_tokens", settings_.eval_max_tokens}};
+  return {{"prompts", target_answers_->prompts().size()}, {"max_tokens", settings_.eval_max_tokens}};
 }
 
 /// Measures best/ again when the run is resumed with other evaluation prompts, so that later heads are
@@ -253,11 +256,10 @@ void Run::evaluate_and_save_best() {
                        {"tokens_per_step", metrics.tokens_per_step},
                        {"tokens", metrics.tokens},
                        {"passes", metrics.passes},
-                       {"differs_from_plain", metrics.mismatches},
                        {"accepted_histogram", metrics.accepted_histogram},
                        {"by_category", metrics.by_category}};
   state_.evaluation.update(evaluation_size());
-  report_->evaluation(state_.step, state_.evaluation, metrics, acceptance_->prompt_count());
+  report_->evaluation(state_.step, state_.evaluation, metrics, target_answers_->prompts().size());
   state_.evaluated_step = state_.step;  // here, too: an interruption may keep evaluate() from setting it
   if (metrics.tokens_per_step > state_.best_tokens_per_step) {
     state_.best_tokens_per_step = metrics.tokens_per_step;

@@ -69,14 +69,10 @@ void RunReport::evaluation(int64_t step, const nlohmann::json& evaluation, const
                            size_t prompts) {
   log_.write({{"step", step}, {"evaluation", evaluation}, {"seconds", metrics.seconds}});
   tensorboard_.scalar("evaluation/tokens_per_step", metrics.tokens_per_step, step);
-  tensorboard_.scalar("evaluation/differs_from_plain", static_cast<double>(metrics.mismatches), step);
   tensorboard_.flush();
   progress_.clear();
-  std::fprintf(
-      stderr,
-      "step %lld: %.3f tokens/step on %zu held-out prompts, %lld answers differ from plain decoding\n",
-      static_cast<long long>(step), metrics.tokens_per_step, prompts,
-      static_cast<long long>(metrics.mismatches));
+  std::fprintf(stderr, "step %lld: %.3f tokens/step on %zu held-out prompts\n", static_cast<long long>(step),
+               metrics.tokens_per_step, prompts);
 }
 
 }  // namespace clover::train

@@ -89,45 +89,44 @@ TEST_F(EngineTest, GoodGuessesSaveStepsAndBadOnesCostNone) {
 }
 
 // Whole trees are the oracle.
-TEST_F(EngineTest, AnExpectedAnswerSavesRowsAndChangesNoStep) {
+TEST_F(EngineTest, RecordedAnswersChangeNoStep) {
   std::vector<Request> all = requests(12, 0);
+  for (Request& request : all) request.stop.clear();
   const Answers expected = plain(all);
   RecordedDrafter drafter(target_->config().vocab, record_of(all, expected), 3);
   const Answers with_trees = run(all, options(Policy::clover, 4, 5), &drafter);
-  const int64_t tree_rows = stats_.rows;
-  const auto expect_same_steps = [&](int64_t tag, const Completion& found) {
-    EXPECT_EQ(with_trees.at(tag).steps, found.steps) << tag;
-    EXPECT_EQ(with_trees.at(tag).accepted_histogram, found.accepted_histogram) << tag;
+  const int64_t tree_rows = stats_.rows, passes = stats_.passes;
+  EXPECT_GT(stats_.tokens_per_step(), 1.2);
+
+  EngineOptions recorded = options(Policy::clover, 4, 5);
+  recorded.recorded_answers = true;
+  for (Request& request : all)
+    request.recorded =
+        std::make_shared<RecordedAnswer>(expected.at(request.tag).token_ids, model::Features{});
+  const auto expect_same_steps = [&](const Answers& found) {
+    expect_equal(expected, found);
+    for (const auto& [tag, answer] : found) {
+      EXPECT_EQ(with_trees.at(tag).steps, answer.steps) << tag;
+      EXPECT_EQ(with_trees.at(tag).accepted_histogram, answer.accepted_histogram) << tag;
+    }
   };
-  for (Request& request : all) request.expected_answer = expected.at(request.tag).token_ids;
-  const Answers with_paths = run(all, options(Policy::clover, 4, 5), &drafter);
+  expect_same_steps(run(all, recorded, &drafter));
   EXPECT_LT(stats_.rows, tree_rows);
-  expect_equal(expected, with_paths);
-  for (const auto& [tag, answer] : with_paths) expect_same_steps(tag, answer);
+  EXPECT_EQ(stats_.passes, passes);
+  EngineOptions scarce = recorded;
+  scarce.page_size = 8;
+  scarce.kv_memory = 14 * model::KvCache::bytes_per_page(target_->kv_shape(1), scarce.page_size);
+  expect_equal(expected, run(all, scarce, &drafter));
+  EXPECT_GT(stats_.preemptions, 0);
 
-  for (Request& request : all) {  // a third is right for two tokens, a third unknown
-    auto& ids = *request.expected_answer;
-    ASSERT_GT(ids.size(), 4u);
-    if (request.tag % 3 == 1) ids[2] = (ids[2] + 1) % target_->config().vocab;
-    if (request.tag % 3 == 2) ids.clear();
-  }
-  const Answers partly_wrong = run(all, options(Policy::clover, 4, 5), &drafter);
-  expect_equal(expected, partly_wrong);
-  for (const auto& [tag, answer] : partly_wrong) {
-    const int64_t plain_steps = std::ssize(answer.token_ids) - 1;
-    if (tag % 3 == 0) expect_same_steps(tag, answer);
-    if (tag % 3 == 1) {
-      EXPECT_GE(answer.steps, plain_steps - 1) << tag;
-    }
-    if (tag % 3 == 2) {
-      EXPECT_EQ(answer.steps, plain_steps) << tag;
-    }
-  }
-
-  EXPECT_ANY_THROW(run(all, options(Policy::automatic, -1, 5), &drafter));
-  EngineOptions typical = options(Policy::clover, 4, 5);
-  typical.typical = true;
-  EXPECT_ANY_THROW(run(all, typical, &drafter));
+  EngineOptions wrong = recorded;
+  wrong.growth.policy = Policy::automatic;
+  EXPECT_ANY_THROW(run(all, wrong, &drafter));
+  wrong = recorded;
+  wrong.typical = true;
+  EXPECT_ANY_THROW(run(all, wrong, &drafter));
+  all[3].recorded = nullptr;
+  EXPECT_ANY_THROW(run(all, recorded, &drafter));
 }
 
 // Medusa's paper (arXiv 2401.10774, section 2.3.1): only the most probable token has any probability there.

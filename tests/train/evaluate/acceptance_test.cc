@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <optional>
+
+#include "data/files/error.h"
+#include "model/drafters/drafter.h"
 
 #include "tests/infer/engine/engine_fixture.h"
 
@@ -35,11 +39,40 @@ class AcceptanceTest : public infer::EngineTest {
 
   /// answer_of(tag): what follows the prompt in the sample.
   template <class AnswerOf>
-  Acceptance acceptance(const AnswerOf& answer_of) const {
+  TargetAnswers target_answers(const AnswerOf& answer_of, const model::FeatureTaps& taps = {},
+                               const std::string& feature_file = "") const {
     std::vector<EvalPrompt> prompts;
     for (const infer::Request& request : requests_)
       prompts.push_back({request.prompt, request.tag % 2 ? "odd" : "even", answer_of(request.tag)});
-    return {*target_, *tokenizer_, prompts, {.max_tokens = max_tokens, .budget = 4, .max_batch = 4}};
+    return {*target_,
+            *tokenizer_,
+            prompts,
+            {.max_tokens = max_tokens, .max_batch = 4, .feature_file = feature_file},
+            taps};
+  }
+  std::vector<int64_t> right(int64_t tag) const { return answers_.at(tag).token_ids; }
+
+  /// Measures with `answers` twice, and compares with an engine that verifies whole trees.
+  void expect_as_with_trees(TargetAnswers& answers, model::Drafter& drafter) {
+    const infer::Answers with_trees = run(requests_, options(infer::Policy::clover, 4, 4), &drafter);
+    int64_t odd_tokens = 0, odd_steps = 0;
+    for (const auto& [tag, answer] : with_trees) {
+      if (tag % 2 == 0) continue;
+      odd_tokens += std::ssize(answer.token_ids) - 1;
+      odd_steps += answer.steps;
+    }
+    ASSERT_GT(stats_.tokens_per_step(), 1.0);
+    Acceptance acceptance(*target_, *tokenizer_, answers, /*budget=*/4);
+    for (int round = 0; round < 2; ++round) {
+      const AcceptanceMetrics metrics = acceptance.measure(drafter);
+      EXPECT_EQ(metrics.tokens_per_step, stats_.tokens_per_step());
+      EXPECT_EQ(metrics.tokens, stats_.tokens);
+      EXPECT_EQ(metrics.passes, stats_.passes);
+      EXPECT_EQ(metrics.accepted_histogram, stats_.accepted_histogram);
+      EXPECT_EQ(metrics.by_category.at("odd"),
+                static_cast<double>(odd_tokens) / static_cast<double>(odd_steps));
+    }
+    for (int64_t tag = 0; tag < std::ssize(requests_); ++tag) EXPECT_EQ(answers.answer(tag), right(tag));
   }
 
   std::vector<infer::Request> requests_;
@@ -47,54 +80,66 @@ class AcceptanceTest : public infer::EngineTest {
   std::optional<infer::RecordedDrafter> drafter_;
 };
 
-// The oracle is an engine that verifies whole trees.
 TEST_F(AcceptanceTest, IsThatOfWholeTreesWhateverTheSamplesAnswer) {
-  const infer::Answers with_trees = run(requests_, options(infer::Policy::clover, 4, 4), &*drafter_);
-  const infer::EngineStats trees = stats_;
-  const size_t drafts_of_trees = drafter_->rows_evaluated.size();
-  int64_t odd_tokens = 0, odd_steps = 0;
-  for (const auto& [tag, answer] : with_trees) {
-    if (tag % 2 == 0) continue;
-    odd_tokens += std::ssize(answer.token_ids) - 1;
-    odd_steps += answer.steps;
-  }
-  ASSERT_GT(trees.tokens_per_step(), 1.2);
-
-  const auto right = [&](int64_t tag) { return answers_.at(tag).token_ids; };
-  enum class Drafts { once, at_least_once };
-  const auto expect_trees = [&](Acceptance acceptance, Drafts drafts) {
-    for (int round = 0; round < 2; ++round) {  // the second knows the answers
-      drafter_->rows_evaluated.clear();
-      const AcceptanceMetrics metrics = acceptance.measure(*drafter_);
-      if (drafts == Drafts::once || round == 1) {
-        EXPECT_EQ(drafter_->rows_evaluated.size(), drafts_of_trees);
-      }
-      EXPECT_EQ(metrics.tokens_per_step, trees.tokens_per_step());
-      EXPECT_EQ(metrics.tokens, trees.tokens);
-      EXPECT_EQ(metrics.passes, trees.passes);
-      EXPECT_EQ(metrics.accepted_histogram, trees.accepted_histogram);
-      EXPECT_EQ(metrics.by_category.at("odd"),
-                static_cast<double>(odd_tokens) / static_cast<double>(odd_steps));
-      EXPECT_EQ(metrics.mismatches, 0);
-    }
-    for (int64_t tag = 0; tag < std::ssize(requests_); ++tag)
-      EXPECT_EQ(acceptance.answers()[tag], right(tag));
+  const auto expect_trees = [&](int64_t confirmed, const auto& answer_of) {
+    TargetAnswers answers = target_answers(answer_of);
+    expect_as_with_trees(answers, *drafter_);
+    EXPECT_EQ(answers.confirmed(), confirmed);
   };
-  expect_trees(acceptance([](int64_t) { return std::vector<int64_t>{}; }), Drafts::once);
-  expect_trees(acceptance(right), Drafts::once);
-  expect_trees(acceptance([&](int64_t tag) {  // more follows
-                 std::vector<int64_t> ids = right(tag);
-                 ids.insert(ids.end(), 30, 5);
-                 return ids;
-               }),
-               Drafts::once);
-  expect_trees(acceptance([&](int64_t tag) {
-                 std::vector<int64_t> ids = right(tag);
-                 if (tag % 3 == 0) ids[ids.size() / 2] ^= 1;
-                 if (tag % 3 == 1) ids.pop_back();
-                 return ids;
-               }),
-               Drafts::at_least_once);
+  const int64_t all = std::ssize(requests_);
+  expect_trees(0, [](int64_t) { return std::vector<int64_t>{}; });
+  expect_trees(all, [&](int64_t tag) { return right(tag); });
+  expect_trees(all, [&](int64_t tag) {  // more follows
+    std::vector<int64_t> ids = right(tag);
+    ids.insert(ids.end(), 30, 5);
+    return ids;
+  });
+  expect_trees(all / 3, [&](int64_t tag) {
+    std::vector<int64_t> ids = right(tag);
+    if (tag % 3 == 0) ids[ids.size() / 2] ^= 1;
+    if (tag % 3 == 1) ids.pop_back();
+    return ids;
+  });
+}
+
+// Heads that read features, of every kind, with layers in the cache and without.
+TEST_F(AcceptanceTest, IsThatOfWholeTreesWithHeadsThatReadFeatures) {
+  for (const std::string& kind : model::drafter_kinds()) {
+    SCOPED_TRACE(kind);
+    const auto drafter = model::make_drafter(kind, nlohmann::json::object(), target_->view(), {}, false, 5);
+    drafter->freeze(target_->dtype());
+    TargetAnswers answers = target_answers([&](int64_t tag) { return right(tag); }, drafter->taps());
+    expect_as_with_trees(answers, *drafter);
+  }
+}
+
+TEST_F(AcceptanceTest, AFeatureFileHoldsWhatThePassesYield) {
+  const model::FeatureTaps taps{.pre_norm = true};
+  const std::string file = folder_ / "features.safetensors";
+  const auto answer_of = [&](int64_t tag) {  // the last ones are not the target's
+    std::vector<int64_t> ids = right(tag);
+    if (tag > 6) ids[1] ^= 1;
+    return ids;
+  };
+  TargetAnswers writes = target_answers(answer_of, taps, file);
+  writes.find();
+  ASSERT_TRUE(std::filesystem::exists(file));
+  TargetAnswers reads = target_answers(answer_of, taps, file);
+  reads.find();
+  EXPECT_GT(writes.feature_cache().computed_rows(), 0);
+  EXPECT_EQ(reads.feature_cache().computed_rows(), 0);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    EXPECT_EQ(reads.answer(i), writes.answer(i));
+    EXPECT_TRUE(
+        at::equal(reads.recorded(i, taps)->features.pre_norm, writes.recorded(i, taps)->features.pre_norm));
+  }
+  EXPECT_EQ(reads.confirmed(), 7);
+  EXPECT_THROW(target_answers(
+                   [](int64_t) {
+                     return std::vector<int64_t>{5, 6};
+                   },
+                   taps, file),
+               data::InputError);
 }
 
 }  // namespace
