@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="requests as for clover-infer batch, shared out between training and measuring (default: GSM8K for training, GSM8K "
                              "and Spec-Bench for measuring)")
     parser.add_argument("--train-questions", type=int, help="how many are answered for training (default: 480)")
-    parser.add_argument("--bench-questions", type=int, help="how many of each task speed is measured with (default: 8)")
+    parser.add_argument("--bench-questions", type=int, help="how many of each task speed is measured with, four times as many where there is one task (default: 8)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, as for clover-infer (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="folder of cells and results (default: build/studies/MODEL)")
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and stop")

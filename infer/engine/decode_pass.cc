@@ -218,13 +218,11 @@ void PassRunner::run_and_wait(DecodePass& pass, const model::RowBatch& batch) co
 void PassRunner::read_recorded(DecodePass& pass) const {
   std::vector<model::Features> parts;
   std::vector<int64_t> tokens;
-  // After the last token of an answer comes nothing that anyone reads: any row and token do.
   const auto add_features = [&](const LiveSequence& live, int64_t begin, int64_t rows) {
-    const model::Features features = live.request().recorded->features.only(taps_);
-    std::vector<int64_t> index(rows);
-    for (int64_t i = 0; i < rows; ++i) index[i] = std::min(begin + i, features.size() - 1);
-    parts.push_back(select(features, index));
+    if (taps_ != model::FeatureTaps{})
+      parts.push_back(live.request().recorded->features.only(taps_).slice(begin, begin + rows));
   };
+  // Nothing reads what follows the last token of an answer.
   const auto add_token_after = [&](const LiveSequence& live, int64_t position) {
     const auto& answer = live.request().recorded->token_ids;
     const size_t next = position + 1 - live.request().prompt.size();
@@ -232,11 +230,11 @@ void PassRunner::read_recorded(DecodePass& pass) const {
   };
   for (size_t i = 0; i < pass.trees.size(); ++i) {
     const int64_t begin = pass.context_lengths[i], rows = pass.trees[i].size();
-    if (taps_ != model::FeatureTaps{}) add_features(*pass.sequences[i], begin, rows);
+    add_features(*pass.sequences[i], begin, rows);
     for (int64_t row = 0; row < rows; ++row) add_token_after(*pass.sequences[i], begin + row);
   }
   for (const PrefillChunk& chunk : pass.chunks) {
-    if (taps_ != model::FeatureTaps{}) add_features(*chunk.live, chunk.begin, chunk.rows);
+    add_features(*chunk.live, chunk.begin, chunk.rows);
     if (chunk.last) add_token_after(*chunk.live, chunk.begin + chunk.rows - 1);
   }
   if (!parts.empty()) pass.output.features = model::Features::concatenated(parts);

@@ -20,7 +20,8 @@
 namespace clover::infer {
 
 /// The target's next token after each of W rows, on the CPU.  Only one member is defined: `tokens` where a
-/// GPU has sampled them or arg-maxima suffice, else `logits`, from which verification samples the tokens.
+/// GPU has sampled them, arg-maxima suffice or answers are recorded, else `logits`, from which verification
+/// samples the tokens.
 struct TargetTokens {
   at::Tensor tokens;  // i64 [W]; -1: no token can be chosen, because logits are NaN or all tokens are banned
   at::Tensor logits;  // fp32 [W, V]
@@ -68,7 +69,8 @@ struct DecodePass {
   std::vector<int64_t> wanted_rows() const;
 };
 
-/// Runs passes.  On a GPU `begin` launches one and `wait` waits for its tokens; on a CPU `begin` does both.
+/// Runs passes.  On a GPU `begin` launches one and `wait` waits for its tokens; on a CPU, and where
+/// answers are recorded, `begin` does both.
 class PassRunner {
  public:
   /// `taps`: the features that each pass returns; all else is borrowed.

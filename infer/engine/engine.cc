@@ -85,17 +85,26 @@ Engine::Engine(const model::Target& target, model::Drafter* drafter, const data:
   if (options_.prefill_chunk <= 0) options_.prefill_chunk = default_prefill_chunk(target);
 }
 
+/// request.max_tokens is cut to the context already.
 void Engine::check_recorded(const Request& request) const {
   TORCH_CHECK(!options_.typical && !growth_policy(options_.growth.policy).uses_cost_model,
               "Engine: recorded answers need exact verification and a policy other than auto");
   TORCH_CHECK(request.recorded && request.sampling.temperature == 0 && !request.controls,
               "Engine: expected a greedy request with its answer, without controls");
   const RecordedAnswer& recorded = *request.recorded;
-  const int64_t rows = std::ssize(request.prompt) + std::ssize(recorded.token_ids) - 1;
+  const int64_t rows = std::ssize(request.prompt) + std::ssize(recorded.token_ids);
   TORCH_CHECK(!recorded.token_ids.empty() &&
-                  (recorded.features.size() >= rows || drafting_.taps() == model::FeatureTaps{}),
-              "Engine: expected features of ", rows, " rows of prompt and answer, found ",
-              recorded.features.size());
+                  (std::ssize(recorded.token_ids) >= request.max_tokens ||
+                   std::ranges::find(end_ids_, recorded.token_ids.back()) != end_ids_.end()),
+              "Engine: expected a complete answer, found ", recorded.token_ids.size(), " tokens");
+  const model::FeatureTaps taps = drafting_.taps();
+  const model::Features& features = recorded.features;
+  const std::pair<bool, const at::Tensor&> read[] = {{taps.pre_norm, features.pre_norm},
+                                                     {taps.post_norm, features.post_norm},
+                                                     {!taps.layers.empty(), features.layers}};
+  for (const auto& [is_read, tensor] : read)
+    TORCH_CHECK(!is_read || (tensor.defined() && tensor.size(0) >= rows), "Engine: expected features of ",
+                rows, " rows of prompt and answer");
 }
 
 int64_t Engine::max_pages(const Request& request) const {
@@ -117,9 +126,9 @@ void Engine::submit(Request request) {
     }
   }
   if (request.controls) request.controls->check(target_.config().vocab);
-  if (options_.recorded_answers) check_recorded(request);
   if (request.max_tokens < 1) throw InputError("max_tokens must be at least 1.");
   request.max_tokens = std::min(request.max_tokens, context - length);
+  if (options_.recorded_answers) check_recorded(request);
   if (max_pages(request) > cache_.pages()) {
     throw InputError("The request may need " + std::to_string(max_pages(request) * options_.page_size) +
                      " tokens of keys and values, --kv-memory holds " +
@@ -199,8 +208,9 @@ std::vector<CandidateTree> Engine::draft(Sequences sequences) {
   for (const LiveSequence* live : sequences) trees.push_back(CandidateTree::of_root(live->root()));
   const DraftChoice choice = run_ahead_.take_draft(sequences, trees);
   drafting_.propose(sequences, choice, trees);
-  for (size_t i = 0; i < trees.size() && options_.recorded_answers; ++i)
-    trees[i] = trees[i].path_along(sequences[i]->recorded_tokens());
+  if (options_.recorded_answers) {
+    for (size_t i = 0; i < trees.size(); ++i) trees[i] = trees[i].path_along(sequences[i]->recorded_tokens());
+  }
   return trees;
 }
 

@@ -22,10 +22,11 @@ struct EngineOptions {
   bool graphs = true;           // on a GPU, replay decode passes and drafts as CUDA graphs
   CostFile costs;               // where `auto` reads and saves how long passes take
   std::optional<std::vector<int64_t>> end_ids;  // tokens that end an answer; default_end_ids if not set
-  /// The target's results are read from Request::recorded in place of passes, and of each tree only the
-  /// guesses that are in the answer are verified.  Steps yield as many tokens as with passes, as far as the
-  /// cache has room for whole trees: so acceptance is measured at the cost of drafting alone.  Requests must
-  /// be greedy and without controls; not with policy `auto` or typical acceptance.
+  /// Measures acceptance at the cost of drafting alone: the target's results are read from Request::recorded
+  /// in place of passes, and of each tree only the guesses that are in the answer are verified.  Steps yield
+  /// as many tokens as with passes, as far as the cache has room for whole trees.  (A GPU that drafts ahead
+  /// leaves a sequence without guesses in its first step; here it has them.)  Requests must be greedy and
+  /// without controls.  Not with policy `auto` or typical acceptance.
   bool recorded_answers = false;
 };
 

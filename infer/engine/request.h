@@ -15,9 +15,7 @@ namespace clover::infer {
 /// What the target answers to a prompt of P tokens, from an earlier pass over both.
 struct RecordedAnswer {
   std::vector<int64_t> token_ids;  // [A], A >= 1: its greedy answer, complete, or max_tokens of it
-  /// The features that the drafter reads, of the prompt and of the answer without its last token: P + A - 1
-  /// rows or more, on the target's device.
-  model::Features features;
+  model::Features features;        // [P + A, ..] those that the drafter reads, on the target's device
 };
 
 /// One sequence to continue.

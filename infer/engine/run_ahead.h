@@ -55,7 +55,8 @@ class DraftClock {
 /// the next step (deferred_sequences_).
 ///
 /// Nothing begins where
-///   - the CPU samples the tokens (the target is on a CPU, or verification is typical)
+///   - the CPU knows the tokens first (the target is on a CPU, verification is typical, or answers are
+///     recorded)
 ///   - the drafter writes its guesses to the KV cache (EAGLE)
 ///   - the draft would read more rows than a CUDA graph holds
 /// Besides, a pass does not begin where

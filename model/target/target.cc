@@ -88,6 +88,7 @@ Features Features::slice(int64_t begin, int64_t end) const {
 }
 
 Features Features::concatenated(std::span<const Features> parts) {
+  TORCH_CHECK(!parts.empty(), "Features: nothing to concatenate");
   if (parts.size() == 1) return parts[0];
   Features concatenated;
   for (const auto member : feature_members) {

@@ -6,6 +6,7 @@
 #include "infer/engine/end_tokens.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
+#include "infer/program/machine.h"
 #include "infer/program/run_after_input_checks.h"
 #include "infer/requests/loaded_model.h"
 #include "infer/requests/report.h"
@@ -37,7 +38,8 @@ std::string loss_of_several_terms(const std::string& heads) {
 
 int eval(const EvalOptions& options) {
   if (options.model.heads.empty()) throw data::InputError("No heads: give --heads DIR.");
-  infer::check_report_file(options.json, {options.source.input, options.model.target, options.model.heads});
+  infer::check_report_file(options.json, {options.source.input, options.model.target, options.model.heads,
+                                          options.settings.answers.feature_file});
   infer::watch_for_interrupts();
   const at::Device device = infer::open_device(options.model);
   const infer::PromptEncoder encoder(options.model.target, options.model.chat_template);
@@ -57,6 +59,7 @@ int eval(const EvalOptions& options) {
               target->config().hidden);
   settings.answers.target_folder = options.model.target;
   settings.answers.shows_progress = true;
+  settings.answers.cache_bytes = infer::default_cache_bytes(at::kCPU);
   const EvalMetrics metrics =
       evaluate(settings, *target, encoder.tokenizer(), *drafter, std::move(input.samples));
   nlohmann::json report = eval_report(metrics, settings, samples);

@@ -4,8 +4,7 @@
 #include <chrono>
 #include <map>
 
-#include "infer/requests/run_requests.h"
-#include "train/evaluate/answer_requests.h"
+#include "train/evaluate/answer_prompts.h"
 
 namespace clover::train {
 namespace {
@@ -23,32 +22,35 @@ struct Steps {
   }
 };
 
+/// Keeps a drafter frozen; thaws it in the end if it was thawed.
+class FrozenFor {
+ public:
+  FrozenFor(model::Drafter& drafter, at::ScalarType dtype) : thawed_(drafter.frozen() ? nullptr : &drafter) {
+    if (thawed_) thawed_->freeze(dtype);
+  }
+  ~FrozenFor() {
+    if (thawed_) thawed_->thaw();
+  }
+  FrozenFor(const FrozenFor&) = delete;
+  FrozenFor& operator=(const FrozenFor&) = delete;
+
+ private:
+  model::Drafter* thawed_;
+};
+
 }  // namespace
 
 std::vector<infer::Completion> Acceptance::decode(model::Drafter& drafter) const {
-  const std::vector<EvalPrompt>& prompts = answers_.prompts();
-  const AnswerSettings& settings = answers_.settings();
   infer::EngineOptions options;
   options.growth = {infer::parse_policy("clover")};
   options.budget = budget_;
-  options.max_batch = settings.max_batch;
-  options.recorded_answers = true;
-  // The KV cache is only as large as the prompts need, to leave GPU memory for training.
-  int64_t longest = 0;
-  for (const EvalPrompt& prompt : prompts) longest = std::max<int64_t>(longest, std::ssize(prompt.ids));
-  options.kv_memory =
-      infer::kv_memory_for(target_, &drafter, std::min<int64_t>(settings.max_batch, std::ssize(prompts)),
-                           longest + settings.max_tokens, options.page_size);
-  infer::Engine engine(target_, &drafter, tokenizer_, options);
-  const auto make_request = [&](size_t i) {
-    infer::Request request;
-    request.prompt = prompts[i].ids;
-    request.max_tokens = settings.max_tokens;
-    request.recorded = answers_.recorded(i, drafter.taps());
-    return request;
-  };
-  return answer_requests(engine, settings.max_batch, prompts.size(), make_request,
-                         settings.shows_progress ? "decoding" : "");
+  options.max_batch = answers_.settings().max_batch;
+  std::vector<const EvalPrompt*> prompts;
+  for (const EvalPrompt& prompt : answers_.prompts()) prompts.push_back(&prompt);
+  return answer_prompts(
+      answers_.target(), &drafter, answers_.tokenizer(), options, prompts, answers_.settings().max_tokens,
+      [&](size_t i) { return answers_.recorded(i, drafter.taps()); },
+      answers_.settings().shows_progress ? "decoding" : "");
 }
 
 AcceptanceMetrics Acceptance::metrics_of(const std::vector<infer::Completion>& completions) const {
@@ -78,11 +80,10 @@ AcceptanceMetrics Acceptance::measure(model::Drafter& drafter) {
   if (answers_.prompts().empty()) return {};
   const auto start = std::chrono::steady_clock::now();
   answers_.find();
-  const bool was_frozen = drafter.frozen();
-  if (!was_frozen) drafter.freeze(target_.dtype());
+  answers_.feature_cache().free_pass_memory();
+  const FrozenFor frozen(drafter, answers_.target().dtype());
   AcceptanceMetrics metrics = metrics_of(decode(drafter));
   answers_.feature_cache().free_pass_memory();
-  if (!was_frozen) drafter.thaw();
   metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return metrics;
 }

@@ -4,10 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "data/tokenizer/tokenizer.h"
 #include "infer/engine/request.h"
 #include "model/drafters/drafter.h"
-#include "model/target/target.h"
 #include "train/evaluate/target_answers.h"
 
 namespace clover::train {
@@ -27,10 +25,8 @@ struct AcceptanceMetrics {
 /// (EngineOptions::recorded_answers), so that a measurement costs what drafting costs.
 class Acceptance {
  public:
-  /// budget: guesses checked for a sequence in a step.  The others are borrowed.
-  Acceptance(const model::Target& target, const data::Tokenizer& tokenizer, TargetAnswers& answers,
-             int64_t budget)
-      : target_(target), tokenizer_(tokenizer), answers_(answers), budget_(budget) {}
+  /// budget: guesses checked for a sequence in a step.  `answers` is borrowed.
+  Acceptance(TargetAnswers& answers, int64_t budget) : answers_(answers), budget_(budget) {}
 
   /// A thawed drafter is frozen in the target's dtype for the measurement and thawed afterwards.  It reads no
   /// other features than TargetAnswers has.
@@ -40,8 +36,6 @@ class Acceptance {
   std::vector<infer::Completion> decode(model::Drafter& drafter) const;
   AcceptanceMetrics metrics_of(const std::vector<infer::Completion>& completions) const;
 
-  const model::Target& target_;
-  const data::Tokenizer& tokenizer_;
   TargetAnswers& answers_;
   int64_t budget_;
 };

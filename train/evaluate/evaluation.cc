@@ -9,7 +9,8 @@
 #include "data/files/error.h"
 #include "infer/program/interrupt.h"
 #include "infer/program/progress.h"
-#include "train/features/feature_cache.h"
+#include "train/evaluate/eval_prompts.h"
+#include "train/evaluate/target_answers.h"
 #include "train/objective/objective.h"
 
 namespace clover::train {
@@ -68,9 +69,10 @@ class Evaluation {
     metrics_.decoded = std::ssize(prompts);
     AnswerSettings answer_settings = settings_.answers;
     for (const EvalSample& sample : samples_)
-      answer_settings.longest_text = std::max(answer_settings.longest_text, std::ssize(sample.ids));
+      answer_settings.longest_scored_text =
+          std::max(answer_settings.longest_scored_text, std::ssize(sample.ids));
     answers_.emplace(target_, tokenizer_, std::move(prompts), answer_settings, taps());
-    metrics_.decoder = Acceptance(target_, tokenizer_, *answers_, settings_.budget).measure(drafter_);
+    metrics_.decoder = Acceptance(*answers_, settings_.budget).measure(drafter_);
     metrics_.confirmed = answers_->confirmed();
     for (size_t i = 0; i < samples_.size(); ++i) {
       EvalSample& sample = samples_[i];
@@ -113,18 +115,20 @@ class Evaluation {
   void score_batch(std::span<const size_t> group, const LabelMap& label_map, const LossHeads& heads) {
     std::vector<std::vector<int32_t>> ids;
     std::vector<data::TokenStore::Sample> samples;
-    std::vector<int64_t> rows, keys;
+    std::vector<int64_t> rows, keys, prompt_lengths;
     const TeacherRow teacher = objective_ ? objective_->wants_teacher_row() : TeacherRow::no;
     for (const size_t i : group) ids.emplace_back(samples_[i].ids.begin(), samples_[i].ids.end());
     for (size_t n = 0; n < group.size(); ++n) {
       const EvalSample& sample = samples_[group[n]];
       samples.push_back({ids[n], sample.supervised, sample.category});
       rows.push_back(useful_rows(samples[n], drafter_.trained_depth(), teacher));
+      prompt_lengths.push_back(prompt_length(sample.supervised));
       keys.push_back(prompt_of_[group[n]] < 0 ? -1 : answers_->sample_key(prompt_of_[group[n]]));
     }
     const PackedBatch batch = on_device(pack(samples, drafter_.trained_depth(), teacher), target_.device());
     if (batch.rows == 0) return;
-    const model::Features features = answers_->feature_cache().features_of(samples, rows, keys);
+    const model::Features features =
+        answers_->feature_cache().features_of(samples, rows, keys, prompt_lengths);
     if (objective_) {
       const at::NoGradGuard no_grad;
       const std::vector<double> scale(drafter_.trained_depth(), 1);

@@ -75,9 +75,10 @@ const std::vector<model::Features>* FeatureCache::all_features(int64_t samples) 
 }
 
 model::Features FeatureCache::features_of(std::span<const data::TokenStore::Sample> samples,
-                                          std::span<const int64_t> rows, std::span<const int64_t> keys) {
+                                          std::span<const int64_t> rows, std::span<const int64_t> keys,
+                                          std::span<const int64_t> prompt_lengths) {
   std::vector<data::TokenStore::Sample> missing;
-  std::vector<int64_t> missing_rows;
+  std::vector<int64_t> missing_rows, missing_prompts;
   std::vector<size_t> missing_index;
   std::vector<model::Features> parts(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -88,10 +89,11 @@ model::Features FeatureCache::features_of(std::span<const data::TokenStore::Samp
       missing.push_back(samples[i]);
       const int64_t length = static_cast<int64_t>(samples[i].ids.size());
       missing_rows.push_back(for_file_ && rows[i] > 0 ? std::min(rows[i] + 1, length) : rows[i]);
+      missing_prompts.push_back(prompt_lengths.empty() ? 0 : prompt_lengths[i]);
       missing_index.push_back(i);
     }
   }
-  const std::vector<model::Features> computed = compute(missing, missing_rows);
+  const std::vector<model::Features> computed = compute(missing, missing_rows, missing_prompts);
   for (size_t m = 0; m < computed.size(); ++m) {
     if (missing_rows[m] > 0) parts[missing_index[m]] = computed[m].slice(0, rows[missing_index[m]]);
     insert(keys[missing_index[m]], computed[m]);
@@ -109,13 +111,15 @@ void FeatureCache::insert(int64_t key, const model::Features& features) {
   const int64_t bytes = bytes_of(features);
   if (key < 0 || used_bytes_ + bytes > max_bytes_) return;
   if (key >= std::ssize(cached_)) cached_.resize(key + 1), complete_.resize(key + 1);
+  used_bytes_ -= bytes_of(cached_[key]);
   cached_[key] = features;
   complete_[key] = 1;
   used_bytes_ += bytes;
 }
 
 std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenStore::Sample> samples,
-                                                   std::span<const int64_t> rows) {
+                                                   std::span<const int64_t> rows,
+                                                   std::span<const int64_t> prompt_lengths) {
   // Rows of one sample in one pass.
   struct Piece {
     size_t sample;
@@ -152,7 +156,7 @@ std::vector<model::Features> FeatureCache::compute(std::span<const data::TokenSt
 
   for (size_t s = 0; s < samples.size(); ++s) {
     if (rows[s] == 0) continue;
-    const int32_t sequence = kv.open();
+    const int32_t sequence = kv.open(prompt_lengths[s]);
     for (int64_t begin = 0; begin < rows[s];) {
       const int64_t count = std::min(rows[s] - begin, pass_rows - batch.size());
       for (int64_t t = begin; t < begin + count; ++t) {

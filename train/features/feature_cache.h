@@ -12,7 +12,7 @@
 
 namespace clover::train {
 
-/// Computes the frozen target's features of training samples and caches them on the CPU.  A sample's features
+/// Computes the frozen target's features of samples and caches them on the CPU.  A sample's features
 /// are the same bits in any batch and epoch, so they are computed once and cached until the cache is full;
 /// the features of other samples are computed each time.
 class FeatureCache {
@@ -38,14 +38,20 @@ class FeatureCache {
   int64_t computed_rows() const { return computed_rows_; }
 
   /// The features of rows 0 .. rows[i]-1 of each sample i, one sample after another, on the target's device.
-  /// keys[i]: the sample's index in the cache; -1: it is not cached.  Throws as `check_finite`.
+  /// keys[i]: the sample's index in the cache; -1: it is not cached.  prompt_lengths[i]: tokens of its
+  /// prompt, which dynamic RoPE rotates as decoding does (KvCache::open); none: as a text without a prompt.
+  /// Throws as `check_finite`.
   model::Features features_of(std::span<const data::TokenStore::Sample> samples,
-                              std::span<const int64_t> rows, std::span<const int64_t> keys);
+                              std::span<const int64_t> rows, std::span<const int64_t> keys,
+                              std::span<const int64_t> prompt_lengths = {});
+  /// How many rows of the sample with this key are cached.
+  int64_t cached_rows(int64_t key) const { return key < std::ssize(cached_) ? cached_[key].size() : 0; }
 
  private:
   /// The target's features of these samples, on the CPU; undefined where rows[i] is 0.
   std::vector<model::Features> compute(std::span<const data::TokenStore::Sample> samples,
-                                       std::span<const int64_t> rows);
+                                       std::span<const int64_t> rows,
+                                       std::span<const int64_t> prompt_lengths);
   void insert(int64_t key, const model::Features& features);  // unless the cache is full
 
   const model::Target& target_;

@@ -9,6 +9,7 @@
 #include "data/files/error.h"
 #include "data/files/hash.h"
 #include "data/files/safetensors.h"
+#include "kernels/cpu/cpu_path.h"
 
 namespace clover::train {
 namespace {
@@ -56,6 +57,14 @@ std::string why_damaged(const data::SafetensorsReader& reader, const Metadata& i
 }
 
 }  // namespace
+
+std::map<std::string, std::string> feature_identity(const model::Target& target,
+                                                    const std::string& data_hash) {
+  return {{"target", target.fingerprint()},
+          {"data", data_hash},
+          {"dtype", model::dtype_name(target.dtype())},
+          {"kernels", target.device().is_cpu() ? kernels::to_string(kernels::cpu_path()) : "cuda"}};
+}
 
 std::vector<model::Features> FeatureFile::read(int64_t samples, int64_t hidden, at::ScalarType dtype) const {
   const auto reader = data::SafetensorsReader::open(path);

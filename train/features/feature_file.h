@@ -9,7 +9,11 @@
 
 namespace clover::train {
 
-/// The frozen target's features of N training samples on disk, so that several runs on the same data (a
+/// What features of samples with this hash depend on.
+std::map<std::string, std::string> feature_identity(const model::Target& target,
+                                                    const std::string& data_hash);
+
+/// The frozen target's features of N samples on disk, so that several runs on the same data (a
 /// sweep, other heads) compute them once.  One safetensors file: "rows" i64 [N], the number of rows of each
 /// sample, R in all; "pre_norm" and "post_norm" [R, H] in the target's dtype, sample after sample; and
 /// "layers" [R, n H] if it was written for heads that tap n layers, which the metadata names ("10,20"). Heads
@@ -17,8 +21,7 @@ namespace clover::train {
 /// tensors; older files without one are accepted.
 struct FeatureFile {
   std::filesystem::path path;
-  // What the features depend on, such as "target" and "data", as the metadata records it
-  // (FitJob::feature_file).
+  // What the features depend on, as the metadata records it: feature_identity and what else the owner adds.
   std::map<std::string, std::string> identity;
   std::vector<int64_t> layers;      // layers that the heads tap, from 1
   std::string sampled_target = {};  // the target's fingerprint as the oldest files record it

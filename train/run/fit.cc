@@ -17,6 +17,8 @@
 #include "infer/program/run_after_input_checks.h"
 #include "model/checkpoint/heads_checkpoint.h"
 #include "train/evaluate/acceptance.h"
+#include "train/evaluate/eval_prompts.h"
+#include "train/evaluate/target_answers.h"
 #include "train/heads/heads_folder.h"
 #include "train/run/operation_count.h"
 #include "train/run/rank_agreement.h"
@@ -103,11 +105,13 @@ Run::Run(FitJob& job, Communicator& ranks)
   auto prompts = held_out_prompts(job.store, settings_.eval_prompts, job.target->config().context,
                                   settings_.eval_max_tokens);
   if (!prompts.empty()) {
-    target_answers_ = std::make_unique<TargetAnswers>(
-        *job.target, *job.tokenizer, std::move(prompts),
-        AnswerSettings{.max_tokens = settings_.eval_max_tokens, .target_folder = settings_.target},
-        job.drafter->taps());
-    acceptance_ = std::make_unique<Acceptance>(*job.target, *job.tokenizer, *target_answers_, /*budget=*/4);
+    target_answers_ =
+        std::make_unique<TargetAnswers>(*job.target, *job.tokenizer, std::move(prompts),
+                                        AnswerSettings{.max_tokens = settings_.eval_max_tokens,
+                                                       .cache_bytes = settings_.feature_cache / 8,
+                                                       .target_folder = settings_.target},
+                                        job.drafter->taps());
+    acceptance_ = std::make_unique<Acceptance>(*target_answers_, /*budget=*/4);
     if (ranks_.is_rank_zero()) warn_of_leaked_prompts(job.store, settings_.data);
   } else if (settings_.eval_prompts > 0 && ranks_.is_rank_zero()) {
     std::fprintf(stderr, "no evaluation: %s\n", job.why_not_evaluated().c_str());
@@ -232,6 +236,8 @@ void Run::remeasure_best() {
   } catch (const std::exception& error) {
     return discard_best(error.what());
   }
+  if (best->taps() != job_.drafter->taps())
+    return discard_best("its heads read other features of the target");
   const AcceptanceMetrics metrics = acceptance_->measure(*best);
   state_.evaluation_seconds += metrics.seconds;
   state_.best_tokens_per_step = metrics.tokens_per_step;

@@ -209,14 +209,9 @@ std::vector<int64_t> FitJob::golden_ids() const {
 }
 
 FeatureFile FitJob::feature_file() const {
-  return {settings.feature_file,
-          {{"target", target->fingerprint()},
-           {"data", store.metadata().at("content_hash").get<std::string>()},
-           {"dtype", settings.dtype},
-           {"kernels", target->device().is_cpu() ? kernels::to_string(kernels::cpu_path()) : "cuda"},
-           {"max-length", std::to_string(settings.max_length)}},
-          drafter->taps().layers,
-          target->sampled_fingerprint()};
+  auto identity = feature_identity(*target, store.metadata().at("content_hash"));
+  identity["max-length"] = std::to_string(settings.max_length);
+  return {settings.feature_file, identity, drafter->taps().layers, target->sampled_fingerprint()};
 }
 
 nlohmann::json FitJob::identity() const {

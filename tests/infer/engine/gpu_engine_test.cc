@@ -108,5 +108,29 @@ TEST_F(GpuEngineTest, AnswersThatOutgrowAGraphGoOnInTheNext) {
   EXPECT_GE(stats_.graphs, 2);
 }
 
+// A draft that runs ahead leaves a sequence that joins without guesses in its first step.
+TEST_F(GpuEngineTest, RecordedAnswersNeedNoPassesAndHardlyOtherSteps) {
+  for (const char* kind : {"clover", "medusa", "eagle"}) {
+    SCOPED_TRACE(kind);
+    const auto heads = moved_drafter(*target_, kind, {}, nlohmann::json::object());
+    auto all = requests(5, 0);
+    const Answers expected = run(all, options(Policy::clover, 4, 3), heads.get());
+    const int64_t passes = stats_.passes;
+    for (Request& request : all) {
+      auto recorded = std::make_shared<RecordedAnswer>();
+      recorded->token_ids = expected.at(request.tag);
+      std::vector<int64_t> text = request.prompt;
+      text.insert(text.end(), recorded->token_ids.begin(), recorded->token_ids.end());
+      recorded->features = test::read_text(*target_, text).features;
+      request.recorded = recorded;
+    }
+    EngineOptions chosen = options(Policy::clover, 4, 3);
+    chosen.recorded_answers = true;
+    EXPECT_EQ(expected, run(all, chosen, heads.get()));
+    EXPECT_LE(stats_.passes, passes);
+    EXPECT_GE(stats_.passes, passes - 5);
+  }
+}
+
 }  // namespace
 }  // namespace clover::infer

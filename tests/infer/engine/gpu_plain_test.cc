@@ -86,9 +86,10 @@ TEST_F(GpuPlainTest, FeaturesAreThoseOfTheTokensRead) {
   for (const bool graphs : {false, true}) {
     model::GraphRunner graph_runner(target_->device(), graphs);
     const model::FeatureTaps taps{true, true, {1}};
+    const EngineOptions engine_options;
     model::KvCache cache(target_->kv_shape(0), 64, 8);
     model::PassGraphs passes(*target_, cache, 4, graph_runner);
-    PassRunner runner(*target_, cache, passes, graph_runner, taps, false);
+    PassRunner runner(*target_, cache, passes, graph_runner, taps, engine_options);
     std::vector<std::unique_ptr<LiveSequence>> lives;
     read_prompts(cache, lives);
     const int32_t other = cache.open();

@@ -110,6 +110,37 @@ TEST_F(CommandsProcessTest, EvalMeasuresHeadsOnAStoreAndOnLines) {
   report = data::read_json(folder_ / "eval.json");
   EXPECT_EQ(report["samples"], 3);
   EXPECT_EQ(report["bad_records"], 1);
+  EXPECT_EQ(report["decoder"]["answers"], 2);
+  EXPECT_EQ(report["decoder"]["answers_of_target"], 0);
+}
+
+TEST_F(CommandsProcessTest, EvalKeepsWhatTheTargetComputedInAFile) {
+  const std::string untrained = heads(), file = folder_ / "features.safetensors";
+  const std::string requests =
+      folder_.write("requests.jsonl", "{\"prompt\": \"say\"}\n{\"prompt\": \"go\"}\n");
+  for (const std::string& input : {prepared(), requests}) {
+    SCOPED_TRACE(input);
+    std::vector<std::string> words = eval(untrained, input);
+    ASSERT_EQ(run("eval", words).code, 0);
+    const json expected = data::read_json(folder_ / "eval.json");
+    words.insert(words.end(), {"--feature-file", file});
+    for (const std::string time : {"writes", "reads"}) {
+      SCOPED_TRACE(time);
+      const test::Ran ran = run("eval", words);
+      ASSERT_EQ(ran.code, 0) << ran.err;
+      EXPECT_EQ(ran.err.find("plain decoding") == std::string::npos, time == "reads") << ran.err;
+      EXPECT_EQ(data::read_json(folder_ / "eval.json"), expected);
+    }
+    expect_refusal(
+        "eval",
+        [&] {
+          std::vector<std::string> same = eval(untrained, input);
+          same.insert(same.end(), {"--feature-file", folder_ / "eval.json"});
+          return same;
+        }(),
+        "expected another file than");
+    EXPECT_TRUE(fs::remove(file));
+  }
 }
 
 // A line with an answer is not measured as a request without one, and the other way round.

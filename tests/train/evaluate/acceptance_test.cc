@@ -39,15 +39,19 @@ class AcceptanceTest : public infer::EngineTest {
 
   /// answer_of(tag): what follows the prompt in the sample.
   template <class AnswerOf>
-  TargetAnswers target_answers(const AnswerOf& answer_of, const model::FeatureTaps& taps = {},
-                               const std::string& feature_file = "") const {
+  std::vector<EvalPrompt> prompts(const AnswerOf& answer_of) const {
     std::vector<EvalPrompt> prompts;
     for (const infer::Request& request : requests_)
       prompts.push_back({request.prompt, request.tag % 2 ? "odd" : "even", answer_of(request.tag)});
+    return prompts;
+  }
+  template <class AnswerOf>
+  TargetAnswers target_answers(const AnswerOf& answer_of, const model::FeatureTaps& taps = {},
+                               const std::string& feature_file = "") const {
     return {*target_,
             *tokenizer_,
-            prompts,
-            {.max_tokens = max_tokens, .max_batch = 4, .feature_file = feature_file},
+            prompts(answer_of),
+            {.max_tokens = max_tokens, .max_batch = 4, .cache_bytes = 1 << 24, .feature_file = feature_file},
             taps};
   }
   std::vector<int64_t> right(int64_t tag) const { return answers_.at(tag).token_ids; }
@@ -62,7 +66,7 @@ class AcceptanceTest : public infer::EngineTest {
       odd_steps += answer.steps;
     }
     ASSERT_GT(stats_.tokens_per_step(), 1.0);
-    Acceptance acceptance(*target_, *tokenizer_, answers, /*budget=*/4);
+    Acceptance acceptance(answers, /*budget=*/4);
     for (int round = 0; round < 2; ++round) {
       const AcceptanceMetrics metrics = acceptance.measure(drafter);
       EXPECT_EQ(metrics.tokens_per_step, stats_.tokens_per_step());
@@ -113,33 +117,45 @@ TEST_F(AcceptanceTest, IsThatOfWholeTreesWithHeadsThatReadFeatures) {
   }
 }
 
-TEST_F(AcceptanceTest, AFeatureFileHoldsWhatThePassesYield) {
+// The file has the answers of prompts without one, and of those with another, too.
+TEST_F(AcceptanceTest, WithAFeatureFileNothingIsComputedAgain) {
   const model::FeatureTaps taps{.pre_norm = true};
-  const std::string file = folder_ / "features.safetensors";
-  const auto answer_of = [&](int64_t tag) {  // the last ones are not the target's
-    std::vector<int64_t> ids = right(tag);
-    if (tag > 6) ids[1] ^= 1;
-    return ids;
-  };
-  TargetAnswers writes = target_answers(answer_of, taps, file);
-  writes.find();
-  ASSERT_TRUE(std::filesystem::exists(file));
-  TargetAnswers reads = target_answers(answer_of, taps, file);
-  reads.find();
-  EXPECT_GT(writes.feature_cache().computed_rows(), 0);
-  EXPECT_EQ(reads.feature_cache().computed_rows(), 0);
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    EXPECT_EQ(reads.answer(i), writes.answer(i));
-    EXPECT_TRUE(
-        at::equal(reads.recorded(i, taps)->features.pre_norm, writes.recorded(i, taps)->features.pre_norm));
+  for (const int64_t right_answers : {9, 6, 0}) {
+    const std::string file = folder_ / (std::to_string(right_answers) + ".safetensors");
+    const auto answer_of = [&](int64_t tag) {
+      std::vector<int64_t> ids = right(tag);
+      if (tag >= right_answers) ids[1] ^= 1;
+      if (tag >= right_answers && tag % 2) ids.clear();
+      return ids;
+    };
+    TargetAnswers writes = target_answers(answer_of, taps, file);
+    writes.find();
+    ASSERT_TRUE(std::filesystem::exists(file));
+    TargetAnswers reads = target_answers(answer_of, taps, file);
+    reads.find();
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      EXPECT_EQ(reads.answer(i), right(i));
+      EXPECT_TRUE(
+          at::equal(reads.recorded(i, taps)->features.pre_norm, writes.recorded(i, taps)->features.pre_norm));
+    }
+    EXPECT_GT(writes.feature_cache().computed_rows(), 0);
+    EXPECT_EQ(reads.feature_cache().computed_rows(), 0);
+    EXPECT_EQ(reads.confirmed(), right_answers);
+    EXPECT_THROW(target_answers(
+                     [](int64_t) {
+                       return std::vector<int64_t>{5, 6};
+                     },
+                     taps, file),
+                 data::InputError);
   }
-  EXPECT_EQ(reads.confirmed(), 7);
-  EXPECT_THROW(target_answers(
-                   [](int64_t) {
-                     return std::vector<int64_t>{5, 6};
-                   },
-                   taps, file),
-               data::InputError);
+}
+
+TEST_F(AcceptanceTest, WithoutRoomFeaturesAreComputedEachTime) {
+  const auto drafter = model::make_drafter("clover", nlohmann::json::object(), target_->view(), {}, false, 5);
+  drafter->freeze(target_->dtype());
+  TargetAnswers answers(*target_, *tokenizer_, prompts([&](int64_t tag) { return right(tag); }),
+                        {.max_tokens = max_tokens, .max_batch = 4}, drafter->taps());
+  expect_as_with_trees(answers, *drafter);
 }
 
 }  // namespace
