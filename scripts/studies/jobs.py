@@ -23,7 +23,7 @@ class Size:
     eval_questions: int = 24  # of each task, what is reported; of the training questions' own twice as many
     bench_questions: int = 8  # of each task, for speed
     answer_tokens: int = 160
-    bench_tokens: int = 96
+    bench_tokens: int = 64
     epochs: float = 3
     batch_sizes: tuple[int, ...] = (1, 4, 16)
     rounds: int = 2

@@ -26,9 +26,9 @@ class Page:
         for name, draw in self.plots.items():
             draw_plot(folder / name, draw)
         images = [f"![{name.removesuffix('.png').replace('-', ' ')}]({name})" for name in self.plots]
-        parts = [f"# {self.title}", self.answer, *images[:1], *self.sections, *images[1:], *([notes.strip()] if notes.strip() else []),
-                 f"{about}\n\n```sh\n{command}\n```"]
-        (folder / "study.md").write_text(wrapped("\n\n".join(parts)) + "\n")
+        measured = [f"# {self.title}", self.answer, *images[:1], *self.sections, *images[1:]]
+        parts = [wrapped("\n\n".join(measured)), *([notes.strip()] if notes.strip() else []), wrapped(f"{about}\n\n```sh\n{command}\n```")]
+        (folder / "study.md").write_text("\n\n".join(parts) + "\n")
 
 
 def wrapped(markdown: str) -> str:

@@ -160,7 +160,7 @@ class Questions(unittest.TestCase):
 
 class LearningRates(unittest.TestCase):
     def rates(self, best):
-        """What is tried with Clover, whose configuration has 2e-3, if the tokens a step fall with the distance from `best`."""
+        """What is tried with Clover, whose configuration has 4e-3, if the tokens a step fall with the distance from `best`."""
         study = common.Study(mock.Mock(size=jobs.Size()))
         measured = set()
         with mock.patch.object(common.Study, "dev_evaluation", lambda self, kind, rate, *options: mock.Mock(cell=rate)):
@@ -171,10 +171,10 @@ class LearningRates(unittest.TestCase):
             return study.rates("clover"), study.best_rate("clover")
 
     def test_the_search_goes_on_while_the_best_stands_at_the_edge(self):
-        self.assertEqual(self.rates(2e-3), ([1e-3, 2e-3, 4e-3], 2e-3))
-        self.assertEqual(self.rates(8e-3), ([1e-3, 2e-3, 4e-3, 8e-3, 16e-3], 8e-3))
-        self.assertEqual(self.rates(1), ([1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3], 32e-3))
-        self.assertEqual(self.rates(5e-4), ([2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3], 5e-4))
+        self.assertEqual(self.rates(4e-3), ([2e-3, 4e-3, 8e-3], 4e-3))
+        self.assertEqual(self.rates(16e-3), ([2e-3, 4e-3, 8e-3, 16e-3, 32e-3], 16e-3))
+        self.assertEqual(self.rates(1), ([2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3], 64e-3))
+        self.assertEqual(self.rates(1e-3), ([5e-4, 1e-3, 2e-3, 4e-3, 8e-3], 1e-3))
 
 
 class Statistics(unittest.TestCase):

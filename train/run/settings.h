@@ -24,7 +24,7 @@ struct FitSettings {
   std::string target;       // folder of the language model
   std::string data;         // folder of the token store
   std::string init_heads;   // heads folder with the initial weights; "": drawn from the seed
-  double lr = 2e-3;         // the highest learning rate
+  double lr = 4e-3;         // the highest learning rate
   double epochs = 2;        // passes over the data
   int64_t steps = 0;        // 0: as many as `epochs` takes
   int64_t batch = 16;       // samples of a step
