@@ -179,10 +179,9 @@ DecodePass PassRunner::begin(std::vector<LiveSequence*> sequences, std::vector<C
   model::RowBatch batch = rows_of(pass);
   pass.edits_logits = edits_logits(pass);
   batch.arg_max_only = !options_.typical && !pass.edits_logits && is_greedy(pass);
-  if (options_.recorded_answers) {
-    cache_.place(batch);  // takes the pages of the rows, as a pass would
-    read_recorded(pass);
-  } else if (samples_on_device())
+  if (options_.recorded_answers)
+    read_recorded(pass, batch);
+  else if (samples_on_device())
     launch_on_device(pass, batch, first_ids);
   else
     run_and_wait(pass, batch);
@@ -215,7 +214,8 @@ void PassRunner::run_and_wait(DecodePass& pass, const model::RowBatch& batch) co
 }
 
 /// Sets the results of a pass whose trees are paths along the recorded answers.
-void PassRunner::read_recorded(DecodePass& pass) const {
+void PassRunner::read_recorded(DecodePass& pass, const model::RowBatch& batch) const {
+  cache_.place(batch);  // takes the pages of the rows, as a pass does
   std::vector<model::Features> parts;
   std::vector<int64_t> tokens;
   const auto add_features = [&](const LiveSequence& live, int64_t begin, int64_t rows) {

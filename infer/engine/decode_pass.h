@@ -118,7 +118,7 @@ class PassRunner {
                    std::vector<PrefillChunk> chunks, const at::Tensor& first_ids);
   void launch_on_device(DecodePass& pass, const model::RowBatch& batch, const at::Tensor& first_ids) const;
   void run_and_wait(DecodePass& pass, const model::RowBatch& batch) const;
-  void read_recorded(DecodePass& pass) const;
+  void read_recorded(DecodePass& pass, const model::RowBatch& batch) const;
 
   model::KvCache& cache_;
   model::PassGraphs& pass_graphs_;

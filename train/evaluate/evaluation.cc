@@ -71,7 +71,8 @@ class Evaluation {
     for (const EvalSample& sample : samples_)
       answer_settings.longest_scored_text =
           std::max(answer_settings.longest_scored_text, std::ssize(sample.ids));
-    answers_.emplace(target_, tokenizer_, std::move(prompts), answer_settings, taps());
+    answers_.emplace(target_, tokenizer_, std::move(prompts), answer_settings,
+                     objective_ ? objective_->taps() : drafter_.taps());
     metrics_.decoder = Acceptance(*answers_, settings_.budget).measure(drafter_);
     metrics_.confirmed = answers_->confirmed();
     for (size_t i = 0; i < samples_.size(); ++i) {
@@ -81,17 +82,6 @@ class Evaluation {
       sample.ids.insert(sample.ids.end(), answer.begin(), answer.end());
       sample.supervised.resize(sample.ids.size(), 1);
     }
-  }
-
-  /// The features of the target that decoding and scoring read.
-  model::FeatureTaps taps() const {
-    model::FeatureTaps taps = drafter_.taps();
-    if (objective_) {
-      const model::FeatureTaps others = objective_->taps();
-      taps.pre_norm |= others.pre_norm;
-      taps.post_norm |= others.post_norm;
-    }
-    return taps;
   }
 
   /// Scores the drafter's guesses on the answers.

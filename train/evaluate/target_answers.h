@@ -42,7 +42,6 @@ class TargetAnswers {
   const AnswerSettings& settings() const { return settings_; }
   const model::Target& target() const { return target_; }
   const data::Tokenizer& tokenizer() const { return tokenizer_; }
-  const model::FeatureTaps& taps() const { return taps_; }
 
   /// Finds the answers, once.  The functions below need them.
   void find();

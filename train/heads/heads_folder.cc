@@ -5,6 +5,7 @@
 #include "data/files/finite.h"
 #include "data/files/safetensors.h"
 #include "model/checkpoint/heads_checkpoint.h"
+#include "model/drafters/frozen_for.h"
 
 namespace clover::train {
 
@@ -36,10 +37,8 @@ void write_heads(const std::filesystem::path& folder, model::Drafter& drafter, c
   constexpr size_t max_golden = 256;
   std::vector<int64_t> ids(golden_ids.begin(), golden_ids.begin() + std::min(golden_ids.size(), max_golden));
   if (ids.size() >= 2) {
-    const bool was_frozen = drafter.frozen();
-    if (!was_frozen) drafter.freeze(target.dtype());
+    const model::FrozenFor frozen(drafter, target.dtype());
     metadata["golden"] = model::make_golden(drafter, target, ids);
-    if (!was_frozen) drafter.thaw();
   }
   model::save_heads(folder, drafter, target, metadata, dtype);
 }
