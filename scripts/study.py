@@ -15,7 +15,7 @@ from studies.ablation import Ablation
 from studies.break_even import BreakEven
 from studies.cells import ROOT, STOP_SIGNALS, Cell, Failed, Own, Runner, duration
 from studies.common import Study
-from studies.jobs import QUICK, Jobs, Size
+from studies.jobs import KINDS, QUICK, Jobs, Size
 from studies.sampling import Sampling
 from studies.sensitivity import Sensitivity
 from studies.synthesis import Synthesis
@@ -43,6 +43,8 @@ def parse_arguments() -> argparse.Namespace:
                              "and Spec-Bench for measuring)")
     parser.add_argument("--train-questions", type=int, help="how many are answered for training (default: 480)")
     parser.add_argument("--bench-questions", type=int, help="how many of each task speed is measured with, four times as many where there is one task (default: 8)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[], metavar="KIND",
+                        help=f"of heads, which table and break-even compare: {', '.join(KINDS)} (default: all of them, and three of them)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, as for clover-infer (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="folder of cells and results (default: build/studies/MODEL)")
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
@@ -97,6 +99,7 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
         if count < 1:
             raise Failed(f"--{option.replace('_', '-')}: expected 1 or more, found {count}")
         setattr(size, option, count)
+    size.kinds = tuple(dict.fromkeys(arguments.kinds))
     jobs = Jobs(runner, target, size, arguments.device, step_milliseconds(runner, target, arguments.device), [(start / file).resolve() for file in arguments.prompts])
     studies = [STUDIES[name](jobs) for name in names]
     announce(runner, studies)

@@ -6,19 +6,23 @@ from .cells import Output
 from .common import NAMES, Study, is_of, is_plain
 from .pages import Page, draw_bars, table
 
-KINDS = ("medusa", "clover", "redrafter")
+KINDS = ("medusa", "clover", "redrafter")  # unless the user names others
 TOKENS_AN_ANSWER = 200  # of which the page speaks
 
 
 class BreakEven(Study):
     name = "break-even"
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return self.jobs.size.kinds or KINDS
+
     def stages(self) -> list[list[Output]]:
-        return [*self.rate_search(KINDS), [self.speed()]]
+        return [*self.rate_search(self.kinds), [self.speed()]]
 
     def speed(self) -> Output:
-        return self.jobs.bench("speed of trained heads", [self.costed_heads(kind) for kind in KINDS], self.bench_file, len(self.bench_questions),
-                               "--draft", "off,auto", configurations=1 + len(KINDS))
+        return self.jobs.bench("speed of trained heads", [self.costed_heads(kind) for kind in self.kinds], self.bench_file, len(self.bench_questions),
+                               "--draft", "off,auto", configurations=1 + len(self.kinds))
 
     def costed_heads(self, kind: str) -> Output:
         """Of the better learning rate; the fit computes the target's features itself, so that its cost is whole."""
@@ -29,7 +33,7 @@ class BreakEven(Study):
         rows = self.read(self.speed())["configurations"]
         plain = {row["batch_size"]: row["tokens_per_second"] for row in rows if is_plain(row)}
         kinds = {}
-        for kind in KINDS:
+        for kind in self.kinds:
             heads = self.costed_heads(kind)
             with_heads = {row["batch_size"]: row for row in rows if row["draft"] == "auto" and is_of(row, heads)}
             kinds[kind] = {
@@ -48,7 +52,7 @@ class BreakEven(Study):
         best = min(kinds, key=lambda kind: kinds[kind]["break_even_tokens"][sizes[0]] or math.inf)
         cost, tokens = kinds[best]["cost"], kinds[best]["break_even_tokens"]
         return (f"Making {NAMES[best]} heads took {cost['seconds']:.0f} seconds on this machine, {cost['fit_seconds']:.0f} of them training. "
-                f"Decoding one sequence at a time they have paid for themselves {when(tokens[sizes[0]])}. At batch {sizes[-1]} they have "
+                f"They have paid for themselves, decoding one sequence at a time, {when(tokens[sizes[0]])}; at batch {sizes[-1]}, "
                 f"{when(tokens[sizes[-1]])}.")
 
     def section(self, kinds: dict) -> str:

@@ -10,7 +10,6 @@ from .cells import Cell, Output
 from .jobs import Jobs, default_learning_rate, text_of
 from .pages import Page
 
-KINDS = ("medusa", "clover", "clover2", "hydra", "redrafter", "eagle", "eagle3")
 NAMES = {"medusa": "Medusa", "clover": "Clover", "clover2": "Clover-2", "hydra": "Hydra", "redrafter": "ReDrafter", "eagle": "EAGLE",
          "eagle3": "EAGLE-3"}
 ALL = "all tasks"

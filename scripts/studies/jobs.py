@@ -11,7 +11,8 @@ from .cells import ROOT, Cache, Cell, Failed, Output, Own, Runner, Word, content
 DEMO_DATA = ROOT / "scripts" / "demo_data"
 STUDY_DATA = ROOT / "scripts" / "study_data"
 # Relative duration of training by kind: Medusa's is 1.
-TRAINING_COST = {"medusa": 1.0, "clover": 1.3, "clover2": 2.0, "redrafter": 1.7, "hydra": 1.2, "eagle": 2.0, "eagle3": 2.5}
+TRAINING_COST = {"medusa": 1.0, "clover": 1.3, "clover2": 2.0, "hydra": 1.2, "redrafter": 1.7, "eagle": 2.0, "eagle3": 2.5}
+KINDS = tuple(TRAINING_COST)
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Size:
     batch_sizes: tuple[int, ...] = (1, 4, 16)
     rounds: int = 2
     seeds: tuple[int, ...] = (1, 2, 3)
+    kinds: tuple[str, ...] = ()  # of heads, of `table` and `break-even`; none: the study's own choice
     learning_rates: tuple[float, ...] = (0.5, 1.0, 2.0)  # times the kind's own
     # Of `sensitivity`: learning rates as above, numbers of heads, tokens before the question, shares of the answers.
     rate_factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)

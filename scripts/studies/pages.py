@@ -60,7 +60,8 @@ def draw_bars(axes, groups: list[str], series: dict[str, list[float]], label: st
         places = [place + (index - (len(series) - 1) / 2) * width for place in range(len(groups))]
         bars = axes.bar(places, values, width, label=name)
         axes.bar_label(bars, fmt=form, fontsize=5)
-    axes.set_xticks(range(len(groups)), groups, fontsize=8)
+    slanted = {"rotation": 25, "horizontalalignment": "right"} if len(groups) > 5 else {}  # else names run into each other
+    axes.set_xticks(range(len(groups)), groups, fontsize=8, **slanted)
     axes.set_ylabel(label)
 
 

@@ -1,6 +1,7 @@
 """Study `sensitivity`: how far Clover's result hangs on tree size, learning rate, number of heads, context and data."""
 
 from functools import cached_property
+from pathlib import Path
 from statistics import mean, stdev
 
 from .cells import Output
@@ -33,15 +34,25 @@ class Sensitivity(Study):
 
     # Measurements
 
+    @cached_property
+    def dev_bench_questions(self) -> list[dict]:
+        """As many as fill the largest batch, at least."""
+        count = max(4 * self.jobs.size.bench_questions, *self.jobs.size.batch_sizes)
+        return self.questions["dev"][:count]
+
+    @cached_property
+    def dev_bench_file(self) -> Path:
+        return self.jobs.file("dev-bench", self.dev_bench_questions)
+
     def tree_bench(self, factor: float) -> Output:
         """Every tree size and batch size for heads of one learning rate."""
-        return self.jobs.bench(f"tree sizes, learning rate times {factor:g}", [self.rate_heads(factor)], self.files["dev"],
-                               len(self.questions["dev"]), "--draft", "off,clover,auto", "--budgets", ",".join(map(str, BUDGETS)),
+        return self.jobs.bench(f"tree sizes, learning rate times {factor:g}", [self.rate_heads(factor)], self.dev_bench_file,
+                               len(self.dev_bench_questions), "--draft", "off,clover,auto", "--budgets", ",".join(map(str, BUDGETS)),
                                configurations=2 + len(BUDGETS))
 
     def count_bench(self, count: int) -> Output:
-        return self.jobs.bench(f"{count} heads", [self.count_heads(count)], self.files["dev"], len(self.questions["dev"]), "--draft",
-                               "off,clover,auto", "--budgets", "4", configurations=3)
+        return self.jobs.bench(f"{count} heads", [self.count_heads(count)], self.dev_bench_file, len(self.dev_bench_questions),
+                               "--draft", "off,clover,auto", "--budgets", "4", configurations=3)
 
     def context_bench(self, context: int) -> Output:
         questions = self.long_questions(context)
@@ -58,7 +69,7 @@ class Sensitivity(Study):
         """The development questions behind about `context` tokens of other questions, which are not to be answered."""
         words, length = self.other_words, context / TOKENS_A_WORD
         chosen = []
-        for number, record in enumerate(self.questions["dev"][: self.jobs.size.eval_questions]):
+        for number, record in enumerate(self.dev_bench_questions):
             start = number * 97 % max(1, len(words) - int(length))
             before = " ".join(words[start:start + int(length)])
             chosen.append({"messages": [{"role": "user", "content": f"Notes: {before}\n\nNow answer: {' '.join(asked_texts(record))}"}]})
@@ -118,7 +129,7 @@ class Sensitivity(Study):
                                                       [[f"{factor:g}", *(found[factor, setting] for setting in settings)]
                                                        for factor in self.jobs.size.rate_factors]))
         return (f"## Tree size and learning rate\n\nTarget {self.jobs.target.name}; heads learned from its answers to {self.train_count} "
-                f"questions. Tokens/s over plain decoding, on {len(self.questions['dev'])} development questions, which chose the best "
+                f"questions. Tokens/s over plain decoding, on {len(self.dev_bench_questions)} development questions, which chose the best "
                 f"setting, too. So do the next two sections. {auto_sentence(rows, factor_name)}\n\n" + "\n\n".join(parts))
 
     def count_section(self, counts: dict) -> str:

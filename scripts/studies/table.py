@@ -3,7 +3,8 @@
 import math
 
 from .cells import Output
-from .common import ALL, BUDGET, KINDS, NAMES, Study, auto_sentence, extra_ratio, is_of, is_plain, slashed, tokens_by_task, tops
+from .common import ALL, BUDGET, NAMES, Study, auto_sentence, extra_ratio, is_of, is_plain, slashed, tokens_by_task, tops
+from .jobs import KINDS
 from .pages import Page, draw_bars, table
 
 # Tokens a step, the bonus token included, that publications report for greedy decoding of 7B and 8B models.
@@ -20,10 +21,15 @@ PUBLISHED = {
 class Table(Study):
     name = "table"
 
+    @property
+    def kinds(self) -> list[str]:
+        """Medusa and Clover are always there: the page compares them."""
+        return [kind for kind in KINDS if kind in ("medusa", "clover", *(self.jobs.size.kinds or KINDS))]
+
     def stages(self) -> list[list[Output]]:
-        best = [self.best_heads(kind) for kind in KINDS]
-        evaluations = [self.kind_evaluation(kind) for kind in KINDS]
-        return [*self.rate_search(KINDS), [*evaluations, self.speed(best)]]
+        best = [self.best_heads(kind) for kind in self.kinds]
+        evaluations = [self.kind_evaluation(kind) for kind in self.kinds]
+        return [*self.rate_search(self.kinds), [*evaluations, self.speed(best)]]
 
     def kind_evaluation(self, kind: str) -> Output:
         return self.evaluation(NAMES[kind], self.best_heads(kind))
@@ -33,16 +39,16 @@ class Table(Study):
                                str(BUDGET), configurations=1 + 2 * len(heads))
 
     def page(self) -> Page:
-        best = {kind: self.best_heads(kind) for kind in KINDS}
+        best = {kind: self.best_heads(kind) for kind in self.kinds}
         rows = []
         for row in self.read(self.speed(list(best.values())))["configurations"]:
             kind = None if is_plain(row) else next(kind for kind, heads in best.items() if is_of(row, heads))
             rows.append({"kind": kind, **{name: row[name] for name in ("draft", "batch_size", "tokens_per_step", "tokens_per_second",
                                                                        "ratio_to_off", "differs_from_off")}})
-        accuracy = {kind: self.read(self.kind_evaluation(kind)) for kind in KINDS}
+        accuracy = {kind: self.read(self.kind_evaluation(kind)) for kind in self.kinds}
         differ = sum(row["differs_from_off"] for row in rows)
         tokens = {kind: tokens_by_task(found) for kind, found in accuracy.items()}
-        figures = {"tokens_per_step": tokens, "rates": {kind: self.best_rate(kind) for kind in KINDS}, "rows": rows, "answers_that_differ": differ,
+        figures = {"tokens_per_step": tokens, "rates": {kind: self.best_rate(kind) for kind in self.kinds}, "rows": rows, "answers_that_differ": differ,
                    "top1": {kind: tops(found, 1) for kind, found in accuracy.items()},
                    "top5": {kind: tops(found, 5) for kind, found in accuracy.items()}}
         return Page(f"Kinds of heads on {self.jobs.target.name}", self.answer(rows, tokens, differ), figures,
@@ -55,8 +61,8 @@ class Table(Study):
 
     def answer(self, rows: list[dict], tokens: dict[str, dict[str, float]], differ: int) -> str:
         first = min(self.jobs.size.batch_sizes)
-        longest = max(KINDS, key=lambda kind: tokens[kind][ALL])
-        fastest = max(KINDS, key=lambda kind: self.of(rows, kind, "auto", first)["ratio_to_off"])
+        longest = max(self.kinds, key=lambda kind: tokens[kind][ALL])
+        fastest = max(self.kinds, key=lambda kind: self.of(rows, kind, "auto", first)["ratio_to_off"])
         extra = {task: extra_ratio(tokens["clover"][task], tokens["medusa"][task]) for task in tokens["clover"]}
         over_medusa = "Medusa yields no extra tokens" if math.isnan(extra[ALL]) else \
             f"Clover's extra tokens are {extra[ALL]:.2f} times Medusa's"
@@ -69,7 +75,7 @@ class Table(Study):
 
     def speed_section(self, rows: list[dict]) -> str:
         sizes, lines = self.jobs.size.batch_sizes, []
-        for kind, draft in [(None, "off"), *((kind, draft) for draft in ("clover", "auto") for kind in KINDS)]:
+        for kind, draft in [(None, "off"), *((kind, draft) for draft in ("clover", "auto") for kind in self.kinds)]:
             found = [self.of(rows, kind, draft, size) for size in sizes]
             name = "plain decoding" if kind is None else f"{NAMES[kind]}, {f'{BUDGET} guesses' if draft == 'clover' else '`auto`'}"
             medusa = [self.of(rows, "medusa", draft, size)["tokens_per_second"] if kind else float("nan") for size in sizes]
@@ -84,7 +90,7 @@ class Table(Study):
     def task_section(self, tokens: dict[str, dict[str, float]]) -> str:
         tasks = list(tokens["medusa"])
         lines = [[NAMES[kind], *(found[task] for task in tasks), extra_ratio(found[ALL], tokens["medusa"][ALL])] for kind, found in tokens.items()]
-        return (f"## Tokens a step\n\n{self.data_sentence()} {self.rates_sentence({NAMES[kind]: (kind,) for kind in KINDS})} {BUDGET} guesses a step, policy "
+        return (f"## Tokens a step\n\n{self.data_sentence()} {self.rates_sentence({NAMES[kind]: (kind,) for kind in self.kinds})} {BUDGET} guesses a step, policy "
                 "`clover`; the last column is extra tokens a step over Medusa's.\n\n" + table(["", *tasks, "extra, to Medusa"], lines))
 
     def accuracy_section(self, accuracy: dict[str, dict], rates: dict[str, float]) -> str:
@@ -95,6 +101,8 @@ class Table(Study):
     def published_section(self, tokens: dict[str, dict[str, float]]) -> str:
         lines = []
         for kind, (published, about) in PUBLISHED.items():
+            if kind not in tokens:
+                continue
             ours = tokens[kind][ALL]
             lines.append([NAMES[kind], ours, published, f"{100 * (ours - 1) / (published - 1):.0f} %", about])
         return (f"## Beside what publications report\n\nTheirs are of larger models, much more data and, but for the chain, larger trees; ours "
@@ -104,6 +112,6 @@ class Table(Study):
     def draw(self, axes, rows: list[dict]) -> None:
         sizes = self.jobs.size.batch_sizes
         draw_bars(axes, [f"batch {size}" for size in sizes],
-                  {NAMES[kind]: [self.of(rows, kind, "auto", size)["ratio_to_off"] for size in sizes] for kind in KINDS},
+                  {NAMES[kind]: [self.of(rows, kind, "auto", size)["ratio_to_off"] for size in sizes] for kind in self.kinds},
                   "tokens/s over plain decoding, auto")
         axes.axhline(1, color="grey", linewidth=0.8)

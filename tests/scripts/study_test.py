@@ -17,7 +17,7 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from studies import cells, common, jobs, pages, sampling  # noqa: E402
+from studies import break_even, cells, common, jobs, pages, sampling, table  # noqa: E402
 
 # Writes its arguments to `runs`, and fails while a file `fail` stands beside the program.
 PROGRAM = """#!/bin/sh
@@ -175,6 +175,17 @@ class LearningRates(unittest.TestCase):
         self.assertEqual(self.rates(16e-3), ([2e-3, 4e-3, 8e-3, 16e-3, 32e-3], 16e-3))
         self.assertEqual(self.rates(1), ([2e-3, 4e-3, 8e-3, 16e-3, 32e-3, 64e-3], 64e-3))
         self.assertEqual(self.rates(1e-3), ([5e-4, 1e-3, 2e-3, 4e-3, 8e-3], 1e-3))
+
+
+class Kinds(unittest.TestCase):
+    def test_are_those_asked_for_and_the_two_that_table_compares(self):
+        def kinds(study, *asked):
+            return list(study(mock.Mock(size=jobs.Size(kinds=asked))).kinds)
+
+        self.assertEqual(kinds(table.Table), list(jobs.KINDS))
+        self.assertEqual(kinds(table.Table, "eagle"), ["medusa", "clover", "eagle"])
+        self.assertEqual(kinds(break_even.BreakEven), ["medusa", "clover", "redrafter"])
+        self.assertEqual(kinds(break_even.BreakEven, "eagle"), ["eagle"])
 
 
 class Statistics(unittest.TestCase):
