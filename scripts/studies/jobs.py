@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,11 +89,12 @@ class Jobs:
         return [record for record in read_lines(DEMO_DATA / "train_questions.jsonl") if text_of(record) not in used]
 
     def bench_part(self, records: list[dict]) -> list[dict]:
-        """The first of each task, or of all where the records name none."""
+        """The first of each task, or of all where the records name none: as many as fill the largest batch, at least."""
         by_task: dict[str, list[dict]] = {}
         for record in records:
             by_task.setdefault(record.get("category", ""), []).append(record)
         count = self.size.bench_questions if len(by_task) > 1 else 4 * self.size.bench_questions
+        count = max(count, math.ceil(max(self.size.batch_sizes) / len(by_task)))
         return [record for task in by_task.values() for record in task[:count]]
 
     def _split_of_prompts(self) -> dict[str, list[dict]]:

@@ -36,9 +36,7 @@ class Sensitivity(Study):
 
     @cached_property
     def dev_bench_questions(self) -> list[dict]:
-        """As many as fill the largest batch, at least."""
-        count = max(4 * self.jobs.size.bench_questions, *self.jobs.size.batch_sizes)
-        return self.questions["dev"][:count]
+        return self.jobs.bench_part(self.questions["dev"])
 
     @cached_property
     def dev_bench_file(self) -> Path:
