@@ -27,6 +27,22 @@ int64_t gradients_in_memory(const FitSettings& settings) {
   return levels;
 }
 
+int64_t bytes_of_row(const model::Target& target, const model::FeatureTaps& taps) {
+  return target.config().hidden * static_cast<int64_t>(c10::elementSize(target.dtype())) *
+         (int64_t{taps.pre_norm} + int64_t{taps.post_norm} + std::ssize(taps.layers));
+}
+
+/// Bytes of features that evaluations keep (TargetAnswers), at most: of each prompt with the sample's answer,
+/// and with the target's answer if that is another.
+int64_t evaluation_bytes(const FitJob& job) {
+  model::FeatureTaps taps = job.drafter->taps();
+  taps.post_norm = true;
+  int64_t rows = 0;
+  for (const EvalPrompt& prompt : job.evaluation_prompts())
+    rows += (prompt.answer.empty() ? 1 : 2) * (std::ssize(prompt.ids) + job.settings.eval_max_tokens);
+  return std::min(rows * bytes_of_row(*job.target, taps), job.evaluation_cache_bytes());
+}
+
 }  // namespace
 
 nlohmann::json estimate(const FitJob& job) {
@@ -46,9 +62,7 @@ nlohmann::json estimate(const FitJob& job) {
   const model::FeatureTaps wanted = trainer.objective().taps();
   const model::FeatureTaps taps =
       job.settings.feature_file.empty() ? wanted : model::FeatureTaps{true, true, wanted.layers};
-  const int64_t row_bytes = job.target->config().hidden *
-                            static_cast<int64_t>(c10::elementSize(job.target->dtype())) *
-                            (int64_t{taps.pre_norm} + int64_t{taps.post_norm} + std::ssize(taps.layers));
+  const int64_t row_bytes = bytes_of_row(*job.target, taps);
   const DataOrder order(std::ssize(job.used_samples), job.settings.batch, job.settings.seed);
   const double epochs = static_cast<double>(job.total_steps) / static_cast<double>(order.steps_per_epoch());
   const int64_t cached_bytes = epochs > 1 ? std::min(rows * row_bytes, job.settings.feature_cache) : 0;
@@ -80,6 +94,7 @@ nlohmann::json estimate(const FitJob& job) {
            {{"target", job.target->weight_bytes()},
             {"weights_gradients_moments", training_bytes},
             {"features_kept", cached_bytes},
+            {"evaluation_features_kept", evaluation_bytes(job)},
             {"resident_now", infer::peak_memory()}}},
           {"seconds", seconds},
           {"answer_tokens_per_second", seconds > 0 ? tokens / seconds : 0},

@@ -17,7 +17,6 @@
 #include "infer/program/run_after_input_checks.h"
 #include "model/checkpoint/heads_checkpoint.h"
 #include "train/evaluate/acceptance.h"
-#include "train/evaluate/eval_prompts.h"
 #include "train/evaluate/target_answers.h"
 #include "train/heads/heads_folder.h"
 #include "train/run/operation_count.h"
@@ -102,13 +101,12 @@ Run::Run(FitJob& job, Communicator& ranks)
     forget_best();
   else if (const std::string damage = heads_damage(folder_ / "best"); !damage.empty())
     discard_best(damage);
-  auto prompts = held_out_prompts(job.store, settings_.eval_prompts, job.target->config().context,
-                                  settings_.eval_max_tokens);
+  auto prompts = job.evaluation_prompts();
   if (!prompts.empty()) {
     target_answers_ =
         std::make_unique<TargetAnswers>(*job.target, *job.tokenizer, std::move(prompts),
                                         AnswerSettings{.max_tokens = settings_.eval_max_tokens,
-                                                       .cache_bytes = settings_.feature_cache / 8,
+                                                       .cache_bytes = job.evaluation_cache_bytes(),
                                                        .target_folder = settings_.target},
                                         job.drafter->taps());
     acceptance_ = std::make_unique<Acceptance>(*target_answers_, /*budget=*/4);

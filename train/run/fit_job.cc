@@ -241,6 +241,10 @@ nlohmann::json FitJob::heads_metadata(int64_t processes) const {
   return metadata;
 }
 
+std::vector<EvalPrompt> FitJob::evaluation_prompts() const {
+  return held_out_prompts(store, settings.eval_prompts, target->config().context, settings.eval_max_tokens);
+}
+
 std::string FitJob::why_not_evaluated() const {
   if (store.size(data::Split::held_out) == 0)
     return settings.data + " holds no held-out samples (prepare --holdout)";

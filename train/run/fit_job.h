@@ -10,6 +10,7 @@
 #include "data/training/token_store.h"
 #include "model/drafters/drafter.h"
 #include "model/target/target.h"
+#include "train/evaluate/eval_prompts.h"
 #include "train/features/feature_file.h"
 #include "train/run/checkpoint.h"
 #include "train/run/settings.h"
@@ -60,6 +61,10 @@ struct FitJob {
   nlohmann::json identity() const;
   /// RunRecord::heads_metadata of the state; `processes`: how many train.
   nlohmann::json heads_metadata(int64_t processes) const;
+  /// What the run is evaluated with; none if it is not.
+  std::vector<EvalPrompt> evaluation_prompts() const;
+  /// Bytes of features that are kept of the evaluation's texts, at most.
+  int64_t evaluation_cache_bytes() const { return settings.feature_cache / 8; }
   /// Why no held-out sample can be decoded, one clause.
   std::string why_not_evaluated() const;
 };

@@ -2,6 +2,7 @@
 #include <array>
 #include <iterator>
 #include <set>
+#include <sstream>
 
 #include "data/files/safetensors.h"
 #include "data/training/token_store.h"
@@ -118,6 +119,32 @@ TEST_F(HoldoutProcessTest, EvalSaysWhatItMeasuredOn) {
   ASSERT_EQ(ran.code, 3) << ran.err;
   EXPECT_TRUE(data::read_json(folder_ / "eval.json")["split"].is_null());
   EXPECT_THAT(ran.err, HasSubstr("12 samples of the input"));
+}
+
+TEST_F(HoldoutProcessTest, ADryRunCountsTheFeaturesOfTheEvaluation) {
+  const std::string path = prepared();
+  const auto store = data::TokenStore::open(path);
+  int64_t rows = 0;  // a prompt is followed by the sample's answer, or by the target's
+  for (int64_t i = 0; i < store.size(data::Split::held_out); ++i) {
+    const auto sample = store.sample(data::Split::held_out, i);
+    const auto answer = std::ranges::find(sample.supervised, uint8_t{1});
+    rows += 2 * (answer - sample.supervised.begin() + 8);
+  }
+  const json config = data::read_json(target_ / "config.json");
+  const auto bytes_kept = [&](const std::string& prompts, const std::string& cache) -> int64_t {
+    const test::Ran ran = run("fit", {"--kind", "medusa", "--data", path, "--output", folder_ / "run",
+                                      "--dry-run", "--steps", "2", "--threads", "1", "--eval-max-tokens", "8",
+                                      "--eval-prompts", prompts, "--feature-cache", cache});
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    std::istringstream lines(ran.out);
+    std::string estimate;
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("# ") && line != "# estimate") estimate += line.substr(2);
+    return json::parse(estimate)["memory_bytes"]["evaluation_features_kept"];
+  };
+  EXPECT_EQ(bytes_kept("32", "100000000"), rows * config["hidden_size"].get<int64_t>() * 2);  // bf16
+  EXPECT_EQ(bytes_kept("32", "8000"), 1000);
+  EXPECT_EQ(bytes_kept("0", "100000000"), 0);
 }
 
 // Older stores may have a prompt in both splits.
