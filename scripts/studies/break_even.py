@@ -6,7 +6,7 @@ from .cells import Output
 from .common import NAMES, Study, is_of, is_plain
 from .pages import Page, draw_bars, table
 
-KINDS = ("medusa", "clover", "redrafter")  # unless the user names others
+DEFAULT_KINDS = ("medusa", "clover", "redrafter")  # unless the user names others
 TOKENS_AN_ANSWER = 200  # of which the page speaks
 
 
@@ -15,7 +15,7 @@ class BreakEven(Study):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return self.jobs.size.kinds or KINDS
+        return self.jobs.size.kinds or DEFAULT_KINDS
 
     def stages(self) -> list[list[Output]]:
         return [*self.rate_search(self.kinds), [self.speed()]]
