@@ -69,11 +69,13 @@ Setting norm_eps_setting() {
 
 DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& initial, const BlockForm& form)
     : config_(&config) {
-  const auto linear = [this](const char* name, const at::Tensor& weight, const at::Tensor& bias = {}) {
+  const auto linear = [this](const char* name, const at::Tensor& targets, const at::Tensor& bias = {},
+                             int64_t extra_inputs = 0) {
     auto module =
-        register_module(name, std::make_shared<Linear>(weight.size(0), weight.size(1), bias.defined()));
+        register_module(name, std::make_shared<Linear>(targets.size(0), extra_inputs + targets.size(1),
+                                                       bias.defined(), root_mean_square(targets)));
     at::NoGradGuard no_grad;
-    module->weight.copy_(weight);
+    module->weight.narrow(1, extra_inputs, targets.size(1)).copy_(targets);
     if (bias.defined()) module->bias.copy_(bias);
     return module;
   };
@@ -81,11 +83,6 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
     return register_module(name, std::make_shared<RmsNorm>(weight, config.norm_eps));
   };
   const int64_t extra_inputs = form.input_width > 0 ? form.input_width - config.hidden : 0;
-  const auto widened = [extra_inputs](const at::Tensor& weight) {
-    return extra_inputs > 0
-               ? at::cat({at::zeros({weight.size(0), extra_inputs}, weight.options()), weight}, 1)
-               : weight;
-  };
   Projections projections = unpack_qkv(initial.qkv, config);
   if (form.drop_biases_and_head_norms)
     projections = {.q = projections.q, .k = projections.k, .v = projections.v};
@@ -94,24 +91,27 @@ DecoderBlock::DecoderBlock(const TargetConfig& config, const DecoderWeights& ini
       *weight = (weight->to(at::kFloat) * form.input_scale).to(weight->scalar_type());
   }
   if (form.input_norm) input_layernorm_ = norm("input_layernorm", initial.input_norm);
-  q_proj_ = linear("q_proj", widened(projections.q), projections.q_bias);
-  k_proj_ = linear("k_proj", widened(projections.k), projections.k_bias);
-  v_proj_ = linear("v_proj", widened(projections.v), projections.v_bias);
+  q_proj_ = linear("q_proj", projections.q, projections.q_bias, extra_inputs);
+  k_proj_ = linear("k_proj", projections.k, projections.k_bias, extra_inputs);
+  v_proj_ = linear("v_proj", projections.v, projections.v_bias, extra_inputs);
   if (projections.q_norm.defined()) {
     q_norm_ = norm("q_norm", projections.q_norm);
     k_norm_ = norm("k_norm", projections.k_norm);
   }
-  const auto output = [&form](const at::Tensor& weight) {
-    return form.zero_outputs ? at::zeros_like(weight) : weight;
+  const auto output = [&](const char* name, const at::Tensor& weight) {
+    auto module = linear(name, weight);
+    at::NoGradGuard no_grad;
+    if (form.zero_outputs) module->weight.zero_();
+    return module;
   };
-  o_proj_ = linear("o_proj", output(initial.output.unpack()));
+  o_proj_ = output("o_proj", initial.output.unpack());
   if (!form.mlp) return;
   const auto gate_up = unpack_gate_up(initial.gate_up);
   post_attention_layernorm_ = norm("post_attention_layernorm", initial.post_attention_norm);
   at::Generator generator = at::detail::createCPUGenerator(/*seed=*/0);
   gate_proj_ = linear("gate_proj", first_rows(gate_up[0], config.intermediate, generator));
   up_proj_ = linear("up_proj", first_rows(gate_up[1], config.intermediate, generator));
-  down_proj_ = linear("down_proj", output(first_rows(initial.down.unpack().t(), config.intermediate).t()));
+  down_proj_ = output("down_proj", first_rows(initial.down.unpack().t(), config.intermediate).t());
 }
 
 void DecoderBlock::pack(at::ScalarType dtype) {

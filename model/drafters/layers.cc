@@ -16,8 +16,12 @@ at::Tensor rounded_vector(const at::Tensor& vector, at::ScalarType dtype) {
   return vector.detach().to(dtype).to(at::kFloat);
 }
 
-Linear::Linear(int64_t outputs, int64_t inputs, bool with_bias) {
-  weight = register_parameter("weight", at::zeros({outputs, inputs}));
+double root_mean_square(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kFloat).square().mean().sqrt().item<double>();
+}
+
+Linear::Linear(int64_t outputs, int64_t inputs, bool with_bias, double target_size) {
+  weight = register_parameter("weight", at::zeros({outputs, inputs}), target_size);
   if (with_bias) bias = register_parameter("bias", at::zeros({outputs}));
 }
 

@@ -18,11 +18,14 @@ namespace clover::model {
 /// guess the same before they are saved and after they are loaded.
 at::Tensor rounded_vector(const at::Tensor& vector, at::ScalarType dtype);
 
+/// The root mean square of a tensor's values.
+double root_mean_square(const at::Tensor& tensor);
+
 /// y = x W^T + b: x [R, K] -> fp32 [R, N]; b is optional.
 class Linear : public Module {
  public:
-  /// Weight and bias begin as zeros.
-  Linear(int64_t outputs, int64_t inputs, bool with_bias);
+  /// Weight and bias begin as zeros.  target_size: of the weight, as in Module::target_sizes().
+  Linear(int64_t outputs, int64_t inputs, bool with_bias, double target_size = 0);
   /// `training_dtype`: x and W are rounded to it when trainable.
   at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
   void pack(at::ScalarType dtype) override {

@@ -1,5 +1,7 @@
 #include "model/drafters/module.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 namespace clover::model {
@@ -16,6 +18,12 @@ Module::NamedParameters Module::named_parameters() const {
 std::vector<at::Tensor> Module::parameters() const {
   std::vector<at::Tensor> result;
   for (const auto& [name, tensor] : named_parameters()) result.push_back(tensor);
+  return result;
+}
+
+std::vector<double> Module::target_sizes() const {
+  std::vector<double> result = own_sizes_;
+  for (const auto& [name, part] : parts_) std::ranges::copy(part->target_sizes(), std::back_inserter(result));
   return result;
 }
 
@@ -39,9 +47,10 @@ void Module::to(at::Device device) {
   for (auto& [name, part] : parts_) part->to(device);
 }
 
-at::Tensor Module::register_parameter(std::string name, at::Tensor initial) {
+at::Tensor Module::register_parameter(std::string name, at::Tensor initial, double target_size) {
   initial.set_requires_grad(true);
   own_parameters_.emplace_back(std::move(name), initial);
+  own_sizes_.push_back(target_size);
   return initial;
 }
 

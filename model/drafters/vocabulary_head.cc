@@ -2,11 +2,14 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "model/drafters/layers.h"
+
 namespace clover::model {
 
 VocabularyHead::VocabularyHead(const DrafterSpec& spec, const at::Tensor& initial, bool with_bias) {
   head_.outputs = initial.size(0);
-  head_.dense = register_parameter("weight", initial.detach().to(at::kCPU, at::kFloat).clone());
+  head_.dense = register_parameter("weight", initial.detach().to(at::kCPU, at::kFloat).clone(),
+                                   root_mean_square(initial));
   if (with_bias) head_.dense_bias = register_parameter("bias", at::zeros({initial.size(0)}));
   if (spec.token_map.defined()) head_.token_map = spec.token_map.to(spec.target.head->device());
 }

@@ -24,20 +24,27 @@ std::string dtype_and_shape(at::ScalarType dtype, at::IntArrayRef shape) {
 
 }  // namespace
 
-AdamW::AdamW(data::NamedTensors parameters, AdamWSettings settings)
+AdamW::AdamW(data::NamedTensors parameters, AdamWSettings settings, const std::vector<double>& rate_scales)
     : parameters_(std::move(parameters)), settings_(settings) {
-  groups_.push_back({settings.weight_decay, {}, {}, {}, {}});
-  groups_.push_back({0.0, {}, {}, {}, {}});
-  for (const auto& [name, parameter] : parameters_) {
+  TORCH_CHECK(rate_scales.empty() || rate_scales.size() == parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, parameter] = parameters_[i];
     TORCH_CHECK(parameter.scalar_type() == at::kFloat, "parameter ", name, " is not fp32");
     exp_avgs_.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
     exp_avg_sqs_.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
-    Group& group = groups_[parameter.dim() >= 2 ? 0 : 1];
+    Group& group =
+        group_of(parameter.dim() >= 2 ? settings.weight_decay : 0, rate_scales.empty() ? 1 : rate_scales[i]);
     group.parameters.push_back(parameter);
     group.exp_avgs.push_back(exp_avgs_.back());
     group.exp_avg_sqs.push_back(exp_avg_sqs_.back());
     group.steps.push_back(at::zeros({}, parameter.options().requires_grad(false)));
   }
+}
+
+AdamW::Group& AdamW::group_of(double weight_decay, double rate_scale) {
+  for (Group& group : groups_)
+    if (group.weight_decay == weight_decay && group.rate_scale == rate_scale) return group;
+  return groups_.emplace_back(Group{weight_decay, rate_scale, {}, {}, {}, {}});
 }
 
 std::vector<at::Tensor> AdamW::gradients(const std::vector<at::Tensor>& parameters) const {
@@ -76,11 +83,11 @@ double AdamW::clip_gradients(double max_norm) {
 void AdamW::step(double rate) {
   at::NoGradGuard no_grad;
   for (auto& group : groups_) {
-    if (group.parameters.empty()) continue;
     for (auto& steps : group.steps) steps.add_(1);
     at::_fused_adamw_(group.parameters, gradients(group.parameters), group.exp_avgs, group.exp_avg_sqs,
-                      /*max_exp_avg_sqs=*/{}, group.steps, rate, settings_.beta1, settings_.beta2,
-                      group.weight_decay, settings_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+                      /*max_exp_avg_sqs=*/{}, group.steps, rate * group.rate_scale, settings_.beta1,
+                      settings_.beta2, group.weight_decay, settings_.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false);
   }
 }
 

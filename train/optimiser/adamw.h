@@ -20,7 +20,8 @@ struct AdamWSettings {
 /// AdamW (torch.optim.AdamW) over named fp32 parameters, with fp32 moments.
 class AdamW {
  public:
-  AdamW(data::NamedTensors parameters, AdamWSettings settings);
+  /// rate_scales: factors of the learning rate, one for each parameter; none: 1.
+  AdamW(data::NamedTensors parameters, AdamWSettings settings, const std::vector<double>& rate_scales = {});
 
   void zero_gradients();
 
@@ -28,7 +29,7 @@ class AdamW {
   /// before the scaling.
   double clip_gradients(double max_norm);
 
-  /// One update with learning rate `rate`.  An undefined gradient counts as 0.
+  /// One update with learning rate `rate`, times each parameter's scale.  An undefined gradient counts as 0.
   void step(double rate);
 
   /// Increases the step count, on which the bias correction depends.  Weights and moments do not change.
@@ -46,18 +47,20 @@ class AdamW {
   void restore(const data::SafetensorsReader& file, const std::string& where, int64_t steps);
 
  private:
-  /// Parameters with the same weight decay, and their moments; entry i of each list is for parameter i.
+  /// Parameters with the same weight decay and scale of the rate, and their moments; entry i of each list is
+  /// for parameter i.
   struct Group {
-    double weight_decay;
+    double weight_decay, rate_scale;
     std::vector<at::Tensor> parameters, exp_avgs, exp_avg_sqs;
     std::vector<at::Tensor> steps;  // fp32 scalars: the step counts
   };
+  Group& group_of(double weight_decay, double rate_scale);
   std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) const;
 
   data::NamedTensors parameters_;
   AdamWSettings settings_;
   std::vector<at::Tensor> exp_avgs_, exp_avg_sqs_;  // first and second moments, in the order of parameters_
-  std::vector<Group> groups_;  // the same tensors: group 0 has the matrices, group 1 the vectors
+  std::vector<Group> groups_;                       // the same tensors
 };
 
 }  // namespace clover::train

@@ -96,7 +96,8 @@ void FitSettings::for_each(Self& self, Visit&& visit) {
   visit("target", self.target, "folder of the frozen language model");
   visit("data", self.data, "folder that `prepare` wrote");
   visit("init-heads", self.init_heads, "heads folder to start from");
-  visit("lr", self.lr, "highest learning rate");
+  visit("lr", self.lr,
+        "highest learning rate; matrices copied from the target learn in proportion to their size");
   visit("epochs", self.epochs, "passes over the data (a fraction is fine)");
   visit("steps", self.steps, "optimiser steps; 0: as many as --epochs takes");
   visit("batch", self.batch, "answers a step");

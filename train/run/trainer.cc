@@ -13,6 +13,19 @@
 namespace clover::train {
 namespace {
 
+/// Of the matrices of SmolLM2-135M's layers, with which the configurations' learning rates were found.
+constexpr double usual_size = 0.2;
+
+/// Factors of the learning rate.  Adam moves every weight by about the rate, whatever its size; so a matrix
+/// copied from the target, which may be ten times smaller in one model than in another, moves in proportion
+/// to its size (as in Adafactor, arXiv 1804.04235, section 8).  Others begin at zero or near the identity in
+/// every model.
+std::vector<double> rate_scales(const model::Drafter& drafter) {
+  std::vector<double> scales = drafter.target_sizes();
+  for (double& scale : scales) scale = scale > 0 ? scale / usual_size : 1;
+  return scales;
+}
+
 /// Appends metrics as numbers, to send them to other processes; read_metrics reads them back.
 void append(const StepMetrics& metrics, std::vector<double>& numbers) {
   numbers.push_back(metrics.loss);
@@ -80,10 +93,12 @@ Trainer::Trainer(const FitJob& job, Communicator& ranks)
       feature_cache_(*job.target, objective_.taps(), job.longest_sample, job.settings.feature_cache,
                      {.target_folder = job.settings.target,
                       .feature_file = job.stored_features.empty() ? "" : job.settings.feature_file}),
-      optimiser_(parameters_of(*job.drafter), {.beta1 = job.settings.beta1,
-                                               .beta2 = job.settings.beta2,
-                                               .epsilon = job.settings.eps,
-                                               .weight_decay = job.settings.weight_decay}) {
+      optimiser_(parameters_of(*job.drafter),
+                 {.beta1 = job.settings.beta1,
+                  .beta2 = job.settings.beta2,
+                  .epsilon = job.settings.eps,
+                  .weight_decay = job.settings.weight_decay},
+                 rate_scales(*job.drafter)) {
   for (const auto& [name, parameter] : parameters_of(*job.drafter)) {
     parameters_.push_back(parameter);
     gradient_size_ += parameter.numel();

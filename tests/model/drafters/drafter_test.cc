@@ -154,6 +154,30 @@ TEST_P(EveryDrafter, GradientsAgreeWithFiniteDifferences) {
   }
 }
 
+// An optimiser takes steps in proportion to them, whatever weights the drafter has now.
+TEST_P(EveryDrafter, MatricesThatBeginAsTheTargetsKnowItsSize) {
+  const auto fresh = model::make_drafter(GetParam().kind, GetParam().settings, target_->view(), {},
+                                         /*trainable=*/true, 3);
+  const auto parameters = fresh->named_parameters();
+  const std::vector<double> sizes = fresh->target_sizes();
+  ASSERT_EQ(sizes.size(), parameters.size());
+  EXPECT_EQ(sizes, drafter_->target_sizes());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto& [name, parameter] = parameters[i];
+    const bool copied = parameter.dim() == 2 && name.find("_proj.") != std::string::npos;
+    if (copied) {
+      EXPECT_GT(sizes[i], 0) << name;
+    } else if (parameter.dim() == 1) {
+      EXPECT_EQ(sizes[i], 0) << name;
+    }
+    // Zeros may stand in the place of the target's matrix, or beside it.
+    if (sizes[i] > 0 && at::all(parameter != 0).item<bool>()) {
+      const double size = parameter.detach().square().mean().sqrt().item<double>();
+      EXPECT_NEAR(sizes[i], size, 1e-4 * size) << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, EveryDrafter,
     testing::Values(

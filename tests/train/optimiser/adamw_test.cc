@@ -58,6 +58,24 @@ TEST(AdamWTest, FollowsThePublishedUpdateAndDecaysMatricesOnly) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(vector.data_ptr<float>()[i], plain_vector[i].weight, 1e-5);
 }
 
+TEST(AdamWTest, AScaledRateIsThatParametersOwn) {
+  const auto moved = [](const std::vector<double>& scales, double rate) {
+    at::Tensor matrix = at::linspace(-1, 1, 6).view({2, 3}).requires_grad_(true),
+               other = matrix.detach().clone();
+    other.requires_grad_(true);
+    AdamW optimiser({{"matrix", matrix}, {"other", other}}, {.weight_decay = 0.1}, scales);
+    for (int64_t step = 1; step <= 3; ++step) {
+      set_gradient(matrix, step);
+      set_gradient(other, step);
+      optimiser.step(rate);
+    }
+    return std::pair{matrix.detach(), other.detach()};
+  };
+  const auto scaled = moved({1, 0.25}, 0.01);
+  EXPECT_TRUE(at::equal(scaled.first, moved({}, 0.01).first));
+  EXPECT_TRUE(at::equal(scaled.second, moved({}, 0.0025).second));
+}
+
 TEST(AdamWTest, ClipsByTheNormOverAllParameters) {
   at::Tensor a = at::zeros({2}).requires_grad_(true), b = at::zeros({1}).requires_grad_(true);
   AdamW optimiser({{"a", a}, {"b", b}}, {});
