@@ -85,10 +85,15 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
     name = "quick" if arguments.quick else target.name + ("" if arguments.device == "cpu" else "-cuda")
     folder = arguments.output or ROOT / "build" / "studies" / name
     runner = Runner((start / folder).resolve(), "study")
-    runner.lock()
+    if arguments.dry_run:
+        runner.read_durations()
+    else:
+        runner.lock()
+        keep_to_one_machine(runner.folder, arguments.device)
     if arguments.quick:
-        tiny_model.make(target, runner.folder / "tiny-model")
-        target = runner.folder / "tiny-model"
+        tiny = runner.folder / f"tiny-{target.name}"
+        tiny_model.make(target, tiny)
+        target = tiny
     size = QUICK if arguments.quick else Size()
     if arguments.device != "cpu" and not arguments.quick:
         # With as many questions as fill the largest batch, ten of each of seven tasks.
@@ -113,6 +118,19 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
         write(study, runner, target)
 
 
+def keep_to_one_machine(folder: Path, device: str) -> None:
+    """Speeds of two machines, or of two paths of the kernels, are never joined in one folder of cells."""
+    told = dict(line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
+    cpu = " ".join(value.strip() for name, value in told.items() if name.strip() in ("model name", "cpu family", "model", "CPU part"))
+    here = f"{cpu or 'unknown CPU'}, {len(os.sched_getaffinity(0))} cores, device {device.split(':')[0]}" + \
+        "".join(f", {name}={os.environ[name]}" for name in ("CLOVER_CPU_PATH", "OMP_NUM_THREADS") if name in os.environ)
+    file = folder / "machine"
+    if not file.exists():
+        file.write_text(here + "\n")
+    elif file.read_text().strip() != here:
+        raise Failed(f"{folder} holds runs measured on {file.read_text().strip()}; this is {here}: give --output another folder")
+
+
 def step_milliseconds(runner: Runner, target: Path, device: str) -> float:
     """Of a pass of 16 rows: what all estimates are made from."""
     cell = Cell("how fast this machine is", "clover-infer", ["bench", "--target", target, "--device", device, "--rows", "16", "--context", "256", "--rounds", "4",
@@ -128,6 +146,8 @@ def announce(runner: Runner, studies: list[Study]) -> None:
     runner.say(f"{len(todo)} runs, about {duration(sum(seconds.values()))} in all; results go to {runner.folder}")
     for sort, count in sorts.items():
         runner.say(f"  {count:4d} x {sort}, {duration(seconds[sort])}")
+    if todo and any(len(study.stages()) > 1 for study in studies) and len(studies[0].jobs.size.learning_rates) > 1:
+        runner.say("  and more fits and evaluations while the best learning rate of a kind stands at the edge of those tried")
 
 
 def date_of(study: Study, runner: Runner) -> str:
@@ -140,7 +160,7 @@ def date_of(study: Study, runner: Runner) -> str:
 def write(study: Study, runner: Runner, target: Path) -> None:
     machine = study.machine()
     folder = runner.folder / study.name
-    notes = ROOT / "docs" / "studies" / target.name / study.name / "notes.md"  # what people add to a committed page
+    notes = folder / "notes.md"  # what people add to their page
     command = shlex.join(["scripts/study", *(word.replace(str(ROOT) + os.sep, "") for word in sys.argv[1:])])
     about = (f"Measured with {target.name} on {machine.get('gpu') or machine.get('cpu', 'an unknown CPU')}, {machine.get('threads', '?')} threads, "
              f"{'CUDA' if 'gpu' in machine else machine.get('kernels', '?')} kernels, {date_of(study, runner)}, by")

@@ -3,7 +3,7 @@
 from statistics import mean, stdev
 
 from .cells import Output
-from .common import BUDGET, Study, extra_ratio, slashed, tokens_by_task, tops
+from .common import Study, extra_ratio, slashed, tokens_by_task, tops
 from .pages import Page, draw_bars, spread, table
 
 # Name, kind and further options of `fit`; each adds one thing to the one before it.
@@ -38,16 +38,14 @@ class Ablation(Study):
                               "top5": [tops(one, 5) for one in found[rung]]} for rung, (name, _, _) in enumerate(RUNGS)]}
         means = [mean(of_rung) for of_rung in tokens]
         doubt = max((stdev(of_rung) for of_rung in tokens if len(of_rung) > 1), default=0.0)  # the widest spread over seeds
-        falls = [RUNGS[rung][0] for rung in range(1, len(RUNGS)) if means[rung] - means[rung - 1] <= doubt]
-        order = "Each ingredient adds more tokens than the seeds differ, in the published order." if not falls else \
-            f"These add no more than the seeds differ, against the published order: {', '.join(falls)}."
+        order = self.order_sentence({RUNGS[rung][0]: means[rung] - means[rung - 1] for rung in range(1, len(RUNGS))}, doubt)
         answer = (f"From Medusa's {means[0]:.2f} tokens a step Clover's ingredients lead to {means[-1]:.2f}, "
                   f"{self.extra(means)}. {order} The spread over "
                   f"{len(self.jobs.size.seeds)} seeds stands beside each figure.")
-        lines = [[name, spread(tokens[rung]), slashed(self.over_seeds(found[rung], 1)), slashed(self.over_seeds(found[rung], 5))]
+        lines = [[name, spread(tokens[rung], 3), slashed(self.over_seeds(found[rung], 1)), slashed(self.over_seeds(found[rung], 5))]
                  for rung, (name, _, _) in enumerate(RUNGS)]
-        section = (f"## Rungs\n\n{self.data_sentence()} {self.rates_sentence(recipes)} {BUDGET} guesses a step, policy `clover`; "
-                   "accuracy by head, first head first, mean over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
+        section = (f"## Versions\n\nEach version adds one ingredient to the one before it. {self.data_sentence()} {self.rates_sentence(recipes)} Accuracy by head, "
+                   "first head first, mean over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
         return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section, self.task_section(by_task)],
                     {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],
                                                            {"": means}, "tokens a step")})
@@ -57,6 +55,16 @@ class Ablation(Study):
         lines.append(["extra tokens, full over Medusa", *(extra_ratio(mean(full), mean(medusa))
                                                         for full, medusa in zip(by_task[-1].values(), by_task[0].values()))])
         return "## Tasks\n\nTokens a step, mean and spread over seeds.\n\n" + table(["", *by_task[0]], lines)
+
+    def order_sentence(self, added: dict[str, float], doubt: float) -> str:
+        """added: tokens a step of each rung beyond the one before it; doubt: what seeds differ by."""
+        loses = [f"\"{name}\"" for name, tokens in added.items() if tokens < -doubt]
+        nothing = [f"\"{name}\"" for name, tokens in added.items() if abs(tokens) <= doubt]
+        if not loses and not nothing:
+            return "Each ingredient adds more tokens than seeds differ, as the paper has it."
+        said = [f"{', '.join(names)} {what}" for names, what in ((loses, "yields fewer tokens than the version before it"),
+                                                               (nothing, "changes them by no more than seeds differ")) if names]
+        return f"Against the paper {'; '.join(said)}."
 
     def extra(self, means: list[float]) -> str:
         return f"{extra_ratio(means[-1], means[0]):.2f} times the extra tokens" if means[0] > 1 else "and Medusa yields no extra tokens"

@@ -141,7 +141,7 @@ class Runner:
             if time.monotonic() - began < 1:
                 self.say(f"another study works in {self.folder}, or saves what it has: waiting for {duration(patience)}")
             time.sleep(1)
-        self._read_ratios()
+        self.read_durations()
 
     def _take_lock(self) -> bool:
         try:
@@ -150,7 +150,7 @@ class Runner:
             return False
         return True
 
-    def _read_ratios(self) -> None:
+    def read_durations(self) -> None:
         """What earlier cells here took correct the estimates."""
         for file in sorted(self.folder.glob("cells/*/cell.json")):
             try:

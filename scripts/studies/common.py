@@ -4,10 +4,11 @@ import json
 import math
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from typing import Callable
 
 from .cells import Cell, Output
-from .jobs import Jobs, default_learning_rate, text_of
+from .jobs import Jobs, default_learning_rate
 from .pages import Page
 
 NAMES = {"medusa": "Medusa", "clover": "Clover", "clover2": "Clover-2", "hydra": "Hydra", "redrafter": "ReDrafter", "eagle": "EAGLE",
@@ -125,7 +126,16 @@ class Study:
     def evaluation(self, title: str, heads: Output) -> Output:
         return self.jobs.evaluation(title, heads, self.eval_answers, self.eval_count)
 
+    def copying(self) -> Output:
+        """Speed of `auto` without heads, which copies guesses from the text: what heads are worth shows beside this, too."""
+        return self.jobs.bench("speed without heads, by copying from the text", [], self.bench_file, len(self.bench_questions), "--draft", "off,auto",
+                               configurations=2)
+
     # Results
+
+    def copying_rows(self) -> dict[int, dict]:
+        """Of `auto` without heads, by batch size."""
+        return {row["batch_size"]: row for row in self.read(self.copying())["configurations"] if row["draft"] == "auto"}
 
     def read(self, output: Output) -> dict:
         return self.jobs.runner.read(output)
@@ -139,13 +149,21 @@ class Study:
                     return found["machine"]
         return {}
 
+    def learned_sentence(self) -> str:
+        return f"Target {self.jobs.target.name}; heads learned from its answers to {self.train_count} questions"
+
+    def speed_sentence(self) -> str:
+        return (f"Speed is that of answers of up to {self.jobs.size.bench_tokens} tokens to {len(self.bench_questions)} of the unseen questions, in "
+                f"{self.jobs.size.rounds} rounds.")
+
     def data_sentence(self) -> str:
         tasks: dict[str, int] = {}
         for record in self.questions["eval"]:
             tasks[record.get("category", "prompts")] = tasks.get(record.get("category", "prompts"), 0) + 1
         said = ", ".join(f"{count} {task}" for task, count in tasks.items())
-        return (f"Target {self.jobs.target.name}; heads learned from its answers to {self.train_count} questions; measured on {self.eval_count} "
-                f"unseen ones ({said}), none of which is among the training questions, compared by text.")
+        return (f"{self.learned_sentence()}; measured on {self.eval_count} "
+                f"unseen ones ({said}), none of which is among the training questions, compared by text. {BUDGET} guesses a step, which the policy "
+                "`clover` chooses for every kind of heads.")
 
     def rates_sentence(self, best: dict[str, tuple]) -> str:
         """Which learning rates were chosen, and where another might be better still; best: by name the kind and options of `fit`."""
@@ -153,9 +171,10 @@ class Study:
         if count == 1:
             return "Learning rates are the configurations'."
         chosen = {name: (self.best_rate(*recipe), self.rates(*recipe)) for name, recipe in best.items()}
-        at_edge = [f"{name} ({rate:g})" for name, (rate, rates) in chosen.items() if rate in (rates[0], rates[-1])]
-        said = f"Learning rates are the best on the development questions of {count} to {count + MORE_RATES}"
-        return f"{said}; at the edge of what was tried: {', '.join(at_edge)}." if at_edge else f"{said}."
+        at_edge = [f"{name} ({rate:g}, the {'highest' if rate == rates[-1] else 'lowest'} tried)" for name, (rate, rates) in chosen.items() if rate in (rates[0], rates[-1])]
+        said = (f"{count} to {count + MORE_RATES} learning rates were tried for each, and the one with the most tokens a step on the development questions "
+                "is used")
+        return f"{said}; another might be better still for {', '.join(at_edge)}." if at_edge else f"{said}."
 
 
 def is_of(row: dict, heads: Output) -> bool:
@@ -174,11 +193,24 @@ def auto_sentence(rows: list[dict], name_of: Callable[[dict], str]) -> str:
         if row["draft"] == "clover":
             place = (name_of(row), row["batch_size"])
             fixed[place] = max(fixed.get(place, 0.0), row["ratio_to_off"])
+
+    def best_fixed(name: str, size: int) -> str:
+        return f", the best fixed tree {fixed[name, size]:.2f}" if (name, size) in fixed else ""
+
     autos = [(name_of(row), row["batch_size"], row["ratio_to_off"]) for row in rows if row["draft"] == "auto"]
-    lost = [f"{name}, batch {size} ({ratio:.2f} of plain decoding, the best fixed tree {fixed[name, size]:.2f})" for name, size, ratio in autos
-            if ratio < max(0.98, 0.97 * fixed[name, size])]
-    loses = "`auto` loses more than 2 % to plain decoding or 3 % to the best fixed tree"
+    lost = [f"{name}, batch {size} ({ratio:.2f} of plain decoding{best_fixed(name, size)})" for name, size, ratio in autos
+            if ratio < max(0.98, 0.97 * fixed.get((name, size), 0))]
+    loses = "`auto` loses more than 2 % to plain decoding" + (" or 3 % to the best fixed tree" if fixed else "")
     return f"In none of {len(autos)} cases {loses}." if not lost else f"In {len(lost)} of {len(autos)} cases {loses}: {'; '.join(lost)}."
+
+
+def rounds_sentence(rows: list[dict]) -> str:
+    """How far rounds of a bench differ in tokens/s over plain decoding's of the same round."""
+    plain = {row["batch_size"]: row["rounds"] for row in rows if is_plain(row)}
+    ratios = [[alone["decode_seconds"] / round["decode_seconds"] for alone, round in zip(plain[row["batch_size"]], row["rounds"])]
+              for row in rows if not is_plain(row)]
+    ranges = [max(of_row) - min(of_row) for of_row in ratios if len(of_row) > 1]
+    return f"Between rounds these ratios differ by {mean(ranges):.2f} on average and by {max(ranges):.2f} at most." if ranges else ""
 
 
 def tokens_by_task(evaluation: dict) -> dict[str, float]:
@@ -193,7 +225,7 @@ def extra_ratio(tokens: float, others: float) -> float:
 
 
 def tops(evaluation: dict, rank: int) -> list[float]:
-    """By head: share of labels among its best `rank` guesses, in per cent, fed with the true tokens."""
+    """By head: share of right tokens among its best `rank` guesses, in per cent, where it is given the right earlier tokens."""
     return [100 * head["teacher_forced"][rank - 1] for head in evaluation["heads"]]
 
 

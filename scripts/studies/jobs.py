@@ -7,13 +7,15 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .cells import ROOT, Cache, Cell, Failed, Output, Own, Runner, Word, contents_hash
+from .cells import ROOT, Cache, Cell, Failed, Output, Own, Runner, Word, contents_hash, program
+from .requests import not_among, read_lines, read_requests, text_of
 
 DEMO_DATA = ROOT / "scripts" / "demo_data"
 STUDY_DATA = ROOT / "scripts" / "study_data"
 # Relative duration of training by kind: Medusa's is 1.
 TRAINING_COST = {"medusa": 1.0, "clover": 1.3, "clover2": 2.0, "hydra": 1.2, "redrafter": 1.7, "eagle": 2.0, "eagle3": 2.5}
 KINDS = tuple(TRAINING_COST)
+BATCH = 16  # samples of an optimiser step, in all configurations
 
 
 @dataclass
@@ -73,10 +75,8 @@ class Jobs:
             parts = {"train": train[: self.size.train_questions],
                      "dev": train[-self.size.dev_questions:],
                      "eval": held_out[: 2 * self.size.eval_questions] + self._spec_bench()}
-        seen = {text_of(record) for record in parts["dev"] + parts["eval"]}
-        parts["train"] = [record for record in parts["train"] if text_of(record) not in seen]
-        measured = {text_of(record) for record in parts["eval"]}
-        parts["dev"] = [record for record in parts["dev"] if text_of(record) not in measured]
+        parts["train"] = not_among(parts["train"], parts["dev"] + parts["eval"])
+        parts["dev"] = not_among(parts["dev"], parts["eval"])
         if not all(parts.values()):
             raise Failed(f"too few different prompts: {', '.join(f'{len(part)} {name}' for name, part in parts.items())}; give more")
         return parts
@@ -98,7 +98,7 @@ class Jobs:
         return [record for task in by_task.values() for record in task[:count]]
 
     def _split_of_prompts(self) -> dict[str, list[dict]]:
-        records = {text_of(record): record for file in self.prompts for record in read_lines(file)}
+        records = {text_of(record): record for file in self.prompts for record in read_requests(file)}
         # By hash, so that every file has its share of each part.
         found = [records[text] for text in sorted(records, key=lambda text: hashlib.sha256(text.encode()).digest())]
         measured = min(4 * self.size.eval_questions, len(found) // 4)
@@ -116,8 +116,7 @@ class Jobs:
         """Writes requests where cells read them from."""
         path = self.runner.folder / "questions" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        numbered = [{**record, "id": number} if "custom_id" not in record else {**record, "custom_id": str(number)}
-                    for number, record in enumerate(records)]  # ids of several files may be the same
+        numbered = [{**record, "id": number} for number, record in enumerate(records)]  # ids of several files may be the same
         text = "".join(json.dumps(record) + "\n" for record in numbered)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
@@ -153,18 +152,22 @@ class Jobs:
         that a fit records is all of it."""
         words = ["fit", "--config", ROOT / "configs" / f"{kind}.toml", *self.of_target(), "--data", store, "--output", Own("run"),
                  "--lr", f"{learning_rate:g}", "--epochs", f"{self.size.epochs:g}", "--seed", str(seed), "--eval-every", "0",
-                 "--eval-prompts", "0", "--warmup", "10" if count > 100 else "1", "--checkpoint-every", "20", *options]
+                 "--eval-prompts", "0", "--warmup", str(self.warmup_steps(count)), "--checkpoint-every", "20", *options]
         if features:
-            words += ["--feature-file", Cache(self.runner.folder / "features" / f"{store.cell.key}-{taps_of(words)}")]
+            words += ["--feature-file", Cache(self.runner.folder / "features" / f"{features_name(store, words)}")]
         seconds = 5 + TRAINING_COST[kind] * count * self.size.answer_tokens * self.size.epochs * self.step_ms / 24e3
         title = f"fit {label or kind}, learning rate {learning_rate:g}" + (f", seed {seed}" if seed != 1 else "")
         return Output(Cell(title, "clover-train", words, f"fit {kind}", seconds, resume=["--resume", "auto"]), "run/last")
+
+    def warmup_steps(self, count: int) -> int:
+        """Ten, or a quarter of the steps of a shorter fit."""
+        return max(1, min(10, round(self.size.epochs * (count // BATCH + 1) / 4)))
 
     def evaluation(self, title: str, heads: Output, answers: Output, count: int) -> Output:
         """Accuracy by head and tokens a step with four guesses, policy `clover`, on the questions of `answers`."""
         words = ["eval", *self.of_target(), "--heads", heads, "--input", answers, "--json", Own("eval.json"), "--limit", "1000000",
                  "--max-tokens", str(self.size.answer_tokens), "--max-batch", "16",
-                 "--feature-file", Cache(self.runner.folder / "features" / f"{answers.cell.key}-{taps_of(heads.cell.words)}")]
+                 "--feature-file", Cache(self.runner.folder / "features" / f"{features_name(answers, heads.cell.words)}")]
         seconds = 3 + count * self.size.answer_tokens * self.step_ms / 30e3
         return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
 
@@ -182,40 +185,12 @@ class Jobs:
         return Output(Cell(title, "clover-infer", words, "bench", seconds), "bench.json")
 
 
-def asked_texts(record: dict) -> list[str]:
-    """What the model is asked: a text for each message that is not an answer."""
-    record = record.get("body") or record  # of an OpenAI request
-    if "messages" in record:
-        asked = [message.get("content") for message in record["messages"] if message.get("role") != "assistant"]
-    elif "turns" in record:
-        asked = record["turns"]
-    else:
-        asked = [record.get("prompt") or record.get("question") or record.get("instruction") or record]
-    return [part if isinstance(part, str) else json.dumps(part, sort_keys=True) for part in asked]
-
-
-def text_of(record: dict) -> str:
-    """What is asked, in one spelling, so that the same question is known again whatever its record looks like."""
-    record = record.get("body") or record
-    asked = " ".join(asked_texts(record))
-    beside = [json.dumps(record[name], sort_keys=True) for name in ("system", "documents", "tools") if record.get(name)]
-    return re.sub(r"[\s.,;:!?\"'`]+", " ", " ".join([asked, *beside])).strip().lower()
-
-
-def read_lines(file: Path) -> list[dict]:
-    try:
-        # Not splitlines, which also cuts at characters that stand within JSON texts.
-        records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
-    except (OSError, ValueError) as error:
-        raise Failed(f"{file}: expected JSON lines: {error}") from None
-    for record in records:
-        if not isinstance(record, dict):
-            raise Failed(f"{file}: expected an object on each line, found {record!r}")
-    return records
+def features_name(data: Output, fit: list[Word]) -> str:
+    """Of a file of the target's features for data: of one version of the program, and of what the heads of a fit read."""
+    return f"{data.cell.key}-{contents_hash(program('clover-train'))[:8]}-{taps_of(fit)}"
 
 
 def taps_of(fit: list[Word]) -> str:
-    """Names what the heads of a fit read of the target: a feature file holds the features of one choice."""
     if "--tap-layers" in fit:
         return "taps-" + fit[fit.index("--tap-layers") + 1].replace(",", "-")
     return "taps" if ROOT / "configs" / "eagle3.toml" in fit else "last"

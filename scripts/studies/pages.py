@@ -22,13 +22,26 @@ class Page:
     def write(self, folder: Path, about: str, command: str, machine: dict, notes: str) -> None:
         """notes: Markdown that people have added, such as what was tried without effect; shown behind the figures."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "study.json").write_text(json.dumps({"about": about, "command": command, "machine": machine, **self.figures}, indent=1) + "\n")
+        figures = without_nan({"about": about, "command": command, "machine": machine, **self.figures})
+        (folder / "study.json").write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n")
         for name, draw in self.plots.items():
             draw_plot(folder / name, draw)
         images = [f"![{name.removesuffix('.png').replace('-', ' ')}]({name})" for name in self.plots]
         measured = [f"# {self.title}", self.answer, *images[:1], *self.sections, *images[1:]]
         parts = [wrapped("\n\n".join(measured)), *([notes.strip()] if notes.strip() else []), wrapped(f"{about}\n\n```sh\n{command}\n```")]
         (folder / "study.md").write_text("\n\n".join(parts) + "\n")
+
+
+def without_nan(value):
+    """The same with null in place of what is no number, which JSON cannot say."""
+    match value:
+        case dict():
+            return {name: without_nan(one) for name, one in value.items()}
+        case list() | tuple():
+            return [without_nan(one) for one in value]
+        case float() if math.isnan(value):
+            return None
+    return value
 
 
 def wrapped(markdown: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from .cells import Cell, Output, Own
 from .common import Study
-from .jobs import STUDY_DATA, read_lines
+from .jobs import STUDY_DATA
 from .pages import Page, draw_lines, table
+from .requests import read_lines
 
 TEMPERATURES = (0.0, 0.4, 0.7, 1.0)
 MODES = ("plain", "match", "typical")
@@ -17,6 +18,7 @@ NAMES = {"plain": "plain decoding", "match": "exact (`match`)", "typical": "typi
 BATCH = 4
 DRAWS = 2000  # of one prompt, for the test of the distribution
 TOKENS = 3  # of each draw
+DIFFERENT = 0.001  # p below which two distributions are said to differ
 TOP_K = 4  # so that the distribution has few outcomes
 
 
@@ -72,7 +74,7 @@ class Sampling(Study):
                 rows.append({"temperature": temperature, "mode": mode, "tokens_per_step": report["tokens_per_step"],
                              "tokens_per_second": report["tokens_per_second"],
                              "differ": sum(one["token_ids"] != other["token_ids"] for one, other in zip(found, plain)),
-                             "right": sum(is_right(one) for one in found), "answers": len(found)})
+                             "right": None if self.jobs.prompts else sum(is_right(one) for one in found), "answers": len(found)})
         reference = outcomes(self.answers(self.drawn("plain")))
         probabilities = {name: two_sample_p(reference, outcomes(self.answers(report))) for name, report in
                          {"plain": self.drawn("plain", seed=2), "match": self.drawn("match"), "typical": self.drawn("typical")}.items()}
@@ -89,8 +91,9 @@ class Sampling(Study):
         count = hottest["plain"]["answers"]
         return (f"At temperature {TEMPERATURES[-1]:g} typical acceptance yields {hottest['typical']['tokens_per_step']:.2f} tokens a step where exact "
                 f"verification yields {hottest['match']['tokens_per_step']:.2f}. {exact} of {count * len(TEMPERATURES)} "
-                f"answers under exact verification differ from plain decoding's with the same seed; a test of its distribution gives p = {probabilities['match']:.2g}, one of typical "
-                f"acceptance's p = {probabilities['typical']:.2g}.{self.right_sentence(hottest)}")
+                f"answers under exact verification differ from plain decoding's with the same seed. A test of {self.jobs.size.draws} short answers shows "
+                f"{shown(probabilities['match'])} between the distributions of exact verification and of plain decoding, and "
+                f"{shown(probabilities['typical'])} for typical acceptance.{self.right_sentence(hottest)}")
 
     def right_sentence(self, hottest: dict[str, dict]) -> str:
         if self.jobs.prompts:  # whose right answers are not known
@@ -114,7 +117,11 @@ class Sampling(Study):
                  ["typical acceptance", f"{probabilities['typical']:.3g}"]]
         return (f"## Distribution\n\n{self.jobs.size.draws} draws of {TOKENS} tokens behind one prompt at temperature 1.5, top-k {TOP_K}, against as "
                 "many of plain decoding: probability of a difference as large by chance (chi-squared of two samples, outcomes expected "
-                "less than five times joined). Below 0.001 the distribution is another one.\n\n" + table(["", "p"], lines))
+                f"less than five times joined). Below {DIFFERENT:g} the distribution is another one.\n\n" + table(["", "p"], lines))
+
+
+def shown(p: float) -> str:
+    return "nothing, since the draws are too much alike," if math.isnan(p) else f"{'a' if p < DIFFERENT else 'no'} difference (p = {p:.2g})"
 
 
 def plain_of(rows: list[dict], row: dict) -> dict:
@@ -149,7 +156,7 @@ def two_sample_p(one: Counter, other: Counter) -> float:
     if sum(rare) >= 10:
         pairs.append(rare)
     if len(pairs) < 2:
-        return 1.0
+        return math.nan  # too few different outcomes for a test
     statistic = sum((a - b) ** 2 / (a + b) for a, b in pairs)
     return upper_chi_squared(statistic, len(pairs) - 1)
 

@@ -6,8 +6,9 @@ from statistics import mean, stdev
 
 from .cells import Output
 from .common import Study, auto_sentence, is_plain
-from .jobs import asked_texts, default_learning_rate
+from .jobs import default_learning_rate
 from .pages import Page, draw_lines, spread, table
+from .requests import user_texts
 
 BUDGETS = (2, 4, 8, 16, 32)
 TOKENS_A_WORD = 1.4
@@ -61,7 +62,7 @@ class Sensitivity(Study):
     def other_words(self) -> list[str]:
         """Of questions that no heads learned from, if there are others."""
         others = self.jobs.unused_questions() or self.questions["train"]
-        return " ".join(text for record in others for text in asked_texts(record)).split()
+        return " ".join(text for record in others for text in user_texts(record)).split()
 
     def long_questions(self, context: int) -> list[dict]:
         """The development questions behind about `context` tokens of other questions, which are not to be answered."""
@@ -70,7 +71,7 @@ class Sensitivity(Study):
         for number, record in enumerate(self.dev_bench_questions):
             start = number * 97 % max(1, len(words) - int(length))
             before = " ".join(words[start:start + int(length)])
-            chosen.append({"messages": [{"role": "user", "content": f"Notes: {before}\n\nNow answer: {' '.join(asked_texts(record))}"}]})
+            chosen.append({"messages": [{"role": "user", "content": f"Notes: {before}\n\nNow answer: {' '.join(user_texts(record))}"}]})
         return chosen
 
     def seed_evaluation(self, share: float, seed: int) -> Output:

@@ -4,9 +4,10 @@ import math
 from statistics import mean
 
 from .cells import Output
-from .common import ALL, BUDGET, Study, extra_ratio, tokens_by_task
+from .common import ALL, Study, extra_ratio, tokens_by_task
 from .jobs import default_learning_rate
 from .pages import Page, draw_bars, spread, table
+from .requests import not_among, read_lines
 
 
 class Synthesis(Study):
@@ -40,8 +41,14 @@ class Synthesis(Study):
         return (f"Clover heads that learned from {self.train_count} conversations which the model made up alone yield {made_up:.2f} tokens a step, heads that "
                 f"learned from its answers to as many questions {asked:.2f}: {yielded}.{others}")
 
+    def overlap_sentence(self) -> str:
+        """Whether the model made up a question that is measured."""
+        made_up = read_lines(self.jobs.runner.path(self.jobs.synthesized(self.train_count)))
+        overlap = len(made_up) - len(not_among(made_up, self.questions["eval"]))
+        return f"{overlap or 'None'} of the {len(made_up)} conversations ask{'s' if overlap < 2 else ''} what is measured, compared by text."
+
     def section(self, by_task: dict, shares: dict[str, float]) -> str:
         lines = [[name, *map(spread, tasks.values())] for name, tasks in by_task.items()] + [["share of the extra tokens", *shares.values()]]
         return (f"## Tasks\n\n{self.data_sentence()} The other heads learned from as many conversations of `clover-train synthesize`, of which answers "
-                f"longer than {self.jobs.size.answer_tokens} tokens are dropped; those to questions are cut there. {BUDGET} guesses a step, policy "
-                "`clover`; mean and spread over seeds.\n\n" + table(["learned from", *shares], lines))
+                f"longer than {self.jobs.size.answer_tokens} tokens are dropped; those to questions are cut there. {self.overlap_sentence()} Mean and "
+                "spread over seeds.\n\n" + table(["learned from", *shares], lines))

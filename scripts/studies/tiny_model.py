@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def make(source: Path, folder: Path) -> None:
-    """Writes it to `folder`, unless it is there."""
+    """Writes it to `folder`, unless it is there.  Biases and norms of heads are those of Qwen2 and Qwen3."""
     if (folder / "config.json").exists():
         return
     import torch
@@ -30,6 +30,10 @@ def make(source: Path, folder: Path) -> None:
                     name + "self_attn.v_proj.weight": random(kv, hidden), name + "self_attn.o_proj.weight": random(hidden, hidden),
                     name + "mlp.gate_proj.weight": random(inner, hidden), name + "mlp.up_proj.weight": random(inner, hidden),
                     name + "mlp.down_proj.weight": random(hidden, inner)}
+        if config.get("model_type") == "qwen2" or config.get("attention_bias"):
+            tensors |= {name + f"self_attn.{part}_proj.bias": random(width) for part, width in (("q", hidden), ("k", kv), ("v", kv))}
+        if config.get("model_type") == "qwen3":
+            tensors |= {name + f"self_attn.{part}_norm.weight": ones[:hidden // heads].clone() for part in "qk"}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
     for file in ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",

@@ -17,7 +17,8 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from studies import break_even, cells, common, jobs, pages, sampling, table  # noqa: E402
+import study  # noqa: E402
+from studies import ablation, break_even, cells, common, jobs, pages, requests, sampling, table  # noqa: E402
 
 # Writes its arguments to `runs`, and fails while a file `fail` stands beside the program.
 PROGRAM = """#!/bin/sh
@@ -131,7 +132,7 @@ class Questions(unittest.TestCase):
         return jobs.Jobs(cells.Runner(folder, "test"), folder, jobs.Size(), "cpu", 10, list(prompts)).questions()
 
     def assert_apart(self, parts):
-        texts = {name: {jobs.text_of(record) for record in records} for name, records in parts.items()}
+        texts = {name: {requests.text_of(record) for record in records} for name, records in parts.items()}
         self.assertFalse(texts["train"] & (texts["dev"] | texts["eval"]))
         self.assertFalse(texts["dev"] & texts["eval"])
 
@@ -139,12 +140,40 @@ class Questions(unittest.TestCase):
         parts = self.parts()
         self.assert_apart(parts)
         self.assertEqual(len({record["category"] for record in parts["eval"]}), 7)
-        answered = {jobs.text_of(record) for record in jobs.read_lines(jobs.STUDY_DATA / "gsm8k.jsonl")}
-        self.assertFalse(answered & {jobs.text_of(record) for record in parts["train"]})
+        answered = {requests.text_of(record) for record in requests.read_lines(jobs.STUDY_DATA / "gsm8k.jsonl")}
+        self.assertFalse(answered & {requests.text_of(record) for record in parts["train"]})
 
     def test_a_question_is_known_in_another_record(self):
-        self.assertEqual(jobs.text_of({"prompt": "What is rain?"}),
-                         jobs.text_of({"messages": [{"role": "user", "content": " What is  RAIN"}]}))
+        self.assertEqual(requests.text_of({"prompt": "What is rain?"}),
+                         requests.text_of({"messages": [{"role": "user", "content": " What is  RAIN"}]}))
+
+    def test_a_question_is_known_within_a_conversation_and_behind_a_system_message(self):
+        alone = {"prompt": "What is rain?"}
+        again = [{"turns": ["What is rain?", "And snow?"]}, {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "what is rain"}]},
+                 {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is rain?"}]}]}]
+        for record in again:
+            self.assertEqual(requests.not_among([alone], [record]), [])
+            self.assertEqual(requests.not_among([record], [alone]), [])
+        others = [{"turns": ["Say something.", "What is rain?"]}, {"messages": [{"role": "user", "content": "What is rain?"}], "documents": ["x"]}]
+        self.assertEqual(requests.not_among(others, [alone]), others)
+
+    def requests(self, *records):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (folder / "mine.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        return requests.read_requests(folder / "mine.jsonl")
+
+    def test_users_requests_are_what_they_ask_alone(self):
+        messages = [{"role": "user", "content": "Hello"}]
+        self.assertEqual(self.requests({"prompt": ["a", "b"], "temperature": 0.7, "seed": 1, "max_tokens": 1000, "id": 4},
+                                       {"custom_id": "x", "url": "/v1/chat/completions", "body": {"model": "m", "messages": messages, "top_p": 0.1}},
+                                       {"turns": ["c"], "category": ["d"], "metadata": {"answer": "Paris"}}),
+                         [{"prompt": "a"}, {"prompt": "b"}, {"messages": messages}, {"turns": ["c"], "category": '["d"]'}])
+
+    def test_requests_that_ask_nothing_are_refused_with_their_place(self):
+        for record, found in (({"question": "a"}, "found none"), ({"body": "a"}, "found none"), ({"prompt": "a", "turns": ["a"]}, "prompt and turns"),
+                              ({"messages": ["a"]}, "messages: expected a list of objects"), ({"turns": "a"}, "turns: expected a list of texts")):
+            with self.assertRaisesRegex(cells.Failed, f"mine.jsonl, request 2: .*{found}"):
+                self.requests({"prompt": "a"}, record)
 
     def test_prompts_of_ones_own_are_shared_out(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -156,6 +185,15 @@ class Questions(unittest.TestCase):
         file.write_text(json.dumps({"prompt": "alone"}) + "\n")
         with self.assertRaisesRegex(cells.Failed, "too few different prompts"):
             self.parts([file])
+
+
+class Machines(unittest.TestCase):
+    def test_speeds_of_two_are_not_joined(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        study.keep_to_one_machine(folder, "cpu")
+        study.keep_to_one_machine(folder, "cpu")
+        with mock.patch.dict(os.environ, {"CLOVER_CPU_PATH": "portable"}), self.assertRaisesRegex(cells.Failed, "CLOVER_CPU_PATH=portable: give --output"):
+            study.keep_to_one_machine(folder, "cpu")
 
 
 class LearningRates(unittest.TestCase):
@@ -198,6 +236,13 @@ class Statistics(unittest.TestCase):
         self.assertLess(sampling.two_sample_p(Counter(a=600, b=400), Counter(a=500, b=500)), 1e-4)
         self.assertGreater(sampling.two_sample_p(Counter(a=510, b=490), Counter(a=490, b=510)), 0.1)
 
+    def test_draws_that_are_all_alike_are_no_test(self):
+        self.assertTrue(math.isnan(sampling.two_sample_p(Counter(a=1000), Counter(a=1000))))
+
+    def test_heads_pay_when_they_have_saved_what_they_cost(self):
+        self.assertAlmostEqual(break_even.tokens_until(100, 50, 100), 10_000)  # a hundredth of a second for each token
+        self.assertIsNone(break_even.tokens_until(100, 50, 50))
+
     def test_an_answer_is_right_by_its_last_number(self):
         answer = {"text": "5 apples cost 2 each, so $1,010.", "metadata": {"answer": "1010"}}
         self.assertTrue(sampling.is_right(answer))
@@ -216,6 +261,19 @@ class Pages(unittest.TestCase):
         said = common.auto_sentence(rows, lambda row: "Clover")
         self.assertIn("In 2 of 4 cases", said)
         self.assertIn("Clover, batch 8 (1.10 of plain decoding, the best fixed tree 1.20)", said)
+
+    def test_the_ablation_tells_losses_from_no_change(self):
+        said = ablation.Ablation(mock.Mock()).order_sentence({"one": 0.1, "two": -0.03, "three": 0.005}, 0.01)
+        self.assertRegex(said, '"two" yields fewer tokens .*; "three" changes them by no more than seeds differ')
+        self.assertIn("as the paper has it", ablation.Ablation(mock.Mock()).order_sentence({"one": 0.1}, 0.01))
+
+    def test_rounds_are_compared_with_plain_decoding_of_the_same_round(self):
+        rows = [{"draft": draft, "batch_size": 1, "rounds": [{"decode_seconds": seconds} for seconds in took]}
+                for draft, took in (("off", (2.0, 4.0)), ("auto", (1.0, 2.0)), ("clover", (1.0, 4.0)))]
+        self.assertIn("0.50 on average and by 1.00 at most", common.rounds_sentence(rows))
+
+    def test_what_is_no_number_is_null_in_json(self):
+        self.assertEqual(pages.without_nan({"a": [math.nan, (1, math.nan)]}), {"a": [None, [1, None]]})
 
     def test_numbers_are_aligned_and_gaps_shown(self):
         self.assertEqual(pages.table(["a", "b"], [["x", 1.234], ["y", float("nan")]]),
