@@ -28,7 +28,7 @@ class Page:
             draw_plot(folder / name, draw)
         images = [f"![{name.removesuffix('.png').replace('-', ' ')}]({name})" for name in self.plots]
         measured = [f"# {self.title}", self.answer, *images[:1], *self.sections, *images[1:]]
-        parts = [wrapped("\n\n".join(measured)), *([notes.strip()] if notes.strip() else []), wrapped(f"{about}\n\n```sh\n{command}\n```")]
+        parts = [wrapped("\n\n".join(measured)), *([notes.strip()] if notes.strip() else []), wrapped(f"{about}\n\n```sh\n{continued(command)}\n```")]
         (folder / "study.md").write_text("\n\n".join(parts) + "\n")
 
 
@@ -49,6 +49,11 @@ def wrapped(markdown: str) -> str:
     paragraphs = markdown.split("\n\n")
     return "\n\n".join(part if part.startswith(("#", "|", "!", "```")) else textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
                        for part in paragraphs)
+
+
+def continued(command: str) -> str:
+    """The same in lines of at most 100 characters, as long as no word is quoted."""
+    return command if "'" in command else " \\\n    ".join(textwrap.wrap(command, 94, break_long_words=False, break_on_hyphens=False))
 
 
 def draw_plot(file: Path, draw: Callable) -> None:
