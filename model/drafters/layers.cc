@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "kernels/linear/linear.h"
 #include "kernels/rows/activation.h"
 #include "kernels/rows/rms_norm.h"
@@ -17,11 +19,13 @@ at::Tensor rounded_vector(const at::Tensor& vector, at::ScalarType dtype) {
 }
 
 double root_mean_square(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kFloat).square().mean().sqrt().item<double>();
+  return at::linalg_vector_norm(tensor.detach(), 2, c10::nullopt, /*keepdim=*/false, at::kFloat)
+             .item<double>() /
+         std::sqrt(static_cast<double>(tensor.numel()));
 }
 
-Linear::Linear(int64_t outputs, int64_t inputs, bool with_bias, double target_size) {
-  weight = register_parameter("weight", at::zeros({outputs, inputs}), target_size);
+Linear::Linear(int64_t outputs, int64_t inputs, bool with_bias, double target_rms) {
+  weight = register_parameter("weight", at::zeros({outputs, inputs}), target_rms);
   if (with_bias) bias = register_parameter("bias", at::zeros({outputs}));
 }
 

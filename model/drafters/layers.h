@@ -24,8 +24,8 @@ double root_mean_square(const at::Tensor& tensor);
 /// y = x W^T + b: x [R, K] -> fp32 [R, N]; b is optional.
 class Linear : public Module {
  public:
-  /// Weight and bias begin as zeros.  target_size: of the weight, as in Module::target_sizes().
-  Linear(int64_t outputs, int64_t inputs, bool with_bias, double target_size = 0);
+  /// Weight and bias begin as zeros.  target_rms: of the weight, as in Module::target_rms().
+  Linear(int64_t outputs, int64_t inputs, bool with_bias, double target_rms = 0);
   /// `training_dtype`: x and W are rounded to it when trainable.
   at::Tensor forward(const at::Tensor& x, at::ScalarType training_dtype) const;
   void pack(at::ScalarType dtype) override {

@@ -21,9 +21,9 @@ std::vector<at::Tensor> Module::parameters() const {
   return result;
 }
 
-std::vector<double> Module::target_sizes() const {
-  std::vector<double> result = own_sizes_;
-  for (const auto& [name, part] : parts_) std::ranges::copy(part->target_sizes(), std::back_inserter(result));
+std::vector<double> Module::target_rms() const {
+  std::vector<double> result = own_target_rms_;
+  for (const auto& [name, part] : parts_) std::ranges::copy(part->target_rms(), std::back_inserter(result));
   return result;
 }
 
@@ -47,10 +47,10 @@ void Module::to(at::Device device) {
   for (auto& [name, part] : parts_) part->to(device);
 }
 
-at::Tensor Module::register_parameter(std::string name, at::Tensor initial, double target_size) {
+at::Tensor Module::register_parameter(std::string name, at::Tensor initial, double target_rms) {
   initial.set_requires_grad(true);
   own_parameters_.emplace_back(std::move(name), initial);
-  own_sizes_.push_back(target_size);
+  own_target_rms_.push_back(target_rms);
   return initial;
 }
 

@@ -25,7 +25,7 @@ class Module {
   std::vector<at::Tensor> parameters() const;  // in the same order
   /// In the same order, of each matrix that begins as one of the target's or stands in its place: the root
   /// mean square of the target's; of other parameters 0.
-  std::vector<double> target_sizes() const;
+  std::vector<double> target_rms() const;
   /// The parameter of that name; std::out_of_range when there is none.
   at::Tensor parameter(const std::string& name) const;
 
@@ -41,8 +41,8 @@ class Module {
  protected:
   Module() = default;
   /// Registers `initial`, makes it require gradients and returns it.
-  /// target_size: as in target_sizes().
-  at::Tensor register_parameter(std::string name, at::Tensor initial, double target_size = 0);
+  /// target_rms: as in target_rms().
+  at::Tensor register_parameter(std::string name, at::Tensor initial, double target_rms = 0);
   template <class Part>
   std::shared_ptr<Part> register_module(std::string name, std::shared_ptr<Part> part) {
     parts_.emplace_back(std::move(name), part);
@@ -50,8 +50,8 @@ class Module {
   }
 
  private:
-  NamedParameters own_parameters_;  // without those of submodules
-  std::vector<double> own_sizes_;   // target_sizes() of them
+  NamedParameters own_parameters_;      // without those of submodules
+  std::vector<double> own_target_rms_;  // target_rms() of them
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> parts_;
 };
 

@@ -33,10 +33,10 @@ class BreakEven(Study):
         rows = self.read(self.speed())["configurations"]
         plain = {row["batch_size"]: row["tokens_per_second"] for row in rows if is_plain(row)}
         copied = {size: row["ratio_to_off"] for size, row in self.copying_rows().items()}
+        heads = {kind: self.costed_heads(kind) for kind in self.kinds}
         kinds = {}
         for kind in self.kinds:
-            heads = self.costed_heads(kind)
-            with_heads = {row["batch_size"]: row for row in rows if row["draft"] == "auto" and is_of(row, heads)}
+            with_heads = {row["batch_size"]: row for row in rows if row["draft"] == "auto" and is_of(row, heads[kind])}
             kinds[kind] = {
                 "cost": with_heads[sizes[0]]["training_cost"],
                 "saved_seconds_per_1000_tokens": {size: 1000 / plain[size] - 1000 / row["tokens_per_second"]
@@ -48,7 +48,7 @@ class BreakEven(Study):
                 "ratio_to_plain": {size: row["ratio_to_off"] for size, row in with_heads.items()}}
         return Page(f"When heads have paid for themselves: {self.jobs.target.name}", self.answer(kinds),
                     {"plain_tokens_per_second": plain, "copying_ratio_to_plain": copied, "kinds": kinds},
-                    [self.section(kinds), self.speed_section(plain, copied, kinds, rows)], {"break-even.png": lambda axes: draw_bars(
+                    [self.section(kinds), self.speed_section(plain, copied, kinds, rows, heads)], {"break-even.png": lambda axes: draw_bars(
                         axes, [f"batch {size}" for size in sizes],
                         {NAMES[kind]: [of["saved_seconds_per_1000_tokens"][size] for size in sizes] for kind, of in kinds.items()},
                         "seconds saved for 1000 tokens")})
@@ -76,15 +76,18 @@ class BreakEven(Study):
                   *(f"saved for 1000 tokens, batch {size}, s" for size in sizes), *(f"answers until it pays, batch {size}" for size in sizes),
                   *(f"beside copying alone, batch {size}" for size in sizes)]
         return (f"## Cost and gain\n\n{self.learned_sentence()}. {self.speed_sentence()} Heads decode under `auto`; an answer counts as {TOKENS_AN_ANSWER} "
-                "tokens; the last columns count what heads save beyond `auto` without them, where that is faster than plain decoding. The cost is wall-clock time on the machine that "
+                "tokens; the last columns count what heads save beyond `auto` without them, where that is faster than plain decoding. The cost "
+                "is wall-clock time on the machine that "
                 "decodes: the target's answers to the training questions, `prepare`, and the fit. Choosing among learning rates is not "
                 f"counted, nor is loading. Each fit computes the target's features itself. {energy}\n\n" + table(header, lines))
 
-    def speed_section(self, plain: dict, copied: dict, kinds: dict, rows: list[dict]) -> str:
+    def speed_section(self, plain: dict, copied: dict, kinds: dict, rows: list[dict], heads: dict[str, Output]) -> str:
         sizes = self.jobs.size.batch_sizes
-        lines = [["no heads", *(copied[size] for size in sizes)], *([NAMES[kind], *(of["ratio_to_plain"][size] for size in sizes)] for kind, of in kinds.items())]
+        ratios = {"no heads": copied, **{NAMES[kind]: of["ratio_to_plain"] for kind, of in kinds.items()}}
+        lines = [[name, *(of[size] for size in sizes)] for name, of in ratios.items()]
         alone = ", ".join(f"{plain[size]:.0f} at batch {size}" for size in sizes)
-        autos = auto_sentence([row for row in rows if not is_plain(row)], lambda row: next(NAMES[kind] for kind in self.kinds if is_of(row, self.costed_heads(kind))))
+        autos = auto_sentence([row for row in rows if not is_plain(row)],
+                              lambda row: next(NAMES[kind] for kind, of_kind in heads.items() if is_of(row, of_kind)))
         return (f"## Speed\n\nTokens/s of `auto` over plain decoding's, which are {alone}. {rounds_sentence(rows)} {autos}\n\n" +
                 table(["", *(f"batch {size}" for size in sizes)], lines))
 

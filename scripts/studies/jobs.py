@@ -154,20 +154,20 @@ class Jobs:
                  "--lr", f"{learning_rate:g}", "--epochs", f"{self.size.epochs:g}", "--seed", str(seed), "--eval-every", "0",
                  "--eval-prompts", "0", "--warmup", str(self.warmup_steps(count)), "--checkpoint-every", "20", *options]
         if features:
-            words += ["--feature-file", Cache(self.runner.folder / "features" / f"{features_name(store, words)}")]
+            words += ["--feature-file", Cache(self.runner.folder / "features" / features_name(store, words))]
         seconds = 5 + TRAINING_COST[kind] * count * self.size.answer_tokens * self.size.epochs * self.step_ms / 24e3
         title = f"fit {label or kind}, learning rate {learning_rate:g}" + (f", seed {seed}" if seed != 1 else "")
         return Output(Cell(title, "clover-train", words, f"fit {kind}", seconds, resume=["--resume", "auto"]), "run/last")
 
     def warmup_steps(self, count: int) -> int:
         """Ten, or a quarter of the steps of a shorter fit."""
-        return max(1, min(10, round(self.size.epochs * (count // BATCH + 1) / 4)))
+        return max(1, min(10, round(self.size.epochs * math.ceil(count / BATCH) / 4)))
 
     def evaluation(self, title: str, heads: Output, answers: Output, count: int) -> Output:
         """Accuracy by head and tokens a step with four guesses, policy `clover`, on the questions of `answers`."""
         words = ["eval", *self.of_target(), "--heads", heads, "--input", answers, "--json", Own("eval.json"), "--limit", "1000000",
                  "--max-tokens", str(self.size.answer_tokens), "--max-batch", "16",
-                 "--feature-file", Cache(self.runner.folder / "features" / f"{features_name(answers, heads.cell.words)}")]
+                 "--feature-file", Cache(self.runner.folder / "features" / features_name(answers, heads.cell.words))]
         seconds = 3 + count * self.size.answer_tokens * self.step_ms / 30e3
         return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
 

@@ -18,6 +18,10 @@ PUBLISHED = {
 }
 
 
+def name_of(kind: str | None) -> str:
+    return NAMES[kind] if kind else "no heads"
+
+
 class Table(Study):
     name = "table"
 
@@ -78,14 +82,13 @@ class Table(Study):
         sizes, lines = self.jobs.size.batch_sizes, []
         for kind, draft in [(None, "off"), (None, "auto"), *((kind, draft) for draft in ("clover", "auto") for kind in self.kinds)]:
             found = [self.of(rows, kind, draft, size) for size in sizes]
-            name = f"{NAMES[kind]}, {f'{BUDGET} guesses' if draft == 'clover' else '`auto`'}" if kind else \
-                "no heads, `auto`" if draft == "auto" else "plain decoding"
+            name = "plain decoding" if draft == "off" else f"{name_of(kind)}, {'`auto`' if draft == 'auto' else f'{BUDGET} guesses'}"
             medusa = [self.of(rows, "medusa", draft, size)["tokens_per_second"] if kind else float("nan") for size in sizes]
             lines.append([name, found[0]["tokens_per_step"], *(f"{row['tokens_per_second']:.0f}" for row in found),
                           *(row["ratio_to_off"] for row in found),
                           *(row["tokens_per_second"] / other for row, other in zip(found, medusa))])
         header = ["", f"tokens a step, batch {sizes[0]}", *(f"{what}{size}" for what in ("tokens/s, batch ", "to plain, ", "to Medusa, ") for size in sizes)]
-        autos = auto_sentence([row for row in rows if row["draft"] != "off"], lambda row: NAMES[row["kind"]] if row["kind"] else "no heads")
+        autos = auto_sentence([row for row in rows if row["draft"] != "off"], lambda row: name_of(row["kind"]))
         return (f"## Speed\n\n{self.speed_sentence()} All kinds were measured in one run, `auto` without heads in another, each beside plain decoding; "
                 "tokens/s are also shown over plain decoding's and over Medusa's under the same policy. `auto` copies guesses from the text, too, where "
                 f"that pays. {rounds} {autos}\n\n" + table(header, lines))
@@ -116,7 +119,7 @@ class Table(Study):
     def draw(self, axes, rows: list[dict]) -> None:
         sizes = self.jobs.size.batch_sizes
         draw_bars(axes, [f"batch {size}" for size in sizes],
-                  {NAMES[kind] if kind else "no heads": [self.of(rows, kind, "auto", size)["ratio_to_off"] for size in sizes]
+                  {name_of(kind): [self.of(rows, kind, "auto", size)["ratio_to_off"] for size in sizes]
                    for kind in [None, *self.kinds]},
                   "tokens/s over plain decoding, auto")
         axes.axhline(1, color="grey", linewidth=0.8)

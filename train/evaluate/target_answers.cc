@@ -48,13 +48,12 @@ std::vector<int32_t> text_of(const EvalPrompt& prompt, std::span<const int64_t> 
   return ids;
 }
 
-/// `taps` and what the target's tokens are computed from.
-model::FeatureTaps with_post_norm(model::FeatureTaps taps) {
+}  // namespace
+
+model::FeatureTaps TargetAnswers::taps_kept(model::FeatureTaps taps) {
   taps.post_norm = true;
   return taps;
 }
-
-}  // namespace
 
 TargetAnswers::TargetAnswers(const model::Target& target, const data::Tokenizer& tokenizer,
                              std::vector<EvalPrompt> prompts, AnswerSettings settings,
@@ -63,7 +62,7 @@ TargetAnswers::TargetAnswers(const model::Target& target, const data::Tokenizer&
       tokenizer_(tokenizer),
       prompts_(std::move(prompts)),
       settings_(std::move(settings)),
-      taps_(with_post_norm(taps)),
+      taps_(taps_kept(taps)),
       end_ids_(infer::default_end_ids(target.config(), tokenizer)),
       file_is_there_(!settings_.feature_file.empty() && std::filesystem::exists(settings_.feature_file)),
       feature_cache_(target, taps_,

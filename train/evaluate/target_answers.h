@@ -38,6 +38,10 @@ class TargetAnswers {
   TargetAnswers(const model::Target& target, const data::Tokenizer& tokenizer,
                 std::vector<EvalPrompt> prompts, AnswerSettings settings, const model::FeatureTaps& taps);
 
+  /// The features that are kept where `recorded` is to return `taps`: also what the target's tokens are
+  /// computed from.
+  static model::FeatureTaps taps_kept(model::FeatureTaps taps);
+
   const std::vector<EvalPrompt>& prompts() const { return prompts_; }
   const AnswerSettings& settings() const { return settings_; }
   const model::Target& target() const { return target_; }

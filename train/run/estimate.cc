@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "infer/program/machine.h"
+#include "train/evaluate/target_answers.h"
 #include "train/objective/packed_batch.h"
 #include "train/run/operation_count.h"
 #include "train/run/trainer.h"
@@ -35,12 +36,11 @@ int64_t bytes_of_row(const model::Target& target, const model::FeatureTaps& taps
 /// Bytes of features that evaluations keep (TargetAnswers), at most: of each prompt with the sample's answer,
 /// and with the target's answer if that is another.
 int64_t evaluation_bytes(const FitJob& job) {
-  model::FeatureTaps taps = job.drafter->taps();
-  taps.post_norm = true;
   int64_t rows = 0;
   for (const EvalPrompt& prompt : job.evaluation_prompts())
     rows += (prompt.answer.empty() ? 1 : 2) * (std::ssize(prompt.ids) + job.settings.eval_max_tokens);
-  return std::min(rows * bytes_of_row(*job.target, taps), job.evaluation_cache_bytes());
+  return std::min(rows * bytes_of_row(*job.target, TargetAnswers::taps_kept(job.drafter->taps())),
+                  job.evaluation_cache_bytes());
 }
 
 }  // namespace

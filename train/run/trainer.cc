@@ -13,16 +13,17 @@
 namespace clover::train {
 namespace {
 
-/// Of the matrices of SmolLM2-135M's layers, with which the configurations' learning rates were found.
-constexpr double usual_size = 0.2;
+/// Root mean square of the matrices in SmolLM2-135M's layers, with which the configurations' learning rates
+/// were found.
+constexpr double reference_rms = 0.2;
 
 /// Factors of the learning rate.  Adam moves every weight by about the rate, whatever its size; so a matrix
 /// copied from the target, which may be ten times smaller in one model than in another, moves in proportion
 /// to its size (as in Adafactor, arXiv 1804.04235, section 8).  Others begin at zero or near the identity in
 /// every model.
 std::vector<double> rate_scales(const model::Drafter& drafter) {
-  std::vector<double> scales = drafter.target_sizes();
-  for (double& scale : scales) scale = scale > 0 ? scale / usual_size : 1;
+  std::vector<double> scales = drafter.target_rms();
+  for (double& scale : scales) scale = scale > 0 ? scale / reference_rms : 1;
   return scales;
 }
 

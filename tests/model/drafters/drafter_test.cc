@@ -159,9 +159,9 @@ TEST_P(EveryDrafter, MatricesThatBeginAsTheTargetsKnowItsSize) {
   const auto fresh = model::make_drafter(GetParam().kind, GetParam().settings, target_->view(), {},
                                          /*trainable=*/true, 3);
   const auto parameters = fresh->named_parameters();
-  const std::vector<double> sizes = fresh->target_sizes();
+  const std::vector<double> sizes = fresh->target_rms();
   ASSERT_EQ(sizes.size(), parameters.size());
-  EXPECT_EQ(sizes, drafter_->target_sizes());
+  EXPECT_EQ(sizes, drafter_->target_rms());
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto& [name, parameter] = parameters[i];
     const bool copied = parameter.dim() == 2 && name.find("_proj.") != std::string::npos;
