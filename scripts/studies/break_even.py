@@ -22,7 +22,7 @@ class BreakEven(Study):
 
     def speed(self) -> Output:
         return self.jobs.bench("speed of trained heads", [self.costed_heads(kind) for kind in self.kinds], self.bench_file, len(self.bench_questions),
-                               "--draft", "off,auto", configurations=1 + len(self.kinds))
+                               "--draft", "off,auto", guesses=[0] * (1 + len(self.kinds)))
 
     def costed_heads(self, kind: str) -> Output:
         """Of the better learning rate; the fit computes the target's features itself, so that its cost is whole."""

@@ -125,7 +125,7 @@ class Runner:
 
     folder: Path  # holds cells/
     title: str
-    _ratios: dict[str, list[float]] = field(default_factory=dict)  # measured over expected seconds, by sort
+    _ran: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # seconds measured and expected, by sort
     _lock: object = None
     _began: float = field(default_factory=time.monotonic)
     _run_count: int = 0  # cells run by this process
@@ -160,7 +160,7 @@ class Runner:
                 continue  # of an early version, or damaged: it corrects nothing
 
     def _count(self, sort: str, seconds: float, expected: float) -> None:
-        self._ratios.setdefault(sort, []).append(seconds / max(expected, 0.1))
+        self._ran.setdefault(sort, []).append((seconds, max(expected, 0.1)))
 
     def place(self, cell: Cell) -> Path:
         return self.folder / "cells" / cell.key
@@ -187,9 +187,13 @@ class Runner:
         return list(found.values())
 
     def expected(self, cell: Cell) -> float:
-        """Seconds, corrected by what cells of its sort, or else all, have taken."""
-        ratios = self._ratios.get(cell.sort) or [ratio for some in self._ratios.values() for ratio in some]
-        return cell.seconds * (sum(ratios) / len(ratios) if ratios else 1.0)
+        """Seconds, corrected by what cells of its sort, or else all of a minute or more together, have taken: a few seconds say little."""
+        ran = self._ran.get(cell.sort)
+        if not ran:
+            ran = [times for some in self._ran.values() for times in some]
+            if sum(seconds for seconds, _ in ran) < 60:
+                return cell.seconds
+        return cell.seconds * sum(seconds for seconds, _ in ran) / sum(expected for _, expected in ran)
 
     def run(self, cells: list[Cell], later: Sequence[Cell] = ()) -> None:
         """later: what runs after them, of which only the time is of interest now."""

@@ -129,7 +129,7 @@ class Study:
     def copying(self) -> Output:
         """Speed of `auto` without heads, which copies guesses from the text: what heads are worth shows beside this, too."""
         return self.jobs.bench("speed without heads, by copying from the text", [], self.bench_file, len(self.bench_questions), "--draft", "off,auto",
-                               configurations=2)
+                               guesses=(0, 0))
 
     # Results
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,17 +173,21 @@ class Jobs:
         return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
 
     def bench(self, title: str, heads: list[Output], questions: Path, count: int, *options: str, batch_sizes: tuple[int, ...] = (),
-              configurations: int = 1, rounds: int = 0) -> Output:
-        """Speed beside plain decoding; configurations: how many settings of each batch size are measured, plain included."""
+              guesses: Sequence[int] = (0,), rounds: int = 0) -> Output:
+        """Speed beside plain decoding; guesses: of each setting that is measured, 0 of plain decoding and of `auto`."""
         sizes, rounds = batch_sizes or self.size.batch_sizes, rounds or self.size.rounds
         words: list = ["bench", *self.of_target()]
         if heads:
             words += ["--heads", *heads]
         words += ["--input", questions, "--batch-sizes", ",".join(map(str, sizes)), "--max-tokens", str(self.size.bench_tokens),
                   "--rounds", str(rounds), "--json", Own("bench.json"), *options]
-        a_token = sum(self.step_ms / 1.6e3 * (1 + size / 25) / size for size in sizes)
-        seconds = 5 + configurations * rounds * count * self.size.bench_tokens * a_token
+        seconds = 5 + rounds * count * self.size.bench_tokens * sum(self.token_seconds(size, number) for size in sizes for number in guesses)
         return Output(Cell(title, "clover-infer", words, "bench", seconds), "bench.json")
+
+    def token_seconds(self, size: int, guesses: int) -> float:
+        """Of a batch of `size` sequences that each check so many guesses a step; a pass costs more by its rows, and a step yields more."""
+        rows, tokens = size * (1 + guesses), size * (1.4 if guesses else 1)
+        return self.step_ms / 1e3 * (0.5 + 0.04 * rows) / tokens
 
 
 def features_name(data: Output, fit: list[Word]) -> str:

@@ -47,16 +47,16 @@ class Sensitivity(Study):
         """Every tree size and batch size for heads of one learning rate."""
         return self.jobs.bench(f"tree sizes, learning rate times {factor:g}", [self.rate_heads(factor)], self.dev_bench_file,
                                len(self.dev_bench_questions), "--draft", "off,clover,auto", "--budgets", ",".join(map(str, BUDGETS)),
-                               configurations=2 + len(BUDGETS))
+                               guesses=(0, 0, *BUDGETS))
 
     def count_bench(self, count: int) -> Output:
         return self.jobs.bench(f"{count} heads", [self.count_heads(count)], self.dev_bench_file, len(self.dev_bench_questions),
-                               "--draft", "off,clover,auto", "--budgets", "4", configurations=3)
+                               "--draft", "off,clover,auto", "--budgets", "4", guesses=(0, 0, 4))
 
     def context_bench(self, context: int) -> Output:
         questions = self.long_questions(context)
         return self.jobs.bench(f"context {context}", [self.rate_heads(1)], self.jobs.file(f"context-{context}", questions), len(questions),
-                               "--draft", "off,clover,auto", "--budgets", "4", configurations=3)
+                               "--draft", "off,clover,auto", "--budgets", "4", guesses=(0, 0, 4))
 
     @cached_property
     def other_words(self) -> list[str]:

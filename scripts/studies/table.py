@@ -40,7 +40,7 @@ class Table(Study):
 
     def speed(self, heads: list[Output]) -> Output:
         return self.jobs.bench("speed of all kinds", heads, self.bench_file, len(self.bench_questions), "--draft", "off,clover,auto", "--budgets",
-                               str(BUDGET), configurations=1 + 2 * len(heads))
+                               str(BUDGET), guesses=[0, *[0, BUDGET] * len(heads)])
 
     def page(self) -> Page:
         best = {kind: self.best_heads(kind) for kind in self.kinds}

@@ -124,6 +124,10 @@ class Cells(unittest.TestCase):
         again = cells.Runner(self.folder / "study", "test")
         again.lock()
         self.assertEqual(again.expected(third), 150)
+        other = cells.Cell("other", "tool", ["other"], "another sort", 30)
+        self.assertEqual(again.expected(other), 30)  # 50 seconds of another sort say little
+        again._count("sort", 40, 20)
+        self.assertEqual(again.expected(other), 90)
 
 
 class Questions(unittest.TestCase):
