@@ -43,6 +43,8 @@ def parse_arguments() -> argparse.Namespace:
                              "and Spec-Bench for measuring)")
     parser.add_argument("--train-questions", type=int, help="how many are answered for training (default: 480)")
     parser.add_argument("--bench-questions", type=int, help="how many of each task speed is measured with, four times as many where there is one task (default: 8)")
+    parser.add_argument("--conversations", type=int, help="how many `synthesis` makes up (default: as many as --train-questions)")
+    parser.add_argument("--seeds", type=int, help="how many `ablation`, `sensitivity` and `synthesis` compare (default: 3)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[], metavar="KIND",
                         help=f"of heads, which table and break-even compare: {', '.join(KINDS)} (default: all of them, and three of them)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, as for clover-infer (default: %(default)s)")
@@ -98,12 +100,12 @@ def run(arguments: argparse.Namespace, names: list[str]) -> None:
     if arguments.device != "cpu" and not arguments.quick:
         # With as many questions as fill the largest batch, ten of each of seven tasks.
         size.batch_sizes, size.bench_questions, size.dev_questions = (1, 4, 16, 32, 64), 10, 64
-    for option in ("train_questions", "bench_questions"):
+    for option in ("train_questions", "bench_questions", "conversations", "seeds"):
         if (count := getattr(arguments, option)) is None:
             continue
         if count < 1:
             raise Failed(f"--{option.replace('_', '-')}: expected 1 or more, found {count}")
-        setattr(size, option, count)
+        setattr(size, option, tuple(range(1, count + 1)) if option == "seeds" else count)
     size.kinds = tuple(dict.fromkeys(arguments.kinds))
     jobs = Jobs(runner, target, size, arguments.device, step_milliseconds(runner, target, arguments.device), [(start / file).resolve() for file in arguments.prompts])
     studies = [STUDIES[name](jobs) for name in names]

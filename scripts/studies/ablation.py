@@ -1,10 +1,11 @@
 """Study `ablation`: from Medusa to Clover, one ingredient at a time (the paper's ablation), over several seeds."""
 
-from statistics import mean, stdev
+import math
+from statistics import mean
 
 from .cells import Output
 from .common import Study, extra_ratio, slashed, tokens_by_task, tops
-from .pages import Page, draw_bars, spread, table
+from .pages import Page, draw_bars, spread, table, widest_spread
 
 # Name, kind and further options of `fit`; each adds one thing to the one before it.
 RUNGS = [
@@ -37,15 +38,13 @@ class Ablation(Study):
                               "by_task": by_task[rung], "top1": [tops(one, 1) for one in found[rung]],
                               "top5": [tops(one, 5) for one in found[rung]]} for rung, (name, _, _) in enumerate(RUNGS)]}
         means = [mean(of_rung) for of_rung in tokens]
-        doubt = max((stdev(of_rung) for of_rung in tokens if len(of_rung) > 1), default=0.0)  # the widest spread over seeds
-        order = self.order_sentence({RUNGS[rung][0]: means[rung] - means[rung - 1] for rung in range(1, len(RUNGS))}, doubt)
+        order = self.order_sentence({RUNGS[rung][0]: means[rung] - means[rung - 1] for rung in range(1, len(RUNGS))}, widest_spread(tokens))
         answer = (f"From Medusa's {means[0]:.2f} tokens a step Clover's ingredients lead to {means[-1]:.2f}, "
-                  f"{self.extra(means)}. {order} The spread over "
-                  f"{len(self.jobs.size.seeds)} seeds stands beside each figure.")
+                  f"{self.extra(means)}. {order}")
         lines = [[name, spread(tokens[rung], 3), slashed(self.over_seeds(found[rung], 1)), slashed(self.over_seeds(found[rung], 5))]
                  for rung, (name, _, _) in enumerate(RUNGS)]
         section = (f"## Versions\n\nEach version adds one ingredient to the one before it. {self.data_sentence()} {self.rates_sentence(recipes)} Accuracy by head, "
-                   "first head first, mean over seeds.\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
+                   f"first head first. {self.seeds_sentence()}\n\n" + table(["", "tokens a step", "top-1, %", "top-5, %"], lines))
         return Page(f"Clover's ingredients on {self.jobs.target.name}", answer, figures, [section, self.task_section(by_task)],
                     {"ablation.png": lambda axes: draw_bars(axes, [name.replace(", ", ",\n").replace(" by", "\nby") for name, _, _ in RUNGS],
                                                            {"": means}, "tokens a step")})
@@ -54,10 +53,12 @@ class Ablation(Study):
         lines = [[name, *map(spread, by_task[rung].values())] for rung, (name, _, _) in enumerate(RUNGS)]
         lines.append(["extra tokens, full over Medusa", *(extra_ratio(mean(full), mean(medusa))
                                                         for full, medusa in zip(by_task[-1].values(), by_task[0].values()))])
-        return "## Tasks\n\nTokens a step, mean and spread over seeds.\n\n" + table(["", *by_task[0]], lines)
+        return f"## Tasks\n\nTokens a step. {self.seeds_sentence()}\n\n" + table(["", *by_task[0]], lines)
 
     def order_sentence(self, added: dict[str, float], doubt: float) -> str:
         """added: tokens a step of each rung beyond the one before it; doubt: what seeds differ by."""
+        if math.isnan(doubt):
+            return "With one seed the order of the versions is uncertain."
         loses = [f"\"{name}\"" for name, tokens in added.items() if tokens < -doubt]
         nothing = [f"\"{name}\"" for name, tokens in added.items() if abs(tokens) <= doubt]
         if not loses and not nothing:

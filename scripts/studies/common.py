@@ -123,6 +123,10 @@ class Study:
     def best_heads(self, kind: str) -> Output:
         return self.heads(kind, self.best_rate(kind))
 
+    def seeds_sentence(self) -> str:
+        count = len(self.jobs.size.seeds)
+        return f"Mean and spread over {count} seeds." if count > 1 else "One seed."
+
     def evaluation(self, title: str, heads: Output) -> Output:
         return self.jobs.evaluation(title, heads, self.eval_answers, self.eval_count)
 

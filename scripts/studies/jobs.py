@@ -42,6 +42,7 @@ class Size:
     data_shares: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0)
     sampling_questions: int = 200
     draws: int = 2000
+    conversations: int = 0  # that `synthesis` makes up; 0: as many as training questions
     synthesis: tuple[str | Path, ...] = ()  # options of `synthesize`
 
 

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Callable
+from typing import Callable, Iterable
 
 
 @dataclass
@@ -105,6 +105,11 @@ def table(header: list[str], rows: list[list]) -> str:
     numeric = [all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(header))]
     lines = [f"| {' | '.join(header)} |", f"|{'|'.join('---:' if right else '---' for right in numeric)}|"]
     return "\n".join(lines + [f"| {' | '.join(map(cell, row))} |" for row in rows])
+
+
+def widest_spread(groups: Iterable[list[float]]) -> float:
+    """The largest standard deviation over seeds, of several settings: what differs by no more says nothing.  NaN of one seed."""
+    return max((stdev(values) for values in groups if len(values) > 1), default=math.nan)
 
 
 def spread(values: list[float], digits: int = 2) -> str:

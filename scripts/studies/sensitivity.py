@@ -1,13 +1,14 @@
 """Study `sensitivity`: how far Clover's result hangs on tree size, learning rate, number of heads, context and data."""
 
+import math
 from functools import cached_property
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 from .cells import Output
 from .common import Study, auto_sentence, is_plain
 from .jobs import default_learning_rate
-from .pages import Page, draw_lines, spread, table
+from .pages import Page, draw_lines, spread, table, widest_spread
 from .requests import user_texts
 
 BUDGETS = (2, 4, 8, 16, 32)
@@ -114,10 +115,11 @@ class Sensitivity(Study):
                          "plain decoding" for size, (factor, setting) in best.items())
         lost = {size: max(found.values()) - found[1.0, "auto"] for size, found in ratios.items()}
         worst = min(min(found.values()) for found in ratios.values())
-        rise, doubt = mean(data[1.0]) - mean(data[0.5]), max((stdev(found) for found in data.values() if len(found) > 1), default=0.0)
+        rise, doubt = mean(data[1.0]) - mean(data[0.5]), widest_spread(data.values())
+        meaning = "of one seed" if math.isnan(doubt) else "so they still rise" if rise > doubt else "so they fall" if rise < -doubt else "no more than seeds differ"
         return (f"The best settings are {said}. `auto` with the configuration's learning rate is at most {max(lost.values()):.2f} below that, "
                 f"the worst setting stands at {worst:.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}, "
-                f"{'so they still rise' if rise > doubt else 'so they fall' if rise < -doubt else 'no more than seeds differ'}; {self.count_sentence(counts)}.")
+                f"{meaning}; {self.count_sentence(counts)}.")
 
     def tree_section(self, ratios: dict, trees: dict) -> str:
         rows = [{**row, "factor": factor} for factor, found in trees.items() for row in found]
@@ -150,7 +152,7 @@ class Sensitivity(Study):
                       *(f"`auto` over plain, batch {size}" for size in sizes)], lines)
 
     def data_section(self, data: dict) -> str:
-        return (f"## Data\n\nFour guesses a step, {len(self.jobs.size.seeds)} seeds, {self.eval_count} unseen questions.\n\n" +
+        return (f"## Data\n\nFour guesses a step, {self.eval_count} unseen questions. {self.seeds_sentence()}\n\n" +
                 table(["answers learned from", "tokens a step"],
                       [[f"{max(4, int(self.train_count * share))}", spread(found, 3)] for share, found in data.items()]))
 

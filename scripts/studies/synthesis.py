@@ -16,10 +16,15 @@ class Synthesis(Study):
     def stages(self) -> list[list[Output]]:
         return [[self.measured(made_up, seed) for seed in self.jobs.size.seeds for made_up in (False, True)]]
 
+    @property
+    def count(self) -> int:
+        """Of the conversations made up."""
+        return self.jobs.size.conversations or self.train_count
+
     def measured(self, made_up: bool, seed: int) -> Output:
-        store = self.jobs.store(self.jobs.synthesized(self.train_count)) if made_up else self.store
+        store, count = (self.jobs.store(self.jobs.synthesized(self.count)), self.count) if made_up else (self.store, self.train_count)
         learned = "conversations made up" if made_up else "answers to questions"
-        heads = self.jobs.heads("clover", default_learning_rate("clover"), store, self.train_count, seed, label=f"Clover on {learned}")
+        heads = self.jobs.heads("clover", default_learning_rate("clover"), store, count, seed, label=f"Clover on {learned}")
         return self.evaluation(f"Clover on {learned}, seed {seed}", heads)
 
     def page(self) -> Page:
@@ -38,17 +43,21 @@ class Synthesis(Study):
         by_task = ", ".join(f"{share:.0%} on {task}" for task, share in shares.items() if task != ALL and not math.isnan(share))
         others = f" By task: {by_task}." if by_task else ""
         yielded = "neither yields extra tokens" if math.isnan(shares[ALL]) else f"that is {shares[ALL]:.0%} of the extra tokens"
-        return (f"Clover heads that learned from {self.train_count} conversations which the model made up alone yield {made_up:.2f} tokens a step, heads that "
-                f"learned from its answers to as many questions {asked:.2f}: {yielded}.{others}")
+        return (f"Clover heads that learned from {self.count} conversations which the model made up alone yield {made_up:.2f} tokens a step, heads that "
+                f"learned from its answers to {self.as_many} questions {asked:.2f}: {yielded}.{others}")
+
+    @property
+    def as_many(self) -> str:
+        return "as many" if self.count == self.train_count else str(self.train_count)
 
     def overlap_sentence(self) -> str:
         """Whether the model made up a question that is measured."""
-        made_up = read_lines(self.jobs.runner.path(self.jobs.synthesized(self.train_count)))
+        made_up = read_lines(self.jobs.runner.path(self.jobs.synthesized(self.count)))
         overlap = len(made_up) - len(not_among(made_up, self.questions["eval"]))
         return f"{overlap or 'None'} of the {len(made_up)} conversations ask{'s' if overlap < 2 else ''} what is measured, compared by text."
 
     def section(self, by_task: dict, shares: dict[str, float]) -> str:
         lines = [[name, *map(spread, tasks.values())] for name, tasks in by_task.items()] + [["share of the extra tokens", *shares.values()]]
-        return (f"## Tasks\n\n{self.data_sentence()} The other heads learned from as many conversations of `clover-train synthesize`, of which answers "
-                f"longer than {self.jobs.size.answer_tokens} tokens are dropped; those to questions are cut there. {self.overlap_sentence()} Mean and "
-                "spread over seeds.\n\n" + table(["learned from", *shares], lines))
+        return (f"## Tasks\n\n{self.data_sentence()} The other heads learned from {'as many' if self.count == self.train_count else self.count} conversations of `clover-train synthesize`, of which answers "
+                f"longer than {self.jobs.size.answer_tokens} tokens are dropped; those to questions are cut there. {self.overlap_sentence()} "
+                f"{self.seeds_sentence()}\n\n" + table(["learned from", *shares], lines))

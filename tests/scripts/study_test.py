@@ -240,6 +240,13 @@ class Statistics(unittest.TestCase):
         self.assertLess(sampling.two_sample_p(Counter(a=600, b=400), Counter(a=500, b=500)), 1e-4)
         self.assertGreater(sampling.two_sample_p(Counter(a=510, b=490), Counter(a=490, b=510)), 0.1)
 
+    def test_one_seed_tells_nothing_of_their_spread(self):
+        self.assertAlmostEqual(pages.widest_spread([[1.0, 1.2], [1.5, 1.5]]), 0.1414, delta=1e-4)
+        self.assertTrue(math.isnan(pages.widest_spread([[1.0], [1.5]])))
+        one = common.Study(mock.Mock(size=jobs.Size(seeds=(1,))))
+        self.assertEqual(one.seeds_sentence(), "One seed.")
+        self.assertIn("uncertain", ablation.Ablation(one.jobs).order_sentence({"concatenation": 0.1}, math.nan))
+
     def test_draws_that_are_all_alike_are_no_test(self):
         self.assertTrue(math.isnan(sampling.two_sample_p(Counter(a=1000), Counter(a=1000))))
 
