@@ -132,7 +132,10 @@ std::optional<AnsweringCost> recorded_cost(const json& run_info) {
   const auto cost = run_info.find("took");
   if (cost == run_info.end() || !cost->is_object()) return std::nullopt;
   const json seconds = cost->value("seconds", json()), tokens = cost->value("tokens", json());
-  if (!seconds.is_number() || !tokens.is_number_integer() || seconds < 0 || tokens < 0) return std::nullopt;
+  constexpr double most = 1e15;  // more is nonsense, and could not be added up
+  if (!seconds.is_number() || !tokens.is_number_integer() || seconds < 0 || tokens < 0 || seconds > most ||
+      tokens > most)
+    return std::nullopt;
   const json joules = cost->value("joules", json());
   return AnsweringCost{seconds, tokens, joules.is_number() && joules > 0 ? joules.get<double>() : 0};
 }
@@ -209,12 +212,30 @@ std::string job_hash_of(const json& run_info) {
       data::to_json_line({run_info.value("affects_output", json()), input.value("hash", json())})));
 }
 
+namespace {
+
+/// What a job took that was stopped before its first answer.
+AnsweringCost cost_before_answers(const std::filesystem::path& file, const std::string& job_hash) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(run_file_of(file), ignored)) return {};
+  try {
+    const json run_info = data::read_json(run_file_of(file));
+    if (!run_info.is_object() || job_hash_of(run_info) != job_hash) return {};
+    return recorded_cost(run_info).value_or(AnsweringCost{});
+  } catch (const std::exception&) {
+    return {};  // the file is written anew
+  }
+}
+
+}  // namespace
+
 BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_errors)
     : file_(std::move(file)), last_sync_(std::chrono::steady_clock::now()) {
   std::error_code ignored;
   if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
     throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
   }
+  const bool existed = std::filesystem::exists(file_, ignored);
   // Locked before its size is read, because another process may be writing its last record.
   descriptor_.number = open_and_lock(file_);
   const bool has_answers = std::filesystem::file_size(file_) > 0;
@@ -224,6 +245,8 @@ BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_e
   run_info_["format_version"] = 1;
   if (has_answers) {
     earlier_cost_ = recorded_cost(data::read_json(run_file_of(file_))).value_or(AnsweringCost{});
+  } else if (existed) {
+    earlier_cost_ = cost_before_answers(file_, job_hash_);
   }
   write_run_info();
   if (!has_answers) return;
@@ -318,7 +341,11 @@ double CostMeter::seconds() const {
 }
 
 void CostMeter::tell(int64_t tokens, std::chrono::seconds max_energy_age) {
-  output_.set_cost({seconds(), tokens, energy_ ? energy_->joules(max_energy_age) : 0});
+  const double now = seconds();
+  output_.set_cost({now, tokens, energy_ ? energy_->joules(max_energy_age) : 0});
+  if (now - saved_at_ < 10) return;
+  output_.save_cost();
+  saved_at_ = now;
 }
 
 }  // namespace clover::infer

@@ -65,7 +65,7 @@ class BatchOutput {
 
   /// What answering has taken in this process so far.  The run file says it as "took", as
   /// to_json(AnsweringCost), together with what earlier processes and other ranks have taken.  It is written
-  /// when the answers are flushed to the disk, and by save_cost, so a kill loses seconds of it.
+  /// when the answers are flushed to the disk, and by save_cost, which CostMeter calls every ten seconds.
   void set_cost(AnsweringCost own) { own_cost_ = own; }
   void save_cost();
   AnsweringCost cost() const { return earlier_cost_ + own_cost_; }
@@ -134,6 +134,7 @@ class CostMeter {
 
   BatchOutput& output_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double saved_at_ = 0;  // seconds() when the output last wrote the cost for it
   std::optional<EnergyMeter> energy_;
 };
 

@@ -184,11 +184,13 @@ int bench_requests(const BenchOptions& options) {
   const LoadedModel model = load_model(options.model);
   plan.base.end_ids = chosen_end_ids(options.decode.end_tokens, options.model.target, model);
   const std::vector<NamedDrafter> drafters = load_drafters(options, model);
+  const auto costs =
+      training_costs(options.heads);  // of these heads, not of others that a fit writes meanwhile
   // Where `auto` reads and saves what passes take on this machine.
   plan.base.costs = CostFile::for_target(*model.target, plan.base.graphs, plan.base.typical);
   json entries = run_bench(model, plan_configurations(plan, drafters), lines, options.rounds,
                            [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
-  add_break_even(entries, training_costs(options.heads));
+  add_break_even(entries, costs);
   const json report = make_report(entries, *model.target);
   write_report(options.json_file, report);
   std::fputs(bench_table(entries, report["read_bandwidth"].get<double>()).c_str(), stderr);

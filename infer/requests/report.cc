@@ -92,7 +92,7 @@ json describe_outcome(const RunOutcome& outcome) {
           {"passes", outcome.totals.passes},
           {"prompt_tokens", outcome.totals.prompt_tokens},
           {"shared_prompt_tokens", outcome.stats.shared_prompt_tokens},
-          {"sent_away", outcome.stats.preemptions},
+          {"preemptions", outcome.stats.preemptions},
           {"graphs", outcome.stats.graphs},
           {"graph_seconds", outcome.stats.graph_seconds},
           {"graphs_given_up", outcome.stats.graphs_given_up},

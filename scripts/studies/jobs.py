@@ -174,15 +174,17 @@ class Jobs:
         return Output(Cell(f"evaluation of {title}", "clover-train", words, "eval", seconds), "eval.json")
 
     def bench(self, title: str, heads: list[Output], questions: Path, count: int, *options: str, batch_sizes: tuple[int, ...] = (),
-              guesses: Sequence[int] = (0,), rounds: int = 0) -> Output:
-        """Speed beside plain decoding; guesses: of each setting that is measured, 0 of plain decoding and of `auto`."""
+              guesses: Sequence[int] = (0,), prompt_tokens: int = 150, rounds: int = 0) -> Output:
+        """Speed beside plain decoding; guesses: of each setting that is measured, 0 of plain decoding and of `auto`; prompt_tokens: of a
+        question, about."""
         sizes, rounds = batch_sizes or self.size.batch_sizes, rounds or self.size.rounds
         words: list = ["bench", *self.of_target()]
         if heads:
             words += ["--heads", *heads]
         words += ["--input", questions, "--batch-sizes", ",".join(map(str, sizes)), "--max-tokens", str(self.size.bench_tokens),
                   "--rounds", str(rounds), "--json", Own("bench.json"), *options]
-        seconds = 5 + rounds * count * self.size.bench_tokens * sum(self.token_seconds(size, number) for size in sizes for number in guesses)
+        reading = prompt_tokens * self.step_ms / 16e3
+        seconds = 5 + rounds * count * sum(reading + self.size.bench_tokens * self.token_seconds(size, number) for size in sizes for number in guesses)
         return Output(Cell(title, "clover-infer", words, "bench", seconds), "bench.json")
 
     def token_seconds(self, size: int, guesses: int) -> float:

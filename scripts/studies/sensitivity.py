@@ -57,7 +57,7 @@ class Sensitivity(Study):
     def context_bench(self, context: int) -> Output:
         questions = self.long_questions(context)
         return self.jobs.bench(f"context {context}", [self.rate_heads(1)], self.jobs.file(f"context-{context}", questions), len(questions),
-                               "--draft", "off,clover,auto", "--budgets", "4", guesses=(0, 0, 4))
+                               "--draft", "off,clover,auto", "--budgets", "4", guesses=(0, 0, 4), prompt_tokens=100 + context)
 
     @cached_property
     def other_words(self) -> list[str]:

@@ -41,8 +41,10 @@ Action declare_synthesize(CLI::App& app) {
   app.footer(R"(
 Training data needs nothing but the model.  What a user says is sampled behind the beginning of the model's
 chat template, where a user speaks; the answers are the model's own (--temperature and the options beside it
-are for them, and --max-tokens drops longer ones).  Empty, cut, looping and near-duplicate turns are dropped and
-counted.  The same options give the same conversations.  When interrupted, the same command continues.
+are for them, and --max-tokens drops longer ones).  Dropped and counted are empty, cut and looping turns,
+turns with control tokens in them, and turns of the user like earlier ones.  The same options give the same
+conversations.  When interrupted, the same command continues.  When too few conversations are good, it stops
+with those that it has (exit code 3).
 
 Examples:
   clover-train synthesize --target models/SmolLM2-135M-Instruct --count 2000 --output talk.jsonl

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data/files/error.h"
+#include "data/files/files.h"
 #include "data/files/finite.h"
 #include "data/files/safetensors.h"
 #include "model/checkpoint/heads_checkpoint.h"
@@ -41,6 +43,18 @@ void write_heads(const std::filesystem::path& folder, model::Drafter& drafter, c
     metadata["golden"] = model::make_golden(drafter, target, ids);
   }
   model::save_heads(folder, drafter, target, metadata, dtype);
+}
+
+void write_cost_of_run(const std::filesystem::path& folder, const nlohmann::json& cost) {
+  nlohmann::json config;
+  try {
+    config = data::read_json(folder / "config.json");
+  } catch (const data::InputError&) {
+    return;
+  }
+  if (!config.is_object() || !config.value("training", nlohmann::json()).is_object()) return;
+  config["training"]["run"] = cost;
+  data::write_file_atomically(folder / "config.json", config.dump(2) + "\n");
 }
 
 }  // namespace clover::train

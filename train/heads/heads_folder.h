@@ -21,4 +21,8 @@ std::string heads_damage(const std::filesystem::path& folder);
 void write_heads(const std::filesystem::path& folder, model::Drafter& drafter, const model::Target& target,
                  nlohmann::json metadata, const std::vector<int64_t>& golden_ids, at::ScalarType dtype);
 
+/// Records in the config.json of a run's heads what the whole run has taken (FitJob::cost), as "run" of
+/// "training".  A folder that is missing or damaged is left as it is.
+void write_cost_of_run(const std::filesystem::path& folder, const nlohmann::json& cost);
+
 }  // namespace clover::train

@@ -6,6 +6,16 @@
 
 namespace clover::train {
 
+/// Seconds of steps and evaluations.
+struct LoggedTime {
+  double steps = 0;
+  double evaluations = 0;
+};
+
+/// What the log says of later steps than `step`: a killed run made them, and the resumed one makes them
+/// again.
+LoggedTime time_after(const std::filesystem::path& file, int64_t step);
+
 /// RUN/log.jsonl: one JSON object a line, each with a "step".
 class Log {
  public:

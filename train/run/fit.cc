@@ -93,7 +93,8 @@ Run::Run(FitJob& job, Communicator& ranks)
       std::fprintf(stderr, "--feature-file %s will not be written: one process alone can\n",
                    settings_.feature_file.c_str());
   }
-  if (state_.step == 0 || earlier_joules_ > 0)
+  const bool repeats = ranks_.is_rank_zero() && job.count_repeated_steps(ranks_.rank().count);
+  if (!repeats && (state_.step == 0 || earlier_joules_ > 0))
     energy_ = infer::EnergyMeter::of_only_rank(job.target->device(), ranks_.rank().count);
   if (job.checkpoint) restore_weights_and_moments(*job.checkpoint, state_.step, trainer_.optimiser());
   // best/ may be missing: the run was resumed in another folder, or best/ was removed.
@@ -286,6 +287,7 @@ void Run::save_checkpoint() {
   checkpoints_.save(state_, {job_.identity(), job_.heads_metadata(ranks_.rank().count)}, trainer_.optimiser(),
                     job_.token_map, settings_.keep_checkpoints);
   save_heads(folder_ / "last");
+  if (state_.best_step >= 0) write_cost_of_run(folder_ / "best", job_.cost());
   report_->flush();
 }
 

@@ -11,11 +11,13 @@
 #include "data/files/error.h"
 #include "data/files/files.h"
 #include "data/files/unfinished_folder.h"
+#include "infer/bench/training_cost.h"
 #include "infer/program/machine.h"
 #include "infer/program/rank.h"
 #include "infer/requests/loaded_model.h"
 #include "kernels/cpu/cpu_path.h"
 #include "model/checkpoint/heads_checkpoint.h"
+#include "train/logs/log.h"
 #include "train/objective/objective.h"
 #include "train/objective/token_map.h"
 #include "train/optimiser/data_order.h"
@@ -113,6 +115,18 @@ void choose_samples(FitJob& job) {
   if (job.includes_unlabelled) job.used_samples = all;
 }
 
+/// What making the heads in `folder` took, for config.json of the heads that begin with them; null where they
+/// do not record it.  Answers that the run learns from, too, are counted with the run.
+nlohmann::json cost_of_initial_heads(const std::string& folder, const data::TokenStore& store) {
+  const nlohmann::json config = model::read_heads_info(folder).config;
+  auto cost = infer::training_cost(config);
+  if (!cost) return nullptr;
+  const nlohmann::json::json_pointer data("/training/data/content_hash");
+  if (config.contains(data) && config.at(data) == store.metadata().at("content_hash"))
+    cost->answers_seconds = cost->prepare_seconds = 0;
+  return infer::to_json(*cost);
+}
+
 /// Makes the drafter of a new run, with fresh weights or those of --init-heads.
 void make_new_drafter(FitJob& job) {
   const FitSettings& settings = job.settings;
@@ -125,6 +139,7 @@ void make_new_drafter(FitJob& job) {
     return;
   }
   job.drafter = model::load_heads(settings.init_heads, *job.target, /*trainable=*/true);
+  job.initial_heads_cost = cost_of_initial_heads(settings.init_heads, job.store);
   job.token_map = job.drafter->head(0).token_map;
   job.settings.draft_vocab = job.token_map.defined() ? job.token_map.numel() : 0;
   if (job.drafter->kind() != settings.kind || job.drafter->settings() != settings.drafter_settings()) {
@@ -156,6 +171,11 @@ void restore_drafter(FitJob& job) {
   });
   job.token_map = saved.token_map;
   job.state = saved.state;
+  const nlohmann::json training = saved.heads_metadata.value("training", nlohmann::json::object());
+  if (training.is_object()) {
+    job.initial_heads_cost = training.value("initial_heads", nlohmann::json());
+    job.features_from_file = training.value("features_from_file", nlohmann::json()) == true;
+  }
   // Older checkpoints record no number of samples; their runs use all of them.
   const auto samples = saved.identity.find("samples");
   job.includes_unlabelled = samples == saved.identity.end();
@@ -174,6 +194,7 @@ void read_feature_file(FitJob& job) {
   if (!std::filesystem::exists(file)) return data::check_writable(file);
   job.stored_features = job.feature_file().read(job.store.size(data::Split::train),
                                                 job.target->config().hidden, job.target->dtype());
+  if (!job.checkpoint) job.features_from_file = true;  // a resumed run may have written the file itself
 }
 
 }  // namespace
@@ -223,21 +244,35 @@ nlohmann::json FitJob::identity() const {
   return identity;
 }
 
+bool FitJob::count_repeated_steps(int64_t processes) {
+  const LoggedTime repeated = time_after(folders.output / "log.jsonl", checkpoint ? state.step : -1);
+  state.seconds += repeated.steps;
+  state.device_seconds += repeated.steps * static_cast<double>(processes);
+  state.evaluation_seconds += repeated.evaluations;
+  return repeated.steps + repeated.evaluations > 0;
+}
+
+nlohmann::json FitJob::cost() const {
+  return {{"seconds", state.seconds},
+          {"device_seconds", state.device_seconds},
+          {"evaluation_seconds", state.evaluation_seconds},
+          {"joules", state.joules},
+          {"operations", state.operations}};
+}
+
 nlohmann::json FitJob::heads_metadata(int64_t processes) const {
   nlohmann::json metadata = tokenization_of(store.metadata());
   metadata["training"] = {{"steps", state.step},
                           {"total_steps", total_steps},
                           {"answer_tokens", state.tokens},
-                          {"seconds", state.seconds},
-                          {"device_seconds", state.device_seconds},
-                          {"evaluation_seconds", state.evaluation_seconds},
-                          {"joules", state.joules},
                           {"processes", processes},
-                          {"operations", state.operations},
                           {"machine", infer::describe_machine(target->device())},
                           {"settings", settings.to_json()},
                           {"data", store.metadata()},
                           {"evaluation", state.evaluation}};
+  metadata["training"].update(cost());
+  if (features_from_file) metadata["training"]["features_from_file"] = true;
+  if (!initial_heads_cost.is_null()) metadata["training"]["initial_heads"] = initial_heads_cost;
   return metadata;
 }
 

@@ -46,6 +46,8 @@ struct FitJob {
   bool includes_unlabelled = false;     // used_samples has samples without a label, too, as in older runs
   // Features by training sample, from an existing feature file; otherwise empty.
   std::vector<model::Features> stored_features{};
+  bool features_from_file = false;      // whether the run began with features that another one computed
+  nlohmann::json initial_heads_cost{};  // what the heads of --init-heads took, infer::to_json; or null
 
   /// Training sample `index`, cut to max_length.
   data::TokenStore::Sample sample(int64_t index) const;
@@ -59,6 +61,11 @@ struct FitJob {
 
   /// What must equal a checkpoint's RunRecord::identity to resume from it.
   nlohmann::json identity() const;
+  /// Adds to the state what steps and evaluations behind the checkpoint took, by the folder's log: a killed
+  /// run made them, and `processes` of this one make them again.  Returns whether there are any.
+  bool count_repeated_steps(int64_t processes);
+  /// What the run has taken so far, as "training" of heads and "run" in it record it.
+  nlohmann::json cost() const;
   /// RunRecord::heads_metadata of the state; `processes`: how many train.
   nlohmann::json heads_metadata(int64_t processes) const;
   /// What the run is evaluated with; none if it is not.

@@ -1,6 +1,7 @@
 #include "train/synthesize/answer_files.h"
 
 #include "data/files/files.h"
+#include "data/files/json_fields.h"
 #include "infer/batch/answer_settings.h"
 #include "infer/batch/batch_job.h"
 #include "infer/program/interrupt.h"
@@ -36,7 +37,7 @@ std::vector<json> AnswerFiles::answer(const std::filesystem::path& name, const s
                                       const infer::SamplingParams& defaults, const std::string& label) {
   const std::string input = name.string() + ".requests.jsonl", file = name.string() + ".jsonl";
   std::string text;
-  for (const json& request : requests) text += request.dump() + "\n";
+  for (const json& request : requests) text += data::to_json_line(request) + "\n";
   data::write_file_atomically(input, text);
   const infer::FileSummary summary = infer::summarise_file(input);
   infer::BatchOutput output(file,

@@ -10,17 +10,29 @@
 namespace clover::train {
 namespace {
 
-/// Whether the character ends a word: all of ASCII but letters and digits, general punctuation, and that of
-/// Chinese, Japanese and Korean in both widths.
+/// Whether the character is a word of its own by what it means: without it "C++" would be "C", and "5 + 3"
+/// be "5 - 3".
+bool is_symbol(char32_t c) {
+  return c < 0x80 && std::string_view("+-*/#=<>%^").find(static_cast<char>(c)) != std::string_view::npos;
+}
+
+/// Whether the character ends a word: all of ASCII but letters, digits and symbols, general punctuation, and
+/// that of Chinese, Japanese and Korean in both widths.
 bool is_separator(char32_t c) {
-  if (c < 0x80) return !std::isalnum(static_cast<int>(c));
+  if (c < 0x80) return !std::isalnum(static_cast<int>(c)) && !is_symbol(c);
   return (c >= 0x2000 && c <= 0x206F) || (c >= 0x3000 && c <= 0x303F) || (c >= 0xFF00 && c <= 0xFF0F) ||
          (c >= 0xFF1A && c <= 0xFF20) || (c >= 0xFF5B && c <= 0xFF65);
 }
 
-/// Whether the character stands alone as a word, as in scripts that put no spaces between words.
+/// Whether the character stands alone as a word: symbols, and scripts that put no spaces between words (Thai,
+/// Lao, Khmer, and those of East Asia).
 bool is_word_alone(char32_t c) {
-  return c >= 0x2E80 && !is_separator(c);
+  return is_symbol(c) || (c >= 0x0E00 && c <= 0x0EFF) || (c >= 0x1780 && c <= 0x17FF) ||
+         (c >= 0x2E80 && !is_separator(c));
+}
+
+bool is_letter(char32_t c) {
+  return c < 0x80 ? std::isalpha(static_cast<int>(c)) != 0 : !is_separator(c);
 }
 
 /// Hashes of the words in order.
@@ -31,15 +43,19 @@ std::vector<uint64_t> words_of(std::string_view text) {
     if (!word.empty()) words.push_back(data::mix_bits(data::fnv1a(word)));
     word.clear();
   };
+  char32_t before = U' ';
   for (size_t i = 0; i < text.size();) {
     const data::Utf8Step step = data::decode_utf8(text, i);
+    const char32_t c = step.code_point;
     const std::string_view character = text.substr(i, step.length);
     i += step.length;
-    if (is_separator(step.code_point) || is_word_alone(step.code_point)) end_word();
-    if (is_separator(step.code_point)) continue;
-    word += step.code_point < 0x80 ? std::string(1, static_cast<char>(std::tolower(character[0])))
-                                   : std::string(character);
-    if (is_word_alone(step.code_point)) end_word();
+    const bool is_hyphen =
+        c == U'-' && is_letter(before) && i < text.size() && is_letter(data::decode_utf8(text, i).code_point);
+    before = c;
+    if (is_separator(c) || is_word_alone(c)) end_word();
+    if (is_separator(c) || is_hyphen) continue;
+    word += c < 0x80 ? std::string(1, static_cast<char>(std::tolower(character[0]))) : std::string(character);
+    if (is_word_alone(c)) end_word();
   }
   end_word();
   return words;

@@ -17,7 +17,8 @@ class NearDuplicates {
   static constexpr double limit = 0.6;
 
   /// Adds the text and returns true, or returns false when it is a near-duplicate of one that was added.
-  /// The case of ASCII letters and most punctuation do not count.
+  /// The case of ASCII letters, hyphens within words and most punctuation do not count; + - * / # = < > % ^
+  /// do.
   bool add(std::string_view text);
 
  private:

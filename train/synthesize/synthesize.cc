@@ -5,19 +5,19 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "data/files/error.h"
 #include "data/files/files.h"
-#include "data/files/folder_lock.h"
 #include "data/files/hash.h"
+#include "data/files/json_fields.h"
 #include "infer/batch/batch_output.h"
 #include "infer/program/exit_code.h"
 #include "infer/program/interrupt.h"
-#include "infer/requests/batch_input.h"
-#include "infer/requests/line_reader.h"
+#include "infer/program/progress.h"
 #include "train/synthesize/answer_files.h"
 #include "train/synthesize/near_duplicates.h"
+#include "train/synthesize/openings.h"
+#include "train/synthesize/parts_folder.h"
 #include "train/synthesize/user_frame.h"
 
 namespace clover::train {
@@ -36,45 +36,6 @@ struct Conversation {
   bool open() const { return fault == TurnFault::none; }
 };
 
-std::string trimmed(const std::string& text) {
-  const char* const blanks = " \t\r\n";
-  const size_t begin = text.find_first_not_of(blanks);
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
-}
-
-std::vector<std::string> read_topics(const std::string& file) {
-  std::vector<std::string> topics;
-  if (file.empty()) return topics;
-  infer::LineReader reader(file);
-  for (std::string line; reader.next(line);)
-    if (!infer::is_blank(line)) topics.push_back(trimmed(line));
-  if (topics.empty())
-    throw data::InputError("--topics " + file + ": expected a topic on each line, found none");
-  return topics;
-}
-
-/// The first user message of every request in the file.
-std::vector<std::string> read_first_questions(const std::string& file) {
-  std::vector<std::string> questions;
-  if (file.empty()) return questions;
-  for (const infer::BatchLine& line : infer::read_batch_file(file, {})) {
-    const auto user = std::find_if(line.messages.begin(), line.messages.end(),
-                                   [](const data::Message& message) { return message.role == "user"; });
-    if (user != line.messages.end()) {
-      questions.push_back(user->content);
-    } else if (!line.turns.empty()) {
-      questions.push_back(line.turns.front());
-    } else if (!line.prompt.empty()) {
-      questions.push_back(line.prompt);
-    } else {
-      throw data::InputError("--first-questions " + file + ":" + std::to_string(line.number) +
-                             ": expected messages, turns or a prompt of the user, found none");
-    }
-  }
-  return questions;
-}
-
 /// The messages before the user's next turn, as the model is to read them while it speaks as the user.
 std::vector<data::Message> seen_by_user(const Conversation& conversation) {
   std::vector<data::Message> messages;
@@ -92,49 +53,31 @@ json json_of(const std::vector<data::Message>& messages) {
   return list;
 }
 
-/// The turn in a record of a batch output.  `tokens` gets its token ids, to which the result refers.
-GeneratedTurn turn_of(const json& record, const data::Tokenizer& tokenizer, std::vector<int64_t>& tokens) {
-  tokens = record.value("token_ids", std::vector<int64_t>());
-  while (!tokens.empty() && tokenizer.is_special(tokens.back())) tokens.pop_back();
-  return {trimmed(record.value("text", "")), tokens, record.value("finish_reason", "") == "length"};
-}
-
 class Synthesis {
  public:
-  Synthesis(const SynthesizeOptions& options, const infer::LoadedModel& model, fs::path parts)
+  Synthesis(const SynthesizeOptions& options, const Openings& openings, const infer::LoadedModel& model,
+            fs::path parts)
       : options_(options),
+        topics_(openings.topics),
+        first_questions_(openings.first_questions),
         tokenizer_(model.prompt_encoder->tokenizer()),
         chat_template_(data::ChatTemplate::load(options.model.target, options.model.chat_template)),
         parts_(std::move(parts)),
-        topics_(read_topics(options.topics)),
-        first_questions_(read_first_questions(options.first_questions)),
         files_(model, options.decode, options.model) {
     user_sampling_.seed = options.decode.sampling.seed;
   }
 
-  /// Begins conversations in rounds until enough are kept.
+  /// Begins conversations in rounds until enough are kept, the first questions are used up, or too few are
+  /// good.  InputError when none is kept.
   void run() {
-    constexpr int64_t max_begun_per_kept = 20, min_round = 16, max_round = 4096;
     for (int64_t round = 1; counts_.kept < options_.count; ++round) {
-      const int64_t missing = options_.count - counts_.kept;
-      const double rate =
-          counts_.begun == 0 ? 0.8 : std::max(0.05, double(counts_.kept) / double(counts_.begun));
-      int64_t size = std::max(min_round, static_cast<int64_t>(std::ceil(double(missing) / rate)));
-      size = std::min(size, max_round);
-      if (!first_questions_.empty())
-        size = std::min(size, static_cast<int64_t>(first_questions_.size()) - counts_.begun);
+      const int64_t size = size_of_next_round();
       if (size <= 0) break;
-      if (counts_.begun > max_begun_per_kept * (counts_.kept + min_round)) {
-        throw data::InputError(
-            "Of " + std::to_string(counts_.begun) + " conversations only " + std::to_string(counts_.kept) +
-            " were good: " +
-            (first_error_.empty()
-                 ? "the model does not speak as a user behind its template; give --topics or "
-                   "--first-questions, or another --user-temperature."
-                 : "the first request that failed says: " + first_error_));
-      }
       run_round(round, size);
+      print_progress();
     }
+    if (counts_.kept == 0) throw data::InputError(why_none_is_kept());
+    split();
   }
 
   /// Lines of the conversations that are kept, and of those held out.
@@ -143,8 +86,53 @@ class Synthesis {
   const SynthesisCounts& counts() const { return counts_; }
   int64_t answer_tokens() const { return answer_tokens_; }
   infer::AnsweringCost cost() const { return {files_.cost().seconds, answer_tokens_, files_.cost().joules}; }
+  /// What the first request that failed says; empty: none has.
+  const std::string& first_error() const { return first_error_; }
 
  private:
+  /// A conversation that is kept.
+  struct Kept {
+    std::string line;
+    double number;  // in [0, 1), which decides whether it is held out
+  };
+
+  /// How many conversations to begin next; 0 or less: no more.  The counts alone decide, so that a run that
+  /// continues has the same rounds.
+  int64_t size_of_next_round() const {
+    constexpr int64_t min_round = 16, max_first_round = 64, max_round = 4096, max_begun_per_kept = 20;
+    const double missing = double(options_.count - counts_.kept);
+    const double rate =
+        counts_.begun == 0 ? 0.8 : std::max(0.05, double(counts_.kept) / double(counts_.begun));
+    const double wanted = std::clamp(std::ceil(missing / rate), double(min_round), double(max_round));
+    int64_t size = static_cast<int64_t>(wanted);
+    if (counts_.begun == 0) size = std::min(size, max_first_round);
+    const int64_t limit = first_questions_.empty() ? max_begun_per_kept * (counts_.kept + min_round) + 1
+                                                   : static_cast<int64_t>(first_questions_.size());
+    return std::min(size, limit - counts_.begun);
+  }
+
+  /// Says how far it is.  The time left is foretold from what answering has taken, in earlier processes, too.
+  void print_progress() const {
+    std::string text = "kept " + std::to_string(counts_.kept) + " of " + std::to_string(options_.count) +
+                       ", " + std::to_string(counts_.begun) + " begun";
+    const int64_t missing = options_.count - counts_.kept;
+    if (counts_.kept > 0 && missing > 0) {
+      const double seconds = files_.cost().seconds / double(counts_.kept) * double(missing);
+      text += ", about " + infer::clock_text(seconds) + " left";
+    }
+    std::fprintf(stderr, "%s\n", text.c_str());
+  }
+
+  std::string why_none_is_kept() const {
+    std::string text = "None of " + std::to_string(counts_.begun) + " conversations was good (" +
+                       summary_of(counts_.dropped) + ")";
+    if (!first_error_.empty()) text += "; the first request that failed says: " + first_error_;
+    text += first_questions_.empty() ? "; try another --user-temperature, --user-max-tokens or --max-tokens"
+                                     : "; try other questions, another --temperature or --max-tokens";
+    if (topics_.empty() && first_questions_.empty()) text += ", or give --topics or --first-questions";
+    return text + ", and remove " + parts_.string() + " first";
+  }
+
   void run_round(int64_t round, int64_t size) {
     std::vector<Conversation> conversations;
     for (int64_t i = 0; i < size; ++i) {
@@ -209,7 +197,7 @@ class Synthesis {
                     {"max_tokens", options_.user_max_tokens}};
     // What the template writes after a user's words ends the turn, too: some templates have no end token
     // there.
-    if (const std::string after = trimmed(frame.after); !after.empty())
+    if (const std::string after = trim_blanks(frame.after); !after.empty())
       request["stop"] = json::array({after});
     return request;
   }
@@ -251,12 +239,26 @@ class Synthesis {
     if (!conversation.open()) ++counts_.shortened[static_cast<size_t>(conversation.fault)];
     json record = {{"id", id_of(conversation)}, {"messages", json_of(messages)}};
     if (!conversation.topic.empty()) record["topic"] = conversation.topic;
-    // The first question's hash as a number in [0, 1) decides, so that a question which another run makes,
-    // too, is held out in both or in neither.
-    const double uniform = double(data::mix_bits(data::fnv1a(messages.front().content)) >> 11) * 0x1p-53;
-    const bool held_out = uniform < options_.holdout;
-    counts_.held_out += held_out;
-    (held_out ? held_out_lines_ : kept_lines_) += record.dump() + "\n";
+    // The number is a hash of the first question, so that a question which another run makes, too, is held
+    // out in both or in neither.
+    const double number = double(data::mix_bits(data::fnv1a(messages.front().content)) >> 11) * 0x1p-53;
+    kept_.push_back({data::to_json_line(record) + "\n", number});
+  }
+
+  /// Holds out the conversations with small numbers: the share that is asked for, and of two or more at least
+  /// one.
+  void split() {
+    double limit = options_.holdout;
+    if (limit > 0 && kept_.size() > 1) {
+      const auto first = std::min_element(kept_.begin(), kept_.end(),
+                                          [](const Kept& a, const Kept& b) { return a.number < b.number; });
+      limit = std::max(limit, std::nextafter(first->number, 1.0));
+    }
+    for (const Kept& conversation : kept_) {
+      const bool held_out = conversation.number < limit;
+      counts_.held_out += held_out;
+      (held_out ? held_out_lines_ : kept_lines_) += conversation.line;
+    }
   }
 
   std::string id_of(const Conversation& conversation) const {
@@ -264,16 +266,18 @@ class Synthesis {
   }
 
   const SynthesizeOptions& options_;
+  const std::vector<std::string>& topics_;
+  const std::vector<std::string>& first_questions_;
   const data::Tokenizer& tokenizer_;
   data::ChatTemplate chat_template_;
   fs::path parts_;
-  std::vector<std::string> topics_, first_questions_;
   infer::SamplingParams user_sampling_;  // of what a user's request does not say: nothing but the seed is set
   AnswerFiles files_;
   NearDuplicates user_turns_;
   SynthesisCounts counts_;
   int64_t answer_tokens_ = 0;  // of the conversations that are kept
-  std::string first_error_;    // of a request that failed; empty: none has
+  std::string first_error_;
+  std::vector<Kept> kept_;
   std::string kept_lines_, held_out_lines_;
 };
 
@@ -298,34 +302,14 @@ fs::path held_out_file(const fs::path& output) {
   return output.parent_path() / (output.stem().string() + ".held-out" + output.extension().string());
 }
 
-/// {"in a loop": 3, ..}, also of faults that no conversation had.
-json json_of(const SynthesisCounts::ByFault& counts) {
-  json by_name = json::object();
-  for (int fault = 1; fault < turn_faults; ++fault)
-    by_name[std::string(name_of(static_cast<TurnFault>(fault)))] = counts[static_cast<size_t>(fault)];
-  return by_name;
-}
-
-/// "3 in a loop, 1 empty", or "none".
-std::string text_of(const SynthesisCounts::ByFault& counts) {
-  std::string text;
-  for (int fault = 1; fault < turn_faults; ++fault) {
-    if (const int64_t count = counts[static_cast<size_t>(fault)]; count > 0) {
-      text += (text.empty() ? "" : ", ") + std::to_string(count) + " " +
-              std::string(name_of(static_cast<TurnFault>(fault)));
-    }
-  }
-  return text.empty() ? "none" : text;
-}
-
 json report_of(const Synthesis& synthesis, const json& resolved_options) {
   const SynthesisCounts& counts = synthesis.counts();
   return {{"settings", resolved_options},
           {"begun", counts.begun},
           {"kept", counts.kept},
           {"held_out", counts.held_out},
-          {"dropped", json_of(counts.dropped)},
-          {"shortened", json_of(counts.shortened)},
+          {"dropped", to_json(counts.dropped)},
+          {"shortened", to_json(counts.shortened)},
           {"surplus", counts.surplus},
           {"answer_tokens", synthesis.answer_tokens()},
           {"took", infer::to_json(synthesis.cost())}};
@@ -333,47 +317,69 @@ json report_of(const Synthesis& synthesis, const json& resolved_options) {
 
 void print_counts(const Synthesis& synthesis, const SynthesizeOptions& options) {
   const SynthesisCounts& counts = synthesis.counts();
-  std::fprintf(
-      stderr,
-      "%lld conversations in %s, %lld held out in %s; of %lld begun were dropped: %s; %lld good ones "
-      "were more than asked for\n"
-      "%lld tokens of answers; shorter than asked, for a later turn: %s\n",
-      static_cast<long long>(counts.kept - counts.held_out), options.output.c_str(),
-      static_cast<long long>(counts.held_out), held_out_file(options.output).c_str(),
-      static_cast<long long>(counts.begun), text_of(counts.dropped).c_str(),
-      static_cast<long long>(counts.surplus), static_cast<long long>(synthesis.answer_tokens()),
-      text_of(counts.shortened).c_str());
+  const std::string dropped = summary_of(counts.dropped);
+  std::string text = std::to_string(counts.kept - counts.held_out) + " conversations in " + options.output;
+  if (options.holdout > 0)
+    text += ", " + std::to_string(counts.held_out) + " held out in " + held_out_file(options.output).string();
+  text += "; of " + std::to_string(counts.begun) + " begun were dropped: " + dropped + "; " +
+          std::to_string(counts.surplus) + " good ones were more than asked for\n" +
+          std::to_string(synthesis.answer_tokens()) +
+          " tokens of answers; shorter than asked, for a later turn: " + summary_of(counts.shortened) + "\n";
+  if (!synthesis.first_error().empty())
+    text += "The first request that failed says: " + synthesis.first_error() + "\n";
   if (counts.kept < options.count) {
-    std::fprintf(stderr, "%lld were asked for: the first questions are used up\n",
-                 static_cast<long long>(options.count));
+    text += std::to_string(options.count) + " were asked for: " +
+            (options.first_questions.empty() ? "too few of those begun are good"
+                                             : "the first questions are used up") +
+            " (dropped: " + dropped + ")\n";
   }
+  std::fputs(text.c_str(), stderr);
+}
+
+/// The settings that decide what is generated.  Files count by their contents.
+json deciding_settings(json settings, const Openings& openings) {
+  for (const char* other : {"heads", "draft", "max-batch", "kv-memory", "prefill-chunk", "threads", "output",
+                            "topics", "first-questions"})
+    settings.erase(other);
+  settings.update(openings.hashes);
+  return settings;
+}
+
+/// InputError when an output is there already.  The part held out may be there of a run that was killed
+/// before it had written the rest.
+void check_not_there(const SynthesizeOptions& options, const fs::path& parts) {
+  std::vector<fs::path> files{fs::path(options.output)};
+  if (options.holdout > 0 && !PartsFolder::is_there(parts)) files.push_back(held_out_file(options.output));
+  for (const fs::path& file : files) {
+    if (!fs::exists(file)) continue;
+    throw data::InputError("--output " + options.output + ": expected that " + file.string() +
+                           " is not there yet, found it; remove it or choose another name");
+  }
+}
+
+void write_outputs(const Synthesis& synthesis, const SynthesizeOptions& options,
+                   const json& resolved_options) {
+  if (options.holdout > 0)
+    data::write_file_atomically(held_out_file(options.output), synthesis.held_out_lines());
+  const json report = report_of(synthesis, resolved_options);
+  data::write_file_atomically(infer::run_file_of(options.output),
+                              report.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  data::write_file_atomically(options.output, synthesis.kept_lines());  // last: it says that all is done
 }
 
 }  // namespace
 
 int synthesize(const SynthesizeOptions& options, const json& resolved_options) {
   check(options);
-  const fs::path parts = options.output + ".parts", settings_file = parts / "settings.json";
-  for (const fs::path& file : {fs::path(options.output), held_out_file(options.output)}) {
-    if (fs::exists(file)) {
-      throw data::InputError("--output " + options.output + ": expected that " + file.string() +
-                             " is not there yet, found it; remove it or choose another name");
-    }
-  }
+  const fs::path parts = options.output + ".parts";
+  check_not_there(options, parts);
+  const Openings openings = read_openings(options.topics, options.first_questions);
   data::check_writable(options.output);
   infer::watch_for_interrupts();
-  const data::FolderLock lock(parts);
-  json settings = resolved_options;
-  for (const char* changes_nothing : {"heads", "draft", "max-batch", "kv-memory", "prefill-chunk", "threads"})
-    settings.erase(changes_nothing);
-  if (fs::exists(settings_file) && data::read_json(settings_file) != settings) {
-    throw data::InputError(parts.string() +
-                           ": expected parts of a run with the same options, found those of another; remove "
-                           "the folder or choose another --output");
-  }
+  const PartsFolder folder(parts, deciding_settings(resolved_options, openings));
   const infer::LoadedModel model = infer::load_model(options.model);
-  Synthesis synthesis(options, model, parts);
-  data::write_file_atomically(settings_file, settings.dump(1) + "\n");
+  Synthesis synthesis(options, openings, model, parts);
+  folder.write_settings();
   try {
     synthesis.run();
   } catch (const infer::Interrupted&) {
@@ -381,11 +387,8 @@ int synthesize(const SynthesizeOptions& options, const json& resolved_options) {
                  parts.c_str());
     return infer::exit_interrupted;
   }
-  data::write_file_atomically(held_out_file(options.output), synthesis.held_out_lines());
-  data::write_file_atomically(options.output + ".run.json",
-                              report_of(synthesis, resolved_options).dump(1) + "\n");
-  data::write_file_atomically(options.output, synthesis.kept_lines());  // last: it says that all is done
-  fs::remove_all(parts);
+  write_outputs(synthesis, options, resolved_options);
+  folder.remove();
   print_counts(synthesis, options);
   return synthesis.counts().kept < options.count ? infer::exit_some_failed : infer::exit_done;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "infer/requests/decode_flags.h"
@@ -26,12 +26,10 @@ struct SynthesizeOptions {
 
 /// What became of the conversations that were begun.
 struct SynthesisCounts {
-  using ByFault = std::array<int64_t, turn_faults>;  // by TurnFault
-
   int64_t begun = 0, kept = 0, held_out = 0;
-  ByFault dropped = {};    // for their first turn or its answer
-  ByFault shortened = {};  // kept without the later turn that had this fault
-  int64_t surplus = 0;     // good, and more than were asked for
+  FaultCounts dropped = {};    // for their first turn or its answer
+  FaultCounts shortened = {};  // kept without the later turn that had this fault
+  int64_t surplus = 0;         // good, and more than were asked for
 };
 
 /// Lets the target make conversations of its own, in both roles: the user's turns are sampled as
@@ -39,7 +37,9 @@ struct SynthesisCounts {
 /// with a fault (turn_check.h), and turns of the user like earlier ones (near_duplicates.h), are dropped. The
 /// same options give the same conversations.  Writes them to OUTPUT, and those held out for evaluation to a
 /// file of that name with .held-out before the suffix.  Until both files are complete, everything that was
-/// generated is in the folder OUTPUT.parts, from which an interrupted run continues.  Returns the exit code.
+/// generated is in the folder OUTPUT.parts, from which an interrupted run continues.  Returns the exit code:
+/// exit_some_failed when fewer than asked for are kept, because too few are good or the first questions are
+/// used up.  InputError when none is.
 int synthesize(const SynthesizeOptions& options, const nlohmann::json& resolved_options);
 
 }  // namespace clover::train

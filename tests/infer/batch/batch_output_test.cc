@@ -83,6 +83,21 @@ TEST_F(BatchOutputTest, WhatAnsweringTookAddsUpOverProcesses) {
   EXPECT_EQ(recorded().value().joules, 0);
 }
 
+TEST_F(BatchOutputTest, WhatAJobTookBeforeItsFirstAnswerCountsUntilTheFileIsRemoved) {
+  const auto stop_after = [&](double seconds) {
+    BatchOutput output = open();
+    output.set_cost({seconds, 0});
+    output.save_cost();
+    return output.cost().seconds;
+  };
+  EXPECT_EQ(stop_after(3), 3);
+  EXPECT_EQ(stop_after(4), 7);
+  run["affects_output"]["seed"] = 2;
+  EXPECT_EQ(stop_after(1), 1);  // another job
+  std::filesystem::remove(file);
+  EXPECT_EQ(stop_after(5), 5);
+}
+
 TEST_F(BatchOutputTest, TheEnergyOfAJobIsKnownWhereThatOfEachProcessIs) {
   const AnsweringCost known{2, 20, 300}, unknown{1, 10, 0}, nothing{};
   EXPECT_EQ((known + known).joules, 600);

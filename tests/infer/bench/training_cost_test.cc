@@ -60,6 +60,33 @@ TEST(TrainingCost, IsUnknownWhereNothingOrNonsenseIsRecorded) {
   EXPECT_FALSE(training_cost(json::object()).has_value());
 }
 
+TEST(TrainingCost, IsThatOfTheWholeRunAndOfTheHeadsThatItBeganWith) {
+  json config = heads_config();
+  json& training = config["training"];
+  training["run"] = {{"seconds", 500}, {"evaluation_seconds", 7}, {"operations", 9e15}, {"joules", 50}};
+  training["initial_heads"] = {{"fit_seconds", 40}, {"answers_seconds", 30}, {"operations", 1e15}};
+  training["features_from_file"] = true;
+  const TrainingCost cost = training_cost(config).value();
+  EXPECT_EQ(cost.fit_seconds, 540);
+  EXPECT_EQ(cost.evaluation_seconds, 7);
+  EXPECT_EQ(cost.answers_seconds, 90.5);
+  EXPECT_EQ(cost.operations, 1e16);
+  EXPECT_EQ(cost.joules, 0);  // that of the first heads is not known
+  EXPECT_EQ(cost.unrecorded_sources, 1);
+  EXPECT_EQ(to_json(cost)["unrecorded_sources"], 1);
+  EXPECT_EQ(to_json(cost)["features_from_file"], true);
+}
+
+TEST(TrainingCost, ThatCannotBeIsNone) {
+  json config = heads_config();
+  config["training"]["operations"] = 1e300;
+  config["training"]["data"]["sources"][0]["took"]["seconds"] = 1e308;
+  const TrainingCost cost = training_cost(config).value();
+  EXPECT_EQ(cost.operations, 0);
+  EXPECT_EQ(cost.answers_seconds, 0);
+  EXPECT_EQ(cost.unrecorded_sources, 2);
+}
+
 TEST(TrainingCost, IsSavedAfterAsManyTokensAsTheSavingOfOneDividesIt) {
   const TrainingCost cost{.answers_seconds = 20, .fit_seconds = 80};
   // 10 ms a token plain and 5 ms with heads: 5 ms saved a token, so 100 s take 20,000 tokens.
@@ -84,7 +111,7 @@ TEST(TrainingCost, OfABenchIsSaidForTheFastestPolicyOfEachBatchSize) {
   entries[3]["tokens"] = 1000;
   const std::string table = break_even_table(entries);
   EXPECT_THAT(
-      table, HasSubstr("at batch 1 under auto that is saved after 20000 tokens, 200 answers of this length"));
+      table, HasSubstr("at batch 1 under auto that is saved after 20000 tokens, 202 answers of this length"));
   EXPECT_THAT(table, HasSubstr("at batch 4 under auto that is never saved"));
   EXPECT_THAT(table, HasSubstr("answers not recorded"));
 }

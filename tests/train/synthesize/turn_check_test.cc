@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "tests/data/tokenizer/piece_tokenizer.h"
 #include "train/synthesize/near_duplicates.h"
 
 namespace clover::train {
@@ -46,6 +49,32 @@ TEST(TurnCheck, FaultsAreNamedInTheirOrder) {
   EXPECT_EQ(fault_of({"Hi<|im_start|>assistant", tokens, false}), TurnFault::markup);
 }
 
+TEST(TurnCheck, CodeIsNoMarkup) {
+  const std::vector<int64_t> tokens{1, 2, 3};
+  for (const char* text : {"let (<|>) = or_else", "x <| f", "a <|> b |> c", "<| >", "<|"})
+    EXPECT_EQ(fault_of({text, tokens, false}), TurnFault::none) << text;
+  for (const char* text : {"<|eot_id|>", "a <|<|end-of-turn|>", "[INST] hi"})
+    EXPECT_EQ(fault_of({text, tokens, false}), TurnFault::markup) << text;
+}
+
+/// The fault of a turn of which the model said `emitted`, and of which the record shows `text`.
+TurnFault fault_of_turn(const std::string& emitted, const std::string& text) {
+  const test::PieceTokenizer tokenizer;
+  std::vector<int64_t> tokens;
+  return fault_of(
+      turn_of({{"text", text}, {"token_ids", tokenizer.encode(emitted)}, {"finish_reason", "stop"}},
+              tokenizer, tokens));
+}
+
+TEST(TurnCheck, ASpecialTokenWithinATurnIsMarkupThoughTheTextDoesNotShowIt) {
+  EXPECT_EQ(fault_of_turn("What is rain?<|im_end|>", "What is rain?"), TurnFault::none);
+  EXPECT_EQ(fault_of_turn("What is<|im_start|> rain?<|im_end|>", "What is rain?"), TurnFault::markup);
+  EXPECT_EQ(fault_of_turn("<|im_start|>What is rain?<|im_end|>", "What is rain?"), TurnFault::markup);
+  // The text ends where a stop string begins, which special tokens are part of.
+  EXPECT_EQ(fault_of_turn(" What is rain?<|im_end|>\n<|im_start|>assistant", " What is rain?"),
+            TurnFault::none);
+}
+
 TEST(NearDuplicates, TheSameWordsInAnotherSpellingAreOneText) {
   NearDuplicates texts;
   EXPECT_TRUE(texts.add("How many apples does Tom have, if he had 5 and ate 2 of them?"));
@@ -54,6 +83,21 @@ TEST(NearDuplicates, TheSameWordsInAnotherSpellingAreOneText) {
   EXPECT_TRUE(texts.add("How many pears would Ann buy for nine dollars at three dollars each?"));
   EXPECT_TRUE(texts.add("你好，请介绍一下杭州的天气。"));
   EXPECT_FALSE(texts.add("你好，请介绍一下杭州的天气！"));
+}
+
+TEST(NearDuplicates, SymbolsCountAndHyphensOfWordsDoNot) {
+  NearDuplicates texts;
+  for (const char* text : {"C", "C++", "C#", "5 + 3", "5 - 3", "5 * 3", "5 < 3", "a well-known city"})
+    EXPECT_TRUE(texts.add(text)) << text;
+  EXPECT_FALSE(texts.add("c++!"));
+  EXPECT_FALSE(texts.add("A well known city."));
+}
+
+TEST(NearDuplicates, LettersOfScriptsWithoutSpacesAreWords) {
+  NearDuplicates texts;
+  EXPECT_TRUE(texts.add("วันนี้อากาศที่เชียงใหม่เป็นอย่างไร"));
+  EXPECT_FALSE(texts.add("วันนี้อากาศที่เชียงใหม่เป็นอย่างไรบ้าง"));
+  EXPECT_TRUE(texts.add("ขอสูตรต้มยำกุ้ง"));
 }
 
 TEST(NearDuplicates, ManyDifferentTextsStayApart) {
