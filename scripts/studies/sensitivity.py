@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean
 
 from .cells import Output
-from .common import Study, auto_sentence, is_plain
+from .common import Study, auto_sentence, is_plain, rounds_sentence
 from .jobs import default_learning_rate
 from .pages import Page, draw_lines, spread, table, widest_spread
 from .requests import user_texts
@@ -94,14 +94,16 @@ class Sensitivity(Study):
                 for share in self.jobs.size.data_shares}
         ratios = {size: {(factor, setting_of(row)): row["ratio_to_off"] for factor, rows in trees.items() for row in rows
                          if not is_plain(row) and row["batch_size"] == size} for size in sizes}
-        best = {size: max(found, key=found.get) for size, found in ratios.items()}
+        yields = {factor: {row["budget"]: row["tokens_per_step"] for row in rows if row["draft"] == "clover"} for factor, rows in trees.items()}
         figures = {"trees": [{"rate_factor": factor, "setting": setting, "batch_size": size, "ratio_to_plain": ratio}
                              for size, found in ratios.items() for (factor, setting), ratio in found.items()],
+                   "tokens_per_step": [{"rate_factor": factor, "guesses": guesses, "tokens_per_step": tokens}
+                                       for factor, found in yields.items() for guesses, tokens in found.items()],
                    "heads": {count: kept(rows) for count, rows in counts.items()},
                    "context": {prompt_tokens(rows): kept(rows) for rows in contexts.values()}, "data": data,
                    "differ": sum(row["differs_from_off"] for group in (trees, counts, contexts) for rows in group.values() for row in rows)}
-        return Page(f"What Clover's result hangs on: {self.jobs.target.name}", self.answer(ratios, best, data, counts), figures,
-                    [self.tree_section(ratios, trees), self.count_section(counts), self.context_section(contexts), self.data_section(data)],
+        return Page(f"What Clover's result hangs on: {self.jobs.target.name}", self.answer(ratios, yields, data, counts), figures,
+                    [self.tree_section(ratios, trees), self.rate_section(yields), self.count_section(counts), self.context_section(contexts), self.data_section(data)],
                     {"tree-size.png": lambda axes: self.draw_trees(axes, ratios), "data.png": lambda axes: self.draw_data(axes, data)})
 
     def count_sentence(self, counts: dict) -> str:
@@ -110,15 +112,20 @@ class Sensitivity(Study):
         best = max(autos, key=autos.get)
         return f"of the numbers of heads {best} is the fastest at batch {first}, {autos[best]:.2f} times plain decoding"
 
-    def answer(self, ratios: dict, best: dict, data: dict, counts: dict) -> str:
-        said = "; ".join(f"batch {size}: {setting_name(setting)} at {factor:g} times the learning rate, {ratios[size][factor, setting]:.2f} times "
-                         "plain decoding" for size, (factor, setting) in best.items())
-        lost = {size: max(found.values()) - found[1.0, "auto"] for size, found in ratios.items()}
-        worst = min(min(found.values()) for found in ratios.values())
+    def answer(self, ratios: dict, yields: dict, data: dict, counts: dict) -> str:
+        """Speeds are compared within one run, whose plain decoding is their measure; learning rates by tokens a step, which do not drift."""
+        of_default = {size: {setting: ratio for (factor, setting), ratio in found.items() if factor == 1} for size, found in ratios.items()}
+        best = {size: max(found, key=found.get) for size, found in of_default.items()}
+        said = "; ".join(f"batch {size}: {setting_name(setting)}, {of_default[size][setting]:.2f} times plain decoding" for size, setting in best.items())
+        worst = {size: min(found, key=found.get) for size, found in of_default.items()}
+        lost = "; ".join(f"{setting_name(setting)} at batch {size} {of_default[size][setting]:.2f}" for size, setting in worst.items())
+        rates = {factor: found[4] for factor, found in yields.items()}
+        most = max(rates, key=rates.get)
         rise, doubt = mean(data[1.0]) - mean(data[0.5]), widest_spread(data.values())
         meaning = "of one seed" if math.isnan(doubt) else "so they still rise" if rise > doubt else "so they fall" if rise < -doubt else "no more than seeds differ"
-        return (f"The best settings are {said}. `auto` with the configuration's learning rate is at most {max(lost.values()):.2f} below that, "
-                f"the worst setting stands at {worst:.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}, "
+        return (f"Of tree sizes and `auto` the fastest are {said}; a wrong choice costs most with {lost}. Of the learning rates {most:g} times the "
+                f"configuration's yields most tokens a step, {rates[most]:.2f}, the configuration's own {rates[1.0]:.2f}, the worst "
+                f"{min(rates.values()):.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}, "
                 f"{meaning}; {self.count_sentence(counts)}.")
 
     def tree_section(self, ratios: dict, trees: dict) -> str:
@@ -131,14 +138,20 @@ class Sensitivity(Study):
                                                        for factor in self.jobs.size.rate_factors]))
         return (f"## Tree size and learning rate\n\nTarget {self.jobs.target.name}; heads learned from its answers to {self.train_count} "
                 f"questions. Tokens/s over plain decoding, on {len(self.dev_bench_questions)} development questions, which chose the best "
-                f"setting, too. So do the next two sections. {auto_sentence(rows, factor_name)}\n\n" + "\n\n".join(parts))
+                f"setting, too. So do the next two sections. {auto_sentence(rows, factor_name)} {rounds_sentence(trees[1.0])}\n\n" + "\n\n".join(parts))
+
+    def rate_section(self, yields: dict) -> str:
+        return ("Tokens a step, which do not hang on the batch:\n\n" +
+                table(["learning rate, times the configuration's", *map(setting_name, BUDGETS)],
+                      [[f"{factor:g}", *(found[guesses] for guesses in BUDGETS)] for factor, found in yields.items()]))
 
     def count_section(self, counts: dict) -> str:
-        return "## Number of heads\n\nFour guesses a step, and `auto`.\n\n" + self.rows_by("heads", counts)
+        return f"## Number of heads\n\nFour guesses a step, and `auto`. {losses(counts, 'heads')}\n\n" + self.rows_by("heads", counts)
 
     def context_section(self, contexts: dict) -> str:
         measured = {prompt_tokens(rows): rows for rows in contexts.values()}
-        return ("## Context\n\nThe development questions behind text of other questions; tokens of the prompts, on average.\n\n" +
+        return ("## Context\n\nThe development questions behind text of other questions; tokens of the prompts, on average. "
+                f"{losses(measured, 'tokens')}\n\n" +
                 self.rows_by("tokens of a prompt", measured))
 
     def rows_by(self, name: str, groups: dict) -> str:
@@ -164,6 +177,10 @@ class Sensitivity(Study):
     def draw_data(self, axes, data: dict) -> None:
         draw_lines(axes, [max(4, int(self.train_count * share)) for share in data], {"Clover": [mean(found) for found in data.values()]},
                    ("answers learned from", "tokens a step"))
+
+
+def losses(groups: dict[int, list[dict]], name: str) -> str:
+    return auto_sentence([{**row, "group": f"{value} {name}"} for value, rows in groups.items() for row in rows], lambda row: row["group"])
 
 
 def factor_name(row: dict) -> str:
