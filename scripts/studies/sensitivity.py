@@ -107,10 +107,10 @@ class Sensitivity(Study):
                     {"tree-size.png": lambda axes: self.draw_trees(axes, ratios), "data.png": lambda axes: self.draw_data(axes, data)})
 
     def count_sentence(self, counts: dict) -> str:
-        first = min(self.jobs.size.batch_sizes)
-        autos = {count: next(row["ratio_to_off"] for row in rows if row["draft"] == "auto" and row["batch_size"] == first) for count, rows in counts.items()}
-        best = max(autos, key=autos.get)
-        return f"of the numbers of heads {best} is the fastest at batch {first}, {autos[best]:.2f} times plain decoding"
+        """By tokens a step: each number of heads was measured in a run of its own."""
+        yields = {count: next(row["tokens_per_step"] for row in rows if row["draft"] == "clover") for count, rows in counts.items()}
+        most, fewest = max(yields, key=yields.get), min(yields, key=yields.get)
+        return f"of the numbers of heads {most} yields most tokens a step, {yields[most]:.2f}, and {fewest} fewest, {yields[fewest]:.2f}"
 
     def answer(self, ratios: dict, yields: dict, data: dict, counts: dict) -> str:
         """Speeds are compared within one run, whose plain decoding is their measure; learning rates by tokens a step, which do not drift."""
@@ -118,12 +118,12 @@ class Sensitivity(Study):
         best = {size: max(found, key=found.get) for size, found in of_default.items()}
         said = "; ".join(f"batch {size}: {setting_name(setting)}, {of_default[size][setting]:.2f} times plain decoding" for size, setting in best.items())
         worst = {size: min(found, key=found.get) for size, found in of_default.items()}
-        lost = "; ".join(f"{setting_name(setting)} at batch {size} {of_default[size][setting]:.2f}" for size, setting in worst.items())
+        lost = "; ".join(f"batch {size}: {setting_name(setting)}, {of_default[size][setting]:.2f}" for size, setting in worst.items())
         rates = {factor: found[4] for factor, found in yields.items()}
         most = max(rates, key=rates.get)
         rise, doubt = mean(data[1.0]) - mean(data[0.5]), widest_spread(data.values())
         meaning = "of one seed" if math.isnan(doubt) else "so they still rise" if rise > doubt else "so they fall" if rise < -doubt else "no more than seeds differ"
-        return (f"Of tree sizes and `auto` the fastest are {said}; a wrong choice costs most with {lost}. Of the learning rates {most:g} times the "
+        return (f"Of tree sizes and `auto` the fastest are, at {said}; the slowest, at {lost}. Of the learning rates {most:g} times the "
                 f"configuration's yields most tokens a step, {rates[most]:.2f}, the configuration's own {rates[1.0]:.2f}, the worst "
                 f"{min(rates.values()):.2f}. From half of the data to all of it tokens a step change by {rise:+.2f}, "
                 f"{meaning}; {self.count_sentence(counts)}.")
